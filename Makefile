@@ -1,0 +1,35 @@
+# snowid: 64-bit, time-ordered, globally unique keys made inside PostgreSQL
+#
+#	make && make install && make installcheck	with the packages at hand, not as root
+#	make test, make demo						install by themselves what is missing
+
+EXTENSION = snowid
+MODULE_big = snowid
+OBJS = src/snowid.o src/layout.o src/decode.o src/generator.o src/worker.o \
+	src/statefile.o
+DATA = $(wildcard sql/snowid--*.sql)
+
+REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(wildcard sql/*.sql)))
+REGRESS_OPTS = --temp-instance=tmp_check/regress --temp-config=test/snowid.conf
+TAP_TESTS = 1
+PROVE_TESTS = test/t/*.pl
+EXTRA_CLEAN = tmp_check test/skew.so
+
+PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
+
+PG_CONFIG ?= pg_config
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+include $(PGXS)
+
+PROVE_FLAGS += -I test/perl
+
+$(OBJS): src/snowid.h
+
+# The clock that a test can step: preloaded into the test's servers only.
+installcheck: test/skew.so
+test/skew.so: test/skew.c
+	$(CC) $(CFLAGS) -fPIC -shared -o $@ $< -ldl
+
+test demo:
+	test/$(if $(filter test,$@),run,demo)
+.PHONY: test demo

@@ -1,0 +1,140 @@
+/* snowid--0.1.sql: the SQL surface of snowid 0.1; frozen once released */
+
+\echo Use "CREATE EXTENSION snowid" to load this file. \quit
+
+-- Making keys
+
+CREATE FUNCTION snowid_next() RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowid_next() IS
+    'the next key: 64 bits, positive, greater than every key this server made before; waits up to snowid.max_wait, then error 58000 (clock) or 55000 (not ready)';
+
+CREATE FUNCTION snowid_next_batch_support(internal) RETURNS internal
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION snowid_next_batch_support(internal) IS
+    'tells the planner how many rows snowid_next_batch() returns';
+
+CREATE FUNCTION snowid_next_batch(count int) RETURNS SETOF bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+    ROWS 1000 SUPPORT snowid_next_batch_support;
+COMMENT ON FUNCTION snowid_next_batch(int) IS
+    'the next count keys (0 or more), increasing, in blocks of consecutive numbers; errors as snowid_next()';
+
+CREATE FUNCTION snowid_advance(id bigint) RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION snowid_advance(bigint) FROM PUBLIC;
+COMMENT ON FUNCTION snowid_advance(bigint) IS
+    'makes every later key greater than id, a key by this server''s layout that leads the clock by snowid.max_jump at most; keys wait until the clock is within snowid.max_drift of it';
+
+-- Keys taken apart and put together, by this server's layout ...
+
+CREATE FUNCTION snowid_decode(id bigint, OUT created_at timestamptz,
+        OUT datacenter_id int, OUT worker_id int, OUT sequence int)
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_decode(bigint) IS
+    'the parts of a key by this server''s layout, the time in ms; a field of no width is null';
+
+CREATE FUNCTION snowid_timestamp(id bigint) RETURNS timestamptz
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_timestamp(bigint) IS
+    'the time of a key by this server''s layout, in ms';
+
+CREATE FUNCTION snowid_min(ts timestamptz) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_min(timestamptz) IS
+    'the least key of the millisecond of ts by this server''s layout; error 22008 outside its range';
+
+CREATE FUNCTION snowid_max(ts timestamptz) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_max(timestamptz) IS
+    'the greatest key of the millisecond of ts by this server''s layout; error 22008 outside its range';
+
+CREATE FUNCTION snowid_encode(created_at timestamptz, datacenter_id int,
+        worker_id int, sequence int) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_encode(timestamptz, int, int, int) IS
+    'the key with these parts by this server''s layout; 0 for a field of no width; error 22008 or 22023 where one does not fit';
+
+CREATE FUNCTION snowid_bits(id bigint) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_bits(bigint) IS
+    'the 64 bits, this server''s fields apart: sign, timestamp, datacenter, worker, sequence';
+
+-- ... and by a layout that is named or spelled out
+
+CREATE FUNCTION snowid_decode(id bigint, layout text,
+        OUT created_at timestamptz, OUT datacenter_id int, OUT worker_id int,
+        OUT sequence int)
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_decode(bigint, text) IS
+    'the parts of a key by a layout: a name in snowid_layouts, or such as ''epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12''';
+
+CREATE FUNCTION snowid_timestamp(id bigint, layout text) RETURNS timestamptz
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_timestamp(bigint, text) IS
+    'the time of a key by a layout, in ms';
+
+CREATE FUNCTION snowid_min(ts timestamptz, layout text) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_min(timestamptz, text) IS
+    'the least key of the millisecond of ts by a layout';
+
+CREATE FUNCTION snowid_max(ts timestamptz, layout text) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_max(timestamptz, text) IS
+    'the greatest key of the millisecond of ts by a layout';
+
+CREATE FUNCTION snowid_encode(created_at timestamptz, datacenter_id int,
+        worker_id int, sequence int, layout text) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_encode(timestamptz, int, int, int, text) IS
+    'the key with these parts by a layout';
+
+CREATE FUNCTION snowid_bits(id bigint, layout text) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_bits(bigint, text) IS
+    'the 64 bits, the fields of a layout apart';
+
+CREATE FUNCTION snowid_layouts(OUT name text, OUT epoch timestamptz,
+        OUT tick_ms int, OUT timestamp_bits int, OUT datacenter_bits int,
+        OUT worker_bits int, OUT sequence_bits int, OUT last_time timestamptz)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE ROWS 6;
+COMMENT ON FUNCTION snowid_layouts() IS
+    'the named layouts; see the view snowid_layouts';
+
+CREATE VIEW snowid_layouts AS
+    SELECT name, epoch, tick_ms, timestamp_bits, datacenter_bits, worker_bits,
+           sequence_bits, (last_time AT TIME ZONE 'UTC')::date AS last_day
+    FROM snowid_layouts();
+COMMENT ON VIEW snowid_layouts IS
+    'the layouts that have a name: epoch, length of a timestamp step in ms, widths in bits, last day (UTC)';
+GRANT SELECT ON snowid_layouts TO PUBLIC;
+
+-- This server
+
+CREATE FUNCTION snowid_status(OUT datacenter_id int, OUT worker_id int,
+        OUT worker_id_source text, OUT is_open boolean, OUT reason text,
+        OUT epoch timestamptz, OUT timestamp_bits int, OUT datacenter_bits int,
+        OUT worker_bits int, OUT sequence_bits int, OUT sequence_start text,
+        OUT last_time timestamptz, OUT last_key bigint,
+        OUT last_key_time timestamptz, OUT lead_ms float8, OUT keys bigint,
+        OUT waits bigint, OUT wait_ms float8, OUT clock_steps_back bigint,
+        OUT errors bigint)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_status() IS
+    'the state of this server''s generator; see the view snowid_status';
+
+CREATE VIEW snowid_status AS
+    SELECT datacenter_id, worker_id, worker_id_source, is_open, reason, epoch,
+           timestamp_bits, datacenter_bits, worker_bits, sequence_bits,
+           sequence_start, (last_time AT TIME ZONE 'UTC')::date AS last_day,
+           last_key, last_key_time, lead_ms, keys, waits, wait_ms,
+           clock_steps_back, errors
+    FROM snowid_status();
+COMMENT ON VIEW snowid_status IS
+    'the state of this server''s generator: its pair, whether it makes keys or why not, layout, last key and its lead over the clock in ms, and counters since the start';
+REVOKE ALL ON FUNCTION snowid_status() FROM PUBLIC;
+REVOKE ALL ON snowid_status FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowid_status() TO pg_monitor;
+GRANT SELECT ON snowid_status TO pg_monitor;

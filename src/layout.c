@@ -1,0 +1,394 @@
+/*
+ * layout.c
+ *		Where the fields of a key stand: parse, pack, unpack, bounds.
+ *
+ * Pure arithmetic on its arguments: reads no setting, no clock and no shared
+ * memory, so that what is built on it can be IMMUTABLE.  Functions that meet
+ * a value out of range throw; none ever wraps.
+ */
+#include "postgres.h"
+
+#include <ctype.h>
+
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/datetime.h"
+#include "utils/timestamp.h"
+
+#include "snowid.h"
+
+#define UNIX_MS_OF_2000 INT64CONST(946684800000)
+
+/* The last ms that a timestamptz can say. */
+#define LAST_UNIX_MS (END_TIMESTAMP / 1000 + UNIX_MS_OF_2000 - 1)
+
+#define TEN_YEARS_MS (INT64CONST(3653) * 24 * 3600 * 1000)
+
+#define MAX_WIDTH 31
+
+/*
+ * Formats that are in use elsewhere.  Discord's worker and process, and
+ * Instagram's shard, pgEdge's node and Sonyflake's machine, take the places
+ * of datacenter and worker.
+ */
+static const struct
+{
+	const char *name;
+	Layout		layout;
+}			named_layouts[] =
+{
+	{"twitter", {INT64CONST(1288834974657), 1, 5, 5, 12, false}},
+	{"discord", {INT64CONST(1420070400000), 1, 5, 5, 12, false}},
+	{"instagram", {INT64CONST(1314220021721), 1, 0, 13, 10, false}},
+	{"mastodon", {0, 1, 0, 0, 16, false}},
+	{"sonyflake", {INT64CONST(1409529600000), 10, 0, 16, 8, true}},
+	{"pgedge", {INT64CONST(1672531200000), 1, 0, 10, 12, false}}
+};
+
+/* The i-th named layout and its name; NULL past the last. */
+const char *
+layout_named(int i, Layout *layout)
+{
+	if (i >= lengthof(named_layouts))
+		return NULL;
+	*layout = named_layouts[i].layout;
+	return named_layouts[i].name;
+}
+
+int64
+unix_ms_from_timestamptz(TimestampTz ts)
+{
+	int64		ms = ts / 1000;
+
+	if (ts % 1000 < 0)
+		ms--;					/* floor, also before 2000 */
+	return ms + UNIX_MS_OF_2000;
+}
+
+TimestampTz
+timestamptz_from_unix_ms(int64 unix_ms)
+{
+	return (unix_ms - UNIX_MS_OF_2000) * 1000;
+}
+
+/* Exactly n digits at *p; moves *p behind them.  -1: they are not there. */
+static int
+digits(const char **p, int n)
+{
+	int			value = 0;
+
+	for (; n > 0; n--, (*p)++)
+	{
+		if (!isdigit((unsigned char) **p))
+			return -1;
+		value = value * 10 + (**p - '0');
+	}
+	return value;
+}
+
+/* Moves *p behind the character c; false: it is not there. */
+static bool
+literal(const char **p, char c)
+{
+	if (**p != c)
+		return false;
+	(*p)++;
+	return true;
+}
+
+/*
+ * An RFC 3339 date and time with its zone, "2010-11-04T01:42:54.657Z", with a
+ * space for the T and +hh or +hhmm for the zone as PostgreSQL prints them.
+ * Read here and not by timestamptz_in(), which depends on DateStyle and
+ * TimeZone and takes a missing zone for the session's.  False: it is not one.
+ */
+bool
+layout_parse_epoch(const char *str, int64 *unix_ms)
+{
+	const char *p = str;
+	int			year,
+				month,
+				day,
+				hour,
+				minute,
+				second,
+				check_year,
+				check_month,
+				check_day,
+				ms = 0,
+				zone = 0;
+
+	if ((year = digits(&p, 4)) < 0 || !literal(&p, '-') ||
+		(month = digits(&p, 2)) < 0 || !literal(&p, '-') ||
+		(day = digits(&p, 2)) < 0 || !(literal(&p, 'T') || literal(&p, ' ')) ||
+		(hour = digits(&p, 2)) < 0 || !literal(&p, ':') ||
+		(minute = digits(&p, 2)) < 0 || !literal(&p, ':') ||
+		(second = digits(&p, 2)) < 0)
+		return false;
+	if (literal(&p, '.'))
+	{
+		int			scale = 100;
+
+		if (!isdigit((unsigned char) *p))
+			return false;
+		for (; isdigit((unsigned char) *p) && scale > 0; p++, scale /= 10)
+			ms += (*p - '0') * scale;
+	}
+	if (!literal(&p, 'Z'))
+	{
+		int			sign = *p == '-' ? -1 : 1;
+		int			zone_hour,
+					zone_minute = 0;
+
+		if (!(literal(&p, '+') || literal(&p, '-')) ||
+			(zone_hour = digits(&p, 2)) < 0)
+			return false;
+		if (*p && (literal(&p, ':'), (zone_minute = digits(&p, 2)) < 0))
+			return false;
+		if (zone_hour > 15 || zone_minute > 59)
+			return false;
+		zone = sign * (zone_hour * 60 + zone_minute);
+	}
+	if (*p || year < 1 || month < 1 || month > 12 || day < 1 ||
+		hour > 23 || minute > 59 || second > 59)
+		return false;
+	j2date(date2j(year, month, day), &check_year, &check_month, &check_day);
+	if (check_month != month || check_day != day)
+		return false;
+
+	*unix_ms = ms + INT64CONST(1000) *
+		(second + 60 * (minute - zone + 60 * (hour +
+											  INT64CONST(24) * (date2j(year, month, day) - UNIX_EPOCH_JDATE))));
+	return true;
+}
+
+/*
+ * Reads a layout: a name, or widths in bits and an epoch, each once and in any
+ * order, such as "epoch=2020-01-01T00:00:00Z datacenter=5 worker=5
+ * sequence=12"; a width that is left out is 0, that is, no such field.
+ */
+void
+layout_parse(text *spec, Layout *layout)
+{
+	char	   *str = text_to_cstring(spec);
+	char	   *rest = pstrdup(str);
+	char	   *word;
+	bool		has_epoch = false;
+	const char *problem = NULL;
+	Layout		named;
+	const char *name;
+	struct
+	{
+		const char *key;
+		int		   *width;
+		bool		seen;
+	}			fields[] =
+	{
+		{"datacenter=", &layout->datacenter_bits, false},
+		{"worker=", &layout->worker_bits, false},
+		{"sequence=", &layout->sequence_bits, false}
+	};
+
+	for (int i = 0; (name = layout_named(i, &named)) != NULL; i++)
+	{
+		if (pg_strcasecmp(str, name) == 0)
+		{
+			*layout = named;
+			return;
+		}
+	}
+
+	memset(layout, 0, sizeof(Layout));
+	layout->tick = 1;
+	while (!problem && (word = strsep(&rest, " \t\n")) != NULL)
+	{
+		bool		known = false;
+
+		if (*word == '\0')
+			continue;
+		if (strncmp(word, "epoch=", 6) == 0)
+		{
+			if (has_epoch)
+				problem = "given twice";
+			else if (!layout_parse_epoch(word + 6, &layout->epoch))
+				problem = "not a time with its zone, such as 2020-01-01T00:00:00Z";
+			known = has_epoch = true;
+		}
+		for (int i = 0; i < lengthof(fields); i++)
+		{
+			size_t		len = strlen(fields[i].key);
+			char	   *end;
+			long		width;
+
+			if (strncmp(word, fields[i].key, len) != 0)
+				continue;
+			width = isdigit((unsigned char) word[len]) ?
+				strtol(word + len, &end, 10) : -1;
+			if (fields[i].seen)
+				problem = "given twice";
+			else if (width < 0 || width > MAX_WIDTH || *end)
+				problem = "not a width from 0 to 31 bits";
+			*fields[i].width = (int) width;
+			known = fields[i].seen = true;
+		}
+		if (!known)
+			problem = "neither a named layout nor epoch=, datacenter=, worker= or sequence=";
+		if (problem)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("invalid layout \"%s\"", str),
+					 errdetail("\"%s\" is %s.", word, problem),
+					 errhint("A layout is a name from the view snowid_layouts, or spelled out, for instance \"epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12\".")));
+	}
+	if (!has_epoch || layout_timestamp_bits(layout) < 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid layout \"%s\"", str),
+				 !has_epoch ? errdetail("The epoch is missing.") :
+				 errdetail("The widths leave no bit of 63 for the timestamp.")));
+	pfree(str);
+}
+
+/* Writes the layout as layout_parse() reads it, LAYOUT_TEXT_LEN at most. */
+void
+layout_describe(const Layout *layout, char *buf)
+{
+	int64		days = layout->epoch / 86400000;
+	int64		ms = layout->epoch % 86400000;
+	int			year,
+				month,
+				day;
+
+	if (ms < 0)
+	{
+		ms += 86400000;
+		days--;
+	}
+	j2date((int) days + UNIX_EPOCH_JDATE, &year, &month, &day);
+	snprintf(buf, LAYOUT_TEXT_LEN,
+			 "epoch=%04d-%02d-%02dT%02d:%02d:%02d.%03dZ datacenter=%d worker=%d sequence=%d",
+			 year, month, day, (int) (ms / 3600000), (int) (ms / 60000 % 60),
+			 (int) (ms / 1000 % 60), (int) (ms % 1000),
+			 layout->datacenter_bits, layout->worker_bits,
+			 layout->sequence_bits);
+}
+
+static int
+tail_bits(const Layout *layout)
+{
+	return layout->datacenter_bits + layout->worker_bits +
+		layout->sequence_bits;
+}
+
+int
+layout_timestamp_bits(const Layout *layout)
+{
+	return 63 - tail_bits(layout);
+}
+
+/* The last Unix ms of the range. */
+int64
+layout_last_ms(const Layout *layout)
+{
+	int			bits = layout_timestamp_bits(layout);
+
+	/* past 2^52 ms a timestamptz ends first; and below it nothing overflows */
+	if (bits > 52)
+		return LAST_UNIX_MS;
+	return Min(LAST_UNIX_MS,
+			   layout->epoch + (INT64CONST(1) << bits) * layout->tick - 1);
+}
+
+/* Does the range end within ten years of then? */
+bool
+layout_ends_soon(const Layout *layout, int64 unix_ms)
+{
+	return layout_last_ms(layout) - TEN_YEARS_MS < unix_ms;
+}
+
+/* The timestamp field of a time, shifted to its place; throws. */
+static int64
+timestamp_field(const Layout *layout, int64 unix_ms)
+{
+	if (unix_ms < layout->epoch || unix_ms > layout_last_ms(layout))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
+				 errmsg("time is out of the range of the layout"),
+				 errdetail("The layout's range is from %s to %s.",
+						   pstrdup(timestamptz_to_str(timestamptz_from_unix_ms(layout->epoch))),
+						   pstrdup(timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(layout)))))));
+	return (unix_ms - layout->epoch) / layout->tick << tail_bits(layout);
+}
+
+static void
+require_fits(const char *name, int value, int bits)
+{
+	if (value < 0 || (int64) value >> bits != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s %d does not fit into %d bits", name, value, bits),
+				 errdetail("The layout's range is from 0 to %d.",
+						   (int) ((INT64CONST(1) << bits) - 1))));
+}
+
+/* The key with these parts; throws where one does not fit. */
+int64
+layout_pack(const Layout *layout, const Parts *parts)
+{
+	int64		worker_place = layout->sequence_above ? 0 : layout->sequence_bits;
+	int64		sequence_place = layout->sequence_above ? layout->worker_bits : 0;
+
+	require_fits("datacenter_id", parts->datacenter, layout->datacenter_bits);
+	require_fits("worker_id", parts->worker, layout->worker_bits);
+	require_fits("sequence", parts->sequence, layout->sequence_bits);
+	return timestamp_field(layout, parts->unix_ms) |
+		(int64) parts->datacenter << (layout->worker_bits + layout->sequence_bits) |
+		(int64) parts->worker << worker_place |
+		(int64) parts->sequence << sequence_place;
+}
+
+/* Takes a key apart; throws where it is not one of this layout. */
+void
+layout_unpack(const Layout *layout, int64 id, Parts *parts)
+{
+	int64		worker_place = layout->sequence_above ? 0 : layout->sequence_bits;
+	int64		sequence_place = layout->sequence_above ? layout->worker_bits : 0;
+	int64		ticks = id >> tail_bits(layout);
+
+	if (id < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("key must not be negative")));
+	/* compared before it is multiplied, so that nothing overflows */
+	if (ticks > (layout_last_ms(layout) - layout->epoch) / layout->tick)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
+				 errmsg("timestamp of key " INT64_FORMAT " is out of range", id)));
+	parts->unix_ms = layout->epoch + ticks * layout->tick;
+	parts->datacenter = (int)
+		(id >> (layout->worker_bits + layout->sequence_bits) &
+		 ((INT64CONST(1) << layout->datacenter_bits) - 1));
+	parts->worker = (int) (id >> worker_place &
+						   ((INT64CONST(1) << layout->worker_bits) - 1));
+	parts->sequence = (int) (id >> sequence_place &
+							 ((INT64CONST(1) << layout->sequence_bits) - 1));
+}
+
+/*
+ * The least or the greatest key that can be made in the ms (the tick) of ts;
+ * throws where it is out of the layout's range, at infinity too.
+ */
+int64
+layout_bound(const Layout *layout, TimestampTz ts, bool greatest)
+{
+	int64		unix_ms;
+
+	if (TIMESTAMP_IS_NOBEGIN(ts))
+		unix_ms = PG_INT64_MIN;
+	else if (TIMESTAMP_IS_NOEND(ts))
+		unix_ms = PG_INT64_MAX;
+	else
+		unix_ms = unix_ms_from_timestamptz(ts);
+	return timestamp_field(layout, unix_ms) |
+		(greatest ? (INT64CONST(1) << tail_bits(layout)) - 1 : 0);
+}

@@ -1,0 +1,188 @@
+/*
+ * snowid.h
+ *		What the files of snowid share: the layout of a key, the settings, and
+ *		the prototypes, grouped by the file that owns them.
+ *
+ * Calls go downwards only: snowid -> generator, layout, worker;
+ * decode -> layout; worker -> statefile, generator.
+ */
+#ifndef SNOWID_H
+#define SNOWID_H
+
+#include "datatype/timestamp.h"
+#include "fmgr.h"
+
+/*---- What differs between PostgreSQL majors ----*/
+
+#if PG_VERSION_NUM < 150000
+#error "snowid needs PostgreSQL 15 or later"
+#endif
+#if PG_VERSION_NUM < 170000
+#define MyProcNumber (MyProc->pgprocno)
+#endif
+#if PG_VERSION_NUM < 160000
+#define all_settings(n) (*(n) = GetNumConfigOptions(), get_guc_variables())
+#else
+#define all_settings(n) get_guc_variables(n)
+#endif
+
+/*---- The layout of a key ----*/
+
+/*
+ * From the sign bit down: 0, timestamp, datacenter, worker, sequence.  The
+ * timestamp has what the widths leave of 63 bits.
+ */
+typedef struct Layout
+{
+	int64		epoch;			/* Unix ms at timestamp 0 */
+	int			tick;			/* ms a timestamp step: 1; Sonyflake 10 */
+	int			datacenter_bits;	/* a width of 0: no such field */
+	int			worker_bits;
+	int			sequence_bits;
+	bool		sequence_above; /* Sonyflake: sequence above the worker */
+} Layout;
+
+/* A key taken apart, or to be put together. */
+typedef struct Parts
+{
+	int64		unix_ms;
+	int			datacenter;
+	int			worker;
+	int			sequence;
+} Parts;
+
+/* Longest text of a layout that layout_describe() writes, with its NUL. */
+#define LAYOUT_TEXT_LEN 128
+
+/*---- Settings (snowid.c) ----*/
+
+typedef enum SequenceStart
+{
+	SEQUENCE_FRACTION,			/* the sequence is the sub-millisecond time */
+	SEQUENCE_ZERO				/* it restarts at 0 each millisecond */
+} SequenceStart;
+
+extern int	snowid_sequence_start;	/* a SequenceStart */
+extern int	snowid_datacenter_id;
+extern int	snowid_worker_id;	/* -1: not set */
+extern int	snowid_max_drift;	/* ms */
+extern int	snowid_max_wait;	/* ms */
+extern int	snowid_max_jump;	/* ms */
+
+extern Layout server_layout;	/* fixed at server start */
+
+extern void require_preloaded(void);
+
+/*---- layout.c ----*/
+
+extern void layout_parse(text *spec, Layout *layout);
+extern bool layout_parse_epoch(const char *str, int64 *unix_ms);
+extern void layout_describe(const Layout *layout, char *buf);
+extern const char *layout_named(int i, Layout *layout);
+extern int	layout_timestamp_bits(const Layout *layout);
+extern int64 layout_last_ms(const Layout *layout);
+extern bool layout_ends_soon(const Layout *layout, int64 unix_ms);
+extern int64 layout_pack(const Layout *layout, const Parts *parts);
+extern void layout_unpack(const Layout *layout, int64 id, Parts *parts);
+extern int64 layout_bound(const Layout *layout, TimestampTz ts, bool greatest);
+extern int64 unix_ms_from_timestamptz(TimestampTz ts);
+extern TimestampTz timestamptz_from_unix_ms(int64 unix_ms);
+
+/*---- generator.c ----*/
+
+/*
+ * The clock, in units of 1/2^sequence_bits ms since the epoch.  A unit is a
+ * key without its pair: timestamp and sequence.
+ */
+
+static inline int64
+units_from_ms(int64 ms)
+{
+	return (int64) ((uint64) ms << server_layout.sequence_bits);
+}
+
+/* Rounded up. */
+static inline int64
+ms_from_units(int64 units)
+{
+	return (units + units_from_ms(1) - 1) >> server_layout.sequence_bits;
+}
+
+/* Consecutive units that belong to the caller. */
+typedef struct Block
+{
+	int64		next;			/* the next unit to hand out */
+	int64		end;			/* the last one; next > end: used up */
+	uint64		node_bits;		/* the pair, at its place in the key */
+} Block;
+
+/* Why no key can be made; each has its message in generator.c. */
+typedef enum GateReason
+{
+	GATE_OPEN,
+	GATE_STARTING,				/* will pass: callers wait */
+	GATE_STOPPING,
+	GATE_RECOVERY,
+	GATE_NO_WORKER_ID,
+	GATE_LAYOUT,
+	GATE_FILE
+} GateReason;
+
+#define GATE_DETAIL_LEN 512
+
+typedef struct GeneratorStatus
+{
+	GateReason	reason;
+	char		detail[GATE_DETAIL_LEN];	/* "" where reason says all */
+	bool		has_pair;
+	int			datacenter_id;
+	int			worker_id;
+	bool		has_last;		/* a key was made since the start */
+	int64		last_key;
+	int64		last_unix_ms;
+	double		lead_ms;		/* of the last key over the clock, or 0 */
+	int64		keys;
+	int64		waits;
+	int64		wait_us;
+	int64		errors;
+	int64		steps_back;
+} GeneratorStatus;
+
+extern Size generator_shmem_size(void);
+extern void generator_shmem_init(void);
+extern bool generator_attached(void);
+extern int64 generator_next(void);
+extern void generator_refill(Block *block, int64 wanted);
+extern int64 block_next(Block *block);
+extern void generator_advance(int64 id);
+extern const char *gate_message(GateReason reason);
+extern void generator_status(GeneratorStatus *status);
+
+/* for the snowid worker only */
+extern int64 generator_clock(void);
+extern void generator_attach_worker(void);
+extern void generator_detach_worker(void);
+extern GateReason generator_gate(bool *has_pair, int *datacenter_id,
+								 int *worker_id);
+extern void generator_close(GateReason reason, const char *detail);
+extern void generator_open(int datacenter_id, int worker_id, int64 floor);
+extern void generator_count_step_back(void);
+
+/*---- worker.c ----*/
+
+extern void worker_register(void);
+extern PGDLLEXPORT void snowid_worker_main(Datum main_arg);
+
+/*---- statefile.c ----*/
+
+typedef enum StateFileResult
+{
+	STATE_FILE_OK,
+	STATE_FILE_ABSENT,
+	STATE_FILE_FAILED			/* the reason is in the caller's buffer */
+} StateFileResult;
+
+extern StateFileResult statefile_read(Layout *layout, char *err, Size errlen);
+extern bool statefile_write(const Layout *layout, char *err, Size errlen);
+
+#endif							/* SNOWID_H */

@@ -1,0 +1,96 @@
+/*
+ * skew.c
+ *		A wall clock that a test can step: preloaded into a test's server, adds
+ *		the ns that stand in the file $SKEW_FILE (one int64, mapped, so that a
+ *		change is seen at once in every process) to every reading of it.
+ *
+ * CLOCK_MONOTONIC and CLOCK_BOOTTIME, and so all sleeps, are left alone.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NS 1000000000
+
+static const int64_t no_skew = 0;
+static const volatile int64_t *skew = &no_skew;
+static int	(*real_clock_gettime) (clockid_t, struct timespec *);
+
+__attribute__((constructor))
+static void
+map_skew(void)
+{
+	const char *path = getenv("SKEW_FILE");
+	int			fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	struct stat st;
+	void	   *map;
+
+	real_clock_gettime = (int (*) (clockid_t, struct timespec *))
+		dlsym(RTLD_NEXT, "clock_gettime");
+	if (fd < 0)
+		return;
+	if (fstat(fd, &st) == 0 && st.st_size >= (off_t) sizeof(int64_t))
+	{
+		map = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
+		if (map != MAP_FAILED)
+			skew = map;
+	}
+	close(fd);
+}
+
+int
+clock_gettime(clockid_t clock, struct timespec *t)
+{
+	int			result;
+	int64_t		add = *skew;
+
+	if (!real_clock_gettime)
+		map_skew();				/* called before our constructor */
+	result = real_clock_gettime(clock, t);
+	if (result != 0 || (clock != CLOCK_REALTIME &&
+						clock != CLOCK_REALTIME_COARSE && clock != CLOCK_TAI))
+		return result;
+	t->tv_sec += add / NS;
+	t->tv_nsec += add % NS;
+	if (t->tv_nsec < 0)
+	{
+		t->tv_nsec += NS;
+		t->tv_sec--;
+	}
+	else if (t->tv_nsec >= NS)
+	{
+		t->tv_nsec -= NS;
+		t->tv_sec++;
+	}
+	return 0;
+}
+
+int
+gettimeofday(struct timeval *restrict tv, void *restrict tz)
+{
+	struct timespec t;
+
+	(void) tz;
+	clock_gettime(CLOCK_REALTIME, &t);
+	tv->tv_sec = t.tv_sec;
+	tv->tv_usec = t.tv_nsec / 1000;
+	return 0;
+}
+
+time_t
+time(time_t *result)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	if (result)
+		*result = t.tv_sec;
+	return t.tv_sec;
+}
