@@ -10,10 +10,10 @@ OBJS = src/snowid.o src/layout.o src/decode.o src/generator.o src/worker.o \
 DATA = $(wildcard sql/snowid--*.sql)
 
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(wildcard sql/*.sql)))
-REGRESS_OPTS = --temp-instance=tmp_check/regress --temp-config=test/snowid.conf
+REGRESS_OPTS = --temp-instance=tmp_regress --temp-config=test/snowid.conf
 TAP_TESTS = 1
 PROVE_TESTS = test/t/*.pl
-EXTRA_CLEAN = tmp_check test/skew.so
+EXTRA_CLEAN = tmp_check tmp_regress test/skew.so
 
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 

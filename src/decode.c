@@ -146,7 +146,9 @@ snowid_bits(PG_FUNCTION_ARGS)
 	int			ends[4];		/* a field ends above this bit */
 	char		buf[64 + lengthof(ends) + 1];
 	char	   *p = buf;
+	Parts		parts;
 
+	layout_unpack(layout, id, &parts);	/* throws where it is no key */
 	if (layout->sequence_above)
 	{
 		low[0] = layout->sequence_bits;

@@ -1,0 +1,117 @@
+-- Keys taken apart and put together by a layout given as text.
+SET timezone = 'UTC';
+SET datestyle = 'ISO';
+CREATE EXTENSION snowid;
+
+-- The known keys of the field
+CREATE TABLE known (format text, layout text, id bigint);
+INSERT INTO known VALUES
+    ('twitter', 'twitter', 1541815603606036480),
+    ('twitter', 'twitter', 1593572310593806338),
+    ('twitter', 'twitter', 1098230906194546688),
+    ('twitter', 'twitter', 1268118639732232192),
+    ('discord', 'discord', 175928847299117063),
+    ('discord', 'discord', 105484726235607040),
+    ('instagram', 'instagram', 3870172288071432645),
+    ('mastodon', 'mastodon', 98776444300593659),
+    ('sonyflake', 'sonyflake', 314948827708654619),
+    ('pgedge', 'pgedge', 136169504773242881),
+    ('tsid', 'epoch=2020-01-01T00:00:00Z sequence=22', 388400145978465528);
+SELECT format, id, d.* FROM known, snowid_decode(id, layout) d ORDER BY known;
+-- encode is the inverse; 0 where the format has no such field
+SELECT count(*) AS keys, bool_and(id = snowid_encode(created_at,
+           coalesce(datacenter_id, 0), coalesce(worker_id, 0), sequence, layout)) AS same,
+       bool_and(created_at = snowid_timestamp(id, layout)) AS same_time,
+       bool_and(id BETWEEN snowid_min(created_at, layout) AND snowid_max(created_at, layout)) AS within,
+       bool_and(replace(snowid_bits(id, layout), ' ', '')::bit(64)::bigint = id) AS same_bits
+FROM known, snowid_decode(id, layout);
+SELECT format, snowid_bits(id, layout) FROM known ORDER BY known;
+SELECT to_hex(1268118639732232192);
+
+-- The named layouts, and one spelled out that is the same
+SELECT * FROM snowid_layouts;
+SELECT snowid_decode(1541815603606036480, 'twitter') =
+       snowid_decode(1541815603606036480, ' sequence=12  worker=5 epoch=2010-11-04T02:42:54.657+01:00 datacenter=5 ') AS same,
+       snowid_decode(1541815603606036480, 'Twitter') IS NOT NULL AS any_case;
+SELECT snowid_timestamp(0, 'epoch=2020-01-01T00:00:00' || zone) AS epoch
+FROM unnest(ARRAY['Z', '+00', '-05:30', '+1400', '.5Z', '.123-00:00']) zone;
+
+-- The ends of the range
+SELECT snowid_min('2010-11-04 01:42:54.657Z', 'twitter'),
+       snowid_max('2010-11-04 01:42:54.657999Z', 'twitter'),
+       snowid_min('2080-07-10 17:30:30.208Z', 'twitter'),
+       snowid_max('2080-07-10 17:30:30.208Z', 'twitter');
+SELECT snowid_decode(9223372036854775807, 'twitter'), snowid_decode(0, 'twitter');
+SELECT snowid_timestamp(snowid_min(t, l), l) = date_trunc('milliseconds', t) AS same,
+       snowid_timestamp(snowid_max(t, l), l) = date_trunc('milliseconds', t) AS same_max
+FROM unnest(ARRAY['2024-02-29 23:59:59.999999Z', '2038-01-19 03:14:08.000001Z']::timestamptz[]) t,
+     unnest(ARRAY['twitter', 'discord', 'mastodon', 'epoch=2000-01-01T00:00:00Z']) l;
+SELECT snowid_timestamp(snowid_min('1969-12-31 23:59:59.9995Z', l), l)
+FROM (VALUES ('epoch=1960-01-01T00:00:00Z sequence=12')) v(l);
+SELECT snowid_min('2010-11-04 01:42:54.656999Z', 'twitter');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_max('2080-07-10 17:30:30.209Z', 'twitter');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_min('-infinity', 'twitter');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_max('infinity', 'twitter');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_min('294276-12-31 23:59:59.999999Z', 'epoch=2000-01-01T00:00:00Z') > 0;
+SELECT snowid_min('4713-01-01 00:00:00Z BC', 'epoch=2000-01-01T00:00:00Z');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_timestamp(9223372036854775807, 'epoch=2000-01-01T00:00:00Z');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_timestamp(-1, 'twitter');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_decode(-9223372036854775808, 'twitter');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_bits(-1, 'twitter');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_encode('infinity', 0, 0, 0, 'twitter');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_encode('2020-01-01Z', 32, 0, 0, 'twitter');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_encode('2020-01-01Z', 0, -1, 0, 'twitter');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_encode('2020-01-01Z', 0, 0, 4096, 'twitter');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_encode('2020-01-01Z', 1, 0, 0, 'mastodon');
+\echo :LAST_ERROR_SQLSTATE
+
+-- A mistake in a layout is pointed at
+SELECT snowid_decode(1, '');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_decode(1, 'twiter');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00 worker=5');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_decode(1, 'worker=5');
+SELECT snowid_decode(1, 'epoch=yesterday');
+SELECT snowid_decode(1, 'epoch=2021-02-29T00:00:00Z');
+SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00.Z');
+SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:60Z');
+SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00+0');
+SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z epoch=2020-01-01T00:00:00Z');
+SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z worker=32');
+SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z worker=-1');
+SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z worker=');
+SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z worker=5x');
+SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z worker=5 worker=5');
+SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z node=5');
+SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z datacenter=31 worker=31 sequence=1');
+
+-- STRICT; a layout that changes from row to row; IMMUTABLE enough for an index
+SELECT snowid_decode(NULL, 'twitter'), snowid_decode(1, NULL), snowid_min(NULL, 'twitter');
+SELECT l, snowid_timestamp(175928847299117063, l)
+FROM unnest(ARRAY['discord', 'twitter', 'discord', 'pgedge']) l;
+CREATE INDEX ON known (snowid_timestamp(id, 'twitter'));
+SELECT p.provolatile AS volatile, p.proparallel AS parallel, p.proisstrict AS strict,
+       string_agg(p.oid::regprocedure::text, ' ' ORDER BY p.proname COLLATE "C", p.pronargs) AS functions
+FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e'
+     JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'snowid'
+GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
+-- nothing without a comment
+SELECT count(*) FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e'
+WHERE p.proname LIKE 'snowid%' AND obj_description(p.oid) IS NULL;
+DROP TABLE known;
+DROP EXTENSION snowid;
