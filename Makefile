@@ -6,7 +6,7 @@
 EXTENSION = snowid
 MODULE_big = snowid
 OBJS = src/snowid.o src/layout.o src/decode.o src/generator.o src/worker.o \
-	src/statefile.o
+	src/ceiling.o src/statefile.o
 DATA = $(wildcard sql/snowid--*.sql)
 
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(wildcard sql/*.sql)))

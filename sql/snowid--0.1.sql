@@ -26,6 +26,18 @@ REVOKE ALL ON FUNCTION snowid_advance(bigint) FROM PUBLIC;
 COMMENT ON FUNCTION snowid_advance(bigint) IS
     'makes every later key greater than id, a key by this server''s layout that leads the clock by snowid.max_jump at most; keys wait until the clock is within snowid.max_drift of it';
 
+CREATE FUNCTION snowid_accept_clock() RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION snowid_accept_clock() FROM PUBLIC;
+COMMENT ON FUNCTION snowid_accept_clock() IS
+    'takes the clock as right after it jumped ahead by more than snowid.max_jump, so that keys go on from there';
+
+CREATE FUNCTION snowid_accept_layout() RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION snowid_accept_layout() FROM PUBLIC;
+COMMENT ON FUNCTION snowid_accept_layout() IS
+    'consents to the layout in the settings where it is not the one that made this server''s last keys; error 55000 where nothing waits for it';
+
 -- Keys taken apart and put together, by this server's layout ...
 
 CREATE FUNCTION snowid_decode(id bigint, OUT created_at timestamptz,
@@ -118,7 +130,8 @@ CREATE FUNCTION snowid_status(OUT datacenter_id int, OUT worker_id int,
         OUT epoch timestamptz, OUT timestamp_bits int, OUT datacenter_bits int,
         OUT worker_bits int, OUT sequence_bits int, OUT sequence_start text,
         OUT last_time timestamptz, OUT last_key bigint,
-        OUT last_key_time timestamptz, OUT lead_ms float8, OUT keys bigint,
+        OUT last_key_time timestamptz, OUT lead_ms float8,
+        OUT ceiling timestamptz, OUT keys bigint,
         OUT waits bigint, OUT wait_ms float8, OUT clock_steps_back bigint,
         OUT errors bigint)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
@@ -129,11 +142,11 @@ CREATE VIEW snowid_status AS
     SELECT datacenter_id, worker_id, worker_id_source, is_open, reason, epoch,
            timestamp_bits, datacenter_bits, worker_bits, sequence_bits,
            sequence_start, (last_time AT TIME ZONE 'UTC')::date AS last_day,
-           last_key, last_key_time, lead_ms, keys, waits, wait_ms,
+           last_key, last_key_time, lead_ms, ceiling, keys, waits, wait_ms,
            clock_steps_back, errors
     FROM snowid_status();
 COMMENT ON VIEW snowid_status IS
-    'the state of this server''s generator: its pair, whether it makes keys or why not, layout, last key and its lead over the clock in ms, and counters since the start';
+    'the state of this server''s generator: its pair, whether it makes keys or why not, layout, last key, its lead over the clock in ms, the time up to which keys are reserved, and counters since the start';
 REVOKE ALL ON FUNCTION snowid_status() FROM PUBLIC;
 REVOKE ALL ON snowid_status FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowid_status() TO pg_monitor;

@@ -14,15 +14,17 @@
  *
  * - "last", the highest unit ever taken, only rises, so units increase
  *	 strictly in the order in which they were taken, over all sessions.
+ * - No unit above "usable_until" is taken.  The snowid worker alone raises it,
+ *	 when the new value is durable.  So neither a refused caller nor a wild
+ *	 reading of the clock can drive "last" away.
  * - A unit is handed out only when its millisecond leads the clock by
- *	 snowid.max_drift at most, and never above "usable_until".
- * - Take, then wait: who has taken a unit too far ahead waits for its moment.
- *	 What would take longer than snowid.max_wait is refused before anything is
- *	 taken, so that nobody can drive "last" away.
+ *	 snowid.max_drift at most.  Take, then wait: who has taken a unit further
+ *	 ahead waits for its moment, first come, first served; what would take
+ *	 longer than snowid.max_wait is refused before it is taken.
  * - The gate is closed by exchanging a sentinel into "last" that is above
- *	 everything usable.  The pair changes only behind the closed gate, and the
- *	 gate opens with a "last" above every value it had before, so that a
- *	 compare-and-swap that was prepared with the old pair fails.
+ *	 everything usable.  The pair changes only behind the closed gate, and each
+ *	 opening has a number of its own: a unit that was taken from another
+ *	 opening than the one the pair was read in is thrown away.
  *
  * The spinlock covers loads, compares and stores only; clock, waits and
  * errors are outside it.  What every key touches is an atomic beside it, since
@@ -71,20 +73,23 @@ typedef struct Counters
 typedef struct Generator
 {
 	pg_atomic_uint64 last;		/* highest unit ever taken, or GATE_CLOSED */
-	pg_atomic_uint64 usable_until;	/* no unit above is handed out */
-	uint64		node_bits;		/* the pair in its place; see above */
-	char		padding[PG_CACHE_LINE_SIZE - 3 * sizeof(uint64)];
+	pg_atomic_uint64 usable_until;	/* no unit above is taken */
+	pg_atomic_uint64 ask_above; /* the worker is to be woken from here on */
+	uint64		node_bits;		/* the pair in its place in the key */
+	uint64		opening;		/* number of times the gate was opened */
+	char		padding[PG_CACHE_LINE_SIZE - 5 * sizeof(uint64)];
 
-	ConditionVariable reason_changed;
+	ConditionVariable changed;	/* the gate, or usable_until */
 
 	slock_t		mutex;			/* protects the following fields only */
 	GateReason	reason;			/* GATE_OPEN, or why the gate is closed */
-	char		detail[GATE_DETAIL_LEN];
+	char		detail[GATE_DETAIL_LEN];	/* of the reason, or why no grant */
 	bool		has_pair;
 	int			datacenter_id;
 	int			worker_id;
 	int64		resume_above;	/* "last" of the closed gate */
 	int64		floor;			/* "last" when the gate was first opened */
+	int64		wish;			/* unit up to which a grant is asked for */
 	int			worker_procno;	/* the snowid worker's, or -1 */
 	int64		steps_back;
 
@@ -93,29 +98,49 @@ typedef struct Generator
 
 static Generator *generator = NULL;
 
-/* What a refused caller is told; where "passes", it waits up to max_wait. */
+/* The last unit of the timestamp's range. */
+static int64 range_end;
+
+/* How long a caller has waited in this call. */
+typedef struct Patience
+{
+	bool		started;
+	instr_time	start;
+} Patience;
+
+/* What a refused caller is told; where the reason passes, it waits first. */
 static const struct
 {
 	const char *message;
 	const char *hint;
 	bool		passes;
 }			gate_reasons[] =
+
 {
-	[GATE_OPEN] = {"", NULL, true},
-	[GATE_STARTING] = {"snowid is not ready yet",
-		"Try again. If it lasts, see the server log: the \"snowid worker\" process needs a free place in max_worker_processes.",
+	[GATE_OPEN] = {"snowid could not reserve more keys",
+		"snowid tries again by itself; see the server log.",
 	true},
+	[GATE_STARTING] = {"snowid is not ready yet",
+	"Try again; if it lasts, see the server log.", true},
 	[GATE_STOPPING] = {"snowid is shutting down", NULL, true},
 	[GATE_RECOVERY] = {"snowid makes no keys during recovery",
 	"Ask the primary server, or promote this one.", false},
+	[GATE_SINGLE_USER] = {"snowid makes no keys in single-user mode",
+	"Start the server as usual.", false},
 	[GATE_NO_WORKER_ID] = {"snowid has no worker ID",
 		"Set snowid.worker_id, a number that no other server uses, and reload the configuration.",
 	false},
 	[GATE_LAYOUT] = {"snowid cannot use this layout",
 		"Correct the settings of the layout and restart the server.",
 	false},
+	[GATE_LAYOUT_CONSENT] = {"snowid's layout was changed",
+		"Put the old settings back, or call snowid_accept_layout() where the change is meant.",
+	false},
 	[GATE_FILE] = {"snowid cannot use its state file",
-	"Mend the cause; snowid tries again by itself.", false}
+		"See \"The state file\" in snowid's README; snowid tries again by itself.",
+	false},
+	[GATE_CEILING] = {"snowid cannot use its replication origin",
+	"See the server log; snowid tries again by itself.", false}
 };
 
 /*---- Shared memory ----*/
@@ -132,23 +157,24 @@ void
 generator_shmem_init(void)
 {
 	bool		found;
-	int64		end_of_range;
+
+	range_end = layout_last_ms(&server_layout) - server_layout.epoch;
+	if (range_end >= GATE_CLOSED >> server_layout.sequence_bits)
+		range_end = GATE_CLOSED - 1;
+	else
+		range_end = units_from_ms(range_end + 1) - 1;
 
 	generator = ShmemInitStruct("snowid", generator_shmem_size(), &found);
 	if (found)
 		return;
 
 	memset(generator, 0, generator_shmem_size());
-	end_of_range = layout_last_ms(&server_layout) - server_layout.epoch;
-	if (end_of_range >= GATE_CLOSED >> server_layout.sequence_bits)
-		end_of_range = GATE_CLOSED - 1;
-	else
-		end_of_range = ((end_of_range + 1) << server_layout.sequence_bits) - 1;
 	pg_atomic_init_u64(&generator->last, GATE_CLOSED);
-	pg_atomic_init_u64(&generator->usable_until, end_of_range);
-	ConditionVariableInit(&generator->reason_changed);
+	pg_atomic_init_u64(&generator->usable_until, 0);
+	pg_atomic_init_u64(&generator->ask_above, 0);
+	ConditionVariableInit(&generator->changed);
 	SpinLockInit(&generator->mutex);
-	generator->reason = GATE_STARTING;
+	generator->reason = IsPostmasterEnvironment ? GATE_STARTING : GATE_SINGLE_USER;
 	generator->worker_procno = -1;
 	for (int i = 0; i < MaxBackends; i++)
 	{
@@ -174,24 +200,37 @@ sequence_mask(void)
 }
 
 /*
- * The wall clock in units; negative before the epoch.  The kernel's clock
- * ends in 2262, 2^43 ms after 1970: with 18 sequence bits, the most that the
- * setting takes, nothing overflows here or in a sum of two.
+ * A reading of the wall clock in units; negative before the epoch.  The
+ * kernel's clock ends in 2262, 2^43 ms after 1970: with 18 sequence bits, the
+ * most that the setting takes, nothing overflows here or in a sum of two.
  */
-int64
-generator_clock(void)
+static inline int64
+units_from_timespec(const struct timespec *time)
 {
-	struct timespec now;
-	int64		ms;
-	uint64		rest;
+	int64		ms = (int64) time->tv_sec * 1000 + time->tv_nsec / 1000000;
+	uint64		rest = (uint64) (time->tv_nsec % 1000000);
 
-	clock_gettime(CLOCK_REALTIME, &now);
-	ms = (int64) now.tv_sec * 1000 + now.tv_nsec / 1000000 - server_layout.epoch;
+	ms -= server_layout.epoch;
 	if (snowid_sequence_start == SEQUENCE_ZERO)
 		return units_from_ms(ms);
-	rest = (uint64) (now.tv_nsec % 1000000);
 	return units_from_ms(ms) +
 		(int64) ((rest << server_layout.sequence_bits) / 1000000);
+}
+
+static inline int64
+clock_units(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return units_from_timespec(&now);
+}
+
+/* The same for other files. */
+int64
+generator_units(const struct timespec *time)
+{
+	return units_from_timespec(time);
 }
 
 static inline int64
@@ -217,23 +256,29 @@ my_counters(void)
 
 /*---- Waits and refusals ----*/
 
+/* Starts the wait, or tells how many ms of it have passed. */
 static int64
-elapsed_ms(instr_time start)
+waited_ms(Patience *patience)
 {
 	instr_time	now;
 
 	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, start);
+	if (!patience->started)
+	{
+		patience->started = true;
+		patience->start = now;
+	}
+	INSTR_TIME_SUBTRACT(now, patience->start);
 	return (int64) INSTR_TIME_GET_MILLISEC(now);
 }
 
 static void
-count_wait(instr_time start)
+count_wait(const Patience *patience)
 {
 	instr_time	now;
 
 	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, start);
+	INSTR_TIME_SUBTRACT(now, patience->start);
 	count(&my_counters()->waits, 1);
 	count(&my_counters()->wait_us, (int64) INSTR_TIME_GET_MICROSEC(now));
 }
@@ -244,9 +289,12 @@ gate_message(GateReason reason)
 	return gate_reasons[reason].message;
 }
 
+/* SQLSTATE, message and detail of what a caller is refused for. */
 static void
-refuse_closed(GateReason reason, const char *detail)
+refuse_reason(GateReason reason, const char *detail, bool has_worker)
 {
+	if (!has_worker && gate_reasons[reason].passes)
+		detail = "The \"snowid worker\" process is not running; it needs a free place in max_worker_processes.";
 	count(&my_counters()->errors, 1);
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -267,65 +315,65 @@ refuse_lead(int64 lead, int64 wait)
 			 errhint("The clock was set back, or keys are asked for faster than the layout can number them; see the view snowid_status.")));
 }
 
-/* Waits until the gate is open; refuses where that would take too long. */
-static void
-wait_for_gate(void)
+void
+generator_wake_worker(void)
 {
-	instr_time	start;
-	GateReason	reason;
-	char		detail[GATE_DETAIL_LEN];
+	int			procno;
 
-	INSTR_TIME_SET_CURRENT(start);
-	ConditionVariablePrepareToSleep(&generator->reason_changed);
-	for (;;)
-	{
-		int			procno;
-		int64		left = snowid_max_wait - elapsed_ms(start);
-
-		SpinLockAcquire(&generator->mutex);
-		reason = generator->reason;
-		memcpy(detail, generator->detail, sizeof(detail));
-		procno = generator->worker_procno;
-		SpinLockRelease(&generator->mutex);
-
-		if (reason == GATE_OPEN)
-			break;
-		/* a promotion that the worker has not seen yet passes, too */
-		if (reason == GATE_RECOVERY && !RecoveryInProgress())
-		{
-			if (procno >= 0)
-				SetLatch(&ProcGlobal->allProcs[procno].procLatch);
-		}
-		else if (!gate_reasons[reason].passes)
-			left = 0;
-		if (left <= 0)
-			refuse_closed(reason, detail);
-		(void) ConditionVariableTimedSleep(&generator->reason_changed, left,
-										   PG_WAIT_EXTENSION);
-	}
-	ConditionVariableCancelSleep();
-	count_wait(start);
+	SpinLockAcquire(&generator->mutex);
+	procno = generator->worker_procno;
+	SpinLockRelease(&generator->mutex);
+	if (procno >= 0)
+		SetLatch(&ProcGlobal->allProcs[procno].procLatch);
 }
 
 /*
- * May the caller take this unit, which no clock reading covers yet?  Refuses
- * where its moment is further away than max_wait; the clock is read again
- * first, for the caller may have been descheduled since its reading.
+ * Waits until the worker changes something: the gate, where it is closed, or
+ * a grant that reaches this unit.  Returns early at times, for the clock to be
+ * read again; refuses when the patience is at its end.
  */
 static void
-require_in_reach(int64 unit)
+wait_for_worker(int64 unit, Patience *patience)
 {
-	int64		now = generator_clock();
+	int64		left = snowid_max_wait - waited_ms(patience);
+	GateReason	reason;
+	char		detail[GATE_DETAIL_LEN];
+	bool		has_worker;
+
+	ConditionVariablePrepareToSleep(&generator->changed);
+	SpinLockAcquire(&generator->mutex);
+	reason = generator->reason;
+	memcpy(detail, generator->detail, sizeof(detail));
+	has_worker = generator->worker_procno >= 0;
+	SpinLockRelease(&generator->mutex);
+
+	/* a promotion that the worker has not seen yet passes, too */
+	if (!gate_reasons[reason].passes &&
+		(reason != GATE_RECOVERY || RecoveryInProgress()))
+		left = 0;
+	if (reason != GATE_OPEN ||
+		unit > (int64) pg_atomic_read_u64(&generator->usable_until))
+	{
+		if (left <= 0)
+			refuse_reason(reason, detail, has_worker);
+		pg_atomic_write_u64(&generator->ask_above, GATE_CLOSED);
+		generator_wake_worker();
+		(void) ConditionVariableTimedSleep(&generator->changed,
+										   Min(left, 1000), PG_WAIT_EXTENSION);
+	}
+	ConditionVariableCancelSleep();
+}
+
+/*
+ * Refuses a unit that no key may have, or whose moment is too far away.  The
+ * clock is read again, for the caller may have been descheduled since.
+ */
+static void
+require_in_reach(int64 unit, Patience *patience)
+{
+	int64		now = clock_units();
 	int64		wait;
 
-	if (unit > (int64) pg_atomic_read_u64(&generator->usable_until))
-	{
-		count(&my_counters()->errors, 1);
-		ereport(ERROR,
-				(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
-				 errmsg("the timestamp's range of the snowid layout has ended"),
-				 errhint("Settings with a later epoch or with more bits for the timestamp make a new layout.")));
-	}
 	if (now < 0)
 	{
 		count(&my_counters()->errors, 1);
@@ -334,9 +382,17 @@ require_in_reach(int64 unit)
 				 errmsg("the clock is before snowid.epoch"),
 				 errhint("Set the clock of this machine.")));
 	}
+	if (unit > range_end)
+	{
+		count(&my_counters()->errors, 1);
+		ereport(ERROR,
+				(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
+				 errmsg("the timestamp's range of the snowid layout has ended"),
+				 errhint("Settings with a later epoch or with more bits for the timestamp make a new layout.")));
+	}
 	wait = ms_from_units((unit & ~sequence_mask()) -
 						 units_from_ms(snowid_max_drift) - now);
-	if (wait > snowid_max_wait)
+	if (wait > snowid_max_wait - waited_ms(patience))
 		refuse_lead(ms_from_units(unit - now), wait);
 }
 
@@ -346,23 +402,19 @@ require_in_reach(int64 unit)
  * monotonic one.  A caller who leaves in an error or a cancel leaves a gap.
  */
 static void
-wait_for_moment(int64 unit)
+wait_for_moment(int64 unit, Patience *patience)
 {
-	int64		moment = (unit & ~sequence_mask()) - units_from_ms(snowid_max_drift);
-	instr_time	start;
-
-	INSTR_TIME_SET_CURRENT(start);
 	for (;;)
 	{
-		int64		now = generator_clock();
-		int64		left = moment - now;
-		int64		left_ms;
+		int64		now = clock_units();
+		int64		left = (unit & ~sequence_mask()) -
+		units_from_ms(snowid_max_drift) - now;
+		int64		left_ms = ms_from_units(left);
 
 		if (left <= 0)
 			break;
-		left_ms = ms_from_units(left);
 		/* longer than was agreed to: the clock was set back meanwhile */
-		if (elapsed_ms(start) + left_ms > (int64) snowid_max_wait + SLEW_MS)
+		if (waited_ms(patience) + left_ms > (int64) snowid_max_wait + SLEW_MS)
 			refuse_lead(ms_from_units(unit - now), left_ms);
 
 		CHECK_FOR_INTERRUPTS();
@@ -381,49 +433,82 @@ wait_for_moment(int64 unit)
 			pgstat_report_wait_end();
 		}
 	}
-	count_wait(start);
 }
 
 /*---- Taking numbers ----*/
 
 /*
- * Takes up to "wanted" consecutive units: as many as the lead leaves, but at
- * least one, for which it waits.  The whole hot path is here.
+ * What a unit out of reach needs before it may be taken.  True: take it, and
+ * wait for its moment; false: look again.
+ */
+static bool
+may_take_ahead(int64 last, int64 unit, Patience *patience)
+{
+	if (last != GATE_CLOSED)
+	{
+		/* a wild reading of the clock that is over is no reason to refuse */
+		if (unit > last + 1 && unit > clock_units())
+			return false;
+		require_in_reach(unit, patience);
+		if (unit <= (int64) pg_atomic_read_u64(&generator->usable_until))
+			return true;
+	}
+	wait_for_worker(unit, patience);
+	return false;
+}
+
+/* The ceiling comes near: wakes the worker, once a grant. */
+static void
+ask_for_grant(void)
+{
+	if (pg_atomic_exchange_u64(&generator->ask_above, GATE_CLOSED) != GATE_CLOSED)
+		generator_wake_worker();
+}
+
+/*
+ * Takes up to "wanted" consecutive units: as many as lead and ceiling leave,
+ * but at least one, for which it waits.  The whole hot path is here.
  */
 static inline Block
 take(int64 wanted)
 {
 	Generator  *g = generator;
-	int64		now = generator_clock();
+	int64		now = clock_units();
+	Patience	patience = {false};
 	Block		block;
 	int64		reach;
 
 	for (;;)
 	{
-		uint64		last = pg_atomic_read_u64(&g->last);
+		uint64		opening = g->opening;
+		uint64		last;
 
-		pg_read_barrier();		/* the pair is that of this last, or later */
-		block.node_bits = g->node_bits;
+		pg_read_barrier();
+		last = pg_atomic_read_u64(&g->last);
 		block.next = Max((int64) last + 1, now);
 		reach = Min((now + units_from_ms(snowid_max_drift)) | sequence_mask(),
 					(int64) pg_atomic_read_u64(&g->usable_until));
 		block.end = Min(block.next + wanted - 1, reach);
 		if (unlikely(block.next > reach))
 		{
-			if ((int64) last == GATE_CLOSED)
+			if (!may_take_ahead((int64) last, block.next, &patience))
 			{
-				wait_for_gate();
-				now = generator_clock();
+				now = clock_units();
 				continue;
 			}
-			require_in_reach(block.next);
 			block.end = block.next;
 		}
-		if (likely(pg_atomic_compare_exchange_u64(&g->last, &last, block.end)))
+		block.node_bits = g->node_bits;
+		if (likely(pg_atomic_compare_exchange_u64(&g->last, &last, block.end)) &&
+			likely(g->opening == opening))
 			break;
 	}
+	if (unlikely(block.end > (int64) pg_atomic_read_u64(&g->ask_above)))
+		ask_for_grant();
 	if (unlikely(block.next > reach))
-		wait_for_moment(block.next);
+		wait_for_moment(block.next, &patience);
+	if (unlikely(patience.started))
+		count_wait(&patience);
 	count(&my_counters()->keys, block.end - block.next + 1);
 	return block;
 }
@@ -452,31 +537,38 @@ block_next(Block *block)
 }
 
 /*
- * From here on every key is greater than id, whatever pair made it: the
- * generator goes on behind its millisecond.
+ * From here on every key is greater than id, whatever pair made it, also after
+ * a crash: the generator goes on behind its millisecond, once the worker has
+ * granted that far.
  */
 void
 generator_advance(int64 id)
 {
+	int64		now = clock_units();
+	Patience	patience = {false};
 	Parts		parts;
 	int64		unit;
 
 	layout_unpack(&server_layout, id, &parts);
 	unit = units_from_ms(parts.unix_ms - server_layout.epoch) | sequence_mask();
-	if (unit > (generator_clock() + units_from_ms(snowid_max_jump)))
+	if (unit > now + units_from_ms(snowid_max_jump))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("key " INT64_FORMAT " leads the clock by " INT64_FORMAT " ms, more than snowid.max_jump",
-						id, ms_from_units(unit - generator_clock())),
+						id, ms_from_units(unit - now)),
 				 errdetail("No key could be made until the clock is there."),
 				 errhint("Is it a key of this layout? If so, raise snowid.max_jump.")));
 	for (;;)
 	{
 		uint64		last = pg_atomic_read_u64(&generator->last);
 
-		if ((int64) last == GATE_CLOSED)
+		if ((int64) last == GATE_CLOSED ||
+			(int64) pg_atomic_read_u64(&generator->usable_until) < unit)
 		{
-			wait_for_gate();
+			SpinLockAcquire(&generator->mutex);
+			generator->wish = Max(generator->wish, unit);
+			SpinLockRelease(&generator->mutex);
+			wait_for_worker(unit, &patience);
 			continue;
 		}
 		if ((int64) last >= unit ||
@@ -518,52 +610,120 @@ generator_gate(bool *has_pair, int *datacenter_id, int *worker_id)
 	return reason;
 }
 
-/* Closes the gate, or gives a closed gate another reason.  Does not throw. */
-void
+/*
+ * Closes the gate, or gives a closed gate another reason.  Returns the highest
+ * unit that was ever taken.  Does not throw.
+ */
+int64
 generator_close(GateReason reason, const char *detail)
 {
-	uint64		last = pg_atomic_exchange_u64(&generator->last, GATE_CLOSED);
+	int64		last = (int64) pg_atomic_exchange_u64(&generator->last, GATE_CLOSED);
 
 	SpinLockAcquire(&generator->mutex);
-	if ((int64) last != GATE_CLOSED)
+	if (last != GATE_CLOSED)
 		generator->resume_above = last;
+	last = generator->resume_above;
 	generator->reason = reason;
-	strlcpy(generator->detail, detail ? detail : "", GATE_DETAIL_LEN);
+	strlcpy(generator->detail, detail, GATE_DETAIL_LEN);
 	SpinLockRelease(&generator->mutex);
-	ConditionVariableBroadcast(&generator->reason_changed);
+	ConditionVariableBroadcast(&generator->changed);
+	return last;
 }
 
 /*
- * Opens the closed gate for a pair whose ID fits, above the unit "floor" and
- * above all that was taken before.  Under another pair it goes on with the
- * next ms, for the pair stands above the sequence in the key.
+ * Opens the closed gate for a pair whose IDs fit, above the unit "floor" and
+ * above all that was taken before; "forget" leaves the latter out (units that
+ * another pair took lie too far ahead of the clock).  Under another pair it
+ * goes on with the next ms, for the pair stands above the sequence in the key.
  */
 void
-generator_open(int datacenter_id, int worker_id, int64 floor)
+generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 {
+	int64		last;
+
 	SpinLockAcquire(&generator->mutex);
 	Assert(generator->reason != GATE_OPEN);
+	last = generator->resume_above;
 	if (generator->has_pair && (generator->datacenter_id != datacenter_id ||
 								generator->worker_id != worker_id))
-		/* one more than needed, lest "last" return to a value it had */
-		generator->resume_above = (generator->resume_above | sequence_mask()) + 1;
-	if (!generator->has_pair || generator->resume_above < floor)
-		generator->resume_above = Max(floor, -1);	/* none before the epoch */
+		last |= sequence_mask();
+	if (!generator->has_pair || forget || last < floor)
+		last = Max(floor, -1);	/* none before the epoch */
 	if (!generator->has_pair)
-		generator->floor = floor;
+		generator->floor = last;
+	generator->resume_above = last;
 	generator->has_pair = true;
 	generator->datacenter_id = datacenter_id;
 	generator->worker_id = worker_id;
 	generator->node_bits =
 		((uint64) datacenter_id << server_layout.worker_bits | (uint64) worker_id)
 		<< server_layout.sequence_bits;
+	pg_write_barrier();			/* who sees the opening sees its pair */
+	generator->opening++;
 	generator->reason = GATE_OPEN;
 	generator->detail[0] = '\0';
 	SpinLockRelease(&generator->mutex);
 
 	/* a full barrier: the pair is there before the numbers are */
-	pg_atomic_exchange_u64(&generator->last, generator->resume_above);
-	ConditionVariableBroadcast(&generator->reason_changed);
+	pg_atomic_exchange_u64(&generator->last, last);
+	ConditionVariableBroadcast(&generator->changed);
+}
+
+/* How far keys and grants have gone. */
+void
+generator_progress(GeneratorProgress *progress)
+{
+	SpinLockAcquire(&generator->mutex);
+	progress->last = generator->resume_above;
+	SpinLockRelease(&generator->mutex);
+	progress->usable_until = (int64) pg_atomic_read_u64(&generator->usable_until);
+	if (pg_atomic_read_u64(&generator->last) != GATE_CLOSED)
+		progress->last = (int64) pg_atomic_read_u64(&generator->last);
+	progress->asked = pg_atomic_read_u64(&generator->ask_above) == GATE_CLOSED;
+}
+
+/* The unit that somebody wants granted, or 0; who still does asks again. */
+int64
+generator_take_wish(void)
+{
+	int64		wish;
+
+	SpinLockAcquire(&generator->mutex);
+	wish = generator->wish;
+	generator->wish = 0;
+	SpinLockRelease(&generator->mutex);
+	return wish;
+}
+
+int64
+generator_range_end(void)
+{
+	return range_end;
+}
+
+/*
+ * Publishes a grant, which is durable already.  It may be lower than the one
+ * before only while the gate is closed.
+ */
+void
+generator_grant(int64 usable_until, int64 ask_above)
+{
+	SpinLockAcquire(&generator->mutex);
+	if (generator->reason == GATE_OPEN)
+		generator->detail[0] = '\0';
+	SpinLockRelease(&generator->mutex);
+	pg_atomic_write_u64(&generator->usable_until, usable_until);
+	pg_atomic_write_u64(&generator->ask_above, ask_above);
+	ConditionVariableBroadcast(&generator->changed);
+}
+
+/* Says why there is no grant; callers learn it when they reach the last. */
+void
+generator_no_grant(const char *detail)
+{
+	SpinLockAcquire(&generator->mutex);
+	strlcpy(generator->detail, detail, GATE_DETAIL_LEN);
+	SpinLockRelease(&generator->mutex);
 }
 
 void
@@ -580,7 +740,7 @@ void
 generator_status(GeneratorStatus *status)
 {
 	int64		last = (int64) pg_atomic_read_u64(&generator->last);
-	int64		now = generator_clock();
+	int64		now = clock_units();
 	int64		floor;
 	uint64		node_bits;
 
@@ -592,6 +752,8 @@ generator_status(GeneratorStatus *status)
 	status->datacenter_id = generator->datacenter_id;
 	status->worker_id = generator->worker_id;
 	status->steps_back = generator->steps_back;
+	status->ceiling_ms = server_layout.epoch +
+		((int64) pg_atomic_read_u64(&generator->usable_until) >> server_layout.sequence_bits);
 	if (last == GATE_CLOSED)
 		last = generator->resume_above;
 	floor = generator->floor;

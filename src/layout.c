@@ -36,6 +36,7 @@ static const struct
 	const char *name;
 	Layout		layout;
 }			named_layouts[] =
+
 {
 	{"twitter", {INT64CONST(1288834974657), 1, 5, 5, 12, false}},
 	{"discord", {INT64CONST(1420070400000), 1, 5, 5, 12, false}},
@@ -156,9 +157,9 @@ layout_parse_epoch(const char *str, int64 *unix_ms)
 	if (check_month != month || check_day != day)
 		return false;
 
-	*unix_ms = ms + INT64CONST(1000) *
-		(second + 60 * (minute - zone + 60 * (hour +
-											  INT64CONST(24) * (date2j(year, month, day) - UNIX_EPOCH_JDATE))));
+	minute += 60 * hour - zone;
+	*unix_ms = (date2j(year, month, day) - UNIX_EPOCH_JDATE) * INT64CONST(86400000) +
+		minute * INT64CONST(60000) + second * 1000 + ms;
 	return true;
 }
 
@@ -375,6 +376,18 @@ layout_unpack(const Layout *layout, int64 id, Parts *parts)
 }
 
 /*
+ * The least or the greatest key that any pair can have at a time; of a time
+ * out of the range, that of the range's end.  Does not throw.
+ */
+int64
+layout_key_at(const Layout *layout, int64 unix_ms, bool greatest)
+{
+	unix_ms = Max(Min(unix_ms, layout_last_ms(layout)), layout->epoch);
+	return timestamp_field(layout, unix_ms) |
+		(greatest ? (INT64CONST(1) << tail_bits(layout)) - 1 : 0);
+}
+
+/*
  * The least or the greatest key that can be made in the ms (the tick) of ts;
  * throws where it is out of the layout's range, at infinity too.
  */
@@ -389,6 +402,6 @@ layout_bound(const Layout *layout, TimestampTz ts, bool greatest)
 		unix_ms = PG_INT64_MAX;
 	else
 		unix_ms = unix_ms_from_timestamptz(ts);
-	return timestamp_field(layout, unix_ms) |
-		(greatest ? (INT64CONST(1) << tail_bits(layout)) - 1 : 0);
+	(void) timestamp_field(layout, unix_ms);
+	return layout_key_at(layout, unix_ms, greatest);
 }

@@ -35,6 +35,8 @@ PG_FUNCTION_INFO_V1(snowid_next);
 PG_FUNCTION_INFO_V1(snowid_next_batch);
 PG_FUNCTION_INFO_V1(snowid_next_batch_support);
 PG_FUNCTION_INFO_V1(snowid_advance);
+PG_FUNCTION_INFO_V1(snowid_accept_clock);
+PG_FUNCTION_INFO_V1(snowid_accept_layout);
 PG_FUNCTION_INFO_V1(snowid_status);
 
 /*---- Settings ----*/
@@ -48,6 +50,7 @@ int			snowid_worker_id = -1;
 int			snowid_max_drift = 1000;
 int			snowid_max_wait = 5000;
 int			snowid_max_jump = 3600 * 1000;
+int			snowid_reserve = 500;
 
 static const struct config_enum_entry sequence_starts[] =
 {
@@ -207,8 +210,13 @@ define_settings(void)
 			   &snowid_max_wait, 0, 3600 * 1000,
 			   PGC_SIGHUP, GUC_UNIT_MS, NULL);
 	define_int("snowid.max_jump",
-			   "How far ahead of the clock snowid_advance() may set the generator.",
+			   "How far the clock may jump ahead, and snowid_advance() ahead of the clock.",
 			   &snowid_max_jump, 1000, INT_MAX,
+			   PGC_SIGHUP, GUC_UNIT_MS, NULL);
+
+	define_int("snowid.reserve",
+			   "How far ahead of use keys are reserved in the WAL.",
+			   &snowid_reserve, 10, 60 * 1000,
 			   PGC_SIGHUP, GUC_UNIT_MS, NULL);
 
 	refuse_unknown_settings();
@@ -226,6 +234,8 @@ shmem_request(void)
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
 	RequestAddinShmemSpace(generator_shmem_size());
+	RequestAddinShmemSpace(worker_shmem_size());
+	RequestAddinShmemSpace(ceiling_shmem_size());
 }
 
 static void
@@ -235,6 +245,8 @@ shmem_startup(void)
 		prev_shmem_startup_hook();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	generator_shmem_init();
+	worker_shmem_init();
+	ceiling_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -346,14 +358,37 @@ snowid_advance(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+Datum
+snowid_accept_clock(PG_FUNCTION_ARGS)
+{
+	require_preloaded();
+	worker_accept_clock();
+	PG_RETURN_VOID();
+}
+
+Datum
+snowid_accept_layout(PG_FUNCTION_ARGS)
+{
+	GeneratorStatus status;
+
+	require_preloaded();
+	generator_status(&status);
+	if (status.reason != GATE_LAYOUT_CONSENT)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("no change of the layout waits for consent")));
+	worker_accept_layout();
+	PG_RETURN_VOID();
+}
+
 /* The row of the view snowid_status. */
 Datum
 snowid_status(PG_FUNCTION_ARGS)
 {
 	TupleDesc	tupdesc;
 	GeneratorStatus status;
-	Datum		values[21];
-	bool		nulls[21] = {false};
+	Datum		values[22];
+	bool		nulls[22] = {false};
 	int			n = 0;
 	bool		open;
 
@@ -370,7 +405,7 @@ snowid_status(PG_FUNCTION_ARGS)
 	nulls[n] = !status.has_pair;
 	values[n++] = CStringGetTextDatum("setting");
 	values[n++] = BoolGetDatum(open);
-	nulls[n] = open;
+	nulls[n] = open && status.detail[0] == '\0';
 	values[n++] = CStringGetTextDatum(status.detail[0] == '\0' ?
 									  gate_message(status.reason) :
 									  psprintf("%s: %s", gate_message(status.reason),
@@ -387,6 +422,8 @@ snowid_status(PG_FUNCTION_ARGS)
 	nulls[n] = !status.has_last;
 	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(status.last_unix_ms));
 	values[n++] = Float8GetDatum(status.lead_ms);
+	nulls[n] = !status.has_pair;
+	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(status.ceiling_ms));
 	values[n++] = Int64GetDatum(status.keys);
 	values[n++] = Int64GetDatum(status.waits);
 	values[n++] = Float8GetDatum((double) status.wait_us / 1000.0);

@@ -4,7 +4,7 @@
  *		the prototypes, grouped by the file that owns them.
  *
  * Calls go downwards only: snowid -> generator, layout, worker;
- * decode -> layout; worker -> statefile, generator.
+ * decode -> layout; worker -> ceiling, statefile, generator.
  */
 #ifndef SNOWID_H
 #define SNOWID_H
@@ -68,6 +68,7 @@ extern int	snowid_worker_id;	/* -1: not set */
 extern int	snowid_max_drift;	/* ms */
 extern int	snowid_max_wait;	/* ms */
 extern int	snowid_max_jump;	/* ms */
+extern int	snowid_reserve;		/* ms */
 
 extern Layout server_layout;	/* fixed at server start */
 
@@ -84,6 +85,7 @@ extern int64 layout_last_ms(const Layout *layout);
 extern bool layout_ends_soon(const Layout *layout, int64 unix_ms);
 extern int64 layout_pack(const Layout *layout, const Parts *parts);
 extern void layout_unpack(const Layout *layout, int64 id, Parts *parts);
+extern int64 layout_key_at(const Layout *layout, int64 unix_ms, bool greatest);
 extern int64 layout_bound(const Layout *layout, TimestampTz ts, bool greatest);
 extern int64 unix_ms_from_timestamptz(TimestampTz ts);
 extern TimestampTz timestamptz_from_unix_ms(int64 unix_ms);
@@ -123,9 +125,12 @@ typedef enum GateReason
 	GATE_STARTING,				/* will pass: callers wait */
 	GATE_STOPPING,
 	GATE_RECOVERY,
+	GATE_SINGLE_USER,
 	GATE_NO_WORKER_ID,
 	GATE_LAYOUT,
-	GATE_FILE
+	GATE_LAYOUT_CONSENT,
+	GATE_FILE,
+	GATE_CEILING
 } GateReason;
 
 #define GATE_DETAIL_LEN 512
@@ -140,6 +145,7 @@ typedef struct GeneratorStatus
 	bool		has_last;		/* a key was made since the start */
 	int64		last_key;
 	int64		last_unix_ms;
+	int64		ceiling_ms;		/* Unix; keys are granted up to it */
 	double		lead_ms;		/* of the last key over the clock, or 0 */
 	int64		keys;
 	int64		waits;
@@ -148,6 +154,14 @@ typedef struct GeneratorStatus
 	int64		steps_back;
 } GeneratorStatus;
 
+/* What the worker needs to know for a grant, in units. */
+typedef struct GeneratorProgress
+{
+	int64		last;
+	int64		usable_until;
+	bool		asked;			/* a caller is near the ceiling */
+} GeneratorProgress;
+
 extern Size generator_shmem_size(void);
 extern void generator_shmem_init(void);
 extern bool generator_attached(void);
@@ -155,25 +169,68 @@ extern int64 generator_next(void);
 extern void generator_refill(Block *block, int64 wanted);
 extern int64 block_next(Block *block);
 extern void generator_advance(int64 id);
+extern void generator_wake_worker(void);
 extern const char *gate_message(GateReason reason);
 extern void generator_status(GeneratorStatus *status);
 
 /* for the snowid worker only */
-extern int64 generator_clock(void);
+extern int64 generator_units(const struct timespec *time);
 extern void generator_attach_worker(void);
 extern void generator_detach_worker(void);
 extern GateReason generator_gate(bool *has_pair, int *datacenter_id,
 								 int *worker_id);
-extern void generator_close(GateReason reason, const char *detail);
-extern void generator_open(int datacenter_id, int worker_id, int64 floor);
+extern int64 generator_close(GateReason reason, const char *detail);
+extern void generator_open(int datacenter_id, int worker_id, int64 floor,
+						   bool forget);
+extern void generator_progress(GeneratorProgress *progress);
+extern int64 generator_take_wish(void);
+extern int64 generator_range_end(void);
+extern void generator_grant(int64 usable_until, int64 ask_above);
+extern void generator_no_grant(const char *detail);
 extern void generator_count_step_back(void);
 
 /*---- worker.c ----*/
 
+extern Size worker_shmem_size(void);
+extern void worker_shmem_init(void);
 extern void worker_register(void);
+extern void worker_accept_clock(void);
+extern void worker_accept_layout(void);
 extern PGDLLEXPORT void snowid_worker_main(Datum main_arg);
 
+/*---- ceiling.c ----*/
+
+/* What the origins in the WAL know; times in Unix ms, 0: nothing. */
+typedef struct Ceiling
+{
+	uint16		origin;			/* the pair's own */
+	int64		own_ms;			/* the pair's own ceiling */
+	int64		others_ms;		/* greatest of other pairs within reach */
+	int64		other_layouts_ms;	/* greatest of all pairs of other layouts */
+} Ceiling;
+
+extern Size ceiling_shmem_size(void);
+extern void ceiling_shmem_init(void);
+extern bool ceiling_find(int datacenter_id, int worker_id, int64 reach_ms,
+						 Ceiling *ceiling, char *err, Size errlen);
+extern void ceiling_write(const Ceiling *ceiling, int64 unix_ms, bool lower);
+extern PGDLLEXPORT void snowid_origin_main(Datum main_arg);
+
 /*---- statefile.c ----*/
+
+/* How a data directory is told from a copy of it. */
+typedef struct Fingerprint
+{
+	uint64		device;
+	uint64		inode;
+	int64		birth_ns;		/* 0 where the file system does not say */
+} Fingerprint;
+
+typedef struct State
+{
+	Layout		layout;			/* the one that made the last keys */
+	Fingerprint directory;		/* the one that the file was written in */
+} State;
 
 typedef enum StateFileResult
 {
@@ -182,7 +239,9 @@ typedef enum StateFileResult
 	STATE_FILE_FAILED			/* the reason is in the caller's buffer */
 } StateFileResult;
 
-extern StateFileResult statefile_read(Layout *layout, char *err, Size errlen);
-extern bool statefile_write(const Layout *layout, char *err, Size errlen);
+extern bool statefile_lock(char *err, Size errlen);
+extern Fingerprint statefile_fingerprint(void);
+extern StateFileResult statefile_read(State *state, char *err, Size errlen);
+extern bool statefile_write(const State *state, char *err, Size errlen);
 
 #endif							/* SNOWID_H */

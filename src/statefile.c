@@ -1,11 +1,13 @@
 /*
  * statefile.c
- *		What must outlive the server and is not for its replicas.
+ *		What must outlive the server and is not for its replicas: the layout
+ *		that made the last keys, and the directory that they were made in.
  *
- * Alone knows the path and the format of the file; the snowid worker alone
- * calls it.  Functions return codes and fill the caller's error buffer; they
- * do not log and do not retry.  The file is small, rarely written, and always
- * replaced as a whole, so a reader finds the old one or the new one:
+ * Alone knows the directory "snowid" and the format of its file; the snowid
+ * worker alone calls it.  Functions return codes and fill the caller's error
+ * buffer; they do not log and do not retry.  The file is small, rarely
+ * written, and always replaced as a whole, so a reader finds the old one or
+ * the new one:
  *
  *		byte  0	+---------------------------------+
  *				| magic              uint32       |
@@ -14,12 +16,20 @@
  *			 16	| datacenter bits    int32        |
  *			 20	| worker bits        int32        |
  *			 24	| sequence bits      int32        |
- *			 28	| CRC-32C of all above            |
- *			 32	+---------------------------------+
+ *			 28	| 0                  int32        |
+ *			 32	| device             uint64       |  of the data directory
+ *			 40	| inode              uint64       |
+ *			 48	| birth time, ns     int64        |
+ *			 56	| CRC-32C of all above            |
+ *			 60	+---------------------------------+
+ *
+ * PostgreSQL's own lock on a data directory does not see into another
+ * container; flock() on the file "lock" beside it does.
  */
 #include "postgres.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,6 +42,7 @@
 #define STATE_DIR "snowid"
 #define STATE_FILE STATE_DIR "/state"
 #define STATE_FILE_TMP STATE_FILE ".tmp"
+#define LOCK_FILE STATE_DIR "/lock"
 
 #define STATE_MAGIC 0x534e4f57	/* "SNOW" */
 #define STATE_VERSION 1
@@ -44,105 +55,167 @@ typedef struct StateFile
 	int32		datacenter_bits;
 	int32		worker_bits;
 	int32		sequence_bits;
+	int32		zero;
+	Fingerprint directory;
 	pg_crc32c	crc;
 } StateFile;
 
-StaticAssertDecl(sizeof(StateFile) == 32, "the format has no padding");
+StaticAssertDecl(offsetof(StateFile, crc) == 56, "the format has no padding");
+
+#define STATE_FILE_LEN (offsetof(StateFile, crc) + sizeof(pg_crc32c))
+
+static bool
+failed(const char *what, const char *path, char *err, Size errlen)
+{
+	snprintf(err, errlen, "Could not %s \"%s\": %s.", what, path,
+			 strerror(errno));
+	return false;
+}
+
+/*
+ * Takes the lock for the life of this process.  Creates the directory and the
+ * lock file where they are missing.
+ */
+bool
+statefile_lock(char *err, Size errlen)
+{
+	static int	fd = -1;
+
+	if (fd >= 0)
+		return true;
+	if ((MakePGDirectory(STATE_DIR) < 0 && errno != EEXIST) ||
+		fsync_fname_ext(".", true, false, LOG) != 0)
+		return failed("create directory", STATE_DIR, err, errlen);
+	ReserveExternalFD();
+	fd = BasicOpenFile(LOCK_FILE, O_RDWR | O_CREAT | PG_BINARY);
+	if (fd < 0)
+	{
+		ReleaseExternalFD();
+		return failed("open file", LOCK_FILE, err, errlen);
+	}
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+	{
+		if (errno == EWOULDBLOCK)
+			snprintf(err, errlen, "Another server, perhaps in another container, uses this data directory: it has locked \"%s\".",
+					 LOCK_FILE);
+		else
+			failed("lock file", LOCK_FILE, err, errlen);
+		close(fd);
+		fd = -1;
+		ReleaseExternalFD();
+		return false;
+	}
+	return true;
+}
+
+/* Of the data directory, which is the current one. */
+Fingerprint
+statefile_fingerprint(void)
+{
+	Fingerprint print;
+	struct statx st;
+
+	memset(&print, 0, sizeof(print));
+	if (statx(AT_FDCWD, ".", 0, STATX_INO | STATX_BTIME, &st) == 0)
+	{
+		print.device = (uint64) st.stx_dev_major << 32 | st.stx_dev_minor;
+		print.inode = st.stx_ino;
+		if (st.stx_mask & STATX_BTIME)
+			print.birth_ns = st.stx_btime.tv_sec * INT64CONST(1000000000) +
+				st.stx_btime.tv_nsec;
+	}
+	return print;
+}
 
 static pg_crc32c
-state_crc(const StateFile *state)
+crc_of(const StateFile *file)
 {
 	pg_crc32c	crc;
 
 	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, state, offsetof(StateFile, crc));
+	COMP_CRC32C(crc, file, offsetof(StateFile, crc));
 	FIN_CRC32C(crc);
 	return crc;
 }
 
-/* Reads the layout that made the last keys. */
 StateFileResult
-statefile_read(Layout *layout, char *err, Size errlen)
+statefile_read(State *state, char *err, Size errlen)
 {
-	StateFile	state;
+	StateFile	file;
+	char		beyond;
 	int			fd = OpenTransientFile(STATE_FILE, O_RDONLY | PG_BINARY);
 	ssize_t		len;
 
+	if (fd < 0 && errno == ENOENT)
+		return STATE_FILE_ABSENT;
 	if (fd < 0)
 	{
-		if (errno == ENOENT)
-			return STATE_FILE_ABSENT;
-		snprintf(err, errlen, "could not open file \"%s\": %s",
-				 STATE_FILE, strerror(errno));
+		failed("open file", STATE_FILE, err, errlen);
 		return STATE_FILE_FAILED;
 	}
-	len = read(fd, &state, sizeof(state));
+	len = read(fd, &file, STATE_FILE_LEN);
+	if (len == STATE_FILE_LEN && read(fd, &beyond, 1) != 0)
+		len++;
 	if (len < 0)
-		snprintf(err, errlen, "could not read file \"%s\": %s",
-				 STATE_FILE, strerror(errno));
+		failed("read file", STATE_FILE, err, errlen);
 	CloseTransientFile(fd);
 	if (len < 0)
 		return STATE_FILE_FAILED;
-	if (len != sizeof(state) || state.magic != STATE_MAGIC ||
-		(state.version == STATE_VERSION && state.crc != state_crc(&state)))
+
+	/* of another version neither the length nor the CRC is known */
+	if (len >= (ssize_t) offsetof(StateFile, epoch) &&
+		file.magic == STATE_MAGIC && file.version != STATE_VERSION)
 	{
-		snprintf(err, errlen, "file \"%s\" is damaged", STATE_FILE);
+		snprintf(err, errlen, "File \"%s\" has version %u, and this snowid reads version %u.",
+				 STATE_FILE, file.version, STATE_VERSION);
 		return STATE_FILE_FAILED;
 	}
-	if (state.version != STATE_VERSION)
+	if (len != STATE_FILE_LEN || file.magic != STATE_MAGIC ||
+		file.crc != crc_of(&file))
 	{
-		snprintf(err, errlen, "file \"%s\" has version %u, not %u",
-				 STATE_FILE, state.version, STATE_VERSION);
+		snprintf(err, errlen, "File \"%s\" is damaged.", STATE_FILE);
 		return STATE_FILE_FAILED;
 	}
-	memset(layout, 0, sizeof(*layout));
-	layout->tick = 1;
-	layout->epoch = state.epoch;
-	layout->datacenter_bits = state.datacenter_bits;
-	layout->worker_bits = state.worker_bits;
-	layout->sequence_bits = state.sequence_bits;
+	memset(state, 0, sizeof(*state));
+	state->layout.tick = 1;
+	state->layout.epoch = file.epoch;
+	state->layout.datacenter_bits = file.datacenter_bits;
+	state->layout.worker_bits = file.worker_bits;
+	state->layout.sequence_bits = file.sequence_bits;
+	state->directory = file.directory;
 	return STATE_FILE_OK;
 }
 
 /* Replaces the file; on true it is on the disk. */
 bool
-statefile_write(const Layout *layout, char *err, Size errlen)
+statefile_write(const State *state, char *err, Size errlen)
 {
-	StateFile	state;
+	StateFile	file;
 	int			fd;
-	ssize_t		len;
+	bool		written;
 
-	memset(&state, 0, sizeof(state));
-	state.magic = STATE_MAGIC;
-	state.version = STATE_VERSION;
-	state.epoch = layout->epoch;
-	state.datacenter_bits = layout->datacenter_bits;
-	state.worker_bits = layout->worker_bits;
-	state.sequence_bits = layout->sequence_bits;
-	state.crc = state_crc(&state);
+	memset(&file, 0, sizeof(file));
+	file.magic = STATE_MAGIC;
+	file.version = STATE_VERSION;
+	file.epoch = state->layout.epoch;
+	file.datacenter_bits = state->layout.datacenter_bits;
+	file.worker_bits = state->layout.worker_bits;
+	file.sequence_bits = state->layout.sequence_bits;
+	file.directory = state->directory;
+	file.crc = crc_of(&file);
 
-	if ((MakePGDirectory(STATE_DIR) < 0 && errno != EEXIST) ||
-		fsync_fname_ext(".", true, false, LOG) != 0)
-	{
-		snprintf(err, errlen, "could not create directory \"%s\": %s",
-				 STATE_DIR, strerror(errno));
-		return false;
-	}
 	fd = OpenTransientFile(STATE_FILE_TMP,
 						   O_WRONLY | O_CREAT | O_TRUNC | PG_BINARY);
 	if (fd < 0)
-	{
-		snprintf(err, errlen, "could not create file \"%s\": %s",
-				 STATE_FILE_TMP, strerror(errno));
-		return false;
-	}
-	errno = ENOSPC;				/* a short write sets none */
-	len = write(fd, &state, sizeof(state));
-	if (CloseTransientFile(fd) != 0 || len != sizeof(state) ||
+		return failed("create file", STATE_FILE_TMP, err, errlen);
+	errno = 0;
+	written = write(fd, &file, STATE_FILE_LEN) == STATE_FILE_LEN;
+	if (!written && errno == 0)
+		errno = ENOSPC;			/* a short write does not say why */
+	if (CloseTransientFile(fd) != 0 || !written ||
 		durable_rename(STATE_FILE_TMP, STATE_FILE, LOG) != 0)
 	{
-		snprintf(err, errlen, "could not write file \"%s\": %s",
-				 STATE_FILE, strerror(errno));
+		failed("write file", STATE_FILE, err, errlen);
 		unlink(STATE_FILE_TMP);
 		return false;
 	}

@@ -1,20 +1,22 @@
 /*
  * worker.c
- *		The background worker "snowid worker": opens and closes the gate, and
- *		watches the clock.
+ *		The background worker "snowid worker": keeps the durable ceiling ahead
+ *		of use, opens and closes the gate, and watches the clock.
  *
- * Alone decides whether keys may be made, and with which pair; alone writes
- * the state file.  Never serves keys and never talks to the network.  What it
- * cannot do now it tries again; it leaves only when told to, with exit code 1,
- * for 0 would end it for good.
+ * Alone decides whether keys may be made, with which pair and up to where;
+ * alone writes the ceiling and the state file.  Never serves keys and never
+ * talks to the network.  What it cannot do now it tries again.
  *
- * Order of publication: file synced, then gate opened.  Of withdrawal: gate
- * closed first.
+ * Order of publication: file synced, ceiling flushed to the WAL, usable_until,
+ * gate opened.  Of withdrawal: gate closed, then the exact last value stored.
+ * A worker that dies does not close the gate, the ceiling does; its successor
+ * finds everything in shared memory and in the WAL.
  */
 #include "postgres.h"
 
 #include <time.h>
 
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -22,7 +24,9 @@
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/lwlock.h"
 #include "storage/procsignal.h"
+#include "storage/shmem.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -32,27 +36,87 @@
 /* How often the clock is looked at, and what could not be done tried again. */
 #define TURN_MS 1000
 
+/* How soon a caller's wish is looked at again that cannot be granted yet. */
+#define WISH_MS 20
+
+/* Grants are renewed until this long after the last key. */
+#define ACTIVE_MS (60 * 1000)
+
 /* A step back that is smaller than this may be an error of the reading. */
-#define STEP_BACK_MS 5
-
-/* The state file says that this layout is in use, or has been made to. */
-static bool layout_settled = false;
-
-/* What the gate was last closed for, so that each change is logged once. */
-static GateReason closed_for = GATE_OPEN;
-static char closed_detail[GATE_DETAIL_LEN];
+#define STEP_BACK_US (5 * 1000)
 
 /*
- * A pair of which nothing is known may have been used by another server until
- * now, up to max_drift ahead of the clock: it begins above that.
+ * The first grants after an opening are this much smaller (as a power of 2),
+ * so that a server that crashes again and again does not run ahead.
  */
+#define SLOW_START 3
+
+/*
+ * What a successor goes on with; only the worker touches the clock's part.
+ * The flags are set by the administrator's functions.
+ */
+typedef struct WorkerState
+{
+	bool		clock_known;
+	int64		clock_distance; /* us from CLOCK_BOOTTIME to the wall clock */
+	pg_atomic_uint32 accept_clock;
+	pg_atomic_uint32 accept_layout;
+} WorkerState;
+
+static WorkerState *shared = NULL;
+
+/* The pair that this worker looks after. */
 static struct
 {
-	bool		wanted;
+	bool		known;
 	int			datacenter_id;
 	int			worker_id;
-	int64		floor;			/* unit */
-}			candidate;
+	Ceiling		ceiling;
+	int64		opens_at;		/* unit; the clock must have passed it */
+	int64		floor;			/* unit; keys begin above it */
+	int			slow_start;
+}			pair;
+
+/* The clock jumped ahead: no grant until it is back or accepted. */
+static bool clock_jumped = false;
+
+/* What was last logged, so that each change is logged once. */
+static GateReason logged_reason = GATE_OPEN;
+static char logged_detail[GATE_DETAIL_LEN];
+
+Size
+worker_shmem_size(void)
+{
+	return MAXALIGN(sizeof(WorkerState));
+}
+
+void
+worker_shmem_init(void)
+{
+	bool		found;
+
+	shared = ShmemInitStruct("snowid worker", worker_shmem_size(), &found);
+	if (found)
+		return;
+	memset(shared, 0, sizeof(WorkerState));
+	pg_atomic_init_u32(&shared->accept_clock, 0);
+	pg_atomic_init_u32(&shared->accept_layout, 0);
+}
+
+static void
+describe_worker(BackgroundWorker *worker)
+{
+	memset(worker, 0, sizeof(*worker));
+	worker->bgw_flags = BGWORKER_SHMEM_ACCESS |
+		BGWORKER_BACKEND_DATABASE_CONNECTION;
+	/* on a standby too: it waits for the promotion */
+	worker->bgw_start_time = BgWorkerStart_ConsistentState;
+	worker->bgw_restart_time = 0;
+	strlcpy(worker->bgw_library_name, "snowid", BGW_MAXLEN);
+	strlcpy(worker->bgw_function_name, "snowid_worker_main", BGW_MAXLEN);
+	strlcpy(worker->bgw_name, "snowid worker", BGW_MAXLEN);
+	strlcpy(worker->bgw_type, "snowid worker", BGW_MAXLEN);
+}
 
 /* Runs in the postmaster. */
 void
@@ -60,197 +124,411 @@ worker_register(void)
 {
 	BackgroundWorker worker;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS |
-		BGWORKER_BACKEND_DATABASE_CONNECTION;
-	/* on a standby too: it waits for the promotion */
-	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	worker.bgw_restart_time = 0;
-	strlcpy(worker.bgw_library_name, "snowid", BGW_MAXLEN);
-	strlcpy(worker.bgw_function_name, "snowid_worker_main", BGW_MAXLEN);
-	strlcpy(worker.bgw_name, "snowid worker", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "snowid worker", BGW_MAXLEN);
+	describe_worker(&worker);
 	RegisterBackgroundWorker(&worker);
 }
 
-static void
-close_gate(GateReason reason, const char *detail)
+/* The administrator takes the clock as it is now. */
+void
+worker_accept_clock(void)
 {
-	if (detail == NULL)
-		detail = "";
-	if (reason == closed_for && strcmp(detail, closed_detail) == 0)
+	pg_atomic_write_u32(&shared->accept_clock, 1);
+	generator_wake_worker();
+}
+
+/* The administrator means the change of the layout. */
+void
+worker_accept_layout(void)
+{
+	pg_atomic_write_u32(&shared->accept_layout, 1);
+	generator_wake_worker();
+}
+
+static void
+log_state(GateReason reason, const char *detail)
+{
+	if (reason == logged_reason && strcmp(detail, logged_detail) == 0)
 		return;
-	generator_close(reason, detail);
-	closed_for = reason;
-	strlcpy(closed_detail, detail, sizeof(closed_detail));
+	logged_reason = reason;
+	strlcpy(logged_detail, detail, sizeof(logged_detail));
 	ereport(LOG,
 			(errmsg("%s", gate_message(reason)),
 			 detail[0] ? errdetail("%s", detail) : 0));
 }
 
-static void
-open_gate(int64 floor)
+static inline int64
+unix_ms_from_units(int64 units)
 {
-	char		text[LAYOUT_TEXT_LEN];
+	return server_layout.epoch + (units >> server_layout.sequence_bits);
+}
 
-	generator_open(snowid_datacenter_id, snowid_worker_id, floor);
-	closed_for = GATE_OPEN;
-	layout_describe(&server_layout, text);
-	ereport(LOG,
-			(errmsg("snowid makes keys as datacenter %d, worker %d",
-					snowid_datacenter_id, snowid_worker_id),
-			 errdetail("The layout is \"%s\".", text)));
+/* The last unit of a Unix ms; -1 for what lies before the epoch. */
+static inline int64
+last_unit_of(int64 unix_ms)
+{
+	return Max(units_from_ms(unix_ms - server_layout.epoch + 1) - 1, -1);
 }
 
 /*
- * Makes sure that this layout may be used: it made the keys before, or is new
- * and lasts.  Closes the gate where it may not.
+ * Closes the gate and, where it was open, stores the exact last value, so that
+ * the next opening goes on right behind it.
  */
-static bool
-settle_layout(void)
-{
-	Layout		used;
-	char		err[GATE_DETAIL_LEN];
-	char		text[LAYOUT_TEXT_LEN];
-	char		used_text[LAYOUT_TEXT_LEN];
-	int64		now = unix_ms_from_timestamptz(GetCurrentTimestamp());
-	bool		ends_soon = layout_ends_soon(&server_layout, now);
-	const char *last_day = timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout)));
-
-	layout_describe(&server_layout, text);
-	switch (statefile_read(&used, err, sizeof(err)))
-	{
-		case STATE_FILE_FAILED:
-			close_gate(GATE_FILE, err);
-			return false;
-		case STATE_FILE_OK:
-			layout_describe(&used, used_text);
-			if (strcmp(text, used_text) != 0)
-			{
-				snprintf(err, sizeof(err),
-						 "The settings make \"%s\", and this server's keys have \"%s\".",
-						 text, used_text);
-				close_gate(GATE_LAYOUT, err);
-				return false;
-			}
-			if (ends_soon)
-				ereport(WARNING,
-						(errmsg("the timestamp's range of the snowid layout ends at %s",
-								last_day)));
-			break;
-		case STATE_FILE_ABSENT:
-			if (ends_soon)
-			{
-				snprintf(err, sizeof(err),
-						 "The timestamp's range of \"%s\" ends at %s, in less than ten years.",
-						 text, last_day);
-				close_gate(GATE_LAYOUT, err);
-				return false;
-			}
-			if (!statefile_write(&server_layout, err, sizeof(err)))
-			{
-				close_gate(GATE_FILE, err);
-				return false;
-			}
-			break;
-	}
-	layout_settled = true;
-	return true;
-}
-
-/* Opens or closes the gate as settings, role and clock have it. */
 static void
-tend_gate(void)
+close_gate(GateReason reason, const char *detail)
 {
-	GateReason	reason;
 	bool		has_pair;
-	bool		same_pair;
-	int			datacenter_id;
-	int			worker_id;
+	int			ignored;
+	bool		was_open = generator_gate(&has_pair, &ignored, &ignored) == GATE_OPEN;
+	int64		last = generator_close(reason, detail);
 
-	if (RecoveryInProgress())
+	log_state(reason, detail);
+	if (was_open && pair.known)
 	{
-		close_gate(GATE_RECOVERY, NULL);
-		return;
+		pair.known = false;
+		ceiling_write(&pair.ceiling, unix_ms_from_units(last), true);
+		generator_grant(last, last);
 	}
-	if (snowid_worker_id < 0)
-	{
-		close_gate(GATE_NO_WORKER_ID, NULL);
-		return;
-	}
-	if (!layout_settled && !settle_layout())
-		return;
-
-	reason = generator_gate(&has_pair, &datacenter_id, &worker_id);
-	same_pair = has_pair && datacenter_id == snowid_datacenter_id &&
-		worker_id == snowid_worker_id;
-	if (same_pair)
-	{
-		/* this server's own: shared memory knows how far it went */
-		if (reason != GATE_OPEN)
-			open_gate(PG_INT64_MIN);
-		candidate.wanted = false;
-		return;
-	}
-	if (!candidate.wanted || candidate.datacenter_id != snowid_datacenter_id ||
-		candidate.worker_id != snowid_worker_id)
-	{
-		close_gate(GATE_STARTING, NULL);
-		candidate.wanted = true;
-		candidate.datacenter_id = snowid_datacenter_id;
-		candidate.worker_id = snowid_worker_id;
-		candidate.floor = generator_clock() + units_from_ms(snowid_max_drift);
-	}
-	if (generator_clock() >= candidate.floor)
-	{
-		open_gate(candidate.floor);
-		candidate.wanted = false;
-	}
+	pair.known = false;
 }
 
 /*
- * Logs and counts each step back of the wall clock, seen as a change of its
- * distance from a clock that nobody sets.  Backends cannot see it: two of them
- * read a steady clock out of order all the time.
+ * One reading of the wall clock, in units, compared with a clock that nobody
+ * sets.  A step back is logged and counted; backends cannot see it, since two
+ * of them read a steady clock out of order all the time.  A jump ahead by more
+ * than max_jump sets clock_jumped until it is over or accepted.
  */
-static void
-watch_clock(void)
+static int64
+read_clock(void)
 {
-	static bool known = false;
-	static int64 distance;		/* us */
-	int64		reading = 0;
-	int64		took;
+	struct timespec wall;
+	int64		distance;
+	int64		ahead;
+	bool		accepted = pg_atomic_exchange_u32(&shared->accept_clock, 0) != 0;
 
 	/* a pair of readings that was interrupted says nothing: try again */
 	for (int i = 0; i < 10; i++)
 	{
 		struct timespec before,
-					wall,
 					after;
 
 		clock_gettime(CLOCK_BOOTTIME, &before);
 		clock_gettime(CLOCK_REALTIME, &wall);
 		clock_gettime(CLOCK_BOOTTIME, &after);
-		took = (after.tv_sec - before.tv_sec) * INT64CONST(1000000) +
-			(after.tv_nsec - before.tv_nsec) / 1000;
-		reading = (wall.tv_sec - before.tv_sec) * INT64CONST(1000000) +
+		distance = (wall.tv_sec - before.tv_sec) * INT64CONST(1000000) +
 			(wall.tv_nsec - before.tv_nsec) / 1000;
-		if (took < 1000)
+		if ((after.tv_sec - before.tv_sec) * INT64CONST(1000000) +
+			(after.tv_nsec - before.tv_nsec) / 1000 < STEP_BACK_US / 5)
 			break;
 	}
-	if (took >= 1000)
-		return;
+	if (!shared->clock_known || (accepted && clock_jumped))
+	{
+		if (clock_jumped)
+			ereport(LOG, (errmsg("the jump of the clock was accepted")));
+		shared->clock_known = true;
+		shared->clock_distance = distance;
+		clock_jumped = false;
+	}
 
-	if (known && reading < distance - STEP_BACK_MS * 1000)
+	ahead = distance - shared->clock_distance;
+	if (ahead > snowid_max_jump * INT64CONST(1000))
+	{
+		if (!clock_jumped)
+			ereport(LOG,
+					(errmsg("the clock jumped ahead by " INT64_FORMAT " ms, more than snowid.max_jump",
+							ahead / 1000),
+					 errdetail("Keys stop at the ceiling until the clock is back."),
+					 errhint("If this is the right time, call snowid_accept_clock().")));
+		clock_jumped = true;
+		return generator_units(&wall);
+	}
+	if (clock_jumped)
+		ereport(LOG, (errmsg("the clock is back after its jump ahead")));
+	clock_jumped = false;
+	if (ahead < -STEP_BACK_US)
 	{
 		generator_count_step_back();
 		ereport(LOG,
 				(errmsg("the clock was set back by " INT64_FORMAT " ms",
-						(distance - reading) / 1000),
+						-ahead / 1000),
 				 errdetail("Keys go on in order, up to snowid.max_drift ahead of the clock.")));
 	}
-	known = true;
-	distance = reading;
+	shared->clock_distance = distance;
+	return generator_units(&wall);
+}
+
+/*
+ * May this layout be used, given the greatest time that keys of others have?
+ * Yes where it made the last keys; where it is the first and lasts; or where
+ * the change was consented to and every new key is greater than every old one.
+ * Writes the state file where that says something else.  Closes the gate and
+ * returns false where not.
+ */
+static bool
+settle_layout(int64 now_ms, int64 others_ms)
+{
+	State		state;
+	State		found;
+	StateFileResult result;
+	char		err[GATE_DETAIL_LEN];
+	char text[	LAYOUT_TEXT_LEN];
+	char		found_text[LAYOUT_TEXT_LEN];
+	const char *last_day = timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout)));
+
+	memset(&state, 0, sizeof(state));
+	state.layout = server_layout;
+	state.directory = statefile_fingerprint();
+	layout_describe(&state.layout, text);
+	result = statefile_read(&found, err, sizeof(err));
+	if (result == STATE_FILE_FAILED)
+	{
+		close_gate(GATE_FILE, err);
+		return false;
+	}
+	if (result == STATE_FILE_OK)
+	{
+		layout_describe(&found.layout, found_text);
+		if (memcmp(&found.directory, &state.directory, sizeof(Fingerprint)) != 0)
+			ereport(WARNING,
+					(errmsg("this data directory is a copy, or was restored"),
+					 errdetail("Its keys are made as datacenter %d, worker %d.",
+							   snowid_datacenter_id, snowid_worker_id),
+					 errhint("Make sure that no other server has this worker ID.")));
+		if (strcmp(text, found_text) == 0)
+		{
+			if (layout_ends_soon(&server_layout, now_ms))
+				ereport(WARNING,
+						(errmsg("the timestamp's range of the snowid layout ends at %s",
+								last_day)));
+			if (memcmp(&found.directory, &state.directory, sizeof(Fingerprint)) == 0)
+				return true;
+		}
+	}
+	if (result == STATE_FILE_ABSENT || strcmp(text, found_text) != 0)
+	{
+		if (layout_ends_soon(&server_layout, now_ms))
+		{
+			snprintf(err, sizeof(err),
+					 "The timestamp's range of \"%s\" ends at %s, in less than ten years.",
+					 text, last_day);
+			close_gate(GATE_LAYOUT, err);
+			return false;
+		}
+	}
+	if (result == STATE_FILE_OK && strcmp(text, found_text) != 0)
+	{
+		int64		used_ms = Max(now_ms + snowid_max_drift + snowid_reserve, others_ms);
+		bool		above = layout_key_at(&server_layout, now_ms, false) >
+		layout_key_at(&found.layout, used_ms, true);
+
+		snprintf(err, sizeof(err),
+				 "The settings make \"%s\", and this server's keys have \"%s\".%s",
+				 text, found_text,
+				 above ? "" : " New keys would not be above the old ones.");
+		if (!above || pg_atomic_exchange_u32(&shared->accept_layout, 0) == 0)
+		{
+			close_gate(above ? GATE_LAYOUT_CONSENT : GATE_LAYOUT, err);
+			return false;
+		}
+	}
+	if (!statefile_write(&state, err, sizeof(err)))
+	{
+		close_gate(GATE_FILE, err);
+		return false;
+	}
+	return true;
+}
+
+/*
+ * Finds out where the configured pair may begin.  False: the gate is closed
+ * and tells why.
+ */
+static bool
+find_pair(int64 now)
+{
+	int64		reach = now +
+	units_from_ms((int64) snowid_max_drift + snowid_max_wait + snowid_reserve);
+	char		err[GATE_DETAIL_LEN];
+
+	if (!statefile_lock(err, sizeof(err)))
+	{
+		close_gate(GATE_FILE, err);
+		return false;
+	}
+	if (!ceiling_find(snowid_datacenter_id, snowid_worker_id,
+					  unix_ms_from_units(reach), &pair.ceiling, err, sizeof(err)))
+	{
+		close_gate(GATE_CEILING, err);
+		return false;
+	}
+	if (!settle_layout(unix_ms_from_units(now), pair.ceiling.other_layouts_ms))
+		return false;
+
+	/*
+	 * A pair of which nothing is known may have been used by another server
+	 * until now, up to max_drift ahead of the clock: it begins above that.
+	 * Keys of this server's other pairs are below, as far as they are within
+	 * reach.
+	 */
+	pair.opens_at = pair.ceiling.own_ms != 0 ? PG_INT64_MIN :
+		now + units_from_ms(snowid_max_drift);
+	pair.floor = Max(last_unit_of(pair.ceiling.own_ms),
+					 last_unit_of(pair.ceiling.others_ms));
+	pair.floor = Max(pair.floor, pair.opens_at);
+	pair.datacenter_id = snowid_datacenter_id;
+	pair.worker_id = snowid_worker_id;
+	pair.slow_start = SLOW_START;
+	pair.known = true;
+	return true;
+}
+
+/*
+ * Raises the ceiling: a grant reaches snowid.reserve past the greater of clock
+ * and last unit, at most max_drift + reserve ahead of the clock, and what
+ * snowid_advance() asked for.  Durable before it is published.
+ */
+static void
+grant(int64 now, int64 last, int64 usable_until, int64 wish)
+{
+	int64		step = units_from_ms(snowid_reserve) >> pair.slow_start;
+	int64		until = Max(now, last) + step;
+
+	until = Min(until, now + units_from_ms((int64) snowid_max_drift + snowid_reserve));
+	if (wish <= now + units_from_ms(snowid_max_jump))
+		until = Max(until, wish);
+	until = Min(last_unit_of(unix_ms_from_units(until)), generator_range_end());
+	if (until <= Max(last, usable_until))
+		return;
+	ceiling_write(&pair.ceiling, unix_ms_from_units(until), false);
+	generator_grant(until, until - step / 2);
+	if (logged_reason == GATE_OPEN && logged_detail[0])
+	{
+		logged_detail[0] = '\0';
+		ereport(LOG, (errmsg("snowid reserves keys again")));
+	}
+	if (pair.slow_start > 0)
+		pair.slow_start--;
+}
+
+static void
+open_gate(int64 now)
+{
+	GeneratorProgress progress;
+	bool		has_pair;
+	int			datacenter_id;
+	int			worker_id;
+	bool		other_pair;
+	bool		forget;
+	int64		begin;
+	char text[	LAYOUT_TEXT_LEN];
+
+	(void) generator_gate(&has_pair, &datacenter_id, &worker_id);
+	generator_progress(&progress);
+	other_pair = has_pair && (datacenter_id != pair.datacenter_id ||
+							  worker_id != pair.worker_id);
+
+	/* order is given up only where another pair's keys lie out of reach */
+	forget = other_pair && progress.last > now +
+		units_from_ms((int64) snowid_max_drift + snowid_max_wait + snowid_reserve);
+	begin = forget || !has_pair ? pair.floor : Max(pair.floor, progress.last);
+
+	generator_grant(begin, begin);	/* nothing, so far */
+	grant(now, begin, begin, 0);
+	generator_open(pair.datacenter_id, pair.worker_id, pair.floor, forget);
+
+	logged_reason = GATE_OPEN;
+	logged_detail[0] = '\0';
+	layout_describe(&server_layout, text);
+	ereport(LOG,
+			(errmsg("snowid makes keys as datacenter %d, worker %d",
+					pair.datacenter_id, pair.worker_id),
+			 errdetail("The layout is \"%s\".", text)));
+}
+
+/*
+ * One turn: the gate as settings, role and clock have it, and a grant where
+ * one is due.  Returns the ms until the next turn.
+ */
+static long
+turn(void)
+{
+	static int64 last_seen = 0;
+	static int64 active_until = 0;	/* ms on the monotonic clock */
+	int64		now = read_clock();
+	GateReason	reason;
+	bool		has_pair;
+	int			datacenter_id;
+	int			worker_id;
+	GeneratorProgress progress;
+	int64		wish;
+	int64		half;
+	int64		due;
+	instr_time	mono;
+
+	if (RecoveryInProgress())
+	{
+		close_gate(GATE_RECOVERY, "");
+		return TURN_MS;
+	}
+	if (snowid_worker_id < 0)
+	{
+		close_gate(GATE_NO_WORKER_ID, "");
+		return TURN_MS;
+	}
+	reason = generator_gate(&has_pair, &datacenter_id, &worker_id);
+	if (clock_jumped)
+	{
+		static const char *const detail = "The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock().";
+
+		if (reason == GATE_OPEN)
+			generator_no_grant(detail);
+		else
+			close_gate(GATE_STARTING, detail);
+		return TURN_MS;
+	}
+	if (!pair.known || pair.datacenter_id != snowid_datacenter_id ||
+		pair.worker_id != snowid_worker_id)
+	{
+		/* an open gate with the same pair is a predecessor's: it stays open */
+		if (reason == GATE_OPEN && (datacenter_id != snowid_datacenter_id ||
+									worker_id != snowid_worker_id))
+			close_gate(GATE_STARTING, "");
+		if (!find_pair(now))
+			return TURN_MS;
+		reason = generator_gate(&has_pair, &datacenter_id, &worker_id);
+	}
+	if (reason != GATE_OPEN)
+	{
+		if (now < pair.opens_at)
+		{
+			generator_close(GATE_STARTING, "");
+			log_state(GATE_STARTING, "");
+			return Min(ms_from_units(pair.opens_at - now), TURN_MS);
+		}
+		open_gate(now);
+	}
+
+	generator_progress(&progress);
+	INSTR_TIME_SET_CURRENT(mono);
+	if (progress.last != last_seen)
+		active_until = (int64) INSTR_TIME_GET_MILLISEC(mono) + ACTIVE_MS;
+	last_seen = progress.last;
+	wish = generator_take_wish();
+	if (!progress.asked && wish == 0 &&
+		(int64) INSTR_TIME_GET_MILLISEC(mono) > active_until)
+		return TURN_MS;
+
+	half = (units_from_ms(snowid_reserve) >> pair.slow_start) / 2;
+	due = progress.usable_until - half - Max(now, progress.last);
+	if (due <= 0 || progress.asked || wish != 0)
+	{
+		grant(now, progress.last, progress.usable_until, wish);
+		generator_progress(&progress);
+		half = (units_from_ms(snowid_reserve) >> pair.slow_start) / 2;
+		due = progress.usable_until - half - Max(now, progress.last);
+		if (progress.asked || due <= 0)
+			return WISH_MS;
+	}
+	return Min(Max(ms_from_units(due), 1), TURN_MS);
 }
 
 /* Runs when the worker leaves, in whatever way. */
@@ -258,6 +536,49 @@ static void
 leave(int code, Datum arg)
 {
 	generator_detach_worker();
+}
+
+/*
+ * Told to leave: by a shutdown, or by pg_terminate_backend().  Closes the gate
+ * first.  The postmaster would time a restart by the wall clock, which may be
+ * set back at this very moment; a new registration starts at once, and is
+ * dropped in a shutdown.  With no place for it, exit code 1 asks for the
+ * restart, and 0 would end this registration for good.
+ */
+static void
+stop(void)
+{
+	BackgroundWorker successor;
+
+	PG_TRY();
+	{
+		close_gate(GATE_STOPPING, "");
+	}
+	PG_CATCH();
+	{
+		EmitErrorReport();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	describe_worker(&successor);
+	proc_exit(RegisterDynamicBackgroundWorker(&successor, NULL) ? 0 : 1);
+}
+
+/* Logs an error once, tells callers, and cleans up for the next turn. */
+static void
+recover(MemoryContext context)
+{
+	ErrorData  *error;
+
+	MemoryContextSwitchTo(context);
+	error = CopyErrorData();
+	if (strcmp(error->message, logged_detail) != 0)
+		EmitErrorReport();
+	strlcpy(logged_detail, error->message, sizeof(logged_detail));
+	FlushErrorState();
+	AbortCurrentTransaction();
+	LWLockReleaseAll();
+	generator_no_grant(logged_detail);
 }
 
 void
@@ -276,14 +597,11 @@ snowid_worker_main(Datum main_arg)
 										 ALLOCSET_DEFAULT_SIZES);
 	for (;;)
 	{
-		long		pause = TURN_MS;
+		volatile long pause = TURN_MS;
 
 		CHECK_FOR_INTERRUPTS();
 		if (ShutdownRequestPending)
-		{
-			generator_close(GATE_STOPPING, NULL);
-			proc_exit(1);
-		}
+			stop();
 		if (ConfigReloadPending)
 		{
 			ConfigReloadPending = false;
@@ -293,21 +611,16 @@ snowid_worker_main(Datum main_arg)
 		MemoryContextSwitchTo(turn_context);
 		PG_TRY();
 		{
-			watch_clock();
-			tend_gate();
+			pause = turn();
 		}
 		PG_CATCH();
 		{
-			EmitErrorReport();
-			FlushErrorState();
+			recover(turn_context);
 		}
 		PG_END_TRY();
 		MemoryContextSwitchTo(TopMemoryContext);
 		MemoryContextReset(turn_context);
 
-		if (candidate.wanted)
-			pause = Min(Max(ms_from_units(candidate.floor - generator_clock()), 1),
-						TURN_MS);
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 pause, PG_WAIT_EXTENSION);
