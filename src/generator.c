@@ -58,6 +58,15 @@
 #define SLEW_MS 10
 
 /*
+ * max_wait is about the clock, and may be less than a flush of the WAL takes:
+ * for the worker a caller waits this long at least.
+ */
+#define WORKER_WAIT_MS 1000
+
+/* How soon a caller who waits for a grant asks again. */
+#define ASK_MS 20
+
+/*
  * What one backend has counted; written by its owner alone, so that counting
  * costs no contention.  A later backend with the same number counts on.
  */
@@ -335,7 +344,7 @@ generator_wake_worker(void)
 static void
 wait_for_worker(int64 unit, Patience *patience)
 {
-	int64		left = snowid_max_wait - waited_ms(patience);
+	int64		left = Max(snowid_max_wait, WORKER_WAIT_MS) - waited_ms(patience);
 	GateReason	reason;
 	char		detail[GATE_DETAIL_LEN];
 	bool		has_worker;
@@ -359,7 +368,8 @@ wait_for_worker(int64 unit, Patience *patience)
 		pg_atomic_write_u64(&generator->ask_above, GATE_CLOSED);
 		generator_wake_worker();
 		(void) ConditionVariableTimedSleep(&generator->changed,
-										   Min(left, 1000), PG_WAIT_EXTENSION);
+										   reason == GATE_OPEN ? ASK_MS : left,
+										   PG_WAIT_EXTENSION);
 	}
 	ConditionVariableCancelSleep();
 }
@@ -392,7 +402,7 @@ require_in_reach(int64 unit, Patience *patience)
 	}
 	wait = ms_from_units((unit & ~sequence_mask()) -
 						 units_from_ms(snowid_max_drift) - now);
-	if (wait > snowid_max_wait - waited_ms(patience))
+	if (wait > Max(snowid_max_wait - waited_ms(patience), 0))
 		refuse_lead(ms_from_units(unit - now), wait);
 }
 
@@ -466,8 +476,9 @@ ask_for_grant(void)
 }
 
 /*
- * Takes up to "wanted" consecutive units: as many as lead and ceiling leave,
- * but at least one, for which it waits.  The whole hot path is here.
+ * Takes up to "wanted" consecutive units: as many as lead and ceiling leave, or
+ * else of the ms that comes next, and waits for it.  The whole hot path is
+ * here.
  */
 static inline Block
 take(int64 wanted)
@@ -477,6 +488,7 @@ take(int64 wanted)
 	Patience	patience = {false};
 	Block		block;
 	int64		reach;
+	bool		ahead = false;
 
 	for (;;)
 	{
@@ -496,7 +508,11 @@ take(int64 wanted)
 				now = clock_units();
 				continue;
 			}
-			block.end = block.next;
+			/* one moment for all of a ms */
+			reach = Min(block.next | sequence_mask(),
+						(int64) pg_atomic_read_u64(&g->usable_until));
+			block.end = Min(block.next + wanted - 1, reach);
+			ahead = true;
 		}
 		block.node_bits = g->node_bits;
 		if (likely(pg_atomic_compare_exchange_u64(&g->last, &last, block.end)) &&
@@ -505,7 +521,7 @@ take(int64 wanted)
 	}
 	if (unlikely(block.end > (int64) pg_atomic_read_u64(&g->ask_above)))
 		ask_for_grant();
-	if (unlikely(block.next > reach))
+	if (unlikely(ahead))
 		wait_for_moment(block.next, &patience);
 	if (unlikely(patience.started))
 		count_wait(&patience);

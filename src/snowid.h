@@ -20,6 +20,9 @@
 #if PG_VERSION_NUM < 170000
 #define MyProcNumber (MyProc->pgprocno)
 #endif
+#if PG_VERSION_NUM < 180000
+#define max_active_replication_origins max_replication_slots
+#endif
 #if PG_VERSION_NUM < 160000
 #define all_settings(n) (*(n) = GetNumConfigOptions(), get_guc_variables())
 #else

@@ -22,6 +22,8 @@
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "replication/origin.h"
+#include "replication/slot.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
@@ -35,9 +37,6 @@
 
 /* How often the clock is looked at, and what could not be done tried again. */
 #define TURN_MS 1000
-
-/* How soon a caller's wish is looked at again that cannot be granted yet. */
-#define WISH_MS 20
 
 /* Grants are renewed until this long after the last key. */
 #define ACTIVE_MS (60 * 1000)
@@ -68,7 +67,8 @@ static WorkerState *shared = NULL;
 /* The pair that this worker looks after. */
 static struct
 {
-	bool		known;
+	bool		looked_up;		/* the ceiling is that of these IDs */
+	bool		known;			/* the rest is, too: it may be used */
 	int			datacenter_id;
 	int			worker_id;
 	Ceiling		ceiling;
@@ -184,7 +184,7 @@ close_gate(GateReason reason, const char *detail)
 	log_state(reason, detail);
 	if (was_open && pair.known)
 	{
-		pair.known = false;
+		pair.known = pair.looked_up = false;
 		ceiling_write(&pair.ceiling, unix_ms_from_units(last), true);
 		generator_grant(last, last);
 	}
@@ -257,22 +257,25 @@ read_clock(void)
 }
 
 /*
- * May this layout be used, given the greatest time that keys of others have?
- * Yes where it made the last keys; where it is the first and lasts; or where
- * the change was consented to and every new key is greater than every old one.
- * Writes the state file where that says something else.  Closes the gate and
- * returns false where not.
+ * May this layout be used, given the greatest time that keys of other layouts
+ * have?  Yes where it made the last keys; where it is the first and lasts; or
+ * where it lasts, every new key is greater than every old one, and the change
+ * was consented to.  Writes the state file where that says something else.
+ * Closes the gate and returns false where not.
  */
 static bool
 settle_layout(int64 now_ms, int64 others_ms)
 {
+	static bool warned = false;
 	State		state;
 	State		found;
 	StateFileResult result;
+	bool		same_layout;
+	bool		same_directory;
 	char		err[GATE_DETAIL_LEN];
 	char text[	LAYOUT_TEXT_LEN];
-	char		found_text[LAYOUT_TEXT_LEN];
-	const char *last_day = timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout)));
+	char		found_text[LAYOUT_TEXT_LEN] = "";
+	const char *last_time = timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout)));
 
 	memset(&state, 0, sizeof(state));
 	state.layout = server_layout;
@@ -285,36 +288,32 @@ settle_layout(int64 now_ms, int64 others_ms)
 		return false;
 	}
 	if (result == STATE_FILE_OK)
-	{
 		layout_describe(&found.layout, found_text);
-		if (memcmp(&found.directory, &state.directory, sizeof(Fingerprint)) != 0)
-			ereport(WARNING,
-					(errmsg("this data directory is a copy, or was restored"),
-					 errdetail("Its keys are made as datacenter %d, worker %d.",
-							   snowid_datacenter_id, snowid_worker_id),
-					 errhint("Make sure that no other server has this worker ID.")));
-		if (strcmp(text, found_text) == 0)
-		{
-			if (layout_ends_soon(&server_layout, now_ms))
-				ereport(WARNING,
-						(errmsg("the timestamp's range of the snowid layout ends at %s",
-								last_day)));
-			if (memcmp(&found.directory, &state.directory, sizeof(Fingerprint)) == 0)
-				return true;
-		}
-	}
-	if (result == STATE_FILE_ABSENT || strcmp(text, found_text) != 0)
+	same_layout = strcmp(text, found_text) == 0;
+	same_directory = result == STATE_FILE_OK &&
+		memcmp(&found.directory, &state.directory, sizeof(Fingerprint)) == 0;
+
+	if (!warned && result == STATE_FILE_OK && !same_directory)
+		ereport(WARNING,
+				(errmsg("this data directory is a copy, or was restored"),
+				 errdetail("Its keys are made as datacenter %d, worker %d.",
+						   snowid_datacenter_id, snowid_worker_id),
+				 errhint("Make sure that no other server has this worker ID.")));
+	if (!warned && same_layout && layout_ends_soon(&server_layout, now_ms))
+		ereport(WARNING,
+				(errmsg("the timestamp's range of the snowid layout ends at %s",
+						last_time)));
+	warned = true;
+
+	if (!same_layout && layout_ends_soon(&server_layout, now_ms))
 	{
-		if (layout_ends_soon(&server_layout, now_ms))
-		{
-			snprintf(err, sizeof(err),
-					 "The timestamp's range of \"%s\" ends at %s, in less than ten years.",
-					 text, last_day);
-			close_gate(GATE_LAYOUT, err);
-			return false;
-		}
+		snprintf(err, sizeof(err),
+				 "The timestamp's range of \"%s\" ends at %s, in less than ten years.",
+				 text, last_time);
+		close_gate(GATE_LAYOUT, err);
+		return false;
 	}
-	if (result == STATE_FILE_OK && strcmp(text, found_text) != 0)
+	if (!same_layout && result == STATE_FILE_OK)
 	{
 		int64		used_ms = Max(now_ms + snowid_max_drift + snowid_reserve, others_ms);
 		bool		above = layout_key_at(&server_layout, now_ms, false) >
@@ -330,6 +329,8 @@ settle_layout(int64 now_ms, int64 others_ms)
 			return false;
 		}
 	}
+	if (same_layout && same_directory)
+		return true;
 	if (!statefile_write(&state, err, sizeof(err)))
 	{
 		close_gate(GATE_FILE, err);
@@ -354,11 +355,20 @@ find_pair(int64 now)
 		close_gate(GATE_FILE, err);
 		return false;
 	}
-	if (!ceiling_find(snowid_datacenter_id, snowid_worker_id,
-					  unix_ms_from_units(reach), &pair.ceiling, err, sizeof(err)))
+	if (!pair.looked_up || pair.datacenter_id != snowid_datacenter_id ||
+		pair.worker_id != snowid_worker_id)
 	{
-		close_gate(GATE_CEILING, err);
-		return false;
+		pair.looked_up = false;
+		if (!ceiling_find(snowid_datacenter_id, snowid_worker_id,
+						  unix_ms_from_units(reach), &pair.ceiling,
+						  err, sizeof(err)))
+		{
+			close_gate(GATE_CEILING, err);
+			return false;
+		}
+		pair.datacenter_id = snowid_datacenter_id;
+		pair.worker_id = snowid_worker_id;
+		pair.looked_up = true;
 	}
 	if (!settle_layout(unix_ms_from_units(now), pair.ceiling.other_layouts_ms))
 		return false;
@@ -374,8 +384,6 @@ find_pair(int64 now)
 	pair.floor = Max(last_unit_of(pair.ceiling.own_ms),
 					 last_unit_of(pair.ceiling.others_ms));
 	pair.floor = Max(pair.floor, pair.opens_at);
-	pair.datacenter_id = snowid_datacenter_id;
-	pair.worker_id = snowid_worker_id;
 	pair.slow_start = SLOW_START;
 	pair.known = true;
 	return true;
@@ -397,7 +405,11 @@ grant(int64 now, int64 last, int64 usable_until, int64 wish)
 		until = Max(until, wish);
 	until = Min(last_unit_of(unix_ms_from_units(until)), generator_range_end());
 	if (until <= Max(last, usable_until))
+	{
+		/* nothing to give yet; who still waits asks again */
+		generator_grant(usable_until, usable_until - step / 2);
 		return;
+	}
 	ceiling_write(&pair.ceiling, unix_ms_from_units(until), false);
 	generator_grant(until, until - step / 2);
 	if (logged_reason == GATE_OPEN && logged_detail[0])
@@ -461,11 +473,18 @@ turn(void)
 	GeneratorProgress progress;
 	int64		wish;
 	int64		half;
-	int64		due;
 	instr_time	mono;
 
 	if (RecoveryInProgress())
 	{
+		static bool warned = false;
+
+		if (!warned && max_active_replication_origins == 0)
+			ereport(WARNING,
+					(errmsg("this standby has no room for the replication origins of snowid"),
+					 errdetail("Replay stops with an error at the first ceiling of the primary."),
+					 errhint("Raise max_replication_slots (max_active_replication_origins from PostgreSQL 18 on).")));
+		warned = true;
 		close_gate(GATE_RECOVERY, "");
 		return TURN_MS;
 	}
@@ -517,18 +536,17 @@ turn(void)
 		(int64) INSTR_TIME_GET_MILLISEC(mono) > active_until)
 		return TURN_MS;
 
+	/* renewed at half */
 	half = (units_from_ms(snowid_reserve) >> pair.slow_start) / 2;
-	due = progress.usable_until - half - Max(now, progress.last);
-	if (due <= 0 || progress.asked || wish != 0)
+	if (progress.asked || wish != 0 ||
+		progress.usable_until - half <= Max(now, progress.last))
 	{
 		grant(now, progress.last, progress.usable_until, wish);
 		generator_progress(&progress);
 		half = (units_from_ms(snowid_reserve) >> pair.slow_start) / 2;
-		due = progress.usable_until - half - Max(now, progress.last);
-		if (progress.asked || due <= 0)
-			return WISH_MS;
 	}
-	return Min(Max(ms_from_units(due), 1), TURN_MS);
+	return Min(Max(ms_from_units(progress.usable_until - half -
+								 Max(now, progress.last)), 20), TURN_MS);
 }
 
 /* Runs when the worker leaves, in whatever way. */
