@@ -5,8 +5,8 @@
 
 EXTENSION = snowid
 MODULE_big = snowid
-OBJS = src/snowid.o src/layout.o src/decode.o src/generator.o src/worker.o \
-	src/ceiling.o src/statefile.o
+OBJS = src/snowid.o src/layout.o src/decode.o src/generator.o src/gate.o \
+	src/worker.o src/pair.o src/clock.o src/ceiling.o src/statefile.o
 DATA = $(wildcard sql/snowid--*.sql)
 
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(wildcard sql/*.sql)))
@@ -23,7 +23,7 @@ include $(PGXS)
 
 PROVE_FLAGS += -I test/perl
 
-$(OBJS): src/snowid.h
+$(OBJS): src/snowid.h src/generator.h
 
 # The clock that a test can step: preloaded into the test's servers only.
 installcheck: test/skew.so

@@ -1,8 +1,6 @@
 /*
  * generator.c
- *		The hot path: one generator for the whole server.
- *
- * Owns the shared state; no other file touches its fields.
+ *		The hot path: one generator for the whole server, as its callers see it.
  *
  * Numbers are taken in units of 1/2^sequence_bits ms since the epoch: a unit
  * is the timestamp and the sequence of a key.  The rule is
@@ -26,30 +24,21 @@
  *	 opening has a number of its own: a unit that was taken from another
  *	 opening than the one the pair was read in is thrown away.
  *
- * The spinlock covers loads, compares and stores only; clock, waits and
- * errors are outside it.  What every key touches is an atomic beside it, since
- * a holder that is descheduled would stall all callers.
+ * The shared state is in generator.h; no files but this one and gate.c, the
+ * snowid worker's side, touch it.
  */
 #include "postgres.h"
 
 #include <time.h>
 
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "port/atomics.h"
 #include "portability/instr_time.h"
-#include "storage/condition_variable.h"
-#include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
-#include "storage/shmem.h"
-#include "storage/spin.h"
-#include "access/xlog.h"
 
-#include "snowid.h"
-
-/* Above every unit that is usable, and one can be added to it. */
-#define GATE_CLOSED (PG_INT64_MAX - 1)
+#include "generator.h"
 
 /* The longest block of a batch, so that others' waits stay short. */
 #define BLOCK_MS 16
@@ -66,50 +55,6 @@
 /* How soon a caller who waits for a grant asks again. */
 #define ASK_MS 20
 
-/*
- * What one backend has counted; written by its owner alone, so that counting
- * costs no contention.  A later backend with the same number counts on.
- */
-typedef struct Counters
-{
-	pg_atomic_uint64 keys;
-	pg_atomic_uint64 waits;
-	pg_atomic_uint64 wait_us;
-	pg_atomic_uint64 errors;
-	char		padding[PG_CACHE_LINE_SIZE - 4 * sizeof(pg_atomic_uint64)];
-} Counters;
-
-typedef struct Generator
-{
-	pg_atomic_uint64 last;		/* highest unit ever taken, or GATE_CLOSED */
-	pg_atomic_uint64 usable_until;	/* no unit above is taken */
-	pg_atomic_uint64 ask_above; /* the worker is to be woken from here on */
-	uint64		node_bits;		/* the pair in its place in the key */
-	uint64		opening;		/* number of times the gate was opened */
-	char		padding[PG_CACHE_LINE_SIZE - 5 * sizeof(uint64)];
-
-	ConditionVariable changed;	/* the gate, or usable_until */
-
-	slock_t		mutex;			/* protects the following fields only */
-	GateReason	reason;			/* GATE_OPEN, or why the gate is closed */
-	char		detail[GATE_DETAIL_LEN];	/* of the reason, or why no grant */
-	bool		has_pair;
-	int			datacenter_id;
-	int			worker_id;
-	int64		resume_above;	/* "last" of the closed gate */
-	int64		floor;			/* "last" when the gate was first opened */
-	int64		wish;			/* unit up to which a grant is asked for */
-	int			worker_procno;	/* the snowid worker's, or -1 */
-	int64		steps_back;
-
-	Counters	counters[FLEXIBLE_ARRAY_MEMBER];	/* one a backend */
-} Generator;
-
-static Generator *generator = NULL;
-
-/* The last unit of the timestamp's range. */
-static int64 range_end;
-
 /* How long a caller has waited in this call. */
 typedef struct Patience
 {
@@ -117,96 +62,7 @@ typedef struct Patience
 	instr_time	start;
 } Patience;
 
-/* What a refused caller is told; where the reason passes, it waits first. */
-static const struct
-{
-	const char *message;
-	const char *hint;
-	bool		passes;
-}			gate_reasons[] =
-
-{
-	[GATE_OPEN] = {"snowid could not reserve more keys",
-		"snowid tries again by itself; see the server log.",
-	true},
-	[GATE_STARTING] = {"snowid is not ready yet",
-	"Try again; if it lasts, see the server log.", true},
-	[GATE_STOPPING] = {"snowid is shutting down", NULL, true},
-	[GATE_RECOVERY] = {"snowid makes no keys during recovery",
-	"Ask the primary server, or promote this one.", false},
-	[GATE_SINGLE_USER] = {"snowid makes no keys in single-user mode",
-	"Start the server as usual.", false},
-	[GATE_NO_WORKER_ID] = {"snowid has no worker ID",
-		"Set snowid.worker_id, a number that no other server uses, and reload the configuration.",
-	false},
-	[GATE_LAYOUT] = {"snowid cannot use this layout",
-		"Correct the settings of the layout and restart the server.",
-	false},
-	[GATE_LAYOUT_CONSENT] = {"snowid's layout was changed",
-		"Put the old settings back, or call snowid_accept_layout() where the change is meant.",
-	false},
-	[GATE_FILE] = {"snowid cannot use its state file",
-		"See \"The state file\" in snowid's README; snowid tries again by itself.",
-	false},
-	[GATE_CEILING] = {"snowid cannot use its replication origin",
-	"See the server log; snowid tries again by itself.", false}
-};
-
-/*---- Shared memory ----*/
-
-Size
-generator_shmem_size(void)
-{
-	return add_size(offsetof(Generator, counters),
-					mul_size(MaxBackends, sizeof(Counters)));
-}
-
-/* Does not throw once the memory is there; called with AddinShmemInitLock. */
-void
-generator_shmem_init(void)
-{
-	bool		found;
-
-	range_end = layout_last_ms(&server_layout) - server_layout.epoch;
-	if (range_end >= GATE_CLOSED >> server_layout.sequence_bits)
-		range_end = GATE_CLOSED - 1;
-	else
-		range_end = units_from_ms(range_end + 1) - 1;
-
-	generator = ShmemInitStruct("snowid", generator_shmem_size(), &found);
-	if (found)
-		return;
-
-	memset(generator, 0, generator_shmem_size());
-	pg_atomic_init_u64(&generator->last, GATE_CLOSED);
-	pg_atomic_init_u64(&generator->usable_until, 0);
-	pg_atomic_init_u64(&generator->ask_above, 0);
-	ConditionVariableInit(&generator->changed);
-	SpinLockInit(&generator->mutex);
-	generator->reason = IsPostmasterEnvironment ? GATE_STARTING : GATE_SINGLE_USER;
-	generator->worker_procno = -1;
-	for (int i = 0; i < MaxBackends; i++)
-	{
-		pg_atomic_init_u64(&generator->counters[i].keys, 0);
-		pg_atomic_init_u64(&generator->counters[i].waits, 0);
-		pg_atomic_init_u64(&generator->counters[i].wait_us, 0);
-		pg_atomic_init_u64(&generator->counters[i].errors, 0);
-	}
-}
-
-bool
-generator_attached(void)
-{
-	return generator != NULL;
-}
-
 /*---- The clock, and what follows from the layout ----*/
-
-static inline int64
-sequence_mask(void)
-{
-	return (INT64CONST(1) << server_layout.sequence_bits) - 1;
-}
 
 /*
  * A reading of the wall clock in units; negative before the epoch.  The
@@ -240,15 +96,6 @@ int64
 generator_units(const struct timespec *time)
 {
 	return units_from_timespec(time);
-}
-
-static inline int64
-key_from_unit(int64 unit, uint64 node_bits)
-{
-	int			bits = server_layout.sequence_bits;
-
-	return (unit >> bits) << (63 - layout_timestamp_bits(&server_layout)) |
-		node_bits | (unit & sequence_mask());
 }
 
 static inline void
@@ -292,24 +139,18 @@ count_wait(const Patience *patience)
 	count(&my_counters()->wait_us, (int64) INSTR_TIME_GET_MICROSEC(now));
 }
 
-const char *
-gate_message(GateReason reason)
-{
-	return gate_reasons[reason].message;
-}
-
 /* SQLSTATE, message and detail of what a caller is refused for. */
 static void
 refuse_reason(GateReason reason, const char *detail, bool has_worker)
 {
-	if (!has_worker && gate_reasons[reason].passes)
+	if (!has_worker && gate_texts[reason].passes)
 		detail = "The \"snowid worker\" process is not running; it needs a free place in max_worker_processes.";
 	count(&my_counters()->errors, 1);
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("%s", gate_message(reason)),
+			 errmsg("%s", gate_texts[reason].message),
 			 detail[0] ? errdetail("%s", detail) : 0,
-			 gate_reasons[reason].hint ? errhint("%s", gate_reasons[reason].hint) : 0));
+			 gate_texts[reason].hint ? errhint("%s", gate_texts[reason].hint) : 0));
 }
 
 static void
@@ -357,7 +198,7 @@ wait_for_worker(int64 unit, Patience *patience)
 	SpinLockRelease(&generator->mutex);
 
 	/* a promotion that the worker has not seen yet passes, too */
-	if (!gate_reasons[reason].passes &&
+	if (!gate_texts[reason].passes &&
 		(reason != GATE_RECOVERY || RecoveryInProgress()))
 		left = 0;
 	if (reason != GATE_OPEN ||
@@ -392,7 +233,7 @@ require_in_reach(int64 unit, Patience *patience)
 				 errmsg("the clock is before snowid.epoch"),
 				 errhint("Set the clock of this machine.")));
 	}
-	if (unit > range_end)
+	if (unit > generator_range_end())
 	{
 		count(&my_counters()->errors, 1);
 		ereport(ERROR,
@@ -590,208 +431,5 @@ generator_advance(int64 id)
 		if ((int64) last >= unit ||
 			pg_atomic_compare_exchange_u64(&generator->last, &last, unit))
 			break;
-	}
-}
-
-/*---- The gate, for the snowid worker ----*/
-
-void
-generator_attach_worker(void)
-{
-	SpinLockAcquire(&generator->mutex);
-	generator->worker_procno = MyProcNumber;
-	SpinLockRelease(&generator->mutex);
-}
-
-void
-generator_detach_worker(void)
-{
-	SpinLockAcquire(&generator->mutex);
-	generator->worker_procno = -1;
-	SpinLockRelease(&generator->mutex);
-}
-
-/* The gate's state, and the pair that it was last opened with. */
-GateReason
-generator_gate(bool *has_pair, int *datacenter_id, int *worker_id)
-{
-	GateReason	reason;
-
-	SpinLockAcquire(&generator->mutex);
-	reason = generator->reason;
-	*has_pair = generator->has_pair;
-	*datacenter_id = generator->datacenter_id;
-	*worker_id = generator->worker_id;
-	SpinLockRelease(&generator->mutex);
-	return reason;
-}
-
-/*
- * Closes the gate, or gives a closed gate another reason.  Returns the highest
- * unit that was ever taken.  Does not throw.
- */
-int64
-generator_close(GateReason reason, const char *detail)
-{
-	int64		last = (int64) pg_atomic_exchange_u64(&generator->last, GATE_CLOSED);
-
-	SpinLockAcquire(&generator->mutex);
-	if (last != GATE_CLOSED)
-		generator->resume_above = last;
-	last = generator->resume_above;
-	generator->reason = reason;
-	strlcpy(generator->detail, detail, GATE_DETAIL_LEN);
-	SpinLockRelease(&generator->mutex);
-	ConditionVariableBroadcast(&generator->changed);
-	return last;
-}
-
-/*
- * Opens the closed gate for a pair whose IDs fit, above the unit "floor" and
- * above all that was taken before; "forget" leaves the latter out (units that
- * another pair took lie too far ahead of the clock).  Under another pair it
- * goes on with the next ms, for the pair stands above the sequence in the key.
- */
-void
-generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
-{
-	int64		last;
-
-	SpinLockAcquire(&generator->mutex);
-	Assert(generator->reason != GATE_OPEN);
-	last = generator->resume_above;
-	if (generator->has_pair && (generator->datacenter_id != datacenter_id ||
-								generator->worker_id != worker_id))
-		last |= sequence_mask();
-	if (!generator->has_pair || forget || last < floor)
-		last = Max(floor, -1);	/* none before the epoch */
-	if (!generator->has_pair)
-		generator->floor = last;
-	generator->resume_above = last;
-	generator->has_pair = true;
-	generator->datacenter_id = datacenter_id;
-	generator->worker_id = worker_id;
-	generator->node_bits =
-		((uint64) datacenter_id << server_layout.worker_bits | (uint64) worker_id)
-		<< server_layout.sequence_bits;
-	pg_write_barrier();			/* who sees the opening sees its pair */
-	generator->opening++;
-	generator->reason = GATE_OPEN;
-	generator->detail[0] = '\0';
-	SpinLockRelease(&generator->mutex);
-
-	/* a full barrier: the pair is there before the numbers are */
-	pg_atomic_exchange_u64(&generator->last, last);
-	ConditionVariableBroadcast(&generator->changed);
-}
-
-/* How far keys and grants have gone. */
-void
-generator_progress(GeneratorProgress *progress)
-{
-	SpinLockAcquire(&generator->mutex);
-	progress->last = generator->resume_above;
-	SpinLockRelease(&generator->mutex);
-	progress->usable_until = (int64) pg_atomic_read_u64(&generator->usable_until);
-	if (pg_atomic_read_u64(&generator->last) != GATE_CLOSED)
-		progress->last = (int64) pg_atomic_read_u64(&generator->last);
-	progress->asked = pg_atomic_read_u64(&generator->ask_above) == GATE_CLOSED;
-}
-
-/* The unit that somebody wants granted, or 0; who still does asks again. */
-int64
-generator_take_wish(void)
-{
-	int64		wish;
-
-	SpinLockAcquire(&generator->mutex);
-	wish = generator->wish;
-	generator->wish = 0;
-	SpinLockRelease(&generator->mutex);
-	return wish;
-}
-
-int64
-generator_range_end(void)
-{
-	return range_end;
-}
-
-/*
- * Publishes a grant, which is durable already.  It may be lower than the one
- * before only while the gate is closed.
- */
-void
-generator_grant(int64 usable_until, int64 ask_above)
-{
-	SpinLockAcquire(&generator->mutex);
-	if (generator->reason == GATE_OPEN)
-		generator->detail[0] = '\0';
-	SpinLockRelease(&generator->mutex);
-	pg_atomic_write_u64(&generator->usable_until, usable_until);
-	pg_atomic_write_u64(&generator->ask_above, ask_above);
-	ConditionVariableBroadcast(&generator->changed);
-}
-
-/* Says why there is no grant; callers learn it when they reach the last. */
-void
-generator_no_grant(const char *detail)
-{
-	SpinLockAcquire(&generator->mutex);
-	strlcpy(generator->detail, detail, GATE_DETAIL_LEN);
-	SpinLockRelease(&generator->mutex);
-}
-
-void
-generator_count_step_back(void)
-{
-	SpinLockAcquire(&generator->mutex);
-	generator->steps_back++;
-	SpinLockRelease(&generator->mutex);
-}
-
-/*---- Status ----*/
-
-void
-generator_status(GeneratorStatus *status)
-{
-	int64		last = (int64) pg_atomic_read_u64(&generator->last);
-	int64		now = clock_units();
-	int64		floor;
-	uint64		node_bits;
-
-	memset(status, 0, sizeof(*status));
-	SpinLockAcquire(&generator->mutex);
-	status->reason = generator->reason;
-	memcpy(status->detail, generator->detail, GATE_DETAIL_LEN);
-	status->has_pair = generator->has_pair;
-	status->datacenter_id = generator->datacenter_id;
-	status->worker_id = generator->worker_id;
-	status->steps_back = generator->steps_back;
-	status->ceiling_ms = server_layout.epoch +
-		((int64) pg_atomic_read_u64(&generator->usable_until) >> server_layout.sequence_bits);
-	if (last == GATE_CLOSED)
-		last = generator->resume_above;
-	floor = generator->floor;
-	node_bits = generator->node_bits;
-	SpinLockRelease(&generator->mutex);
-
-	status->has_last = status->has_pair && last > floor;
-	if (status->has_last)
-	{
-		status->last_key = key_from_unit(last, node_bits);
-		status->last_unix_ms = server_layout.epoch +
-			(last >> server_layout.sequence_bits);
-		status->lead_ms = last > now ?
-			(double) (last - now) / (double) (sequence_mask() + 1) : 0;
-	}
-	for (int i = 0; i < MaxBackends; i++)
-	{
-		Counters   *c = &generator->counters[i];
-
-		status->keys += pg_atomic_read_u64(&c->keys);
-		status->waits += pg_atomic_read_u64(&c->waits);
-		status->wait_us += pg_atomic_read_u64(&c->wait_us);
-		status->errors += pg_atomic_read_u64(&c->errors);
 	}
 }

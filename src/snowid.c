@@ -234,7 +234,8 @@ shmem_request(void)
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
 	RequestAddinShmemSpace(generator_shmem_size());
-	RequestAddinShmemSpace(worker_shmem_size());
+	RequestAddinShmemSpace(pair_shmem_size());
+	RequestAddinShmemSpace(clock_shmem_size());
 	RequestAddinShmemSpace(ceiling_shmem_size());
 }
 
@@ -245,7 +246,8 @@ shmem_startup(void)
 		prev_shmem_startup_hook();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	generator_shmem_init();
-	worker_shmem_init();
+	pair_shmem_init();
+	clock_shmem_init();
 	ceiling_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 }
@@ -362,7 +364,7 @@ Datum
 snowid_accept_clock(PG_FUNCTION_ARGS)
 {
 	require_preloaded();
-	worker_accept_clock();
+	clock_accept();
 	PG_RETURN_VOID();
 }
 
@@ -377,7 +379,7 @@ snowid_accept_layout(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("no change of the layout waits for consent")));
-	worker_accept_layout();
+	pair_accept_layout();
 	PG_RETURN_VOID();
 }
 

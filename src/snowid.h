@@ -4,7 +4,8 @@
  *		the prototypes, grouped by the file that owns them.
  *
  * Calls go downwards only: snowid -> generator, layout, worker;
- * decode -> layout; worker -> ceiling, statefile, generator.
+ * decode -> layout; worker -> pair, clock, ceiling, gate;
+ * pair -> ceiling, statefile, layout.
  */
 #ifndef SNOWID_H
 #define SNOWID_H
@@ -93,7 +94,7 @@ extern int64 layout_bound(const Layout *layout, TimestampTz ts, bool greatest);
 extern int64 unix_ms_from_timestamptz(TimestampTz ts);
 extern TimestampTz timestamptz_from_unix_ms(int64 unix_ms);
 
-/*---- generator.c ----*/
+/*---- generator.c, gate.c ----*/
 
 /*
  * The clock, in units of 1/2^sequence_bits ms since the epoch.  A unit is a
@@ -113,6 +114,12 @@ ms_from_units(int64 units)
 	return (units + units_from_ms(1) - 1) >> server_layout.sequence_bits;
 }
 
+static inline int64
+unix_ms_from_units(int64 units)
+{
+	return server_layout.epoch + (units >> server_layout.sequence_bits);
+}
+
 /* Consecutive units that belong to the caller. */
 typedef struct Block
 {
@@ -121,7 +128,7 @@ typedef struct Block
 	uint64		node_bits;		/* the pair, at its place in the key */
 } Block;
 
-/* Why no key can be made; each has its message in generator.c. */
+/* Why no key can be made; each has its message in gate.c. */
 typedef enum GateReason
 {
 	GATE_OPEN,
@@ -194,11 +201,7 @@ extern void generator_count_step_back(void);
 
 /*---- worker.c ----*/
 
-extern Size worker_shmem_size(void);
-extern void worker_shmem_init(void);
 extern void worker_register(void);
-extern void worker_accept_clock(void);
-extern void worker_accept_layout(void);
 extern PGDLLEXPORT void snowid_worker_main(Datum main_arg);
 
 /*---- ceiling.c ----*/
@@ -218,6 +221,33 @@ extern bool ceiling_find(int datacenter_id, int worker_id, int64 reach_ms,
 						 Ceiling *ceiling, char *err, Size errlen);
 extern void ceiling_write(const Ceiling *ceiling, int64 unix_ms, bool lower);
 extern PGDLLEXPORT void snowid_origin_main(Datum main_arg);
+
+/*---- pair.c ----*/
+
+/* What is known of the pair that the settings name. */
+typedef struct Pair
+{
+	bool		looked_up;		/* the ceiling is that of these IDs */
+	bool		known;			/* the rest is, too: the gate may open */
+	int			datacenter_id;
+	int			worker_id;
+	Ceiling		ceiling;
+	int64		opens_at;		/* unit; the clock must have passed it */
+	int64		floor;			/* unit; keys begin above it */
+} Pair;
+
+extern Size pair_shmem_size(void);
+extern void pair_shmem_init(void);
+extern void pair_accept_layout(void);
+extern int64 last_unit_of(int64 unix_ms);
+extern GateReason pair_find(Pair *pair, int64 now, char *err);
+
+/*---- clock.c ----*/
+
+extern Size clock_shmem_size(void);
+extern void clock_shmem_init(void);
+extern void clock_accept(void);
+extern bool clock_read(int64 *now);
 
 /*---- statefile.c ----*/
 

@@ -1,7 +1,7 @@
 /*
  * worker.c
  *		The background worker "snowid worker": keeps the durable ceiling ahead
- *		of use, opens and closes the gate, and watches the clock.
+ *		of use, and opens and closes the gate.
  *
  * Alone decides whether keys may be made, with which pair and up to where;
  * alone writes the ceiling and the state file.  Never serves keys and never
@@ -13,8 +13,6 @@
  * finds everything in shared memory and in the WAL.
  */
 #include "postgres.h"
-
-#include <time.h>
 
 #include "access/xact.h"
 #include "access/xlog.h"
@@ -28,10 +26,8 @@
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "storage/procsignal.h"
-#include "storage/shmem.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 #include "snowid.h"
 
@@ -41,67 +37,21 @@
 /* Grants are renewed until this long after the last key. */
 #define ACTIVE_MS (60 * 1000)
 
-/* A step back that is smaller than this may be an error of the reading. */
-#define STEP_BACK_US (5 * 1000)
-
 /*
  * The first grants after an opening are this much smaller (as a power of 2),
  * so that a server that crashes again and again does not run ahead.
  */
 #define SLOW_START 3
 
-/*
- * What a successor goes on with; only the worker touches the clock's part.
- * The flags are set by the administrator's functions.
- */
-typedef struct WorkerState
-{
-	bool		clock_known;
-	int64		clock_distance; /* us from CLOCK_BOOTTIME to the wall clock */
-	pg_atomic_uint32 accept_clock;
-	pg_atomic_uint32 accept_layout;
-} WorkerState;
-
-static WorkerState *shared = NULL;
-
 /* The pair that this worker looks after. */
-static struct
-{
-	bool		looked_up;		/* the ceiling is that of these IDs */
-	bool		known;			/* the rest is, too: it may be used */
-	int			datacenter_id;
-	int			worker_id;
-	Ceiling		ceiling;
-	int64		opens_at;		/* unit; the clock must have passed it */
-	int64		floor;			/* unit; keys begin above it */
-	int			slow_start;
-}			pair;
+static Pair pair;
 
-/* The clock jumped ahead: no grant until it is back or accepted. */
-static bool clock_jumped = false;
+/* A power of 2 by which grants are smaller now. */
+static int	slow_start;
 
 /* What was last logged, so that each change is logged once. */
 static GateReason logged_reason = GATE_OPEN;
 static char logged_detail[GATE_DETAIL_LEN];
-
-Size
-worker_shmem_size(void)
-{
-	return MAXALIGN(sizeof(WorkerState));
-}
-
-void
-worker_shmem_init(void)
-{
-	bool		found;
-
-	shared = ShmemInitStruct("snowid worker", worker_shmem_size(), &found);
-	if (found)
-		return;
-	memset(shared, 0, sizeof(WorkerState));
-	pg_atomic_init_u32(&shared->accept_clock, 0);
-	pg_atomic_init_u32(&shared->accept_layout, 0);
-}
 
 static void
 describe_worker(BackgroundWorker *worker)
@@ -128,22 +78,6 @@ worker_register(void)
 	RegisterBackgroundWorker(&worker);
 }
 
-/* The administrator takes the clock as it is now. */
-void
-worker_accept_clock(void)
-{
-	pg_atomic_write_u32(&shared->accept_clock, 1);
-	generator_wake_worker();
-}
-
-/* The administrator means the change of the layout. */
-void
-worker_accept_layout(void)
-{
-	pg_atomic_write_u32(&shared->accept_layout, 1);
-	generator_wake_worker();
-}
-
 static void
 log_state(GateReason reason, const char *detail)
 {
@@ -154,19 +88,6 @@ log_state(GateReason reason, const char *detail)
 	ereport(LOG,
 			(errmsg("%s", gate_message(reason)),
 			 detail[0] ? errdetail("%s", detail) : 0));
-}
-
-static inline int64
-unix_ms_from_units(int64 units)
-{
-	return server_layout.epoch + (units >> server_layout.sequence_bits);
-}
-
-/* The last unit of a Unix ms; -1 for what lies before the epoch. */
-static inline int64
-last_unit_of(int64 unix_ms)
-{
-	return Max(units_from_ms(unix_ms - server_layout.epoch + 1) - 1, -1);
 }
 
 /*
@@ -192,204 +113,6 @@ close_gate(GateReason reason, const char *detail)
 }
 
 /*
- * One reading of the wall clock, in units, compared with a clock that nobody
- * sets.  A step back is logged and counted; backends cannot see it, since two
- * of them read a steady clock out of order all the time.  A jump ahead by more
- * than max_jump sets clock_jumped until it is over or accepted.
- */
-static int64
-read_clock(void)
-{
-	struct timespec wall;
-	int64		distance;
-	int64		ahead;
-	bool		accepted = pg_atomic_exchange_u32(&shared->accept_clock, 0) != 0;
-
-	/* a pair of readings that was interrupted says nothing: try again */
-	for (int i = 0; i < 10; i++)
-	{
-		struct timespec before,
-					after;
-
-		clock_gettime(CLOCK_BOOTTIME, &before);
-		clock_gettime(CLOCK_REALTIME, &wall);
-		clock_gettime(CLOCK_BOOTTIME, &after);
-		distance = (wall.tv_sec - before.tv_sec) * INT64CONST(1000000) +
-			(wall.tv_nsec - before.tv_nsec) / 1000;
-		if ((after.tv_sec - before.tv_sec) * INT64CONST(1000000) +
-			(after.tv_nsec - before.tv_nsec) / 1000 < STEP_BACK_US / 5)
-			break;
-	}
-	if (!shared->clock_known || (accepted && clock_jumped))
-	{
-		if (clock_jumped)
-			ereport(LOG, (errmsg("the jump of the clock was accepted")));
-		shared->clock_known = true;
-		shared->clock_distance = distance;
-		clock_jumped = false;
-	}
-
-	ahead = distance - shared->clock_distance;
-	if (ahead > snowid_max_jump * INT64CONST(1000))
-	{
-		if (!clock_jumped)
-			ereport(LOG,
-					(errmsg("the clock jumped ahead by " INT64_FORMAT " ms, more than snowid.max_jump",
-							ahead / 1000),
-					 errdetail("Keys stop at the ceiling until the clock is back."),
-					 errhint("If this is the right time, call snowid_accept_clock().")));
-		clock_jumped = true;
-		return generator_units(&wall);
-	}
-	if (clock_jumped)
-		ereport(LOG, (errmsg("the clock is back after its jump ahead")));
-	clock_jumped = false;
-	if (ahead < -STEP_BACK_US)
-	{
-		generator_count_step_back();
-		ereport(LOG,
-				(errmsg("the clock was set back by " INT64_FORMAT " ms",
-						-ahead / 1000),
-				 errdetail("Keys go on in order, up to snowid.max_drift ahead of the clock.")));
-	}
-	shared->clock_distance = distance;
-	return generator_units(&wall);
-}
-
-/*
- * May this layout be used, given the greatest time that keys of other layouts
- * have?  Yes where it made the last keys; where it is the first and lasts; or
- * where it lasts, every new key is greater than every old one, and the change
- * was consented to.  Writes the state file where that says something else.
- * Closes the gate and returns false where not.
- */
-static bool
-settle_layout(int64 now_ms, int64 others_ms)
-{
-	static bool warned = false;
-	State		state;
-	State		found;
-	StateFileResult result;
-	bool		same_layout;
-	bool		same_directory;
-	char		err[GATE_DETAIL_LEN];
-	char text[	LAYOUT_TEXT_LEN];
-	char		found_text[LAYOUT_TEXT_LEN] = "";
-	const char *last_time = timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout)));
-
-	memset(&state, 0, sizeof(state));
-	state.layout = server_layout;
-	state.directory = statefile_fingerprint();
-	layout_describe(&state.layout, text);
-	result = statefile_read(&found, err, sizeof(err));
-	if (result == STATE_FILE_FAILED)
-	{
-		close_gate(GATE_FILE, err);
-		return false;
-	}
-	if (result == STATE_FILE_OK)
-		layout_describe(&found.layout, found_text);
-	same_layout = strcmp(text, found_text) == 0;
-	same_directory = result == STATE_FILE_OK &&
-		memcmp(&found.directory, &state.directory, sizeof(Fingerprint)) == 0;
-
-	if (!warned && result == STATE_FILE_OK && !same_directory)
-		ereport(WARNING,
-				(errmsg("this data directory is a copy, or was restored"),
-				 errdetail("Its keys are made as datacenter %d, worker %d.",
-						   snowid_datacenter_id, snowid_worker_id),
-				 errhint("Make sure that no other server has this worker ID.")));
-	if (!warned && same_layout && layout_ends_soon(&server_layout, now_ms))
-		ereport(WARNING,
-				(errmsg("the timestamp's range of the snowid layout ends at %s",
-						last_time)));
-	warned = true;
-
-	if (!same_layout && layout_ends_soon(&server_layout, now_ms))
-	{
-		snprintf(err, sizeof(err),
-				 "The timestamp's range of \"%s\" ends at %s, in less than ten years.",
-				 text, last_time);
-		close_gate(GATE_LAYOUT, err);
-		return false;
-	}
-	if (!same_layout && result == STATE_FILE_OK)
-	{
-		int64		used_ms = Max(now_ms + snowid_max_drift + snowid_reserve, others_ms);
-		bool		above = layout_key_at(&server_layout, now_ms, false) >
-		layout_key_at(&found.layout, used_ms, true);
-
-		snprintf(err, sizeof(err),
-				 "The settings make \"%s\", and this server's keys have \"%s\".%s",
-				 text, found_text,
-				 above ? "" : " New keys would not be above the old ones.");
-		if (!above || pg_atomic_exchange_u32(&shared->accept_layout, 0) == 0)
-		{
-			close_gate(above ? GATE_LAYOUT_CONSENT : GATE_LAYOUT, err);
-			return false;
-		}
-	}
-	if (same_layout && same_directory)
-		return true;
-	if (!statefile_write(&state, err, sizeof(err)))
-	{
-		close_gate(GATE_FILE, err);
-		return false;
-	}
-	return true;
-}
-
-/*
- * Finds out where the configured pair may begin.  False: the gate is closed
- * and tells why.
- */
-static bool
-find_pair(int64 now)
-{
-	int64		reach = now +
-	units_from_ms((int64) snowid_max_drift + snowid_max_wait + snowid_reserve);
-	char		err[GATE_DETAIL_LEN];
-
-	if (!statefile_lock(err, sizeof(err)))
-	{
-		close_gate(GATE_FILE, err);
-		return false;
-	}
-	if (!pair.looked_up || pair.datacenter_id != snowid_datacenter_id ||
-		pair.worker_id != snowid_worker_id)
-	{
-		pair.looked_up = false;
-		if (!ceiling_find(snowid_datacenter_id, snowid_worker_id,
-						  unix_ms_from_units(reach), &pair.ceiling,
-						  err, sizeof(err)))
-		{
-			close_gate(GATE_CEILING, err);
-			return false;
-		}
-		pair.datacenter_id = snowid_datacenter_id;
-		pair.worker_id = snowid_worker_id;
-		pair.looked_up = true;
-	}
-	if (!settle_layout(unix_ms_from_units(now), pair.ceiling.other_layouts_ms))
-		return false;
-
-	/*
-	 * A pair of which nothing is known may have been used by another server
-	 * until now, up to max_drift ahead of the clock: it begins above that.
-	 * Keys of this server's other pairs are below, as far as they are within
-	 * reach.
-	 */
-	pair.opens_at = pair.ceiling.own_ms != 0 ? PG_INT64_MIN :
-		now + units_from_ms(snowid_max_drift);
-	pair.floor = Max(last_unit_of(pair.ceiling.own_ms),
-					 last_unit_of(pair.ceiling.others_ms));
-	pair.floor = Max(pair.floor, pair.opens_at);
-	pair.slow_start = SLOW_START;
-	pair.known = true;
-	return true;
-}
-
-/*
  * Raises the ceiling: a grant reaches snowid.reserve past the greater of clock
  * and last unit, at most max_drift + reserve ahead of the clock, and what
  * snowid_advance() asked for.  Durable before it is published.
@@ -397,7 +120,7 @@ find_pair(int64 now)
 static void
 grant(int64 now, int64 last, int64 usable_until, int64 wish)
 {
-	int64		step = units_from_ms(snowid_reserve) >> pair.slow_start;
+	int64		step = units_from_ms(snowid_reserve) >> slow_start;
 	int64		until = Max(now, last) + step;
 
 	until = Min(until, now + units_from_ms((int64) snowid_max_drift + snowid_reserve));
@@ -417,8 +140,8 @@ grant(int64 now, int64 last, int64 usable_until, int64 wish)
 		logged_detail[0] = '\0';
 		ereport(LOG, (errmsg("snowid reserves keys again")));
 	}
-	if (pair.slow_start > 0)
-		pair.slow_start--;
+	if (slow_start > 0)
+		slow_start--;
 }
 
 static void
@@ -465,8 +188,11 @@ turn(void)
 {
 	static int64 last_seen = 0;
 	static int64 active_until = 0;	/* ms on the monotonic clock */
-	int64		now = read_clock();
+	int64		now;
+	bool		clock_is_good = clock_read(&now);
 	GateReason	reason;
+	GateReason	why_closed;
+	char		err[GATE_DETAIL_LEN];
 	bool		has_pair;
 	int			datacenter_id;
 	int			worker_id;
@@ -494,7 +220,7 @@ turn(void)
 		return TURN_MS;
 	}
 	reason = generator_gate(&has_pair, &datacenter_id, &worker_id);
-	if (clock_jumped)
+	if (!clock_is_good)
 	{
 		static const char *const detail = "The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock().";
 
@@ -511,8 +237,13 @@ turn(void)
 		if (reason == GATE_OPEN && (datacenter_id != snowid_datacenter_id ||
 									worker_id != snowid_worker_id))
 			close_gate(GATE_STARTING, "");
-		if (!find_pair(now))
+		why_closed = pair_find(&pair, now, err);
+		if (why_closed != GATE_OPEN)
+		{
+			close_gate(why_closed, err);
 			return TURN_MS;
+		}
+		slow_start = SLOW_START;
 		reason = generator_gate(&has_pair, &datacenter_id, &worker_id);
 	}
 	if (reason != GATE_OPEN)
@@ -537,13 +268,13 @@ turn(void)
 		return TURN_MS;
 
 	/* renewed at half */
-	half = (units_from_ms(snowid_reserve) >> pair.slow_start) / 2;
+	half = (units_from_ms(snowid_reserve) >> slow_start) / 2;
 	if (progress.asked || wish != 0 ||
 		progress.usable_until - half <= Max(now, progress.last))
 	{
 		grant(now, progress.last, progress.usable_until, wish);
 		generator_progress(&progress);
-		half = (units_from_ms(snowid_reserve) >> pair.slow_start) / 2;
+		half = (units_from_ms(snowid_reserve) >> slow_start) / 2;
 	}
 	return Min(Max(ms_from_units(progress.usable_until - half -
 								 Max(now, progress.last)), 20), TURN_MS);

@@ -1,0 +1,130 @@
+/*
+ * clock.c
+ *		The clock watch of the snowid worker.
+ *
+ * Compares the wall clock with one that nobody sets (CLOCK_BOOTTIME, which
+ * counts through a suspend).  Steps back are logged and counted.  A jump ahead
+ * by more than snowid.max_jump is not believed until it is over or an
+ * administrator accepts it.  What is known of the clock is in shared memory,
+ * for a worker's successor; only the worker touches it.
+ */
+#include "postgres.h"
+
+#include <time.h>
+
+#include "port/atomics.h"
+#include "storage/shmem.h"
+
+#include "snowid.h"
+
+/* A step back that is smaller than this may be an error of the reading. */
+#define STEP_BACK_US (5 * 1000)
+
+typedef struct ClockWatch
+{
+	bool		known;
+	bool		jumped;
+	int64		distance;		/* us from CLOCK_BOOTTIME to the wall clock */
+	pg_atomic_uint32 accept;	/* set by snowid_accept_clock() */
+} ClockWatch;
+
+static ClockWatch *watch = NULL;
+
+Size
+clock_shmem_size(void)
+{
+	return MAXALIGN(sizeof(ClockWatch));
+}
+
+void
+clock_shmem_init(void)
+{
+	bool		found;
+
+	watch = ShmemInitStruct("snowid clock", clock_shmem_size(), &found);
+	if (found)
+		return;
+	memset(watch, 0, sizeof(ClockWatch));
+	pg_atomic_init_u32(&watch->accept, 0);
+}
+
+/* The administrator takes the clock as it is now. */
+void
+clock_accept(void)
+{
+	pg_atomic_write_u32(&watch->accept, 1);
+	generator_wake_worker();
+}
+
+/* One reading of the wall clock, and its distance in us. */
+static int64
+read_both(struct timespec *wall)
+{
+	int64		distance = 0;
+
+	/* a pair of readings that was interrupted says nothing: try again */
+	for (int i = 0; i < 10; i++)
+	{
+		struct timespec before,
+					after;
+
+		clock_gettime(CLOCK_BOOTTIME, &before);
+		clock_gettime(CLOCK_REALTIME, wall);
+		clock_gettime(CLOCK_BOOTTIME, &after);
+		distance = (wall->tv_sec - before.tv_sec) * INT64CONST(1000000) +
+			(wall->tv_nsec - before.tv_nsec) / 1000;
+		if ((after.tv_sec - before.tv_sec) * INT64CONST(1000000) +
+			(after.tv_nsec - before.tv_nsec) / 1000 < STEP_BACK_US / 5)
+			break;
+	}
+	return distance;
+}
+
+/*
+ * Reads the wall clock, in units.  False: it has jumped ahead, and is not to
+ * be used.  Backends cannot tell steps: two of them read a steady clock out of
+ * order all the time.
+ */
+bool
+clock_read(int64 *now)
+{
+	struct timespec wall;
+	int64		distance = read_both(&wall);
+	int64		ahead;
+
+	*now = generator_units(&wall);
+	if (pg_atomic_exchange_u32(&watch->accept, 0) != 0 && watch->jumped)
+	{
+		ereport(LOG, (errmsg("the jump of the clock was accepted")));
+		watch->known = watch->jumped = false;
+	}
+	if (!watch->known)
+		watch->distance = distance;
+	watch->known = true;
+
+	ahead = distance - watch->distance;
+	if (ahead > snowid_max_jump * INT64CONST(1000))
+	{
+		if (!watch->jumped)
+			ereport(LOG,
+					(errmsg("the clock jumped ahead by " INT64_FORMAT " ms, more than snowid.max_jump",
+							ahead / 1000),
+					 errdetail("Keys stop at the ceiling until the clock is back."),
+					 errhint("If this is the right time, call snowid_accept_clock().")));
+		watch->jumped = true;
+		return false;
+	}
+	if (watch->jumped)
+		ereport(LOG, (errmsg("the clock is back after its jump ahead")));
+	watch->jumped = false;
+	if (ahead < -STEP_BACK_US)
+	{
+		generator_count_step_back();
+		ereport(LOG,
+				(errmsg("the clock was set back by " INT64_FORMAT " ms",
+						-ahead / 1000),
+				 errdetail("Keys go on in order, up to snowid.max_drift ahead of the clock.")));
+	}
+	watch->distance = distance;
+	return true;
+}

@@ -1,0 +1,302 @@
+/*
+ * gate.c
+ *		The generator as the snowid worker sees it: gate, grants, status.
+ *
+ * Creates the shared state, which is in generator.h with its locking rules.
+ * Decides nothing: the worker does.  Nothing here throws.
+ */
+#include "postgres.h"
+
+#include <time.h>
+
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+
+#include "generator.h"
+
+Generator  *generator = NULL;
+
+const GateText gate_texts[] =
+{
+	[GATE_OPEN] = {true, "snowid could not reserve more keys",
+	"snowid tries again by itself; see the server log."},
+	[GATE_STARTING] = {true, "snowid is not ready yet",
+	"Try again; if it lasts, see the server log."},
+	[GATE_STOPPING] = {true, "snowid is shutting down",
+	NULL},
+	[GATE_RECOVERY] = {false, "snowid makes no keys during recovery",
+	"Ask the primary server, or promote this one."},
+	[GATE_SINGLE_USER] = {false, "snowid makes no keys in single-user mode",
+	"Start the server as usual."},
+	[GATE_NO_WORKER_ID] = {false, "snowid has no worker ID",
+	"Set snowid.worker_id, a number that no other server uses, and reload the configuration."},
+	[GATE_LAYOUT] = {false, "snowid cannot use this layout",
+	"Correct the settings of the layout and restart the server."},
+	[GATE_LAYOUT_CONSENT] = {false, "snowid's layout was changed",
+	"Put the old settings back, or call snowid_accept_layout() where the change is meant."},
+	[GATE_FILE] = {false, "snowid cannot use its state file",
+	"See \"The state file\" in snowid's README; snowid tries again by itself."},
+	[GATE_CEILING] = {false, "snowid cannot use its replication origin",
+	"See the server log; snowid tries again by itself."}
+};
+
+/*---- Shared memory ----*/
+
+Size
+generator_shmem_size(void)
+{
+	return add_size(offsetof(Generator, counters),
+					mul_size(MaxBackends, sizeof(Counters)));
+}
+
+/* Does not throw once the memory is there; called with AddinShmemInitLock. */
+void
+generator_shmem_init(void)
+{
+	bool		found;
+
+	generator = ShmemInitStruct("snowid", generator_shmem_size(), &found);
+	if (found)
+		return;
+
+	memset(generator, 0, generator_shmem_size());
+	pg_atomic_init_u64(&generator->last, GATE_CLOSED);
+	pg_atomic_init_u64(&generator->usable_until, 0);
+	pg_atomic_init_u64(&generator->ask_above, 0);
+	ConditionVariableInit(&generator->changed);
+	SpinLockInit(&generator->mutex);
+	generator->reason = IsPostmasterEnvironment ? GATE_STARTING : GATE_SINGLE_USER;
+	generator->worker_procno = -1;
+	for (int i = 0; i < MaxBackends; i++)
+	{
+		pg_atomic_init_u64(&generator->counters[i].keys, 0);
+		pg_atomic_init_u64(&generator->counters[i].waits, 0);
+		pg_atomic_init_u64(&generator->counters[i].wait_us, 0);
+		pg_atomic_init_u64(&generator->counters[i].errors, 0);
+	}
+}
+
+bool
+generator_attached(void)
+{
+	return generator != NULL;
+}
+
+/* The last unit of the timestamp's range. */
+int64
+generator_range_end(void)
+{
+	int64		ms = layout_last_ms(&server_layout) - server_layout.epoch;
+
+	if (ms >= GATE_CLOSED >> server_layout.sequence_bits)
+		return GATE_CLOSED - 1;
+	return units_from_ms(ms + 1) - 1;
+}
+
+const char *
+gate_message(GateReason reason)
+{
+	return gate_texts[reason].message;
+}
+
+/*---- The gate ----*/
+
+void
+generator_attach_worker(void)
+{
+	SpinLockAcquire(&generator->mutex);
+	generator->worker_procno = MyProcNumber;
+	SpinLockRelease(&generator->mutex);
+}
+
+void
+generator_detach_worker(void)
+{
+	SpinLockAcquire(&generator->mutex);
+	generator->worker_procno = -1;
+	SpinLockRelease(&generator->mutex);
+}
+
+/* The gate's state, and the pair that it was last opened with. */
+GateReason
+generator_gate(bool *has_pair, int *datacenter_id, int *worker_id)
+{
+	GateReason	reason;
+
+	SpinLockAcquire(&generator->mutex);
+	reason = generator->reason;
+	*has_pair = generator->has_pair;
+	*datacenter_id = generator->datacenter_id;
+	*worker_id = generator->worker_id;
+	SpinLockRelease(&generator->mutex);
+	return reason;
+}
+
+/*
+ * Closes the gate, or gives a closed gate another reason.  Returns the highest
+ * unit that was ever taken.  Does not throw.
+ */
+int64
+generator_close(GateReason reason, const char *detail)
+{
+	int64		last = (int64) pg_atomic_exchange_u64(&generator->last, GATE_CLOSED);
+
+	SpinLockAcquire(&generator->mutex);
+	if (last != GATE_CLOSED)
+		generator->resume_above = last;
+	last = generator->resume_above;
+	generator->reason = reason;
+	strlcpy(generator->detail, detail, GATE_DETAIL_LEN);
+	SpinLockRelease(&generator->mutex);
+	ConditionVariableBroadcast(&generator->changed);
+	return last;
+}
+
+/*
+ * Opens the closed gate for a pair whose IDs fit, above the unit "floor" and
+ * above all that was taken before; "forget" leaves the latter out (units that
+ * another pair took lie too far ahead of the clock).  Under another pair it
+ * goes on with the next ms, for the pair stands above the sequence in the key.
+ */
+void
+generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
+{
+	int64		last;
+
+	SpinLockAcquire(&generator->mutex);
+	Assert(generator->reason != GATE_OPEN);
+	last = generator->resume_above;
+	if (generator->has_pair && (generator->datacenter_id != datacenter_id ||
+								generator->worker_id != worker_id))
+		last |= sequence_mask();
+	if (!generator->has_pair || forget || last < floor)
+		last = Max(floor, -1);	/* none before the epoch */
+	if (!generator->has_pair)
+		generator->floor = last;
+	generator->resume_above = last;
+	generator->has_pair = true;
+	generator->datacenter_id = datacenter_id;
+	generator->worker_id = worker_id;
+	generator->node_bits =
+		((uint64) datacenter_id << server_layout.worker_bits | (uint64) worker_id)
+		<< server_layout.sequence_bits;
+	pg_write_barrier();			/* who sees the opening sees its pair */
+	generator->opening++;
+	generator->reason = GATE_OPEN;
+	generator->detail[0] = '\0';
+	SpinLockRelease(&generator->mutex);
+
+	/* a full barrier: the pair is there before the numbers are */
+	pg_atomic_exchange_u64(&generator->last, last);
+	ConditionVariableBroadcast(&generator->changed);
+}
+
+/* How far keys and grants have gone. */
+void
+generator_progress(GeneratorProgress *progress)
+{
+	SpinLockAcquire(&generator->mutex);
+	progress->last = generator->resume_above;
+	SpinLockRelease(&generator->mutex);
+	progress->usable_until = (int64) pg_atomic_read_u64(&generator->usable_until);
+	if (pg_atomic_read_u64(&generator->last) != GATE_CLOSED)
+		progress->last = (int64) pg_atomic_read_u64(&generator->last);
+	progress->asked = pg_atomic_read_u64(&generator->ask_above) == GATE_CLOSED;
+}
+
+/* The unit that somebody wants granted, or 0; who still does asks again. */
+int64
+generator_take_wish(void)
+{
+	int64		wish;
+
+	SpinLockAcquire(&generator->mutex);
+	wish = generator->wish;
+	generator->wish = 0;
+	SpinLockRelease(&generator->mutex);
+	return wish;
+}
+
+
+/*
+ * Publishes a grant, which is durable already.  It may be lower than the one
+ * before only while the gate is closed.
+ */
+void
+generator_grant(int64 usable_until, int64 ask_above)
+{
+	SpinLockAcquire(&generator->mutex);
+	if (generator->reason == GATE_OPEN)
+		generator->detail[0] = '\0';
+	SpinLockRelease(&generator->mutex);
+	pg_atomic_write_u64(&generator->usable_until, usable_until);
+	pg_atomic_write_u64(&generator->ask_above, ask_above);
+	ConditionVariableBroadcast(&generator->changed);
+}
+
+/* Says why there is no grant; callers learn it when they reach the last. */
+void
+generator_no_grant(const char *detail)
+{
+	SpinLockAcquire(&generator->mutex);
+	strlcpy(generator->detail, detail, GATE_DETAIL_LEN);
+	SpinLockRelease(&generator->mutex);
+}
+
+void
+generator_count_step_back(void)
+{
+	SpinLockAcquire(&generator->mutex);
+	generator->steps_back++;
+	SpinLockRelease(&generator->mutex);
+}
+
+/*---- Status ----*/
+
+void
+generator_status(GeneratorStatus *status)
+{
+	int64		last = (int64) pg_atomic_read_u64(&generator->last);
+	struct timespec wall;
+	int64		now;
+	int64		floor;
+	uint64		node_bits;
+
+	clock_gettime(CLOCK_REALTIME, &wall);
+	now = generator_units(&wall);
+	memset(status, 0, sizeof(*status));
+	SpinLockAcquire(&generator->mutex);
+	status->reason = generator->reason;
+	memcpy(status->detail, generator->detail, GATE_DETAIL_LEN);
+	status->has_pair = generator->has_pair;
+	status->datacenter_id = generator->datacenter_id;
+	status->worker_id = generator->worker_id;
+	status->steps_back = generator->steps_back;
+	status->ceiling_ms = server_layout.epoch +
+		((int64) pg_atomic_read_u64(&generator->usable_until) >> server_layout.sequence_bits);
+	if (last == GATE_CLOSED)
+		last = generator->resume_above;
+	floor = generator->floor;
+	node_bits = generator->node_bits;
+	SpinLockRelease(&generator->mutex);
+
+	status->has_last = status->has_pair && last > floor;
+	if (status->has_last)
+	{
+		status->last_key = key_from_unit(last, node_bits);
+		status->last_unix_ms = server_layout.epoch +
+			(last >> server_layout.sequence_bits);
+		status->lead_ms = last > now ?
+			(double) (last - now) / (double) (sequence_mask() + 1) : 0;
+	}
+	for (int i = 0; i < MaxBackends; i++)
+	{
+		Counters   *c = &generator->counters[i];
+
+		status->keys += pg_atomic_read_u64(&c->keys);
+		status->waits += pg_atomic_read_u64(&c->waits);
+		status->wait_us += pg_atomic_read_u64(&c->wait_us);
+		status->errors += pg_atomic_read_u64(&c->errors);
+	}
+}

@@ -1,0 +1,87 @@
+/*
+ * generator.h
+ *		The shared state of the generator; for generator.c and gate.c alone.
+ *
+ * The spinlock covers loads, compares and stores only; clock, waits and
+ * errors are outside it.  What every key touches is an atomic beside it, since
+ * a holder that is descheduled would stall all callers.
+ */
+#ifndef SNOWID_GENERATOR_H
+#define SNOWID_GENERATOR_H
+
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
+#include "storage/spin.h"
+
+#include "snowid.h"
+
+/* Above every unit that is usable, and one can be added to it. */
+#define GATE_CLOSED (PG_INT64_MAX - 1)
+
+/*
+ * What one backend has counted; written by its owner alone, so that counting
+ * costs no contention.  A later backend with the same number counts on.
+ */
+typedef struct Counters
+{
+	pg_atomic_uint64 keys;
+	pg_atomic_uint64 waits;
+	pg_atomic_uint64 wait_us;
+	pg_atomic_uint64 errors;
+	char		padding[PG_CACHE_LINE_SIZE - 4 * sizeof(pg_atomic_uint64)];
+} Counters;
+
+typedef struct Generator
+{
+	pg_atomic_uint64 last;		/* highest unit ever taken, or GATE_CLOSED */
+	pg_atomic_uint64 usable_until;	/* no unit above is taken */
+	pg_atomic_uint64 ask_above; /* the worker is to be woken from here on */
+	uint64		node_bits;		/* the pair in its place in the key */
+	uint64		opening;		/* number of times the gate was opened */
+	char		padding[PG_CACHE_LINE_SIZE - 5 * sizeof(uint64)];
+
+	ConditionVariable changed;	/* the gate, or usable_until */
+
+	slock_t		mutex;			/* protects the following fields only */
+	GateReason	reason;			/* GATE_OPEN, or why the gate is closed */
+	char		detail[GATE_DETAIL_LEN];	/* of the reason, or why no grant */
+	bool		has_pair;
+	int			datacenter_id;
+	int			worker_id;
+	int64		resume_above;	/* "last" of the closed gate */
+	int64		floor;			/* "last" when the gate was first opened */
+	int64		wish;			/* unit up to which a grant is asked for */
+	int			worker_procno;	/* the snowid worker's, or -1 */
+	int64		steps_back;
+
+	Counters	counters[FLEXIBLE_ARRAY_MEMBER];	/* one a backend */
+} Generator;
+
+extern Generator *generator;
+
+/* What the refused are told; where the reason passes, callers wait first. */
+typedef struct GateText
+{
+	bool		passes;
+	const char *message;
+	const char *hint;
+} GateText;
+
+extern const GateText gate_texts[];
+
+static inline int64
+sequence_mask(void)
+{
+	return (INT64CONST(1) << server_layout.sequence_bits) - 1;
+}
+
+static inline int64
+key_from_unit(int64 unit, uint64 node_bits)
+{
+	int			bits = server_layout.sequence_bits;
+
+	return (unit >> bits) << (63 - layout_timestamp_bits(&server_layout)) |
+		node_bits | (unit & sequence_mask());
+}
+
+#endif							/* SNOWID_GENERATOR_H */

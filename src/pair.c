@@ -1,0 +1,167 @@
+/*
+ * pair.c
+ *		Where a pair may begin: what the state file, the origins in the WAL and
+ *		the layout say to it.
+ *
+ * Called by the snowid worker alone, before it opens the gate.  Opens and
+ * closes nothing itself: answers with the reason to keep the gate closed, or
+ * with the floor above which keys may be made.
+ */
+#include "postgres.h"
+
+#include "port/atomics.h"
+#include "storage/shmem.h"
+#include "utils/timestamp.h"
+
+#include "snowid.h"
+
+/* Set by snowid_accept_layout(), in shared memory. */
+static pg_atomic_uint32 *accept_layout = NULL;
+
+Size
+pair_shmem_size(void)
+{
+	return MAXALIGN(sizeof(pg_atomic_uint32));
+}
+
+void
+pair_shmem_init(void)
+{
+	bool		found;
+
+	accept_layout = ShmemInitStruct("snowid pair", pair_shmem_size(), &found);
+	if (!found)
+		pg_atomic_init_u32(accept_layout, 0);
+}
+
+/* The administrator means the change of the layout. */
+void
+pair_accept_layout(void)
+{
+	pg_atomic_write_u32(accept_layout, 1);
+	generator_wake_worker();
+}
+
+/* The last unit of a Unix ms; -1 for what lies before the epoch. */
+int64
+last_unit_of(int64 unix_ms)
+{
+	return Max(units_from_ms(unix_ms - server_layout.epoch + 1) - 1, -1);
+}
+
+/*
+ * May this layout be used, given the greatest time that keys of other layouts
+ * have?  Yes where it made the last keys; where it is the first and lasts; or
+ * where it lasts, every new key is greater than every old one, and the change
+ * was consented to.  Writes the state file where that says something else.
+ * Returns why the gate must be closed, with the detail in err, or GATE_OPEN.
+ */
+static GateReason
+settle_layout(int64 now_ms, int64 others_ms, char *err)
+{
+	static bool warned = false;
+	State		state;
+	State		found;
+	StateFileResult result;
+	bool		same_layout;
+	bool		same_directory;
+	char text[	LAYOUT_TEXT_LEN];
+	char		found_text[LAYOUT_TEXT_LEN] = "";
+	const char *last_time = timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout)));
+
+	memset(&state, 0, sizeof(state));
+	state.layout = server_layout;
+	state.directory = statefile_fingerprint();
+	layout_describe(&state.layout, text);
+	result = statefile_read(&found, err, GATE_DETAIL_LEN);
+	if (result == STATE_FILE_FAILED)
+		return GATE_FILE;
+	if (result == STATE_FILE_OK)
+		layout_describe(&found.layout, found_text);
+	same_layout = strcmp(text, found_text) == 0;
+	same_directory = result == STATE_FILE_OK &&
+		memcmp(&found.directory, &state.directory, sizeof(Fingerprint)) == 0;
+
+	if (!warned && result == STATE_FILE_OK && !same_directory)
+		ereport(WARNING,
+				(errmsg("this data directory is a copy, or was restored"),
+				 errdetail("Its keys are made as datacenter %d, worker %d.",
+						   snowid_datacenter_id, snowid_worker_id),
+				 errhint("Make sure that no other server has this worker ID.")));
+	if (!warned && same_layout && layout_ends_soon(&server_layout, now_ms))
+		ereport(WARNING,
+				(errmsg("the timestamp's range of the snowid layout ends at %s",
+						last_time)));
+	warned = true;
+
+	if (!same_layout && layout_ends_soon(&server_layout, now_ms))
+	{
+		snprintf(err, GATE_DETAIL_LEN,
+				 "The timestamp's range of \"%s\" ends at %s, in less than ten years.",
+				 text, last_time);
+		return GATE_LAYOUT;
+	}
+	if (!same_layout && result == STATE_FILE_OK)
+	{
+		int64		used_ms = Max(now_ms + snowid_max_drift + snowid_reserve, others_ms);
+		bool		above = layout_key_at(&server_layout, now_ms, false) >
+		layout_key_at(&found.layout, used_ms, true);
+
+		snprintf(err, GATE_DETAIL_LEN,
+				 "The settings make \"%s\", and this server's keys have \"%s\".%s",
+				 text, found_text,
+				 above ? "" : " New keys would not be above the old ones.");
+		if (!above || pg_atomic_exchange_u32(accept_layout, 0) == 0)
+			return above ? GATE_LAYOUT_CONSENT : GATE_LAYOUT;
+	}
+	if (same_layout && same_directory)
+		return GATE_OPEN;
+	if (!statefile_write(&state, err, GATE_DETAIL_LEN))
+		return GATE_FILE;
+	return GATE_OPEN;
+}
+
+/*
+ * Finds out where the configured pair may begin.  Returns why the gate must be
+ * closed, with the detail in err, or GATE_OPEN.
+ */
+GateReason
+pair_find(Pair *pair, int64 now, char *err)
+{
+	int64		reach = now +
+	units_from_ms((int64) snowid_max_drift + snowid_max_wait + snowid_reserve);
+	GateReason	reason;
+
+	if (!statefile_lock(err, GATE_DETAIL_LEN))
+		return GATE_FILE;
+	if (!pair->looked_up || pair->datacenter_id != snowid_datacenter_id ||
+		pair->worker_id != snowid_worker_id)
+	{
+		pair->looked_up = false;
+		if (!ceiling_find(snowid_datacenter_id, snowid_worker_id,
+						  unix_ms_from_units(reach), &pair->ceiling,
+						  err, GATE_DETAIL_LEN))
+			return GATE_CEILING;
+		pair->datacenter_id = snowid_datacenter_id;
+		pair->worker_id = snowid_worker_id;
+		pair->looked_up = true;
+	}
+	reason = settle_layout(unix_ms_from_units(now),
+						   pair->ceiling.other_layouts_ms, err);
+	if (reason != GATE_OPEN)
+		return reason;
+
+	/*
+	 * A pair of which nothing is known may have been used by another server
+	 * until now, up to max_drift ahead of the clock: it begins above that.
+	 * Keys of this server's other pairs are below, as far as they are within
+	 * reach.
+	 */
+	pair->opens_at = pair->ceiling.own_ms != 0 ? PG_INT64_MIN :
+		now + units_from_ms(snowid_max_drift);
+	pair->floor = Max(last_unit_of(pair->ceiling.own_ms),
+					  last_unit_of(pair->ceiling.others_ms));
+	pair->floor = Max(pair->floor, pair->opens_at);
+	pair->known = true;
+	return GATE_OPEN;
+}
