@@ -125,7 +125,7 @@ SELECT snowid_next() > 0 AS key, count(*) FROM snowid_layouts;
 SELECT * FROM snowid_status;
 SELECT snowid_advance(0);
 SET ROLE snowid_watcher;
-SELECT datacenter_id, worker_id, worker_id_source, is_open, reason, epoch,
+SELECT datacenter_id, worker_id, worker_id_source, is_open, reason, layout, epoch,
        timestamp_bits, datacenter_bits, worker_bits, sequence_bits,
        sequence_start, last_day, last_key > :ahead AS last_key,
        last_key_time > '2026-01-01' AS last_key_time, lead_ms < 1000 AS lead,

@@ -40,6 +40,25 @@ SELECT explain_analyze($$
 -- IMMUTABLE: pruned while planning
 EXPLAIN (COSTS OFF)
     SELECT note FROM logs WHERE id < snowid_min('2025-01-01Z', 'twitter');
+
+-- This server's layout as text makes the same keys; STABLE is enough for bounds
+SELECT layout FROM snowid_status \gset
+SELECT snowid_min('2026-01-01Z') = snowid_min('2026-01-01Z', :'layout') AS same;
+CREATE TABLE logs_2023 PARTITION OF logs
+    FOR VALUES FROM (snowid_min('2023-01-01Z')) TO (snowid_min('2024-01-01Z'));
+ALTER TABLE events ADD COLUMN day date
+    GENERATED ALWAYS AS ((snowid_timestamp(id, 'twitter') AT TIME ZONE 'UTC')::date) STORED;
+SELECT count(*) FROM events WHERE day = '2024-02-02';
+-- the planner's estimate is near the truth
+CREATE FUNCTION estimated(query text) RETURNS numeric LANGUAGE plpgsql AS $$
+DECLARE plan json;
+BEGIN
+    EXECUTE 'EXPLAIN (FORMAT JSON) ' || query INTO plan;
+    RETURN plan -> 0 -> 'Plan' ->> 'Plan Rows';
+END $$;
+SELECT estimated($$ SELECT * FROM events WHERE id < snowid_min('2024-01-15Z') $$) BETWEEN 19000 AND 21500 AS good
+FROM (SELECT count(*) FROM events WHERE id < snowid_min('2024-01-15Z')) c (real) WHERE real = 20159;
+DROP FUNCTION estimated(text);
 DROP TABLE events, logs;
 DROP FUNCTION explain_analyze(text);
 DROP EXTENSION snowid;

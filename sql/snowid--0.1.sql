@@ -127,7 +127,7 @@ GRANT SELECT ON snowid_layouts TO PUBLIC;
 
 CREATE FUNCTION snowid_status(OUT datacenter_id int, OUT worker_id int,
         OUT worker_id_source text, OUT is_open boolean, OUT reason text,
-        OUT epoch timestamptz, OUT timestamp_bits int, OUT datacenter_bits int,
+        OUT layout text, OUT epoch timestamptz, OUT timestamp_bits int, OUT datacenter_bits int,
         OUT worker_bits int, OUT sequence_bits int, OUT sequence_start text,
         OUT last_time timestamptz, OUT last_key bigint,
         OUT last_key_time timestamptz, OUT lead_ms float8,
@@ -139,8 +139,8 @@ COMMENT ON FUNCTION snowid_status() IS
     'the state of this server''s generator; see the view snowid_status';
 
 CREATE VIEW snowid_status AS
-    SELECT datacenter_id, worker_id, worker_id_source, is_open, reason, epoch,
-           timestamp_bits, datacenter_bits, worker_bits, sequence_bits,
+    SELECT datacenter_id, worker_id, worker_id_source, is_open, reason, layout,
+           epoch, timestamp_bits, datacenter_bits, worker_bits, sequence_bits,
            sequence_start, (last_time AT TIME ZONE 'UTC')::date AS last_day,
            last_key, last_key_time, lead_ms, ceiling, keys, waits, wait_ms,
            clock_steps_back, errors

@@ -239,7 +239,7 @@ require_in_reach(int64 unit, Patience *patience)
 		ereport(ERROR,
 				(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
 				 errmsg("the timestamp's range of the snowid layout has ended"),
-				 errhint("Settings with a later epoch or with more bits for the timestamp make a new layout.")));
+				 errhint("See \"Layouts\" in snowid's README.")));
 	}
 	wait = ms_from_units((unit & ~sequence_mask()) -
 						 units_from_ms(snowid_max_drift) - now);
@@ -432,4 +432,8 @@ generator_advance(int64 id)
 			pg_atomic_compare_exchange_u64(&generator->last, &last, unit))
 			break;
 	}
+	if (unit > now + units_from_ms(snowid_max_drift))
+		ereport(NOTICE,
+				(errmsg("keys wait until the clock has come within snowid.max_drift of key " INT64_FORMAT ", in " INT64_FORMAT " ms",
+						id, ms_from_units(unit - now) - snowid_max_drift)));
 }

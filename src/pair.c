@@ -94,6 +94,11 @@ settle_layout(int64 now_ms, int64 others_ms, char *err)
 						last_time)));
 	warned = true;
 
+	if (now_ms < server_layout.epoch)
+	{
+		strlcpy(err, "The clock is before snowid.epoch.", GATE_DETAIL_LEN);
+		return GATE_LAYOUT;
+	}
 	if (!same_layout && layout_ends_soon(&server_layout, now_ms))
 	{
 		snprintf(err, GATE_DETAIL_LEN,

@@ -389,10 +389,11 @@ snowid_status(PG_FUNCTION_ARGS)
 {
 	TupleDesc	tupdesc;
 	GeneratorStatus status;
-	Datum		values[22];
-	bool		nulls[22] = {false};
+	Datum		values[23];
+	bool		nulls[23] = {false};
 	int			n = 0;
 	bool		open;
+	char		layout[LAYOUT_TEXT_LEN];
 
 	require_preloaded();
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
@@ -412,6 +413,8 @@ snowid_status(PG_FUNCTION_ARGS)
 									  gate_message(status.reason) :
 									  psprintf("%s: %s", gate_message(status.reason),
 											   status.detail));
+	layout_describe(&server_layout, layout);
+	values[n++] = CStringGetTextDatum(layout);
 	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(server_layout.epoch));
 	values[n++] = Int32GetDatum(layout_timestamp_bits(&server_layout));
 	values[n++] = Int32GetDatum(server_layout.datacenter_bits);

@@ -28,6 +28,7 @@
 #include "storage/procsignal.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #include "snowid.h"
 
@@ -250,8 +251,10 @@ turn(void)
 	{
 		if (now < pair.opens_at)
 		{
-			generator_close(GATE_STARTING, "");
-			log_state(GATE_STARTING, "");
+			snprintf(err, sizeof(err), "A pair that is new to this server begins when the clock has passed %s.",
+					 timestamptz_to_str(timestamptz_from_unix_ms(unix_ms_from_units(pair.opens_at))));
+			generator_close(GATE_STARTING, err);
+			log_state(GATE_STARTING, err);
 			return Min(ms_from_units(pair.opens_at - now), TURN_MS);
 		}
 		open_gate(now);
@@ -318,12 +321,15 @@ static void
 recover(MemoryContext context)
 {
 	ErrorData  *error;
+	char		detail[GATE_DETAIL_LEN];
 
 	MemoryContextSwitchTo(context);
 	error = CopyErrorData();
-	if (strcmp(error->message, logged_detail) != 0)
+	snprintf(detail, sizeof(detail), "%s.%s%s", error->message,
+			 error->hint ? " " : "", error->hint ? error->hint : "");
+	if (strcmp(detail, logged_detail) != 0)
 		EmitErrorReport();
-	strlcpy(logged_detail, error->message, sizeof(logged_detail));
+	strlcpy(logged_detail, detail, sizeof(logged_detail));
 	FlushErrorState();
 	AbortCurrentTransaction();
 	LWLockReleaseAll();
