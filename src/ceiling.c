@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/heapam.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
@@ -26,10 +27,11 @@
 #include "postmaster/bgworker.h"
 #include "replication/origin.h"
 #include "storage/ipc.h"
-#include "storage/lmgr.h"
 #include "storage/shmem.h"
+#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "snowid.h"
@@ -45,9 +47,8 @@ typedef struct Request
 	int			datacenter_id;
 	int			worker_id;
 	int64		reach_ms;
-	bool		answered;
 	Ceiling		answer;
-	char		error[GATE_DETAIL_LEN];
+	char		error[GATE_DETAIL_LEN]; /* "": the answer is there */
 } Request;
 
 static Request *request = NULL;
@@ -95,22 +96,31 @@ origin_layout(const char *name, Layout *layout)
 	return strcmp(name, again) == 0;
 }
 
+/* A pair left behind, perhaps. */
+typedef struct Other
+{
+	char	   *name;
+	int64		ms;
+} Other;
+
 /*
  * Reads all of our origins, creates the pair's own where it is missing, and
- * drops those of pairs left behind whose ceiling is a day in the past.
+ * drops those of pairs left behind whose ceiling is a day in the past: by the
+ * clock, and by the pair's own ceiling, for the clock may be wrong.
  */
-static void
+static Ceiling
 look_up(void)
 {
-	Ceiling    *answer = &request->answer;
+	Ceiling		answer;
 	char		own_name[NAMEDATALEN];
-	List	   *stale = NIL;
+	List	   *others = NIL;
 	int64		now_ms = unix_ms_from_timestamptz(GetCurrentTimestamp());
 	Relation	rel;
 	SysScanDesc scan;
 	HeapTuple	tuple;
 	ListCell   *cell;
 
+	memset(&answer, 0, sizeof(answer));
 	origin_name(own_name, &server_layout, request->datacenter_id,
 				request->worker_id);
 	rel = table_open(ReplicationOriginRelationId, AccessShareLock);
@@ -123,34 +133,45 @@ look_up(void)
 															RelationGetDescr(rel), &isnull));
 		RepOriginId id = (RepOriginId)
 		((Form_pg_replication_origin) GETSTRUCT(tuple))->roident;
+		Other	   *other;
 		int64		ms;
 
 		if (!origin_layout(name, &layout))
 			continue;
 		ms = (int64) replorigin_get_progress(id, false);
+		if (layout_equal(&layout, &server_layout))
+			answer.layout_ms = Max(answer.layout_ms, ms);
+		else if (ms > answer.other_layout_ms)
+		{
+			answer.other_layout = layout;
+			answer.other_layout_ms = ms;
+		}
 		if (strcmp(name, own_name) == 0)
 		{
-			answer->origin = id;
-			answer->own_ms = ms;
+			answer.origin = id;
+			answer.own_ms = ms;
 			continue;
 		}
-		if (layout.epoch != server_layout.epoch ||
-			layout.datacenter_bits != server_layout.datacenter_bits ||
-			layout.worker_bits != server_layout.worker_bits ||
-			layout.sequence_bits != server_layout.sequence_bits)
-			answer->other_layouts_ms = Max(answer->other_layouts_ms, ms);
-		else if (ms <= request->reach_ms)
-			answer->others_ms = Max(answer->others_ms, ms);
-		if (ms < now_ms - DAY_MS)
-			stale = lappend(stale, name);
+		if (layout_equal(&layout, &server_layout) && ms <= request->reach_ms)
+			answer.others_ms = Max(answer.others_ms, ms);
+		other = palloc(sizeof(Other));
+		other->name = name;
+		other->ms = ms;
+		others = lappend(others, other);
 	}
 	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
 
-	foreach(cell, stale)
-		replorigin_drop_by_name(lfirst(cell), true, true);
-	if (answer->origin == InvalidRepOriginId)
-		answer->origin = replorigin_create(own_name);
+	foreach(cell, others)
+	{
+		Other	   *other = lfirst(cell);
+
+		if (other->ms < Min(now_ms, answer.own_ms) - DAY_MS)
+			replorigin_drop_by_name(other->name, true, true);
+	}
+	if (answer.origin == InvalidRepOriginId)
+		answer.origin = replorigin_create(own_name);
+	return answer;
 }
 
 /* The helper process: answers one request and ends. */
@@ -159,17 +180,22 @@ snowid_origin_main(Datum main_arg)
 {
 	MemoryContext context = CurrentMemoryContext;
 
+	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnectionByOid(Template1DbOid, InvalidOid,
+	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(main_arg),
+											  InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
 	/* durable here is enough; a synchronous standby may be away */
 	SetConfigOption("synchronous_commit", "local", PGC_USERSET, PGC_S_OVERRIDE);
 	PG_TRY();
 	{
+		Ceiling		answer;
+
 		StartTransactionCommand();
-		look_up();
+		answer = look_up();
 		CommitTransactionCommand();
-		request->answered = true;
+		request->answer = answer;
+		request->error[0] = '\0';
 	}
 	PG_CATCH();
 	{
@@ -183,6 +209,40 @@ snowid_origin_main(Datum main_arg)
 	}
 	PG_END_TRY();
 	proc_exit(0);
+}
+
+/*
+ * A database to connect to: template1, in which nobody works, or any other.
+ * Its catalog can be read without a connection.
+ */
+static Oid
+some_database(void)
+{
+	Oid			found = InvalidOid;
+	Relation	rel;
+	TableScanDesc scan;
+	HeapTuple	tuple;
+
+	StartTransactionCommand();
+	(void) GetTransactionSnapshot();
+	rel = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(rel, 0, NULL);
+	while (HeapTupleIsValid(tuple = heap_getnext(scan, ForwardScanDirection)))
+	{
+		Form_pg_database database = (Form_pg_database) GETSTRUCT(tuple);
+		bool		is_template1 =
+		strcmp(NameStr(database->datname), "template1") == 0;
+
+		/* a limit of -2 is what an interrupted DROP DATABASE leaves */
+		if (database->datconnlimit != -2 && (is_template1 || !OidIsValid(found)))
+			found = database->oid;
+		if (is_template1)
+			break;
+	}
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
+	CommitTransactionCommand();
+	return found;
 }
 
 /*
@@ -200,7 +260,7 @@ ceiling_find(int datacenter_id, int worker_id, int64 reach_ms,
 	request->datacenter_id = datacenter_id;
 	request->worker_id = worker_id;
 	request->reach_ms = reach_ms;
-	strlcpy(request->error, "The helper process \"snowid origin\" failed.",
+	strlcpy(request->error, "The helper process \"snowid origin\" failed; see the server log.",
 			sizeof(request->error));
 
 	memset(&helper, 0, sizeof(helper));
@@ -212,6 +272,7 @@ ceiling_find(int datacenter_id, int worker_id, int64 reach_ms,
 	strlcpy(helper.bgw_function_name, "snowid_origin_main", BGW_MAXLEN);
 	strlcpy(helper.bgw_name, "snowid origin", BGW_MAXLEN);
 	strlcpy(helper.bgw_type, "snowid origin", BGW_MAXLEN);
+	helper.bgw_main_arg = ObjectIdGetDatum(some_database());
 	helper.bgw_notify_pid = MyProcPid;
 	if (!RegisterDynamicBackgroundWorker(&helper, &handle))
 	{
@@ -220,7 +281,7 @@ ceiling_find(int datacenter_id, int worker_id, int64 reach_ms,
 	}
 	(void) WaitForBackgroundWorkerShutdown(handle);
 	pfree(handle);
-	if (!request->answered)
+	if (request->error[0])
 	{
 		strlcpy(err, request->error, errlen);
 		return false;
@@ -232,14 +293,15 @@ ceiling_find(int datacenter_id, int worker_id, int64 reach_ms,
 /*
  * Makes a ceiling durable; "lower" where it may be less than the one before,
  * which is right only behind a closed gate.  Throws, and is then not durable.
+ *
+ * Takes no lock on the catalog of origins, as core would against a concurrent
+ * drop: a transaction that drops some origin holds its lock to its end, and
+ * would stop the keys of this server so long.
  */
 void
 ceiling_write(const Ceiling *ceiling, int64 unix_ms, bool lower)
 {
-	StartTransactionCommand();	/* for the locks; takes no transaction ID */
-	LockRelationOid(ReplicationOriginRelationId, RowExclusiveLock);
 	replorigin_advance(ceiling->origin, (XLogRecPtr) unix_ms,
 					   InvalidXLogRecPtr, lower, true);
 	XLogFlush(XactLastRecEnd);
-	CommitTransactionCommand();
 }

@@ -22,38 +22,29 @@
 
 typedef struct ClockWatch
 {
-	bool		known;
 	bool		jumped;
 	int64		distance;		/* us from CLOCK_BOOTTIME to the wall clock */
+	int64		before_step;	/* the distance before a step back */
+	int64		before_step_until;	/* s of CLOCK_BOOTTIME */
 	pg_atomic_uint32 accept;	/* set by snowid_accept_clock() */
 } ClockWatch;
 
+/* A step ahead within this time may be the end of a step back. */
+#define STEP_S 3600
+
 static ClockWatch *watch = NULL;
+
+/*
+ * The distance when the server was started.  In the postmaster, where it
+ * outlives a restart after a crash; the clock may have jumped before that.
+ */
+static int64 distance_at_start;
+static bool started = false;
 
 Size
 clock_shmem_size(void)
 {
 	return MAXALIGN(sizeof(ClockWatch));
-}
-
-void
-clock_shmem_init(void)
-{
-	bool		found;
-
-	watch = ShmemInitStruct("snowid clock", clock_shmem_size(), &found);
-	if (found)
-		return;
-	memset(watch, 0, sizeof(ClockWatch));
-	pg_atomic_init_u32(&watch->accept, 0);
-}
-
-/* The administrator takes the clock as it is now. */
-void
-clock_accept(void)
-{
-	pg_atomic_write_u32(&watch->accept, 1);
-	generator_wake_worker();
 }
 
 /* One reading of the wall clock, and its distance in us. */
@@ -80,6 +71,34 @@ read_both(struct timespec *wall)
 	return distance;
 }
 
+void
+clock_shmem_init(void)
+{
+	struct timespec ignored;
+	bool		found;
+
+	watch = ShmemInitStruct("snowid clock", clock_shmem_size(), &found);
+	if (found)
+		return;
+	if (!started)
+		distance_at_start = read_both(&ignored);
+	started = true;
+	memset(watch, 0, sizeof(ClockWatch));
+	watch->distance = watch->before_step = distance_at_start;
+	pg_atomic_init_u32(&watch->accept, 0);
+}
+
+/* The administrator takes the clock as it is now; false: it has not jumped. */
+bool
+clock_accept(void)
+{
+	if (!watch->jumped)
+		return false;
+	pg_atomic_write_u32(&watch->accept, 1);
+	generator_wake_worker();
+	return true;
+}
+
 /*
  * Reads the wall clock, in units.  False: it has jumped ahead, and is not to
  * be used.  Backends cannot tell steps: two of them read a steady clock out of
@@ -89,6 +108,7 @@ bool
 clock_read(int64 *now)
 {
 	struct timespec wall;
+	struct timespec boot;
 	int64		distance = read_both(&wall);
 	int64		ahead;
 
@@ -96,13 +116,14 @@ clock_read(int64 *now)
 	if (pg_atomic_exchange_u32(&watch->accept, 0) != 0 && watch->jumped)
 	{
 		ereport(LOG, (errmsg("the jump of the clock was accepted")));
-		watch->known = watch->jumped = false;
-	}
-	if (!watch->known)
 		watch->distance = distance;
-	watch->known = true;
+		watch->jumped = false;
+	}
 
+	clock_gettime(CLOCK_BOOTTIME, &boot);
 	ahead = distance - watch->distance;
+	if (boot.tv_sec < watch->before_step_until)
+		ahead = distance - Max(watch->distance, watch->before_step);
 	if (ahead > snowid_max_jump * INT64CONST(1000))
 	{
 		if (!watch->jumped)
@@ -117,12 +138,15 @@ clock_read(int64 *now)
 	if (watch->jumped)
 		ereport(LOG, (errmsg("the clock is back after its jump ahead")));
 	watch->jumped = false;
-	if (ahead < -STEP_BACK_US)
+	if (distance < watch->distance - STEP_BACK_US)
 	{
+		if (boot.tv_sec >= watch->before_step_until)
+			watch->before_step = watch->distance;
+		watch->before_step_until = boot.tv_sec + STEP_S;
 		generator_count_step_back();
 		ereport(LOG,
 				(errmsg("the clock was set back by " INT64_FORMAT " ms",
-						-ahead / 1000),
+						(watch->distance - distance) / 1000),
 				 errdetail("Keys go on in order, up to snowid.max_drift ahead of the clock.")));
 	}
 	watch->distance = distance;

@@ -37,6 +37,8 @@ const GateText gate_texts[] =
 	"Put the old settings back, or call snowid_accept_layout() where the change is meant."},
 	[GATE_FILE] = {false, "snowid cannot use its state file",
 	"See \"The state file\" in snowid's README; snowid tries again by itself."},
+	[GATE_FILE_DAMAGED] = {false, "snowid cannot use its state file",
+	"See \"The state file\" in snowid's README; snowid tries again by itself."},
 	[GATE_CEILING] = {false, "snowid cannot use its replication origin",
 	"See the server log; snowid tries again by itself."}
 };
@@ -102,19 +104,26 @@ gate_message(GateReason reason)
 
 /*---- The gate ----*/
 
-void
+/* Makes the caller the snowid worker; false: another process is. */
+bool
 generator_attach_worker(void)
 {
+	bool		attached;
+
 	SpinLockAcquire(&generator->mutex);
-	generator->worker_procno = MyProcNumber;
+	attached = generator->worker_procno < 0;
+	if (attached)
+		generator->worker_procno = MyProcNumber;
 	SpinLockRelease(&generator->mutex);
+	return attached;
 }
 
 void
 generator_detach_worker(void)
 {
 	SpinLockAcquire(&generator->mutex);
-	generator->worker_procno = -1;
+	if (generator->worker_procno == MyProcNumber)
+		generator->worker_procno = -1;
 	SpinLockRelease(&generator->mutex);
 }
 
@@ -172,7 +181,7 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 		last |= sequence_mask();
 	if (!generator->has_pair || forget || last < floor)
 		last = Max(floor, -1);	/* none before the epoch */
-	if (!generator->has_pair)
+	if (!generator->has_pair || forget)
 		generator->floor = last;
 	generator->resume_above = last;
 	generator->has_pair = true;
@@ -233,6 +242,13 @@ generator_grant(int64 usable_until, int64 ask_above)
 	pg_atomic_write_u64(&generator->usable_until, usable_until);
 	pg_atomic_write_u64(&generator->ask_above, ask_above);
 	ConditionVariableBroadcast(&generator->changed);
+}
+
+/* The worker is to be woken by the first who takes a unit above this one. */
+void
+generator_ask_above(int64 unit)
+{
+	pg_atomic_write_u64(&generator->ask_above, unit);
 }
 
 /* Says why there is no grant; callers learn it when they reach the last. */

@@ -147,7 +147,8 @@ refuse_reason(GateReason reason, const char *detail, bool has_worker)
 		detail = "The \"snowid worker\" process is not running; it needs a free place in max_worker_processes.";
 	count(&my_counters()->errors, 1);
 	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			(errcode(reason == GATE_FILE_DAMAGED ? ERRCODE_DATA_CORRUPTED :
+					 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("%s", gate_texts[reason].message),
 			 detail[0] ? errdetail("%s", detail) : 0,
 			 gate_texts[reason].hint ? errhint("%s", gate_texts[reason].hint) : 0));
@@ -349,10 +350,17 @@ take(int64 wanted)
 				now = clock_units();
 				continue;
 			}
-			/* one moment for all of a ms */
-			reach = Min(block.next | sequence_mask(),
-						(int64) pg_atomic_read_u64(&g->usable_until));
-			block.end = Min(block.next + wanted - 1, reach);
+
+			/*
+			 * The units of a ms have one moment.  Who is first to wait for
+			 * the ms that comes next may have all of it; who comes behind
+			 * takes one unit, lest many batches queue up.
+			 */
+			block.end = block.next;
+			if (block.next <= reach + units_from_ms(1))
+				block.end = Min(Min(block.next + wanted - 1,
+									block.next | sequence_mask()),
+								(int64) pg_atomic_read_u64(&g->usable_until));
 			ahead = true;
 		}
 		block.node_bits = g->node_bits;

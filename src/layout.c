@@ -274,6 +274,16 @@ layout_describe(const Layout *layout, char *buf)
 			 layout->sequence_bits);
 }
 
+/* Do they make the same keys of the same parts?  For layouts of servers. */
+bool
+layout_equal(const Layout *a, const Layout *b)
+{
+	return a->epoch == b->epoch &&
+		a->datacenter_bits == b->datacenter_bits &&
+		a->worker_bits == b->worker_bits &&
+		a->sequence_bits == b->sequence_bits;
+}
+
 static int
 tail_bits(const Layout *layout)
 {

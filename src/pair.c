@@ -50,79 +50,92 @@ last_unit_of(int64 unix_ms)
 }
 
 /*
- * May this layout be used, given the greatest time that keys of other layouts
- * have?  Yes where it made the last keys; where it is the first and lasts; or
- * where it lasts, every new key is greater than every old one, and the change
- * was consented to.  Writes the state file where that says something else.
- * Returns why the gate must be closed, with the detail in err, or GATE_OPEN.
+ * Is the data directory the one that the state file was written in?  Warns
+ * where it is a copy, and writes the file where it is absent or a copy's.
  */
 static GateReason
-settle_layout(int64 now_ms, int64 others_ms, char *err)
+settle_directory(char *err)
 {
 	static bool warned = false;
-	State		state;
-	State		found;
-	StateFileResult result;
-	bool		same_layout;
-	bool		same_directory;
-	char text[	LAYOUT_TEXT_LEN];
-	char		found_text[LAYOUT_TEXT_LEN] = "";
-	const char *last_time = timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout)));
+	Fingerprint found;
+	Fingerprint directory = statefile_fingerprint();
+	StateFileResult result = statefile_read(&found, err, GATE_DETAIL_LEN);
 
-	memset(&state, 0, sizeof(state));
-	state.layout = server_layout;
-	state.directory = statefile_fingerprint();
-	layout_describe(&state.layout, text);
-	result = statefile_read(&found, err, GATE_DETAIL_LEN);
 	if (result == STATE_FILE_FAILED)
 		return GATE_FILE;
+	if (result == STATE_FILE_DAMAGED)
+		return GATE_FILE_DAMAGED;
 	if (result == STATE_FILE_OK)
-		layout_describe(&found.layout, found_text);
-	same_layout = strcmp(text, found_text) == 0;
-	same_directory = result == STATE_FILE_OK &&
-		memcmp(&found.directory, &state.directory, sizeof(Fingerprint)) == 0;
+	{
+		if (memcmp(&found, &directory, sizeof(Fingerprint)) == 0)
+			return GATE_OPEN;
+		if (!warned)
+			ereport(WARNING,
+					(errmsg("this data directory is a copy, or was restored"),
+					 errdetail("Its keys are made as datacenter %d, worker %d.",
+							   snowid_datacenter_id, snowid_worker_id),
+					 errhint("Make sure that no other server has this worker ID.")));
+		warned = true;
+	}
+	return statefile_write(&directory, err, GATE_DETAIL_LEN) ?
+		GATE_OPEN : GATE_FILE;
+}
 
-	if (!warned && result == STATE_FILE_OK && !same_directory)
-		ereport(WARNING,
-				(errmsg("this data directory is a copy, or was restored"),
-				 errdetail("Its keys are made as datacenter %d, worker %d.",
-						   snowid_datacenter_id, snowid_worker_id),
-				 errhint("Make sure that no other server has this worker ID.")));
-	if (!warned && same_layout && layout_ends_soon(&server_layout, now_ms))
-		ereport(WARNING,
-				(errmsg("the timestamp's range of the snowid layout ends at %s",
-						last_time)));
-	warned = true;
+/*
+ * May this layout be used?  Yes where it made the last keys, by what the WAL
+ * says; where no other made any and it lasts; or where it lasts, every new key
+ * is greater than every old one, and the change was consented to.
+ */
+static GateReason
+settle_layout(Pair *pair, int64 now, char *err)
+{
+	static bool warned = false;
+	const Ceiling *ceiling = &pair->ceiling;
+	int64		now_ms = unix_ms_from_units(now);
+	bool		made_last = ceiling->layout_ms > ceiling->other_layout_ms;
+	char		ours[LAYOUT_TEXT_LEN];
+	char		theirs[LAYOUT_TEXT_LEN];
 
-	if (now_ms < server_layout.epoch)
+	layout_describe(&server_layout, ours);
+	if (now < 0)
 	{
 		strlcpy(err, "The clock is before snowid.epoch.", GATE_DETAIL_LEN);
 		return GATE_LAYOUT;
 	}
-	if (!same_layout && layout_ends_soon(&server_layout, now_ms))
+	if (layout_ends_soon(&server_layout, now_ms))
 	{
-		snprintf(err, GATE_DETAIL_LEN,
-				 "The timestamp's range of \"%s\" ends at %s, in less than ten years.",
-				 text, last_time);
-		return GATE_LAYOUT;
-	}
-	if (!same_layout && result == STATE_FILE_OK)
-	{
-		int64		used_ms = Max(now_ms + snowid_max_drift + snowid_reserve, others_ms);
-		bool		above = layout_key_at(&server_layout, now_ms, false) >
-		layout_key_at(&found.layout, used_ms, true);
+		const char *end = timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout)));
 
+		if (!made_last)
+		{
+			snprintf(err, GATE_DETAIL_LEN,
+					 "The timestamp's range of \"%s\" ends at %s, in less than ten years.",
+					 ours, end);
+			return GATE_LAYOUT;
+		}
+		if (!warned)
+			ereport(WARNING,
+					(errmsg("the timestamp's range of the snowid layout ends at %s",
+							end)));
+		warned = true;
+	}
+	if (!made_last && ceiling->other_layout_ms != 0)
+	{
+		int64		used_ms = Max(now_ms + snowid_max_drift + snowid_reserve,
+								  ceiling->other_layout_ms);
+		bool		above = layout_key_at(&server_layout, now_ms, false) >
+		layout_key_at(&ceiling->other_layout, used_ms, true);
+
+		layout_describe(&ceiling->other_layout, theirs);
 		snprintf(err, GATE_DETAIL_LEN,
-				 "The settings make \"%s\", and this server's keys have \"%s\".%s",
-				 text, found_text,
+				 "The settings make \"%s\", and this server's last keys have \"%s\".%s",
+				 ours, theirs,
 				 above ? "" : " New keys would not be above the old ones.");
 		if (!above || pg_atomic_exchange_u32(accept_layout, 0) == 0)
 			return above ? GATE_LAYOUT_CONSENT : GATE_LAYOUT;
+		/* what this layout made in former times lies below */
+		pair->floor = Max(pair->floor, now);
 	}
-	if (same_layout && same_directory)
-		return GATE_OPEN;
-	if (!statefile_write(&state, err, GATE_DETAIL_LEN))
-		return GATE_FILE;
 	return GATE_OPEN;
 }
 
@@ -151,10 +164,6 @@ pair_find(Pair *pair, int64 now, char *err)
 		pair->worker_id = snowid_worker_id;
 		pair->looked_up = true;
 	}
-	reason = settle_layout(unix_ms_from_units(now),
-						   pair->ceiling.other_layouts_ms, err);
-	if (reason != GATE_OPEN)
-		return reason;
 
 	/*
 	 * A pair of which nothing is known may have been used by another server
@@ -167,6 +176,10 @@ pair_find(Pair *pair, int64 now, char *err)
 	pair->floor = Max(last_unit_of(pair->ceiling.own_ms),
 					  last_unit_of(pair->ceiling.others_ms));
 	pair->floor = Max(pair->floor, pair->opens_at);
-	pair->known = true;
-	return GATE_OPEN;
+
+	reason = settle_layout(pair, now, err);
+	if (reason == GATE_OPEN)
+		reason = settle_directory(err);
+	pair->known = reason == GATE_OPEN;
+	return reason;
 }

@@ -364,7 +364,10 @@ Datum
 snowid_accept_clock(PG_FUNCTION_ARGS)
 {
 	require_preloaded();
-	clock_accept();
+	if (!clock_accept())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("no jump of the clock waits to be accepted")));
 	PG_RETURN_VOID();
 }
 

@@ -84,6 +84,7 @@ extern void layout_parse(text *spec, Layout *layout);
 extern bool layout_parse_epoch(const char *str, int64 *unix_ms);
 extern void layout_describe(const Layout *layout, char *buf);
 extern const char *layout_named(int i, Layout *layout);
+extern bool layout_equal(const Layout *a, const Layout *b);
 extern int	layout_timestamp_bits(const Layout *layout);
 extern int64 layout_last_ms(const Layout *layout);
 extern bool layout_ends_soon(const Layout *layout, int64 unix_ms);
@@ -140,6 +141,7 @@ typedef enum GateReason
 	GATE_LAYOUT,
 	GATE_LAYOUT_CONSENT,
 	GATE_FILE,
+	GATE_FILE_DAMAGED,
 	GATE_CEILING
 } GateReason;
 
@@ -185,7 +187,7 @@ extern void generator_status(GeneratorStatus *status);
 
 /* for the snowid worker only */
 extern int64 generator_units(const struct timespec *time);
-extern void generator_attach_worker(void);
+extern bool generator_attach_worker(void);
 extern void generator_detach_worker(void);
 extern GateReason generator_gate(bool *has_pair, int *datacenter_id,
 								 int *worker_id);
@@ -196,6 +198,7 @@ extern void generator_progress(GeneratorProgress *progress);
 extern int64 generator_take_wish(void);
 extern int64 generator_range_end(void);
 extern void generator_grant(int64 usable_until, int64 ask_above);
+extern void generator_ask_above(int64 unit);
 extern void generator_no_grant(const char *detail);
 extern void generator_count_step_back(void);
 
@@ -212,7 +215,9 @@ typedef struct Ceiling
 	uint16		origin;			/* the pair's own */
 	int64		own_ms;			/* the pair's own ceiling */
 	int64		others_ms;		/* greatest of other pairs within reach */
-	int64		other_layouts_ms;	/* greatest of all pairs of other layouts */
+	int64		layout_ms;		/* greatest of all pairs of this layout */
+	int64		other_layout_ms;	/* greatest of all other layouts ... */
+	Layout		other_layout;	/* ... and that layout */
 } Ceiling;
 
 extern Size ceiling_shmem_size(void);
@@ -246,7 +251,7 @@ extern GateReason pair_find(Pair *pair, int64 now, char *err);
 
 extern Size clock_shmem_size(void);
 extern void clock_shmem_init(void);
-extern void clock_accept(void);
+extern bool clock_accept(void);
 extern bool clock_read(int64 *now);
 
 /*---- statefile.c ----*/
@@ -254,27 +259,25 @@ extern bool clock_read(int64 *now);
 /* How a data directory is told from a copy of it. */
 typedef struct Fingerprint
 {
-	uint64		device;
+	uint64		file_system;
 	uint64		inode;
 	int64		birth_ns;		/* 0 where the file system does not say */
 } Fingerprint;
-
-typedef struct State
-{
-	Layout		layout;			/* the one that made the last keys */
-	Fingerprint directory;		/* the one that the file was written in */
-} State;
 
 typedef enum StateFileResult
 {
 	STATE_FILE_OK,
 	STATE_FILE_ABSENT,
-	STATE_FILE_FAILED			/* the reason is in the caller's buffer */
+	STATE_FILE_FAILED,			/* the reason is in the caller's buffer */
+	STATE_FILE_DAMAGED			/* the same */
 } StateFileResult;
 
 extern bool statefile_lock(char *err, Size errlen);
+extern void statefile_unlock(void);
 extern Fingerprint statefile_fingerprint(void);
-extern StateFileResult statefile_read(State *state, char *err, Size errlen);
-extern bool statefile_write(const State *state, char *err, Size errlen);
+extern StateFileResult statefile_read(Fingerprint *directory, char *err,
+									  Size errlen);
+extern bool statefile_write(const Fingerprint *directory, char *err,
+							Size errlen);
 
 #endif							/* SNOWID_H */

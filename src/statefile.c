@@ -1,7 +1,7 @@
 /*
  * statefile.c
- *		What must outlive the server and is not for its replicas: the layout
- *		that made the last keys, and the directory that they were made in.
+ *		What must outlive the server and is not for its replicas: the directory
+ *		that its keys were made in.
  *
  * Alone knows the directory "snowid" and the format of its file; the snowid
  * worker alone calls it.  Functions return codes and fill the caller's error
@@ -12,16 +12,11 @@
  *		byte  0	+---------------------------------+
  *				| magic              uint32       |
  *			  4	| version            uint32       |
- *			  8	| epoch, Unix ms     int64        |
- *			 16	| datacenter bits    int32        |
- *			 20	| worker bits        int32        |
- *			 24	| sequence bits      int32        |
- *			 28	| 0                  int32        |
- *			 32	| device             uint64       |  of the data directory
- *			 40	| inode              uint64       |
- *			 48	| birth time, ns     int64        |
- *			 56	| CRC-32C of all above            |
- *			 60	+---------------------------------+
+ *			  8	| file system        uint64       |  of the data directory
+ *			 16	| inode              uint64       |
+ *			 24	| birth time, ns     int64        |
+ *			 32	| CRC-32C of all above            |
+ *			 36	+---------------------------------+
  *
  * PostgreSQL's own lock on a data directory does not see into another
  * container; flock() on the file "lock" beside it does.
@@ -31,6 +26,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "common/file_perm.h"
@@ -51,18 +47,15 @@ typedef struct StateFile
 {
 	uint32		magic;
 	uint32		version;
-	int64		epoch;
-	int32		datacenter_bits;
-	int32		worker_bits;
-	int32		sequence_bits;
-	int32		zero;
 	Fingerprint directory;
 	pg_crc32c	crc;
 } StateFile;
 
-StaticAssertDecl(offsetof(StateFile, crc) == 56, "the format has no padding");
+StaticAssertDecl(offsetof(StateFile, crc) == 32, "the format has no padding");
 
 #define STATE_FILE_LEN (offsetof(StateFile, crc) + sizeof(pg_crc32c))
+
+static int	lock_fd = -1;
 
 static bool
 failed(const char *what, const char *path, char *err, Size errlen)
@@ -79,12 +72,12 @@ failed(const char *what, const char *path, char *err, Size errlen)
 bool
 statefile_lock(char *err, Size errlen)
 {
-	static int	fd = -1;
+	int			fd;
 
-	if (fd >= 0)
+	if (lock_fd >= 0)
 		return true;
 	if ((MakePGDirectory(STATE_DIR) < 0 && errno != EEXIST) ||
-		fsync_fname_ext(".", true, false, LOG) != 0)
+		fsync_fname_ext(".", true, false, DEBUG1) != 0)
 		return failed("create directory", STATE_DIR, err, errlen);
 	ReserveExternalFD();
 	fd = BasicOpenFile(LOCK_FILE, O_RDWR | O_CREAT | PG_BINARY);
@@ -101,11 +94,22 @@ statefile_lock(char *err, Size errlen)
 		else
 			failed("lock file", LOCK_FILE, err, errlen);
 		close(fd);
-		fd = -1;
 		ReleaseExternalFD();
 		return false;
 	}
+	lock_fd = fd;
 	return true;
+}
+
+/* Lets go of it, for a successor. */
+void
+statefile_unlock(void)
+{
+	if (lock_fd < 0)
+		return;
+	close(lock_fd);
+	lock_fd = -1;
+	ReleaseExternalFD();
 }
 
 /* Of the data directory, which is the current one. */
@@ -114,11 +118,14 @@ statefile_fingerprint(void)
 {
 	Fingerprint print;
 	struct statx st;
+	struct statfs fs;
 
 	memset(&print, 0, sizeof(print));
+	if (statfs(".", &fs) == 0)
+		memcpy(&print.file_system, &fs.f_fsid,
+			   Min(sizeof(print.file_system), sizeof(fs.f_fsid)));
 	if (statx(AT_FDCWD, ".", 0, STATX_INO | STATX_BTIME, &st) == 0)
 	{
-		print.device = (uint64) st.stx_dev_major << 32 | st.stx_dev_minor;
 		print.inode = st.stx_ino;
 		if (st.stx_mask & STATX_BTIME)
 			print.birth_ns = st.stx_btime.tv_sec * INT64CONST(1000000000) +
@@ -139,7 +146,7 @@ crc_of(const StateFile *file)
 }
 
 StateFileResult
-statefile_read(State *state, char *err, Size errlen)
+statefile_read(Fingerprint *directory, char *err, Size errlen)
 {
 	StateFile	file;
 	char		beyond;
@@ -163,32 +170,26 @@ statefile_read(State *state, char *err, Size errlen)
 		return STATE_FILE_FAILED;
 
 	/* of another version neither the length nor the CRC is known */
-	if (len >= (ssize_t) offsetof(StateFile, epoch) &&
+	if (len >= (ssize_t) offsetof(StateFile, directory) &&
 		file.magic == STATE_MAGIC && file.version != STATE_VERSION)
 	{
 		snprintf(err, errlen, "File \"%s\" has version %u, and this snowid reads version %u.",
 				 STATE_FILE, file.version, STATE_VERSION);
-		return STATE_FILE_FAILED;
+		return STATE_FILE_DAMAGED;
 	}
 	if (len != STATE_FILE_LEN || file.magic != STATE_MAGIC ||
 		file.crc != crc_of(&file))
 	{
 		snprintf(err, errlen, "File \"%s\" is damaged.", STATE_FILE);
-		return STATE_FILE_FAILED;
+		return STATE_FILE_DAMAGED;
 	}
-	memset(state, 0, sizeof(*state));
-	state->layout.tick = 1;
-	state->layout.epoch = file.epoch;
-	state->layout.datacenter_bits = file.datacenter_bits;
-	state->layout.worker_bits = file.worker_bits;
-	state->layout.sequence_bits = file.sequence_bits;
-	state->directory = file.directory;
+	*directory = file.directory;
 	return STATE_FILE_OK;
 }
 
 /* Replaces the file; on true it is on the disk. */
 bool
-statefile_write(const State *state, char *err, Size errlen)
+statefile_write(const Fingerprint *directory, char *err, Size errlen)
 {
 	StateFile	file;
 	int			fd;
@@ -197,11 +198,7 @@ statefile_write(const State *state, char *err, Size errlen)
 	memset(&file, 0, sizeof(file));
 	file.magic = STATE_MAGIC;
 	file.version = STATE_VERSION;
-	file.epoch = state->layout.epoch;
-	file.datacenter_bits = state->layout.datacenter_bits;
-	file.worker_bits = state->layout.worker_bits;
-	file.sequence_bits = state->layout.sequence_bits;
-	file.directory = state->directory;
+	file.directory = *directory;
 	file.crc = crc_of(&file);
 
 	fd = OpenTransientFile(STATE_FILE_TMP,
@@ -213,7 +210,7 @@ statefile_write(const State *state, char *err, Size errlen)
 	if (!written && errno == 0)
 		errno = ENOSPC;			/* a short write does not say why */
 	if (CloseTransientFile(fd) != 0 || !written ||
-		durable_rename(STATE_FILE_TMP, STATE_FILE, LOG) != 0)
+		durable_rename(STATE_FILE_TMP, STATE_FILE, DEBUG1) != 0)
 	{
 		failed("write file", STATE_FILE, err, errlen);
 		unlink(STATE_FILE_TMP);

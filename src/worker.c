@@ -131,7 +131,7 @@ grant(int64 now, int64 last, int64 usable_until, int64 wish)
 	if (until <= Max(last, usable_until))
 	{
 		/* nothing to give yet; who still waits asks again */
-		generator_grant(usable_until, usable_until - step / 2);
+		generator_ask_above(usable_until - step / 2);
 		return;
 	}
 	ceiling_write(&pair.ceiling, unix_ms_from_units(until), false);
@@ -155,7 +155,7 @@ open_gate(int64 now)
 	bool		other_pair;
 	bool		forget;
 	int64		begin;
-	char text[	LAYOUT_TEXT_LEN];
+	char		layout[LAYOUT_TEXT_LEN];
 
 	(void) generator_gate(&has_pair, &datacenter_id, &worker_id);
 	generator_progress(&progress);
@@ -173,11 +173,11 @@ open_gate(int64 now)
 
 	logged_reason = GATE_OPEN;
 	logged_detail[0] = '\0';
-	layout_describe(&server_layout, text);
+	layout_describe(&server_layout, layout);
 	ereport(LOG,
 			(errmsg("snowid makes keys as datacenter %d, worker %d",
 					pair.datacenter_id, pair.worker_id),
-			 errdetail("The layout is \"%s\".", text)));
+			 errdetail("The layout is \"%s\".", layout)));
 }
 
 /*
@@ -292,10 +292,9 @@ leave(int code, Datum arg)
 
 /*
  * Told to leave: by a shutdown, or by pg_terminate_backend().  Closes the gate
- * first.  The postmaster would time a restart by the wall clock, which may be
- * set back at this very moment; a new registration starts at once, and is
- * dropped in a shutdown.  With no place for it, exit code 1 asks for the
- * restart, and 0 would end this registration for good.
+ * first.  The postmaster times restarts by the wall clock, which may be set
+ * back at this very moment; another registration is started at once, and in a
+ * shutdown dropped.  Whichever of the two comes second finds the other.
  */
 static void
 stop(void)
@@ -310,10 +309,14 @@ stop(void)
 	{
 		EmitErrorReport();
 		FlushErrorState();
+		LWLockReleaseAll();
 	}
 	PG_END_TRY();
+	generator_detach_worker();
+	statefile_unlock();
 	describe_worker(&successor);
-	proc_exit(RegisterDynamicBackgroundWorker(&successor, NULL) ? 0 : 1);
+	(void) RegisterDynamicBackgroundWorker(&successor, NULL);
+	proc_exit(1);
 }
 
 /* Logs an error once, tells callers, and cleans up for the next turn. */
@@ -343,10 +346,12 @@ snowid_worker_main(Datum main_arg)
 
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGINT, SIG_IGN);	/* nothing here to cancel */
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	if (!generator_attach_worker())
+		proc_exit(0);			/* one is enough: ends this registration */
 	before_shmem_exit(leave, 0);
-	generator_attach_worker();
 
 	turn_context = AllocSetContextCreate(TopMemoryContext, "snowid worker",
 										 ALLOCSET_DEFAULT_SIZES);
@@ -354,18 +359,18 @@ snowid_worker_main(Datum main_arg)
 	{
 		volatile long pause = TURN_MS;
 
-		CHECK_FOR_INTERRUPTS();
 		if (ShutdownRequestPending)
 			stop();
-		if (ConfigReloadPending)
-		{
-			ConfigReloadPending = false;
-			ProcessConfigFile(PGC_SIGHUP);
-		}
 
 		MemoryContextSwitchTo(turn_context);
 		PG_TRY();
 		{
+			CHECK_FOR_INTERRUPTS();
+			if (ConfigReloadPending)
+			{
+				ConfigReloadPending = false;
+				ProcessConfigFile(PGC_SIGHUP);
+			}
 			pause = turn();
 		}
 		PG_CATCH();
