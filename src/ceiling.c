@@ -92,6 +92,7 @@ origin_layout(const char *name, Layout *layout)
 			   &layout->sequence_bits, &datacenter_id, &worker_id) != 6)
 		return false;
 	layout->epoch = epoch;
+	layout->tick = 1;
 	origin_name(again, layout, datacenter_id, worker_id);
 	return strcmp(name, again) == 0;
 }

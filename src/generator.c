@@ -147,8 +147,7 @@ refuse_reason(GateReason reason, const char *detail, bool has_worker)
 		detail = "The \"snowid worker\" process is not running; it needs a free place in max_worker_processes.";
 	count(&my_counters()->errors, 1);
 	ereport(ERROR,
-			(errcode(reason == GATE_FILE_DAMAGED ? ERRCODE_DATA_CORRUPTED :
-					 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			(errcode(gate_texts[reason].sqlstate),
 			 errmsg("%s", gate_texts[reason].message),
 			 detail[0] ? errdetail("%s", detail) : 0,
 			 gate_texts[reason].hint ? errhint("%s", gate_texts[reason].hint) : 0));
@@ -227,13 +226,7 @@ require_in_reach(int64 unit, Patience *patience)
 	int64		wait;
 
 	if (now < 0)
-	{
-		count(&my_counters()->errors, 1);
-		ereport(ERROR,
-				(errcode(ERRCODE_SYSTEM_ERROR),
-				 errmsg("the clock is before snowid.epoch"),
-				 errhint("Set the clock of this machine.")));
-	}
+		refuse_reason(GATE_BEFORE_EPOCH, "", true);
 	if (unit > generator_range_end())
 	{
 		count(&my_counters()->errors, 1);
@@ -256,11 +249,12 @@ require_in_reach(int64 unit, Patience *patience)
 static void
 wait_for_moment(int64 unit, Patience *patience)
 {
+	int64		moment = (unit & ~sequence_mask()) - units_from_ms(snowid_max_drift);
+
 	for (;;)
 	{
 		int64		now = clock_units();
-		int64		left = (unit & ~sequence_mask()) -
-		units_from_ms(snowid_max_drift) - now;
+		int64		left = moment - now;
 		int64		left_ms = ms_from_units(left);
 
 		if (left <= 0)

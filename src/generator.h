@@ -62,6 +62,7 @@ extern Generator *generator;
 /* What the refused are told; where the reason passes, callers wait first. */
 typedef struct GateText
 {
+	int			sqlstate;
 	bool		passes;
 	const char *message;
 	const char *hint;

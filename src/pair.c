@@ -99,8 +99,8 @@ settle_layout(Pair *pair, int64 now, char *err)
 	layout_describe(&server_layout, ours);
 	if (now < 0)
 	{
-		strlcpy(err, "The clock is before snowid.epoch.", GATE_DETAIL_LEN);
-		return GATE_LAYOUT;
+		err[0] = '\0';
+		return GATE_BEFORE_EPOCH;
 	}
 	if (layout_ends_soon(&server_layout, now_ms))
 	{
@@ -133,8 +133,15 @@ settle_layout(Pair *pair, int64 now, char *err)
 				 above ? "" : " New keys would not be above the old ones.");
 		if (!above || pg_atomic_exchange_u32(accept_layout, 0) == 0)
 			return above ? GATE_LAYOUT_CONSENT : GATE_LAYOUT;
-		/* what this layout made in former times lies below */
+
+		/*
+		 * What this layout made in former times lies below; and from here on
+		 * its ceiling is the greater one, as far as that is within reach.
+		 */
 		pair->floor = Max(pair->floor, now);
+		pair->floor = Max(pair->floor,
+						  Min(last_unit_of(ceiling->other_layout_ms),
+							  now + units_from_ms((int64) snowid_max_drift + snowid_reserve)));
 	}
 	return GATE_OPEN;
 }

@@ -9,10 +9,15 @@ use Cwd qw(abs_path);
 use Exporter 'import';
 use Fcntl;
 use File::Basename qw(dirname);
+use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Time::HiRes qw(time usleep);
 
-our @EXPORT = qw(snowid_cluster set_skew sql_error);
+our @EXPORT = qw(snowid_cluster server_from_backup give_clock set_skew sql_error configure
+  start_pgbench stop_pgbench out_of_order
+  start_client clients_go_on stop_client
+  server_is_open worker_pid);
 
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
 
@@ -36,10 +41,40 @@ sub snowid_cluster
 	my $node = PostgreSQL::Test::Cluster->new($name);
 
 	$node->init(%init);
-	$node->append_conf('postgresql.conf',
-		"shared_preload_libraries = 'snowid'\n" . ($settings // ''));
+	$node->append_conf('postgresql.conf', <<~EOF);
+		shared_preload_libraries = 'snowid'
+		include_if_exists = 'snowid.conf'
+		log_statement = none
+		synchronous_commit = off
+		autovacuum = off
+		EOF
+	configure($node, $settings // '');
 	give_clock($node);
 	return $node;
+}
+
+# A server made from a backup of another one, not started, with settings and a
+# clock of its own; %params as for init_from_backup().
+sub server_from_backup
+{
+	my ($name, $from, $backup, $settings, %params) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+
+	$node->init_from_backup($from, $backup, %params);
+	configure($node, $settings);
+	give_clock($node);
+	return $node;
+}
+
+# Replaces the server's snowid settings, as lines of postgresql.conf; they count
+# from the next start or reload.
+sub configure
+{
+	my ($node, $settings) = @_;
+	open(my $file, '>', $node->data_dir . '/snowid.conf') or die "$!";
+	print $file $settings, "\n";
+	close($file);
+	return;
 }
 
 # Gives a server (new, or made from a backup) its own clock.
@@ -78,6 +113,115 @@ sub sql_error
 	return '' if $rc == 0 && $err eq '';
 	$err =~ s/^.*?(?:ERROR|FATAL):\s+//s;
 	return $err;
+}
+
+# pgbench in the background, without vacuum; %scripts: name@weight => script.
+# In a script, :n counts the transactions of each client.
+sub start_pgbench
+{
+	my ($node, $db, $options, %scripts) = @_;
+	my @files;
+
+	foreach my $name (sort keys %scripts)
+	{
+		my ($file, $weight) = split /@/, "$name\@1";
+		my $path = $node->basedir . "/$db.$file.sql";
+		unlink $path;
+		append_to_file($path, "\\set n :n + 1\n$scripts{$name}\n");
+		push @files, '-f', "$path\@$weight";
+	}
+	my $run = { out => '' };
+	$run->{handle} = IPC::Run::start(
+		[
+			'pgbench', '-n', '-h', $node->host, '-p', $node->port, '-D', 'n=0',
+			split(' ', $options), @files, $db
+		],
+		'<', '/dev/null', '>&', \$run->{out},
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	return $run;
+}
+
+# Ends a pgbench, at once or with 'finish' after its own time.  True where no
+# transaction of it failed; what it said is in $run->{out}.
+sub stop_pgbench
+{
+	my ($run, $how) = @_;
+	$run->{handle}->signal('INT') unless ($how // '') eq 'finish';
+	my $done = $run->{handle}->finish;
+	return ($how // '') eq 'finish' ? $done : $run->{out} !~ /aborted|error/i;
+}
+
+# A session in the background that makes one key after the other and reports
+# each to a file outside of the server, until it is stopped or the server goes.
+my $clients = 0;
+
+sub start_client
+{
+	my ($node, $sql) = @_;
+	my $file = $node->basedir . '/client' . ++$clients;
+	my $client = { keys => "$file.keys", errors => "$file.errors" };
+	$client->{handle} = IPC::Run::start(
+		[ 'yes', $sql // 'SELECT snowid_next();' ], '|',
+		[ 'psql', '-XAtq', '-d', $node->connstr('postgres') ],
+		'>', $client->{keys}, '2>', $client->{errors},
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	return $client;
+}
+
+# Waits until each of these has got some keys that were made from here on.
+sub clients_go_on
+{
+	my (@clients) = @_;
+	my %enough = map { $_->{keys} => (-s $_->{keys}) + 100 } @clients;
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+
+	while (grep { -s $_ < $enough{$_} } keys %enough)
+	{
+		die 'a client gets no keys' if time > $deadline;
+		usleep(10_000);
+	}
+	return;
+}
+
+# Ends it.  Returns the keys that it has received, in their order.
+sub stop_client
+{
+	my ($client) = @_;
+	$client->{handle}->signal('TERM');
+	$client->{handle}->finish;
+	return slurp_file($client->{keys}) =~ /^(\d+)\n/mg;
+}
+
+# Waits until the server makes keys.
+sub server_is_open
+{
+	my ($node) = @_;
+	$node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status')
+	  or die 'the gate stays closed';
+	return;
+}
+
+sub worker_pid
+{
+	my ($node) = @_;
+	return $node->safe_psql('postgres',
+		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'snowid worker'");
+}
+
+# How many keys of the table "made" are not above every key that was returned
+# before the call began that made them.  $began and $ended are its columns.
+sub out_of_order
+{
+	my ($node, $db, $began, $ended) = @_;
+	return $node->safe_psql($db, <<~EOF);
+		SELECT count(*) FROM (
+			SELECT key, max(returned) OVER (ORDER BY at, key IS NULL
+				ROWS UNBOUNDED PRECEDING) AS highest
+			FROM (
+				SELECT $began AS at, key, NULL::bigint AS returned FROM made
+				UNION ALL SELECT $ended, NULL, key FROM made) events) checked
+		WHERE key <= highest
+		EOF
 }
 
 1;
