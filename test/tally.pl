@@ -1,0 +1,89 @@
+# tally.pl - reads the output of `make installcheck` and prints a line a test.
+#
+# Owns the counting.  Understands pg_regress of PostgreSQL 15 ("test a ... ok")
+# and later ("ok 1 - a"), and prove's verbose output.  At the end it writes
+# "passed failed" to the file named first, and the scripts of prove that failed
+# to the one named second.  A script that ends badly without a failed assertion
+# is one failure; what was skipped or is TODO counts nowhere.
+
+use strict;
+use warnings;
+
+my ($totals, $scripts) = @ARGV;
+my ($passed, $failed) = (0, 0);
+my @bad_scripts;
+
+# Of the test script that is running: its name, how many assertions held and
+# failed, and what prove said at its end.
+my ($script, $ok, $not_ok, $verdict);
+
+sub end_script
+{
+	return unless defined $script;
+	my $died = $verdict !~ /^(?:ok|skipped)/ && !$not_ok;
+	$not_ok++ if $died;
+	$passed += $ok;
+	$failed += $not_ok;
+	push @bad_scripts, $script if $not_ok;
+	printf "   %-40s %s\n", $script,
+	  $died ? "FAILED: " . ($verdict || "did not end")
+	  : $not_ok ? "$ok ok, $not_ok FAILED"
+	  : $verdict =~ /^skipped/ ? $verdict
+	  : "$ok ok";
+	undef $script;
+	return;
+}
+
+sub count
+{
+	my ($good, $name) = @_;
+
+	if (defined $script)
+	{
+		$good ? $ok++ : $not_ok++;
+	}
+	else
+	{
+		$good ? $passed++ : $failed++;
+		printf "   %-40s %s\n", $name, $good ? "ok" : "FAILED";
+	}
+	return;
+}
+
+$| = 1;
+while (my $line = <STDIN>)
+{
+	chomp $line;
+	if ($line =~ m{^(?:\S*/)?([^/\s]+\.pl) \.\.+ ?(.*)})
+	{
+		end_script();
+		($script, $ok, $not_ok, $verdict) = ($1, 0, 0, $2);
+	}
+	elsif ($line =~ /^(?:Test Summary Report|All tests successful|Files=)/)
+	{
+		end_script();
+	}
+	elsif ($line =~ /^(not )?ok\b\s*\d*\s*(?:[-+]\s+)?(.*?)(?:\s+\d+ ms)?$/
+		&& $line ne 'ok')
+	{
+		my ($bad, $name) = ($1, $2);
+		count(!$bad, $name) unless $name =~ /#\s*(?:skip|todo)\b/i;
+	}
+	elsif ($line =~ /^(?:test|    )\s+(\S+)\s+\.\.\. (ok|FAILED)\b/)
+	{
+		count($2 eq 'ok', $1);
+	}
+	elsif (defined $script
+		&& $line =~ /^(?:ok$|skipped|Dubious|Failed |Result|No subtests)/)
+	{
+		$verdict ||= $line;
+	}
+}
+end_script();
+
+open(my $out, '>', $totals) or die "$totals: $!\n";
+print $out "$passed $failed\n";
+close $out or die "$totals: $!\n";
+open($out, '>', $scripts) or die "$scripts: $!\n";
+print $out map { "$_\n" } @bad_scripts;
+close $out or die "$scripts: $!\n";
