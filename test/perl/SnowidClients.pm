@@ -1,0 +1,360 @@
+# Clients that make keys in a loop and report each one to files outside the
+# server, and the check of all that they reported.
+#
+# A client is a process that speaks PostgreSQL's protocol through a Unix socket;
+# so it costs little, has the keys of a batch of which it saw only a part, and
+# knows by the monotonic clock when a call began and ended.  It connects again
+# by itself, and goes on until it is stopped.
+#
+# Files in the clients' directory, one of each a client:
+#	keys.N		a key a line
+#	calls.N		"ns b pair least-key" when a call began, "ns e pair greatest-key"
+#				when it ended; "ns d ..." where its keys do not increase,
+#				"ns f ..." where one is not of the server's pair
+#	errors.N	"ns SQLSTATE message"
+#	marks		"ns m kind", what was done to the server
+
+package SnowidClients;
+
+use strict;
+use warnings;
+use Exporter 'import';
+use Fcntl qw(:DEFAULT :seek);
+use IO::Select;
+use IO::Socket::UNIX;
+use POSIX ();
+use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep);
+
+our @EXPORT = qw(start_clients point_clients pause_clients stop_clients
+  wait_for_keys mark check_keys);
+
+my $target_len = 256;
+my $no_answer = 30;    # seconds
+
+sub ns { return int(clock_gettime(CLOCK_MONOTONIC) * 1e9); }
+
+#---- What the test calls ----
+
+# Starts $count clients that wait for point_clients().  Client n uses database
+# n modulo their number; each session begins with $options, as in PGOPTIONS.
+# $statement->() gives the next one to run; its first column is a key.
+sub start_clients
+{
+	my ($dir, $count, $databases, $options, $statement) = @_;
+	my $clients = { dir => $dir, pids => [], count => $count };
+
+	write_target($clients, 'none');
+	open($clients->{marks}, '>>', "$dir/marks") or die "$dir/marks: $!";
+	$clients->{marks}->autoflush(1);
+	foreach my $n (1 .. $count)
+	{
+		my $seed = int(rand(2**31));
+		my $pid = fork() // die "fork: $!";
+		if ($pid == 0)
+		{
+			# no END block of the test may run here
+			$SIG{INT} = $SIG{TERM} = sub { POSIX::_exit(1); };
+			eval {
+				srand($seed);
+				client($dir, $n, $databases->[ $n % @$databases ], $options,
+					$statement);
+			};
+			print STDERR "client $n: $@" if $@;
+			POSIX::_exit($@ ? 1 : 0);
+		}
+		push @{ $clients->{pids} }, $pid;
+	}
+	return $clients;
+}
+
+# From their next call on all clients use this server, whose keys carry $pair,
+# datacenter and worker ID in one number.
+sub point_clients
+{
+	my ($clients, $node, $pair) = @_;
+	write_target($clients,
+		join(' ', $pair, $node->host . '/.s.PGSQL.' . $node->port));
+	return;
+}
+
+# They leave after their present call.
+sub pause_clients
+{
+	my ($clients) = @_;
+	write_target($clients, 'none');
+	return;
+}
+
+# Ends the clients after their present call; true where none of them failed.
+sub stop_clients
+{
+	my ($clients) = @_;
+	my $good = 1;
+
+	write_target($clients, 'stop');
+	foreach my $pid (@{ $clients->{pids} })
+	{
+		$good = 0 unless waitpid($pid, 0) == $pid && $? == 0;
+	}
+	$clients->{pids} = [];
+	return $good;
+}
+
+# Waits until every client (or $least of them) has got keys after this moment;
+# false after $timeout s.
+sub wait_for_keys
+{
+	my ($clients, $timeout, $least) = @_;
+	my @files = map { "$clients->{dir}/calls.$_" } 1 .. $clients->{count};
+	my @sizes = map { -s $_ // 0 } @files;
+	my $end = clock_gettime(CLOCK_MONOTONIC) + $timeout;
+
+	$least //= @files;
+	while ((grep { (-s $files[$_] // 0) > $sizes[$_] } 0 .. $#files) < $least)
+	{
+		return 0 if clock_gettime(CLOCK_MONOTONIC) > $end;
+		sleep(0.01);
+	}
+	return 1;
+}
+
+# Notes what is done to the server, for the pauses that check_keys() finds.
+sub mark
+{
+	my ($clients, $kind) = @_;
+	print { $clients->{marks} } join(' ', ns(), 'm', $kind), "\n";
+	return;
+}
+
+# Checks what all clients reported; a hash of figures.
+sub check_keys
+{
+	my ($clients) = @_;
+	my $dir = $clients->{dir};
+	my %result = (
+		keys => 0, calls => 0, duplicates => 0, order => 0, foreign => 0,
+		refused => 0, errors => {}, unexpected => [], pause => {}, pairs => {});
+	my (%highest, $last_end, $kind);
+
+	local $ENV{LC_ALL} = 'C';
+	close($clients->{marks});
+	open(my $doubles, '-|', "sort -T '$dir' '$dir'/keys.* | uniq -d") or die "$!";
+	while (<$doubles>)
+	{
+		chomp;
+		$result{duplicates}++;
+		push @{ $result{examples} }, "key $_ was made twice"
+		  if $result{duplicates} <= 3;
+	}
+	close($doubles) or die 'sort failed';
+	chomp($result{keys} = `cat '$dir'/keys.* | wc -l`);
+
+	# at equal times "b" comes before "e": that call was not over yet
+	open(my $events, '-|', "sort -T '$dir' -k1,1n -k2,2 '$dir'/calls.* '$dir'/marks")
+	  or die "$!";
+	while (<$events>)
+	{
+		chomp;
+		my ($at, $what, $pair, $key) = split / /;
+		if ($what eq 'm')
+		{
+			$kind = substr($_, length("$at m "));
+			$last_end = $at unless defined $last_end;
+		}
+		elsif ($what eq 'b')
+		{
+			$result{pairs}{$pair} = 1;
+			next if $key > ($highest{$pair} // -1);
+			$result{order}++;
+			push @{ $result{examples} },
+			  "$kind: key $key of pair $pair is not above $highest{$pair}"
+			  if $result{order} <= 3;
+		}
+		elsif ($what eq 'e')
+		{
+			$result{calls}++;
+			$highest{$pair} = $key if $key > ($highest{$pair} // -1);
+			if (defined $kind)
+			{
+				my $pause = ($at - $last_end) / 1e9;
+				$result{pause}{$kind} = $pause
+				  if $pause > ($result{pause}{$kind} // 0);
+				$last_end = $at;
+			}
+		}
+		elsif ($what eq 'd') { $result{order}++; }
+		elsif ($what eq 'f') { $result{foreign}++; }
+	}
+	close($events) or die 'sort failed';
+
+	open(my $errors, '-|', "cat '$dir'/errors.*") or die "$!";
+	while (<$errors>)
+	{
+		chomp;
+		my (undef, $state, $message) = split / /, $_, 3;
+		$result{errors}{$state}++;
+		$result{refused}++ if $state =~ /^(55000|58000)$/;
+		# shutting down and starting, terminated, crashed, gone
+		push @{ $result{unexpected} }, "$state $message"
+		  unless $state =~ /^(55000|58000|57P0[123]|08\w{3})$/;
+	}
+	close($errors);
+	return \%result;
+}
+
+#---- The client ----
+
+sub write_target
+{
+	my ($clients, $target) = @_;
+	sysopen(my $file, "$clients->{dir}/target", O_WRONLY | O_CREAT) or die "$!";
+	syswrite($file, pack("A$target_len", $target)) == $target_len or die "$!";
+	close($file);
+	return;
+}
+
+sub read_target
+{
+	my ($file) = @_;
+	sysseek($file, 0, SEEK_SET);
+	sysread($file, my $target, $target_len) == $target_len or die "target: $!";
+	return unpack("A$target_len", $target);
+}
+
+sub client
+{
+	my ($dir, $n, $database, $options, $statement) = @_;
+	my ($conn, $pair);
+	my $in_use = 'none';
+	my $parent = getppid();
+
+	open(my $target_file, '<', "$dir/target") or die "$!";
+	my %out;
+	foreach my $name ('keys', 'calls', 'errors')
+	{
+		open($out{$name}, '>>', "$dir/$name.$n") or die "$!";
+		$out{$name}->autoflush(1);
+	}
+	my $failed = sub {
+		my ($error) = @_;
+		print { $out{errors} } ns(), " $error\n";
+	};
+	while (getppid() == $parent)
+	{
+		my $target = read_target($target_file);
+		if ($target ne $in_use)
+		{
+			close($conn->{socket}) if $conn;
+			undef $conn;
+			$in_use = $target;
+		}
+		return if $target eq 'stop';
+		if ($target eq 'none')
+		{
+			sleep(0.005);
+			next;
+		}
+		if (!$conn)
+		{
+			($pair, my $path) = split / /, $target, 2;
+			($conn, my $error) = pg_connect($path, $database, $options);
+			if (!$conn)
+			{
+				$failed->($error);
+				sleep(0.01);
+				next;
+			}
+		}
+
+		my $began = ns();
+		my ($keys, $error, $is_lost) = pg_query($conn, $statement->());
+		my $ended = ns();
+
+		if (@$keys)
+		{
+			my $last = -1;
+			my $call = '';
+			foreach my $key (@$keys)
+			{
+				$call .= "$ended d $pair $key\n" if $key <= $last;
+				$call .= "$ended f $pair $key\n" if (($key >> 12) & 1023) != $pair;
+				$last = $key;
+			}
+			print { $out{keys} } join("\n", @$keys, '');
+			print { $out{calls} } "$began b $pair $keys->[0]\n$ended e $pair $last\n$call";
+		}
+		$failed->($error) if $error ne '';
+		sleep(rand(0.004));    # the server needs the processor, too
+		undef $conn if $is_lost;
+	}
+	return;
+}
+
+#---- PostgreSQL's protocol, as much as is needed ----
+
+my $lost = '08006 connection lost';
+
+sub pg_connect
+{
+	my ($path, $database, $options) = @_;
+	my $socket = IO::Socket::UNIX->new(Peer => $path)
+	  or return (undef, "08001 $path: $!");
+	my $conn = { socket => $socket, buffer => '', select => IO::Select->new($socket) };
+	my $start = pack('N(Z*)*', 196608, user => scalar getpwuid($<),
+		database => $database, options => $options, application_name => 'client', '');
+
+	syswrite($socket, pack('N', length($start) + 4) . $start);
+	my (undef, $error) = pg_answer($conn);
+	return $error eq '' ? ($conn, '') : (undef, $error);
+}
+
+# The first column of all rows that came, as it is; the error or ''; and whether
+# the connection is gone.
+sub pg_query
+{
+	my ($conn, $sql) = @_;
+	syswrite($conn->{socket}, 'Q' . pack('NZ*', length($sql) + 5, $sql));
+	return pg_answer($conn);
+}
+
+sub pg_answer
+{
+	my ($conn) = @_;
+	my @values;
+	my $error = '';
+
+	for (;;)
+	{
+		my $at = 0;
+		my $len = length($conn->{buffer});
+		while ($len - $at >= 5)
+		{
+			my ($type, $size) = unpack('aN', substr($conn->{buffer}, $at, 5));
+			last if $len - $at < $size + 1;
+			if ($type eq 'D')
+			{
+				push @values, unpack('x2 N/a*', substr($conn->{buffer}, $at + 5, $size - 4));
+			}
+			elsif ($type eq 'E')
+			{
+				my $text = substr($conn->{buffer}, $at + 5, $size - 4);
+				my %field = map { substr($_, 0, 1) => substr($_, 1) } grep { $_ ne '' } split(/\0/, $text);
+				$error = join(' ', @field{qw(C M)}, $field{D} // ());
+				$error =~ s/\n/ /g;
+			}
+			elsif ($type eq 'Z')
+			{
+				$conn->{buffer} = '';
+				return (\@values, $error, 0);
+			}
+			$at += $size + 1;
+		}
+		substr($conn->{buffer}, 0, $at, '');
+		return (\@values, $error || "XXXXX no answer in $no_answer s", 1)
+		  unless $conn->{select}->can_read($no_answer);
+		sysread($conn->{socket}, $conn->{buffer}, 1 << 16, length($conn->{buffer}))
+		  or return (\@values, $error || $lost, 1);
+	}
+}
+
+1;

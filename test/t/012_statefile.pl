@@ -1,0 +1,267 @@
+# The state file: where it cannot be read, or another server holds the
+# directory, the gate stays closed with the reason and nothing is overwritten;
+# a copy of the directory is noticed; and a change of the layout needs consent,
+# and keys that are above all old ones.
+use strict;
+use warnings;
+
+use Fcntl qw(:flock);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidTest;
+use Test::More;
+
+my $settings = "snowid.worker_id = 1\nsnowid.epoch = '2024-01-01 00:00:00Z'";
+my $node = snowid_cluster('statefile', $settings);
+my $file = $node->data_dir . '/snowid/state';
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+server_is_open($node);
+
+sub query
+{
+	my ($sql) = @_;
+	return $node->safe_psql('postgres', $sql);
+}
+
+my $highest = query('SELECT snowid_next()');
+
+# The gate opens by itself, and keys go on above all before.
+sub keys_go_on
+{
+	my ($name) = @_;
+	server_is_open($node);
+	my $key = query('SELECT snowid_next()');
+	cmp_ok($key, '>', $highest, "$name: keys go on");
+	$highest = $key;
+	return;
+}
+
+sub write_state
+{
+	my ($content, $path) = @_;
+	open(my $out, '>:raw', $path // $file) or die "$!";
+	print $out $content;
+	close($out);
+	return;
+}
+
+# What a new worker says to the file.
+sub verdict
+{
+	my $pid = worker_pid($node);
+	query("SELECT pg_terminate_backend($pid)");
+	$node->poll_query_until('postgres', <<~EOF) or die 'no verdict';
+		SELECT count(*) = 1 FROM pg_stat_activity, snowid_status
+		WHERE backend_type = 'snowid worker' AND pid <> $pid
+			AND (is_open OR reason ~ '(state file|layout)')
+		EOF
+	return query("SELECT coalesce(reason, 'open') FROM snowid_status");
+}
+
+#---- The file ----
+
+my $good = slurp_file($file);
+is(length $good, 36, 'the file is there');
+
+# Damages the file, and mends it.
+sub is_refused
+{
+	my ($name, $sqlstate, $detail, $damage, $mend) = @_;
+
+	$damage->();
+	my $damaged = -f $file && -r $file ? slurp_file($file) : '';
+	like(verdict(), qr/^snowid cannot use its state file: $detail/, "$name: the view says so");
+	like(sql_error($node, 'SELECT snowid_next()'),
+		qr/^$sqlstate: snowid cannot use its state file\nDETAIL:  $detail\nHINT:  See "The state file" in snowid's README; /,
+		"$name: the error says so");
+	ok((-f $file && -r $file ? slurp_file($file) : '') eq $damaged, "$name: nothing is overwritten");
+	$mend->();
+	keys_go_on("$name, mended");
+	return;
+}
+
+sub put_back { return write_state($good) }
+
+is_refused('not readable', '55000', qr/Could not open file "snowid\/state": Permission denied\./,
+	sub { chmod 0, $file }, sub { chmod 0600, $file });
+is_refused('a directory in its place', '55000', qr/Could not read file "snowid\/state": Is a directory\./,
+	sub { unlink $file; mkdir $file }, sub { rmdir $file; put_back() });
+is_refused('truncated', 'XX001', qr/File "snowid\/state" is damaged\./,
+	sub { write_state(substr($good, 0, 35)) }, \&put_back);
+is_refused('empty', 'XX001', qr/File "snowid\/state" is damaged\./, sub { write_state('') }, \&put_back);
+is_refused('longer', 'XX001', qr/File "snowid\/state" is damaged\./, sub { write_state("$good\0") }, \&put_back);
+is_refused('another version', 'XX001', qr/File "snowid\/state" has version 2, and this snowid reads version 1\./,
+	sub { write_state(substr($good, 0, 4) . pack('L', 2) . substr($good, 8) . 'more') }, \&put_back);
+
+# A flipped bit in each byte.
+my @accepted;
+foreach my $byte (0 .. 35)
+{
+	my $flipped = $good;
+	substr($flipped, $byte, 1) ^= chr(1 << int(rand(8)));
+	write_state($flipped);
+	push @accepted, $byte unless verdict() =~ /^snowid cannot use its state file: File "snowid\/state" (is damaged|has version)/;
+	push @accepted, $byte unless slurp_file($file) eq $flipped;
+}
+is("@accepted", '', 'a flipped bit in any byte is noticed, and nothing is overwritten');
+put_back();
+keys_go_on('mended');
+
+$node->stop;
+unlink $file;
+chmod 0500, $node->data_dir . '/snowid';
+$node->start;
+$node->poll_query_until('postgres', "SELECT reason ~ 'file' FROM snowid_status") or die;
+like(sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: snowid cannot use its state file\nDETAIL:  Could not create file "snowid\/state.tmp": Permission denied\./,
+	'a file that cannot be written: the error says so');
+chmod 0700, $node->data_dir . '/snowid';
+keys_go_on('mended');
+ok(slurp_file($file) eq $good, 'and the file is written');
+
+#---- Another server on the directory ----
+
+open(my $lock, '<', $node->data_dir . '/snowid/lock') or die "$!";
+ok(!flock($lock, LOCK_EX | LOCK_NB), 'a running server holds the lock');
+$node->stop;
+ok(flock($lock, LOCK_EX | LOCK_NB), 'a stopped one does not');
+$node->start;
+$node->poll_query_until('postgres', "SELECT reason ~ 'file' FROM snowid_status") or die;
+my $locked = qr/Another server, perhaps in another container, uses this data directory: it has locked "snowid\/lock"\./;
+like(query('SELECT reason FROM snowid_status'), $locked, 'while another process holds it the view says so');
+like(sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: snowid cannot use its state file\nDETAIL:  $locked\n/, 'and the error');
+ok(slurp_file($file) eq $good, 'nothing is overwritten');
+close($lock);
+keys_go_on('when it is free');
+
+#---- A copy ----
+
+my $warning = qr/WARNING:  this data directory is a copy, or was restored\n/;
+$node->stop;
+my $copy = PostgreSQL::Test::Cluster->new('copy');
+mkdir $copy->basedir;
+system_or_bail('cp', '-a', $node->data_dir, $copy->data_dir);
+$copy->append_conf('postgresql.conf', 'port = ' . $copy->port);
+SnowidTest::give_clock($copy);
+$copy->start;
+server_is_open($copy);
+is(() = slurp_file($copy->logfile) =~ /$warning/g, 1, 'a copy of the directory is noticed, and logged once');
+ok(slurp_file($copy->data_dir . '/snowid/state') ne $good, 'its file is its own');
+$copy->restart;
+server_is_open($copy);
+is(() = slurp_file($copy->logfile) =~ /$warning/g, 1, 'and it is a copy no longer');
+
+# Logged once where the file cannot be written, too.
+$copy->stop;
+write_state($good, $copy->data_dir . '/snowid/state');
+chmod 0500, $copy->data_dir . '/snowid';
+my $log = -s $copy->logfile;
+$copy->start;
+$copy->poll_query_until('postgres', "SELECT reason ~ 'file' FROM snowid_status") or die;
+is($copy->safe_psql('postgres', "SELECT pg_sleep(2.2); SELECT reason ~ 'state.tmp' FROM snowid_status"),
+	"\nt", 'a copy whose file cannot be written');
+is(() = slurp_file($copy->logfile, $log) =~ /$warning/g, 1, 'is noticed, and logged once');
+chmod 0700, $copy->data_dir . '/snowid';
+server_is_open($copy);
+$copy->stop;
+
+#---- Another layout ----
+
+# Restarts with other settings, and with the clock this many seconds off.
+sub restart_with
+{
+	my ($new, $skew) = @_;
+	configure($node, $new);
+	$node->stop;
+	set_skew($node, $skew // 0);
+	$node->start;
+	$node->poll_query_until('postgres', "SELECT is_open OR reason ~ 'layout' FROM snowid_status") or die;
+	return;
+}
+
+sub layout
+{
+	my ($epoch, $sequence) = @_;
+	return "epoch=${epoch}T00:00:00.000Z datacenter=5 worker=5 sequence=$sequence";
+}
+
+# The layout is refused, with both in the error.
+sub is_closed
+{
+	my ($name, $new, $old, $end) = @_;
+	my $both = 'The settings make "' . layout(@$new) . '", and this server\'s last keys have "' . layout(@$old) . '".';
+	like(sql_error($node, 'SELECT snowid_next()'), qr/^55000: $end->[0]\nDETAIL:  \Q$both\E$end->[1]\nHINT:  $end->[2]/, $name);
+	return;
+}
+
+my @refused = ('snowid cannot use this layout', ' New keys would not be above the old ones.',
+	'Correct the settings of the layout and restart the server.');
+my @waits = ("snowid's layout was changed", '',
+	'Put the old settings back, or call snowid_accept_layout\(\) where the change is meant.');
+my $nothing_waits = qr/^55000: no change of the layout waits for consent\n/;
+
+$node->start;
+server_is_open($node);
+like(sql_error($node, 'SELECT snowid_accept_layout()'), $nothing_waits, 'there is nothing to consent to');
+
+restart_with($settings =~ s/2024/2025/r);
+is_closed('a typing error in the epoch that would repeat keys is refused, with both layouts',
+	[ '2025-01-01', 12 ], [ '2024-01-01', 12 ], \@refused);
+like(sql_error($node, 'SELECT snowid_accept_layout()'), $nothing_waits, 'and nobody can consent to it');
+is_closed('so it stays', [ '2025-01-01', 12 ], [ '2024-01-01', 12 ], \@refused);
+restart_with($settings);
+keys_go_on('the old epoch');
+
+restart_with($settings =~ s/2024/2023/r);
+is_closed('one that would not waits for consent', [ '2023-01-01', 12 ], [ '2024-01-01', 12 ], \@waits);
+restart_with($settings);
+keys_go_on('the old epoch');
+
+# A change by a day, while the clock is two days behind the last keys.
+restart_with($settings =~ s/2024-01-01/2023-12-31/r, -2 * 86400);
+is_closed('keys that lie ahead of the clock count', [ '2023-12-31', 12 ], [ '2024-01-01', 12 ], \@refused);
+restart_with($settings =~ s/2024-01-01/2023-12-31/r);
+is_closed('until it has passed them', [ '2023-12-31', 12 ], [ '2024-01-01', 12 ], \@waits);
+
+my $wider = "$settings\nsnowid.sequence_bits = 13";
+restart_with($wider);
+is_closed('a change to greater keys waits for consent', [ '2024-01-01', 13 ], [ '2024-01-01', 12 ], \@waits);
+is(sql_error($node, 'SELECT snowid_accept_layout()'), '', 'consent');
+keys_go_on('after the consent, above all old ones');
+is(query("SELECT created_at BETWEEN now() - interval '5 s' AND now() + interval '5 s' AND worker_id = 1 FROM snowid_decode($highest)"),
+	't', 'in the new layout');
+like(sql_error($node, 'SELECT snowid_accept_layout()'), $nothing_waits, 'consent is used up');
+$node->restart;
+keys_go_on('the next start does not ask again');
+restart_with($settings);
+is_closed('there is no way back', [ '2024-01-01', 12 ], [ '2024-01-01', 13 ], \@refused);
+
+# A layout that was left while its keys were ahead of the clock does not come
+# back unasked: later keys of the next one have the numbers that it would make.
+my $day_before = $settings =~ s/2024-01-01/2023-12-31/r;
+my $ahead = snowid_cluster('ahead', $settings);
+set_skew($ahead, 43200);
+$ahead->start;
+$ahead->safe_psql('postgres', 'CREATE EXTENSION snowid');
+server_is_open($ahead);
+$ahead->safe_psql('postgres', 'SELECT snowid_next()');
+$ahead->stop;
+set_skew($ahead, 0);
+configure($ahead, "$day_before\nsnowid.max_wait = 0");
+$ahead->start;
+$ahead->poll_query_until('postgres', "SELECT reason ~ 'layout' FROM snowid_status") or die;
+sql_error($ahead, 'SELECT snowid_accept_layout()');
+$ahead->poll_query_until('postgres', "SELECT is_open OR reason ~ 'above' FROM snowid_status") or die;
+my $made = sql_error($ahead, 'SELECT snowid_next()') eq '';
+$ahead->stop;
+configure($ahead, $settings);
+$ahead->start;
+$ahead->poll_query_until('postgres', "SELECT is_open OR reason ~ 'layout' FROM snowid_status") or die;
+ok(!$made || $ahead->safe_psql('postgres', 'SELECT NOT is_open FROM snowid_status') eq 't',
+	'a layout whose keys are ahead of the clock does not come back unasked');
+$ahead->stop;
+
+$node->stop;
+done_testing();

@@ -1,0 +1,181 @@
+# A standby makes no keys.  Promoted, it begins above every key in the rows that
+# reached it, also with its clock a minute behind the old primary's: the ceiling
+# came with the WAL.  Also where it was restarted since, crashed before its first
+# key, was made from a backup of a standby, or follows a standby that was
+# promoted before.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidTest;
+use Test::More;
+use Time::HiRes qw(time);
+
+my $primary = snowid_cluster('primary', 'snowid.worker_id = 1', allows_streaming => 1);
+$primary->append_conf('postgresql.conf', 'max_connections = 20');
+$primary->start;
+$primary->safe_psql('postgres', <<~EOF);
+	CREATE EXTENSION snowid;
+	CREATE TABLE made (id bigint PRIMARY KEY DEFAULT snowid_next());
+	EOF
+my $insert = 'INSERT INTO made DEFAULT VALUES RETURNING id;';
+$primary->backup('primary');
+
+sub standby
+{
+	my ($name, $from, $backup) = @_;
+	my $node = server_from_backup($name, $from, $backup // $from->name,
+		'snowid.worker_id = 1', has_streaming => 1);
+	set_skew($node, -60);
+	return $node;
+}
+
+sub key_time { return (($_[0] >> 22) + 1288834974657) / 1000; }
+
+# The highest key of a worker ID in the rows of a server.
+sub highest
+{
+	my ($node, $worker_id) = @_;
+	return $node->safe_psql('postgres',
+		"SELECT max(id) FROM made WHERE (id >> 12) & 31 = $worker_id");
+}
+
+# The server, its clock about a minute behind the keys in its rows, makes none below
+# them; with its clock only just behind them it makes one above.
+sub begins_above
+{
+	my ($what, $node, $worker_id) = @_;
+	my $highest = highest($node, $worker_id);
+
+	like(sql_error($node, 'SELECT snowid_next()'),
+		qr/^58000: the next key would lead the clock by \d\d+\d\d\d ms/,
+		"$what: with its clock a minute behind it makes no key below those in its rows");
+	set_skew($node, key_time($highest) - time - 0.9);
+	is($node->safe_psql('postgres', <<~EOF),
+		SELECT key > $highest, worker_id, clock_timestamp() < snowid_timestamp($highest)
+		FROM snowid_next() key, snowid_decode(key)
+		EOF
+		"t|$worker_id|t", "$what: with its clock only just behind it begins above them");
+	return;
+}
+
+#---- Under load ----
+
+my $standby = standby('standby', $primary);
+my $restarted = standby('restarted', $primary);
+my $crashed = standby('crashed', $primary);
+my $cascade1 = standby('cascade1', $primary);
+$_->start foreach ($standby, $restarted, $crashed, $cascade1);
+my @clients = map { start_client($primary, $_) } ($insert, $insert, 'SELECT snowid_next();');
+clients_go_on(@clients);
+
+foreach my $call ('snowid_next()', 'snowid_next_batch(1)')
+{
+	my $began = time;
+	like(sql_error($standby, "SELECT $call"),
+		qr/^55000: snowid makes no keys during recovery/, "a standby makes no keys: $call");
+	cmp_ok(time - $began, '<', 1, 'and says so at once');
+}
+
+# one more, from a backup that is taken on a standby and follows that
+$cascade1->backup('cascade1');
+my $cascade2 = standby('cascade2', $cascade1);
+$cascade2->start;
+
+clients_go_on(@clients);
+$primary->stop('immediate');
+my @keys = map { stop_client($_) } @clients;
+$standby->promote;
+cmp_ok($standby->safe_psql('postgres', 'SELECT count(*) FROM made'),
+	'>', 100, 'under load: rows reached the standby');
+my $highest = highest($standby, 1);
+like(sql_error($standby, 'SELECT snowid_next()'),
+	qr/^58000: the next key would lead the clock/, 'promoted with its clock a minute behind it makes none');
+configure($standby, 'snowid.worker_id = 2');
+my $began = time;
+$standby->reload;
+$standby->poll_query_until('postgres', 'SELECT is_open AND worker_id = 2 FROM snowid_status') or die;
+is($standby->safe_psql('postgres', 'SELECT worker_id FROM snowid_decode(snowid_next())'),
+	'2', 'under load: a worker ID of its own lets it make keys at once');
+cmp_ok(time - $began, '<', 5, 'within seconds');
+configure($standby, 'snowid.worker_id = 1');
+$standby->reload;
+$standby->poll_query_until('postgres', 'SELECT is_open AND worker_id = 1 FROM snowid_status') or die;
+begins_above('promoted under load', $standby, 1);
+$standby->stop('immediate');
+
+#---- The standby was restarted, and the primary quiet since ----
+
+$primary->start;
+$primary->safe_psql('postgres', $insert) foreach (1 .. 3);
+$primary->wait_for_catchup($_) foreach ($restarted, $crashed, $cascade1);
+$cascade1->wait_for_catchup($cascade2, 'replay', $cascade1->lsn('replay'));
+$primary->stop;
+$restarted->safe_psql('postgres', 'CHECKPOINT');
+$restarted->stop('immediate');
+$restarted->start;
+$restarted->promote;
+begins_above('restarted, then promoted', $restarted, 1);
+$restarted->stop('immediate');
+
+#---- Crashed before the first grant ----
+
+configure($crashed, 'snowid.worker_id = -1');
+$crashed->reload;
+$crashed->poll_query_until('postgres', "SELECT current_setting('snowid.worker_id') = '-1'") or die;
+$crashed->promote;
+$crashed->stop('immediate');
+configure($crashed, 'snowid.worker_id = 1');
+$crashed->start;
+$crashed->stop('immediate');
+$crashed->start;
+begins_above('promoted and crashed before its first key', $crashed, 1);
+$crashed->stop('immediate');
+
+#---- A cascade, the second of which was made from a backup of the first ----
+
+configure($cascade1, 'snowid.worker_id = 2');
+$cascade1->reload;
+$cascade1->poll_query_until('postgres', "SELECT current_setting('snowid.worker_id') = '2'") or die;
+$cascade1->promote;
+like($cascade1->safe_psql('postgres', $insert), qr/^\d+$/, 'the first of the cascade makes keys as worker 2');
+cmp_ok(highest($cascade1, 2), '<', highest($cascade1, 1), 'below those of worker 1, since its clock is behind');
+$cascade1->wait_for_catchup($cascade2);
+is(highest($cascade2, 2), highest($cascade1, 2), 'the second follows it');
+$cascade1->stop('immediate');
+$cascade2->promote;
+begins_above('the second of a cascade, promoted after the first', $cascade2, 1);
+configure($cascade2, 'snowid.worker_id = 2');
+set_skew($cascade2, -120);
+$cascade2->reload;
+$cascade2->poll_query_until('postgres', 'SELECT is_open AND worker_id = 2 FROM snowid_status') or die;
+begins_above('the second, with the worker ID of the first', $cascade2, 2);
+$cascade2->stop('immediate');
+
+#---- No room ----
+
+# a quiet primary, so that the standby gets to where its worker runs
+configure($primary, 'snowid.worker_id = -1');
+$primary->start;
+$primary->backup('quiet');
+my $cramped = standby('cramped', $primary, 'quiet');
+$cramped->append_conf('postgresql.conf', 'max_replication_slots = 0');
+$cramped->start;
+$cramped->wait_for_log(qr/WARNING: .*no room for the replication origins of snowid/);
+pass('a standby with max_replication_slots = 0 warns');
+configure($primary, 'snowid.worker_id = 1');
+$primary->reload;
+server_is_open($primary);
+$primary->safe_psql('postgres', $insert);
+$cramped->wait_for_log(qr/FATAL: .*could not find free replication state slot/);
+pass('and stops replay at the first ceiling');
+$cramped->stop('immediate', fail_ok => 1);
+$cramped->append_conf('postgresql.conf', 'max_replication_slots = 10');
+$cramped->start;
+$primary->wait_for_catchup($cramped);
+is(highest($cramped, 1), highest($primary, 1), 'with room for the origins it goes on');
+$cramped->stop;
+$primary->stop;
+
+done_testing();
