@@ -26,6 +26,7 @@
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "replication/origin.h"
+#include "replication/slot.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 #include "tcop/tcopprot.h"
@@ -105,9 +106,10 @@ typedef struct Other
 } Other;
 
 /*
- * Reads all of our origins, creates the pair's own where it is missing, and
- * drops those of pairs left behind whose ceiling is a day in the past: by the
- * clock, and by the pair's own ceiling, for the clock may be wrong.
+ * Reads all of our origins, and creates the pair's own where it is missing.
+ * Where room for origins gets short, drops those of pairs left behind whose
+ * ceiling is a day in the past: by the clock, and by the pair's own ceiling,
+ * for the clock may be wrong; and not before, for both may be.
  */
 static Ceiling
 look_up(void)
@@ -120,6 +122,7 @@ look_up(void)
 	SysScanDesc scan;
 	HeapTuple	tuple;
 	ListCell   *cell;
+	int			count = 0;
 
 	memset(&answer, 0, sizeof(answer));
 	origin_name(own_name, &server_layout, request->datacenter_id,
@@ -137,12 +140,12 @@ look_up(void)
 		Other	   *other;
 		int64		ms;
 
+		count++;
 		if (!origin_layout(name, &layout))
 			continue;
 		ms = (int64) replorigin_get_progress(id, false);
-		if (layout_equal(&layout, &server_layout))
-			answer.layout_ms = Max(answer.layout_ms, ms);
-		else if (ms > answer.other_layout_ms)
+		if (!layout_equal(&layout, &server_layout) &&
+			ms > answer.other_layout_ms)
 		{
 			answer.other_layout = layout;
 			answer.other_layout_ms = ms;
@@ -167,7 +170,8 @@ look_up(void)
 	{
 		Other	   *other = lfirst(cell);
 
-		if (other->ms < Min(now_ms, answer.own_ms) - DAY_MS)
+		if (count >= max_active_replication_origins - 2 &&
+			other->ms < Min(now_ms, answer.own_ms) - DAY_MS)
 			replorigin_drop_by_name(other->name, true, true);
 	}
 	if (answer.origin == InvalidRepOriginId)

@@ -124,7 +124,8 @@ clock_read(int64 *now)
 	ahead = distance - watch->distance;
 	if (boot.tv_sec < watch->before_step_until)
 		ahead = distance - Max(watch->distance, watch->before_step);
-	if (ahead > snowid_max_jump * INT64CONST(1000))
+	/* in whole seconds: an hour is not more than an hour */
+	if (ahead / 1000000 > snowid_max_jump / 1000)
 	{
 		if (!watch->jumped)
 			ereport(LOG,

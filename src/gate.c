@@ -52,7 +52,7 @@ const GateText gate_texts[] =
 	[GATE_FILE_DAMAGED] = {ERRCODE_DATA_CORRUPTED, false,
 		"snowid cannot use its state file",
 	"See \"The state file\" in snowid's README; snowid tries again by itself."},
-	[GATE_CEILING] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, false,
+	[GATE_CEILING] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, true,
 		"snowid cannot use its replication origin",
 	"See the server log; snowid tries again by itself."}
 };

@@ -49,6 +49,14 @@ last_unit_of(int64 unix_ms)
 	return Max(units_from_ms(unix_ms - server_layout.epoch + 1) - 1, -1);
 }
 
+/* The furthest ahead of the clock that keys go, by the settings; a unit. */
+int64
+reach_of(int64 now)
+{
+	return now + units_from_ms((int64) snowid_max_drift + snowid_max_wait +
+							   snowid_reserve);
+}
+
 /*
  * Is the data directory the one that the state file was written in?  Warns
  * where it is a copy, and writes the file where it is absent or a copy's.
@@ -92,9 +100,14 @@ settle_layout(Pair *pair, int64 now, char *err)
 	static bool warned = false;
 	const Ceiling *ceiling = &pair->ceiling;
 	int64		now_ms = unix_ms_from_units(now);
-	bool		made_last = ceiling->layout_ms > ceiling->other_layout_ms;
+	bool		made_last;
 	char		ours[LAYOUT_TEXT_LEN];
 	char		theirs[LAYOUT_TEXT_LEN];
+
+	/* a ceiling that lies far ahead says nothing about who came last */
+	made_last = ceiling->others_ms > ceiling->other_layout_ms ||
+		(ceiling->own_ms > ceiling->other_layout_ms &&
+		 last_unit_of(ceiling->own_ms) <= reach_of(now));
 
 	layout_describe(&server_layout, ours);
 	if (now < 0)
@@ -153,8 +166,6 @@ settle_layout(Pair *pair, int64 now, char *err)
 GateReason
 pair_find(Pair *pair, int64 now, char *err)
 {
-	int64		reach = now +
-	units_from_ms((int64) snowid_max_drift + snowid_max_wait + snowid_reserve);
 	GateReason	reason;
 
 	if (!statefile_lock(err, GATE_DETAIL_LEN))
@@ -164,7 +175,7 @@ pair_find(Pair *pair, int64 now, char *err)
 	{
 		pair->looked_up = false;
 		if (!ceiling_find(snowid_datacenter_id, snowid_worker_id,
-						  unix_ms_from_units(reach), &pair->ceiling,
+						  unix_ms_from_units(reach_of(now)), &pair->ceiling,
 						  err, GATE_DETAIL_LEN))
 			return GATE_CEILING;
 		pair->datacenter_id = snowid_datacenter_id;

@@ -216,7 +216,6 @@ typedef struct Ceiling
 	uint16		origin;			/* the pair's own */
 	int64		own_ms;			/* the pair's own ceiling */
 	int64		others_ms;		/* greatest of other pairs within reach */
-	int64		layout_ms;		/* greatest of all pairs of this layout */
 	int64		other_layout_ms;	/* greatest of all other layouts ... */
 	Layout		other_layout;	/* ... and that layout */
 } Ceiling;
@@ -246,6 +245,7 @@ extern Size pair_shmem_size(void);
 extern void pair_shmem_init(void);
 extern void pair_accept_layout(void);
 extern int64 last_unit_of(int64 unix_ms);
+extern int64 reach_of(int64 now);
 extern GateReason pair_find(Pair *pair, int64 now, char *err);
 
 /*---- clock.c ----*/

@@ -163,8 +163,7 @@ open_gate(int64 now)
 							  worker_id != pair.worker_id);
 
 	/* order is given up only where another pair's keys lie out of reach */
-	forget = other_pair && progress.last > now +
-		units_from_ms((int64) snowid_max_drift + snowid_max_wait + snowid_reserve);
+	forget = other_pair && progress.last > reach_of(now);
 	begin = forget || !has_pair ? pair.floor : Max(pair.floor, progress.last);
 
 	generator_grant(begin, begin);	/* nothing, so far */

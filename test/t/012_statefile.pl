@@ -13,6 +13,7 @@ use Test::More;
 
 my $settings = "snowid.worker_id = 1\nsnowid.epoch = '2024-01-01 00:00:00Z'";
 my $node = snowid_cluster('statefile', $settings);
+my $copy;
 my $file = $node->data_dir . '/snowid/state';
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION snowid');
@@ -57,6 +58,13 @@ sub verdict
 			AND (is_open OR reason ~ '(state file|layout)')
 		EOF
 	return query("SELECT coalesce(reason, 'open') FROM snowid_status");
+}
+
+# A failure must not leave what the next run cannot remove.
+END
+{
+	local $?;
+	chmod 0700, map { $_->data_dir . '/snowid' } grep { $_ } $node, $copy;
 }
 
 #---- The file ----
@@ -140,7 +148,7 @@ keys_go_on('when it is free');
 
 my $warning = qr/WARNING:  this data directory is a copy, or was restored\n/;
 $node->stop;
-my $copy = PostgreSQL::Test::Cluster->new('copy');
+$copy = PostgreSQL::Test::Cluster->new('copy');
 mkdir $copy->basedir;
 system_or_bail('cp', '-a', $node->data_dir, $copy->data_dir);
 $copy->append_conf('postgresql.conf', 'port = ' . $copy->port);
