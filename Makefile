@@ -1,7 +1,7 @@
 # snowid: 64-bit, time-ordered, globally unique keys made inside PostgreSQL
 #
 #	make && make install && make installcheck	with the packages at hand, not as root
-#	make test, make demo						install by themselves what is missing
+#	make test, make demo, make bench			install by themselves what is missing
 
 EXTENSION = snowid
 MODULE_big = snowid
@@ -30,6 +30,16 @@ installcheck: test/skew.so
 test/skew.so: test/skew.c
 	$(CC) $(CFLAGS) -fPIC -shared -o $@ $< -ldl
 
-test demo:
-	test/$(if $(filter test,$@),run,demo)
-.PHONY: test demo
+test:
+	test/run
+demo:
+	test/demo
+bench:
+	test/bench/run
+
+# Makes keys while the server is ill-treated; not as root.
+SECONDS = 60
+torture: test/skew.so
+	PG_CONFIG=$(PG_CONFIG) test/torture $(SECONDS)
+
+.PHONY: test demo bench torture
