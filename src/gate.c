@@ -16,6 +16,7 @@
 #include "generator.h"
 
 Generator  *generator = NULL;
+UnitFormat	unit_format;
 
 const GateText gate_texts[] =
 {
@@ -71,6 +72,13 @@ void
 generator_shmem_init(void)
 {
 	bool		found;
+
+	unit_format.epoch = server_layout.epoch;
+	unit_format.sequence_bits = server_layout.sequence_bits;
+	unit_format.sequence_mask = units_from_ms(1) - 1;
+	unit_format.clock_mask = snowid_sequence_start == SEQUENCE_ZERO ?
+		~unit_format.sequence_mask : -1;
+	unit_format.tail_bits = 63 - layout_timestamp_bits(&server_layout);
 
 	generator = ShmemInitStruct("snowid", generator_shmem_size(), &found);
 	if (found)
@@ -192,7 +200,7 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 	last = generator->resume_above;
 	if (generator->has_pair && (generator->datacenter_id != datacenter_id ||
 								generator->worker_id != worker_id))
-		last |= sequence_mask();
+		last |= unit_format.sequence_mask;
 	if (!generator->has_pair || forget || last < floor)
 		last = Max(floor, -1);	/* none before the epoch */
 	if (!generator->has_pair || forget)
@@ -318,7 +326,7 @@ generator_status(GeneratorStatus *status)
 		status->last_unix_ms = server_layout.epoch +
 			(last >> server_layout.sequence_bits);
 		status->lead_ms = last > now ?
-			(double) (last - now) / (double) (sequence_mask() + 1) : 0;
+			(double) (last - now) / (double) (unit_format.sequence_mask + 1) : 0;
 	}
 	for (int i = 0; i < MaxBackends; i++)
 	{

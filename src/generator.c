@@ -72,14 +72,12 @@ typedef struct Patience
 static inline int64
 units_from_timespec(const struct timespec *time)
 {
-	int64		ms = (int64) time->tv_sec * 1000 + time->tv_nsec / 1000000;
-	uint64		rest = (uint64) (time->tv_nsec % 1000000);
+	uint64		ms = (uint64) ((int64) time->tv_sec * 1000 - unit_format.epoch);
+	uint64		ns = (uint64) time->tv_nsec;
 
-	ms -= server_layout.epoch;
-	if (snowid_sequence_start == SEQUENCE_ZERO)
-		return units_from_ms(ms);
-	return units_from_ms(ms) +
-		(int64) ((rest << server_layout.sequence_bits) / 1000000);
+	return (int64) ((ms << unit_format.sequence_bits) +
+					(ns << unit_format.sequence_bits) / 1000000) &
+		unit_format.clock_mask;
 }
 
 static inline int64
@@ -107,7 +105,11 @@ count(pg_atomic_uint64 *counter, int64 n)
 static inline Counters *
 my_counters(void)
 {
-	return &generator->counters[MyProcNumber];
+	static Counters *mine = NULL;
+
+	if (unlikely(mine == NULL))
+		mine = &generator->counters[MyProcNumber];
+	return mine;
 }
 
 /*---- Waits and refusals ----*/
@@ -128,7 +130,7 @@ waited_ms(Patience *patience)
 	return (int64) INSTR_TIME_GET_MILLISEC(now);
 }
 
-static void
+static pg_noinline void
 count_wait(const Patience *patience)
 {
 	instr_time	now;
@@ -235,7 +237,7 @@ require_in_reach(int64 unit, Patience *patience)
 				 errmsg("the timestamp's range of the snowid layout has ended"),
 				 errhint("See \"Layouts\" in snowid's README.")));
 	}
-	wait = ms_from_units((unit & ~sequence_mask()) -
+	wait = ms_from_units((unit & ~unit_format.sequence_mask) -
 						 units_from_ms(snowid_max_drift) - now);
 	if (wait > Max(snowid_max_wait - waited_ms(patience), 0))
 		refuse_lead(ms_from_units(unit - now), wait);
@@ -246,10 +248,10 @@ require_in_reach(int64 unit, Patience *patience)
  * Each turn reads the wall clock; how long it takes in all is counted by the
  * monotonic one.  A caller who leaves in an error or a cancel leaves a gap.
  */
-static void
+static pg_noinline void
 wait_for_moment(int64 unit, Patience *patience)
 {
-	int64		moment = (unit & ~sequence_mask()) - units_from_ms(snowid_max_drift);
+	int64		moment = (unit & ~unit_format.sequence_mask) - units_from_ms(snowid_max_drift);
 
 	for (;;)
 	{
@@ -275,7 +277,7 @@ wait_for_moment(int64 unit, Patience *patience)
 		{
 			/* a latch's timeout is in whole ms, which is a lot of keys */
 			pgstat_report_wait_start(PG_WAIT_EXTENSION);
-			pg_usleep((left * 1000 >> server_layout.sequence_bits) + 1);
+			pg_usleep((left * 1000 >> unit_format.sequence_bits) + 1);
 			pgstat_report_wait_end();
 		}
 	}
@@ -287,7 +289,7 @@ wait_for_moment(int64 unit, Patience *patience)
  * What a unit out of reach needs before it may be taken.  True: take it, and
  * wait for its moment; false: look again.
  */
-static bool
+static pg_noinline bool
 may_take_ahead(int64 last, int64 unit, Patience *patience)
 {
 	if (last != GATE_CLOSED)
@@ -304,7 +306,7 @@ may_take_ahead(int64 last, int64 unit, Patience *patience)
 }
 
 /* The ceiling comes near: wakes the worker, once a grant. */
-static void
+static pg_noinline void
 ask_for_grant(void)
 {
 	if (pg_atomic_exchange_u64(&generator->ask_above, GATE_CLOSED) != GATE_CLOSED)
@@ -334,7 +336,7 @@ take(int64 wanted)
 		pg_read_barrier();
 		last = pg_atomic_read_u64(&g->last);
 		block.next = Max((int64) last + 1, now);
-		reach = Min((now + units_from_ms(snowid_max_drift)) | sequence_mask(),
+		reach = Min((now + units_from_ms(snowid_max_drift)) | unit_format.sequence_mask,
 					(int64) pg_atomic_read_u64(&g->usable_until));
 		block.end = Min(block.next + wanted - 1, reach);
 		if (unlikely(block.next > reach))
@@ -353,7 +355,7 @@ take(int64 wanted)
 			block.end = block.next;
 			if (block.next <= reach + units_from_ms(1))
 				block.end = Min(Min(block.next + wanted - 1,
-									block.next | sequence_mask()),
+									block.next | unit_format.sequence_mask),
 								(int64) pg_atomic_read_u64(&g->usable_until));
 			ahead = true;
 		}
@@ -376,8 +378,11 @@ take(int64 wanted)
 int64
 generator_next(void)
 {
-	Block		block = take(1);
+	Block		block;
 
+	if (unlikely(generator == NULL))
+		require_preloaded();
+	block = take(1);
 	return key_from_unit(block.next, block.node_bits);
 }
 
@@ -409,7 +414,7 @@ generator_advance(int64 id)
 	int64		unit;
 
 	layout_unpack(&server_layout, id, &parts);
-	unit = units_from_ms(parts.unix_ms - server_layout.epoch) | sequence_mask();
+	unit = units_from_ms(parts.unix_ms - server_layout.epoch) | unit_format.sequence_mask;
 	if (unit > now + units_from_ms(snowid_max_jump))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -15,6 +15,8 @@
 
 #include "snowid.h"
 
+#pragma GCC visibility push(hidden)
+
 /* Above every unit that is usable, and one can be added to it. */
 #define GATE_CLOSED (PG_INT64_MAX - 1)
 
@@ -59,6 +61,18 @@ typedef struct Generator
 
 extern Generator *generator;
 
+/* What follows from the settings of the layout, ready for the hot path. */
+typedef struct UnitFormat
+{
+	int64		epoch;			/* Unix ms */
+	int64		clock_mask;		/* leaves whole ms of a reading, or all of it */
+	int64		sequence_mask;
+	int			sequence_bits;
+	int			tail_bits;		/* of a key below its timestamp */
+} UnitFormat;
+
+extern UnitFormat unit_format;
+
 /* What the refused are told; where the reason passes, callers wait first. */
 typedef struct GateText
 {
@@ -71,18 +85,12 @@ typedef struct GateText
 extern const GateText gate_texts[];
 
 static inline int64
-sequence_mask(void)
-{
-	return (INT64CONST(1) << server_layout.sequence_bits) - 1;
-}
-
-static inline int64
 key_from_unit(int64 unit, uint64 node_bits)
 {
-	int			bits = server_layout.sequence_bits;
-
-	return (unit >> bits) << (63 - layout_timestamp_bits(&server_layout)) |
-		node_bits | (unit & sequence_mask());
+	return (unit >> unit_format.sequence_bits) << unit_format.tail_bits |
+		node_bits | (unit & unit_format.sequence_mask);
 }
+
+#pragma GCC visibility pop
 
 #endif							/* SNOWID_GENERATOR_H */

@@ -29,8 +29,6 @@
 
 PG_MODULE_MAGIC;
 
-extern PGDLLEXPORT void _PG_init(void);
-
 PG_FUNCTION_INFO_V1(snowid_next);
 PG_FUNCTION_INFO_V1(snowid_next_batch);
 PG_FUNCTION_INFO_V1(snowid_next_batch_support);
@@ -285,7 +283,6 @@ require_preloaded(void)
 Datum
 snowid_next(PG_FUNCTION_ARGS)
 {
-	require_preloaded();
 	PG_RETURN_INT64(generator_next());
 }
 

@@ -30,6 +30,15 @@
 #define all_settings(n) get_guc_variables(n)
 #endif
 
+/*---- What PostgreSQL looks up by name ----*/
+
+extern PGDLLEXPORT void _PG_init(void);
+extern PGDLLEXPORT void snowid_worker_main(Datum main_arg);
+extern PGDLLEXPORT void snowid_origin_main(Datum main_arg);
+
+/* The rest stays inside of the library, and is called without detours. */
+#pragma GCC visibility push(hidden)
+
 /*---- The layout of a key ----*/
 
 /*
@@ -206,7 +215,6 @@ extern void generator_count_step_back(void);
 /*---- worker.c ----*/
 
 extern void worker_register(void);
-extern PGDLLEXPORT void snowid_worker_main(Datum main_arg);
 
 /*---- ceiling.c ----*/
 
@@ -225,7 +233,6 @@ extern void ceiling_shmem_init(void);
 extern bool ceiling_find(int datacenter_id, int worker_id, int64 reach_ms,
 						 Ceiling *ceiling, char *err, Size errlen);
 extern void ceiling_write(const Ceiling *ceiling, int64 unix_ms, bool lower);
-extern PGDLLEXPORT void snowid_origin_main(Datum main_arg);
 
 /*---- pair.c ----*/
 
@@ -280,5 +287,7 @@ extern StateFileResult statefile_read(Fingerprint *directory, char *err,
 									  Size errlen);
 extern bool statefile_write(const Fingerprint *directory, char *err,
 							Size errlen);
+
+#pragma GCC visibility pop
 
 #endif							/* SNOWID_H */
