@@ -128,6 +128,16 @@ chmod 0700, $node->data_dir . '/snowid';
 keys_go_on('mended');
 ok(slurp_file($file) eq $good, 'and the file is written');
 
+$node->stop;
+unlink $file;
+symlink '/dev/full', "$file.tmp" or die "$!";
+my $before = -s $node->logfile;
+$node->start;
+$node->wait_for_log(qr/Could not write file "snowid\/state": No space left on device/, $before);
+ok(!-e $file || slurp_file($file) eq $good, 'a full disk leaves no half a file');
+keys_go_on('with space again');
+ok(slurp_file($file) eq $good, 'and the file is written then');
+
 #---- Another server on the directory ----
 
 open(my $lock, '<', $node->data_dir . '/snowid/lock') or die "$!";
