@@ -1,0 +1,84 @@
+/*
+ * baseline.c
+ *		What snowid_next() is compared with: the least that a function of its
+ *		shape can cost.  And what SQL cannot measure.
+ *
+ * Built and loaded by test/bench/run alone; never installed with the
+ * extension.
+ */
+#include "postgres.h"
+
+#include <time.h>
+
+#include "fmgr.h"
+#include "miscadmin.h"
+
+PG_MODULE_MAGIC;
+
+PG_FUNCTION_INFO_V1(bench_nothing);
+PG_FUNCTION_INFO_V1(bench_clock);
+PG_FUNCTION_INFO_V1(bench_longest);
+PG_FUNCTION_INFO_V1(bench_oversleep);
+
+/* Does nothing. */
+Datum
+bench_nothing(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(1);
+}
+
+/* Reads the clock, in ns. */
+Datum
+bench_clock(PG_FUNCTION_ARGS)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	PG_RETURN_INT64((int64) now.tv_sec * 1000000000 + now.tv_nsec);
+}
+
+static int64
+monotonic_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64) now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Calls a function (without arguments) n times: the longest call, in ns. */
+Datum
+bench_longest(PG_FUNCTION_ARGS)
+{
+	int32		n = PG_GETARG_INT32(1);
+	int64		before = monotonic_ns();
+	int64		longest = 0;
+	FmgrInfo	function;
+
+	fmgr_info(PG_GETARG_OID(0), &function);
+	for (int i = 0; i < n; i++)
+	{
+		LOCAL_FCINFO(call, 0);
+		int64		now;
+
+		InitFunctionCallInfoData(*call, &function, 0, InvalidOid, NULL, NULL);
+		(void) FunctionCallInvoke(call);
+		now = monotonic_ns();
+		longest = Max(longest, now - before);
+		before = now;
+	}
+	PG_RETURN_INT64(longest);
+}
+
+/* By how many ns a sleep of so many us is too long, on average of n. */
+Datum
+bench_oversleep(PG_FUNCTION_ARGS)
+{
+	int32		us = PG_GETARG_INT32(0);
+	int32		n = PG_GETARG_INT32(1);
+	int64		start = monotonic_ns();
+
+	for (int i = 0; i < n; i++)
+		pg_usleep(us);
+	PG_RETURN_INT64((monotonic_ns() - start) / n - us * INT64CONST(1000));
+}
