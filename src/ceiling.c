@@ -108,7 +108,7 @@ typedef struct Other
 /*
  * Reads all of our origins, and creates the pair's own where it is missing.
  * Where room for origins gets short, drops those of pairs left behind whose
- * ceiling is a day in the past: by the clock, and by the pair's own ceiling,
+ * ceiling is a day in the past: by the clock, and by the newest of them all,
  * for the clock may be wrong; and not before, for both may be.
  */
 static Ceiling
@@ -123,6 +123,7 @@ look_up(void)
 	HeapTuple	tuple;
 	ListCell   *cell;
 	int			count = 0;
+	int64		newest_ms = 0;
 
 	memset(&answer, 0, sizeof(answer));
 	origin_name(own_name, &server_layout, request->datacenter_id,
@@ -144,6 +145,7 @@ look_up(void)
 		if (!origin_layout(name, &layout))
 			continue;
 		ms = (int64) replorigin_get_progress(id, false);
+		newest_ms = Max(newest_ms, ms);
 		if (!layout_equal(&layout, &server_layout) &&
 			ms > answer.other_layout_ms)
 		{
@@ -171,7 +173,7 @@ look_up(void)
 		Other	   *other = lfirst(cell);
 
 		if (count >= max_active_replication_origins - 2 &&
-			other->ms < Min(now_ms, answer.own_ms) - DAY_MS)
+			other->ms < Min(now_ms, newest_ms) - DAY_MS)
 			replorigin_drop_by_name(other->name, true, true);
 	}
 	if (answer.origin == InvalidRepOriginId)

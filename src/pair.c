@@ -59,24 +59,31 @@ reach_of(int64 now)
 
 /*
  * Is the data directory the one that the state file was written in?  Warns
- * where it is a copy, and writes the file where it is absent or a copy's.
+ * where it is a copy.  What a copy knows may be old: its pair begins as one of
+ * which nothing is known.
  */
 static GateReason
-settle_directory(char *err)
+settle_directory(Pair *pair, int64 now, char *err)
 {
 	static bool warned = false;
 	Fingerprint found;
 	Fingerprint directory = statefile_fingerprint();
 	StateFileResult result = statefile_read(&found, err, GATE_DETAIL_LEN);
 
+	pair->new_directory = false;
 	if (result == STATE_FILE_FAILED)
 		return GATE_FILE;
 	if (result == STATE_FILE_DAMAGED)
 		return GATE_FILE_DAMAGED;
+	if (result == STATE_FILE_OK &&
+		memcmp(&found, &directory, sizeof(Fingerprint)) == 0)
+		return GATE_OPEN;
+
+	pair->new_directory = true;
 	if (result == STATE_FILE_OK)
 	{
-		if (memcmp(&found, &directory, sizeof(Fingerprint)) == 0)
-			return GATE_OPEN;
+		pair->opens_at = now + units_from_ms(snowid_max_drift);
+		pair->floor = Max(pair->floor, pair->opens_at);
 		if (!warned)
 			ereport(WARNING,
 					(errmsg("this data directory is a copy, or was restored"),
@@ -85,8 +92,20 @@ settle_directory(char *err)
 					 errhint("Make sure that no other server has this worker ID.")));
 		warned = true;
 	}
-	return statefile_write(&directory, err, GATE_DETAIL_LEN) ?
-		GATE_OPEN : GATE_FILE;
+	return GATE_OPEN;
+}
+
+/*
+ * Writes the state file where it is absent or a copy's; called when the pair
+ * begins, not before.  False: the reason is in err.
+ */
+bool
+pair_claim_directory(const Pair *pair, char *err)
+{
+	Fingerprint directory = statefile_fingerprint();
+
+	return !pair->new_directory ||
+		statefile_write(&directory, err, GATE_DETAIL_LEN);
 }
 
 /*
@@ -197,7 +216,7 @@ pair_find(Pair *pair, int64 now, char *err)
 
 	reason = settle_layout(pair, now, err);
 	if (reason == GATE_OPEN)
-		reason = settle_directory(err);
+		reason = settle_directory(pair, now, err);
 	pair->known = reason == GATE_OPEN;
 	return reason;
 }

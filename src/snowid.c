@@ -17,6 +17,8 @@
 #include "nodes/nodeFuncs.h"
 #include "nodes/supportnodes.h"
 #include "optimizer/optimizer.h"
+#include "replication/origin.h"
+#include "replication/slot.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
@@ -260,6 +262,12 @@ _PG_init(void)
 	define_settings();
 	if (IsBinaryUpgrade)
 		return;
+
+	if (max_active_replication_origins == 0)
+		ereport(WARNING,
+				(errmsg("there is no room for the replication origins of snowid"),
+				 errdetail("This server can make no keys; as a standby it stops with an error at the first ceiling of its primary."),
+				 errhint("Raise max_replication_slots (max_active_replication_origins from PostgreSQL 18 on).")));
 
 	prev_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = shmem_request;

@@ -246,6 +246,7 @@ typedef struct Pair
 	Ceiling		ceiling;
 	int64		opens_at;		/* unit; the clock must have passed it */
 	int64		floor;			/* unit; keys begin above it */
+	bool		new_directory;	/* the state file is to be written */
 } Pair;
 
 extern Size pair_shmem_size(void);
@@ -254,6 +255,7 @@ extern void pair_accept_layout(void);
 extern int64 last_unit_of(int64 unix_ms);
 extern int64 reach_of(int64 now);
 extern GateReason pair_find(Pair *pair, int64 now, char *err);
+extern bool pair_claim_directory(const Pair *pair, char *err);
 
 /*---- clock.c ----*/
 

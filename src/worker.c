@@ -20,8 +20,6 @@
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "replication/origin.h"
-#include "replication/slot.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
@@ -203,14 +201,6 @@ turn(void)
 
 	if (RecoveryInProgress())
 	{
-		static bool warned = false;
-
-		if (!warned && max_active_replication_origins == 0)
-			ereport(WARNING,
-					(errmsg("this standby has no room for the replication origins of snowid"),
-					 errdetail("Replay stops with an error at the first ceiling of the primary."),
-					 errhint("Raise max_replication_slots (max_active_replication_origins from PostgreSQL 18 on).")));
-		warned = true;
 		close_gate(GATE_RECOVERY, "");
 		return TURN_MS;
 	}
@@ -255,6 +245,11 @@ turn(void)
 			generator_close(GATE_STARTING, err);
 			log_state(GATE_STARTING, err);
 			return Min(ms_from_units(pair.opens_at - now), TURN_MS);
+		}
+		if (!pair_claim_directory(&pair, err))
+		{
+			close_gate(GATE_FILE, err);
+			return TURN_MS;
 		}
 		open_gate(now);
 	}

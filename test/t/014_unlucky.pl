@@ -2,7 +2,9 @@
 # it was; a transaction that dropped some origin stays open; the clock steps
 # back for a while and then right; a backend crashes while the clock is wrong;
 # the clock is wrong at a start, with another pair's ceiling in the future; a
-# standby and its primary do not agree on the layout; callers wait in a crowd.
+# standby and its primary do not agree on the layout; callers wait in a crowd; an
+# old backup is put back in place, with the same worker ID; and worker IDs come
+# and go until room for their origins gets short.
 use strict;
 use warnings;
 
@@ -156,4 +158,37 @@ cmp_ok($standby{2}->safe_psql('postgres', 'SELECT snowid_next()'),
 	'>', $key, 'promoted with the last layout, it asks for no consent');
 
 $_->stop foreach $node, values %standby;
+
+#---- An old backup with the same worker ID ----
+
+my $settings = "snowid.worker_id = 1\nsnowid.max_drift = 4s";
+my $original = snowid_cluster('original', $settings, allows_streaming => 1);
+$original->start;
+$original->safe_psql('postgres', 'CREATE EXTENSION snowid');
+server_is_open($original);
+$original->safe_psql('postgres', 'SELECT snowid_next()');
+$original->backup('old');
+set_skew($original, -3);
+$key = $original->safe_psql('postgres', 'SELECT max(k) FROM (SELECT snowid_next_batch(4000000) AS k) b');
+$original->stop('immediate');
+my $restored = server_from_backup('restored', $original, 'old', $settings);
+set_skew($restored, -3);
+$restored->start;
+server_is_open($restored);
+cmp_ok($restored->safe_psql('postgres', 'SELECT snowid_next()'), '>', $key,
+	'a backup that is put back begins above what was made up to max_drift ahead of its clock');
+
+#---- Room for origins ----
+
+$restored->append_conf('postgresql.conf', 'max_replication_slots = 4');
+my $missing = 0;
+foreach my $id (2 .. 9)
+{
+	set_skew($restored, $id * 2 * 86400 + 10);
+	configure($restored, "snowid.worker_id = $id\nsnowid.max_drift = 10ms");
+	$restored->restart;
+	$restored->poll_query_until('postgres', 'SELECT snowid_next() > 0') or $missing++;
+}
+is($missing, 0, 'pairs left behind for days make room for new ones');
+$restored->stop;
 done_testing();
