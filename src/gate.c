@@ -76,9 +76,10 @@ generator_shmem_init(void)
 	unit_format.epoch = server_layout.epoch;
 	unit_format.sequence_bits = server_layout.sequence_bits;
 	unit_format.sequence_mask = units_from_ms(1) - 1;
+	unit_format.time_mask = ~unit_format.sequence_mask;
 	unit_format.clock_mask = snowid_sequence_start == SEQUENCE_ZERO ?
-		~unit_format.sequence_mask : -1;
-	unit_format.tail_bits = 63 - layout_timestamp_bits(&server_layout);
+		unit_format.time_mask : -1;
+	unit_format.node_width = server_layout.datacenter_bits + server_layout.worker_bits;
 
 	generator = ShmemInitStruct("snowid", generator_shmem_size(), &found);
 	if (found)

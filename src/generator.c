@@ -62,6 +62,9 @@ typedef struct Patience
 	instr_time	start;
 } Patience;
 
+/* This backend's, once it has taken a number. */
+static Counters *my_counters = NULL;
+
 /*---- The clock, and what follows from the layout ----*/
 
 /*
@@ -75,8 +78,8 @@ units_from_timespec(const struct timespec *time)
 	uint64		ms = (uint64) ((int64) time->tv_sec * 1000 - unit_format.epoch);
 	uint64		ns = (uint64) time->tv_nsec;
 
-	return (int64) ((ms << unit_format.sequence_bits) +
-					(ns << unit_format.sequence_bits) / 1000000) &
+	return (int64) ((ms << server_layout.sequence_bits) +
+					(ns << server_layout.sequence_bits) / 1000000) &
 		unit_format.clock_mask;
 }
 
@@ -102,14 +105,11 @@ count(pg_atomic_uint64 *counter, int64 n)
 	pg_atomic_write_u64(counter, pg_atomic_read_u64(counter) + n);
 }
 
-static inline Counters *
-my_counters(void)
+/* Before anything that may count; does not throw. */
+static inline void
+find_my_counters(void)
 {
-	static Counters *mine = NULL;
-
-	if (unlikely(mine == NULL))
-		mine = &generator->counters[MyProcNumber];
-	return mine;
+	my_counters = &generator->counters[MyProcNumber];
 }
 
 /*---- Waits and refusals ----*/
@@ -137,8 +137,8 @@ count_wait(const Patience *patience)
 
 	INSTR_TIME_SET_CURRENT(now);
 	INSTR_TIME_SUBTRACT(now, patience->start);
-	count(&my_counters()->waits, 1);
-	count(&my_counters()->wait_us, (int64) INSTR_TIME_GET_MICROSEC(now));
+	count(&my_counters->waits, 1);
+	count(&my_counters->wait_us, (int64) INSTR_TIME_GET_MICROSEC(now));
 }
 
 /* SQLSTATE, message and detail of what a caller is refused for. */
@@ -147,7 +147,7 @@ refuse_reason(GateReason reason, const char *detail, bool has_worker)
 {
 	if (!has_worker && gate_texts[reason].passes)
 		detail = "The \"snowid worker\" process is not running; it needs a free place in max_worker_processes.";
-	count(&my_counters()->errors, 1);
+	count(&my_counters->errors, 1);
 	ereport(ERROR,
 			(errcode(gate_texts[reason].sqlstate),
 			 errmsg("%s", gate_texts[reason].message),
@@ -158,7 +158,7 @@ refuse_reason(GateReason reason, const char *detail, bool has_worker)
 static void
 refuse_lead(int64 lead, int64 wait)
 {
-	count(&my_counters()->errors, 1);
+	count(&my_counters->errors, 1);
 	ereport(ERROR,
 			(errcode(ERRCODE_SYSTEM_ERROR),
 			 errmsg("the next key would lead the clock by " INT64_FORMAT " ms", lead),
@@ -231,7 +231,7 @@ require_in_reach(int64 unit, Patience *patience)
 		refuse_reason(GATE_BEFORE_EPOCH, "", true);
 	if (unit > generator_range_end())
 	{
-		count(&my_counters()->errors, 1);
+		count(&my_counters->errors, 1);
 		ereport(ERROR,
 				(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
 				 errmsg("the timestamp's range of the snowid layout has ended"),
@@ -315,10 +315,9 @@ ask_for_grant(void)
 
 /*
  * Takes up to "wanted" consecutive units: as many as lead and ceiling leave, or
- * else of the ms that comes next, and waits for it.  The whole hot path is
- * here.
+ * else of the ms that comes next, and waits for it.
  */
-static inline Block
+static Block
 take(int64 wanted)
 {
 	Generator  *g = generator;
@@ -328,6 +327,7 @@ take(int64 wanted)
 	int64		reach;
 	bool		ahead = false;
 
+	find_my_counters();
 	for (;;)
 	{
 		uint64		opening = g->opening;
@@ -370,20 +370,54 @@ take(int64 wanted)
 		wait_for_moment(block.next, &patience);
 	if (unlikely(patience.started))
 		count_wait(&patience);
-	count(&my_counters()->keys, block.end - block.next + 1);
+	count(&my_counters->keys, block.end - block.next + 1);
 	return block;
 }
 
-/* The next key of this server.  Throws where none can be made in max_wait. */
-int64
-generator_next(void)
+static pg_noinline int64
+next_in_turn(void)
 {
 	Block		block;
 
-	if (unlikely(generator == NULL))
-		require_preloaded();
+	require_preloaded();
 	block = take(1);
 	return key_from_unit(block.next, block.node_bits);
+}
+
+/*
+ * The next key of this server.  Throws where none can be made in max_wait.
+ * The whole hot path is here: what take(1) comes to, in one step, where
+ * nothing is in the way.
+ */
+int64
+generator_next(void)
+{
+	Generator  *g = generator;
+	int64		now;
+	int64		reach;
+	int64		unit;
+	uint64		opening;
+	uint64		last;
+	uint64		node_bits;
+
+	if (unlikely(my_counters == NULL))
+		return next_in_turn();
+
+	now = clock_units();
+	reach = (now + units_from_ms(snowid_max_drift)) | unit_format.sequence_mask;
+	opening = g->opening;
+	pg_read_barrier();
+	last = pg_atomic_read_u64(&g->last);
+	unit = Max((int64) last + 1, now);
+	node_bits = g->node_bits;
+	if (unlikely(unit > reach) ||
+		unlikely(unit > (int64) pg_atomic_read_u64(&g->usable_until)) ||
+		unlikely(unit > (int64) pg_atomic_read_u64(&g->ask_above)) ||
+		unlikely(!pg_atomic_compare_exchange_u64(&g->last, &last, unit)) ||
+		unlikely(g->opening != opening))
+		return next_in_turn();
+	count(&my_counters->keys, 1);
+	return key_from_unit(unit, node_bits);
 }
 
 /* Gives a used-up block up to "wanted" new numbers, 16 ms of them at most. */
@@ -413,6 +447,7 @@ generator_advance(int64 id)
 	Parts		parts;
 	int64		unit;
 
+	find_my_counters();
 	layout_unpack(&server_layout, id, &parts);
 	unit = units_from_ms(parts.unix_ms - server_layout.epoch) | unit_format.sequence_mask;
 	if (unit > now + units_from_ms(snowid_max_jump))

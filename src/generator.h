@@ -67,8 +67,9 @@ typedef struct UnitFormat
 	int64		epoch;			/* Unix ms */
 	int64		clock_mask;		/* leaves whole ms of a reading, or all of it */
 	int64		sequence_mask;
+	int64		time_mask;		/* the rest of a unit */
 	int			sequence_bits;
-	int			tail_bits;		/* of a key below its timestamp */
+	int			node_width;		/* of datacenter and worker, in bits */
 } UnitFormat;
 
 extern UnitFormat unit_format;
@@ -87,7 +88,7 @@ extern const GateText gate_texts[];
 static inline int64
 key_from_unit(int64 unit, uint64 node_bits)
 {
-	return (unit >> unit_format.sequence_bits) << unit_format.tail_bits |
+	return (unit & unit_format.time_mask) << unit_format.node_width |
 		node_bits | (unit & unit_format.sequence_mask);
 }
 

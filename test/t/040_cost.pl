@@ -12,7 +12,7 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 # Of a whole key, without what the kernel does to read the clock.
-my $most_instructions = 150;
+my $most_instructions = 90;
 
 # WAL a million keys, and grants a second while keys are made.
 my $most_wal = 10_000;
