@@ -317,13 +317,13 @@ ask_for_grant(void)
  * Takes up to "wanted" consecutive units: as many as lead and ceiling leave, or
  * else of the ms that comes next, and waits for it.
  */
-static Block
+static UnitBlock
 take(int64 wanted)
 {
 	Generator  *g = generator;
 	int64		now = clock_units();
 	Patience	patience = {false};
-	Block		block;
+	UnitBlock	block;
 	int64		reach;
 	bool		ahead = false;
 
@@ -377,7 +377,7 @@ take(int64 wanted)
 static pg_noinline int64
 next_in_turn(void)
 {
-	Block		block;
+	UnitBlock	block;
 
 	require_preloaded();
 	block = take(1);
@@ -422,14 +422,14 @@ generator_next(void)
 
 /* Gives a used-up block up to "wanted" new numbers, 16 ms of them at most. */
 void
-generator_refill(Block *block, int64 wanted)
+generator_refill(UnitBlock *block, int64 wanted)
 {
 	*block = take(Min(wanted, units_from_ms(BLOCK_MS)));
 }
 
 /* The next key of a block that is not used up; does not throw. */
 int64
-block_next(Block *block)
+block_next(UnitBlock *block)
 {
 	return key_from_unit(block->next++, block->node_bits);
 }

@@ -297,7 +297,7 @@ snowid_next(PG_FUNCTION_ARGS)
 /* What a batch remembers from key to key. */
 typedef struct Batch
 {
-	Block		block;
+	UnitBlock	block;
 	int64		left;			/* keys beyond the block */
 } Batch;
 

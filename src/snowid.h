@@ -131,12 +131,12 @@ unix_ms_from_units(int64 units)
 }
 
 /* Consecutive units that belong to the caller. */
-typedef struct Block
+typedef struct UnitBlock
 {
 	int64		next;			/* the next unit to hand out */
 	int64		end;			/* the last one; next > end: used up */
 	uint64		node_bits;		/* the pair, at its place in the key */
-} Block;
+} UnitBlock;
 
 /* Why no key can be made; each has its message in gate.c. */
 typedef enum GateReason
@@ -188,8 +188,8 @@ extern Size generator_shmem_size(void);
 extern void generator_shmem_init(void);
 extern bool generator_attached(void);
 extern int64 generator_next(void);
-extern void generator_refill(Block *block, int64 wanted);
-extern int64 block_next(Block *block);
+extern void generator_refill(UnitBlock *block, int64 wanted);
+extern int64 block_next(UnitBlock *block);
 extern void generator_advance(int64 id);
 extern void generator_wake_worker(void);
 extern const char *gate_message(GateReason reason);
