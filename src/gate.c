@@ -73,8 +73,6 @@ generator_shmem_init(void)
 {
 	bool		found;
 
-	unit_format.epoch = server_layout.epoch;
-	unit_format.sequence_bits = server_layout.sequence_bits;
 	unit_format.sequence_mask = units_from_ms(1) - 1;
 	unit_format.time_mask = ~unit_format.sequence_mask;
 	unit_format.clock_mask = snowid_sequence_start == SEQUENCE_ZERO ?

@@ -75,7 +75,7 @@ static Counters *my_counters = NULL;
 static inline int64
 units_from_timespec(const struct timespec *time)
 {
-	uint64		ms = (uint64) ((int64) time->tv_sec * 1000 - unit_format.epoch);
+	uint64		ms = (uint64) ((int64) time->tv_sec * 1000 - server_layout.epoch);
 	uint64		ns = (uint64) time->tv_nsec;
 
 	return (int64) ((ms << server_layout.sequence_bits) +
@@ -277,7 +277,7 @@ wait_for_moment(int64 unit, Patience *patience)
 		{
 			/* a latch's timeout is in whole ms, which is a lot of keys */
 			pgstat_report_wait_start(PG_WAIT_EXTENSION);
-			pg_usleep((left * 1000 >> unit_format.sequence_bits) + 1);
+			pg_usleep((left * 1000 >> server_layout.sequence_bits) + 1);
 			pgstat_report_wait_end();
 		}
 	}

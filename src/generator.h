@@ -64,11 +64,9 @@ extern Generator *generator;
 /* What follows from the settings of the layout, ready for the hot path. */
 typedef struct UnitFormat
 {
-	int64		epoch;			/* Unix ms */
 	int64		clock_mask;		/* leaves whole ms of a reading, or all of it */
 	int64		sequence_mask;
 	int64		time_mask;		/* the rest of a unit */
-	int			sequence_bits;
 	int			node_width;		/* of datacenter and worker, in bits */
 } UnitFormat;
 
