@@ -6,14 +6,23 @@
 EXTENSION = snowid
 MODULE_big = snowid
 OBJS = src/snowid.o src/layout.o src/decode.o src/generator.o src/gate.o \
-	src/worker.o src/pair.o src/clock.o src/ceiling.o src/statefile.o
+	src/worker.o src/pair.o src/node.o src/clock.o src/ceiling.o \
+	src/statefile.o src/claim.o src/registry.o src/redis.o src/net.o \
+	src/admin.o
 DATA = $(wildcard sql/snowid--*.sql)
 
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(wildcard sql/*.sql)))
 REGRESS_OPTS = --temp-instance=tmp_regress --temp-config=test/snowid.conf
 TAP_TESTS = 1
 PROVE_TESTS = test/t/*.pl
-EXTRA_CLEAN = tmp_check tmp_regress test/skew.so
+EXTRA_CLEAN = tmp_check tmp_regress test/skew.so src/registry.lua.h
+
+# TLS where hiredis has it: from 1.0 on, in a library of its own.
+SHLIB_LINK = -lhiredis
+ifeq ($(shell $(CC) -E -include hiredis/hiredis_ssl.h -xc /dev/null >/dev/null 2>&1 && echo yes),yes)
+PG_CPPFLAGS = -DSNOWID_TLS
+SHLIB_LINK += -lhiredis_ssl -lssl -lcrypto
+endif
 
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 
@@ -23,7 +32,12 @@ include $(PGXS)
 
 PROVE_FLAGS += -I test/perl
 
-$(OBJS): src/snowid.h src/generator.h
+$(OBJS): src/snowid.h src/generator.h src/registry.h
+src/redis.o: src/registry.lua.h
+
+# The script as a C string, without its comments.
+src/registry.lua.h: src/registry.lua
+	sed -e '/^[[:space:]]*--/d' -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $< >$@
 
 # The clock that a test can step: preloaded into the test's servers only.
 installcheck: test/skew.so

@@ -133,7 +133,8 @@ CREATE FUNCTION snowid_status(OUT datacenter_id int, OUT worker_id int,
         OUT last_key_time timestamptz, OUT lead_ms float8,
         OUT ceiling timestamptz, OUT keys bigint,
         OUT waits bigint, OUT wait_ms float8, OUT clock_steps_back bigint,
-        OUT errors bigint)
+        OUT errors bigint, OUT registry text, OUT registry_error text,
+        OUT registry_ok_at timestamptz, OUT lease_ceiling timestamptz)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_status() IS
     'the state of this server''s generator; see the view snowid_status';
@@ -143,11 +144,38 @@ CREATE VIEW snowid_status AS
            epoch, timestamp_bits, datacenter_bits, worker_bits, sequence_bits,
            sequence_start, (last_time AT TIME ZONE 'UTC')::date AS last_day,
            last_key, last_key_time, lead_ms, ceiling, keys, waits, wait_ms,
-           clock_steps_back, errors
+           clock_steps_back, errors, registry, registry_error, registry_ok_at,
+           lease_ceiling
     FROM snowid_status();
 COMMENT ON VIEW snowid_status IS
-    'the state of this server''s generator: its pair, whether it makes keys or why not, layout, last key, its lead over the clock in ms, the time up to which keys are reserved, and counters since the start';
+    'the state of this server''s generator: its pair, whether it makes keys or why not, layout, last key, its lead over the clock in ms, the time up to which keys are reserved, counters since the start; and, where the worker ID comes from Redis, the claim''s state, the last error and when Redis last answered';
 REVOKE ALL ON FUNCTION snowid_status() FROM PUBLIC;
 REVOKE ALL ON snowid_status FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowid_status() TO pg_monitor;
 GRANT SELECT ON snowid_status TO pg_monitor;
+
+-- The registry in Redis
+
+CREATE FUNCTION snowid_workers(OUT worker_id int, OUT node_name text,
+        OUT since timestamptz, OUT last_seen timestamptz,
+        OUT ceiling timestamptz, OUT lease_left_ms bigint, OUT state text,
+        OUT is_me boolean)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 32;
+REVOKE ALL ON FUNCTION snowid_workers() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowid_workers() TO pg_monitor;
+COMMENT ON FUNCTION snowid_workers() IS
+    'the claims of this server''s datacenter in Redis: times by Redis'' clock, the ceiling by the owner''s; state is live, silent (not heard of for two intervals), lapsed (a lease that anyone may get) or revoked; waits up to snowid.redis_timeout, then error 08006';
+
+CREATE FUNCTION snowid_release(datacenter_id int, worker_id int,
+        force boolean DEFAULT false) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION snowid_release(int, int, boolean) FROM PUBLIC;
+COMMENT ON FUNCTION snowid_release(int, int, boolean) IS
+    'gives a worker ID back whose server is gone for good: ''released''; of a live server only by force, and then ''revoked'': it is free when that server has let go of it, or was not heard of for two intervals; error 55000 without need or force, 08006 without Redis';
+
+CREATE FUNCTION snowid_reclaim() RETURNS int
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION snowid_reclaim() FROM PUBLIC;
+COMMENT ON FUNCTION snowid_reclaim() IS
+    'claims another worker ID for this server and gives the present one back, without a restart; returns the new one, with which keys go on after snowid.max_drift';

@@ -1,7 +1,7 @@
 /*
  * pair.c
- *		Where a pair may begin: what the state file, the origins in the WAL and
- *		the layout say to it.
+ *		Which pair is this server's, and where it may begin: what settings,
+ *		claim, state file, origins in the WAL and layout say to it.
  *
  * Called by the snowid worker alone, before it opens the gate.  Opens and
  * closes nothing itself: answers with the reason to keep the gate closed, or
@@ -58,54 +58,89 @@ reach_of(int64 now)
 }
 
 /*
- * Is the data directory the one that the state file was written in?  Warns
- * where it is a copy.  What a copy knows may be old: its pair begins as one of
- * which nothing is known.
+ * Which pair is this server's, and up to which Unix ms: by the settings, or by
+ * a claim.  Returns as pair_find().
+ */
+GateReason
+pair_wanted(Claim *wanted, int64 *limit_ms, char *err)
+{
+	if (claim_from_redis())
+		return claim_held(wanted, limit_ms, err);
+	err[0] = '\0';
+	*limit_ms = PG_INT64_MAX;
+	memset(wanted, 0, sizeof(*wanted));
+	wanted->datacenter_id = snowid_datacenter_id;
+	wanted->worker_id = snowid_worker_id;
+	return snowid_worker_id < 0 ? GATE_NO_WORKER_ID : GATE_OPEN;
+}
+
+/*
+ * Is the pair this directory's since long?  If not, what is known of it here
+ * may be old: it begins as a pair of which nothing is known.
  */
 static GateReason
 settle_directory(Pair *pair, int64 now, char *err)
 {
 	static bool warned = false;
-	Fingerprint found;
-	Fingerprint directory = statefile_fingerprint();
-	StateFileResult result = statefile_read(&found, err, GATE_DETAIL_LEN);
+	bool		is_copy = false;
+	bool		is_new;
 
-	pair->new_directory = false;
-	if (result == STATE_FILE_FAILED)
-		return GATE_FILE;
-	if (result == STATE_FILE_DAMAGED)
-		return GATE_FILE_DAMAGED;
-	if (result == STATE_FILE_OK &&
-		memcmp(&found, &directory, sizeof(Fingerprint)) == 0)
-		return GATE_OPEN;
+	if (claim_from_redis())
+		is_new = !node_remembers(&pair->claim);
+	else
+	{
+		GateReason	reason = node_load(&is_new, &is_copy, err);
 
-	pair->new_directory = true;
-	if (result == STATE_FILE_OK)
+		if (reason != GATE_OPEN)
+			return reason;
+	}
+	pair->is_new = is_new;
+	if (is_copy || (is_new && claim_from_redis()))
 	{
 		pair->opens_at = now + units_from_ms(snowid_max_drift);
 		pair->floor = Max(pair->floor, pair->opens_at);
-		if (!warned)
-			ereport(WARNING,
-					(errmsg("this data directory is a copy, or was restored"),
-					 errdetail("Its keys are made as datacenter %d, worker %d.",
-							   snowid_datacenter_id, snowid_worker_id),
-					 errhint("Make sure that no other server has this worker ID.")));
+	}
+	if (is_copy && !warned)
+	{
+		ereport(WARNING,
+				(errmsg("this data directory is a copy, or was restored"),
+				 errdetail("Its keys are made as datacenter %d, worker %d.",
+						   pair->claim.datacenter_id, pair->claim.worker_id),
+				 errhint("Make sure that no other server has this worker ID.")));
 		warned = true;
 	}
 	return GATE_OPEN;
 }
 
 /*
- * Writes the state file where it is absent or a copy's; called when the pair
- * begins, not before.  False: the reason is in err.
+ * Writes the pair into the state file where it is new there; called before it
+ * begins.  False: the reason is in err.
  */
 bool
-pair_claim_directory(const Pair *pair, char *err)
+pair_remember(Pair *pair, char *err)
 {
-	Fingerprint directory = statefile_fingerprint();
+	if (!pair->is_new)
+		return true;
+	pair->claim.floor_ms = unix_ms_from_units(pair->floor);
+	if (!node_remember(&pair->claim, err))
+		return false;
+	pair->is_new = false;
+	return true;
+}
 
-	return !pair->new_directory ||
-		statefile_write(&directory, err, GATE_DETAIL_LEN);
+/*
+ * The same in advance, for a server that makes no keys yet.
+ */
+bool
+pair_remember_early(const Claim *claim, int64 now, char *err)
+{
+	Claim		early = *claim;
+
+	if (claim->ownership == 0 || node_remembers(claim))
+		return true;
+	early.floor_ms = Max(early.floor_ms,
+						 unix_ms_from_units(now + units_from_ms(snowid_max_drift)));
+	return node_remember(&early, err);
 }
 
 /*
@@ -179,28 +214,26 @@ settle_layout(Pair *pair, int64 now, char *err)
 }
 
 /*
- * Finds out where the configured pair may begin.  Returns why the gate must be
+ * Finds out where the pair of a claim may begin.  Returns why the gate must be
  * closed, with the detail in err, or GATE_OPEN.
  */
 GateReason
-pair_find(Pair *pair, int64 now, char *err)
+pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
 {
 	GateReason	reason;
 
 	if (!statefile_lock(err, GATE_DETAIL_LEN))
 		return GATE_FILE;
-	if (!pair->looked_up || pair->datacenter_id != snowid_datacenter_id ||
-		pair->worker_id != snowid_worker_id)
+	if (!pair->looked_up || !same_pair(&pair->claim, wanted))
 	{
 		pair->looked_up = false;
-		if (!ceiling_find(snowid_datacenter_id, snowid_worker_id,
+		if (!ceiling_find(wanted->datacenter_id, wanted->worker_id,
 						  unix_ms_from_units(reach_of(now)), &pair->ceiling,
 						  err, GATE_DETAIL_LEN))
 			return GATE_CEILING;
-		pair->datacenter_id = snowid_datacenter_id;
-		pair->worker_id = snowid_worker_id;
 		pair->looked_up = true;
 	}
+	pair->claim = *wanted;
 
 	/*
 	 * A pair of which nothing is known may have been used by another server
@@ -212,6 +245,7 @@ pair_find(Pair *pair, int64 now, char *err)
 		now + units_from_ms(snowid_max_drift);
 	pair->floor = Max(last_unit_of(pair->ceiling.own_ms),
 					  last_unit_of(pair->ceiling.others_ms));
+	pair->floor = Max(pair->floor, last_unit_of(wanted->floor_ms));
 	pair->floor = Max(pair->floor, pair->opens_at);
 
 	reason = settle_layout(pair, now, err);

@@ -51,6 +51,15 @@ int			snowid_max_drift = 1000;
 int			snowid_max_wait = 5000;
 int			snowid_max_jump = 3600 * 1000;
 int			snowid_reserve = 500;
+char	   *snowid_redis_url = "";
+char	   *snowid_redis_password_file = "";
+char	   *snowid_redis_ca_file = "";
+char	   *snowid_redis_prefix = "snowid";
+char	   *snowid_node_name = "";
+int			snowid_redis_timeout = 1000;
+int			snowid_redis_lease = 0;
+int			snowid_redis_check_interval = 5000;
+int			snowid_redis_wait_replicas = 0;
 
 static const struct config_enum_entry sequence_starts[] =
 {
@@ -97,6 +106,61 @@ check_worker_id(int *newval, void **extra, GucSource source)
 	return check_fits(*newval, server_layout.worker_bits);
 }
 
+/* The value is not in the message, for there may be a password in it. */
+static bool
+check_redis_url(char **newval, void **extra, GucSource source)
+{
+	const char *error = redis_check_urls(*newval);
+
+	if (error == NULL)
+		return true;
+	GUC_check_errmsg("invalid value for parameter \"snowid.redis_url\": %s", error);
+	GUC_check_errhint("A password belongs into the file that snowid.redis_password_file names.");
+	return false;
+}
+
+/* Goes to Redis, and into other servers' messages. */
+static bool
+check_plain_name(char **newval, void **extra, GucSource source)
+{
+	if (strlen(*newval) > NODE_NAME_LEN)
+	{
+		GUC_check_errdetail("It has %d characters at most.", NODE_NAME_LEN);
+		return false;
+	}
+	for (const char *p = *newval; *p; p++)
+	{
+		if (*p < ' ' || *p > '~')
+		{
+			GUC_check_errdetail("It must be of printable ASCII characters.");
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool
+check_redis_prefix(char **newval, void **extra, GucSource source)
+{
+	if ((*newval)[0] == '\0')
+	{
+		GUC_check_errdetail("It must not be empty.");
+		return false;
+	}
+	return check_plain_name(newval, extra, source);
+}
+
+static bool
+check_redis_lease(int *newval, void **extra, GucSource source)
+{
+	if (*newval != 0 && *newval < 1000)
+	{
+		GUC_check_errdetail("A lease lasts at least 1 s; 0 is a claim for good.");
+		return false;
+	}
+	return true;
+}
+
 /*
  * For a preloaded library PostgreSQL takes the default where the configured
  * value is bad, with a mere WARNING.  Called before and after a definition.
@@ -118,6 +182,19 @@ require_taken(const char *name, const char *value, bool taken)
 				 errmsg("invalid value for parameter \"%s\": \"%s\"", name, value),
 				 errdetail("The server would start with another value than the one that is configured."),
 				 errhint("Correct the configuration; see the warning before this message.")));
+}
+
+static void
+define_string(const char *name, const char *description, char **variable,
+			  GucContext context, int flags, GucStringCheckHook check)
+{
+	char	   *value = configured(name);
+
+	DefineCustomStringVariable(name, description, NULL, variable, *variable,
+							   context, flags, check, NULL, NULL);
+	if (value)
+		require_taken(name, check == check_redis_url ? "..." : value,
+					  strcmp(value, *variable) == 0);
 }
 
 static void
@@ -219,6 +296,38 @@ define_settings(void)
 			   &snowid_reserve, 10, 60 * 1000,
 			   PGC_SIGHUP, GUC_UNIT_MS, NULL);
 
+	define_string("snowid.redis_url",
+				  "Redis from which the worker ID is claimed; several addresses are separated by commas.",
+				  &snowid_redis_url, PGC_POSTMASTER, GUC_SUPERUSER_ONLY, check_redis_url);
+	define_string("snowid.redis_password_file",
+				  "File whose first line is the password for Redis.",
+				  &snowid_redis_password_file, PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL);
+	define_string("snowid.redis_ca_file",
+				  "File with the certificates that rediss:// trusts; empty: the system's.",
+				  &snowid_redis_ca_file, PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL);
+	define_string("snowid.redis_prefix",
+				  "Key in Redis under which the registry is.",
+				  &snowid_redis_prefix, PGC_POSTMASTER, 0, check_redis_prefix);
+	define_string("snowid.node_name",
+				  "Name of this server for people; empty: host name and port.",
+				  &snowid_node_name, PGC_SIGHUP, 0, check_plain_name);
+	define_int("snowid.redis_timeout",
+			   "How long a call of Redis may take.",
+			   &snowid_redis_timeout, 10, 60 * 1000,
+			   PGC_SIGHUP, GUC_UNIT_MS, NULL);
+	define_int("snowid.redis_lease",
+			   "How long a claim lasts without renewal; 0: for good.",
+			   &snowid_redis_lease, 0, 24 * 3600 * 1000,
+			   PGC_POSTMASTER, GUC_UNIT_MS, check_redis_lease);
+	define_int("snowid.redis_check_interval",
+			   "How often the claim is marked in Redis.",
+			   &snowid_redis_check_interval, 100, 3600 * 1000,
+			   PGC_SIGHUP, GUC_UNIT_MS, NULL);
+	define_int("snowid.redis_wait_replicas",
+			   "Number of Redis replicas that must confirm a claim or grant.",
+			   &snowid_redis_wait_replicas, 0, 16,
+			   PGC_SIGHUP, 0, NULL);
+
 	refuse_unknown_settings();
 	MarkGUCPrefixReserved("snowid");
 }
@@ -237,6 +346,7 @@ shmem_request(void)
 	RequestAddinShmemSpace(pair_shmem_size());
 	RequestAddinShmemSpace(clock_shmem_size());
 	RequestAddinShmemSpace(ceiling_shmem_size());
+	RequestAddinShmemSpace(claim_shmem_size());
 }
 
 static void
@@ -249,6 +359,7 @@ shmem_startup(void)
 	pair_shmem_init();
 	clock_shmem_init();
 	ceiling_shmem_init();
+	claim_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -274,6 +385,8 @@ _PG_init(void)
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
 	worker_register();
+	if (claim_from_redis())
+		registry_register();
 }
 
 /*---- SQL functions ----*/
@@ -397,8 +510,9 @@ snowid_status(PG_FUNCTION_ARGS)
 {
 	TupleDesc	tupdesc;
 	GeneratorStatus status;
-	Datum		values[23];
-	bool		nulls[23] = {false};
+	RegistryStatus claim;
+	Datum		values[27];
+	bool		nulls[27] = {false};
 	int			n = 0;
 	bool		open;
 	char		layout[LAYOUT_TEXT_LEN];
@@ -414,7 +528,9 @@ snowid_status(PG_FUNCTION_ARGS)
 	nulls[n] = !status.has_pair;
 	values[n++] = Int32GetDatum(status.worker_id);
 	nulls[n] = !status.has_pair;
-	values[n++] = CStringGetTextDatum("setting");
+	claim_status(&claim);
+	values[n++] = CStringGetTextDatum(!claim_from_redis() ? "setting" :
+									  claim.lease_ms > 0 ? "lease" : "claim");
 	values[n++] = BoolGetDatum(open);
 	nulls[n] = open && status.detail[0] == '\0';
 	values[n++] = CStringGetTextDatum(status.detail[0] == '\0' ?
@@ -442,7 +558,17 @@ snowid_status(PG_FUNCTION_ARGS)
 	values[n++] = Float8GetDatum((double) status.wait_us / 1000.0);
 	values[n++] = Int64GetDatum(status.steps_back);
 	values[n++] = Int64GetDatum(status.errors);
-	Assert(n < lengthof(values));
+	nulls[n] = !claim_from_redis();
+	values[n++] = CStringGetTextDatum(claim.confirmed ? "claimed" :
+									  claim.held ? "remembered" :
+									  claim.detail[0] ? claim.detail : "starting");
+	nulls[n] = claim.last_error[0] == '\0';
+	values[n++] = CStringGetTextDatum(claim.last_error);
+	nulls[n] = claim.last_ok == 0;
+	values[n++] = TimestampTzGetDatum(claim.last_ok);
+	nulls[n] = !claim.held || claim.lease_ms == 0;
+	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(claim.lease_ms > 0 ? claim.limit_ms : 0));
+	Assert(n <= lengthof(values));
 
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),
 													  values, nulls)));

@@ -3,9 +3,10 @@
  *		What the files of snowid share: the layout of a key, the settings, and
  *		the prototypes, grouped by the file that owns them.
  *
- * Calls go downwards only: snowid -> generator, layout, worker;
- * decode -> layout; worker -> pair, clock, ceiling, gate;
- * pair -> ceiling, statefile, layout.
+ * Calls go downwards only: snowid -> generator, layout, worker, registry;
+ * decode -> layout; worker -> pair, clock, ceiling, gate, claim;
+ * pair -> node, ceiling, layout; node -> statefile, claim; registry -> claim, redis -> net;
+ * admin -> claim.
  */
 #ifndef SNOWID_H
 #define SNOWID_H
@@ -35,6 +36,7 @@
 extern PGDLLEXPORT void _PG_init(void);
 extern PGDLLEXPORT void snowid_worker_main(Datum main_arg);
 extern PGDLLEXPORT void snowid_origin_main(Datum main_arg);
+extern PGDLLEXPORT void snowid_registry_main(Datum main_arg);
 
 /* The rest stays inside of the library, and is called without detours. */
 #pragma GCC visibility push(hidden)
@@ -82,6 +84,15 @@ extern int	snowid_max_drift;	/* ms */
 extern int	snowid_max_wait;	/* ms */
 extern int	snowid_max_jump;	/* ms */
 extern int	snowid_reserve;		/* ms */
+extern char *snowid_redis_url;	/* "": no Redis */
+extern char *snowid_redis_password_file;
+extern char *snowid_redis_ca_file;
+extern char *snowid_redis_prefix;
+extern char *snowid_node_name;	/* "": host name and port */
+extern int	snowid_redis_timeout;	/* ms */
+extern int	snowid_redis_lease; /* ms; 0: for good */
+extern int	snowid_redis_check_interval;	/* ms */
+extern int	snowid_redis_wait_replicas;
 
 extern Layout server_layout;	/* fixed at server start */
 
@@ -147,6 +158,9 @@ typedef enum GateReason
 	GATE_RECOVERY,
 	GATE_SINGLE_USER,
 	GATE_NO_WORKER_ID,
+	GATE_CLAIM,					/* will pass: callers wait */
+	GATE_CLAIM_LOST,
+	GATE_CLAIM_REFUSED,
 	GATE_BEFORE_EPOCH,
 	GATE_LAYOUT,
 	GATE_LAYOUT_CONSENT,
@@ -214,7 +228,49 @@ extern void generator_count_step_back(void);
 
 /*---- worker.c ----*/
 
+struct BackgroundWorker;
+extern void worker_describe(struct BackgroundWorker *worker, const char *name,
+							const char *function);
 extern void worker_register(void);
+
+/*---- What a node is, and what it claims ----*/
+
+#define NODE_NAME_LEN 64		/* bytes, without the NUL */
+#define BOOT_LEN 64
+
+/* How a data directory is told from a copy of it. */
+typedef struct Fingerprint
+{
+	uint64		file_system;
+	uint64		inode;
+	int64		birth_ns;		/* 0 where the file system does not say */
+} Fingerprint;
+
+/* A pair that is this server's; from the settings, it has no ownership. */
+typedef struct Claim
+{
+	uint64		ownership;		/* a random ID; 0: not claimed */
+	int64		floor_ms;		/* Unix; keys begin above it */
+	int32		lease_ms;		/* 0: for good */
+	int32		datacenter_id;
+	int32		worker_id;
+	int32		unused;
+} Claim;
+
+/* What the state file holds. */
+typedef struct NodeIdentity
+{
+	Fingerprint directory;
+	uint64		id[2];			/* random */
+	uint64		starts;			/* how often it was started, with a Redis */
+	Claim		claim;
+} NodeIdentity;
+
+static inline bool
+same_pair(const Claim *a, const Claim *b)
+{
+	return a->datacenter_id == b->datacenter_id && a->worker_id == b->worker_id;
+}
 
 /*---- ceiling.c ----*/
 
@@ -236,17 +292,16 @@ extern void ceiling_write(const Ceiling *ceiling, int64 unix_ms, bool lower);
 
 /*---- pair.c ----*/
 
-/* What is known of the pair that the settings name. */
+/* What is known of this server's pair. */
 typedef struct Pair
 {
 	bool		looked_up;		/* the ceiling is that of these IDs */
 	bool		known;			/* the rest is, too: the gate may open */
-	int			datacenter_id;
-	int			worker_id;
+	Claim		claim;
 	Ceiling		ceiling;
 	int64		opens_at;		/* unit; the clock must have passed it */
 	int64		floor;			/* unit; keys begin above it */
-	bool		new_directory;	/* the state file is to be written */
+	bool		is_new;			/* to be written into the state file */
 } Pair;
 
 extern Size pair_shmem_size(void);
@@ -254,8 +309,18 @@ extern void pair_shmem_init(void);
 extern void pair_accept_layout(void);
 extern int64 last_unit_of(int64 unix_ms);
 extern int64 reach_of(int64 now);
-extern GateReason pair_find(Pair *pair, int64 now, char *err);
-extern bool pair_claim_directory(const Pair *pair, char *err);
+extern GateReason pair_wanted(Claim *wanted, int64 *limit_ms, char *err);
+extern GateReason pair_find(Pair *pair, const Claim *wanted, int64 now, char *err);
+extern bool pair_remember(Pair *pair, char *err);
+extern bool pair_remember_early(const Claim *claim, int64 now, char *err);
+
+/*---- node.c ----*/
+
+extern uint64 random_id(void);
+extern GateReason node_load(bool *is_new, bool *is_copy, char *err);
+extern GateReason node_introduce(char *err);
+extern bool node_remembers(const Claim *claim);
+extern bool node_remember(const Claim *claim, char *err);
 
 /*---- clock.c ----*/
 
@@ -265,14 +330,6 @@ extern bool clock_accept(void);
 extern bool clock_read(int64 *now);
 
 /*---- statefile.c ----*/
-
-/* How a data directory is told from a copy of it. */
-typedef struct Fingerprint
-{
-	uint64		file_system;
-	uint64		inode;
-	int64		birth_ns;		/* 0 where the file system does not say */
-} Fingerprint;
 
 typedef enum StateFileResult
 {
@@ -285,10 +342,86 @@ typedef enum StateFileResult
 extern bool statefile_lock(char *err, Size errlen);
 extern void statefile_unlock(void);
 extern Fingerprint statefile_fingerprint(void);
-extern StateFileResult statefile_read(Fingerprint *directory, char *err,
-									  Size errlen);
-extern bool statefile_write(const Fingerprint *directory, char *err,
-							Size errlen);
+extern StateFileResult statefile_read(NodeIdentity *node, char *err, Size errlen);
+extern bool statefile_write(const NodeIdentity *node, char *err, Size errlen);
+
+/*---- claim.c ----*/
+
+#define NET_ERR_LEN 256
+
+/* Records in one answer to a REQUEST_LIST. */
+#define REGISTRY_PAGE 20
+
+typedef enum RegistryOperation
+{
+	REQUEST_LIST,				/* claims of a datacenter, from a worker ID on */
+	REQUEST_RELEASE,			/* a worker ID is given back */
+	REQUEST_RECLAIM				/* this server is to get another one */
+} RegistryOperation;
+
+/* What an administrator wants, and the answer: strings, each with its NUL. */
+typedef struct RegistryRequest
+{
+	RegistryOperation operation;
+	int			datacenter_id;
+	int			worker_id;
+	bool		force;
+	int			count;
+	char		answer[4096];
+	char		error[NET_ERR_LEN]; /* "": it was answered */
+} RegistryRequest;
+
+typedef struct RegistryStatus
+{
+	bool		held;			/* there is a claim */
+	bool		confirmed;		/* by Redis, since the start */
+	int			lease_ms;
+	int64		limit_ms;		/* Unix; on lease, keys end here */
+	TimestampTz last_ok;		/* 0: never */
+	char		detail[GATE_DETAIL_LEN];	/* why there is no claim */
+	char		last_error[NET_ERR_LEN];
+} RegistryStatus;
+
+extern Size claim_shmem_size(void);
+extern void claim_shmem_init(void);
+extern bool claim_from_redis(void);
+extern bool claim_ask(RegistryRequest *request);
+extern void claim_status(RegistryStatus *status);
+
+/* for the snowid worker only */
+extern bool claim_has_node(bool *clone);
+extern void claim_set_node(const NodeIdentity *node, const char *boot, bool is_start);
+extern GateReason claim_held(Claim *claim, int64 *limit_ms, char *err);
+extern void claim_propose(int64 now_ms, int64 used_ms, int64 wish_ms, bool hurry);
+extern bool claim_enter(const Claim *claim);
+extern uint64 claim_entered(void);
+extern void claim_leave(int64 used_ms);
+
+/*---- registry.c ----*/
+
+extern void registry_register(void);
+
+/*---- redis.c, for the registry ----*/
+
+extern const char *redis_check_urls(const char *urls);
+extern bool redis_connect(char *err);
+extern bool redis_is_connected(void);
+extern void redis_disconnect(void);
+extern const char *redis_run_id(void);
+extern const char *redis_may_evict(void);
+extern bool redis_run_script(const char *key, const char **args, int nargs,
+							 bool last_call, char ***answer, int *count,
+							 char *err);
+
+/*---- net.c, for the registry ----*/
+
+#define NET_ADDRESS_LEN 64		/* of a numeric address, with its NUL */
+#define NET_ADDRESSES_LEN 512
+
+extern int64 net_now_ms(void);
+extern void net_set_deadline(int timeout_ms, bool last_call);
+extern bool net_wait(int fd, int event, char *err);
+extern bool net_resolve(const char *host, char *addresses, char *err);
 
 #pragma GCC visibility pop
 

@@ -1,7 +1,7 @@
 /*
  * statefile.c
- *		What must outlive the server and is not for its replicas: the directory
- *		that its keys were made in.
+ *		What must outlive the server and is not for its replicas: which node
+ *		this is, and the worker ID that it has claimed.
  *
  * Alone knows the directory "snowid" and the format of its file; the snowid
  * worker alone calls it.  Functions return codes and fill the caller's error
@@ -15,8 +15,16 @@
  *			  8	| file system        uint64       |  of the data directory
  *			 16	| inode              uint64       |
  *			 24	| birth time, ns     int64        |
- *			 32	| CRC-32C of all above            |
- *			 36	+---------------------------------+
+ *			 32	| node ID            2 x uint64   |  random
+ *			 48	| count of starts    uint64       |
+ *			 56	| ownership          uint64       |  of the claim; 0: no claim
+ *			 64	| floor, Unix ms     int64        |
+ *			 72	| lease, ms          int32        |  0: for good
+ *			 76	| datacenter ID      int32        |
+ *			 80	| worker ID          int32        |
+ *			 84	| 0                  int32        |
+ *			 88	| CRC-32C of all above            |
+ *			 92	+---------------------------------+
  *
  * PostgreSQL's own lock on a data directory does not see into another
  * container; flock() on the file "lock" beside it does.
@@ -47,11 +55,11 @@ typedef struct StateFile
 {
 	uint32		magic;
 	uint32		version;
-	Fingerprint directory;
+	NodeIdentity node;
 	pg_crc32c	crc;
 } StateFile;
 
-StaticAssertDecl(offsetof(StateFile, crc) == 32, "the format has no padding");
+StaticAssertDecl(offsetof(StateFile, crc) == 88, "the format has no padding");
 
 #define STATE_FILE_LEN (offsetof(StateFile, crc) + sizeof(pg_crc32c))
 
@@ -146,7 +154,7 @@ crc_of(const StateFile *file)
 }
 
 StateFileResult
-statefile_read(Fingerprint *directory, char *err, Size errlen)
+statefile_read(NodeIdentity *node, char *err, Size errlen)
 {
 	StateFile	file;
 	char		beyond;
@@ -170,7 +178,7 @@ statefile_read(Fingerprint *directory, char *err, Size errlen)
 		return STATE_FILE_FAILED;
 
 	/* of another version neither the length nor the CRC is known */
-	if (len >= (ssize_t) offsetof(StateFile, directory) &&
+	if (len >= (ssize_t) offsetof(StateFile, node) &&
 		file.magic == STATE_MAGIC && file.version != STATE_VERSION)
 	{
 		snprintf(err, errlen, "File \"%s\" has version %u, and this snowid reads version %u.",
@@ -183,13 +191,13 @@ statefile_read(Fingerprint *directory, char *err, Size errlen)
 		snprintf(err, errlen, "File \"%s\" is damaged.", STATE_FILE);
 		return STATE_FILE_DAMAGED;
 	}
-	*directory = file.directory;
+	*node = file.node;
 	return STATE_FILE_OK;
 }
 
 /* Replaces the file; on true it is on the disk. */
 bool
-statefile_write(const Fingerprint *directory, char *err, Size errlen)
+statefile_write(const NodeIdentity *node, char *err, Size errlen)
 {
 	StateFile	file;
 	int			fd;
@@ -198,7 +206,7 @@ statefile_write(const Fingerprint *directory, char *err, Size errlen)
 	memset(&file, 0, sizeof(file));
 	file.magic = STATE_MAGIC;
 	file.version = STATE_VERSION;
-	file.directory = *directory;
+	file.node = *node;
 	file.crc = crc_of(&file);
 
 	fd = OpenTransientFile(STATE_FILE_TMP,

@@ -42,8 +42,9 @@
  */
 #define SLOW_START 3
 
-/* The pair that this worker looks after. */
+/* The pair that this worker looks after, and on lease the last unit for it. */
 static Pair pair;
+static int64 limit = PG_INT64_MAX;
 
 /* A power of 2 by which grants are smaller now. */
 static int	slow_start;
@@ -52,8 +53,9 @@ static int	slow_start;
 static GateReason logged_reason = GATE_OPEN;
 static char logged_detail[GATE_DETAIL_LEN];
 
-static void
-describe_worker(BackgroundWorker *worker)
+/* What our processes that stay have in common. */
+void
+worker_describe(BackgroundWorker *worker, const char *name, const char *function)
 {
 	memset(worker, 0, sizeof(*worker));
 	worker->bgw_flags = BGWORKER_SHMEM_ACCESS |
@@ -62,9 +64,9 @@ describe_worker(BackgroundWorker *worker)
 	worker->bgw_start_time = BgWorkerStart_ConsistentState;
 	worker->bgw_restart_time = 0;
 	strlcpy(worker->bgw_library_name, "snowid", BGW_MAXLEN);
-	strlcpy(worker->bgw_function_name, "snowid_worker_main", BGW_MAXLEN);
-	strlcpy(worker->bgw_name, "snowid worker", BGW_MAXLEN);
-	strlcpy(worker->bgw_type, "snowid worker", BGW_MAXLEN);
+	strlcpy(worker->bgw_function_name, function, BGW_MAXLEN);
+	strlcpy(worker->bgw_name, name, BGW_MAXLEN);
+	strlcpy(worker->bgw_type, name, BGW_MAXLEN);
 }
 
 /* Runs in the postmaster. */
@@ -73,7 +75,7 @@ worker_register(void)
 {
 	BackgroundWorker worker;
 
-	describe_worker(&worker);
+	worker_describe(&worker, "snowid worker", "snowid_worker_main");
 	RegisterBackgroundWorker(&worker);
 }
 
@@ -109,12 +111,27 @@ close_gate(GateReason reason, const char *detail)
 		generator_grant(last, last);
 	}
 	pair.known = false;
+	claim_leave(unix_ms_from_units(last));
+}
+
+/* Keys end at the limit of the lease: tells callers why. */
+static void
+explain_lease(void)
+{
+	RegistryStatus status;
+	char		detail[GATE_DETAIL_LEN];
+
+	claim_status(&status);
+	snprintf(detail, sizeof(detail), "The lease of worker ID %d has not been renewed. The last trouble with Redis was: %s.",
+			 pair.claim.worker_id, status.last_error[0] ? status.last_error : "none");
+	generator_no_grant(detail);
 }
 
 /*
  * Raises the ceiling: a grant reaches snowid.reserve past the greater of clock
  * and last unit, at most max_drift + reserve ahead of the clock, and what
- * snowid_advance() asked for.  Durable before it is published.
+ * snowid_advance() asked for; on lease, never past what Redis has recorded.
+ * Durable before it is published.
  */
 static void
 grant(int64 now, int64 last, int64 usable_until, int64 wish)
@@ -126,8 +143,14 @@ grant(int64 now, int64 last, int64 usable_until, int64 wish)
 	if (wish <= now + units_from_ms(snowid_max_jump))
 		until = Max(until, wish);
 	until = Min(last_unit_of(unix_ms_from_units(until)), generator_range_end());
+	if (until > limit)
+		claim_propose(unix_ms_from_units(now), unix_ms_from_units(usable_until),
+					  unix_ms_from_units(until), true);
+	until = Min(until, limit);
 	if (until <= Max(last, usable_until))
 	{
+		if (until == limit)
+			explain_lease();
 		/* nothing to give yet; who still waits asks again */
 		generator_ask_above(usable_until - step / 2);
 		return;
@@ -157,8 +180,8 @@ open_gate(int64 now)
 
 	(void) generator_gate(&has_pair, &datacenter_id, &worker_id);
 	generator_progress(&progress);
-	other_pair = has_pair && (datacenter_id != pair.datacenter_id ||
-							  worker_id != pair.worker_id);
+	other_pair = has_pair && (datacenter_id != pair.claim.datacenter_id ||
+							  worker_id != pair.claim.worker_id);
 
 	/* order is given up only where another pair's keys lie out of reach */
 	forget = other_pair && progress.last > reach_of(now);
@@ -166,102 +189,129 @@ open_gate(int64 now)
 
 	generator_grant(begin, begin);	/* nothing, so far */
 	grant(now, begin, begin, 0);
-	generator_open(pair.datacenter_id, pair.worker_id, pair.floor, forget);
+	if (claim_from_redis() && !claim_enter(&pair.claim))
+		return;					/* it was lost meanwhile */
+	generator_open(pair.claim.datacenter_id, pair.claim.worker_id, pair.floor, forget);
 
 	logged_reason = GATE_OPEN;
 	logged_detail[0] = '\0';
 	layout_describe(&server_layout, layout);
 	ereport(LOG,
 			(errmsg("snowid makes keys as datacenter %d, worker %d",
-					pair.datacenter_id, pair.worker_id),
+					pair.claim.datacenter_id, pair.claim.worker_id),
 			 errdetail("The layout is \"%s\".", layout)));
 }
 
+/* Closes the gate, if it is not closed, until a turn finds it otherwise. */
+static long
+stay_closed(GateReason reason, const char *detail)
+{
+	close_gate(reason, detail);
+	return TURN_MS;
+}
+
 /*
- * One turn: the gate as settings, role and clock have it, and a grant where
- * one is due.  Returns the ms until the next turn.
+ * The gate as settings, claim, role and clock have it.  Returns 0 where it is
+ * open, or the ms until it is to be looked at again.
  */
 static long
-turn(void)
+settle_gate(int64 now, bool clock_is_good)
 {
-	static int64 last_seen = 0;
-	static int64 active_until = 0;	/* ms on the monotonic clock */
-	int64		now;
-	bool		clock_is_good = clock_read(&now);
 	GateReason	reason;
 	GateReason	why_closed;
 	char		err[GATE_DETAIL_LEN];
+	char		err_buf[GATE_DETAIL_LEN];
+	Claim		wanted;
+	int64		limit_ms;
 	bool		has_pair;
-	int			datacenter_id;
-	int			worker_id;
-	GeneratorProgress progress;
-	int64		wish;
-	int64		half;
-	instr_time	mono;
+	Claim		in_use = {0};
 
+	why_closed = pair_wanted(&wanted, &limit_ms, err);
+	if (why_closed == GATE_CLAIM_LOST)
+	{
+		/* in this order; what fails the next turn does */
+		close_gate(why_closed, err);
+		if (node_introduce(err) == GATE_OPEN)
+			(void) node_remember(NULL, err);
+		return TURN_MS;
+	}
+	if (claim_from_redis())
+	{
+		reason = node_introduce(err_buf);
+		if (reason != GATE_OPEN)
+			return stay_closed(reason, err_buf);
+	}
 	if (RecoveryInProgress())
 	{
 		close_gate(GATE_RECOVERY, "");
+		if (why_closed == GATE_OPEN && clock_is_good &&
+			!pair_remember_early(&wanted, now, err))
+			log_state(GATE_FILE, err);
 		return TURN_MS;
 	}
-	if (snowid_worker_id < 0)
-	{
-		close_gate(GATE_NO_WORKER_ID, "");
-		return TURN_MS;
-	}
-	reason = generator_gate(&has_pair, &datacenter_id, &worker_id);
+	if (why_closed != GATE_OPEN)
+		return stay_closed(why_closed, err);
+	limit = limit_ms == PG_INT64_MAX ? PG_INT64_MAX : last_unit_of(limit_ms);
+
+	reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
 	if (!clock_is_good)
 	{
 		static const char *const detail = "The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock().";
 
-		if (reason == GATE_OPEN)
-			generator_no_grant(detail);
-		else
-			close_gate(GATE_STARTING, detail);
+		if (reason != GATE_OPEN)
+			return stay_closed(GATE_STARTING, detail);
+		generator_no_grant(detail);
 		return TURN_MS;
 	}
-	if (!pair.known || pair.datacenter_id != snowid_datacenter_id ||
-		pair.worker_id != snowid_worker_id)
+	if (!pair.known || !same_pair(&pair.claim, &wanted) ||
+		pair.claim.ownership != wanted.ownership)
 	{
-		/* an open gate with the same pair is a predecessor's: it stays open */
-		if (reason == GATE_OPEN && (datacenter_id != snowid_datacenter_id ||
-									worker_id != snowid_worker_id))
+		/* an open gate with the same claim is a predecessor's: it stays open */
+		if (reason == GATE_OPEN &&
+			(!same_pair(&in_use, &wanted) || claim_entered() != wanted.ownership))
 			close_gate(GATE_STARTING, "");
-		why_closed = pair_find(&pair, now, err);
+		why_closed = pair_find(&pair, &wanted, now, err);
 		if (why_closed != GATE_OPEN)
-		{
-			close_gate(why_closed, err);
-			return TURN_MS;
-		}
+			return stay_closed(why_closed, err);
 		slow_start = SLOW_START;
-		reason = generator_gate(&has_pair, &datacenter_id, &worker_id);
+		reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
 	}
-	if (reason != GATE_OPEN)
+	if (reason == GATE_OPEN)
+		return 0;
+	if (now < pair.opens_at)
 	{
-		if (now < pair.opens_at)
-		{
-			snprintf(err, sizeof(err), "A pair that is new to this server begins when the clock has passed %s.",
-					 timestamptz_to_str(timestamptz_from_unix_ms(unix_ms_from_units(pair.opens_at))));
-			generator_close(GATE_STARTING, err);
-			log_state(GATE_STARTING, err);
-			return Min(ms_from_units(pair.opens_at - now), TURN_MS);
-		}
-		if (!pair_claim_directory(&pair, err))
-		{
-			close_gate(GATE_FILE, err);
-			return TURN_MS;
-		}
-		open_gate(now);
+		snprintf(err, sizeof(err), "A pair that is new to this server begins when the clock has passed %s.",
+				 timestamptz_to_str(timestamptz_from_unix_ms(unix_ms_from_units(pair.opens_at))));
+		generator_close(GATE_STARTING, err);
+		log_state(GATE_STARTING, err);
+		return Min(ms_from_units(pair.opens_at - now), TURN_MS);
 	}
+	if (!pair_remember(&pair, err))
+		return stay_closed(GATE_FILE, err);
+	open_gate(now);
+	return 0;
+}
+
+/*
+ * A grant where one is due.  Returns the ms until the next may be.
+ */
+static long
+settle_grant(int64 now)
+{
+	static int64 last_seen = 0;
+	static int64 active_until = 0;	/* ms on the monotonic clock */
+	GeneratorProgress progress;
+	int64		wish;
+	int64		half;
+	int64		mono = net_now_ms();
 
 	generator_progress(&progress);
-	INSTR_TIME_SET_CURRENT(mono);
 	if (progress.last != last_seen)
-		active_until = (int64) INSTR_TIME_GET_MILLISEC(mono) + ACTIVE_MS;
+		active_until = mono + ACTIVE_MS;
 	last_seen = progress.last;
 	wish = generator_take_wish();
 	if (!progress.asked && wish == 0 &&
-		(int64) INSTR_TIME_GET_MILLISEC(mono) > active_until)
+		mono > active_until)
 		return TURN_MS;
 
 	/* renewed at half */
@@ -275,6 +325,24 @@ turn(void)
 	}
 	return Min(Max(ms_from_units(progress.usable_until - half -
 								 Max(now, progress.last)), 20), TURN_MS);
+}
+
+/* One turn.  Returns the ms until the next. */
+static long
+turn(void)
+{
+	int64		now;
+	bool		clock_is_good = clock_read(&now);
+	GeneratorProgress progress;
+	long		pause;
+
+	if (claim_from_redis() && clock_is_good)
+	{
+		generator_progress(&progress);
+		claim_propose(unix_ms_from_units(now), unix_ms_from_units(progress.usable_until), 0, false);
+	}
+	pause = settle_gate(now, clock_is_good);
+	return pause > 0 ? pause : settle_grant(now);
 }
 
 /* Runs when the worker leaves, in whatever way. */
@@ -294,10 +362,13 @@ static void
 stop(void)
 {
 	BackgroundWorker successor;
+	char		err[GATE_DETAIL_LEN];
 
 	PG_TRY();
 	{
 		close_gate(GATE_STOPPING, "");
+		if (pair.claim.lease_ms > 0)
+			(void) node_remember(NULL, err);
 	}
 	PG_CATCH();
 	{
@@ -308,7 +379,7 @@ stop(void)
 	PG_END_TRY();
 	generator_detach_worker();
 	statefile_unlock();
-	describe_worker(&successor);
+	worker_describe(&successor, "snowid worker", "snowid_worker_main");
 	(void) RegisterDynamicBackgroundWorker(&successor, NULL);
 	proc_exit(1);
 }

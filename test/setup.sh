@@ -244,7 +244,7 @@ set_up()
 	local user
 
 	make_build_directory
-	install_packages gcc libc6-dev make perl "$@"
+	install_packages gcc libc6-dev make perl libhiredis-dev 'libssl-dev?' "$@"
 	if [[ $EUID == 0 ]]; then
 		user=postgres
 		id "$user" >/dev/null 2>&1 || user=nobody

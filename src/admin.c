@@ -1,0 +1,164 @@
+/*
+ * admin.c
+ *		The SQL functions that ask the registry in Redis: who has which worker
+ *		ID, and to give one back or change one's own.
+ *
+ * They talk to the snowid registry process, never to Redis.
+ */
+#include "postgres.h"
+
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+#include "snowid.h"
+
+PG_FUNCTION_INFO_V1(snowid_workers);
+PG_FUNCTION_INFO_V1(snowid_release);
+PG_FUNCTION_INFO_V1(snowid_reclaim);
+
+/* Columns of a record in the answer to REQUEST_LIST. */
+#define RECORD_COLUMNS 8
+
+/* Throws where the registry or Redis does not answer in time. */
+static void
+ask(RegistryRequest *request)
+{
+	RegistryStatus status;
+
+	require_preloaded();
+	if (!claim_from_redis())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this server's worker ID does not come from Redis"),
+				 errhint("Set snowid.redis_url and restart the server.")));
+	if (!claim_ask(request))
+	{
+		claim_status(&status);
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("Redis did not answer within snowid.redis_timeout"),
+				 status.last_error[0] ? errdetail("The last error was: %s.", status.last_error) : 0,
+				 errhint("What was asked for may be carried out yet; see snowid_workers().")));
+	}
+	if (request->error[0])
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("Redis cannot be used"),
+				 errdetail("%s", request->error)));
+}
+
+static int64
+number(const char *text)
+{
+	return strtoll(text, NULL, 10);
+}
+
+/* A time in Unix ms; what no timestamptz can say is infinity. */
+static Datum
+time_datum(const char *text)
+{
+	return TimestampTzGetDatum(timestamptz_from_unix_ms(number(text)));
+}
+
+Datum
+snowid_workers(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	RegistryRequest request = {.operation = REQUEST_LIST};
+	int			records;
+
+	InitMaterializedSRF(fcinfo, 0);
+	do
+	{
+		const char *p = request.answer;
+
+		request.datacenter_id = snowid_datacenter_id;
+		ask(&request);
+		p += strlen(p) + 1;		/* "list" */
+		records = (request.count - 1) / RECORD_COLUMNS;
+		for (int i = 0; i < records; i++)
+		{
+			const char *text[RECORD_COLUMNS];
+			Datum		values[RECORD_COLUMNS];
+			bool		nulls[RECORD_COLUMNS] = {false};
+
+			for (int j = 0; j < RECORD_COLUMNS; j++)
+			{
+				text[		j] = p;
+
+				p += strlen(p) + 1;
+			}
+			request.worker_id = (int) number(text[0]) + 1;
+			values[0] = Int32GetDatum(request.worker_id - 1);
+			values[1] = CStringGetTextDatum(text[1]);
+			values[2] = time_datum(text[2]);
+			values[3] = time_datum(text[3]);
+			values[4] = time_datum(text[4]);
+			nulls[5] = text[5][0] == '\0';
+
+			values[5] = Int64GetDatum(number(text[5]));
+			values[6] = CStringGetTextDatum(text[6]);
+			values[7] = BoolGetDatum(text[7][0] == '1');
+			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+		}
+	} while (records == REGISTRY_PAGE);
+	return (Datum) 0;
+}
+
+Datum
+snowid_release(PG_FUNCTION_ARGS)
+{
+	RegistryRequest request = {.operation = REQUEST_RELEASE};
+	const char *outcome = request.answer;
+	const char *name;
+
+	request.datacenter_id = PG_GETARG_INT32(0);
+	request.worker_id = PG_GETARG_INT32(1);
+	request.force = PG_GETARG_BOOL(2);
+	if (request.datacenter_id < 0 || request.datacenter_id >> server_layout.datacenter_bits != 0 ||
+		request.worker_id < 0 || request.worker_id >> server_layout.worker_bits != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("datacenter ID or worker ID is out of range"),
+				 errdetail("The layout has %d datacenter bits and %d worker bits.",
+						   server_layout.datacenter_bits, server_layout.worker_bits)));
+	ask(&request);
+	name = outcome + strlen(outcome) + 1;
+	if (strcmp(outcome, "free") == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("worker ID %d of datacenter %d is not claimed",
+						request.worker_id, request.datacenter_id)));
+	if (strcmp(outcome, "own") == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("worker ID %d of datacenter %d is this server's own",
+						request.worker_id, request.datacenter_id),
+				 errhint("Use snowid_reclaim() to change it.")));
+	if (strcmp(outcome, "live") == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("worker ID %d of datacenter %d is in use",
+						request.worker_id, request.datacenter_id),
+				 errdetail("\"%s\" was seen %s ms ago.", name, name + strlen(name) + 1),
+				 errhint("Stop that server first, or use force.")));
+	PG_RETURN_TEXT_P(cstring_to_text(outcome));
+}
+
+Datum
+snowid_reclaim(PG_FUNCTION_ARGS)
+{
+	RegistryRequest request = {.operation = REQUEST_RECLAIM};
+
+	require_preloaded();
+	if (claim_from_redis() && snowid_worker_id >= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("snowid.worker_id says which worker ID this server has"),
+				 errhint("Change the setting and reload the configuration.")));
+	ask(&request);
+	PG_RETURN_INT32(request.worker_id);
+}

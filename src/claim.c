@@ -1,0 +1,257 @@
+/*
+ * claim.c
+ *		The claim in shared memory: as the snowid worker and administrators'
+ *		sessions see it.
+ *
+ * Creates the state that is in registry.h.  Decides nothing and talks to
+ * nobody: the snowid registry does.  What keeps a lost claim from being used:
+ * the gate opens through claim_enter() only, under the lock under which a claim
+ * is withdrawn; and what is withdrawn while the gate is open stays CLAIM_LOST
+ * until the worker has closed it and the state file has forgotten it.
+ */
+#include "postgres.h"
+
+#include "pgstat.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+
+#include "registry.h"
+
+Registry   *registry = NULL;
+
+/*---- Shared memory ----*/
+
+Size
+claim_shmem_size(void)
+{
+	return MAXALIGN(sizeof(Registry));
+}
+
+void
+claim_shmem_init(void)
+{
+	bool		found;
+
+	registry = ShmemInitStruct("snowid registry", claim_shmem_size(), &found);
+	if (found)
+		return;
+	memset(registry, 0, sizeof(Registry));
+	ConditionVariableInit(&registry->request_changed);
+	SpinLockInit(&registry->mutex);
+	registry->procno = -1;
+	registry->limit_ms = PG_INT64_MAX;
+}
+
+bool
+claim_from_redis(void)
+{
+	return snowid_redis_url[0] != '\0';
+}
+
+static void
+wake_registry(void)
+{
+	int			procno;
+
+	SpinLockAcquire(&registry->mutex);
+	procno = registry->procno;
+	SpinLockRelease(&registry->mutex);
+	if (procno >= 0)
+		SetLatch(&ProcGlobal->allProcs[procno].procLatch);
+}
+
+/*---- The snowid worker's side ----*/
+
+/* Does the registry know which node this is, and no clone of it? */
+bool
+claim_has_node(bool *clone)
+{
+	bool		has_node;
+
+	SpinLockAcquire(&registry->mutex);
+	has_node = registry->has_node;
+	*clone = registry->state == CLAIM_LOST && registry->clone;
+	SpinLockRelease(&registry->mutex);
+	return has_node;
+}
+
+/*
+ * The node as it is in the state file now; with another ID than before, or for
+ * the first time, a start begins.  A lost claim must be out of the file.
+ */
+void
+claim_set_node(const NodeIdentity *node, const char *boot, bool is_start)
+{
+	uint64		token = random_id();
+
+	SpinLockAcquire(&registry->mutex);
+	if (!registry->has_node || memcmp(registry->node.id, node->id, sizeof(node->id)) != 0)
+	{
+		registry->token = token;
+		registry->n = 0;
+		registry->state = CLAIM_LOST;
+		strlcpy(registry->boot, boot, sizeof(registry->boot));
+	}
+	registry->node = *node;
+	registry->has_node = true;
+	if (registry->state == CLAIM_LOST && (is_start || node->claim.ownership == 0))
+	{
+		registry->state = CLAIM_NONE;
+		registry->clone = false;
+	}
+	SpinLockRelease(&registry->mutex);
+	wake_registry();
+}
+
+/*
+ * The pair that may be used and the Unix ms up to which, or why there is none.
+ * GATE_CLAIM_LOST: the worker is to close the gate and forget the claim.
+ */
+GateReason
+claim_held(Claim *claim, int64 *limit_ms, char *err)
+{
+	GateReason	reason = GATE_OPEN;
+
+	SpinLockAcquire(&registry->mutex);
+	*claim = registry->claim;
+	*limit_ms = registry->limit_ms;
+	if (registry->state != CLAIM_HELD)
+	{
+		memcpy(err, registry->detail, GATE_DETAIL_LEN);
+		reason = registry->state == CLAIM_LOST ? GATE_CLAIM_LOST :
+			registry->refused ? GATE_CLAIM_REFUSED : GATE_CLAIM;
+	}
+	SpinLockRelease(&registry->mutex);
+	if (reason == GATE_CLAIM && err[0] == '\0')
+		strlcpy(err, "Redis has not answered yet.", GATE_DETAIL_LEN);
+	return reason;
+}
+
+/*
+ * Where the clock stands and how far the keys go, in Unix ms.  "wish" is a
+ * ceiling beyond what is asked for anyway, or 0; "hurry": the grant is short.
+ */
+void
+claim_propose(int64 now_ms, int64 used_ms, int64 wish_ms, bool hurry)
+{
+	int64		horizon = snowid_redis_lease > 0 ? snowid_redis_lease :
+	2 * (int64) snowid_redis_check_interval;
+	int64		proposed = Max(now_ms + snowid_max_drift + snowid_reserve + horizon, wish_ms);
+	bool		wake;
+
+	SpinLockAcquire(&registry->mutex);
+	wake = hurry || registry->proposed_ms == 0;
+	registry->proposed_ms = Min(proposed, MAX_MS);
+	registry->reach_ms = Max(now_ms + snowid_max_drift, 0);
+	if (registry->entered != 0)
+		registry->used_ms = Max(Min(used_ms, MAX_MS), 0);
+	registry->hurry |= hurry;
+	SpinLockRelease(&registry->mutex);
+	if (wake)
+		wake_registry();
+}
+
+/*
+ * The gate is about to open with this claim; false: it is not held any more.
+ */
+bool
+claim_enter(const Claim *claim)
+{
+	bool		held;
+
+	SpinLockAcquire(&registry->mutex);
+	held = registry->state == CLAIM_HELD && registry->claim.ownership == claim->ownership;
+	if (held)
+		registry->entered = claim->ownership;
+	SpinLockRelease(&registry->mutex);
+	return held;
+}
+
+/* The ownership that the gate is open with; 0: it is closed, or no claim's. */
+uint64
+claim_entered(void)
+{
+	uint64		entered;
+
+	SpinLockAcquire(&registry->mutex);
+	entered = registry->entered;
+	SpinLockRelease(&registry->mutex);
+	return entered;
+}
+
+/* The gate is closed; no key of the claim is above used_ms. */
+void
+claim_leave(int64 used_ms)
+{
+	bool		was_open;
+
+	if (!claim_from_redis())
+		return;
+	SpinLockAcquire(&registry->mutex);
+	was_open = registry->entered != 0;
+	registry->entered = 0;
+	registry->used_ms = Max(Min(used_ms, MAX_MS), 0);
+	SpinLockRelease(&registry->mutex);
+	if (was_open)
+		wake_registry();
+}
+
+/*---- Requests of administrators ----*/
+
+void
+claim_status(RegistryStatus *status)
+{
+	SpinLockAcquire(&registry->mutex);
+	status->held = registry->state == CLAIM_HELD;
+	status->confirmed = registry->confirmed;
+	status->lease_ms = registry->claim.lease_ms;
+	status->limit_ms = registry->limit_ms;
+	status->last_ok = registry->last_ok;
+	memcpy(status->detail, registry->detail, GATE_DETAIL_LEN);
+	memcpy(status->last_error, registry->last_error, NET_ERR_LEN);
+	SpinLockRelease(&registry->mutex);
+}
+
+/*
+ * Has the registry carry out a request.  Waits for snowid.redis_timeout at
+ * most; false: it was not answered by then, and may be carried out yet.
+ */
+bool
+claim_ask(RegistryRequest *request)
+{
+	int64		ends = net_now_ms() + snowid_redis_timeout;
+	uint64		ticket = 0;
+	bool		done = false;
+
+	ConditionVariablePrepareToSleep(&registry->request_changed);
+	while (!done)
+	{
+		int64		now = net_now_ms();
+
+		SpinLockAcquire(&registry->mutex);
+		if (ticket == 0 &&
+			(registry->request_state == REQUEST_IDLE || now > registry->request_ends))
+		{
+			ticket = ++registry->ticket;
+			registry->request_state = REQUEST_WAITING;
+			registry->request_ends = ends;
+			registry->request = *request;
+		}
+		else if (ticket != 0 && registry->ticket == ticket &&
+				 registry->request_state == REQUEST_DONE)
+		{
+			*request = registry->request;
+			registry->request_state = REQUEST_IDLE;
+			done = true;
+		}
+		SpinLockRelease(&registry->mutex);
+		if (done || now >= ends)
+			break;
+		wake_registry();
+		(void) ConditionVariableTimedSleep(&registry->request_changed, ends - now,
+										   PG_WAIT_EXTENSION);
+	}
+	ConditionVariableCancelSleep();
+	ConditionVariableBroadcast(&registry->request_changed);
+	return done;
+}

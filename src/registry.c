@@ -1,0 +1,766 @@
+/*
+ * registry.c
+ *		The background worker "snowid registry": claims this server's worker ID
+ *		from Redis, marks it, gives it back.
+ *
+ * There with snowid.redis_url only.  Alone talks to Redis; makes no key, opens
+ * no gate and writes no file: it says in shared memory which pair may be used
+ * and up to where, and the snowid worker acts on it.  The order in which a
+ * claim takes effect: answered here, in the state file, gate opened.  In which
+ * it ends: gate closed, out of the file, released here.
+ *
+ * What Redis executes late or twice does no harm: each call carries the start's
+ * token and a number that rises.  The rules of the registry are in
+ * registry.lua; how a call is made, in redis.c.
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "common/pg_prng.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "postmaster/postmaster.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "storage/procsignal.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+#include "registry.h"
+
+/* The first pause after a failure; it doubles up to the interval of marks. */
+#define FIRST_PAUSE_MS 100
+
+/* How long a shutdown waits for the gate to be closed, before it releases. */
+#define CLOSE_MS 1000
+
+/*---- Of this process ----*/
+
+static Registry seen;			/* a copy, as the turn began */
+static int64 next_contact = 0;	/* monotonic ms */
+static int64 last_contact = 0;	/* when a claim or mark was answered well */
+static int64 backoff = 0;
+static char silent_key[64];		/* a record that is watched for silence */
+static int64 silent_since;
+static bool revoked;			/* the lost claim is to be acknowledged */
+static Claim revoked_claim;
+static char logged_error[NET_ERR_LEN];
+static char logged_policy[64];
+
+/*---- Small things ----*/
+
+/* Runs in the postmaster, where a Redis is configured. */
+void
+registry_register(void)
+{
+	BackgroundWorker worker;
+
+	worker_describe(&worker, "snowid registry", "snowid_registry_main");
+	RegisterBackgroundWorker(&worker);
+}
+
+/* Between two marks; a lease is renewed at a third of it. */
+static int
+mark_interval(void)
+{
+	if (snowid_redis_lease > 0)
+		return Min(snowid_redis_check_interval, snowid_redis_lease / 3);
+	return snowid_redis_check_interval;
+}
+
+/* What people call this server. */
+static const char *
+node_name(void)
+{
+	static char name[NODE_NAME_LEN + 1];
+	char		host[NODE_NAME_LEN - 6] = "";
+
+	if (snowid_node_name[0])
+		return snowid_node_name;
+	if (gethostname(host, sizeof(host)) < 0)
+		strlcpy(host, "unknown", sizeof(host));
+	host[sizeof(host) - 1] = '\0';
+	snprintf(name, sizeof(name), "%s:%d", host, PostPortNumber);
+	return name;
+}
+
+static void
+set_detail(bool refused, const char *detail)
+{
+	SpinLockAcquire(&registry->mutex);
+	registry->refused = refused;
+	strlcpy(registry->detail, detail, GATE_DETAIL_LEN);
+	SpinLockRelease(&registry->mutex);
+	generator_wake_worker();
+}
+
+/* The next try, with growing pauses and jitter. */
+static void
+try_later(void)
+{
+	backoff = Min(Max(2 * backoff, FIRST_PAUSE_MS), mark_interval());
+	next_contact = net_now_ms() + backoff / 2 +
+		(int64) pg_prng_uint64_range(&pg_global_prng_state, 0, backoff / 2);
+}
+
+/* Would the remembered claim do, as far as this server knows? */
+static bool
+may_use_remembered(void)
+{
+	const Claim *claim = &seen.node.claim;
+
+	return seen.state == CLAIM_NONE && claim->ownership != 0 &&
+		claim->lease_ms == 0 && snowid_redis_lease == 0 &&
+		claim->datacenter_id == snowid_datacenter_id &&
+		(snowid_worker_id < 0 || snowid_worker_id == claim->worker_id);
+}
+
+/* Redis did not answer, or not as it should. */
+static void
+no_answer(const char *err)
+{
+	char		detail[GATE_DETAIL_LEN];
+	bool		remembered = may_use_remembered();
+
+	if (ShutdownRequestPending)
+		return;
+	snprintf(detail, sizeof(detail), "Redis cannot be used: %s.", err);
+	SpinLockAcquire(&registry->mutex);
+	strlcpy(registry->last_error, err, sizeof(registry->last_error));
+	registry->refused = false;
+	memcpy(registry->detail, detail, sizeof(detail));
+	if (remembered && registry->state == CLAIM_NONE)
+	{
+		registry->state = CLAIM_HELD;
+		registry->claim = seen.node.claim;
+		registry->limit_ms = PG_INT64_MAX;
+	}
+	SpinLockRelease(&registry->mutex);
+	generator_wake_worker();
+
+	if (remembered)
+		ereport(WARNING,
+				(errmsg("snowid goes on with the worker ID %d that it claimed before",
+						seen.node.claim.worker_id),
+				 errdetail("%s", detail),
+				 errhint("It checks the claim as soon as Redis can be used.")));
+	else if (logged_error[0] == '\0')
+		ereport(LOG, (errmsg("Redis cannot be used"), errdetail("%s.", err)));
+	strlcpy(logged_error, err, sizeof(logged_error));
+	try_later();
+}
+
+static void
+log_success(void)
+{
+	if (logged_error[0])
+		ereport(LOG, (errmsg("Redis can be used again")));
+	logged_error[0] = '\0';
+	if (strcmp(logged_policy, redis_may_evict()) != 0 && redis_may_evict()[0])
+		ereport(WARNING,
+				(errmsg("Redis may evict snowid's registry"),
+				 errdetail("Its maxmemory-policy is \"%s\".", redis_may_evict()),
+				 errhint("Use a Redis with maxmemory-policy noeviction or one of volatile-*.")));
+	strlcpy(logged_policy, redis_may_evict(), sizeof(logged_policy));
+	last_contact = net_now_ms();
+	backoff = 0;
+	next_contact = last_contact + mark_interval();
+	SpinLockAcquire(&registry->mutex);
+	registry->last_ok = GetCurrentTimestamp();
+	SpinLockRelease(&registry->mutex);
+}
+
+/*---- Calls of the script ----*/
+
+/* Room for numbers as text, in the memory of one turn. */
+static char *
+number(int64 value)
+{
+	return psprintf(INT64_FORMAT, value);
+}
+
+static char *
+hex(uint64 value)
+{
+	return psprintf("%016llx", (unsigned long long) value);
+}
+
+/* A whole number from 0 to max; false: nonsense. */
+static bool
+parse_number(const char *text, int64 max, int64 *value)
+{
+	char	   *end;
+
+	errno = 0;
+	*value = strtoll(text, &end, 10);
+	return text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && *value <= max;
+}
+
+/* One try.  False: no answer; the reason is in err. */
+static bool
+try_call(const char *operation, int datacenter_id, const char **own, int nown,
+		 bool last_call, char ***answer, int *count, char *err)
+{
+	const char *args[32];
+	char		layout[LAYOUT_TEXT_LEN];
+	uint64		n;
+
+	if (!redis_connect(err))
+		return false;
+	SpinLockAcquire(&registry->mutex);
+	n = ++registry->n;
+	SpinLockRelease(&registry->mutex);
+	layout_describe(&server_layout, layout);
+	args[0] = operation;
+	args[1] = redis_run_id();
+	args[2] = layout;
+	args[3] = psprintf("%016llx%016llx", (unsigned long long) seen.node.id[0],
+					   (unsigned long long) seen.node.id[1]);
+	args[4] = node_name();
+	args[5] = hex(seen.token);
+	args[6] = number((int64) n);
+	args[7] = number(mark_interval());
+	args[8] = number(snowid_redis_lease);
+	args[9] = number(datacenter_id);
+	Assert(nown + 10 <= lengthof(args));
+	memcpy(args + 10, own, nown * sizeof(char *));
+	return redis_run_script(snowid_redis_prefix, args, 10 + nown, last_call,
+							answer, count, err);
+}
+
+/*
+ * Calls an operation with its own arguments.  False: no answer, which has been
+ * dealt with unless err is wanted.
+ */
+static bool
+call(const char *operation, int datacenter_id, const char **own, int nown,
+	 bool last_call, char ***answer, int *count, char *err)
+{
+	char		reason[NET_ERR_LEN] = "";
+	int64		began = net_now_ms();
+	bool		fresh = !redis_is_connected();
+	bool		ok = try_call(operation, datacenter_id, own, nown, last_call, answer, count, reason);
+
+	/* a connection that was idle may have ended long ago */
+	if (!ok && !fresh && net_now_ms() - began < snowid_redis_timeout / 2)
+		ok = try_call(operation, datacenter_id, own, nown, last_call, answer, count, reason);
+	if (ok)
+	{
+		/* of other nodes' names, what any encoding can show */
+		for (int i = 0; i < *count; i++)
+			for (char *p = (*answer)[i]; *p; p++)
+				if (*p < ' ' || *p > '~')
+					*p = '?';
+		log_success();
+	}
+	else if (err)
+		strlcpy(err, reason, NET_ERR_LEN);
+	else
+		no_answer(reason);
+	return ok;
+}
+
+/* An answer that the script cannot have given. */
+static void
+nonsense(const char *operation)
+{
+	redis_disconnect();
+	no_answer(psprintf("the answer to \"%s\" makes no sense", operation));
+}
+
+/* The layout that others use of this registry. */
+static char *
+layout_conflict(char **answer)
+{
+	char		ours[LAYOUT_TEXT_LEN];
+
+	layout_describe(&server_layout, ours);
+	return psprintf("The registry \"%s\" is for the layout \"%.120s\", by \"%.64s\"; this server has \"%s\".",
+					snowid_redis_prefix, answer[1], answer[2], ours);
+}
+
+/* Redis says no; it is asked again, for others may leave. */
+static void
+refuse(const char *detail)
+{
+	SpinLockAcquire(&registry->mutex);
+	if (registry->state == CLAIM_HELD || registry->node.claim.ownership != 0)
+	{
+		/* what is remembered is not to be used either */
+		registry->state = CLAIM_LOST;
+		registry->confirmed = false;
+	}
+	SpinLockRelease(&registry->mutex);
+	set_detail(true, detail);
+}
+
+/* The claim is another's, or nobody's: the worker closes the gate first. */
+static void
+lose(bool clone, const char *detail)
+{
+	SpinLockAcquire(&registry->mutex);
+	registry->state = CLAIM_LOST;
+	registry->confirmed = false;
+	registry->clone = clone;
+	SpinLockRelease(&registry->mutex);
+	set_detail(false, detail);
+	silent_key[0] = '\0';
+	next_contact = 0;
+}
+
+static void
+got_claim(const Claim *claim, int64 ceiling_ms, bool move)
+{
+	bool		is_new;
+
+	SpinLockAcquire(&registry->mutex);
+	is_new = registry->state != CLAIM_HELD || !registry->confirmed ||
+		registry->claim.ownership != claim->ownership;
+	if (move)
+		registry->leaving = registry->claim;
+	registry->claim = *claim;
+	registry->limit_ms = claim->lease_ms > 0 ? ceiling_ms : PG_INT64_MAX;
+	registry->state = CLAIM_HELD;
+	registry->confirmed = true;
+	registry->refused = false;
+	registry->detail[0] = '\0';
+	SpinLockRelease(&registry->mutex);
+	silent_key[0] = '\0';
+	memset(&revoked_claim, 0, sizeof(revoked_claim));
+	generator_wake_worker();
+	if (is_new)
+		ereport(LOG,
+				(errmsg("snowid claimed worker ID %d of datacenter %d as \"%s\"",
+						claim->worker_id, claim->datacenter_id, node_name())));
+}
+
+/* Claims a worker ID; "move": another than the one that is held. */
+static void
+claim_worker_id(bool move)
+{
+	const Claim *known = seen.state == CLAIM_HELD ? &seen.claim : &seen.node.claim;
+	int64		worker_ids = INT64CONST(1) << server_layout.worker_bits;
+	int64		now = net_now_ms();
+	const char *own[13];
+	char	  **answer;
+	int			count;
+	const char *outcome;
+	int64		value;
+	int64		value2;
+
+	/* what was revoked is for others */
+	if (seen.state == CLAIM_NONE && revoked_claim.ownership != 0 && snowid_worker_id < 0)
+	{
+		known = &revoked_claim;
+		move = true;
+	}
+	own[0] = number(worker_ids);
+	own[1] = number(snowid_worker_id);
+	own[2] = number((int64) seen.node.starts);
+	own[3] = seen.boot;
+	own[4] = hex(random_id());
+	own[5] = number(seen.proposed_ms);
+	own[6] = number(seen.reach_ms);
+	own[7] = known->ownership != 0 ? psprintf("%d:%d", known->datacenter_id, known->worker_id) : "";
+	own[8] = hex(known->ownership);
+
+	/* what is for good cannot lapse, nor a lease that was just renewed */
+	own[9] = (known->lease_ms == 0 && snowid_redis_lease == 0) ||
+		(seen.state == CLAIM_HELD && seen.confirmed &&
+		 now - last_contact < 2 * (int64) snowid_redis_lease) ? "1" : "0";
+	own[10] = number(seen.used_ms);
+	own[11] = silent_key[0] && now - silent_since > 0 ? silent_key : "";
+	own[12] = move ? "1" : "0";
+	if (!call("claim", snowid_datacenter_id, own, lengthof(own), false, &answer, &count, NULL))
+		return;
+
+	outcome = answer[0];
+	if (strcmp(outcome, "yours") == 0 && count == 5 && strlen(answer[2]) == 16)
+	{
+		Claim		claim;
+		int64		ceiling_ms;
+		char	   *end;
+
+		memset(&claim, 0, sizeof(claim));
+		claim.ownership = strtoull(answer[2], &end, 16);
+		claim.datacenter_id = snowid_datacenter_id;
+		claim.lease_ms = snowid_redis_lease;
+		if (!parse_number(answer[1], worker_ids - 1, &value) ||
+			(snowid_worker_id >= 0 && value != snowid_worker_id) ||
+			*end != '\0' || claim.ownership == 0 ||
+			!parse_number(answer[3], MAX_MS, &claim.floor_ms) ||
+			!parse_number(answer[4], MAX_MS, &ceiling_ms))
+		{
+			nonsense("claim");
+			return;
+		}
+		claim.worker_id = (int32) value;
+		/* what was found out when the claim began holds on */
+		if (claim.ownership == seen.node.claim.ownership)
+			claim.floor_ms = Max(claim.floor_ms, seen.node.claim.floor_ms);
+		got_claim(&claim, ceiling_ms, move && seen.state == CLAIM_HELD);
+	}
+	else if (strcmp(outcome, "lost") == 0 && count == 3)
+		lose(false, psprintf("Worker ID %d of datacenter %d was given back, or is held by \"%.64s\" now.",
+							 known->worker_id, known->datacenter_id, answer[1]));
+	else if (strcmp(outcome, "older") == 0)
+		lose(true, "This data directory was started later by another server, of which it is an old copy, or which is one of it.");
+	else if (strcmp(outcome, "silence") == 0 && count == 4 &&
+			 strlen(answer[1]) < sizeof(silent_key) &&
+			 parse_number(answer[2], MAX_MS, &value) && parse_number(answer[3], MAX_MS, &value2))
+	{
+		if (value2 > 0 || (silent_key[0] && strcmp(silent_key, answer[1]) != 0))
+			lose(true, "Another server uses a copy of this data directory, or has not given its lease back.");
+		else
+		{
+			if (silent_key[0] == '\0')
+				silent_since = net_now_ms() + 2 * value;
+			strlcpy(silent_key, answer[1], sizeof(silent_key));
+			set_detail(false, "The worker ID that this data directory had before the machine was restarted is taken back when nobody else uses it.");
+			next_contact = Min(next_contact, Max(silent_since + 1, now + FIRST_PAUSE_MS));
+		}
+	}
+	else if (strcmp(outcome, "settling") == 0 && count == 3 &&
+			 parse_number(answer[1], MAX_MS, &value) && parse_number(answer[2], MAX_MS, &value2))
+	{
+		set_detail(false, psprintf("The registry is empty, or Redis was restarted: until %s, by its clock, only those who had a worker ID get one.",
+								   timestamptz_to_str(timestamptz_from_unix_ms(value2))));
+		next_contact = Min(next_contact, net_now_ms() + value + 1);
+	}
+	else if (strcmp(outcome, "taken") == 0 && count == 4)
+		refuse(psprintf("Worker ID %d of datacenter %d is held by \"%.64s\", last seen %.20s ms ago.",
+						snowid_worker_id, snowid_datacenter_id, answer[2], answer[3]));
+	else if (strcmp(outcome, "ahead") == 0 && count == 3 && parse_number(answer[2], MAX_MS, &value))
+		refuse(psprintf("The keys of worker ID %d lie ahead of this server's clock, up to %s.",
+						snowid_worker_id, timestamptz_to_str(timestamptz_from_unix_ms(value))));
+	else if (strcmp(outcome, "full") == 0 && count == 4 && parse_number(answer[3], MAX_MS, &value))
+		refuse(psprintf("All " INT64_FORMAT " worker IDs of datacenter %d are in use: %.10s have an owner, and the keys of %.10s lie ahead of this server's clock%s%s.",
+						worker_ids, snowid_datacenter_id, answer[1], answer[2],
+						value > 0 ? ", the nearest up to " : "",
+						value > 0 ? timestamptz_to_str(timestamptz_from_unix_ms(value)) : ""));
+	else if (strcmp(outcome, "layout") == 0 && count == 3)
+		refuse(layout_conflict(answer));
+	else
+		nonsense("claim");
+}
+
+/* Tells Redis that we are there, and gets the next grant. */
+static void
+mark(void)
+{
+	const char *own[3];
+	char	  **answer;
+	int			count;
+	int64		ceiling_ms;
+
+	own[0] = number(seen.claim.worker_id);
+	own[1] = number(seen.proposed_ms);
+	own[2] = number(seen.used_ms);
+	if (!call("mark", seen.claim.datacenter_id, own, lengthof(own), false, &answer, &count, NULL))
+		return;
+	if (strcmp(answer[0], "ok") == 0 && count == 2 && parse_number(answer[1], MAX_MS, &ceiling_ms))
+	{
+		SpinLockAcquire(&registry->mutex);
+		if (seen.claim.lease_ms > 0)
+			registry->limit_ms = ceiling_ms;
+		registry->hurry = false;
+		SpinLockRelease(&registry->mutex);
+		if (seen.claim.lease_ms > 0)
+			generator_wake_worker();
+	}
+	else if (strcmp(answer[0], "late") == 0)
+		next_contact = 0;
+	else if (strcmp(answer[0], "gone") == 0)
+		claim_worker_id(false);
+	else if (strcmp(answer[0], "lost") == 0 && count == 3)
+		lose(answer[2][0] == '1',
+			 psprintf("Worker ID %d of datacenter %d is held by \"%.64s\" now.",
+					  seen.claim.worker_id, seen.claim.datacenter_id, answer[1]));
+	else if (strcmp(answer[0], "revoked") == 0)
+	{
+		revoked = true;
+		revoked_claim = seen.claim;
+		lose(false, psprintf("Worker ID %d of datacenter %d was revoked by snowid_release().",
+							 seen.claim.worker_id, seen.claim.datacenter_id));
+	}
+	else if (strcmp(answer[0], "layout") == 0 && count == 3)
+		refuse(layout_conflict(answer));
+	else
+		nonsense("mark");
+}
+
+/* Gives a claim back, behind which the gate is closed.  True: answered. */
+static bool
+release(const Claim *claim, bool last_call)
+{
+	const char *own[2];
+	char	  **answer;
+	int			count;
+	char		err[NET_ERR_LEN];
+
+	own[0] = number(claim->worker_id);
+	own[1] = number(Max(seen.used_ms, claim->floor_ms));
+	if (!call("release", claim->datacenter_id, own, lengthof(own), last_call, &answer, &count, err))
+	{
+		if (!last_call)
+			no_answer(err);
+		return false;
+	}
+	next_contact = 0;
+	ereport(LOG,
+			(errmsg("snowid gave worker ID %d of datacenter %d back",
+					claim->worker_id, claim->datacenter_id)));
+	return true;
+}
+
+/*---- Requests, carried out ----*/
+
+static void
+serve_request(void)
+{
+	RegistryRequest *request = &seen.request;
+	uint64		ticket = seen.ticket;
+	char	  **answer = NULL;
+	int			count = 0;
+	bool		ok;
+	const char *own[2];
+
+	own[0] = number(request->worker_id);
+	own[1] = request->operation == REQUEST_LIST ? number(REGISTRY_PAGE) : number(request->force);
+	request->error[0] = '\0';
+	request->count = 0;
+	if (request->operation == REQUEST_RECLAIM)
+	{
+		if (seen.state == CLAIM_HELD && seen.leaving.ownership == 0)
+			claim_worker_id(true);
+		ok = true;
+		SpinLockAcquire(&registry->mutex);
+		if (registry->state != CLAIM_HELD || registry->claim.ownership == seen.claim.ownership)
+			strlcpy(request->error, registry->detail[0] ? registry->detail : "Another one is under way.",
+					sizeof(request->error));
+		request->worker_id = registry->claim.worker_id;
+		SpinLockRelease(&registry->mutex);
+	}
+	else
+		ok = call(request->operation == REQUEST_LIST ? "list" : "free",
+				  request->datacenter_id, own, lengthof(own), false,
+				  &answer, &count, request->error);
+	if (!ok)
+		no_answer(request->error);
+	else if (count == 3 && strcmp(answer[0], "layout") == 0)
+		strlcpy(request->error, layout_conflict(answer), sizeof(request->error));
+	else
+	{
+		size_t		used = 0;
+
+		for (int i = 0; i < count && used < sizeof(request->answer); i++)
+		{
+			used += strlcpy(request->answer + used, answer[i], sizeof(request->answer) - used) + 1;
+			request->count++;
+		}
+		if (used > sizeof(request->answer))
+			strlcpy(request->error, "The answer of Redis is too long.", sizeof(request->error));
+	}
+
+	SpinLockAcquire(&registry->mutex);
+	if (registry->ticket == ticket && registry->request_state == REQUEST_RUNNING)
+	{
+		registry->request = *request;
+		registry->request_state = REQUEST_DONE;
+	}
+	SpinLockRelease(&registry->mutex);
+	ConditionVariableBroadcast(&registry->request_changed);
+}
+
+/*---- The loop ----*/
+
+/* Copies the shared state; true where a request is to be served. */
+static bool
+look(void)
+{
+	bool		request;
+
+	SpinLockAcquire(&registry->mutex);
+	request = registry->request_state == REQUEST_WAITING && registry->has_node;
+	if (request)
+		registry->request_state = REQUEST_RUNNING;
+	memcpy(&seen, registry, sizeof(Registry));
+	SpinLockRelease(&registry->mutex);
+	return request;
+}
+
+/* One turn.  Returns the ms until the next. */
+static long
+turn(void)
+{
+	bool		due;
+
+	if (look())
+	{
+		serve_request();
+		(void) look();
+	}
+	/* the worker comes first: file and clock, and a lost claim's gate */
+	if (!seen.has_node || seen.proposed_ms == 0 || seen.state == CLAIM_LOST)
+		return 1000;
+
+	due = net_now_ms() >= next_contact;
+	if (revoked && due)
+		revoked = !release(&revoked_claim, false);
+	else if (seen.state == CLAIM_NONE || (!seen.confirmed && due))
+	{
+		if (due)
+			claim_worker_id(false);
+	}
+	else if (seen.leaving.ownership != 0 && due &&
+			 seen.node.claim.ownership == seen.claim.ownership)
+	{
+		if (release(&seen.leaving, false))
+		{
+			SpinLockAcquire(&registry->mutex);
+			memset(&registry->leaving, 0, sizeof(Claim));
+			SpinLockRelease(&registry->mutex);
+		}
+	}
+	else if (due && seen.leaving.ownership == 0 &&
+			 (seen.claim.datacenter_id != snowid_datacenter_id ||
+			  (snowid_worker_id >= 0 && seen.claim.worker_id != snowid_worker_id)))
+		claim_worker_id(true);
+	else if (due || (seen.hurry && backoff == 0))
+		mark();
+	return Max(next_contact - net_now_ms(), 1);
+}
+
+static void
+leave(int code, Datum arg)
+{
+	SpinLockAcquire(&registry->mutex);
+	if (registry->procno == MyProcNumber)
+		registry->procno = -1;
+	SpinLockRelease(&registry->mutex);
+	redis_disconnect();
+}
+
+/* No gate opens with a lease from here on; false: one is open, or no lease. */
+static bool
+withdraw_lease(void)
+{
+	bool		withdrawn;
+
+	SpinLockAcquire(&registry->mutex);
+	withdrawn = registry->state == CLAIM_HELD && registry->confirmed &&
+		registry->claim.lease_ms > 0 && registry->entered == 0;
+	if (withdrawn)
+	{
+		registry->state = CLAIM_NONE;
+		registry->confirmed = false;
+	}
+	SpinLockRelease(&registry->mutex);
+	return withdrawn;
+}
+
+/*
+ * Told to leave.  In a shutdown a lease is given back, once the gate is closed
+ * and if Redis answered the last time.  As the snowid worker does, it has a
+ * successor started, which a shutdown drops.
+ */
+static void
+stop(void)
+{
+	int64		ends = net_now_ms() + CLOSE_MS;
+	BackgroundWorker successor;
+
+	PG_TRY();
+	{
+		(void) look();
+		while (seen.state == CLAIM_HELD && seen.claim.lease_ms > 0 && seen.entered != 0 &&
+			   net_now_ms() < ends)
+		{
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							 10, PG_WAIT_EXTENSION);
+			ResetLatch(MyLatch);
+			(void) look();
+		}
+		if (withdraw_lease() && backoff == 0)
+			(void) release(&seen.claim, true);
+	}
+	PG_CATCH();
+	{
+		EmitErrorReport();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	leave(0, 0);
+	worker_describe(&successor, "snowid registry", "snowid_registry_main");
+	(void) RegisterDynamicBackgroundWorker(&successor, NULL);
+	proc_exit(1);
+}
+
+void
+snowid_registry_main(Datum main_arg)
+{
+	MemoryContext turn_context;
+	bool		attached;
+
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGINT, SIG_IGN);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	SpinLockAcquire(&registry->mutex);
+	attached = registry->procno < 0;
+	if (attached)
+		registry->procno = MyProcNumber;
+	SpinLockRelease(&registry->mutex);
+	if (!attached)
+		proc_exit(0);			/* one is enough: ends this registration */
+	before_shmem_exit(leave, 0);
+
+	/* for PostgreSQL's hash functions */
+	CurrentResourceOwner = ResourceOwnerCreate(NULL, "snowid registry");
+	turn_context = AllocSetContextCreate(TopMemoryContext, "snowid registry",
+										 ALLOCSET_DEFAULT_SIZES);
+	for (;;)
+	{
+		volatile long rest = 1000;
+
+		if (ShutdownRequestPending)
+			stop();
+
+		MemoryContextSwitchTo(turn_context);
+		PG_TRY();
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (ConfigReloadPending)
+			{
+				ConfigReloadPending = false;
+				ProcessConfigFile(PGC_SIGHUP);
+				redis_disconnect(); /* secrets and certificates may be new */
+				next_contact = 0;
+			}
+			rest = turn();
+		}
+		PG_CATCH();
+		{
+			MemoryContextSwitchTo(turn_context);
+			EmitErrorReport();
+			FlushErrorState();
+			redis_disconnect();
+			try_later();
+		}
+		PG_END_TRY();
+		MemoryContextSwitchTo(TopMemoryContext);
+		MemoryContextReset(turn_context);
+
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 rest, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+	}
+}
