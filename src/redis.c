@@ -55,6 +55,9 @@ static redisContext *connection = NULL;
 static char connected_to[300];
 static char run_id[64];
 static char may_evict[64];
+#ifdef SNOWID_TLS
+static SSL *tls = NULL;			/* the connection's; hiredis frees it */
+#endif
 
 /*---- Addresses ----*/
 
@@ -241,6 +244,9 @@ redis_disconnect(void)
 		return;
 	redisFree(connection);
 	connection = NULL;
+#ifdef SNOWID_TLS
+	tls = NULL;
+#endif
 	ReleaseExternalFD();
 }
 
@@ -286,6 +292,24 @@ failed(char *err, const char *format,...)
 	return false;
 }
 
+/* What reading or writing failed for; of TLS hiredis tells nothing. */
+static const char *
+io_error(void)
+{
+#ifdef SNOWID_TLS
+	if (tls && SSL_get_verify_result(tls) != X509_V_OK)
+		return psprintf("TLS: the certificate was refused: %s",
+						X509_verify_cert_error_string(SSL_get_verify_result(tls)));
+	if (tls && ERR_peek_last_error() != 0)
+	{
+		const char *reason = ERR_reason_error_string(ERR_peek_last_error());
+
+		return psprintf("TLS: %s", reason ? reason : "unknown error");
+	}
+#endif
+	return connection->errstr;
+}
+
 static redisReply *
 bad_reply(redisReply *reply, const char *what, char *err)
 {
@@ -326,7 +350,7 @@ receive(char *err)
 		}
 		if (redisBufferRead(connection) != REDIS_OK)
 		{
-			failed(err, "%s", connection->errstr);
+			failed(err, "%s", io_error());
 			return NULL;
 		}
 	}
@@ -349,7 +373,7 @@ command(int argc, const char **argv, char *err)
 
 		if (redisBufferWrite(connection, &done) != REDIS_OK)
 		{
-			failed(err, "%s", connection->errstr);
+			failed(err, "%s", io_error());
 			return NULL;
 		}
 		if (done)
@@ -370,7 +394,6 @@ static bool
 start_tls(const Address *address, char *err)
 {
 	static SSL_CTX *context = NULL;
-	SSL		   *ssl = NULL;
 	const char *ca = snowid_redis_ca_file;
 
 	if (context)
@@ -384,19 +407,22 @@ start_tls(const Address *address, char *err)
 	{
 		SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
 		SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
-		ssl = SSL_new(context);
+		tls = SSL_new(context);
 	}
-	if (!ssl)
+	if (!tls)
 		return failed(err, "could not set up TLS");
-	if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), address->host) != 1 &&
-		(SSL_set1_host(ssl, address->host) != 1 ||
-		 SSL_set_tlsext_host_name(ssl, address->host) != 1))
+	ERR_clear_error();
+	if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls), address->host) != 1 &&
+		(SSL_set1_host(tls, address->host) != 1 ||
+		 SSL_set_tlsext_host_name(tls, address->host) != 1))
 	{
-		SSL_free(ssl);
+		SSL_free(tls);
+		tls = NULL;
 		return failed(err, "could not set up TLS");
 	}
-	if (redisInitiateSSL(connection, ssl) != REDIS_OK)
-		return failed(err, "TLS: %s", connection->errstr);
+	ERR_clear_error();
+	if (redisInitiateSSL(connection, tls) != REDIS_OK)
+		return failed(err, "%s", io_error());
 	return true;
 }
 #endif

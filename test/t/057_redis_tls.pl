@@ -1,0 +1,103 @@
+# rediss://: the certificate's chain and its host name are both checked.
+# Skipped where hiredis, redis-server or openssl cannot do TLS.
+use strict;
+use warnings;
+
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+
+my $dir = PostgreSQL::Test::Utils::tempdir('tls');
+
+sub openssl
+{
+	my (@args) = @_;
+	return IPC::Run::run([ 'openssl', @args ], '<', '/dev/null', '>&', "$dir/openssl");
+}
+
+plan skip_all => 'no openssl' if !eval { openssl('version') };
+
+my $node = snowid_cluster('tls', "snowid.redis_url = 'rediss://localhost'");
+if (!$node->start(fail_ok => 1))
+{
+	like(slurp_file($node->logfile), qr/was built without TLS/, 'without TLS the start says so');
+	done_testing();
+	exit;
+}
+$node->stop;
+
+# A certificate authority, and a certificate of it for a name.
+sub certify
+{
+	my ($ca, $name, $subject) = @_;
+	openssl(qw(req -x509 -newkey rsa:2048 -nodes -days 2 -subj), "/CN=$ca",
+		'-keyout', "$dir/$ca.key", '-out', "$dir/$ca.crt")
+	  or die slurp_file("$dir/openssl")
+	  if !-e "$dir/$ca.crt";
+	append_to_file("$dir/$name.ext", "subjectAltName=$subject\n");
+	openssl(qw(req -newkey rsa:2048 -nodes -subj), "/CN=$name", '-keyout', "$dir/$name.key", '-out', "$dir/$name.csr")
+	  && openssl(qw(x509 -req -days 2 -CAcreateserial -in), "$dir/$name.csr", '-CA', "$dir/$ca.crt",
+		'-CAkey', "$dir/$ca.key", '-extfile', "$dir/$name.ext", '-out', "$dir/$name.crt")
+	  or die slurp_file("$dir/openssl");
+	return;
+}
+
+# A Redis that shows this certificate on a port of its own.
+sub tls_redis
+{
+	my ($name) = @_;
+	my $port = PostgreSQL::Test::Cluster::get_free_port();
+	my $redis = SnowidRedis->start($name, "tls-port $port", "tls-cert-file $dir/$name.crt",
+		"tls-key-file $dir/$name.key", 'tls-auth-clients no');
+	$redis->{tls_port} = $port;
+	return $redis;
+}
+
+certify('ca', 'right', 'DNS:localhost,IP:127.0.0.1');
+certify('ca', 'other', 'DNS:elsewhere.example');
+certify('stranger', 'strange', 'DNS:localhost');
+
+sub connect_with
+{
+	my ($redis, $host, $ca) = @_;
+	configure($node, <<~EOF);
+		snowid.redis_url = 'rediss://$host:$redis->{tls_port}'
+		snowid.redis_ca_file = '$dir/$ca.crt'
+		snowid.redis_check_interval = '300ms'
+		snowid.redis_timeout = '2s'
+		snowid.max_wait = '1s'
+		EOF
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION IF NOT EXISTS snowid');
+	return;
+}
+
+sub refusal
+{
+	my ($redis, $host, $ca) = @_;
+	connect_with($redis, $host, $ca);
+	my $error = sql_error($node, 'SELECT snowid_next()');
+	$node->stop;
+	return $error;
+}
+
+my $right = tls_redis('right');
+like(refusal(tls_redis('other'), 'localhost', 'ca'), qr/^55000: .*localhost port \d+: .*(hostname|certificate)/s,
+	'a certificate for another host is refused');
+like(refusal(tls_redis('strange'), 'localhost', 'ca'), qr/^55000: .*localhost port \d+: .*certificate/s,
+	'a certificate of another authority is refused');
+like(refusal({ tls_port => $right->{port} }, 'localhost', 'ca'), qr/^55000: .*localhost port \d+: /s,
+	'a Redis without TLS is refused');
+is($right->query('EXISTS', 'snowid'), 0, 'nothing was written meanwhile');
+foreach my $host ('localhost', '127.0.0.1')
+{
+	connect_with($right, $host, 'ca');
+	wait_for_claim($node);
+	is(worker_id($node), 0, "with the right certificate, the worker ID is claimed over TLS: $host");
+	$node->stop;
+}
+
+done_testing();
