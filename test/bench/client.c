@@ -358,19 +358,6 @@ redis_lua(Client *c)
 	redis_answers(c, depth);
 }
 
-/* The claim of a machine number: the lowest that is free, remembered. */
-#define LUA_CLAIM \
-	"local id = redis.call('GET', KEYS[1]) " \
-	"if not id then id = redis.call('INCR', KEYS[2]) - 1 " \
-	"redis.call('SET', KEYS[1], id) end return tonumber(id)"
-
-static void
-redis_claim(Client *c)
-{
-	redisAppendCommand(c->redis, "EVAL %s 2 worker:1:10.0.0.1 workers:1", LUA_CLAIM);
-	redis_answers(c, 1);
-}
-
 /*---- Jobs ----*/
 
 #define LINES_OF_PARAMETERS \
@@ -404,11 +391,11 @@ static const Job jobs[] = {
 	"INSERT INTO lines (id, order_id, item, quantity) VALUES" LINES_OF_PARAMETERS},
 	{"select-1", statements, "SELECT 1", NULL},
 	{"next", statements, "SELECT snowid_next()", NULL},
+	{"nothing", statements, "SELECT bench_nothing()", NULL},
 	{"batch", batch, "SELECT snowid_next_batch($1)", NULL},
 	{"redis-incr", redis_command, "INCR id", NULL},
 	{"redis-timed", redis_timed, NULL, NULL},
-	{"redis-lua", redis_lua, NULL, NULL},
-	{"redis-claim", redis_claim, NULL, NULL}
+	{"redis-lua", redis_lua, NULL, NULL}
 };
 
 static void *

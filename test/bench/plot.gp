@@ -10,7 +10,7 @@ unset key
 
 # horizontal bars from 0 to the ratio, the first line on top
 set yrange [*:*] reverse
-set offsets 0, 0, 0.5, 0.5
+set offsets 0, graph 0.1, 0.5, 0.5
 set xrange [0:*]
 set ytics nomirror scale 0
 
@@ -27,12 +27,13 @@ plot "orders.dat" using ($2/2):0:($2/2):(0.35):ytic(1) with boxxyerror lc rgb "#
 unset offsets
 set title "Keys/s, many a statement; one sequence = 1, higher is better"
 set yrange [0:*] noreverse
+set offsets 0, 0, graph 0.2, 0
 set xrange [0.8:40]
 set logscale x 2
 set xtics (1, 2, 4, 8, 32)
 set ytics auto
 set xlabel "sessions"
 set grid x y
-set key above
+set key inside top center horizontal
 plot for [i = 0:3] "sessions.dat" index i using 1:2:3:4 with yerrorlines \
 	title columnheader(1) lw 2 pt 7 ps 0.6
