@@ -111,8 +111,10 @@ GateReason
 claim_held(Claim *claim, int64 *limit_ms, char *err)
 {
 	GateReason	reason = GATE_OPEN;
+	bool		has_registry;
 
 	SpinLockAcquire(&registry->mutex);
+	has_registry = registry->procno >= 0;
 	*claim = registry->claim;
 	*limit_ms = registry->limit_ms;
 	if (registry->state != CLAIM_HELD)
@@ -122,8 +124,10 @@ claim_held(Claim *claim, int64 *limit_ms, char *err)
 			registry->refused ? GATE_CLAIM_REFUSED : GATE_CLAIM;
 	}
 	SpinLockRelease(&registry->mutex);
-	if (reason == GATE_CLAIM && err[0] == '\0')
-		strlcpy(err, "Redis has not answered yet.", GATE_DETAIL_LEN);
+	if (reason == GATE_CLAIM && (err[0] == '\0' || !has_registry))
+		strlcpy(err, has_registry ? "Redis has not answered yet." :
+				"The \"snowid registry\" process is not running; it needs a free place in max_worker_processes.",
+				GATE_DETAIL_LEN);
 	return reason;
 }
 

@@ -44,8 +44,9 @@
 
 static Registry seen;			/* a copy, as the turn began */
 static int64 next_contact = 0;	/* monotonic ms */
-static int64 last_contact = 0;	/* when a claim or mark was answered well */
-static int64 backoff = 0;
+static int64 last_renewal = 0;	/* the same; of the claim */
+static int64 backoff = 0;		/* ms; 0: the last call went well */
+static bool answered;			/* in this turn Redis did, and sensibly */
 static char silent_key[64];		/* a record that is watched for silence */
 static int64 silent_since;
 static bool revoked;			/* the lost claim is to be acknowledged */
@@ -128,6 +129,7 @@ no_answer(const char *err)
 	char		detail[GATE_DETAIL_LEN];
 	bool		remembered = may_use_remembered();
 
+	answered = false;
 	if (ShutdownRequestPending)
 		return;
 	snprintf(detail, sizeof(detail), "Redis cannot be used: %s.", err);
@@ -156,9 +158,12 @@ no_answer(const char *err)
 	try_later();
 }
 
+/* Redis answered all that it was asked in this turn. */
 static void
-log_success(void)
+all_is_well(void)
 {
+	TimestampTz now = GetCurrentTimestamp();
+
 	if (logged_error[0])
 		ereport(LOG, (errmsg("Redis can be used again")));
 	logged_error[0] = '\0';
@@ -168,11 +173,9 @@ log_success(void)
 				 errdetail("Its maxmemory-policy is \"%s\".", redis_may_evict()),
 				 errhint("Use a Redis with maxmemory-policy noeviction or one of volatile-*.")));
 	strlcpy(logged_policy, redis_may_evict(), sizeof(logged_policy));
-	last_contact = net_now_ms();
 	backoff = 0;
-	next_contact = last_contact + mark_interval();
 	SpinLockAcquire(&registry->mutex);
-	registry->last_ok = GetCurrentTimestamp();
+	registry->last_ok = now;
 	SpinLockRelease(&registry->mutex);
 }
 
@@ -257,7 +260,8 @@ call(const char *operation, int datacenter_id, const char **own, int nown,
 			for (char *p = (*answer)[i]; *p; p++)
 				if (*p < ' ' || *p > '~')
 					*p = '?';
-		log_success();
+		answered = true;
+		next_contact = net_now_ms() + mark_interval();
 	}
 	else if (err)
 		strlcpy(err, reason, NET_ERR_LEN);
@@ -331,6 +335,7 @@ got_claim(const Claim *claim, int64 ceiling_ms, bool move)
 	registry->refused = false;
 	registry->detail[0] = '\0';
 	SpinLockRelease(&registry->mutex);
+	last_renewal = net_now_ms();
 	silent_key[0] = '\0';
 	memset(&revoked_claim, 0, sizeof(revoked_claim));
 	generator_wake_worker();
@@ -373,7 +378,7 @@ claim_worker_id(bool move)
 	/* what is for good cannot lapse, nor a lease that was just renewed */
 	own[9] = (known->lease_ms == 0 && snowid_redis_lease == 0) ||
 		(seen.state == CLAIM_HELD && seen.confirmed &&
-		 now - last_contact < 2 * (int64) snowid_redis_lease) ? "1" : "0";
+		 now - last_renewal < 2 * (int64) snowid_redis_lease) ? "1" : "0";
 	own[10] = number(seen.used_ms);
 	own[11] = silent_key[0] && now - silent_since > 0 ? silent_key : "";
 	own[12] = move ? "1" : "0";
@@ -471,6 +476,7 @@ mark(void)
 			registry->limit_ms = ceiling_ms;
 		registry->hurry = false;
 		SpinLockRelease(&registry->mutex);
+		last_renewal = net_now_ms();
 		if (seen.claim.lease_ms > 0)
 			generator_wake_worker();
 	}
@@ -513,9 +519,10 @@ release(const Claim *claim, bool last_call)
 		return false;
 	}
 	next_contact = 0;
-	ereport(LOG,
-			(errmsg("snowid gave worker ID %d of datacenter %d back",
-					claim->worker_id, claim->datacenter_id)));
+	if (strcmp(answer[0], "ok") == 0)
+		ereport(LOG,
+				(errmsg("snowid gave worker ID %d of datacenter %d back",
+						claim->worker_id, claim->datacenter_id)));
 	return true;
 }
 
@@ -584,10 +591,12 @@ serve_request(void)
 static bool
 look(void)
 {
+	int64		now = net_now_ms();
 	bool		request;
 
 	SpinLockAcquire(&registry->mutex);
-	request = registry->request_state == REQUEST_WAITING && registry->has_node;
+	request = registry->request_state == REQUEST_WAITING && registry->has_node &&
+		now <= registry->request_ends;
 	if (request)
 		registry->request_state = REQUEST_RUNNING;
 	memcpy(&seen, registry, sizeof(Registry));
@@ -595,22 +604,12 @@ look(void)
 	return request;
 }
 
-/* One turn.  Returns the ms until the next. */
-static long
-turn(void)
+/* What the claim needs now, if anything. */
+static void
+tend_claim(void)
 {
-	bool		due;
+	bool		due = net_now_ms() >= next_contact;
 
-	if (look())
-	{
-		serve_request();
-		(void) look();
-	}
-	/* the worker comes first: file and clock, and a lost claim's gate */
-	if (!seen.has_node || seen.proposed_ms == 0 || seen.state == CLAIM_LOST)
-		return 1000;
-
-	due = net_now_ms() >= next_contact;
 	if (revoked && due)
 		revoked = !release(&revoked_claim, false);
 	else if (seen.state == CLAIM_NONE || (!seen.confirmed && due))
@@ -634,7 +633,27 @@ turn(void)
 		claim_worker_id(true);
 	else if (due || (seen.hurry && backoff == 0))
 		mark();
-	return Max(next_contact - net_now_ms(), 1);
+}
+
+/* One turn.  Returns the ms until the next. */
+static long
+turn(void)
+{
+	bool		ready;
+
+	answered = false;
+	if (look())
+	{
+		serve_request();
+		(void) look();
+	}
+	/* the worker comes first: file and clock, and a lost claim's gate */
+	ready = seen.has_node && seen.proposed_ms != 0 && seen.state != CLAIM_LOST;
+	if (ready)
+		tend_claim();
+	if (answered)
+		all_is_well();
+	return ready ? Max(next_contact - net_now_ms(), 1) : 1000;
 }
 
 static void
