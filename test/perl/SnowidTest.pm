@@ -17,7 +17,7 @@ use Time::HiRes qw(time usleep);
 our @EXPORT = qw(snowid_cluster server_from_backup give_clock set_skew sql_error configure
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
-  server_is_open worker_pid);
+  server_is_open start_and_open worker_pid);
 
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
 
@@ -198,6 +198,16 @@ sub server_is_open
 	my ($node) = @_;
 	$node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status')
 	  or die 'the gate stays closed';
+	return;
+}
+
+# Starts a new server, up to its first key.
+sub start_and_open
+{
+	my ($node) = @_;
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	server_is_open($node);
 	return;
 }
 

@@ -16,9 +16,7 @@ my $node = snowid_cluster('restart', "snowid.worker_id = 1\nsnowid.sequence_bits
 
 # The WAL is flushed by whom it concerns, or not at all.
 $node->append_conf('postgresql.conf', "fsync = on\nwal_writer_delay = 10s\nrestart_after_crash = on");
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
-server_is_open($node);
+start_and_open($node);
 
 sub query
 {

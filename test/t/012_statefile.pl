@@ -15,9 +15,7 @@ my $settings = "snowid.worker_id = 1\nsnowid.epoch = '2024-01-01 00:00:00Z'";
 my $node = snowid_cluster('statefile', $settings);
 my $copy;
 my $file = $node->data_dir . '/snowid/state';
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
-server_is_open($node);
+start_and_open($node);
 
 sub query
 {
@@ -262,9 +260,7 @@ is_closed('there is no way back', [ '2024-01-01', 12 ], [ '2024-01-01', 13 ], \@
 my $day_before = $settings =~ s/2024-01-01/2023-12-31/r;
 my $ahead = snowid_cluster('ahead', $settings);
 set_skew($ahead, 43200);
-$ahead->start;
-$ahead->safe_psql('postgres', 'CREATE EXTENSION snowid');
-server_is_open($ahead);
+start_and_open($ahead);
 $ahead->safe_psql('postgres', 'SELECT snowid_next()');
 $ahead->stop;
 set_skew($ahead, 0);

@@ -12,9 +12,7 @@ use Time::HiRes qw(time usleep);
 
 my $year = 365 * 86400;
 my $node = snowid_cluster('ahead', "snowid.worker_id = 1\nsnowid.max_wait = 200ms");
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
-server_is_open($node);
+start_and_open($node);
 
 sub query
 {

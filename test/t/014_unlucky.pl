@@ -18,9 +18,7 @@ $SIG{PIPE} = "IGNORE";
 
 my $node = snowid_cluster('unlucky', 'snowid.worker_id = 1');
 $node->append_conf('postgresql.conf', 'restart_after_crash = on');
-$node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
-server_is_open($node);
+start_and_open($node);
 
 sub query { return $node->safe_psql('postgres', $_[0]) }
 
@@ -163,9 +161,7 @@ $_->stop foreach $node, values %standby;
 
 my $settings = "snowid.worker_id = 1\nsnowid.max_drift = 4s";
 my $original = snowid_cluster('original', $settings, allows_streaming => 1);
-$original->start;
-$original->safe_psql('postgres', 'CREATE EXTENSION snowid');
-server_is_open($original);
+start_and_open($original);
 $original->safe_psql('postgres', 'SELECT snowid_next()');
 $original->backup('old');
 set_skew($original, -3);
