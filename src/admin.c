@@ -19,8 +19,8 @@ PG_FUNCTION_INFO_V1(snowid_workers);
 PG_FUNCTION_INFO_V1(snowid_release);
 PG_FUNCTION_INFO_V1(snowid_reclaim);
 
-/* Columns of a record in the answer to REQUEST_LIST. */
-#define RECORD_COLUMNS 8
+/* Columns of snowid_workers(); the last of a record is not shown. */
+#define SHOWN_COLUMNS 8
 
 /* Throws where the registry or Redis does not answer in time. */
 static void
@@ -50,17 +50,31 @@ ask(RegistryRequest *request)
 				 errdetail("%s", request->error)));
 }
 
+/* What no registry of ours answers. */
+static void
+nonsense(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONNECTION_FAILURE),
+			 errmsg("the answer of Redis makes no sense"),
+			 errhint("Is something else using snowid.redis_prefix?")));
+}
+
 static int64
 number(const char *text)
 {
 	return strtoll(text, NULL, 10);
 }
 
-/* A time in Unix ms; what no timestamptz can say is infinity. */
+/* A time in Unix ms; throws where no timestamptz can say it. */
 static Datum
 time_datum(const char *text)
 {
-	return TimestampTzGetDatum(timestamptz_from_unix_ms(number(text)));
+	int64		unix_ms = number(text);
+
+	if (unix_ms < 0 || unix_ms > INT64CONST(9000000000000000))
+		nonsense();
+	return TimestampTzGetDatum(timestamptz_from_unix_ms(unix_ms));
 }
 
 Datum
@@ -77,13 +91,16 @@ snowid_workers(PG_FUNCTION_ARGS)
 
 		request.datacenter_id = snowid_datacenter_id;
 		ask(&request);
-		p += strlen(p) + 1;		/* "list" */
 		records = (request.count - 1) / RECORD_COLUMNS;
+		if (strcmp(p, "list") != 0 || request.count != 1 + records * RECORD_COLUMNS)
+			nonsense();
+		p += strlen(p) + 1;
 		for (int i = 0; i < records; i++)
 		{
 			const char *text[RECORD_COLUMNS];
-			Datum		values[RECORD_COLUMNS];
-			bool		nulls[RECORD_COLUMNS] = {false};
+			Datum		values[SHOWN_COLUMNS];
+			bool		nulls[SHOWN_COLUMNS] = {false};
+			int64		worker_id;
 
 			for (int j = 0; j < RECORD_COLUMNS; j++)
 			{
@@ -91,8 +108,11 @@ snowid_workers(PG_FUNCTION_ARGS)
 
 				p += strlen(p) + 1;
 			}
-			request.worker_id = (int) number(text[0]) + 1;
-			values[0] = Int32GetDatum(request.worker_id - 1);
+			worker_id = number(text[0]);
+			if (worker_id < request.worker_id || worker_id > PG_INT32_MAX - 1)
+				nonsense();
+			request.worker_id = (int) worker_id + 1;
+			values[0] = Int32GetDatum((int32) worker_id);
 			values[1] = CStringGetTextDatum(text[1]);
 			values[2] = time_datum(text[2]);
 			values[3] = time_datum(text[3]);
@@ -145,6 +165,8 @@ snowid_release(PG_FUNCTION_ARGS)
 						request.worker_id, request.datacenter_id),
 				 errdetail("\"%s\" was seen %s ms ago.", name, name + strlen(name) + 1),
 				 errhint("Stop that server first, or use force.")));
+	if (strcmp(outcome, "released") != 0 && strcmp(outcome, "revoked") != 0)
+		nonsense();
 	PG_RETURN_TEXT_P(cstring_to_text(outcome));
 }
 

@@ -132,11 +132,11 @@ claim_held(Claim *claim, int64 *limit_ms, char *err)
 }
 
 /*
- * Where the clock stands and how far the keys go, in Unix ms.  "wish" is a
- * ceiling beyond what is asked for anyway, or 0; "hurry": the grant is short.
+ * Where the clock stands, in Unix ms.  "wish" is a ceiling beyond what is asked
+ * for anyway, or 0; "hurry": the grant is short.
  */
 void
-claim_propose(int64 now_ms, int64 used_ms, int64 wish_ms, bool hurry)
+claim_propose(int64 now_ms, int64 wish_ms, bool hurry)
 {
 	int64		horizon = snowid_redis_lease > 0 ? snowid_redis_lease :
 	2 * (int64) snowid_redis_check_interval;
@@ -147,8 +147,6 @@ claim_propose(int64 now_ms, int64 used_ms, int64 wish_ms, bool hurry)
 	wake = hurry || registry->proposed_ms == 0;
 	registry->proposed_ms = Min(proposed, MAX_MS);
 	registry->reach_ms = Max(now_ms + snowid_max_drift, 0);
-	if (registry->entered != 0)
-		registry->used_ms = Max(Min(used_ms, MAX_MS), 0);
 	registry->hurry |= hurry;
 	SpinLockRelease(&registry->mutex);
 	if (wake)
@@ -156,19 +154,36 @@ claim_propose(int64 now_ms, int64 used_ms, int64 wish_ms, bool hurry)
 }
 
 /*
- * The gate is about to open with this claim; false: it is not held any more.
+ * The gate is about to open with this claim, its keys to be granted up to
+ * used_ms; false: it is not held any more.
  */
 bool
-claim_enter(const Claim *claim)
+claim_enter(const Claim *claim, int64 used_ms)
 {
 	bool		held;
 
+	if (!claim_from_redis())
+		return true;
 	SpinLockAcquire(&registry->mutex);
 	held = registry->state == CLAIM_HELD && registry->claim.ownership == claim->ownership;
 	if (held)
+	{
 		registry->entered = claim->ownership;
+		registry->used_ms = Max(Min(used_ms, MAX_MS), 0);
+	}
 	SpinLockRelease(&registry->mutex);
 	return held;
+}
+
+/* Keys are about to be granted up to used_ms. */
+void
+claim_use(int64 used_ms)
+{
+	if (!claim_from_redis())
+		return;
+	SpinLockAcquire(&registry->mutex);
+	registry->used_ms = Max(registry->used_ms, Min(used_ms, MAX_MS));
+	SpinLockRelease(&registry->mutex);
 }
 
 /* The ownership that the gate is open with; 0: it is closed, or no claim's. */
@@ -183,7 +198,7 @@ claim_entered(void)
 	return entered;
 }
 
-/* The gate is closed; no key of the claim is above used_ms. */
+/* The gate is closed; no key of the claim it was open with is above used_ms. */
 void
 claim_leave(int64 used_ms)
 {
@@ -193,8 +208,13 @@ claim_leave(int64 used_ms)
 		return;
 	SpinLockAcquire(&registry->mutex);
 	was_open = registry->entered != 0;
-	registry->entered = 0;
-	registry->used_ms = Max(Min(used_ms, MAX_MS), 0);
+	if (was_open)
+	{
+		registry->left[1] = registry->left[0];
+		registry->left[0].ownership = registry->entered;
+		registry->left[0].used_ms = Max(Min(used_ms, MAX_MS), 0);
+		registry->entered = 0;
+	}
 	SpinLockRelease(&registry->mutex);
 	if (was_open)
 		wake_registry();
@@ -231,9 +251,10 @@ claim_ask(RegistryRequest *request)
 	while (!done)
 	{
 		int64		now = net_now_ms();
+		int64		until = ends;
 
 		SpinLockAcquire(&registry->mutex);
-		if (ticket == 0 &&
+		if (ticket == 0 && now < ends &&
 			(registry->request_state == REQUEST_IDLE || now > registry->request_ends))
 		{
 			ticket = ++registry->ticket;
@@ -248,11 +269,13 @@ claim_ask(RegistryRequest *request)
 			registry->request_state = REQUEST_IDLE;
 			done = true;
 		}
+		else if (ticket == 0)
+			until = Min(until, registry->request_ends + 1);
 		SpinLockRelease(&registry->mutex);
 		if (done || now >= ends)
 			break;
 		wake_registry();
-		(void) ConditionVariableTimedSleep(&registry->request_changed, ends - now,
+		(void) ConditionVariableTimedSleep(&registry->request_changed, Max(until - now, 1),
 										   PG_WAIT_EXTENSION);
 	}
 	ConditionVariableCancelSleep();

@@ -14,12 +14,12 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "portability/instr_time.h"
 #include "postmaster/interrupt.h"
 #include "storage/fd.h"
 #include "storage/latch.h"
@@ -30,14 +30,14 @@
 static int64 deadline;
 static bool through_shutdown;
 
-/* Of the monotonic clock. */
+/* Of a clock that nobody sets, and that counts through a suspend. */
 int64
 net_now_ms(void)
 {
-	instr_time	now;
+	struct timespec now;
 
-	INSTR_TIME_SET_CURRENT(now);
-	return (int64) INSTR_TIME_GET_MILLISEC(now);
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	return now.tv_sec * INT64CONST(1000) + now.tv_nsec / 1000000;
 }
 
 /* For all that follows; "last_call": not ended by a shutdown. */
@@ -140,6 +140,19 @@ answer_and_exit(const char *host, int fd)
 	_exit(0);
 }
 
+static void
+end_look_up(pid_t child, int fd)
+{
+	if (child > 0)
+	{
+		kill(child, SIGKILL);
+		while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	close(fd);
+	ReleaseExternalFD();
+}
+
 /*
  * The numeric addresses of a host, each with its NUL; the list ends with an
  * empty one.  getaddrinfo() knows no deadline and cannot be interrupted, so a
@@ -153,7 +166,7 @@ net_resolve(const char *host, char *addresses, char *err)
 	int			error;
 	int			pipe_fds[2];
 	pid_t		child;
-	ssize_t		len = -1;
+	volatile ssize_t len = -1;
 
 	memset(addresses, 0, NET_ADDRESSES_LEN);
 	if (look_up(host, AI_NUMERICHOST, addresses, NET_ADDRESSES_LEN - 1, &error) > 0)
@@ -182,14 +195,19 @@ net_resolve(const char *host, char *addresses, char *err)
 	else
 	{
 		snprintf(err, NET_ERR_LEN, "the name \"%s\" could not be looked up", host);
-		if (net_wait(pipe_fds[0], WL_SOCKET_READABLE, err))
-			len = read(pipe_fds[0], &answer, sizeof(answer) - 1);
-		kill(child, SIGKILL);
-		while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-			;
+		PG_TRY();
+		{
+			if (net_wait(pipe_fds[0], WL_SOCKET_READABLE, err))
+				len = read(pipe_fds[0], &answer, sizeof(answer) - 1);
+		}
+		PG_CATCH();
+		{
+			end_look_up(child, pipe_fds[0]);
+			PG_RE_THROW();
+		}
+		PG_END_TRY();
 	}
-	close(pipe_fds[0]);
-	ReleaseExternalFD();
+	end_look_up(child, pipe_fds[0]);
 	if (len < (ssize_t) sizeof(int))
 		return false;
 	if (answer.error != 0 || answer.addresses[0] == '\0')

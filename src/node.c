@@ -134,6 +134,9 @@ node_introduce(char *err)
 	if (is_start)
 	{
 		node.starts++;
+		/* as soon as Redis takes it for a lease, it is not for good any more */
+		if (snowid_redis_lease > 0 && node.claim.ownership != 0)
+			node.claim.lease_ms = snowid_redis_lease;
 		if (!write_file(err))
 		{
 			is_loaded = false;
@@ -145,10 +148,11 @@ node_introduce(char *err)
 	return GATE_OPEN;
 }
 
-/* Is this the claim that the file remembers? */
+/* Is this the ownership that the file remembers, and on the same terms? */
 bool
-node_remembers(const Claim *claim)
+node_remembers(const Claim *claim, bool *same_terms)
 {
+	*same_terms = node.claim.lease_ms == claim->lease_ms;
 	return node.claim.ownership == claim->ownership;
 }
 

@@ -83,10 +83,11 @@ settle_directory(Pair *pair, int64 now, char *err)
 {
 	static bool warned = false;
 	bool		is_copy = false;
+	bool		same_terms = true;
 	bool		is_new;
 
 	if (claim_from_redis())
-		is_new = !node_remembers(&pair->claim);
+		is_new = !node_remembers(&pair->claim, &same_terms);
 	else
 	{
 		GateReason	reason = node_load(&is_new, &is_copy, err);
@@ -94,7 +95,7 @@ settle_directory(Pair *pair, int64 now, char *err)
 		if (reason != GATE_OPEN)
 			return reason;
 	}
-	pair->is_new = is_new;
+	pair->is_new = is_new || !same_terms;
 	if (is_copy || (is_new && claim_from_redis()))
 	{
 		pair->opens_at = now + units_from_ms(snowid_max_drift);
@@ -135,11 +136,14 @@ bool
 pair_remember_early(const Claim *claim, int64 now, char *err)
 {
 	Claim		early = *claim;
+	bool		same_terms;
+	bool		remembers = node_remembers(claim, &same_terms);
 
-	if (claim->ownership == 0 || node_remembers(claim))
+	if (claim->ownership == 0 || (remembers && same_terms))
 		return true;
-	early.floor_ms = Max(early.floor_ms,
-						 unix_ms_from_units(now + units_from_ms(snowid_max_drift)));
+	if (!remembers)
+		early.floor_ms = Max(early.floor_ms,
+							 unix_ms_from_units(now + units_from_ms(snowid_max_drift)));
 	return node_remember(&early, err);
 }
 

@@ -7,8 +7,8 @@
  * error buffer; they do not log and decide nothing.  hiredis is driven
  * non-blocking, for its blocking calls hang under signals; each call has one
  * deadline (net.c).  No reply is used before its type, length and number are
- * checked.  No password gets into an error: of a refused AUTH only the error's
- * first word is told, since a server may repeat the arguments.
+ * checked.  No password gets into an error: of a refused AUTH only known words
+ * are told, since a server may repeat the arguments.
  */
 #include "postgres.h"
 
@@ -122,6 +122,8 @@ parse_url(const char *s, const char *end, Address *address)
 	{
 		if (memchr(s, ':', at - s))
 			return "it must not contain a password";
+		if (memchr(s, '%', at - s))
+			return "a user name is taken as it is, without % escapes";
 		if (at - 1 - s >= sizeof(address->user))
 			return "a user name is too long";
 		memcpy(address->user, s, at - 1 - s);
@@ -155,6 +157,8 @@ parse_url(const char *s, const char *end, Address *address)
 	}
 	if (address->host[0] == '\0')
 		return "a host name is missing";
+	if (address->host[strspn(address->host, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:%_-")])
+		return "a host name has a character that none can have";
 	if (!error && colon < end)
 		error = parse_number(colon + 1, end, 65535, &address->port);
 	if (!error && address->port == 0)
@@ -202,6 +206,7 @@ read_password(char *password, char *err)
 	struct stat st;
 	int			fd;
 	ssize_t		len;
+	size_t		line;
 
 	password[0] = '\0';
 	if (path[0] == '\0')
@@ -221,17 +226,21 @@ read_password(char *password, char *err)
 		snprintf(err, NET_ERR_LEN, "password file \"%s\" must be owned by the server's user or root", path);
 	else if (st.st_mode & (st.st_uid == 0 ? (S_IWGRP | S_IXGRP | S_IRWXO) : (S_IRWXG | S_IRWXO)))
 		snprintf(err, NET_ERR_LEN, "password file \"%s\" has group or world access; its permissions should be u=rw (0600) or less, or u=rw,g=r (0640) or less if owned by root", path);
-	else if ((len = read(fd, password, MAX_PASSWORD)) < 0)
+	else if ((len = read(fd, password, MAX_PASSWORD - 1)) < 0)
 		snprintf(err, NET_ERR_LEN, "could not read password file \"%s\": %s", path, strerror(errno));
 	CloseTransientFile(fd);
 	if (len < 0)
 		return false;
-	password[Min(len, MAX_PASSWORD - 1)] = '\0';
-	password[strcspn(password, "\r\n")] = '\0';
-	if (password[0] != '\0' && len < MAX_PASSWORD)
+	password[len] = '\0';
+	line = strcspn(password, "\r\n");
+	if (line > 0 && line < MAX_PASSWORD - 1)
+	{
+		password[line] = '\0';
 		return true;
+	}
 	explicit_bzero(password, MAX_PASSWORD);
-	snprintf(err, NET_ERR_LEN, "password file \"%s\" is empty, or its first line is too long", path);
+	snprintf(err, NET_ERR_LEN, "the first line of password file \"%s\" is %s", path,
+			 line == 0 ? "empty" : "too long");
 	return false;
 }
 
@@ -330,7 +339,12 @@ receive(char *err)
 	for (;;)
 	{
 		char		reason[NET_ERR_LEN];
+		int			event = WL_SOCKET_READABLE;
 
+#ifdef SNOWID_TLS
+		if (tls && SSL_want_write(tls))
+			event = WL_SOCKET_WRITEABLE;
+#endif
 		if (redisReaderGetReply(connection->reader, &reply) != REDIS_OK)
 		{
 			failed(err, "%s", connection->reader->errstr);
@@ -343,7 +357,7 @@ receive(char *err)
 			failed(err, "an answer is too long");
 			return NULL;
 		}
-		if (!net_wait(connection->fd, WL_SOCKET_READABLE, reason))
+		if (!net_wait(connection->fd, event, reason))
 		{
 			failed(err, "%s", reason);
 			return NULL;
@@ -370,6 +384,7 @@ command(int argc, const char **argv, char *err)
 	for (;;)
 	{
 		char		reason[NET_ERR_LEN];
+		int			event = WL_SOCKET_WRITEABLE;
 
 		if (redisBufferWrite(connection, &done) != REDIS_OK)
 		{
@@ -378,7 +393,12 @@ command(int argc, const char **argv, char *err)
 		}
 		if (done)
 			return receive(err);
-		if (!net_wait(connection->fd, WL_SOCKET_WRITEABLE, reason))
+#ifdef SNOWID_TLS
+		/* a handshake reads, too */
+		if (tls && SSL_want_read(tls))
+			event = WL_SOCKET_READABLE;
+#endif
+		if (!net_wait(connection->fd, event, reason))
 		{
 			failed(err, "%s", reason);
 			return NULL;
@@ -485,11 +505,16 @@ authenticate(const Address *address, char *err)
 	if (!reply)
 		return false;
 	ok = reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "OK") == 0;
-	if (!ok && reply->type == REDIS_REPLY_ERROR)
-		failed(err, "the password was refused: %.*s",
-			   (int) Min(strcspn(reply->str, " "), 20), reply->str);
-	else if (!ok)
-		failed(err, "the answer to AUTH is not one of Redis");
+	if (!ok)
+	{
+		static const char *const known[] = {"WRONGPASS", "NOAUTH", "NOPERM", "ERR"};
+		const char *word = "an answer that is not one of Redis";
+
+		for (int i = 0; reply->type == REDIS_REPLY_ERROR && i < lengthof(known); i++)
+			if (strncmp(reply->str, known[i], strlen(known[i])) == 0)
+				word = known[i];
+		failed(err, "the password was refused: %s", word);
+	}
 	freeReplyObject(reply);
 	return ok;
 }
@@ -556,36 +581,38 @@ introduce(const Address *address, char *err)
 	return true;
 }
 
+/* Each numeric address of a host has a deadline of its own. */
 static bool
-connect_to(const Address *address, char *err)
+connect_to(const Address *address, bool last_call, char *err)
 {
-	char		addresses[NET_ADDRESSES_LEN];
+	char		addresses[NET_ADDRESSES_LEN] = "";
 	char		reason[NET_ERR_LEN];
 
+	net_set_deadline(snowid_redis_timeout, last_call);
 	if (address->local)
+	{
 		snprintf(connected_to, sizeof(connected_to), "%s", address->host);
-	else
-		snprintf(connected_to, sizeof(connected_to), "%s port %d", address->host, address->port);
-	net_set_deadline(snowid_redis_timeout, false);
-	if (address->local)
 		return open_socket(address, address->host, err) &&
 			authenticate(address, err) && introduce(address, err);
+	}
+	snprintf(connected_to, sizeof(connected_to), "%s port %d", address->host, address->port);
 	if (!net_resolve(address->host, addresses, reason))
 		return failed(err, "%s", reason);
 	for (const char *a = addresses; a < addresses + sizeof(addresses) && *a; a += strlen(a) + 1)
 	{
-		if (open_socket(address, a, err))
-			return authenticate(address, err) && introduce(address, err);
+		net_set_deadline(snowid_redis_timeout, last_call);
+		if (open_socket(address, a, err) && authenticate(address, err) && introduce(address, err))
+			return true;
 	}
 	return false;
 }
 
 /*
- * Connects to the first address that is a Redis which takes writes; each has
- * snowid.redis_timeout.  False: the reason is in err, of each address.
+ * Connects to the first address that is a Redis which takes writes.  False: the
+ * reason is in err, of each address.
  */
 bool
-redis_connect(char *err)
+redis_connect(bool last_call, char *err)
 {
 	const char *urls = snowid_redis_url;
 	const char *end;
@@ -600,7 +627,7 @@ redis_connect(char *err)
 
 		if (parse_url(urls, end, &address) != NULL)
 			continue;			/* cannot be: the setting was checked */
-		if (connect_to(&address, err))
+		if (connect_to(&address, last_call, err))
 			return true;
 		snprintf(reasons + used, sizeof(reasons) - used, "%s%s", used ? "; " : "", err);
 	}

@@ -53,6 +53,8 @@ static bool revoked;			/* the lost claim is to be acknowledged */
 static Claim revoked_claim;
 static char logged_error[NET_ERR_LEN];
 static char logged_policy[64];
+static char refusal[GATE_DETAIL_LEN];	/* the last one's reason */
+static char logged_refusal[GATE_DETAIL_LEN];
 
 /*---- Small things ----*/
 
@@ -110,6 +112,13 @@ try_later(void)
 		(int64) pg_prng_uint64_range(&pg_global_prng_state, 0, backoff / 2);
 }
 
+static bool
+settings_allow(const Claim *claim)
+{
+	return claim->datacenter_id == snowid_datacenter_id &&
+		(snowid_worker_id < 0 || snowid_worker_id == claim->worker_id);
+}
+
 /* Would the remembered claim do, as far as this server knows? */
 static bool
 may_use_remembered(void)
@@ -117,9 +126,7 @@ may_use_remembered(void)
 	const Claim *claim = &seen.node.claim;
 
 	return seen.state == CLAIM_NONE && claim->ownership != 0 &&
-		claim->lease_ms == 0 && snowid_redis_lease == 0 &&
-		claim->datacenter_id == snowid_datacenter_id &&
-		(snowid_worker_id < 0 || snowid_worker_id == claim->worker_id);
+		claim->lease_ms == 0 && snowid_redis_lease == 0 && settings_allow(claim);
 }
 
 /* Redis did not answer, or not as it should. */
@@ -214,7 +221,7 @@ try_call(const char *operation, int datacenter_id, const char **own, int nown,
 	char		layout[LAYOUT_TEXT_LEN];
 	uint64		n;
 
-	if (!redis_connect(err))
+	if (!redis_connect(last_call, err))
 		return false;
 	SpinLockAcquire(&registry->mutex);
 	n = ++registry->n;
@@ -227,13 +234,15 @@ try_call(const char *operation, int datacenter_id, const char **own, int nown,
 					   (unsigned long long) seen.node.id[1]);
 	args[4] = node_name();
 	args[5] = hex(seen.token);
-	args[6] = number((int64) n);
-	args[7] = number(mark_interval());
-	args[8] = number(snowid_redis_lease);
-	args[9] = number(datacenter_id);
-	Assert(nown + 10 <= lengthof(args));
-	memcpy(args + 10, own, nown * sizeof(char *));
-	return redis_run_script(snowid_redis_prefix, args, 10 + nown, last_call,
+	args[6] = number((int64) seen.node.starts);
+	args[7] = number((int64) n);
+	/* the longest that we go unheard when all is well */
+	args[8] = number(mark_interval() + snowid_redis_timeout);
+	args[9] = number(snowid_redis_lease);
+	args[10] = number(datacenter_id);
+	Assert(nown + 11 <= lengthof(args));
+	memcpy(args + 11, own, nown * sizeof(char *));
+	return redis_run_script(snowid_redis_prefix, args, 11 + nown, last_call,
 							answer, count, err);
 }
 
@@ -250,7 +259,7 @@ call(const char *operation, int datacenter_id, const char **own, int nown,
 	bool		fresh = !redis_is_connected();
 	bool		ok = try_call(operation, datacenter_id, own, nown, last_call, answer, count, reason);
 
-	/* a connection that was idle may have ended long ago */
+	/* a connection that was idle may have ended long ago; twice does no harm */
 	if (!ok && !fresh && net_now_ms() - began < snowid_redis_timeout / 2)
 		ok = try_call(operation, datacenter_id, own, nown, last_call, answer, count, reason);
 	if (ok)
@@ -261,13 +270,40 @@ call(const char *operation, int datacenter_id, const char **own, int nown,
 				if (*p < ' ' || *p > '~')
 					*p = '?';
 		answered = true;
-		next_contact = net_now_ms() + mark_interval();
 	}
 	else if (err)
 		strlcpy(err, reason, NET_ERR_LEN);
 	else
 		no_answer(reason);
 	return ok;
+}
+
+/*
+ * The ceiling of the keys made with a claim since the start, or 0 where there
+ * are none, or it is not known.  *exact: none will be made any more.
+ */
+static int64
+used_of(const Claim *claim, bool *exact)
+{
+	*exact = false;
+	if (claim->ownership != 0 && seen.entered == claim->ownership)
+		return seen.used_ms;
+	for (int i = 0; i < lengthof(seen.left); i++)
+	{
+		if (claim->ownership != 0 && seen.left[i].ownership == claim->ownership)
+		{
+			*exact = true;
+			return seen.left[i].used_ms;
+		}
+	}
+	return 0;
+}
+
+/* "<dc>:<w>" of a claim, or "" where there is none. */
+static const char *
+field_of(const Claim *claim)
+{
+	return claim->ownership == 0 ? "" : psprintf("%d:%d", claim->datacenter_id, claim->worker_id);
 }
 
 /* An answer that the script cannot have given. */
@@ -289,10 +325,24 @@ layout_conflict(char **answer)
 					snowid_redis_prefix, answer[1], answer[2], ours);
 }
 
-/* Redis says no; it is asked again, for others may leave. */
+/*
+ * Redis says no; it is asked again, for others may leave.  Who only wanted to
+ * change goes on with the claim that is held.
+ */
 static void
-refuse(const char *detail)
+refuse(bool change, const char *detail)
 {
+	strlcpy(refusal, detail, sizeof(refusal));
+	if (change)
+	{
+		if (strcmp(logged_refusal, detail) != 0)
+			ereport(LOG,
+					(errmsg("snowid keeps worker ID %d of datacenter %d",
+							seen.claim.worker_id, seen.claim.datacenter_id),
+					 errdetail("%s", detail)));
+		strlcpy(logged_refusal, detail, sizeof(logged_refusal));
+		return;
+	}
 	SpinLockAcquire(&registry->mutex);
 	if (registry->state == CLAIM_HELD || registry->node.claim.ownership != 0)
 	{
@@ -319,15 +369,16 @@ lose(bool clone, const char *detail)
 }
 
 static void
-got_claim(const Claim *claim, int64 ceiling_ms, bool move)
+got_claim(const Claim *claim, int64 ceiling_ms, const Claim *known)
 {
 	bool		is_new;
 
 	SpinLockAcquire(&registry->mutex);
 	is_new = registry->state != CLAIM_HELD || !registry->confirmed ||
 		registry->claim.ownership != claim->ownership;
-	if (move)
-		registry->leaving = registry->claim;
+	/* what it had is released when the worker has changed over */
+	if (known->ownership != 0 && !same_pair(known, claim))
+		registry->leaving = *known;
 	registry->claim = *claim;
 	registry->limit_ms = claim->lease_ms > 0 ? ceiling_ms : PG_INT64_MAX;
 	registry->state = CLAIM_HELD;
@@ -335,8 +386,8 @@ got_claim(const Claim *claim, int64 ceiling_ms, bool move)
 	registry->refused = false;
 	registry->detail[0] = '\0';
 	SpinLockRelease(&registry->mutex);
-	last_renewal = net_now_ms();
 	silent_key[0] = '\0';
+	logged_refusal[0] = '\0';
 	memset(&revoked_claim, 0, sizeof(revoked_claim));
 	generator_wake_worker();
 	if (is_new)
@@ -345,19 +396,25 @@ got_claim(const Claim *claim, int64 ceiling_ms, bool move)
 						claim->worker_id, claim->datacenter_id, node_name())));
 }
 
-/* Claims a worker ID; "move": another than the one that is held. */
+/*
+ * Claims a worker ID: the one that is held or remembered, if the settings allow
+ * it, or with "move" another one.
+ */
 static void
 claim_worker_id(bool move)
 {
 	const Claim *known = seen.state == CLAIM_HELD ? &seen.claim : &seen.node.claim;
+	bool		change = seen.state == CLAIM_HELD &&
+	(move || !settings_allow(&seen.claim));
 	int64		worker_ids = INT64CONST(1) << server_layout.worker_bits;
-	int64		now = net_now_ms();
+	int64		began = net_now_ms();
 	const char *own[13];
 	char	  **answer;
 	int			count;
 	const char *outcome;
 	int64		value;
 	int64		value2;
+	bool		ignored;
 
 	/* what was revoked is for others */
 	if (seen.state == CLAIM_NONE && revoked_claim.ownership != 0 && snowid_worker_id < 0)
@@ -367,24 +424,25 @@ claim_worker_id(bool move)
 	}
 	own[0] = number(worker_ids);
 	own[1] = number(snowid_worker_id);
-	own[2] = number((int64) seen.node.starts);
-	own[3] = seen.boot;
-	own[4] = hex(random_id());
-	own[5] = number(seen.proposed_ms);
-	own[6] = number(seen.reach_ms);
-	own[7] = known->ownership != 0 ? psprintf("%d:%d", known->datacenter_id, known->worker_id) : "";
-	own[8] = hex(known->ownership);
+	own[2] = seen.boot;
+	own[3] = hex(random_id());
+	own[4] = number(seen.proposed_ms);
+	own[5] = number(seen.reach_ms);
+	own[6] = field_of(known);
+	own[7] = hex(known->ownership);
 
 	/* what is for good cannot lapse, nor a lease that was just renewed */
-	own[9] = (known->lease_ms == 0 && snowid_redis_lease == 0) ||
+	own[8] = (known->lease_ms == 0 && snowid_redis_lease == 0) ||
 		(seen.state == CLAIM_HELD && seen.confirmed &&
-		 now - last_renewal < 2 * (int64) snowid_redis_lease) ? "1" : "0";
-	own[10] = number(seen.used_ms);
-	own[11] = silent_key[0] && now - silent_since > 0 ? silent_key : "";
-	own[12] = move ? "1" : "0";
+		 began - last_renewal < 2 * (int64) snowid_redis_lease) ? "1" : "0";
+	own[9] = number(used_of(known, &ignored));
+	own[10] = silent_key[0] && began > silent_since ? silent_key : "";
+	own[11] = move ? "1" : "0";
+	own[12] = field_of(&seen.leaving);
 	if (!call("claim", snowid_datacenter_id, own, lengthof(own), false, &answer, &count, NULL))
 		return;
 
+	next_contact = net_now_ms() + mark_interval();
 	outcome = answer[0];
 	if (strcmp(outcome, "yours") == 0 && count == 5 && strlen(answer[2]) == 16)
 	{
@@ -409,11 +467,14 @@ claim_worker_id(bool move)
 		/* what was found out when the claim began holds on */
 		if (claim.ownership == seen.node.claim.ownership)
 			claim.floor_ms = Max(claim.floor_ms, seen.node.claim.floor_ms);
-		got_claim(&claim, ceiling_ms, move && seen.state == CLAIM_HELD);
+		last_renewal = began;
+		got_claim(&claim, ceiling_ms, known == &revoked_claim ? &seen.node.claim : known);
 	}
 	else if (strcmp(outcome, "lost") == 0 && count == 3)
 		lose(false, psprintf("Worker ID %d of datacenter %d was given back, or is held by \"%.64s\" now.",
 							 known->worker_id, known->datacenter_id, answer[1]));
+	else if (strcmp(outcome, "late") == 0)
+		lose(true, "Another server runs from a copy of this one's memory.");
 	else if (strcmp(outcome, "older") == 0)
 		lose(true, "This data directory was started later by another server, of which it is an old copy, or which is one of it.");
 	else if (strcmp(outcome, "silence") == 0 && count == 4 &&
@@ -428,29 +489,31 @@ claim_worker_id(bool move)
 				silent_since = net_now_ms() + 2 * value;
 			strlcpy(silent_key, answer[1], sizeof(silent_key));
 			set_detail(false, "The worker ID that this data directory had before the machine was restarted is taken back when nobody else uses it.");
-			next_contact = Min(next_contact, Max(silent_since + 1, now + FIRST_PAUSE_MS));
+			next_contact = Min(next_contact, Max(silent_since + 1, began + FIRST_PAUSE_MS));
 		}
 	}
 	else if (strcmp(outcome, "settling") == 0 && count == 3 &&
 			 parse_number(answer[1], MAX_MS, &value) && parse_number(answer[2], MAX_MS, &value2))
 	{
-		set_detail(false, psprintf("The registry is empty, or Redis was restarted: until %s, by its clock, only those who had a worker ID get one.",
-								   timestamptz_to_str(timestamptz_from_unix_ms(value2))));
+		snprintf(refusal, sizeof(refusal), "The registry is empty, or Redis was restarted: until %s, by its clock, only those who had a worker ID get one.",
+				 timestamptz_to_str(timestamptz_from_unix_ms(value2)));
+		if (!change)
+			set_detail(false, refusal);
 		next_contact = Min(next_contact, net_now_ms() + value + 1);
 	}
-	else if (strcmp(outcome, "taken") == 0 && count == 4)
-		refuse(psprintf("Worker ID %d of datacenter %d is held by \"%.64s\", last seen %.20s ms ago.",
-						snowid_worker_id, snowid_datacenter_id, answer[2], answer[3]));
+	else if (strcmp(outcome, "taken") == 0 && count == 3)
+		refuse(change, psprintf("Worker ID %d of datacenter %d is held by \"%.64s\".",
+								snowid_worker_id, snowid_datacenter_id, answer[2]));
 	else if (strcmp(outcome, "ahead") == 0 && count == 3 && parse_number(answer[2], MAX_MS, &value))
-		refuse(psprintf("The keys of worker ID %d lie ahead of this server's clock, up to %s.",
-						snowid_worker_id, timestamptz_to_str(timestamptz_from_unix_ms(value))));
+		refuse(change, psprintf("The keys of worker ID %d lie ahead of this server's clock, up to %s.",
+								snowid_worker_id, timestamptz_to_str(timestamptz_from_unix_ms(value))));
 	else if (strcmp(outcome, "full") == 0 && count == 4 && parse_number(answer[3], MAX_MS, &value))
-		refuse(psprintf("All " INT64_FORMAT " worker IDs of datacenter %d are in use: %.10s have an owner, and the keys of %.10s lie ahead of this server's clock%s%s.",
-						worker_ids, snowid_datacenter_id, answer[1], answer[2],
-						value > 0 ? ", the nearest up to " : "",
-						value > 0 ? timestamptz_to_str(timestamptz_from_unix_ms(value)) : ""));
+		refuse(change, psprintf("All " INT64_FORMAT " worker IDs of datacenter %d are in use: %.10s have an owner, and the keys of %.10s lie ahead of this server's clock%s%s.",
+								worker_ids, snowid_datacenter_id, answer[1], answer[2],
+								value > 0 ? ", the nearest up to " : "",
+								value > 0 ? timestamptz_to_str(timestamptz_from_unix_ms(value)) : ""));
 	else if (strcmp(outcome, "layout") == 0 && count == 3)
-		refuse(layout_conflict(answer));
+		refuse(false, layout_conflict(answer));
 	else
 		nonsense("claim");
 }
@@ -459,16 +522,19 @@ claim_worker_id(bool move)
 static void
 mark(void)
 {
+	int64		began = net_now_ms();
 	const char *own[3];
 	char	  **answer;
 	int			count;
 	int64		ceiling_ms;
+	bool		ignored;
 
 	own[0] = number(seen.claim.worker_id);
 	own[1] = number(seen.proposed_ms);
-	own[2] = number(seen.used_ms);
+	own[2] = number(used_of(&seen.claim, &ignored));
 	if (!call("mark", seen.claim.datacenter_id, own, lengthof(own), false, &answer, &count, NULL))
 		return;
+	next_contact = net_now_ms() + mark_interval();
 	if (strcmp(answer[0], "ok") == 0 && count == 2 && parse_number(answer[1], MAX_MS, &ceiling_ms))
 	{
 		SpinLockAcquire(&registry->mutex);
@@ -476,17 +542,17 @@ mark(void)
 			registry->limit_ms = ceiling_ms;
 		registry->hurry = false;
 		SpinLockRelease(&registry->mutex);
-		last_renewal = net_now_ms();
+		last_renewal = began;
 		if (seen.claim.lease_ms > 0)
 			generator_wake_worker();
 	}
 	else if (strcmp(answer[0], "late") == 0)
-		next_contact = 0;
+		lose(true, "Another server runs from a copy of this one's memory.");
 	else if (strcmp(answer[0], "gone") == 0)
 		claim_worker_id(false);
 	else if (strcmp(answer[0], "lost") == 0 && count == 3)
 		lose(answer[2][0] == '1',
-			 psprintf("Worker ID %d of datacenter %d is held by \"%.64s\" now.",
+			 psprintf("Worker ID %d of datacenter %d was given back, or is held by \"%.64s\" now.",
 					  seen.claim.worker_id, seen.claim.datacenter_id, answer[1]));
 	else if (strcmp(answer[0], "revoked") == 0)
 	{
@@ -496,37 +562,67 @@ mark(void)
 							 seen.claim.worker_id, seen.claim.datacenter_id));
 	}
 	else if (strcmp(answer[0], "layout") == 0 && count == 3)
-		refuse(layout_conflict(answer));
+		refuse(false, layout_conflict(answer));
 	else
 		nonsense("mark");
 }
 
-/* Gives a claim back, behind which the gate is closed.  True: answered. */
+/* Gives a claim back with which no more keys are made.  True: it is done with. */
 static bool
 release(const Claim *claim, bool last_call)
 {
-	const char *own[2];
+	const char *own[3];
 	char	  **answer;
 	int			count;
 	char		err[NET_ERR_LEN];
+	bool		exact;
+	int64		used = used_of(claim, &exact);
 
 	own[0] = number(claim->worker_id);
-	own[1] = number(Max(seen.used_ms, claim->floor_ms));
+	own[1] = hex(claim->ownership);
+	own[2] = exact ? number(Max(used, claim->floor_ms)) : "";
 	if (!call("release", claim->datacenter_id, own, lengthof(own), last_call, &answer, &count, err))
 	{
 		if (!last_call)
 			no_answer(err);
 		return false;
 	}
-	next_contact = 0;
 	if (strcmp(answer[0], "ok") == 0)
 		ereport(LOG,
 				(errmsg("snowid gave worker ID %d of datacenter %d back",
 						claim->worker_id, claim->datacenter_id)));
+	else if (strcmp(answer[0], "lost") != 0 && strcmp(answer[0], "late") != 0)
+	{
+		nonsense("release");
+		return false;
+	}
 	return true;
 }
 
 /*---- Requests, carried out ----*/
+
+/* An administrator gives an ID back, of the owner that has it now. */
+static bool
+serve_release(const RegistryRequest *request, char ***answer, int *count, char *err)
+{
+	const char *own[3];
+
+	own[0] = number(request->worker_id);
+	own[1] = "1";
+	if (!call("list", request->datacenter_id, own, 2, false, answer, count, err))
+		return false;
+	if (*count != 1 + RECORD_COLUMNS || strcmp((*answer)[1], own[0]) != 0)
+	{
+		/* no such claim; or nonsense, which the session sees */
+		if (*count == 1 || *count == 1 + RECORD_COLUMNS)
+			(*answer)[0] = "free";
+		*count = 1;
+		return true;
+	}
+	own[1] = (*answer)[RECORD_COLUMNS];
+	own[2] = number(request->force);
+	return call("free", request->datacenter_id, own, 3, false, answer, count, err);
+}
 
 static void
 serve_request(void)
@@ -535,37 +631,40 @@ serve_request(void)
 	uint64		ticket = seen.ticket;
 	char	  **answer = NULL;
 	int			count = 0;
-	bool		ok;
-	const char *own[2];
+	bool		ok = true;
+	size_t		used = 0;
 
-	own[0] = number(request->worker_id);
-	own[1] = request->operation == REQUEST_LIST ? number(REGISTRY_PAGE) : number(request->force);
 	request->error[0] = '\0';
 	request->count = 0;
 	if (request->operation == REQUEST_RECLAIM)
 	{
-		if (seen.state == CLAIM_HELD && seen.leaving.ownership == 0)
+		refusal[0] = '\0';
+		if (seen.state == CLAIM_HELD && seen.confirmed && seen.leaving.ownership == 0)
 			claim_worker_id(true);
-		ok = true;
 		SpinLockAcquire(&registry->mutex);
 		if (registry->state != CLAIM_HELD || registry->claim.ownership == seen.claim.ownership)
-			strlcpy(request->error, registry->detail[0] ? registry->detail : "Another one is under way.",
+			strlcpy(request->error, refusal[0] ? refusal :
+					registry->detail[0] ? registry->detail : "There is no claim that Redis has confirmed, or another one is under way.",
 					sizeof(request->error));
 		request->worker_id = registry->claim.worker_id;
 		SpinLockRelease(&registry->mutex);
 	}
+	else if (request->operation == REQUEST_RELEASE)
+		ok = serve_release(request, &answer, &count, request->error);
 	else
-		ok = call(request->operation == REQUEST_LIST ? "list" : "free",
-				  request->datacenter_id, own, lengthof(own), false,
-				  &answer, &count, request->error);
+	{
+		const char *own[2];
+
+		own[0] = number(request->worker_id);
+		own[1] = number(REGISTRY_PAGE);
+		ok = call("list", request->datacenter_id, own, 2, false, &answer, &count, request->error);
+	}
 	if (!ok)
 		no_answer(request->error);
 	else if (count == 3 && strcmp(answer[0], "layout") == 0)
 		strlcpy(request->error, layout_conflict(answer), sizeof(request->error));
 	else
 	{
-		size_t		used = 0;
-
 		for (int i = 0; i < count && used < sizeof(request->answer); i++)
 		{
 			used += strlcpy(request->answer + used, answer[i], sizeof(request->answer) - used) + 1;
@@ -610,14 +709,14 @@ tend_claim(void)
 {
 	bool		due = net_now_ms() >= next_contact;
 
-	if (revoked && due)
+	if (revoked && (due || backoff == 0))
 		revoked = !release(&revoked_claim, false);
-	else if (seen.state == CLAIM_NONE || (!seen.confirmed && due))
+	else if (seen.state == CLAIM_NONE || !seen.confirmed)
 	{
 		if (due)
 			claim_worker_id(false);
 	}
-	else if (seen.leaving.ownership != 0 && due &&
+	else if (seen.leaving.ownership != 0 && (due || backoff == 0) &&
 			 seen.node.claim.ownership == seen.claim.ownership)
 	{
 		if (release(&seen.leaving, false))
@@ -627,10 +726,14 @@ tend_claim(void)
 			SpinLockRelease(&registry->mutex);
 		}
 	}
-	else if (due && seen.leaving.ownership == 0 &&
-			 (seen.claim.datacenter_id != snowid_datacenter_id ||
-			  (snowid_worker_id >= 0 && seen.claim.worker_id != snowid_worker_id)))
-		claim_worker_id(true);
+	else if (due && !settings_allow(&seen.claim) && seen.leaving.ownership == 0)
+	{
+		/* what is held is marked all the same, should it be refused */
+		claim_worker_id(false);
+		(void) look();
+		if (answered && seen.state == CLAIM_HELD && !settings_allow(&seen.claim))
+			mark();
+	}
 	else if (due || (seen.hurry && backoff == 0))
 		mark();
 }
@@ -707,7 +810,10 @@ stop(void)
 			(void) look();
 		}
 		if (withdraw_lease() && backoff == 0)
+		{
+			(void) look();
 			(void) release(&seen.claim, true);
+		}
 	}
 	PG_CATCH();
 	{

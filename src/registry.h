@@ -31,6 +31,13 @@ typedef enum RequestState
 	REQUEST_DONE
 } RequestState;
 
+/* An ownership that the gate was closed behind. */
+typedef struct Left
+{
+	uint64		ownership;		/* 0: none */
+	int64		used_ms;		/* its keys' exact ceiling */
+} Left;
+
 typedef struct Registry
 {
 	ConditionVariable request_changed;
@@ -46,8 +53,9 @@ typedef struct Registry
 	uint64		n;				/* number of the last write to Redis */
 	int64		proposed_ms;	/* ceiling that is wanted; 0: not known yet */
 	int64		reach_ms;		/* keys could begin so far ahead */
-	int64		used_ms;		/* ceiling of the keys so far */
+	int64		used_ms;		/* ceiling of the keys so far, of "entered" */
 	uint64		entered;		/* ownership that the gate is open with, or 0 */
+	Left		left[2];		/* the last that were left, newest first */
 	bool		hurry;			/* the ceiling comes near */
 
 	/* from the registry */

@@ -18,7 +18,7 @@
 --		starts		the owner's count of starts; a lower one is refused
 --		token		random ID of that start
 --		boot		the machine's boot, as the owner saw it
---		n			number of the owner's write; a lower one came late
+--		n			number of the owner's write; one that is not higher came late
 --		since seen	when it was claimed and last written, by Redis' clock
 --		ceiling		the owner's keys do not go above, by the owner's clock
 --		lease		ms; 0: for good
@@ -26,16 +26,17 @@
 --		revoked		'1': an administrator has taken it back
 --
 -- Clocks: "seen" and leases are counted by Redis' clock alone, a ceiling is
--- compared with keys alone.  A ceiling falls by its owner's clean release only.
+-- compared with keys alone.  A ceiling falls by its owner's release only, who
+-- knows the exact one then.
 --
--- ARGV: operation, run_id of this Redis, layout, node, name, token, n, interval,
--- lease, datacenter; then the operation's own.  Answers with an array of
--- strings, the outcome first.
+-- ARGV: operation, run_id of this Redis, layout, node, name, token, starts, n,
+-- interval, lease, datacenter; then the operation's own.  Answers with an array
+-- of strings, the outcome first.
 
 local key = KEYS[1]
-local op, run_id, layout, node, name, token = unpack(ARGV, 1, 6)
-local n, interval, lease, dc = unpack(ARGV, 7, 10)
-local arg = {unpack(ARGV, 11)}
+local op, run_id, layout, node, name, token, starts = unpack(ARGV, 1, 7)
+local n, interval, lease, dc = unpack(ARGV, 8, 11)
+local arg = {unpack(ARGV, 12)}
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -48,8 +49,11 @@ local function num(s)
 	return tonumber(s) or 0
 end
 
-local function highest(a, b)
-	return num(a) >= num(b) and a or b
+-- Raises a field to the greatest of these.
+local function raise(r, field, ...)
+	for _, value in ipairs({...}) do
+		if num(value) > num(r[field]) then r[field] = value end
+	end
 end
 
 local function field(worker)
@@ -111,48 +115,57 @@ end
 
 ---- The registry itself: one layout, and what Redis may have forgotten
 
+-- How long an owner may go unheard, and still make keys or come back.
+local function span(its_interval, its_lease)
+	return num(its_interval) + math.max(num(its_interval), num(its_lease))
+end
+
 local meta = get('meta')
 if meta and meta.layout ~= layout then
 	return {'layout', meta.layout, meta.pinned_by}
 end
-if not meta or meta.run_id ~= run_id then
-	local longest = num(interval)
+local changed = not meta or meta.run_id ~= run_id
+if changed then
+	local longest = 0
 	for _, r in pairs(records()) do
-		if held(r) then longest = math.max(longest, num(r.interval)) end
+		if held(r) then longest = math.max(longest, span(r.interval, r.lease)) end
 	end
 	meta = {layout = layout, pinned_by = meta and meta.pinned_by or name,
-		run_id = run_id, settling_since = str(now),
-		settled = str(now + 2 * longest)}
-	put('meta', meta)
+		run_id = run_id, since = str(now), span = str(longest)}
 end
-local settling = now < num(meta.settled)
-if settling and num(meta.settling_since) + 2 * num(interval) > num(meta.settled) then
-	meta.settled = str(num(meta.settling_since) + 2 * num(interval))
-	put('meta', meta)
+if meta.since and (now < num(meta.since) or num(meta.span) < span(interval, lease)) then
+	-- the clock was set back, or somebody is heard of even less often
+	meta.since = str(math.min(now, num(meta.since)))
+	meta.span = str(math.max(num(meta.span), span(interval, lease)))
+	changed = true
 end
+if changed then put('meta', meta) end
+local settled = num(meta.since) + num(meta.span)
+local settling = now < settled
 
 ---- Operations
 
 local operations = {}
 
 -- A worker ID for this node.  Arguments: number of worker IDs; the one that is
--- wanted, or -1; starts; boot; a random ID for a new ownership; the ceiling
--- that is asked for; how far the node's keys may begin, in Unix ms; what it
+-- wanted, or -1; boot; a random ID for a new ownership; the ceiling that is
+-- asked for; how far the node's keys may begin, in Unix ms; what it has or
 -- remembers: <dc>:<w> or '', the ownership, '1' if that cannot have lapsed, the
--- ceiling that was used with it; the token and n of a record that did not
--- change for long enough, or ''; '1' to move away from the remembered ID, which
--- stays the node's until it is released.
+-- ceiling that was used with it, or 0; the token and n of a record that did not
+-- change for long enough, or ''; '1' to get another than what it has; <dc>:<w>
+-- that it is about to release, or ''.  What it has is not given up here: it is
+-- released when the node makes no more keys with it.
 function operations.claim()
-	local count, wanted, starts, boot, fresh, ceiling, reach,
-		remembered, ownership, owner, used, unchanged, move = unpack(arg)
+	local count, wanted, boot, fresh, ceiling, reach, known, ownership, owner,
+		used, unchanged, move, leaving = unpack(arg)
 	local all = records()
 
 	local function take(worker, r, claim, begin)
 		r.node, r.name, r.claim, r.token, r.starts, r.boot =
 			node, name, claim, token, starts, boot
 		r.n, r.interval, r.lease, r.revoked, r.seen = n, interval, lease, '0', str(now)
-		r.floor = str(begin)
-		r.ceiling = str(math.max(num(r.ceiling), num(ceiling), begin))
+		r.floor, r.ceiling = str(begin), r.ceiling or '0'
+		raise(r, 'ceiling', ceiling, r.floor)
 		put(field(worker), r)
 		return {'yours', worker, claim, r.floor, r.ceiling}
 	end
@@ -164,18 +177,20 @@ function operations.claim()
 	end
 
 	local function unsettled()
-		return {'settling', str(num(meta.settled) - now), meta.settled}
+		return {'settling', str(settled - now), str(settled)}
 	end
 
-	-- the node's own records: one is kept, what a crash or a change of the
-	-- settings left behind is not
+	-- the node's own records: one is kept, what a crash left behind is not
 	local own
-	local staying = move == '1' and remembered or ''
 	for at, r in pairs(all) do
-		if r.node == node and at ~= staying then
-			if r.token ~= token and num(starts) < num(r.starts) then
-				return {'older'}
-			elseif usable(at) and r.revoked ~= '1' and (not own or at == remembered) then
+		if r.node == node and r.token == token and num(n) <= num(r.n) then
+			return {'late'}
+		elseif r.node == node and r.token ~= token and num(starts) < num(r.starts) then
+			return {'older'}
+		elseif r.node == node and at ~= leaving and not (move == '1' and at == known) then
+			if r.revoked == '1' and at == known then
+				return {'lost', r.name, '0'}
+			elseif usable(at) and r.revoked ~= '1' and (not own or at == known) then
 				own = at
 			end
 		end
@@ -183,10 +198,9 @@ function operations.claim()
 	for at, r in pairs(all) do
 		local proven = r.token == token or r.boot == boot or silent(r)
 
-		if r.node == node and at ~= staying and at ~= own and proven then
-			r.ceiling = highest(r.ceiling, ceiling)
+		if r.node == node and at ~= own and at ~= known and at ~= leaving and proven then
+			raise(r, 'ceiling', ceiling, used)
 			let_go(at, r)
-			if at == remembered then remembered = '' end
 		end
 	end
 	if own then
@@ -195,23 +209,24 @@ function operations.claim()
 
 		if lapsed(r) and settling then
 			return unsettled()
-		elseif lapsed(r) or again then
+		elseif again then
 			return take(usable(own), r, r.claim, num(r.floor))
-		elseif unchanged == r.token .. '/' .. r.n then
+		elseif lapsed(r) or unchanged == r.token .. '/' .. r.n then
 			return take(usable(own), r, fresh, floor(r))
 		end
 		return {'silence', r.token .. '/' .. r.n, r.interval, r.lease}
 	end
 
 	-- owners first: what Redis lost is put back
-	if remembered ~= '' and move ~= '1' then
-		local r = all[remembered]
+	if known ~= '' and move ~= '1' then
+		local r = all[known]
 
-		if r == nil and owner == '1' and usable(remembered) then
-			return take(usable(remembered), {since = str(now)}, ownership, 0)
-		elseif r then
-			r.ceiling = highest(r.ceiling, used)
-			put(remembered, r)
+		if r == nil and owner == '1' and usable(known) then
+			return take(usable(known), {since = str(now), ceiling = used}, ownership, 0)
+		elseif r and r.node ~= node then
+			raise(r, 'ceiling', used)
+			raise(r, 'floor', used)
+			put(known, r)
 			return {'lost', r.name, '0'}
 		end
 	end
@@ -222,7 +237,7 @@ function operations.claim()
 	local function try(worker)
 		local r = all[field(worker)]
 
-		if not free(r) or (move == '1' and field(worker) == remembered) then
+		if not free(r) or (move == '1' and field(worker) == known) then
 			owners = owners + 1
 		elseif floor(r) > num(reach) then
 			ahead = ahead + 1
@@ -239,7 +254,7 @@ function operations.claim()
 		local r = all[field(wanted)]
 		return try(wanted) or
 			(ahead > 0 and {'ahead', wanted, str(nearest)}) or
-			{'taken', wanted, r.name, str(age(r))}
+			{'taken', wanted, r.name}
 	end
 	for worker = 0, count - 1 do
 		local answer = try(tostring(worker))
@@ -257,7 +272,8 @@ function operations.mark()
 	if r == nil then
 		return {'gone'}
 	elseif r.node ~= node or r.token ~= token then
-		r.ceiling = highest(r.ceiling, used)
+		raise(r, 'ceiling', used)
+		raise(r, 'floor', used)
 		put(field(worker), r)
 		return {'lost', r.name, r.node == node and '1' or '0'}
 	elseif r.revoked == '1' then
@@ -268,33 +284,35 @@ function operations.mark()
 		return {'late'}
 	end
 	r.n, r.name, r.interval, r.lease, r.seen = n, name, interval, lease, str(now)
-	r.ceiling = highest(r.ceiling, ceiling)
+	raise(r, 'ceiling', ceiling, used)
 	put(field(worker), r)
 	return {'ok', r.ceiling}
 end
 
--- The node makes no more keys with this ID.  Arguments: worker ID, the exact
--- ceiling.
+-- The node makes no more keys with this ID.  Arguments: worker ID, ownership,
+-- the exact ceiling, or '' where it is not known.
 function operations.release()
-	local worker, ceiling = unpack(arg)
+	local worker, ownership, ceiling = unpack(arg)
 	local r = get(field(worker))
 
-	if not held(r) or r.node ~= node or r.token ~= token then
-		return {'lost', r and r.name or '', '0'}
-	elseif num(n) <= num(r.n) then
+	if not held(r) or r.node ~= node or r.claim ~= ownership then
+		return {'lost'}
+	elseif r.token == token and num(n) <= num(r.n)
+		or r.token ~= token and num(starts) <= num(r.starts) then
 		return {'late'}
 	end
-	r.lease, r.ceiling = '0', ceiling
+	if ceiling ~= '' then r.lease, r.ceiling = '0', ceiling end
 	let_go(field(worker), r)
-	return {'ok', ceiling}
+	return {'ok'}
 end
 
--- An administrator gives an ID back.  Arguments: worker ID, '1' by force.
+-- An administrator gives an ID back.  Arguments: worker ID, its ownership as
+-- list() told it, '1' by force.
 function operations.free()
-	local worker, force = unpack(arg)
+	local worker, ownership, force = unpack(arg)
 	local r = get(field(worker))
 
-	if not held(r) then
+	if not held(r) or r.claim ~= ownership then
 		return {'free'}
 	elseif r.node == node then
 		return {'own'}
@@ -329,7 +347,7 @@ function operations.list()
 			or silent(r) and 'silent' or 'live'
 		for _, value in ipairs({tostring(worker), r.name, r.since, r.seen, r.ceiling,
 			num(r.lease) > 0 and str(num(r.lease) - age(r)) or '', state,
-			r.node == node and '1' or '0'}) do
+			r.node == node and '1' or '0', r.claim}) do
 			table.insert(answer, value)
 		end
 	end

@@ -511,8 +511,8 @@ snowid_status(PG_FUNCTION_ARGS)
 	TupleDesc	tupdesc;
 	GeneratorStatus status;
 	RegistryStatus claim;
-	Datum		values[27];
-	bool		nulls[27] = {false};
+	Datum		values[26];
+	bool		nulls[26] = {false};
 	int			n = 0;
 	bool		open;
 	char		layout[LAYOUT_TEXT_LEN];

@@ -319,7 +319,7 @@ extern bool pair_remember_early(const Claim *claim, int64 now, char *err);
 extern uint64 random_id(void);
 extern GateReason node_load(bool *is_new, bool *is_copy, char *err);
 extern GateReason node_introduce(char *err);
-extern bool node_remembers(const Claim *claim);
+extern bool node_remembers(const Claim *claim, bool *same_terms);
 extern bool node_remember(const Claim *claim, char *err);
 
 /*---- clock.c ----*/
@@ -349,8 +349,9 @@ extern bool statefile_write(const NodeIdentity *node, char *err, Size errlen);
 
 #define NET_ERR_LEN 256
 
-/* Records in one answer to a REQUEST_LIST. */
+/* Records in one answer to a REQUEST_LIST, behind "list", and their columns. */
 #define REGISTRY_PAGE 20
+#define RECORD_COLUMNS 9
 
 typedef enum RegistryOperation
 {
@@ -392,8 +393,9 @@ extern void claim_status(RegistryStatus *status);
 extern bool claim_has_node(bool *clone);
 extern void claim_set_node(const NodeIdentity *node, const char *boot, bool is_start);
 extern GateReason claim_held(Claim *claim, int64 *limit_ms, char *err);
-extern void claim_propose(int64 now_ms, int64 used_ms, int64 wish_ms, bool hurry);
-extern bool claim_enter(const Claim *claim);
+extern void claim_propose(int64 now_ms, int64 wish_ms, bool hurry);
+extern bool claim_enter(const Claim *claim, int64 used_ms);
+extern void claim_use(int64 used_ms);
 extern uint64 claim_entered(void);
 extern void claim_leave(int64 used_ms);
 
@@ -404,7 +406,7 @@ extern void registry_register(void);
 /*---- redis.c, for the registry ----*/
 
 extern const char *redis_check_urls(const char *urls);
-extern bool redis_connect(char *err);
+extern bool redis_connect(bool last_call, char *err);
 extern bool redis_is_connected(void);
 extern void redis_disconnect(void);
 extern const char *redis_run_id(void);

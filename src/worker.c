@@ -144,8 +144,7 @@ grant(int64 now, int64 last, int64 usable_until, int64 wish)
 		until = Max(until, wish);
 	until = Min(last_unit_of(unix_ms_from_units(until)), generator_range_end());
 	if (until > limit)
-		claim_propose(unix_ms_from_units(now), unix_ms_from_units(usable_until),
-					  unix_ms_from_units(until), true);
+		claim_propose(unix_ms_from_units(now), unix_ms_from_units(until), true);
 	until = Min(until, limit);
 	if (until <= Max(last, usable_until))
 	{
@@ -155,6 +154,7 @@ grant(int64 now, int64 last, int64 usable_until, int64 wish)
 		generator_ask_above(usable_until - step / 2);
 		return;
 	}
+	claim_use(unix_ms_from_units(until));
 	ceiling_write(&pair.ceiling, unix_ms_from_units(until), false);
 	generator_grant(until, until - step / 2);
 	if (logged_reason == GATE_OPEN && logged_detail[0])
@@ -189,7 +189,8 @@ open_gate(int64 now)
 
 	generator_grant(begin, begin);	/* nothing, so far */
 	grant(now, begin, begin, 0);
-	if (claim_from_redis() && !claim_enter(&pair.claim))
+	generator_progress(&progress);
+	if (!claim_enter(&pair.claim, unix_ms_from_units(progress.usable_until)))
 		return;					/* it was lost meanwhile */
 	generator_open(pair.claim.datacenter_id, pair.claim.worker_id, pair.floor, forget);
 
@@ -333,14 +334,10 @@ turn(void)
 {
 	int64		now;
 	bool		clock_is_good = clock_read(&now);
-	GeneratorProgress progress;
 	long		pause;
 
 	if (claim_from_redis() && clock_is_good)
-	{
-		generator_progress(&progress);
-		claim_propose(unix_ms_from_units(now), unix_ms_from_units(progress.usable_until), 0, false);
-	}
+		claim_propose(unix_ms_from_units(now), 0, false);
 	pause = settle_gate(now, clock_is_good);
 	return pause > 0 ? pause : settle_grant(now);
 }
