@@ -396,6 +396,77 @@ got_claim(const Claim *claim, int64 ceiling_ms, const Claim *known)
 						claim->worker_id, claim->datacenter_id, node_name())));
 }
 
+/* The answer that gives us a worker ID; false: it makes no sense. */
+static bool
+understand_claim(char **answer, Claim *claim, int64 *ceiling_ms)
+{
+	int64		worker_id;
+	char	   *end;
+
+	memset(claim, 0, sizeof(*claim));
+	claim->ownership = strtoull(answer[2], &end, 16);
+	claim->datacenter_id = snowid_datacenter_id;
+	claim->lease_ms = snowid_redis_lease;
+	if (!parse_number(answer[1], (INT64CONST(1) << server_layout.worker_bits) - 1, &worker_id) ||
+		(snowid_worker_id >= 0 && worker_id != snowid_worker_id) ||
+		strlen(answer[2]) != 16 || *end != '\0' || claim->ownership == 0 ||
+		!parse_number(answer[3], MAX_MS, &claim->floor_ms) ||
+		!parse_number(answer[4], MAX_MS, ceiling_ms))
+		return false;
+	claim->worker_id = (int32) worker_id;
+	/* what was found out when the claim began holds on */
+	if (claim->ownership == seen.node.claim.ownership)
+		claim->floor_ms = Max(claim->floor_ms, seen.node.claim.floor_ms);
+	return true;
+}
+
+/* What Redis refuses a worker ID for, in words; NULL: it does not, or nonsense. */
+static char *
+understand_refusal(char **answer, int count)
+{
+	const char *outcome = answer[0];
+	int64		until_ms;
+	const char *until = "";
+
+	if (strcmp(outcome, "layout") == 0 && count == 3)
+		return layout_conflict(answer);
+	if (strcmp(outcome, "taken") == 0 && count == 3)
+		return psprintf("Worker ID %d of datacenter %d is held by \"%.64s\".",
+						snowid_worker_id, snowid_datacenter_id, answer[2]);
+	if ((strcmp(outcome, "ahead") != 0 && strcmp(outcome, "full") != 0) || count != 4 ||
+		!parse_number(answer[3], MAX_MS, &until_ms))
+		return NULL;
+	if (until_ms > 0)
+		until = psprintf(", the nearest up to %s",
+						 timestamptz_to_str(timestamptz_from_unix_ms(until_ms)));
+	if (strcmp(outcome, "ahead") == 0)
+		return psprintf("The keys of worker ID %d lie ahead of this server's clock%s.",
+						snowid_worker_id, until);
+	return psprintf("All %d worker IDs of datacenter %d are in use: %.10s have an owner, and the keys of %.10s lie ahead of this server's clock%s.",
+					1 << server_layout.worker_bits, snowid_datacenter_id, answer[1], answer[2], until);
+}
+
+/*
+ * This directory's record is of another boot of the machine, or of a copy that
+ * started as often: it is taken over once nobody has written it for twice its
+ * interval, by our clock.
+ */
+static void
+watch_for_silence(const char *record, int64 interval, int64 lease)
+{
+	if (lease > 0 || strlen(record) >= sizeof(silent_key) ||
+		(silent_key[0] && strcmp(silent_key, record) != 0))
+	{
+		lose(true, "Another server uses a copy of this data directory, or has not given its lease back.");
+		return;
+	}
+	if (silent_key[0] == '\0')
+		silent_since = net_now_ms() + 2 * interval;
+	strlcpy(silent_key, record, sizeof(silent_key));
+	set_detail(false, "The worker ID that this data directory had before the machine was restarted is taken back when nobody else uses it.");
+	next_contact = Min(next_contact, Max(silent_since + 1, net_now_ms() + FIRST_PAUSE_MS));
+}
+
 /*
  * Claims a worker ID: the one that is held or remembered, if the settings allow
  * it, or with "move" another one.
@@ -404,16 +475,16 @@ static void
 claim_worker_id(bool move)
 {
 	const Claim *known = seen.state == CLAIM_HELD ? &seen.claim : &seen.node.claim;
-	bool		change = seen.state == CLAIM_HELD &&
-	(move || !settings_allow(&seen.claim));
-	int64		worker_ids = INT64CONST(1) << server_layout.worker_bits;
+	bool		change = seen.state == CLAIM_HELD && (move || !settings_allow(&seen.claim));
 	int64		began = net_now_ms();
 	const char *own[13];
 	char	  **answer;
 	int			count;
-	const char *outcome;
-	int64		value;
-	int64		value2;
+	Claim		claim;
+	int64		ceiling_ms;
+	int64		ms;
+	int64		lease;
+	char	   *text;
 	bool		ignored;
 
 	/* what was revoked is for others */
@@ -422,7 +493,7 @@ claim_worker_id(bool move)
 		known = &revoked_claim;
 		move = true;
 	}
-	own[0] = number(worker_ids);
+	own[0] = number(INT64CONST(1) << server_layout.worker_bits);
 	own[1] = number(snowid_worker_id);
 	own[2] = seen.boot;
 	own[3] = hex(random_id());
@@ -443,77 +514,33 @@ claim_worker_id(bool move)
 		return;
 
 	next_contact = net_now_ms() + mark_interval();
-	outcome = answer[0];
-	if (strcmp(outcome, "yours") == 0 && count == 5 && strlen(answer[2]) == 16)
+	if (strcmp(answer[0], "yours") == 0 && count == 5 &&
+		understand_claim(answer, &claim, &ceiling_ms))
 	{
-		Claim		claim;
-		int64		ceiling_ms;
-		char	   *end;
-
-		memset(&claim, 0, sizeof(claim));
-		claim.ownership = strtoull(answer[2], &end, 16);
-		claim.datacenter_id = snowid_datacenter_id;
-		claim.lease_ms = snowid_redis_lease;
-		if (!parse_number(answer[1], worker_ids - 1, &value) ||
-			(snowid_worker_id >= 0 && value != snowid_worker_id) ||
-			*end != '\0' || claim.ownership == 0 ||
-			!parse_number(answer[3], MAX_MS, &claim.floor_ms) ||
-			!parse_number(answer[4], MAX_MS, &ceiling_ms))
-		{
-			nonsense("claim");
-			return;
-		}
-		claim.worker_id = (int32) value;
-		/* what was found out when the claim began holds on */
-		if (claim.ownership == seen.node.claim.ownership)
-			claim.floor_ms = Max(claim.floor_ms, seen.node.claim.floor_ms);
 		last_renewal = began;
 		got_claim(&claim, ceiling_ms, known == &revoked_claim ? &seen.node.claim : known);
 	}
-	else if (strcmp(outcome, "lost") == 0 && count == 3)
+	else if (strcmp(answer[0], "lost") == 0 && count == 3)
 		lose(false, psprintf("Worker ID %d of datacenter %d was given back, or is held by \"%.64s\" now.",
 							 known->worker_id, known->datacenter_id, answer[1]));
-	else if (strcmp(outcome, "late") == 0)
+	else if (strcmp(answer[0], "late") == 0)
 		lose(true, "Another server runs from a copy of this one's memory.");
-	else if (strcmp(outcome, "older") == 0)
-		lose(true, "This data directory was started later by another server, of which it is an old copy, or which is one of it.");
-	else if (strcmp(outcome, "silence") == 0 && count == 4 &&
-			 strlen(answer[1]) < sizeof(silent_key) &&
-			 parse_number(answer[2], MAX_MS, &value) && parse_number(answer[3], MAX_MS, &value2))
-	{
-		if (value2 > 0 || (silent_key[0] && strcmp(silent_key, answer[1]) != 0))
-			lose(true, "Another server uses a copy of this data directory, or has not given its lease back.");
-		else
-		{
-			if (silent_key[0] == '\0')
-				silent_since = net_now_ms() + 2 * value;
-			strlcpy(silent_key, answer[1], sizeof(silent_key));
-			set_detail(false, "The worker ID that this data directory had before the machine was restarted is taken back when nobody else uses it.");
-			next_contact = Min(next_contact, Max(silent_since + 1, began + FIRST_PAUSE_MS));
-		}
-	}
-	else if (strcmp(outcome, "settling") == 0 && count == 3 &&
-			 parse_number(answer[1], MAX_MS, &value) && parse_number(answer[2], MAX_MS, &value2))
+	else if (strcmp(answer[0], "older") == 0)
+		lose(true, "This data directory was started later by another server: this is an old copy, or that is one.");
+	else if (strcmp(answer[0], "silence") == 0 && count == 4 &&
+			 parse_number(answer[2], MAX_MS, &ms) && parse_number(answer[3], MAX_MS, &lease))
+		watch_for_silence(answer[1], ms, lease);
+	else if (strcmp(answer[0], "settling") == 0 && count == 3 &&
+			 parse_number(answer[1], MAX_MS, &ms) && parse_number(answer[2], MAX_MS, &ceiling_ms))
 	{
 		snprintf(refusal, sizeof(refusal), "The registry is empty, or Redis was restarted: until %s, by its clock, only those who had a worker ID get one.",
-				 timestamptz_to_str(timestamptz_from_unix_ms(value2)));
+				 timestamptz_to_str(timestamptz_from_unix_ms(ceiling_ms)));
 		if (!change)
 			set_detail(false, refusal);
-		next_contact = Min(next_contact, net_now_ms() + value + 1);
+		next_contact = Min(next_contact, net_now_ms() + ms + 1);
 	}
-	else if (strcmp(outcome, "taken") == 0 && count == 3)
-		refuse(change, psprintf("Worker ID %d of datacenter %d is held by \"%.64s\".",
-								snowid_worker_id, snowid_datacenter_id, answer[2]));
-	else if (strcmp(outcome, "ahead") == 0 && count == 3 && parse_number(answer[2], MAX_MS, &value))
-		refuse(change, psprintf("The keys of worker ID %d lie ahead of this server's clock, up to %s.",
-								snowid_worker_id, timestamptz_to_str(timestamptz_from_unix_ms(value))));
-	else if (strcmp(outcome, "full") == 0 && count == 4 && parse_number(answer[3], MAX_MS, &value))
-		refuse(change, psprintf("All " INT64_FORMAT " worker IDs of datacenter %d are in use: %.10s have an owner, and the keys of %.10s lie ahead of this server's clock%s%s.",
-								worker_ids, snowid_datacenter_id, answer[1], answer[2],
-								value > 0 ? ", the nearest up to " : "",
-								value > 0 ? timestamptz_to_str(timestamptz_from_unix_ms(value)) : ""));
-	else if (strcmp(outcome, "layout") == 0 && count == 3)
-		refuse(false, layout_conflict(answer));
+	else if ((text = understand_refusal(answer, count)) !=NULL)
+		refuse(change && strcmp(answer[0], "layout") != 0, text);
 	else
 		nonsense("claim");
 }

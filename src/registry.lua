@@ -253,7 +253,7 @@ function operations.claim()
 	if wanted ~= '-1' then
 		local r = all[field(wanted)]
 		return try(wanted) or
-			(ahead > 0 and {'ahead', wanted, str(nearest)}) or
+			(ahead > 0 and {'ahead', '0', '1', str(nearest)}) or
 			{'taken', wanted, r.name}
 	end
 	for worker = 0, count - 1 do
