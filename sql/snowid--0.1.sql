@@ -165,7 +165,7 @@ CREATE FUNCTION snowid_workers(OUT worker_id int, OUT node_name text,
 REVOKE ALL ON FUNCTION snowid_workers() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowid_workers() TO pg_monitor;
 COMMENT ON FUNCTION snowid_workers() IS
-    'the claims of this server''s datacenter in Redis: times by Redis'' clock, the ceiling by the owner''s; state is live, silent (not heard of for two intervals), lapsed (a lease that anyone may get) or revoked; waits up to snowid.redis_timeout, then error 08006';
+    'the claims of this server''s datacenter in Redis: times by Redis'' clock, the ceiling by the owner''s; state is live, silent (not heard of for two intervals), ended (a lease), lapsed (a lease that ended a lease ago: anyone may get the ID) or revoked; waits up to snowid.redis_timeout, then error 08006';
 
 CREATE FUNCTION snowid_release(datacenter_id int, worker_id int,
         force boolean DEFAULT false) RETURNS text

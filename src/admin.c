@@ -46,6 +46,8 @@ ask(RegistryRequest *request)
 	if (request->error[0])
 		ereport(ERROR,
 				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 request->operation == REQUEST_RECLAIM ?
+				 errmsg("no other worker ID could be claimed") :
 				 errmsg("Redis cannot be used"),
 				 errdetail("%s", request->error)));
 }

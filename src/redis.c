@@ -53,6 +53,8 @@ typedef struct Address
 
 static redisContext *connection = NULL;
 static char connected_to[300];
+static const char *other_urls = ""; /* in the setting, behind the one in use */
+static const char *first_url = NULL;	/* to begin with, if not the first */
 static char run_id[64];
 static char may_evict[64];
 #ifdef SNOWID_TLS
@@ -614,7 +616,7 @@ connect_to(const Address *address, bool last_call, char *err)
 bool
 redis_connect(bool last_call, char *err)
 {
-	const char *urls = snowid_redis_url;
+	const char *urls = first_url ? first_url : snowid_redis_url;
 	const char *end;
 	char		reasons[NET_ERR_LEN] = "";
 
@@ -627,10 +629,12 @@ redis_connect(bool last_call, char *err)
 
 		if (parse_url(urls, end, &address) != NULL)
 			continue;			/* cannot be: the setting was checked */
+		other_urls = end;
 		if (connect_to(&address, last_call, err))
 			return true;
 		snprintf(reasons + used, sizeof(reasons) - used, "%s%s", used ? "; " : "", err);
 	}
+	first_url = NULL;
 	strlcpy(err, reasons, NET_ERR_LEN);
 	return false;
 }
@@ -713,6 +717,9 @@ redis_run_script(const char *key, const char **args, int nargs, bool last_call,
 	}
 	if (reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "MOVED", 5) == 0)
 	{
+		const char *end;
+
+		first_url = next_url(other_urls, &end);
 		failed(err, "another node of the Redis Cluster has the key \"%s\"; name that one in snowid.redis_url, too", key);
 		freeReplyObject(reply);
 		return false;

@@ -344,6 +344,7 @@ function operations.list()
 	for i = 1, math.min(count, #found) do
 		local worker, r = unpack(found[i])
 		local state = r.revoked == '1' and 'revoked' or lapsed(r) and 'lapsed'
+			or num(r.lease) > 0 and age(r) > num(r.lease) and 'ended'
 			or silent(r) and 'silent' or 'live'
 		for _, value in ipairs({tostring(worker), r.name, r.since, r.seen, r.ceiling,
 			num(r.lease) > 0 and str(num(r.lease) - age(r)) or '', state,

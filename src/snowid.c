@@ -115,7 +115,8 @@ check_redis_url(char **newval, void **extra, GucSource source)
 	if (error == NULL)
 		return true;
 	GUC_check_errmsg("invalid value for parameter \"snowid.redis_url\": %s", error);
-	GUC_check_errhint("A password belongs into the file that snowid.redis_password_file names.");
+	if (strstr(error, "password"))
+		GUC_check_errhint("A password belongs into the file that snowid.redis_password_file names.");
 	return false;
 }
 
@@ -514,6 +515,7 @@ snowid_status(PG_FUNCTION_ARGS)
 	Datum		values[26];
 	bool		nulls[26] = {false};
 	int			n = 0;
+	bool		lease_over;
 	bool		open;
 	char		layout[LAYOUT_TEXT_LEN];
 
@@ -521,14 +523,16 @@ snowid_status(PG_FUNCTION_ARGS)
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	generator_status(&status);
-	open = status.reason == GATE_OPEN;
+	claim_status(&claim);
+	lease_over = claim.held && claim.lease_ms > 0 &&
+		timestamptz_from_unix_ms(claim.limit_ms) < GetCurrentTimestamp();
+	open = status.reason == GATE_OPEN && !lease_over;
 
 	nulls[n] = !status.has_pair;
 	values[n++] = Int32GetDatum(status.datacenter_id);
 	nulls[n] = !status.has_pair;
 	values[n++] = Int32GetDatum(status.worker_id);
 	nulls[n] = !status.has_pair;
-	claim_status(&claim);
 	values[n++] = CStringGetTextDatum(!claim_from_redis() ? "setting" :
 									  claim.lease_ms > 0 ? "lease" : "claim");
 	values[n++] = BoolGetDatum(open);
@@ -559,7 +563,8 @@ snowid_status(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum(status.steps_back);
 	values[n++] = Int64GetDatum(status.errors);
 	nulls[n] = !claim_from_redis();
-	values[n++] = CStringGetTextDatum(claim.confirmed ? "claimed" :
+	values[n++] = CStringGetTextDatum(lease_over ? "the lease has ended" :
+									  claim.confirmed ? "claimed" :
 									  claim.held ? "remembered" :
 									  claim.detail[0] ? claim.detail : "starting");
 	nulls[n] = claim.last_error[0] == '\0';

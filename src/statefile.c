@@ -43,6 +43,10 @@
 
 #include "snowid.h"
 
+#ifndef XFS_SUPER_MAGIC
+#define XFS_SUPER_MAGIC 0x58465342
+#endif
+
 #define STATE_DIR "snowid"
 #define STATE_FILE STATE_DIR "/state"
 #define STATE_FILE_TMP STATE_FILE ".tmp"
@@ -129,7 +133,8 @@ statefile_fingerprint(void)
 	struct statfs fs;
 
 	memset(&print, 0, sizeof(print));
-	if (statfs(".", &fs) == 0)
+	/* XFS makes it of the device's number, which a volume does not keep */
+	if (statfs(".", &fs) == 0 && fs.f_type != XFS_SUPER_MAGIC)
 		memcpy(&print.file_system, &fs.f_fsid,
 			   Min(sizeof(print.file_system), sizeof(fs.f_fsid)));
 	if (statx(AT_FDCWD, ".", 0, STATX_INO | STATX_BTIME, &st) == 0)
