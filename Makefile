@@ -1,7 +1,7 @@
 # snowid: 64-bit, time-ordered, globally unique keys made inside PostgreSQL
 #
 #	make && make install && make installcheck	with the packages at hand, not as root
-#	make test, make demo, make bench			install by themselves what is missing
+#	make test, demo, demo-cluster, bench		install by themselves what is missing
 
 EXTENSION = snowid
 MODULE_big = snowid
@@ -48,6 +48,8 @@ test:
 	test/run
 demo:
 	test/demo
+demo-cluster:
+	test/demo-cluster
 bench:
 	test/bench/run
 
@@ -56,4 +58,4 @@ SECONDS = 60
 torture: test/skew.so
 	PG_CONFIG=$(PG_CONFIG) test/torture $(SECONDS)
 
-.PHONY: test demo bench torture
+.PHONY: test demo demo-cluster bench torture

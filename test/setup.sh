@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# setup.sh - what test/run and test/demo share; sourced by both.
+# setup.sh - what test/run, test/demo and test/demo-cluster share; sourced by them.
 #
 # Owns everything that touches the machine: the packages, the build directory,
 # the private copy of PostgreSQL in it, the unprivileged user, and the end of
