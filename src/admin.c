@@ -45,7 +45,8 @@ ask(RegistryRequest *request)
 	}
 	if (request->error[0])
 		ereport(ERROR,
-				(errcode(ERRCODE_CONNECTION_FAILURE),
+				(errcode(request->refused ? ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE :
+						 ERRCODE_CONNECTION_FAILURE),
 				 request->operation == REQUEST_RECLAIM ?
 				 errmsg("no other worker ID could be claimed") :
 				 errmsg("Redis cannot be used"),

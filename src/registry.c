@@ -48,7 +48,8 @@ static int64 last_renewal = 0;	/* the same; of the claim */
 static int64 backoff = 0;		/* ms; 0: the last call went well */
 static bool answered;			/* in this turn Redis did, and sensibly */
 static char silent_key[64];		/* a record that is watched for silence */
-static int64 silent_since;
+static int64 silent_since;		/* PG_INT64_MAX: to be watched anew */
+static bool untidy;				/* a second ID may have been claimed */
 static bool revoked;			/* the lost claim is to be acknowledged */
 static Claim revoked_claim;
 static char logged_error[NET_ERR_LEN];
@@ -125,8 +126,9 @@ may_use_remembered(void)
 {
 	const Claim *claim = &seen.node.claim;
 
-	return seen.state == CLAIM_NONE && claim->ownership != 0 &&
-		claim->lease_ms == 0 && snowid_redis_lease == 0 && settings_allow(claim);
+	/* nor while somebody else is watched who may have it */
+	return seen.state == CLAIM_NONE && silent_key[0] == '\0' &&
+		claim->ownership != 0 && claim->lease_ms == 0 && snowid_redis_lease == 0 && settings_allow(claim);
 }
 
 /* Redis did not answer, or not as it should. */
@@ -137,6 +139,7 @@ no_answer(const char *err)
 	bool		remembered = may_use_remembered();
 
 	answered = false;
+	silent_since = PG_INT64_MAX;
 	if (ShutdownRequestPending)
 		return;
 	snprintf(detail, sizeof(detail), "Redis cannot be used: %s.", err);
@@ -460,7 +463,7 @@ watch_for_silence(const char *record, int64 interval, int64 lease)
 		lose(true, "Another server uses a copy of this data directory, or has not given its lease back.");
 		return;
 	}
-	if (silent_key[0] == '\0')
+	if (silent_key[0] == '\0' || silent_since == PG_INT64_MAX)
 		silent_since = net_now_ms() + 2 * interval;
 	strlcpy(silent_key, record, sizeof(silent_key));
 	set_detail(false, "The worker ID that this data directory had before the machine was restarted is taken back when nobody else uses it.");
@@ -503,7 +506,7 @@ claim_worker_id(bool move)
 	own[7] = hex(known->ownership);
 
 	/* what is for good cannot lapse, nor a lease that was just renewed */
-	own[8] = (known->lease_ms == 0 && snowid_redis_lease == 0) ||
+	own[8] = (known->lease_ms == 0 && snowid_redis_lease == 0 && silent_key[0] == '\0') ||
 		(seen.state == CLAIM_HELD && seen.confirmed &&
 		 began - last_renewal < 2 * (int64) snowid_redis_lease) ? "1" : "0";
 	own[9] = number(used_of(known, &ignored));
@@ -511,7 +514,11 @@ claim_worker_id(bool move)
 	own[11] = move ? "1" : "0";
 	own[12] = field_of(&seen.leaving);
 	if (!call("claim", snowid_datacenter_id, own, lengthof(own), false, &answer, &count, NULL))
+	{
+		untidy |= change;
 		return;
+	}
+	untidy = false;
 
 	next_contact = net_now_ms() + mark_interval();
 	if (strcmp(answer[0], "yours") == 0 && count == 5 &&
@@ -662,6 +669,7 @@ serve_request(void)
 	size_t		used = 0;
 
 	request->error[0] = '\0';
+	request->refused = false;
 	request->count = 0;
 	if (request->operation == REQUEST_RECLAIM)
 	{
@@ -670,9 +678,12 @@ serve_request(void)
 			claim_worker_id(true);
 		SpinLockAcquire(&registry->mutex);
 		if (registry->state != CLAIM_HELD || registry->claim.ownership == seen.claim.ownership)
+		{
+			request->refused = answered;
 			strlcpy(request->error, refusal[0] ? refusal :
 					registry->detail[0] ? registry->detail : "There is no claim that Redis has confirmed, or another one is under way.",
 					sizeof(request->error));
+		}
 		request->worker_id = registry->claim.worker_id;
 		SpinLockRelease(&registry->mutex);
 	}
@@ -689,7 +700,10 @@ serve_request(void)
 	if (!ok)
 		no_answer(request->error);
 	else if (count == 3 && strcmp(answer[0], "layout") == 0)
+	{
+		request->refused = true;
 		strlcpy(request->error, layout_conflict(answer), sizeof(request->error));
+	}
 	else
 	{
 		for (int i = 0; i < count && used < sizeof(request->answer); i++)
@@ -713,15 +727,16 @@ serve_request(void)
 
 /*---- The loop ----*/
 
-/* Copies the shared state; true where a request is to be served. */
+/* Copies the shared state; true where a request was taken, to be served. */
 static bool
-look(void)
+look(bool take_request)
 {
 	int64		now = net_now_ms();
 	bool		request;
 
 	SpinLockAcquire(&registry->mutex);
-	request = registry->request_state == REQUEST_WAITING && registry->has_node &&
+	request = take_request && registry->has_node &&
+		registry->request_state == REQUEST_WAITING &&
 		now <= registry->request_ends;
 	if (request)
 		registry->request_state = REQUEST_RUNNING;
@@ -738,7 +753,7 @@ tend_claim(void)
 
 	if (revoked && (due || backoff == 0))
 		revoked = !release(&revoked_claim, false);
-	else if (seen.state == CLAIM_NONE || !seen.confirmed)
+	else if (seen.state == CLAIM_NONE || !seen.confirmed || (untidy && due))
 	{
 		if (due)
 			claim_worker_id(false);
@@ -757,7 +772,7 @@ tend_claim(void)
 	{
 		/* what is held is marked all the same, should it be refused */
 		claim_worker_id(false);
-		(void) look();
+		(void) look(false);
 		if (answered && seen.state == CLAIM_HELD && !settings_allow(&seen.claim))
 			mark();
 	}
@@ -772,10 +787,10 @@ turn(void)
 	bool		ready;
 
 	answered = false;
-	if (look())
+	if (look(true))
 	{
 		serve_request();
-		(void) look();
+		(void) look(false);
 	}
 	/* the worker comes first: file and clock, and a lost claim's gate */
 	ready = seen.has_node && seen.proposed_ms != 0 && seen.state != CLAIM_LOST;
@@ -827,18 +842,18 @@ stop(void)
 
 	PG_TRY();
 	{
-		(void) look();
+		(void) look(false);
 		while (seen.state == CLAIM_HELD && seen.claim.lease_ms > 0 && seen.entered != 0 &&
 			   net_now_ms() < ends)
 		{
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 							 10, PG_WAIT_EXTENSION);
 			ResetLatch(MyLatch);
-			(void) look();
+			(void) look(false);
 		}
 		if (withdraw_lease() && backoff == 0)
 		{
-			(void) look();
+			(void) look(false);
 			(void) release(&seen.claim, true);
 		}
 	}

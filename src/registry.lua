@@ -5,7 +5,8 @@
 -- it as a whole:
 --
 --		meta		the layout that is pinned, by whom; the Redis process that
---					wrote last; until when only owners may claim
+--					wrote last; until when only owners may claim; since when
+--					calls have come without a gap
 --		<dc>:<w>	the record of a worker ID (below)
 --
 -- A record outlives its owner, for its ceiling does: whoever gets the ID next
@@ -77,15 +78,21 @@ local function age(r)
 	return now - num(r.seen)
 end
 
+-- What nobody could write while Redis was stalled or alone is no silence.
+local meta = get('meta') or {}
+local function unheard(r)
+	return now - math.max(num(r.seen), num(meta.heard))
+end
+
 -- A lease that ended a lease ago: Redis may have forgotten as much.
 local function lapsed(r)
-	return num(r.lease) > 0 and age(r) > 2 * num(r.lease)
+	return num(r.lease) > 0 and unheard(r) > 2 * num(r.lease)
 end
 
 -- Would the owner have been heard of?
 local function silent(r)
 	if num(r.lease) > 0 then return lapsed(r) end
-	return age(r) > 2 * num(r.interval)
+	return unheard(r) > 2 * num(r.interval)
 end
 
 local function free(r)
@@ -120,26 +127,24 @@ local function span(its_interval, its_lease)
 	return num(its_interval) + math.max(num(its_interval), num(its_lease))
 end
 
-local meta = get('meta')
-if meta and meta.layout ~= layout then
+if meta.layout and meta.layout ~= layout then
 	return {'layout', meta.layout, meta.pinned_by}
 end
-local changed = not meta or meta.run_id ~= run_id
-if changed then
+if meta.run_id ~= run_id then
 	local longest = 0
 	for _, r in pairs(records()) do
 		if held(r) then longest = math.max(longest, span(r.interval, r.lease)) end
 	end
-	meta = {layout = layout, pinned_by = meta and meta.pinned_by or name,
-		run_id = run_id, since = str(now), span = str(longest)}
+	meta.run_id, meta.since, meta.span = run_id, str(now), str(longest)
 end
-if meta.since and (now < num(meta.since) or num(meta.span) < span(interval, lease)) then
+if now < num(meta.since) or num(meta.span) < span(interval, lease) then
 	-- the clock was set back, or somebody is heard of even less often
 	meta.since = str(math.min(now, num(meta.since)))
 	meta.span = str(math.max(num(meta.span), span(interval, lease)))
-	changed = true
 end
-if changed then put('meta', meta) end
+if math.abs(now - num(meta.beat)) > num(interval) then meta.heard = str(now) end
+meta.beat = str(now)
+put('meta', meta)
 local settled = num(meta.since) + num(meta.span)
 local settling = now < settled
 
@@ -167,6 +172,10 @@ function operations.claim()
 		r.floor, r.ceiling = str(begin), r.ceiling or '0'
 		raise(r, 'ceiling', ceiling, r.floor)
 		put(field(worker), r)
+		if not meta.layout then
+			meta.layout, meta.pinned_by = layout, name
+			put('meta', meta)
+		end
 		return {'yours', worker, claim, r.floor, r.ceiling}
 	end
 
@@ -211,7 +220,7 @@ function operations.claim()
 			return unsettled()
 		elseif again then
 			return take(usable(own), r, r.claim, num(r.floor))
-		elseif lapsed(r) or unchanged == r.token .. '/' .. r.n then
+		elseif lapsed(r) or (unchanged == r.token .. '/' .. r.n and silent(r)) then
 			return take(usable(own), r, fresh, floor(r))
 		end
 		return {'silence', r.token .. '/' .. r.n, r.interval, r.lease}

@@ -369,7 +369,8 @@ typedef struct RegistryRequest
 	bool		force;
 	int			count;
 	char		answer[4096];
-	char		error[NET_ERR_LEN]; /* "": it was answered */
+	bool		refused;		/* by the registry, for the reason in "error" */
+	char		error[GATE_DETAIL_LEN]; /* "": it was answered */
 } RegistryRequest;
 
 typedef struct RegistryStatus
