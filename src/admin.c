@@ -47,7 +47,7 @@ ask(RegistryRequest *request)
 		ereport(ERROR,
 				(errcode(request->refused ? ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE :
 						 ERRCODE_CONNECTION_FAILURE),
-				 request->operation == REQUEST_RECLAIM ?
+				 request->refused && request->operation == REQUEST_RECLAIM ?
 				 errmsg("no other worker ID could be claimed") :
 				 errmsg("Redis cannot be used"),
 				 errdetail("%s", request->error)));

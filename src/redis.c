@@ -37,6 +37,15 @@
 #define MAX_REPLY (256 * 1024)
 #define MAX_PASSWORD 1024
 
+/* Elements of a reply: a page of records, at most. */
+#define MAX_ELEMENTS 1000
+
+#if HIREDIS_MAJOR < 1
+typedef int ElementCount;
+#else
+typedef size_t ElementCount;
+#endif
+
 static const char script[] =
 #include "registry.lua.h"
 		   ;
@@ -103,6 +112,8 @@ parse_url(const char *s, const char *end, Address *address)
 			memcpy(address->user, s, at - s);
 			s = at + 1;
 		}
+		if (memchr(s, '?', end - s))
+			return "it must not contain parameters";
 		if (*s != '/' || end - s >= sizeof(((struct sockaddr_un *) 0)->sun_path))
 			return "unix:// needs the absolute path of a socket, of at most 107 bytes";
 		memcpy(address->host, s, end - s);
@@ -118,6 +129,8 @@ parse_url(const char *s, const char *end, Address *address)
 	else
 		return "it must be redis://[user@]host[:port][/database], rediss://..., or unix:///path; several are separated by commas";
 
+	if (memchr(s, '?', end - s))
+		return "it must not contain parameters";
 	for (at = end; at > s && at[-1] != '@'; at--)
 		;
 	if (at > s)
@@ -193,6 +206,19 @@ redis_check_urls(const char *urls)
 	for (; !error && (urls = next_url(urls, &end)) != NULL; urls = end)
 		error = parse_url(urls, end, &address);
 	return error;
+}
+
+/* How many there are. */
+int
+redis_count_urls(void)
+{
+	const char *urls = snowid_redis_url;
+	const char *end;
+	int			count = 0;
+
+	for (; (urls = next_url(urls, &end)) != NULL; urls = end)
+		count++;
+	return count;
 }
 
 /*---- Secrets ----*/
@@ -349,7 +375,8 @@ receive(char *err)
 #endif
 		if (redisReaderGetReply(connection->reader, &reply) != REDIS_OK)
 		{
-			failed(err, "%s", connection->reader->errstr);
+			failed(err, "%s", connection->reader->err == REDIS_ERR_OOM ?
+				   "an answer is too long" : connection->reader->errstr);
 			return NULL;
 		}
 		if (reply)
@@ -409,6 +436,25 @@ command(int argc, const char **argv, char *err)
 }
 
 /*---- Connecting ----*/
+
+static redisReplyObjectFunctions reply_functions;
+static void *(*create_any_array) (const redisReadTask *task, ElementCount elements);
+
+/* hiredis would allocate, and walk through, what an array only claims to have. */
+static void *
+create_array(const redisReadTask *task, ElementCount elements)
+{
+	return elements > MAX_ELEMENTS ? NULL : create_any_array(task, elements);
+}
+
+static void
+limit_arrays(redisReader *reader)
+{
+	reply_functions = *reader->fn;
+	create_any_array = reply_functions.createArray;
+	reply_functions.createArray = create_array;
+	reader->fn = &reply_functions;
+}
 
 #ifdef SNOWID_TLS
 /* Both the chain and the host name are checked. */
@@ -472,6 +518,7 @@ open_socket(const Address *address, const char *numeric, char *err)
 	}
 	if (connection->err)
 		return failed(err, "%s", connection->errstr);
+	limit_arrays(connection->reader);
 	if (!net_wait(connection->fd, WL_SOCKET_WRITEABLE, reason))
 		return failed(err, "%s", reason);
 	if (getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)

@@ -240,7 +240,7 @@ try_call(const char *operation, int datacenter_id, const char **own, int nown,
 	args[6] = number((int64) seen.node.starts);
 	args[7] = number((int64) n);
 	/* the longest that we go unheard when all is well */
-	args[8] = number(mark_interval() + snowid_redis_timeout);
+	args[8] = number(mark_interval() + redis_count_urls() * (int64) snowid_redis_timeout);
 	args[9] = number(snowid_redis_lease);
 	args[10] = number(datacenter_id);
 	Assert(nown + 11 <= lengthof(args));
@@ -429,24 +429,24 @@ understand_refusal(char **answer, int count)
 {
 	const char *outcome = answer[0];
 	int64		until_ms;
-	const char *until = "";
+	const char *until;
 
 	if (strcmp(outcome, "layout") == 0 && count == 3)
 		return layout_conflict(answer);
 	if (strcmp(outcome, "taken") == 0 && count == 3)
 		return psprintf("Worker ID %d of datacenter %d is held by \"%.64s\".",
 						snowid_worker_id, snowid_datacenter_id, answer[2]);
-	if ((strcmp(outcome, "ahead") != 0 && strcmp(outcome, "full") != 0) || count != 4 ||
-		!parse_number(answer[3], MAX_MS, &until_ms))
+	if (count != 4 || !parse_number(answer[3], MAX_MS, &until_ms))
 		return NULL;
-	if (until_ms > 0)
-		until = psprintf(", the nearest up to %s",
-						 timestamptz_to_str(timestamptz_from_unix_ms(until_ms)));
+	until = timestamptz_to_str(timestamptz_from_unix_ms(until_ms));
 	if (strcmp(outcome, "ahead") == 0)
-		return psprintf("The keys of worker ID %d lie ahead of this server's clock%s.",
+		return psprintf("The keys of worker ID %d lie ahead of this server's clock, up to %s.",
 						snowid_worker_id, until);
-	return psprintf("All %d worker IDs of datacenter %d are in use: %.10s have an owner, and the keys of %.10s lie ahead of this server's clock%s.",
-					1 << server_layout.worker_bits, snowid_datacenter_id, answer[1], answer[2], until);
+	if (strcmp(outcome, "full") == 0)
+		return psprintf("All %d worker IDs of datacenter %d are in use: %.10s have an owner, and the keys of %.10s lie ahead of this server's clock%s%s.",
+						1 << server_layout.worker_bits, snowid_datacenter_id, answer[1], answer[2],
+						until_ms > 0 ? ", the nearest up to " : "", until_ms > 0 ? until : "");
+	return NULL;
 }
 
 /*
@@ -645,11 +645,11 @@ serve_release(const RegistryRequest *request, char ***answer, int *count, char *
 	own[1] = "1";
 	if (!call("list", request->datacenter_id, own, 2, false, answer, count, err))
 		return false;
+	if (strcmp((*answer)[0], "list") != 0)
+		return true;			/* another layout, or nonsense */
 	if (*count != 1 + RECORD_COLUMNS || strcmp((*answer)[1], own[0]) != 0)
 	{
-		/* no such claim; or nonsense, which the session sees */
-		if (*count == 1 || *count == 1 + RECORD_COLUMNS)
-			(*answer)[0] = "free";
+		(*answer)[0] = "free";	/* there is no such claim */
 		*count = 1;
 		return true;
 	}

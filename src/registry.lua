@@ -61,9 +61,18 @@ local function field(worker)
 	return dc .. ':' .. worker
 end
 
+-- What is not ours is an error, rather than free.
+local function decode(at, text)
+	local ok, r = pcall(cjson.decode, text)
+	if not ok or type(r) ~= 'table' or not (r.node or at == 'meta' and r.run_id) then
+		error('the field "' .. at .. '" of the hash "' .. key .. '" is damaged', 0)
+	end
+	return r
+end
+
 local function get(at)
 	local text = redis.call('HGET', key, at)
-	if text then return cjson.decode(text) end
+	if text then return decode(at, text) end
 end
 
 local function put(at, record)
@@ -115,7 +124,7 @@ local function records()
 	local flat = redis.call('HGETALL', key)
 	local all = {}
 	for i = 1, #flat, 2 do
-		if flat[i] ~= 'meta' then all[flat[i]] = cjson.decode(flat[i + 1]) end
+		if flat[i] ~= 'meta' then all[flat[i]] = decode(flat[i], flat[i + 1]) end
 	end
 	return all
 end

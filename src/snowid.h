@@ -407,6 +407,7 @@ extern void registry_register(void);
 /*---- redis.c, for the registry ----*/
 
 extern const char *redis_check_urls(const char *urls);
+extern int	redis_count_urls(void);
 extern bool redis_connect(bool last_call, char *err);
 extern bool redis_is_connected(void);
 extern void redis_disconnect(void);

@@ -9,11 +9,13 @@ use Exporter 'import';
 use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
-use Time::HiRes qw(usleep);
+use Test::More;
+use Time::HiRes qw(time usleep);
 
 use SnowidTest;
 
-our @EXPORT = qw(claiming_cluster worker_id claim_state wait_for_claim);
+our @EXPORT = qw(claiming_cluster claim_settings worker_id claim_state wait_for_claim
+  waits_for_redis);
 
 my $program = $ENV{REDIS_SERVER} // 'redis-server';
 my $client = $program =~ s/server$/cli/r;
@@ -92,6 +94,27 @@ sub record
 	return $json =~ /"\Q$field\E":"([^"]*)"/ ? $1 : undef;
 }
 
+# Changes fields of a record (or of "meta") in one step.
+sub edit
+{
+	my ($self, $pair, @fields) = @_;
+	my $answer = $self->query('EVAL', <<~'EOF', 1, 'snowid', $pair, @fields);
+		local r = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1]))
+		for i = 2, #ARGV, 2 do r[ARGV[i]] = ARGV[i + 1] end
+		return redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(r))
+		EOF
+	$answer eq '0' or die "edit: $answer";
+	return;
+}
+
+# How many records have this name, and an owner.
+sub owned
+{
+	my ($self, $name) = @_;
+	my @records = grep { /"name":"\Q$name\E"/ && !/"node":""/ } split /\n/, $self->query('HVALS', 'snowid');
+	return scalar @records;
+}
+
 END
 {
 	local $?;
@@ -139,6 +162,18 @@ sub wait_for_claim
 	$node->poll_query_until('postgres',
 		"SELECT is_open AND registry = 'claimed' FROM snowid_status")
 	  or die 'no worker ID is claimed: ' . claim_state($node);
+	return;
+}
+
+# No key within snowid.max_wait, for Redis does not answer.
+sub waits_for_redis
+{
+	my ($node, $name) = @_;
+	my $began = time;
+	like(sql_error($node, 'SELECT snowid_next()'),
+		qr/^55000: snowid has not claimed a worker ID yet\nDETAIL:  Redis (cannot be used: 127\.0\.0\.1 port \d+: .+|has not answered yet\.)\nHINT:  snowid tries again by itself/,
+		$name);
+	cmp_ok(time - $began, '>', 0.9, "$name: after snowid.max_wait");
 	return;
 }
 

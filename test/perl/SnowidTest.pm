@@ -17,7 +17,7 @@ use Time::HiRes qw(time usleep);
 our @EXPORT = qw(snowid_cluster server_from_backup give_clock set_skew sql_error configure
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
-  server_is_open start_and_open worker_pid);
+  server_is_open start_and_open worker_pid kill_all wait_until);
 
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
 
@@ -216,6 +216,33 @@ sub worker_pid
 	my ($node) = @_;
 	return $node->safe_psql('postgres',
 		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'snowid worker'");
+}
+
+# Waits for what no query can tell; dies where it does not come.
+sub wait_until
+{
+	my ($what, $check) = @_;
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+
+	until ($check->())
+	{
+		die "it did not come: $what" if time > $deadline;
+		usleep(20_000);
+	}
+	return;
+}
+
+# Ends a server and all its processes at once.
+sub kill_all
+{
+	my ($node) = @_;
+	my $postmaster = $node->{_pid};
+	my @pids = ($postmaster, split ' ', qx(ps -o pid= --ppid $postmaster));
+
+	kill 'KILL', @pids;
+	$node->{_pid} = undef;
+	wait_until('the end of the server', sub { !kill 0, @pids });
+	return;
 }
 
 # How many keys of the table "made" are not above every key that was returned

@@ -1,0 +1,262 @@
+# Whose a worker ID is: the same directory gets its own back, a copy another;
+# after a reboot only where nobody else uses it.  No server makes keys with an ID
+# that is another's.
+use strict;
+use warnings;
+
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+$SIG{PIPE} = 'IGNORE';
+
+my $redis = SnowidRedis->start('redis', 'appendonly yes');
+my $short = "snowid.max_wait = '1s'\n";
+
+sub settings
+{
+	my ($node, $more) = @_;
+	configure($node, claim_settings($node->name, $redis, $short . ($more // '')));
+	return;
+}
+
+sub now_ms { return int(time * 1000); }
+
+# The worker ID that a key carries; the key is kept, and its time in Unix ms.
+my ($last_key, $last_ms);
+
+sub key_of
+{
+	my ($node) = @_;
+	(my $worker_id, $last_ms, $last_key) = split /\|/, $node->safe_psql('postgres', <<~EOF);
+		SELECT worker_id, (extract(epoch FROM created_at) * 1000)::bigint, id
+		FROM (SELECT snowid_next() AS id OFFSET 0) made, LATERAL snowid_decode(id)
+		EOF
+	return $worker_id;
+}
+
+# Keys carry this ID and are above all that this one made before.
+my %highest;
+
+sub makes_keys_as
+{
+	my ($node, $id, $name) = @_;
+	is(key_of($node), $id, $name);
+	cmp_ok($last_key, '>', $highest{ $node->name } // 0, "$name: and keys go on increasing");
+	$highest{ $node->name } = $last_key;
+	return;
+}
+
+# A copy of a server's data directory, with its own settings.
+sub file_copy
+{
+	my ($name, $from) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+
+	mkdir $node->basedir;
+	system('cp', '-a', $from->data_dir, $node->data_dir);
+	unlink $node->data_dir . '/postmaster.pid';
+	$node->append_conf('postgresql.conf', 'port = ' . $node->port);
+	settings($node);
+	give_clock($node);
+	return $node;
+}
+
+#---- The same directory ----
+
+my $first = claiming_cluster('first', $redis, $short, allows_streaming => 1);
+$first->start;
+$first->safe_psql('postgres', 'CREATE EXTENSION snowid');
+wait_for_claim($first);
+makes_keys_as($first, 0, 'the first claim');
+
+$first->stop;
+configure($first, claim_settings('renamed', $redis, $short));
+$first->{_port} = PostgreSQL::Test::Cluster::get_free_port();
+$first->append_conf('postgresql.conf', "port = $first->{_port}");
+$first->start;
+wait_for_claim($first);
+makes_keys_as($first, 0, 'with another name and another port it gets its ID back');
+is($redis->record('0:0', 'name'), 'renamed', 'under its new name');
+settings($first);
+$first->reload;
+wait_until('the new name', sub { $redis->record('0:0', 'name') eq 'first' });
+is($first->safe_psql('postgres', 'SELECT node_name FROM snowid_workers()'), 'first', 'a name is changed by reload');
+
+$first->stop('immediate');
+$redis->edit('0:0', interval => 5000);
+my $began = time;
+$first->start;
+wait_for_claim($first);
+cmp_ok(time - $began, '<', 2, 'after an immediate stop, at once');
+makes_keys_as($first, 0, 'it gets its ID back');
+kill_all($first);
+$redis->edit('0:0', interval => 5000);
+$began = time;
+$first->start;
+wait_for_claim($first);
+cmp_ok(time - $began, '<', 3, 'killed with all its processes, at once');
+makes_keys_as($first, 0, 'killed with all its processes, it gets its ID back');
+
+#---- Copies ----
+
+$first->safe_psql('postgres', 'CHECKPOINT');
+my $hot = file_copy('hot', $first);
+$first->stop;
+my $cold = file_copy('cold', $first);
+$cold->start;
+wait_for_claim($cold);
+makes_keys_as($cold, 1, 'a file copy of a stopped server gets another ID at once, while that is down');
+like(slurp_file($cold->logfile), qr/this data directory is a copy, or was restored/, 'and its log says why');
+$redis->freeze;
+$first->start;
+server_is_open($first);
+is(claim_state($first), 'remembered', 'the original goes on without Redis');
+$hot->start;
+waits_for_redis($hot, 'a file copy waits for Redis');
+$redis->resume;
+wait_for_claim($_) foreach $first, $hot;
+makes_keys_as($first, 0, 'the original keeps its own');
+makes_keys_as($hot, 2, 'a file copy of a running server gets another ID');
+$cold->restart;
+wait_for_claim($cold);
+makes_keys_as($cold, 1, 'a copy keeps its own over a restart');
+
+$first->backup('backup');
+my $standby = server_from_backup('standby', $first, 'backup',
+	claim_settings('standby', $redis, $short), has_streaming => 1);
+$standby->start;
+$standby->poll_query_until('postgres', "SELECT registry = 'claimed' AND NOT is_open FROM snowid_status")
+  or die claim_state($standby);
+is($redis->record('0:3', 'name'), 'standby', 'a standby claims in advance');
+like(sql_error($standby, 'SELECT snowid_next()'), qr/^55000: snowid makes no keys during recovery/, 'and makes no keys');
+my $state = $standby->data_dir . '/snowid/state';
+wait_until('the claim in its file', sub { unpack('x80 V', slurp_file($state)) == 3 });
+$redis->freeze;
+$standby->restart;
+$standby->poll_query_until('postgres', "SELECT registry_error IS NOT NULL FROM snowid_status") or die;
+$began = time;
+$standby->promote;
+server_is_open($standby);
+cmp_ok(time - $began, '<', 4, 'its promotion needs no Redis');
+makes_keys_as($standby, 3, 'and it makes keys with its own ID');
+makes_keys_as($first, 0, 'beside those of the former primary');
+$redis->resume;
+wait_for_claim($standby);
+is($redis->record('0:3', 'name'), 'standby', 'which Redis confirms');
+$standby->stop;
+
+#---- Another boot ----
+
+$cold->stop;
+my $ceiling = now_ms() + 4000;
+$redis->edit('0:1', boot => 'another', interval => 1500, ceiling => $ceiling);
+$began = time;
+$cold->start;
+$cold->poll_query_until('postgres', "SELECT NOT is_open AND registry ~ 'is taken back when nobody else uses it' FROM snowid_status")
+  or die claim_state($cold);
+wait_for_claim($cold);
+cmp_ok(time - $began, '>', 3, 'after a reboot the ID is taken back after twice the interval of silence');
+cmp_ok(time - $began, '<', 6, 'and no later');
+makes_keys_as($cold, 1, 'it is the same');
+cmp_ok($last_ms, '>', $ceiling, 'and its keys are above the recorded ceiling');
+
+# Somebody goes on writing to the record.
+$cold->stop;
+$redis->edit('0:1', boot => 'another', interval => 500);
+my $node_id = $redis->record('0:1', 'node');
+my $holder = IPC::Run::start(
+	[
+		($ENV{REDIS_SERVER} // 'redis-server') =~ s/server$/cli/r, '-p', $redis->{port}, '-r', -1, '-i', '0.2', 'EVAL', <<~'EOF', 1, 'snowid', '0:1'
+		local r = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1]))
+		r.n = string.format('%.0f', r.n + 1)
+		return redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(r))
+		EOF
+	],
+	'<', '/dev/null', '>', '/dev/null');
+$cold->start;
+wait_for_claim($cold);
+makes_keys_as($cold, 4, 'while a holder goes on writing, the newcomer gets another ID');
+is($redis->record('0:1', 'node'), $node_id, 'and the holder keeps its own');
+isnt($redis->record('0:4', 'node'), $node_id, 'the newcomer is another node now');
+like(slurp_file($cold->logfile), qr/Another server uses a copy of this data directory/, 'and its log says why');
+$holder->signal('KILL');
+$holder->finish;
+
+# An old copy: a later start is on record.
+$node_id = $redis->record('0:4', 'node');
+$cold->stop;
+$redis->edit('0:4', starts => 1000);
+$cold->start;
+wait_for_claim($cold);
+makes_keys_as($cold, 5, 'a lower count of starts is refused: another ID');
+is($redis->record('0:4', 'node'), $node_id, 'and the other one keeps its own');
+
+#---- A block copy: it cannot be told from the original by its file ----
+
+sub crc32c
+{
+	my $crc = 0xffffffff;
+	foreach my $byte (unpack 'C*', $_[0])
+	{
+		$crc ^= $byte;
+		$crc = ($crc >> 1) ^ ($crc & 1 ? 0x82f63b78 : 0) for 1 .. 8;
+	}
+	return $crc ^ 0xffffffff;
+}
+
+# Gives a stopped server the node ID, starts and claim of another one.
+sub clone_node
+{
+	my ($to, $from) = @_;
+	my $file = $to->data_dir . '/snowid/state';
+	my $own = slurp_file($file);
+	my $state = substr($own, 0, 32) . substr(slurp_file($from->data_dir . '/snowid/state'), 32, 56);
+
+	crc32c(substr($own, 0, 88)) == unpack('V', substr($own, 88)) or die 'crc32c';
+	open(my $out, '>:raw', $file) or die "$!";
+	print $out $state, pack('V', crc32c($state));
+	close($out);
+	return;
+}
+
+$hot->stop;
+clone_node($hot, $first);
+$redis->edit('0:0', boot => 'another');
+$hot->start;
+wait_for_claim($hot);
+makes_keys_as($hot, 6, 'a clone on another machine gets another ID');
+makes_keys_as($first, 0, 'the living holder keeps its own');
+unlike(slurp_file($first->logfile), qr/lost its worker ID/, 'and never lost it');
+
+# Redis goes away while the clone waits for silence: that is no silence.
+settings($first, "snowid.redis_check_interval = '1500ms'");
+$first->reload;
+wait_until('the new interval', sub { $redis->record('0:0', 'interval') eq '1500' });
+$hot->stop;
+clone_node($hot, $first);
+my $n = $redis->record('0:0', 'n');
+wait_until('a mark', sub { $redis->record('0:0', 'n') ne $n });
+$hot->start;
+$hot->poll_query_until('postgres', "SELECT registry ~ 'is taken back when nobody' FROM snowid_status")
+  or die claim_state($hot);
+$redis->stop;
+usleep(3_500_000);
+is($hot->safe_psql('postgres', 'SELECT is_open AND worker_id = 0 FROM snowid_status'), 'f',
+	'a clone that was told of a holder does not use its ID when Redis goes away');
+makes_keys_as($first, 0, 'the holder does');
+$redis->run;
+wait_for_claim($hot);
+isnt(key_of($hot), 0, 'what Redis was away is not silence: the clone gets another ID');
+makes_keys_as($first, 0, 'the living holder keeps its own');
+unlike(slurp_file($first->logfile), qr/lost its worker ID/, 'and never lost it');
+$hot->stop;
+settings($first);
+$first->reload;
+
+$_->stop foreach $first, $cold;
+done_testing();

@@ -1,0 +1,191 @@
+# The server and all its processes die at several steps of a claim, and a claim
+# is lost to another node: no server makes keys with an ID that is another's,
+# with Redis or without.
+use strict;
+use warnings;
+
+use File::Path qw(rmtree);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+use Time::HiRes qw(time);
+
+$SIG{PIPE} = 'IGNORE';
+
+my $redis = SnowidRedis->start('redis', 'appendonly yes');
+my $short = "snowid.max_wait = '1s'\n";
+my @thief = (node => 'f' x 32, name => 'thief', token => 'f' x 16, claim => 'f' x 16);
+
+sub settings
+{
+	my ($node, $more) = @_;
+	configure($node, claim_settings($node->name, $redis, $short . ($more // '')));
+	return;
+}
+
+sub now_ms { return int(time * 1000); }
+
+# The worker ID that a key carries; the key is kept, and its time in Unix ms.
+my ($last_key, $last_ms);
+
+sub key_of
+{
+	my ($node) = @_;
+	(my $worker_id, $last_ms, $last_key) = split /\|/, $node->safe_psql('postgres', <<~EOF);
+		SELECT worker_id, (extract(epoch FROM created_at) * 1000)::bigint, id
+		FROM (SELECT snowid_next() AS id OFFSET 0) made, LATERAL snowid_decode(id)
+		EOF
+	return $worker_id;
+}
+
+# Keys carry this ID and are above all that this one made before.
+my %highest;
+
+sub makes_keys_as
+{
+	my ($node, $id, $name) = @_;
+	is(key_of($node), $id, $name);
+	cmp_ok($last_key, '>', $highest{ $node->name } // 0, "$name: and keys go on increasing");
+	$highest{ $node->name } = $last_key;
+	return;
+}
+
+#---- kill -9 at every step of a claim ----
+
+# In mid-command: Redis carries it out after the server is dead.
+my $node = claiming_cluster('killed', $redis, $short);
+my ($run_id) = $redis->query('INFO', 'server') =~ /^run_id:(\w+)/m;
+$redis->query('HSET', 'snowid', 'meta', '{}');
+$redis->edit('meta', run_id => $run_id, pinned_by => 'test',
+	layout => 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12',
+	settling_since => now_ms(), settled => now_ms() + 3600_000);
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+$node->poll_query_until('postgres', "SELECT registry ~ '^The registry is empty' FROM snowid_status") or die;
+is($redis->owned('killed'), 0, 'while the registry settles a newcomer waits');
+$redis->edit('meta', settled => now_ms() + 200);
+$redis->freeze;
+$node->poll_query_until('postgres', 'SELECT registry_error IS NOT NULL FROM snowid_status') or die;
+is($node->safe_psql('postgres', 'SELECT is_open, worker_id FROM snowid_status'), 'f|', 'killed while Redis does not answer');
+kill_all($node);
+$redis->resume;
+wait_until('the claim', sub { $redis->owned('killed') });
+is($redis->owned('killed'), 1, 'Redis carries the claim out when the server is dead');
+my ($id) = grep { ($redis->record("0:$_", 'name') // '') eq 'killed' } 0 .. 31;
+$redis->freeze;
+$node->start;
+waits_for_redis($node, 'started without Redis it has no ID');
+$redis->resume;
+wait_for_claim($node);
+makes_keys_as($node, $id, 'with Redis it gets what was claimed for it');
+is($redis->owned('killed'), 1, 'and no second one');
+
+# Claimed, and the gate not open yet.
+$node->stop;
+rmtree($node->data_dir . '/snowid');
+settings($node, "snowid.max_drift = '6s'");
+$node->start;
+$node->poll_query_until('postgres', "SELECT registry = 'claimed' AND reason ~ 'A pair that is new' FROM snowid_status") or die;
+($id) = grep { ($redis->record("0:$_", 'name') // '') eq 'killed' && $_ != $id } 0 .. 31;
+kill_all($node);
+$redis->freeze;
+$node->start;
+waits_for_redis($node, 'killed before the gate was open: without Redis it has no ID');
+$redis->resume;
+settings($node);
+$node->reload;
+wait_for_claim($node);
+makes_keys_as($node, $id, 'with Redis it gets the same one');
+is($redis->owned('killed'), 2, 'and no second one');
+
+# Open.
+kill_all($node);
+$redis->freeze;
+$node->start;
+server_is_open($node);
+is(claim_state($node), 'remembered', 'killed after the gate was open: it goes on without Redis');
+makes_keys_as($node, $id, 'with its own ID');
+$redis->resume;
+wait_for_claim($node);
+makes_keys_as($node, $id, 'which Redis confirms');
+
+#---- Lost to another node ----
+
+# While it runs.
+sub loses
+{
+	my ($pair) = @_;
+	$redis->edit($pair, @thief, ceiling => 0);
+	$node->poll_query_until('postgres', "SELECT worker_id <> $id AND registry = 'claimed' AND is_open FROM snowid_status")
+	  or die claim_state($node);
+	return;
+}
+
+my $client = start_client($node);
+clients_go_on($client);
+my $log = -s $node->logfile;
+loses("0:$id");
+my @keys = stop_client($client);
+my @lost = grep { (($_ >> 12) & 1023) == $id } @keys;
+like(slurp_file($node->logfile, $log), qr/LOG:  snowid lost its worker ID\n.*DETAIL:  Worker ID $id of datacenter 0 is held by "thief" now\./,
+	'lost while it runs: the gate is closed, and the log says to whom');
+is(scalar(grep { $keys[$_] <= $keys[ $_ - 1 ] } 1 .. $#keys), 0, 'keys go on increasing');
+is($redis->record("0:$id", 'name'), 'thief', 'the other one keeps it');
+cmp_ok($redis->record("0:$id", 'ceiling'), '>=',
+	$node->safe_psql('postgres', "SELECT floor(extract(epoch FROM snowid_timestamp($lost[-1])) * 1000)"),
+	"and the record's ceiling is above the last key");
+my %lost = ($id => 1);
+$highest{killed} = $keys[-1];
+makes_keys_as($node, $id = worker_id($node), 'it has another one');
+ok(!$lost{$id}, 'not the lost one');
+
+# The same, and killed before it has another one.
+settings($node, "snowid.max_drift = '6s'");
+$node->restart;
+wait_for_claim($node);
+$redis->edit("0:$id", @thief, ceiling => 0);
+$node->poll_query_until('postgres', "SELECT reason ~ 'A pair that is new' FROM snowid_status") or die;
+kill_all($node);
+$redis->freeze;
+$node->start;
+waits_for_redis($node, 'killed when it had lost its ID: without Redis it has none');
+$redis->resume;
+settings($node);
+$node->reload;
+wait_for_claim($node);
+$lost{$id} = 1;
+makes_keys_as($node, $id = worker_id($node), 'with Redis it gets another one');
+ok(!$lost{$id}, 'not the lost one');
+
+# While it is down.
+$node->stop;
+$redis->edit("0:$id", @thief);
+$node->start;
+wait_for_claim($node);
+$lost{$id} = 1;
+makes_keys_as($node, $id = worker_id($node), 'lost while it was down: it gets another one');
+ok(!$lost{$id}, 'not the lost one');
+$redis->freeze;
+$node->restart;
+server_is_open($node);
+is(claim_state($node), 'remembered', 'and started without Redis');
+makes_keys_as($node, $id, 'it goes on with the new one');
+$redis->resume;
+
+# While it runs without Redis.
+$redis->stop;
+$node->restart;
+server_is_open($node);
+makes_keys_as($node, $id, 'lost while Redis is away: it goes on');
+$redis->run;
+$redis->edit("0:$id", @thief);
+$node->poll_query_until('postgres', "SELECT worker_id <> $id AND registry = 'claimed' AND is_open FROM snowid_status")
+  or die claim_state($node);
+$lost{$id} = 1;
+makes_keys_as($node, $id = worker_id($node), 'until Redis is back: then it gets another one');
+ok(!$lost{$id}, 'not the lost one');
+
+$node->stop;
+done_testing();
