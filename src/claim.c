@@ -17,6 +17,9 @@
 
 #include "registry.h"
 
+/* So long the registry may take to start. */
+#define START_MS 2000
+
 Registry   *registry = NULL;
 
 /*---- Shared memory ----*/
@@ -83,6 +86,7 @@ void
 claim_set_node(const NodeIdentity *node, const char *boot, bool is_start)
 {
 	uint64		token = random_id();
+	int64		now = net_now_ms();
 
 	SpinLockAcquire(&registry->mutex);
 	if (!registry->has_node || memcmp(registry->node.id, node->id, sizeof(node->id)) != 0)
@@ -93,6 +97,8 @@ claim_set_node(const NodeIdentity *node, const char *boot, bool is_start)
 		strlcpy(registry->boot, boot, sizeof(registry->boot));
 	}
 	registry->node = *node;
+	if (!registry->has_node)
+		registry->known_since = now;
 	registry->has_node = true;
 	if (registry->state == CLAIM_LOST && (is_start || node->claim.ownership == 0))
 	{
@@ -112,9 +118,10 @@ claim_held(Claim *claim, int64 *limit_ms, char *err)
 {
 	GateReason	reason = GATE_OPEN;
 	bool		has_registry;
+	int64		now = net_now_ms();
 
 	SpinLockAcquire(&registry->mutex);
-	has_registry = registry->procno >= 0;
+	has_registry = registry->procno >= 0 || now < registry->known_since + START_MS || !registry->has_node;
 	*claim = registry->claim;
 	*limit_ms = registry->limit_ms;
 	if (registry->state != CLAIM_HELD)

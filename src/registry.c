@@ -44,7 +44,6 @@
 
 static Registry seen;			/* a copy, as the turn began */
 static int64 next_contact = 0;	/* monotonic ms */
-static int64 last_renewal = 0;	/* the same; of the claim */
 static int64 backoff = 0;		/* ms; 0: the last call went well */
 static bool answered;			/* in this turn Redis did, and sensibly */
 static char silent_key[64];		/* a record that is watched for silence */
@@ -361,6 +360,9 @@ refuse(bool change, const char *detail)
 static void
 lose(bool clone, const char *detail)
 {
+	static int64 last_loss = PG_INT64_MIN / 2;
+	int64		now = net_now_ms();
+
 	SpinLockAcquire(&registry->mutex);
 	registry->state = CLAIM_LOST;
 	registry->confirmed = false;
@@ -368,11 +370,13 @@ lose(bool clone, const char *detail)
 	SpinLockRelease(&registry->mutex);
 	set_detail(false, detail);
 	silent_key[0] = '\0';
-	next_contact = 0;
+	/* the next claim at once, but not again and again */
+	next_contact = now < last_loss + 10 * mark_interval() ? now + mark_interval() : 0;
+	last_loss = now;
 }
 
 static void
-got_claim(const Claim *claim, int64 ceiling_ms, const Claim *known)
+got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *known)
 {
 	bool		is_new;
 
@@ -384,6 +388,7 @@ got_claim(const Claim *claim, int64 ceiling_ms, const Claim *known)
 		registry->leaving = *known;
 	registry->claim = *claim;
 	registry->limit_ms = claim->lease_ms > 0 ? ceiling_ms : PG_INT64_MAX;
+	registry->renewed_at = asked_at;
 	registry->state = CLAIM_HELD;
 	registry->confirmed = true;
 	registry->refused = false;
@@ -501,14 +506,16 @@ claim_worker_id(bool move)
 	own[2] = seen.boot;
 	own[3] = hex(random_id());
 	own[4] = number(seen.proposed_ms);
-	own[5] = number(seen.reach_ms);
+	/* the clock may have been set back since the worker looked */
+	own[5] = number(Min(seen.reach_ms,
+						unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_drift));
 	own[6] = field_of(known);
 	own[7] = hex(known->ownership);
 
 	/* what is for good cannot lapse, nor a lease that was just renewed */
 	own[8] = (known->lease_ms == 0 && snowid_redis_lease == 0 && silent_key[0] == '\0') ||
 		(seen.state == CLAIM_HELD && seen.confirmed &&
-		 began - last_renewal < 2 * (int64) snowid_redis_lease) ? "1" : "0";
+		 began - seen.renewed_at < 2 * (int64) snowid_redis_lease) ? "1" : "0";
 	own[9] = number(used_of(known, &ignored));
 	own[10] = silent_key[0] && began > silent_since ? silent_key : "";
 	own[11] = move ? "1" : "0";
@@ -524,8 +531,7 @@ claim_worker_id(bool move)
 	if (strcmp(answer[0], "yours") == 0 && count == 5 &&
 		understand_claim(answer, &claim, &ceiling_ms))
 	{
-		last_renewal = began;
-		got_claim(&claim, ceiling_ms, known == &revoked_claim ? &seen.node.claim : known);
+		got_claim(&claim, ceiling_ms, began, known == &revoked_claim ? &seen.node.claim : known);
 	}
 	else if (strcmp(answer[0], "lost") == 0 && count == 3)
 		lose(false, psprintf("Worker ID %d of datacenter %d was given back, or is held by \"%.64s\" now.",
@@ -575,8 +581,8 @@ mark(void)
 		if (seen.claim.lease_ms > 0)
 			registry->limit_ms = ceiling_ms;
 		registry->hurry = false;
+		registry->renewed_at = began;
 		SpinLockRelease(&registry->mutex);
-		last_renewal = began;
 		if (seen.claim.lease_ms > 0)
 			generator_wake_worker();
 	}

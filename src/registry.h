@@ -47,6 +47,7 @@ typedef struct Registry
 
 	/* from the snowid worker */
 	bool		has_node;
+	int64		known_since;	/* by net_now_ms() */
 	NodeIdentity node;			/* as the state file has it */
 	char		boot[BOOT_LEN];
 	uint64		token;			/* of this start */
@@ -64,6 +65,7 @@ typedef struct Registry
 	bool		confirmed;		/* by Redis, since the start */
 	Claim		claim;
 	int64		limit_ms;		/* keys end here */
+	int64		renewed_at;		/* when that was asked for, by net_now_ms() */
 	Claim		leaving;		/* to be released; ownership 0: none */
 	bool		refused;		/* rather than not answered */
 	char		detail[GATE_DETAIL_LEN];	/* why there is no claim */

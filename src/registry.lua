@@ -228,6 +228,7 @@ function operations.claim()
 		if lapsed(r) and settling then
 			return unsettled()
 		elseif again then
+			if own == known then raise(r, 'ceiling', used) end
 			return take(usable(own), r, r.claim, num(r.floor))
 		elseif lapsed(r) or (unchanged == r.token .. '/' .. r.n and silent(r)) then
 			return take(usable(own), r, fresh, floor(r))

@@ -115,7 +115,7 @@ check_redis_url(char **newval, void **extra, GucSource source)
 	if (error == NULL)
 		return true;
 	GUC_check_errmsg("invalid value for parameter \"snowid.redis_url\": %s", error);
-	if (strstr(error, "password"))
+	if (strstr(error, "must not contain"))
 		GUC_check_errhint("A password belongs into the file that snowid.redis_password_file names.");
 	return false;
 }

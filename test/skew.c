@@ -5,12 +5,18 @@
  *		change is seen at once in every process) to every reading of it.
  *
  * CLOCK_MONOTONIC and CLOCK_BOOTTIME, and so all sleeps, are left alone.
+ *
+ * And a name server that hangs: a name that ends in ".hangs" is not found while
+ * there is a file $SKEW_FILE.hangs, and then is this machine.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -93,4 +99,27 @@ time(time_t *result)
 	if (result)
 		*result = t.tv_sec;
 	return t.tv_sec;
+}
+
+int
+getaddrinfo(const char *restrict node, const char *restrict service,
+			const struct addrinfo *restrict hints, struct addrinfo **restrict result)
+{
+	int			(*real) (const char *, const char *, const struct addrinfo *, struct addrinfo **);
+	const char *path = getenv("SKEW_FILE");
+	size_t		len = node ? strlen(node) : 0;
+
+	if (path && len > 6 && strcmp(node + len - 6, ".hangs") == 0 &&
+		!(hints && (hints->ai_flags & AI_NUMERICHOST)))
+	{
+		char		file[4096];
+
+		snprintf(file, sizeof(file), "%s.hangs", path);
+		while (access(file, F_OK) == 0)
+			usleep(10000);
+		node = "127.0.0.1";
+	}
+	real = (int (*) (const char *, const char *, const struct addrinfo *, struct addrinfo **))
+		dlsym(RTLD_NEXT, "getaddrinfo");
+	return real(node, service, hints, result);
 }

@@ -6,7 +6,10 @@ package SnowidRedis;
 use strict;
 use warnings;
 use Exporter 'import';
+use IO::Select;
+use IO::Socket::INET;
 use IPC::Run;
+use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -175,6 +178,172 @@ sub waits_for_redis
 		$name);
 	cmp_ok(time - $began, '>', 0.9, "$name: after snowid.max_wait");
 	return;
+}
+
+#---- Servers of the test's own: what is not Redis, or stands before one ----
+
+my @fakes;
+
+# Takes connections on a free port.  For each request $answer is called with the
+# mode of the moment and the words of the request, in a process of its own; it
+# returns the bytes to send, undef for none, or dies to end all connections.
+sub fake
+{
+	my ($class, $answer) = @_;
+	my $dir = PostgreSQL::Test::Utils::tempdir('fake');
+	my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 16)
+	  or die "$!";
+	my $self = bless {
+		port => $listener->sockport,
+		mode_file => "$dir/mode",
+		requests => "$dir/requests"
+	}, $class;
+
+	$self->mode('');
+	append_to_file($self->{requests}, '');
+	$self->{pid} = fork() // die "$!";
+	if ($self->{pid} == 0)
+	{
+		$SIG{$_} = 'DEFAULT' foreach qw(TERM INT ALRM);
+		$SIG{PIPE} = 'IGNORE';
+		eval { _serve($self, $listener, $answer); 1 } or warn $@;
+		POSIX::_exit(1);
+	}
+	push @fakes, $self;
+	return $self;
+}
+
+# Stands before a Redis.  Modes: '': passes all on; 'silent': nothing; 'lose':
+# the script is run, but its answer is lost; 'all:' and bytes: these answer each
+# request; other bytes answer each call of the script.
+sub proxy
+{
+	my ($class, $redis) = @_;
+	my $upstream;
+
+	return $class->fake(sub
+	{
+		my ($mode, @words) = @_;
+		my $is_script = $words[0] =~ /^EVAL/;
+
+		return undef if $mode eq 'silent';
+		return $1 if $mode =~ /\Aall:(.*)\z/s;
+		return $mode if $is_script && $mode ne '' && $mode ne 'lose';
+		my $answer = eval {
+			$upstream //= IO::Socket::INET->new("127.0.0.1:$redis->{port}") or die "$!\n";
+			print $upstream join("\r\n", '*' . @words, map { '$' . length, $_ } @words) . "\r\n";
+			$upstream->flush;
+			_read_reply($upstream);
+		};
+		undef $upstream if !defined $answer;
+		die "no upstream\n" if !defined $answer;
+		return $is_script && $mode eq 'lose' && $answer !~ /^-NOSCRIPT/ ? undef : $answer;
+	});
+}
+
+# What the next requests are answered by.
+sub mode
+{
+	my ($self, $mode) = @_;
+	open(my $file, '>:raw', "$self->{mode_file}.new") or die "$!";
+	print $file $mode;
+	close($file);
+	rename("$self->{mode_file}.new", $self->{mode_file}) or die "$!";
+	return;
+}
+
+# The requests so far, from an offset of their file on: each a reference to its
+# words, in which spaces are as one.
+sub requests
+{
+	my ($self, $offset) = @_;
+	return map { [ split /\t/, $_, -1 ] } split /\n/, slurp_file($self->{requests}, $offset);
+}
+
+sub requests_size { return -s $_[0]->{requests}; }
+
+sub _serve
+{
+	my ($self, $listener, $answer) = @_;
+	my $select = IO::Select->new($listener);
+	my %buffer;
+
+	while (my @ready = $select->can_read)
+	{
+		my @closed;
+		foreach my $socket (@ready)
+		{
+			if ($socket == $listener)
+			{
+				$select->add(scalar $listener->accept);
+				next;
+			}
+			push @closed, $socket
+			  if !sysread($socket, $buffer{$socket}, 65536, length($buffer{$socket} // ''));
+			while (defined(my $words = _take_request(\$buffer{$socket})))
+			{
+				append_to_file($self->{requests}, join("\t", map { s/\s+/ /gr } @$words) . "\n");
+				my $bytes = eval { $answer->(slurp_file($self->{mode_file}), @$words) };
+				@closed = grep { $_ != $listener } $select->handles if $@;
+				syswrite($socket, $bytes) if defined $bytes;
+			}
+			last if @closed;
+		}
+		foreach my $socket (@closed)
+		{
+			$select->remove($socket);
+			delete $buffer{$socket};
+			close($socket);
+		}
+	}
+	return;
+}
+
+# The words of a request that is there as a whole, which is taken off.
+sub _take_request
+{
+	my ($buffer) = @_;
+	my @words;
+
+	return undef if $$buffer !~ /\A\*(\d+)\r\n/g;
+	for (1 .. $1)
+	{
+		return undef if $$buffer !~ /\G\$(\d+)\r\n/g;
+		my $from = pos $$buffer;
+		return undef if length $$buffer < $from + $1 + 2;
+		push @words, substr($$buffer, $from, $1);
+		pos($$buffer) = $from + $1 + 2;
+	}
+	substr($$buffer, 0, pos $$buffer) = '';
+	return \@words;
+}
+
+# One reply of Redis, as its bytes.
+sub _read_reply
+{
+	my ($socket) = @_;
+	local $/ = "\r\n";
+	my $reply = <$socket> // die 'closed';
+
+	if ($reply =~ /^\$(\d+)/)
+	{
+		read($socket, $reply, $1 + 2, length $reply) or die 'closed';
+	}
+	elsif ($reply =~ /^\*(\d+)/)
+	{
+		$reply .= _read_reply($socket) for 1 .. $1;
+	}
+	return $reply;
+}
+
+END
+{
+	local $?;
+	foreach my $fake (grep { $_->{pid} } @fakes)
+	{
+		kill 'KILL', $fake->{pid};
+		waitpid $fake->{pid}, 0;
+	}
 }
 
 1;

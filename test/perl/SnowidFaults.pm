@@ -1,0 +1,119 @@
+# What the tests of Redis' faults share: servers with a claim, their status and
+# log, and whether their keys are right.
+
+package SnowidFaults;
+
+use strict;
+use warnings;
+use Exporter 'import';
+use PostgreSQL::Test::Utils;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+use Time::HiRes qw(time);
+
+our @EXPORT = qw($short $gone $back claiming settings status poll error_is answered
+  log_size logged duration keys_are_right);
+
+# Short calls, so that faults are found soon.
+our $short = "snowid.redis_check_interval = '200ms'\nsnowid.redis_timeout = '300ms'\n";
+
+# A server with a claim, running; %params: url, settings.
+sub claiming
+{
+	my ($name, $redis, $settings) = @_;
+	my $node = claiming_cluster($name, $redis, $short . ($settings // ''));
+	$node->{redis} = $redis;
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	return $node;
+}
+
+# Its settings from here on.
+sub settings
+{
+	my ($node, $settings) = @_;
+	configure($node, SnowidRedis::claim_settings($node->name, $node->{redis}, $settings));
+	return;
+}
+
+sub status
+{
+	my ($node, $column) = @_;
+	return $node->safe_psql('postgres', "SELECT $column FROM snowid_status");
+}
+
+sub poll
+{
+	my ($node, $condition) = @_;
+	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status")
+	  or die "never: $condition; " . status($node, 'snowid_status::text');
+	return;
+}
+
+# Waits until the last error is this one, as a pattern.
+sub error_is
+{
+	my ($node, $error) = @_;
+	poll($node, "registry_error ~ \$_\$$error\$_\$");
+	return;
+}
+
+# Waits until Redis has answered after this moment, twice, for the first answer
+# may be to what was asked before.
+sub answered
+{
+	my ($node) = @_;
+	for (1 .. 2)
+	{
+		my $last = status($node, 'registry_ok_at');
+		poll($node, "registry_ok_at > '$last'");
+	}
+	return;
+}
+
+sub log_size { return -s $_[0]->logfile; }
+
+# How many lines of the log match, from an offset on.
+sub logged
+{
+	my ($node, $offset, $pattern) = @_;
+	my @lines = slurp_file($node->logfile, $offset) =~ /$pattern/g;
+	return scalar @lines;
+}
+
+our $gone = qr/LOG:  Redis cannot be used$/m;
+our $back = qr/LOG:  Redis can be used again$/m;
+
+# How long it takes, in s.
+sub duration
+{
+	my ($code) = @_;
+	my $began = time;
+	$code->();
+	return time - $began;
+}
+
+# All the keys of clients: each client's increase, and none is there twice.
+sub keys_are_right
+{
+	my ($name, @clients) = @_;
+	my ($keys, $disorder, %seen) = (0, 0);
+
+	foreach my $client (@clients)
+	{
+		my $last = 0;
+		foreach my $key (stop_client($client))
+		{
+			$disorder++ if $key <= $last;
+			$last = $key;
+			$keys++;
+			$seen{$key} = 1;
+		}
+	}
+	ok($keys > 100 && $disorder == 0 && keys %seen == $keys, $name)
+	  or diag("$keys keys, $disorder out of order, " . keys(%seen) . ' different ones');
+	return;
+}
+
+1;
