@@ -8,9 +8,10 @@
 #
 # Files in the clients' directory, one of each a client:
 #	keys.N		a key a line
-#	calls.N		"ns b pair least-key" when a call began, "ns e pair greatest-key"
-#				when it ended; "ns d ..." where its keys do not increase,
-#				"ns f ..." where one is not of the server's pair
+#	calls.N		"ns b server:pair least-key" when a call began, "ns e server:pair
+#				greatest-key" when it ended, one of each for the keys of a pair
+#				(datacenter and worker ID in one number); "ns d ..." where they do
+#				not increase, "ns f ..." where the pair is not the server's
 #	errors.N	"ns SQLSTATE message"
 #	marks		"ns m kind", what was done to the server
 
@@ -22,6 +23,7 @@ use Exporter 'import';
 use Fcntl qw(:DEFAULT :seek);
 use IO::Select;
 use IO::Socket::UNIX;
+use List::Util qw(max);
 use POSIX ();
 use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep);
 
@@ -68,7 +70,7 @@ sub start_clients
 }
 
 # From their next call on all clients use this server, whose keys carry $pair,
-# datacenter and worker ID in one number.
+# datacenter and worker ID in one number; or any, where this is a name.
 sub point_clients
 {
 	my ($clients, $node, $pair) = @_;
@@ -126,19 +128,25 @@ sub mark
 	return;
 }
 
-# Checks what all clients reported; a hash of figures.
+# Checks what all these clients reported; a hash of figures.  The keys of each
+# server increase, for each of its pairs.  Over all of its pairs, too, but for
+# one that was taken because the keys of the one before lay far ahead.
+my $far_ahead = 300;    # ms, less than max_wait + reserve of any test
+
 sub check_keys
 {
-	my ($clients) = @_;
-	my $dir = $clients->{dir};
+	my (@sets) = @_;
+	my @dirs = map { "'$_->{dir}'" } @sets;
+	my $files = sub { my ($name) = @_; return join(' ', map { "$_/$name" } @dirs); };
+	my $tmp = $sets[0]{dir};
 	my %result = (
 		keys => 0, calls => 0, duplicates => 0, order => 0, foreign => 0,
-		refused => 0, errors => {}, unexpected => [], pause => {}, pairs => {});
-	my (%highest, $last_end, $kind);
+		refused => 0, errors => {}, unexpected => [], pause => {}, pairs => {}, given_up => 0);
+	my (%highest, %present, %last_end, $first_mark, $kind);
 
 	local $ENV{LC_ALL} = 'C';
-	close($clients->{marks});
-	open(my $doubles, '-|', "sort -T '$dir' '$dir'/keys.* | uniq -d") or die "$!";
+	close($_->{marks}) foreach @sets;
+	open(my $doubles, '-|', "sort -T '$tmp' " . $files->('keys.*') . ' | uniq -d') or die "$!";
 	while (<$doubles>)
 	{
 		chomp;
@@ -147,39 +155,51 @@ sub check_keys
 		  if $result{duplicates} <= 3;
 	}
 	close($doubles) or die 'sort failed';
-	chomp($result{keys} = `cat '$dir'/keys.* | wc -l`);
+	chomp($result{keys} = `cat @{[ $files->('keys.*') ]} | wc -l`);
 
 	# at equal times "b" comes before "e": that call was not over yet
-	open(my $events, '-|', "sort -T '$dir' -k1,1n -k2,2 '$dir'/calls.* '$dir'/marks")
+	open(my $events, '-|', "sort -T '$tmp' -k1,1n -k2,2 " . $files->('calls.*') . ' ' . $files->('marks'))
 	  or die "$!";
 	while (<$events>)
 	{
 		chomp;
 		my ($at, $what, $pair, $key) = split / /;
+		my $server = ($pair =~ /^([^:]*):/)[0];
 		if ($what eq 'm')
 		{
 			$kind = substr($_, length("$at m "));
-			$last_end = $at unless defined $last_end;
+			$first_mark //= $at;
 		}
 		elsif ($what eq 'b')
 		{
+			my $before = $present{$server} // $pair;
+			my $highest = max($highest{$pair} // -1, $highest{$before} // -1);
+
 			$result{pairs}{$pair} = 1;
-			next if $key > ($highest{$pair} // -1);
+			if ($key > ($highest{$pair} // -1) && $key <= $highest
+				&& ($highest >> 22) - ($key >> 22) > $far_ahead)
+			{
+				$result{given_up}++;
+				$present{$server} = $pair;
+			}
+			next if $key > $highest || $present{$server} ne $before;
 			$result{order}++;
 			push @{ $result{examples} },
-			  "$kind: key $key of pair $pair is not above $highest{$pair}"
+			  "$kind: key $key of $pair is not above $highest of $before"
 			  if $result{order} <= 3;
 		}
 		elsif ($what eq 'e')
 		{
 			$result{calls}++;
 			$highest{$pair} = $key if $key > ($highest{$pair} // -1);
+			$present{$server} //= $pair;
+			$present{$server} = $pair if $key >= ($highest{ $present{$server} } // -1);
 			if (defined $kind)
 			{
-				my $pause = ($at - $last_end) / 1e9;
+				my $pause = ($at - max($last_end{$server} // $at, $first_mark)) / 1e9;
 				$result{pause}{$kind} = $pause
 				  if $pause > ($result{pause}{$kind} // 0);
-				$last_end = $at;
+				$last_end{$server} = $at;
 			}
 		}
 		elsif ($what eq 'd') { $result{order}++; }
@@ -187,7 +207,7 @@ sub check_keys
 	}
 	close($events) or die 'sort failed';
 
-	open(my $errors, '-|', "cat '$dir'/errors.*") or die "$!";
+	open(my $errors, '-|', 'cat ' . $files->('errors.*')) or die "$!";
 	while (<$errors>)
 	{
 		chomp;
@@ -224,7 +244,7 @@ sub read_target
 sub client
 {
 	my ($dir, $n, $database, $options, $statement) = @_;
-	my ($conn, $pair);
+	my ($conn, $server);
 	my $in_use = 'none';
 	my $parent = getppid();
 
@@ -256,7 +276,7 @@ sub client
 		}
 		if (!$conn)
 		{
-			($pair, my $path) = split / /, $target, 2;
+			($server, my $path) = split / /, $target, 2;
 			($conn, my $error) = pg_connect($path, $database, $options);
 			if (!$conn)
 			{
@@ -272,16 +292,22 @@ sub client
 
 		if (@$keys)
 		{
-			my $last = -1;
+			my ($of, $last) = (-1, -1);
 			my $call = '';
 			foreach my $key (@$keys)
 			{
-				$call .= "$ended d $pair $key\n" if $key <= $last;
-				$call .= "$ended f $pair $key\n" if (($key >> 12) & 1023) != $pair;
-				$last = $key;
+				my $its_pair = ($key >> 12) & 1023;
+				if ($its_pair != $of)
+				{
+					$call .= "$ended e $server:$of $last\n" if $last >= 0;
+					$call .= "$began b $server:$its_pair $key\n";
+					$call .= "$ended f $server:$its_pair $key\n" if $server =~ /^\d/ && $server != $its_pair;
+				}
+				elsif ($key <= $last) { $call .= "$ended d $server:$of $key\n"; }
+				($of, $last) = ($its_pair, $key);
 			}
 			print { $out{keys} } join("\n", @$keys, '');
-			print { $out{calls} } "$began b $pair $keys->[0]\n$ended e $pair $last\n$call";
+			print { $out{calls} } "$call$ended e $server:$of $last\n";
 		}
 		$failed->($error) if $error ne '';
 		# the server needs the processor, too; one client is hasty
