@@ -57,5 +57,7 @@ bench:
 SECONDS = 60
 torture: test/skew.so
 	PG_CONFIG=$(PG_CONFIG) test/torture $(SECONDS)
+torture-redis: test/skew.so
+	PG_CONFIG=$(PG_CONFIG) test/torture-redis $(SECONDS)
 
-.PHONY: test demo demo-cluster bench torture
+.PHONY: test demo demo-cluster bench torture torture-redis
