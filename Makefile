@@ -42,7 +42,7 @@ src/registry.lua.h: src/registry.lua
 # The clock that a test can step: preloaded into the test's servers only.
 installcheck: test/skew.so
 test/skew.so: test/skew.c
-	$(CC) $(CFLAGS) -fPIC -shared -o $@ $< -ldl
+	$(CC) $(CFLAGS) -fvisibility=default -fPIC -shared -o $@ $< -ldl
 
 test:
 	test/run

@@ -23,7 +23,7 @@
 --		since seen	when it was claimed and last written, by Redis' clock
 --		ceiling		the owner's keys do not go above, by the owner's clock
 --		lease		ms; 0: for good
---		interval	ms between the owner's marks
+--		interval	ms; the longest that the owner goes unheard when all is well
 --		revoked		'1': an administrator has taken it back
 --
 -- Clocks: "seen" and leases are counted by Redis' clock alone, a ceiling is

@@ -259,7 +259,7 @@ is(worker_id($second), $two, 'which keeps it');
 is($first->safe_psql('postgres', 'SELECT snowid_release(NULL, 1)'), '', 'release of NULL');
 
 # By force, of a server whose clock is ahead.
-set_skew($second, 3);
+set_skew($second, 6);
 $second->poll_query_until('postgres', 'SELECT last_key_time > ceiling - interval \'1 s\' FROM snowid_status, snowid_next() WHERE snowid_next IS NOT NULL') or die;
 my (undef, undef, $ahead) = next_key($second);
 is(released($first, 0, $two, 'true'), 'revoked', 'release of a live one, by force');

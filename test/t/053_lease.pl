@@ -225,7 +225,7 @@ is(worker_id($three), 2, 'a third server');
 		is(ask($three, 'SELECT snowid_reclaim()'), 3, 'an ID whose keys lie ahead is not given to a newcomer');
 		wait_for($three, 'SELECT is_open AND worker_id = 3 FROM snowid_status');
 		# of b's keys the clock is to come through the last ones yet
-		set_skew($three, ($cut[1] = record(0, 'ceiling')) / 1000 - time - 1);
+		set_skew($three, ($cut[1] = record(0, 'ceiling')) / 1000 - time - 3);
 		configure($three, SnowidRedis::claim_settings('c', $proxy{c}, "$on_lease snowid.worker_id = 0"));
 		my $log = -s $three->logfile;
 		$three->reload;
