@@ -120,6 +120,9 @@ is($first->safe_psql('postgres', "SELECT count(*), count(DISTINCT worker_id), mi
 	'32|32|0|31', 'snowid_workers() shows all, over more than one page');
 is(sql_error($first, 'DO $$ BEGIN FOR i IN 1..200 LOOP PERFORM snowid_workers(); END LOOP; END $$'),
 	'', 'each request is answered, however soon it follows the one before');
+$first->safe_psql('postgres', 'SELECT snowid_workers() FROM pg_sleep(0.05)') for 1 .. 20;
+my $seen_at = $redis->record("0:$one", 'seen');
+cmp_ok(time * 1000 - $seen_at, '<', 700, 'who asks often marks its own claim all the same');
 is( $first->safe_psql('postgres', "SELECT string_agg(node_name, ' ' ORDER BY worker_id) FROM snowid_workers()"),
 	join(' ', map { $_ == $one ? 'first' : $_ == $two ? 'second' : $owner{$_} } 0 .. 31),
 	'each with the name of its owner');

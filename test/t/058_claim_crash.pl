@@ -187,5 +187,27 @@ $lost{$id} = 1;
 makes_keys_as($node, $id = worker_id($node), 'until Redis is back: then it gets another one');
 ok(!$lost{$id}, 'not the lost one');
 
+#---- From for good to a lease, and back ----
+
+settings($node, "snowid.redis_lease = '1s'");
+$node->restart;
+wait_for_claim($node);
+is($node->safe_psql('postgres', 'SELECT worker_id_source FROM snowid_status'), 'lease', 'the claim becomes a lease');
+makes_keys_as($node, $id, 'of the same ID');
+kill_all($node);
+settings($node);
+$redis->freeze;
+$node->start;
+waits_for_redis($node, 'what was a lease is not remembered without Redis');
+$redis->resume;
+wait_for_claim($node);
+is($node->safe_psql('postgres', 'SELECT worker_id_source FROM snowid_status'), 'claim', 'and is for good again');
+$id = worker_id($node);
+kill_all($node);
+$redis->freeze;
+$node->start;
+server_is_open($node);
+makes_keys_as($node, $id, 'which is remembered');
+
 $node->stop;
 done_testing();
