@@ -5,6 +5,7 @@ package SnowidRedis;
 
 use strict;
 use warnings;
+use Cwd qw(abs_path);
 use Exporter 'import';
 use IO::Select;
 use IO::Socket::INET;
@@ -29,7 +30,7 @@ my @all;
 sub start
 {
 	my ($class, $name, @config) = @_;
-	my $dir = PostgreSQL::Test::Utils::tempdir($name);
+	my $dir = abs_path(PostgreSQL::Test::Utils::tempdir($name));
 	my $self = bless {
 		name => $name,
 		dir => $dir,

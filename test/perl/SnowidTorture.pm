@@ -35,6 +35,8 @@ BEGIN
 	$work = File::Temp->newdir('torture.XXXXXX', TMPDIR => 1, CLEANUP => 0);
 	$ENV{PATH} = "$bin:$ENV{PATH}";
 	$ENV{TESTDIR} = "$work";
+	$ENV{TESTDATADIR} = "$work/tmp_check";		# from PostgreSQL 16 on
+	$ENV{TESTLOGDIR} = "$work/tmp_check/log";
 	$ENV{PG_REGRESS} //= "$lib/pgxs/src/test/regress/pg_regress";
 	open($out, '>&', \*STDOUT) or die "$!";    # Utils.pm takes STDOUT
 	$out->autoflush(1);

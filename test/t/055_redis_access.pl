@@ -129,7 +129,7 @@ foreach my $command (@least, 'select')
 	$redis->query('ACL', 'SETUSER', 'snowid', "-$command");
 	$redis->query('SCRIPT', 'FLUSH');
 	$redis->query('FLUSHALL');
-	error_is($node, "(NOPERM .*'$command'|The user executing the script can't run|NOPERM)", "without $command there is an error");
+	error_is($node, "(NOPERM .*'$command'|The user executing the script can't run|no permissions to run the|NOPERM)", "without $command there is an error");
 	$redis->query('ACL', 'SETUSER', 'snowid', "+$command");
 	works($node, 'and with it there is none');
 }
