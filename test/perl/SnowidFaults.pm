@@ -7,6 +7,7 @@ use strict;
 use warnings;
 use Exporter 'import';
 use PostgreSQL::Test::Utils;
+use SnowidKeys;
 use SnowidRedis;
 use SnowidTest;
 use Test::More;
@@ -92,28 +93,6 @@ sub duration
 	my $began = time;
 	$code->();
 	return time - $began;
-}
-
-# All the keys of clients: each client's increase, and none is there twice.
-sub keys_are_right
-{
-	my ($name, @clients) = @_;
-	my ($keys, $disorder, %seen) = (0, 0);
-
-	foreach my $client (@clients)
-	{
-		my $last = 0;
-		foreach my $key (stop_client($client))
-		{
-			$disorder++ if $key <= $last;
-			$last = $key;
-			$keys++;
-			$seen{$key} = 1;
-		}
-	}
-	ok($keys > 100 && $disorder == 0 && keys %seen == $keys, $name)
-	  or diag("$keys keys, $disorder out of order, " . keys(%seen) . ' different ones');
-	return;
 }
 
 1;

@@ -7,6 +7,7 @@ use warnings;
 use File::Path qw(rmtree);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidKeys;
 use SnowidRedis;
 use SnowidTest;
 use Test::More;
@@ -22,33 +23,6 @@ sub settings
 {
 	my ($node, $more) = @_;
 	configure($node, claim_settings($node->name, $redis, $short . ($more // '')));
-	return;
-}
-
-sub now_ms { return int(time * 1000); }
-
-# The worker ID that a key carries; the key is kept, and its time in Unix ms.
-my ($last_key, $last_ms);
-
-sub key_of
-{
-	my ($node) = @_;
-	(my $worker_id, $last_ms, $last_key) = split /\|/, $node->safe_psql('postgres', <<~EOF);
-		SELECT worker_id, (extract(epoch FROM created_at) * 1000)::bigint, id
-		FROM (SELECT snowid_next() AS id OFFSET 0) made, LATERAL snowid_decode(id)
-		EOF
-	return $worker_id;
-}
-
-# Keys carry this ID and are above all that this one made before.
-my %highest;
-
-sub makes_keys_as
-{
-	my ($node, $id, $name) = @_;
-	is(key_of($node), $id, $name);
-	cmp_ok($last_key, '>', $highest{ $node->name } // 0, "$name: and keys go on increasing");
-	$highest{ $node->name } = $last_key;
 	return;
 }
 
