@@ -175,6 +175,10 @@ ok($first->poll_query_until('postgres', "SELECT bool_and(state = 'silent') FROM 
 	'the nodes that ended are silent');
 is($first->safe_psql('postgres', "SELECT string_agg(state, ' ') FROM snowid_workers() WHERE node_name !~ 'script'"),
 	'live live', 'the servers are live');
+$redis->edit('meta', beat => int(time * 1000) - 10_000);
+like(release($first, 0, $gone), qr/^55000: worker ID $gone of datacenter 0 is in use\n/,
+	'when Redis was not heard of for a while, nobody is taken for dead yet');
+$first->poll_query_until('postgres', "SELECT state = 'silent' FROM snowid_workers() WHERE worker_id = $gone") or die;
 is(released($first, 0, $gone), 'released', 'the ID of a dead one is released');
 makes_keys_as($late, $gone);
 pass('and the 33rd gets it');
