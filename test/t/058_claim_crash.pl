@@ -11,7 +11,6 @@ use SnowidKeys;
 use SnowidRedis;
 use SnowidTest;
 use Test::More;
-use Time::HiRes qw(time);
 
 $SIG{PIPE} = 'IGNORE';
 
