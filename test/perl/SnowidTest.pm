@@ -17,7 +17,8 @@ use Time::HiRes qw(time usleep);
 our @EXPORT = qw(snowid_cluster server_from_backup give_clock set_skew sql_error configure
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
-  server_is_open start_and_open worker_pid kill_all wait_until);
+  server_is_open start_and_open worker_pid processes_of kill_all wait_until
+  origin_places);
 
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
 
@@ -250,17 +251,33 @@ sub wait_until
 	return;
 }
 
+# The postmaster of a running server, and all its processes.
+sub processes_of
+{
+	my ($node) = @_;
+	my @children = split ' ', qx(ps -o pid= --ppid $node->{_pid});
+
+	die 'ps says nothing of the server' if !@children;
+	return ($node->{_pid}, @children);
+}
+
 # Ends a server and all its processes at once.
 sub kill_all
 {
 	my ($node) = @_;
-	my $postmaster = $node->{_pid};
-	my @pids = ($postmaster, split ' ', qx(ps -o pid= --ppid $postmaster));
+	my @pids = processes_of($node);
 
 	kill 'KILL', @pids;
 	$node->{_pid} = undef;
 	wait_until('the end of the server', sub { !kill 0, @pids });
 	return;
+}
+
+# The setting that limits the number of replication origins.
+sub origin_places
+{
+	my ($node) = @_;
+	return $node->pg_version >= 18 ? 'max_active_replication_origins' : 'max_replication_slots';
 }
 
 # How many keys of the table "made" are not above every key that was returned

@@ -94,6 +94,12 @@ foreach my $name ('snowid.worker_idd', 'SnowID.epoc')
 
 $pristine->backup_fs_cold('fresh');
 fresh_server($worker_1, 2075, 1, 1);
+if (query('SELECT extract(year FROM clock_timestamp())') ne '2075')
+{
+	note('the clock of this platform ends before 2075: the rest is not tested');
+	done_testing();
+	exit;
+}
 my $twitter = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12';
 $node->poll_query_until('postgres', 'SELECT reason LIKE \'snowid cannot use this layout: %\' FROM snowid_status')
   or die;

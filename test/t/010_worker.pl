@@ -186,10 +186,7 @@ sub restart_with
 	return;
 }
 
-my $places = query(<<~EOF);
-	SELECT name FROM pg_settings WHERE name IN ('max_replication_slots', 'max_active_replication_origins')
-	ORDER BY name LIMIT 1
-	EOF
+my $places = origin_places($node);
 restart_with("$places = 0\nmax_wal_senders = 0");
 poll("SELECT reason ~ 'slot' FROM snowid_status");
 like(sql_error($node, 'SELECT snowid_next()'),
@@ -220,9 +217,10 @@ command_ok([ 'pg_verifybackup', $backup ], 'pg_basebackup and pg_verifybackup wo
 ok(-f "$backup/snowid/state", 'a base backup has the state file');
 stop_client($client);
 $highest = next_key();
+my @disable = query('SHOW data_checksums') eq 'on' ? '--disable' : ();
 $node->stop;
 command_ok([ 'pg_checksums', $_, '-D', $node->data_dir ], "pg_checksums $_ works")
-  foreach '--enable', '--check';
+  foreach @disable, '--enable', '--check';
 
 my ($out, $err);
 IPC::Run::run([ 'postgres', '--single', '-D', $node->data_dir, 'postgres' ],

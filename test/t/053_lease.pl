@@ -354,12 +354,6 @@ wait_for_claim($one);
 
 #---- Frozen, copied, resumed ----
 
-sub processes
-{
-	my ($node) = @_;
-	return ($node->{_pid}, split ' ', `ps -o pid= --ppid $node->{_pid}`);
-}
-
 # A server with a copy of another's files, as they are now.
 sub copy_of
 {
@@ -388,7 +382,7 @@ wait_for_claim($one);
 my ($a_was, $d_was) = (worker_id($one), worker_id($lasting));
 my @loads = map { start_client($_) } $one, $lasting;
 clients_go_on(@loads);
-@frozen = map { processes($_) } $one, $lasting;
+@frozen = map { processes_of($_) } $one, $lasting;
 kill 'STOP', @frozen;
 my $a_recorded = record($a_was, 'ceiling');
 my @copies = map { copy_of($_) } $one, $lasting;

@@ -100,7 +100,8 @@ sub leaks
 		  if $node->safe_psql('postgres', 'SELECT a::text FROM pg_stat_activity a') =~ /$secret/i;
 	}
 	push @found, 'error' if grep { /$secret/i } @errors;
-	push @found, 'process title' if grep { /postgres/ && /$secret/i } `ps axww -o command`;
+	my @titles = grep { /postgres/ } `ps axww -o command` or die 'ps says nothing';
+	push @found, 'process title' if grep { /$secret/i } @titles;
 	return join ', ', @found;
 }
 

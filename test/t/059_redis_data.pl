@@ -238,7 +238,8 @@ is(logged($first, $log, qr/WARNING:  Redis may evict snowid's registry\n.*DETAIL
 
 #---- Redis Cluster ----
 
-my $cluster = SnowidRedis->start('cluster', 'cluster-enabled yes');
+my $cluster = SnowidRedis->start('cluster', 'cluster-enabled yes',
+	'cluster-port ' . PostgreSQL::Test::Cluster::get_free_port());
 $fifth->stop;
 configure($fifth, SnowidRedis::claim_settings('fifth', $cluster, $short . 'snowid.max_wait = 0'));
 rmtree($fifth->data_dir . '/snowid');
