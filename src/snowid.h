@@ -14,6 +14,8 @@
 #include "datatype/timestamp.h"
 #include "fmgr.h"
 
+#include "settings.h"
+
 /*---- What differs between PostgreSQL majors ----*/
 
 #if PG_VERSION_NUM < 150000
@@ -69,32 +71,9 @@ typedef struct Parts
 /* Longest text of a layout that layout_describe() writes, with its NUL. */
 #define LAYOUT_TEXT_LEN 128
 
-/*---- Settings (snowid.c) ----*/
+extern Layout server_layout;	/* settings.c; fixed at server start */
 
-typedef enum SequenceStart
-{
-	SEQUENCE_FRACTION,			/* the sequence is the sub-millisecond time */
-	SEQUENCE_ZERO				/* it restarts at 0 each millisecond */
-} SequenceStart;
-
-extern int	snowid_sequence_start;	/* a SequenceStart */
-extern int	snowid_datacenter_id;
-extern int	snowid_worker_id;	/* -1: not set */
-extern int	snowid_max_drift;	/* ms */
-extern int	snowid_max_wait;	/* ms */
-extern int	snowid_max_jump;	/* ms */
-extern int	snowid_reserve;		/* ms */
-extern char *snowid_redis_url;	/* "": no Redis */
-extern char *snowid_redis_password_file;
-extern char *snowid_redis_ca_file;
-extern char *snowid_redis_prefix;
-extern char *snowid_node_name;	/* "": host name and port */
-extern int	snowid_redis_timeout;	/* ms */
-extern int	snowid_redis_lease; /* ms; 0: for good */
-extern int	snowid_redis_check_interval;	/* ms */
-extern int	snowid_redis_wait_replicas;
-
-extern Layout server_layout;	/* fixed at server start */
+/*---- guard.c ----*/
 
 extern void require_preloaded(void);
 
