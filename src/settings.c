@@ -49,7 +49,7 @@ check_epoch(char **newval, void **extra, GucSource source)
 {
 	int64		unix_ms;
 
-	if (!layout_parse_epoch(*newval, &unix_ms))
+	if (layout_read_epoch(*newval, &unix_ms))
 	{
 		GUC_check_errdetail("It must be a time with its zone, such as \"2020-01-01 00:00:00Z\".");
 		return false;
@@ -60,7 +60,7 @@ check_epoch(char **newval, void **extra, GucSource source)
 static void
 assign_epoch(const char *newval, void *extra)
 {
-	layout_parse_epoch(newval, &server_layout.epoch);
+	layout_read_epoch(newval, &server_layout.epoch);
 }
 
 /* Does a datacenter or worker ID fit the width, which has been set before? */

@@ -79,8 +79,12 @@ extern void require_preloaded(void);
 
 /*---- layout.c ----*/
 
+#define LAYOUT_HINT \
+	"A layout is a name from the view snowid_layouts, or spelled out, for instance \"epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12\"."
+
+extern const char *layout_read(const char *str, Layout *layout);
+extern const char *layout_read_epoch(const char *str, int64 *unix_ms);
 extern void layout_parse(text *spec, Layout *layout);
-extern bool layout_parse_epoch(const char *str, int64 *unix_ms);
 extern void layout_describe(const Layout *layout, char *buf);
 extern const char *layout_named(int i, Layout *layout);
 extern bool layout_equal(const Layout *a, const Layout *b);
