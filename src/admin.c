@@ -15,11 +15,11 @@
 
 #include "snowid.h"
 
-PG_FUNCTION_INFO_V1(snowid_workers);
+PG_FUNCTION_INFO_V1(snowid_claims);
 PG_FUNCTION_INFO_V1(snowid_release);
 PG_FUNCTION_INFO_V1(snowid_reclaim);
 
-/* Columns of snowid_workers(); the last of a record is not shown. */
+/* Columns of snowid_claims(); the last of a record is not shown. */
 #define SHOWN_COLUMNS 8
 
 /* Throws where the registry or Redis does not answer in time. */
@@ -41,7 +41,7 @@ ask(RegistryRequest *request)
 				(errcode(ERRCODE_CONNECTION_FAILURE),
 				 errmsg("Redis did not answer within snowid.redis_timeout"),
 				 status.last_error[0] ? errdetail("The last error was: %s.", status.last_error) : 0,
-				 errhint("What was asked for may be carried out yet; see snowid_workers().")));
+				 errhint("What was asked for may be carried out yet; see snowid_claims().")));
 	}
 	if (request->error[0])
 		ereport(ERROR,
@@ -81,7 +81,7 @@ time_datum(const char *text)
 }
 
 Datum
-snowid_workers(PG_FUNCTION_ARGS)
+snowid_claims(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	RegistryRequest request = {.operation = REQUEST_LIST};

@@ -168,7 +168,7 @@ snowid_bits(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(buf, p - buf));
 }
 
-/* The named layouts, for the view snowid_layouts. */
+/* The named layouts. */
 Datum
 snowid_layouts(PG_FUNCTION_ARGS)
 {
@@ -189,7 +189,7 @@ snowid_layouts(PG_FUNCTION_ARGS)
 		values[4] = Int32GetDatum(layout.datacenter_bits);
 		values[5] = Int32GetDatum(layout.worker_bits);
 		values[6] = Int32GetDatum(layout.sequence_bits);
-		values[7] = TimestampTzGetDatum(timestamptz_from_unix_ms(layout_last_ms(&layout)));
+		values[7] = DateADTGetDatum(layout_last_day(&layout));
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

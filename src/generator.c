@@ -68,9 +68,8 @@ static Counters *my_counters = NULL;
 /*---- The clock, and what follows from the layout ----*/
 
 /*
- * A reading of the wall clock in units; negative before the epoch.  The
- * kernel's clock ends in 2262, 2^43 ms after 1970: with 18 sequence bits, the
- * most that the setting takes, nothing overflows here or in a sum of two.
+ * A reading of the wall clock in units; negative before the epoch.  Nothing
+ * overflows here or in a sum of two: see layout_unusable().
  */
 static inline int64
 units_from_timespec(const struct timespec *time)
@@ -164,7 +163,7 @@ refuse_lead(int64 lead, int64 wait)
 			 errmsg("the next key would lead the clock by " INT64_FORMAT " ms", lead),
 			 errdetail("snowid.max_drift allows %d ms, and to wait " INT64_FORMAT " ms for the clock is more than snowid.max_wait, %d ms.",
 					   snowid_max_drift, wait, snowid_max_wait),
-			 errhint("The clock was set back, or keys are asked for faster than the layout can number them; see the view snowid_status.")));
+			 errhint("The clock was set back, or keys are asked for faster than the layout can number them; see snowid_status().")));
 }
 
 void

@@ -37,7 +37,7 @@ snowid_next_batch(PG_FUNCTION_ARGS)
 
 	if (SRF_IS_FIRSTCALL())
 	{
-		int32		count = PG_GETARG_INT32(0);
+		int64		count = PG_GETARG_INT64(0);
 
 		require_preloaded();
 		if (count < 0)
@@ -78,7 +78,7 @@ snowid_next_batch_support(PG_FUNCTION_ARGS)
 
 		if (IsA(count, Const) && !((Const *) count)->constisnull)
 		{
-			request->rows = Max(DatumGetInt32(((Const *) count)->constvalue), 0);
+			request->rows = Max(DatumGetInt64(((Const *) count)->constvalue), 0);
 			PG_RETURN_POINTER(request);
 		}
 	}

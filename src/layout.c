@@ -31,6 +31,13 @@
 #define LAST_EPOCH_MS INT64CONST(253402300799999)
 
 /*
+ * With these, the kernel's clock and the epoch are less than 2^43 ms apart, so
+ * that in units nothing overflows, nor does a sum of two.
+ */
+#define MAX_SERVER_SEQUENCE_BITS 18
+#define MAX_SERVER_EPOCH_MS INT64CONST(8772796799999)	/* the end of 2247 */
+
+/*
  * Formats that are in use elsewhere.  Discord's worker and process, and
  * Instagram's shard, pgEdge's node and Sonyflake's machine, take the places
  * of datacenter and worker.
@@ -108,8 +115,8 @@ literal(const char **p, char c)
  * TimeZone and takes a missing zone for the session's.  Within the years that
  * layout_describe() can write.  Returns NULL, or what the text is instead.
  */
-const char *
-layout_read_epoch(const char *str, int64 *unix_ms)
+static const char *
+read_epoch(const char *str, int64 *unix_ms)
 {
 	static const char *const not_a_time = "not a time with its zone, such as 2020-01-01T00:00:00Z";
 	const char *p = str;
@@ -217,7 +224,7 @@ layout_read(const char *str, Layout *layout)
 		if (strncmp(word, "epoch=", 6) == 0)
 		{
 			problem = has_epoch ? "given twice" :
-				layout_read_epoch(word + 6, &layout->epoch);
+				read_epoch(word + 6, &layout->epoch);
 			has_epoch = true;
 		}
 		for (int i = 0; i < lengthof(fields); i++)
@@ -263,6 +270,20 @@ layout_parse(text *spec, Layout *layout)
 				 errdetail("%s", problem),
 				 errhint(LAYOUT_HINT)));
 	pfree(str);
+}
+
+/* Why no server can make keys in this layout; NULL: it can. */
+const char *
+layout_unusable(const Layout *layout)
+{
+	if (layout->tick != 1 || layout->sequence_above)
+		return "its timestamp is not in milliseconds";
+	if (layout->datacenter_bits > 16 || layout->worker_bits > 22 ||
+		layout->sequence_bits > MAX_SERVER_SEQUENCE_BITS)
+		return "it has more than 16 datacenter bits, 22 worker bits or 18 sequence bits";
+	if (layout->epoch < 0 || layout->epoch > MAX_SERVER_EPOCH_MS)
+		return "its epoch is not in the years from 1970 to 2247 (UTC)";
+	return NULL;
 }
 
 /* Writes the layout as layout_read() reads it, LAYOUT_TEXT_LEN at most. */
@@ -323,6 +344,14 @@ layout_last_ms(const Layout *layout)
 		return LAST_UNIX_MS;
 	return Min(LAST_UNIX_MS,
 			   layout->epoch + (INT64CONST(1) << bits) * layout->tick - 1);
+}
+
+/* The last day (UTC) of a range that does not end before 1970. */
+DateADT
+layout_last_day(const Layout *layout)
+{
+	return (DateADT) (layout_last_ms(layout) / 86400000) +
+		UNIX_EPOCH_JDATE - POSTGRES_EPOCH_JDATE;
 }
 
 /* Does the range end within ten years of then? */

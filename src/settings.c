@@ -10,14 +10,15 @@
 
 #include <limits.h>
 
+#include "lib/stringinfo.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 
 #include "snowid.h"
 
-static char *epoch_setting = "2010-11-04 01:42:54.657Z";
+static char *layout_setting = "twitter";
 
-Layout		server_layout = {0, 1, 5, 5, 12, false};
+Layout		server_layout = {.tick = 1};
 int			snowid_sequence_start = SEQUENCE_FRACTION;
 int			snowid_datacenter_id = 0;
 int			snowid_worker_id = -1;
@@ -45,22 +46,27 @@ static const struct config_enum_entry sequence_starts[] =
 /*---- Checks ----*/
 
 static bool
-check_epoch(char **newval, void **extra, GucSource source)
+check_layout(char **newval, void **extra, GucSource source)
 {
-	int64		unix_ms;
+	Layout		layout;
+	const char *problem = layout_read(*newval, &layout);
 
-	if (layout_read_epoch(*newval, &unix_ms))
+	if (problem)
 	{
-		GUC_check_errdetail("It must be a time with its zone, such as \"2020-01-01 00:00:00Z\".");
+		GUC_check_errdetail("%s", problem);
+		GUC_check_errhint(LAYOUT_HINT);
 		return false;
 	}
-	return true;
+	problem = layout_unusable(&layout);
+	if (problem)
+		GUC_check_errdetail("A server cannot make keys in this layout: %s.", problem);
+	return problem == NULL;
 }
 
 static void
-assign_epoch(const char *newval, void *extra)
+assign_layout(const char *newval, void *extra)
 {
-	layout_read_epoch(newval, &server_layout.epoch);
+	(void) layout_read(newval, &server_layout);
 }
 
 /* Does a datacenter or worker ID fit the width, which has been set before? */
@@ -170,21 +176,12 @@ typedef struct Setting
 #define ENUM(variable, words) \
 	&variable, 0, 0, NULL, NULL, NULL, NULL, words
 
-/* In this order: the IDs must fit the layout. */
+/* The layout first: the IDs must fit it. */
 static const Setting settings[] =
 {
-	{"snowid.epoch",
-		"Time at which the keys' timestamps begin.",
-	PGC_POSTMASTER, 0, STRING(epoch_setting, check_epoch, assign_epoch)},
-	{"snowid.datacenter_bits",
-		"Width of a key's datacenter ID.",
-	PGC_POSTMASTER, 0, NUMBER(server_layout.datacenter_bits, 0, 16, NULL)},
-	{"snowid.worker_bits",
-		"Width of a key's worker ID.",
-	PGC_POSTMASTER, 0, NUMBER(server_layout.worker_bits, 0, 22, NULL)},
-	{"snowid.sequence_bits",
-		"Width of a key's sequence.",
-	PGC_POSTMASTER, 0, NUMBER(server_layout.sequence_bits, 0, 18, NULL)},
+	{"snowid.layout",
+		"Epoch of the keys, and widths of their fields: a named layout, or spelled out.",
+	PGC_POSTMASTER, 0, STRING(layout_setting, check_layout, assign_layout)},
 	{"snowid.sequence_start",
 		"What the sequence of a millisecond's first key is: \"fraction\", the time within the millisecond, so that keys spread evenly; \"zero\", the classic form.",
 	PGC_POSTMASTER, 0, ENUM(snowid_sequence_start, sequence_starts)},
@@ -277,21 +274,66 @@ define(const Setting *s)
 				 errhint("Correct the configuration; see the warning before this message.")));
 }
 
+/*
+ * The settings that snowid.layout has replaced, with the words that stand for
+ * them there.
+ */
+static const struct
+{
+	const char *name;
+	const char *word;
+	const char *value;			/* the default */
+}			replaced[] =
+
+{
+	{"snowid.epoch", "epoch", "2010-11-04T01:42:54.657Z"},
+	{"snowid.datacenter_bits", "datacenter", "5"},
+	{"snowid.worker_bits", "worker", "5"},
+	{"snowid.sequence_bits", "sequence", "12"}
+};
+
+static void
+refuse_replaced_settings(void)
+{
+	const char *found = NULL;
+	StringInfoData line;
+
+	initStringInfo(&line);
+	for (int i = 0; i < lengthof(replaced); i++)
+	{
+		const char *value = GetConfigOption(replaced[i].name, true, false);
+
+		if (value)
+			found = replaced[i].name;
+		appendStringInfo(&line, "%s%s=", i > 0 ? " " : "", replaced[i].word);
+		/* a space between date and time would end the word */
+		for (const char *p = value ? value : replaced[i].value; *p; p++)
+			appendStringInfoChar(&line, *p == ' ' ? 'T' : *p);
+	}
+	if (found)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("unrecognized configuration parameter \"%s\"", found),
+				 errdetail("snowid.layout has replaced it."),
+				 errhint("Remove snowid.epoch, snowid.datacenter_bits, snowid.worker_bits and snowid.sequence_bits, and write: snowid.layout = '%s'",
+						 line.data)));
+}
+
 /* Settings that nobody defined are typing errors, too. */
 static void
 refuse_unknown_settings(void)
 {
 	int			n;
-	struct config_generic **settings = all_settings(&n);
+	struct config_generic **all = all_settings(&n);
 
 	for (int i = 0; i < n; i++)
 	{
-		if (pg_strncasecmp(settings[i]->name, "snowid.", 7) == 0 &&
-			(settings[i]->flags & GUC_CUSTOM_PLACEHOLDER))
+		if (pg_strncasecmp(all[i]->name, "snowid.", 7) == 0 &&
+			(all[i]->flags & GUC_CUSTOM_PLACEHOLDER))
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_OBJECT),
 					 errmsg("unrecognized configuration parameter \"%s\"",
-							settings[i]->name)));
+							all[i]->name)));
 	}
 }
 
@@ -300,6 +342,7 @@ settings_define(void)
 {
 	for (int i = 0; i < lengthof(settings); i++)
 		define(&settings[i]);
+	refuse_replaced_settings();
 	refuse_unknown_settings();
 	MarkGUCPrefixReserved("snowid");
 }

@@ -13,6 +13,7 @@
 
 #include "datatype/timestamp.h"
 #include "fmgr.h"
+#include "utils/date.h"
 
 #include "settings.h"
 
@@ -80,16 +81,17 @@ extern void require_preloaded(void);
 /*---- layout.c ----*/
 
 #define LAYOUT_HINT \
-	"A layout is a name from the view snowid_layouts, or spelled out, for instance \"epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12\"."
+	"A layout is a name that snowid_layouts() lists, or spelled out, for instance \"epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12\"."
 
 extern const char *layout_read(const char *str, Layout *layout);
-extern const char *layout_read_epoch(const char *str, int64 *unix_ms);
 extern void layout_parse(text *spec, Layout *layout);
+extern const char *layout_unusable(const Layout *layout);
 extern void layout_describe(const Layout *layout, char *buf);
 extern const char *layout_named(int i, Layout *layout);
 extern bool layout_equal(const Layout *a, const Layout *b);
 extern int	layout_timestamp_bits(const Layout *layout);
 extern int64 layout_last_ms(const Layout *layout);
+extern DateADT layout_last_day(const Layout *layout);
 extern bool layout_ends_soon(const Layout *layout, int64 unix_ms);
 extern int64 layout_pack(const Layout *layout, const Parts *parts);
 extern void layout_unpack(const Layout *layout, int64 id, Parts *parts);

@@ -86,7 +86,7 @@ snowid_status(PG_FUNCTION_ARGS)
 	values[n++] = Int32GetDatum(server_layout.worker_bits);
 	values[n++] = Int32GetDatum(server_layout.sequence_bits);
 	values[n++] = CStringGetTextDatum(GetConfigOption("snowid.sequence_start", false, false));
-	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(layout_last_ms(&server_layout)));
+	values[n++] = DateADTGetDatum(layout_last_day(&server_layout));
 	nulls[n] = !status.has_last;
 	values[n++] = Int64GetDatum(status.last_key);
 	nulls[n] = !status.has_last;

@@ -224,11 +224,11 @@ sub make_keys
 sub use_up_lead
 {
 	my ($session) = @_;
-	make_keys($session, 1_000_000) until ask($session, 'SELECT lead_ms FROM snowid_status') > 950;
+	make_keys($session, 1_000_000) until ask($session, 'SELECT lead_ms FROM snowid_status()') > 950;
 	return;
 }
 
-sub keys_made { return ask($_[0], 'SELECT keys FROM snowid_status') }
+sub keys_made { return ask($_[0], 'SELECT keys FROM snowid_status()') }
 
 #---- The rows ----
 
@@ -267,12 +267,12 @@ sub row1
 	my @functions = (
 		'bench_nothing()', 'bench_clock()', 'snowid_next()', "nextval('cache1')", "nextval('cache32')",
 		"nextval('cache1000')", 'gen_random_uuid()', $has_uuid7 ? 'uuidv7()' : (), 'clock_timestamp()');
-	my $waits = ask($default, 'SELECT waits FROM snowid_status');
+	my $waits = ask($default, 'SELECT waits FROM snowid_status()');
 	timed($default, each_row($_, $n)) foreach @functions;
 	my %ns = turns(full(501, 61),
 		map { my $f = $_; [ $f, sub { timed($default, each_row($f, $n)) / $n } ] } @functions);
 	my ($nothing, $clock, $next) = @ns{qw(bench_nothing() bench_clock() snowid_next())};
-	$waits -= ask($default, 'SELECT waits FROM snowid_status');
+	$waits -= ask($default, 'SELECT waits FROM snowid_status()');
 
 	heading('1. One key in SQL');
 	paragraph("`SELECT count(f()) FROM generate_series(1, $n)` in one session. A function's own cost is the row's",
@@ -426,7 +426,7 @@ sub overload
 	my @look;
 	foreach my $i (0, 1)
 	{
-		push @look, [ split(/\|/, ask($session, 'SELECT extract(epoch FROM clock_timestamp()), keys, waits FROM snowid_status')),
+		push @look, [ split(/\|/, ask($session, 'SELECT extract(epoch FROM clock_timestamp()), keys, waits FROM snowid_status()')),
 			sum(map { cpu_time($_) } @pids) ];
 		sleep(1) if $i == 0;
 	}
@@ -442,7 +442,7 @@ sub row4
 
 	heading('4. At the cap');
 	paragraph('Sessions that call `snowid_next()` as fast as they can, from C; the lead is used up before. Keys a',
-		'second are those between two looks at `snowid_status`. CPU while waiting: that of the sessions, less',
+		'second are those between two looks at `snowid_status()`. CPU while waiting: that of the sessions, less',
 		'that of as many keys in the server with 16 sequence bits, where the same sessions need not wait',
 		'(measured in turns), in percent of one core.');
 	ask($_, 'CREATE UNLOGGED TABLE waits (ns bigint)') foreach $default, $wide;
@@ -894,8 +894,8 @@ sub machine
 		[ 'settings', join(', ', map { "$_ = " . ask($default, "SHOW $_") }
 			qw(shared_buffers max_wal_size checkpoint_timeout autovacuum jit fsync synchronous_commit)) ],
 		[ 'snowid', join(', ', map { "$_ = " . ask($default, "SHOW snowid.$_") }
-			qw(sequence_bits sequence_start max_drift max_wait reserve)) ],
-		[ 'second server', 'sequence_bits = 16: 65,536 keys a ms, so that the cap does not hide the cost' ]);
+			qw(layout sequence_start max_drift max_wait reserve)) ],
+		[ 'second server', '16 sequence bits: 65,536 keys a ms, so that the cap does not hide the cost' ]);
 	return;
 }
 

@@ -41,13 +41,13 @@ sub settings
 sub status
 {
 	my ($node, $column) = @_;
-	return $node->safe_psql('postgres', "SELECT $column FROM snowid_status");
+	return $node->safe_psql('postgres', "SELECT $column FROM snowid_status()");
 }
 
 sub poll
 {
 	my ($node, $condition) = @_;
-	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status")
+	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status()")
 	  or die "never: $condition; " . status($node, 'snowid_status::text');
 	return;
 }

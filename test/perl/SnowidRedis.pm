@@ -149,14 +149,14 @@ sub claim_settings
 sub worker_id
 {
 	my ($node) = @_;
-	return $node->safe_psql('postgres', 'SELECT worker_id FROM snowid_status');
+	return $node->safe_psql('postgres', 'SELECT worker_id FROM snowid_status()');
 }
 
 # 'claimed', 'remembered', or what the claim waits for.
 sub claim_state
 {
 	my ($node) = @_;
-	return $node->safe_psql('postgres', 'SELECT registry FROM snowid_status');
+	return $node->safe_psql('postgres', 'SELECT registry FROM snowid_status()');
 }
 
 # Waits until the server makes keys with a claim that Redis has confirmed.
@@ -164,7 +164,7 @@ sub wait_for_claim
 {
 	my ($node) = @_;
 	$node->poll_query_until('postgres',
-		"SELECT is_open AND registry = 'claimed' FROM snowid_status")
+		"SELECT is_open AND registry = 'claimed' FROM snowid_status()")
 	  or die 'no worker ID is claimed: ' . claim_state($node);
 	return;
 }

@@ -215,7 +215,7 @@ sub stop_client
 sub server_is_open
 {
 	my ($node) = @_;
-	$node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status')
+	$node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status()')
 	  or die 'the gate stays closed';
 	return;
 }

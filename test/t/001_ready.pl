@@ -79,12 +79,12 @@ foreach my $call ('snowid_next()', 'snowid_next_batch(2)', 'snowid_advance(1)',
 {
 	like(sql_error($plain, "SELECT $call"), $not_loaded, "not preloaded: $call says so");
 }
-like(sql_error($plain, 'SELECT * FROM snowid_status'), $not_loaded, 'not preloaded: the view says so');
+like(sql_error($plain, 'SELECT * FROM snowid_status()'), $not_loaded, 'not preloaded: the status says so');
 like(sql_error($plain, 'INSERT INTO orders DEFAULT VALUES'), $not_loaded, 'not preloaded: a default says so');
 is($plain->safe_psql('postgres', "SELECT * FROM snowid_decode($old_key, 'twitter')"),
 	$plain->safe_psql('postgres', "SELECT timestamptz '2022-06-28 16:07:40.105Z', 11, 26, 0"),
 	'not preloaded: snowid_decode by a named layout works');
-is($plain->safe_psql('postgres', 'SELECT count(*) > 3 FROM snowid_layouts'),
+is($plain->safe_psql('postgres', 'SELECT count(*) > 3 FROM snowid_layouts()'),
 	't', 'not preloaded: the named layouts are there');
 
 #---- No worker ID ----
@@ -92,13 +92,13 @@ is($plain->safe_psql('postgres', 'SELECT count(*) > 3 FROM snowid_layouts'),
 my $no_worker_id = qr/^55000: snowid has no worker ID\nHINT:  Set snowid.worker_id, a number that no other server uses, and reload/;
 
 is(sql_error($node, $schema), '', 'no worker ID: CREATE EXTENSION works');
-$node->poll_query_until('postgres', "SELECT reason = 'snowid has no worker ID' FROM snowid_status")
+$node->poll_query_until('postgres', "SELECT reason = 'snowid has no worker ID' FROM snowid_status()")
   or die;
 like(sql_error($node, 'SELECT snowid_next()'), $no_worker_id, 'no worker ID: snowid_next says so');
 like(sql_error($node, 'SELECT snowid_next_batch(2)'), $no_worker_id, 'no worker ID: a batch says so');
 like(sql_error($node, 'INSERT INTO orders DEFAULT VALUES'), $no_worker_id, 'no worker ID: a default says so');
-is($node->safe_psql('postgres', 'SELECT is_open, reason, worker_id, last_key, keys FROM snowid_status'),
-	'f|snowid has no worker ID|||0', 'no worker ID: the view says so');
+is($node->safe_psql('postgres', 'SELECT is_open, reason, worker_id, last_key, keys FROM snowid_status()'),
+	'f|snowid has no worker ID|||0', 'no worker ID: the status says so');
 is($node->safe_psql('postgres', "SELECT worker_id FROM snowid_decode($old_key)"),
 	'26', 'no worker ID: snowid_decode works');
 dump_and_restore($plain, 'not preloaded');
@@ -110,7 +110,7 @@ sub worker_id_is
 {
 	my ($id) = @_;
 	return $node->poll_query_until('postgres',
-		"SELECT is_open AND worker_id = $id FROM snowid_status");
+		"SELECT is_open AND worker_id = $id FROM snowid_status()");
 }
 
 $node->safe_psql('postgres', 'ALTER SYSTEM SET snowid.worker_id = 7');
@@ -207,10 +207,10 @@ sub as
 	my ($role, $db, $sql) = @_;
 	return sql_error($node, "\\c $db $role\n$sql");
 }
-is(as('monitor', 'postgres', 'SELECT * FROM snowid_status'), '', 'pg_monitor can read snowid_status');
-like(as('app', 'postgres', 'SELECT * FROM snowid_status'), qr/^42501: /, 'another role cannot');
+is(as('monitor', 'postgres', 'SELECT * FROM snowid_status()'), '', 'pg_monitor can read snowid_status');
+like(as('app', 'postgres', 'SELECT * FROM snowid_status()'), qr/^42501: /, 'another role cannot');
 like(as('app', 'postgres', 'SELECT snowid_status()'), qr/^42501: /, 'nor call its function');
-is(as('app', 'postgres', 'SELECT snowid_decode(snowid_next()) FROM snowid_layouts'),
+is(as('app', 'postgres', 'SELECT snowid_decode(snowid_next()) FROM snowid_layouts()'),
 	'', 'every role can make and decode keys');
 is(as('app', 'app', 'CREATE EXTENSION snowid; SELECT snowid_next_batch(2)'),
 	'', 'a database owner can CREATE EXTENSION');
@@ -228,7 +228,7 @@ $node->backup('backup');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($node, 'backup', has_streaming => 1);
 $standby->start;
-$standby->poll_query_until('postgres', "SELECT reason ~ 'recovery' AND NOT is_open FROM snowid_status")
+$standby->poll_query_until('postgres', "SELECT reason ~ 'recovery' AND NOT is_open FROM snowid_status()")
   or die;
 my $began = time;
 like(sql_error($standby, 'SELECT snowid_next()'), $recovery, 'standby: snowid_next says so');

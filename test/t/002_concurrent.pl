@@ -20,7 +20,7 @@ $node->start;
 sub status
 {
 	my ($column) = @_;
-	return $node->safe_psql('a', "SELECT $column FROM snowid_status");
+	return $node->safe_psql('a', "SELECT $column FROM snowid_status()");
 }
 
 # A call makes count keys in one of three ways, and notes when it began and when
@@ -60,7 +60,7 @@ foreach my $db (qw(a b c))
 	$node->safe_psql($db, $schema);
 }
 
-$node->poll_query_until('a', 'SELECT is_open FROM snowid_status') or die;
+$node->poll_query_until('a', 'SELECT is_open FROM snowid_status()') or die;
 my $waits = status('waits');
 
 # The settings that make a session's queries parallel, cost or no cost.

@@ -31,7 +31,7 @@ sub poll
 sub status
 {
 	my ($column) = @_;
-	return query("SELECT $column FROM snowid_status");
+	return query("SELECT $column FROM snowid_status()");
 }
 
 # Steps the clock.
@@ -95,7 +95,7 @@ query(<<~EOF);
 		SELECT client, began, nextval('tick'), before, clock_timestamp(), key, problem;
 	END \$\$;
 	EOF
-poll('SELECT is_open FROM snowid_status');
+poll('SELECT is_open FROM snowid_status()');
 
 sub start_making
 {
@@ -144,11 +144,11 @@ note "longest wait: $longest ms";
 ok($longest > 400 && $longest < 1000,
 	'after a step of -1.5 s callers wait for 0.5 s and go on')
   or diag("the longest wait took $longest ms");
-cmp_ok(status('waits'), '>', $waits, 'the view counts the waits');
+cmp_ok(status('waits'), '>', $waits, 'the status counts the waits');
 cmp_ok(status('wait_ms'), '>=', 400, 'and their time');
 is(query('SELECT count(*) FROM made WHERE problem IS NOT NULL'),
 	'0', 'without an error');
-poll('SELECT lead_ms < 100 FROM snowid_status');
+poll('SELECT lead_ms < 100 FROM snowid_status()');
 
 # 10 s back is 9 s more, and max_wait is 5 s
 ok(step_back_is_logged(10000), 'a step of -10 s is logged once, with its size');
@@ -167,13 +167,13 @@ like(
 	qr/^58000: the next key would lead the clock/,
 	'a batch, too');
 is(status('last_key'), $last, 'the refused callers used no number up');
-cmp_ok(status('errors'), '>', 100, 'the view counts the errors');
+cmp_ok(status('errors'), '>', 100, 'the status counts the errors');
 step(10);
 $after = query('SELECT max(ended) FROM made');
 poll("SELECT count(DISTINCT client) = 4 FROM made WHERE key > $last AND began > $after");
 is(query("SELECT count(*) FROM made WHERE began > $after AND problem IS NOT NULL"),
 	'0', 'when the clock is back, all go on');
-is(status('clock_steps_back'), 3, 'the view counts the steps back');
+is(status('clock_steps_back'), 3, 'the status counts the steps back');
 
 step(1.55);
 step(1800);
@@ -243,7 +243,7 @@ step(25);
 
 #---- Saturation ----
 
-poll('SELECT lead_ms = 0 FROM snowid_status');
+poll('SELECT lead_ms = 0 FROM snowid_status()');
 query('SELECT * FROM (SELECT snowid_next_batch(10000000)) b LIMIT 1');
 cmp_ok(status('lead_ms'), '<', 16,
 	'a batch that is not read to its end uses up 16 ms of numbers at most');
@@ -302,7 +302,7 @@ foreach my $policy ([ 'Twitter', '2ms', undef ], [ 'Leaf', '10ms', 0.008 ])
 	{
 		$waits = status('waits');
 		step(-$bearable);
-		poll("SELECT waits > $waits FROM snowid_status");
+		poll("SELECT waits > $waits FROM snowid_status()");
 		pass("$name: a clock some ms behind is waited for");
 	}
 	is(query('SELECT count(*) FROM made WHERE problem IS NOT NULL'),

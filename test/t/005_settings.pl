@@ -35,7 +35,7 @@ sub restart_with
 	set_clock(@clock) if @clock;
 	$node->start;
 	$node->poll_query_until('postgres',
-		"SELECT is_open OR reason <> 'snowid is not ready yet' FROM snowid_status") or die;
+		"SELECT is_open OR reason <> 'snowid is not ready yet' FROM snowid_status()") or die;
 	return;
 }
 
@@ -67,9 +67,10 @@ sub fresh_server
 foreach my $bad (
 	[ 'snowid.worker_id', 99 ], [ 'snowid.worker_id', 'abc' ],
 	[ 'snowid.worker_id', -2 ], [ 'snowid.datacenter_id', 32 ],
-	[ 'snowid.epoch', 'yesterday' ], [ 'snowid.epoch', '2020-01-01 00:00:00' ],
-	[ 'snowid.sequence_bits', 40 ], [ 'snowid.worker_bits', -1 ],
-	[ 'snowid.datacenter_bits', 'five' ], [ 'snowid.sequence_start', 'middle' ],
+	[ 'snowid.layout', 'yesterday' ], [ 'snowid.layout', 'epoch=2020-01-01T00:00:00 worker=5' ],
+	[ 'snowid.layout', 'epoch=2020-01-01T00:00:00Z sequence=40' ],
+	[ 'snowid.layout', 'epoch=2020-01-01T00:00:00Z worker=-1' ],
+	[ 'snowid.layout', 'epoch=2020-01-01T00:00:00Z datacenter=five' ], [ 'snowid.sequence_start', 'middle' ],
 	[ 'snowid.max_drift', '1 parsec' ], [ 'snowid.max_wait', '-1s' ],
 	[ 'snowid.max_jump', '1ms' ])
 {
@@ -101,10 +102,10 @@ if (query('SELECT extract(year FROM clock_timestamp())') ne '2075')
 	exit;
 }
 my $twitter = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12';
-$node->poll_query_until('postgres', 'SELECT reason LIKE \'snowid cannot use this layout: %\' FROM snowid_status')
+$node->poll_query_until('postgres', 'SELECT reason LIKE \'snowid cannot use this layout: %\' FROM snowid_status()')
   or die;
 like(sql_error($node, 'SELECT snowid_next()'),
-	qr/^55000: snowid cannot use this layout\nDETAIL:  The timestamp's range of "$twitter" ends at 2080-07-10 .*, in less than ten years\.\nHINT:  Correct the settings/,
+	qr/^55000: snowid cannot use this layout\nDETAIL:  The timestamp's range of "$twitter" ends at 2080-07-10 .*, in less than ten years\.\nHINT:  Correct snowid.layout/,
 	'a layout whose range ends within ten years is refused at its first use');
 is(query("SELECT created_at FROM snowid_decode(snowid_max('2080-07-10'))"),
 	'2080-07-10 00:00:00+00', 'and decodes');
@@ -115,14 +116,14 @@ cmp_ok($key, '>', 0, 'it makes keys where it lasts longer');
 
 #---- Another layout on the same server ----
 
-restart_with("$worker_1\nsnowid.datacenter_bits = 4\nsnowid.worker_bits = 6");
+restart_with("$worker_1\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=4 worker=6 sequence=12'");
 my $both =
   qr/The settings make "epoch=2010-11-04T01:42:54.657Z datacenter=4 worker=6 sequence=12", and this server's (?:last )?keys have "$twitter"\./;
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use this layout\nDETAIL:  $both.*\nHINT:  /,
 	'a layout that changes between two starts makes no keys, and both layouts are named');
-like(query('SELECT is_open, reason FROM snowid_status'),
-	qr/^f\|snowid cannot use this layout: $both/, 'in the view, too');
+like(query('SELECT is_open, reason FROM snowid_status()'),
+	qr/^f\|snowid cannot use this layout: $both/, 'in the status, too');
 query('CREATE TABLE orders (id bigint DEFAULT snowid_next()); INSERT INTO orders VALUES (1)');
 $node->command_like([ 'pg_dump', '-d', $node->connstr('postgres') ],
 	qr/DEFAULT public\.snowid_next\(\)/, 'pg_dump works in this state');
@@ -146,7 +147,7 @@ cmp_ok(query('SELECT snowid_next()'), '>', $key, 'keys are made until the range 
 like(sql_error($node, 'SELECT count(*) FROM (SELECT snowid_next_batch(100000000)) b'),
 	$ended, 'a burst at the end of the range gets an error');
 is(query('SELECT last_key = snowid_encode(last_key_time, 0, 1, 4095), last_key > 0,
-		last_key_time = (SELECT last_time FROM snowid_status()) FROM snowid_status'),
+		last_key_time = timestamptz '2080-07-10 17:30:30.208Z' FROM snowid_status()'),
 	't|t|t', 'after the very last key');
 like(sql_error($node, 'SELECT snowid_next()'), $ended, 'and single keys, too');
 foreach my $time ([ 2080, 7, 10, 17, 30, 31 ], [ 2080, 7, 11 ], [ 2150, 3, 15 ])
@@ -161,32 +162,32 @@ like(sql_error($node, 'SELECT snowid_next()'), $ended, 'nor after a restart');
 
 fresh_server($worker_1, 2050, 1, 1);
 $key = query('SELECT snowid_next()');
-restart_with("$worker_1\nsnowid.epoch = '2000-01-01 00:00:00Z'");
+restart_with("$worker_1\nsnowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'");
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid's layout was changed\nDETAIL:  The settings make "epoch=2000-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12", .* have "$twitter"\.\nHINT:  .*snowid_accept_layout/,
 	'a layout whose keys are above the old ones waits for consent');
 query('SELECT snowid_accept_layout()');
-$node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status') or die;
+$node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status()') or die;
 cmp_ok(query('SELECT snowid_next()'), '>', $key, 'with consent keys go on in order');
 
 #---- Before the epoch ----
 
-my $next_century = "$worker_1\nsnowid.epoch = '2100-01-01 00:00:00Z'";
+my $next_century = "$worker_1\nsnowid.layout = 'epoch=2100-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'";
 fresh_server($next_century, 2099, 12, 31, 23, 30, 0);
-$node->poll_query_until('postgres', "SELECT reason = 'the clock is before snowid.epoch' FROM snowid_status")
+$node->poll_query_until('postgres', "SELECT reason = 'the clock is before the layout''s epoch' FROM snowid_status()")
   or die;
 like(sql_error($node, 'SELECT snowid_next()'),
-	qr/^58000: the clock is before snowid\.epoch\nHINT:  Set the clock/,
+	qr/^58000: the clock is before the layout's epoch\nHINT:  Set the clock/,
 	'a server whose clock is before the epoch makes no keys');
 set_clock(2100, 1, 1, 0, 0, 1);
-$node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status') or die;
-is(query('SELECT last_key, last_key_time, lead_ms FROM snowid_status'),
+$node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status()') or die;
+is(query('SELECT last_key, last_key_time, lead_ms FROM snowid_status()'),
 	'||0', 'and has made none');
 is(query('SELECT created_at::date FROM snowid_decode(snowid_next())'),
 	'2100-01-01', 'keys are made from the epoch on');
 set_clock(2099, 12, 31, 23, 59, 50);
 like(sql_error($node, 'SELECT snowid_next()'),
-	qr/^58000: the clock is before snowid\.epoch\nHINT:  Set the clock/,
+	qr/^58000: the clock is before the layout's epoch\nHINT:  Set the clock/,
 	'a clock that is set back before the epoch is an error');
 set_clock(2100, 1, 1, 0, 0, 10);
 
@@ -213,7 +214,7 @@ foreach my $damage ([ 'cut short', substr($state, 0, 20) ], [ 'without content',
 		"a state file $what makes no keys");
 }
 write_state($state);
-ok($node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status'),
+ok($node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status()'),
 	'a mended state file is taken without a restart');
 
 #---- No worker process ----
@@ -233,14 +234,11 @@ foreach my $layout ([ 0, 10, 12, 1000, 0 ], [ 10, 0, 12, 0, 1000 ], [ 0, 0, 18, 
 
 	fresh_server(<<~EOF);
 		snowid.max_drift = 100ms
-		snowid.epoch = '2020-01-01 00:00:00Z'
-		snowid.datacenter_bits = $datacenter_bits
-		snowid.worker_bits = $worker_bits
-		snowid.sequence_bits = $sequence_bits
+		snowid.layout = 'epoch=2020-01-01T00:00:00Z datacenter=$datacenter_bits worker=$worker_bits sequence=$sequence_bits'
 		snowid.worker_id = $worker_id
 		snowid.datacenter_id = $datacenter_id
 		EOF
-	$node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status') or die;
+	$node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status()') or die;
 	is(query(<<~EOF), "t|t|$d|$w", "keys of widths $datacenter_bits, $worker_bits, $sequence_bits");
 		SELECT count(DISTINCT key) = 100 AND bool_and(key > before OR before IS NULL),
 			bool_and(created_at BETWEEN clock_timestamp() - interval '1 s' AND clock_timestamp() + interval '1 s'),

@@ -63,7 +63,7 @@ query(<<~EOF);
 		LOOP
 			SELECT remote_lsn - '0/0' INTO STRICT durable
 				FROM pg_replication_origin_status WHERE external_id LIKE 'snowid%_0_1';
-			SELECT ceiling INTO told FROM snowid_status;
+			SELECT ceiling INTO told FROM snowid_status();
 			IF ms(snowid_timestamp(key)) > least(durable, ms(told)) THEN
 				RAISE 'key % is above the ceiling %, %', key, durable, told;
 			END IF;
@@ -83,13 +83,13 @@ $run = start_pgbench($node, 'postgres', '-c 3 -j 1 -T 2',
 	batch => 'SELECT count(*) FROM (SELECT snowid_next_batch(1000000)) b;');
 ok(stop_pgbench($run, 'finish'), 'nor where keys outrun the format') or diag($run->{out});
 
-poll('SELECT lead_ms = 0 FROM snowid_status');
-my $waits = query('SELECT waits FROM snowid_status');
+poll('SELECT lead_ms = 0 FROM snowid_status()');
+my $waits = query('SELECT waits FROM snowid_status()');
 $run = start_pgbench($node, 'postgres', '-c 2 -j 1 -T 3', next => 'SELECT snowid_next();');
 stop_pgbench($run, 'finish');
-is(query('SELECT waits FROM snowid_status'), $waits, 'under steady load nobody waits for a grant');
+is(query('SELECT waits FROM snowid_status()'), $waits, 'under steady load nobody waits for a grant');
 query('SELECT snowid_next(), pg_sleep(1.3)') foreach 1 .. 3;
-is(query('SELECT waits FROM snowid_status'), $waits, 'nor where keys are some seconds apart');
+is(query('SELECT waits FROM snowid_status()'), $waits, 'nor where keys are some seconds apart');
 
 my $wal = query(<<~EOF);
 	SELECT pg_current_wal_insert_lsn() AS before \\gset
@@ -165,13 +165,13 @@ $error = sql_error($node, 'SELECT snowid_next()') until $error;
 my $reason = qr/replication origin with ID \d+ is already active for PID \d+/;
 like($error, qr/^55000: snowid could not reserve more keys\nDETAIL:  $reason/,
 	'where no grant can be made, keys stop with the reason');
-is(query("SELECT is_open, ms(last_key_time) <= ms(ceiling), reason ~ 'already active' FROM snowid_status"),
-	't|t|t', 'at the ceiling; the view says so, too');
-is(query("SELECT ms(ceiling) - (remote_lsn - '0/0') FROM snowid_status, pg_replication_origin_status WHERE external_id LIKE 'snowid%_0_1'"),
+is(query("SELECT is_open, ms(last_key_time) <= ms(ceiling), reason ~ 'already active' FROM snowid_status()"),
+	't|t|t', 'at the ceiling; the status says so, too');
+is(query("SELECT ms(ceiling) - (remote_lsn - '0/0') FROM snowid_status(), pg_replication_origin_status WHERE external_id LIKE 'snowid%_0_1'"),
 	'0', 'which is the one in the WAL');
-my $highest = query('SELECT last_key FROM snowid_status');
+my $highest = query('SELECT last_key FROM snowid_status()');
 query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
-poll("SELECT reason IS NULL FROM snowid_status");
+poll("SELECT reason IS NULL FROM snowid_status()");
 cmp_ok(next_key(), '>', $highest, 'keys go on by themselves when it can');
 stop_pgbench($holder);
 $log = slurp_file($node->logfile, $log);
@@ -188,7 +188,7 @@ sub restart_with
 
 my $places = origin_places($node);
 restart_with("$places = 0\nmax_wal_senders = 0");
-poll("SELECT reason ~ 'slot' FROM snowid_status");
+poll("SELECT reason ~ 'slot' FROM snowid_status()");
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid is not ready yet\nDETAIL:  could not find free replication state slot/,
 	"with no place in $places the error says so");
@@ -199,7 +199,7 @@ like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid is not ready yet\nDETAIL:  The "snowid worker" process is not running; it needs a free place in max_worker_processes/,
 	'with no place for the worker in max_worker_processes the error says so');
 restart_with("max_logical_replication_workers = 0\nmax_worker_processes = 1");
-poll("SELECT reason ~ 'raise' FROM snowid_status");
+poll("SELECT reason ~ 'raise' FROM snowid_status()");
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use its replication origin\nDETAIL:  No process could be started to read it; raise max_worker_processes/,
 	'nor with none for its helper');

@@ -12,7 +12,7 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 # 256 keys a millisecond, so that a few sessions can outrun the format.
-my $node = snowid_cluster('restart', "snowid.worker_id = 1\nsnowid.sequence_bits = 8");
+my $node = snowid_cluster('restart', "snowid.worker_id = 1\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=8'");
 
 # The WAL is flushed by whom it concerns, or not at all.
 $node->append_conf('postgresql.conf', "fsync = on\nwal_writer_delay = 10s\nrestart_after_crash = on");
@@ -77,7 +77,7 @@ sub first_key_is_above
 	server_is_open($node);
 	my $key = next_key();
 	cmp_ok($key, '>', $highest, "$name: the first key is above all before");
-	cmp_ok(query('SELECT wait_ms FROM snowid_status'), '<', 50, "$name: nobody waits");
+	cmp_ok(query('SELECT wait_ms FROM snowid_status()'), '<', 50, "$name: nobody waits");
 	$highest = $key;
 	return $key;
 }
@@ -162,7 +162,7 @@ foreach my $how (@crashes)
 sub poll_lead_below
 {
 	my ($ms) = @_;
-	$node->poll_query_until('postgres', "SELECT lead_ms < $ms FROM snowid_status") or die;
+	$node->poll_query_until('postgres', "SELECT lead_ms < $ms FROM snowid_status()") or die;
 	return;
 }
 
@@ -170,7 +170,7 @@ sub poll_lead_below
 foreach my $how (@crashes)
 {
 	my @batches = map { start_client($node, 'SELECT snowid_next_batch(10000);') } 1, 2;
-	$node->poll_query_until('postgres', 'SELECT lead_ms > 990 FROM snowid_status') or die;
+	$node->poll_query_until('postgres', 'SELECT lead_ms > 990 FROM snowid_status()') or die;
 	crash($how);
 	foreach my $batch (@batches)
 	{
@@ -180,7 +180,7 @@ foreach my $how (@crashes)
 	server_is_open($node);
 	$key = next_key();
 	cmp_ok($key, '>', $highest, "$how at the cap: the first key is above all before");
-	cmp_ok(query('SELECT wait_ms FROM snowid_status'), '<', 1000, "$how at the cap: it waits for the lead at most");
+	cmp_ok(query('SELECT wait_ms FROM snowid_status()'), '<', 1000, "$how at the cap: it waits for the lead at most");
 	cmp_ok(ms($key) - now_ms(), '<=', 1001, "$how at the cap: the lead is within max_drift");
 	$highest = $key;
 }
@@ -213,16 +213,16 @@ foreach my $round (1 .. 8)
 	my ($old, $new) = $round % 2 ? (1, 2) : (2, 1);
 	my @clients = map { start_client($node) } 1 .. 3;
 	clients_go_on(@clients);
-	configure($node, "snowid.worker_id = $new\nsnowid.sequence_bits = 8\nsnowid.max_drift = 10ms");
+	configure($node, "snowid.worker_id = $new\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=8'\nsnowid.max_drift = 10ms");
 	$node->reload;
-	$node->poll_query_until('postgres', "SELECT is_open AND worker_id = $new FROM snowid_status") or die;
+	$node->poll_query_until('postgres', "SELECT is_open AND worker_id = $new FROM snowid_status()") or die;
 	my $stored = query("SELECT remote_lsn - '0/0' FROM pg_replication_origin_status WHERE external_id LIKE 'snowid%_0_$old'");
 	clients_go_on(@clients);
 	my @keys = map { stop_client($_) } @clients;
 	push @late, $round if grep { ($_ >> 8 & 31) == $old && ms($_) > $stored } @keys;
 }
 is("@late", '', 'another worker ID under load: the last value of the old one is stored');
-configure($node, "snowid.worker_id = 1\nsnowid.sequence_bits = 8");
+configure($node, "snowid.worker_id = 1\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=8'");
 $node->restart;
 server_is_open($node);
 

@@ -11,7 +11,7 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-my $settings = "snowid.worker_id = 1\nsnowid.epoch = '2024-01-01 00:00:00Z'";
+my $settings = "snowid.worker_id = 1\nsnowid.layout = 'epoch=2024-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'";
 my $node = snowid_cluster('statefile', $settings);
 my $copy;
 my $file = $node->data_dir . '/snowid/state';
@@ -51,11 +51,11 @@ sub verdict
 	my $pid = worker_pid($node);
 	query("SELECT pg_terminate_backend($pid)");
 	$node->poll_query_until('postgres', <<~EOF) or die 'no verdict';
-		SELECT count(*) = 1 FROM pg_stat_activity, snowid_status
+		SELECT count(*) = 1 FROM pg_stat_activity, snowid_status()
 		WHERE backend_type = 'snowid worker' AND pid <> $pid
 			AND (is_open OR reason ~ '(state file|layout)')
 		EOF
-	return query("SELECT coalesce(reason, 'open') FROM snowid_status");
+	return query("SELECT coalesce(reason, 'open') FROM snowid_status()");
 }
 
 # A failure must not leave what the next run cannot remove.
@@ -77,7 +77,7 @@ sub is_refused
 
 	$damage->();
 	my $damaged = -f $file && -r $file ? slurp_file($file) : '';
-	like(verdict(), qr/^snowid cannot use its state file: $detail/, "$name: the view says so");
+	like(verdict(), qr/^snowid cannot use its state file: $detail/, "$name: the status says so");
 	like(sql_error($node, 'SELECT snowid_next()'),
 		qr/^$sqlstate: snowid cannot use its state file\nDETAIL:  $detail\nHINT:  See "The state file" in snowid's README; /,
 		"$name: the error says so");
@@ -118,7 +118,7 @@ $node->stop;
 unlink $file;
 chmod 0500, $node->data_dir . '/snowid';
 $node->start;
-$node->poll_query_until('postgres', "SELECT reason ~ 'file' FROM snowid_status") or die;
+$node->poll_query_until('postgres', "SELECT reason ~ 'file' FROM snowid_status()") or die;
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use its state file\nDETAIL:  Could not create file "snowid\/state.tmp": Permission denied\./,
 	'a file that cannot be written: the error says so');
@@ -144,9 +144,9 @@ ok(!flock($lock, LOCK_EX | LOCK_NB), 'a running server holds the lock');
 $node->stop;
 ok(flock($lock, LOCK_EX | LOCK_NB), 'a stopped one does not');
 $node->start;
-$node->poll_query_until('postgres', "SELECT reason ~ 'file' FROM snowid_status") or die;
+$node->poll_query_until('postgres', "SELECT reason ~ 'file' FROM snowid_status()") or die;
 my $locked = qr/Another server, perhaps in another container, uses this data directory: it has locked "snowid\/lock"\./;
-like(query('SELECT reason FROM snowid_status'), $locked, 'while another process holds it the view says so');
+like(query('SELECT reason FROM snowid_status()'), $locked, 'while another process holds it the status says so');
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use its state file\nDETAIL:  $locked\n/, 'and the error');
 ok(slurp_file($file) eq $good, 'nothing is overwritten');
@@ -176,8 +176,8 @@ write_state($good, $copy->data_dir . '/snowid/state');
 chmod 0500, $copy->data_dir . '/snowid';
 my $log = -s $copy->logfile;
 $copy->start;
-$copy->poll_query_until('postgres', "SELECT reason ~ 'file' FROM snowid_status") or die;
-is($copy->safe_psql('postgres', "SELECT pg_sleep(2.2); SELECT reason ~ 'state.tmp' FROM snowid_status"),
+$copy->poll_query_until('postgres', "SELECT reason ~ 'file' FROM snowid_status()") or die;
+is($copy->safe_psql('postgres', "SELECT pg_sleep(2.2); SELECT reason ~ 'state.tmp' FROM snowid_status()"),
 	"\nt", 'a copy whose file cannot be written');
 is(() = slurp_file($copy->logfile, $log) =~ /$warning/g, 1, 'is noticed, and logged once');
 chmod 0700, $copy->data_dir . '/snowid';
@@ -194,7 +194,7 @@ sub restart_with
 	$node->stop;
 	set_skew($node, $skew // 0);
 	$node->start;
-	$node->poll_query_until('postgres', "SELECT is_open OR reason ~ 'layout' FROM snowid_status") or die;
+	$node->poll_query_until('postgres', "SELECT is_open OR reason ~ 'layout' FROM snowid_status()") or die;
 	return;
 }
 
@@ -214,9 +214,9 @@ sub is_closed
 }
 
 my @refused = ('snowid cannot use this layout', ' New keys would not be above the old ones.',
-	'Correct the settings of the layout and restart the server.');
+	'Correct snowid.layout and restart the server.');
 my @waits = ("snowid's layout was changed", '',
-	'Put the old settings back, or call snowid_accept_layout\(\) where the change is meant.');
+	'Put the old layout back, or call snowid_accept_layout\(\) where the change is meant.');
 my $nothing_waits = qr/^55000: no change of the layout waits for consent\n/;
 
 $node->start;
@@ -242,7 +242,7 @@ is_closed('keys that lie ahead of the clock count', [ '2023-12-31', 12 ], [ '202
 restart_with($settings =~ s/2024-01-01/2023-12-31/r);
 is_closed('until it has passed them', [ '2023-12-31', 12 ], [ '2024-01-01', 12 ], \@waits);
 
-my $wider = "$settings\nsnowid.sequence_bits = 13";
+my $wider = $settings =~ s{sequence=12}{sequence=13}r;
 restart_with($wider);
 is_closed('a change to greater keys waits for consent', [ '2024-01-01', 13 ], [ '2024-01-01', 12 ], \@waits);
 is(sql_error($node, 'SELECT snowid_accept_layout()'), '', 'consent');
@@ -266,15 +266,15 @@ $ahead->stop;
 set_skew($ahead, 0);
 configure($ahead, "$day_before\nsnowid.max_wait = 0");
 $ahead->start;
-$ahead->poll_query_until('postgres', "SELECT reason ~ 'layout' FROM snowid_status") or die;
+$ahead->poll_query_until('postgres', "SELECT reason ~ 'layout' FROM snowid_status()") or die;
 sql_error($ahead, 'SELECT snowid_accept_layout()');
-$ahead->poll_query_until('postgres', "SELECT is_open OR reason ~ 'above' FROM snowid_status") or die;
+$ahead->poll_query_until('postgres', "SELECT is_open OR reason ~ 'above' FROM snowid_status()") or die;
 my $made = sql_error($ahead, 'SELECT snowid_next()') eq '';
 $ahead->stop;
 configure($ahead, $settings);
 $ahead->start;
-$ahead->poll_query_until('postgres', "SELECT is_open OR reason ~ 'layout' FROM snowid_status") or die;
-ok(!$made || $ahead->safe_psql('postgres', 'SELECT NOT is_open FROM snowid_status') eq 't',
+$ahead->poll_query_until('postgres', "SELECT is_open OR reason ~ 'layout' FROM snowid_status()") or die;
+ok(!$made || $ahead->safe_psql('postgres', 'SELECT NOT is_open FROM snowid_status()') eq 't',
 	'a layout whose keys are ahead of the clock does not come back unasked');
 $ahead->stop;
 

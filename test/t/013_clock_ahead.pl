@@ -62,7 +62,7 @@ sub worker_id
 	my ($id, $more) = @_;
 	configure($node, join("\n", "snowid.worker_id = $id", 'snowid.max_wait = 200ms', $more // ()));
 	$node->reload;
-	$node->poll_query_until('postgres', "SELECT is_open AND worker_id = $id FROM snowid_status") or die;
+	$node->poll_query_until('postgres', "SELECT is_open AND worker_id = $id FROM snowid_status()") or die;
 	return;
 }
 
@@ -100,7 +100,7 @@ foreach my $client (@clients)
 is($disorder, 0, 'keys increase throughout');
 is(jumps($log), 1, 'the log has one line for it');
 is_at(0, 'keys have the time of today');
-is(query("SELECT abs(extract(epoch FROM ceiling - now())) < 5 FROM snowid_status"), 't', 'so has the ceiling');
+is(query("SELECT abs(extract(epoch FROM ceiling - now())) < 5 FROM snowid_status()"), 't', 'so has the ceiling');
 
 # Nobody makes keys while it lasts; the worker may see it or not.
 foreach my $length (0.2, 1.5)
@@ -116,7 +116,7 @@ set_skew($node, $year);
 my $pid = worker_pid($node);
 query("SELECT pg_terminate_backend($pid)");
 $node->poll_query_until('postgres', <<~EOF) or die;
-	SELECT reason ~ 'jumped' AND pid <> $pid FROM snowid_status, pg_stat_activity
+	SELECT reason ~ 'jumped' AND pid <> $pid FROM snowid_status(), pg_stat_activity
 	WHERE backend_type = 'snowid worker'
 	EOF
 like(sql_error($node, 'SELECT snowid_next()'), qr/^55000: snowid is not ready yet\nDETAIL:  The clock jumped ahead/,
@@ -132,10 +132,10 @@ set_skew($node, $year);
 my $error = sql_error($node, 'SELECT snowid_next()');
 like($error, qr/^55000: snowid could not reserve more keys\nDETAIL:  The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock\(\)/,
 	'a jump that lasts: keys stop, and the error says what to do');
-like(query('SELECT reason FROM snowid_status'), qr/The clock jumped ahead/, 'the view, too');
+like(query('SELECT reason FROM snowid_status()'), qr/The clock jumped ahead/, 'the status, too');
 sql_error($node, 'SELECT snowid_next()');
 is(query('SELECT snowid_accept_clock()'), '', 'snowid_accept_clock()');
-$node->poll_query_until('postgres', 'SELECT reason IS NULL FROM snowid_status') or die;
+$node->poll_query_until('postgres', 'SELECT reason IS NULL FROM snowid_status()') or die;
 is_at($year, 'and keys go on at the new time');
 is(jumps($log), 1, 'the log has the jump once');
 like(slurp_file($node->logfile, $log), qr/LOG:  the jump of the clock was accepted/, 'and that it was accepted');

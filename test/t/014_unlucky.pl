@@ -49,7 +49,7 @@ query('CREATE DATABASE template1 TEMPLATE template0');
 query(q(SELECT pg_replication_origin_create('somebody_else')));
 my $idle = $node->background_psql('postgres');
 $idle->query_safe(q(BEGIN; SELECT pg_replication_origin_drop('somebody_else')));
-my $ceiling = query('SELECT ceiling FROM snowid_status');
+my $ceiling = query('SELECT ceiling FROM snowid_status()');
 $node->poll_query_until('postgres',
 	"SELECT snowid_timestamp(snowid_next()) > '$ceiling'::timestamptz + interval '1 s'")
   or die 'no key above the ceiling';
@@ -126,7 +126,7 @@ set_skew($node, 0);
 #---- A standby with another layout than its primary's keys ----
 
 my $layout_1 = "snowid.worker_id = 4\n";
-my $layout_2 = $layout_1 . "snowid.epoch = '2000-01-01 00:00:00Z'\n";
+my $layout_2 = $layout_1 . "snowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'\n";
 $node->stop;
 $node = snowid_cluster('primary', $layout_1, allows_streaming => 1);
 $node->start;
@@ -142,7 +142,7 @@ my %standby = map {
 } 1, 2;
 configure($node, $layout_2);
 $node->restart;
-$node->poll_query_until('postgres', q(SELECT reason LIKE 'snowid''s layout was changed%' FROM snowid_status))
+$node->poll_query_until('postgres', q(SELECT reason LIKE 'snowid''s layout was changed%' FROM snowid_status()))
   or die;
 query('SELECT snowid_accept_layout()');
 server_is_open($node);

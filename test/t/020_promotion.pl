@@ -95,13 +95,13 @@ like(sql_error($standby, 'SELECT snowid_next()'),
 configure($standby, 'snowid.worker_id = 2');
 my $began = time;
 $standby->reload;
-$standby->poll_query_until('postgres', 'SELECT is_open AND worker_id = 2 FROM snowid_status') or die;
+$standby->poll_query_until('postgres', 'SELECT is_open AND worker_id = 2 FROM snowid_status()') or die;
 is($standby->safe_psql('postgres', 'SELECT worker_id FROM snowid_decode(snowid_next())'),
 	'2', 'under load: a worker ID of its own lets it make keys at once');
 cmp_ok(time - $began, '<', 5, 'within seconds');
 configure($standby, 'snowid.worker_id = 1');
 $standby->reload;
-$standby->poll_query_until('postgres', 'SELECT is_open AND worker_id = 1 FROM snowid_status') or die;
+$standby->poll_query_until('postgres', 'SELECT is_open AND worker_id = 1 FROM snowid_status()') or die;
 begins_above('promoted under load', $standby, 1);
 $standby->stop('immediate');
 
@@ -149,7 +149,7 @@ begins_above('the second of a cascade, promoted after the first', $cascade2, 1);
 configure($cascade2, 'snowid.worker_id = 2');
 set_skew($cascade2, -120);
 $cascade2->reload;
-$cascade2->poll_query_until('postgres', 'SELECT is_open AND worker_id = 2 FROM snowid_status') or die;
+$cascade2->poll_query_until('postgres', 'SELECT is_open AND worker_id = 2 FROM snowid_status()') or die;
 begins_above('the second, with the worker ID of the first', $cascade2, 2);
 $cascade2->stop('immediate');
 

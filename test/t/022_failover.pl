@@ -74,7 +74,7 @@ sub worker_id
 sub makes_keys_as
 {
 	my ($node, $id) = @_;
-	$node->poll_query_until('postgres', "SELECT is_open AND worker_id = $id FROM snowid_status")
+	$node->poll_query_until('postgres', "SELECT is_open AND worker_id = $id FROM snowid_status()")
 	  or die "no keys as worker $id";
 	return;
 }

@@ -40,14 +40,14 @@ sub makes_keys_as
 	$datacenter_id //= 0;
 	return $node->poll_query_until('postgres', <<~EOF) || die "no keys as $datacenter_id:$worker_id";
 		SELECT is_open AND registry = 'claimed' AND worker_id = $worker_id
-			AND datacenter_id = $datacenter_id FROM snowid_status
+			AND datacenter_id = $datacenter_id FROM snowid_status()
 		EOF
 }
 
 sub refused
 {
 	my ($node, $why) = @_;
-	$node->poll_query_until('postgres', "SELECT NOT is_open AND reason ~ '$why' FROM snowid_status")
+	$node->poll_query_until('postgres', "SELECT NOT is_open AND reason ~ '$why' FROM snowid_status()")
 	  or die 'it is not refused: ' . claim_state($node);
 	return sql_error($node, 'SELECT snowid_next()');
 }
@@ -116,17 +116,17 @@ is(scalar(grep { $_->[0] eq 'yours' } @answers), 30, '30 nodes that claim at the
 my %owner = map { $answers[ $_ - 1 ][1] => "script$_" } 1 .. 30;
 my ($one, $two) = map { worker_id($_) } $first, $second;
 is(scalar(keys %{ { %owner, $one => 1, $two => 1 } }), 32, 'with two servers beside them: 32 different ones');
-is($first->safe_psql('postgres', "SELECT count(*), count(DISTINCT worker_id), min(worker_id), max(worker_id) FROM snowid_workers()"),
-	'32|32|0|31', 'snowid_workers() shows all, over more than one page');
-is(sql_error($first, 'DO $$ BEGIN FOR i IN 1..200 LOOP PERFORM snowid_workers(); END LOOP; END $$'),
+is($first->safe_psql('postgres', "SELECT count(*), count(DISTINCT worker_id), min(worker_id), max(worker_id) FROM snowid_claims()"),
+	'32|32|0|31', 'snowid_claims() shows all, over more than one page');
+is(sql_error($first, 'DO $$ BEGIN FOR i IN 1..200 LOOP PERFORM snowid_claims(); END LOOP; END $$'),
 	'', 'each request is answered, however soon it follows the one before');
-$first->safe_psql('postgres', 'SELECT snowid_workers() FROM pg_sleep(0.05)') for 1 .. 20;
+$first->safe_psql('postgres', 'SELECT snowid_claims() FROM pg_sleep(0.05)') for 1 .. 20;
 my $seen_at = $redis->record("0:$one", 'seen');
 cmp_ok(time * 1000 - $seen_at, '<', 700, 'who asks often marks its own claim all the same');
-is( $first->safe_psql('postgres', "SELECT string_agg(node_name, ' ' ORDER BY worker_id) FROM snowid_workers()"),
+is( $first->safe_psql('postgres', "SELECT string_agg(node_name, ' ' ORDER BY worker_id) FROM snowid_claims()"),
 	join(' ', map { $_ == $one ? 'first' : $_ == $two ? 'second' : $owner{$_} } 0 .. 31),
 	'each with the name of its owner');
-is($first->safe_psql('postgres', 'SELECT worker_id FROM snowid_workers() WHERE is_me'), $one, 'and who asks is marked');
+is($first->safe_psql('postgres', 'SELECT worker_id FROM snowid_claims() WHERE is_me'), $one, 'and who asks is marked');
 
 # What Redis itself says to a node that was restarted.
 sub answer_to
@@ -154,13 +154,13 @@ my @move = (known => "0:$own", move => 1);
 is(answer_to(2, @move, n => 1), 'late', 'a claim of another ID that is carried out late does nothing');
 is(answer_to(2, @move, n => 2), 'full 32', 'one in time is looked at');
 
-settings($late, 'snowid.sequence_bits = 11');
+settings($late, "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=11'");
 $late->start;
 $late->safe_psql('postgres', 'CREATE EXTENSION snowid');
 like(refused($late, 'layout'),
-	qr/^55000: snowid was refused a worker ID\nDETAIL:  The registry "snowid" is for the layout "\Q$layout\E", by "(first|second|script\d+)"; this server has "\Q$narrower\E"\.\nHINT:  See snowid_workers\(\)/,
+	qr/^55000: snowid was refused a worker ID\nDETAIL:  The registry "snowid" is for the layout "\Q$layout\E", by "(first|second|script\d+)"; this server has "\Q$narrower\E"\.\nHINT:  See snowid_claims\(\)/,
 	'a server with another layout is refused, with both layouts and by whom');
-like(sql_error($late, 'SELECT * FROM snowid_workers()'), qr/is for the layout/, 'and can list nothing');
+like(sql_error($late, 'SELECT * FROM snowid_claims()'), qr/is for the layout/, 'and can list nothing');
 like(release($late, 0, (grep { $owner{$_} } 0 .. 31)[0]), qr/is for the layout/, 'and release nothing');
 
 #---- The 33rd ----
@@ -168,17 +168,17 @@ like(release($late, 0, (grep { $owner{$_} } 0 .. 31)[0]), qr/is for the layout/,
 settings($late);
 $late->restart;
 like(refused($late, 'owner'),
-	qr/^55000: snowid was refused a worker ID\nDETAIL:  All 32 worker IDs of datacenter 0 are in use: 32 have an owner, and the keys of 0 lie ahead of this server's clock\.\nHINT:  See snowid_workers\(\)/,
+	qr/^55000: snowid was refused a worker ID\nDETAIL:  All 32 worker IDs of datacenter 0 are in use: 32 have an owner, and the keys of 0 lie ahead of this server's clock\.\nHINT:  See snowid_claims\(\)/,
 	'the 33rd is refused, with the number of owners');
 my ($gone, $gone2, $gone3) = grep { $owner{$_} } 11 .. 31;
-ok($first->poll_query_until('postgres', "SELECT bool_and(state = 'silent') FROM snowid_workers() WHERE node_name ~ 'script'"),
+ok($first->poll_query_until('postgres', "SELECT bool_and(state = 'silent') FROM snowid_claims() WHERE node_name ~ 'script'"),
 	'the nodes that ended are silent');
-is($first->safe_psql('postgres', "SELECT string_agg(state, ' ') FROM snowid_workers() WHERE node_name !~ 'script'"),
+is($first->safe_psql('postgres', "SELECT string_agg(state, ' ') FROM snowid_claims() WHERE node_name !~ 'script'"),
 	'live live', 'the servers are live');
 $redis->edit('meta', beat => int(time * 1000) - 10_000);
 like(release($first, 0, $gone), qr/^55000: worker ID $gone of datacenter 0 is in use\n/,
 	'when Redis was not heard of for a while, nobody is taken for dead yet');
-$first->poll_query_until('postgres', "SELECT state = 'silent' FROM snowid_workers() WHERE worker_id = $gone") or die;
+$first->poll_query_until('postgres', "SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = $gone") or die;
 is(released($first, 0, $gone), 'released', 'the ID of a dead one is released');
 makes_keys_as($late, $gone);
 pass('and the 33rd gets it');
@@ -227,7 +227,7 @@ makes_keys_as($late, 3, 2);
 keys_go_on($late, '2:3', 'another datacenter by a reload');
 $late->wait_for_log(qr/snowid gave worker ID $gone3 of datacenter 0 back/, $log);
 ok(is_free("0:$gone3"), 'and the ID before it is free');
-is($late->safe_psql('postgres', 'SELECT worker_id, node_name, is_me FROM snowid_workers()'),
+is($late->safe_psql('postgres', 'SELECT worker_id, node_name, is_me FROM snowid_claims()'),
 	'3|late|t', 'each datacenter has its own claims');
 like(sql_error($late, 'SELECT snowid_reclaim()'),
 	qr/^55000: snowid\.worker_id says which worker ID this server has\nHINT:  Change the setting and reload/,
@@ -242,9 +242,9 @@ wait_until('the ID before it is free', sub { is_free('2:3') });
 is( $first->safe_psql('postgres', <<~EOF),
 		SELECT since < last_seen, last_seen BETWEEN now() - interval '2 s' AND now() + interval '1 s',
 			ceiling BETWEEN now() - interval '1 s' AND now() + interval '3 s', lease_left_ms IS NULL
-		FROM snowid_workers() WHERE node_name = 'second'
+		FROM snowid_claims() WHERE node_name = 'second'
 		EOF
-	't|t|t|t', 'snowid_workers() shows since when, when last seen, and the ceiling');
+	't|t|t|t', 'snowid_claims() shows since when, when last seen, and the ceiling');
 
 #---- snowid_release() ----
 
@@ -267,10 +267,10 @@ is($first->safe_psql('postgres', 'SELECT snowid_release(NULL, 1)'), '', 'release
 
 # By force, of a server whose clock is ahead.
 set_skew($second, 6);
-$second->poll_query_until('postgres', 'SELECT last_key_time > ceiling - interval \'1 s\' FROM snowid_status, snowid_next() WHERE snowid_next IS NOT NULL') or die;
+$second->poll_query_until('postgres', 'SELECT last_key_time > ceiling - interval \'1 s\' FROM snowid_status(), snowid_next() WHERE snowid_next IS NOT NULL') or die;
 my (undef, undef, $ahead) = next_key($second);
 is(released($first, 0, $two, 'true'), 'revoked', 'release of a live one, by force');
-$second->poll_query_until('postgres', "SELECT is_open AND worker_id <> $two AND registry = 'claimed' FROM snowid_status") or die;
+$second->poll_query_until('postgres', "SELECT is_open AND worker_id <> $two AND registry = 'claimed' FROM snowid_status()") or die;
 like(slurp_file($second->logfile), qr/Worker ID $two of datacenter 0 was revoked by snowid_release\(\)\./,
 	'the log of its owner says why');
 my ($pair, undef, $key) = next_key($second);
@@ -298,7 +298,7 @@ cmp_ok($key, '>', $ahead, 'and above the last key of the owner before');
 # While all others have an owner.
 $late->stop;
 start_claim(100 + $_)->finish foreach 1 .. 32;
-is($first->safe_psql('postgres', 'SELECT count(*) FROM snowid_workers()'), 32, 'all have an owner again');
+is($first->safe_psql('postgres', 'SELECT count(*) FROM snowid_claims()'), 32, 'all have an owner again');
 $highest = (next_key($first))[2];
 my $client = start_client($first);
 clients_go_on($client);
@@ -333,18 +333,18 @@ pass('and a restart keeps the new one');
 #---- Who may ----
 
 $first->safe_psql('postgres', 'CREATE ROLE ordinary; CREATE ROLE monitor; GRANT pg_monitor TO monitor');
-foreach my $call ('snowid_workers()', 'snowid_release(0, 1)', 'snowid_release(0, 1, true)', 'snowid_reclaim()')
+foreach my $call ('snowid_claims()', 'snowid_release(0, 1)', 'snowid_release(0, 1, true)', 'snowid_reclaim()')
 {
 	like(sql_error($first, "SET ROLE ordinary; SELECT $call"), qr/^42501: permission denied for function/, "$call is not for everybody");
 }
-is($first->safe_psql('postgres', "SET ROLE monitor; SELECT count(*) FROM snowid_workers() WHERE is_me"), 1,
+is($first->safe_psql('postgres', "SET ROLE monitor; SELECT count(*) FROM snowid_claims() WHERE is_me"), 1,
 	'pg_monitor may list');
 like(sql_error($first, "SET ROLE monitor; SELECT snowid_release(0, 1)"), qr/^42501:/, 'and not release');
 like(sql_error($first, "SET ROLE monitor; SELECT snowid_reclaim()"), qr/^42501:/, 'nor reclaim');
 
 #---- Redis is away, or not there at all ----
 
-my @calls = ('snowid_workers()', "snowid_release(0, $one)", 'snowid_reclaim()');
+my @calls = ('snowid_claims()', "snowid_release(0, $one)", 'snowid_reclaim()');
 $redis->freeze;
 foreach my $call (@calls)
 {
@@ -356,15 +356,15 @@ foreach my $call (@calls)
 is((next_key($first))[0], "0:$other", 'keys go on');
 $redis->resume;
 wait_for_claim($first);
-$first->poll_query_until('postgres', 'SELECT registry_ok_at > now() - interval \'1 s\' FROM snowid_status') or die;
-is($first->safe_psql('postgres', 'SELECT bool_or(is_me) FROM snowid_workers()'), 't', 'and work again when it is back');
+$first->poll_query_until('postgres', 'SELECT registry_ok_at > now() - interval \'1 s\' FROM snowid_status()') or die;
+is($first->safe_psql('postgres', 'SELECT bool_or(is_me) FROM snowid_claims()'), 't', 'and work again when it is back');
 
 # What was asked for is carried out after all, and nobody hears of it.
 $redis->freeze;
 like(sql_error($first, 'SELECT snowid_reclaim()'), qr/^08006:/, 'a reclaim that is not answered');
 $redis->resume;
 $first->poll_query_until('postgres',
-	'SELECT registry_ok_at > to_timestamp(' . (time + 1) . ') FROM snowid_status') or die;
+	'SELECT registry_ok_at > to_timestamp(' . (time + 1) . ') FROM snowid_status()') or die;
 wait_until('one ID', sub { $redis->owned('first') == 1 });
 pass('leaves no second ID behind');
 is($redis->record('0:' . worker_id($first), 'name'), 'first', 'and the server has the one in Redis');
@@ -379,7 +379,7 @@ foreach my $call (@calls)
 # The claim that a server remembers is not for other settings.
 settings($late, "snowid.worker_id = 30\nsnowid.max_wait = 0");
 $late->start;
-$late->poll_query_until('postgres', 'SELECT registry_error IS NOT NULL FROM snowid_status') or die;
+$late->poll_query_until('postgres', 'SELECT registry_error IS NOT NULL FROM snowid_status()') or die;
 like(sql_error($late, 'SELECT snowid_next()'),
 	qr/^55000: snowid has not claimed a worker ID yet\nDETAIL:  Redis cannot be used: .*Connection refused/,
 	'with another worker_id, and without Redis, the remembered claim is not used');

@@ -96,7 +96,7 @@ sub wait_until
 sub wait_for_lapse
 {
 	my ($node, $worker_id) = @_;
-	wait_for($node, "SELECT state = 'lapsed' FROM snowid_workers() WHERE worker_id = $worker_id");
+	wait_for($node, "SELECT state = 'lapsed' FROM snowid_claims() WHERE worker_id = $worker_id");
 	return;
 }
 
@@ -129,12 +129,12 @@ while (time < $began + 3)
 	my ($wal, $view, $lease) = split /\|/, ask($one, <<~'EOF');
 		SELECT (SELECT max(remote_lsn - '0/0') FROM pg_replication_origin_status),
 			floor(extract(epoch FROM ceiling) * 1000),
-			floor(extract(epoch FROM lease_ceiling) * 1000) FROM snowid_status
+			floor(extract(epoch FROM lease_ceiling) * 1000) FROM snowid_status()
 		EOF
 	$samples++;
 	$above++ if $wal > $lease || $view > $lease || $lease > record(0, 'ceiling');
 }
-is($above, 0, "neither the WAL's ceiling nor the view's is above the record's, in $samples looks");
+is($above, 0, "neither the WAL's ceiling nor the status's is above the record's, in $samples looks");
 my $pause = (time - $began) / (record(0, 'n') - $n);
 ok($pause > 0.6 && $pause < 1.1, "renewed at a third: $pause s");
 
@@ -185,7 +185,7 @@ sub come_back
 
 	$proxy{ $owner->name }->mend;
 	$owner->wait_for_log(qr/Worker ID $was of datacenter 0 .*held by/, $log);
-	wait_for($owner, "SELECT is_open AND worker_id = $is FROM snowid_status");
+	wait_for($owner, "SELECT is_open AND worker_id = $is FROM snowid_status()");
 	clients_go_on($client);
 	my @keys = keys_of($client);
 	my @old = grep { id($_) == $was } @keys;
@@ -223,7 +223,7 @@ is(worker_id($three), 2, 'a third server');
 @cut = recycle($two, sub {
 		wait_for_lapse($three, 0);
 		is(ask($three, 'SELECT snowid_reclaim()'), 3, 'an ID whose keys lie ahead is not given to a newcomer');
-		wait_for($three, 'SELECT is_open AND worker_id = 3 FROM snowid_status');
+		wait_for($three, 'SELECT is_open AND worker_id = 3 FROM snowid_status()');
 		# of b's keys the clock is to come through the last ones yet
 		set_skew($three, ($cut[1] = record(0, 'ceiling')) / 1000 - time - 3);
 		configure($three, SnowidRedis::claim_settings('c', $proxy{c}, "$on_lease snowid.worker_id = 0"));
@@ -232,7 +232,7 @@ is(worker_id($three), 2, 'a third server');
 		$three->wait_for_log(qr/snowid keeps worker ID 3 of datacenter 0\n.*The keys of worker ID 0 lie ahead of this server's clock, up to /, $log);
 		pass('one that wants just this one waits until they do not');
 	}, 0);
-wait_for($three, 'SELECT is_open AND worker_id = 0 FROM snowid_status');
+wait_for($three, 'SELECT is_open AND worker_id = 0 FROM snowid_status()');
 my $c_load = start_client($three);
 clients_go_on($c_load);
 
@@ -240,7 +240,7 @@ clients_go_on($c_load);
 
 keys_of($c_load);
 wait_for($three, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'client backend'");
-my $c_highest = ask($three, 'SELECT last_key FROM snowid_status');
+my $c_highest = ask($three, 'SELECT last_key FROM snowid_status()');
 $three->stop;
 is(record(0, 'node'), '', 'a clean shutdown gives the ID back');
 is(record(0, 'ceiling'), ms($c_highest), 'with the exact last key');
@@ -283,7 +283,7 @@ $one->stop('immediate');
 $one->set_standby_mode;
 $one->start;
 $one->wait_for_log(qr/snowid claimed worker ID 1/, (-s $one->logfile) - 2000);
-wait_for($one, "SELECT registry = 'claimed' FROM snowid_status");
+wait_for($one, "SELECT registry = 'claimed' FROM snowid_status()");
 $one->stop;
 is(record(1, 'node'), '', 'as a standby it gives the ID back, too');
 cmp_ok(record(1, 'ceiling'), '>=', $a_ceiling, 'and the ceiling does not fall, for it has made no keys');
@@ -324,7 +324,7 @@ cmp_ok(time - $began, '<', 1, 'the clock goes ten minutes ahead: keys go on');
 cmp_ok(record($a_id, 'ceiling'), '>', ($began + 600) * 1000, 'with a grant in the record');
 set_skew($one, 0);
 like(sql_error($one, 'SELECT snowid_next()'), qr/^58000: the next key would lead the clock by (?:599|6\d\d)\d{3} ms/, 'ten minutes back: they would lead too far');
-wait_for($one, 'SELECT clock_steps_back > 0 FROM snowid_status');
+wait_for($one, 'SELECT clock_steps_back > 0 FROM snowid_status()');
 my @ahead = keys_of($load);
 is(disorder(@ahead), 0, 'in order');
 $a_ceiling = highest(map { ms($_) } @ahead);
@@ -347,7 +347,7 @@ $made{$advanced}++;
 $proxy{a}->stop;
 like(sql_error($one, q(SELECT snowid_advance(snowid_max(now() + interval '30 s')))),
 	qr/^55000: snowid could not reserve more keys/, 'without Redis it cannot');
-cmp_ok(ask($one, 'SELECT floor(extract(epoch FROM ceiling) * 1000) FROM snowid_status'), '<=', record($a_next, 'ceiling'),
+cmp_ok(ask($one, 'SELECT floor(extract(epoch FROM ceiling) * 1000) FROM snowid_status()'), '<=', record($a_next, 'ceiling'),
 	'and does not');
 $proxy{a}->run;
 wait_for_claim($one);
@@ -401,11 +401,11 @@ wait_until('the lapsed ID', sub {
 		$copies[0]->psql('postgres', 'SELECT snowid_reclaim()', stdout => \my $id, stderr => \my $err);
 		return $id eq $a_was;
 	});
-wait_for($copies[0], "SELECT is_open AND worker_id = $a_was FROM snowid_status");
+wait_for($copies[0], "SELECT is_open AND worker_id = $a_was FROM snowid_status()");
 my $copy_load = start_client($copies[0]);
 clients_go_on($copy_load);
 kill 'CONT', reverse @frozen;
-wait_for($one, "SELECT is_open AND worker_id <> $a_was FROM snowid_status");
+wait_for($one, "SELECT is_open AND worker_id <> $a_was FROM snowid_status()");
 clients_go_on(@loads, $copy_load);
 my @a_keys = keys_of($loads[0]);
 is(disorder(@a_keys), 0, 'resumed, the one on lease goes on in order');
@@ -421,9 +421,9 @@ $proxy{d}->stop;
 set_skew($lasting, 600);
 $advanced = ask($lasting, 'SELECT snowid_next()');
 $made{$advanced}++;
-wait_for($lasting, "SELECT registry_error LIKE '%refused%' FROM snowid_status");
+wait_for($lasting, "SELECT registry_error LIKE '%refused%' FROM snowid_status()");
 set_skew($lasting, 20);
-wait_for($lasting, 'SELECT clock_steps_back > 0 FROM snowid_status');
+wait_for($lasting, 'SELECT clock_steps_back > 0 FROM snowid_status()');
 $n = record($d_was, 'n');
 $proxy{d}->run;
 wait_until('a mark', sub { record($d_was, 'n') > $n });

@@ -59,7 +59,7 @@ is($redis->record('0:0', 'name'), 'renamed', 'under its new name');
 settings($first);
 $first->reload;
 wait_until('the new name', sub { $redis->record('0:0', 'name') eq 'first' });
-is($first->safe_psql('postgres', 'SELECT node_name FROM snowid_workers()'), 'first', 'a name is changed by reload');
+is($first->safe_psql('postgres', 'SELECT node_name FROM snowid_claims()'), 'first', 'a name is changed by reload');
 
 $first->stop('immediate');
 $redis->edit('0:0', interval => 5000);
@@ -104,7 +104,7 @@ $first->backup('backup');
 my $standby = server_from_backup('standby', $first, 'backup',
 	claim_settings('standby', $redis, $short), has_streaming => 1);
 $standby->start;
-$standby->poll_query_until('postgres', "SELECT registry = 'claimed' AND NOT is_open FROM snowid_status")
+$standby->poll_query_until('postgres', "SELECT registry = 'claimed' AND NOT is_open FROM snowid_status()")
   or die claim_state($standby);
 is($redis->record('0:3', 'name'), 'standby', 'a standby claims in advance');
 like(sql_error($standby, 'SELECT snowid_next()'), qr/^55000: snowid makes no keys during recovery/, 'and makes no keys');
@@ -112,7 +112,7 @@ my $state = $standby->data_dir . '/snowid/state';
 wait_until('the claim in its file', sub { unpack('x80 V', slurp_file($state)) == 3 });
 $redis->freeze;
 $standby->restart;
-$standby->poll_query_until('postgres', "SELECT registry_error IS NOT NULL FROM snowid_status") or die;
+$standby->poll_query_until('postgres', "SELECT registry_error IS NOT NULL FROM snowid_status()") or die;
 $began = time;
 $standby->promote;
 server_is_open($standby);
@@ -131,7 +131,7 @@ my $ceiling = now_ms() + 4000;
 $redis->edit('0:1', boot => 'another', interval => 1500, ceiling => $ceiling);
 $began = time;
 $cold->start;
-$cold->poll_query_until('postgres', "SELECT NOT is_open AND registry ~ 'is taken back when nobody else uses it' FROM snowid_status")
+$cold->poll_query_until('postgres', "SELECT NOT is_open AND registry ~ 'is taken back when nobody else uses it' FROM snowid_status()")
   or die claim_state($cold);
 wait_for_claim($cold);
 cmp_ok(time - $began, '>', 3, 'after a reboot the ID is taken back after twice the interval of silence');
@@ -216,11 +216,11 @@ clone_node($hot, $first);
 my $n = $redis->record('0:0', 'n');
 wait_until('a mark', sub { $redis->record('0:0', 'n') ne $n });
 $hot->start;
-$hot->poll_query_until('postgres', "SELECT registry ~ 'is taken back when nobody' FROM snowid_status")
+$hot->poll_query_until('postgres', "SELECT registry ~ 'is taken back when nobody' FROM snowid_status()")
   or die claim_state($hot);
 $redis->stop;
 usleep(3_500_000);
-is($hot->safe_psql('postgres', 'SELECT is_open AND worker_id = 0 FROM snowid_status'), 'f',
+is($hot->safe_psql('postgres', 'SELECT is_open AND worker_id = 0 FROM snowid_status()'), 'f',
 	'a clone that was told of a holder does not use its ID when Redis goes away');
 makes_keys_as($first, 0, 'the holder does');
 $redis->run;

@@ -44,7 +44,7 @@ sub settings
 sub status
 {
 	my ($node, $column) = @_;
-	return $node->safe_psql('postgres', "SELECT $column FROM snowid_status");
+	return $node->safe_psql('postgres', "SELECT $column FROM snowid_status()");
 }
 
 # Waits until Redis has answered after this moment.
@@ -54,7 +54,7 @@ sub answered
 	for (1 .. 2)
 	{
 		my $last = status($node, 'registry_ok_at');
-		$node->poll_query_until('postgres', "SELECT registry_ok_at > '$last' FROM snowid_status")
+		$node->poll_query_until('postgres', "SELECT registry_ok_at > '$last' FROM snowid_status()")
 		  or die 'no answer: ' . status($node, 'registry_error');
 	}
 	$node->{good_until} = -s $node->logfile;
@@ -115,7 +115,7 @@ $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 wait_for_claim($node);
 is($redis->query('-n', 3, 'HGET', 'snowid', '0:0') =~ /"name":"node"/, 1, 'an ACL user claims, in database 3');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM snowid_workers()'), 1, 'and may do all that we do');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM snowid_claims()'), 1, 'and may do all that we do');
 
 my $local = snowid_cluster('local');
 settings($local, "unix://snowid\@$redis->{socket}");
@@ -235,7 +235,7 @@ while (my ($answer, $error) = splice @parrots, 0, 2)
 	usleep(10_000)
 	  while (grep { $_->[0] eq 'AUTH' } $parrot->requests($from)) < 2 && time < $deadline;
 	like(status($local, 'registry_error'), qr/$error/, "what a server answers to AUTH is not repeated: $error");
-	push @errors, status($local, 'registry_error'), sql_error($local, 'SELECT snowid_workers();');
+	push @errors, status($local, 'registry_error'), sql_error($local, 'SELECT snowid_claims();');
 }
 is(leaks($node, $local), '', 'the password is nowhere');
 $local->stop;

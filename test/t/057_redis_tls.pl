@@ -79,7 +79,7 @@ sub refusal
 {
 	my ($redis, $host, $ca) = @_;
 	connect_with($redis, $host, $ca);
-	$node->poll_query_until('postgres', 'SELECT registry_error IS NOT NULL FROM snowid_status') or die;
+	$node->poll_query_until('postgres', 'SELECT registry_error IS NOT NULL FROM snowid_status()') or die;
 	my $error = sql_error($node, 'SELECT snowid_next()');
 	$node->stop;
 	return $error;

@@ -36,12 +36,12 @@ $redis->edit('meta', run_id => $run_id, pinned_by => 'test',
 	since => now_ms(), span => 3600_000);
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION snowid');
-$node->poll_query_until('postgres', "SELECT registry ~ '^The registry is empty' FROM snowid_status") or die;
+$node->poll_query_until('postgres', "SELECT registry ~ '^The registry is empty' FROM snowid_status()") or die;
 is($redis->owned('killed'), 0, 'while the registry settles a newcomer waits');
 $redis->edit('meta', since => now_ms() - 3600_000 + 200);
 $redis->freeze;
-$node->poll_query_until('postgres', 'SELECT registry_error IS NOT NULL FROM snowid_status') or die;
-is($node->safe_psql('postgres', 'SELECT is_open, worker_id FROM snowid_status'), 'f|', 'killed while Redis does not answer');
+$node->poll_query_until('postgres', 'SELECT registry_error IS NOT NULL FROM snowid_status()') or die;
+is($node->safe_psql('postgres', 'SELECT is_open, worker_id FROM snowid_status()'), 'f|', 'killed while Redis does not answer');
 kill_all($node);
 $redis->resume;
 wait_until('the claim', sub { $redis->owned('killed') });
@@ -60,7 +60,7 @@ $node->stop;
 rmtree($node->data_dir . '/snowid');
 settings($node, "snowid.max_drift = '6s'");
 $node->start;
-$node->poll_query_until('postgres', "SELECT registry = 'claimed' AND reason ~ 'A pair that is new' FROM snowid_status") or die;
+$node->poll_query_until('postgres', "SELECT registry = 'claimed' AND reason ~ 'A pair that is new' FROM snowid_status()") or die;
 ($id) = grep { ($redis->record("0:$_", 'name') // '') eq 'killed' && $_ != $id } 0 .. 31;
 kill_all($node);
 $redis->freeze;
@@ -91,7 +91,7 @@ sub loses
 {
 	my ($pair) = @_;
 	$redis->edit($pair, @thief, ceiling => 0);
-	$node->poll_query_until('postgres', "SELECT worker_id <> $id AND registry = 'claimed' AND is_open FROM snowid_status")
+	$node->poll_query_until('postgres', "SELECT worker_id <> $id AND registry = 'claimed' AND is_open FROM snowid_status()")
 	  or die claim_state($node);
 	return;
 }
@@ -119,7 +119,7 @@ settings($node, "snowid.max_drift = '6s'");
 $node->restart;
 wait_for_claim($node);
 $redis->edit("0:$id", @thief, ceiling => 0);
-$node->poll_query_until('postgres', "SELECT reason ~ 'A pair that is new' FROM snowid_status") or die;
+$node->poll_query_until('postgres', "SELECT reason ~ 'A pair that is new' FROM snowid_status()") or die;
 kill_all($node);
 $redis->freeze;
 $node->start;
@@ -154,7 +154,7 @@ server_is_open($node);
 makes_keys_as($node, $id, 'lost while Redis is away: it goes on');
 $redis->run;
 $redis->edit("0:$id", @thief);
-$node->poll_query_until('postgres', "SELECT worker_id <> $id AND registry = 'claimed' AND is_open FROM snowid_status")
+$node->poll_query_until('postgres', "SELECT worker_id <> $id AND registry = 'claimed' AND is_open FROM snowid_status()")
   or die claim_state($node);
 $lost{$id} = 1;
 makes_keys_as($node, $id = worker_id($node), 'until Redis is back: then it gets another one');
@@ -165,7 +165,7 @@ ok(!$lost{$id}, 'not the lost one');
 settings($node, "snowid.redis_lease = '1s'");
 $node->restart;
 wait_for_claim($node);
-is($node->safe_psql('postgres', 'SELECT worker_id_source FROM snowid_status'), 'lease', 'the claim becomes a lease');
+is($node->safe_psql('postgres', 'SELECT worker_id_source FROM snowid_status()'), 'lease', 'the claim becomes a lease');
 makes_keys_as($node, $id, 'of the same ID');
 kill_all($node);
 settings($node);
@@ -174,7 +174,7 @@ $node->start;
 waits_for_redis($node, 'what was a lease is not remembered without Redis');
 $redis->resume;
 wait_for_claim($node);
-is($node->safe_psql('postgres', 'SELECT worker_id_source FROM snowid_status'), 'claim', 'and is for good again');
+is($node->safe_psql('postgres', 'SELECT worker_id_source FROM snowid_status()'), 'claim', 'and is for good again');
 $id = worker_id($node);
 kill_all($node);
 $redis->freeze;
