@@ -147,7 +147,7 @@ cmp_ok(query('SELECT snowid_next()'), '>', $key, 'keys are made until the range 
 like(sql_error($node, 'SELECT count(*) FROM (SELECT snowid_next_batch(100000000)) b'),
 	$ended, 'a burst at the end of the range gets an error');
 is(query('SELECT last_key = snowid_encode(last_key_time, 0, 1, 4095), last_key > 0,
-		last_key_time = timestamptz '2080-07-10 17:30:30.208Z' FROM snowid_status()'),
+		last_key_time = to_timestamp(3487858230.208) FROM snowid_status()'),
 	't|t|t', 'after the very last key');
 like(sql_error($node, 'SELECT snowid_next()'), $ended, 'and single keys, too');
 foreach my $time ([ 2080, 7, 10, 17, 30, 31 ], [ 2080, 7, 11 ], [ 2150, 3, 15 ])
