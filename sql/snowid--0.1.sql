@@ -2,6 +2,13 @@
 
 \echo Use "CREATE EXTENSION snowid" to load this file. \quit
 
+-- Does the server run a library that has what follows?
+
+CREATE FUNCTION snowid_require_library(version text) RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+SELECT snowid_require_library('0.1'::pg_catalog.text);
+DROP FUNCTION snowid_require_library(text);
+
 -- Making keys
 
 CREATE FUNCTION snowid_next() RETURNS bigint

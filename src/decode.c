@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -73,9 +74,10 @@ snowid_decode(PG_FUNCTION_ARGS)
 {
 	CallSite   *site = call_site(fcinfo, 1);
 	Layout	   *layout = &site->layout;
+	static const Oid columns[] = {TIMESTAMPTZOID, INT4OID, INT4OID, INT4OID};
 	Parts		parts;
-	Datum		values[4];
-	bool		nulls[4] = {false};
+	Datum		values[lengthof(columns)];
+	bool		nulls[lengthof(columns)] = {false};
 
 	if (site->tupdesc == NULL)
 	{
@@ -83,6 +85,7 @@ snowid_decode(PG_FUNCTION_ARGS)
 
 		if (get_call_result_type(fcinfo, NULL, &site->tupdesc) != TYPEFUNC_COMPOSITE)
 			elog(ERROR, "return type must be a row type");
+		require_columns(fcinfo, site->tupdesc, columns, lengthof(columns));
 		site->tupdesc = BlessTupleDesc(site->tupdesc);
 		MemoryContextSwitchTo(old);
 	}
@@ -173,14 +176,18 @@ Datum
 snowid_layouts(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	static const Oid columns[] = {
+		TEXTOID, TIMESTAMPTZOID, INT4OID, INT4OID, INT4OID, INT4OID, INT4OID, DATEOID
+	};
 	Layout		layout;
 	const char *name;
 
 	InitMaterializedSRF(fcinfo, 0);
+	require_columns(fcinfo, rsinfo->setDesc, columns, lengthof(columns));
 	for (int i = 0; (name = layout_named(i, &layout)) != NULL; i++)
 	{
-		Datum		values[8];
-		bool		nulls[8] = {false};
+		Datum		values[lengthof(columns)];
+		bool		nulls[lengthof(columns)] = {false};
 
 		values[0] = CStringGetTextDatum(name);
 		values[1] = TimestampTzGetDatum(timestamptz_from_unix_ms(layout.epoch));

@@ -11,6 +11,7 @@
 #ifndef SNOWID_H
 #define SNOWID_H
 
+#include "access/tupdesc.h"
 #include "datatype/timestamp.h"
 #include "fmgr.h"
 #include "utils/date.h"
@@ -77,6 +78,8 @@ extern Layout server_layout;	/* settings.c; fixed at server start */
 /*---- guard.c ----*/
 
 extern void require_preloaded(void);
+extern void require_columns(FunctionCallInfo fcinfo, TupleDesc row,
+							const Oid *types, int n);
 
 /*---- layout.c ----*/
 

@@ -5,6 +5,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -42,15 +43,22 @@ snowid_accept_layout(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* The row of snowid_status(). */
+static const Oid status_columns[] = {
+	INT4OID, INT4OID, TEXTOID, BOOLOID, TEXTOID,	/* ... reason */
+	TEXTOID, TIMESTAMPTZOID, INT4OID, INT4OID, INT4OID, INT4OID, TEXTOID, DATEOID,	/* ... last_day */
+	INT8OID, TIMESTAMPTZOID, FLOAT8OID, TIMESTAMPTZOID, /* ... ceiling */
+	INT8OID, INT8OID, FLOAT8OID, INT8OID, INT8OID,	/* ... errors */
+	TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID
+};
+
 Datum
 snowid_status(PG_FUNCTION_ARGS)
 {
 	TupleDesc	tupdesc;
 	GeneratorStatus status;
 	RegistryStatus claim;
-	Datum		values[26];
-	bool		nulls[26] = {false};
+	Datum		values[lengthof(status_columns)];
+	bool		nulls[lengthof(status_columns)] = {false};
 	int			n = 0;
 	bool		lease_over;
 	bool		open;
@@ -59,6 +67,7 @@ snowid_status(PG_FUNCTION_ARGS)
 	require_preloaded();
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
+	require_columns(fcinfo, tupdesc, status_columns, lengthof(status_columns));
 	generator_status(&status);
 	claim_status(&claim);
 	lease_over = claim.held && claim.lease_ms > 0 &&
@@ -110,7 +119,7 @@ snowid_status(PG_FUNCTION_ARGS)
 	values[n++] = TimestampTzGetDatum(claim.last_ok);
 	nulls[n] = !claim.held || claim.lease_ms == 0;
 	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(claim.lease_ms > 0 ? claim.limit_ms : 0));
-	Assert(n <= lengthof(values));
+	Assert(n == lengthof(values));
 
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),
 													  values, nulls)));
