@@ -3,7 +3,7 @@
  *		The SQL functions that take keys apart and put them together.
  *
  * Each comes in two forms: by this server's layout (STABLE, needs the library
- * preloaded), and by a layout given as text (IMMUTABLE, needs nothing).  One C
+ * preloaded, and a layout that is not refused), and by a layout given as text (IMMUTABLE, needs nothing).  One C
  * function serves both; the number of arguments tells them apart.  Nothing
  * here touches the generator.
  */
@@ -37,17 +37,24 @@ static CallSite *
 call_site(FunctionCallInfo fcinfo, int layout_arg)
 {
 	CallSite   *site = fcinfo->flinfo->fn_extra;
+	bool		is_first = site == NULL;
 	text	   *spec;
 
-	if (site == NULL)
-		fcinfo->flinfo->fn_extra = site =
-			MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(CallSite));
+	if (is_first)
+		site = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(CallSite));
 	if (PG_NARGS() <= layout_arg)
 	{
+		Layout		other;
+
 		require_preloaded();
+		if (!generator_require_layout() && is_first &&
+			ceiling_other_layout(&other))
+			generator_refuse(GATE_LAYOUT, layout_difference(&server_layout, &other));
 		site->layout = server_layout;
+		fcinfo->flinfo->fn_extra = site;
 		return site;
 	}
+	fcinfo->flinfo->fn_extra = site;
 
 	spec = PG_GETARG_TEXT_PP(layout_arg);
 	if (site->spec == NULL ||

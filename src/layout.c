@@ -310,6 +310,19 @@ layout_describe(const Layout *layout, char *buf)
 			 layout->sequence_bits);
 }
 
+/* A sentence that names both. */
+char *
+layout_difference(const Layout *ours, const Layout *theirs)
+{
+	char		our_text[LAYOUT_TEXT_LEN];
+	char		their_text[LAYOUT_TEXT_LEN];
+
+	layout_describe(ours, our_text);
+	layout_describe(theirs, their_text);
+	return psprintf("The settings make \"%s\", and this server's last keys have \"%s\".",
+					our_text, their_text);
+}
+
 /* Do they make the same keys of the same parts?  For layouts of servers. */
 bool
 layout_equal(const Layout *a, const Layout *b)

@@ -90,6 +90,7 @@ extern const char *layout_read(const char *str, Layout *layout);
 extern void layout_parse(text *spec, Layout *layout);
 extern const char *layout_unusable(const Layout *layout);
 extern void layout_describe(const Layout *layout, char *buf);
+extern char *layout_difference(const Layout *ours, const Layout *theirs);
 extern const char *layout_named(int i, Layout *layout);
 extern bool layout_equal(const Layout *a, const Layout *b);
 extern int	layout_timestamp_bits(const Layout *layout);
@@ -193,6 +194,8 @@ extern int64 generator_next(void);
 extern void generator_refill(UnitBlock *block, int64 wanted);
 extern int64 block_next(UnitBlock *block);
 extern void generator_advance(int64 id);
+extern bool generator_require_layout(void);
+extern void generator_refuse(GateReason reason, const char *detail);
 extern void generator_wake_worker(void);
 extern const char *gate_message(GateReason reason);
 extern void generator_status(GeneratorStatus *status);
@@ -276,6 +279,7 @@ extern Size ceiling_shmem_size(void);
 extern void ceiling_shmem_init(void);
 extern bool ceiling_find(int datacenter_id, int worker_id, int64 reach_ms,
 						 Ceiling *ceiling, char *err, Size errlen);
+extern bool ceiling_other_layout(Layout *other);
 extern void ceiling_write(const Ceiling *ceiling, int64 unix_ms, bool lower);
 
 /*---- pair.c ----*/

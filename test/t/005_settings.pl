@@ -107,8 +107,8 @@ $node->poll_query_until('postgres', 'SELECT reason LIKE \'snowid cannot use this
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use this layout\nDETAIL:  The timestamp's range of "$twitter" ends at 2080-07-10 .*, in less than ten years\.\nHINT:  Correct snowid.layout/,
 	'a layout whose range ends within ten years is refused at its first use');
-is(query("SELECT created_at FROM snowid_decode(snowid_max('2080-07-10'))"),
-	'2080-07-10 00:00:00+00', 'and decodes');
+is(query("SELECT created_at FROM snowid_decode(snowid_max('2080-07-10', 'twitter'), 'twitter')"),
+	'2080-07-10 00:00:00+00', 'and decodes when it is named');
 
 restart_with($worker_1, 2060, 1, 1);
 my $key = query('SELECT snowid_next()');
