@@ -345,7 +345,6 @@ shmem_request(void)
 		prev_shmem_request_hook();
 	RequestAddinShmemSpace(generator_shmem_size());
 	RequestAddinShmemSpace(pair_shmem_size());
-	RequestAddinShmemSpace(clock_shmem_size());
 	RequestAddinShmemSpace(ceiling_shmem_size());
 	RequestAddinShmemSpace(claim_shmem_size());
 }

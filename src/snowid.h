@@ -324,7 +324,6 @@ extern bool node_remember(const Claim *claim, char *err);
 
 /*---- clock.c ----*/
 
-extern Size clock_shmem_size(void);
 extern void clock_shmem_init(void);
 extern bool clock_accept(void);
 extern bool clock_read(int64 *now);
