@@ -5,46 +5,66 @@
  * Compares the wall clock with one that nobody sets (CLOCK_BOOTTIME, which
  * counts through a suspend).  Steps back are logged and counted.  A jump ahead
  * by more than snowid.max_jump is not believed until it is over or an
- * administrator accepts it.  What is known of the clock is in shared memory,
- * for a worker's successor; only the worker touches it.
+ * administrator accepts it.  What is believed of the clock outlives worker and
+ * crash restart; only the worker writes it, and only what it believes, so that
+ * no clock that has jumped gets there.
  */
 #include "postgres.h"
 
+#include <sys/mman.h>
 #include <time.h>
 
 #include "port/atomics.h"
-#include "storage/shmem.h"
+#include "port/pg_crc32c.h"
 
 #include "snowid.h"
 
 /* A step back that is smaller than this may be an error of the reading. */
 #define STEP_BACK_US (5 * 1000)
 
-typedef struct ClockWatch
+/* What is believed: a distance is in us, from CLOCK_BOOTTIME to the wall clock. */
+typedef struct Belief
 {
-	bool		jumped;
-	int64		distance;		/* us from CLOCK_BOOTTIME to the wall clock */
+	int64		distance;
 	int64		before_step;	/* the distance before a step back */
 	int64		before_step_until;	/* s of CLOCK_BOOTTIME */
+	pg_crc32c	crc;			/* of all that is above */
+} Belief;
+
+typedef struct ClockWatch
+{
+	Belief		belief[2];		/* the same twice: one is whole at any time */
+	bool		jumped;
 	pg_atomic_uint32 accept;	/* set by snowid_accept_clock() */
 } ClockWatch;
 
 /* A step ahead within this time may be the end of a step back. */
 #define STEP_S 3600
 
+/*
+ * On a page of its own, which every process has from the postmaster: the
+ * server's shared memory is made anew after a crash.
+ */
 static ClockWatch *watch = NULL;
 
-/*
- * The distance when the server was started.  In the postmaster, where it
- * outlives a restart after a crash; the clock may have jumped before that.
- */
-static int64 distance_at_start;
-static bool started = false;
-
-Size
-clock_shmem_size(void)
+static pg_crc32c
+belief_crc(const Belief *belief)
 {
-	return MAXALIGN(sizeof(ClockWatch));
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, belief, offsetof(Belief, crc));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+static void
+believe(Belief belief)
+{
+	belief.crc = belief_crc(&belief);
+	watch->belief[0] = belief;
+	pg_write_barrier();
+	watch->belief[1] = belief;
 }
 
 /* One reading of the wall clock, and its distance in us. */
@@ -71,21 +91,39 @@ read_both(struct timespec *wall)
 	return distance;
 }
 
+/*
+ * In the postmaster, at the start and again after a crash.  Whoever crashed may
+ * have written anywhere: what is damaged counts as never seen, and the clock is
+ * that of the server's start.
+ */
 void
 clock_shmem_init(void)
 {
+	static int64 distance_at_start;
 	struct timespec ignored;
-	bool		found;
+	Belief		belief = {0};
 
-	watch = ShmemInitStruct("snowid clock", clock_shmem_size(), &found);
-	if (found)
-		return;
-	if (!started)
+	if (watch == NULL)
+	{
+		void	   *page = mmap(NULL, sizeof(ClockWatch), PROT_READ | PROT_WRITE,
+								MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+		if (page == MAP_FAILED)
+			ereport(FATAL,
+					(errcode(ERRCODE_OUT_OF_MEMORY),
+					 errmsg("could not map a page for snowid: %m")));
+		watch = page;
 		distance_at_start = read_both(&ignored);
-	started = true;
+	}
+	belief.distance = belief.before_step = distance_at_start;
+	for (int i = lengthof(watch->belief) - 1; i >= 0; i--)
+	{
+		if (watch->belief[i].crc == belief_crc(&watch->belief[i]))
+			belief = watch->belief[i];
+	}
 	memset(watch, 0, sizeof(ClockWatch));
-	watch->distance = watch->before_step = distance_at_start;
 	pg_atomic_init_u32(&watch->accept, 0);
+	believe(belief);
 }
 
 /* The administrator takes the clock as it is now; false: it has not jumped. */
@@ -111,19 +149,20 @@ clock_read(int64 *now)
 	struct timespec boot;
 	int64		distance = read_both(&wall);
 	int64		ahead;
+	Belief		belief = watch->belief[0];
 
 	*now = generator_units(&wall);
 	if (pg_atomic_exchange_u32(&watch->accept, 0) != 0 && watch->jumped)
 	{
 		ereport(LOG, (errmsg("the jump of the clock was accepted")));
-		watch->distance = distance;
+		belief.distance = distance;
 		watch->jumped = false;
 	}
 
 	clock_gettime(CLOCK_BOOTTIME, &boot);
-	ahead = distance - watch->distance;
-	if (boot.tv_sec < watch->before_step_until)
-		ahead = distance - Max(watch->distance, watch->before_step);
+	ahead = distance - belief.distance;
+	if (boot.tv_sec < belief.before_step_until)
+		ahead = distance - Max(belief.distance, belief.before_step);
 	/* in whole seconds: an hour is not more than an hour */
 	if (ahead / 1000000 > snowid_max_jump / 1000)
 	{
@@ -139,17 +178,18 @@ clock_read(int64 *now)
 	if (watch->jumped)
 		ereport(LOG, (errmsg("the clock is back after its jump ahead")));
 	watch->jumped = false;
-	if (distance < watch->distance - STEP_BACK_US)
+	if (distance < belief.distance - STEP_BACK_US)
 	{
-		if (boot.tv_sec >= watch->before_step_until)
-			watch->before_step = watch->distance;
-		watch->before_step_until = boot.tv_sec + STEP_S;
+		if (boot.tv_sec >= belief.before_step_until)
+			belief.before_step = belief.distance;
+		belief.before_step_until = boot.tv_sec + STEP_S;
 		generator_count_step_back();
 		ereport(LOG,
 				(errmsg("the clock was set back by " INT64_FORMAT " ms",
-						(watch->distance - distance) / 1000),
+						(belief.distance - distance) / 1000),
 				 errdetail("Keys go on in order, up to snowid.max_drift ahead of the clock.")));
 	}
-	watch->distance = distance;
+	belief.distance = distance;
+	believe(belief);
 	return true;
 }

@@ -12,10 +12,12 @@
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
+#include "utils/timestamp.h"
 
 #include "generator.h"
 
 Generator  *generator = NULL;
+LWLock	   *generator_lock;
 UnitFormat	unit_format;
 
 const GateText gate_texts[] =
@@ -69,11 +71,21 @@ const GateText gate_texts[] =
 
 /*---- Shared memory ----*/
 
-Size
+/* Its name, as pg_stat_activity shows who waits for it. */
+#define LOCK_NAME "snowid_generator"
+
+static Size
 generator_shmem_size(void)
 {
 	return add_size(offsetof(Generator, counters),
 					mul_size(MaxBackends, sizeof(Counters)));
+}
+
+void
+generator_shmem_request(void)
+{
+	RequestAddinShmemSpace(generator_shmem_size());
+	RequestNamedLWLockTranche(LOCK_NAME, 1);
 }
 
 /* Does not throw once the memory is there; called with AddinShmemInitLock. */
@@ -88,6 +100,7 @@ generator_shmem_init(void)
 		unit_format.time_mask : -1;
 	unit_format.node_width = server_layout.datacenter_bits + server_layout.worker_bits;
 
+	generator_lock = &GetNamedLWLockTranche(LOCK_NAME)->lock;
 	generator = ShmemInitStruct("snowid", generator_shmem_size(), &found);
 	if (found)
 		return;
@@ -96,6 +109,8 @@ generator_shmem_init(void)
 	pg_atomic_init_u64(&generator->last, GATE_CLOSED);
 	pg_atomic_init_u64(&generator->usable_until, 0);
 	pg_atomic_init_u64(&generator->ask_above, 0);
+	pg_atomic_init_u32(&generator->news, 0);
+	pg_atomic_init_u64(&generator->turn_at, 0);
 	ConditionVariableInit(&generator->changed);
 	SpinLockInit(&generator->mutex);
 	generator->reason = IsPostmasterEnvironment ? GATE_STARTING : GATE_SINGLE_USER;
@@ -145,6 +160,8 @@ generator_attach_worker(void)
 	if (attached)
 		generator->worker_procno = MyProcNumber;
 	SpinLockRelease(&generator->mutex);
+	if (attached)
+		generator_begin_turn();
 	return attached;
 }
 
@@ -157,18 +174,58 @@ generator_detach_worker(void)
 	SpinLockRelease(&generator->mutex);
 }
 
+/* The worker looks at all there is; true: it was told that there are news. */
+bool
+generator_begin_turn(void)
+{
+	pg_atomic_write_u64(&generator->turn_at, (uint64) net_now_ms());
+	return pg_atomic_exchange_u32(&generator->news, 0) != 0;
+}
+
+bool
+generator_has_news(void)
+{
+	return pg_atomic_read_u32(&generator->news) != 0;
+}
+
+/*
+ * Is there no worker, or did it begin no turn for so many ms?  Then the detail
+ * says so.
+ */
+bool
+generator_worker_trouble(int64 patience, char *detail)
+{
+	int64		still = net_now_ms() - (int64) pg_atomic_read_u64(&generator->turn_at);
+	int			procno;
+
+	SpinLockAcquire(&generator->mutex);
+	procno = generator->worker_procno;
+	SpinLockRelease(&generator->mutex);
+	if (procno < 0)
+		strlcpy(detail, "The \"snowid worker\" process is not running; it needs a free place in max_worker_processes.",
+				GATE_DETAIL_LEN);
+	else if (still > patience)
+		snprintf(detail, GATE_DETAIL_LEN,
+				 "The \"snowid worker\" process, PID %d, is busy or hangs: it has reserved nothing since %s.",
+				 ProcGlobal->allProcs[procno].pid,
+				 timestamptz_to_str(GetCurrentTimestamp() - still * 1000));
+	else
+		return false;
+	return true;
+}
+
 /* The gate's state, and the pair that it was last opened with. */
 GateReason
 generator_gate(bool *has_pair, int *datacenter_id, int *worker_id)
 {
 	GateReason	reason;
 
-	SpinLockAcquire(&generator->mutex);
+	LWLockAcquire(generator_lock, LW_SHARED);
 	reason = generator->reason;
 	*has_pair = generator->has_pair;
 	*datacenter_id = generator->datacenter_id;
 	*worker_id = generator->worker_id;
-	SpinLockRelease(&generator->mutex);
+	LWLockRelease(generator_lock);
 	return reason;
 }
 
@@ -180,15 +237,19 @@ int64
 generator_close(GateReason reason, const char *detail)
 {
 	int64		last = (int64) pg_atomic_exchange_u64(&generator->last, GATE_CLOSED);
+	bool		changed = last != GATE_CLOSED;
 
-	SpinLockAcquire(&generator->mutex);
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	if (last != GATE_CLOSED)
 		generator->resume_above = last;
 	last = generator->resume_above;
+	changed |= generator->reason != reason || strcmp(generator->detail, detail) != 0;
 	generator->reason = reason;
 	strlcpy(generator->detail, detail, GATE_DETAIL_LEN);
-	SpinLockRelease(&generator->mutex);
-	ConditionVariableBroadcast(&generator->changed);
+	LWLockRelease(generator_lock);
+	/* who is woken by nothing new would ask again at once */
+	if (changed)
+		ConditionVariableBroadcast(&generator->changed);
 	return last;
 }
 
@@ -203,7 +264,7 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 {
 	int64		last;
 
-	SpinLockAcquire(&generator->mutex);
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	Assert(generator->reason != GATE_OPEN);
 	last = generator->resume_above;
 	if (generator->has_pair && (generator->datacenter_id != datacenter_id ||
@@ -224,7 +285,7 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 	generator->opening++;
 	generator->reason = GATE_OPEN;
 	generator->detail[0] = '\0';
-	SpinLockRelease(&generator->mutex);
+	LWLockRelease(generator_lock);
 
 	/* a full barrier: the pair is there before the numbers are */
 	pg_atomic_exchange_u64(&generator->last, last);
@@ -235,28 +296,72 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 void
 generator_progress(GeneratorProgress *progress)
 {
-	SpinLockAcquire(&generator->mutex);
+	LWLockAcquire(generator_lock, LW_SHARED);
 	progress->last = generator->resume_above;
-	SpinLockRelease(&generator->mutex);
+	LWLockRelease(generator_lock);
 	progress->usable_until = (int64) pg_atomic_read_u64(&generator->usable_until);
 	if (pg_atomic_read_u64(&generator->last) != GATE_CLOSED)
 		progress->last = (int64) pg_atomic_read_u64(&generator->last);
 	progress->asked = pg_atomic_read_u64(&generator->ask_above) == GATE_CLOSED;
 }
 
-/* The unit that somebody wants granted, or 0; who still does asks again. */
+/*---- snowid_advance(), carried out ----*/
+
+/* The unit that keys are to go on above, if somebody waits for that, or -1. */
 int64
-generator_take_wish(void)
+generator_advance_asked(void)
 {
-	int64		wish;
+	int64		unit;
 
 	SpinLockAcquire(&generator->mutex);
-	wish = generator->wish;
-	generator->wish = 0;
+	unit = generator->advance == ADVANCE_WAITING ? generator->advance_unit : -1;
 	SpinLockRelease(&generator->mutex);
-	return wish;
+	return unit;
 }
 
+/* Takes the request; false: it was withdrawn, or is another one by now. */
+bool
+generator_advance_begin(int64 unit)
+{
+	bool		begun;
+
+	SpinLockAcquire(&generator->mutex);
+	begun = generator->advance == ADVANCE_WAITING && generator->advance_unit == unit;
+	if (begun)
+		generator->advance = ADVANCE_RUNNING;
+	SpinLockRelease(&generator->mutex);
+	return begun;
+}
+
+/*
+ * Answers the request that was taken, if any.  Where the ceiling above it is
+ * durable, the gate being open, keys go on above its unit from here on.
+ */
+void
+generator_advance_end(bool durable)
+{
+	bool		running;
+
+	SpinLockAcquire(&generator->mutex);
+	running = generator->advance == ADVANCE_RUNNING;
+	SpinLockRelease(&generator->mutex);
+	if (!running)
+		return;
+	if (durable)
+	{
+		uint64		last = pg_atomic_read_u64(&generator->last);
+
+		while ((int64) last < generator->advance_unit &&
+			   !pg_atomic_compare_exchange_u64(&generator->last, &last, generator->advance_unit))
+			;
+	}
+	SpinLockAcquire(&generator->mutex);
+	generator->advance = durable ? ADVANCE_DONE : ADVANCE_FAILED;
+	SpinLockRelease(&generator->mutex);
+	SetLatch(&ProcGlobal->allProcs[generator->advance_procno].procLatch);
+}
+
+/*---- Grants ----*/
 
 /*
  * Publishes a grant, which is durable already.  It may be lower than the one
@@ -265,13 +370,17 @@ generator_take_wish(void)
 void
 generator_grant(int64 usable_until, int64 ask_above)
 {
-	SpinLockAcquire(&generator->mutex);
-	if (generator->reason == GATE_OPEN)
+	bool		open;
+
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	open = generator->reason == GATE_OPEN;
+	if (open)
 		generator->detail[0] = '\0';
-	SpinLockRelease(&generator->mutex);
+	LWLockRelease(generator_lock);
 	pg_atomic_write_u64(&generator->usable_until, usable_until);
 	pg_atomic_write_u64(&generator->ask_above, ask_above);
-	ConditionVariableBroadcast(&generator->changed);
+	if (open)
+		ConditionVariableBroadcast(&generator->changed);
 }
 
 /* The worker is to be woken by the first who takes a unit above this one. */
@@ -285,17 +394,17 @@ generator_ask_above(int64 unit)
 void
 generator_no_grant(const char *detail)
 {
-	SpinLockAcquire(&generator->mutex);
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	strlcpy(generator->detail, detail, GATE_DETAIL_LEN);
-	SpinLockRelease(&generator->mutex);
+	LWLockRelease(generator_lock);
 }
 
 void
 generator_count_step_back(void)
 {
-	SpinLockAcquire(&generator->mutex);
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	generator->steps_back++;
-	SpinLockRelease(&generator->mutex);
+	LWLockRelease(generator_lock);
 }
 
 /*---- Status ----*/
@@ -312,7 +421,7 @@ generator_status(GeneratorStatus *status)
 	clock_gettime(CLOCK_REALTIME, &wall);
 	now = generator_units(&wall);
 	memset(status, 0, sizeof(*status));
-	SpinLockAcquire(&generator->mutex);
+	LWLockAcquire(generator_lock, LW_SHARED);
 	status->reason = generator->reason;
 	memcpy(status->detail, generator->detail, GATE_DETAIL_LEN);
 	status->has_pair = generator->has_pair;
@@ -325,8 +434,11 @@ generator_status(GeneratorStatus *status)
 		last = generator->resume_above;
 	floor = generator->floor;
 	node_bits = generator->node_bits;
-	SpinLockRelease(&generator->mutex);
+	LWLockRelease(generator_lock);
 
+	status->is_stuck = status->reason == GATE_OPEN &&
+		(int64) pg_atomic_read_u64(&generator->usable_until) < now &&
+		generator_worker_trouble(STUCK_MS, status->detail);
 	status->has_last = status->has_pair && last > floor;
 	if (status->has_last)
 	{

@@ -153,10 +153,8 @@ generator_refuse(GateReason reason, const char *detail)
 
 /* The same for who wanted a key. */
 static void
-refuse_reason(GateReason reason, const char *detail, bool has_worker)
+refuse_reason(GateReason reason, const char *detail)
 {
-	if (!has_worker && gate_texts[reason].passes)
-		detail = "The \"snowid worker\" process is not running; it needs a free place in max_worker_processes.";
 	count(&my_counters->errors, 1);
 	generator_refuse(reason, detail);
 }
@@ -173,8 +171,8 @@ refuse_lead(int64 lead, int64 wait)
 			 errhint("The clock was set back, or keys are asked for faster than the layout can number them; see snowid_status().")));
 }
 
-void
-generator_wake_worker(void)
+static void
+wake_worker(void)
 {
 	int			procno;
 
@@ -185,6 +183,37 @@ generator_wake_worker(void)
 		SetLatch(&ProcGlobal->allProcs[procno].procLatch);
 }
 
+/* There is something new to it: it looks at once, whatever it waits for. */
+void
+generator_wake_worker(void)
+{
+	pg_atomic_write_u32(&generator->news, 1);
+	wake_worker();
+}
+
+/* A grant is wanted: wakes the worker, where nobody did since the last one. */
+static pg_noinline void
+ask_for_grant(void)
+{
+	if (pg_atomic_exchange_u64(&generator->ask_above, GATE_CLOSED) != GATE_CLOSED)
+		wake_worker();
+}
+
+/*
+ * Why there are no keys, and whether that will pass: then callers wait.  A
+ * promotion that the worker has not seen yet passes, too.
+ */
+static bool
+look_at_gate(GateReason *reason, char *detail)
+{
+	LWLockAcquire(generator_lock, LW_SHARED);
+	*reason = generator->reason;
+	memcpy(detail, generator->detail, GATE_DETAIL_LEN);
+	LWLockRelease(generator_lock);
+	return gate_texts[*reason].passes ||
+		(*reason == GATE_RECOVERY && !RecoveryInProgress());
+}
+
 /*
  * Waits until the worker changes something: the gate, where it is closed, or
  * a grant that reaches this unit.  Returns early at times, for the clock to be
@@ -193,29 +222,28 @@ generator_wake_worker(void)
 static void
 wait_for_worker(int64 unit, Patience *patience)
 {
-	int64		left = Max(snowid_max_wait, WORKER_WAIT_MS) - waited_ms(patience);
+	int64		waited = waited_ms(patience);
+	int64		left = Max(snowid_max_wait, WORKER_WAIT_MS) - waited;
 	GateReason	reason;
 	char		detail[GATE_DETAIL_LEN];
-	bool		has_worker;
+	bool		passes;
 
 	ConditionVariablePrepareToSleep(&generator->changed);
-	SpinLockAcquire(&generator->mutex);
-	reason = generator->reason;
-	memcpy(detail, generator->detail, sizeof(detail));
-	has_worker = generator->worker_procno >= 0;
-	SpinLockRelease(&generator->mutex);
-
-	/* a promotion that the worker has not seen yet passes, too */
-	if (!gate_texts[reason].passes &&
-		(reason != GATE_RECOVERY || RecoveryInProgress()))
-		left = 0;
+	passes = look_at_gate(&reason, detail);
 	if (reason != GATE_OPEN ||
 		unit > (int64) pg_atomic_read_u64(&generator->usable_until))
 	{
-		if (left <= 0)
-			refuse_reason(reason, detail, has_worker);
-		pg_atomic_write_u64(&generator->ask_above, GATE_CLOSED);
-		generator_wake_worker();
+		if (!passes || left <= 0)
+		{
+			if (passes)
+				(void) generator_worker_trouble(detail[0] ? STUCK_MS : waited, detail);
+			refuse_reason(reason, detail);
+		}
+		/* behind a closed gate, the worker knows by itself when to look */
+		if (reason == GATE_OPEN)
+			ask_for_grant();
+		else if (reason == GATE_RECOVERY)
+			generator_wake_worker();
 		(void) ConditionVariableTimedSleep(&generator->changed,
 										   reason == GATE_OPEN ? ASK_MS : left,
 										   PG_WAIT_EXTENSION);
@@ -234,7 +262,7 @@ require_in_reach(int64 unit, Patience *patience)
 	int64		wait;
 
 	if (now < 0)
-		refuse_reason(GATE_BEFORE_EPOCH, "", true);
+		refuse_reason(GATE_BEFORE_EPOCH, "");
 	if (unit > generator_range_end())
 	{
 		count(&my_counters->errors, 1);
@@ -311,14 +339,6 @@ may_take_ahead(int64 last, int64 unit, Patience *patience)
 	return false;
 }
 
-/* The ceiling comes near: wakes the worker, once a grant. */
-static pg_noinline void
-ask_for_grant(void)
-{
-	if (pg_atomic_exchange_u64(&generator->ask_above, GATE_CLOSED) != GATE_CLOSED)
-		generator_wake_worker();
-}
-
 /*
  * Takes up to "wanted" consecutive units: as many as lead and ceiling leave, or
  * else of the ms that comes next, and waits for it.
@@ -344,9 +364,13 @@ take(int64 wanted)
 		block.next = Max((int64) last + 1, now);
 		reach = Min((now + units_from_ms(snowid_max_drift)) | unit_format.sequence_mask,
 					(int64) pg_atomic_read_u64(&g->usable_until));
-		block.end = Min(block.next + wanted - 1, reach);
-		if (unlikely(block.next > reach))
+		if (likely(block.next <= reach))
+			block.end = block.next + Min(wanted - 1, reach - block.next);
+		else
 		{
+			int64		usable;
+
+
 			if (!may_take_ahead((int64) last, block.next, &patience))
 			{
 				now = clock_units();
@@ -358,11 +382,13 @@ take(int64 wanted)
 			 * the ms that comes next may have all of it; who comes behind
 			 * takes one unit, lest many batches queue up.
 			 */
+			usable = (int64) pg_atomic_read_u64(&g->usable_until);
+			if (block.next > usable)
+				continue;		/* another opening's */
 			block.end = block.next;
 			if (block.next <= reach + units_from_ms(1))
-				block.end = Min(Min(block.next + wanted - 1,
-									block.next | unit_format.sequence_mask),
-								(int64) pg_atomic_read_u64(&g->usable_until));
+				block.end += Min(Min(block.next | unit_format.sequence_mask, usable) -
+								 block.next, wanted - 1);
 			ahead = true;
 		}
 		block.node_bits = g->node_bits;
@@ -441,44 +467,110 @@ block_next(UnitBlock *block)
 }
 
 /*
+ * What has become of the caller's advance to a unit: asks for it, where nobody
+ * else's is under way, or withdraws it, so that nothing of it is left; what the
+ * worker has taken is not withdrawn.
+ */
+static AdvanceState
+tend_advance(int64 unit, bool withdraw)
+{
+	AdvanceState state = ADVANCE_NONE;
+	bool		asks = false;
+
+	SpinLockAcquire(&generator->mutex);
+	if (generator->advance == ADVANCE_NONE)
+	{
+		if (!withdraw)
+		{
+			generator->advance = state = ADVANCE_WAITING;
+			generator->advance_procno = MyProcNumber;
+			generator->advance_unit = unit;
+			asks = true;
+		}
+	}
+	else if (generator->advance_procno == MyProcNumber)
+	{
+		state = generator->advance;
+		if (state == ADVANCE_WAITING && withdraw)
+			generator->advance = state = ADVANCE_NONE;
+		if (state == ADVANCE_DONE || state == ADVANCE_FAILED)
+			generator->advance = ADVANCE_NONE;
+	}
+	SpinLockRelease(&generator->mutex);
+	if (asks)
+		generator_wake_worker();
+	return state;
+}
+
+/*
  * From here on every key is greater than id, whatever pair made it, also after
- * a crash: the generator goes on behind its millisecond, once the worker has
- * granted that far.
+ * a crash: the generator goes on behind its millisecond.  The worker does it,
+ * since it alone raises the ceiling and opens the gate; a call that fails has
+ * changed nothing.
  */
 void
 generator_advance(int64 id)
 {
-	int64		now = clock_units();
 	Patience	patience = {false};
+	GateReason	reason;
+	char		detail[GATE_DETAIL_LEN];
+	AdvanceState state;
 	Parts		parts;
 	int64		unit;
+	int64		now;
 
 	find_my_counters();
 	layout_unpack(&server_layout, id, &parts);
 	unit = units_from_ms(parts.unix_ms - server_layout.epoch) | unit_format.sequence_mask;
-	if (unit > now + units_from_ms(snowid_max_jump))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("key " INT64_FORMAT " leads the clock by " INT64_FORMAT " ms, more than snowid.max_jump",
-						id, ms_from_units(unit - now)),
-				 errdetail("No key could be made until the clock is there."),
-				 errhint("Is it a key of this layout? If so, raise snowid.max_jump.")));
+
+	/* of one that ended without seeing its answer */
+	(void) tend_advance(unit, true);
+	/* from when the worker has taken it, its outcome is waited for */
+	HOLD_INTERRUPTS();
 	for (;;)
 	{
-		uint64		last = pg_atomic_read_u64(&generator->last);
+		int64		waited = waited_ms(&patience);
+		bool		passes = look_at_gate(&reason, detail);
+		bool		too_far;
+		bool		give_up;
 
-		if ((int64) last == GATE_CLOSED ||
-			(int64) pg_atomic_read_u64(&generator->usable_until) < unit)
-		{
-			SpinLockAcquire(&generator->mutex);
-			generator->wish = Max(generator->wish, unit);
-			SpinLockRelease(&generator->mutex);
-			wait_for_worker(unit, &patience);
-			continue;
-		}
-		if ((int64) last >= unit ||
-			pg_atomic_compare_exchange_u64(&generator->last, &last, unit))
+		now = clock_units();
+		too_far = unit > now + units_from_ms(snowid_max_jump);
+		give_up = !passes || waited > Max(snowid_max_wait, WORKER_WAIT_MS);
+		state = tend_advance(unit, too_far || give_up || InterruptPending);
+		if (state == ADVANCE_DONE || state == ADVANCE_FAILED)
 			break;
+		if (state == ADVANCE_NONE)
+		{
+			RESUME_INTERRUPTS();
+			CHECK_FOR_INTERRUPTS();
+			if (too_far)
+				ereport(ERROR,
+						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						 errmsg("key " INT64_FORMAT " leads the clock by " INT64_FORMAT " ms, more than snowid.max_jump",
+								id, ms_from_units(unit - now)),
+						 errdetail("No key could be made until the clock is there."),
+						 errhint("Is it a key of this layout? If so, raise snowid.max_jump.")));
+			if (give_up)
+			{
+				if (passes)
+					(void) generator_worker_trouble(detail[0] ? STUCK_MS : waited, detail);
+				refuse_reason(reason, detail);
+			}
+			HOLD_INTERRUPTS();
+		}
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 ASK_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+	}
+	/* a cancel came too late, as it does for a commit that is being flushed */
+	if (state == ADVANCE_DONE)
+		QueryCancelPending = false;
+	RESUME_INTERRUPTS();
+	if (state == ADVANCE_FAILED)
+	{
+		(void) look_at_gate(&reason, detail);
+		refuse_reason(reason, detail);
 	}
 	if (unit > now + units_from_ms(snowid_max_drift))
 		ereport(NOTICE,

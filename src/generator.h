@@ -3,14 +3,16 @@
  *		The shared state of the generator; for generator.c and gate.c alone.
  *
  * The spinlock covers loads, compares and stores only; clock, waits and
- * errors are outside it.  What every key touches is an atomic beside it, since
- * a holder that is descheduled would stall all callers.
+ * errors are outside it.  What is larger, and changes rarely, has a lock with a
+ * queue.  What every key touches is an atomic beside them, since a holder that
+ * is descheduled would stall all callers.
  */
 #ifndef SNOWID_GENERATOR_H
 #define SNOWID_GENERATOR_H
 
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
+#include "storage/lwlock.h"
 #include "storage/spin.h"
 
 #include "snowid.h"
@@ -33,6 +35,19 @@ typedef struct Counters
 	char		padding[PG_CACHE_LINE_SIZE - 4 * sizeof(pg_atomic_uint64)];
 } Counters;
 
+/* The worker begins a turn each second; after so many ms it is stuck. */
+#define STUCK_MS 2500
+
+/* A call of snowid_advance(), which the worker carries out; one at a time. */
+typedef enum AdvanceState
+{
+	ADVANCE_NONE,
+	ADVANCE_WAITING,			/* the caller may withdraw it */
+	ADVANCE_RUNNING,			/* the worker has taken it */
+	ADVANCE_DONE,				/* for the caller to see */
+	ADVANCE_FAILED				/* the same; nothing was changed */
+} AdvanceState;
+
 typedef struct Generator
 {
 	pg_atomic_uint64 last;		/* highest unit ever taken, or GATE_CLOSED */
@@ -43,8 +58,16 @@ typedef struct Generator
 	char		padding[PG_CACHE_LINE_SIZE - 5 * sizeof(uint64)];
 
 	ConditionVariable changed;	/* the gate, or usable_until */
+	pg_atomic_uint32 news;		/* for the worker, also behind a closed gate */
+	pg_atomic_uint64 turn_at;	/* when its last turn began, net_now_ms() */
 
 	slock_t		mutex;			/* protects the following fields only */
+	int			worker_procno;	/* the snowid worker's, or -1 */
+	AdvanceState advance;
+	int			advance_procno; /* the caller's */
+	int64		advance_unit;
+
+	/* generator_lock protects the following fields */
 	GateReason	reason;			/* GATE_OPEN, or why the gate is closed */
 	char		detail[GATE_DETAIL_LEN];	/* of the reason, or why no grant */
 	bool		has_pair;
@@ -52,14 +75,13 @@ typedef struct Generator
 	int			worker_id;
 	int64		resume_above;	/* "last" of the closed gate */
 	int64		floor;			/* "last" when the gate was first opened */
-	int64		wish;			/* unit up to which a grant is asked for */
-	int			worker_procno;	/* the snowid worker's, or -1 */
 	int64		steps_back;
 
 	Counters	counters[FLEXIBLE_ARRAY_MEMBER];	/* one a backend */
 } Generator;
 
 extern Generator *generator;
+extern LWLock *generator_lock;
 
 /* What follows from the settings of the layout, ready for the hot path. */
 typedef struct UnitFormat
@@ -82,6 +104,8 @@ typedef struct GateText
 } GateText;
 
 extern const GateText gate_texts[];
+
+extern bool generator_worker_trouble(int64 patience, char *detail);
 
 static inline int64
 key_from_unit(int64 unit, uint64 node_bits)

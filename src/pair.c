@@ -79,7 +79,7 @@ pair_wanted(Claim *wanted, int64 *limit_ms, char *err)
  * may be old: it begins as a pair of which nothing is known.
  */
 static GateReason
-settle_directory(Pair *pair, int64 now, char *err)
+settle_directory(Pair *pair, char *err)
 {
 	static bool warned = false;
 	bool		is_copy = false;
@@ -96,11 +96,7 @@ settle_directory(Pair *pair, int64 now, char *err)
 			return reason;
 	}
 	pair->is_new = is_new || !same_terms;
-	if (is_copy || (is_new && claim_from_redis()))
-	{
-		pair->opens_at = now + units_from_ms(snowid_max_drift);
-		pair->floor = Max(pair->floor, pair->opens_at);
-	}
+	pair->waits |= is_copy || (is_new && claim_from_redis());
 	if (is_copy && !warned)
 	{
 		ereport(WARNING,
@@ -157,7 +153,7 @@ settle_layout(Pair *pair, int64 now, char *err)
 {
 	static bool warned = false;
 	const Ceiling *ceiling = &pair->ceiling;
-	int64		now_ms = unix_ms_from_units(now);
+	int64		now_ms = unix_ms_from_timestamptz(GetCurrentTimestamp());
 	bool		made_last;
 	char		ours[LAYOUT_TEXT_LEN];
 
@@ -167,7 +163,7 @@ settle_layout(Pair *pair, int64 now, char *err)
 		 last_unit_of(ceiling->own_ms) <= reach_of(now));
 
 	layout_describe(&server_layout, ours);
-	if (now < 0)
+	if (now_ms < server_layout.epoch)
 	{
 		err[0] = '\0';
 		return GATE_BEFORE_EPOCH;
@@ -176,7 +172,8 @@ settle_layout(Pair *pair, int64 now, char *err)
 	{
 		const char *end = timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout)));
 
-		if (!made_last)
+		/* of a range that ended long ago, units of now may not be had */
+		if (!made_last || now < 0)
 		{
 			snprintf(err, GATE_DETAIL_LEN,
 					 "The timestamp's range of \"%s\" ends at %s, in less than ten years.",
@@ -199,7 +196,7 @@ settle_layout(Pair *pair, int64 now, char *err)
 		snprintf(err, GATE_DETAIL_LEN, "%s%s",
 				 layout_difference(&server_layout, &ceiling->other_layout),
 				 above ? "" : " New keys would not be above the old ones.");
-		if (!above || pg_atomic_exchange_u32(accept_layout, 0) == 0)
+		if (!above || pg_atomic_read_u32(accept_layout) == 0)
 			return above ? GATE_LAYOUT_CONSENT : GATE_LAYOUT;
 
 		/*
@@ -215,6 +212,35 @@ settle_layout(Pair *pair, int64 now, char *err)
 }
 
 /*
+ * When a pair that others may have used may begin: they did so until it was
+ * found, up to max_drift ahead of the clock.  By setting and clock as they are
+ * now, both of which may be corrected while it waits: a clock that is set ahead
+ * does not shorten the wait, nor does one that is set back; and where that is by
+ * more than it has waited, what was found out by that clock is void.
+ */
+void
+pair_settle_opening(Pair *pair, int64 now)
+{
+	int64		waited = units_from_ms(net_now_ms() - pair->found_mono);
+
+	pair->opens_at = PG_INT64_MIN;
+	if (!pair->waits)
+		return;
+	if (now < pair->found_at)
+		pair->known = false;
+	pair->found_at = Max(pair->found_at, now - waited);
+	pair->opens_at = pair->found_at + units_from_ms(snowid_max_drift);
+}
+
+/* The gate was opened with it: what was for this opening only is done with. */
+void
+pair_opened(Pair *pair)
+{
+	pair->found = false;
+	pg_atomic_write_u32(accept_layout, 0);
+}
+
+/*
  * Finds out where the pair of a claim may begin.  Returns why the gate must be
  * closed, with the detail in err, or GATE_OPEN.
  */
@@ -222,36 +248,39 @@ GateReason
 pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
 {
 	GateReason	reason;
+	bool		same = pair->found && same_pair(&pair->claim, wanted) &&
+		pair->claim.ownership == wanted->ownership;
 
+	pair->known = false;
+	if (!same || now < pair->found_at)
+	{
+		pair->found = pair->looked_up = false;
+		pair->found_at = now;
+		pair->found_mono = net_now_ms();
+	}
+	pair->claim = *wanted;
+	pair->found = true;
 	if (!statefile_lock(err, GATE_DETAIL_LEN))
 		return GATE_FILE;
-	if (!pair->looked_up || !same_pair(&pair->claim, wanted))
+	if (!pair->looked_up)
 	{
-		pair->looked_up = false;
 		if (!ceiling_find(wanted->datacenter_id, wanted->worker_id,
 						  unix_ms_from_units(reach_of(now)), &pair->ceiling,
 						  err, GATE_DETAIL_LEN))
 			return GATE_CEILING;
 		pair->looked_up = true;
 	}
-	pair->claim = *wanted;
 
-	/*
-	 * A pair of which nothing is known may have been used by another server
-	 * until now, up to max_drift ahead of the clock: it begins above that.
-	 * Keys of this server's other pairs are below, as far as they are within
-	 * reach.
-	 */
-	pair->opens_at = pair->ceiling.own_ms != 0 ? PG_INT64_MIN :
-		now + units_from_ms(snowid_max_drift);
+	/* Keys of this server's other pairs are below, as far as within reach. */
+	pair->waits = pair->ceiling.own_ms == 0;
 	pair->floor = Max(last_unit_of(pair->ceiling.own_ms),
 					  last_unit_of(pair->ceiling.others_ms));
 	pair->floor = Max(pair->floor, last_unit_of(wanted->floor_ms));
-	pair->floor = Max(pair->floor, pair->opens_at);
 
 	reason = settle_layout(pair, now, err);
 	if (reason == GATE_OPEN)
-		reason = settle_directory(pair, now, err);
+		reason = settle_directory(pair, err);
+	pair_settle_opening(pair, now);
 	pair->known = reason == GATE_OPEN;
 	return reason;
 }

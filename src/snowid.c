@@ -26,9 +26,8 @@ shmem_request(void)
 {
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
-	RequestAddinShmemSpace(generator_shmem_size());
+	generator_shmem_request();
 	RequestAddinShmemSpace(pair_shmem_size());
-	RequestAddinShmemSpace(clock_shmem_size());
 	RequestAddinShmemSpace(ceiling_shmem_size());
 	RequestAddinShmemSpace(claim_shmem_size());
 }

@@ -164,6 +164,7 @@ typedef struct GeneratorStatus
 {
 	GateReason	reason;
 	char		detail[GATE_DETAIL_LEN];	/* "" where reason says all */
+	bool		is_stuck;		/* the gate is open, and nobody reserves keys */
 	bool		has_pair;
 	int			datacenter_id;
 	int			worker_id;
@@ -187,7 +188,7 @@ typedef struct GeneratorProgress
 	bool		asked;			/* a caller is near the ceiling */
 } GeneratorProgress;
 
-extern Size generator_shmem_size(void);
+extern void generator_shmem_request(void);
 extern void generator_shmem_init(void);
 extern bool generator_attached(void);
 extern int64 generator_next(void);
@@ -210,7 +211,11 @@ extern int64 generator_close(GateReason reason, const char *detail);
 extern void generator_open(int datacenter_id, int worker_id, int64 floor,
 						   bool forget);
 extern void generator_progress(GeneratorProgress *progress);
-extern int64 generator_take_wish(void);
+extern bool generator_begin_turn(void);
+extern bool generator_has_news(void);
+extern int64 generator_advance_asked(void);
+extern bool generator_advance_begin(int64 unit);
+extern void generator_advance_end(bool durable);
 extern int64 generator_range_end(void);
 extern void generator_grant(int64 usable_until, int64 ask_above);
 extern void generator_ask_above(int64 unit);
@@ -291,6 +296,10 @@ typedef struct Pair
 	bool		known;			/* the rest is, too: the gate may open */
 	Claim		claim;
 	Ceiling		ceiling;
+	bool		found;			/* the next two are of this claim */
+	int64		found_at;		/* unit; when it was found to be ours */
+	int64		found_mono;		/* the same by net_now_ms() */
+	bool		waits;			/* others may have used the pair until then */
 	int64		opens_at;		/* unit; the clock must have passed it */
 	int64		floor;			/* unit; keys begin above it */
 	bool		is_new;			/* to be written into the state file */
@@ -303,6 +312,8 @@ extern int64 last_unit_of(int64 unix_ms);
 extern int64 reach_of(int64 now);
 extern GateReason pair_wanted(Claim *wanted, int64 *limit_ms, char *err);
 extern GateReason pair_find(Pair *pair, const Claim *wanted, int64 now, char *err);
+extern void pair_settle_opening(Pair *pair, int64 now);
+extern void pair_opened(Pair *pair);
 extern bool pair_remember(Pair *pair, char *err);
 extern bool pair_remember_early(const Claim *claim, int64 now, char *err);
 
@@ -316,7 +327,6 @@ extern bool node_remember(const Claim *claim, char *err);
 
 /*---- clock.c ----*/
 
-extern Size clock_shmem_size(void);
 extern void clock_shmem_init(void);
 extern bool clock_accept(void);
 extern bool clock_read(int64 *now);

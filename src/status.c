@@ -72,7 +72,7 @@ snowid_status(PG_FUNCTION_ARGS)
 	claim_status(&claim);
 	lease_over = claim.held && claim.lease_ms > 0 &&
 		timestamptz_from_unix_ms(claim.limit_ms) < GetCurrentTimestamp();
-	open = status.reason == GATE_OPEN && !lease_over;
+	open = status.reason == GATE_OPEN && !status.is_stuck && !lease_over;
 
 	nulls[n] = !status.has_pair;
 	values[n++] = Int32GetDatum(status.datacenter_id);

@@ -30,8 +30,19 @@
 
 #include "snowid.h"
 
-/* How often the clock is looked at, and what could not be done tried again. */
+/* How often the clock is looked at. */
 #define TURN_MS 1000
+
+/*
+ * What failed is tried again after a pause that doubles from the one to the
+ * other, which is less than any caller waits.
+ */
+#define FIRST_RETRY_MS 20
+#define LAST_RETRY_MS 500
+
+/* Of states that change for ever, so many are logged in a row, then one in ... */
+#define LOG_BURST 30
+#define LOG_PAUSE_MS (10 * 1000)
 
 /* Grants are renewed until this long after the last key. */
 #define ACTIVE_MS (60 * 1000)
@@ -48,6 +59,9 @@ static int64 limit = PG_INT64_MAX;
 
 /* A power of 2 by which grants are smaller now. */
 static int	slow_start;
+
+/* The pause since the last failure; 0: there is none. */
+static long retry_ms = 0;
 
 /* What was last logged, so that each change is logged once. */
 static GateReason logged_reason = GATE_OPEN;
@@ -79,10 +93,23 @@ worker_register(void)
 	RegisterBackgroundWorker(&worker);
 }
 
+static bool
+may_log(void)
+{
+	static int64 spent = PG_INT64_MIN;	/* up to this ms of the monotonic clock */
+	int64		now = net_now_ms();
+
+	spent = Max(spent, now - LOG_BURST * LOG_PAUSE_MS) + LOG_PAUSE_MS;
+	if (spent <= now)
+		return true;
+	spent -= LOG_PAUSE_MS;
+	return false;
+}
+
 static void
 log_state(GateReason reason, const char *detail)
 {
-	if (reason == logged_reason && strcmp(detail, logged_detail) == 0)
+	if ((reason == logged_reason && strcmp(detail, logged_detail) == 0) || !may_log())
 		return;
 	logged_reason = reason;
 	strlcpy(logged_detail, detail, sizeof(logged_detail));
@@ -129,19 +156,18 @@ explain_lease(void)
 
 /*
  * Raises the ceiling: a grant reaches snowid.reserve past the greater of clock
- * and last unit, at most max_drift + reserve ahead of the clock, and what
- * snowid_advance() asked for; on lease, never past what Redis has recorded.
+ * and last unit, at most max_drift + reserve ahead of the clock, and up to
+ * "least", for snowid_advance(); on lease, never past what Redis has recorded.
  * Durable before it is published.
  */
 static void
-grant(int64 now, int64 last, int64 usable_until, int64 wish)
+grant(int64 now, int64 last, int64 usable_until, int64 least)
 {
 	int64		step = units_from_ms(snowid_reserve) >> slow_start;
 	int64		until = Max(now, last) + step;
 
 	until = Min(until, now + units_from_ms((int64) snowid_max_drift + snowid_reserve));
-	if (wish <= now + units_from_ms(snowid_max_jump))
-		until = Max(until, wish);
+	until = Max(until, least);
 	until = Min(last_unit_of(unix_ms_from_units(until)), generator_range_end());
 	if (until > limit)
 		claim_propose(unix_ms_from_units(now), unix_ms_from_units(until), true);
@@ -166,7 +192,7 @@ grant(int64 now, int64 last, int64 usable_until, int64 wish)
 		slow_start--;
 }
 
-static void
+static bool
 open_gate(int64 now)
 {
 	GeneratorProgress progress;
@@ -191,16 +217,26 @@ open_gate(int64 now)
 	grant(now, begin, begin, 0);
 	generator_progress(&progress);
 	if (!claim_enter(&pair.claim, unix_ms_from_units(progress.usable_until)))
-		return;					/* it was lost meanwhile */
+		return false;			/* it was lost meanwhile */
 	generator_open(pair.claim.datacenter_id, pair.claim.worker_id, pair.floor, forget);
 
 	logged_reason = GATE_OPEN;
 	logged_detail[0] = '\0';
+	pair_opened(&pair);
 	layout_describe(&server_layout, layout);
 	ereport(LOG,
 			(errmsg("snowid makes keys as datacenter %d, worker %d",
 					pair.claim.datacenter_id, pair.claim.worker_id),
 			 errdetail("The layout is \"%s\".", layout)));
+	return true;
+}
+
+/* The ms until what failed is tried again. */
+static long
+retry_pause(void)
+{
+	retry_ms = Min(Max(2 * retry_ms, FIRST_RETRY_MS), LAST_RETRY_MS);
+	return retry_ms;
 }
 
 /* Closes the gate, if it is not closed, until a turn finds it otherwise. */
@@ -208,7 +244,7 @@ static long
 stay_closed(GateReason reason, const char *detail)
 {
 	close_gate(reason, detail);
-	return TURN_MS;
+	return retry_pause();
 }
 
 /*
@@ -226,6 +262,7 @@ settle_gate(int64 now, bool clock_is_good)
 	int64		limit_ms;
 	bool		has_pair;
 	Claim		in_use = {0};
+	bool		is_wanted;
 
 	why_closed = pair_wanted(&wanted, &limit_ms, err);
 	if (why_closed == GATE_CLAIM_LOST)
@@ -251,25 +288,31 @@ settle_gate(int64 now, bool clock_is_good)
 		return TURN_MS;
 	}
 	if (why_closed != GATE_OPEN)
+	{
+		pair.found = false;		/* whoever has it meanwhile */
 		return stay_closed(why_closed, err);
+	}
 	limit = limit_ms == PG_INT64_MAX ? PG_INT64_MAX : last_unit_of(limit_ms);
 
 	reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
+	is_wanted = same_pair(&in_use, &wanted) && claim_entered() == wanted.ownership;
 	if (!clock_is_good)
 	{
 		static const char *const detail = "The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock().";
 
-		if (reason != GATE_OPEN)
+		/* a pair that is not wanted any more is left all the same */
+		if (reason != GATE_OPEN || !is_wanted)
 			return stay_closed(GATE_STARTING, detail);
 		generator_no_grant(detail);
-		return TURN_MS;
+		return retry_pause();
 	}
+	if (reason != GATE_OPEN)
+		pair_settle_opening(&pair, now);
 	if (!pair.known || !same_pair(&pair.claim, &wanted) ||
 		pair.claim.ownership != wanted.ownership)
 	{
 		/* an open gate with the same claim is a predecessor's: it stays open */
-		if (reason == GATE_OPEN &&
-			(!same_pair(&in_use, &wanted) || claim_entered() != wanted.ownership))
+		if (reason == GATE_OPEN && !is_wanted)
 			close_gate(GATE_STARTING, "");
 		why_closed = pair_find(&pair, &wanted, now, err);
 		if (why_closed != GATE_OPEN)
@@ -281,16 +324,42 @@ settle_gate(int64 now, bool clock_is_good)
 		return 0;
 	if (now < pair.opens_at)
 	{
+		/* in whole seconds, for a clock that is slewed moves it */
 		snprintf(err, sizeof(err), "A pair that is new to this server begins when the clock has passed %s.",
-				 timestamptz_to_str(timestamptz_from_unix_ms(unix_ms_from_units(pair.opens_at))));
+				 timestamptz_to_str(timestamptz_from_unix_ms(unix_ms_from_units(pair.opens_at) / 1000 * 1000 + 1000)));
 		generator_close(GATE_STARTING, err);
 		log_state(GATE_STARTING, err);
 		return Min(ms_from_units(pair.opens_at - now), TURN_MS);
 	}
+	pair.floor = Max(pair.floor, pair.opens_at);
 	if (!pair_remember(&pair, err))
 		return stay_closed(GATE_FILE, err);
-	open_gate(now);
-	return 0;
+	return open_gate(now) ? 0 : retry_pause();
+}
+
+/*
+ * Carries out a snowid_advance(), the gate being open: the ceiling first.  What
+ * the clock or the lease does not allow yet may be withdrawn by the caller.
+ */
+static void
+advance(int64 now)
+{
+	int64		unit = generator_advance_asked();
+	GeneratorProgress progress;
+
+	if (unit < 0 || unit > now + units_from_ms(snowid_max_jump))
+		return;
+	if (unit > limit)
+	{
+		claim_propose(unix_ms_from_units(now), unix_ms_from_units(unit), true);
+		return;
+	}
+	if (!generator_advance_begin(unit))
+		return;
+	generator_progress(&progress);
+	if (unit > progress.usable_until)
+		grant(now, progress.last, progress.usable_until, unit);
+	generator_advance_end(true);
 }
 
 /*
@@ -302,25 +371,23 @@ settle_grant(int64 now)
 	static int64 last_seen = 0;
 	static int64 active_until = 0;	/* ms on the monotonic clock */
 	GeneratorProgress progress;
-	int64		wish;
 	int64		half;
 	int64		mono = net_now_ms();
 
+	advance(now);
 	generator_progress(&progress);
 	if (progress.last != last_seen)
 		active_until = mono + ACTIVE_MS;
 	last_seen = progress.last;
-	wish = generator_take_wish();
-	if (!progress.asked && wish == 0 &&
-		mono > active_until)
+	if (!progress.asked && mono > active_until)
 		return TURN_MS;
 
 	/* renewed at half */
 	half = (units_from_ms(snowid_reserve) >> slow_start) / 2;
-	if (progress.asked || wish != 0 ||
+	if (progress.asked ||
 		progress.usable_until - half <= Max(now, progress.last))
 	{
-		grant(now, progress.last, progress.usable_until, wish);
+		grant(now, progress.last, progress.usable_until, 0);
 		generator_progress(&progress);
 		half = (units_from_ms(snowid_reserve) >> slow_start) / 2;
 	}
@@ -339,13 +406,18 @@ turn(void)
 	if (claim_from_redis() && clock_is_good)
 		claim_propose(unix_ms_from_units(now), 0, false);
 	pause = settle_gate(now, clock_is_good);
-	return pause > 0 ? pause : settle_grant(now);
+	if (pause > 0)
+		return pause;
+	pause = settle_grant(now);
+	retry_ms = 0;
+	return pause;
 }
 
 /* Runs when the worker leaves, in whatever way. */
 static void
 leave(int code, Datum arg)
 {
+	generator_advance_end(false);
 	generator_detach_worker();
 }
 
@@ -392,13 +464,37 @@ recover(MemoryContext context)
 	error = CopyErrorData();
 	snprintf(detail, sizeof(detail), "%s.%s%s", error->message,
 			 error->hint ? " " : "", error->hint ? error->hint : "");
-	if (strcmp(detail, logged_detail) != 0)
+	if (strcmp(detail, logged_detail) != 0 && may_log())
+	{
 		EmitErrorReport();
-	strlcpy(logged_detail, detail, sizeof(logged_detail));
+		strlcpy(logged_detail, detail, sizeof(logged_detail));
+	}
 	FlushErrorState();
 	AbortCurrentTransaction();
 	LWLockReleaseAll();
-	generator_no_grant(logged_detail);
+	generator_no_grant(detail);
+	generator_advance_end(false);
+}
+
+/*
+ * Waits for the next turn: until somebody wakes us; or after a failure until its
+ * pause is over, or there is something new, lest callers or the end of our own
+ * helper process make us try again and again.
+ */
+static void
+rest(long ms)
+{
+	int64		until = net_now_ms() + ms;
+
+	do
+	{
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 ms, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		ms = until - net_now_ms();
+	} while (retry_ms > 0 && ms > 0 && !generator_has_news() &&
+			 !InterruptPending && !ConfigReloadPending && !ShutdownRequestPending);
 }
 
 void
@@ -428,24 +524,25 @@ snowid_worker_main(Datum main_arg)
 		PG_TRY();
 		{
 			CHECK_FOR_INTERRUPTS();
+			if (generator_begin_turn())
+				retry_ms = 0;
 			if (ConfigReloadPending)
 			{
 				ConfigReloadPending = false;
 				ProcessConfigFile(PGC_SIGHUP);
+				retry_ms = 0;
 			}
 			pause = turn();
 		}
 		PG_CATCH();
 		{
 			recover(turn_context);
+			pause = retry_pause();
 		}
 		PG_END_TRY();
 		MemoryContextSwitchTo(TopMemoryContext);
 		MemoryContextReset(turn_context);
 
-		(void) WaitLatch(MyLatch,
-						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 pause, PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
+		rest(pause);
 	}
 }

@@ -101,6 +101,26 @@ time(time_t *result)
 	return t.tv_sec;
 }
 
+static void
+wait_while_there_is(const char *suffix)
+{
+	const char *path = getenv("SKEW_FILE");
+	char		file[4096];
+
+	snprintf(file, sizeof(file), "%s.%s", path ? path : "", suffix);
+	while (path && access(file, F_OK) == 0)
+		usleep(10000);
+}
+
+int
+fdatasync(int fd)
+{
+	int			(*real) (int) = (int (*) (int)) dlsym(RTLD_NEXT, "fdatasync");
+
+	wait_while_there_is("syncs");
+	return real(fd);
+}
+
 int
 getaddrinfo(const char *restrict node, const char *restrict service,
 			const struct addrinfo *restrict hints, struct addrinfo **restrict result)
@@ -112,11 +132,7 @@ getaddrinfo(const char *restrict node, const char *restrict service,
 	if (path && len > 6 && strcmp(node + len - 6, ".hangs") == 0 &&
 		!(hints && (hints->ai_flags & AI_NUMERICHOST)))
 	{
-		char		file[4096];
-
-		snprintf(file, sizeof(file), "%s.hangs", path);
-		while (access(file, F_OK) == 0)
-			usleep(10000);
+		wait_while_there_is("hangs");
 		node = "127.0.0.1";
 	}
 	real = (int (*) (const char *, const char *, const struct addrinfo *, struct addrinfo **))

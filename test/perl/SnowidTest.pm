@@ -14,7 +14,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Time::HiRes qw(time usleep);
 
-our @EXPORT = qw(snowid_cluster server_from_backup give_clock set_skew sql_error configure
+our @EXPORT = qw(snowid_cluster server_from_backup give_clock set_skew hold_syncs sql_error configure
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
   server_is_open start_and_open worker_pid processes_of kill_all wait_until
@@ -31,6 +31,17 @@ sub set_skew
 	  or die "$node->{skew_file}: $!";
 	syswrite($file, pack('q<', int($seconds * 1e9))) == 8 or die "$!";
 	close($file);
+	return;
+}
+
+# From here on, no process of a server ends a write to the disk that it waits for;
+# or they do again.
+sub hold_syncs
+{
+	my ($node, $hold) = @_;
+	my $file = "$node->{skew_file}.syncs";
+	unlink $file;
+	append_to_file($file, '') if $hold;
 	return;
 }
 

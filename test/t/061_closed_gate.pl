@@ -1,0 +1,143 @@
+# A closed gate costs nothing, however many callers wait for it: the worker looks
+# twice a second at most, starts no more helper processes than that, and the log
+# has each state once; and it opens soon after what closed it has passed.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidTest;
+use Test::More;
+use Time::HiRes qw(time);
+
+# So long each state is watched, in s; and what may happen in it.  A slow machine
+# does less.
+my $period = 6;
+my $bound = 6 * $period;
+
+my $node = snowid_cluster('closed', "snowid.worker_id = 1\nsnowid.max_wait = 1h");
+$node->append_conf('postgresql.conf', 'log_min_messages = debug1');
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+server_is_open($node);
+
+sub query { return $node->safe_psql('postgres', $_[0]); }
+
+sub poll
+{
+	my ($condition) = @_;
+	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status") or die "never: $condition";
+	return;
+}
+
+# Settings by reload.
+sub settings
+{
+	my ($settings) = @_;
+	configure($node, "snowid.max_wait = 1h\n$settings");
+	$node->reload;
+	return;
+}
+
+# How often the worker has waited so far: once a turn, or more.
+sub waits
+{
+	my $pid = worker_pid($node);
+	my ($switches) = slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)$/m;
+	return $switches;
+}
+
+# Watches a gate that is closed while callers wait for it.
+sub is_quiet
+{
+	my ($what, $why) = @_;
+	my @clients = map { start_client($node) } 1 .. 4;
+
+	poll("NOT is_open AND reason ~ '$why'");
+	$node->poll_query_until('postgres',
+		"SELECT count(*) = 4 FROM pg_stat_activity WHERE query ~ '^SELECT snowid_next' AND wait_event_type = 'Extension'")
+	  or die 'nobody waits';
+	my $log = -s $node->logfile;
+	my $before = waits();
+	my $ends = time + $period;
+	query('SELECT pg_sleep(0.1)') while time < $ends;
+	my $turns = waits() - $before;
+	$log = slurp_file($node->logfile, $log);
+	my $helpers = () = $log =~ /starting background worker process "snowid origin"/g;
+	my $lines = () = $log =~ /(?:LOG|WARNING|ERROR|FATAL):  /g;
+	note "$turns waits of the worker, $helpers helpers, $lines lines";
+	cmp_ok($turns, '<', $bound * ($helpers ? 8 : 1), "$what: the worker rests");
+	cmp_ok($helpers, '<', $bound, "$what: few helper processes");
+	cmp_ok($lines, '<', 3, "$what: the log is quiet");
+	return @clients;
+}
+
+# What passed: all go on.
+sub goes_on
+{
+	my ($what, @clients) = @_;
+	clients_go_on(@clients);
+	pass("$what: when it has passed keys go on");
+	foreach my $client (@clients)
+	{
+		stop_client($client);
+		is(slurp_file($client->{errors}), '', 'without an error');
+	}
+	return;
+}
+
+#---- A new pair ----
+
+settings("snowid.worker_id = 2\nsnowid.max_drift = 1h");
+my @clients = is_quiet('a new pair', 'begins when the clock has passed');
+settings("snowid.worker_id = 2\nsnowid.max_drift = 10ms");
+goes_on('a new pair', @clients);
+
+#---- The lookup of the pair fails ----
+
+$node->append_conf('postgresql.conf', "lock_timeout = '20ms'");
+$node->reload;
+my $lock = start_client($node, 'BEGIN; LOCK TABLE pg_replication_origin; SELECT pg_sleep(3600);');
+$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted AND relation = 'pg_replication_origin'::regclass")
+  or die;
+settings("snowid.worker_id = 3\nsnowid.max_drift = 10ms");
+@clients = is_quiet('the lookup fails', 'lock timeout');
+query("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted AND relation = 'pg_replication_origin'::regclass");
+goes_on('the lookup fails', @clients);
+$lock->{handle}->finish;
+
+#---- The ceiling cannot be written ----
+
+query(<<~EOF);
+	SELECT pg_replication_origin_create('other' || i)
+	FROM generate_series(1, current_setting('max_replication_slots')::int) i
+	EOF
+query("SELECT pg_replication_origin_advance('other' || i, '0/1') FROM generate_series(1, current_setting('max_replication_slots')::int - 3) i");
+settings("snowid.worker_id = 4\nsnowid.max_drift = 10ms");
+@clients = is_quiet('the ceiling cannot be written', 'could not find free replication state');
+query("SELECT pg_replication_origin_drop('other1')");
+goes_on('the ceiling cannot be written', @clients);
+
+#---- Redis is away ----
+
+my $port = PostgreSQL::Test::Cluster::get_free_port();
+settings("snowid.worker_id = 1\nsnowid.redis_url = 'redis://127.0.0.1:$port'");
+$node->restart;
+@clients = is_quiet('Redis is away', 'Redis cannot be used');
+stop_client($_) foreach @clients;
+
+#---- A jump of the clock that is not believed, and another worker ID ----
+
+settings('snowid.worker_id = 1');
+$node->restart;
+server_is_open($node);
+set_skew($node, 86400);
+poll("is_open AND reason ~ 'jumped'");
+settings('snowid.worker_id = 4');
+poll("NOT is_open AND reason ~ 'jumped'");
+pass('a worker ID that is not this server\'s any more is left, though the clock is not believed');
+set_skew($node, 0);
+poll('is_open AND worker_id = 4');
+pass('and the new one taken when the clock is back');
+$node->stop;
+done_testing();

@@ -1,0 +1,146 @@
+# A pair that is new to this server waits for max_drift, by the clock and the
+# settings as they are: one that is corrected before the gate was opened with it
+# has no effect afterwards, and no step of the clock shortens the wait.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidTest;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+my $hour = 3600;
+
+sub start
+{
+	my ($name, $skew, $settings) = @_;
+	my $node = snowid_cluster($name, $settings);
+	set_skew($node, $skew);
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	return $node;
+}
+
+sub poll
+{
+	my ($node, $condition) = @_;
+	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status") or die "never: $condition";
+	return;
+}
+
+sub settings
+{
+	my ($node, $settings) = @_;
+	configure($node, $settings);
+	$node->reload;
+	return;
+}
+
+my $waits = "NOT is_open AND reason ~ 'begins when the clock has passed'";
+
+# When the gate opens by its reason, in s from now by a right clock.
+sub opens_in
+{
+	my ($node) = @_;
+	my ($left) = $node->safe_psql('postgres', <<~'EOF');
+		SELECT extract(epoch FROM substring(reason FROM 'has passed (.*)\.$')::timestamptz - clock_timestamp())
+		FROM snowid_status
+		EOF
+	return $left;
+}
+
+#---- The clock was ahead at the first start ----
+
+my $node = start('ahead', 3 * $hour, "snowid.worker_id = 1\nsnowid.max_drift = 3s");
+my $log = -s $node->logfile;
+poll($node, $waits);
+set_skew($node, 0);
+poll($node, 'is_open');
+is($node->safe_psql('postgres', 'SELECT snowid_timestamp(snowid_next()) < clock_timestamp() + interval \'4 s\''),
+	't', 'a clock that was 3 h ahead at the first start is set right: keys at once, at the right time');
+$node->stop;
+
+#---- max_drift is lowered while it waits ----
+
+$node = start('lowered', 0, "snowid.worker_id = 1\nsnowid.max_drift = 1h");
+poll($node, $waits);
+cmp_ok(opens_in($node), '>', 0.9 * $hour, 'max_drift of 1 h: a new pair waits for an hour');
+settings($node, "snowid.worker_id = 1\nsnowid.max_drift = 100ms");
+poll($node, 'is_open');
+is($node->safe_psql('postgres', 'SELECT snowid_timestamp(snowid_next()) < clock_timestamp() + interval \'1 s\''),
+	't', 'which ends when max_drift is lowered');
+
+#---- Steps while it waits ----
+
+settings($node, "snowid.worker_id = 2\nsnowid.max_drift = 10min");
+poll($node, $waits);
+my $began = time;
+set_skew($node, 50 * 60);
+poll($node, "$waits AND substring(reason FROM 'has passed (.*)\\.\$')::timestamptz > clock_timestamp() + interval '5 min'");
+cmp_ok(opens_in($node) + time - $began, '>', 595, 'a step ahead does not shorten the wait');
+set_skew($node, 0);
+poll($node, "$waits AND substring(reason FROM 'has passed (.*)\\.\$')::timestamptz < clock_timestamp() + interval '11 min'");
+cmp_ok(opens_in($node) + time - $began, '>', 595, 'nor its end');
+set_skew($node, -2 * $hour);
+poll($node, "$waits AND substring(reason FROM 'has passed (.*)\\.\$')::timestamptz < clock_timestamp() + interval '11 min'");
+cmp_ok(opens_in($node), '>', 590, 'nor a step back');
+
+# By less than it has waited, the first reading may have been right: what another
+# server made up to max_drift ahead of it is below.
+settings($node, "snowid.worker_id = 3\nsnowid.max_drift = 10min");
+set_skew($node, 0);
+poll($node, "$waits AND current_setting('snowid.worker_id') = '3'");
+$log = -s $node->logfile;
+$began = time;
+usleep(100_000) while time - $began < 4;
+my $first = opens_in($node);
+set_skew($node, -2);
+$node->wait_for_log(qr/the clock was set back/, $log);
+my $second = opens_in($node);
+cmp_ok($second - $first, '>', 0, 'a small step back: keys begin above the first reading and max_drift')
+  or diag("$first, $second");
+
+#---- Others had it meanwhile ----
+
+settings($node, "snowid.worker_id = 4\nsnowid.max_drift = 10min");
+poll($node, "$waits");
+$node->poll_query_until('postgres', "SELECT current_setting('snowid.worker_id') = '4'") or die;
+usleep(100_000) while time - $began < 8;
+settings($node, "snowid.max_drift = 10min");
+poll($node, "reason = 'snowid has no worker ID'");
+settings($node, "snowid.worker_id = 4\nsnowid.max_drift = 10min");
+poll($node, $waits);
+cmp_ok(opens_in($node), '>', 595, 'a pair that was given up while it waited begins to wait anew');
+$node->stop;
+
+#---- Its directory cannot be written ----
+
+$node = start('readonly', 0, "snowid.worker_id = 1\nsnowid.max_drift = 100ms");
+poll($node, 'is_open');
+my $directory = $node->data_dir . '/snowid';
+END { chmod 0700, $directory if $directory; }
+chmod 0500, $directory or die "$!";
+SKIP:
+{
+	skip 'nothing is read-only here', 3 if open(my $any, '>', "$directory/any");
+	$log = -s $node->logfile;
+	my $error;
+	# fixed IDs are in the file for good: as if it were a copy
+	chmod 0700, $directory;
+	unlink "$directory/state";
+	chmod 0500, $directory;
+	settings($node, "snowid.worker_id = 2\nsnowid.max_drift = 100ms");
+	poll($node, "NOT is_open AND reason ~ 'state file'");
+	$began = time;
+	usleep(100_000) while time - $began < 6;
+	my @lines = slurp_file($node->logfile, $log) =~ /LOG:  snowid .*/g;
+	cmp_ok(scalar @lines, '<', 5, 'a directory that cannot be written: the log has it once') or diag(join "\n", @lines);
+	like(sql_error($node, 'SELECT snowid_next()'), qr/^55000: snowid cannot use its state file\nDETAIL:  .*Permission denied/,
+		'and callers are told');
+	chmod 0700, $directory;
+	poll($node, 'is_open AND worker_id = 2');
+	pass('keys go on when it can be');
+}
+$node->stop;
+done_testing();
