@@ -27,8 +27,8 @@ sub start
 sub poll
 {
 	my ($node, $condition) = @_;
-	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status")
-	  or die "never: $condition; " . $node->safe_psql('postgres', 'SELECT snowid_status::text FROM snowid_status');
+	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status()")
+	  or die "never: $condition; " . $node->safe_psql('postgres', 'SELECT snowid_status::text FROM snowid_status()');
 	return;
 }
 
@@ -39,7 +39,7 @@ sub keys_follow
 	$node->poll_query_until('postgres', <<~EOF) or die 'keys do not follow the clock';
 		SELECT is_open AND abs(extract(epoch FROM ceiling) - @{[ time + $skew ]}) < 90
 			AND abs(extract(epoch FROM snowid_timestamp(snowid_next()) - clock_timestamp())) < 5
-		FROM snowid_status
+		FROM snowid_status()
 		EOF
 	return;
 }
@@ -107,7 +107,7 @@ $node->wait_for_log($set_back, $log);
 crash($node, 'client backend');
 poll($node, 'is_open');
 is(logged($node, $log, $set_back), 1, 'a crash after a step back: it is logged once');
-is($node->safe_psql('postgres', 'SELECT clock_steps_back FROM snowid_status'), 0,
+is($node->safe_psql('postgres', 'SELECT clock_steps_back FROM snowid_status()'), 0,
 	'counters begin anew, and it is not counted again');
 set_skew($node, 0);
 keys_follow($node, 0);

@@ -26,7 +26,7 @@ sub query { return $node->safe_psql('postgres', $_[0]); }
 sub poll
 {
 	my ($condition) = @_;
-	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status") or die "never: $condition";
+	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status()") or die "never: $condition";
 	return;
 }
 

@@ -29,7 +29,7 @@ sub nothing_is_left
 	server_is_open($node);
 	# more than the worker has reserved: it makes a turn
 	$node->safe_psql('postgres', 'SELECT count(*) FROM (SELECT snowid_next_batch(4000000)) b');
-	is($node->safe_psql('postgres', "$today AND ceiling < clock_timestamp() + interval '1 min' FROM snowid_status"),
+	is($node->safe_psql('postgres', "$today AND ceiling < clock_timestamp() + interval '1 min' FROM snowid_status()"),
 		't', "$what: the ceiling is where it was");
 	$node->stop('immediate');
 	$node->start;
@@ -100,12 +100,12 @@ $node->reload;
 
 #---- On a standby ----
 
-$node->poll_query_until('postgres', 'SELECT lead_ms = 0 FROM snowid_status') or die;
+$node->poll_query_until('postgres', 'SELECT lead_ms = 0 FROM snowid_status()') or die;
 $node->backup('backup');
 my $standby = server_from_backup('standby', $node, 'backup', "$settings\nsnowid.worker_id = 2", has_streaming => 1);
 $standby->append_conf('postgresql.conf', "restart_after_crash = on");
 $standby->start;
-$standby->poll_query_until('postgres', "SELECT reason ~ 'recovery' FROM snowid_status") or die;
+$standby->poll_query_until('postgres', "SELECT reason ~ 'recovery' FROM snowid_status()") or die;
 like(sql_error($standby, advance('30 min')), qr/^55000: snowid makes no keys during recovery/,
 	'a standby refuses it');
 $standby->promote;
@@ -118,7 +118,7 @@ $standby->stop;
 configure($node, "$settings\nsnowid.reserve = 60s");
 $node->reload;
 query('SELECT snowid_next()');
-$node->poll_query_until('postgres', "SELECT ceiling > clock_timestamp() + interval '55 s' FROM snowid_status") or die;
+$node->poll_query_until('postgres', "SELECT ceiling > clock_timestamp() + interval '55 s' FROM snowid_status()") or die;
 hold_syncs($node, 1);
 my $session = start_advance('carried', '20 min');
 $node->poll_query_until('postgres',

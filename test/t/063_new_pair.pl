@@ -25,7 +25,7 @@ sub start
 sub poll
 {
 	my ($node, $condition) = @_;
-	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status") or die "never: $condition";
+	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status()") or die "never: $condition";
 	return;
 }
 
@@ -45,7 +45,7 @@ sub opens_in
 	my ($node) = @_;
 	my ($left) = $node->safe_psql('postgres', <<~'EOF');
 		SELECT extract(epoch FROM substring(reason FROM 'has passed (.*)\.$')::timestamptz - clock_timestamp())
-		FROM snowid_status
+		FROM snowid_status()
 		EOF
 	return $left;
 }

@@ -20,7 +20,7 @@ sub query { return $node->safe_psql('postgres', $_[0]); }
 sub poll
 {
 	my ($condition) = @_;
-	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status") or die "never: $condition";
+	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status()") or die "never: $condition";
 	return;
 }
 
@@ -41,7 +41,7 @@ sub is_told
 
 	like($error, qr/^55000: snowid could not reserve more keys\nDETAIL:  $stuck/, "$what: callers are told who and since when");
 	poll('NOT is_open');
-	my $reason = query('SELECT reason FROM snowid_status');
+	my $reason = query('SELECT reason FROM snowid_status()');
 	like($reason, qr/^snowid could not reserve more keys: $stuck$/, "$what: so is who reads the status");
 	my ($since) = $reason =~ $stuck;
 	is(query("SELECT '$since'::timestamptz BETWEEN '$before'::timestamptz - interval '2 s' AND clock_timestamp()"),
@@ -73,6 +73,6 @@ is_over('a disk that hangs');
 # The ceiling of a server where nobody makes keys is past, too.
 set_skew($node, 1800);
 poll('ceiling < clock_timestamp()');
-is(query('SELECT is_open, reason FROM snowid_status'), 't|', 'a worker that has nothing to do is not stuck');
+is(query('SELECT is_open, reason FROM snowid_status()'), 't|', 'a worker that has nothing to do is not stuck');
 $node->stop;
 done_testing();
