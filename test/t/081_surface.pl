@@ -32,10 +32,10 @@ my $remove =
   'Remove snowid.epoch, snowid.datacenter_bits, snowid.worker_bits and snowid.sequence_bits, and write: ';
 my $new_line;
 foreach my $old (
-	[ "snowid.layout = 'epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'", 'epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12' ],
-	[ "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=13'", 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=13' ],
+	[ "snowid.epoch = '2020-01-01 00:00:00Z'", 'epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12' ],
+	[ 'snowid.sequence_bits = 13', 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=13' ],
 	[ "SNOWID.worker_bits = 8\nsnowid.datacenter_bits = 2", 'epoch=2010-11-04T01:42:54.657Z datacenter=2 worker=8 sequence=12' ],
-	[ "snowid.layout = twitter\nsnowid.layout = 'epoch=2024-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'", 'epoch=2024-01-01T00:00:00Z datacenter=5 worker=5 sequence=12' ])
+	[ "snowid.layout = twitter\nsnowid.epoch = '2024-01-01 00:00:00Z'", 'epoch=2024-01-01T00:00:00Z datacenter=5 worker=5 sequence=12' ])
 {
 	my ($settings, $layout) = @$old;
 
