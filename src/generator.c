@@ -37,6 +37,7 @@
 #include "portability/instr_time.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
+#include "utils/wait_event.h"
 
 #include "generator.h"
 

@@ -29,6 +29,15 @@
 #if PG_VERSION_NUM < 180000
 #define max_active_replication_origins max_replication_slots
 #endif
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+#if PG_VERSION_NUM >= 190000
+#define RepOriginId ReplOriginId
+#define InvalidRepOriginId InvalidReplOriginId
+#else
+#define PG_SIG_IGN SIG_IGN
+#endif
 #if PG_VERSION_NUM < 160000
 #define all_settings(n) (*(n) = GetNumConfigOptions(), get_guc_variables())
 #else
