@@ -352,6 +352,7 @@ take(int64 wanted)
 	Patience	patience = {false};
 	UnitBlock	block;
 	int64		reach;
+	int64		usable;
 	bool		ahead = false;
 
 	find_my_counters();
@@ -369,9 +370,6 @@ take(int64 wanted)
 			block.end = block.next + Min(wanted - 1, reach - block.next);
 		else
 		{
-			int64		usable;
-
-
 			if (!may_take_ahead((int64) last, block.next, &patience))
 			{
 				now = clock_units();

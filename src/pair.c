@@ -248,13 +248,12 @@ GateReason
 pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
 {
 	GateReason	reason;
-	bool		same = pair->found && same_pair(&pair->claim, wanted) &&
-		pair->claim.ownership == wanted->ownership;
 
 	pair->known = false;
-	if (!same || now < pair->found_at)
+	if (!pair->found || !same_pair(&pair->claim, wanted) ||
+		pair->claim.ownership != wanted->ownership || now < pair->found_at)
 	{
-		pair->found = pair->looked_up = false;
+		pair->looked_up = false;
 		pair->found_at = now;
 		pair->found_mono = net_now_ms();
 	}

@@ -41,7 +41,10 @@
 #define FIRST_RETRY_MS 20
 #define LAST_RETRY_MS 500
 
-/* Of states that change for ever, so many are logged in a row, then one in ... */
+/*
+ * Changes of state that are logged one after the other; then one each pause,
+ * lest a state that changes for ever fill the disk.
+ */
 #define LOG_BURST 30
 #define LOG_PAUSE_MS (10 * 1000)
 
@@ -94,10 +97,11 @@ worker_register(void)
 	RegisterBackgroundWorker(&worker);
 }
 
+/* May a change of state be logged, or were there too many lately? */
 static bool
 may_log(void)
 {
-	static int64 spent = PG_INT64_MIN;	/* up to this ms of the monotonic clock */
+	static int64 spent = PG_INT64_MIN;	/* of the monotonic clock, in ms */
 	int64		now = net_now_ms();
 
 	spent = Max(spent, now - LOG_BURST * LOG_PAUSE_MS) + LOG_PAUSE_MS;

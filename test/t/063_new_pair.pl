@@ -141,6 +141,33 @@ SKIP:
 	chmod 0700, $directory;
 	poll($node, 'is_open AND worker_id = 2');
 	pass('keys go on when it can be');
+
+	#---- A consent to a layout holds until keys are made with it ----
+
+	my $layout = "snowid.worker_id = 2\nsnowid.sequence_bits = 13";
+	$node->safe_psql('postgres', 'SELECT snowid_next()');
+	configure($node, $layout);
+	$node->restart;
+	poll($node, "reason ~ 'layout was changed'");
+	chmod 0000, "$directory/state";
+	$node->safe_psql('postgres', 'SELECT snowid_accept_layout()');
+	poll($node, "reason ~ 'state file'");
+	chmod 0600, "$directory/state";
+	poll($node, "reason !~ 'state file' OR is_open");
+	poll($node, 'is_open');
+	pass('a consent is not used up by what fails before the first key');
+	$node->stop;
 }
+$node->stop;
+
+#---- A layout whose range ended long ago ----
+
+configure($node, "snowid.worker_id = 0\nsnowid.epoch = '0001-01-01 00:00:00Z'\nsnowid.sequence_bits = 18\nsnowid.datacenter_bits = 0\nsnowid.worker_bits = 0");
+$node->start;
+poll($node, "reason ~ 'cannot use this layout'");
+like(sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: snowid cannot use this layout\nDETAIL:  The timestamp's range of .* ends at 1115-/,
+	'an epoch in year 1 with 18 sequence bits: the range has ended, and the error says when');
+like(sql_error($node, 'SELECT snowid_next_batch(1000000)'), qr/^55000: snowid cannot use this layout/, 'a batch, too');
 $node->stop;
 done_testing();
