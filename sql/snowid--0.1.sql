@@ -14,10 +14,10 @@ CREATE FUNCTION snowid_next_batch_support(internal) RETURNS internal
 COMMENT ON FUNCTION snowid_next_batch_support(internal) IS
     'tells the planner how many rows snowid_next_batch() returns';
 
-CREATE FUNCTION snowid_next_batch(count int) RETURNS SETOF bigint
+CREATE FUNCTION snowid_next_batch(count bigint) RETURNS SETOF bigint
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
     ROWS 1000 SUPPORT snowid_next_batch_support;
-COMMENT ON FUNCTION snowid_next_batch(int) IS
+COMMENT ON FUNCTION snowid_next_batch(bigint) IS
     'the next count keys (0 or more), increasing, in blocks of consecutive numbers; errors as snowid_next()';
 
 CREATE FUNCTION snowid_advance(id bigint) RETURNS void
@@ -179,3 +179,15 @@ CREATE FUNCTION snowid_reclaim() RETURNS int
 REVOKE ALL ON FUNCTION snowid_reclaim() FROM PUBLIC;
 COMMENT ON FUNCTION snowid_reclaim() IS
     'claims another worker ID for this server and gives the present one back, without a restart; returns the new one, with which keys go on after snowid.max_drift';
+
+-- Many keys as one value
+
+CREATE FUNCTION snowid_next_array(count bigint) RETURNS bigint[]
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowid_next_array(bigint) IS
+    'the next count keys (0 to 134217724), increasing, in one array: 8 bytes a key; otherwise as snowid_next_batch()';
+
+CREATE FUNCTION snowid_next_block(count bigint) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowid_next_block(bigint) IS
+    'the first of count keys that are consecutive integers, all of one millisecond and all the caller''s; count from 1 to the keys of a millisecond, 4096 by the default layout; waits as snowid_next()';

@@ -3,7 +3,7 @@
  *		What the files of snowid share: the layout of a key, the settings, and
  *		the prototypes, grouped by the file that owns them.
  *
- * Calls go downwards only: snowid -> generator, layout, worker, registry;
+ * Calls go downwards only: batch, serial -> generator; serial -> decode; snowid -> generator, layout, worker, registry;
  * decode -> layout; worker -> pair, clock, ceiling, gate, claim;
  * pair -> node, ceiling, layout; node -> statefile, claim; registry -> claim, redis -> net;
  * admin -> claim.
@@ -26,6 +26,7 @@
 #define max_active_replication_origins max_replication_slots
 #endif
 #if PG_VERSION_NUM < 160000
+#define ereturn(context, dummy, ...) ereport(ERROR, __VA_ARGS__)
 #define all_settings(n) (*(n) = GetNumConfigOptions(), get_guc_variables())
 #else
 #define all_settings(n) get_guc_variables(n)
@@ -114,6 +115,10 @@ extern int64 layout_key_at(const Layout *layout, int64 unix_ms, bool greatest);
 extern int64 layout_bound(const Layout *layout, TimestampTz ts, bool greatest);
 extern int64 unix_ms_from_timestamptz(TimestampTz ts);
 extern TimestampTz timestamptz_from_unix_ms(int64 unix_ms);
+
+/*---- decode.c ----*/
+
+extern const Layout *layout_of_call(FunctionCallInfo fcinfo, int layout_arg);
 
 /*---- generator.c, gate.c ----*/
 
@@ -204,6 +209,8 @@ extern bool generator_attached(void);
 extern int64 generator_next(void);
 extern void generator_refill(UnitBlock *block, int64 wanted);
 extern int64 block_next(UnitBlock *block);
+extern int64 *block_spill(const UnitBlock *block, int64 *keys);
+extern int64 generator_next_block(int64 wanted);
 extern void generator_advance(int64 id);
 extern void generator_wake_worker(void);
 extern const char *gate_message(GateReason reason);
