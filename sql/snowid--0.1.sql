@@ -191,3 +191,25 @@ CREATE FUNCTION snowid_next_block(count bigint) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowid_next_block(bigint) IS
     'the first of count keys that are consecutive integers, all of one millisecond and all the caller''s; count from 1 to the keys of a millisecond, 4096 by the default layout; waits as snowid_next()';
+
+-- Keys as text
+
+CREATE FUNCTION snowid_to_base32(id bigint) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_to_base32(bigint) IS
+    'a key as 13 digits of base32 (Douglas Crockford''s: 0 to 9, A to Z without I, L, O, U), as TSIDs are written; sorts as keys do';
+
+CREATE FUNCTION snowid_from_base32(base32 text) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_from_base32(text) IS
+    'the key of 13 digits of base32, 7ZZZZZZZZZZZZ at most: in either case, O as 0, I and L as 1, hyphens left out';
+
+CREATE FUNCTION snowid_to_base62(id bigint) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_to_base62(bigint) IS
+    'a key as 11 digits of base62 (0 to 9, A to Z, a to z); sorts as keys do under COLLATE "C" only';
+
+CREATE FUNCTION snowid_from_base62(base62 text) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_from_base62(text) IS
+    'the key of 11 digits of base62, AzL8n0Y58m7 at most';
