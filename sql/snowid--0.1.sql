@@ -213,3 +213,37 @@ CREATE FUNCTION snowid_from_base62(base62 text) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_from_base62(text) IS
     'the key of 11 digits of base62, AzL8n0Y58m7 at most';
+
+-- Keys as serial numbers, by this server's layout ...
+
+CREATE FUNCTION snowid_serial(code text, id bigint, utc_offset text DEFAULT 'Z',
+        check_digits boolean DEFAULT false) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_serial(text, bigint, text, boolean) IS
+    'a key as a serial number: code (up to 8 characters 0 to 9, A to Z), time at a fixed offset from UTC (yyyymmddhhmissms), datacenter, worker and sequence with leading zeros; two check digits (ISO 7064 MOD 97-10) on request; sorts as keys do';
+
+CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text DEFAULT 'Z',
+        check_digits boolean DEFAULT false) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_serial_id(text, text, text, boolean) IS
+    'the key of a serial number that snowid_serial() wrote with the same code, offset and check digits';
+
+CREATE FUNCTION snowid_next_serial(code text, utc_offset text DEFAULT 'Z',
+        check_digits boolean DEFAULT false) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowid_next_serial(text, text, boolean) IS
+    'the next key as a serial number, as snowid_serial() writes it; waits as snowid_next()';
+
+-- ... and by a layout that is named or spelled out
+
+CREATE FUNCTION snowid_serial(code text, id bigint, utc_offset text, layout text,
+        check_digits boolean DEFAULT false) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_serial(text, bigint, text, text, boolean) IS
+    'a key as a serial number by a layout';
+
+CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text, layout text,
+        check_digits boolean DEFAULT false) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_serial_id(text, text, text, text, boolean) IS
+    'the key of a serial number by a layout';
