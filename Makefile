@@ -5,7 +5,7 @@
 
 EXTENSION = snowid
 MODULE_big = snowid
-OBJS = src/snowid.o src/batch.o src/text.o src/serial.o \
+OBJS = src/snowid.o src/batch.o src/text.o src/compare.o src/serial.o \
 	src/layout.o src/decode.o src/generator.o src/gate.o \
 	src/worker.o src/pair.o src/node.o src/clock.o src/ceiling.o \
 	src/statefile.o src/claim.o src/registry.o src/redis.o src/net.o \
