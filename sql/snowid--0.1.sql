@@ -197,7 +197,7 @@ COMMENT ON FUNCTION snowid_next_block(bigint) IS
 CREATE FUNCTION snowid_to_base32(id bigint) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_to_base32(bigint) IS
-    'a key as 13 digits of base32 (Douglas Crockford''s: 0 to 9, A to Z without I, L, O, U), as TSIDs are written; sorts as keys do';
+    'a key as 13 digits of base32 (Douglas Crockford''s: 0 to 9, A to Z without I, L, O, U), as TSIDs are written; sorts as keys do under COLLATE "C" and those of most languages (not Czech''s, which has CH behind H)';
 
 CREATE FUNCTION snowid_from_base32(base32 text) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
@@ -220,7 +220,7 @@ CREATE FUNCTION snowid_serial(code text, id bigint, utc_offset text DEFAULT 'Z',
         check_digits boolean DEFAULT false) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_serial(text, bigint, text, boolean) IS
-    'a key as a serial number: code (up to 8 characters 0 to 9, A to Z), time at a fixed offset from UTC (yyyymmddhhmissms), datacenter, worker and sequence with leading zeros; two check digits (ISO 7064 MOD 97-10) on request; sorts as keys do';
+    'a key as a serial number: code (up to 8 characters 0 to 9, A to Z), time at a fixed offset from UTC (yyyymmddhhmissms), datacenter, worker and sequence with leading zeros; two check digits (ISO 7064 MOD 97-10) on request; sorts as keys do under every collation';
 
 CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text DEFAULT 'Z',
         check_digits boolean DEFAULT false) RETURNS bigint

@@ -5,7 +5,8 @@
  * Base32 is Douglas Crockford's (crockford.com/base32.html), as the TSID
  * libraries write a 64-bit number: 13 digits, no I, L, O, U; read in either
  * case, O as 0, I and L as 1, hyphens left out.  Base62 has the digits in the
- * order of ASCII.  Both have a fixed width, so that text sorts as keys do.
+ * order of ASCII.  Both have a fixed width, so that under COLLATE "C" text sorts
+ * as keys do.
  *
  * A value of the type is a bigint.  Nothing looks at it on its way in from
  * there, so all 64 bits are written and read; the functions take keys only.
