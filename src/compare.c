@@ -17,25 +17,19 @@
 #include "nodes/supportnodes.h"
 #include "optimizer/optimizer.h"
 #include "utils/lsyscache.h"
+#include "utils/typcache.h"
 
 #include "snowid.h"
 
 PG_FUNCTION_INFO_V1(snowid_compare_support);
 
-/* The operator of an index of bigints that means what this one does, or 0. */
+/*
+ * The operator of an index of bigints that means what this strategy of btree
+ * does, or 0.
+ */
 static Oid
-operator_of_index(const SupportRequestIndexCondition *request, Oid opno)
+operator_of_index(const SupportRequestIndexCondition *request, int strategy)
 {
-	int			strategy = InvalidStrategy;
-	ListCell   *cell;
-
-	foreach(cell, get_op_btree_interpretation(opno))
-	{
-		OpBtreeInterpretation *meaning = lfirst(cell);
-
-		if (meaning->strategy <= BTMaxStrategyNumber)
-			strategy = meaning->strategy;
-	}
 	if (strategy == InvalidStrategy)
 		return InvalidOid;
 	if (request->indexarg == 1)
@@ -59,6 +53,7 @@ snowid_compare_support(PG_FUNCTION_ARGS)
 	OpExpr	   *clause;
 	Expr	   *column;
 	Node	   *value;
+	Oid			family;
 	Oid			opno;
 
 	if (!IsA(request, SupportRequestIndexCondition) || !IsA(request->node, OpExpr))
@@ -69,7 +64,8 @@ snowid_compare_support(PG_FUNCTION_ARGS)
 	if (exprType((Node *) column) != INT8OID ||
 		!is_pseudo_constant_for_index(request->root, value, request->index))
 		PG_RETURN_POINTER(NULL);
-	opno = operator_of_index(request, clause->opno);
+	family = lookup_type_cache(exprType(value), TYPECACHE_BTREE_OPFAMILY)->btree_opf;
+	opno = operator_of_index(request, get_op_opfamily_strategy(clause->opno, family));
 	if (!OidIsValid(opno))
 		PG_RETURN_POINTER(NULL);
 	value = applyRelabelType(value, INT8OID, -1, InvalidOid, COERCE_IMPLICIT_CAST,
