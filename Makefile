@@ -6,7 +6,8 @@
 EXTENSION = snowid
 MODULE_big = snowid
 OBJS = src/snowid.o src/settings.o src/layout.o src/decode.o src/keys.o \
-	src/status.o src/guard.o src/generator.o src/gate.o \
+	src/text.o src/compare.o src/serial.o src/status.o src/guard.o \
+	src/generator.o src/gate.o \
 	src/worker.o src/pair.o src/node.o src/clock.o src/ceiling.o \
 	src/statefile.o src/claim.o src/registry.o src/redis.o src/net.o \
 	src/admin.o

@@ -122,6 +122,7 @@ SELECT p.provolatile AS volatile, p.proparallel AS parallel, p.proisstrict AS st
        string_agg(p.oid::regprocedure::text, ' ' ORDER BY p.proname COLLATE "C", p.pronargs) AS functions
 FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e'
      JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'snowid'
+     JOIN pg_language l ON l.oid = p.prolang AND l.lanname <> 'internal'
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
 -- nothing without a comment
 SELECT count(*) FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e'

@@ -165,3 +165,206 @@ CREATE FUNCTION snowid_reclaim() RETURNS int
 REVOKE ALL ON FUNCTION snowid_reclaim() FROM PUBLIC;
 COMMENT ON FUNCTION snowid_reclaim() IS
     'claims another worker ID for this server and gives the present one back, without a restart; returns the new one, with which keys go on after snowid.max_drift';
+
+-- Many keys as one value
+
+CREATE FUNCTION snowid_next_array(count bigint) RETURNS bigint[]
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowid_next_array(bigint) IS
+    'the next count keys (0 to 134217724), increasing, in one array: 8 bytes a key; otherwise as snowid_next_batch()';
+
+CREATE FUNCTION snowid_next_block(count bigint) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowid_next_block(bigint) IS
+    'the first of count keys that are consecutive integers, all of one millisecond and all the caller''s; count from 1 to the keys of a millisecond, 4096 by the default layout; waits as snowid_next()';
+
+-- Keys as text
+
+CREATE FUNCTION snowid_to_base32(id bigint) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_to_base32(bigint) IS
+    'a key as 13 digits of base32 (Douglas Crockford''s: 0 to 9, A to Z without I, L, O, U), as TSIDs are written; sorts as keys do under COLLATE "C" and those of most languages (not Czech''s, which has CH behind H)';
+
+CREATE FUNCTION snowid_from_base32(base32 text) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_from_base32(text) IS
+    'the key of 13 digits of base32, 7ZZZZZZZZZZZZ at most: in either case, O as 0, I and L as 1, hyphens left out';
+
+CREATE FUNCTION snowid_to_base62(id bigint) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_to_base62(bigint) IS
+    'a key as 11 digits of base62 (0 to 9, A to Z, a to z); sorts as keys do under COLLATE "C" only';
+
+CREATE FUNCTION snowid_from_base62(base62 text) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_from_base62(text) IS
+    'the key of 11 digits of base62, AzL8n0Y58m7 at most';
+
+-- Keys as serial numbers, by this server's layout ...
+
+CREATE FUNCTION snowid_serial(code text, id bigint, utc_offset text DEFAULT 'Z',
+        check_digits boolean DEFAULT false) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_serial(text, bigint, text, boolean) IS
+    'a key as a serial number: code (up to 8 characters 0 to 9, A to Z), time at a fixed offset from UTC (yyyymmddhhmissms), datacenter, worker and sequence with leading zeros; two check digits (ISO 7064 MOD 97-10) on request; sorts as keys do under every collation';
+
+CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text DEFAULT 'Z',
+        check_digits boolean DEFAULT false) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_serial_id(text, text, text, boolean) IS
+    'the key of a serial number that snowid_serial() wrote with the same code, offset and check digits';
+
+CREATE FUNCTION snowid_next_serial(code text, utc_offset text DEFAULT 'Z',
+        check_digits boolean DEFAULT false) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowid_next_serial(text, text, boolean) IS
+    'the next key as a serial number, as snowid_serial() writes it; waits as snowid_next()';
+
+-- ... and by a layout that is named or spelled out
+
+CREATE FUNCTION snowid_serial(code text, id bigint, utc_offset text, layout text,
+        check_digits boolean DEFAULT false) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_serial(text, bigint, text, text, boolean) IS
+    'a key as a serial number by a layout';
+
+CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text, layout text,
+        check_digits boolean DEFAULT false) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_serial_id(text, text, text, text, boolean) IS
+    'the key of a serial number by a layout';
+
+-- The type: a bigint that is written in base32
+
+CREATE TYPE snowid;
+
+CREATE FUNCTION snowid_in(cstring) RETURNS snowid
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_in(cstring) IS
+    '13 digits of base32 as snowid_from_base32() reads them, but all 64 bits, FZZZZZZZZZZZZ at most';
+
+CREATE FUNCTION snowid_out(snowid) RETURNS cstring
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_out(snowid) IS '13 digits of base32';
+
+CREATE FUNCTION snowid_recv(internal) RETURNS snowid
+    AS 'int8recv' LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_recv(internal) IS 'the 8 bytes of a bigint';
+
+CREATE FUNCTION snowid_send(snowid) RETURNS bytea
+    AS 'int8send' LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_send(snowid) IS 'the 8 bytes of a bigint';
+
+-- Of the category of numbers, so that it and a bigint make a bigint in
+-- COALESCE, CASE and UNION.
+CREATE TYPE snowid (
+    INPUT = snowid_in, OUTPUT = snowid_out,
+    RECEIVE = snowid_recv, SEND = snowid_send,
+    LIKE = bigint, CATEGORY = 'N');
+COMMENT ON TYPE snowid IS
+    'a key: stored as a bigint, written as 13 digits of base32, such as 0ARYZVZXW377R, which JSON quotes';
+
+CREATE CAST (snowid AS bigint) WITHOUT FUNCTION AS IMPLICIT;
+CREATE CAST (bigint AS snowid) WITHOUT FUNCTION AS ASSIGNMENT;
+
+-- All that compares is core's, under new names.  Across types = may hash, but
+-- not merge: it would then be a part of equivalence classes, which look for
+-- indexes of this family alone, and a join would not find a bigint's.
+CREATE FUNCTION snowid_compare_support(internal) RETURNS internal
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+COMMENT ON FUNCTION snowid_compare_support(internal) IS
+    'lets an index of a bigint column answer its comparison with a snowid';
+
+DO $do$
+DECLARE
+    types record;
+    op record;
+BEGIN
+    FOR types IN
+        SELECT * FROM (VALUES
+            ('snowid', 'snowid', '8', ', HASHES, MERGES'),
+            ('snowid', 'bigint', '8', ', HASHES'), ('bigint', 'snowid', '8', ', HASHES'),
+            ('snowid', 'int', '84', ''), ('int', 'snowid', '48', ''),
+            ('snowid', 'smallint', '82', ''), ('smallint', 'snowid', '28', '')) v (l, r, suffix, joins)
+    LOOP
+        FOR op IN
+            SELECT * FROM (VALUES
+                ('=', 'eq', '=', '<>', 'eq'), ('<>', 'ne', '<>', '=', 'neq'),
+                ('<', 'lt', '>', '>=', 'scalarlt'), ('>', 'gt', '<', '<=', 'scalargt'),
+                ('<=', 'le', '>=', '>', 'scalarle'), ('>=', 'ge', '<=', '<', 'scalarge')) v (name, f, commutator, negator, sel)
+        LOOP
+            EXECUTE format('CREATE FUNCTION snowid_%s(%s, %s) RETURNS boolean
+                    AS %L LANGUAGE internal IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE %s',
+                op.f, types.l, types.r, 'int' || types.suffix || op.f,
+                CASE WHEN 'bigint' IN (types.l, types.r) THEN 'SUPPORT snowid_compare_support' END);
+            EXECUTE format('COMMENT ON FUNCTION snowid_%s(%s, %s) IS %L',
+                op.f, types.l, types.r, 'implementation of ' || op.name || ' operator');
+            EXECUTE format('CREATE OPERATOR %s (FUNCTION = snowid_%s, LEFTARG = %s, RIGHTARG = %s,
+                    COMMUTATOR = %s, NEGATOR = %s, RESTRICT = %ssel, JOIN = %sjoinsel %s)',
+                op.name, op.f, types.l, types.r, op.commutator, op.negator, op.sel, op.sel,
+                CASE op.name WHEN '=' THEN types.joins END);
+        END LOOP;
+    END LOOP;
+END $do$;
+
+-- For the foreign key of a bigint column to a snowid, which compares bigints by
+-- the family of the index, too.  Core's = may not be in a second family: the
+-- planner would no longer see that a bigint and an integer that are equal sort
+-- alike.
+CREATE FUNCTION snowid_eq(bigint, bigint) RETURNS boolean
+    AS 'int8eq' LANGUAGE internal IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_eq(bigint, bigint) IS 'implementation of #= operator';
+CREATE OPERATOR #= (FUNCTION = snowid_eq, LEFTARG = bigint, RIGHTARG = bigint,
+    COMMUTATOR = #=, RESTRICT = eqsel, JOIN = eqjoinsel);
+COMMENT ON OPERATOR #= (bigint, bigint) IS
+    'the equality of bigints in the operator families of snowid; use =';
+
+CREATE OPERATOR CLASS snowid_ops DEFAULT FOR TYPE snowid USING btree AS
+    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
+    FUNCTION 1 (snowid, snowid) btint8cmp(bigint, bigint),
+    FUNCTION 2 (snowid, snowid) btint8sortsupport(internal),
+    FUNCTION 4 (snowid, snowid) btequalimage(oid);
+CREATE OPERATOR CLASS snowid_ops DEFAULT FOR TYPE snowid USING hash AS
+    OPERATOR 1 =,
+    FUNCTION 1 (snowid, snowid) hashint8(bigint),
+    FUNCTION 2 (snowid, snowid) hashint8extended(bigint, bigint);
+ALTER OPERATOR FAMILY snowid_ops USING btree ADD
+    OPERATOR 3 #= (bigint, bigint),
+    FUNCTION 1 (bigint, bigint) btint8cmp(bigint, bigint);
+ALTER OPERATOR FAMILY snowid_ops USING hash ADD
+    OPERATOR 1 = (snowid, bigint), OPERATOR 1 = (bigint, snowid),
+    OPERATOR 1 #= (bigint, bigint),
+    FUNCTION 1 (bigint, bigint) hashint8(bigint),
+    FUNCTION 2 (bigint, bigint) hashint8extended(bigint, bigint);
+
+DO $do$
+DECLARE
+    types record;
+BEGIN
+    FOR types IN
+        SELECT * FROM (VALUES
+            ('snowid', 'bigint', 'btint8cmp(bigint, bigint)'), ('bigint', 'snowid', 'btint8cmp(bigint, bigint)'),
+            ('snowid', 'int', 'btint84cmp(bigint, int)'), ('int', 'snowid', 'btint48cmp(int, bigint)'),
+            ('snowid', 'smallint', 'btint82cmp(bigint, smallint)'),
+            ('smallint', 'snowid', 'btint28cmp(smallint, bigint)')) v (l, r, cmp)
+    LOOP
+        EXECUTE format('ALTER OPERATOR FAMILY snowid_ops USING btree ADD
+                OPERATOR 1 < (%1$s, %2$s), OPERATOR 2 <= (%1$s, %2$s), OPERATOR 3 = (%1$s, %2$s),
+                OPERATOR 4 >= (%1$s, %2$s), OPERATOR 5 > (%1$s, %2$s), FUNCTION 1 (%1$s, %2$s) %3$s',
+            types.l, types.r, types.cmp);
+    END LOOP;
+END $do$;
+
+CREATE FUNCTION snowid_smaller(snowid, snowid) RETURNS snowid
+    AS 'int8smaller' LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_smaller(snowid, snowid) IS 'the smaller of two';
+CREATE FUNCTION snowid_larger(snowid, snowid) RETURNS snowid
+    AS 'int8larger' LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_larger(snowid, snowid) IS 'the larger of two';
+
+CREATE AGGREGATE min(snowid) (SFUNC = snowid_smaller, STYPE = snowid,
+    COMBINEFUNC = snowid_smaller, SORTOP = <, PARALLEL = SAFE);
+COMMENT ON AGGREGATE min(snowid) IS 'the first key';
+CREATE AGGREGATE max(snowid) (SFUNC = snowid_larger, STYPE = snowid,
+    COMBINEFUNC = snowid_larger, SORTOP = >, PARALLEL = SAFE);
+COMMENT ON AGGREGATE max(snowid) IS 'the last key';

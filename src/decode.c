@@ -78,6 +78,13 @@ call_site(FunctionCallInfo fcinfo, int layout_arg)
 	return site;
 }
 
+/* The layout that a call is to use: that of an argument, or the server's. */
+const Layout *
+layout_of_call(FunctionCallInfo fcinfo, int layout_arg)
+{
+	return &call_site(fcinfo, layout_arg)->layout;
+}
+
 Datum
 snowid_decode(PG_FUNCTION_ARGS)
 {

@@ -598,3 +598,86 @@ generator_require_layout(void)
 	}
 	return reason == GATE_OPEN;
 }
+
+/*
+ * Writes the keys of a block, all that are left, and returns the place behind
+ * them; does not throw.  Keys of one ms are consecutive integers.
+ */
+int64 *
+block_spill(const UnitBlock *block, int64 *keys)
+{
+	int64		unit = block->next;
+
+	while (unit <= block->end)
+	{
+		int64		last = Min(unit | unit_format.sequence_mask, block->end);
+		int64		key = key_from_unit(unit, block->node_bits);
+
+		for (; unit <= last; unit++)
+			*keys++ = key++;
+	}
+	return keys;
+}
+
+/*
+ * The first of so many keys that are consecutive integers: units of one ms,
+ * which has as many at least.  Where the ms that comes next has not enough left,
+ * it is the one behind it, and the rest is a gap.  Throws as generator_next().
+ */
+int64
+generator_next_block(int64 wanted)
+{
+	Generator  *g = generator;
+	int64		now = clock_units();
+	Patience	patience = {false};
+	int64		first;
+	int64		end;
+	uint64		node_bits;
+	bool		ahead;
+
+	find_my_counters();
+	for (;;)
+	{
+		uint64		opening = g->opening;
+		uint64		last;
+		int64		reach;
+
+		pg_read_barrier();
+		last = pg_atomic_read_u64(&g->last);
+		first = Max((int64) last + 1, now);
+		reach = (now + units_from_ms(snowid_max_drift)) | unit_format.sequence_mask;
+		ahead = first > Min(reach, (int64) pg_atomic_read_u64(&g->usable_until));
+		if (ahead && !may_take_ahead((int64) last, first, &patience))
+		{
+			now = clock_units();
+			continue;
+		}
+		if ((first & unit_format.sequence_mask) + wanted > units_from_ms(1))
+			first = (first | unit_format.sequence_mask) + 1;
+		end = first + wanted - 1;
+		if (end > reach)
+		{
+			require_in_reach(end, &patience);
+			ahead = true;
+		}
+		if (end > (int64) pg_atomic_read_u64(&g->usable_until))
+		{
+			require_in_reach(end, &patience);
+			wait_for_worker(end, &patience);
+			now = clock_units();
+			continue;
+		}
+		node_bits = g->node_bits;
+		if (pg_atomic_compare_exchange_u64(&g->last, &last, end) &&
+			g->opening == opening)
+			break;
+	}
+	if (end > (int64) pg_atomic_read_u64(&g->ask_above))
+		ask_for_grant();
+	if (ahead)
+		wait_for_moment(first, &patience);
+	if (patience.started)
+		count_wait(&patience);
+	count(&my_counters->keys, wanted);
+	return key_from_unit(first, node_bits);
+}

@@ -1,20 +1,32 @@
 /*
  * keys.c
  *		The SQL functions that make keys.
+ *
+ * Many keys come in blocks of consecutive units; snowid_next_batch() hands them out
+ * one by one, snowid_next_array() writes them where they are returned from, and
+ * snowid_next_block() returns the first alone, of units of one millisecond.
  */
 #include "postgres.h"
 
 #include "funcapi.h"
+#include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/supportnodes.h"
 #include "optimizer/optimizer.h"
+#include "utils/array.h"
 
 #include "snowid.h"
 
 PG_FUNCTION_INFO_V1(snowid_next);
 PG_FUNCTION_INFO_V1(snowid_next_batch);
 PG_FUNCTION_INFO_V1(snowid_next_batch_support);
+PG_FUNCTION_INFO_V1(snowid_next_array);
+PG_FUNCTION_INFO_V1(snowid_next_block);
 PG_FUNCTION_INFO_V1(snowid_advance);
+
+/* What one allocation can hold behind an array's header. */
+#define MAX_ARRAY_KEYS \
+	((int64) ((MaxAllocSize - ARR_OVERHEAD_NONULLS(1)) / sizeof(int64)))
 
 Datum
 snowid_next(PG_FUNCTION_ARGS)
@@ -29,6 +41,20 @@ typedef struct Batch
 	int64		left;			/* keys beyond the block */
 } Batch;
 
+/* The first argument: how many keys. */
+static int64
+wanted_keys(FunctionCallInfo fcinfo)
+{
+	int64		count = PG_GETARG_INT64(0);
+
+	require_preloaded();
+	if (count < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("count of keys must not be negative")));
+	return count;
+}
+
 Datum
 snowid_next_batch(PG_FUNCTION_ARGS)
 {
@@ -37,13 +63,8 @@ snowid_next_batch(PG_FUNCTION_ARGS)
 
 	if (SRF_IS_FIRSTCALL())
 	{
-		int64		count = PG_GETARG_INT64(0);
+		int64		count = wanted_keys(fcinfo);
 
-		require_preloaded();
-		if (count < 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("count of keys must not be negative")));
 		funcctx = SRF_FIRSTCALL_INIT();
 		batch = MemoryContextAlloc(funcctx->multi_call_memory_ctx,
 								   sizeof(Batch));
@@ -83,6 +104,60 @@ snowid_next_batch_support(PG_FUNCTION_ARGS)
 		}
 	}
 	PG_RETURN_POINTER(NULL);
+}
+
+Datum
+snowid_next_array(PG_FUNCTION_ARGS)
+{
+	int64		left = wanted_keys(fcinfo);
+	ArrayType  *array;
+	int64	   *keys;
+	Size		size;
+
+	if (left == 0)
+		PG_RETURN_ARRAYTYPE_P(construct_empty_array(INT8OID));
+	if (left > MAX_ARRAY_KEYS)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("an array cannot hold " INT64_FORMAT " keys", left),
+				 errdetail("It can hold " INT64_FORMAT ".", MAX_ARRAY_KEYS),
+				 errhint("Use snowid_next_batch(), which needs no memory.")));
+
+	/* before the keys are made, lest they are lost for want of memory */
+	size = ARR_OVERHEAD_NONULLS(1) + left * sizeof(int64);
+	array = palloc(size);
+	SET_VARSIZE(array, size);
+	array->ndim = 1;
+	array->dataoffset = 0;
+	array->elemtype = INT8OID;
+	ARR_DIMS(array)[0] = (int) left;
+	ARR_LBOUND(array)[0] = 1;
+	keys = (int64 *) ARR_DATA_PTR(array);
+	while (left > 0)
+	{
+		UnitBlock	block;
+
+		CHECK_FOR_INTERRUPTS();
+		generator_refill(&block, left);
+		left -= block.end - block.next + 1;
+		keys = block_spill(&block, keys);
+	}
+	PG_RETURN_ARRAYTYPE_P(array);
+}
+
+Datum
+snowid_next_block(PG_FUNCTION_ARGS)
+{
+	int64		count = PG_GETARG_INT64(0);
+
+	require_preloaded();
+	if (count < 1 || count > units_from_ms(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("a block cannot have " INT64_FORMAT " keys", count),
+				 errdetail("It has from 1 to " INT64_FORMAT ", the keys of one millisecond.",
+						   units_from_ms(1))));
+	PG_RETURN_INT64(generator_next_block(count));
 }
 
 Datum

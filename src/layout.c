@@ -115,8 +115,8 @@ literal(const char **p, char c)
  * TimeZone and takes a missing zone for the session's.  Within the years that
  * layout_describe() can write.  Returns NULL, or what the text is instead.
  */
-static const char *
-read_epoch(const char *str, int64 *unix_ms)
+const char *
+layout_read_epoch(const char *str, int64 *unix_ms)
 {
 	static const char *const not_a_time = "not a time with its zone, such as 2020-01-01T00:00:00Z";
 	const char *p = str;
@@ -224,7 +224,7 @@ layout_read(const char *str, Layout *layout)
 		if (strncmp(word, "epoch=", 6) == 0)
 		{
 			problem = has_epoch ? "given twice" :
-				read_epoch(word + 6, &layout->epoch);
+				layout_read_epoch(word + 6, &layout->epoch);
 			has_epoch = true;
 		}
 		for (int i = 0; i < lengthof(fields); i++)

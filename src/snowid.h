@@ -3,7 +3,7 @@
  *		What the files of snowid share: the layout of a key, the settings, and
  *		the prototypes, grouped by the file that owns them.
  *
- * Calls go downwards only: snowid -> generator, layout, worker, registry;
+ * Calls go downwards only: batch, serial -> generator; serial -> decode; snowid -> generator, layout, worker, registry;
  * decode -> layout; worker -> pair, clock, ceiling, gate, claim;
  * pair -> node, ceiling, layout; node -> statefile, claim; registry -> claim, redis -> net;
  * admin -> claim.
@@ -39,6 +39,7 @@
 #define PG_SIG_IGN SIG_IGN
 #endif
 #if PG_VERSION_NUM < 160000
+#define ereturn(context, dummy, ...) ereport(ERROR, __VA_ARGS__)
 #define all_settings(n) (*(n) = GetNumConfigOptions(), get_guc_variables())
 #else
 #define all_settings(n) get_guc_variables(n)
@@ -95,6 +96,7 @@ extern void require_columns(FunctionCallInfo fcinfo, TupleDesc row,
 #define LAYOUT_HINT \
 	"A layout is a name that snowid_layouts() lists, or spelled out, for instance \"epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12\"."
 
+extern const char *layout_read_epoch(const char *str, int64 *unix_ms);
 extern const char *layout_read(const char *str, Layout *layout);
 extern void layout_parse(text *spec, Layout *layout);
 extern const char *layout_unusable(const Layout *layout);
@@ -112,6 +114,10 @@ extern int64 layout_key_at(const Layout *layout, int64 unix_ms, bool greatest);
 extern int64 layout_bound(const Layout *layout, TimestampTz ts, bool greatest);
 extern int64 unix_ms_from_timestamptz(TimestampTz ts);
 extern TimestampTz timestamptz_from_unix_ms(int64 unix_ms);
+
+/*---- decode.c ----*/
+
+extern const Layout *layout_of_call(FunctionCallInfo fcinfo, int layout_arg);
 
 /*---- generator.c, gate.c ----*/
 
@@ -203,6 +209,8 @@ extern bool generator_attached(void);
 extern int64 generator_next(void);
 extern void generator_refill(UnitBlock *block, int64 wanted);
 extern int64 block_next(UnitBlock *block);
+extern int64 *block_spill(const UnitBlock *block, int64 *keys);
+extern int64 generator_next_block(int64 wanted);
 extern void generator_advance(int64 id);
 extern bool generator_require_layout(void);
 extern void generator_refuse(GateReason reason, const char *detail);

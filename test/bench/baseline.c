@@ -12,6 +12,7 @@
 
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "utils/memutils.h"
 
 PG_MODULE_MAGIC;
 
@@ -19,6 +20,7 @@ PG_FUNCTION_INFO_V1(bench_nothing);
 PG_FUNCTION_INFO_V1(bench_clock);
 PG_FUNCTION_INFO_V1(bench_longest);
 PG_FUNCTION_INFO_V1(bench_oversleep);
+PG_FUNCTION_INFO_V1(bench_call);
 
 /* Does nothing. */
 Datum
@@ -81,4 +83,39 @@ bench_oversleep(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 		pg_usleep(us);
 	PG_RETURN_INT64((monotonic_ns() - start) / n - us * INT64CONST(1000));
+}
+
+/*
+ * What a call of a function costs, in ns on average of n: called with a bigint,
+ * or without an argument.  What it allocates is freed after each tenth.
+ */
+Datum
+bench_call(PG_FUNCTION_ARGS)
+{
+	int32		n = PG_GETARG_INT32(2);
+	FmgrInfo	function;
+	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "bench_call",
+												 ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(memory);
+	int64		start;
+	int64		end;
+
+	fmgr_info_cxt(PG_GETARG_OID(0), &function, caller);
+	start = monotonic_ns();
+	for (int i = 0; i < n; i++)
+	{
+		LOCAL_FCINFO(call, 1);
+
+		InitFunctionCallInfoData(*call, &function, function.fn_nargs, InvalidOid,
+								 NULL, NULL);
+		call->args[0].value = PG_GETARG_DATUM(1);
+		call->args[0].isnull = false;
+		(void) FunctionCallInvoke(call);
+		if (i % 10 == 9)
+			MemoryContextReset(memory);
+	}
+	end = monotonic_ns();
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(memory);
+	PG_RETURN_FLOAT8((double) (end - start) / n);
 }

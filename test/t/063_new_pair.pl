@@ -144,7 +144,7 @@ SKIP:
 
 	#---- A consent to a layout holds until keys are made with it ----
 
-	my $layout = "snowid.worker_id = 2\nsnowid.sequence_bits = 13";
+	my $layout = "snowid.worker_id = 2\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=13'";
 	$node->safe_psql('postgres', 'SELECT snowid_next()');
 	configure($node, $layout);
 	$node->restart;
@@ -162,7 +162,7 @@ $node->stop;
 
 #---- A layout whose range ended long ago ----
 
-configure($node, "snowid.worker_id = 0\nsnowid.epoch = '0001-01-01 00:00:00Z'\nsnowid.sequence_bits = 18\nsnowid.datacenter_bits = 0\nsnowid.worker_bits = 0");
+configure($node, "snowid.worker_id = 0\nsnowid.layout = 'epoch=0001-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=18'\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=0 worker=0 sequence=12'");
 $node->start;
 poll($node, "reason ~ 'cannot use this layout'");
 like(sql_error($node, 'SELECT snowid_next()'),
