@@ -11,12 +11,23 @@ use Time::HiRes qw(time);
 
 use SnowidTest;
 
-our @EXPORT = qw($last_key $last_ms %highest now_ms key_of makes_keys_as keys_are_right);
+our @EXPORT = qw($last_key $last_ms %highest now_ms key_ms key_worker_id key_of
+  makes_keys_as keys_are_right disorder highest);
 
 our ($last_key, $last_ms);    # of key_of(): the key, and its time in Unix ms
 our %highest;                 # the last key of each server, by its name
 
 sub now_ms { return int(time * 1000); }
+
+# What a key of the default layout carries: its time in Unix ms, and its pair's
+# number, which is the worker ID in datacenter 0.
+sub key_ms { return ($_[0] >> 22) + 1288834974657; }
+sub key_worker_id { return ($_[0] >> 12) & 1023; }
+
+# How many of these keys are not above the one before.
+sub disorder { return scalar(grep { $_[$_] <= $_[ $_ - 1 ] } 1 .. $#_); }
+
+sub highest { return (sort { $b <=> $a } @_)[0]; }
 
 # The worker ID that a new key carries.
 sub key_of
@@ -47,14 +58,10 @@ sub keys_are_right
 
 	foreach my $client (@clients)
 	{
-		my $last = 0;
-		foreach my $key (stop_client($client))
-		{
-			$disorder++ if $key <= $last;
-			$last = $key;
-			$keys++;
-			$seen{$key} = 1;
-		}
+		my @made = stop_client($client);
+		$disorder += disorder(@made);
+		$keys += @made;
+		@seen{@made} = ();
 	}
 	ok($keys > 100 && $disorder == 0 && keys %seen == $keys, $name)
 	  or diag("$keys keys, $disorder out of order, " . keys(%seen) . ' different ones');

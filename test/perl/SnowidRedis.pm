@@ -18,8 +18,8 @@ use Time::HiRes qw(time usleep);
 
 use SnowidTest;
 
-our @EXPORT = qw(claiming_cluster claim_settings worker_id claim_state wait_for_claim
-  waits_for_redis);
+our @EXPORT = qw(claiming_cluster claim_settings settings worker_id claim_state
+  wait_for_claim waits_for_redis);
 
 my $program = $ENV{REDIS_SERVER} // 'redis-server';
 my $client = $program =~ s/server$/cli/r;
@@ -130,7 +130,19 @@ END
 sub claiming_cluster
 {
 	my ($name, $redis, $settings, %init) = @_;
-	return snowid_cluster($name, claim_settings($name, $redis, $settings), %init);
+	my $node = snowid_cluster($name, claim_settings($name, $redis, $settings), %init);
+
+	$node->{redis} = $redis;
+	return $node;
+}
+
+# Its settings from here on, beside those of the claim; from the next start or
+# reload on.
+sub settings
+{
+	my ($node, $settings) = @_;
+	configure($node, claim_settings($node->name, $node->{redis}, $settings));
+	return;
 }
 
 sub claim_settings
@@ -149,23 +161,21 @@ sub claim_settings
 sub worker_id
 {
 	my ($node) = @_;
-	return $node->safe_psql('postgres', 'SELECT worker_id FROM snowid_status');
+	return status($node, 'worker_id');
 }
 
 # 'claimed', 'remembered', or what the claim waits for.
 sub claim_state
 {
 	my ($node) = @_;
-	return $node->safe_psql('postgres', 'SELECT registry FROM snowid_status');
+	return status($node, 'registry');
 }
 
 # Waits until the server makes keys with a claim that Redis has confirmed.
 sub wait_for_claim
 {
 	my ($node) = @_;
-	$node->poll_query_until('postgres',
-		"SELECT is_open AND registry = 'claimed' FROM snowid_status")
-	  or die 'no worker ID is claimed: ' . claim_state($node);
+	poll($node, "is_open AND registry = 'claimed'");
 	return;
 }
 

@@ -14,21 +14,42 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Time::HiRes qw(time usleep);
 
-our @EXPORT = qw(snowid_cluster server_from_backup give_clock set_skew sql_error configure
+our @EXPORT = qw(snowid_cluster server_from_backup give_clock set_skew stop_clock
+  sql_error query next_key status poll wait_for configure reload_with
+  wait_for_worker_id
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
-  server_is_open start_and_open worker_pid kill_all wait_until);
+  server_is_open start_and_open worker_pid process_pid processes kill_all wait_until);
 
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
 
-# Adds $seconds (fraction and sign allowed) to the wall clock of a server; at
-# once, in each of its processes.
+# Adds $seconds (fraction and sign allowed) to the wall clock of a server, which
+# goes on; at once, in each of its processes.
 sub set_skew
 {
 	my ($node, $seconds) = @_;
+	write_clock($node, 0, int($seconds * 1e9));
+	write_clock($node, 8, 0);
+	return;
+}
+
+# Its wall clock stands still at this time, in Unix ms, until set_skew().  For
+# what must not depend on how fast the test is.  No timeout of PostgreSQL's
+# ends meanwhile.
+sub stop_clock
+{
+	my ($node, $ms) = @_;
+	write_clock($node, 8, int($ms) * 1_000_000);
+	return;
+}
+
+sub write_clock
+{
+	my ($node, $offset, $value) = @_;
 	sysopen(my $file, $node->{skew_file}, O_WRONLY | O_CREAT, 0644)
 	  or die "$node->{skew_file}: $!";
-	syswrite($file, pack('q<', int($seconds * 1e9))) == 8 or die "$!";
+	sysseek($file, $offset, 0) or die "$!";
+	syswrite($file, pack('q<', $value)) == 8 or die "$!";
 	close($file);
 	return;
 }
@@ -74,6 +95,64 @@ sub configure
 	open(my $file, '>', $node->data_dir . '/snowid.conf') or die "$!";
 	print $file $settings, "\n";
 	close($file);
+	return;
+}
+
+# The same by a reload, with settings as a hash: in force for every new session
+# when this returns.
+sub reload_with
+{
+	my ($node, %settings) = @_;
+
+	configure($node, join("\n", map { "$_ = $settings{$_}" } sort keys %settings));
+	$node->reload;
+	wait_for($node, "SELECT current_setting('$_') = '$settings{$_}'") foreach keys %settings;
+	return;
+}
+
+# What a query gives.
+sub query
+{
+	my ($node, $sql) = @_;
+	return $node->safe_psql('postgres', $sql);
+}
+
+sub next_key
+{
+	my ($node) = @_;
+	return query($node, 'SELECT snowid_next()');
+}
+
+# A column of the status, or several.
+sub status
+{
+	my ($node, $column) = @_;
+	return query($node, "SELECT $column FROM snowid_status");
+}
+
+# Waits for an answer of the server to this query.
+sub wait_for
+{
+	my ($node, $sql, $answer) = @_;
+	$node->poll_query_until('postgres', $sql, $answer // 't')
+	  or die "never: $sql";
+	return;
+}
+
+# Waits until this is so in the status.
+sub poll
+{
+	my ($node, $condition) = @_;
+	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status")
+	  or die "never: $condition; " . status($node, 'snowid_status::text');
+	return;
+}
+
+# Waits until the server makes keys with this worker ID.
+sub wait_for_worker_id
+{
+	my ($node, $id) = @_;
+	poll($node, "is_open AND worker_id = $id");
 	return;
 }
 
@@ -133,6 +212,9 @@ sub sql_error
 	return $err;
 }
 
+# How long we wait for a program in the background, from when we do.
+sub patience { return IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default); }
+
 # pgbench in the background, without vacuum; %scripts: name@weight => script.
 # In a script, :n counts the transactions of each client.
 sub start_pgbench
@@ -148,14 +230,13 @@ sub start_pgbench
 		append_to_file($path, "\\set n :n + 1\n$scripts{$name}\n");
 		push @files, '-f', "$path\@$weight";
 	}
-	my $run = { out => '' };
+	my $run = { out => '', timeout => patience() };
 	$run->{handle} = IPC::Run::start(
 		[
 			'pgbench', '-n', '-h', $node->host, '-p', $node->port, '-D', 'n=0',
 			split(' ', $options), @files, $db
 		],
-		'<', '/dev/null', '>&', \$run->{out},
-		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+		'<', '/dev/null', '>&', \$run->{out}, $run->{timeout});
 	return $run;
 }
 
@@ -165,6 +246,7 @@ sub stop_pgbench
 {
 	my ($run, $how) = @_;
 	$run->{handle}->signal('INT') unless ($how // '') eq 'finish';
+	$run->{timeout}->start;
 	my $done = $run->{handle}->finish;
 	return ($how // '') eq 'finish' ? $done : $run->{out} !~ /aborted|error/i;
 }
@@ -177,12 +259,11 @@ sub start_client
 {
 	my ($node, $sql) = @_;
 	my $file = $node->basedir . '/client' . ++$clients;
-	my $client = { keys => "$file.keys", errors => "$file.errors" };
+	my $client = { keys => "$file.keys", errors => "$file.errors", timeout => patience() };
 	$client->{handle} = IPC::Run::start(
 		[ 'yes', $sql // 'SELECT snowid_next();' ], '|',
 		[ 'psql', '-XAtq', '-d', $node->connstr('postgres') ],
-		'>', $client->{keys}, '2>', $client->{errors},
-		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+		'>', $client->{keys}, '2>', $client->{errors}, $client->{timeout});
 	return $client;
 }
 
@@ -206,6 +287,7 @@ sub stop_client
 {
 	my ($client) = @_;
 	$client->{handle}->signal('TERM');
+	$client->{timeout}->start;
 	$client->{handle}->finish;
 	return slurp_file($client->{keys}) =~ /^(\d+)\n/mg;
 }
@@ -214,8 +296,7 @@ sub stop_client
 sub server_is_open
 {
 	my ($node) = @_;
-	$node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status')
-	  or die 'the gate stays closed';
+	poll($node, 'is_open');
 	return;
 }
 
@@ -229,12 +310,14 @@ sub start_and_open
 	return;
 }
 
-sub worker_pid
+# The process of this type; '' where there is none.
+sub process_pid
 {
-	my ($node) = @_;
-	return $node->safe_psql('postgres',
-		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'snowid worker'");
+	my ($node, $type) = @_;
+	return query($node, "SELECT pid FROM pg_stat_activity WHERE backend_type = '$type'");
 }
+
+sub worker_pid { return process_pid($_[0], 'snowid worker'); }
 
 # Waits for what no query can tell; dies where it does not come.
 sub wait_until
@@ -250,12 +333,21 @@ sub wait_until
 	return;
 }
 
+# All processes of a server, the postmaster first.
+sub processes
+{
+	my ($node) = @_;
+	my @children = split ' ', qx(ps -o pid= --ppid $node->{_pid});
+
+	die 'ps does not list the processes of a server; is procps installed?' if !@children;
+	return ($node->{_pid}, @children);
+}
+
 # Ends a server and all its processes at once.
 sub kill_all
 {
 	my ($node) = @_;
-	my $postmaster = $node->{_pid};
-	my @pids = ($postmaster, split ' ', qx(ps -o pid= --ppid $postmaster));
+	my @pids = processes($node);
 
 	kill 'KILL', @pids;
 	$node->{_pid} = undef;

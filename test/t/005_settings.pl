@@ -17,11 +17,17 @@ my $node = $pristine;
 # max_drift is what each start takes here.
 my $worker_1 = "snowid.worker_id = 1\nsnowid.max_drift = 100ms";
 
+sub unix_time
+{
+	my ($y, $m, $d, @time) = @_;
+	return timegm(reverse($y, $m - 1, $d, map { $_ // 0 } @time[ 0 .. 2 ]));
+}
+
 # Sets the server's clock: year, month, day, hour, minute, second in UTC.
 sub set_clock
 {
 	my ($y, $m, $d, @time) = @_;
-	set_skew($node, timegm(reverse($y, $m - 1, $d, map { $_ // 0 } @time[ 0 .. 2 ])) - time);
+	set_skew($node, unix_time($y, $m, $d, @time) - time);
 	return;
 }
 
@@ -34,15 +40,8 @@ sub restart_with
 	$node->stop;
 	set_clock(@clock) if @clock;
 	$node->start;
-	$node->poll_query_until('postgres',
-		"SELECT is_open OR reason <> 'snowid is not ready yet' FROM snowid_status") or die;
+	poll($node, "is_open OR reason <> 'snowid is not ready yet'");
 	return;
-}
-
-sub query
-{
-	my ($sql) = @_;
-	return $node->safe_psql('postgres', $sql);
 }
 
 # A server that never made a key takes $node's place, and is started.
@@ -54,11 +53,11 @@ sub fresh_server
 	$node->stop;
 	$node = PostgreSQL::Test::Cluster->new('settings' . ++$servers);
 	$node->init_from_backup($pristine, 'fresh');
-	SnowidTest::give_clock($node);
+	give_clock($node);
 	set_clock(@clock) if @clock;
 	configure($node, $settings);
 	$node->start;
-	query('CREATE EXTENSION snowid');
+	query($node, 'CREATE EXTENSION snowid');
 	return;
 }
 
@@ -90,21 +89,26 @@ foreach my $name ('snowid.worker_idd', 'SnowID.epoc')
 		qr/FATAL:  unrecognized configuration parameter "$name"/i, 'and is named in the log');
 }
 
-#---- A layout whose range ends soon ----
-
 $pristine->backup_fs_cold('fresh');
 fresh_server($worker_1, 2075, 1, 1);
+
+SKIP:
+{
+skip('time_t has 32 bits here, and ends in 2038', 1)
+  if query($node, 'SELECT extract(year FROM clock_timestamp())') ne '2075';
+
+#---- A layout whose range ends soon ----
+
 my $twitter = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12';
-$node->poll_query_until('postgres', 'SELECT reason LIKE \'snowid cannot use this layout: %\' FROM snowid_status')
-  or die;
+poll($node, "reason LIKE 'snowid cannot use this layout: %'");
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use this layout\nDETAIL:  The timestamp's range of "$twitter" ends at 2080-07-10 .*, in less than ten years\.\nHINT:  Correct the settings/,
 	'a layout whose range ends within ten years is refused at its first use');
-is(query("SELECT created_at FROM snowid_decode(snowid_max('2080-07-10'))"),
+is(query($node, "SELECT created_at FROM snowid_decode(snowid_max('2080-07-10'))"),
 	'2080-07-10 00:00:00+00', 'and decodes');
 
 restart_with($worker_1, 2060, 1, 1);
-my $key = query('SELECT snowid_next()');
+my $key = next_key($node);
 cmp_ok($key, '>', 0, 'it makes keys where it lasts longer');
 
 #---- Another layout on the same server ----
@@ -115,32 +119,36 @@ my $both =
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use this layout\nDETAIL:  $both.*\nHINT:  /,
 	'a layout that changes between two starts makes no keys, and both layouts are named');
-like(query('SELECT is_open, reason FROM snowid_status'),
+like(status($node, 'is_open, reason'),
 	qr/^f\|snowid cannot use this layout: $both/, 'in the view, too');
-query('CREATE TABLE orders (id bigint DEFAULT snowid_next()); INSERT INTO orders VALUES (1)');
+query($node, 'CREATE TABLE orders (id bigint DEFAULT snowid_next()); INSERT INTO orders VALUES (1)');
 $node->command_like([ 'pg_dump', '-d', $node->connstr('postgres') ],
 	qr/DEFAULT public\.snowid_next\(\)/, 'pg_dump works in this state');
 restart_with($worker_1);
-cmp_ok(query('SELECT snowid_next()'), '>', $key, 'the former layout goes on');
+cmp_ok(next_key($node), '>', $key, 'the former layout goes on');
 
 #---- The end of the range, 2080-07-10 17:30:30.208 UTC ----
 
 my $log = -s $node->logfile;
 restart_with($worker_1, 2075, 1, 1);
-cmp_ok(query('SELECT snowid_next()'), '>', $key, 'a layout in use makes keys in its last ten years');
+cmp_ok(next_key($node), '>', $key, 'a layout in use makes keys in its last ten years');
 like(slurp_file($node->logfile, $log),
 	qr/WARNING:  the timestamp's range of the snowid layout ends at 2080-07-10/,
 	'and a start warns of the end');
 
 my $ended = qr/^2200H: the timestamp's range of the snowid layout has ended\nHINT:  /;
 
-# a burst may go 1 s ahead
-restart_with("snowid.worker_id = 1\nsnowid.max_drift = 1s", 2080, 7, 10, 17, 30, 29);
-cmp_ok(query('SELECT snowid_next()'), '>', $key, 'keys are made until the range ends');
+# A burst may go 1 s ahead, and the clock stands still 0.5 s before the end.
+$node->stop;
+configure($node, "snowid.worker_id = 1\nsnowid.max_drift = 1s");
+stop_clock($node, unix_time(2080, 7, 10, 17, 30, 29) * 1000 + 700);
+$node->start;
+server_is_open($node);
+cmp_ok(next_key($node), '>', $key, 'keys are made until the range ends');
 like(sql_error($node, 'SELECT count(*) FROM (SELECT snowid_next_batch(100000000)) b'),
 	$ended, 'a burst at the end of the range gets an error');
-is(query('SELECT last_key = snowid_encode(last_key_time, 0, 1, 4095), last_key > 0,
-		last_key_time = (SELECT last_time FROM snowid_status()) FROM snowid_status'),
+is(status($node, 'last_key = snowid_encode(last_key_time, 0, 1, 4095), last_key > 0,
+		last_key_time = (SELECT last_time FROM snowid_status())'),
 	't|t|t', 'after the very last key');
 like(sql_error($node, 'SELECT snowid_next()'), $ended, 'and single keys, too');
 foreach my $time ([ 2080, 7, 10, 17, 30, 31 ], [ 2080, 7, 11 ], [ 2150, 3, 15 ])
@@ -154,38 +162,41 @@ like(sql_error($node, 'SELECT snowid_next()'), $ended, 'nor after a restart');
 #---- A change of the layout that is meant ----
 
 fresh_server($worker_1, 2050, 1, 1);
-$key = query('SELECT snowid_next()');
+$key = next_key($node);
 restart_with("$worker_1\nsnowid.epoch = '2000-01-01 00:00:00Z'");
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid's layout was changed\nDETAIL:  The settings make "epoch=2000-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12", .* have "$twitter"\.\nHINT:  .*snowid_accept_layout/,
 	'a layout whose keys are above the old ones waits for consent');
-query('SELECT snowid_accept_layout()');
-$node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status') or die;
-cmp_ok(query('SELECT snowid_next()'), '>', $key, 'with consent keys go on in order');
+query($node, 'SELECT snowid_accept_layout()');
+server_is_open($node);
+cmp_ok(next_key($node), '>', $key, 'with consent keys go on in order');
 
 #---- Before the epoch ----
 
 my $next_century = "$worker_1\nsnowid.epoch = '2100-01-01 00:00:00Z'";
 fresh_server($next_century, 2099, 12, 31, 23, 30, 0);
-$node->poll_query_until('postgres', "SELECT reason = 'the clock is before snowid.epoch' FROM snowid_status")
-  or die;
+poll($node, "reason = 'the clock is before snowid.epoch'");
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^58000: the clock is before snowid\.epoch\nHINT:  Set the clock/,
 	'a server whose clock is before the epoch makes no keys');
 set_clock(2100, 1, 1, 0, 0, 1);
-$node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status') or die;
-is(query('SELECT last_key, last_key_time, lead_ms FROM snowid_status'),
+server_is_open($node);
+is(status($node, 'last_key, last_key_time, lead_ms'),
 	'||0', 'and has made none');
-is(query('SELECT created_at::date FROM snowid_decode(snowid_next())'),
+is(query($node, 'SELECT created_at::date FROM snowid_decode(snowid_next())'),
 	'2100-01-01', 'keys are made from the epoch on');
-set_clock(2099, 12, 31, 23, 59, 50);
+set_clock(2099, 12, 31, 23, 30, 0);
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^58000: the clock is before snowid\.epoch\nHINT:  Set the clock/,
 	'a clock that is set back before the epoch is an error');
 set_clock(2100, 1, 1, 0, 0, 10);
 
+}
+
 #---- The state file ----
 
+fresh_server($worker_1);
+server_is_open($node);
 my $file = $node->data_dir . '/snowid/state';
 my $state = slurp_file($file);
 sub write_state
@@ -201,7 +212,7 @@ foreach my $damage ([ 'cut short', substr($state, 0, 20) ], [ 'without content',
 {
 	my ($what, $content) = @$damage;
 	write_state($content);
-	restart_with($next_century);
+	restart_with($worker_1);
 	like(sql_error($node, 'SELECT snowid_next()'),
 		qr/^XX001: snowid cannot use its state file\nDETAIL:  File "snowid\/state" is damaged\.\nHINT:  /,
 		"a state file $what makes no keys");
@@ -212,7 +223,7 @@ ok($node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status'),
 
 #---- No worker process ----
 
-configure($node, "$next_century\nsnowid.max_wait = 100ms\nmax_worker_processes = 0");
+configure($node, "$worker_1\nsnowid.max_wait = 100ms\nmax_worker_processes = 0");
 $node->restart;
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid is not ready yet\nDETAIL:  .*max_worker_processes\.\nHINT:  /,
@@ -234,10 +245,10 @@ foreach my $layout ([ 0, 10, 12, 1000, 0 ], [ 10, 0, 12, 0, 1000 ], [ 0, 0, 18, 
 		snowid.worker_id = $worker_id
 		snowid.datacenter_id = $datacenter_id
 		EOF
-	$node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status') or die;
-	is(query(<<~EOF), "t|t|$d|$w", "keys of widths $datacenter_bits, $worker_bits, $sequence_bits");
+	server_is_open($node);
+	is(query($node, <<~EOF), "t|t|$d|$w", "keys of widths $datacenter_bits, $worker_bits, $sequence_bits");
 		SELECT count(DISTINCT key) = 100 AND bool_and(key > before OR before IS NULL),
-			bool_and(created_at BETWEEN clock_timestamp() - interval '1 s' AND clock_timestamp() + interval '1 s'),
+			bool_and(created_at BETWEEN clock_timestamp() - interval '1 min' AND clock_timestamp() + interval '1 min'),
 			min(datacenter_id), max(worker_id)
 		FROM (SELECT key, lag(key) OVER () AS before FROM snowid_next_batch(100) key) k,
 			snowid_decode(key)
