@@ -16,7 +16,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-use SnowidTest;
+use SnowidTest qw(snowid_cluster configure sql_error status poll);
 
 our @EXPORT = qw(claiming_cluster claim_settings settings worker_id claim_state
   wait_for_claim waits_for_redis);

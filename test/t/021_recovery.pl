@@ -6,6 +6,7 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidKeys;
 use SnowidTest;
 use Test::More;
 use Time::HiRes qw(time);
@@ -14,8 +15,6 @@ my $insert = 'INSERT INTO made DEFAULT VALUES RETURNING id;';
 my $copied = qr/WARNING:  this data directory is a copy, or was restored\n.*DETAIL:  Its keys are made as datacenter 0, worker /;
 my %made;          # every key that a client got, and by which server
 my @repeated;
-
-sub key_time { return (($_[0] >> 22) + 1288834974657) / 1000; }
 
 # Notes what a client of a server got; returns the keys.
 sub collect
@@ -32,10 +31,10 @@ sub collect
 sub only_by
 {
 	my ($worker_id, @keys) = @_;
-	return @keys > 0 && !grep { (($_ >> 12) & 1023) != $worker_id } @keys;
+	return @keys > 0 && !grep { key_worker_id($_) != $worker_id } @keys;
 }
 
-sub highest
+sub highest_of
 {
 	my ($node) = @_;
 	return $node->safe_psql('postgres', 'SELECT max(id) FROM made');
@@ -55,7 +54,7 @@ my @clients = map { start_client($living, $_) } ($insert, 'SELECT snowid_next();
 clients_go_on(@clients);
 $living->backup('backup');
 clients_go_on(@clients);
-my $then = highest($living);
+my $then = highest_of($living);
 $living->safe_psql('postgres', "SELECT pg_create_restore_point('then')");
 clients_go_on(@clients);
 $living->safe_psql('postgres', 'SELECT pg_switch_wal()');
@@ -92,8 +91,8 @@ foreach my $node ($beside, $past)
 	is_up($node);
 	like(slurp_file($node->logfile), $copied, $node->name . ': the log says that it is a copy');
 }
-cmp_ok(highest($past), '>=', $then, 'set back: the rows are there up to the restore point');
-cmp_ok(highest($past), '<', highest($living), 'and no later ones');
+cmp_ok(highest_of($past), '>=', $then, 'set back: the rows are there up to the restore point');
+cmp_ok(highest_of($past), '<', highest_of($living), 'and no later ones');
 my @others = map { start_client($_, $insert) } ($beside, $past);
 clients_go_on(@clients, @others);
 ok(only_by(2, collect($beside, stop_client($others[0]))),
@@ -107,15 +106,18 @@ is("@repeated", '', 'and no key was made twice');
 #---- Set back, with the same worker ID: the other one is gone for good ----
 
 $living->stop('immediate');
-my $same = set_back('same', 'snowid.worker_id = 1');
+# a ceiling lies further ahead than keys, by the reserve
+my $worker_1 = "snowid.worker_id = 1\nsnowid.max_drift = 2s";
+my $same = set_back('same', $worker_1);
 set_skew($same, -60);
 $same->start;
-$same->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()') or die;
-my $highest = highest($same);
+is_up($same);
+my $highest = highest_of($same);
+stop_clock($same, key_ms($highest) - 60_000);
 like(sql_error($same, 'SELECT snowid_next()'),
-	qr/^58000: the next key would lead the clock by \d\d+\d\d\d ms/,
+	qr/^58000: the next key would lead the clock by 6\d{4} ms/,
 	'set back, with the same worker ID and the clock a minute behind: no key below those in its rows');
-set_skew($same, key_time($highest) - time - 0.9);
+stop_clock($same, key_ms($highest) - 900);
 is($same->safe_psql('postgres', "SELECT snowid_next() > $highest, clock_timestamp() < snowid_timestamp($highest)"),
 	't|t', 'it begins above them');
 $same->stop('immediate');
@@ -156,7 +158,7 @@ set_skew($same, -2.5);
 $same->safe_psql('postgres', $insert);
 my $dump = $same->basedir . '/dump.sql';
 $same->run_log([ 'pg_dump', '-d', $same->connstr('postgres'), '-f', $dump ]);
-$highest = highest($same);
+$highest = highest_of($same);
 $same->stop;
 
 my $new = snowid_cluster('new', $drift);
@@ -167,12 +169,12 @@ is($new->psql('postgres', slurp_file($dump), on_error_stop => 1), 0, 'a dump is 
 my $key = $new->safe_psql('postgres', $insert);
 like(slurp_file($new->logfile), qr/DETAIL:  A pair that is new to this server begins when the clock has passed /,
 	'which says what it waits for');
-cmp_ok(key_time($key), '>', $began + 3, 'it makes no key until the clock has passed its start by max_drift');
+cmp_ok(key_ms($key), '>', ($began + 3) * 1000, 'it makes no key until the clock has passed its start by max_drift');
 cmp_ok($key, '>', $highest, 'so its keys are above those of a server that had the worker ID until then');
 $new->stop;
 
-$new = snowid_cluster('behind', 'snowid.worker_id = 1');
-set_skew($new, -22.5);
+$new = snowid_cluster('behind', $worker_1);
+set_skew($new, -1800);
 $new->start;
 $new->psql('postgres', slurp_file($dump), on_error_stop => 1);
 cmp_ok($new->safe_psql('postgres', 'SELECT snowid_next()'), '<', $highest,
@@ -183,7 +185,7 @@ like(sql_error($new, $insert), qr/^58000: the next key would lead the clock/,
 $new->stop('immediate');
 $new->start;
 like(sql_error($new, $insert), qr/^58000: the next key would lead the clock/, 'also after a crash');
-set_skew($new, key_time($highest) - time - 0.9);
+stop_clock($new, key_ms($highest) - 900);
 is($new->safe_psql('postgres', "SELECT snowid_next() > $highest, clock_timestamp() < snowid_timestamp($highest)"),
 	't|t', 'and they go on above them');
 $new->stop;

@@ -8,6 +8,7 @@ use warnings;
 use File::Compare;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidKeys;
 use SnowidTest;
 use Test::More;
 
@@ -49,7 +50,7 @@ sub period_is_good
 		foreach my $key (stop_client($client))
 		{
 			$disorder++ if $key <= $last;
-			$foreign++ if (($key >> 12) & 1023) != $worker_id;
+			$foreign++ if key_worker_id($key) != $worker_id;
 			$repeated++ if $made{$key}++;
 			$last = $key;
 			$count++;
@@ -63,19 +64,11 @@ sub period_is_good
 	return;
 }
 
-sub worker_id
+sub set_worker_id
 {
 	my ($node, $id) = @_;
 	configure($node, "snowid.worker_id = $id");
 	$node->reload;
-	return;
-}
-
-sub makes_keys_as
-{
-	my ($node, $id) = @_;
-	$node->poll_query_until('postgres', "SELECT is_open AND worker_id = $id FROM snowid_status")
-	  or die "no keys as worker $id";
 	return;
 }
 
@@ -90,9 +83,9 @@ my $origins = <<~EOF;
 load($first);
 $first->stop('immediate');
 period_is_good('the first primary', 1);
-worker_id($second, 2);
+set_worker_id($second, 2);
 $second->promote;
-makes_keys_as($second, 2);
+wait_for_worker_id($second, 2);
 load($second);
 clients_go_on(@clients);
 
@@ -122,11 +115,12 @@ clients_go_on(@clients);
 
 #---- Fail back ----
 
+$second->wait_for_catchup($first);
 $second->stop;
 period_is_good('the second primary', 2);
 my $log = -s $first->logfile;
 $first->promote;
-makes_keys_as($first, 1);
+wait_for_worker_id($first, 1);
 $first->wait_for_log(qr/WARNING: .*this data directory is a copy, or was restored/, $log);
 pass('the log says that its state file is another one\'s');
 like($first->safe_psql('postgres', $origins), qr/_0_1 \S+, \S*_0_2 /,
@@ -146,10 +140,10 @@ is($second->safe_psql('postgres', 'SELECT max(id) FROM made'), $first->safe_psql
 #---- A worker ID changed by reload, and a switchover with it ----
 
 load($first);
-worker_id($first, 3);
-makes_keys_as($first, 3);
+set_worker_id($first, 3);
+wait_for_worker_id($first, 3);
 my @before = map { stop_client($_) } @clients;
-is(scalar(grep { (($_ >> 12) & 1023) !~ /^[13]$/ } @before), 0,
+is(scalar(grep { key_worker_id($_) !~ /^[13]$/ } @before), 0,
 	'a worker ID changed by reload: keys carry the one or the other');
 foreach my $key (@before)
 {
@@ -160,11 +154,11 @@ load($first);
 period_is_good('with the new worker ID', 3);
 $first->stop;
 $second->promote;
-makes_keys_as($second, 2);
+wait_for_worker_id($second, 2);
 load($second);
 period_is_good('the second primary again', 2);
-worker_id($second, 3);
-makes_keys_as($second, 3);
+set_worker_id($second, 3);
+wait_for_worker_id($second, 3);
 load($second);
 period_is_good('with the worker ID that the first one had last', 3);
 $second->stop;
