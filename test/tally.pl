@@ -21,13 +21,14 @@ sub end_script
 {
 	return unless defined $script;
 	my $died = $verdict !~ /^(?:ok|skipped)/ && !$not_ok;
+	$verdict = 'timed out' if $verdict =~ /^Dubious, test returned (?:124|137)\b/;
 	$not_ok++ if $died;
 	$passed += $ok;
 	$failed += $not_ok;
 	push @bad_scripts, $script if $not_ok;
 	printf "   %-40s %s\n", $script,
 	  $died ? "FAILED: " . ($verdict || "did not end")
-	  : $not_ok ? "$ok ok, $not_ok FAILED"
+	  : $not_ok ? "$ok ok, $not_ok FAILED" . ($verdict eq 'timed out' ? ', timed out' : '')
 	  : $verdict =~ /^skipped/ ? $verdict
 	  : "$ok ok";
 	undef $script;

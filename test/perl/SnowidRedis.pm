@@ -237,7 +237,7 @@ sub proxy
 		my ($mode, @words) = @_;
 		my $is_script = $words[0] =~ /^EVAL/;
 
-		return undef if $mode eq 'silent';
+		return if $mode eq 'silent';
 		return $1 if $mode =~ /\Aall:(.*)\z/s;
 		return $mode if $is_script && $mode ne '' && $mode ne 'lose';
 		my $answer = eval {
@@ -316,12 +316,12 @@ sub _take_request
 	my ($buffer) = @_;
 	my @words;
 
-	return undef if $$buffer !~ /\A\*(\d+)\r\n/g;
+	return if $$buffer !~ /\A\*(\d+)\r\n/g;
 	for (1 .. $1)
 	{
-		return undef if $$buffer !~ /\G\$(\d+)\r\n/g;
+		return if $$buffer !~ /\G\$(\d+)\r\n/g;
 		my $from = pos $$buffer;
-		return undef if length $$buffer < $from + $1 + 2;
+		return if length $$buffer < $from + $1 + 2;
 		push @words, substr($$buffer, $from, $1);
 		pos($$buffer) = $from + $1 + 2;
 	}

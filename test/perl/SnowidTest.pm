@@ -171,7 +171,7 @@ sub give_clock
 	foreach my $method (qw(start restart promote))
 	{
 		my $original = PostgreSQL::Test::Cluster->can($method);
-		no strict 'refs';
+		no strict 'refs';    ## no critic (ProhibitNoStrict)
 		*{"PostgreSQL::Test::Cluster::$method"} = sub {
 			my ($node, @args) = @_;
 			return $original->($node, @args) unless $node->{skew_file};

@@ -17,20 +17,14 @@ my $copy;
 my $file = $node->data_dir . '/snowid/state';
 start_and_open($node);
 
-sub query
-{
-	my ($sql) = @_;
-	return $node->safe_psql('postgres', $sql);
-}
-
-my $highest = query('SELECT snowid_next()');
+my $highest = next_key($node);
 
 # The gate opens by itself, and keys go on above all before.
 sub keys_go_on
 {
 	my ($name) = @_;
 	server_is_open($node);
-	my $key = query('SELECT snowid_next()');
+	my $key = next_key($node);
 	cmp_ok($key, '>', $highest, "$name: keys go on");
 	$highest = $key;
 	return;
@@ -49,13 +43,13 @@ sub write_state
 sub verdict
 {
 	my $pid = worker_pid($node);
-	query("SELECT pg_terminate_backend($pid)");
+	query($node, "SELECT pg_terminate_backend($pid)");
 	$node->poll_query_until('postgres', <<~EOF) or die 'no verdict';
 		SELECT count(*) = 1 FROM pg_stat_activity, snowid_status
 		WHERE backend_type = 'snowid worker' AND pid <> $pid
 			AND (is_open OR reason ~ '(state file|layout)')
 		EOF
-	return query("SELECT coalesce(reason, 'open') FROM snowid_status");
+	return query($node, "SELECT coalesce(reason, 'open') FROM snowid_status");
 }
 
 # A failure must not leave what the next run cannot remove.
@@ -118,7 +112,7 @@ $node->stop;
 unlink $file;
 chmod 0500, $node->data_dir . '/snowid';
 $node->start;
-$node->poll_query_until('postgres', "SELECT reason ~ 'file' FROM snowid_status") or die;
+poll($node, "reason ~ 'file'");
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use its state file\nDETAIL:  Could not create file "snowid\/state.tmp": Permission denied\./,
 	'a file that cannot be written: the error says so');
@@ -144,9 +138,9 @@ ok(!flock($lock, LOCK_EX | LOCK_NB), 'a running server holds the lock');
 $node->stop;
 ok(flock($lock, LOCK_EX | LOCK_NB), 'a stopped one does not');
 $node->start;
-$node->poll_query_until('postgres', "SELECT reason ~ 'file' FROM snowid_status") or die;
+poll($node, "reason ~ 'file'");
 my $locked = qr/Another server, perhaps in another container, uses this data directory: it has locked "snowid\/lock"\./;
-like(query('SELECT reason FROM snowid_status'), $locked, 'while another process holds it the view says so');
+like(status($node, 'reason'), $locked, 'while another process holds it the view says so');
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use its state file\nDETAIL:  $locked\n/, 'and the error');
 ok(slurp_file($file) eq $good, 'nothing is overwritten');
@@ -161,7 +155,7 @@ $copy = PostgreSQL::Test::Cluster->new('copy');
 mkdir $copy->basedir;
 system_or_bail('cp', '-a', $node->data_dir, $copy->data_dir);
 $copy->append_conf('postgresql.conf', 'port = ' . $copy->port);
-SnowidTest::give_clock($copy);
+give_clock($copy);
 $copy->start;
 server_is_open($copy);
 is(() = slurp_file($copy->logfile) =~ /$warning/g, 1, 'a copy of the directory is noticed, and logged once');
@@ -176,7 +170,7 @@ write_state($good, $copy->data_dir . '/snowid/state');
 chmod 0500, $copy->data_dir . '/snowid';
 my $log = -s $copy->logfile;
 $copy->start;
-$copy->poll_query_until('postgres', "SELECT reason ~ 'file' FROM snowid_status") or die;
+poll($copy, "reason ~ 'file'");
 is($copy->safe_psql('postgres', "SELECT pg_sleep(2.2); SELECT reason ~ 'state.tmp' FROM snowid_status"),
 	"\nt", 'a copy whose file cannot be written');
 is(() = slurp_file($copy->logfile, $log) =~ /$warning/g, 1, 'is noticed, and logged once');
@@ -194,7 +188,7 @@ sub restart_with
 	$node->stop;
 	set_skew($node, $skew // 0);
 	$node->start;
-	$node->poll_query_until('postgres', "SELECT is_open OR reason ~ 'layout' FROM snowid_status") or die;
+	poll($node, "is_open OR reason ~ 'layout'");
 	return;
 }
 
@@ -247,7 +241,7 @@ restart_with($wider);
 is_closed('a change to greater keys waits for consent', [ '2024-01-01', 13 ], [ '2024-01-01', 12 ], \@waits);
 is(sql_error($node, 'SELECT snowid_accept_layout()'), '', 'consent');
 keys_go_on('after the consent, above all old ones');
-is(query("SELECT created_at BETWEEN now() - interval '5 s' AND now() + interval '5 s' AND worker_id = 1 FROM snowid_decode($highest)"),
+is(query($node, "SELECT created_at BETWEEN now() - interval '1 min' AND now() + interval '1 min' AND worker_id = 1 FROM snowid_decode($highest)"),
 	't', 'in the new layout');
 like(sql_error($node, 'SELECT snowid_accept_layout()'), $nothing_waits, 'consent is used up');
 $node->restart;
@@ -266,14 +260,14 @@ $ahead->stop;
 set_skew($ahead, 0);
 configure($ahead, "$day_before\nsnowid.max_wait = 0");
 $ahead->start;
-$ahead->poll_query_until('postgres', "SELECT reason ~ 'layout' FROM snowid_status") or die;
+poll($ahead, "reason ~ 'layout'");
 sql_error($ahead, 'SELECT snowid_accept_layout()');
-$ahead->poll_query_until('postgres', "SELECT is_open OR reason ~ 'above' FROM snowid_status") or die;
+poll($ahead, "is_open OR reason ~ 'above'");
 my $made = sql_error($ahead, 'SELECT snowid_next()') eq '';
 $ahead->stop;
 configure($ahead, $settings);
 $ahead->start;
-$ahead->poll_query_until('postgres', "SELECT is_open OR reason ~ 'layout' FROM snowid_status") or die;
+poll($ahead, "is_open OR reason ~ 'layout'");
 ok(!$made || $ahead->safe_psql('postgres', 'SELECT NOT is_open FROM snowid_status') eq 't',
 	'a layout whose keys are ahead of the clock does not come back unasked');
 $ahead->stop;

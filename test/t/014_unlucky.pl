@@ -20,36 +20,32 @@ my $node = snowid_cluster('unlucky', 'snowid.worker_id = 1');
 $node->append_conf('postgresql.conf', 'restart_after_crash = on');
 start_and_open($node);
 
-sub query { return $node->safe_psql('postgres', $_[0]) }
-
-sub next_key { return query('SELECT snowid_next()') }
-
-# The key's time is within 5 s of the true one.
+# The key's time is within a minute of the true one.
 sub is_of_today
 {
 	my ($key, $name) = @_;
-	my $off = query("SELECT extract(epoch FROM snowid_timestamp($key))") - time;
-	return ok(abs($off) < 5, $name) || diag("$off s off");
+	my $off = query($node, "SELECT extract(epoch FROM snowid_timestamp($key))") - time;
+	return ok(abs($off) < 60, $name) || diag("$off s off");
 }
 
 #---- template1 is not the one that initdb made ----
 
-query($_) foreach 'ALTER DATABASE template1 IS_TEMPLATE false', 'DROP DATABASE template1',
+query($node, $_) foreach 'ALTER DATABASE template1 IS_TEMPLATE false', 'DROP DATABASE template1',
   'CREATE DATABASE template1 TEMPLATE template0';
-my $key = next_key();
+my $key = next_key($node);
 $node->restart;
-cmp_ok(next_key(), '>', $key, 'a template1 that was made anew: keys go on');
-query($_) foreach 'DROP DATABASE template1';
+cmp_ok(next_key($node), '>', $key, 'a template1 that was made anew: keys go on');
+query($node, $_) foreach 'DROP DATABASE template1';
 $node->restart;
-cmp_ok(next_key(), '>', $key, 'also with none');
-query('CREATE DATABASE template1 TEMPLATE template0');
+cmp_ok(next_key($node), '>', $key, 'also with none');
+query($node, 'CREATE DATABASE template1 TEMPLATE template0');
 
 #---- A lock on the catalog of origins, until a transaction ends ----
 
-query(q(SELECT pg_replication_origin_create('somebody_else')));
+query($node, q(SELECT pg_replication_origin_create('somebody_else')));
 my $idle = $node->background_psql('postgres');
 $idle->query_safe(q(BEGIN; SELECT pg_replication_origin_drop('somebody_else')));
-my $ceiling = query('SELECT ceiling FROM snowid_status');
+my $ceiling = status($node, 'ceiling');
 $node->poll_query_until('postgres',
 	"SELECT snowid_timestamp(snowid_next()) > '$ceiling'::timestamptz + interval '1 s'")
   or die 'no key above the ceiling';
@@ -58,12 +54,12 @@ $idle->quit;
 
 #---- Back for a while, then right ----
 
-$key = next_key();
+$key = next_key($node);
 set_skew($node, -2 * 3600);
 $node->wait_for_log(qr/LOG:  the clock was set back by 7\d{6} ms/);
 set_skew($node, 0);
 $node->poll_query_until('postgres', "SELECT snowid_next() > $key") or die;
-is_of_today(next_key(), 'the end of a step back by two hours is no jump ahead');
+is_of_today(next_key($node), 'the end of a step back by two hours is no jump ahead');
 unlike(slurp_file($node->logfile), qr/jumped ahead/, 'and is not logged as one');
 
 #---- A crash while the clock is wrong ----
@@ -79,7 +75,7 @@ $node->wait_for_log(qr/database system is ready to accept connections/, $log);
 $node->wait_for_log(qr/jumped ahead/, $log);
 set_skew($node, 0);
 $node->poll_query_until('postgres', 'SELECT snowid_next() > 0') or die;
-is_of_today(next_key(), 'a crash during a jump of the clock does not make it believed');
+is_of_today(next_key($node), 'a crash during a jump of the clock does not make it believed');
 eval { $victim->quit };
 
 #---- A start with a wrong clock, and a ceiling of another pair ahead ----
@@ -87,11 +83,11 @@ eval { $victim->quit };
 $node->stop;
 set_skew($node, 30 * 86400);
 $node->start;
-my $ahead = next_key();
+my $ahead = next_key($node);
 set_skew($node, 0);
 configure($node, 'snowid.worker_id = 2');
 $node->restart;
-is_of_today(next_key(), 'another pair makes keys of today');
+is_of_today(next_key($node), 'another pair makes keys of today');
 $node->stop;
 set_skew($node, 3 * 365 * 86400);
 $node->start;
@@ -115,7 +111,7 @@ sub worker_switches
 configure($node, "snowid.worker_id = 3\nsnowid.max_wait = 4s");
 $node->reload;
 server_is_open($node);
-query('SELECT snowid_next()');
+next_key($node);
 set_skew($node, -3);
 my $switches = worker_switches();
 my $crowd = start_pgbench($node, 'postgres', '-c 8 -t 1', next => 'SELECT snowid_next();');
@@ -130,7 +126,7 @@ my $layout_2 = $layout_1 . "snowid.epoch = '2000-01-01 00:00:00Z'\n";
 $node->stop;
 $node = snowid_cluster('primary', $layout_1, allows_streaming => 1);
 $node->start;
-query('CREATE EXTENSION snowid');
+query($node, 'CREATE EXTENSION snowid');
 $node->poll_query_until('postgres', 'SELECT snowid_next() > 0') or die;
 $node->backup('base');
 my %standby = map {
@@ -144,9 +140,9 @@ configure($node, $layout_2);
 $node->restart;
 $node->poll_query_until('postgres', q(SELECT reason LIKE 'snowid''s layout was changed%' FROM snowid_status))
   or die;
-query('SELECT snowid_accept_layout()');
+query($node, 'SELECT snowid_accept_layout()');
 server_is_open($node);
-$key = query('CREATE TABLE t AS SELECT snowid_next() AS id; SELECT id FROM t');
+$key = query($node, 'CREATE TABLE t AS SELECT snowid_next() AS id; SELECT id FROM t');
 $node->wait_for_catchup($_) foreach values %standby;
 $_->promote foreach values %standby;
 like(sql_error($standby{1}, 'SELECT snowid_next()'), qr/^55000: snowid cannot use this layout\n/,
