@@ -53,10 +53,10 @@ sub run
 	my ($self) = @_;
 	$self->{handle} = IPC::Run::start([ $program, "$self->{dir}/redis.conf" ],
 		'<', '/dev/null', '>&', "$self->{dir}/out");
-	for (1 .. 500)
+	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 	{
 		return if ($self->query('PING') // '') =~ /PONG|NOAUTH|NOPERM|LOADING/;
-		usleep(10_000);
+		usleep(100_000);
 	}
 	die "redis $self->{name} does not start: " . slurp_file("$self->{dir}/log");
 }
@@ -153,7 +153,7 @@ sub claim_settings
 		snowid.redis_url = '$url'
 		snowid.node_name = '$name'
 		snowid.redis_check_interval = '300ms'
-		snowid.redis_timeout = '500ms'
+		snowid.redis_timeout = '1s'
 		snowid.max_drift = '200ms'
 		EOF
 }

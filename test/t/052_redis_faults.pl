@@ -14,7 +14,7 @@ use Time::HiRes qw(time usleep);
 $SIG{PIPE} = 'IGNORE';
 
 # Such calls as no test could wait for.
-my $long = $short . "snowid.redis_timeout = '30s'\n";
+my $long = $short . "snowid.redis_timeout = '1min'\n";
 
 #---- Redis is away, while keys are made ----
 
@@ -46,12 +46,12 @@ sub survives
 		$node->reload;
 		$node->poll_query_until('postgres', "SELECT current_setting('snowid.max_wait') = '4321ms'");
 		clients_go_on($client);
-	}), '<', 2, "$name: a reload takes effect at once");
+	}), '<', 30, "$name: a reload takes effect at once");
 	usleep(200_000);
-	cmp_ok(duration(sub { $node->stop('fast') }), '<', 2, "$name: a shutdown waits for nothing");
+	cmp_ok(duration(sub { $node->stop('fast') }), '<', 30, "$name: a shutdown waits for nothing");
 	$log = log_size($node);
 	settings($node, $short);
-	cmp_ok(duration(sub { $node->start; server_is_open($node); }), '<', 3,
+	cmp_ok(duration(sub { $node->start; server_is_open($node); }), '<', 30,
 		"$name: nor does a start");
 	is(status($node, 'registry, worker_id'), "remembered|$id", "$name: with the same ID");
 	keys_are_right("$name: the keys were right", $client);
@@ -158,9 +158,9 @@ sub are_errors
 		# the second has begun: the first is through
 		my $from = $fake->requests_size;
 		usleep(10_000)
-		  while (grep { $_->[0] eq $command } $fake->requests($from)) < 2 && time < $began + 5;
+		  while (grep { $_->[0] eq $command } $fake->requests($from)) < 2 && time < $began + 30;
 		my $found = status($node, 'registry_error');
-		$found = sprintf('%.1f s', time - $began) if time > $began + 2;
+		$found = sprintf('%.1f s', time - $began) if time > $began + 30;
 		push @wrong, (substr($answer, 0, 40) =~ s/[^ -~]/./gr) . ": $found" if $found !~ /$error/;
 	}
 	is(join("\n", @wrong), '', 'each has its error');

@@ -33,18 +33,13 @@ sub password_file
 	return;
 }
 
-sub settings
+sub use_url
 {
 	my ($node, $url, $more) = @_;
-	configure($node, SnowidRedis::claim_settings($node->name, $url,
-		"snowid.redis_check_interval = '200ms'\nsnowid.redis_password_file = '$file'\n" . ($more // '')));
+	$node->{redis} = $url;
+	settings($node,
+		"snowid.redis_check_interval = '200ms'\nsnowid.redis_password_file = '$file'\n" . ($more // ''));
 	return;
-}
-
-sub status
-{
-	my ($node, $column) = @_;
-	return $node->safe_psql('postgres', "SELECT $column FROM snowid_status");
 }
 
 # Waits until Redis has answered after this moment.
@@ -54,8 +49,7 @@ sub answered
 	for (1 .. 2)
 	{
 		my $last = status($node, 'registry_ok_at');
-		$node->poll_query_until('postgres', "SELECT registry_ok_at > '$last' FROM snowid_status")
-		  or die 'no answer: ' . status($node, 'registry_error');
+		poll($node, "registry_ok_at > '$last'");
 	}
 	$node->{good_until} = -s $node->logfile;
 	return;
@@ -109,7 +103,7 @@ sub leaks
 password_file("$secret\n");
 my $node = snowid_cluster('node');
 my $url = "redis://snowid\@127.0.0.1:$redis->{port}/3";
-settings($node, $url);
+use_url($node, $url);
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 wait_for_claim($node);
@@ -117,7 +111,7 @@ is($redis->query('-n', 3, 'HGET', 'snowid', '0:0') =~ /"name":"node"/, 1, 'an AC
 is($node->safe_psql('postgres', 'SELECT count(*) FROM snowid_workers()'), 1, 'and may do all that we do');
 
 my $local = snowid_cluster('local');
-settings($local, "unix://snowid\@$redis->{socket}");
+use_url($local, "unix://snowid\@$redis->{socket}");
 $local->start;
 $local->safe_psql('postgres', 'CREATE EXTENSION snowid');
 wait_for_claim($local);
@@ -134,15 +128,15 @@ foreach my $command (@least, 'select')
 	works($node, 'and with it there is none');
 }
 is(status($node, 'is_open, registry, worker_id'), 't|claimed|0', 'keys go on');
-settings($node, $url, 'snowid.redis_wait_replicas = 1');
+use_url($node, $url, 'snowid.redis_wait_replicas = 1');
 error_is($node, '0 of the 1 replicas', 'WAIT is allowed');
-settings($node, $url);
+use_url($node, $url);
 works($node, 'without them it goes on');
 $redis->query('ACL', 'SETUSER', 'snowid', '-wait');
 works($node, 'and not needed otherwise');
-settings($node, $url, 'snowid.redis_wait_replicas = 1');
+use_url($node, $url, 'snowid.redis_wait_replicas = 1');
 error_is($node, 'NOPERM', 'WAIT is needed for replicas');
-settings($node, $url);
+use_url($node, $url);
 works($node, 'and goes on');
 $redis->query('ACL', 'SETUSER', 'snowid', 'resetkeys', '~snowidx', '~other');
 error_is($node, 'NOPERM.*key', 'without our key there is an error');
@@ -176,11 +170,11 @@ foreach my $case (@refused)
 }
 pass('the file is read at each connect');
 symlink($file, $node->data_dir . '/password') or die "$!";
-settings($node, $url, "snowid.redis_password_file = 'password'");
+use_url($node, $url, "snowid.redis_password_file = 'password'");
 works($node, 'a relative path counts from the data directory');
 
 # rotated
-settings($node, $url);
+use_url($node, $url);
 $redis->query('ACL', 'SETUSER', 'snowid', '>Another', "<$secret");
 error_is($node, 'WRONGPASS', 'another password');
 password_file('Another');
@@ -189,19 +183,19 @@ $redis->query('ACL', 'SETUSER', 'snowid', ">$secret", '<Another');
 password_file("$secret\n");
 works($node, 'and back');
 
-settings($node, $url, 'snowid.redis_password_file = \'\'');
+use_url($node, $url, 'snowid.redis_password_file = \'\'');
 error_is($node, 'the password was refused: WRONGPASS\.$', 'a user without a password is refused');
-settings($node, $url);
+use_url($node, $url);
 works($node, 'and goes on');
 
 # one that has no users
 $redis->query('ACL', 'SETUSER', 'default', 'on', 'resetpass', ">$secret", '~*', '&*', '+@all');
 $local->stop;
-settings($local, "unix://$redis->{socket}");
+use_url($local, "unix://$redis->{socket}");
 $local->start;
 wait_for_claim($local);
 is(worker_id($local), 0, 'a password without a user');
-settings($local, "unix://$redis->{socket}", 'snowid.redis_password_file = \'\'');
+use_url($local, "unix://$redis->{socket}", 'snowid.redis_password_file = \'\'');
 error_is($local, "\Q$redis->{socket}\E: INFO: NOAUTH", 'without one there is an error');
 $local->stop;
 
@@ -213,7 +207,7 @@ my $parrot = SnowidRedis->fake(sub
 	return $mode =~ s/%/$words[-1]/gr if $words[0] eq 'AUTH';
 	return "-NOAUTH Authentication required.\r\n";
 });
-settings($local, 'redis://snowid@127.0.0.1:' . $parrot->{port});
+use_url($local, 'redis://snowid@127.0.0.1:' . $parrot->{port});
 $parrot->mode("+OK\r\n");
 $local->start;
 my @parrots = (
@@ -230,7 +224,7 @@ while (my ($answer, $error) = splice @parrots, 0, 2)
 {
 	$parrot->mode($answer);
 	my $from = $parrot->requests_size;
-	my $deadline = time + 10;
+	my $deadline = time + 30;
 	usleep(10_000)
 	  while (grep { $_->[0] eq 'AUTH' } $parrot->requests($from)) < 2 && time < $deadline;
 	like(status($local, 'registry_error'), qr/$error/, "what a server answers to AUTH is not repeated: $error");
@@ -246,7 +240,7 @@ sub start_error
 {
 	my ($bad) = @_;
 	my $log = -s $local->logfile;
-	settings($local, $bad);
+	use_url($local, $bad);
 	if ($local->start(fail_ok => 1))
 	{
 		$local->stop;
@@ -311,10 +305,10 @@ SKIP:
 
 # a reload cannot change it, and does not tell it
 my $log = -s $node->logfile;
-settings($node, "redis://:$secret\@localhost");
+use_url($node, "redis://:$secret\@localhost");
 $node->reload;
 $node->wait_for_log(qr/snowid\.redis_url/, $log);
-settings($node, $url);
+use_url($node, $url);
 works($node, 'a URL with a password is refused in a reload');
 push @errors, sql_error($node, "SET log_min_error_statement = panic; SET snowid.redis_url = 'redis://:$secret\@localhost'");
 is(leaks($node, $local), '', 'the password is nowhere');

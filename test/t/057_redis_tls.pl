@@ -79,6 +79,7 @@ sub refusal
 {
 	my ($redis, $host, $ca) = @_;
 	connect_with($redis, $host, $ca);
+	poll($node, 'registry_error IS NOT NULL');
 	my $error = sql_error($node, 'SELECT snowid_next()');
 	$node->stop;
 	return $error;

@@ -42,7 +42,7 @@ sub wait_for_calls
 {
 	my ($operation, $count) = @_;
 	my $from = $proxy->requests_size;
-	my $deadline = time + 10;
+	my $deadline = time + 30;
 	usleep(10_000) while calls($operation, $from) < $count && time < $deadline;
 	return;
 }
@@ -238,7 +238,10 @@ is(logged($first, $log, qr/WARNING:  Redis may evict snowid's registry\n.*DETAIL
 
 #---- Redis Cluster ----
 
-my $cluster = SnowidRedis->start('cluster', 'cluster-enabled yes');
+# Redis 6 takes the port 10,000 above its own for the cluster.
+my $cluster = SnowidRedis->start('cluster', 'cluster-enabled yes',
+	$replica->query('INFO', 'server') =~ /^redis_version:[0-6]\./m ? ()
+	: 'cluster-port ' . PostgreSQL::Test::Cluster::get_free_port());
 $fifth->stop;
 configure($fifth, SnowidRedis::claim_settings('fifth', $cluster, $short . 'snowid.max_wait = 0'));
 rmtree($fifth->data_dir . '/snowid');
