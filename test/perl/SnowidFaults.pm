@@ -17,7 +17,8 @@ our @EXPORT = qw($short $gone $back claiming error_is answered log_size logged
   duration keys_are_right);
 
 # Short calls, so that faults are found soon.
-our $short = "snowid.redis_check_interval = '200ms'\nsnowid.redis_timeout = '500ms'\n";
+our $short =
+  "snowid.redis_check_interval = '200ms'\nsnowid.redis_timeout = '500ms'\n";
 
 # A server with a claim, running; %params: url, settings.
 sub claiming

@@ -18,11 +18,12 @@ use Time::HiRes qw(time usleep);
 
 use SnowidTest qw(snowid_cluster configure sql_error status poll);
 
-our @EXPORT = qw(claiming_cluster claim_settings settings worker_id claim_state
+our @EXPORT =
+  qw(claiming_cluster claim_settings settings worker_id claim_state
   wait_for_claim waits_for_redis);
 
 my $program = $ENV{REDIS_SERVER} // 'redis-server';
-my $client = $program =~ s/server$/cli/r;
+my $client  = $program =~ s/server$/cli/r;
 my @all;
 
 # Starts a Redis: SnowidRedis->start('name', 'maxmemory 100mb', ...), with lines
@@ -30,18 +31,23 @@ my @all;
 sub start
 {
 	my ($class, $name, @config) = @_;
-	my $dir = abs_path(PostgreSQL::Test::Utils::tempdir($name));
+	my $dir  = abs_path(PostgreSQL::Test::Utils::tempdir($name));
 	my $self = bless {
-		name => $name,
-		dir => $dir,
-		port => PostgreSQL::Test::Cluster::get_free_port(),
+		name   => $name,
+		dir    => $dir,
+		port   => PostgreSQL::Test::Cluster::get_free_port(),
 		socket => PostgreSQL::Test::Utils::tempdir_short() . '/redis',
-		cli => [],
+		cli    => [],
 	}, $class;
 
-	append_to_file("$dir/redis.conf", join("\n",
-		"port $self->{port}", 'bind 127.0.0.1', "unixsocket $self->{socket}",
-		"dir $dir", "logfile $dir/log", 'save ""', @config, ''));
+	append_to_file(
+		"$dir/redis.conf",
+		join("\n",
+			"port $self->{port}",
+			'bind 127.0.0.1',
+			"unixsocket $self->{socket}",
+			"dir $dir", "logfile $dir/log",
+			'save ""',  @config, ''));
 	push @all, $self;
 	$self->run;
 	return $self;
@@ -55,10 +61,12 @@ sub run
 		'<', '/dev/null', '>&', "$self->{dir}/out");
 	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 	{
-		return if ($self->query('PING') // '') =~ /PONG|NOAUTH|NOPERM|LOADING/;
+		return
+		  if ($self->query('PING') // '') =~ /PONG|NOAUTH|NOPERM|LOADING/;
 		usleep(100_000);
 	}
-	die "redis $self->{name} does not start: " . slurp_file("$self->{dir}/log");
+	die "redis $self->{name} does not start: "
+	  . slurp_file("$self->{dir}/log");
 }
 
 # Ends it: with TERM it saves first, if it is to save at all.
@@ -80,7 +88,7 @@ sub resume { $_[0]{handle}->signal('CONT'); return; }
 sub query
 {
 	my ($self, @command) = @_;
-	my ($out, $err) = ('', '');
+	my ($out,  $err)     = ('', '');
 	IPC::Run::run(
 		[ $client, '-p', $self->{port}, @{ $self->{cli} }, @command ],
 		'<', '/dev/null', '>', \$out, '2>', \$err);
@@ -115,7 +123,8 @@ sub edit
 sub owned
 {
 	my ($self, $name) = @_;
-	my @records = grep { /"name":"\Q$name\E"/ && !/"node":""/ } split /\n/, $self->query('HVALS', 'snowid');
+	my @records = grep { /"name":"\Q$name\E"/ && !/"node":""/ } split /\n/,
+	  $self->query('HVALS', 'snowid');
 	return scalar @records;
 }
 
@@ -130,7 +139,8 @@ END
 sub claiming_cluster
 {
 	my ($name, $redis, $settings, %init) = @_;
-	my $node = snowid_cluster($name, claim_settings($name, $redis, $settings), %init);
+	my $node =
+	  snowid_cluster($name, claim_settings($name, $redis, $settings), %init);
 
 	$node->{redis} = $redis;
 	return $node;
@@ -184,7 +194,8 @@ sub waits_for_redis
 {
 	my ($node, $name) = @_;
 	my $began = time;
-	like(sql_error($node, 'SELECT snowid_next()'),
+	like(
+		sql_error($node, 'SELECT snowid_next()'),
 		qr/^55000: snowid has not claimed a worker ID yet\nDETAIL:  Redis (cannot be used: 127\.0\.0\.1 port \d+: .+|has not answered yet\.)\nHINT:  snowid tries again by itself/,
 		$name);
 	cmp_ok(time - $began, '>', 0.9, "$name: after snowid.max_wait");
@@ -202,12 +213,13 @@ sub fake
 {
 	my ($class, $answer) = @_;
 	my $dir = PostgreSQL::Test::Utils::tempdir('fake');
-	my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 16)
+	my $listener =
+	  IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 16)
 	  or die "$!";
 	my $self = bless {
-		port => $listener->sockport,
+		port      => $listener->sockport,
 		mode_file => "$dir/mode",
-		requests => "$dir/requests"
+		requests  => "$dir/requests"
 	}, $class;
 
 	$self->mode('');
@@ -232,24 +244,31 @@ sub proxy
 	my ($class, $redis) = @_;
 	my $upstream;
 
-	return $class->fake(sub
-	{
-		my ($mode, @words) = @_;
-		my $is_script = $words[0] =~ /^EVAL/;
+	return $class->fake(
+		sub {
+			my ($mode, @words) = @_;
+			my $is_script = $words[0] =~ /^EVAL/;
 
-		return if $mode eq 'silent';
-		return $1 if $mode =~ /\Aall:(.*)\z/s;
-		return $mode if $is_script && $mode ne '' && $mode ne 'lose';
-		my $answer = eval {
-			$upstream //= IO::Socket::INET->new("127.0.0.1:$redis->{port}") or die "$!\n";
-			print $upstream join("\r\n", '*' . @words, map { '$' . length, $_ } @words) . "\r\n";
-			$upstream->flush;
-			_read_reply($upstream);
-		};
-		undef $upstream if !defined $answer;
-		die "no upstream\n" if !defined $answer;
-		return $is_script && $mode eq 'lose' && $answer !~ /^-NOSCRIPT/ ? undef : $answer;
-	});
+			return       if $mode eq 'silent';
+			return $1    if $mode =~ /\Aall:(.*)\z/s;
+			return $mode if $is_script && $mode ne '' && $mode ne 'lose';
+			my $answer = eval {
+				$upstream //=
+				  IO::Socket::INET->new("127.0.0.1:$redis->{port}")
+				  or die "$!\n";
+				print $upstream
+				  join("\r\n", '*' . @words, map { '$' . length, $_ } @words)
+				  . "\r\n";
+				$upstream->flush;
+				_read_reply($upstream);
+			};
+			undef $upstream     if !defined $answer;
+			die "no upstream\n" if !defined $answer;
+			return
+				 $is_script
+			  && $mode eq 'lose'
+			  && $answer !~ /^-NOSCRIPT/ ? undef : $answer;
+		});
 }
 
 # What the next requests are answered by.
@@ -268,7 +287,8 @@ sub mode
 sub requests
 {
 	my ($self, $offset) = @_;
-	return map { [ split /\t/, $_, -1 ] } split /\n/, slurp_file($self->{requests}, $offset);
+	return map { [ split /\t/, $_, -1 ] } split /\n/,
+	  slurp_file($self->{requests}, $offset);
 }
 
 sub requests_size { return -s $_[0]->{requests}; }
@@ -289,12 +309,17 @@ sub _serve
 				$select->add(scalar $listener->accept);
 				next;
 			}
-			push @closed, $socket
-			  if !sysread($socket, $buffer{$socket}, 65536, length($buffer{$socket} // ''));
+			push @closed,
+			  $socket
+			  if !
+			  sysread($socket, $buffer{$socket}, 65536,
+				length($buffer{$socket} // ''));
 			while (defined(my $words = _take_request(\$buffer{$socket})))
 			{
-				append_to_file($self->{requests}, join("\t", map { s/\s+/ /gr } @$words) . "\n");
-				my $bytes = eval { $answer->(slurp_file($self->{mode_file}), @$words) };
+				append_to_file($self->{requests},
+					join("\t", map { s/\s+/ /gr } @$words) . "\n");
+				my $bytes =
+				  eval { $answer->(slurp_file($self->{mode_file}), @$words) };
 				@closed = grep { $_ != $listener } $select->handles if $@;
 				syswrite($socket, $bytes) if defined $bytes;
 			}

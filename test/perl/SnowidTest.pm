@@ -14,7 +14,8 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Time::HiRes qw(time usleep);
 
-our @EXPORT = qw(snowid_cluster server_from_backup give_clock set_skew stop_clock
+our @EXPORT =
+  qw(snowid_cluster server_from_backup give_clock set_skew stop_clock
   sql_error query next_key status poll wait_for configure reload_with
   wait_for_worker_id
   start_pgbench stop_pgbench out_of_order
@@ -48,7 +49,7 @@ sub write_clock
 	my ($node, $offset, $value) = @_;
 	sysopen(my $file, $node->{skew_file}, O_WRONLY | O_CREAT, 0644)
 	  or die "$node->{skew_file}: $!";
-	sysseek($file, $offset, 0) or die "$!";
+	sysseek($file, $offset, 0)               or die "$!";
 	syswrite($file, pack('q<', $value)) == 8 or die "$!";
 	close($file);
 	return;
@@ -104,9 +105,11 @@ sub reload_with
 {
 	my ($node, %settings) = @_;
 
-	configure($node, join("\n", map { "$_ = $settings{$_}" } sort keys %settings));
+	configure($node,
+		join("\n", map { "$_ = $settings{$_}" } sort keys %settings));
 	$node->reload;
-	wait_for($node, "SELECT current_setting('$_') = '$settings{$_}'") foreach keys %settings;
+	wait_for($node, "SELECT current_setting('$_') = '$settings{$_}'")
+	  foreach keys %settings;
 	return;
 }
 
@@ -143,7 +146,8 @@ sub wait_for
 sub poll
 {
 	my ($node, $condition) = @_;
-	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status")
+	$node->poll_query_until('postgres',
+		"SELECT $condition FROM snowid_status")
 	  or die "never: $condition; " . status($node, 'snowid_status::text');
 	return;
 }
@@ -176,7 +180,7 @@ sub give_clock
 			my ($node, @args) = @_;
 			return $original->($node, @args) unless $node->{skew_file};
 			local $ENV{LD_PRELOAD} = $shim;
-			local $ENV{SKEW_FILE} = $node->{skew_file};
+			local $ENV{SKEW_FILE}  = $node->{skew_file};
 			return $original->($node, @args);
 		};
 	}
@@ -193,7 +197,7 @@ sub give_clock
 		{
 			my $result = eval { $original->(@_) };
 			return $result if $@ eq '';
-			die $@ if $@ !~ /Broken pipe/;
+			die $@         if $@ !~ /Broken pipe/;
 			usleep(10_000);
 		}
 		die $@;
@@ -204,8 +208,9 @@ sub give_clock
 sub sql_error
 {
 	my ($node, $sql) = @_;
-	my ($rc, $out, $err) =
-	  $node->psql('postgres', "\\set VERBOSITY verbose\n$sql",
+	my ($rc, $out, $err) = $node->psql(
+		'postgres',
+		"\\set VERBOSITY verbose\n$sql",
 		timeout => $PostgreSQL::Test::Utils::timeout_default);
 	return '' if $rc == 0 && $err eq '';
 	$err =~ s/^.*?(?:ERROR|FATAL):\s+//s;
@@ -213,7 +218,10 @@ sub sql_error
 }
 
 # How long we wait for a program in the background, from when we do.
-sub patience { return IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default); }
+sub patience
+{
+	return IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default);
+}
 
 # pgbench in the background, without vacuum; %scripts: name@weight => script.
 # In a script, :n counts the transactions of each client.
@@ -233,10 +241,15 @@ sub start_pgbench
 	my $run = { out => '', timeout => patience() };
 	$run->{handle} = IPC::Run::start(
 		[
-			'pgbench', '-n', '-h', $node->host, '-p', $node->port, '-D', 'n=0',
-			split(' ', $options), @files, $db
+			'pgbench', '-n', '-h', $node->host, '-p', $node->port, '-D',
+			'n=0',     split(' ', $options),
+			@files,    $db
 		],
-		'<', '/dev/null', '>&', \$run->{out}, $run->{timeout});
+		'<',
+		'/dev/null',
+		'>&',
+		\$run->{out},
+		$run->{timeout});
 	return $run;
 }
 
@@ -258,12 +271,21 @@ my $clients = 0;
 sub start_client
 {
 	my ($node, $sql) = @_;
-	my $file = $node->basedir . '/client' . ++$clients;
-	my $client = { keys => "$file.keys", errors => "$file.errors", timeout => patience() };
+	my $file   = $node->basedir . '/client' . ++$clients;
+	my $client = {
+		keys    => "$file.keys",
+		errors  => "$file.errors",
+		timeout => patience()
+	};
 	$client->{handle} = IPC::Run::start(
-		[ 'yes', $sql // 'SELECT snowid_next();' ], '|',
+		[ 'yes', $sql // 'SELECT snowid_next();' ],
+		'|',
 		[ 'psql', '-XAtq', '-d', $node->connstr('postgres') ],
-		'>', $client->{keys}, '2>', $client->{errors}, $client->{timeout});
+		'>',
+		$client->{keys},
+		'2>',
+		$client->{errors},
+		$client->{timeout});
 	return $client;
 }
 
@@ -271,8 +293,8 @@ sub start_client
 sub clients_go_on
 {
 	my (@clients) = @_;
-	my %enough = map { $_->{keys} => (-s $_->{keys}) + 100 } @clients;
-	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+	my %enough    = map { $_->{keys} => (-s $_->{keys}) + 100 } @clients;
+	my $deadline  = time + $PostgreSQL::Test::Utils::timeout_default;
 
 	while (grep { -s $_ < $enough{$_} } keys %enough)
 	{
@@ -314,7 +336,8 @@ sub start_and_open
 sub process_pid
 {
 	my ($node, $type) = @_;
-	return query($node, "SELECT pid FROM pg_stat_activity WHERE backend_type = '$type'");
+	return query($node,
+		"SELECT pid FROM pg_stat_activity WHERE backend_type = '$type'");
 }
 
 sub worker_pid { return process_pid($_[0], 'snowid worker'); }
@@ -336,10 +359,11 @@ sub wait_until
 # All processes of a server, the postmaster first.
 sub processes
 {
-	my ($node) = @_;
+	my ($node)   = @_;
 	my @children = split ' ', qx(ps -o pid= --ppid $node->{_pid});
 
-	die 'ps does not list the processes of a server; is procps installed?' if !@children;
+	die 'ps does not list the processes of a server; is procps installed?'
+	  if !@children;
 	return ($node->{_pid}, @children);
 }
 

@@ -51,7 +51,7 @@ my $schema = <<~EOF;
 foreach my $db (qw(a b c))
 {
 	$node->safe_psql('postgres', "CREATE DATABASE $db");
-	$node->safe_psql($db, $schema);
+	$node->safe_psql($db,        $schema);
 }
 
 query($node, 'CREATE EXTENSION snowid');
@@ -60,12 +60,14 @@ my $waits = status($node, 'waits');
 
 # The settings that make a session's queries parallel, cost or no cost.
 my $force = $node->safe_psql('postgres',
-	"SELECT name FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query')");
+	"SELECT name FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query')"
+);
 my $parallel = "SET $force = on; SET parallel_setup_cost = 0;"
   . ' SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;';
 SKIP:
 {
-	skip('auto_explain is not installed', 1) if sql_error($node, "LOAD 'auto_explain'") ne '';
+	skip('auto_explain is not installed', 1)
+	  if sql_error($node, "LOAD 'auto_explain'") ne '';
 
 	my (undef, undef, $plan) = $node->psql('a', <<~EOF);
 		LOAD 'auto_explain';
@@ -76,7 +78,9 @@ SKIP:
 		$parallel
 		SELECT make('plan', 1, 'parallel', 500);
 		EOF
-	like($plan, qr/Workers Launched: [1-9]/,
+	like(
+		$plan,
+		qr/Workers Launched: [1-9]/,
 		'a query that makes keys runs in parallel');
 	$node->safe_psql('a', 'TRUNCATE made');
 }
@@ -87,7 +91,8 @@ my @runs;
 foreach my $db (qw(a b c))
 {
 	push @runs,
-	  start_pgbench($node, $db, '-c 7 -j 1 -T 3 -M prepared',
+	  start_pgbench(
+		$node, $db, '-c 7 -j 1 -T 3 -M prepared',
 		'single@10' => "SELECT make('$db' || :client_id, :n, 'single', 1);",
 		'singles@3' => "\\set count random(2, 300)\n"
 		  . "SELECT make('$db' || :client_id, :n, 'singles', :count);",
@@ -98,7 +103,8 @@ foreach my $db (qw(a b c))
 	push @runs,
 	  start_pgbench($node, $db, '-c 2 -j 1 -T 3',
 		parallel =>
-		  "${parallel}SELECT make('$db.parallel' || :client_id, :n, 'parallel', 500);");
+		  "${parallel}SELECT make('$db.parallel' || :client_id, :n, 'parallel', 500);"
+	  );
 }
 my $done = 0;
 foreach my $run (@runs)
@@ -120,10 +126,13 @@ foreach my $db (qw(b c))
 note 'calls and keys: ',
   $node->safe_psql('a', 'SELECT count(DISTINCT began), count(*) FROM made');
 is( $node->safe_psql(
-		'a', "SELECT count(DISTINCT client), count(*) > 10000, min(key) > 0 FROM made"),
+		'a',
+		"SELECT count(DISTINCT client), count(*) > 10000, min(key) > 0 FROM made"
+	),
 	'27|t|t',
 	'all sessions made keys');
-is( $node->safe_psql('a', <<~EOF), '0', "each session's keys increase from call to call");
+is( $node->safe_psql('a',
+		<<~EOF), '0', "each session's keys increase from call to call");
 	SELECT count(*) FROM (
 		SELECT low, lag(high) OVER (PARTITION BY client ORDER BY call) AS before
 		FROM (SELECT client, call, min(key) AS low, max(key) AS high
@@ -132,8 +141,10 @@ is( $node->safe_psql('a', <<~EOF), '0', "each session's keys increase from call 
 	EOF
 is(out_of_order($node, 'a', 'began', 'ended'),
 	'0', 'no key is below one that was returned before its call began');
-is(status($node, 'waits || \' \' || errors'),
-	"$waits 0", 'nobody waited: at no time were more keys wanted than the layout numbers');
+is( status($node, 'waits || \' \' || errors'),
+	"$waits 0",
+	'nobody waited: at no time were more keys wanted than the layout numbers'
+);
 
 # 32 sessions below the cap, each call timed.  How long a session was off the
 # processor counts here too, but it does for nextval() as well, beside it.
@@ -149,18 +160,29 @@ query($node, <<~EOF);
 		INSERT INTO took VALUES (what, extract(epoch FROM ended - began) * 1000);
 	END \$\$;
 	EOF
-my $run = start_pgbench($node, 'postgres', '-c 32 -j 1 -T 3 -R 8000 -M prepared',
-	snowid => "SELECT take('snowid');", nextval => "SELECT take('nextval');");
+my $run = start_pgbench(
+	$node, 'postgres', '-c 32 -j 1 -T 3 -R 8000 -M prepared',
+	snowid  => "SELECT take('snowid');",
+	nextval => "SELECT take('nextval');");
 stop_pgbench($run, 'finish') or diag($run->{out});
-my %took = map { my ($what, @ms) = split /\|/; $what => \@ms } split /\n/, query($node,
-	'SELECT what, count(*), count(*) FILTER (WHERE ms > 100), max(ms) FROM took GROUP BY what');
+my %took = map { my ($what, @ms) = split /\|/; $what => \@ms } split /\n/,
+  query(
+	$node,
+	'SELECT what, count(*), count(*) FILTER (WHERE ms > 100), max(ms) FROM took GROUP BY what'
+  );
 my ($calls, $slow, $most) = @{ $took{snowid} };
-diag("32 sessions, $calls calls: the slowest took $most ms, and of nextval() $took{nextval}[2] ms");
+diag(
+	"32 sessions, $calls calls: the slowest took $most ms, and of nextval() $took{nextval}[2] ms"
+);
 cmp_ok($calls, '>', 100, '32 sessions made keys');
-ok($slow <= $calls / 5000 + 3 * $took{nextval}[1] && $most < 30_000,
-	'calls of 32 sessions that take over 100 ms below the cap are as rare as those of nextval()')
-  or diag("$slow of $calls calls took over 100 ms, and $took{nextval}[1] of nextval()");
-is(status($node, 'waits'), $waits, 'and the generator made none of them wait');
+ok( $slow <= $calls / 5000 + 3 * $took{nextval}[1] && $most < 30_000,
+	'calls of 32 sessions that take over 100 ms below the cap are as rare as those of nextval()'
+  )
+  or diag(
+	"$slow of $calls calls took over 100 ms, and $took{nextval}[1] of nextval()"
+  );
+is(status($node, 'waits'), $waits,
+	'and the generator made none of them wait');
 
 $node->stop;
 done_testing();

@@ -12,7 +12,7 @@ use Test::More;
 use Time::HiRes qw(time);
 
 my $clock = 0;
-my $node = snowid_cluster('clock', 'snowid.worker_id = 1');
+my $node  = snowid_cluster('clock', 'snowid.worker_id = 1');
 $node->start;
 
 # Steps the clock, and notes which calls were at work meanwhile.
@@ -39,7 +39,8 @@ sub step_back_is_logged
 
 	step(-$ms / 1000);
 	$node->wait_for_log(qr/the clock was set back/, $from);
-	my @sizes = slurp_file($node->logfile, $from) =~ /the clock was set back by (\d+) ms/g;
+	my @sizes = slurp_file($node->logfile, $from) =~
+	  /the clock was set back by (\d+) ms/g;
 	note "logged: @sizes";
 	return @sizes == 1 && abs($sizes[0] - $ms) <= 5;
 }
@@ -47,8 +48,12 @@ sub step_back_is_logged
 sub settings
 {
 	my ($max_drift, $max_wait) = @_;
-	return reload_with($node, 'snowid.worker_id' => 1, 'snowid.reserve' => '5s',
-		'snowid.max_drift' => $max_drift, 'snowid.max_wait' => $max_wait);
+	return reload_with(
+		$node,
+		'snowid.worker_id' => 1,
+		'snowid.reserve'   => '5s',
+		'snowid.max_drift' => $max_drift,
+		'snowid.max_wait'  => $max_wait);
 }
 
 # Each call notes what it got: key, or error; the server's (skewed) clock before
@@ -81,7 +86,8 @@ poll($node, 'is_open');
 sub start_making
 {
 	my ($rate) = @_;
-	my $run = start_pgbench($node, 'postgres',
+	my $run = start_pgbench(
+		$node, 'postgres',
 		'-c 4 -j 1 -T 600 -M prepared' . ($rate ? " -R $rate" : ''),
 		make => 'SELECT make(:client_id);');
 	wait_for($node, 'SELECT count(DISTINCT client) = 4 FROM made');
@@ -94,11 +100,17 @@ sub check_made
 {
 	my ($what, $max_drift) = @_;
 
-	is(out_of_order($node, 'postgres', 'began', 'ended'),
-		'0', "$what: keys strictly increase in the order in which they were made");
-	is(query($node, "SELECT count(*) FROM made WHERE problem !~ '^58000 the next key would lead the clock by \\d+ ms\$'"),
-		'0', "$what: there is no other error than the lead");
-	is(query($node, <<~EOF), '0|t', "$what: no key leads the clock by more than $max_drift");
+	is( out_of_order($node, 'postgres', 'began', 'ended'),
+		'0',
+		"$what: keys strictly increase in the order in which they were made");
+	is( query(
+			$node,
+			"SELECT count(*) FROM made WHERE problem !~ '^58000 the next key would lead the clock by \\d+ ms\$'"
+		),
+		'0',
+		"$what: there is no other error than the lead");
+	is( query($node,
+			<<~EOF), '0|t', "$what: no key leads the clock by more than $max_drift");
 		SELECT count(*) FILTER (WHERE snowid_timestamp(key) > made.after + interval '$max_drift'),
 			count(*) > 100
 		FROM made
@@ -115,17 +127,24 @@ sub start_session
 	my $session = { out => '' };
 	$session->{handle} = IPC::Run::start(
 		[
-			'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-d',
-			$node->connstr('postgres'), '-c', "SET application_name = waiting;\n$sql"
+			'psql', '-XAtq',
+			'-v',   'VERBOSITY=verbose',
+			'-d',   $node->connstr('postgres'),
+			'-c',   "SET application_name = waiting;\n$sql"
 		],
-		'<', '/dev/null', '>&', \$session->{out},
+		'<',
+		'/dev/null',
+		'>&',
+		\$session->{out},
 		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	return $session;
 }
 
 sub wait_until_it_waits
 {
-	wait_for($node, q(SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'waiting'
+	wait_for(
+		$node,
+		q(SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'waiting'
 		AND wait_event_type = 'Extension' AND state = 'active'));
 	return;
 }
@@ -135,24 +154,35 @@ sub wait_until_it_waits
 my $run = start_making(3000);
 
 ok(step_back_is_logged(50), 'a step of -50 ms is logged once, with its size');
-ok(step_back_is_logged(1500), 'a step of -1.5 s is logged once, with its size');
+ok(step_back_is_logged(1500),
+	'a step of -1.5 s is logged once, with its size');
 my $after = query($node, 'SELECT max(began) FROM made');
-wait_for($node, "SELECT count(DISTINCT client) = 4 FROM made WHERE began > $after");
+wait_for($node,
+	"SELECT count(DISTINCT client) = 4 FROM made WHERE began > $after");
 is(query($node, 'SELECT count(*) FROM made WHERE problem IS NOT NULL'),
 	'0', 'callers go on after it without an error');
 poll($node, 'lead_ms < 100');
 
-ok(step_back_is_logged(10000), 'a step of -10 s is logged once, with its size');
+ok(step_back_is_logged(10000),
+	'a step of -10 s is logged once, with its size');
 step(10);
 $after = query($node, 'SELECT max(ended) FROM made');
-wait_for($node, "SELECT count(DISTINCT client) = 4 FROM made WHERE key > 0 AND began > $after");
-is(query($node, "SELECT count(*) FROM made WHERE began > $after AND problem IS NOT NULL"),
-	'0', 'when the clock is back, all go on');
+wait_for($node,
+	"SELECT count(DISTINCT client) = 4 FROM made WHERE key > 0 AND began > $after"
+);
+is( query(
+		$node,
+		"SELECT count(*) FROM made WHERE began > $after AND problem IS NOT NULL"
+	),
+	'0',
+	'when the clock is back, all go on');
 is(status($node, 'clock_steps_back'), 3, 'the view counts the steps back');
 
 step(1.55);
 step(1800);
-wait_for($node, "SELECT snowid_timestamp(max(key)) > clock_timestamp() - interval '5 min' FROM made");
+wait_for($node,
+	"SELECT snowid_timestamp(max(key)) > clock_timestamp() - interval '5 min' FROM made"
+);
 pass('after a step of half an hour ahead keys follow the clock');
 ok(stop_pgbench($run), 'no session failed') or diag($run->{out});
 check_made('steps', '1 s');
@@ -165,7 +195,7 @@ is(key_ms(next_key($node)), $t, 'a key has the time of the clock');
 my $waits = status($node, 'waits');
 stop_clock($node, $t - 50);
 is(key_ms(next_key($node)), $t, 'after a step of -50 ms keys lead by that');
-is(status($node, 'waits'), $waits, 'and nobody waits');
+is(status($node, 'waits'),  $waits, 'and nobody waits');
 
 # 1.5 s back is 0.5 s more than keys may lead
 my $waited = status($node, 'wait_ms');
@@ -176,9 +206,10 @@ stop_clock($node, $t - 1001);
 wait_until_it_waits();
 stop_clock($node, $t - 1000);
 $session->{handle}->finish;
-like($session->{out}, qr/^\d+\n\z/, 'after a step of -1.5 s a caller waits until the clock is 0.5 s further');
-is(key_ms($session->{out}), $t, 'and its key leads by 1 s');
-is(status($node, 'waits'), $waits + 1, 'the view counts the wait');
+like($session->{out}, qr/^\d+\n\z/,
+	'after a step of -1.5 s a caller waits until the clock is 0.5 s further');
+is(key_ms($session->{out}), $t,         'and its key leads by 1 s');
+is(status($node, 'waits'),  $waits + 1, 'the view counts the wait');
 cmp_ok(status($node, 'wait_ms'), '>', $waited, 'and its time');
 
 set_skew($node, $clock);
@@ -191,18 +222,19 @@ stop_clock($node, $t);
 my $last = next_key($node);
 stop_clock($node, $t - 600_000);
 my $errors = status($node, 'errors');
-my $began = time;
+my $began  = time;
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^58000: the next key would lead the clock by 60000[01] ms\nDETAIL:  snowid.max_drift allows 1000 ms, and to wait 599000 ms for the clock is more than snowid.max_wait, 60000 ms.\nHINT:  The clock was set back/,
-	'after a step of -10 min callers get an error that says by how much, and a hint');
+	'after a step of -10 min callers get an error that says by how much, and a hint'
+);
 like(
 	sql_error($node, 'SELECT snowid_next_batch(1000)'),
 	qr/^58000: the next key would lead the clock by 60000[01] ms/,
 	'a batch, too');
 cmp_ok(time - $began, '<', 30, 'at once');
 is(status($node, 'last_key'), $last, 'the refused callers used no number up');
-is(status($node, 'errors'), $errors + 2, 'the view counts the errors');
+is(status($node, 'errors'),   $errors + 2, 'the view counts the errors');
 set_skew($node, $clock);
 
 #---- Waits can be ended ----
@@ -215,12 +247,18 @@ step(-600);
 $session = start_session('SELECT snowid_next()');
 wait_until_it_waits();
 pass('a wait shows as a wait event in pg_stat_activity');
-query($node, q(SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'waiting'));
+query($node,
+	q(SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'waiting')
+);
 $session->{handle}->finish;
-like($session->{out}, qr/57014: canceling statement due to user request/,
+like(
+	$session->{out},
+	qr/57014: canceling statement due to user request/,
 	'a waiting caller can be cancelled');
 like(
-	sql_error($node, "SET statement_timeout = '200ms'; SELECT snowid_next_batch(10)"),
+	sql_error(
+		$node,
+		"SET statement_timeout = '200ms'; SELECT snowid_next_batch(10)"),
 	qr/^57014: canceling statement due to statement timeout/,
 	'statement_timeout ends a wait');
 
@@ -228,7 +266,8 @@ $session = start_session('SELECT snowid_next() > 0');
 wait_until_it_waits();
 step(600);
 $session->{handle}->finish;
-is($session->{out}, "t\n", 'a waiting caller goes on when the clock is set right');
+is($session->{out}, "t\n",
+	'a waiting caller goes on when the clock is set right');
 
 next_key($node);
 step(-600);
@@ -236,7 +275,9 @@ $session = start_session('SELECT snowid_next()');
 wait_until_it_waits();
 step(-3600);
 $session->{handle}->finish;
-like($session->{out}, qr/58000: the next key would lead the clock by (?:4200|41[0-9]{2})\d{3} ms/,
+like(
+	$session->{out},
+	qr/58000: the next key would lead the clock by (?:4200|41[0-9]{2})\d{3} ms/,
 	'a caller whose wait becomes too long is told so');
 step(4200);
 
@@ -245,7 +286,8 @@ step(4200);
 settings('1s', '1min');
 poll($node, 'lead_ms = 0');
 query($node, 'SELECT * FROM (SELECT snowid_next_batch(10000000)) b LIMIT 1');
-cmp_ok(status($node, 'lead_ms'), '<', 16,
+cmp_ok(status($node, 'lead_ms'),
+	'<', 16,
 	'a batch that is not read to its end uses up 16 ms of numbers at most');
 
 # Ten million keys by one statement beside sessions that take single keys.  To
@@ -257,32 +299,42 @@ foreach my $case ([ '1s', 'true' ], [ '0', 'key > lag(key) OVER ()' ])
 
 	settings($max_drift, '1min');
 	$waits = status($node, 'waits');
-	$run = start_pgbench($node, 'postgres', '-c 8 -j 1 -T 3600 -M prepared',
+	$run   = start_pgbench(
+		$node, 'postgres',
+		'-c 8 -j 1 -T 3600 -M prepared',
 		make => 'SELECT make(:client_id);');
 	wait_for($node, 'SELECT count(DISTINCT client) = 8 FROM made');
 	$began = time;
-	my ($count, $ordered, $in_reach, $first, $end) = split /\|/, query($node, <<~EOF);
+	my ($count, $ordered, $in_reach, $first, $end) = split /\|/,
+	  query($node, <<~EOF);
 		SELECT count(*), bool_and(above),
 			snowid_timestamp(max(key)) <= clock_timestamp() + interval '$max_drift',
 			min(key), max(key)
 		FROM (SELECT key, $above AS above
 			FROM (SELECT snowid_next_batch(10000000) AS key OFFSET 0) b) k
 		EOF
-	diag(sprintf 'max_drift %s: 10,000,000 keys in %.1f s, %d waits',
-		$max_drift, time - $began, status($node, 'waits') - $waits);
-	ok(stop_pgbench($run), "max_drift $max_drift: no session fails beside a batch of ten million")
-	  or diag($run->{out});
-	is("$count $ordered $in_reach", '10000000 t t',
-		"max_drift $max_drift: a batch of ten million keys is complete, increases and does not lead too far");
+	diag(
+		sprintf 'max_drift %s: 10,000,000 keys in %.1f s, %d waits',
+		$max_drift,
+		time - $began,
+		status($node, 'waits') - $waits);
+	ok(stop_pgbench($run),
+		"max_drift $max_drift: no session fails beside a batch of ten million"
+	) or diag($run->{out});
+	is( "$count $ordered $in_reach",
+		'10000000 t t',
+		"max_drift $max_drift: a batch of ten million keys is complete, increases and does not lead too far"
+	);
 	my ($clients, $least, $pause) = split /\|/, query($node, <<~EOF);
 		SELECT count(*), min(n), max(pause) FROM (
 			SELECT client, count(*) AS n, max(extract(epoch FROM after - before)) AS pause
 			FROM made WHERE key BETWEEN $first AND $end GROUP BY client) c
 		EOF
-	note "single keys of $clients sessions: $least of each, longest wait $pause s";
-	ok($clients == 8 && $least >= 5 && $pause < 30,
-		"max_drift $max_drift: it starves none of 8 sessions that take single keys")
-	  or diag("$clients sessions, $least keys, waited $pause s");
+	note
+	  "single keys of $clients sessions: $least of each, longest wait $pause s";
+	ok( $clients == 8 && $least >= 5 && $pause < 30,
+		"max_drift $max_drift: it starves none of 8 sessions that take single keys"
+	) or diag("$clients sessions, $least keys, waited $pause s");
 	check_made("saturation, max_drift $max_drift", $max_drift);
 }
 
@@ -296,12 +348,17 @@ foreach my $policy ([ 'Twitter', '2ms', undef ], [ 'Leaf', '10ms', 0.008 ])
 
 	settings('0', $max_wait);
 	$run = start_making();
-	is(query($node, 'SELECT count(*) FROM (SELECT snowid_next_batch(100000)) b'),
-		'100000', "$name: a full millisecond waits for the next");
+	is( query(
+			$node,
+			'SELECT count(*) FROM (SELECT snowid_next_batch(100000)) b'),
+		'100000',
+		"$name: a full millisecond waits for the next");
 	if ($bearable)
 	{
 		$waits = status($node, 'waits');
-		wait_until('a wait', sub { step(-$bearable); return status($node, 'waits') > $waits });
+		wait_until(
+			'a wait',
+			sub { step(-$bearable); return status($node, 'waits') > $waits });
 		pass("$name: a clock some ms behind is waited for");
 	}
 	is(query($node, 'SELECT count(*) FROM made WHERE problem IS NOT NULL'),
@@ -309,12 +366,15 @@ foreach my $policy ([ 'Twitter', '2ms', undef ], [ 'Leaf', '10ms', 0.008 ])
 
 	my $from = query($node, q(SELECT nextval('tick')));
 	stop_clock($node, server_ms() - 50);
-	wait_for($node, 'SELECT count(*) > 10 FROM made WHERE problem IS NOT NULL');
+	wait_for($node,
+		'SELECT count(*) > 10 FROM made WHERE problem IS NOT NULL');
 	pass("$name: a clock 50 ms behind is refused");
 	set_skew($node, $clock);
 	query($node, "INSERT INTO stepped VALUES ($from, nextval('tick'))");
 	$after = query($node, 'SELECT max(ended) FROM made');
-	wait_for($node, "SELECT count(DISTINCT client) = 4 FROM made WHERE key > 0 AND began > $after");
+	wait_for($node,
+		"SELECT count(DISTINCT client) = 4 FROM made WHERE key > 0 AND began > $after"
+	);
 	ok(stop_pgbench($run), "$name: no session failed") or diag($run->{out});
 	check_made($name, '0');
 }

@@ -12,7 +12,7 @@ use Time::HiRes qw(time);
 use Time::Local qw(timegm);
 
 my $pristine = snowid_cluster('settings');
-my $node = $pristine;
+my $node     = $pristine;
 
 # max_drift is what each start takes here.
 my $worker_1 = "snowid.worker_id = 1\nsnowid.max_drift = 100ms";
@@ -64,29 +64,41 @@ sub fresh_server
 #---- Bad settings ----
 
 foreach my $bad (
-	[ 'snowid.worker_id', 99 ], [ 'snowid.worker_id', 'abc' ],
-	[ 'snowid.worker_id', -2 ], [ 'snowid.datacenter_id', 32 ],
-	[ 'snowid.epoch', 'yesterday' ], [ 'snowid.epoch', '2020-01-01 00:00:00' ],
-	[ 'snowid.sequence_bits', 40 ], [ 'snowid.worker_bits', -1 ],
-	[ 'snowid.datacenter_bits', 'five' ], [ 'snowid.sequence_start', 'middle' ],
-	[ 'snowid.max_drift', '1 parsec' ], [ 'snowid.max_wait', '-1s' ],
-	[ 'snowid.max_jump', '1ms' ])
+	[ 'snowid.worker_id',       99 ],
+	[ 'snowid.worker_id',       'abc' ],
+	[ 'snowid.worker_id',       -2 ],
+	[ 'snowid.datacenter_id',   32 ],
+	[ 'snowid.epoch',           'yesterday' ],
+	[ 'snowid.epoch',           '2020-01-01 00:00:00' ],
+	[ 'snowid.sequence_bits',   40 ],
+	[ 'snowid.worker_bits',     -1 ],
+	[ 'snowid.datacenter_bits', 'five' ],
+	[ 'snowid.sequence_start',  'middle' ],
+	[ 'snowid.max_drift',       '1 parsec' ],
+	[ 'snowid.max_wait',        '-1s' ],
+	[ 'snowid.max_jump',        '1ms' ])
 {
 	my ($name, $value) = @$bad;
 	my $log = -s $node->logfile // 0;
 
 	configure($node, "$name = '$value'");
-	ok(!$node->start(fail_ok => 1), "$name = '$value' stops the start") or $node->stop;
-	like(slurp_file($node->logfile, $log), qr/FATAL:  invalid value for parameter "$name": "$value"/,
+	ok(!$node->start(fail_ok => 1), "$name = '$value' stops the start")
+	  or $node->stop;
+	like(
+		slurp_file($node->logfile, $log),
+		qr/FATAL:  invalid value for parameter "$name": "$value"/,
 		'and is named in the log');
 }
 foreach my $name ('snowid.worker_idd', 'SnowID.epoc')
 {
 	my $log = -s $node->logfile;
 	configure($node, "$name = 1");
-	ok(!$node->start(fail_ok => 1), "the misspelt $name stops the start") or $node->stop;
-	like(slurp_file($node->logfile, $log),
-		qr/FATAL:  unrecognized configuration parameter "$name"/i, 'and is named in the log');
+	ok(!$node->start(fail_ok => 1), "the misspelt $name stops the start")
+	  or $node->stop;
+	like(
+		slurp_file($node->logfile, $log),
+		qr/FATAL:  unrecognized configuration parameter "$name"/i,
+		'and is named in the log');
 }
 
 $pristine->backup_fs_cold('fresh');
@@ -94,102 +106,138 @@ fresh_server($worker_1, 2075, 1, 1);
 
 SKIP:
 {
-skip('time_t has 32 bits here, and ends in 2038', 1)
-  if query($node, 'SELECT extract(year FROM clock_timestamp())') ne '2075';
+	skip('time_t has 32 bits here, and ends in 2038', 1)
+	  if query($node, 'SELECT extract(year FROM clock_timestamp())') ne
+	  '2075';
 
-#---- A layout whose range ends soon ----
+	#---- A layout whose range ends soon ----
 
-my $twitter = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12';
-poll($node, "reason LIKE 'snowid cannot use this layout: %'");
-like(sql_error($node, 'SELECT snowid_next()'),
-	qr/^55000: snowid cannot use this layout\nDETAIL:  The timestamp's range of "$twitter" ends at 2080-07-10 .*, in less than ten years\.\nHINT:  Correct the settings/,
-	'a layout whose range ends within ten years is refused at its first use');
-is(query($node, "SELECT created_at FROM snowid_decode(snowid_max('2080-07-10'))"),
-	'2080-07-10 00:00:00+00', 'and decodes');
+	my $twitter =
+	  'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12';
+	poll($node, "reason LIKE 'snowid cannot use this layout: %'");
+	like(
+		sql_error($node, 'SELECT snowid_next()'),
+		qr/^55000: snowid cannot use this layout\nDETAIL:  The timestamp's range of "$twitter" ends at 2080-07-10 .*, in less than ten years\.\nHINT:  Correct the settings/,
+		'a layout whose range ends within ten years is refused at its first use'
+	);
+	is( query(
+			$node,
+			"SELECT created_at FROM snowid_decode(snowid_max('2080-07-10'))"),
+		'2080-07-10 00:00:00+00',
+		'and decodes');
 
-restart_with($worker_1, 2060, 1, 1);
-my $key = next_key($node);
-cmp_ok($key, '>', 0, 'it makes keys where it lasts longer');
+	restart_with($worker_1, 2060, 1, 1);
+	my $key = next_key($node);
+	cmp_ok($key, '>', 0, 'it makes keys where it lasts longer');
 
-#---- Another layout on the same server ----
+	#---- Another layout on the same server ----
 
-restart_with("$worker_1\nsnowid.datacenter_bits = 4\nsnowid.worker_bits = 6");
-my $both =
-  qr/The settings make "epoch=2010-11-04T01:42:54.657Z datacenter=4 worker=6 sequence=12", and this server's (?:last )?keys have "$twitter"\./;
-like(sql_error($node, 'SELECT snowid_next()'),
-	qr/^55000: snowid cannot use this layout\nDETAIL:  $both.*\nHINT:  /,
-	'a layout that changes between two starts makes no keys, and both layouts are named');
-like(status($node, 'is_open, reason'),
-	qr/^f\|snowid cannot use this layout: $both/, 'in the view, too');
-query($node, 'CREATE TABLE orders (id bigint DEFAULT snowid_next()); INSERT INTO orders VALUES (1)');
-$node->command_like([ 'pg_dump', '-d', $node->connstr('postgres') ],
-	qr/DEFAULT public\.snowid_next\(\)/, 'pg_dump works in this state');
-restart_with($worker_1);
-cmp_ok(next_key($node), '>', $key, 'the former layout goes on');
+	restart_with(
+		"$worker_1\nsnowid.datacenter_bits = 4\nsnowid.worker_bits = 6");
+	my $both =
+	  qr/The settings make "epoch=2010-11-04T01:42:54.657Z datacenter=4 worker=6 sequence=12", and this server's (?:last )?keys have "$twitter"\./;
+	like(
+		sql_error($node, 'SELECT snowid_next()'),
+		qr/^55000: snowid cannot use this layout\nDETAIL:  $both.*\nHINT:  /,
+		'a layout that changes between two starts makes no keys, and both layouts are named'
+	);
+	like(
+		status($node, 'is_open, reason'),
+		qr/^f\|snowid cannot use this layout: $both/,
+		'in the view, too');
+	query($node,
+		'CREATE TABLE orders (id bigint DEFAULT snowid_next()); INSERT INTO orders VALUES (1)'
+	);
+	$node->command_like(
+		[ 'pg_dump', '-d', $node->connstr('postgres') ],
+		qr/DEFAULT public\.snowid_next\(\)/,
+		'pg_dump works in this state');
+	restart_with($worker_1);
+	cmp_ok(next_key($node), '>', $key, 'the former layout goes on');
 
-#---- The end of the range, 2080-07-10 17:30:30.208 UTC ----
+	#---- The end of the range, 2080-07-10 17:30:30.208 UTC ----
 
-my $log = -s $node->logfile;
-restart_with($worker_1, 2075, 1, 1);
-cmp_ok(next_key($node), '>', $key, 'a layout in use makes keys in its last ten years');
-like(slurp_file($node->logfile, $log),
-	qr/WARNING:  the timestamp's range of the snowid layout ends at 2080-07-10/,
-	'and a start warns of the end');
+	my $log = -s $node->logfile;
+	restart_with($worker_1, 2075, 1, 1);
+	cmp_ok(next_key($node), '>', $key,
+		'a layout in use makes keys in its last ten years');
+	like(
+		slurp_file($node->logfile, $log),
+		qr/WARNING:  the timestamp's range of the snowid layout ends at 2080-07-10/,
+		'and a start warns of the end');
 
-my $ended = qr/^2200H: the timestamp's range of the snowid layout has ended\nHINT:  /;
+	my $ended =
+	  qr/^2200H: the timestamp's range of the snowid layout has ended\nHINT:  /;
 
-# A burst may go 1 s ahead, and the clock stands still 0.5 s before the end.
-$node->stop;
-configure($node, "snowid.worker_id = 1\nsnowid.max_drift = 1s");
-stop_clock($node, unix_time(2080, 7, 10, 17, 30, 29) * 1000 + 700);
-$node->start;
-server_is_open($node);
-cmp_ok(next_key($node), '>', $key, 'keys are made until the range ends');
-like(sql_error($node, 'SELECT count(*) FROM (SELECT snowid_next_batch(100000000)) b'),
-	$ended, 'a burst at the end of the range gets an error');
-is(status($node, 'last_key = snowid_encode(last_key_time, 0, 1, 4095), last_key > 0,
+	# A burst may go 1 s ahead, and the clock stands still 0.5 s before the end.
+	$node->stop;
+	configure($node, "snowid.worker_id = 1\nsnowid.max_drift = 1s");
+	stop_clock($node, unix_time(2080, 7, 10, 17, 30, 29) * 1000 + 700);
+	$node->start;
+	server_is_open($node);
+	cmp_ok(next_key($node), '>', $key, 'keys are made until the range ends');
+	like(
+		sql_error(
+			$node,
+			'SELECT count(*) FROM (SELECT snowid_next_batch(100000000)) b'),
+		$ended,
+		'a burst at the end of the range gets an error');
+	is( status(
+			$node,
+			'last_key = snowid_encode(last_key_time, 0, 1, 4095), last_key > 0,
 		last_key_time = (SELECT last_time FROM snowid_status())'),
-	't|t|t', 'after the very last key');
-like(sql_error($node, 'SELECT snowid_next()'), $ended, 'and single keys, too');
-foreach my $time ([ 2080, 7, 10, 17, 30, 31 ], [ 2080, 7, 11 ], [ 2150, 3, 15 ])
-{
-	set_clock(@$time);
-	like(sql_error($node, 'SELECT snowid_next()'), $ended, "never a wrap: @$time");
-}
-restart_with($worker_1);
-like(sql_error($node, 'SELECT snowid_next()'), $ended, 'nor after a restart');
+		't|t|t',
+		'after the very last key');
+	like(sql_error($node, 'SELECT snowid_next()'),
+		$ended, 'and single keys, too');
+	foreach
+	  my $time ([ 2080, 7, 10, 17, 30, 31 ], [ 2080, 7, 11 ], [ 2150, 3, 15 ])
+	{
+		set_clock(@$time);
+		like(sql_error($node, 'SELECT snowid_next()'),
+			$ended, "never a wrap: @$time");
+	}
+	restart_with($worker_1);
+	like(sql_error($node, 'SELECT snowid_next()'),
+		$ended, 'nor after a restart');
 
-#---- A change of the layout that is meant ----
+	#---- A change of the layout that is meant ----
 
-fresh_server($worker_1, 2050, 1, 1);
-$key = next_key($node);
-restart_with("$worker_1\nsnowid.epoch = '2000-01-01 00:00:00Z'");
-like(sql_error($node, 'SELECT snowid_next()'),
-	qr/^55000: snowid's layout was changed\nDETAIL:  The settings make "epoch=2000-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12", .* have "$twitter"\.\nHINT:  .*snowid_accept_layout/,
-	'a layout whose keys are above the old ones waits for consent');
-query($node, 'SELECT snowid_accept_layout()');
-server_is_open($node);
-cmp_ok(next_key($node), '>', $key, 'with consent keys go on in order');
+	fresh_server($worker_1, 2050, 1, 1);
+	$key = next_key($node);
+	restart_with("$worker_1\nsnowid.epoch = '2000-01-01 00:00:00Z'");
+	like(
+		sql_error($node, 'SELECT snowid_next()'),
+		qr/^55000: snowid's layout was changed\nDETAIL:  The settings make "epoch=2000-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12", .* have "$twitter"\.\nHINT:  .*snowid_accept_layout/,
+		'a layout whose keys are above the old ones waits for consent');
+	query($node, 'SELECT snowid_accept_layout()');
+	server_is_open($node);
+	cmp_ok(next_key($node), '>', $key, 'with consent keys go on in order');
 
-#---- Before the epoch ----
+	#---- Before the epoch ----
 
-my $next_century = "$worker_1\nsnowid.epoch = '2100-01-01 00:00:00Z'";
-fresh_server($next_century, 2099, 12, 31, 23, 30, 0);
-poll($node, "reason = 'the clock is before snowid.epoch'");
-like(sql_error($node, 'SELECT snowid_next()'),
-	qr/^58000: the clock is before snowid\.epoch\nHINT:  Set the clock/,
-	'a server whose clock is before the epoch makes no keys');
-set_clock(2100, 1, 1, 0, 0, 1);
-server_is_open($node);
-is(status($node, 'last_key, last_key_time, lead_ms'),
-	'||0', 'and has made none');
-is(query($node, 'SELECT created_at::date FROM snowid_decode(snowid_next())'),
-	'2100-01-01', 'keys are made from the epoch on');
-set_clock(2099, 12, 31, 23, 30, 0);
-like(sql_error($node, 'SELECT snowid_next()'),
-	qr/^58000: the clock is before snowid\.epoch\nHINT:  Set the clock/,
-	'a clock that is set back before the epoch is an error');
-set_clock(2100, 1, 1, 0, 0, 10);
+	my $next_century = "$worker_1\nsnowid.epoch = '2100-01-01 00:00:00Z'";
+	fresh_server($next_century, 2099, 12, 31, 23, 30, 0);
+	poll($node, "reason = 'the clock is before snowid.epoch'");
+	like(
+		sql_error($node, 'SELECT snowid_next()'),
+		qr/^58000: the clock is before snowid\.epoch\nHINT:  Set the clock/,
+		'a server whose clock is before the epoch makes no keys');
+	set_clock(2100, 1, 1, 0, 0, 1);
+	server_is_open($node);
+	is(status($node, 'last_key, last_key_time, lead_ms'),
+		'||0', 'and has made none');
+	is( query(
+			$node,
+			'SELECT created_at::date FROM snowid_decode(snowid_next())'),
+		'2100-01-01',
+		'keys are made from the epoch on');
+	set_clock(2099, 12, 31, 23, 30, 0);
+	like(
+		sql_error($node, 'SELECT snowid_next()'),
+		qr/^58000: the clock is before snowid\.epoch\nHINT:  Set the clock/,
+		'a clock that is set back before the epoch is an error');
+	set_clock(2100, 1, 1, 0, 0, 10);
 
 }
 
@@ -197,8 +245,9 @@ set_clock(2100, 1, 1, 0, 0, 10);
 
 fresh_server($worker_1);
 server_is_open($node);
-my $file = $node->data_dir . '/snowid/state';
+my $file  = $node->data_dir . '/snowid/state';
 my $state = slurp_file($file);
+
 sub write_state
 {
 	open(my $f, '>', $file) or die "$!";
@@ -207,34 +256,46 @@ sub write_state
 	close $f;
 	return;
 }
-foreach my $damage ([ 'cut short', substr($state, 0, 20) ], [ 'without content', '' ],
+foreach my $damage (
+	[ 'cut short',           substr($state, 0, 20) ],
+	[ 'without content',     '' ],
 	[ 'with a changed byte', $state ^ ("\0" x 20 . "\1" . "\0" x 11) ])
 {
 	my ($what, $content) = @$damage;
 	write_state($content);
 	restart_with($worker_1);
-	like(sql_error($node, 'SELECT snowid_next()'),
+	like(
+		sql_error($node, 'SELECT snowid_next()'),
 		qr/^XX001: snowid cannot use its state file\nDETAIL:  File "snowid\/state" is damaged\.\nHINT:  /,
 		"a state file $what makes no keys");
 }
 write_state($state);
-ok($node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status'),
+ok( $node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status'),
 	'a mended state file is taken without a restart');
 
 #---- No worker process ----
 
-configure($node, "$worker_1\nsnowid.max_wait = 100ms\nmax_worker_processes = 0");
+configure($node,
+	"$worker_1\nsnowid.max_wait = 100ms\nmax_worker_processes = 0");
 $node->restart;
-like(sql_error($node, 'SELECT snowid_next()'),
+like(
+	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid is not ready yet\nDETAIL:  .*max_worker_processes\.\nHINT:  /,
 	'a server without a place for the worker says so');
 
 #---- Other widths ----
 
-foreach my $layout ([ 0, 10, 12, 1000, 0 ], [ 10, 0, 12, 0, 1000 ], [ 0, 0, 18, 0, 0 ], [ 7, 8, 0, 255, 100 ])
+foreach my $layout (
+	[ 0,  10, 12, 1000, 0 ],
+	[ 10, 0,  12, 0,    1000 ],
+	[ 0,  0,  18, 0,    0 ],
+	[ 7,  8,  0,  255,  100 ])
 {
-	my ($datacenter_bits, $worker_bits, $sequence_bits, $worker_id, $datacenter_id) = @$layout;
-	my ($d, $w) = ($datacenter_bits ? $datacenter_id : '', $worker_bits ? $worker_id : '');
+	my ($datacenter_bits, $worker_bits, $sequence_bits,
+		$worker_id,       $datacenter_id) = @$layout;
+	my ($d, $w) = (
+		$datacenter_bits ? $datacenter_id : '',
+		$worker_bits     ? $worker_id     : '');
 
 	fresh_server(<<~EOF);
 		snowid.max_drift = 100ms
@@ -246,7 +307,8 @@ foreach my $layout ([ 0, 10, 12, 1000, 0 ], [ 10, 0, 12, 0, 1000 ], [ 0, 0, 18, 
 		snowid.datacenter_id = $datacenter_id
 		EOF
 	server_is_open($node);
-	is(query($node, <<~EOF), "t|t|$d|$w", "keys of widths $datacenter_bits, $worker_bits, $sequence_bits");
+	is( query($node,
+			<<~EOF), "t|t|$d|$w", "keys of widths $datacenter_bits, $worker_bits, $sequence_bits");
 		SELECT count(DISTINCT key) = 100 AND bool_and(key > before OR before IS NULL),
 			bool_and(created_at BETWEEN clock_timestamp() - interval '1 min' AND clock_timestamp() + interval '1 min'),
 			min(datacenter_id), max(worker_id)

@@ -17,11 +17,15 @@ my $idle = snowid_cluster('idle', 'snowid.worker_id = 2');
 $idle->start;
 my $idle_since = time;
 
-my $node = snowid_cluster('worker', 'snowid.worker_id = 1', allows_streaming => 1);
+my $node =
+  snowid_cluster('worker', 'snowid.worker_id = 1', allows_streaming => 1);
 $node->append_conf('postgresql.conf', 'restart_after_crash = on');
 $node->start;
 
-sub complaints { return join '', map { slurp_file($_->{errors}) } @_ }
+sub complaints
+{
+	return join '', map { slurp_file($_->{errors}) } @_;
+}
 
 query($node, <<~EOF);
 	CREATE EXTENSION snowid;
@@ -50,17 +54,24 @@ query($node, <<~EOF);
 
 # Runs first with keys as they come, and then against the cap.
 server_is_open($node);
-my $run = start_pgbench($node, 'postgres', '-c 3 -j 1 -T 2',
+my $run = start_pgbench(
+	$node, 'postgres',
+	'-c 3 -j 1 -T 2',
 	ceiling => 'SELECT make_below_ceiling(1 + :n % 20);');
-ok(stop_pgbench($run, 'finish'), 'no key is above the ceiling that the WAL has') or diag($run->{out});
-$run = start_pgbench($node, 'postgres', '-c 3 -j 1 -T 2',
+ok(stop_pgbench($run, 'finish'),
+	'no key is above the ceiling that the WAL has')
+  or diag($run->{out});
+$run = start_pgbench(
+	$node, 'postgres', '-c 3 -j 1 -T 2',
 	ceiling => 'SELECT make_below_ceiling(5);',
-	batch => 'SELECT count(*) FROM (SELECT snowid_next_batch(1000000)) b;');
-ok(stop_pgbench($run, 'finish'), 'nor where keys outrun the format') or diag($run->{out});
+	batch   => 'SELECT count(*) FROM (SELECT snowid_next_batch(1000000)) b;');
+ok(stop_pgbench($run, 'finish'), 'nor where keys outrun the format')
+  or diag($run->{out});
 
 # A step of the clock at a time, by less than the reserve, so that the worker's
 # speed does not count.
 poll($node, 'lead_ms = 0');
+
 sub now_is
 {
 	my ($ms, $reserved) = @_;
@@ -77,7 +88,8 @@ foreach (1 .. 5)
 	next_key($node);
 	now_is($ms += 200, 300);
 }
-is(status($node, 'waits'), $waits, 'under steady load nobody waits for a grant');
+is(status($node, 'waits'),
+	$waits, 'under steady load nobody waits for a grant');
 foreach (1 .. 3)
 {
 	next_key($node);
@@ -103,7 +115,9 @@ foreach my $round (1 .. 5)
 {
 	my $pid = worker_pid($node);
 	query($node, "SELECT pg_terminate_backend($pid)");
-	wait_for($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid");
+	wait_for($node,
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid"
+	);
 	clients_go_on(@clients);
 }
 pass('a worker that is terminated comes back, and keys go on');
@@ -116,7 +130,11 @@ is(complaints(@clients), '', 'and no caller gets an error');
 
 # At the very moment that the clock is set back.  With max_drift as large as the
 # step, keys need only the worker.
-reload_with($node, 'snowid.worker_id' => 1, 'snowid.max_drift' => '2h', 'snowid.max_jump' => '1d');
+reload_with(
+	$node,
+	'snowid.worker_id' => 1,
+	'snowid.max_drift' => '2h',
+	'snowid.max_jump'  => '1d');
 @clients = map { start_client($node) } 1, 2;
 foreach my $round (1 .. 3)
 {
@@ -125,14 +143,20 @@ foreach my $round (1 .. 3)
 	query($node, "SELECT pg_terminate_backend($pid)");
 	usleep(($round - 1) * 3_000);
 	set_skew($node, -3600);
-	wait_for($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid");
+	wait_for($node,
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid"
+	);
 	clients_go_on(@clients);
 	set_skew($node, 0);
 }
 pass('also where the clock is set back by an hour in that moment');
 keys_are_right('increasing, none twice', @clients);
 is(complaints(@clients), '', 'and no caller gets an error');
-reload_with($node, 'snowid.worker_id' => 1, 'snowid.max_drift' => '1s', 'snowid.max_jump' => '1h');
+reload_with(
+	$node,
+	'snowid.worker_id' => 1,
+	'snowid.max_drift' => '1s',
+	'snowid.max_jump'  => '1h');
 
 # A process that is killed takes the whole server with it.
 my @before;
@@ -140,36 +164,55 @@ foreach my $who ('snowid worker', 'client backend')
 {
 	my $client = start_client($node);
 	clients_go_on($client);
-	my $killed = query($node, "SELECT pid FROM pg_stat_activity WHERE backend_type = '$who' AND pid <> pg_backend_pid()");
+	my $killed = query($node,
+		"SELECT pid FROM pg_stat_activity WHERE backend_type = '$who' AND pid <> pg_backend_pid()"
+	);
 	kill 'KILL', $killed;
 	$client->{handle}->finish;
 	push @before, stop_client($client);
 	server_is_open($node);
-	cmp_ok(next_key($node), '>', (sort { $b <=> $a } @before)[0], "kill -9 of the $who: keys go on above all before");
+	cmp_ok(
+		next_key($node), '>',
+		(sort { $b <=> $a } @before)[0],
+		"kill -9 of the $who: keys go on above all before");
 }
 
 #---- Grants that cannot be made ----
 
-my $log = -s $node->logfile;
+my $log    = -s $node->logfile;
 my $holder = start_pgbench($node, 'postgres', '-c 1 -t 1', hold => <<~EOF);
 	SELECT pg_replication_origin_session_setup(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid%_0_1';
 	SELECT pg_sleep(3600);
 	EOF
-wait_for($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
+wait_for($node,
+	"SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
 reload_with($node, 'snowid.worker_id' => 1, 'snowid.max_wait' => '200ms');
 my $error;
 $error = sql_error($node, 'SELECT snowid_next()') until $error;
 my $reason = qr/replication origin with ID \d+ is already active for PID \d+/;
-like($error, qr/^55000: snowid could not reserve more keys\nDETAIL:  $reason/,
+like(
+	$error,
+	qr/^55000: snowid could not reserve more keys\nDETAIL:  $reason/,
 	'where no grant can be made, keys stop with the reason');
-is(query($node, "SELECT is_open, ms(last_key_time) <= ms(ceiling), reason ~ 'already active' FROM snowid_status"),
-	't|t|t', 'at the ceiling; the view says so, too');
-is(query($node, "SELECT ms(ceiling) - (remote_lsn - '0/0') FROM snowid_status, pg_replication_origin_status WHERE external_id LIKE 'snowid%_0_1'"),
-	'0', 'which is the one in the WAL');
+is( query(
+		$node,
+		"SELECT is_open, ms(last_key_time) <= ms(ceiling), reason ~ 'already active' FROM snowid_status"
+	),
+	't|t|t',
+	'at the ceiling; the view says so, too');
+is( query(
+		$node,
+		"SELECT ms(ceiling) - (remote_lsn - '0/0') FROM snowid_status, pg_replication_origin_status WHERE external_id LIKE 'snowid%_0_1'"
+	),
+	'0',
+	'which is the one in the WAL');
 my $highest = status($node, 'last_key');
-query($node, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
+query($node,
+	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+);
 poll($node, "reason IS NULL");
-cmp_ok(next_key($node), '>', $highest, 'keys go on by themselves when it can');
+cmp_ok(next_key($node), '>', $highest,
+	'keys go on by themselves when it can');
 stop_pgbench($holder);
 $log = slurp_file($node->logfile, $log);
 is(() = $log =~ /ERROR:  $reason/g, 1, 'the log has the reason once');
@@ -189,18 +232,24 @@ my $places = query($node, <<~EOF);
 	EOF
 restart_with("$places = 0\nmax_wal_senders = 0");
 poll($node, "reason ~ 'slot'");
-like(sql_error($node, 'SELECT snowid_next()'),
+like(
+	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid is not ready yet\nDETAIL:  could not find free replication state slot/,
 	"with no place in $places the error says so");
-is(() = slurp_file($node->logfile) =~ /ERROR:  could not find free replication state slot/g,
-	1, 'and the log, once');
+is( () =
+	  slurp_file($node->logfile) =~
+	  /ERROR:  could not find free replication state slot/g,
+	1,
+	'and the log, once');
 restart_with("$places = 10\nmax_wal_senders = 10\nmax_worker_processes = 0");
-like(sql_error($node, 'SELECT snowid_next()'),
+like(
+	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid is not ready yet\nDETAIL:  The "snowid worker" process is not running; it needs a free place in max_worker_processes/,
 	'with no place for the worker in max_worker_processes the error says so');
 restart_with("max_logical_replication_workers = 0\nmax_worker_processes = 1");
 poll($node, "reason ~ 'raise'");
-like(sql_error($node, 'SELECT snowid_next()'),
+like(
+	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use its replication origin\nDETAIL:  No process could be started to read it; raise max_worker_processes/,
 	'nor with none for its helper');
 restart_with("max_logical_replication_workers = 4\nmax_worker_processes = 8");
@@ -213,28 +262,40 @@ my $client = start_client($node);
 clients_go_on($client);
 $node->backup('backup');
 my $backup = $node->backup_dir . '/backup';
-command_ok([ 'pg_verifybackup', $backup ], 'pg_basebackup and pg_verifybackup work');
+command_ok([ 'pg_verifybackup', $backup ],
+	'pg_basebackup and pg_verifybackup work');
 ok(-f "$backup/snowid/state", 'a base backup has the state file');
 stop_client($client);
 $highest = next_key($node);
 $node->stop;
-command_ok([ 'pg_checksums', $_, '-D', $node->data_dir ], "pg_checksums $_ works")
+command_ok([ 'pg_checksums', $_, '-D', $node->data_dir ],
+	"pg_checksums $_ works")
   foreach '--enable', '--check';
 
 my ($out, $err);
 IPC::Run::run([ 'postgres', '--single', '-D', $node->data_dir, 'postgres' ],
 	'<', \'SELECT snowid_next()', '>', \$out, '2>', \$err);
-like($err, qr/ERROR:  snowid makes no keys in single-user mode/, 'single-user mode makes no keys and says so');
+like(
+	$err,
+	qr/ERROR:  snowid makes no keys in single-user mode/,
+	'single-user mode makes no keys and says so');
 
 my $state = slurp_file($node->data_dir . '/snowid/state');
 unlink $node->data_dir . '/snowid/state';
-command_ok([ 'pg_ctl', '-w', '-D', $node->data_dir, '-l', $node->logfile, '-o', '-b', 'start' ],
+command_ok(
+	[
+		'pg_ctl', '-w',           '-D', $node->data_dir,
+		'-l',     $node->logfile, '-o', '-b',
+		'start'
+	],
 	'the server starts as pg_upgrade starts it');
 $node->_update_pid(1);
 my $lsn = query($node, 'SELECT pg_current_wal_insert_lsn()');
-like(sql_error($node, 'SELECT snowid_next()'), qr/^55000: /, 'it makes no keys then');
+like(sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: /, 'it makes no keys then');
 is(worker_pid($node), '', 'and has no worker');
-is(query($node, 'SELECT pg_current_wal_insert_lsn()'), $lsn, 'nothing is granted');
+is(query($node, 'SELECT pg_current_wal_insert_lsn()'),
+	$lsn, 'nothing is granted');
 $node->stop;
 ok(!-e $node->data_dir . '/snowid/state', 'nor written');
 append_to_file($node->data_dir . '/snowid/state', $state);
@@ -246,12 +307,19 @@ $node->stop;
 #---- Nobody makes keys ----
 
 usleep(100_000) while time - $idle_since < 61.5;
-wait_until('no WAL', sub {
-		my ($before, undef, $after) = split /\n/, query($idle,
-			'SELECT pg_current_wal_insert_lsn(); SELECT pg_sleep(2); SELECT pg_current_wal_insert_lsn()');
+wait_until(
+	'no WAL',
+	sub {
+		my ($before, undef, $after) = split /\n/,
+		  query($idle,
+			'SELECT pg_current_wal_insert_lsn(); SELECT pg_sleep(2); SELECT pg_current_wal_insert_lsn()'
+		  );
 		return $before eq $after;
 	});
-pass('a server where nobody makes keys writes no WAL, a minute after its start');
-is(sql_error($idle, 'CREATE EXTENSION snowid; SELECT snowid_next()'), '', 'and then makes one at once');
+pass(
+	'a server where nobody makes keys writes no WAL, a minute after its start'
+);
+is(sql_error($idle, 'CREATE EXTENSION snowid; SELECT snowid_next()'),
+	'', 'and then makes one at once');
 $idle->stop;
 done_testing();

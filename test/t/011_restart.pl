@@ -12,13 +12,16 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 # 256 keys a millisecond, so that a few sessions can outrun the format.
-my $node = snowid_cluster('restart', "snowid.worker_id = 1\nsnowid.sequence_bits = 8");
+my $node =
+  snowid_cluster('restart', "snowid.worker_id = 1\nsnowid.sequence_bits = 8");
 
 # The WAL is flushed by whom it concerns, or not at all.
-$node->append_conf('postgresql.conf', "fsync = on\nwal_writer_delay = 10s\nrestart_after_crash = on");
+$node->append_conf('postgresql.conf',
+	"fsync = on\nwal_writer_delay = 10s\nrestart_after_crash = on");
 start_and_open($node);
 
-my $epoch = query($node, 'SELECT extract(epoch FROM snowid_timestamp(0)) * 1000');
+my $epoch =
+  query($node, 'SELECT extract(epoch FROM snowid_timestamp(0)) * 1000');
 sub ms { return ($_[0] >> 18) + $epoch }
 
 # The server's clock.
@@ -37,8 +40,12 @@ sub step_to
 # a checksum.
 sub stored_ceiling
 {
-	my $file = slurp_file($node->data_dir . '/pg_logical/replorigin_checkpoint');
-	return length($file) =~ /^(?:20|24)$/ ? unpack('Q', substr($file, -12, 8)) : undef;
+	my $file =
+	  slurp_file($node->data_dir . '/pg_logical/replorigin_checkpoint');
+	return
+	  length($file) =~ /^(?:20|24)$/
+	  ? unpack('Q', substr($file, -12, 8))
+	  : undef;
 }
 
 my $highest = 0;
@@ -48,7 +55,8 @@ my $highest = 0;
 sub makes_keys_until
 {
 	my ($end) = @_;
-	my @clients = (start_client($node), start_client($node),
+	my @clients = (
+		start_client($node), start_client($node),
 		start_client($node, 'SELECT snowid_next_batch(10);'));
 	clients_go_on(@clients);
 	$end->();
@@ -89,19 +97,22 @@ sub start_when_free
 
 foreach my $mode ('smart', 'fast')
 {
-	makes_keys_until(sub { }) if $mode eq 'smart';
+	makes_keys_until(sub { })                    if $mode eq 'smart';
 	makes_keys_until(sub { $node->stop($mode) }) if $mode eq 'fast';
 	if ($mode eq 'smart')
 	{
 		$highest = next_key($node);
 		$node->stop($mode);
-		is(stored_ceiling(), ms($highest), "$mode stop: the exact last value is stored");
+		is(stored_ceiling(), ms($highest),
+			"$mode stop: the exact last value is stored");
 	}
 	else
 	{
 		my $stored = stored_ceiling();
-		ok($stored >= ms($highest) && $stored <= now_ms(), "$mode stop under load: the last value is stored")
-		  or diag("$stored, last key " . ms($highest) . ', clock ' . now_ms());
+		ok( $stored >= ms($highest) && $stored <= now_ms(),
+			"$mode stop under load: the last value is stored")
+		  or
+		  diag("$stored, last key " . ms($highest) . ', clock ' . now_ms());
 	}
 	$node->start;
 	my $key = first_key_is_above("$mode stop");
@@ -110,13 +121,18 @@ foreach my $mode ('smart', 'fast')
 
 # A key that leads the clock, which stands still.
 stop_clock($node, (time + 1) * 1000);
-query($node, 'SELECT snowid_advance(snowid_max(clock_timestamp() + interval \'0.9 s\'))');
-my $ahead = $highest = query($node, 'SELECT max(key) FROM snowid_next_batch(100) key');
+query($node,
+	'SELECT snowid_advance(snowid_max(clock_timestamp() + interval \'0.9 s\'))'
+);
+my $ahead = $highest =
+  query($node, 'SELECT max(key) FROM snowid_next_batch(100) key');
 $node->stop;
-is(stored_ceiling(), ms($ahead), 'a value ahead of the clock is stored as it is');
+is(stored_ceiling(), ms($ahead),
+	'a value ahead of the clock is stored as it is');
 $node->start;
 my $key = first_key_is_above('clean stop ahead of the clock');
-cmp_ok(ms($key), '<=', ms($ahead) + 1, 'and the next start goes on behind it');
+cmp_ok(ms($key), '<=', ms($ahead) + 1,
+	'and the next start goes on behind it');
 set_skew($node, 0);
 
 #---- Crashes ----
@@ -138,19 +154,25 @@ sub crash
 	else
 	{
 		my $log = -s $node->logfile;
-		kill 'KILL', query($node, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() LIMIT 1");
-		$node->wait_for_log(qr/all server processes terminated; reinitializing/, $log);
+		kill 'KILL',
+		  query($node,
+			"SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() LIMIT 1"
+		  );
+		$node->wait_for_log(
+			qr/all server processes terminated; reinitializing/, $log);
 	}
 	return;
 }
 
-my @crashes = ('immediate stop', 'kill -9 of the postmaster', 'kill -9 of a backend');
+my @crashes =
+  ('immediate stop', 'kill -9 of the postmaster', 'kill -9 of a backend');
 foreach my $how (@crashes)
 {
 	poll_lead_below(1);
 	makes_keys_until(sub { crash($how) });
 	first_key_is_above($how);
-	cmp_ok(ms($highest) - now_ms(), '<', 600, "$how: at most snowid.reserve is lost");
+	cmp_ok(ms($highest) - now_ms(),
+		'<', 600, "$how: at most snowid.reserve is lost");
 }
 
 sub poll_lead_below
@@ -164,7 +186,8 @@ sub poll_lead_below
 foreach my $how (@crashes)
 {
 	stop_clock($node, (time + 1) * 1000);
-	my @batches = map { start_client($node, 'SELECT snowid_next_batch(10000);') } 1, 2;
+	my @batches =
+	  map { start_client($node, 'SELECT snowid_next_batch(10000);') } 1, 2;
 	poll($node, 'lead_ms > 990');
 	crash($how);
 	set_skew($node, 0);
@@ -175,9 +198,12 @@ foreach my $how (@crashes)
 	}
 	server_is_open($node);
 	$key = next_key($node);
-	cmp_ok($key, '>', $highest, "$how at the cap: the first key is above all before");
-	cmp_ok(status($node, 'wait_ms'), '<', 30_000, "$how at the cap: it waits for the lead at most");
-	cmp_ok(ms($key) - now_ms(), '<=', 1001, "$how at the cap: the lead is within max_drift");
+	cmp_ok($key, '>', $highest,
+		"$how at the cap: the first key is above all before");
+	cmp_ok(status($node, 'wait_ms'),
+		'<', 30_000, "$how at the cap: it waits for the lead at most");
+	cmp_ok(ms($key) - now_ms(),
+		'<=', 1001, "$how at the cap: the lead is within max_drift");
 	$highest = $key;
 }
 
@@ -209,15 +235,21 @@ foreach my $round (1 .. 8)
 	my ($old, $new) = $round % 2 ? (1, 2) : (2, 1);
 	my @clients = map { start_client($node) } 1 .. 3;
 	clients_go_on(@clients);
-	configure($node, "snowid.worker_id = $new\nsnowid.sequence_bits = 8\nsnowid.max_drift = 10ms");
+	configure($node,
+		"snowid.worker_id = $new\nsnowid.sequence_bits = 8\nsnowid.max_drift = 10ms"
+	);
 	$node->reload;
 	poll($node, "is_open AND worker_id = $new");
-	my $stored = query($node, "SELECT remote_lsn - '0/0' FROM pg_replication_origin_status WHERE external_id LIKE 'snowid%_0_$old'");
+	my $stored = query($node,
+		"SELECT remote_lsn - '0/0' FROM pg_replication_origin_status WHERE external_id LIKE 'snowid%_0_$old'"
+	);
 	clients_go_on(@clients);
 	my @keys = map { stop_client($_) } @clients;
-	push @late, $round if grep { ($_ >> 8 & 31) == $old && ms($_) > $stored } @keys;
+	push @late, $round
+	  if grep { ($_ >> 8 & 31) == $old && ms($_) > $stored } @keys;
 }
-is("@late", '', 'another worker ID under load: the last value of the old one is stored');
+is("@late", '',
+	'another worker ID under load: the last value of the old one is stored');
 configure($node, "snowid.worker_id = 1\nsnowid.sequence_bits = 8");
 $node->restart;
 server_is_open($node);
@@ -231,9 +263,11 @@ foreach my $mode ('fast', 'immediate')
 	step_to(-3500);
 	$node->start;
 	server_is_open($node);
-	like(sql_error($node, 'SELECT snowid_next()'),
+	like(
+		sql_error($node, 'SELECT snowid_next()'),
 		qr/^58000: the next key would lead the clock by (34\d\d|3500)\d{3} ms/,
-		"down while the clock was set back by an hour, $mode stop: no key below the ceiling");
+		"down while the clock was set back by an hour, $mode stop: no key below the ceiling"
+	);
 	step_to(0);
 	$key = next_key($node);
 	cmp_ok($key, '>', $highest, 'keys go on when the clock is right');

@@ -11,7 +11,8 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 my $year = 365 * 86400;
-my $node = snowid_cluster('ahead', "snowid.worker_id = 1\nsnowid.max_wait = 200ms");
+my $node =
+  snowid_cluster('ahead', "snowid.worker_id = 1\nsnowid.max_wait = 200ms");
 start_and_open($node);
 
 # Every key of this test.
@@ -32,7 +33,8 @@ sub first_of_batch
 	return $keys[0];
 }
 
-my $epoch = query($node, 'SELECT extract(epoch FROM snowid_timestamp(0)) * 1000');
+my $epoch =
+  query($node, 'SELECT extract(epoch FROM snowid_timestamp(0)) * 1000');
 
 # How far, in s, the time of a key is from now.
 sub distance { return (($_[0] >> 22) + $epoch) / 1000 - time }
@@ -48,13 +50,18 @@ sub is_at
 sub jumps
 {
 	my ($from) = @_;
-	return scalar(() = slurp_file($node->logfile, $from) =~ /LOG:  the clock jumped ahead by \d+ ms/g);
+	return
+	  scalar(() = slurp_file($node->logfile, $from) =~
+		  /LOG:  the clock jumped ahead by \d+ ms/g);
 }
 
 sub set_worker_id
 {
 	my ($id, $max_wait) = @_;
-	reload_with($node, 'snowid.worker_id' => $id, 'snowid.max_wait' => $max_wait // '200ms');
+	reload_with(
+		$node,
+		'snowid.worker_id' => $id,
+		'snowid.max_wait'  => $max_wait // '200ms');
 	wait_for_worker_id($node, $id);
 	return;
 }
@@ -63,7 +70,8 @@ sub is_refused
 {
 	my ($seconds, $name) = @_;
 	my $error = sql_error($node, 'SELECT snowid_next()');
-	my ($lead) = $error =~ /^58000: the next key would lead the clock by (\d+) ms\n/;
+	my ($lead) =
+	  $error =~ /^58000: the next key would lead the clock by (\d+) ms\n/;
 	ok($lead && abs($lead / 1000 - $seconds) < 120, $name) or diag($error);
 	return;
 }
@@ -71,7 +79,7 @@ sub is_refused
 #---- A glitch ----
 
 set_worker_id(1, '1min');
-my $log = -s $node->logfile;
+my $log     = -s $node->logfile;
 my @clients = map { start_client($node) } 1 .. 3;
 clients_go_on(@clients);
 set_skew($node, $year);
@@ -80,10 +88,12 @@ set_skew($node, 0);
 my $began = time;
 clients_go_on(@clients);
 my $pause = time - $began;
-cmp_ok($pause, '<', 30, 'a glitch of the clock to next year: keys go on once it is over');
+cmp_ok($pause, '<', 30,
+	'a glitch of the clock to next year: keys go on once it is over');
 note "after $pause s";
 $node->wait_for_log(qr/LOG:  the clock is back after its jump ahead/, $log);
 my $disorder = 0;
+
 foreach my $client (@clients)
 {
 	my @keys = stop_client($client);
@@ -91,10 +101,11 @@ foreach my $client (@clients)
 	$disorder += grep { $keys[$_] <= $keys[ $_ - 1 ] } 1 .. $#keys;
 	is(slurp_file($client->{errors}), '', 'no caller gets an error');
 }
-is($disorder, 0, 'keys increase throughout');
+is($disorder,   0, 'keys increase throughout');
 is(jumps($log), 1, 'the log has one line for it');
 is_at(0, 'keys have the time of today');
-is(status($node, "abs(extract(epoch FROM ceiling - now())) < 60"), 't', 'so has the ceiling');
+is(status($node, "abs(extract(epoch FROM ceiling - now())) < 60"),
+	't', 'so has the ceiling');
 
 set_worker_id(1);
 
@@ -115,7 +126,9 @@ $node->poll_query_until('postgres', <<~EOF) or die;
 	SELECT reason ~ 'jumped' AND pid <> $pid FROM snowid_status, pg_stat_activity
 	WHERE backend_type = 'snowid worker'
 	EOF
-like(sql_error($node, 'SELECT snowid_next()'), qr/^55000: snowid is not ready yet\nDETAIL:  The clock jumped ahead/,
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: snowid is not ready yet\nDETAIL:  The clock jumped ahead/,
 	'a worker that starts during a glitch grants nothing');
 set_skew($node, 0);
 server_is_open($node);
@@ -126,7 +139,9 @@ is_at(0, 'and goes on after it');
 $log = -s $node->logfile;
 set_skew($node, $year);
 my $error = sql_error($node, 'SELECT snowid_next()');
-like($error, qr/^55000: snowid could not reserve more keys\nDETAIL:  The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock\(\)/,
+like(
+	$error,
+	qr/^55000: snowid could not reserve more keys\nDETAIL:  The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock\(\)/,
 	'a jump that lasts: keys stop, and the error says what to do');
 like(status($node, 'reason'), qr/The clock jumped ahead/, 'the view, too');
 sql_error($node, 'SELECT snowid_next()');
@@ -134,7 +149,10 @@ is(query($node, 'SELECT snowid_accept_clock()'), '', 'snowid_accept_clock()');
 poll($node, 'reason IS NULL');
 is_at($year, 'and keys go on at the new time');
 is(jumps($log), 1, 'the log has the jump once');
-like(slurp_file($node->logfile, $log), qr/LOG:  the jump of the clock was accepted/, 'and that it was accepted');
+like(
+	slurp_file($node->logfile, $log),
+	qr/LOG:  the jump of the clock was accepted/,
+	'and that it was accepted');
 my $ahead = first_of_batch();
 
 #---- It was not right ----
@@ -150,7 +168,8 @@ $node->restart;
 server_is_open($node);
 is_refused($year, 'nor after a restart');
 set_worker_id(2);
-cmp_ok(first_of_batch(), '>', $today, 'under the other one they go on above its own');
+cmp_ok(first_of_batch(), '>', $today,
+	'under the other one they go on above its own');
 is_at(0, 'at the time of today');
 $node->stop('immediate');
 $node->start;
@@ -184,7 +203,8 @@ $node->stop;
 set_skew($node, 5 * $year);
 $node->start;
 server_is_open($node);
-cmp_ok(first_of_batch(), '>', $ahead, 'when the time has come keys go on above the last');
+cmp_ok(first_of_batch(), '>', $ahead,
+	'when the time has come keys go on above the last');
 
 is($twice, 0, 'no key was made twice') or diag("$twice");
 note scalar(keys %made), ' keys';

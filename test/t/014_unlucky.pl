@@ -24,17 +24,22 @@ start_and_open($node);
 sub is_of_today
 {
 	my ($key, $name) = @_;
-	my $off = query($node, "SELECT extract(epoch FROM snowid_timestamp($key))") - time;
+	my $off =
+	  query($node, "SELECT extract(epoch FROM snowid_timestamp($key))") -
+	  time;
 	return ok(abs($off) < 60, $name) || diag("$off s off");
 }
 
 #---- template1 is not the one that initdb made ----
 
-query($node, $_) foreach 'ALTER DATABASE template1 IS_TEMPLATE false', 'DROP DATABASE template1',
+query($node, $_)
+  foreach 'ALTER DATABASE template1 IS_TEMPLATE false',
+  'DROP DATABASE template1',
   'CREATE DATABASE template1 TEMPLATE template0';
 my $key = next_key($node);
 $node->restart;
-cmp_ok(next_key($node), '>', $key, 'a template1 that was made anew: keys go on');
+cmp_ok(next_key($node), '>', $key,
+	'a template1 that was made anew: keys go on');
 query($node, $_) foreach 'DROP DATABASE template1';
 $node->restart;
 cmp_ok(next_key($node), '>', $key, 'also with none');
@@ -44,11 +49,12 @@ query($node, 'CREATE DATABASE template1 TEMPLATE template0');
 
 query($node, q(SELECT pg_replication_origin_create('somebody_else')));
 my $idle = $node->background_psql('postgres');
-$idle->query_safe(q(BEGIN; SELECT pg_replication_origin_drop('somebody_else')));
+$idle->query_safe(
+	q(BEGIN; SELECT pg_replication_origin_drop('somebody_else')));
 my $ceiling = status($node, 'ceiling');
 $node->poll_query_until('postgres',
-	"SELECT snowid_timestamp(snowid_next()) > '$ceiling'::timestamptz + interval '1 s'")
-  or die 'no key above the ceiling';
+	"SELECT snowid_timestamp(snowid_next()) > '$ceiling'::timestamptz + interval '1 s'"
+) or die 'no key above the ceiling';
 pass('an open transaction that dropped an origin stops no key');
 $idle->quit;
 
@@ -59,8 +65,12 @@ set_skew($node, -2 * 3600);
 $node->wait_for_log(qr/LOG:  the clock was set back by 7\d{6} ms/);
 set_skew($node, 0);
 $node->poll_query_until('postgres', "SELECT snowid_next() > $key") or die;
-is_of_today(next_key($node), 'the end of a step back by two hours is no jump ahead');
-unlike(slurp_file($node->logfile), qr/jumped ahead/, 'and is not logged as one');
+is_of_today(next_key($node),
+	'the end of a step back by two hours is no jump ahead');
+unlike(
+	slurp_file($node->logfile),
+	qr/jumped ahead/,
+	'and is not logged as one');
 
 #---- A crash while the clock is wrong ----
 
@@ -72,10 +82,11 @@ $log = -s $node->logfile;
 my $victim = $node->background_psql('postgres', on_error_stop => 0);
 kill 9, scalar($victim->query('SELECT pg_backend_pid()'));
 $node->wait_for_log(qr/database system is ready to accept connections/, $log);
-$node->wait_for_log(qr/jumped ahead/, $log);
+$node->wait_for_log(qr/jumped ahead/,                                   $log);
 set_skew($node, 0);
 $node->poll_query_until('postgres', 'SELECT snowid_next() > 0') or die;
-is_of_today(next_key($node), 'a crash during a jump of the clock does not make it believed');
+is_of_today(next_key($node),
+	'a crash during a jump of the clock does not make it believed');
 eval { $victim->quit };
 
 #---- A start with a wrong clock, and a ceiling of another pair ahead ----
@@ -96,8 +107,11 @@ $node->stop;
 set_skew($node, 0);
 configure($node, "snowid.worker_id = 1\nsnowid.max_wait = 100ms");
 $node->start;
-like(sql_error($node, 'SELECT snowid_next()'), qr/^58000: the next key would lead/,
-	'a start years ahead does not make the server forget a ceiling that lies ahead');
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^58000: the next key would lead/,
+	'a start years ahead does not make the server forget a ceiling that lies ahead'
+);
 
 #---- Callers in a crowd do not keep the worker busy ----
 
@@ -105,7 +119,8 @@ my $pid = worker_pid($node);
 
 sub worker_switches
 {
-	return slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m ? $1 : die;
+	return slurp_file("/proc/$pid/status") =~
+	  /^voluntary_ctxt_switches:\s+(\d+)/m ? $1 : die;
 }
 
 configure($node, "snowid.worker_id = 3\nsnowid.max_wait = 4s");
@@ -114,9 +129,12 @@ server_is_open($node);
 next_key($node);
 set_skew($node, -3);
 my $switches = worker_switches();
-my $crowd = start_pgbench($node, 'postgres', '-c 8 -t 1', next => 'SELECT snowid_next();');
-ok(stop_pgbench($crowd, 'finish'), 'callers wait for a clock that was set back');
-cmp_ok(worker_switches() - $switches, '<', 2000, 'and do not keep the worker busy');
+my $crowd    = start_pgbench($node, 'postgres', '-c 8 -t 1',
+	next => 'SELECT snowid_next();');
+ok(stop_pgbench($crowd, 'finish'),
+	'callers wait for a clock that was set back');
+cmp_ok(worker_switches() - $switches,
+	'<', 2000, 'and do not keep the worker busy');
 set_skew($node, 0);
 
 #---- A standby with another layout than its primary's keys ----
@@ -130,23 +148,30 @@ query($node, 'CREATE EXTENSION snowid');
 $node->poll_query_until('postgres', 'SELECT snowid_next() > 0') or die;
 $node->backup('base');
 my %standby = map {
-	my $name = "standby_$_";
-	my $server = server_from_backup($name, $node, 'base', $_ == 1 ? $layout_1 : $layout_2,
+	my $name   = "standby_$_";
+	my $server = server_from_backup(
+		$name, $node, 'base',
+		$_ == 1 ? $layout_1 : $layout_2,
 		has_streaming => 1);
 	$server->start;
 	$_ => $server;
 } 1, 2;
 configure($node, $layout_2);
 $node->restart;
-$node->poll_query_until('postgres', q(SELECT reason LIKE 'snowid''s layout was changed%' FROM snowid_status))
+$node->poll_query_until('postgres',
+	q(SELECT reason LIKE 'snowid''s layout was changed%' FROM snowid_status))
   or die;
 query($node, 'SELECT snowid_accept_layout()');
 server_is_open($node);
-$key = query($node, 'CREATE TABLE t AS SELECT snowid_next() AS id; SELECT id FROM t');
+$key = query($node,
+	'CREATE TABLE t AS SELECT snowid_next() AS id; SELECT id FROM t');
 $node->wait_for_catchup($_) foreach values %standby;
 $_->promote foreach values %standby;
-like(sql_error($standby{1}, 'SELECT snowid_next()'), qr/^55000: snowid cannot use this layout\n/,
-	'promoted with the layout before, a standby makes no key below those of the last');
+like(
+	sql_error($standby{1}, 'SELECT snowid_next()'),
+	qr/^55000: snowid cannot use this layout\n/,
+	'promoted with the layout before, a standby makes no key below those of the last'
+);
 server_is_open($standby{2});
 cmp_ok($standby{2}->safe_psql('postgres', 'SELECT snowid_next()'),
 	'>', $key, 'promoted with the last layout, it asks for no consent');
@@ -161,14 +186,16 @@ start_and_open($original);
 $original->safe_psql('postgres', 'SELECT snowid_next()');
 $original->backup('old');
 set_skew($original, -3);
-$key = $original->safe_psql('postgres', 'SELECT max(k) FROM (SELECT snowid_next_batch(4000000) AS k) b');
+$key = $original->safe_psql('postgres',
+	'SELECT max(k) FROM (SELECT snowid_next_batch(4000000) AS k) b');
 $original->stop('immediate');
 my $restored = server_from_backup('restored', $original, 'old', $settings);
 set_skew($restored, -3);
 $restored->start;
 server_is_open($restored);
 cmp_ok($restored->safe_psql('postgres', 'SELECT snowid_next()'), '>', $key,
-	'a backup that is put back begins above what was made up to max_drift ahead of its clock');
+	'a backup that is put back begins above what was made up to max_drift ahead of its clock'
+);
 
 #---- Room for origins ----
 
@@ -179,7 +206,8 @@ foreach my $id (2 .. 9)
 	set_skew($restored, $id * 2 * 86400 + 10);
 	configure($restored, "snowid.worker_id = $id\nsnowid.max_drift = 10ms");
 	$restored->restart;
-	$restored->poll_query_until('postgres', 'SELECT snowid_next() > 0') or $missing++;
+	$restored->poll_query_until('postgres', 'SELECT snowid_next() > 0')
+	  or $missing++;
 }
 is($missing, 0, 'pairs left behind for days make room for new ones');
 $restored->stop;

@@ -13,7 +13,8 @@ use SnowidTest;
 use Test::More;
 use Time::HiRes qw(time);
 
-my $primary = snowid_cluster('primary', 'snowid.worker_id = 1', allows_streaming => 1);
+my $primary =
+  snowid_cluster('primary', 'snowid.worker_id = 1', allows_streaming => 1);
 $primary->append_conf('postgresql.conf', 'max_connections = 20');
 $primary->start;
 $primary->safe_psql('postgres', <<~EOF);
@@ -52,13 +53,15 @@ sub begins_above
 	my $highest = highest_of($node, $worker_id);
 
 	makes_none_while_behind($node, $highest,
-		"$what: with its clock two minutes behind it makes no key below those in its rows");
+		"$what: with its clock two minutes behind it makes no key below those in its rows"
+	);
 	stop_clock($node, key_ms($highest) - 900);
-	is(query($node, <<~EOF),
+	is( query($node, <<~EOF),
 		SELECT key > $highest, worker_id, clock_timestamp() < snowid_timestamp($highest)
 		FROM snowid_next() key, snowid_decode(key)
 		EOF
-		"t|$worker_id|t", "$what: with its clock only just behind it begins above them");
+		"t|$worker_id|t",
+		"$what: with its clock only just behind it begins above them");
 	return;
 }
 
@@ -75,20 +78,27 @@ sub makes_none_while_behind
 
 #---- Under load ----
 
-my $standby = standby('standby', $primary);
+my $standby   = standby('standby',   $primary);
 my $restarted = standby('restarted', $primary);
-my $crashed = standby('crashed', $primary);
-my $cascade1 = standby('cascade1', $primary);
+my $crashed   = standby('crashed',   $primary);
+my $cascade1  = standby('cascade1',  $primary);
 $_->start foreach ($standby, $restarted, $crashed, $cascade1);
-my @clients = map { start_client($primary, $_) } ($insert, $insert, 'SELECT snowid_next();');
+my @clients = map { start_client($primary, $_) }
+  ($insert, $insert, 'SELECT snowid_next();');
 clients_go_on(@clients);
 
-reload_with($standby, 'snowid.worker_id' => 1, 'snowid.max_drift' => '2s', 'snowid.max_wait' => '1min');
+reload_with(
+	$standby,
+	'snowid.worker_id' => 1,
+	'snowid.max_drift' => '2s',
+	'snowid.max_wait'  => '1min');
 foreach my $call ('snowid_next()', 'snowid_next_batch(1)')
 {
 	my $began = time;
-	like(sql_error($standby, "SELECT $call"),
-		qr/^55000: snowid makes no keys during recovery/, "a standby makes no keys: $call");
+	like(
+		sql_error($standby, "SELECT $call"),
+		qr/^55000: snowid makes no keys during recovery/,
+		"a standby makes no keys: $call");
 	cmp_ok(time - $began, '<', 30, 'and says so at once');
 }
 
@@ -103,15 +113,19 @@ my @keys = map { stop_client($_) } @clients;
 $standby->promote;
 cmp_ok($standby->safe_psql('postgres', 'SELECT count(*) FROM made'),
 	'>', 100, 'under load: rows reached the standby');
-makes_none_while_behind($standby, highest_of($standby, 1),
+makes_none_while_behind(
+	$standby,
+	highest_of($standby, 1),
 	'promoted with its clock two minutes behind it makes none');
 set_skew($standby, -60);
 configure($standby, settings(2));
 my $began = time;
 $standby->reload;
 wait_for_worker_id($standby, 2);
-is($standby->safe_psql('postgres', 'SELECT worker_id FROM snowid_decode(snowid_next())'),
-	'2', 'under load: a worker ID of its own lets it make keys at once');
+is( $standby->safe_psql(
+		'postgres', 'SELECT worker_id FROM snowid_decode(snowid_next())'),
+	'2',
+	'under load: a worker ID of its own lets it make keys at once');
 cmp_ok(time - $began, '<', 30, 'within seconds');
 configure($standby, settings(1));
 $standby->reload;
@@ -153,13 +167,21 @@ configure($cascade1, settings(2));
 $cascade1->reload;
 wait_for($cascade1, "SELECT current_setting('snowid.worker_id') = '2'");
 $cascade1->promote;
-like($cascade1->safe_psql('postgres', $insert), qr/^\d+$/, 'the first of the cascade makes keys as worker 2');
-cmp_ok(highest_of($cascade1, 2), '<', highest_of($cascade1, 1), 'below those of worker 1, since its clock is behind');
+like($cascade1->safe_psql('postgres', $insert),
+	qr/^\d+$/, 'the first of the cascade makes keys as worker 2');
+cmp_ok(
+	highest_of($cascade1, 2),
+	'<',
+	highest_of($cascade1, 1),
+	'below those of worker 1, since its clock is behind');
 $cascade1->wait_for_catchup($cascade2);
-is(highest_of($cascade2, 2), highest_of($cascade1, 2), 'the second follows it');
+is( highest_of($cascade2, 2),
+	highest_of($cascade1, 2),
+	'the second follows it');
 $cascade1->stop('immediate');
 $cascade2->promote;
-begins_above('the second of a cascade, promoted after the first', $cascade2, 1);
+begins_above('the second of a cascade, promoted after the first',
+	$cascade2, 1);
 configure($cascade2, settings(2));
 set_skew($cascade2, -2400);
 $cascade2->reload;
@@ -176,19 +198,23 @@ $primary->backup('quiet');
 my $cramped = standby('cramped', $primary, 'quiet');
 $cramped->append_conf('postgresql.conf', 'max_replication_slots = 0');
 $cramped->start;
-$cramped->wait_for_log(qr/WARNING: .*no room for the replication origins of snowid/);
+$cramped->wait_for_log(
+	qr/WARNING: .*no room for the replication origins of snowid/);
 pass('a standby with max_replication_slots = 0 warns');
 configure($primary, 'snowid.worker_id = 1');
 $primary->reload;
 server_is_open($primary);
 $primary->safe_psql('postgres', $insert);
-$cramped->wait_for_log(qr/FATAL: .*could not find free replication state slot/);
+$cramped->wait_for_log(
+	qr/FATAL: .*could not find free replication state slot/);
 pass('and stops replay at the first ceiling');
 $cramped->stop('immediate', fail_ok => 1);
 $cramped->append_conf('postgresql.conf', 'max_replication_slots = 10');
 $cramped->start;
 $primary->wait_for_catchup($cramped);
-is(highest_of($cramped, 1), highest_of($primary, 1), 'with room for the origins it goes on');
+is( highest_of($cramped, 1),
+	highest_of($primary, 1),
+	'with room for the origins it goes on');
 $cramped->stop;
 $primary->stop;
 

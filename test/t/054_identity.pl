@@ -48,12 +48,14 @@ $first->{_port} = PostgreSQL::Test::Cluster::get_free_port();
 $first->append_conf('postgresql.conf', "port = $first->{_port}");
 $first->start;
 wait_for_claim($first);
-makes_keys_as($first, 0, 'with another name and another port it gets its ID back');
+makes_keys_as($first, 0,
+	'with another name and another port it gets its ID back');
 is($redis->record('0:0', 'name'), 'renamed', 'under its new name');
 settings($first, $short);
 $first->reload;
 wait_until('the new name', sub { $redis->record('0:0', 'name') eq 'first' });
-is($first->safe_psql('postgres', 'SELECT node_name FROM snowid_workers()'), 'first', 'a name is changed by reload');
+is($first->safe_psql('postgres', 'SELECT node_name FROM snowid_workers()'),
+	'first', 'a name is changed by reload');
 
 $first->stop('immediate');
 $redis->edit('0:0', interval => 60_000);
@@ -68,7 +70,8 @@ $began = time;
 $first->start;
 wait_for_claim($first);
 cmp_ok(time - $began, '<', 30, 'killed with all its processes, at once');
-makes_keys_as($first, 0, 'killed with all its processes, it gets its ID back');
+makes_keys_as($first, 0,
+	'killed with all its processes, it gets its ID back');
 
 #---- Copies ----
 
@@ -78,8 +81,13 @@ $first->stop;
 my $cold = file_copy('cold', $first);
 $cold->start;
 wait_for_claim($cold);
-makes_keys_as($cold, 1, 'a file copy of a stopped server gets another ID at once, while that is down');
-like(slurp_file($cold->logfile), qr/this data directory is a copy, or was restored/, 'and its log says why');
+makes_keys_as($cold, 1,
+	'a file copy of a stopped server gets another ID at once, while that is down'
+);
+like(
+	slurp_file($cold->logfile),
+	qr/this data directory is a copy, or was restored/,
+	'and its log says why');
 $redis->freeze;
 $first->start;
 server_is_open($first);
@@ -89,20 +97,26 @@ waits_for_redis($hot, 'a file copy waits for Redis');
 $redis->resume;
 wait_for_claim($_) foreach $first, $hot;
 makes_keys_as($first, 0, 'the original keeps its own');
-makes_keys_as($hot, 2, 'a file copy of a running server gets another ID');
+makes_keys_as($hot,   2, 'a file copy of a running server gets another ID');
 $cold->restart;
 wait_for_claim($cold);
 makes_keys_as($cold, 1, 'a copy keeps its own over a restart');
 
 $first->backup('backup');
-my $standby = server_from_backup('standby', $first, 'backup',
-	claim_settings('standby', $redis, $short), has_streaming => 1);
+my $standby = server_from_backup(
+	'standby', $first, 'backup',
+	claim_settings('standby', $redis, $short),
+	has_streaming => 1);
 $standby->start;
 poll($standby, "registry = 'claimed' AND NOT is_open");
 is($redis->record('0:3', 'name'), 'standby', 'a standby claims in advance');
-like(sql_error($standby, 'SELECT snowid_next()'), qr/^55000: snowid makes no keys during recovery/, 'and makes no keys');
+like(
+	sql_error($standby, 'SELECT snowid_next()'),
+	qr/^55000: snowid makes no keys during recovery/,
+	'and makes no keys');
 my $state = $standby->data_dir . '/snowid/state';
-wait_until('the claim in its file', sub { unpack('x80 V', slurp_file($state)) == 3 });
+wait_until('the claim in its file',
+	sub { unpack('x80 V', slurp_file($state)) == 3 });
 $redis->freeze;
 $standby->restart;
 poll($standby, "registry_error IS NOT NULL");
@@ -111,7 +125,7 @@ $standby->promote;
 server_is_open($standby);
 cmp_ok(time - $began, '<', 30, 'its promotion needs no Redis');
 makes_keys_as($standby, 3, 'and it makes keys with its own ID');
-makes_keys_as($first, 0, 'beside those of the former primary');
+makes_keys_as($first,   0, 'beside those of the former primary');
 $redis->resume;
 wait_for_claim($standby);
 is($redis->record('0:3', 'name'), 'standby', 'which Redis confirms');
@@ -124,32 +138,46 @@ my $ceiling = now_ms() + 4000;
 $redis->edit('0:1', boot => 'another', interval => 1500, ceiling => $ceiling);
 $began = time;
 $cold->start;
-poll($cold, "NOT is_open AND registry ~ 'is taken back when nobody else uses it'");
+poll($cold,
+	"NOT is_open AND registry ~ 'is taken back when nobody else uses it'");
 wait_for_claim($cold);
-cmp_ok(time - $began, '>', 3, 'after a reboot the ID is taken back after twice the interval of silence');
+cmp_ok(time - $began, '>', 3,
+	'after a reboot the ID is taken back after twice the interval of silence'
+);
 cmp_ok(time - $began, '<', 30, 'and no later');
 makes_keys_as($cold, 1, 'it is the same');
-cmp_ok($last_ms, '>', $ceiling, 'and its keys are above the recorded ceiling');
+cmp_ok($last_ms, '>', $ceiling,
+	'and its keys are above the recorded ceiling');
 
 # Somebody goes on writing to the record.
 $cold->stop;
 $redis->edit('0:1', boot => 'another', interval => 3000);
 my $node_id = $redis->record('0:1', 'node');
-my $holder = IPC::Run::start(
+my $holder  = IPC::Run::start(
 	[
-		($ENV{REDIS_SERVER} // 'redis-server') =~ s/server$/cli/r, '-p', $redis->{port}, '-r', -1, '-i', '0.2', 'EVAL', <<~'EOF', 1, 'snowid', '0:1'
+		($ENV{REDIS_SERVER} // 'redis-server') =~ s/server$/cli/r, '-p',
+		$redis->{port}, '-r', -1,       '-i', '0.2', 'EVAL',
+		<<~'EOF',       1,    'snowid', '0:1'
 		local r = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1]))
 		r.n = string.format('%.0f', r.n + 1)
 		return redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(r))
 		EOF
 	],
-	'<', '/dev/null', '>', '/dev/null');
+	'<',
+	'/dev/null',
+	'>',
+	'/dev/null');
 $cold->start;
 wait_for_claim($cold);
-makes_keys_as($cold, 4, 'while a holder goes on writing, the newcomer gets another ID');
+makes_keys_as($cold, 4,
+	'while a holder goes on writing, the newcomer gets another ID');
 is($redis->record('0:1', 'node'), $node_id, 'and the holder keeps its own');
-isnt($redis->record('0:4', 'node'), $node_id, 'the newcomer is another node now');
-like(slurp_file($cold->logfile), qr/Another server uses a copy of this data directory/, 'and its log says why');
+isnt($redis->record('0:4', 'node'),
+	$node_id, 'the newcomer is another node now');
+like(
+	slurp_file($cold->logfile),
+	qr/Another server uses a copy of this data directory/,
+	'and its log says why');
 $holder->signal('KILL');
 $holder->finish;
 
@@ -160,7 +188,8 @@ $redis->edit('0:4', starts => 1000);
 $cold->start;
 wait_for_claim($cold);
 makes_keys_as($cold, 5, 'a lower count of starts is refused: another ID');
-is($redis->record('0:4', 'node'), $node_id, 'and the other one keeps its own');
+is($redis->record('0:4', 'node'), $node_id,
+	'and the other one keeps its own');
 
 #---- A block copy: it cannot be told from the original by its file ----
 
@@ -179,11 +208,13 @@ sub crc32c
 sub clone_node
 {
 	my ($to, $from) = @_;
-	my $file = $to->data_dir . '/snowid/state';
-	my $own = slurp_file($file);
-	my $state = substr($own, 0, 32) . substr(slurp_file($from->data_dir . '/snowid/state'), 32, 56);
+	my $file  = $to->data_dir . '/snowid/state';
+	my $own   = slurp_file($file);
+	my $state = substr($own, 0, 32)
+	  . substr(slurp_file($from->data_dir . '/snowid/state'), 32, 56);
 
-	crc32c(substr($own, 0, 88)) == unpack('V', substr($own, 88)) or die 'crc32c';
+	crc32c(substr($own, 0, 88)) == unpack('V', substr($own, 88))
+	  or die 'crc32c';
 	open(my $out, '>:raw', $file) or die "$!";
 	print $out $state, pack('V', crc32c($state));
 	close($out);
@@ -195,14 +226,18 @@ clone_node($hot, $first);
 $redis->edit('0:0', boot => 'another');
 $hot->start;
 wait_for_claim($hot);
-makes_keys_as($hot, 6, 'a clone on another machine gets another ID');
+makes_keys_as($hot,   6, 'a clone on another machine gets another ID');
 makes_keys_as($first, 0, 'the living holder keeps its own');
-unlike(slurp_file($first->logfile), qr/lost its worker ID/, 'and never lost it');
+unlike(
+	slurp_file($first->logfile),
+	qr/lost its worker ID/,
+	'and never lost it');
 
 # Redis goes away while the clone waits for silence: that is no silence.
 settings($first, $short . "snowid.redis_check_interval = '10s'");
 $first->reload;
-wait_until('the new interval', sub { $redis->record('0:0', 'interval') >= 10_000 });
+wait_until('the new interval',
+	sub { $redis->record('0:0', 'interval') >= 10_000 });
 $hot->stop;
 clone_node($hot, $first);
 my $n = $redis->record('0:0', 'n');
@@ -211,14 +246,20 @@ $hot->start;
 poll($hot, "registry ~ 'is taken back when nobody'");
 $redis->stop;
 usleep(3_500_000);
-is(status($hot, 'is_open AND worker_id = 0'), 'f',
-	'a clone that was told of a holder does not use its ID when Redis goes away');
+is( status($hot, 'is_open AND worker_id = 0'),
+	'f',
+	'a clone that was told of a holder does not use its ID when Redis goes away'
+);
 makes_keys_as($first, 0, 'the holder does');
 $redis->run;
 wait_for_claim($hot);
-isnt(key_of($hot), 0, 'what Redis was away is not silence: the clone gets another ID');
+isnt(key_of($hot), 0,
+	'what Redis was away is not silence: the clone gets another ID');
 makes_keys_as($first, 0, 'the living holder keeps its own');
-unlike(slurp_file($first->logfile), qr/lost its worker ID/, 'and never lost it');
+unlike(
+	slurp_file($first->logfile),
+	qr/lost its worker ID/,
+	'and never lost it');
 $hot->stop;
 settings($first, $short);
 $first->reload;

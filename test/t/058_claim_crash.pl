@@ -19,7 +19,8 @@ my $short = "snowid.max_wait = '1s'\n";
 
 # With a new pair the gate stays closed for as long as keys may lead.
 my $unopened = $short . "snowid.max_drift = '1h'\n";
-my @thief = (node => 'f' x 32, name => 'thief', token => 'f' x 16, claim => 'f' x 16);
+my @thief =
+  (node => 'f' x 32, name => 'thief', token => 'f' x 16, claim => 'f' x 16);
 
 #---- kill -9 at every step of a claim ----
 
@@ -27,9 +28,14 @@ my @thief = (node => 'f' x 32, name => 'thief', token => 'f' x 16, claim => 'f' 
 my $node = claiming_cluster('killed', $redis, $short);
 my ($run_id) = $redis->query('INFO', 'server') =~ /^run_id:(\w+)/m;
 $redis->query('HSET', 'snowid', 'meta', '{}');
-$redis->edit('meta', run_id => $run_id, pinned_by => 'test',
-	layout => 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12',
-	since => now_ms(), span => 3600_000);
+$redis->edit(
+	'meta',
+	run_id    => $run_id,
+	pinned_by => 'test',
+	layout    =>
+	  'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12',
+	since => now_ms(),
+	span  => 3600_000);
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 poll($node, "registry ~ '^The registry is empty'");
@@ -40,12 +46,15 @@ $redis->edit('meta', since => now_ms() - 2 * 3600_000);
 $redis->freeze;
 kill 'CONT', $registry;
 poll($node, 'registry_error IS NOT NULL');
-is(status($node, 'is_open, worker_id'), 'f|', 'killed while Redis does not answer');
+is(status($node, 'is_open, worker_id'),
+	'f|', 'killed while Redis does not answer');
 kill_all($node);
 $redis->resume;
 wait_until('the claim', sub { $redis->owned('killed') });
-is($redis->owned('killed'), 1, 'Redis carries the claim out when the server is dead');
-my ($id) = grep { ($redis->record("0:$_", 'name') // '') eq 'killed' } 0 .. 31;
+is($redis->owned('killed'),
+	1, 'Redis carries the claim out when the server is dead');
+my ($id) =
+  grep { ($redis->record("0:$_", 'name') // '') eq 'killed' } 0 .. 31;
 $redis->freeze;
 $node->start;
 waits_for_redis($node, 'started without Redis it has no ID');
@@ -60,12 +69,15 @@ rmtree($node->data_dir . '/snowid');
 settings($node, $unopened);
 $node->start;
 poll($node, "registry = 'claimed' AND reason ~ 'A pair that is new'");
-($id) = grep { ($redis->record("0:$_", 'name') // '') eq 'killed' && $_ != $id } 0 .. 31;
+($id) =
+  grep { ($redis->record("0:$_", 'name') // '') eq 'killed' && $_ != $id }
+  0 .. 31;
 kill_all($node);
 settings($node, $short);
 $redis->freeze;
 $node->start;
-waits_for_redis($node, 'killed before the gate was open: without Redis it has no ID');
+waits_for_redis($node,
+	'killed before the gate was open: without Redis it has no ID');
 $redis->resume;
 wait_for_claim($node);
 makes_keys_as($node, $id, 'with Redis it gets the same one');
@@ -76,7 +88,8 @@ kill_all($node);
 $redis->freeze;
 $node->start;
 server_is_open($node);
-is(claim_state($node), 'remembered', 'killed after the gate was open: it goes on without Redis');
+is(claim_state($node), 'remembered',
+	'killed after the gate was open: it goes on without Redis');
 makes_keys_as($node, $id, 'with its own ID');
 $redis->resume;
 wait_for_claim($node);
@@ -99,12 +112,19 @@ my $log = -s $node->logfile;
 loses("0:$id");
 my @keys = stop_client($client);
 my @lost = grep { key_worker_id($_) == $id } @keys;
-like(slurp_file($node->logfile, $log), qr/LOG:  snowid lost its worker ID\n.*DETAIL:  Worker ID $id of datacenter 0 was given back, or is held by "thief" now\./,
+like(
+	slurp_file($node->logfile, $log),
+	qr/LOG:  snowid lost its worker ID\n.*DETAIL:  Worker ID $id of datacenter 0 was given back, or is held by "thief" now\./,
 	'lost while it runs: the gate is closed, and the log says to whom');
-is(disorder(@keys), 0, 'keys go on increasing');
+is(disorder(@keys),                 0,       'keys go on increasing');
 is($redis->record("0:$id", 'name'), 'thief', 'the other one keeps it');
-cmp_ok($redis->record("0:$id", 'ceiling'), '>=',
-	$node->safe_psql('postgres', "SELECT floor(extract(epoch FROM snowid_timestamp($lost[-1])) * 1000)"),
+cmp_ok(
+	$redis->record("0:$id", 'ceiling'),
+	'>=',
+	$node->safe_psql(
+		'postgres',
+		"SELECT floor(extract(epoch FROM snowid_timestamp($lost[-1])) * 1000)"
+	),
 	"and the record's ceiling is above the last key");
 my %lost = ($id => 1);
 $highest{killed} = $keys[-1];
@@ -121,11 +141,13 @@ kill_all($node);
 settings($node, $short);
 $redis->freeze;
 $node->start;
-waits_for_redis($node, 'killed when it had lost its ID: without Redis it has none');
+waits_for_redis($node,
+	'killed when it had lost its ID: without Redis it has none');
 $redis->resume;
 wait_for_claim($node);
 $lost{$id} = 1;
-makes_keys_as($node, $id = worker_id($node), 'with Redis it gets another one');
+makes_keys_as($node, $id = worker_id($node),
+	'with Redis it gets another one');
 ok(!$lost{$id}, 'not the lost one');
 
 # While it is down.
@@ -134,7 +156,10 @@ $redis->edit("0:$id", @thief);
 $node->start;
 wait_for_claim($node);
 $lost{$id} = 1;
-makes_keys_as($node, $id = worker_id($node), 'lost while it was down: it gets another one');
+makes_keys_as(
+	$node,
+	$id = worker_id($node),
+	'lost while it was down: it gets another one');
 ok(!$lost{$id}, 'not the lost one');
 $redis->freeze;
 $node->restart;
@@ -152,7 +177,10 @@ $redis->run;
 $redis->edit("0:$id", @thief);
 poll($node, "worker_id <> $id AND registry = 'claimed' AND is_open");
 $lost{$id} = 1;
-makes_keys_as($node, $id = worker_id($node), 'until Redis is back: then it gets another one');
+makes_keys_as(
+	$node,
+	$id = worker_id($node),
+	'until Redis is back: then it gets another one');
 ok(!$lost{$id}, 'not the lost one');
 
 #---- From for good to a lease, and back ----
