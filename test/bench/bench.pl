@@ -93,7 +93,8 @@ sub percent { return sprintf('%.1f %%', 100 * $_[0]) }
 
 #---- The report ----
 
-sub say_so {
+sub say_so
+{
 	my $text = join('', @_);
 	print $text;
 	$markdown .= $text;
@@ -380,8 +381,10 @@ sub row1
 	my $uuid = ratio($ns{'gen_random_uuid()'}, $next);
 	bar('row of `gen_random_uuid()` against ours',
 		'at least 8', show($uuid), $uuid->[0] >= 8);
-	$plot{own} = [ map { [ $_, @{ own_ratio($ns{$_}, $clock, $nothing) } ] }
-		  grep { $_ ne 'bench_nothing()' } @functions ];
+	$plot{own} = [
+		map  { [ $_, @{ own_ratio($ns{$_}, $clock, $nothing) } ] }
+		grep { $_ ne 'bench_nothing()' } @functions
+	];
 	return;
 }
 
@@ -1395,7 +1398,8 @@ sub draw
 	$data{sessions} = join(
 		"\n\n",
 		map {
-			"\"$_\"\n" . join('', map { "@$_\n" } @{ $sessions->{$_} })
+			"\"$_\"\n"
+			  . join('', map { "@$_\n" } @{ $sessions->{$_} })
 		} sort keys %$sessions);
 	foreach my $name (keys %data)
 	{

@@ -42,8 +42,7 @@ sub stored_ceiling
 {
 	my $file =
 	  slurp_file($node->data_dir . '/pg_logical/replorigin_checkpoint');
-	return
-	  length($file) =~ /^(?:20|24)$/
+	return length($file) =~ /^(?:20|24)$/
 	  ? unpack('Q', substr($file, -12, 8))
 	  : undef;
 }
