@@ -29,7 +29,7 @@ SELECT format, snowid_bits(id, layout) FROM known ORDER BY known;
 SELECT to_hex(1268118639732232192);
 
 -- The named layouts, and one spelled out that is the same
-SELECT * FROM snowid_layouts;
+SELECT * FROM snowid_layouts();
 SELECT snowid_decode(1541815603606036480, 'twitter') =
        snowid_decode(1541815603606036480, ' sequence=12  worker=5 epoch=2010-11-04T02:42:54.657+01:00 datacenter=5 ') AS same,
        snowid_decode(1541815603606036480, 'Twitter') IS NOT NULL AS any_case;

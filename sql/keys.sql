@@ -121,8 +121,8 @@ CREATE ROLE snowid_anyone;
 CREATE ROLE snowid_watcher;
 GRANT pg_monitor TO snowid_watcher;
 SET ROLE snowid_anyone;
-SELECT snowid_next() > 0 AS key, count(*) FROM snowid_layouts;
-SELECT * FROM snowid_status;
+SELECT snowid_next() > 0 AS key, count(*) FROM snowid_layouts();
+SELECT * FROM snowid_status();
 SELECT snowid_advance(0);
 SET ROLE snowid_watcher;
 SELECT datacenter_id, worker_id, worker_id_source, is_open, reason, layout, epoch,
@@ -131,14 +131,14 @@ SELECT datacenter_id, worker_id, worker_id_source, is_open, reason, layout, epoc
        last_key_time > '2026-01-01' AS last_key_time, lead_ms < 1000 AS lead,
        keys > 100000 AS keys, waits >= 0 AS waits, wait_ms >= 0 AS wait_ms,
        clock_steps_back, errors
-FROM snowid_status;
+FROM snowid_status();
 RESET ROLE;
 DROP ROLE snowid_anyone, snowid_watcher;
-SELECT keys AS before FROM snowid_status \gset
+SELECT keys AS before FROM snowid_status() \gset
 SELECT count(snowid_next()) FROM generate_series(1, 1234);
-SELECT keys - :before AS made FROM snowid_status;
+SELECT keys - :before AS made FROM snowid_status();
 
-SHOW snowid.epoch;
+SHOW snowid.layout;
 SET snowid.worker_id = 6;
 SET snowid.max_wait = 0;
 SET snowid.unknown = 1;

@@ -42,7 +42,7 @@ EXPLAIN (COSTS OFF)
     SELECT note FROM logs WHERE id < snowid_min('2025-01-01Z', 'twitter');
 
 -- This server's layout as text makes the same keys; STABLE is enough for bounds
-SELECT layout FROM snowid_status \gset
+SELECT layout FROM snowid_status() \gset
 SELECT snowid_min('2026-01-01Z') = snowid_min('2026-01-01Z', :'layout') AS same;
 CREATE TABLE logs_2023 PARTITION OF logs
     FOR VALUES FROM (snowid_min('2023-01-01Z')) TO (snowid_min('2024-01-01Z'));

@@ -59,7 +59,7 @@ END $$;
 DO $$
 BEGIN
     FOR i IN 1..300 LOOP
-        EXIT WHEN (SELECT is_open FROM snowid_status);
+        EXIT WHEN (SELECT is_open FROM snowid_status());
         PERFORM pg_sleep(0.1);
     END LOOP;
 END $$;

@@ -277,11 +277,11 @@ sub use_up_lead
 {
 	my ($session) = @_;
 	make_keys($session, 1_000_000)
-	  until ask($session, 'SELECT lead_ms FROM snowid_status') > 950;
+	  until ask($session, 'SELECT lead_ms FROM snowid_status()') > 950;
 	return;
 }
 
-sub keys_made { return ask($_[0], 'SELECT keys FROM snowid_status') }
+sub keys_made { return ask($_[0], 'SELECT keys FROM snowid_status()') }
 
 #---- The rows ----
 
@@ -328,7 +328,7 @@ sub row1
 		"nextval('cache32')", "nextval('cache1000')",
 		'gen_random_uuid()',  $has_uuid7 ? 'uuidv7()' : (),
 		'clock_timestamp()');
-	my $waits = ask($default, 'SELECT waits FROM snowid_status');
+	my $waits = ask($default, 'SELECT waits FROM snowid_status()');
 	timed($default, each_row($_, $n)) foreach @functions;
 	my %ns = turns(
 		full(501, 61),
@@ -338,7 +338,7 @@ sub row1
 		} @functions);
 	my ($nothing, $clock, $next) =
 	  @ns{qw(bench_nothing() bench_clock() snowid_next())};
-	$waits -= ask($default, 'SELECT waits FROM snowid_status');
+	$waits -= ask($default, 'SELECT waits FROM snowid_status()');
 
 	heading('1. One key in SQL');
 	paragraph(
@@ -613,7 +613,7 @@ sub overload
 			split(
 				/\|/,
 				ask($session,
-					'SELECT extract(epoch FROM clock_timestamp()), keys, waits FROM snowid_status'
+					'SELECT extract(epoch FROM clock_timestamp()), keys, waits FROM snowid_status()'
 				)),
 			sum(map { cpu_time($_) } @pids)
 		  ];
@@ -632,7 +632,7 @@ sub row4
 	heading('4. At the cap');
 	paragraph(
 		'Sessions that call `snowid_next()` as fast as they can, from C; the lead is used up before. Keys a',
-		'second are those between two looks at `snowid_status`. CPU while waiting: that of the sessions, less',
+		'second are those between two looks at `snowid_status()`. CPU while waiting: that of the sessions, less',
 		'that of as many keys in the server with 16 sequence bits, where the same sessions need not wait',
 		'(measured in turns), in percent of one core.');
 	ask($_, 'CREATE UNLOGGED TABLE waits (ns bigint)')
@@ -1376,11 +1376,11 @@ sub machine
 			'snowid',
 			join(', ',
 				map { "$_ = " . ask($default, "SHOW snowid.$_") }
-				  qw(sequence_bits sequence_start max_drift max_wait reserve))
+				  qw(layout sequence_start max_drift max_wait reserve))
 		],
 		[
 			'second server',
-			'sequence_bits = 16: 65,536 keys a ms, so that the cap does not hide the cost'
+			'16 sequence bits: 65,536 keys a ms, so that the cap does not hide the cost'
 		]);
 	return;
 }

@@ -130,7 +130,7 @@ sub next_key
 sub status
 {
 	my ($node, $column) = @_;
-	return query($node, "SELECT $column FROM snowid_status");
+	return query($node, "SELECT $column FROM snowid_status()");
 }
 
 # Waits for an answer of the server to this query.
@@ -147,7 +147,7 @@ sub poll
 {
 	my ($node, $condition) = @_;
 	$node->poll_query_until('postgres',
-		"SELECT $condition FROM snowid_status")
+		"SELECT $condition FROM snowid_status()")
 	  or die "never: $condition; " . status($node, 'snowid_status::text');
 	return;
 }

@@ -89,8 +89,8 @@ foreach my $call (
 	like(sql_error($plain, "SELECT $call"),
 		$not_loaded, "not preloaded: $call says so");
 }
-like(sql_error($plain, 'SELECT * FROM snowid_status'),
-	$not_loaded, 'not preloaded: the view says so');
+like(sql_error($plain, 'SELECT * FROM snowid_status()'),
+	$not_loaded, 'not preloaded: the status says so');
 like(sql_error($plain, 'INSERT INTO orders DEFAULT VALUES'),
 	$not_loaded, 'not preloaded: a default says so');
 is( $plain->safe_psql(
@@ -99,7 +99,7 @@ is( $plain->safe_psql(
 		'postgres',
 		"SELECT timestamptz '2022-06-28 16:07:40.105Z', 11, 26, 0"),
 	'not preloaded: snowid_decode by a named layout works');
-is( $plain->safe_psql('postgres', 'SELECT count(*) > 3 FROM snowid_layouts'),
+is( $plain->safe_psql('postgres', 'SELECT count(*) > 3 FROM snowid_layouts()'),
 	't',
 	'not preloaded: the named layouts are there');
 
@@ -118,10 +118,10 @@ like(sql_error($node, 'INSERT INTO orders DEFAULT VALUES'),
 	$no_worker_id, 'no worker ID: a default says so');
 is( $node->safe_psql(
 		'postgres',
-		'SELECT is_open, reason, worker_id, last_key, keys FROM snowid_status'
+		'SELECT is_open, reason, worker_id, last_key, keys FROM snowid_status()'
 	),
 	'f|snowid has no worker ID|||0',
-	'no worker ID: the view says so');
+	'no worker ID: the status says so');
 is( $node->safe_psql(
 		'postgres', "SELECT worker_id FROM snowid_decode($old_key)"),
 	'26',
@@ -252,14 +252,14 @@ sub as
 	my ($role, $db, $sql) = @_;
 	return sql_error($node, "\\c $db $role\n$sql");
 }
-is(as('monitor', 'postgres', 'SELECT * FROM snowid_status'),
+is(as('monitor', 'postgres', 'SELECT * FROM snowid_status()'),
 	'', 'pg_monitor can read snowid_status');
-like(as('app', 'postgres', 'SELECT * FROM snowid_status'),
+like(as('app', 'postgres', 'SELECT * FROM snowid_status()'),
 	qr/^42501: /, 'another role cannot');
 like(as('app', 'postgres', 'SELECT snowid_status()'),
 	qr/^42501: /, 'nor call its function');
 is( as( 'app', 'postgres',
-		'SELECT snowid_decode(snowid_next()) FROM snowid_layouts'),
+		'SELECT snowid_decode(snowid_next()) FROM snowid_layouts()'),
 	'',
 	'every role can make and decode keys');
 is( as('app', 'app', 'CREATE EXTENSION snowid; SELECT snowid_next_batch(2)'),

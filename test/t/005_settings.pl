@@ -68,11 +68,11 @@ foreach my $bad (
 	[ 'snowid.worker_id',       'abc' ],
 	[ 'snowid.worker_id',       -2 ],
 	[ 'snowid.datacenter_id',   32 ],
-	[ 'snowid.epoch',           'yesterday' ],
-	[ 'snowid.epoch',           '2020-01-01 00:00:00' ],
-	[ 'snowid.sequence_bits',   40 ],
-	[ 'snowid.worker_bits',     -1 ],
-	[ 'snowid.datacenter_bits', 'five' ],
+	[ 'snowid.layout', 'yesterday' ],
+	[ 'snowid.layout', 'epoch=2020-01-01T00:00:00 worker=5' ],
+	[ 'snowid.layout', 'epoch=2020-01-01T00:00:00Z sequence=40' ],
+	[ 'snowid.layout', 'epoch=2020-01-01T00:00:00Z worker=-1' ],
+	[ 'snowid.layout', 'epoch=2020-01-01T00:00:00Z datacenter=five' ],
 	[ 'snowid.sequence_start',  'middle' ],
 	[ 'snowid.max_drift',       '1 parsec' ],
 	[ 'snowid.max_wait',        '-1s' ],
@@ -117,7 +117,7 @@ SKIP:
 	poll($node, "reason LIKE 'snowid cannot use this layout: %'");
 	like(
 		sql_error($node, 'SELECT snowid_next()'),
-		qr/^55000: snowid cannot use this layout\nDETAIL:  The timestamp's range of "$twitter" ends at 2080-07-10 .*, in less than ten years\.\nHINT:  Correct the settings/,
+		qr/^55000: snowid cannot use this layout\nDETAIL:  The timestamp's range of "$twitter" ends at 2080-07-10 .*, in less than ten years\.\nHINT:  Correct snowid.layout/,
 		'a layout whose range ends within ten years is refused at its first use'
 	);
 	is( query(
@@ -133,7 +133,7 @@ SKIP:
 	#---- Another layout on the same server ----
 
 	restart_with(
-		"$worker_1\nsnowid.datacenter_bits = 4\nsnowid.worker_bits = 6");
+		"$worker_1\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=4 worker=6 sequence=12'");
 	my $both =
 	  qr/The settings make "epoch=2010-11-04T01:42:54.657Z datacenter=4 worker=6 sequence=12", and this server's (?:last )?keys have "$twitter"\./;
 	like(
@@ -144,7 +144,7 @@ SKIP:
 	like(
 		status($node, 'is_open, reason'),
 		qr/^f\|snowid cannot use this layout: $both/,
-		'in the view, too');
+		'in the status, too');
 	query($node,
 		'CREATE TABLE orders (id bigint DEFAULT snowid_next()); INSERT INTO orders VALUES (1)'
 	);
@@ -185,7 +185,7 @@ SKIP:
 	is( status(
 			$node,
 			'last_key = snowid_encode(last_key_time, 0, 1, 4095), last_key > 0,
-		last_key_time = (SELECT last_time FROM snowid_status())'),
+		last_key_time = to_timestamp(3487858230.208)'),
 		't|t|t',
 		'after the very last key');
 	like(sql_error($node, 'SELECT snowid_next()'),
@@ -205,7 +205,7 @@ SKIP:
 
 	fresh_server($worker_1, 2050, 1, 1);
 	$key = next_key($node);
-	restart_with("$worker_1\nsnowid.epoch = '2000-01-01 00:00:00Z'");
+	restart_with("$worker_1\nsnowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'");
 	like(
 		sql_error($node, 'SELECT snowid_next()'),
 		qr/^55000: snowid's layout was changed\nDETAIL:  The settings make "epoch=2000-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12", .* have "$twitter"\.\nHINT:  .*snowid_accept_layout/,
@@ -216,12 +216,12 @@ SKIP:
 
 	#---- Before the epoch ----
 
-	my $next_century = "$worker_1\nsnowid.epoch = '2100-01-01 00:00:00Z'";
+	my $next_century = "$worker_1\nsnowid.layout = 'epoch=2100-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'";
 	fresh_server($next_century, 2099, 12, 31, 23, 30, 0);
-	poll($node, "reason = 'the clock is before snowid.epoch'");
+	poll($node, "reason = 'the clock is before the layout''s epoch'");
 	like(
 		sql_error($node, 'SELECT snowid_next()'),
-		qr/^58000: the clock is before snowid\.epoch\nHINT:  Set the clock/,
+		qr/^58000: the clock is before the layout's epoch\nHINT:  Set the clock/,
 		'a server whose clock is before the epoch makes no keys');
 	set_clock(2100, 1, 1, 0, 0, 1);
 	server_is_open($node);
@@ -235,7 +235,7 @@ SKIP:
 	set_clock(2099, 12, 31, 23, 30, 0);
 	like(
 		sql_error($node, 'SELECT snowid_next()'),
-		qr/^58000: the clock is before snowid\.epoch\nHINT:  Set the clock/,
+		qr/^58000: the clock is before the layout's epoch\nHINT:  Set the clock/,
 		'a clock that is set back before the epoch is an error');
 	set_clock(2100, 1, 1, 0, 0, 10);
 
@@ -270,7 +270,7 @@ foreach my $damage (
 		"a state file $what makes no keys");
 }
 write_state($state);
-ok( $node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status'),
+ok( $node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status()'),
 	'a mended state file is taken without a restart');
 
 #---- No worker process ----
@@ -299,10 +299,7 @@ foreach my $layout (
 
 	fresh_server(<<~EOF);
 		snowid.max_drift = 100ms
-		snowid.epoch = '2020-01-01 00:00:00Z'
-		snowid.datacenter_bits = $datacenter_bits
-		snowid.worker_bits = $worker_bits
-		snowid.sequence_bits = $sequence_bits
+		snowid.layout = 'epoch=2020-01-01T00:00:00Z datacenter=$datacenter_bits worker=$worker_bits sequence=$sequence_bits'
 		snowid.worker_id = $worker_id
 		snowid.datacenter_id = $datacenter_id
 		EOF

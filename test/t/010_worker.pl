@@ -42,7 +42,7 @@ query($node, <<~EOF);
 		LOOP
 			SELECT remote_lsn - '0/0' INTO STRICT durable
 				FROM pg_replication_origin_status WHERE external_id LIKE 'snowid%_0_1';
-			SELECT ceiling INTO told FROM snowid_status;
+			SELECT ceiling INTO told FROM snowid_status();
 			IF ms(snowid_timestamp(key)) > least(durable, ms(told)) THEN
 				RAISE 'key % is above the ceiling %, %', key, durable, told;
 			END IF;
@@ -196,13 +196,13 @@ like(
 	'where no grant can be made, keys stop with the reason');
 is( query(
 		$node,
-		"SELECT is_open, ms(last_key_time) <= ms(ceiling), reason ~ 'already active' FROM snowid_status"
+		"SELECT is_open, ms(last_key_time) <= ms(ceiling), reason ~ 'already active' FROM snowid_status()"
 	),
 	't|t|t',
-	'at the ceiling; the view says so, too');
+	'at the ceiling; the status says so, too');
 is( query(
 		$node,
-		"SELECT ms(ceiling) - (remote_lsn - '0/0') FROM snowid_status, pg_replication_origin_status WHERE external_id LIKE 'snowid%_0_1'"
+		"SELECT ms(ceiling) - (remote_lsn - '0/0') FROM snowid_status(), pg_replication_origin_status WHERE external_id LIKE 'snowid%_0_1'"
 	),
 	'0',
 	'which is the one in the WAL');

@@ -13,7 +13,7 @@ use Time::HiRes qw(time usleep);
 
 # 256 keys a millisecond, so that a few sessions can outrun the format.
 my $node =
-  snowid_cluster('restart', "snowid.worker_id = 1\nsnowid.sequence_bits = 8");
+  snowid_cluster('restart', "snowid.worker_id = 1\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=8'");
 
 # The WAL is flushed by whom it concerns, or not at all.
 $node->append_conf('postgresql.conf',
@@ -235,7 +235,7 @@ foreach my $round (1 .. 8)
 	my @clients = map { start_client($node) } 1 .. 3;
 	clients_go_on(@clients);
 	configure($node,
-		"snowid.worker_id = $new\nsnowid.sequence_bits = 8\nsnowid.max_drift = 10ms"
+		"snowid.worker_id = $new\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=8'\nsnowid.max_drift = 10ms"
 	);
 	$node->reload;
 	poll($node, "is_open AND worker_id = $new");
@@ -249,7 +249,7 @@ foreach my $round (1 .. 8)
 }
 is("@late", '',
 	'another worker ID under load: the last value of the old one is stored');
-configure($node, "snowid.worker_id = 1\nsnowid.sequence_bits = 8");
+configure($node, "snowid.worker_id = 1\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=8'");
 $node->restart;
 server_is_open($node);
 

@@ -11,7 +11,7 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-my $settings = "snowid.worker_id = 1\nsnowid.epoch = '2024-01-01 00:00:00Z'";
+my $settings = "snowid.worker_id = 1\nsnowid.layout = 'epoch=2024-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'";
 my $node     = snowid_cluster('statefile', $settings);
 my $copy;
 my $file = $node->data_dir . '/snowid/state';
@@ -45,11 +45,11 @@ sub verdict
 	my $pid = worker_pid($node);
 	query($node, "SELECT pg_terminate_backend($pid)");
 	$node->poll_query_until('postgres', <<~EOF) or die 'no verdict';
-		SELECT count(*) = 1 FROM pg_stat_activity, snowid_status
+		SELECT count(*) = 1 FROM pg_stat_activity, snowid_status()
 		WHERE backend_type = 'snowid worker' AND pid <> $pid
 			AND (is_open OR reason ~ '(state file|layout)')
 		EOF
-	return query($node, "SELECT coalesce(reason, 'open') FROM snowid_status");
+	return query($node, "SELECT coalesce(reason, 'open') FROM snowid_status()");
 }
 
 # A failure must not leave what the next run cannot remove.
@@ -74,7 +74,7 @@ sub is_refused
 	like(
 		verdict(),
 		qr/^snowid cannot use its state file: $detail/,
-		"$name: the view says so");
+		"$name: the status says so");
 	like(
 		sql_error($node, 'SELECT snowid_next()'),
 		qr/^$sqlstate: snowid cannot use its state file\nDETAIL:  $detail\nHINT:  See "The state file" in snowid's README; /,
@@ -177,7 +177,7 @@ poll($node, "reason ~ 'file'");
 my $locked =
   qr/Another server, perhaps in another container, uses this data directory: it has locked "snowid\/lock"\./;
 like(status($node, 'reason'),
-	$locked, 'while another process holds it the view says so');
+	$locked, 'while another process holds it the status says so');
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use its state file\nDETAIL:  $locked\n/,
@@ -215,7 +215,7 @@ $copy->start;
 poll($copy, "reason ~ 'file'");
 is( $copy->safe_psql(
 		'postgres',
-		"SELECT pg_sleep(2.2); SELECT reason ~ 'state.tmp' FROM snowid_status"
+		"SELECT pg_sleep(2.2); SELECT reason ~ 'state.tmp' FROM snowid_status()"
 	),
 	"\nt",
 	'a copy whose file cannot be written');
@@ -265,11 +265,11 @@ sub is_closed
 my @refused = (
 	'snowid cannot use this layout',
 	' New keys would not be above the old ones.',
-	'Correct the settings of the layout and restart the server.');
+	'Correct snowid.layout and restart the server.');
 my @waits = (
 	"snowid's layout was changed",
 	'',
-	'Put the old settings back, or call snowid_accept_layout\(\) where the change is meant.'
+	'Put the old layout back, or call snowid_accept_layout\(\) where the change is meant.'
 );
 my $nothing_waits = qr/^55000: no change of the layout waits for consent\n/;
 
@@ -313,7 +313,7 @@ is_closed(
 	[ '2023-12-31', 12 ],
 	[ '2024-01-01', 12 ], \@waits);
 
-my $wider = "$settings\nsnowid.sequence_bits = 13";
+my $wider = $settings =~ s{sequence=12}{sequence=13}r;
 restart_with($wider);
 is_closed(
 	'a change to greater keys waits for consent',
@@ -358,7 +358,7 @@ $ahead->start;
 poll($ahead, "is_open OR reason ~ 'layout'");
 ok( !$made
 	  || $ahead->safe_psql('postgres',
-		'SELECT NOT is_open FROM snowid_status') eq 't',
+		'SELECT NOT is_open FROM snowid_status()') eq 't',
 	'a layout whose keys are ahead of the clock does not come back unasked');
 $ahead->stop;
 

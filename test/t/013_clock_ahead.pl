@@ -123,7 +123,7 @@ set_skew($node, $year);
 my $pid = worker_pid($node);
 query($node, "SELECT pg_terminate_backend($pid)");
 $node->poll_query_until('postgres', <<~EOF) or die;
-	SELECT reason ~ 'jumped' AND pid <> $pid FROM snowid_status, pg_stat_activity
+	SELECT reason ~ 'jumped' AND pid <> $pid FROM snowid_status(), pg_stat_activity
 	WHERE backend_type = 'snowid worker'
 	EOF
 like(
@@ -143,7 +143,7 @@ like(
 	$error,
 	qr/^55000: snowid could not reserve more keys\nDETAIL:  The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock\(\)/,
 	'a jump that lasts: keys stop, and the error says what to do');
-like(status($node, 'reason'), qr/The clock jumped ahead/, 'the view, too');
+like(status($node, 'reason'), qr/The clock jumped ahead/, 'the status, too');
 sql_error($node, 'SELECT snowid_next()');
 is(query($node, 'SELECT snowid_accept_clock()'), '', 'snowid_accept_clock()');
 poll($node, 'reason IS NULL');

@@ -22,9 +22,9 @@ is(worker_id($nodes[0]), 0, 'the first gets the lowest ID');
 is(worker_id($nodes[1]), 1, 'the second the next one');
 is( $nodes[1]->safe_psql(
 		'postgres',
-		'SELECT worker_id, node_name, state, is_me FROM snowid_workers()'),
+		'SELECT worker_id, node_name, state, is_me FROM snowid_claims()'),
 	"0|node1|live|f\n1|node2|live|t",
-	'snowid_workers() shows both');
+	'snowid_claims() shows both');
 
 $_->stop foreach @nodes;
 foreach my $node (reverse @nodes)
@@ -42,7 +42,7 @@ is(claim_state($nodes[1]), 'remembered', 'without Redis it goes on');
 is(worker_id($nodes[1]),   1,            'with the same ID');
 like(
 	$nodes[1]
-	  ->safe_psql('postgres', 'SELECT registry_error FROM snowid_status'),
+	  ->safe_psql('postgres', 'SELECT registry_error FROM snowid_status()'),
 	qr/^127\.0\.0\.1 port \d+: Connection refused$/,
 	'and says why');
 

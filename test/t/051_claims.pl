@@ -33,7 +33,7 @@ sub wait_for_pair
 	return $node->poll_query_until('postgres',
 		<<~EOF) || die "no keys as $datacenter_id:$worker_id";
 		SELECT is_open AND registry = 'claimed' AND worker_id = $worker_id
-			AND datacenter_id = $datacenter_id FROM snowid_status
+			AND datacenter_id = $datacenter_id FROM snowid_status()
 		EOF
 }
 
@@ -142,13 +142,13 @@ is(scalar(keys %{ { %owner, $one => 1, $two => 1 } }),
 	32, 'with two servers beside them: 32 different ones');
 is( $first->safe_psql(
 		'postgres',
-		"SELECT count(*), count(DISTINCT worker_id), min(worker_id), max(worker_id) FROM snowid_workers()"
+		"SELECT count(*), count(DISTINCT worker_id), min(worker_id), max(worker_id) FROM snowid_claims()"
 	),
 	'32|32|0|31',
-	'snowid_workers() shows all, over more than one page');
+	'snowid_claims() shows all, over more than one page');
 is( sql_error(
 		$first,
-		'DO $$ BEGIN FOR i IN 1..200 LOOP PERFORM snowid_workers(); END LOOP; END $$'
+		'DO $$ BEGIN FOR i IN 1..200 LOOP PERFORM snowid_claims(); END LOOP; END $$'
 	),
 	'',
 	'each request is answered, however soon it follows the one before');
@@ -156,20 +156,20 @@ my $asked_at = time * 1000;
 wait_until(
 	'a mark',
 	sub {
-		$first->safe_psql('postgres', 'SELECT snowid_workers()');
+		$first->safe_psql('postgres', 'SELECT snowid_claims()');
 		return $redis->record("0:$one", 'seen') > $asked_at;
 	});
 pass('who asks often marks its own claim all the same');
 is( $first->safe_psql(
 		'postgres',
-		"SELECT string_agg(node_name, ' ' ORDER BY worker_id) FROM snowid_workers()"
+		"SELECT string_agg(node_name, ' ' ORDER BY worker_id) FROM snowid_claims()"
 	),
 	join(' ',
 		map { $_ == $one ? 'first' : $_ == $two ? 'second' : $owner{$_} }
 		  0 .. 31),
 	'each with the name of its owner');
 is( $first->safe_psql(
-		'postgres', 'SELECT worker_id FROM snowid_workers() WHERE is_me'),
+		'postgres', 'SELECT worker_id FROM snowid_claims() WHERE is_me'),
 	$one,
 	'and who asks is marked');
 
@@ -211,15 +211,15 @@ is(answer_to(2, @move, n => 1),
 	'late', 'a claim of another ID that is carried out late does nothing');
 is(answer_to(2, @move, n => 2), 'full 32', 'one in time is looked at');
 
-settings($late, 'snowid.sequence_bits = 11');
+settings($late, "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=11'");
 $late->start;
 $late->safe_psql('postgres', 'CREATE EXTENSION snowid');
 like(
 	refused($late, 'layout'),
-	qr/^55000: snowid was refused a worker ID\nDETAIL:  The registry "snowid" is for the layout "\Q$layout\E", by "(first|second|script\d+)"; this server has "\Q$narrower\E"\.\nHINT:  See snowid_workers\(\)/,
+	qr/^55000: snowid was refused a worker ID\nDETAIL:  The registry "snowid" is for the layout "\Q$layout\E", by "(first|second|script\d+)"; this server has "\Q$narrower\E"\.\nHINT:  See snowid_claims\(\)/,
 	'a server with another layout is refused, with both layouts and by whom');
 like(
-	sql_error($late, 'SELECT * FROM snowid_workers()'),
+	sql_error($late, 'SELECT * FROM snowid_claims()'),
 	qr/is for the layout/,
 	'and can list nothing');
 like(
@@ -233,17 +233,17 @@ settings($late);
 $late->restart;
 like(
 	refused($late, 'owner'),
-	qr/^55000: snowid was refused a worker ID\nDETAIL:  All 32 worker IDs of datacenter 0 are in use: 32 have an owner, and the keys of 0 lie ahead of this server's clock\.\nHINT:  See snowid_workers\(\)/,
+	qr/^55000: snowid was refused a worker ID\nDETAIL:  All 32 worker IDs of datacenter 0 are in use: 32 have an owner, and the keys of 0 lie ahead of this server's clock\.\nHINT:  See snowid_claims\(\)/,
 	'the 33rd is refused, with the number of owners');
 my ($gone, $gone2, $gone3) = grep { $owner{$_} } 11 .. 31;
 ok( $first->poll_query_until(
 		'postgres',
-		"SELECT bool_and(state = 'silent') FROM snowid_workers() WHERE node_name ~ 'script'"
+		"SELECT bool_and(state = 'silent') FROM snowid_claims() WHERE node_name ~ 'script'"
 	),
 	'the nodes that ended are silent');
 is( $first->safe_psql(
 		'postgres',
-		"SELECT string_agg(state, ' ') FROM snowid_workers() WHERE node_name !~ 'script'"
+		"SELECT string_agg(state, ' ') FROM snowid_claims() WHERE node_name !~ 'script'"
 	),
 	'live live',
 	'the servers are live');
@@ -258,7 +258,7 @@ like(
 	'when Redis was not heard of for a while, nobody is taken for dead yet');
 $redis->edit("0:$gone", interval => 300);
 wait_for($first,
-	"SELECT state = 'silent' FROM snowid_workers() WHERE worker_id = $gone");
+	"SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = $gone");
 is(released($first, 0, $gone), 'released',
 	'the ID of a dead one is released');
 wait_for_pair($late, $gone);
@@ -322,7 +322,7 @@ $late->wait_for_log(qr/snowid gave worker ID $gone3 of datacenter 0 back/,
 ok(is_free("0:$gone3"), 'and the ID before it is free');
 is( $late->safe_psql(
 		'postgres',
-		'SELECT worker_id, node_name, is_me FROM snowid_workers()'),
+		'SELECT worker_id, node_name, is_me FROM snowid_claims()'),
 	'3|late|t',
 	'each datacenter has its own claims');
 like(
@@ -339,10 +339,10 @@ wait_until('the ID before it is free', sub { is_free('2:3') });
 is( $first->safe_psql('postgres', <<~EOF),
 		SELECT since < last_seen, last_seen BETWEEN now() - interval '1 min' AND now() + interval '1 min',
 			ceiling BETWEEN now() - interval '1 min' AND now() + interval '1 min', lease_left_ms IS NULL
-		FROM snowid_workers() WHERE node_name = 'second'
+		FROM snowid_claims() WHERE node_name = 'second'
 		EOF
 	't|t|t|t',
-	'snowid_workers() shows since when, when last seen, and the ceiling');
+	'snowid_claims() shows since when, when last seen, and the ceiling');
 
 #---- snowid_release() ----
 
@@ -380,7 +380,7 @@ is($first->safe_psql('postgres', 'SELECT snowid_release(NULL, 1)'),
 # By force, of a server whose clock is ahead.
 set_skew($second, 600);
 $second->poll_query_until('postgres',
-	'SELECT last_key_time > ceiling - interval \'1 s\' FROM snowid_status, snowid_next() WHERE snowid_next IS NOT NULL'
+	'SELECT last_key_time > ceiling - interval \'1 s\' FROM snowid_status(), snowid_next() WHERE snowid_next IS NOT NULL'
 ) or die;
 my (undef, undef, $ahead) = new_key($second);
 is(released($first, 0, $two, 'true'),
@@ -421,7 +421,7 @@ cmp_ok($key,  '>', $ahead,   'and above the last key of the owner before');
 # While all others have an owner.
 $late->stop;
 start_claim(100 + $_)->finish foreach 1 .. 32;
-is($first->safe_psql('postgres', 'SELECT count(*) FROM snowid_workers()'),
+is($first->safe_psql('postgres', 'SELECT count(*) FROM snowid_claims()'),
 	32, 'all have an owner again');
 $highest = (new_key($first))[2];
 my $client = start_client($first);
@@ -467,7 +467,7 @@ pass('and a restart keeps the new one');
 $first->safe_psql('postgres',
 	'CREATE ROLE ordinary; CREATE ROLE monitor; GRANT pg_monitor TO monitor');
 foreach my $call (
-	'snowid_workers()',           'snowid_release(0, 1)',
+	'snowid_claims()',           'snowid_release(0, 1)',
 	'snowid_release(0, 1, true)', 'snowid_reclaim()')
 {
 	like(
@@ -477,7 +477,7 @@ foreach my $call (
 }
 is( $first->safe_psql(
 		'postgres',
-		"SET ROLE monitor; SELECT count(*) FROM snowid_workers() WHERE is_me"
+		"SET ROLE monitor; SELECT count(*) FROM snowid_claims() WHERE is_me"
 	),
 	1,
 	'pg_monitor may list');
@@ -489,7 +489,7 @@ like(sql_error($first, "SET ROLE monitor; SELECT snowid_reclaim()"),
 #---- Redis is away, or not there at all ----
 
 my @calls =
-  ('snowid_workers()', "snowid_release(0, $one)", 'snowid_reclaim()');
+  ('snowid_claims()', "snowid_release(0, $one)", 'snowid_reclaim()');
 $redis->freeze;
 foreach my $call (@calls)
 {
@@ -504,10 +504,10 @@ is((new_key($first))[0], "0:$other", 'keys go on');
 $redis->resume;
 wait_for_claim($first);
 $first->poll_query_until('postgres',
-	'SELECT registry_ok_at > now() - interval \'1 s\' FROM snowid_status')
+	'SELECT registry_ok_at > now() - interval \'1 s\' FROM snowid_status()')
   or die;
 is( $first->safe_psql(
-		'postgres', 'SELECT bool_or(is_me) FROM snowid_workers()'),
+		'postgres', 'SELECT bool_or(is_me) FROM snowid_claims()'),
 	't',
 	'and work again when it is back');
 
@@ -519,7 +519,7 @@ $redis->resume;
 $first->poll_query_until('postgres',
 		'SELECT registry_ok_at > to_timestamp('
 	  . (time + 1)
-	  . ') FROM snowid_status')
+	  . ') FROM snowid_status()')
   or die;
 wait_until('one ID', sub { $redis->owned('first') == 1 });
 pass('leaves no second ID behind');

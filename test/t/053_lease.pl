@@ -63,7 +63,7 @@ sub wait_for_lapse
 {
 	my ($node, $worker_id) = @_;
 	wait_for($node,
-		"SELECT state = 'lapsed' FROM snowid_workers() WHERE worker_id = $worker_id"
+		"SELECT state = 'lapsed' FROM snowid_claims() WHERE worker_id = $worker_id"
 	);
 	return;
 }
@@ -108,7 +108,7 @@ while (keys %seen < 6)
 	my ($wal, $view, $lease) = split /\|/, query($one, <<~'EOF');
 		SELECT (SELECT max(remote_lsn - '0/0') FROM pg_replication_origin_status),
 			floor(extract(epoch FROM ceiling) * 1000),
-			floor(extract(epoch FROM lease_ceiling) * 1000) FROM snowid_status
+			floor(extract(epoch FROM lease_ceiling) * 1000) FROM snowid_status()
 		EOF
 	$samples++;
 	$seen{ record(0, 'n') } //= record(0, 'seen');
@@ -116,7 +116,7 @@ while (keys %seen < 6)
 	  if $wal > $lease || $view > $lease || $lease > record(0, 'ceiling');
 }
 is($above, 0,
-	"neither the WAL's ceiling nor the view's is above the record's, in $samples looks"
+	"neither the WAL's ceiling nor the status's is above the record's, in $samples looks"
 );
 my @seen = sort { $a <=> $b } values %seen;
 my ($pause) =
@@ -268,7 +268,7 @@ keys_of($c_load);
 wait_for($three,
 	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'client backend'"
 );
-my $c_highest = query($three, 'SELECT last_key FROM snowid_status');
+my $c_highest = query($three, 'SELECT last_key FROM snowid_status()');
 $three->stop;
 is(record(0, 'node'),    '', 'a clean shutdown gives the ID back');
 is(record(0, 'ceiling'), key_ms($c_highest), 'with the exact last key');
@@ -415,7 +415,7 @@ like(
 cmp_ok(
 	query(
 		$one,
-		'SELECT floor(extract(epoch FROM ceiling) * 1000) FROM snowid_status'
+		'SELECT floor(extract(epoch FROM ceiling) * 1000) FROM snowid_status()'
 	),
 	'<=',
 	record($a_next, 'ceiling'),

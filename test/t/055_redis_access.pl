@@ -122,7 +122,7 @@ $node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 wait_for_claim($node);
 is($redis->query('-n', 3, 'HGET', 'snowid', '0:0') =~ /"name":"node"/,
 	1, 'an ACL user claims, in database 3');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM snowid_workers()'),
+is($node->safe_psql('postgres', 'SELECT count(*) FROM snowid_claims()'),
 	1, 'and may do all that we do');
 
 my $local = snowid_cluster('local');
@@ -296,7 +296,7 @@ while (my ($answer, $error) = splice @parrots, 0, 2)
 	like(status($local, 'registry_error'),
 		qr/$error/, "what a server answers to AUTH is not repeated: $error");
 	push @errors, status($local, 'registry_error'),
-	  sql_error($local, 'SELECT snowid_workers();');
+	  sql_error($local, 'SELECT snowid_claims();');
 }
 is(leaks($node, $local), '', 'the password is nowhere');
 $local->stop;
