@@ -20,7 +20,8 @@ our @EXPORT =
   wait_for_worker_id
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
-  server_is_open start_and_open worker_pid process_pid processes kill_all wait_until);
+  server_is_open start_and_open worker_pid process_pid processes kill_all wait_until
+  origin_places);
 
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
 
@@ -377,6 +378,13 @@ sub kill_all
 	$node->{_pid} = undef;
 	wait_until('the end of the server', sub { !kill 0, @pids });
 	return;
+}
+
+# The setting that limits the number of replication origins.
+sub origin_places
+{
+	my ($node) = @_;
+	return $node->pg_version >= 18 ? 'max_active_replication_origins' : 'max_replication_slots';
 }
 
 # How many keys of the table "made" are not above every key that was returned

@@ -122,9 +122,10 @@ SKIP:
 	);
 	is( query(
 			$node,
-			"SELECT created_at FROM snowid_decode(snowid_max('2080-07-10'))"),
+			"SELECT created_at FROM snowid_decode(snowid_max('2080-07-10', 'twitter'), 'twitter')"
+		),
 		'2080-07-10 00:00:00+00',
-		'and decodes');
+		'and decodes when it is named');
 
 	restart_with($worker_1, 2060, 1, 1);
 	my $key = next_key($node);

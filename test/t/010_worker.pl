@@ -226,10 +226,7 @@ sub restart_with
 	return;
 }
 
-my $places = query($node, <<~EOF);
-	SELECT name FROM pg_settings WHERE name IN ('max_replication_slots', 'max_active_replication_origins')
-	ORDER BY name LIMIT 1
-	EOF
+my $places = origin_places($node);
 restart_with("$places = 0\nmax_wal_senders = 0");
 poll($node, "reason ~ 'slot'");
 like(
@@ -267,10 +264,11 @@ command_ok([ 'pg_verifybackup', $backup ],
 ok(-f "$backup/snowid/state", 'a base backup has the state file');
 stop_client($client);
 $highest = next_key($node);
+my @disable = query($node, 'SHOW data_checksums') eq 'on' ? '--disable' : ();
 $node->stop;
 command_ok([ 'pg_checksums', $_, '-D', $node->data_dir ],
 	"pg_checksums $_ works")
-  foreach '--enable', '--check';
+  foreach @disable, '--enable', '--check';
 
 my ($out, $err);
 IPC::Run::run([ 'postgres', '--single', '-D', $node->data_dir, 'postgres' ],

@@ -196,11 +196,12 @@ configure($primary, 'snowid.worker_id = -1');
 $primary->start;
 $primary->backup('quiet');
 my $cramped = standby('cramped', $primary, 'quiet');
-$cramped->append_conf('postgresql.conf', 'max_replication_slots = 0');
+my $places = origin_places($cramped);
+$cramped->append_conf('postgresql.conf', "$places = 0");
 $cramped->start;
 $cramped->wait_for_log(
 	qr/WARNING: .*no room for the replication origins of snowid/);
-pass('a standby with max_replication_slots = 0 warns');
+pass("a standby with $places = 0 warns");
 configure($primary, 'snowid.worker_id = 1');
 $primary->reload;
 server_is_open($primary);
@@ -209,7 +210,7 @@ $cramped->wait_for_log(
 	qr/FATAL: .*could not find free replication state slot/);
 pass('and stops replay at the first ceiling');
 $cramped->stop('immediate', fail_ok => 1);
-$cramped->append_conf('postgresql.conf', 'max_replication_slots = 10');
+$cramped->append_conf('postgresql.conf', "$places = 10");
 $cramped->start;
 $primary->wait_for_catchup($cramped);
 is( highest_of($cramped, 1),
