@@ -5,7 +5,8 @@
 
 EXTENSION = snowid
 MODULE_big = snowid
-OBJS = src/snowid.o src/layout.o src/decode.o src/generator.o src/gate.o \
+OBJS = src/snowid.o src/settings.o src/layout.o src/decode.o src/keys.o \
+	src/status.o src/guard.o src/generator.o src/gate.o \
 	src/worker.o src/pair.o src/node.o src/clock.o src/ceiling.o \
 	src/statefile.o src/claim.o src/registry.o src/redis.o src/net.o \
 	src/admin.o
@@ -32,7 +33,7 @@ include $(PGXS)
 
 PROVE_FLAGS += -I test/perl
 
-$(OBJS): src/snowid.h src/generator.h src/registry.h
+$(OBJS): src/snowid.h src/settings.h src/generator.h src/registry.h
 src/redis.o: src/registry.lua.h
 
 # The script as a C string, without its comments.

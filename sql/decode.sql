@@ -100,6 +100,19 @@ SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z worker=5 worker=5');
 SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z node=5');
 SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z datacenter=31 worker=31 sequence=1');
 
+-- 53 timestamp bits: the range ends before the greatest timestamptz
+\set wide '''epoch=1970-01-01T00:00:00Z sequence=10'''
+SELECT snowid_max('287396-10-12 08:59:00.991Z', :wide), snowid_decode(9223372036854775807, :wide);
+SELECT snowid_max('287396-10-12 08:59:00.992Z', :wide);
+SELECT snowid_max('290000-01-01Z', :wide);
+SELECT snowid_max('294276-12-31 23:59:59.999Z', 'epoch=0001-01-01T00:00:00Z sequence=10') > 0;
+SELECT snowid_max('294276-12-31 23:59:59.999Z', 'epoch=0001-01-01T00:00:00Z sequence=9') > 0;
+-- epochs from the first to the last millisecond that can be written
+SELECT created_at FROM snowid_decode(0, 'epoch=0001-01-01T01:00:00+01');
+SELECT created_at FROM snowid_decode(0, 'epoch=9999-12-31T22:59:59.999-01');
+SELECT snowid_decode(0, 'epoch=0001-01-01T00:59:59.999+01');
+SELECT snowid_decode(0, 'epoch=9999-12-31T23:00:00-01');
+
 -- STRICT; a layout that changes from row to row; IMMUTABLE enough for an index
 SELECT snowid_decode(NULL, 'twitter'), snowid_decode(1, NULL), snowid_min(NULL, 'twitter');
 SELECT l, snowid_timestamp(175928847299117063, l)

@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -15,12 +16,14 @@
 
 #include "snowid.h"
 
-PG_FUNCTION_INFO_V1(snowid_workers);
+PG_FUNCTION_INFO_V1(snowid_claims);
 PG_FUNCTION_INFO_V1(snowid_release);
 PG_FUNCTION_INFO_V1(snowid_reclaim);
 
-/* Columns of snowid_workers(); the last of a record is not shown. */
-#define SHOWN_COLUMNS 8
+/* Of snowid_claims(); the last column of a record is not shown. */
+static const Oid claims_columns[] = {
+	INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID, TEXTOID, BOOLOID
+};
 
 /* Throws where the registry or Redis does not answer in time. */
 static void
@@ -41,7 +44,7 @@ ask(RegistryRequest *request)
 				(errcode(ERRCODE_CONNECTION_FAILURE),
 				 errmsg("Redis did not answer within snowid.redis_timeout"),
 				 status.last_error[0] ? errdetail("The last error was: %s.", status.last_error) : 0,
-				 errhint("What was asked for may be carried out yet; see snowid_workers().")));
+				 errhint("What was asked for may be carried out yet; see snowid_claims().")));
 	}
 	if (request->error[0])
 		ereport(ERROR,
@@ -81,13 +84,14 @@ time_datum(const char *text)
 }
 
 Datum
-snowid_workers(PG_FUNCTION_ARGS)
+snowid_claims(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	RegistryRequest request = {.operation = REQUEST_LIST};
 	int			records;
 
 	InitMaterializedSRF(fcinfo, 0);
+	require_columns(fcinfo, rsinfo->setDesc, claims_columns, lengthof(claims_columns));
 	do
 	{
 		const char *p = request.answer;
@@ -101,8 +105,8 @@ snowid_workers(PG_FUNCTION_ARGS)
 		for (int i = 0; i < records; i++)
 		{
 			const char *text[RECORD_COLUMNS];
-			Datum		values[SHOWN_COLUMNS];
-			bool		nulls[SHOWN_COLUMNS] = {false};
+			Datum		values[lengthof(claims_columns)];
+			bool		nulls[lengthof(claims_columns)] = {false};
 			int64		worker_id;
 
 			for (int j = 0; j < RECORD_COLUMNS; j++)

@@ -8,7 +8,7 @@
  * standbys, promotion and base backups carry it with no code of ours.
  * pg_replication_origin_status shows it.
  *
- * Called by the snowid worker alone.  Names stand in a catalog, and catalogs
+ * Called by the snowid worker alone, but for ceiling_other_layout().  Names stand in a catalog, and catalogs
  * need a connection to a database, which the worker does not have, lest it
  * keep one from being dropped: a short-lived helper process looks them up.
  * Positions need none.
@@ -17,6 +17,7 @@
 
 #include "access/genam.h"
 #include "access/heapam.h"
+#include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
@@ -295,6 +296,45 @@ ceiling_find(int datacenter_id, int worker_id, int64 reach_ms,
 	}
 	*ceiling = request->answer;
 	return true;
+}
+
+/*
+ * Have this server's last keys another layout than the settings, by what the
+ * WAL knows?  For sessions, where the worker has not judged: on a standby,
+ * before the first lookup after a start, or where no pair is to be had.
+ */
+bool
+ceiling_other_layout(Layout *other)
+{
+	Relation	rel = table_open(ReplicationOriginRelationId, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
+	HeapTuple	tuple;
+	int64		own_ms = 0;
+	int64		other_ms = 0;
+
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Layout		layout;
+		bool		isnull;
+		Datum		name = heap_getattr(tuple, Anum_pg_replication_origin_roname,
+										RelationGetDescr(rel), &isnull);
+		int64		ms;
+
+		if (!origin_layout(TextDatumGetCString(name), &layout))
+			continue;
+		ms = (int64) replorigin_get_progress(((Form_pg_replication_origin) GETSTRUCT(tuple))->roident,
+											 false);
+		if (layout_equal(&layout, &server_layout))
+			own_ms = Max(own_ms, ms);
+		else if (ms > other_ms)
+		{
+			other_ms = ms;
+			*other = layout;
+		}
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return other_ms > own_ms;
 }
 
 /*

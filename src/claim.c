@@ -14,6 +14,7 @@
 #include "pgstat.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
+#include "utils/wait_event.h"
 
 #include "registry.h"
 

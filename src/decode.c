@@ -3,15 +3,18 @@
  *		The SQL functions that take keys apart and put them together.
  *
  * Each comes in two forms: by this server's layout (STABLE, needs the library
- * preloaded), and by a layout given as text (IMMUTABLE, needs nothing).  One C
+ * preloaded, and a layout that is not refused), and by a layout given as text (IMMUTABLE, needs nothing).  One C
  * function serves both; the number of arguments tells them apart.  Nothing
  * here touches the generator.
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 #include "snowid.h"
 
@@ -36,17 +39,24 @@ static CallSite *
 call_site(FunctionCallInfo fcinfo, int layout_arg)
 {
 	CallSite   *site = fcinfo->flinfo->fn_extra;
+	bool		is_first = site == NULL;
 	text	   *spec;
 
-	if (site == NULL)
-		fcinfo->flinfo->fn_extra = site =
-			MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(CallSite));
+	if (is_first)
+		site = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(CallSite));
 	if (PG_NARGS() <= layout_arg)
 	{
+		Layout		other;
+
 		require_preloaded();
+		if (!generator_require_layout() && is_first &&
+			ceiling_other_layout(&other))
+			generator_refuse(GATE_LAYOUT, layout_difference(&server_layout, &other));
 		site->layout = server_layout;
+		fcinfo->flinfo->fn_extra = site;
 		return site;
 	}
+	fcinfo->flinfo->fn_extra = site;
 
 	spec = PG_GETARG_TEXT_PP(layout_arg);
 	if (site->spec == NULL ||
@@ -73,9 +83,10 @@ snowid_decode(PG_FUNCTION_ARGS)
 {
 	CallSite   *site = call_site(fcinfo, 1);
 	Layout	   *layout = &site->layout;
+	static const Oid columns[] = {TIMESTAMPTZOID, INT4OID, INT4OID, INT4OID};
 	Parts		parts;
-	Datum		values[4];
-	bool		nulls[4] = {false};
+	Datum		values[lengthof(columns)];
+	bool		nulls[lengthof(columns)] = {false};
 
 	if (site->tupdesc == NULL)
 	{
@@ -83,6 +94,7 @@ snowid_decode(PG_FUNCTION_ARGS)
 
 		if (get_call_result_type(fcinfo, NULL, &site->tupdesc) != TYPEFUNC_COMPOSITE)
 			elog(ERROR, "return type must be a row type");
+		require_columns(fcinfo, site->tupdesc, columns, lengthof(columns));
 		site->tupdesc = BlessTupleDesc(site->tupdesc);
 		MemoryContextSwitchTo(old);
 	}
@@ -168,19 +180,23 @@ snowid_bits(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(buf, p - buf));
 }
 
-/* The named layouts, for the view snowid_layouts. */
+/* The named layouts. */
 Datum
 snowid_layouts(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	static const Oid columns[] = {
+		TEXTOID, TIMESTAMPTZOID, INT4OID, INT4OID, INT4OID, INT4OID, INT4OID, DATEOID
+	};
 	Layout		layout;
 	const char *name;
 
 	InitMaterializedSRF(fcinfo, 0);
+	require_columns(fcinfo, rsinfo->setDesc, columns, lengthof(columns));
 	for (int i = 0; (name = layout_named(i, &layout)) != NULL; i++)
 	{
-		Datum		values[8];
-		bool		nulls[8] = {false};
+		Datum		values[lengthof(columns)];
+		bool		nulls[lengthof(columns)] = {false};
 
 		values[0] = CStringGetTextDatum(name);
 		values[1] = TimestampTzGetDatum(timestamptz_from_unix_ms(layout.epoch));
@@ -189,7 +205,7 @@ snowid_layouts(PG_FUNCTION_ARGS)
 		values[4] = Int32GetDatum(layout.datacenter_bits);
 		values[5] = Int32GetDatum(layout.worker_bits);
 		values[6] = Int32GetDatum(layout.sequence_bits);
-		values[7] = TimestampTzGetDatum(timestamptz_from_unix_ms(layout_last_ms(&layout)));
+		values[7] = DateADTGetDatum(layout_last_day(&layout));
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

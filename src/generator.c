@@ -37,6 +37,7 @@
 #include "portability/instr_time.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
+#include "utils/wait_event.h"
 
 #include "generator.h"
 
@@ -68,9 +69,8 @@ static Counters *my_counters = NULL;
 /*---- The clock, and what follows from the layout ----*/
 
 /*
- * A reading of the wall clock in units; negative before the epoch.  The
- * kernel's clock ends in 2262, 2^43 ms after 1970: with 18 sequence bits, the
- * most that the setting takes, nothing overflows here or in a sum of two.
+ * A reading of the wall clock in units; negative before the epoch.  Nothing
+ * overflows here or in a sum of two: see layout_unusable().
  */
 static inline int64
 units_from_timespec(const struct timespec *time)
@@ -142,17 +142,24 @@ count_wait(const Patience *patience)
 }
 
 /* SQLSTATE, message and detail of what a caller is refused for. */
+void
+generator_refuse(GateReason reason, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(gate_texts[reason].sqlstate),
+			 errmsg("%s", gate_texts[reason].message),
+			 detail[0] ? errdetail("%s", detail) : 0,
+			 gate_texts[reason].hint ? errhint("%s", gate_texts[reason].hint) : 0));
+}
+
+/* The same for who wanted a key. */
 static void
 refuse_reason(GateReason reason, const char *detail, bool has_worker)
 {
 	if (!has_worker && gate_texts[reason].passes)
 		detail = "The \"snowid worker\" process is not running; it needs a free place in max_worker_processes.";
 	count(&my_counters->errors, 1);
-	ereport(ERROR,
-			(errcode(gate_texts[reason].sqlstate),
-			 errmsg("%s", gate_texts[reason].message),
-			 detail[0] ? errdetail("%s", detail) : 0,
-			 gate_texts[reason].hint ? errhint("%s", gate_texts[reason].hint) : 0));
+	generator_refuse(reason, detail);
 }
 
 static void
@@ -164,7 +171,7 @@ refuse_lead(int64 lead, int64 wait)
 			 errmsg("the next key would lead the clock by " INT64_FORMAT " ms", lead),
 			 errdetail("snowid.max_drift allows %d ms, and to wait " INT64_FORMAT " ms for the clock is more than snowid.max_wait, %d ms.",
 					   snowid_max_drift, wait, snowid_max_wait),
-			 errhint("The clock was set back, or keys are asked for faster than the layout can number them; see the view snowid_status.")));
+			 errhint("The clock was set back, or keys are asked for faster than the layout can number them; see snowid_status().")));
 }
 
 void
@@ -478,4 +485,26 @@ generator_advance(int64 id)
 		ereport(NOTICE,
 				(errmsg("keys wait until the clock has come within snowid.max_drift of key " INT64_FORMAT ", in " INT64_FORMAT " ms",
 						id, ms_from_units(unit - now) - snowid_max_drift)));
+}
+
+/*
+ * Throws where the server's layout is refused: what it says of a key may be
+ * wrong.  Returns whether the gate is open, that is, the layout is known to be
+ * the one of the last keys.  For each key that is read, so without the lock;
+ * the reason is one word, and a caller may always come a moment too early.
+ */
+bool
+generator_require_layout(void)
+{
+	GateReason	reason = *(volatile GateReason *) &generator->reason;
+
+	if (unlikely(reason == GATE_LAYOUT || reason == GATE_LAYOUT_CONSENT))
+	{
+		GeneratorStatus status;
+
+		generator_status(&status);
+		if (status.reason == reason)
+			generator_refuse(reason, status.detail);
+	}
+	return reason == GATE_OPEN;
 }

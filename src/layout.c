@@ -26,6 +26,17 @@
 
 #define MAX_WIDTH 31
 
+/* 0001-01-01 and the end of 9999, in Unix ms */
+#define FIRST_EPOCH_MS INT64CONST(-62135596800000)
+#define LAST_EPOCH_MS INT64CONST(253402300799999)
+
+/*
+ * With these, the kernel's clock and the epoch are less than 2^43 ms apart, so
+ * that in units nothing overflows, nor does a sum of two.
+ */
+#define MAX_SERVER_SEQUENCE_BITS 18
+#define MAX_SERVER_EPOCH_MS INT64CONST(8772796799999)	/* the end of 2247 */
+
 /*
  * Formats that are in use elsewhere.  Discord's worker and process, and
  * Instagram's shard, pgEdge's node and Sonyflake's machine, take the places
@@ -101,11 +112,13 @@ literal(const char **p, char c)
  * An RFC 3339 date and time with its zone, "2010-11-04T01:42:54.657Z", with a
  * space for the T and +hh or +hhmm for the zone as PostgreSQL prints them.
  * Read here and not by timestamptz_in(), which depends on DateStyle and
- * TimeZone and takes a missing zone for the session's.  False: it is not one.
+ * TimeZone and takes a missing zone for the session's.  Within the years that
+ * layout_describe() can write.  Returns NULL, or what the text is instead.
  */
-bool
-layout_parse_epoch(const char *str, int64 *unix_ms)
+static const char *
+read_epoch(const char *str, int64 *unix_ms)
 {
+	static const char *const not_a_time = "not a time with its zone, such as 2020-01-01T00:00:00Z";
 	const char *p = str;
 	int			year,
 				month,
@@ -125,13 +138,13 @@ layout_parse_epoch(const char *str, int64 *unix_ms)
 		(hour = digits(&p, 2)) < 0 || !literal(&p, ':') ||
 		(minute = digits(&p, 2)) < 0 || !literal(&p, ':') ||
 		(second = digits(&p, 2)) < 0)
-		return false;
+		return not_a_time;
 	if (literal(&p, '.'))
 	{
 		int			scale = 100;
 
 		if (!isdigit((unsigned char) *p))
-			return false;
+			return not_a_time;
 		for (; isdigit((unsigned char) *p) && scale > 0; p++, scale /= 10)
 			ms += (*p - '0') * scale;
 	}
@@ -143,39 +156,40 @@ layout_parse_epoch(const char *str, int64 *unix_ms)
 
 		if (!(literal(&p, '+') || literal(&p, '-')) ||
 			(zone_hour = digits(&p, 2)) < 0)
-			return false;
+			return not_a_time;
 		if (*p && (literal(&p, ':'), (zone_minute = digits(&p, 2)) < 0))
-			return false;
+			return not_a_time;
 		if (zone_hour > 15 || zone_minute > 59)
-			return false;
+			return not_a_time;
 		zone = sign * (zone_hour * 60 + zone_minute);
 	}
 	if (*p || year < 1 || month < 1 || month > 12 || day < 1 ||
 		hour > 23 || minute > 59 || second > 59)
-		return false;
+		return not_a_time;
 	j2date(date2j(year, month, day), &check_year, &check_month, &check_day);
 	if (check_month != month || check_day != day)
-		return false;
+		return not_a_time;
 
 	minute += 60 * hour - zone;
 	*unix_ms = (date2j(year, month, day) - UNIX_EPOCH_JDATE) * INT64CONST(86400000) +
 		minute * INT64CONST(60000) + second * 1000 + ms;
-	return true;
+	if (*unix_ms < FIRST_EPOCH_MS || *unix_ms > LAST_EPOCH_MS)
+		return "not in the years from 0001 to 9999 (UTC)";
+	return NULL;
 }
 
 /*
  * Reads a layout: a name, or widths in bits and an epoch, each once and in any
  * order, such as "epoch=2020-01-01T00:00:00Z datacenter=5 worker=5
  * sequence=12"; a width that is left out is 0, that is, no such field.
+ * Returns NULL, or a sentence that says what is wrong.
  */
-void
-layout_parse(text *spec, Layout *layout)
+const char *
+layout_read(const char *str, Layout *layout)
 {
-	char	   *str = text_to_cstring(spec);
 	char	   *rest = pstrdup(str);
 	char	   *word;
 	bool		has_epoch = false;
-	const char *problem = NULL;
 	Layout		named;
 	const char *name;
 	struct
@@ -195,25 +209,23 @@ layout_parse(text *spec, Layout *layout)
 		if (pg_strcasecmp(str, name) == 0)
 		{
 			*layout = named;
-			return;
+			return NULL;
 		}
 	}
 
 	memset(layout, 0, sizeof(Layout));
 	layout->tick = 1;
-	while (!problem && (word = strsep(&rest, " \t\n")) != NULL)
+	while ((word = strsep(&rest, " \t\n")) != NULL)
 	{
-		bool		known = false;
+		const char *problem = "neither a named layout nor epoch=, datacenter=, worker= or sequence=";
 
 		if (*word == '\0')
 			continue;
 		if (strncmp(word, "epoch=", 6) == 0)
 		{
-			if (has_epoch)
-				problem = "given twice";
-			else if (!layout_parse_epoch(word + 6, &layout->epoch))
-				problem = "not a time with its zone, such as 2020-01-01T00:00:00Z";
-			known = has_epoch = true;
+			problem = has_epoch ? "given twice" :
+				read_epoch(word + 6, &layout->epoch);
+			has_epoch = true;
 		}
 		for (int i = 0; i < lengthof(fields); i++)
 		{
@@ -229,28 +241,52 @@ layout_parse(text *spec, Layout *layout)
 				problem = "given twice";
 			else if (width < 0 || width > MAX_WIDTH || *end)
 				problem = "not a width from 0 to 31 bits";
+			else
+				problem = NULL;
 			*fields[i].width = (int) width;
-			known = fields[i].seen = true;
+			fields[i].seen = true;
 		}
-		if (!known)
-			problem = "neither a named layout nor epoch=, datacenter=, worker= or sequence=";
 		if (problem)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("invalid layout \"%s\"", str),
-					 errdetail("\"%s\" is %s.", word, problem),
-					 errhint("A layout is a name from the view snowid_layouts, or spelled out, for instance \"epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12\".")));
+			return psprintf("\"%s\" is %s.", word, problem);
 	}
-	if (!has_epoch || layout_timestamp_bits(layout) < 1)
+	if (!has_epoch)
+		return "The epoch is missing.";
+	if (layout_timestamp_bits(layout) < 1)
+		return "The widths leave no bit of 63 for the timestamp.";
+	return NULL;
+}
+
+/* The same for an SQL function; throws. */
+void
+layout_parse(text *spec, Layout *layout)
+{
+	char	   *str = text_to_cstring(spec);
+	const char *problem = layout_read(str, layout);
+
+	if (problem)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid layout \"%s\"", str),
-				 !has_epoch ? errdetail("The epoch is missing.") :
-				 errdetail("The widths leave no bit of 63 for the timestamp.")));
+				 errdetail("%s", problem),
+				 errhint(LAYOUT_HINT)));
 	pfree(str);
 }
 
-/* Writes the layout as layout_parse() reads it, LAYOUT_TEXT_LEN at most. */
+/* Why no server can make keys in this layout; NULL: it can. */
+const char *
+layout_unusable(const Layout *layout)
+{
+	if (layout->tick != 1 || layout->sequence_above)
+		return "its timestamp is not in milliseconds";
+	if (layout->datacenter_bits > 16 || layout->worker_bits > 22 ||
+		layout->sequence_bits > MAX_SERVER_SEQUENCE_BITS)
+		return "it has more than 16 datacenter bits, 22 worker bits or 18 sequence bits";
+	if (layout->epoch < 0 || layout->epoch > MAX_SERVER_EPOCH_MS)
+		return "its epoch is not in the years from 1970 to 2247 (UTC)";
+	return NULL;
+}
+
+/* Writes the layout as layout_read() reads it, LAYOUT_TEXT_LEN at most. */
 void
 layout_describe(const Layout *layout, char *buf)
 {
@@ -272,6 +308,19 @@ layout_describe(const Layout *layout, char *buf)
 			 (int) (ms / 1000 % 60), (int) (ms % 1000),
 			 layout->datacenter_bits, layout->worker_bits,
 			 layout->sequence_bits);
+}
+
+/* A sentence that names both. */
+char *
+layout_difference(const Layout *ours, const Layout *theirs)
+{
+	char		our_text[LAYOUT_TEXT_LEN];
+	char		their_text[LAYOUT_TEXT_LEN];
+
+	layout_describe(ours, our_text);
+	layout_describe(theirs, their_text);
+	return psprintf("The settings make \"%s\", and this server's last keys have \"%s\".",
+					our_text, their_text);
 }
 
 /* Do they make the same keys of the same parts?  For layouts of servers. */
@@ -303,11 +352,19 @@ layout_last_ms(const Layout *layout)
 {
 	int			bits = layout_timestamp_bits(layout);
 
-	/* past 2^52 ms a timestamptz ends first; and below it nothing overflows */
-	if (bits > 52)
+	/* past 2^53 ms a timestamptz ends first, whatever the epoch */
+	if (bits > 53)
 		return LAST_UNIX_MS;
 	return Min(LAST_UNIX_MS,
 			   layout->epoch + (INT64CONST(1) << bits) * layout->tick - 1);
+}
+
+/* The last day (UTC) of a range that does not end before 1970. */
+DateADT
+layout_last_day(const Layout *layout)
+{
+	return (DateADT) (layout_last_ms(layout) / 86400000) +
+		UNIX_EPOCH_JDATE - POSTGRES_EPOCH_JDATE;
 }
 
 /* Does the range end within ten years of then? */

@@ -24,6 +24,7 @@
 #include "storage/fd.h"
 #include "storage/latch.h"
 #include "storage/pg_shmem.h"
+#include "utils/wait_event.h"
 
 #include "snowid.h"
 

@@ -160,7 +160,6 @@ settle_layout(Pair *pair, int64 now, char *err)
 	int64		now_ms = unix_ms_from_units(now);
 	bool		made_last;
 	char		ours[LAYOUT_TEXT_LEN];
-	char		theirs[LAYOUT_TEXT_LEN];
 
 	/* a ceiling that lies far ahead says nothing about who came last */
 	made_last = ceiling->others_ms > ceiling->other_layout_ms ||
@@ -197,10 +196,8 @@ settle_layout(Pair *pair, int64 now, char *err)
 		bool		above = layout_key_at(&server_layout, now_ms, false) >
 		layout_key_at(&ceiling->other_layout, used_ms, true);
 
-		layout_describe(&ceiling->other_layout, theirs);
-		snprintf(err, GATE_DETAIL_LEN,
-				 "The settings make \"%s\", and this server's last keys have \"%s\".%s",
-				 ours, theirs,
+		snprintf(err, GATE_DETAIL_LEN, "%s%s",
+				 layout_difference(&server_layout, &ceiling->other_layout),
 				 above ? "" : " New keys would not be above the old ones.");
 		if (!above || pg_atomic_exchange_u32(accept_layout, 0) == 0)
 			return above ? GATE_LAYOUT_CONSENT : GATE_LAYOUT;

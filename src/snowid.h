@@ -11,8 +11,12 @@
 #ifndef SNOWID_H
 #define SNOWID_H
 
+#include "access/tupdesc.h"
 #include "datatype/timestamp.h"
 #include "fmgr.h"
+#include "utils/date.h"
+
+#include "settings.h"
 
 /*---- What differs between PostgreSQL majors ----*/
 
@@ -24,6 +28,15 @@
 #endif
 #if PG_VERSION_NUM < 180000
 #define max_active_replication_origins max_replication_slots
+#endif
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+#if PG_VERSION_NUM >= 190000
+#define RepOriginId ReplOriginId
+#define InvalidRepOriginId InvalidReplOriginId
+#else
+#define PG_SIG_IGN SIG_IGN
 #endif
 #if PG_VERSION_NUM < 160000
 #define all_settings(n) (*(n) = GetNumConfigOptions(), get_guc_variables())
@@ -69,44 +82,29 @@ typedef struct Parts
 /* Longest text of a layout that layout_describe() writes, with its NUL. */
 #define LAYOUT_TEXT_LEN 128
 
-/*---- Settings (snowid.c) ----*/
+extern Layout server_layout;	/* settings.c; fixed at server start */
 
-typedef enum SequenceStart
-{
-	SEQUENCE_FRACTION,			/* the sequence is the sub-millisecond time */
-	SEQUENCE_ZERO				/* it restarts at 0 each millisecond */
-} SequenceStart;
-
-extern int	snowid_sequence_start;	/* a SequenceStart */
-extern int	snowid_datacenter_id;
-extern int	snowid_worker_id;	/* -1: not set */
-extern int	snowid_max_drift;	/* ms */
-extern int	snowid_max_wait;	/* ms */
-extern int	snowid_max_jump;	/* ms */
-extern int	snowid_reserve;		/* ms */
-extern char *snowid_redis_url;	/* "": no Redis */
-extern char *snowid_redis_password_file;
-extern char *snowid_redis_ca_file;
-extern char *snowid_redis_prefix;
-extern char *snowid_node_name;	/* "": host name and port */
-extern int	snowid_redis_timeout;	/* ms */
-extern int	snowid_redis_lease; /* ms; 0: for good */
-extern int	snowid_redis_check_interval;	/* ms */
-extern int	snowid_redis_wait_replicas;
-
-extern Layout server_layout;	/* fixed at server start */
+/*---- guard.c ----*/
 
 extern void require_preloaded(void);
+extern void require_columns(FunctionCallInfo fcinfo, TupleDesc row,
+							const Oid *types, int n);
 
 /*---- layout.c ----*/
 
+#define LAYOUT_HINT \
+	"A layout is a name that snowid_layouts() lists, or spelled out, for instance \"epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12\"."
+
+extern const char *layout_read(const char *str, Layout *layout);
 extern void layout_parse(text *spec, Layout *layout);
-extern bool layout_parse_epoch(const char *str, int64 *unix_ms);
+extern const char *layout_unusable(const Layout *layout);
 extern void layout_describe(const Layout *layout, char *buf);
+extern char *layout_difference(const Layout *ours, const Layout *theirs);
 extern const char *layout_named(int i, Layout *layout);
 extern bool layout_equal(const Layout *a, const Layout *b);
 extern int	layout_timestamp_bits(const Layout *layout);
 extern int64 layout_last_ms(const Layout *layout);
+extern DateADT layout_last_day(const Layout *layout);
 extern bool layout_ends_soon(const Layout *layout, int64 unix_ms);
 extern int64 layout_pack(const Layout *layout, const Parts *parts);
 extern void layout_unpack(const Layout *layout, int64 id, Parts *parts);
@@ -205,6 +203,8 @@ extern int64 generator_next(void);
 extern void generator_refill(UnitBlock *block, int64 wanted);
 extern int64 block_next(UnitBlock *block);
 extern void generator_advance(int64 id);
+extern bool generator_require_layout(void);
+extern void generator_refuse(GateReason reason, const char *detail);
 extern void generator_wake_worker(void);
 extern const char *gate_message(GateReason reason);
 extern void generator_status(GeneratorStatus *status);
@@ -288,6 +288,7 @@ extern Size ceiling_shmem_size(void);
 extern void ceiling_shmem_init(void);
 extern bool ceiling_find(int datacenter_id, int worker_id, int64 reach_ms,
 						 Ceiling *ceiling, char *err, Size errlen);
+extern bool ceiling_other_layout(Layout *other);
 extern void ceiling_write(const Ceiling *ceiling, int64 unix_ms, bool lower);
 
 /*---- pair.c ----*/

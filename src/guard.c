@@ -1,0 +1,77 @@
+/*
+ * guard.c
+ *		What the SQL functions ask before they answer.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+#include "utils/regproc.h"
+
+#include "snowid.h"
+
+PG_FUNCTION_INFO_V1(snowid_require_library);
+
+/* The newest SQL script that this library serves. */
+#define LIBRARY_MAJOR 0
+#define LIBRARY_MINOR 1
+
+#define RESTART_HINT "Restart the server, so that it loads the library that is installed."
+#define UPDATE_HINT "Run ALTER EXTENSION snowid UPDATE."
+
+void
+require_preloaded(void)
+{
+	if (unlikely(!generator_attached()))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("snowid is not loaded by this server"),
+				 errhint("Add snowid to shared_preload_libraries and restart the server.")));
+}
+
+/*
+ * A row as the SQL script declares it must be the one that the library fills:
+ * the server may still run an older library than the script's, or the database
+ * have an older script than the library's.
+ */
+void
+require_columns(FunctionCallInfo fcinfo, TupleDesc row, const Oid *types, int n)
+{
+	bool		same = row->natts == n;
+
+	for (int i = 0; same && i < n; i++)
+		same = TupleDescAttr(row, i)->atttypid == types[i];
+	if (!same)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("%s is not declared as the snowid library has it",
+						format_procedure(fcinfo->flinfo->fn_oid)),
+				 errdetail("It is declared with %d columns, and the library has %d.",
+						   row->natts, n),
+				 errhint("%s", row->natts > n ? RESTART_HINT :
+						 row->natts < n ? UPDATE_HINT :
+						 RESTART_HINT " If that does not help: " UPDATE_HINT)));
+}
+
+/*
+ * The SQL scripts call this with their version, before they create anything: a
+ * server that still runs an older library lacks functions of theirs.
+ */
+Datum
+snowid_require_library(PG_FUNCTION_ARGS)
+{
+	char	   *version = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	int			major = 0;
+	int			minor = 0;
+
+	if (sscanf(version, "%d.%d", &major, &minor) != 2 ||
+		major > LIBRARY_MAJOR ||
+		(major == LIBRARY_MAJOR && minor > LIBRARY_MINOR))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the snowid library that is loaded is older than version %s of the extension",
+						version),
+				 errdetail("It is of version %d.%d.", LIBRARY_MAJOR, LIBRARY_MINOR),
+				 errhint(RESTART_HINT)));
+	PG_RETURN_VOID();
+}

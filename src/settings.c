@@ -1,0 +1,348 @@
+/*
+ * settings.c
+ *		Every setting of snowid, in one table.
+ *
+ * Runs in the postmaster.  A setting that is wrong in the configuration file
+ * stops the start: PostgreSQL would go on with the default, and a typing error
+ * would choose another layout.
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "lib/stringinfo.h"
+#include "utils/guc.h"
+#include "utils/guc_tables.h"
+
+#include "snowid.h"
+
+static char *layout_setting = "twitter";
+
+Layout		server_layout = {.tick = 1};
+int			snowid_sequence_start = SEQUENCE_FRACTION;
+int			snowid_datacenter_id = 0;
+int			snowid_worker_id = -1;
+int			snowid_max_drift = 1000;
+int			snowid_max_wait = 5000;
+int			snowid_max_jump = 3600 * 1000;
+int			snowid_reserve = 500;
+char	   *snowid_redis_url = "";
+char	   *snowid_redis_password_file = "";
+char	   *snowid_redis_ca_file = "";
+char	   *snowid_redis_prefix = "snowid";
+char	   *snowid_node_name = "";
+int			snowid_redis_timeout = 1000;
+int			snowid_redis_lease = 0;
+int			snowid_redis_check_interval = 5000;
+int			snowid_redis_wait_replicas = 0;
+
+static const struct config_enum_entry sequence_starts[] =
+{
+	{"fraction", SEQUENCE_FRACTION, false},
+	{"zero", SEQUENCE_ZERO, false},
+	{NULL, 0, false}
+};
+
+/*---- Checks ----*/
+
+static bool
+check_layout(char **newval, void **extra, GucSource source)
+{
+	Layout		layout;
+	const char *problem = layout_read(*newval, &layout);
+
+	if (problem)
+	{
+		GUC_check_errdetail("%s", problem);
+		GUC_check_errhint(LAYOUT_HINT);
+		return false;
+	}
+	problem = layout_unusable(&layout);
+	if (problem)
+		GUC_check_errdetail("A server cannot make keys in this layout: %s.", problem);
+	return problem == NULL;
+}
+
+static void
+assign_layout(const char *newval, void *extra)
+{
+	(void) layout_read(newval, &server_layout);
+}
+
+/* Does a datacenter or worker ID fit the width, which has been set before? */
+static bool
+check_fits(int id, int bits)
+{
+	if (id >= 0 && id >> bits != 0)
+	{
+		GUC_check_errdetail("The layout's range is from 0 to %d (%d bits).",
+							(1 << bits) - 1, bits);
+		return false;
+	}
+	return true;
+}
+
+static bool
+check_datacenter_id(int *newval, void **extra, GucSource source)
+{
+	return check_fits(*newval, server_layout.datacenter_bits);
+}
+
+static bool
+check_worker_id(int *newval, void **extra, GucSource source)
+{
+	return check_fits(*newval, server_layout.worker_bits);
+}
+
+/* The value is not in the message, for there may be a password in it. */
+static bool
+check_redis_url(char **newval, void **extra, GucSource source)
+{
+	const char *error = redis_check_urls(*newval);
+
+	if (error == NULL)
+		return true;
+	GUC_check_errmsg("invalid value for parameter \"snowid.redis_url\": %s", error);
+	if (strstr(error, "must not contain"))
+		GUC_check_errhint("A password belongs into the file that snowid.redis_password_file names.");
+	return false;
+}
+
+/* Goes to Redis, and into other servers' messages. */
+static bool
+check_plain_name(char **newval, void **extra, GucSource source)
+{
+	if (strlen(*newval) > NODE_NAME_LEN)
+	{
+		GUC_check_errdetail("It has %d characters at most.", NODE_NAME_LEN);
+		return false;
+	}
+	for (const char *p = *newval; *p; p++)
+	{
+		if (*p < ' ' || *p > '~')
+		{
+			GUC_check_errdetail("It must be of printable ASCII characters.");
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool
+check_redis_prefix(char **newval, void **extra, GucSource source)
+{
+	if ((*newval)[0] == '\0')
+	{
+		GUC_check_errdetail("It must not be empty.");
+		return false;
+	}
+	return check_plain_name(newval, extra, source);
+}
+
+static bool
+check_redis_lease(int *newval, void **extra, GucSource source)
+{
+	if (*newval != 0 && *newval < 1000)
+	{
+		GUC_check_errdetail("A lease lasts at least 1 s; 0 is a claim for good.");
+		return false;
+	}
+	return true;
+}
+
+/*---- The table ----*/
+
+/* A number where there is no string and no enum; defaults are the variables'. */
+typedef struct Setting
+{
+	const char *name;
+	const char *description;
+	GucContext	context;
+	int			flags;
+	int		   *number;
+	int			min;
+	int			max;
+	GucIntCheckHook check_number;
+	char	  **string;
+	GucStringCheckHook check_string;
+	GucStringAssignHook assign_string;
+	const struct config_enum_entry *words;
+} Setting;
+
+#define NUMBER(variable, min, max, check) \
+	&variable, min, max, check, NULL, NULL, NULL, NULL
+#define STRING(variable, check, assign) \
+	NULL, 0, 0, NULL, &variable, check, assign, NULL
+#define ENUM(variable, words) \
+	&variable, 0, 0, NULL, NULL, NULL, NULL, words
+
+/* The layout first: the IDs must fit it. */
+static const Setting settings[] =
+{
+	{"snowid.layout",
+		"Epoch of the keys, and widths of their fields: a named layout, or spelled out.",
+	PGC_POSTMASTER, 0, STRING(layout_setting, check_layout, assign_layout)},
+	{"snowid.sequence_start",
+		"What the sequence of a millisecond's first key is: \"fraction\", the time within the millisecond, so that keys spread evenly; \"zero\", the classic form.",
+	PGC_POSTMASTER, 0, ENUM(snowid_sequence_start, sequence_starts)},
+	{"snowid.datacenter_id",
+		"This server's datacenter ID.",
+	PGC_SIGHUP, 0, NUMBER(snowid_datacenter_id, 0, INT_MAX, check_datacenter_id)},
+	{"snowid.worker_id",
+		"This server's worker ID, which no other server of the datacenter may have; -1: none.",
+	PGC_SIGHUP, 0, NUMBER(snowid_worker_id, -1, INT_MAX, check_worker_id)},
+	{"snowid.max_drift",
+		"How far a key's timestamp may lead the clock.",
+	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_max_drift, 0, 24 * 3600 * 1000, NULL)},
+	{"snowid.max_wait",
+		"How long a caller waits for a key before it gets an error.",
+	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_max_wait, 0, 3600 * 1000, NULL)},
+	{"snowid.max_jump",
+		"How far the clock may jump ahead, and snowid_advance() ahead of the clock.",
+	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_max_jump, 1000, INT_MAX, NULL)},
+	{"snowid.reserve",
+		"How far ahead of use keys are reserved in the WAL.",
+	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_reserve, 10, 60 * 1000, NULL)},
+	{"snowid.redis_url",
+		"Redis from which the worker ID is claimed; several addresses are separated by commas.",
+	PGC_POSTMASTER, GUC_SUPERUSER_ONLY, STRING(snowid_redis_url, check_redis_url, NULL)},
+	{"snowid.redis_password_file",
+		"File whose first line is the password for Redis.",
+	PGC_SIGHUP, GUC_SUPERUSER_ONLY, STRING(snowid_redis_password_file, NULL, NULL)},
+	{"snowid.redis_ca_file",
+		"File with the certificates that rediss:// trusts; empty: the system's.",
+	PGC_SIGHUP, GUC_SUPERUSER_ONLY, STRING(snowid_redis_ca_file, NULL, NULL)},
+	{"snowid.redis_prefix",
+		"Key in Redis under which the registry is.",
+	PGC_POSTMASTER, 0, STRING(snowid_redis_prefix, check_redis_prefix, NULL)},
+	{"snowid.node_name",
+		"Name of this server for people; empty: host name and port.",
+	PGC_SIGHUP, 0, STRING(snowid_node_name, check_plain_name, NULL)},
+	{"snowid.redis_timeout",
+		"How long a call of Redis may take.",
+	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_redis_timeout, 10, 60 * 1000, NULL)},
+	{"snowid.redis_lease",
+		"How long a claim lasts without renewal; 0: for good.",
+	PGC_POSTMASTER, GUC_UNIT_MS, NUMBER(snowid_redis_lease, 0, 24 * 3600 * 1000, check_redis_lease)},
+	{"snowid.redis_check_interval",
+		"How often the claim is marked in Redis.",
+	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_redis_check_interval, 100, 3600 * 1000, NULL)},
+	{"snowid.redis_wait_replicas",
+		"Number of Redis replicas that must confirm a claim or grant.",
+	PGC_SIGHUP, 0, NUMBER(snowid_redis_wait_replicas, 0, 16, NULL)}
+};
+
+/*
+ * Defines a setting.  For a preloaded library PostgreSQL takes the default
+ * where the configured value is bad, with a mere WARNING; here that is an
+ * error.
+ */
+static void
+define(const Setting *s)
+{
+	const char *value = GetConfigOption(s->name, true, false);
+	int			number;
+	bool		taken;
+
+	if (value)
+		value = pstrdup(value);
+	if (s->string)
+		DefineCustomStringVariable(s->name, s->description, NULL, s->string,
+								   *s->string, s->context, s->flags,
+								   s->check_string, s->assign_string, NULL);
+	else if (s->words)
+		DefineCustomEnumVariable(s->name, s->description, NULL, s->number,
+								 *s->number, s->words, s->context, s->flags,
+								 NULL, NULL, NULL);
+	else
+		DefineCustomIntVariable(s->name, s->description, NULL, s->number,
+								*s->number, s->min, s->max, s->context,
+								s->flags, s->check_number, NULL, NULL);
+	if (value == NULL)
+		return;
+	if (s->string || s->words)
+		taken = pg_strcasecmp(value, GetConfigOption(s->name, false, false)) == 0;
+	else
+		taken = parse_int(value, &number, s->flags, NULL) &&
+			number == *s->number;
+	if (!taken)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid value for parameter \"%s\": \"%s\"", s->name,
+						s->string == &snowid_redis_url ? "..." : value),
+				 errdetail("The server would start with another value than the one that is configured."),
+				 errhint("Correct the configuration; see the warning before this message.")));
+}
+
+/*
+ * The settings that snowid.layout has replaced, with the words that stand for
+ * them there.
+ */
+static const struct
+{
+	const char *name;
+	const char *word;
+	const char *value;			/* the default */
+}			replaced[] =
+
+{
+	{"snowid.epoch", "epoch", "2010-11-04T01:42:54.657Z"},
+	{"snowid.datacenter_bits", "datacenter", "5"},
+	{"snowid.worker_bits", "worker", "5"},
+	{"snowid.sequence_bits", "sequence", "12"}
+};
+
+static void
+refuse_replaced_settings(void)
+{
+	const char *found = NULL;
+	StringInfoData line;
+
+	initStringInfo(&line);
+	for (int i = 0; i < lengthof(replaced); i++)
+	{
+		const char *value = GetConfigOption(replaced[i].name, true, false);
+
+		if (value)
+			found = replaced[i].name;
+		appendStringInfo(&line, "%s%s=", i > 0 ? " " : "", replaced[i].word);
+		/* a space between date and time would end the word */
+		for (const char *p = value ? value : replaced[i].value; *p; p++)
+			appendStringInfoChar(&line, *p == ' ' ? 'T' : *p);
+	}
+	if (found)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("unrecognized configuration parameter \"%s\"", found),
+				 errdetail("snowid.layout has replaced it."),
+				 errhint("Remove snowid.epoch, snowid.datacenter_bits, snowid.worker_bits and snowid.sequence_bits, and write: snowid.layout = '%s'",
+						 line.data)));
+}
+
+/* Settings that nobody defined are typing errors, too. */
+static void
+refuse_unknown_settings(void)
+{
+	int			n;
+	struct config_generic **all = all_settings(&n);
+
+	for (int i = 0; i < n; i++)
+	{
+		if (pg_strncasecmp(all[i]->name, "snowid.", 7) == 0 &&
+			(all[i]->flags & GUC_CUSTOM_PLACEHOLDER))
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_OBJECT),
+					 errmsg("unrecognized configuration parameter \"%s\"",
+							all[i]->name)));
+	}
+}
+
+void
+settings_define(void)
+{
+	for (int i = 0; i < lengthof(settings); i++)
+		define(&settings[i]);
+	refuse_replaced_settings();
+	refuse_unknown_settings();
+	MarkGUCPrefixReserved("snowid");
+}

@@ -1,0 +1,37 @@
+/*
+ * settings.h
+ *		The settings, except snowid.layout, which is server_layout.
+ */
+#ifndef SNOWID_SETTINGS_H
+#define SNOWID_SETTINGS_H
+
+#pragma GCC visibility push(hidden)
+
+typedef enum SequenceStart
+{
+	SEQUENCE_FRACTION,			/* the sequence is the sub-millisecond time */
+	SEQUENCE_ZERO				/* it restarts at 0 each millisecond */
+} SequenceStart;
+
+extern int	snowid_sequence_start;	/* a SequenceStart */
+extern int	snowid_datacenter_id;
+extern int	snowid_worker_id;	/* -1: not set */
+extern int	snowid_max_drift;	/* ms */
+extern int	snowid_max_wait;	/* ms */
+extern int	snowid_max_jump;	/* ms */
+extern int	snowid_reserve;		/* ms */
+extern char *snowid_redis_url;	/* "": no Redis */
+extern char *snowid_redis_password_file;
+extern char *snowid_redis_ca_file;
+extern char *snowid_redis_prefix;
+extern char *snowid_node_name;	/* "": host name and port */
+extern int	snowid_redis_timeout;	/* ms */
+extern int	snowid_redis_lease; /* ms; 0: for good */
+extern int	snowid_redis_check_interval;	/* ms */
+extern int	snowid_redis_wait_replicas;
+
+extern void settings_define(void);
+
+#pragma GCC visibility pop
+
+#endif							/* SNOWID_SETTINGS_H */

@@ -1,0 +1,127 @@
+/*
+ * status.c
+ *		The SQL functions that tell about this server, and those by which an
+ *		administrator consents to what it met.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/timestamp.h"
+
+#include "snowid.h"
+
+PG_FUNCTION_INFO_V1(snowid_accept_clock);
+PG_FUNCTION_INFO_V1(snowid_accept_layout);
+PG_FUNCTION_INFO_V1(snowid_status);
+
+Datum
+snowid_accept_clock(PG_FUNCTION_ARGS)
+{
+	require_preloaded();
+	if (!clock_accept())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("no jump of the clock waits to be accepted")));
+	PG_RETURN_VOID();
+}
+
+Datum
+snowid_accept_layout(PG_FUNCTION_ARGS)
+{
+	GeneratorStatus status;
+
+	require_preloaded();
+	generator_status(&status);
+	if (status.reason != GATE_LAYOUT_CONSENT)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("no change of the layout waits for consent")));
+	pair_accept_layout();
+	PG_RETURN_VOID();
+}
+
+static const Oid status_columns[] = {
+	INT4OID, INT4OID, TEXTOID, BOOLOID, TEXTOID,	/* ... reason */
+	TEXTOID, TIMESTAMPTZOID, INT4OID, INT4OID, INT4OID, INT4OID, TEXTOID, DATEOID,	/* ... last_day */
+	INT8OID, TIMESTAMPTZOID, FLOAT8OID, TIMESTAMPTZOID, /* ... ceiling */
+	INT8OID, INT8OID, FLOAT8OID, INT8OID, INT8OID,	/* ... errors */
+	TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID
+};
+
+Datum
+snowid_status(PG_FUNCTION_ARGS)
+{
+	TupleDesc	tupdesc;
+	GeneratorStatus status;
+	RegistryStatus claim;
+	Datum		values[lengthof(status_columns)];
+	bool		nulls[lengthof(status_columns)] = {false};
+	int			n = 0;
+	bool		lease_over;
+	bool		open;
+	char		layout[LAYOUT_TEXT_LEN];
+
+	require_preloaded();
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	require_columns(fcinfo, tupdesc, status_columns, lengthof(status_columns));
+	generator_status(&status);
+	claim_status(&claim);
+	lease_over = claim.held && claim.lease_ms > 0 &&
+		timestamptz_from_unix_ms(claim.limit_ms) < GetCurrentTimestamp();
+	open = status.reason == GATE_OPEN && !lease_over;
+
+	nulls[n] = !status.has_pair;
+	values[n++] = Int32GetDatum(status.datacenter_id);
+	nulls[n] = !status.has_pair;
+	values[n++] = Int32GetDatum(status.worker_id);
+	nulls[n] = !status.has_pair;
+	values[n++] = CStringGetTextDatum(!claim_from_redis() ? "setting" :
+									  claim.lease_ms > 0 ? "lease" : "claim");
+	values[n++] = BoolGetDatum(open);
+	nulls[n] = open && status.detail[0] == '\0';
+	values[n++] = CStringGetTextDatum(status.detail[0] == '\0' ?
+									  gate_message(status.reason) :
+									  psprintf("%s: %s", gate_message(status.reason),
+											   status.detail));
+	layout_describe(&server_layout, layout);
+	values[n++] = CStringGetTextDatum(layout);
+	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(server_layout.epoch));
+	values[n++] = Int32GetDatum(layout_timestamp_bits(&server_layout));
+	values[n++] = Int32GetDatum(server_layout.datacenter_bits);
+	values[n++] = Int32GetDatum(server_layout.worker_bits);
+	values[n++] = Int32GetDatum(server_layout.sequence_bits);
+	values[n++] = CStringGetTextDatum(GetConfigOption("snowid.sequence_start", false, false));
+	values[n++] = DateADTGetDatum(layout_last_day(&server_layout));
+	nulls[n] = !status.has_last;
+	values[n++] = Int64GetDatum(status.last_key);
+	nulls[n] = !status.has_last;
+	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(status.last_unix_ms));
+	values[n++] = Float8GetDatum(status.lead_ms);
+	nulls[n] = !status.has_pair;
+	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(status.ceiling_ms));
+	values[n++] = Int64GetDatum(status.keys);
+	values[n++] = Int64GetDatum(status.waits);
+	values[n++] = Float8GetDatum((double) status.wait_us / 1000.0);
+	values[n++] = Int64GetDatum(status.steps_back);
+	values[n++] = Int64GetDatum(status.errors);
+	nulls[n] = !claim_from_redis();
+	values[n++] = CStringGetTextDatum(lease_over ? "the lease has ended" :
+									  claim.confirmed ? "claimed" :
+									  claim.held ? "remembered" :
+									  claim.detail[0] ? claim.detail : "starting");
+	nulls[n] = claim.last_error[0] == '\0';
+	values[n++] = CStringGetTextDatum(claim.last_error);
+	nulls[n] = claim.last_ok == 0;
+	values[n++] = TimestampTzGetDatum(claim.last_ok);
+	nulls[n] = !claim.held || claim.lease_ms == 0;
+	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(claim.lease_ms > 0 ? claim.limit_ms : 0));
+	Assert(n == lengthof(values));
+
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),
+													  values, nulls)));
+}
