@@ -106,8 +106,9 @@ sub leaks
 			'SELECT a::text FROM pg_stat_activity a') =~ /$secret/i;
 	}
 	push @found, 'error' if grep { /$secret/i } @errors;
-	push @found, 'process title'
-	  if grep { /postgres/ && /$secret/i } `ps axww -o command`;
+	my @titles = grep { /postgres/ } `ps axww -o command`;
+	die 'ps does not list processes' if !@titles;
+	push @found, 'process title' if grep { /$secret/i } @titles;
 	return join ', ', @found;
 }
 
