@@ -384,7 +384,9 @@ sub kill_all
 sub origin_places
 {
 	my ($node) = @_;
-	return $node->pg_version >= 18 ? 'max_active_replication_origins' : 'max_replication_slots';
+	return $node->pg_version >= 18
+	  ? 'max_active_replication_origins'
+	  : 'max_replication_slots';
 }
 
 # How many keys of the table "made" are not above every key that was returned

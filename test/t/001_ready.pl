@@ -99,7 +99,8 @@ is( $plain->safe_psql(
 		'postgres',
 		"SELECT timestamptz '2022-06-28 16:07:40.105Z', 11, 26, 0"),
 	'not preloaded: snowid_decode by a named layout works');
-is( $plain->safe_psql('postgres', 'SELECT count(*) > 3 FROM snowid_layouts()'),
+is( $plain->safe_psql(
+		'postgres', 'SELECT count(*) > 3 FROM snowid_layouts()'),
 	't',
 	'not preloaded: the named layouts are there');
 

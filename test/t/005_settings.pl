@@ -64,19 +64,19 @@ sub fresh_server
 #---- Bad settings ----
 
 foreach my $bad (
-	[ 'snowid.worker_id',       99 ],
-	[ 'snowid.worker_id',       'abc' ],
-	[ 'snowid.worker_id',       -2 ],
-	[ 'snowid.datacenter_id',   32 ],
-	[ 'snowid.layout', 'yesterday' ],
-	[ 'snowid.layout', 'epoch=2020-01-01T00:00:00 worker=5' ],
-	[ 'snowid.layout', 'epoch=2020-01-01T00:00:00Z sequence=40' ],
-	[ 'snowid.layout', 'epoch=2020-01-01T00:00:00Z worker=-1' ],
-	[ 'snowid.layout', 'epoch=2020-01-01T00:00:00Z datacenter=five' ],
-	[ 'snowid.sequence_start',  'middle' ],
-	[ 'snowid.max_drift',       '1 parsec' ],
-	[ 'snowid.max_wait',        '-1s' ],
-	[ 'snowid.max_jump',        '1ms' ])
+	[ 'snowid.worker_id',      99 ],
+	[ 'snowid.worker_id',      'abc' ],
+	[ 'snowid.worker_id',      -2 ],
+	[ 'snowid.datacenter_id',  32 ],
+	[ 'snowid.layout',         'yesterday' ],
+	[ 'snowid.layout',         'epoch=2020-01-01T00:00:00 worker=5' ],
+	[ 'snowid.layout',         'epoch=2020-01-01T00:00:00Z sequence=40' ],
+	[ 'snowid.layout',         'epoch=2020-01-01T00:00:00Z worker=-1' ],
+	[ 'snowid.layout',         'epoch=2020-01-01T00:00:00Z datacenter=five' ],
+	[ 'snowid.sequence_start', 'middle' ],
+	[ 'snowid.max_drift',      '1 parsec' ],
+	[ 'snowid.max_wait',       '-1s' ],
+	[ 'snowid.max_jump',       '1ms' ])
 {
 	my ($name, $value) = @$bad;
 	my $log = -s $node->logfile // 0;
@@ -134,7 +134,8 @@ SKIP:
 	#---- Another layout on the same server ----
 
 	restart_with(
-		"$worker_1\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=4 worker=6 sequence=12'");
+		"$worker_1\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=4 worker=6 sequence=12'"
+	);
 	my $both =
 	  qr/The settings make "epoch=2010-11-04T01:42:54.657Z datacenter=4 worker=6 sequence=12", and this server's (?:last )?keys have "$twitter"\./;
 	like(
@@ -206,7 +207,9 @@ SKIP:
 
 	fresh_server($worker_1, 2050, 1, 1);
 	$key = next_key($node);
-	restart_with("$worker_1\nsnowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'");
+	restart_with(
+		"$worker_1\nsnowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'"
+	);
 	like(
 		sql_error($node, 'SELECT snowid_next()'),
 		qr/^55000: snowid's layout was changed\nDETAIL:  The settings make "epoch=2000-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12", .* have "$twitter"\.\nHINT:  .*snowid_accept_layout/,
@@ -217,7 +220,8 @@ SKIP:
 
 	#---- Before the epoch ----
 
-	my $next_century = "$worker_1\nsnowid.layout = 'epoch=2100-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'";
+	my $next_century =
+	  "$worker_1\nsnowid.layout = 'epoch=2100-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'";
 	fresh_server($next_century, 2099, 12, 31, 23, 30, 0);
 	poll($node, "reason = 'the clock is before the layout''s epoch'");
 	like(
@@ -271,7 +275,8 @@ foreach my $damage (
 		"a state file $what makes no keys");
 }
 write_state($state);
-ok( $node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status()'),
+ok( $node->poll_query_until(
+		'postgres', 'SELECT is_open FROM snowid_status()'),
 	'a mended state file is taken without a restart');
 
 #---- No worker process ----

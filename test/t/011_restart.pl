@@ -12,8 +12,9 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 # 256 keys a millisecond, so that a few sessions can outrun the format.
-my $node =
-  snowid_cluster('restart', "snowid.worker_id = 1\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=8'");
+my $node = snowid_cluster('restart',
+	"snowid.worker_id = 1\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=8'"
+);
 
 # The WAL is flushed by whom it concerns, or not at all.
 $node->append_conf('postgresql.conf',
@@ -249,7 +250,9 @@ foreach my $round (1 .. 8)
 }
 is("@late", '',
 	'another worker ID under load: the last value of the old one is stored');
-configure($node, "snowid.worker_id = 1\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=8'");
+configure($node,
+	"snowid.worker_id = 1\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=8'"
+);
 $node->restart;
 server_is_open($node);
 

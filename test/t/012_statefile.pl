@@ -11,8 +11,9 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-my $settings = "snowid.worker_id = 1\nsnowid.layout = 'epoch=2024-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'";
-my $node     = snowid_cluster('statefile', $settings);
+my $settings =
+  "snowid.worker_id = 1\nsnowid.layout = 'epoch=2024-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'";
+my $node = snowid_cluster('statefile', $settings);
 my $copy;
 my $file = $node->data_dir . '/snowid/state';
 start_and_open($node);
@@ -49,7 +50,8 @@ sub verdict
 		WHERE backend_type = 'snowid worker' AND pid <> $pid
 			AND (is_open OR reason ~ '(state file|layout)')
 		EOF
-	return query($node, "SELECT coalesce(reason, 'open') FROM snowid_status()");
+	return query($node,
+		"SELECT coalesce(reason, 'open') FROM snowid_status()");
 }
 
 # A failure must not leave what the next run cannot remove.
@@ -356,9 +358,8 @@ $ahead->stop;
 configure($ahead, $settings);
 $ahead->start;
 poll($ahead, "is_open OR reason ~ 'layout'");
-ok( !$made
-	  || $ahead->safe_psql('postgres',
-		'SELECT NOT is_open FROM snowid_status()') eq 't',
+ok( !$made || $ahead->safe_psql(
+		'postgres', 'SELECT NOT is_open FROM snowid_status()') eq 't',
 	'a layout whose keys are ahead of the clock does not come back unasked');
 $ahead->stop;
 

@@ -140,7 +140,8 @@ set_skew($node, 0);
 #---- A standby with another layout than its primary's keys ----
 
 my $layout_1 = "snowid.worker_id = 4\n";
-my $layout_2 = $layout_1 . "snowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'\n";
+my $layout_2 = $layout_1
+  . "snowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'\n";
 $node->stop;
 $node = snowid_cluster('primary', $layout_1, allows_streaming => 1);
 $node->start;
@@ -159,8 +160,8 @@ my %standby = map {
 configure($node, $layout_2);
 $node->restart;
 $node->poll_query_until('postgres',
-	q(SELECT reason LIKE 'snowid''s layout was changed%' FROM snowid_status()))
-  or die;
+	q(SELECT reason LIKE 'snowid''s layout was changed%' FROM snowid_status())
+) or die;
 query($node, 'SELECT snowid_accept_layout()');
 server_is_open($node);
 $key = query($node,

@@ -196,7 +196,7 @@ configure($primary, 'snowid.worker_id = -1');
 $primary->start;
 $primary->backup('quiet');
 my $cramped = standby('cramped', $primary, 'quiet');
-my $places = origin_places($cramped);
+my $places  = origin_places($cramped);
 $cramped->append_conf('postgresql.conf', "$places = 0");
 $cramped->start;
 $cramped->wait_for_log(

@@ -211,7 +211,9 @@ is(answer_to(2, @move, n => 1),
 	'late', 'a claim of another ID that is carried out late does nothing');
 is(answer_to(2, @move, n => 2), 'full 32', 'one in time is looked at');
 
-settings($late, "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=11'");
+settings($late,
+	"snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=11'"
+);
 $late->start;
 $late->safe_psql('postgres', 'CREATE EXTENSION snowid');
 like(
@@ -321,8 +323,8 @@ $late->wait_for_log(qr/snowid gave worker ID $gone3 of datacenter 0 back/,
 	$log);
 ok(is_free("0:$gone3"), 'and the ID before it is free');
 is( $late->safe_psql(
-		'postgres',
-		'SELECT worker_id, node_name, is_me FROM snowid_claims()'),
+		'postgres', 'SELECT worker_id, node_name, is_me FROM snowid_claims()'
+	),
 	'3|late|t',
 	'each datacenter has its own claims');
 like(
@@ -467,7 +469,7 @@ pass('and a restart keeps the new one');
 $first->safe_psql('postgres',
 	'CREATE ROLE ordinary; CREATE ROLE monitor; GRANT pg_monitor TO monitor');
 foreach my $call (
-	'snowid_claims()',           'snowid_release(0, 1)',
+	'snowid_claims()',            'snowid_release(0, 1)',
 	'snowid_release(0, 1, true)', 'snowid_reclaim()')
 {
 	like(
@@ -477,8 +479,7 @@ foreach my $call (
 }
 is( $first->safe_psql(
 		'postgres',
-		"SET ROLE monitor; SELECT count(*) FROM snowid_claims() WHERE is_me"
-	),
+		"SET ROLE monitor; SELECT count(*) FROM snowid_claims() WHERE is_me"),
 	1,
 	'pg_monitor may list');
 like(sql_error($first, "SET ROLE monitor; SELECT snowid_release(0, 1)"),
