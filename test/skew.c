@@ -1,8 +1,10 @@
 /*
  * skew.c
- *		A wall clock that a test can step: preloaded into a test's server, adds
- *		the ns that stand in the file $SKEW_FILE (one int64, mapped, so that a
- *		change is seen at once in every process) to every reading of it.
+ *		A wall clock that a test can step or stop: preloaded into a test's server,
+ *		adds the ns that stand in the file $SKEW_FILE to every reading of it.  A
+ *		second number there, in ns since 1970 and not 0, is the time at which it
+ *		stands still.  The file is mapped, so that a change is seen at once in
+ *		every process.
  *
  * CLOCK_MONOTONIC and CLOCK_BOOTTIME, and so all sleeps, are left alone.
  *
@@ -25,8 +27,8 @@
 
 #define NS 1000000000
 
-static const int64_t no_skew = 0;
-static const volatile int64_t *skew = &no_skew;
+static const int64_t no_skew[2];
+static const volatile int64_t *skew = no_skew;
 static int	(*real_clock_gettime) (clockid_t, struct timespec *);
 
 __attribute__((constructor))
@@ -42,9 +44,9 @@ map_skew(void)
 		dlsym(RTLD_NEXT, "clock_gettime");
 	if (fd < 0)
 		return;
-	if (fstat(fd, &st) == 0 && st.st_size >= (off_t) sizeof(int64_t))
+	if (fstat(fd, &st) == 0 && st.st_size >= (off_t) sizeof(no_skew))
 	{
-		map = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
+		map = mmap(NULL, sizeof(no_skew), PROT_READ, MAP_SHARED, fd, 0);
 		if (map != MAP_FAILED)
 			skew = map;
 	}
@@ -55,7 +57,8 @@ int
 clock_gettime(clockid_t clock, struct timespec *t)
 {
 	int			result;
-	int64_t		add = *skew;
+	int64_t		stopped = skew[1];	/* in this order: it is written last */
+	int64_t		add = skew[0];
 
 	if (!real_clock_gettime)
 		map_skew();				/* called before our constructor */
@@ -63,6 +66,12 @@ clock_gettime(clockid_t clock, struct timespec *t)
 	if (result != 0 || (clock != CLOCK_REALTIME &&
 						clock != CLOCK_REALTIME_COARSE && clock != CLOCK_TAI))
 		return result;
+	if (stopped != 0)
+	{
+		t->tv_sec = stopped / NS;
+		t->tv_nsec = stopped % NS;
+		return 0;
+	}
 	t->tv_sec += add / NS;
 	t->tv_nsec += add % NS;
 	if (t->tv_nsec < 0)

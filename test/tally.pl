@@ -10,7 +10,7 @@ use strict;
 use warnings;
 
 my ($totals, $scripts) = @ARGV;
-my ($passed, $failed) = (0, 0);
+my ($passed, $failed)  = (0, 0);
 my @bad_scripts;
 
 # Of the test script that is running: its name, how many assertions held and
@@ -21,15 +21,19 @@ sub end_script
 {
 	return unless defined $script;
 	my $died = $verdict !~ /^(?:ok|skipped)/ && !$not_ok;
+	$verdict = 'timed out'
+	  if $verdict =~ /^Dubious, test returned (?:124|137)\b/;
 	$not_ok++ if $died;
 	$passed += $ok;
 	$failed += $not_ok;
 	push @bad_scripts, $script if $not_ok;
 	printf "   %-40s %s\n", $script,
-	  $died ? "FAILED: " . ($verdict || "did not end")
+	  $died
+	  ? "FAILED: " . ($verdict || "did not end")
 	  : $not_ok ? "$ok ok, $not_ok FAILED"
+	  . ($verdict eq 'timed out' ? ', timed out' : '')
 	  : $verdict =~ /^skipped/ ? $verdict
-	  : "$ok ok";
+	  :                          "$ok ok";
 	undef $script;
 	return;
 }
@@ -83,7 +87,7 @@ end_script();
 
 open(my $out, '>', $totals) or die "$totals: $!\n";
 print $out "$passed $failed\n";
-close $out or die "$totals: $!\n";
+close $out                or die "$totals: $!\n";
 open($out, '>', $scripts) or die "$scripts: $!\n";
 print $out map { "$_\n" } @bad_scripts;
 close $out or die "$scripts: $!\n";

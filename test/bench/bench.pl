@@ -10,13 +10,13 @@
 use strict;
 use warnings;
 use IPC::Open2;
-use List::Util qw(first max min sum);
-use POSIX qw(strftime);
+use List::Util  qw(first max min sum);
+use POSIX       qw(strftime);
 use Time::HiRes qw(sleep time);
 
 my ($dir, $results, @rows) = @ARGV;
 my $quick = $ENV{QUICK};
-my %port = (default => 1, wide => 2, delayed => 3);
+my %port  = (default => 1, wide => 2, delayed => 3);
 my $bench = 'test/bench';
 my ($markdown, @bars, %plot);
 $| = 1;
@@ -30,9 +30,10 @@ sub quantile
 {
 	my ($q, @values) = @_;
 	my @sorted = sort { $a <=> $b } @values;
-	my $at = $q * $#sorted;
-	my $low = $sorted[ int($at) ];
-	return $low + ($sorted[ min(int($at) + 1, $#sorted) ] - $low) * ($at - int($at));
+	my $at     = $q * $#sorted;
+	my $low    = $sorted[ int($at) ];
+	return $low +
+	  ($sorted[ min(int($at) + 1, $#sorted) ] - $low) * ($at - int($at));
 }
 
 sub median { return quantile(0.5, @_) }
@@ -57,26 +58,48 @@ sub ratio
 {
 	my ($a, $b) = @_;
 	my @single = map { $a->[$_] / ($b->[$_] || 1e-9) } 0 .. $#$a;
-	return [ median(@$a) / median(@$b), quantile(0.25, @single), quantile(0.75, @single) ];
+	return [
+		median(@$a) / median(@$b),
+		quantile(0.25, @single),
+		quantile(0.75, @single)
+	];
 }
 
 # The same of what is above a floor.
 sub own_ratio
 {
 	my ($a, $b, $floor) = @_;
-	my @own = map { my $v = $_; [ map { $v->[$_] - $floor->[$_] } 0 .. $#$v ] } $a, $b;
+	my @own = map {
+		my $v = $_;
+		[ map { $v->[$_] - $floor->[$_] } 0 .. $#$v ]
+	} $a, $b;
 	return ratio(@own);
 }
 
-sub digits { my ($x) = @_; return sprintf(abs($x) < 9.995 ? '%.2f' : abs($x) < 99.95 ? '%.1f' : '%.0f', $x) }
+sub digits
+{
+	my ($x) = @_;
+	return sprintf(
+		abs($x) < 9.995 ? '%.2f' : abs($x) < 99.95 ? '%.1f' : '%.0f',
+		$x);
+}
 
-sub show { return sprintf('%s (%s-%s)', map { digits($_) } @{ $_[0] }) }
+sub show
+{
+	return sprintf('%s (%s-%s)', map { digits($_) } @{ $_[0] });
+}
 
 sub percent { return sprintf('%.1f %%', 100 * $_[0]) }
 
 #---- The report ----
 
-sub say_so { my $text = join('', @_); print $text; $markdown .= $text; return }
+sub say_so
+{
+	my $text = join('', @_);
+	print $text;
+	$markdown .= $text;
+	return;
+}
 
 sub heading { say_so("\n## $_[0]\n\n"); return }
 
@@ -85,10 +108,18 @@ sub paragraph { say_so(join(' ', @_), "\n\n"); return }
 sub table
 {
 	my ($head, @lines) = @_;
-	my @width = map { my $i = $_; max(map { length($_->[$i]) } $head, @lines) } 0 .. $#$head;
+	my @width = map {
+		my $i = $_;
+		max(map { length($_->[$i]) } $head, @lines)
+	} 0 .. $#$head;
 	foreach my $line ($head, [ map { '-' x $_ } @width ], @lines)
 	{
-		say_so('| ', join(' | ', map { sprintf('%-*s', $width[$_], $line->[$_]) } 0 .. $#width), " |\n");
+		say_so(
+			'| ',
+			join(' | ',
+				map { sprintf('%-*s', $width[$_], $line->[$_]) }
+				  0 .. $#width),
+			" |\n");
 	}
 	say_so("\n");
 	return;
@@ -99,7 +130,11 @@ sub table
 sub bar
 {
 	my ($what, $asked, $measured, $met) = @_;
-	push @bars, [ $what, $asked, $measured, defined $met ? $met ? 'met' : '**not met**' : 'shown' ];
+	push @bars,
+	  [
+		$what,     $asked,
+		$measured, defined $met ? $met ? 'met' : '**not met**' : 'shown'
+	  ];
 	return;
 }
 
@@ -110,8 +145,13 @@ sub session
 {
 	my ($server, $database) = @_;
 	my $session = {};
-	$session->{pid} = open2($session->{out}, $session->{in}, 'psql', qw(-XqAt -v ON_ERROR_STOP=1),
-		'-h', $dir, '-p', $port{$server}, '-U', 'postgres', $database // 'postgres');
+	$session->{pid} = open2(
+		$session->{out}, $session->{in},
+		'psql',          qw(-XqAt -v ON_ERROR_STOP=1),
+		'-h',            $dir,
+		'-p',            $port{$server},
+		'-U',            'postgres',
+		$database // 'postgres');
 	return $session;
 }
 
@@ -151,11 +191,13 @@ sub timed
 sub set_all
 {
 	my ($session, %settings) = @_;
-	ask($session, "ALTER SYSTEM SET $_ = '$settings{$_}'") foreach keys %settings;
+	ask($session, "ALTER SYSTEM SET $_ = '$settings{$_}'")
+	  foreach keys %settings;
 	ask($session, 'SELECT pg_reload_conf()');
 	while (my ($name, $value) = each %settings)
 	{
-		sleep(0.02) until ask($session, "SELECT current_setting('$name')") eq $value;
+		sleep(0.02)
+		  until ask($session, "SELECT current_setting('$name')") eq $value;
 	}
 	return;
 }
@@ -167,14 +209,16 @@ sub pgbench
 {
 	my ($server, $clients, $seconds, $sql) = @_;
 	my $script = "$dir/tmp/script.sql";
-	my $log = "$dir/tmp/log";
+	my $log    = "$dir/tmp/log";
 	open(my $file, '>', $script) or die "$script: $!\n";
 	print $file "$sql;\n";
 	close($file);
-	my $out = qx(cd $dir/tmp && pgbench -n -h $dir -p $port{$server} -U postgres -c $clients -j @{[ min($clients, 2) ]} -T $seconds -f $script -l --log-prefix=$log postgres 2>&1);
+	my $out =
+	  qx(cd $dir/tmp && pgbench -n -h $dir -p $port{$server} -U postgres -c $clients -j @{[ min($clients, 2) ]} -T $seconds -f $script -l --log-prefix=$log postgres 2>&1);
 	$out =~ /tps = ([\d.]+) \(without/ or die "pgbench failed: $out\n";
 	my $rate = $1;
 	my (%count, $longest);
+
 	foreach my $name (glob("$log.*"))
 	{
 		open($file, '<', $name) or die "$name: $!\n";
@@ -188,14 +232,19 @@ sub pgbench
 		unlink($name);
 	}
 	my @counts = (values %count, (0) x ($clients - keys %count));
-	return { rate => $rate, longest => $longest / 1000, fair => min(@counts) / (sum(@counts) / $clients) };
+	return {
+		rate    => $rate,
+		longest => $longest / 1000,
+		fair    => min(@counts) / (sum(@counts) / $clients)
+	};
 }
 
 # The client: turns a second.
 sub client
 {
 	my ($job, $connections, $time, $depth, $server) = @_;
-	my $out = qx($bench/client $job $connections $time $depth "host=$dir port=$port{$server // 'default'} user=postgres dbname=postgres" $dir/redis/socket);
+	my $out =
+	  qx($bench/client $job $connections $time $depth "host=$dir port=$port{$server // 'default'} user=postgres dbname=postgres" $dir/redis/socket);
 	$? == 0 or die "client $job failed\n";
 	my ($turns, $seconds) = split(' ', $out);
 	return $turns / $seconds;
@@ -210,7 +259,10 @@ sub read_file
 }
 
 # CPU time of a process, in s.
-sub cpu_time { return (split(' ', read_file("/proc/$_[0]/schedstat")))[0] / 1e9 }
+sub cpu_time
+{
+	return (split(' ', read_file("/proc/$_[0]/schedstat")))[0] / 1e9;
+}
 
 # Makes so many keys, in no time and without a wait.
 sub make_keys
@@ -224,7 +276,8 @@ sub make_keys
 sub use_up_lead
 {
 	my ($session) = @_;
-	make_keys($session, 1_000_000) until ask($session, 'SELECT lead_ms FROM snowid_status()') > 950;
+	make_keys($session, 1_000_000)
+	  until ask($session, 'SELECT lead_ms FROM snowid_status()') > 950;
 	return;
 }
 
@@ -232,7 +285,7 @@ sub keys_made { return ask($_[0], 'SELECT keys FROM snowid_status()') }
 
 #---- The rows ----
 
-my ($default, $wide);			# a session in each server
+my ($default, $wide);    # a session in each server
 my $has_uuid7;
 
 sub prepare
@@ -253,66 +306,104 @@ sub prepare
 			SELECT format('CREATE SEQUENCE own_%s', i) FROM generate_series(0, 31) i \\gexec
 			SELECT snowid_next()
 			END
-		if ($server eq 'default') { $default = $session }
-		else { $wide = $session }
+		if   ($server eq 'default') { $default = $session }
+		else                        { $wide    = $session }
 	}
-	$has_uuid7 = ask($default, q(SELECT to_regprocedure('uuidv7()') IS NOT NULL)) eq 't';
+	$has_uuid7 =
+	  ask($default, q(SELECT to_regprocedure('uuidv7()') IS NOT NULL)) eq 't';
 	return;
 }
 
-sub each_row { my ($f, $n) = @_; return "SELECT count($f) FROM generate_series(1, $n)" }
+sub each_row
+{
+	my ($f, $n) = @_;
+	return "SELECT count($f) FROM generate_series(1, $n)";
+}
 
 sub row1
 {
-	my $n = 20_000;				# shorter than the scheduler's turns
+	my $n         = 20_000;    # shorter than the scheduler's turns
 	my @functions = (
-		'bench_nothing()', 'bench_clock()', 'snowid_next()', "nextval('cache1')", "nextval('cache32')",
-		"nextval('cache1000')", 'gen_random_uuid()', $has_uuid7 ? 'uuidv7()' : (), 'clock_timestamp()');
+		'bench_nothing()',    'bench_clock()',
+		'snowid_next()',      "nextval('cache1')",
+		"nextval('cache32')", "nextval('cache1000')",
+		'gen_random_uuid()',  $has_uuid7 ? 'uuidv7()' : (),
+		'clock_timestamp()');
 	my $waits = ask($default, 'SELECT waits FROM snowid_status()');
 	timed($default, each_row($_, $n)) foreach @functions;
-	my %ns = turns(full(501, 61),
-		map { my $f = $_; [ $f, sub { timed($default, each_row($f, $n)) / $n } ] } @functions);
-	my ($nothing, $clock, $next) = @ns{qw(bench_nothing() bench_clock() snowid_next())};
+	my %ns = turns(
+		full(501, 61),
+		map {
+			my $f = $_;
+			[ $f, sub { timed($default, each_row($f, $n)) / $n } ]
+		} @functions);
+	my ($nothing, $clock, $next) =
+	  @ns{qw(bench_nothing() bench_clock() snowid_next())};
 	$waits -= ask($default, 'SELECT waits FROM snowid_status()');
 
 	heading('1. One key in SQL');
-	paragraph("`SELECT count(f()) FROM generate_series(1, $n)` in one session. A function's own cost is the row's",
+	paragraph(
+		"`SELECT count(f()) FROM generate_series(1, $n)` in one session. A function's own cost is the row's",
 		'cost less that of `bench_nothing()`. A turn makes keys for 5 ms, fewer than the format has in the',
-		"time of a turn, and no call waited ($waits waits), so the cap of 4,096 keys a ms hides nothing.");
-	table([ 'function', 'ns a row', 'row, against snowid_next()', 'own cost, against that of the clock read' ],
-		map { [ "`$_`", digits(median(@{ $ns{$_} })), show(ratio($ns{$_}, $next)),
-				$_ eq 'bench_nothing()' ? '' : show(own_ratio($ns{$_}, $clock, $nothing)) ] } @functions);
+		"time of a turn, and no call waited ($waits waits), so the cap of 4,096 keys a ms hides nothing."
+	);
+	table(
+		[
+			'function', 'ns a row',
+			'row, against snowid_next()',
+			'own cost, against that of the clock read'
+		],
+		map {
+			[
+				"`$_`",
+				digits(median(@{ $ns{$_} })),
+				show(ratio($ns{$_}, $next)),
+				$_ eq 'bench_nothing()'
+				? ''
+				: show(own_ratio($ns{$_}, $clock, $nothing))
+			]
+		} @functions);
 
 	my $own = own_ratio($next, $clock, $nothing);
 	my $row = ratio($next, $clock);
-	bar('own cost of `snowid_next()` against that of the clock read', 'at most 1.5', show($own), $own->[0] <= 1.5);
-	bar('the row of `snowid_next()` against that of the clock read', 'at most 1.12', show($row), $row->[0] <= 1.12);
+	bar('own cost of `snowid_next()` against that of the clock read',
+		'at most 1.5', show($own), $own->[0] <= 1.5);
+	bar('the row of `snowid_next()` against that of the clock read',
+		'at most 1.12', show($row), $row->[0] <= 1.12);
 	foreach ([ 1, 5 ], [ 1000, 2 ])
 	{
 		my ($cache, $times) = @$_;
-		my $figure = own_ratio($ns{"nextval('cache$cache')"}, $next, $nothing);
-		bar("own cost of `nextval` CACHE $cache against ours", "at least $times", show($figure), $figure->[0] >= $times);
+		my $figure =
+		  own_ratio($ns{"nextval('cache$cache')"}, $next, $nothing);
+		bar("own cost of `nextval` CACHE $cache against ours",
+			"at least $times",
+			show($figure), $figure->[0] >= $times);
 	}
 	my $uuid = ratio($ns{'gen_random_uuid()'}, $next);
-	bar('row of `gen_random_uuid()` against ours', 'at least 8', show($uuid), $uuid->[0] >= 8);
-	$plot{own} = [ map { [ $_, @{ own_ratio($ns{$_}, $clock, $nothing) } ] } grep { $_ ne 'bench_nothing()' } @functions ];
+	bar('row of `gen_random_uuid()` against ours',
+		'at least 8', show($uuid), $uuid->[0] >= 8);
+	$plot{own} = [
+		map  { [ $_, @{ own_ratio($ns{$_}, $clock, $nothing) } ] }
+		grep { $_ ne 'bench_nothing()' } @functions
+	];
 	return;
 }
 
 sub row2
 {
 	my @clients = full([ 1, 2, 4, 8, 32 ], [ 2, 32 ])->@*;
-	my $n = 1000;
-	my %case = (
+	my $n       = 1000;
+	my %case    = (
 		'snowid, 12 bits' => [ 'default', 'snowid_next()' ],
-		'snowid, 16 bits' => [ 'wide', 'snowid_next()' ],
-		'one sequence' => [ 'default', "nextval('cache1')" ],
+		'snowid, 16 bits' => [ 'wide',    'snowid_next()' ],
+		'one sequence'    => [ 'default', "nextval('cache1')" ],
 		'a sequence each' => [ 'default', "nextval('own_:client_id')" ],
-		'no key' => [ 'default', 'bench_nothing()' ]);
+		'no key'          => [ 'default', 'bench_nothing()' ]);
 	my @names;
 
 	heading('2. Many sessions');
-	paragraph('pgbench, one session a client; keys a second, against those of one sequence with CACHE 1.',
+	paragraph(
+		'pgbench, one session a client; keys a second, against those of one sequence with CACHE 1.',
 		"Many keys a statement: `SELECT count(f()) FROM generate_series(1, $n)`. One key a transaction:",
 		'`SELECT f()`, where round trip and parser hide most of the key. Fairness: the slowest client\'s share',
 		'of the average; no key: with a function that does nothing. With 12 sequence bits the lead is used up before each turn, so that the format\'s cap',
@@ -325,47 +416,87 @@ sub row2
 		foreach my $clients ($quick && $kind !~ /many/ ? 2 : @clients)
 		{
 			my (%longest, %fair);
-			my %rate = turns($kind =~ /many/ && $clients == 2 ? full(5, 2) : full($clients =~ /^[48]$/ ? 2 : 3, 1), map {
-				my $name = $_;
-				my ($server, $f) = $case{$name}->@*;
-				[ $name, sub {
-					use_up_lead($default) if $name =~ /12 bits/ && $kind =~ /many/;
-					my $run = pgbench($server, $clients, 1, $kind =~ /many/ ? each_row($f, $n) : "SELECT $f");
-					push $longest{$name}->@*, $run->{longest};
-					push $fair{$name}->@*, $run->{fair};
-					return $run->{rate} * ($kind =~ /many/ ? $n : 1);
-				} ] } @names);
+			my %rate = turns(
+				$kind =~ /many/ && $clients == 2
+				? full(5,                            2)
+				: full($clients =~ /^[48]$/ ? 2 : 3, 1),
+				map {
+					my $name = $_;
+					my ($server, $f) = $case{$name}->@*;
+					[
+						$name,
+						sub {
+							use_up_lead($default)
+							  if $name =~ /12 bits/ && $kind =~ /many/;
+							my $run = pgbench($server, $clients, 1,
+								$kind =~ /many/
+								? each_row($f, $n)
+								: "SELECT $f");
+							push $longest{$name}->@*, $run->{longest};
+							push $fair{$name}->@*,    $run->{fair};
+							return $run->{rate} * ($kind =~ /many/ ? $n : 1);
+						}
+					]
+				} @names);
 			foreach my $name (@names)
 			{
 				my $figure = ratio($rate{$name}, $rate{'one sequence'});
-				push @lines, [ $clients, $name, show($figure), sprintf('%.0f', median(@{ $rate{$name} })),
-					digits(max(@{ $longest{$name} })), percent(min(@{ $fair{$name} })) ];
-				push @{ $plot{"sessions $kind"}{$name} }, [ $clients, @$figure ];
+				push @lines,
+				  [
+					$clients,
+					$name,
+					show($figure),
+					sprintf('%.0f', median(@{ $rate{$name} })),
+					digits(max(@{ $longest{$name} })),
+					percent(min(@{ $fair{$name} }))
+				  ];
+				push @{ $plot{"sessions $kind"}{$name} },
+				  [ $clients, @$figure ];
 			}
 			if ($clients == 2)
 			{
-				my $one = ratio($rate{'snowid, 16 bits'}, $rate{'one sequence'});
-				my $each = ratio($rate{'snowid, 16 bits'}, $rate{'a sequence each'});
+				my $one =
+				  ratio($rate{'snowid, 16 bits'}, $rate{'one sequence'});
+				my $each =
+				  ratio($rate{'snowid, 16 bits'}, $rate{'a sequence each'});
 				my $many = $kind =~ /many/;
 				bar("2 clients, 16 sequence bits, $kind, against one `nextval` sequence",
-					$many ? 'at least 3' : '', show($one), $many ? $one->[0] >= 3 : undef);
-				bar('the same against a sequence each', $many ? 'at least 1' : '', show($each),
-					$many ? $each->[0] >= 1 : undef);
+					$many ? 'at least 3' : '',
+					show($one),
+					$many ? $one->[0] >= 3 : undef);
+				bar('the same against a sequence each',
+					$many ? 'at least 1' : '',
+					show($each), $many ? $each->[0] >= 1 : undef);
 			}
 			if ($clients == 32)
 			{
 				foreach my $name (grep { /snowid/ } @names)
 				{
-					my ($ms, $share) = (max(@{ $longest{$name} }), min(@{ $fair{$name} }));
-					bar("32 sessions, $name, $kind: slowest call", 'under 100 ms', digits($ms) . ' ms', $ms < 100);
-					bar('the same: least share of a session', 'at least half of the fair share', percent($share), $share >= 0.5);
+					my ($ms, $share) =
+					  (max(@{ $longest{$name} }), min(@{ $fair{$name} }));
+					bar("32 sessions, $name, $kind: slowest call",
+						'under 100 ms', digits($ms) . ' ms',
+						$ms < 100);
+					bar('the same: least share of a session',
+						'at least half of the fair share',
+						percent($share), $share >= 0.5);
 				}
-				bar("32 sessions, $kind, no key at all: least share of a session", '', percent(min(@{ $fair{'no key'} })))
-				  if $kind !~ /many/;
+				bar("32 sessions, $kind, no key at all: least share of a session",
+					'',
+					percent(min(@{ $fair{'no key'} }))) if $kind !~ /many/;
 			}
 		}
 		paragraph("**\u$kind**");
-		table([ 'clients', 'keys by', 'against one sequence', 'keys/s', 'slowest call, ms', 'least share' ], @lines);
+		table(
+			[
+				'clients',
+				'keys by',
+				'against one sequence',
+				'keys/s',
+				'slowest call, ms',
+				'least share'
+			],
+			@lines);
 	}
 	return;
 }
@@ -374,39 +505,85 @@ sub row3
 {
 	my @lines;
 	heading('3. Batch');
-	paragraph('`SELECT count(*) FROM snowid_next_batch(n)` against the same with `generate_series(1, n)`, and',
-		'with `snowid_next()` n times, in one session (default layout; pauses keep the batch below the cap).');
+	paragraph(
+		'`SELECT count(*) FROM snowid_next_batch(n)` against the same with `generate_series(1, n)`, and',
+		'with `snowid_next()` n times, in one session (default layout; pauses keep the batch below the cap).'
+	);
 	foreach my $n (1, 100, 10_000, 1_000_000)
 	{
-		my $each = max(1, int(20_000 / $n));
-		my $repeat = sub { timed($default, "DO \$\$ BEGIN FOR i IN 1 .. $each LOOP PERFORM $_[0]; END LOOP; END \$\$") / $each };
-		my %ns = turns($n > 100_000 ? full(11, 3) : full(61, 15),
-			[ batch => sub { sleep(min(0.3, $n * $each / 4_096_000)); $repeat->("count(*) FROM snowid_next_batch($n)") } ],
-			[ series => sub { $repeat->("count(*) FROM generate_series(1, $n)") } ],
-			[ single => sub { $repeat->("count(snowid_next()) FROM generate_series(1, $n)") } ]);
+		my $each   = max(1, int(20_000 / $n));
+		my $repeat = sub {
+			timed($default,
+				"DO \$\$ BEGIN FOR i IN 1 .. $each LOOP PERFORM $_[0]; END LOOP; END \$\$"
+			) / $each;
+		};
+		my %ns = turns(
+			$n > 100_000 ? full(11, 3) : full(61, 15),
+			[
+				batch => sub {
+					sleep(min(0.3, $n * $each / 4_096_000));
+					$repeat->("count(*) FROM snowid_next_batch($n)");
+				}
+			],
+			[
+				series =>
+				  sub { $repeat->("count(*) FROM generate_series(1, $n)") }
+			],
+			[
+				single => sub {
+					$repeat->(
+						"count(snowid_next()) FROM generate_series(1, $n)");
+				}
+			]);
 		my $figure = ratio($ns{batch}, $ns{series});
-		push @lines, [ $n, show($figure), show(ratio($ns{batch}, $ns{single})), digits(median(@{ $ns{batch} }) / $n) ];
-		bar('batch of 10,000 against `generate_series(1, 10000)`', 'at most 1.25', show($figure), $figure->[0] <= 1.25)
-			if $n == 10_000;
+		push @lines,
+		  [
+			$n,
+			show($figure),
+			show(ratio($ns{batch}, $ns{single})),
+			digits(median(@{ $ns{batch} }) / $n)
+		  ];
+		bar('batch of 10,000 against `generate_series(1, 10000)`',
+			'at most 1.25', show($figure), $figure->[0] <= 1.25)
+		  if $n == 10_000;
 	}
-	table([ 'n', 'against generate_series', 'against n times snowid_next()', 'ns a key' ], @lines);
+	table(
+		[
+			'n',
+			'against generate_series',
+			'against n times snowid_next()',
+			'ns a key'
+		],
+		@lines);
 
 	my @memory;
-	foreach my $call ('SELECT count(k) FROM (SELECT %s(%s%d) k) s', 'SELECT count(*) FROM %s(%s%d)')
+	foreach my $call ('SELECT count(k) FROM (SELECT %s(%s%d) k) s',
+		'SELECT count(*) FROM %s(%s%d)')
 	{
-		foreach my $f ([ 'snowid_next_batch', '' ], [ 'generate_series', '1, ' ])
+		foreach
+		  my $f ([ 'snowid_next_batch', '' ], [ 'generate_series', '1, ' ])
 		{
-			push @memory, [ sprintf("`$call`", @$f, 0) =~ s/0\)/n)/r, map {
-				my $session = session('default');
-				ask($session, sprintf($call, @$f, $_));
-				my ($kb) = ask($session, q(SELECT pg_read_file('/proc/self/status'))) =~ /VmHWM:\s*(\d+)/;
-				leave($session);
-				sprintf('%.1f', $kb / 1024);
-			} 1, 10_000, 1_000_000 ];
+			push @memory, [
+				sprintf("`$call`", @$f, 0) =~ s/0\)/n)/r,
+				map {
+					my $session = session('default');
+					ask($session, sprintf($call, @$f, $_));
+					my ($kb) =
+					  ask($session,
+						q(SELECT pg_read_file('/proc/self/status'))) =~
+					  /VmHWM:\s*(\d+)/;
+					leave($session);
+					sprintf('%.1f', $kb / 1024);
+				} 1,
+				10_000,
+				1_000_000
+			];
 		}
 	}
-	paragraph('Peak memory of a fresh session, MB. A function in FROM is read to its end first by PostgreSQL,',
-		'up to work_mem in memory and then in a file, whatever function it is.');
+	paragraph(
+		'Peak memory of a fresh session, MB. A function in FROM is read to its end first by PostgreSQL,',
+		'up to work_mem in memory and then in a file, whatever function it is.'
+	);
 	table([ 'statement', 'n = 1', 'n = 10,000', 'n = 1,000,000' ], @memory);
 	return;
 }
@@ -419,16 +596,28 @@ sub overload
 	my $pid = fork() // die "$!\n";
 	if ($pid == 0)
 	{
-		pgbench($server, $clients, 2, "INSERT INTO waits SELECT bench_longest('snowid_next()', 50000)");
+		pgbench($server, $clients, 2,
+			"INSERT INTO waits SELECT bench_longest('snowid_next()', 50000)");
 		POSIX::_exit(0);
 	}
 	sleep(0.6);
-	my @pids = split(/\n/, ask($session, q(SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbench')));
+	my @pids = split(
+		/\n/,
+		ask($session,
+			q(SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbench')
+		));
 	my @look;
 	foreach my $i (0, 1)
 	{
-		push @look, [ split(/\|/, ask($session, 'SELECT extract(epoch FROM clock_timestamp()), keys, waits FROM snowid_status()')),
-			sum(map { cpu_time($_) } @pids) ];
+		push @look,
+		  [
+			split(
+				/\|/,
+				ask($session,
+					'SELECT extract(epoch FROM clock_timestamp()), keys, waits FROM snowid_status()'
+				)),
+			sum(map { cpu_time($_) } @pids)
+		  ];
 		sleep(1) if $i == 0;
 	}
 	waitpid($pid, 0);
@@ -442,11 +631,13 @@ sub row4
 	my @lines;
 
 	heading('4. At the cap');
-	paragraph('Sessions that call `snowid_next()` as fast as they can, from C; the lead is used up before. Keys a',
+	paragraph(
+		'Sessions that call `snowid_next()` as fast as they can, from C; the lead is used up before. Keys a',
 		'second are those between two looks at `snowid_status()`. CPU while waiting: that of the sessions, less',
 		'that of as many keys in the server with 16 sequence bits, where the same sessions need not wait',
 		'(measured in turns), in percent of one core.');
-	ask($_, 'CREATE UNLOGGED TABLE waits (ns bigint)') foreach $default, $wide;
+	ask($_, 'CREATE UNLOGGED TABLE waits (ns bigint)')
+	  foreach $default, $wide;
 	foreach my $drift ('0', $quick ? () : '1ms', '1s')
 	{
 		foreach my $clients (1, 8)
@@ -454,29 +645,56 @@ sub row4
 			my (@share, @burnt, @longest, @sleeps);
 			foreach my $turn (1 .. full(3, 1))
 			{
-				my ($free_keys, undef, $free_cpu) = overload('wide', $wide, $clients);
+				my ($free_keys, undef, $free_cpu) =
+				  overload('wide', $wide, $clients);
 				set_all($default, 'snowid.max_drift' => $drift);
 				use_up_lead($default) if $drift eq '1s';
-				my ($keys, $waits, $cpu) = overload('default', $default, $clients);
-				push @share, $keys / $cap;
-				push @burnt, $cpu - $keys * $free_cpu / $free_keys;
+				my ($keys, $waits, $cpu) =
+				  overload('default', $default, $clients);
+				push @share,  $keys / $cap;
+				push @burnt,  $cpu - $keys * $free_cpu / $free_keys;
 				push @sleeps, $waits;
-				push @longest, ask($default, 'SELECT max(ns) FROM waits') / 1e6;
+				push @longest,
+				  ask($default, 'SELECT max(ns) FROM waits') / 1e6;
 				ask($default, 'TRUNCATE waits');
 			}
-			my ($share, $burnt, $longest) = (median(@share), median(@burnt), max(@longest));
+			my ($share, $burnt, $longest) =
+			  (median(@share), median(@burnt), max(@longest));
 			my @range = map { min(@$_), max(@$_) } \@share, \@burnt;
-			push @lines, [ $drift, $clients, sprintf('%s (%.1f-%.1f)', percent($share), map { 100 * $_ } @range[ 0, 1 ]),
-				digits($longest), sprintf('%.0f', median(@sleeps)),
-				sprintf('%s (%.1f-%.1f)', percent($burnt), map { 100 * $_ } @range[ 2, 3 ]) ];
+			push @lines,
+			  [
+				$drift, $clients,
+				sprintf('%s (%.1f-%.1f)',
+					percent($share), map { 100 * $_ } @range[ 0, 1 ]),
+				digits($longest),
+				sprintf('%.0f', median(@sleeps)),
+				sprintf('%s (%.1f-%.1f)',
+					percent($burnt), map { 100 * $_ } @range[ 2, 3 ])
+			  ];
 			my $least = $drift eq '0' ? 0.9 : 0.99;
-			bar("overload, max_drift $drift, $clients client(s): share of 4,096,000 keys/s", 'at least ' . 100 * $least . ' %',
-				percent($share), $share >= $least);
-			bar('the same: longest wait', 'max_wait (5 s)', digits($longest) . ' ms', $longest <= 5000);
-			bar('the same: CPU burnt while waiting', 'under 10 % of a core', percent($burnt), $burnt < 0.1);
+			bar("overload, max_drift $drift, $clients client(s): share of 4,096,000 keys/s",
+				'at least ' . 100 * $least . ' %',
+				percent($share),
+				$share >= $least);
+			bar('the same: longest wait',
+				'max_wait (5 s)',
+				digits($longest) . ' ms',
+				$longest <= 5000);
+			bar('the same: CPU burnt while waiting',
+				'under 10 % of a core',
+				percent($burnt), $burnt < 0.1);
 		}
 	}
-	table([ 'max_drift', 'clients', 'share of the cap (least-most)', 'longest call, ms', 'waits/s', 'CPU while waiting (least-most)' ], @lines);
+	table(
+		[
+			'max_drift',
+			'clients',
+			'share of the cap (least-most)',
+			'longest call, ms',
+			'waits/s',
+			'CPU while waiting (least-most)'
+		],
+		@lines);
 
 	my $backend = ask($default, 'SELECT pg_backend_pid()');
 	my (@late, @cpu);
@@ -486,13 +704,16 @@ sub row4
 		push @late, ask($default, 'SELECT bench_oversleep(500, 200)') / 1000;
 		push @cpu, (cpu_time($backend) - $before) * 1e6 / 200;
 	}
-	paragraph(sprintf('The reason for the rest with max_drift 0: a key may not be ahead of the clock at all, so a caller'
-		. ' sleeps until the next ms begins, and what passes until it runs again is lost. A sleep of 500 us'
-		. ' is %.0f us too long here (median of five averages), %.1f %% of a ms; only spinning would get that back.'
-		. ' Such a sleep takes %.1f us of CPU, and one a ms is all that a session needs: that is %.1f %% of a core for'
-		. ' each session that waits, so that 8 of them, which all want the same millisecond, are near or above'
-		. ' the bar of 10 %% for all together.',
-		median(@late), median(@late) / 10, median(@cpu), median(@cpu) / 10));
+	paragraph(
+		sprintf(
+			'The reason for the rest with max_drift 0: a key may not be ahead of the clock at all, so a caller'
+			  . ' sleeps until the next ms begins, and what passes until it runs again is lost. A sleep of 500 us'
+			  . ' is %.0f us too long here (median of five averages), %.1f %% of a ms; only spinning would get that back.'
+			  . ' Such a sleep takes %.1f us of CPU, and one a ms is all that a session needs: that is %.1f %% of a core for'
+			  . ' each session that waits, so that 8 of them, which all want the same millisecond, are near or above'
+			  . ' the bar of 10 %% for all together.',
+			median(@late), median(@late) / 10,
+			median(@cpu),  median(@cpu) / 10));
 	ask($_, 'DROP TABLE waits') foreach $default, $wide;
 	set_all($default, 'snowid.max_drift' => '1s');
 	return;
@@ -514,21 +735,33 @@ sub order_tables
 sub row5
 {
 	my @schemes = (
-		[ 'keys first, then a pipeline', 'keys-pipeline', 'bigint', '' ],
+		[ 'keys first, then a pipeline',    'keys-pipeline',  'bigint', '' ],
 		[ 'keys first, then one statement', 'keys-statement', 'bigint', '' ],
-		[ 'DEFAULT snowid_next() + RETURNING', 'returning', 'bigint', 'DEFAULT snowid_next()' ],
-		[ 'identity + RETURNING', 'returning', 'bigint', 'GENERATED ALWAYS AS IDENTITY' ],
-		[ 'identity, one CTE statement', 'cte', 'bigint', 'GENERATED ALWAYS AS IDENTITY' ],
+		[
+			'DEFAULT snowid_next() + RETURNING', 'returning',
+			'bigint',                            'DEFAULT snowid_next()'
+		],
+		[
+			'identity + RETURNING', 'returning',
+			'bigint',               'GENERATED ALWAYS AS IDENTITY'
+		],
+		[
+			'identity, one CTE statement', 'cte',
+			'bigint',                      'GENERATED ALWAYS AS IDENTITY'
+		],
 		[ 'UUID v4 by the client, a pipeline', 'uuid4', 'uuid', '' ],
 		[ 'UUID v7 by the client, a pipeline', 'uuid7', 'uuid', '' ]);
 	my $basis = $schemes[3][0];
 
 	heading('5. The real job');
-	paragraph('An order with ten lines in one transaction, from prepared statements: transactions a second against',
+	paragraph(
+		'An order with ten lines in one transaction, from prepared statements: transactions a second against',
 		'those with identity and RETURNING, which takes two round trips. Keys first: in one more round trip for',
 		'each 100 orders, then one an order. `delayed`: over a proxy with 0.5 ms each way.',
-		sprintf('A round trip (`SELECT 1`) takes %.2f ms over the socket and %.2f ms over the proxy.',
-			map { 1000 / client('select-1', 1, 0.5, 1, $_) } 'default', 'delayed'));
+		sprintf(
+			'A round trip (`SELECT 1`) takes %.2f ms over the socket and %.2f ms over the proxy.',
+			map { 1000 / client('select-1', 1, 0.5, 1, $_) } 'default',
+			'delayed'));
 	my @lines;
 	foreach my $connection (qw(default delayed))
 	{
@@ -538,27 +771,66 @@ sub row5
 			{
 				next if $quick && ($clients == 8) != ($commit eq 'off');
 				set_all($default, synchronous_commit => $commit);
-				my %rate = turns(full(5, 2), map {
-					my ($name, $job, @table) = @$_;
-					[ $name, sub { order_tables(@table); client($job, $clients, 0.25, 1, $connection) } ]
-				} @schemes);
-				push @lines, map { [ $connection eq 'default' ? 'socket' : 'delayed', $clients, $commit, $_->[0],
-					show(ratio($rate{ $_->[0] }, $rate{$basis})), sprintf('%.0f', median(@{ $rate{ $_->[0] } })) ] } @schemes;
+				my %rate = turns(
+					full(5, 2),
+					map {
+						my ($name, $job, @table) = @$_;
+						[
+							$name,
+							sub {
+								order_tables(@table);
+								client($job, $clients, 0.25, 1, $connection);
+							}
+						]
+					} @schemes);
+				push @lines, map {
+					[
+						$connection eq 'default' ? 'socket' : 'delayed',
+						$clients,
+						$commit,
+						$_->[0],
+						show(ratio($rate{ $_->[0] }, $rate{$basis})),
+						sprintf('%.0f', median(@{ $rate{ $_->[0] } }))
+					]
+				} @schemes;
 				next if $connection eq 'default';
 				my $figure = ratio($rate{ $schemes[0][0] }, $rate{$basis});
 				bar("keys for 100 orders, then one round trip an order, 0.5 ms each way, $clients client(s), synchronous_commit $commit, against identity + RETURNING",
-					'at least 1.5', show($figure), $figure->[0] >= 1.5);
-				bar('the same against identity in one CTE statement', '',
-					show(ratio($rate{ $schemes[0][0] }, $rate{ $schemes[4][0] })));
-				bar('the same as one statement against identity in one CTE statement', '',
-					show(ratio($rate{ $schemes[1][0] }, $rate{ $schemes[4][0] })));
-				$plot{orders} = [ map { [ $_->[0], @{ ratio($rate{ $_->[0] }, $rate{$basis}) } ] } @schemes ]
-					if $clients == 1;
+					'at least 1.5',
+					show($figure),
+					$figure->[0] >= 1.5);
+				bar('the same against identity in one CTE statement',
+					'',
+					show(
+						ratio(
+							$rate{ $schemes[0][0] },
+							$rate{ $schemes[4][0] })));
+				bar('the same as one statement against identity in one CTE statement',
+					'',
+					show(
+						ratio(
+							$rate{ $schemes[1][0] },
+							$rate{ $schemes[4][0] })));
+				$plot{orders} = [
+					map {
+						[
+							$_->[0],
+							@{ ratio($rate{ $_->[0] }, $rate{$basis}) }
+						]
+					} @schemes
+				  ]
+				  if $clients == 1;
 			}
 		}
 	}
 	set_all($default, synchronous_commit => 'on');
-	table([ 'connection', 'clients', 'synchronous_commit', 'scheme', 'against identity + RETURNING', 'transactions/s' ], @lines);
+	table(
+		[
+			'connection',                   'clients',
+			'synchronous_commit',           'scheme',
+			'against identity + RETURNING', 'transactions/s'
+		],
+		@lines);
 
 	my $orders = full(10_000, 1_000);
 	my @sizes;
@@ -570,57 +842,108 @@ sub row5
 		ask($default, 'CHECKPOINT');
 		my $lsn = ask($default, 'SELECT pg_current_wal_insert_lsn()');
 		client($job, 8, "${orders}x", 1);
-		push @sizes, [ $name, split(/\|/, ask($default,
-			"SELECT round((pg_current_wal_insert_lsn() - '$lsn') / $orders), (pg_indexes_size('orders') + pg_indexes_size('lines')) / $orders, (pg_table_size('orders') + pg_table_size('lines')) / $orders")) ];
+		push @sizes,
+		  [
+			$name,
+			split(
+				/\|/,
+				ask($default,
+					"SELECT round((pg_current_wal_insert_lsn() - '$lsn') / $orders), (pg_indexes_size('orders') + pg_indexes_size('lines')) / $orders, (pg_table_size('orders') + pg_table_size('lines')) / $orders"
+				))
+		  ];
 	}
 	set_all($default, synchronous_commit => 'on');
-	paragraph("$orders orders by 8 clients after a checkpoint, bytes an order (tables that start empty: no page is",
-		'written whole to the WAL; with checkpoints in between, random keys write far more).');
+	paragraph(
+		"$orders orders by 8 clients after a checkpoint, bytes an order (tables that start empty: no page is",
+		'written whole to the WAL; with checkpoints in between, random keys write far more).'
+	);
 	table([ 'scheme', 'WAL', 'indexes', 'tables' ], @sizes);
 	return;
 }
 
 sub row6
 {
-	my $n = full(2_000_000, 200_000);
+	my $n    = full(2_000_000, 200_000);
 	my %keys = (
-		'snowid' => 'id bigint DEFAULT snowid_next() PRIMARY KEY',
+		'snowid'    => 'id bigint DEFAULT snowid_next() PRIMARY KEY',
 		'bigserial' => 'id bigserial PRIMARY KEY',
-		'identity' => 'id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY',
+		'identity'  =>
+		  'id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY',
 		'UUID v4' => 'id uuid DEFAULT gen_random_uuid() PRIMARY KEY');
 	my %load = (
-		'INSERT ... SELECT' => "INSERT INTO bulk (v) SELECT i FROM generate_series(1, $n) i",
-		'COPY' => "COPY bulk (v) FROM '$dir/tmp/values'",
+		'INSERT ... SELECT' =>
+		  "INSERT INTO bulk (v) SELECT i FROM generate_series(1, $n) i",
+		'COPY'                   => "COPY bulk (v) FROM '$dir/tmp/values'",
 		'COPY, keys in the file' => "COPY bulk (id, v) FROM '$dir/tmp/keys'");
-	my @cases = map { [ 'INSERT ... SELECT', $_ ], [ 'COPY', $_ ] } sort keys %keys;
+	my @cases =
+	  map { [ 'INSERT ... SELECT', $_ ], [ 'COPY', $_ ] } sort keys %keys;
 	my %wal;
 
-	ask($default, "COPY (SELECT i FROM generate_series(1, $n) i) TO '$dir/tmp/values'");
-	ask($default, "COPY (SELECT snowid_next_batch($n), 1) TO '$dir/tmp/keys'");
-	my %ns = turns(full(3, 2), map {
-		my ($how, $key) = @$_;
-		[ "$how, $key", sub {
-			ask($default, "SET client_min_messages = warning; DROP TABLE IF EXISTS bulk; CREATE TABLE bulk ($keys{$key}, v int); CHECKPOINT");
-			my $lsn = ask($default, 'SELECT pg_current_wal_insert_lsn()');
-			my $time = timed($default, $load{$how});
-			push @{ $wal{"$how, $key"} }, ask($default, "SELECT pg_current_wal_insert_lsn() - '$lsn'");
-			return $time;
-		} ] } @cases, [ 'COPY, keys in the file', 'snowid' ]);
+	ask($default,
+		"COPY (SELECT i FROM generate_series(1, $n) i) TO '$dir/tmp/values'");
+	ask($default,
+		"COPY (SELECT snowid_next_batch($n), 1) TO '$dir/tmp/keys'");
+	my %ns = turns(
+		full(3, 2),
+		map {
+			my ($how, $key) = @$_;
+			[
+				"$how, $key",
+				sub {
+					ask($default,
+						"SET client_min_messages = warning; DROP TABLE IF EXISTS bulk; CREATE TABLE bulk ($keys{$key}, v int); CHECKPOINT"
+					);
+					my $lsn =
+					  ask($default, 'SELECT pg_current_wal_insert_lsn()');
+					my $time = timed($default, $load{$how});
+					push @{ $wal{"$how, $key"} },
+					  ask($default,
+						"SELECT pg_current_wal_insert_lsn() - '$lsn'");
+					return $time;
+				}
+			]
+		} @cases,
+		[ 'COPY, keys in the file', 'snowid' ]);
 	ask($default, 'DROP TABLE bulk');
 
 	heading('6. Bulk');
 	paragraph("$n rows into a table with a primary key and an int.");
-	table([ 'load, key', 'time, against bigserial', 'WAL, against bigserial', 'rows/s' ], map {
-		my $basis = /INSERT/ ? 'INSERT ... SELECT, bigserial' : 'COPY, bigserial';
-		[ $_, show(ratio($ns{$_}, $ns{$basis})), show(ratio($wal{$_}, $wal{$basis})), sprintf('%.0f', 1e9 * $n / median(@{ $ns{$_} })) ] }
-		sort keys %ns);
-	paragraph('COPY puts many rows into a page at a time where the default is `nextval`, and one by one for any',
+	table(
+		[
+			'load, key',
+			'time, against bigserial',
+			'WAL, against bigserial',
+			'rows/s'
+		],
+		map {
+			my $basis =
+			  /INSERT/ ? 'INSERT ... SELECT, bigserial' : 'COPY, bigserial';
+			[
+				$_,
+				show(ratio($ns{$_},  $ns{$basis})),
+				show(ratio($wal{$_}, $wal{$basis})),
+				sprintf('%.0f', 1e9 * $n / median(@{ $ns{$_} }))
+			]
+		  }
+		  sort keys %ns);
+	paragraph(
+		'COPY puts many rows into a page at a time where the default is `nextval`, and one by one for any',
 		'other volatile default: that costs time, and WAL for each row. The way round it: keys in the file',
-		'(`snowid_next_batch(n)` beforehand), or COPY into a staging table and INSERT ... SELECT from there.');
-	my $insert = ratio($ns{'INSERT ... SELECT, snowid'}, $ns{'INSERT ... SELECT, bigserial'});
-	bar('time of `INSERT ... SELECT` against bigserial', 'at most 1', show($insert), $insert->[0] <= 1);
-	bar('time of COPY against bigserial', '', show(ratio($ns{'COPY, snowid'}, $ns{'COPY, bigserial'})));
-	bar('the same with the keys in the file', '', show(ratio($ns{'COPY, keys in the file, snowid'}, $ns{'COPY, bigserial'})));
+		'(`snowid_next_batch(n)` beforehand), or COPY into a staging table and INSERT ... SELECT from there.'
+	);
+	my $insert = ratio(
+		$ns{'INSERT ... SELECT, snowid'},
+		$ns{'INSERT ... SELECT, bigserial'});
+	bar('time of `INSERT ... SELECT` against bigserial',
+		'at most 1', show($insert), $insert->[0] <= 1);
+	bar('time of COPY against bigserial',
+		'', show(ratio($ns{'COPY, snowid'}, $ns{'COPY, bigserial'})));
+	bar('the same with the keys in the file',
+		'',
+		show(
+			ratio(
+				$ns{'COPY, keys in the file, snowid'},
+				$ns{'COPY, bigserial'})));
 	return;
 }
 
@@ -636,8 +959,9 @@ sub redis_memory { redis('INFO memory') =~ /^used_memory:(\d+)/m; return $1 }
 sub claim
 {
 	my ($run_id) = redis('INFO server') =~ /^run_id:(\w+)/m;
-	my $answer = redis("--eval $dir/snowid/src/registry.lua snowid , claim $run_id layout node name token 1 5000 0 0"
-		. " 32 -1 1 boot 1 0 0 0:0 1 1 0 '' 0");
+	my $answer = redis(
+		"--eval $dir/snowid/src/registry.lua snowid , claim $run_id layout node name token 1 5000 0 0"
+		  . " 32 -1 1 boot 1 0 0 0:0 1 1 0 '' 0");
 	$answer =~ /yours/ or die "the claim was refused: $answer\n";
 	return;
 }
@@ -645,14 +969,15 @@ sub claim
 sub row7
 {
 	my %redis = (
-		'INCR' => 'redis-incr',
+		'INCR'                              => 'redis-incr',
 		'INCR on a key for each ms, EXPIRE' => 'redis-timed',
-		'the whole ID by Lua' => 'redis-lua');
+		'the whole ID by Lua'               => 'redis-lua');
 	my $depth = 100;
 	my @lines;
 
 	heading("7. The articles' schemes");
-	paragraph('Keys a second by a round trip to Redis each, against one claim of a worker ID and then the generator;',
+	paragraph(
+		'Keys a second by a round trip to Redis each, against one claim of a worker ID and then the generator;',
 		"both over a local socket. Pipelined: $depth keys a round trip; the generator's pipeline is $depth statements,",
 		"its batch one `snowid_next_batch($depth)`. No key: the same round trips with a function that does nothing",
 		'(`bench_nothing()`), which is what PostgreSQL leaves for a key.');
@@ -660,42 +985,89 @@ sub row7
 	{
 		foreach my $pipelined (0, 1)
 		{
-			my @ours = $pipelined ? ([ 'snowid, batch' => 'batch' ], [ 'snowid, pipeline' => 'next' ])
+			my @ours =
+			  $pipelined
+			  ? (
+				[ 'snowid, batch'    => 'batch' ],
+				[ 'snowid, pipeline' => 'next' ])
 			  : ([ 'snowid, next' => 'next' ], [ 'no key' => 'nothing' ]);
 			my $keys = $pipelined ? $depth : 1;
-			my %rate = turns(full(7, 2), map {
-				my ($name, $job) = @$_;
-				[ $name, sub { $keys * client($job, $clients, full(0.3, 0.2), $keys) } ]
-			} @ours, map { [ $_, $redis{$_} ] } sort keys %redis);
+			my %rate = turns(
+				full(7, 2),
+				map {
+					my ($name, $job) = @$_;
+					[
+						$name,
+						sub {
+							$keys *
+							  client($job, $clients, full(0.3, 0.2), $keys);
+						}
+					]
+				} @ours,
+				map { [ $_, $redis{$_} ] } sort keys %redis);
 			foreach my $theirs (sort keys %redis)
 			{
 				my $best = ratio($rate{ $ours[0][0] }, $rate{$theirs});
-				push @lines, map { [ $clients, $pipelined ? "$depth" : '1', $theirs, $_->[0],
-					show(ratio($rate{ $_->[0] }, $rate{$theirs})), sprintf('%.0f', median(@{ $rate{$theirs} })) ] } @ours;
-				bar("Redis, $theirs, $clients connection(s), " . ($pipelined ? 'pipelined, against our batch' : 'one key a round trip'),
-					'ahead', show($best), $best->[0] > 1);
+				push @lines, map {
+					[
+						$clients,
+						$pipelined ? "$depth" : '1',
+						$theirs,
+						$_->[0],
+						show(ratio($rate{ $_->[0] }, $rate{$theirs})),
+						sprintf('%.0f', median(@{ $rate{$theirs} }))
+					]
+				} @ours;
+				bar("Redis, $theirs, $clients connection(s), "
+					  . (
+						$pipelined
+						? 'pipelined, against our batch'
+						: 'one key a round trip'),
+					'ahead',
+					show($best),
+					$best->[0] > 1);
 			}
 		}
 	}
-	table([ 'connections', 'keys a round trip', 'Redis', 'against it', 'times as many keys', "Redis' keys/s" ], @lines);
+	table(
+		[
+			'connections',
+			'keys a round trip',
+			'Redis',
+			'against it',
+			'times as many keys',
+			"Redis' keys/s"
+		],
+		@lines);
 
 	my @memory;
-	claim();	# the interpreter is there from now on
+	claim();    # the interpreter is there from now on
 	foreach my $name ('one claim', sort keys %redis)
 	{
 		redis('FLUSHALL');
 		redis('SCRIPT FLUSH');
 		my $before = redis_memory();
-		my $keys = full(1_000_000, 100_000);
+		my $keys   = full(1_000_000, 100_000);
 		if ($name eq 'one claim') { claim() }
 		else { client($redis{$name}, 8, $keys / $depth . 'x', $depth) }
-		push @memory, [ $name, redis_memory() - $before, $name eq 'one claim' ? '1, for one command' : 'one a client, for ever',
-			redis('DBSIZE') =~ s/\D//gr ];
+		push @memory,
+		  [
+			$name,
+			redis_memory() - $before,
+			$name eq 'one claim'
+			? '1, for one command'
+			: 'one a client, for ever',
+			redis('DBSIZE') =~ s/\D//gr
+		  ];
 	}
-	paragraph("Redis' memory after " . full('a million', '100,000') . ' keys (pipelined, 8 connections, at full speed; a key of its own for'
-		. ' each ms stands for 10 s):');
+	paragraph("Redis' memory after "
+		  . full('a million', '100,000')
+		  . ' keys (pipelined, 8 connections, at full speed; a key of its own for'
+		  . ' each ms stands for 10 s):');
 	table([ 'scheme', 'bytes', 'connections', 'entries' ], @memory);
-	bar("Redis' memory", "the claim's alone", "$memory[0][1] bytes, whatever the number of keys", 1);
+	bar("Redis' memory",
+		"the claim's alone",
+		"$memory[0][1] bytes, whatever the number of keys", 1);
 	return;
 }
 
@@ -703,10 +1075,15 @@ sub row7
 sub cost
 {
 	my ($session) = @_;
-	my $n = 20_000;
-	my %ns = turns(full(101, 31), map { my $f = $_; [ $f, sub { timed($session, each_row($f, $n)) / $n } ] }
-		qw(bench_nothing() bench_clock() snowid_next()));
-	return ($ns{'snowid_next()'}, ratio(@ns{qw(snowid_next() bench_clock())}));
+	my $n         = 20_000;
+	my %ns        = turns(
+		full(101, 31),
+		map {
+			my $f = $_;
+			[ $f, sub { timed($session, each_row($f, $n)) / $n } ]
+		} qw(bench_nothing() bench_clock() snowid_next()));
+	return ($ns{'snowid_next()'},
+		ratio(@ns{qw(snowid_next() bench_clock())}));
 }
 
 sub row8
@@ -714,15 +1091,23 @@ sub row8
 	my (@lines, @figures);
 
 	heading('8. Growth');
-	paragraph('The row of `snowid_next()` against that of the clock read, measured in turns at each stage (16 sequence',
+	paragraph(
+		'The row of `snowid_next()` against that of the clock read, measured in turns at each stage (16 sequence',
 		'bits, so that the cap does not hide anything).');
 	my $start = keys_made($wide);
 	foreach my $goal (1e5, 1e6, 1e7, $quick ? () : 1e8)
 	{
 		my $missing = $goal - (keys_made($wide) - $start);
-		for (; $missing > 0; $missing -= 5e6) { make_keys($wide, int(min($missing, 5e6))) }
+		for (; $missing > 0; $missing -= 5e6)
+		{
+			make_keys($wide, int(min($missing, 5e6)));
+		}
 		my ($ns, $figure) = cost($wide);
-		push @lines, [ sprintf('%.0e keys made', $goal), show($figure), digits(median(@$ns)) ];
+		push @lines,
+		  [
+			sprintf('%.0e keys made', $goal), show($figure),
+			digits(median(@$ns))
+		  ];
 		push @figures, $figure;
 	}
 	ask($wide, 'CREATE DATABASE growth STRATEGY file_copy');
@@ -740,29 +1125,46 @@ sub row8
 			leave($other);
 		}
 		my ($ns, $figure) = cost($wide);
-		push @lines, [ "$goal database(s) with snowid", show($figure), digits(median(@$ns)) ];
+		push @lines,
+		  [
+			"$goal database(s) with snowid", show($figure),
+			digits(median(@$ns))
+		  ];
 		push @figures, $figure;
 	}
 	my @again;
 	foreach my $i (1 .. @figures)
 	{
 		my ($ns, $figure) = cost($wide);
-		push @lines, [ "nothing more ($i)", show($figure), digits(median(@$ns)) ];
+		push @lines,
+		  [ "nothing more ($i)", show($figure), digits(median(@$ns)) ];
 		push @again, $figure;
 	}
-	table([ 'after', 'row, against that of the clock read', 'ns a row' ], @lines);
-	my ($grown, $noise) = map { my @medians = map { $_->[0] } @$_; max(@medians) / min(@medians) } \@figures, \@again;
-	bar('cost with growth: greatest figure against the least', 'flat within the noise',
-		sprintf('%.3f; as many figures without growth: %.3f', $grown, $noise), $grown <= $noise + 0.03);
+	table([ 'after', 'row, against that of the clock read', 'ns a row' ],
+		@lines);
+	my ($grown, $noise) = map {
+		my @medians = map { $_->[0] } @$_;
+		max(@medians) / min(@medians)
+	} \@figures, \@again;
+	bar('cost with growth: greatest figure against the least',
+		'flat within the noise',
+		sprintf('%.3f; as many figures without growth: %.3f', $grown, $noise),
+		$grown <= $noise + 0.03);
 
 	my @disk;
 	foreach my $pace (0, 0.05)
 	{
-		my $keys = $pace ? full(1_000_000, 400_000) : full(10_000_000, 2_000_000);
-		my $worker = ask($wide, q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'snowid worker'));
+		my $keys =
+		  $pace ? full(1_000_000, 400_000) : full(10_000_000, 2_000_000);
+		my $worker = ask($wide,
+			q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'snowid worker')
+		);
 		my $backend = ask($wide, 'SELECT pg_backend_pid()');
-		my $look = sub {
-			my %now = (time => time(), lsn => ask($wide, q(SELECT pg_current_wal_insert_lsn() - '0/0')));
+		my $look    = sub {
+			my %now = (
+				time => time(),
+				lsn  =>
+				  ask($wide, q(SELECT pg_current_wal_insert_lsn() - '0/0')));
 			foreach my $who ([ worker => $worker ], [ backend => $backend ])
 			{
 				my %io = read_file("/proc/$who->[1]/io") =~ /^(\w+): (\d+)/mg;
@@ -777,14 +1179,31 @@ sub row8
 			sleep($pace);
 		}
 		my %after = $look->();
-		my $million = sub { digits(($after{ $_[0] } - $before{ $_[0] }) * 1e6 / $keys) };
-		push @disk, [ sprintf('%.0f', $keys / ($after{time} - $before{time})), map { $million->($_) }
-			'lsn', 'worker syscw', 'backend syscw', 'backend write_bytes' ];
+		my $million =
+		  sub { digits(($after{ $_[0] } - $before{ $_[0] }) * 1e6 / $keys) };
+		push @disk,
+		  [
+			sprintf('%.0f', $keys / ($after{time} - $before{time})),
+			map { $million->($_) } 'lsn',
+			'worker syscw',
+			'backend syscw',
+			'backend write_bytes'
+		  ];
 	}
-	paragraph('What is written for a million keys: the ceiling, which the worker puts into the WAL some times a second',
+	paragraph(
+		'What is written for a million keys: the ceiling, which the worker puts into the WAL some times a second',
 		'while keys are made, however many they are; each time is one write and one fsync. (From the position',
-		'of the WAL and from /proc/PID/io: background workers do not report to `pg_stat_wal`.)');
-	table([ 'keys/s', 'WAL bytes', "worker's writes", "backend's writes", "backend's bytes to disk" ], @disk);
+		'of the WAL and from /proc/PID/io: background workers do not report to `pg_stat_wal`.)'
+	);
+	table(
+		[
+			'keys/s',
+			'WAL bytes',
+			"worker's writes",
+			"backend's writes",
+			"backend's bytes to disk"
+		],
+		@disk);
 	return;
 }
 
@@ -796,18 +1215,28 @@ sub row9
 
 	ask($wide, 'SELECT 1');
 	leave($wide);
-	system("pg_ctl -D $dir/wide -m fast -w stop >/dev/null") == 0 or die "cannot stop the server\n";
+	system("pg_ctl -D $dir/wide -m fast -w stop >/dev/null") == 0
+	  or die "cannot stop the server\n";
 	my $pid = fork() // die "$!\n";
 	if ($pid == 0)
 	{
-		open(STDOUT, '>', "$dir/callgrind.log");
+		open(STDOUT, '>',  "$dir/callgrind.log");
 		open(STDERR, '>&', \*STDOUT);
-		exec('valgrind', '--tool=callgrind', "--callgrind-out-file=$dir/callgrind.%p",
-			(map { "--toggle-collect=$_" } @functions), 'postgres', '-D', "$dir/wide");
+		exec(
+			'valgrind',
+			'--tool=callgrind',
+			"--callgrind-out-file=$dir/callgrind.%p",
+			(map { "--toggle-collect=$_" } @functions),
+			'postgres',
+			'-D',
+			"$dir/wide");
 	}
 	for (1 .. 600)
 	{
-		last if qx(psql -XqAt -h $dir -p $port{wide} -U postgres -c 'SELECT snowid_next() > 0' postgres 2>&1) =~ /^t/;
+		last
+		  if
+		  qx(psql -XqAt -h $dir -p $port{wide} -U postgres -c 'SELECT snowid_next() > 0' postgres 2>&1)
+		  =~ /^t/;
 		sleep(0.1);
 	}
 	foreach my $f (@functions)
@@ -819,29 +1248,59 @@ sub row9
 			ask($session, each_row("$f()", $n));
 			leave($session);
 			my $name = "$dir/callgrind.$backend";
-			for (1 .. 200) { last if -s $name && read_file($name) =~ /^totals:/m; sleep(0.05) }
+			for (1 .. 200)
+			{
+				last if -s $name && read_file($name) =~ /^totals:/m;
+				sleep(0.05);
+			}
 			my $out = read_file($name);
 			my ($instructions) = $out =~ /^totals: (\d+)/m;
-			$total{$f}{$n} = min($instructions, $total{$f}{$n} // $instructions);
+			$total{$f}{$n} =
+			  min($instructions, $total{$f}{$n} // $instructions);
 			$clock{$f}{$n} = own_instructions($out, qr/clock_gettime/);
 		}
 	}
 	kill('INT', $pid);
 	waitpid($pid, 0);
 
-	my %each = map { my $t = $total{$_}; $_ => [ ($t->{2000} - $t->{1000}) / 1000, ($t->{3000} - $t->{2000}) / 1000 ] } @functions;
-	my ($read) = ($clock{snowid_next}{2000} - $clock{snowid_next}{1000}) / 1000;
-	my $whole = $each{snowid_next}[0];
+	my %each = map {
+		my $t = $total{$_};
+		$_ => [
+			($t->{2000} - $t->{1000}) / 1000,
+			($t->{3000} - $t->{2000}) / 1000
+		]
+	} @functions;
+	my ($read) =
+	  ($clock{snowid_next}{2000} - $clock{snowid_next}{1000}) / 1000;
+	my $whole  = $each{snowid_next}[0];
 	my $beyond = $whole - $each{bench_clock}[0];
 	heading('9. Instructions a key');
-	paragraph('By callgrind on a real backend: within the function, all that it calls included; the difference of two',
+	paragraph(
+		'By callgrind on a real backend: within the function, all that it calls included; the difference of two',
 		"row counts, twice; of three sessions the least, since a wish for a grant may be in one. valgrind has no vdso, so `clock_gettime()` is libc's $read instructions and a system call",
-		'here; in the vdso it is some ' . (qx($bench/steps) || "unknown") =~ s/\s+//gr . '.',
-		'Inside a spinlock: none, for there is none on the way; one compare-and-swap.');
-	table([ 'function', 'instructions', 'again', 'beyond clock_gettime()', 'beyond bench_clock()' ], map {
-		my $f = $_;
-		[ "`$f()`", @{ $each{$f} }, $f eq 'bench_nothing' ? '' : $each{$f}[0] - $read, $f eq 'snowid_next' ? $beyond : '' ] } @functions);
-	bar('instructions of a whole key beyond the function that reads the clock', 'at most 50', $beyond, $beyond <= 50);
+		'here; in the vdso it is some ' . (qx($bench/steps) || "unknown") =~
+		  s/\s+//gr . '.',
+		'Inside a spinlock: none, for there is none on the way; one compare-and-swap.'
+	);
+	table(
+		[
+			'function', 'instructions',
+			'again',    'beyond clock_gettime()',
+			'beyond bench_clock()'
+		],
+		map {
+			my $f = $_;
+			[
+				"`$f()`",
+				@{ $each{$f} },
+				$f eq 'bench_nothing' ? ''      : $each{$f}[0] - $read,
+				$f eq 'snowid_next'   ? $beyond : ''
+			]
+		} @functions);
+	bar('instructions of a whole key beyond the function that reads the clock',
+		'at most 50',
+		$beyond,
+		$beyond <= 50);
 	return;
 }
 
@@ -914,28 +1373,55 @@ sub row10
 sub machine
 {
 	my ($cpu) = read_file('/proc/cpuinfo') =~ /^model name\s*:\s*(.*)/m;
-	my $cpus = () = read_file('/proc/cpuinfo') =~ /^processor/mg;
-	my ($memory) = read_file('/proc/meminfo') =~ /^MemTotal:\s*(\d+)/m;
-	my ($os) = read_file('/etc/os-release') =~ /^PRETTY_NAME="(.*)"/m;
+	my $cpus  = () = read_file('/proc/cpuinfo') =~ /^processor/mg;
+	my ($memory) = read_file('/proc/meminfo')   =~ /^MemTotal:\s*(\d+)/m;
+	my ($os)     = read_file('/etc/os-release') =~ /^PRETTY_NAME="(.*)"/m;
 	chomp(my $kernel = qx(uname -sr));
-	chomp(my $redis = qx(redis-server --version));
-	my $clock = -r '/sys/devices/system/clocksource/clocksource0/current_clocksource'
-	  ? read_file('/sys/devices/system/clocksource/clocksource0/current_clocksource') =~ s/\s+//r : 'unknown';
+	chomp(my $redis  = qx(redis-server --version));
+	my $clock =
+	  -r '/sys/devices/system/clocksource/clocksource0/current_clocksource'
+	  ? read_file(
+		'/sys/devices/system/clocksource/clocksource0/current_clocksource')
+	  =~ s/\s+//r
+	  : 'unknown';
 	say_so("# What a key costs\n\n");
-	paragraph('By `test/bench/run`' . ($quick ? ' with QUICK=1' : '') . ', ' . strftime('%Y-%m-%d %H:%M UTC', gmtime) . '.',
+	paragraph(
+		'By `test/bench/run`'
+		  . ($quick ? ' with QUICK=1' : '') . ', '
+		  . strftime('%Y-%m-%d %H:%M UTC', gmtime) . '.',
 		'A figure is a ratio of medians, measured in turns, with the middle half of the ratios of the single',
-		'turns behind it. Times in ns and rates are those of this machine on this day.');
-	table([ 'what', 'which' ],
-		[ 'machine', sprintf('%s, %d CPUs, %.0f GB', $cpu // 'unknown', $cpus, $memory / 2**20) ],
-		[ 'system', "$os, $kernel, clock source $clock" ],
+		'turns behind it. Times in ns and rates are those of this machine on this day.'
+	);
+	table(
+		[ 'what', 'which' ],
+		[
+			'machine',
+			sprintf(
+				'%s, %d CPUs, %.0f GB',
+				$cpu // 'unknown',
+				$cpus, $memory / 2**20)
+		],
+		[ 'system',            "$os, $kernel, clock source $clock" ],
 		[ 'load when started', (split(' ', read_file('/proc/loadavg')))[0] ],
-		[ 'PostgreSQL', ask($default, 'SELECT version()') ],
-		[ 'Redis', $redis =~ s/ sha.*//r ],
-		[ 'settings', join(', ', map { "$_ = " . ask($default, "SHOW $_") }
-			qw(shared_buffers max_wal_size checkpoint_timeout autovacuum jit fsync synchronous_commit)) ],
-		[ 'snowid', join(', ', map { "$_ = " . ask($default, "SHOW snowid.$_") }
-			qw(layout sequence_start max_drift max_wait reserve)) ],
-		[ 'second server', '16 sequence bits: 65,536 keys a ms, so that the cap does not hide the cost' ]);
+		[ 'PostgreSQL',        ask($default, 'SELECT version()') ],
+		[ 'Redis',             $redis =~ s/ sha.*//r ],
+		[
+			'settings',
+			join(', ',
+				map { "$_ = " . ask($default, "SHOW $_") }
+				  qw(shared_buffers max_wal_size checkpoint_timeout autovacuum jit fsync synchronous_commit)
+			)
+		],
+		[
+			'snowid',
+			join(', ',
+				map { "$_ = " . ask($default, "SHOW snowid.$_") }
+				  qw(layout sequence_start max_drift max_wait reserve))
+		],
+		[
+			'second server',
+			'16 sequence bits: 65,536 keys a ms, so that the cap does not hide the cost'
+		]);
 	return;
 }
 
@@ -943,21 +1429,40 @@ sub machine
 sub draw
 {
 	my %data = (
-		own => join('', map { sprintf("\"%s\" %s %s %s\n", $_->[0], @$_[ 1 .. 3 ]) } @{ $plot{own} }),
-		orders => join('', map { sprintf("\"%s\" %s %s %s\n", @$_) } @{ $plot{orders} }));
+		own => join('',
+			map { sprintf("\"%s\" %s %s %s\n", $_->[0], @$_[ 1 .. 3 ]) }
+			  @{ $plot{own} }),
+		orders => join('',
+			map { sprintf("\"%s\" %s %s %s\n", @$_) } @{ $plot{orders} }));
 	my $sessions = $plot{'sessions many keys a statement'};
-	$data{sessions} = join("\n\n", map { "\"$_\"\n" . join('', map { "@$_\n" } @{ $sessions->{$_} }) } sort keys %$sessions);
+	$data{sessions} = join(
+		"\n\n",
+		map {
+			"\"$_\"\n"
+			  . join('', map { "@$_\n" } @{ $sessions->{$_} })
+		} sort keys %$sessions);
 	foreach my $name (keys %data)
 	{
 		open(my $file, '>', "$results/$name.dat") or die "$!\n";
 		print $file $data{$name};
 		close($file);
 	}
-	system("cd $results && gnuplot $dir/snowid/$bench/plot.gp") == 0 or die "gnuplot failed\n";
+	system("cd $results && gnuplot $dir/snowid/$bench/plot.gp") == 0
+	  or die "gnuplot failed\n";
 	return;
 }
 
-my %rows = (1 => \&row1, 2 => \&row2, 3 => \&row3, 4 => \&row4, 5 => \&row5, 6 => \&row6, 7 => \&row7, 8 => \&row8, 9 => \&row9, 10 => \&row10);
+my %rows = (
+	1 => \&row1,
+	2 => \&row2,
+	3 => \&row3,
+	4 => \&row4,
+	5 => \&row5,
+	6 => \&row6,
+	7 => \&row7,
+	8 => \&row8,
+	9 => \&row9,
+	10 => \&row10);
 my $all = !@rows;
 @rows = 1 .. 10 if $all;
 prepare();
@@ -971,7 +1476,8 @@ foreach my $row (@rows)
 }
 heading('The bars');
 table([ 'what', 'bar', 'measured', '' ], @bars);
-print 'seconds: ', join(', ', map { sprintf('row %d %.0f', $_, $took{$_}) } @rows), "\n";
+print 'seconds: ',
+  join(', ', map { sprintf('row %d %.0f', $_, $took{$_}) } @rows), "\n";
 if ($all)
 {
 	draw();

@@ -23,15 +23,15 @@ use Exporter 'import';
 use Fcntl qw(:DEFAULT :seek);
 use IO::Select;
 use IO::Socket::UNIX;
-use List::Util qw(max);
-use POSIX ();
+use List::Util  qw(max);
+use POSIX       ();
 use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep);
 
 our @EXPORT = qw(start_clients point_clients pause_clients stop_clients
   wait_for_keys mark check_keys);
 
 my $target_len = 256;
-my $no_answer = 30;    # seconds
+my $no_answer  = 30;    # seconds
 
 sub ns { return int(clock_gettime(CLOCK_MONOTONIC) * 1e9); }
 
@@ -51,15 +51,15 @@ sub start_clients
 	foreach my $n (1 .. $count)
 	{
 		my $seed = int(rand(2**31));
-		my $pid = fork() // die "fork: $!";
+		my $pid  = fork() // die "fork: $!";
 		if ($pid == 0)
 		{
 			# no END block of the test may run here
 			$SIG{INT} = $SIG{TERM} = sub { POSIX::_exit(1); };
 			eval {
 				srand($seed);
-				client($dir, $n, $databases->[ $n % @$databases ], $options,
-					$statement);
+				client($dir, $n, $databases->[ $n % @$databases ],
+					$options, $statement);
 			};
 			print STDERR "client $n: $@" if $@;
 			POSIX::_exit($@ ? 1 : 0);
@@ -109,7 +109,7 @@ sub wait_for_keys
 	my ($clients, $timeout, $least) = @_;
 	my @files = map { "$clients->{dir}/calls.$_" } 1 .. $clients->{count};
 	my @sizes = map { -s $_ // 0 } @files;
-	my $end = clock_gettime(CLOCK_MONOTONIC) + $timeout;
+	my $end   = clock_gettime(CLOCK_MONOTONIC) + $timeout;
 
 	$least //= @files;
 	while ((grep { (-s $files[$_] // 0) > $sizes[$_] } 0 .. $#files) < $least)
@@ -136,17 +136,31 @@ my $far_ahead = 300;    # ms, less than max_wait + reserve of any test
 sub check_keys
 {
 	my (@sets) = @_;
-	my @dirs = map { "'$_->{dir}'" } @sets;
-	my $files = sub { my ($name) = @_; return join(' ', map { "$_/$name" } @dirs); };
-	my $tmp = $sets[0]{dir};
+	my @dirs   = map { "'$_->{dir}'" } @sets;
+	my $files  = sub {
+		my ($name) = @_;
+		return join(' ', map { "$_/$name" } @dirs);
+	};
+	my $tmp    = $sets[0]{dir};
 	my %result = (
-		keys => 0, calls => 0, duplicates => 0, order => 0, foreign => 0,
-		refused => 0, errors => {}, unexpected => [], pause => {}, pairs => {}, given_up => 0);
+		keys       => 0,
+		calls      => 0,
+		duplicates => 0,
+		order      => 0,
+		foreign    => 0,
+		refused    => 0,
+		errors     => {},
+		unexpected => [],
+		pause      => {},
+		pairs      => {},
+		given_up   => 0);
 	my (%highest, %present, %last_end, $first_mark, $kind);
 
 	local $ENV{LC_ALL} = 'C';
 	close($_->{marks}) foreach @sets;
-	open(my $doubles, '-|', "sort -T '$tmp' " . $files->('keys.*') . ' | uniq -d') or die "$!";
+	open(my $doubles, '-|',
+		"sort -T '$tmp' " . $files->('keys.*') . ' | uniq -d')
+	  or die "$!";
 	while (<$doubles>)
 	{
 		chomp;
@@ -158,8 +172,12 @@ sub check_keys
 	chomp($result{keys} = `cat @{[ $files->('keys.*') ]} | wc -l`);
 
 	# at equal times "b" comes before "e": that call was not over yet
-	open(my $events, '-|', "sort -T '$tmp' -k1,1n -k2,2 " . $files->('calls.*') . ' ' . $files->('marks'))
-	  or die "$!";
+	open(
+		my $events,
+		'-|',
+		"sort -T '$tmp' -k1,1n -k2,2 "
+		  . $files->('calls.*') . ' '
+		  . $files->('marks')) or die "$!";
 	while (<$events>)
 	{
 		chomp;
@@ -172,11 +190,12 @@ sub check_keys
 		}
 		elsif ($what eq 'b')
 		{
-			my $before = $present{$server} // $pair;
+			my $before  = $present{$server} // $pair;
 			my $highest = max($highest{$pair} // -1, $highest{$before} // -1);
 
 			$result{pairs}{$pair} = 1;
-			if ($key > ($highest{$pair} // -1) && $key <= $highest
+			if (   $key > ($highest{$pair} // -1)
+				&& $key <= $highest
 				&& ($highest >> 22) - ($key >> 22) > $far_ahead)
 			{
 				$result{given_up}++;
@@ -193,10 +212,12 @@ sub check_keys
 			$result{calls}++;
 			$highest{$pair} = $key if $key > ($highest{$pair} // -1);
 			$present{$server} //= $pair;
-			$present{$server} = $pair if $key >= ($highest{ $present{$server} } // -1);
+			$present{$server} = $pair
+			  if $key >= ($highest{ $present{$server} } // -1);
 			if (defined $kind)
 			{
-				my $pause = ($at - max($last_end{$server} // $at, $first_mark)) / 1e9;
+				my $pause =
+				  ($at - max($last_end{$server} // $at, $first_mark)) / 1e9;
 				$result{pause}{$kind} = $pause
 				  if $pause > ($result{pause}{$kind} // 0);
 				$last_end{$server} = $at;
@@ -214,6 +235,7 @@ sub check_keys
 		my (undef, $state, $message) = split / /, $_, 3;
 		$result{errors}{$state}++;
 		$result{refused}++ if $state =~ /^(55000|58000)$/;
+
 		# shutting down and starting, terminated, crashed, gone
 		push @{ $result{unexpected} }, "$state $message"
 		  unless $state =~ /^(55000|58000|57P0[123]|08\w{3})$/;
@@ -227,7 +249,8 @@ sub check_keys
 sub write_target
 {
 	my ($clients, $target) = @_;
-	sysopen(my $file, "$clients->{dir}/target", O_WRONLY | O_CREAT) or die "$!";
+	sysopen(my $file, "$clients->{dir}/target", O_WRONLY | O_CREAT)
+	  or die "$!";
 	syswrite($file, pack("A$target_len", $target)) == $target_len or die "$!";
 	close($file);
 	return;
@@ -237,7 +260,8 @@ sub read_target
 {
 	my ($file) = @_;
 	sysseek($file, 0, SEEK_SET);
-	sysread($file, my $target, $target_len) == $target_len or die "target: $!";
+	sysread($file, my $target, $target_len) == $target_len
+	  or die "target: $!";
 	return unpack("A$target_len", $target);
 }
 
@@ -301,18 +325,23 @@ sub client
 				{
 					$call .= "$ended e $server:$of $last\n" if $last >= 0;
 					$call .= "$began b $server:$its_pair $key\n";
-					$call .= "$ended f $server:$its_pair $key\n" if $server =~ /^\d/ && $server != $its_pair;
+					$call .= "$ended f $server:$its_pair $key\n"
+					  if $server =~ /^\d/ && $server != $its_pair;
 				}
-				elsif ($key <= $last) { $call .= "$ended d $server:$of $key\n"; }
+				elsif ($key <= $last)
+				{
+					$call .= "$ended d $server:$of $key\n";
+				}
 				($of, $last) = ($its_pair, $key);
 			}
 			print { $out{keys} } join("\n", @$keys, '');
 			print { $out{calls} } "$call$ended e $server:$of $last\n";
 		}
 		$failed->($error) if $error ne '';
+
 		# the server needs the processor, too; one client is hasty
 		sleep(rand(0.004)) if $n > 1 || $error ne '';
-		undef $conn if $is_lost;
+		undef $conn        if $is_lost;
 	}
 	return;
 }
@@ -326,9 +355,15 @@ sub pg_connect
 	my ($path, $database, $options) = @_;
 	my $socket = IO::Socket::UNIX->new(Peer => $path)
 	  or return (undef, "08001 $path: $!");
-	my $conn = { socket => $socket, buffer => '', select => IO::Select->new($socket) };
-	my $start = pack('N(Z*)*', 196608, user => scalar getpwuid($<),
-		database => $database, options => $options, application_name => 'client', '');
+	my $conn =
+	  { socket => $socket, buffer => '', select => IO::Select->new($socket) };
+	my $start = pack(
+		'N(Z*)*', 196608,
+		user             => scalar getpwuid($<),
+		database         => $database,
+		options          => $options,
+		application_name => 'client',
+		'');
 
 	syswrite($socket, pack('N', length($start) + 4) . $start);
 	my (undef, $error) = pg_answer($conn);
@@ -352,7 +387,7 @@ sub pg_answer
 
 	for (;;)
 	{
-		my $at = 0;
+		my $at  = 0;
 		my $len = length($conn->{buffer});
 		while ($len - $at >= 5)
 		{
@@ -360,12 +395,15 @@ sub pg_answer
 			last if $len - $at < $size + 1;
 			if ($type eq 'D')
 			{
-				push @values, unpack('x2 N/a*', substr($conn->{buffer}, $at + 5, $size - 4));
+				push @values,
+				  unpack('x2 N/a*',
+					substr($conn->{buffer}, $at + 5, $size - 4));
 			}
 			elsif ($type eq 'E')
 			{
-				my $text = substr($conn->{buffer}, $at + 5, $size - 4);
-				my %field = map { substr($_, 0, 1) => substr($_, 1) } grep { $_ ne '' } split(/\0/, $text);
+				my $text  = substr($conn->{buffer}, $at + 5, $size - 4);
+				my %field = map { substr($_, 0, 1) => substr($_, 1) }
+				  grep { $_ ne '' } split(/\0/, $text);
 				$error = join(' ', @field{qw(C M)}, $field{D} // ());
 				$error =~ s/\n/ /g;
 			}
@@ -379,7 +417,8 @@ sub pg_answer
 		substr($conn->{buffer}, 0, $at, '');
 		return (\@values, $error || "XXXXX no answer in $no_answer s", 1)
 		  unless $conn->{select}->can_read($no_answer);
-		sysread($conn->{socket}, $conn->{buffer}, 1 << 16, length($conn->{buffer}))
+		sysread($conn->{socket}, $conn->{buffer}, 1 << 16,
+			length($conn->{buffer}))
 		  or return (\@values, $error || $lost, 1);
 	}
 }

@@ -13,43 +13,21 @@ use SnowidTest;
 use Test::More;
 use Time::HiRes qw(time);
 
-our @EXPORT = qw($short $gone $back claiming settings status poll error_is answered
-  log_size logged duration keys_are_right);
+our @EXPORT = qw($short $gone $back claiming error_is answered log_size logged
+  duration keys_are_right);
 
 # Short calls, so that faults are found soon.
-our $short = "snowid.redis_check_interval = '200ms'\nsnowid.redis_timeout = '300ms'\n";
+our $short =
+  "snowid.redis_check_interval = '200ms'\nsnowid.redis_timeout = '500ms'\n";
 
 # A server with a claim, running; %params: url, settings.
 sub claiming
 {
 	my ($name, $redis, $settings) = @_;
 	my $node = claiming_cluster($name, $redis, $short . ($settings // ''));
-	$node->{redis} = $redis;
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 	return $node;
-}
-
-# Its settings from here on.
-sub settings
-{
-	my ($node, $settings) = @_;
-	configure($node, SnowidRedis::claim_settings($node->name, $node->{redis}, $settings));
-	return;
-}
-
-sub status
-{
-	my ($node, $column) = @_;
-	return $node->safe_psql('postgres', "SELECT $column FROM snowid_status()");
-}
-
-sub poll
-{
-	my ($node, $condition) = @_;
-	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status()")
-	  or die "never: $condition; " . status($node, 'snowid_status::text');
-	return;
 }
 
 # Waits until the last error is this one, as a pattern.

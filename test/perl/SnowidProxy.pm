@@ -15,7 +15,10 @@ my @proxies;
 sub start
 {
 	my ($class, $redis) = @_;
-	my $self = bless { port => PostgreSQL::Test::Cluster::get_free_port(), to => $redis->{port} }, $class;
+	my $self = bless {
+		port => PostgreSQL::Test::Cluster::get_free_port(),
+		to   => $redis->{port}
+	}, $class;
 
 	push @proxies, $self;
 	$self->run;
@@ -26,8 +29,11 @@ sub start
 sub run
 {
 	my ($self) = @_;
-	my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1',
-		LocalPort => $self->{port}, Listen => 20, ReuseAddr => 1) or die "proxy: $!";
+	my $listener = IO::Socket::INET->new(
+		LocalAddr => '127.0.0.1',
+		LocalPort => $self->{port},
+		Listen    => 20,
+		ReuseAddr => 1) or die "proxy: $!";
 	my $parent = $$;
 
 	$self->{pid} = fork() // die "fork: $!";
@@ -44,7 +50,7 @@ sub run
 sub url { return "redis://127.0.0.1:$_[0]{port}"; }
 
 # From here on nothing passes, and what is sent arrives when the way is mended.
-sub cut { kill 'STOP', $_[0]{pid}; return; }
+sub cut  { kill 'STOP', $_[0]{pid}; return; }
 sub mend { kill 'CONT', $_[0]{pid}; return; }
 
 # Ends the connections that there are.
@@ -67,7 +73,7 @@ sub pass_on
 	my $select = IO::Select->new($listener);
 	my %other;
 	my $dropped = 0;
-	my $end = sub {
+	my $end     = sub {
 		foreach my $socket (grep { defined } $_[0], delete $other{ $_[0] })
 		{
 			delete $other{$socket};
@@ -92,14 +98,19 @@ sub pass_on
 			if ($socket == $listener)
 			{
 				my $client = $listener->accept or next;
-				my $server = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $to);
+				my $server = IO::Socket::INET->new(
+					PeerAddr => '127.0.0.1',
+					PeerPort => $to);
 				next if !$server;
 				@other{ $client, $server } = ($server, $client);
 				$select->add($client, $server);
 			}
 			elsif (my $peer = $other{$socket})
 			{
-				if (sysread($socket, my $data, 1 << 16)) { syswrite($peer, $data); }
+				if (sysread($socket, my $data, 1 << 16))
+				{
+					syswrite($peer, $data);
+				}
 				else { $end->($socket); }
 			}
 		}

@@ -16,13 +16,14 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-use SnowidTest;
+use SnowidTest qw(snowid_cluster configure sql_error status poll);
 
-our @EXPORT = qw(claiming_cluster claim_settings worker_id claim_state wait_for_claim
-  waits_for_redis);
+our @EXPORT =
+  qw(claiming_cluster claim_settings settings worker_id claim_state
+  wait_for_claim waits_for_redis);
 
 my $program = $ENV{REDIS_SERVER} // 'redis-server';
-my $client = $program =~ s/server$/cli/r;
+my $client  = $program =~ s/server$/cli/r;
 my @all;
 
 # Starts a Redis: SnowidRedis->start('name', 'maxmemory 100mb', ...), with lines
@@ -30,18 +31,23 @@ my @all;
 sub start
 {
 	my ($class, $name, @config) = @_;
-	my $dir = abs_path(PostgreSQL::Test::Utils::tempdir($name));
+	my $dir  = abs_path(PostgreSQL::Test::Utils::tempdir($name));
 	my $self = bless {
-		name => $name,
-		dir => $dir,
-		port => PostgreSQL::Test::Cluster::get_free_port(),
+		name   => $name,
+		dir    => $dir,
+		port   => PostgreSQL::Test::Cluster::get_free_port(),
 		socket => PostgreSQL::Test::Utils::tempdir_short() . '/redis',
-		cli => [],
+		cli    => [],
 	}, $class;
 
-	append_to_file("$dir/redis.conf", join("\n",
-		"port $self->{port}", 'bind 127.0.0.1', "unixsocket $self->{socket}",
-		"dir $dir", "logfile $dir/log", 'save ""', @config, ''));
+	append_to_file(
+		"$dir/redis.conf",
+		join("\n",
+			"port $self->{port}",
+			'bind 127.0.0.1',
+			"unixsocket $self->{socket}",
+			"dir $dir", "logfile $dir/log",
+			'save ""',  @config, ''));
 	push @all, $self;
 	$self->run;
 	return $self;
@@ -53,12 +59,14 @@ sub run
 	my ($self) = @_;
 	$self->{handle} = IPC::Run::start([ $program, "$self->{dir}/redis.conf" ],
 		'<', '/dev/null', '>&', "$self->{dir}/out");
-	for (1 .. 500)
+	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 	{
-		return if ($self->query('PING') // '') =~ /PONG|NOAUTH|NOPERM|LOADING/;
-		usleep(10_000);
+		return
+		  if ($self->query('PING') // '') =~ /PONG|NOAUTH|NOPERM|LOADING/;
+		usleep(100_000);
 	}
-	die "redis $self->{name} does not start: " . slurp_file("$self->{dir}/log");
+	die "redis $self->{name} does not start: "
+	  . slurp_file("$self->{dir}/log");
 }
 
 # Ends it: with TERM it saves first, if it is to save at all.
@@ -80,7 +88,7 @@ sub resume { $_[0]{handle}->signal('CONT'); return; }
 sub query
 {
 	my ($self, @command) = @_;
-	my ($out, $err) = ('', '');
+	my ($out,  $err)     = ('', '');
 	IPC::Run::run(
 		[ $client, '-p', $self->{port}, @{ $self->{cli} }, @command ],
 		'<', '/dev/null', '>', \$out, '2>', \$err);
@@ -115,7 +123,8 @@ sub edit
 sub owned
 {
 	my ($self, $name) = @_;
-	my @records = grep { /"name":"\Q$name\E"/ && !/"node":""/ } split /\n/, $self->query('HVALS', 'snowid');
+	my @records = grep { /"name":"\Q$name\E"/ && !/"node":""/ } split /\n/,
+	  $self->query('HVALS', 'snowid');
 	return scalar @records;
 }
 
@@ -130,7 +139,20 @@ END
 sub claiming_cluster
 {
 	my ($name, $redis, $settings, %init) = @_;
-	return snowid_cluster($name, claim_settings($name, $redis, $settings), %init);
+	my $node =
+	  snowid_cluster($name, claim_settings($name, $redis, $settings), %init);
+
+	$node->{redis} = $redis;
+	return $node;
+}
+
+# Its settings from here on, beside those of the claim; from the next start or
+# reload on.
+sub settings
+{
+	my ($node, $settings) = @_;
+	configure($node, claim_settings($node->name, $node->{redis}, $settings));
+	return;
 }
 
 sub claim_settings
@@ -141,7 +163,7 @@ sub claim_settings
 		snowid.redis_url = '$url'
 		snowid.node_name = '$name'
 		snowid.redis_check_interval = '300ms'
-		snowid.redis_timeout = '500ms'
+		snowid.redis_timeout = '1s'
 		snowid.max_drift = '200ms'
 		EOF
 }
@@ -149,23 +171,21 @@ sub claim_settings
 sub worker_id
 {
 	my ($node) = @_;
-	return $node->safe_psql('postgres', 'SELECT worker_id FROM snowid_status()');
+	return status($node, 'worker_id');
 }
 
 # 'claimed', 'remembered', or what the claim waits for.
 sub claim_state
 {
 	my ($node) = @_;
-	return $node->safe_psql('postgres', 'SELECT registry FROM snowid_status()');
+	return status($node, 'registry');
 }
 
 # Waits until the server makes keys with a claim that Redis has confirmed.
 sub wait_for_claim
 {
 	my ($node) = @_;
-	$node->poll_query_until('postgres',
-		"SELECT is_open AND registry = 'claimed' FROM snowid_status()")
-	  or die 'no worker ID is claimed: ' . claim_state($node);
+	poll($node, "is_open AND registry = 'claimed'");
 	return;
 }
 
@@ -174,7 +194,8 @@ sub waits_for_redis
 {
 	my ($node, $name) = @_;
 	my $began = time;
-	like(sql_error($node, 'SELECT snowid_next()'),
+	like(
+		sql_error($node, 'SELECT snowid_next()'),
 		qr/^55000: snowid has not claimed a worker ID yet\nDETAIL:  Redis (cannot be used: 127\.0\.0\.1 port \d+: .+|has not answered yet\.)\nHINT:  snowid tries again by itself/,
 		$name);
 	cmp_ok(time - $began, '>', 0.9, "$name: after snowid.max_wait");
@@ -192,12 +213,13 @@ sub fake
 {
 	my ($class, $answer) = @_;
 	my $dir = PostgreSQL::Test::Utils::tempdir('fake');
-	my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 16)
+	my $listener =
+	  IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 16)
 	  or die "$!";
 	my $self = bless {
-		port => $listener->sockport,
+		port      => $listener->sockport,
 		mode_file => "$dir/mode",
-		requests => "$dir/requests"
+		requests  => "$dir/requests"
 	}, $class;
 
 	$self->mode('');
@@ -222,24 +244,31 @@ sub proxy
 	my ($class, $redis) = @_;
 	my $upstream;
 
-	return $class->fake(sub
-	{
-		my ($mode, @words) = @_;
-		my $is_script = $words[0] =~ /^EVAL/;
+	return $class->fake(
+		sub {
+			my ($mode, @words) = @_;
+			my $is_script = $words[0] =~ /^EVAL/;
 
-		return undef if $mode eq 'silent';
-		return $1 if $mode =~ /\Aall:(.*)\z/s;
-		return $mode if $is_script && $mode ne '' && $mode ne 'lose';
-		my $answer = eval {
-			$upstream //= IO::Socket::INET->new("127.0.0.1:$redis->{port}") or die "$!\n";
-			print $upstream join("\r\n", '*' . @words, map { '$' . length, $_ } @words) . "\r\n";
-			$upstream->flush;
-			_read_reply($upstream);
-		};
-		undef $upstream if !defined $answer;
-		die "no upstream\n" if !defined $answer;
-		return $is_script && $mode eq 'lose' && $answer !~ /^-NOSCRIPT/ ? undef : $answer;
-	});
+			return       if $mode eq 'silent';
+			return $1    if $mode =~ /\Aall:(.*)\z/s;
+			return $mode if $is_script && $mode ne '' && $mode ne 'lose';
+			my $answer = eval {
+				$upstream //=
+				  IO::Socket::INET->new("127.0.0.1:$redis->{port}")
+				  or die "$!\n";
+				print $upstream
+				  join("\r\n", '*' . @words, map { '$' . length, $_ } @words)
+				  . "\r\n";
+				$upstream->flush;
+				_read_reply($upstream);
+			};
+			undef $upstream     if !defined $answer;
+			die "no upstream\n" if !defined $answer;
+			return
+				 $is_script
+			  && $mode eq 'lose'
+			  && $answer !~ /^-NOSCRIPT/ ? undef : $answer;
+		});
 }
 
 # What the next requests are answered by.
@@ -258,7 +287,8 @@ sub mode
 sub requests
 {
 	my ($self, $offset) = @_;
-	return map { [ split /\t/, $_, -1 ] } split /\n/, slurp_file($self->{requests}, $offset);
+	return map { [ split /\t/, $_, -1 ] } split /\n/,
+	  slurp_file($self->{requests}, $offset);
 }
 
 sub requests_size { return -s $_[0]->{requests}; }
@@ -279,12 +309,17 @@ sub _serve
 				$select->add(scalar $listener->accept);
 				next;
 			}
-			push @closed, $socket
-			  if !sysread($socket, $buffer{$socket}, 65536, length($buffer{$socket} // ''));
+			push @closed,
+			  $socket
+			  if !
+			  sysread($socket, $buffer{$socket}, 65536,
+				length($buffer{$socket} // ''));
 			while (defined(my $words = _take_request(\$buffer{$socket})))
 			{
-				append_to_file($self->{requests}, join("\t", map { s/\s+/ /gr } @$words) . "\n");
-				my $bytes = eval { $answer->(slurp_file($self->{mode_file}), @$words) };
+				append_to_file($self->{requests},
+					join("\t", map { s/\s+/ /gr } @$words) . "\n");
+				my $bytes =
+				  eval { $answer->(slurp_file($self->{mode_file}), @$words) };
 				@closed = grep { $_ != $listener } $select->handles if $@;
 				syswrite($socket, $bytes) if defined $bytes;
 			}
@@ -306,12 +341,12 @@ sub _take_request
 	my ($buffer) = @_;
 	my @words;
 
-	return undef if $$buffer !~ /\A\*(\d+)\r\n/g;
+	return if $$buffer !~ /\A\*(\d+)\r\n/g;
 	for (1 .. $1)
 	{
-		return undef if $$buffer !~ /\G\$(\d+)\r\n/g;
+		return if $$buffer !~ /\G\$(\d+)\r\n/g;
 		my $from = pos $$buffer;
-		return undef if length $$buffer < $from + $1 + 2;
+		return if length $$buffer < $from + $1 + 2;
 		push @words, substr($$buffer, $from, $1);
 		pos($$buffer) = $from + $1 + 2;
 	}

@@ -14,22 +14,44 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Time::HiRes qw(time usleep);
 
-our @EXPORT = qw(snowid_cluster server_from_backup give_clock set_skew hold_syncs sql_error configure
+our @EXPORT =
+  qw(snowid_cluster server_from_backup give_clock set_skew stop_clock hold_syncs
+  sql_error query next_key status poll wait_for configure reload_with
+  wait_for_worker_id
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
-  server_is_open start_and_open worker_pid processes_of kill_all wait_until
+  server_is_open start_and_open worker_pid process_pid processes kill_all wait_until
   origin_places);
 
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
 
-# Adds $seconds (fraction and sign allowed) to the wall clock of a server; at
-# once, in each of its processes.
+# Adds $seconds (fraction and sign allowed) to the wall clock of a server, which
+# goes on; at once, in each of its processes.
 sub set_skew
 {
 	my ($node, $seconds) = @_;
+	write_clock($node, 0, int($seconds * 1e9));
+	write_clock($node, 8, 0);
+	return;
+}
+
+# Its wall clock stands still at this time, in Unix ms, until set_skew().  For
+# what must not depend on how fast the test is.  No timeout of PostgreSQL's
+# ends meanwhile.
+sub stop_clock
+{
+	my ($node, $ms) = @_;
+	write_clock($node, 8, int($ms) * 1_000_000);
+	return;
+}
+
+sub write_clock
+{
+	my ($node, $offset, $value) = @_;
 	sysopen(my $file, $node->{skew_file}, O_WRONLY | O_CREAT, 0644)
 	  or die "$node->{skew_file}: $!";
-	syswrite($file, pack('q<', int($seconds * 1e9))) == 8 or die "$!";
+	sysseek($file, $offset, 0)               or die "$!";
+	syswrite($file, pack('q<', $value)) == 8 or die "$!";
 	close($file);
 	return;
 }
@@ -89,6 +111,67 @@ sub configure
 	return;
 }
 
+# The same by a reload, with settings as a hash: in force for every new session
+# when this returns.
+sub reload_with
+{
+	my ($node, %settings) = @_;
+
+	configure($node,
+		join("\n", map { "$_ = $settings{$_}" } sort keys %settings));
+	$node->reload;
+	wait_for($node, "SELECT current_setting('$_') = '$settings{$_}'")
+	  foreach keys %settings;
+	return;
+}
+
+# What a query gives.
+sub query
+{
+	my ($node, $sql) = @_;
+	return $node->safe_psql('postgres', $sql);
+}
+
+sub next_key
+{
+	my ($node) = @_;
+	return query($node, 'SELECT snowid_next()');
+}
+
+# A column of the status, or several.
+sub status
+{
+	my ($node, $column) = @_;
+	return query($node, "SELECT $column FROM snowid_status()");
+}
+
+# Waits for an answer of the server to this query.
+sub wait_for
+{
+	my ($node, $sql, $answer) = @_;
+	$node->poll_query_until('postgres', $sql, $answer // 't')
+	  or die "never: $sql";
+	return;
+}
+
+# Waits until this is so in the status.
+sub poll
+{
+	my ($node, $condition) = @_;
+	$node->poll_query_until('postgres',
+		"SELECT $condition FROM snowid_status()")
+	  or die "never: $condition; " . status($node, 'snowid_status::text');
+	return;
+}
+
+# Waits until the server makes keys with this worker ID.
+sub wait_for_worker_id
+{
+	my ($node, $id) = @_;
+	poll($node, "is_open AND worker_id = $id");
+	return;
+}
+
 # Gives a server (new, or made from a backup) its own clock.
 sub give_clock
 {
@@ -104,12 +187,12 @@ sub give_clock
 	foreach my $method (qw(start restart promote))
 	{
 		my $original = PostgreSQL::Test::Cluster->can($method);
-		no strict 'refs';
+		no strict 'refs';    ## no critic (ProhibitNoStrict)
 		*{"PostgreSQL::Test::Cluster::$method"} = sub {
 			my ($node, @args) = @_;
 			return $original->($node, @args) unless $node->{skew_file};
 			local $ENV{LD_PRELOAD} = $shim;
-			local $ENV{SKEW_FILE} = $node->{skew_file};
+			local $ENV{SKEW_FILE}  = $node->{skew_file};
 			return $original->($node, @args);
 		};
 	}
@@ -126,7 +209,7 @@ sub give_clock
 		{
 			my $result = eval { $original->(@_) };
 			return $result if $@ eq '';
-			die $@ if $@ !~ /Broken pipe/;
+			die $@         if $@ !~ /Broken pipe/;
 			usleep(10_000);
 		}
 		die $@;
@@ -137,12 +220,19 @@ sub give_clock
 sub sql_error
 {
 	my ($node, $sql) = @_;
-	my ($rc, $out, $err) =
-	  $node->psql('postgres', "\\set VERBOSITY verbose\n$sql",
+	my ($rc, $out, $err) = $node->psql(
+		'postgres',
+		"\\set VERBOSITY verbose\n$sql",
 		timeout => $PostgreSQL::Test::Utils::timeout_default);
 	return '' if $rc == 0 && $err eq '';
 	$err =~ s/^.*?(?:ERROR|FATAL):\s+//s;
 	return $err;
+}
+
+# How long we wait for a program in the background, from when we do.
+sub patience
+{
+	return IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default);
 }
 
 # pgbench in the background, without vacuum; %scripts: name@weight => script.
@@ -160,14 +250,18 @@ sub start_pgbench
 		append_to_file($path, "\\set n :n + 1\n$scripts{$name}\n");
 		push @files, '-f', "$path\@$weight";
 	}
-	my $run = { out => '' };
+	my $run = { out => '', timeout => patience() };
 	$run->{handle} = IPC::Run::start(
 		[
-			'pgbench', '-n', '-h', $node->host, '-p', $node->port, '-D', 'n=0',
-			split(' ', $options), @files, $db
+			'pgbench', '-n', '-h', $node->host, '-p', $node->port, '-D',
+			'n=0',     split(' ', $options),
+			@files,    $db
 		],
-		'<', '/dev/null', '>&', \$run->{out},
-		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+		'<',
+		'/dev/null',
+		'>&',
+		\$run->{out},
+		$run->{timeout});
 	return $run;
 }
 
@@ -177,6 +271,7 @@ sub stop_pgbench
 {
 	my ($run, $how) = @_;
 	$run->{handle}->signal('INT') unless ($how // '') eq 'finish';
+	$run->{timeout}->start;
 	my $done = $run->{handle}->finish;
 	return ($how // '') eq 'finish' ? $done : $run->{out} !~ /aborted|error/i;
 }
@@ -188,13 +283,21 @@ my $clients = 0;
 sub start_client
 {
 	my ($node, $sql) = @_;
-	my $file = $node->basedir . '/client' . ++$clients;
-	my $client = { keys => "$file.keys", errors => "$file.errors" };
+	my $file   = $node->basedir . '/client' . ++$clients;
+	my $client = {
+		keys    => "$file.keys",
+		errors  => "$file.errors",
+		timeout => patience()
+	};
 	$client->{handle} = IPC::Run::start(
-		[ 'yes', $sql // 'SELECT snowid_next();' ], '|',
+		[ 'yes', $sql // 'SELECT snowid_next();' ],
+		'|',
 		[ 'psql', '-XAtq', '-d', $node->connstr('postgres') ],
-		'>', $client->{keys}, '2>', $client->{errors},
-		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+		'>',
+		$client->{keys},
+		'2>',
+		$client->{errors},
+		$client->{timeout});
 	return $client;
 }
 
@@ -202,8 +305,8 @@ sub start_client
 sub clients_go_on
 {
 	my (@clients) = @_;
-	my %enough = map { $_->{keys} => (-s $_->{keys}) + 100 } @clients;
-	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+	my %enough    = map { $_->{keys} => (-s $_->{keys}) + 100 } @clients;
+	my $deadline  = time + $PostgreSQL::Test::Utils::timeout_default;
 
 	while (grep { -s $_ < $enough{$_} } keys %enough)
 	{
@@ -218,6 +321,7 @@ sub stop_client
 {
 	my ($client) = @_;
 	$client->{handle}->signal('TERM');
+	$client->{timeout}->start;
 	$client->{handle}->finish;
 	return slurp_file($client->{keys}) =~ /^(\d+)\n/mg;
 }
@@ -226,8 +330,7 @@ sub stop_client
 sub server_is_open
 {
 	my ($node) = @_;
-	$node->poll_query_until('postgres', 'SELECT is_open FROM snowid_status()')
-	  or die 'the gate stays closed';
+	poll($node, 'is_open');
 	return;
 }
 
@@ -241,12 +344,15 @@ sub start_and_open
 	return;
 }
 
-sub worker_pid
+# The process of this type; '' where there is none.
+sub process_pid
 {
-	my ($node) = @_;
-	return $node->safe_psql('postgres',
-		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'snowid worker'");
+	my ($node, $type) = @_;
+	return query($node,
+		"SELECT pid FROM pg_stat_activity WHERE backend_type = '$type'");
 }
+
+sub worker_pid { return process_pid($_[0], 'snowid worker'); }
 
 # Waits for what no query can tell; dies where it does not come.
 sub wait_until
@@ -262,13 +368,14 @@ sub wait_until
 	return;
 }
 
-# The postmaster of a running server, and all its processes.
-sub processes_of
+# All processes of a server, the postmaster first.
+sub processes
 {
-	my ($node) = @_;
+	my ($node)   = @_;
 	my @children = split ' ', qx(ps -o pid= --ppid $node->{_pid});
 
-	die 'ps says nothing of the server' if !@children;
+	die 'ps does not list the processes of a server; is procps installed?'
+	  if !@children;
 	return ($node->{_pid}, @children);
 }
 
@@ -276,7 +383,7 @@ sub processes_of
 sub kill_all
 {
 	my ($node) = @_;
-	my @pids = processes_of($node);
+	my @pids = processes($node);
 
 	kill 'KILL', @pids;
 	$node->{_pid} = undef;
@@ -288,7 +395,9 @@ sub kill_all
 sub origin_places
 {
 	my ($node) = @_;
-	return $node->pg_version >= 18 ? 'max_active_replication_origins' : 'max_replication_slots';
+	return $node->pg_version >= 18
+	  ? 'max_active_replication_origins'
+	  : 'max_replication_slots';
 }
 
 # How many keys of the table "made" are not above every key that was returned

@@ -14,10 +14,11 @@ use Cwd qw(abs_path);
 use Exporter 'import';
 use File::Basename qw(dirname);
 use File::Temp;
-use List::Util qw(max shuffle sum);
+use List::Util  qw(max shuffle sum);
 use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep);
 
-our @EXPORT = qw($work say_so any between torture kill_server start_server new_client_dir);
+our @EXPORT =
+  qw($work say_so any between torture kill_server start_server new_client_dir);
 
 our $work;
 my ($out, $main, $test_dir);
@@ -26,19 +27,20 @@ BEGIN
 {
 	die "$0: initdb does not run as root\n" if $> == 0;
 	my $pg_config = $ENV{PG_CONFIG} // 'pg_config';
-	my ($bin, $lib) = map { s/\n//r } (`$pg_config --bindir`, `$pg_config --pkglibdir`);
+	my ($bin, $lib) =
+	  map { s/\n//r } (`$pg_config --bindir`, `$pg_config --pkglibdir`);
 	die "$0: $pg_config does not run\n" if !$lib;
 
 	$test_dir = dirname(abs_path(__FILE__)) . '/..';
 	-e "$test_dir/skew.so" or die "$0: run \"make test/skew.so\" first\n";
 	unshift @INC, "$lib/pgxs/src/test/perl";
 	$work = File::Temp->newdir('torture.XXXXXX', TMPDIR => 1, CLEANUP => 0);
-	$ENV{PATH} = "$bin:$ENV{PATH}";
-	$ENV{TESTDIR} = "$work";
-	$ENV{TESTDATADIR} = "$work/tmp_check";		# from PostgreSQL 16 on
-	$ENV{TESTLOGDIR} = "$work/tmp_check/log";
+	$ENV{PATH}        = "$bin:$ENV{PATH}";
+	$ENV{TESTDIR}     = "$work";
+	$ENV{TESTDATADIR} = "$work/tmp_check";       # from PostgreSQL 16 on
+	$ENV{TESTLOGDIR}  = "$work/tmp_check/log";
 	$ENV{PG_REGRESS} //= "$lib/pgxs/src/test/regress/pg_regress";
-	open($out, '>&', \*STDOUT) or die "$!";    # Utils.pm takes STDOUT
+	open($out, '>&', \*STDOUT) or die "$!";      # Utils.pm takes STDOUT
 	$out->autoflush(1);
 	$main = $$;
 	$SIG{INT} = $SIG{TERM} = sub { exit 1; };
@@ -68,7 +70,7 @@ use SnowidTest;
 
 sub say_so { print $out @_, "\n"; return; }
 
-sub any { return $_[ int(rand(@_)) ]; }
+sub any     { return $_[ int(rand(@_)) ]; }
 sub between { return $_[0] + rand($_[1] - $_[0]); }
 
 my $client_dirs = 0;
@@ -98,7 +100,8 @@ sub start_server
 	my $end = clock_gettime(CLOCK_MONOTONIC) + 60;
 	while (!$node->start(fail_ok => 1))
 	{
-		die "the server does not start\n" if clock_gettime(CLOCK_MONOTONIC) > $end;
+		die "the server does not start\n"
+		  if clock_gettime(CLOCK_MONOTONIC) > $end;
 		sleep(0.05);
 	}
 	return;
@@ -149,30 +152,47 @@ sub torture
 		push @problems, "a client failed\n" unless stop_clients($clients);
 	}
 	push @problems, $run{finish}->() if !@problems;
-	my $log = join '', map { slurp_file($_) } glob("$work/tmp_check/log/*_s*.log");
+	my $log = join '',
+	  map { slurp_file($_) } glob("$work/tmp_check/log/*_s*.log");
 	push @problems, "the server's log has: $1\n"
 	  if $log =~ /((?:PANIC|TRAP|segmentation|signal 11)[^\n]*)/;
 
 	my $checked = check_keys($run{all}->());
-	say_so(sum(values %done) // 0, ' rounds, ', $run{servers}->(), ' servers:');
-	say_so(sprintf '  %-56s %4s %s', 'fault', 'no.', 'longest time without keys');
+	say_so(sum(values %done) // 0,
+		' rounds, ', $run{servers}->(), ' servers:');
+	say_so(sprintf '  %-56s %4s %s',
+		'fault', 'no.', 'longest time without keys');
 	foreach my $kind (sort keys %done)
 	{
-		say_so(sprintf '  %-56s %4d %6.2f s', $kind, $done{$kind}, $checked->{pause}{$kind} // 0);
+		say_so(sprintf '  %-56s %4d %6.2f s',
+			$kind, $done{$kind}, $checked->{pause}{$kind} // 0);
 	}
-	say_so("$checked->{keys} keys in $checked->{calls} calls, $checked->{refused} calls refused; errors by SQLSTATE: "
-		  . join(', ', map { "$_ $checked->{errors}{$_}" } sort keys %{ $checked->{errors} }));
-	say_so("$checked->{duplicates} duplicates, $checked->{order} order violations, $checked->{foreign} keys with another server's number, "
-		  . scalar(@{ $checked->{unexpected} }) . ' unexpected errors'
-		  . ($checked->{given_up} ? "; order given up $checked->{given_up} times for another worker ID" : ''));
+	say_so(
+		"$checked->{keys} keys in $checked->{calls} calls, $checked->{refused} calls refused; errors by SQLSTATE: "
+		  . join(', ',
+			map { "$_ $checked->{errors}{$_}" }
+			sort keys %{ $checked->{errors} }));
+	say_so(
+		"$checked->{duplicates} duplicates, $checked->{order} order violations, $checked->{foreign} keys with another server's number, "
+		  . scalar(@{ $checked->{unexpected} })
+		  . ' unexpected errors'
+		  . (
+			$checked->{given_up}
+			? "; order given up $checked->{given_up} times for another worker ID"
+			: ''));
 	push @problems, $run{check}->($checked) if $run{check};
 	say_so("  $_") foreach @{ $checked->{examples} // [] };
 	my %seen;
-	say_so("  $_") foreach grep { !$seen{$_}++ && keys %seen <= 5 } @{ $checked->{unexpected} };
+	say_so("  $_")
+	  foreach grep { !$seen{$_}++ && keys %seen <= 5 }
+	  @{ $checked->{unexpected} };
 	print $out "  $_" foreach @problems;
 
-	exit(!@problems && $checked->{keys} > 0
-		  && !$checked->{duplicates} && !$checked->{order} && !$checked->{foreign}
+	exit(   !@problems
+		  && $checked->{keys} > 0
+		  && !$checked->{duplicates}
+		  && !$checked->{order}
+		  && !$checked->{foreign}
 		  && !@{ $checked->{unexpected} } ? 0 : 1);
 }
 

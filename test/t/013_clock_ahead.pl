@@ -11,14 +11,9 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 my $year = 365 * 86400;
-my $node = snowid_cluster('ahead', "snowid.worker_id = 1\nsnowid.max_wait = 200ms");
+my $node =
+  snowid_cluster('ahead', "snowid.worker_id = 1\nsnowid.max_wait = 200ms");
 start_and_open($node);
-
-sub query
-{
-	my ($sql) = @_;
-	return $node->safe_psql('postgres', $sql);
-}
 
 # Every key of this test.
 my %made;
@@ -31,14 +26,15 @@ sub note_keys
 }
 
 # A key; those of a batch after it are noted only.
-sub next_key
+sub first_of_batch
 {
-	my @keys = split /\n/, query('SELECT snowid_next_batch(1000)');
+	my @keys = split /\n/, query($node, 'SELECT snowid_next_batch(1000)');
 	note_keys(@keys);
 	return $keys[0];
 }
 
-my $epoch = query('SELECT extract(epoch FROM snowid_timestamp(0)) * 1000');
+my $epoch =
+  query($node, 'SELECT extract(epoch FROM snowid_timestamp(0)) * 1000');
 
 # How far, in s, the time of a key is from now.
 sub distance { return (($_[0] >> 22) + $epoch) / 1000 - time }
@@ -46,23 +42,27 @@ sub distance { return (($_[0] >> 22) + $epoch) / 1000 - time }
 sub is_at
 {
 	my ($seconds, $name) = @_;
-	my $distance = distance(next_key());
-	ok(abs($distance - $seconds) < 5, $name) or diag("$distance s from now");
+	my $distance = distance(first_of_batch());
+	ok(abs($distance - $seconds) < 60, $name) or diag("$distance s from now");
 	return;
 }
 
 sub jumps
 {
 	my ($from) = @_;
-	return scalar(() = slurp_file($node->logfile, $from) =~ /LOG:  the clock jumped ahead by \d+ ms/g);
+	return
+	  scalar(() = slurp_file($node->logfile, $from) =~
+		  /LOG:  the clock jumped ahead by \d+ ms/g);
 }
 
-sub worker_id
+sub set_worker_id
 {
-	my ($id, $more) = @_;
-	configure($node, join("\n", "snowid.worker_id = $id", 'snowid.max_wait = 200ms', $more // ()));
-	$node->reload;
-	$node->poll_query_until('postgres', "SELECT is_open AND worker_id = $id FROM snowid_status()") or die;
+	my ($id, $max_wait) = @_;
+	reload_with(
+		$node,
+		'snowid.worker_id' => $id,
+		'snowid.max_wait'  => $max_wait // '200ms');
+	wait_for_worker_id($node, $id);
 	return;
 }
 
@@ -70,14 +70,16 @@ sub is_refused
 {
 	my ($seconds, $name) = @_;
 	my $error = sql_error($node, 'SELECT snowid_next()');
-	my ($lead) = $error =~ /^58000: the next key would lead the clock by (\d+) ms\n/;
+	my ($lead) =
+	  $error =~ /^58000: the next key would lead the clock by (\d+) ms\n/;
 	ok($lead && abs($lead / 1000 - $seconds) < 120, $name) or diag($error);
 	return;
 }
 
 #---- A glitch ----
 
-my $log = -s $node->logfile;
+set_worker_id(1, '1min');
+my $log     = -s $node->logfile;
 my @clients = map { start_client($node) } 1 .. 3;
 clients_go_on(@clients);
 set_skew($node, $year);
@@ -86,10 +88,12 @@ set_skew($node, 0);
 my $began = time;
 clients_go_on(@clients);
 my $pause = time - $began;
-cmp_ok($pause, '<', 2, 'a glitch of the clock to next year: keys go on once it is over');
+cmp_ok($pause, '<', 30,
+	'a glitch of the clock to next year: keys go on once it is over');
 note "after $pause s";
 $node->wait_for_log(qr/LOG:  the clock is back after its jump ahead/, $log);
 my $disorder = 0;
+
 foreach my $client (@clients)
 {
 	my @keys = stop_client($client);
@@ -97,10 +101,13 @@ foreach my $client (@clients)
 	$disorder += grep { $keys[$_] <= $keys[ $_ - 1 ] } 1 .. $#keys;
 	is(slurp_file($client->{errors}), '', 'no caller gets an error');
 }
-is($disorder, 0, 'keys increase throughout');
+is($disorder,   0, 'keys increase throughout');
 is(jumps($log), 1, 'the log has one line for it');
 is_at(0, 'keys have the time of today');
-is(query("SELECT abs(extract(epoch FROM ceiling - now())) < 5 FROM snowid_status()"), 't', 'so has the ceiling');
+is(status($node, "abs(extract(epoch FROM ceiling - now())) < 60"),
+	't', 'so has the ceiling');
+
+set_worker_id(1);
 
 # Nobody makes keys while it lasts; the worker may see it or not.
 foreach my $length (0.2, 1.5)
@@ -114,12 +121,14 @@ foreach my $length (0.2, 1.5)
 # A worker that starts meanwhile is not taken in, either.
 set_skew($node, $year);
 my $pid = worker_pid($node);
-query("SELECT pg_terminate_backend($pid)");
+query($node, "SELECT pg_terminate_backend($pid)");
 $node->poll_query_until('postgres', <<~EOF) or die;
 	SELECT reason ~ 'jumped' AND pid <> $pid FROM snowid_status(), pg_stat_activity
 	WHERE backend_type = 'snowid worker'
 	EOF
-like(sql_error($node, 'SELECT snowid_next()'), qr/^55000: snowid is not ready yet\nDETAIL:  The clock jumped ahead/,
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: snowid is not ready yet\nDETAIL:  The clock jumped ahead/,
 	'a worker that starts during a glitch grants nothing');
 set_skew($node, 0);
 server_is_open($node);
@@ -130,36 +139,42 @@ is_at(0, 'and goes on after it');
 $log = -s $node->logfile;
 set_skew($node, $year);
 my $error = sql_error($node, 'SELECT snowid_next()');
-like($error, qr/^55000: snowid could not reserve more keys\nDETAIL:  The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock\(\)/,
+like(
+	$error,
+	qr/^55000: snowid could not reserve more keys\nDETAIL:  The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock\(\)/,
 	'a jump that lasts: keys stop, and the error says what to do');
-like(query('SELECT reason FROM snowid_status()'), qr/The clock jumped ahead/, 'the status, too');
+like(status($node, 'reason'), qr/The clock jumped ahead/, 'the status, too');
 sql_error($node, 'SELECT snowid_next()');
-is(query('SELECT snowid_accept_clock()'), '', 'snowid_accept_clock()');
-$node->poll_query_until('postgres', 'SELECT reason IS NULL FROM snowid_status()') or die;
+is(query($node, 'SELECT snowid_accept_clock()'), '', 'snowid_accept_clock()');
+poll($node, 'reason IS NULL');
 is_at($year, 'and keys go on at the new time');
 is(jumps($log), 1, 'the log has the jump once');
-like(slurp_file($node->logfile, $log), qr/LOG:  the jump of the clock was accepted/, 'and that it was accepted');
-my $ahead = next_key();
+like(
+	slurp_file($node->logfile, $log),
+	qr/LOG:  the jump of the clock was accepted/,
+	'and that it was accepted');
+my $ahead = first_of_batch();
 
 #---- It was not right ----
 
 set_skew($node, 0);
 is_refused($year, 'back to today: no key below those of next year');
-worker_id(2);
+set_worker_id(2);
 is_at(0, 'under another worker ID keys have the time of today, at once');
-my $today = next_key();
-worker_id(1);
+my $today = first_of_batch();
+set_worker_id(1);
 is_refused($year, 'under the old one there are none, still');
 $node->restart;
 server_is_open($node);
 is_refused($year, 'nor after a restart');
-worker_id(2);
-cmp_ok(next_key(), '>', $today, 'under the other one they go on above its own');
+set_worker_id(2);
+cmp_ok(first_of_batch(), '>', $today,
+	'under the other one they go on above its own');
 is_at(0, 'at the time of today');
 $node->stop('immediate');
 $node->start;
 server_is_open($node);
-cmp_ok(next_key(), '>', $today, 'after a crash, too');
+cmp_ok(first_of_batch(), '>', $today, 'after a crash, too');
 is_at(0, 'at the time of today');
 
 # The same where the server was started with the clock years ahead.
@@ -169,17 +184,17 @@ set_skew($node, 5 * $year);
 $node->start;
 server_is_open($node);
 is_at(5 * $year, 'a server that is started years ahead');
-$ahead = next_key();
+$ahead = first_of_batch();
 $node->stop;
 set_skew($node, 0);
 $node->start;
 server_is_open($node);
 is_refused(5 * $year, 'and again today makes no key below its own');
-worker_id(2);
+set_worker_id(2);
 is_at(0, 'under another worker ID keys have the time of today, at once');
-worker_id(3);
+set_worker_id(3);
 is_refused(5 * $year, 'under the old one there are none, still');
-worker_id(1);
+set_worker_id(1);
 is_refused($year, 'nor under the one before');
 
 # When the time has come.
@@ -188,7 +203,8 @@ $node->stop;
 set_skew($node, 5 * $year);
 $node->start;
 server_is_open($node);
-cmp_ok(next_key(), '>', $ahead, 'when the time has come keys go on above the last');
+cmp_ok(first_of_batch(), '>', $ahead,
+	'when the time has come keys go on above the last');
 
 is($twice, 0, 'no key was made twice') or diag("$twice");
 note scalar(keys %made), ' keys';

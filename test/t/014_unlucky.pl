@@ -20,51 +20,57 @@ my $node = snowid_cluster('unlucky', 'snowid.worker_id = 1');
 $node->append_conf('postgresql.conf', 'restart_after_crash = on');
 start_and_open($node);
 
-sub query { return $node->safe_psql('postgres', $_[0]) }
-
-sub next_key { return query('SELECT snowid_next()') }
-
-# The key's time is within 5 s of the true one.
+# The key's time is within a minute of the true one.
 sub is_of_today
 {
 	my ($key, $name) = @_;
-	my $off = query("SELECT extract(epoch FROM snowid_timestamp($key))") - time;
-	return ok(abs($off) < 5, $name) || diag("$off s off");
+	my $off =
+	  query($node, "SELECT extract(epoch FROM snowid_timestamp($key))") -
+	  time;
+	return ok(abs($off) < 60, $name) || diag("$off s off");
 }
 
 #---- template1 is not the one that initdb made ----
 
-query($_) foreach 'ALTER DATABASE template1 IS_TEMPLATE false', 'DROP DATABASE template1',
+query($node, $_)
+  foreach 'ALTER DATABASE template1 IS_TEMPLATE false',
+  'DROP DATABASE template1',
   'CREATE DATABASE template1 TEMPLATE template0';
-my $key = next_key();
+my $key = next_key($node);
 $node->restart;
-cmp_ok(next_key(), '>', $key, 'a template1 that was made anew: keys go on');
-query($_) foreach 'DROP DATABASE template1';
+cmp_ok(next_key($node), '>', $key,
+	'a template1 that was made anew: keys go on');
+query($node, $_) foreach 'DROP DATABASE template1';
 $node->restart;
-cmp_ok(next_key(), '>', $key, 'also with none');
-query('CREATE DATABASE template1 TEMPLATE template0');
+cmp_ok(next_key($node), '>', $key, 'also with none');
+query($node, 'CREATE DATABASE template1 TEMPLATE template0');
 
 #---- A lock on the catalog of origins, until a transaction ends ----
 
-query(q(SELECT pg_replication_origin_create('somebody_else')));
+query($node, q(SELECT pg_replication_origin_create('somebody_else')));
 my $idle = $node->background_psql('postgres');
-$idle->query_safe(q(BEGIN; SELECT pg_replication_origin_drop('somebody_else')));
-my $ceiling = query('SELECT ceiling FROM snowid_status()');
+$idle->query_safe(
+	q(BEGIN; SELECT pg_replication_origin_drop('somebody_else')));
+my $ceiling = status($node, 'ceiling');
 $node->poll_query_until('postgres',
-	"SELECT snowid_timestamp(snowid_next()) > '$ceiling'::timestamptz + interval '1 s'")
-  or die 'no key above the ceiling';
+	"SELECT snowid_timestamp(snowid_next()) > '$ceiling'::timestamptz + interval '1 s'"
+) or die 'no key above the ceiling';
 pass('an open transaction that dropped an origin stops no key');
 $idle->quit;
 
 #---- Back for a while, then right ----
 
-$key = next_key();
+$key = next_key($node);
 set_skew($node, -2 * 3600);
 $node->wait_for_log(qr/LOG:  the clock was set back by 7\d{6} ms/);
 set_skew($node, 0);
 $node->poll_query_until('postgres', "SELECT snowid_next() > $key") or die;
-is_of_today(next_key(), 'the end of a step back by two hours is no jump ahead');
-unlike(slurp_file($node->logfile), qr/jumped ahead/, 'and is not logged as one');
+is_of_today(next_key($node),
+	'the end of a step back by two hours is no jump ahead');
+unlike(
+	slurp_file($node->logfile),
+	qr/jumped ahead/,
+	'and is not logged as one');
 
 #---- A crash while the clock is wrong ----
 
@@ -76,10 +82,11 @@ $log = -s $node->logfile;
 my $victim = $node->background_psql('postgres', on_error_stop => 0);
 kill 9, scalar($victim->query('SELECT pg_backend_pid()'));
 $node->wait_for_log(qr/database system is ready to accept connections/, $log);
-$node->wait_for_log(qr/jumped ahead/, $log);
+$node->wait_for_log(qr/jumped ahead/,                                   $log);
 set_skew($node, 0);
 $node->poll_query_until('postgres', 'SELECT snowid_next() > 0') or die;
-is_of_today(next_key(), 'a crash during a jump of the clock does not make it believed');
+is_of_today(next_key($node),
+	'a crash during a jump of the clock does not make it believed');
 eval { $victim->quit };
 
 #---- A start with a wrong clock, and a ceiling of another pair ahead ----
@@ -87,11 +94,11 @@ eval { $victim->quit };
 $node->stop;
 set_skew($node, 30 * 86400);
 $node->start;
-my $ahead = next_key();
+my $ahead = next_key($node);
 set_skew($node, 0);
 configure($node, 'snowid.worker_id = 2');
 $node->restart;
-is_of_today(next_key(), 'another pair makes keys of today');
+is_of_today(next_key($node), 'another pair makes keys of today');
 $node->stop;
 set_skew($node, 3 * 365 * 86400);
 $node->start;
@@ -100,8 +107,11 @@ $node->stop;
 set_skew($node, 0);
 configure($node, "snowid.worker_id = 1\nsnowid.max_wait = 100ms");
 $node->start;
-like(sql_error($node, 'SELECT snowid_next()'), qr/^58000: the next key would lead/,
-	'a start years ahead does not make the server forget a ceiling that lies ahead');
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^58000: the next key would lead/,
+	'a start years ahead does not make the server forget a ceiling that lies ahead'
+);
 
 #---- Callers in a crowd do not keep the worker busy ----
 
@@ -109,48 +119,60 @@ my $pid = worker_pid($node);
 
 sub worker_switches
 {
-	return slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m ? $1 : die;
+	return slurp_file("/proc/$pid/status") =~
+	  /^voluntary_ctxt_switches:\s+(\d+)/m ? $1 : die;
 }
 
 configure($node, "snowid.worker_id = 3\nsnowid.max_wait = 4s");
 $node->reload;
 server_is_open($node);
-query('SELECT snowid_next()');
+next_key($node);
 set_skew($node, -3);
 my $switches = worker_switches();
-my $crowd = start_pgbench($node, 'postgres', '-c 8 -t 1', next => 'SELECT snowid_next();');
-ok(stop_pgbench($crowd, 'finish'), 'callers wait for a clock that was set back');
-cmp_ok(worker_switches() - $switches, '<', 2000, 'and do not keep the worker busy');
+my $crowd    = start_pgbench($node, 'postgres', '-c 8 -t 1',
+	next => 'SELECT snowid_next();');
+ok(stop_pgbench($crowd, 'finish'),
+	'callers wait for a clock that was set back');
+cmp_ok(worker_switches() - $switches,
+	'<', 2000, 'and do not keep the worker busy');
 set_skew($node, 0);
 
 #---- A standby with another layout than its primary's keys ----
 
 my $layout_1 = "snowid.worker_id = 4\n";
-my $layout_2 = $layout_1 . "snowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'\n";
+my $layout_2 = $layout_1
+  . "snowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'\n";
 $node->stop;
 $node = snowid_cluster('primary', $layout_1, allows_streaming => 1);
 $node->start;
-query('CREATE EXTENSION snowid');
+query($node, 'CREATE EXTENSION snowid');
 $node->poll_query_until('postgres', 'SELECT snowid_next() > 0') or die;
 $node->backup('base');
 my %standby = map {
-	my $name = "standby_$_";
-	my $server = server_from_backup($name, $node, 'base', $_ == 1 ? $layout_1 : $layout_2,
+	my $name   = "standby_$_";
+	my $server = server_from_backup(
+		$name, $node, 'base',
+		$_ == 1 ? $layout_1 : $layout_2,
 		has_streaming => 1);
 	$server->start;
 	$_ => $server;
 } 1, 2;
 configure($node, $layout_2);
 $node->restart;
-$node->poll_query_until('postgres', q(SELECT reason LIKE 'snowid''s layout was changed%' FROM snowid_status()))
-  or die;
-query('SELECT snowid_accept_layout()');
+$node->poll_query_until('postgres',
+	q(SELECT reason LIKE 'snowid''s layout was changed%' FROM snowid_status())
+) or die;
+query($node, 'SELECT snowid_accept_layout()');
 server_is_open($node);
-$key = query('CREATE TABLE t AS SELECT snowid_next() AS id; SELECT id FROM t');
+$key = query($node,
+	'CREATE TABLE t AS SELECT snowid_next() AS id; SELECT id FROM t');
 $node->wait_for_catchup($_) foreach values %standby;
 $_->promote foreach values %standby;
-like(sql_error($standby{1}, 'SELECT snowid_next()'), qr/^55000: snowid cannot use this layout\n/,
-	'promoted with the layout before, a standby makes no key below those of the last');
+like(
+	sql_error($standby{1}, 'SELECT snowid_next()'),
+	qr/^55000: snowid cannot use this layout\n/,
+	'promoted with the layout before, a standby makes no key below those of the last'
+);
 server_is_open($standby{2});
 cmp_ok($standby{2}->safe_psql('postgres', 'SELECT snowid_next()'),
 	'>', $key, 'promoted with the last layout, it asks for no consent');
@@ -165,14 +187,16 @@ start_and_open($original);
 $original->safe_psql('postgres', 'SELECT snowid_next()');
 $original->backup('old');
 set_skew($original, -3);
-$key = $original->safe_psql('postgres', 'SELECT max(k) FROM (SELECT snowid_next_batch(4000000) AS k) b');
+$key = $original->safe_psql('postgres',
+	'SELECT max(k) FROM (SELECT snowid_next_batch(4000000) AS k) b');
 $original->stop('immediate');
 my $restored = server_from_backup('restored', $original, 'old', $settings);
 set_skew($restored, -3);
 $restored->start;
 server_is_open($restored);
 cmp_ok($restored->safe_psql('postgres', 'SELECT snowid_next()'), '>', $key,
-	'a backup that is put back begins above what was made up to max_drift ahead of its clock');
+	'a backup that is put back begins above what was made up to max_drift ahead of its clock'
+);
 
 #---- Room for origins ----
 
@@ -183,7 +207,8 @@ foreach my $id (2 .. 9)
 	set_skew($restored, $id * 2 * 86400 + 10);
 	configure($restored, "snowid.worker_id = $id\nsnowid.max_drift = 10ms");
 	$restored->restart;
-	$restored->poll_query_until('postgres', 'SELECT snowid_next() > 0') or $missing++;
+	$restored->poll_query_until('postgres', 'SELECT snowid_next() > 0')
+	  or $missing++;
 }
 is($missing, 0, 'pairs left behind for days make room for new ones');
 $restored->stop;

@@ -1,5 +1,5 @@
 # A standby makes no keys.  Promoted, it begins above every key in the rows that
-# reached it, also with its clock a minute behind the old primary's: the ceiling
+# reached it, also with its clock two minutes behind the old primary's: the ceiling
 # came with the WAL.  Also where it was restarted since, crashed before its first
 # key, was made from a backup of a standby, or follows a standby that was
 # promoted before.
@@ -8,11 +8,13 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidKeys;
 use SnowidTest;
 use Test::More;
 use Time::HiRes qw(time);
 
-my $primary = snowid_cluster('primary', 'snowid.worker_id = 1', allows_streaming => 1);
+my $primary =
+  snowid_cluster('primary', 'snowid.worker_id = 1', allows_streaming => 1);
 $primary->append_conf('postgresql.conf', 'max_connections = 20');
 $primary->start;
 $primary->safe_psql('postgres', <<~EOF);
@@ -22,60 +24,82 @@ $primary->safe_psql('postgres', <<~EOF);
 my $insert = 'INSERT INTO made DEFAULT VALUES RETURNING id;';
 $primary->backup('primary');
 
+# The standbys' settings: a ceiling may lie further ahead than keys by the
+# reserve, and a caller does not wait for that.
+sub settings { return "snowid.worker_id = $_[0]\nsnowid.max_drift = 2s"; }
+
 sub standby
 {
 	my ($name, $from, $backup) = @_;
 	my $node = server_from_backup($name, $from, $backup // $from->name,
-		'snowid.worker_id = 1', has_streaming => 1);
-	set_skew($node, -60);
+		settings(1), has_streaming => 1);
+	set_skew($node, -1800);
 	return $node;
 }
 
-sub key_time { return (($_[0] >> 22) + 1288834974657) / 1000; }
-
 # The highest key of a worker ID in the rows of a server.
-sub highest
+sub highest_of
 {
 	my ($node, $worker_id) = @_;
 	return $node->safe_psql('postgres',
 		"SELECT max(id) FROM made WHERE (id >> 12) & 31 = $worker_id");
 }
 
-# The server, its clock about a minute behind the keys in its rows, makes none below
+# The server, its clock two minutes behind the keys in its rows, makes none below
 # them; with its clock only just behind them it makes one above.
 sub begins_above
 {
 	my ($what, $node, $worker_id) = @_;
-	my $highest = highest($node, $worker_id);
+	my $highest = highest_of($node, $worker_id);
 
-	like(sql_error($node, 'SELECT snowid_next()'),
-		qr/^58000: the next key would lead the clock by \d\d+\d\d\d ms/,
-		"$what: with its clock a minute behind it makes no key below those in its rows");
-	set_skew($node, key_time($highest) - time - 0.9);
-	is($node->safe_psql('postgres', <<~EOF),
+	makes_none_while_behind($node, $highest,
+		"$what: with its clock two minutes behind it makes no key below those in its rows"
+	);
+	stop_clock($node, key_ms($highest) - 900);
+	is( query($node, <<~EOF),
 		SELECT key > $highest, worker_id, clock_timestamp() < snowid_timestamp($highest)
 		FROM snowid_next() key, snowid_decode(key)
 		EOF
-		"t|$worker_id|t", "$what: with its clock only just behind it begins above them");
+		"t|$worker_id|t",
+		"$what: with its clock only just behind it begins above them");
+	return;
+}
+
+sub makes_none_while_behind
+{
+	my ($node, $highest, $name) = @_;
+
+	stop_clock($node, key_ms($highest) - 120_000);
+	server_is_open($node);
+	like(sql_error($node, 'SELECT snowid_next()'),
+		qr/^58000: the next key would lead the clock by 12\d{4} ms/, $name);
 	return;
 }
 
 #---- Under load ----
 
-my $standby = standby('standby', $primary);
+my $standby   = standby('standby',   $primary);
 my $restarted = standby('restarted', $primary);
-my $crashed = standby('crashed', $primary);
-my $cascade1 = standby('cascade1', $primary);
+my $crashed   = standby('crashed',   $primary);
+my $cascade1  = standby('cascade1',  $primary);
 $_->start foreach ($standby, $restarted, $crashed, $cascade1);
-my @clients = map { start_client($primary, $_) } ($insert, $insert, 'SELECT snowid_next();');
+my @clients = map { start_client($primary, $_) }
+  ($insert, $insert, 'SELECT snowid_next();');
 clients_go_on(@clients);
 
+reload_with(
+	$standby,
+	'snowid.worker_id' => 1,
+	'snowid.max_drift' => '2s',
+	'snowid.max_wait'  => '1min');
 foreach my $call ('snowid_next()', 'snowid_next_batch(1)')
 {
 	my $began = time;
-	like(sql_error($standby, "SELECT $call"),
-		qr/^55000: snowid makes no keys during recovery/, "a standby makes no keys: $call");
-	cmp_ok(time - $began, '<', 1, 'and says so at once');
+	like(
+		sql_error($standby, "SELECT $call"),
+		qr/^55000: snowid makes no keys during recovery/,
+		"a standby makes no keys: $call");
+	cmp_ok(time - $began, '<', 30, 'and says so at once');
 }
 
 # one more, from a backup that is taken on a standby and follows that
@@ -89,19 +113,23 @@ my @keys = map { stop_client($_) } @clients;
 $standby->promote;
 cmp_ok($standby->safe_psql('postgres', 'SELECT count(*) FROM made'),
 	'>', 100, 'under load: rows reached the standby');
-my $highest = highest($standby, 1);
-like(sql_error($standby, 'SELECT snowid_next()'),
-	qr/^58000: the next key would lead the clock/, 'promoted with its clock a minute behind it makes none');
-configure($standby, 'snowid.worker_id = 2');
+makes_none_while_behind(
+	$standby,
+	highest_of($standby, 1),
+	'promoted with its clock two minutes behind it makes none');
+set_skew($standby, -60);
+configure($standby, settings(2));
 my $began = time;
 $standby->reload;
-$standby->poll_query_until('postgres', 'SELECT is_open AND worker_id = 2 FROM snowid_status()') or die;
-is($standby->safe_psql('postgres', 'SELECT worker_id FROM snowid_decode(snowid_next())'),
-	'2', 'under load: a worker ID of its own lets it make keys at once');
-cmp_ok(time - $began, '<', 5, 'within seconds');
-configure($standby, 'snowid.worker_id = 1');
+wait_for_worker_id($standby, 2);
+is( $standby->safe_psql(
+		'postgres', 'SELECT worker_id FROM snowid_decode(snowid_next())'),
+	'2',
+	'under load: a worker ID of its own lets it make keys at once');
+cmp_ok(time - $began, '<', 30, 'within seconds');
+configure($standby, settings(1));
 $standby->reload;
-$standby->poll_query_until('postgres', 'SELECT is_open AND worker_id = 1 FROM snowid_status()') or die;
+wait_for_worker_id($standby, 1);
 begins_above('promoted under load', $standby, 1);
 $standby->stop('immediate');
 
@@ -121,12 +149,12 @@ $restarted->stop('immediate');
 
 #---- Crashed before the first grant ----
 
-configure($crashed, 'snowid.worker_id = -1');
+configure($crashed, settings(-1));
 $crashed->reload;
-$crashed->poll_query_until('postgres', "SELECT current_setting('snowid.worker_id') = '-1'") or die;
+wait_for($crashed, "SELECT current_setting('snowid.worker_id') = '-1'");
 $crashed->promote;
 $crashed->stop('immediate');
-configure($crashed, 'snowid.worker_id = 1');
+configure($crashed, settings(1));
 $crashed->start;
 $crashed->stop('immediate');
 $crashed->start;
@@ -135,21 +163,29 @@ $crashed->stop('immediate');
 
 #---- A cascade, the second of which was made from a backup of the first ----
 
-configure($cascade1, 'snowid.worker_id = 2');
+configure($cascade1, settings(2));
 $cascade1->reload;
-$cascade1->poll_query_until('postgres', "SELECT current_setting('snowid.worker_id') = '2'") or die;
+wait_for($cascade1, "SELECT current_setting('snowid.worker_id') = '2'");
 $cascade1->promote;
-like($cascade1->safe_psql('postgres', $insert), qr/^\d+$/, 'the first of the cascade makes keys as worker 2');
-cmp_ok(highest($cascade1, 2), '<', highest($cascade1, 1), 'below those of worker 1, since its clock is behind');
+like($cascade1->safe_psql('postgres', $insert),
+	qr/^\d+$/, 'the first of the cascade makes keys as worker 2');
+cmp_ok(
+	highest_of($cascade1, 2),
+	'<',
+	highest_of($cascade1, 1),
+	'below those of worker 1, since its clock is behind');
 $cascade1->wait_for_catchup($cascade2);
-is(highest($cascade2, 2), highest($cascade1, 2), 'the second follows it');
+is( highest_of($cascade2, 2),
+	highest_of($cascade1, 2),
+	'the second follows it');
 $cascade1->stop('immediate');
 $cascade2->promote;
-begins_above('the second of a cascade, promoted after the first', $cascade2, 1);
-configure($cascade2, 'snowid.worker_id = 2');
-set_skew($cascade2, -120);
+begins_above('the second of a cascade, promoted after the first',
+	$cascade2, 1);
+configure($cascade2, settings(2));
+set_skew($cascade2, -2400);
 $cascade2->reload;
-$cascade2->poll_query_until('postgres', 'SELECT is_open AND worker_id = 2 FROM snowid_status()') or die;
+wait_for_worker_id($cascade2, 2);
 begins_above('the second, with the worker ID of the first', $cascade2, 2);
 $cascade2->stop('immediate');
 
@@ -160,22 +196,26 @@ configure($primary, 'snowid.worker_id = -1');
 $primary->start;
 $primary->backup('quiet');
 my $cramped = standby('cramped', $primary, 'quiet');
-my $places = origin_places($cramped);
+my $places  = origin_places($cramped);
 $cramped->append_conf('postgresql.conf', "$places = 0");
 $cramped->start;
-$cramped->wait_for_log(qr/WARNING: .*no room for the replication origins of snowid/);
+$cramped->wait_for_log(
+	qr/WARNING: .*no room for the replication origins of snowid/);
 pass("a standby with $places = 0 warns");
 configure($primary, 'snowid.worker_id = 1');
 $primary->reload;
 server_is_open($primary);
 $primary->safe_psql('postgres', $insert);
-$cramped->wait_for_log(qr/FATAL: .*could not find free replication state slot/);
+$cramped->wait_for_log(
+	qr/FATAL: .*could not find free replication state slot/);
 pass('and stops replay at the first ceiling');
 $cramped->stop('immediate', fail_ok => 1);
 $cramped->append_conf('postgresql.conf', "$places = 10");
 $cramped->start;
 $primary->wait_for_catchup($cramped);
-is(highest($cramped, 1), highest($primary, 1), 'with room for the origins it goes on');
+is( highest_of($cramped, 1),
+	highest_of($primary, 1),
+	'with room for the origins it goes on');
 $cramped->stop;
 $primary->stop;
 

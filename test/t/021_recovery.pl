@@ -6,16 +6,16 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidKeys;
 use SnowidTest;
 use Test::More;
 use Time::HiRes qw(time);
 
 my $insert = 'INSERT INTO made DEFAULT VALUES RETURNING id;';
-my $copied = qr/WARNING:  this data directory is a copy, or was restored\n.*DETAIL:  Its keys are made as datacenter 0, worker /;
-my %made;          # every key that a client got, and by which server
+my $copied =
+  qr/WARNING:  this data directory is a copy, or was restored\n.*DETAIL:  Its keys are made as datacenter 0, worker /;
+my %made;    # every key that a client got, and by which server
 my @repeated;
-
-sub key_time { return (($_[0] >> 22) + 1288834974657) / 1000; }
 
 # Notes what a client of a server got; returns the keys.
 sub collect
@@ -23,7 +23,8 @@ sub collect
 	my ($node, @keys) = @_;
 	foreach my $key (@keys)
 	{
-		push @repeated, "$key by $made{$key} and " . $node->name if exists $made{$key};
+		push @repeated, "$key by $made{$key} and " . $node->name
+		  if exists $made{$key};
 		$made{$key} = $node->name;
 	}
 	return @keys;
@@ -32,17 +33,19 @@ sub collect
 sub only_by
 {
 	my ($worker_id, @keys) = @_;
-	return @keys > 0 && !grep { (($_ >> 12) & 1023) != $worker_id } @keys;
+	return @keys > 0 && !grep { key_worker_id($_) != $worker_id } @keys;
 }
 
-sub highest
+sub highest_of
 {
 	my ($node) = @_;
 	return $node->safe_psql('postgres', 'SELECT max(id) FROM made');
 }
 
-my $living = snowid_cluster('living', 'snowid.worker_id = 1',
-	allows_streaming => 1, has_archiving => 1);
+my $living = snowid_cluster(
+	'living', 'snowid.worker_id = 1',
+	allows_streaming => 1,
+	has_archiving    => 1);
 $living->start;
 $living->safe_psql('postgres', <<~EOF);
 	CREATE EXTENSION snowid;
@@ -51,22 +54,27 @@ $living->safe_psql('postgres', <<~EOF);
 
 #---- Beside the living server: its backup, and its past ----
 
-my @clients = map { start_client($living, $_) } ($insert, 'SELECT snowid_next();');
+my @clients =
+  map { start_client($living, $_) } ($insert, 'SELECT snowid_next();');
 clients_go_on(@clients);
 $living->backup('backup');
 clients_go_on(@clients);
-my $then = highest($living);
+my $then = highest_of($living);
 $living->safe_psql('postgres', "SELECT pg_create_restore_point('then')");
 clients_go_on(@clients);
 $living->safe_psql('postgres', 'SELECT pg_switch_wal()');
-$living->poll_query_until('postgres', q(SELECT count(*) = 1 FROM pg_stat_archiver
-	WHERE last_archived_wal >= pg_walfile_name(pg_current_wal_lsn() - 16 * 1024 * 1024))) or die;
+$living->poll_query_until(
+	'postgres', q(SELECT count(*) = 1 FROM pg_stat_archiver
+	WHERE last_archived_wal >= pg_walfile_name(pg_current_wal_lsn() - 16 * 1024 * 1024))
+) or die;
 
 sub set_back
 {
 	my ($name, $settings) = @_;
-	my $node = server_from_backup($name, $living, 'backup', $settings,
-		has_restoring => 1, standby => 0);
+	my $node = server_from_backup(
+		$name, $living, 'backup', $settings,
+		has_restoring => 1,
+		standby       => 0);
 	$node->append_conf('postgresql.conf', <<~EOF);
 		recovery_target_name = 'then'
 		recovery_target_action = 'promote'
@@ -78,27 +86,32 @@ sub set_back
 sub is_up
 {
 	my ($node) = @_;
-	$node->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()') or die;
+	$node->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()')
+	  or die;
 	server_is_open($node);
 	return;
 }
 
-my $beside = server_from_backup('beside', $living, 'backup', 'snowid.worker_id = 2');
+my $beside =
+  server_from_backup('beside', $living, 'backup', 'snowid.worker_id = 2');
 $beside->append_conf('postgresql.conf', 'archive_mode = off');
 my $past = set_back('past', 'snowid.worker_id = 3');
 foreach my $node ($beside, $past)
 {
 	$node->start;
 	is_up($node);
-	like(slurp_file($node->logfile), $copied, $node->name . ': the log says that it is a copy');
+	like(slurp_file($node->logfile),
+		$copied, $node->name . ': the log says that it is a copy');
 }
-cmp_ok(highest($past), '>=', $then, 'set back: the rows are there up to the restore point');
-cmp_ok(highest($past), '<', highest($living), 'and no later ones');
+cmp_ok(highest_of($past), '>=', $then,
+	'set back: the rows are there up to the restore point');
+cmp_ok(highest_of($past), '<', highest_of($living), 'and no later ones');
 my @others = map { start_client($_, $insert) } ($beside, $past);
 clients_go_on(@clients, @others);
 ok(only_by(2, collect($beside, stop_client($others[0]))),
 	'a restored backup makes keys with the worker ID that it was given');
-ok(only_by(3, collect($past, stop_client($others[1]))), 'so does a server that was set back');
+ok(only_by(3, collect($past, stop_client($others[1]))),
+	'so does a server that was set back');
 $_->stop foreach ($beside, $past);
 my @keys = collect($living, map { stop_client($_) } @clients);
 ok(only_by(1, @keys), 'while the living server went on');
@@ -107,21 +120,34 @@ is("@repeated", '', 'and no key was made twice');
 #---- Set back, with the same worker ID: the other one is gone for good ----
 
 $living->stop('immediate');
-my $same = set_back('same', 'snowid.worker_id = 1');
+
+# a ceiling lies further ahead than keys, by the reserve
+my $worker_1 = "snowid.worker_id = 1\nsnowid.max_drift = 2s";
+my $same     = set_back('same', $worker_1);
 set_skew($same, -60);
 $same->start;
-$same->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()') or die;
-my $highest = highest($same);
-like(sql_error($same, 'SELECT snowid_next()'),
-	qr/^58000: the next key would lead the clock by \d\d+\d\d\d ms/,
-	'set back, with the same worker ID and the clock a minute behind: no key below those in its rows');
-set_skew($same, key_time($highest) - time - 0.9);
-is($same->safe_psql('postgres', "SELECT snowid_next() > $highest, clock_timestamp() < snowid_timestamp($highest)"),
-	't|t', 'it begins above them');
+is_up($same);
+my $highest = highest_of($same);
+stop_clock($same, key_ms($highest) - 60_000);
+like(
+	sql_error($same, 'SELECT snowid_next()'),
+	qr/^58000: the next key would lead the clock by 6\d{4} ms/,
+	'set back, with the same worker ID and the clock a minute behind: no key below those in its rows'
+);
+stop_clock($same, key_ms($highest) - 900);
+is( $same->safe_psql(
+		'postgres',
+		"SELECT snowid_next() > $highest, clock_timestamp() < snowid_timestamp($highest)"
+	),
+	't|t',
+	'it begins above them');
 $same->stop('immediate');
 set_skew($same, 0);
 $same->start;
-cmp_ok($same->safe_psql('postgres', $insert), '>', (sort { $a <=> $b } @keys)[-1],
+cmp_ok(
+	$same->safe_psql('postgres', $insert),
+	'>',
+	(sort { $a <=> $b } @keys)[-1],
 	'and above all that its past made, where the clock has passed that');
 $same->stop;
 
@@ -130,25 +156,33 @@ $same->stop;
 my $copy = PostgreSQL::Test::Cluster->new('copy');
 system_or_bail('cp', '-a', $same->data_dir, $copy->data_dir);
 $copy->append_conf('postgresql.conf',
-	'port = ' . $copy->port . "\nunix_socket_directories = '" . $copy->host . "'");
+		'port = '
+	  . $copy->port
+	  . "\nunix_socket_directories = '"
+	  . $copy->host
+	  . "'");
 configure($copy, 'snowid.worker_id = 4');
 give_clock($copy);
 my $from = -s $same->logfile;
-$_->start foreach ($same, $copy);
+$_->start          foreach ($same, $copy);
 server_is_open($_) foreach ($same, $copy);
-like(slurp_file($copy->logfile), $copied, 'a copied directory: the log says so');
+like(slurp_file($copy->logfile),
+	$copied, 'a copied directory: the log says so');
 unlike(slurp_file($same->logfile, $from), $copied, 'the original is none');
 @clients = map { start_client($_, $insert) } ($same, $copy);
 clients_go_on(@clients);
-ok(only_by(1, collect($same, stop_client($clients[0]))), 'the original makes keys');
-ok(only_by(4, collect($copy, stop_client($clients[1]))), 'the copy with the worker ID that it was given');
+ok(only_by(1, collect($same, stop_client($clients[0]))),
+	'the original makes keys');
+ok( only_by(4, collect($copy, stop_client($clients[1]))),
+	'the copy with the worker ID that it was given');
 is("@repeated", '', 'and no key was made twice');
 $_->stop foreach ($same, $copy);
 
 #---- A dump, restored into a new server with the same worker ID ----
 
 # the old server's keys lead its clock, as far as they may
-my $drift = "snowid.worker_id = 1\nsnowid.max_drift = 3s\nsnowid.max_wait = 30s";
+my $drift =
+  "snowid.worker_id = 1\nsnowid.max_drift = 3s\nsnowid.max_wait = 30s";
 configure($same, $drift);
 $same->start;
 $same->safe_psql('postgres', $insert);
@@ -156,36 +190,53 @@ set_skew($same, -2.5);
 $same->safe_psql('postgres', $insert);
 my $dump = $same->basedir . '/dump.sql';
 $same->run_log([ 'pg_dump', '-d', $same->connstr('postgres'), '-f', $dump ]);
-$highest = highest($same);
+$highest = highest_of($same);
 $same->stop;
 
 my $new = snowid_cluster('new', $drift);
 set_skew($new, -2.5);
 my $began = time - 2.5;
 $new->start;
-is($new->psql('postgres', slurp_file($dump), on_error_stop => 1), 0, 'a dump is restored into a new server');
+is($new->psql('postgres', slurp_file($dump), on_error_stop => 1),
+	0, 'a dump is restored into a new server');
 my $key = $new->safe_psql('postgres', $insert);
-like(slurp_file($new->logfile), qr/DETAIL:  A pair that is new to this server begins when the clock has passed /,
+like(
+	slurp_file($new->logfile),
+	qr/DETAIL:  A pair that is new to this server begins when the clock has passed /,
 	'which says what it waits for');
-cmp_ok(key_time($key), '>', $began + 3, 'it makes no key until the clock has passed its start by max_drift');
-cmp_ok($key, '>', $highest, 'so its keys are above those of a server that had the worker ID until then');
+cmp_ok(
+	key_ms($key), '>',
+	($began + 3) * 1000,
+	'it makes no key until the clock has passed its start by max_drift');
+cmp_ok($key, '>', $highest,
+	'so its keys are above those of a server that had the worker ID until then'
+);
 $new->stop;
 
-$new = snowid_cluster('behind', 'snowid.worker_id = 1');
-set_skew($new, -22.5);
+$new = snowid_cluster('behind', $worker_1);
+set_skew($new, -1800);
 $new->start;
 $new->psql('postgres', slurp_file($dump), on_error_stop => 1);
-cmp_ok($new->safe_psql('postgres', 'SELECT snowid_next()'), '<', $highest,
-	'where the clock is further behind they would be below');
+cmp_ok($new->safe_psql('postgres', 'SELECT snowid_next()'),
+	'<', $highest, 'where the clock is further behind they would be below');
 $new->safe_psql('postgres', 'SELECT snowid_advance(max(id)) FROM made');
-like(sql_error($new, $insert), qr/^58000: the next key would lead the clock/,
+like(
+	sql_error($new, $insert),
+	qr/^58000: the next key would lead the clock/,
 	'after snowid_advance() none is made below the restored ones');
 $new->stop('immediate');
 $new->start;
-like(sql_error($new, $insert), qr/^58000: the next key would lead the clock/, 'also after a crash');
-set_skew($new, key_time($highest) - time - 0.9);
-is($new->safe_psql('postgres', "SELECT snowid_next() > $highest, clock_timestamp() < snowid_timestamp($highest)"),
-	't|t', 'and they go on above them');
+like(
+	sql_error($new, $insert),
+	qr/^58000: the next key would lead the clock/,
+	'also after a crash');
+stop_clock($new, key_ms($highest) - 900);
+is( $new->safe_psql(
+		'postgres',
+		"SELECT snowid_next() > $highest, clock_timestamp() < snowid_timestamp($highest)"
+	),
+	't|t',
+	'and they go on above them');
 $new->stop;
 
 done_testing();

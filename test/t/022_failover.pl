@@ -8,31 +8,39 @@ use warnings;
 use File::Compare;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidKeys;
 use SnowidTest;
 use Test::More;
 
 my $insert = 'INSERT INTO made DEFAULT VALUES RETURNING id;';
 my %made;
 my $repeated = 0;
-my $highest = 0;      # of all periods so far
+my $highest  = 0;    # of all periods so far
 my @clients;
 
-my $first = snowid_cluster('first', 'snowid.worker_id = 1', allows_streaming => 1);
-$first->append_conf('postgresql.conf', "max_connections = 20\nwal_keep_size = 256MB");
+my $first =
+  snowid_cluster('first', 'snowid.worker_id = 1', allows_streaming => 1);
+$first->append_conf('postgresql.conf',
+	"max_connections = 20\nwal_keep_size = 256MB");
 $first->start;
 $first->safe_psql('postgres', <<~EOF);
 	CREATE EXTENSION snowid;
 	CREATE TABLE made (id bigint PRIMARY KEY DEFAULT snowid_next());
 	EOF
 $first->backup('backup');
-my $second = server_from_backup('second', $first, 'backup', 'snowid.worker_id = 1', has_streaming => 1);
+my $second = server_from_backup(
+	'second', $first, 'backup',
+	'snowid.worker_id = 1',
+	has_streaming => 1);
 $second->start;
 
 sub load
 {
 	my ($node) = @_;
-	@clients = map { start_client($node, $_) }
-	  ($insert, $insert, 'SELECT snowid_next();', 'SELECT snowid_next_batch(100);');
+	@clients = map { start_client($node, $_) } (
+		$insert, $insert,
+		'SELECT snowid_next();',
+		'SELECT snowid_next_batch(100);');
 	clients_go_on(@clients);
 	return;
 }
@@ -49,7 +57,7 @@ sub period_is_good
 		foreach my $key (stop_client($client))
 		{
 			$disorder++ if $key <= $last;
-			$foreign++ if (($key >> 12) & 1023) != $worker_id;
+			$foreign++  if key_worker_id($key) != $worker_id;
 			$repeated++ if $made{$key}++;
 			$last = $key;
 			$count++;
@@ -59,23 +67,15 @@ sub period_is_good
 	note "$what: $count keys";
 	cmp_ok($count, '>', 0, "$what: keys are made");
 	is($disorder, 0, "$what: in order, and above those of the period before");
-	is($foreign, 0, "$what: each carries worker ID $worker_id");
+	is($foreign,  0, "$what: each carries worker ID $worker_id");
 	return;
 }
 
-sub worker_id
+sub set_worker_id
 {
 	my ($node, $id) = @_;
 	configure($node, "snowid.worker_id = $id");
 	$node->reload;
-	return;
-}
-
-sub makes_keys_as
-{
-	my ($node, $id) = @_;
-	$node->poll_query_until('postgres', "SELECT is_open AND worker_id = $id FROM snowid_status()")
-	  or die "no keys as worker $id";
 	return;
 }
 
@@ -90,9 +90,9 @@ my $origins = <<~EOF;
 load($first);
 $first->stop('immediate');
 period_is_good('the first primary', 1);
-worker_id($second, 2);
+set_worker_id($second, 2);
 $second->promote;
-makes_keys_as($second, 2);
+wait_for_worker_id($second, 2);
 load($second);
 clients_go_on(@clients);
 
@@ -101,35 +101,48 @@ clients_go_on(@clients);
 # its settings are in its directory, and pg_rewind brings the other's
 my $saved = $first->basedir . '/saved';
 mkdir $saved;
-system_or_bail('cp', '-p', $first->data_dir . "/$_", $saved) foreach ('postgresql.conf', 'snowid.conf');
+system_or_bail('cp', '-p', $first->data_dir . "/$_", $saved)
+  foreach ('postgresql.conf', 'snowid.conf');
 $second->safe_psql('postgres', 'CHECKPOINT');
 command_ok(
 	[
-		'pg_rewind', '--no-sync', '--target-pgdata', $first->data_dir,
+		'pg_rewind',       '--no-sync',
+		'--target-pgdata', $first->data_dir,
 		'--source-server', $second->connstr('postgres')
 	],
 	'pg_rewind works with the directory there');
-is(compare($first->data_dir . '/snowid/state', $second->data_dir . '/snowid/state'),
-	0, "pg_rewind brings the source's state file");
-is(slurp_file($first->data_dir . '/snowid.conf'), "snowid.worker_id = 2\n",
+is( compare(
+		$first->data_dir . '/snowid/state',
+		$second->data_dir . '/snowid/state'),
+	0,
+	"pg_rewind brings the source's state file");
+is( slurp_file($first->data_dir . '/snowid.conf'),
+	"snowid.worker_id = 2\n",
 	'and its worker ID, where that is set in the data directory');
-system_or_bail('cp', '-p', "$saved/$_", $first->data_dir) foreach ('postgresql.conf', 'snowid.conf');
+system_or_bail('cp', '-p', "$saved/$_", $first->data_dir)
+  foreach ('postgresql.conf', 'snowid.conf');
 $first->enable_streaming($second);
 $first->start;
-like(sql_error($first, 'SELECT snowid_next()'), qr/^55000: snowid makes no keys during recovery/,
+like(
+	sql_error($first, 'SELECT snowid_next()'),
+	qr/^55000: snowid makes no keys during recovery/,
 	'the old primary is a standby now');
 clients_go_on(@clients);
 
 #---- Fail back ----
 
+$second->wait_for_catchup($first);
 $second->stop;
 period_is_good('the second primary', 2);
 my $log = -s $first->logfile;
 $first->promote;
-makes_keys_as($first, 1);
-$first->wait_for_log(qr/WARNING: .*this data directory is a copy, or was restored/, $log);
+wait_for_worker_id($first, 1);
+$first->wait_for_log(
+	qr/WARNING: .*this data directory is a copy, or was restored/, $log);
 pass('the log says that its state file is another one\'s');
-like($first->safe_psql('postgres', $origins), qr/_0_1 \S+, \S*_0_2 /,
+like(
+	$first->safe_psql('postgres', $origins),
+	qr/_0_1 \S+, \S*_0_2 /,
 	'it has the ceilings of both worker IDs');
 load($first);
 clients_go_on(@clients);
@@ -140,31 +153,32 @@ period_is_good('failed back', 1);
 $second->enable_streaming($first);
 $second->start;
 $first->wait_for_catchup($second);
-is($second->safe_psql('postgres', 'SELECT max(id) FROM made'), $first->safe_psql('postgres', 'SELECT max(id) FROM made'),
+is( $second->safe_psql('postgres', 'SELECT max(id) FROM made'),
+	$first->safe_psql('postgres', 'SELECT max(id) FROM made'),
 	'the other one follows it');
 
 #---- A worker ID changed by reload, and a switchover with it ----
 
 load($first);
-worker_id($first, 3);
-makes_keys_as($first, 3);
+set_worker_id($first, 3);
+wait_for_worker_id($first, 3);
 my @before = map { stop_client($_) } @clients;
-is(scalar(grep { (($_ >> 12) & 1023) !~ /^[13]$/ } @before), 0,
-	'a worker ID changed by reload: keys carry the one or the other');
+is(scalar(grep { key_worker_id($_) !~ /^[13]$/ } @before),
+	0, 'a worker ID changed by reload: keys carry the one or the other');
 foreach my $key (@before)
 {
-	$repeated++ if $made{$key}++;
+	$repeated++     if $made{$key}++;
 	$highest = $key if $key > $highest;
 }
 load($first);
 period_is_good('with the new worker ID', 3);
 $first->stop;
 $second->promote;
-makes_keys_as($second, 2);
+wait_for_worker_id($second, 2);
 load($second);
 period_is_good('the second primary again', 2);
-worker_id($second, 3);
-makes_keys_as($second, 3);
+set_worker_id($second, 3);
+wait_for_worker_id($second, 3);
 load($second);
 period_is_good('with the worker ID that the first one had last', 3);
 $second->stop;

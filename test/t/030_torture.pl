@@ -5,11 +5,12 @@ use warnings;
 
 use Test::More;
 
-my @said = `$^X test/torture 30`;
+my @said   = `$^X test/torture 30`;
 my $status = $?;
 
 note @said;
-is($status, 0, 'no key twice, none out of order, none with the number of another server')
+is($status, 0,
+	'no key twice, none out of order, none with the number of another server')
   or diag @said;
 is($said[-1], "PASS\n", 'and the run was complete');
 done_testing();

@@ -20,7 +20,8 @@ foreach my $node (@nodes)
 }
 is(worker_id($nodes[0]), 0, 'the first gets the lowest ID');
 is(worker_id($nodes[1]), 1, 'the second the next one');
-is( $nodes[1]->safe_psql('postgres',
+is( $nodes[1]->safe_psql(
+		'postgres',
 		'SELECT worker_id, node_name, state, is_me FROM snowid_claims()'),
 	"0|node1|live|f\n1|node2|live|t",
 	'snowid_claims() shows both');
@@ -38,8 +39,11 @@ $redis->stop;
 $nodes[1]->restart;
 server_is_open($nodes[1]);
 is(claim_state($nodes[1]), 'remembered', 'without Redis it goes on');
-is(worker_id($nodes[1]), 1, 'with the same ID');
-like($nodes[1]->safe_psql('postgres', 'SELECT registry_error FROM snowid_status()'),
-	qr/^127\.0\.0\.1 port \d+: Connection refused$/, 'and says why');
+is(worker_id($nodes[1]),   1,            'with the same ID');
+like(
+	$nodes[1]
+	  ->safe_psql('postgres', 'SELECT registry_error FROM snowid_status()'),
+	qr/^127\.0\.0\.1 port \d+: Connection refused$/,
+	'and says why');
 
 done_testing();

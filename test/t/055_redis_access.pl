@@ -15,11 +15,16 @@ use Time::HiRes qw(time usleep);
 $SIG{PIPE} = 'IGNORE';
 
 my $secret = 'hunter2Secret';
-my @least = qw(info evalsha eval time hget hset hgetall);
+my @least  = qw(info evalsha eval time hget hset hgetall);
 
-my $redis = SnowidRedis->start('redis', 'user admin on >opener ~* &* +@all', 'user default off',
-	"user snowid on >$secret ~snowid " . join(' ', map { "+$_" } @least, 'select', 'wait'));
-$redis->{cli} = [ '--user', 'admin', '--pass', 'opener', '--no-auth-warning' ];
+my $redis = SnowidRedis->start(
+	'redis',
+	'user admin on >opener ~* &* +@all',
+	'user default off',
+	"user snowid on >$secret ~snowid "
+	  . join(' ', map { "+$_" } @least, 'select', 'wait'));
+$redis->{cli} =
+  [ '--user', 'admin', '--pass', 'opener', '--no-auth-warning' ];
 
 my $file = PostgreSQL::Test::Utils::tempdir('secrets') . '/password';
 
@@ -33,18 +38,14 @@ sub password_file
 	return;
 }
 
-sub settings
+sub use_url
 {
 	my ($node, $url, $more) = @_;
-	configure($node, SnowidRedis::claim_settings($node->name, $url,
-		"snowid.redis_check_interval = '200ms'\nsnowid.redis_password_file = '$file'\n" . ($more // '')));
+	$node->{redis} = $url;
+	settings($node,
+		"snowid.redis_check_interval = '200ms'\nsnowid.redis_password_file = '$file'\n"
+		  . ($more // ''));
 	return;
-}
-
-sub status
-{
-	my ($node, $column) = @_;
-	return $node->safe_psql('postgres', "SELECT $column FROM snowid_status()");
 }
 
 # Waits until Redis has answered after this moment.
@@ -54,8 +55,7 @@ sub answered
 	for (1 .. 2)
 	{
 		my $last = status($node, 'registry_ok_at');
-		$node->poll_query_until('postgres', "SELECT registry_ok_at > '$last' FROM snowid_status()")
-		  or die 'no answer: ' . status($node, 'registry_error');
+		poll($node, "registry_ok_at > '$last'");
 	}
 	$node->{good_until} = -s $node->logfile;
 	return;
@@ -93,14 +93,21 @@ sub leaks
 	{
 		push @found, 'log' if slurp_file($node->logfile) =~ /$secret/i;
 		next if !defined $node->{_pid};
-		push @found, 'settings' if $node->safe_psql('postgres', 'SELECT s::text FROM pg_settings s') =~ /$secret/i;
-		push @found, 'SHOW' if $node->safe_psql('postgres', 'SHOW ALL') =~ /$secret/i;
-		push @found, 'status' if status($node, 'snowid_status::text') =~ /$secret/i;
-		push @found, 'activity'
-		  if $node->safe_psql('postgres', 'SELECT a::text FROM pg_stat_activity a') =~ /$secret/i;
+		push @found, 'settings'
+		  if $node->safe_psql('postgres', 'SELECT s::text FROM pg_settings s')
+		  =~ /$secret/i;
+		push @found, 'SHOW'
+		  if $node->safe_psql('postgres', 'SHOW ALL') =~ /$secret/i;
+		push @found, 'status'
+		  if status($node, 'snowid_status::text') =~ /$secret/i;
+		push @found,
+		  'activity'
+		  if $node->safe_psql('postgres',
+			'SELECT a::text FROM pg_stat_activity a') =~ /$secret/i;
 	}
 	push @found, 'error' if grep { /$secret/i } @errors;
-	my @titles = grep { /postgres/ } `ps axww -o command` or die 'ps says nothing';
+	my @titles = grep { /postgres/ } `ps axww -o command`;
+	die 'ps does not list processes' if !@titles;
 	push @found, 'process title' if grep { /$secret/i } @titles;
 	return join ', ', @found;
 }
@@ -109,16 +116,18 @@ sub leaks
 
 password_file("$secret\n");
 my $node = snowid_cluster('node');
-my $url = "redis://snowid\@127.0.0.1:$redis->{port}/3";
-settings($node, $url);
+my $url  = "redis://snowid\@127.0.0.1:$redis->{port}/3";
+use_url($node, $url);
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 wait_for_claim($node);
-is($redis->query('-n', 3, 'HGET', 'snowid', '0:0') =~ /"name":"node"/, 1, 'an ACL user claims, in database 3');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM snowid_claims()'), 1, 'and may do all that we do');
+is($redis->query('-n', 3, 'HGET', 'snowid', '0:0') =~ /"name":"node"/,
+	1, 'an ACL user claims, in database 3');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM snowid_claims()'),
+	1, 'and may do all that we do');
 
 my $local = snowid_cluster('local');
-settings($local, "unix://snowid\@$redis->{socket}");
+use_url($local, "unix://snowid\@$redis->{socket}");
 $local->start;
 $local->safe_psql('postgres', 'CREATE EXTENSION snowid');
 wait_for_claim($local);
@@ -130,20 +139,24 @@ foreach my $command (@least, 'select')
 	$redis->query('ACL', 'SETUSER', 'snowid', "-$command");
 	$redis->query('SCRIPT', 'FLUSH');
 	$redis->query('FLUSHALL');
-	error_is($node, "(NOPERM .*'$command'|The user executing the script can't run|no permissions to run the|NOPERM)", "without $command there is an error");
+	error_is(
+		$node,
+		"(NOPERM .*'$command'|The user executing the script can't run|no permissions to run the|NOPERM)",
+		"without $command there is an error");
 	$redis->query('ACL', 'SETUSER', 'snowid', "+$command");
 	works($node, 'and with it there is none');
 }
-is(status($node, 'is_open, registry, worker_id'), 't|claimed|0', 'keys go on');
-settings($node, $url, 'snowid.redis_wait_replicas = 1');
+is(status($node, 'is_open, registry, worker_id'), 't|claimed|0',
+	'keys go on');
+use_url($node, $url, 'snowid.redis_wait_replicas = 1');
 error_is($node, '0 of the 1 replicas', 'WAIT is allowed');
-settings($node, $url);
+use_url($node, $url);
 works($node, 'without them it goes on');
 $redis->query('ACL', 'SETUSER', 'snowid', '-wait');
 works($node, 'and not needed otherwise');
-settings($node, $url, 'snowid.redis_wait_replicas = 1');
+use_url($node, $url, 'snowid.redis_wait_replicas = 1');
 error_is($node, 'NOPERM', 'WAIT is needed for replicas');
-settings($node, $url);
+use_url($node, $url);
 works($node, 'and goes on');
 $redis->query('ACL', 'SETUSER', 'snowid', 'resetkeys', '~snowidx', '~other');
 error_is($node, 'NOPERM.*key', 'without our key there is an error');
@@ -153,19 +166,48 @@ works($node, 'and with it there is none');
 #---- The password file ----
 
 my @refused = (
-	[ sub { password_file("$secret\n", 0640) }, 'has group or world access; its permissions should be' ],
+	[
+		sub { password_file("$secret\n", 0640) },
+		'has group or world access; its permissions should be'
+	],
 	[ sub { password_file("$secret\n", 0604) }, 'has group or world access' ],
 	[ sub { password_file("$secret\n", 0620) }, 'has group or world access' ],
-	[ sub { unlink $file }, 'could not open password file ".*/password": No such file' ],
-	[ sub { password_file("$secret\n", 0000) }, 'could not open password file ".*": Permission denied' ],
-	[ sub { password_file('') }, 'the first line of password file ".*" is empty' ],
-	[ sub { password_file("\n$secret\n") }, 'the first line of password file ".*" is empty' ],
-	[ sub { password_file($secret x 100) }, 'the first line of password file ".*" is too long' ],
+	[
+		sub { unlink $file },
+		'could not open password file ".*/password": No such file'
+	],
+	[
+		sub { password_file("$secret\n", 0000) },
+		'could not open password file ".*": Permission denied'
+	],
+	[
+		sub { password_file('') },
+		'the first line of password file ".*" is empty'
+	],
+	[
+		sub { password_file("\n$secret\n") },
+		'the first line of password file ".*" is empty'
+	],
+	[
+		sub { password_file($secret x 100) },
+		'the first line of password file ".*" is too long'
+	],
 	[ sub { unlink $file; mkdir $file }, 'is not a regular file' ],
-	[ sub { rmtree($file); POSIX::mkfifo($file, 0600) }, 'is not a regular file' ],
-	[ sub { password_file("x$secret\n") }, 'the password was refused: WRONGPASS\.$' ],
-	[ sub { $redis->query('ACL', 'SETUSER', 'snowid', 'off'); password_file($secret) },
-		'the password was refused: WRONGPASS\.$' ]);
+	[
+		sub { rmtree($file); POSIX::mkfifo($file, 0600) },
+		'is not a regular file'
+	],
+	[
+		sub { password_file("x$secret\n") },
+		'the password was refused: WRONGPASS\.$'
+	],
+	[
+		sub {
+			$redis->query('ACL', 'SETUSER', 'snowid', 'off');
+			password_file($secret);
+		},
+		'the password was refused: WRONGPASS\.$'
+	]);
 foreach my $case (@refused)
 {
 	my ($make, $error) = @$case;
@@ -173,15 +215,15 @@ foreach my $case (@refused)
 	error_is($node, $error, "refused: $error");
 	password_file("$secret\r\nsecond line\n", 0400);
 	$redis->query('ACL', 'SETUSER', 'snowid', 'on');
-	answered($node);			# without a reload: read at each connect
+	answered($node);    # without a reload: read at each connect
 }
 pass('the file is read at each connect');
 symlink($file, $node->data_dir . '/password') or die "$!";
-settings($node, $url, "snowid.redis_password_file = 'password'");
+use_url($node, $url, "snowid.redis_password_file = 'password'");
 works($node, 'a relative path counts from the data directory');
 
 # rotated
-settings($node, $url);
+use_url($node, $url);
 $redis->query('ACL', 'SETUSER', 'snowid', '>Another', "<$secret");
 error_is($node, 'WRONGPASS', 'another password');
 password_file('Another');
@@ -190,52 +232,72 @@ $redis->query('ACL', 'SETUSER', 'snowid', ">$secret", '<Another');
 password_file("$secret\n");
 works($node, 'and back');
 
-settings($node, $url, 'snowid.redis_password_file = \'\'');
-error_is($node, 'the password was refused: WRONGPASS\.$', 'a user without a password is refused');
-settings($node, $url);
+use_url($node, $url, 'snowid.redis_password_file = \'\'');
+error_is(
+	$node,
+	'the password was refused: WRONGPASS\.$',
+	'a user without a password is refused');
+use_url($node, $url);
 works($node, 'and goes on');
 
 # one that has no users
-$redis->query('ACL', 'SETUSER', 'default', 'on', 'resetpass', ">$secret", '~*', '&*', '+@all');
+$redis->query(
+	'ACL',       'SETUSER',  'default', 'on',
+	'resetpass', ">$secret", '~*',      '&*',
+	'+@all');
 $local->stop;
-settings($local, "unix://$redis->{socket}");
+use_url($local, "unix://$redis->{socket}");
 $local->start;
 wait_for_claim($local);
 is(worker_id($local), 0, 'a password without a user');
-settings($local, "unix://$redis->{socket}", 'snowid.redis_password_file = \'\'');
-error_is($local, "\Q$redis->{socket}\E: INFO: NOAUTH", 'without one there is an error');
+use_url($local, "unix://$redis->{socket}",
+	'snowid.redis_password_file = \'\'');
+error_is(
+	$local,
+	"\Q$redis->{socket}\E: INFO: NOAUTH",
+	'without one there is an error');
 $local->stop;
 
 #---- Who repeats what we say ----
 
-my $parrot = SnowidRedis->fake(sub
-{
-	my ($mode, @words) = @_;
-	return $mode =~ s/%/$words[-1]/gr if $words[0] eq 'AUTH';
-	return "-NOAUTH Authentication required.\r\n";
-});
-settings($local, 'redis://snowid@127.0.0.1:' . $parrot->{port});
+my $parrot = SnowidRedis->fake(
+	sub {
+		my ($mode, @words) = @_;
+		return $mode =~ s/%/$words[-1]/gr if $words[0] eq 'AUTH';
+		return "-NOAUTH Authentication required.\r\n";
+	});
+use_url($local, 'redis://snowid@127.0.0.1:' . $parrot->{port});
 $parrot->mode("+OK\r\n");
 $local->start;
 my @parrots = (
-	"-ERR unknown command 'AUTH', with args beginning with: '%'\r\n" => 'the password was refused: ERR$',
-	"-%\r\n" => 'the password was refused: an answer that is not one of Redis$',
-	"-% is wrong\r\n" => 'the password was refused: an answer that is not one of Redis$',
-	"-\r\n" => 'the password was refused: an answer that is not one of Redis$',
-	"+%\r\n" => 'the password was refused: an answer that is not one of Redis$',
-	"\$13\r\n%\r\n" => 'the password was refused: an answer that is not one of Redis$',
-	"%\r\n" => 'Protocol error, got "h" as reply type byte$',
-	"*1\r\n-%\r\n" => 'the password was refused: an answer that is not one of Redis$',
+	"-ERR unknown command 'AUTH', with args beginning with: '%'\r\n" =>
+	  'the password was refused: ERR$',
+	"-%\r\n" =>
+	  'the password was refused: an answer that is not one of Redis$',
+	"-% is wrong\r\n" =>
+	  'the password was refused: an answer that is not one of Redis$',
+	"-\r\n" =>
+	  'the password was refused: an answer that is not one of Redis$',
+	"+%\r\n" =>
+	  'the password was refused: an answer that is not one of Redis$',
+	"\$13\r\n%\r\n" =>
+	  'the password was refused: an answer that is not one of Redis$',
+	"%\r\n"        => 'Protocol error, got "h" as reply type byte$',
+	"*1\r\n-%\r\n" =>
+	  'the password was refused: an answer that is not one of Redis$',
 	"+OK\r\n" => 'INFO: NOAUTH Authentication required\.$');
 while (my ($answer, $error) = splice @parrots, 0, 2)
 {
 	$parrot->mode($answer);
-	my $from = $parrot->requests_size;
-	my $deadline = time + 10;
+	my $from     = $parrot->requests_size;
+	my $deadline = time + 30;
 	usleep(10_000)
-	  while (grep { $_->[0] eq 'AUTH' } $parrot->requests($from)) < 2 && time < $deadline;
-	like(status($local, 'registry_error'), qr/$error/, "what a server answers to AUTH is not repeated: $error");
-	push @errors, status($local, 'registry_error'), sql_error($local, 'SELECT snowid_claims();');
+	  while (grep { $_->[0] eq 'AUTH' } $parrot->requests($from)) < 2
+	  && time < $deadline;
+	like(status($local, 'registry_error'),
+		qr/$error/, "what a server answers to AUTH is not repeated: $error");
+	push @errors, status($local, 'registry_error'),
+	  sql_error($local, 'SELECT snowid_claims();');
 }
 is(leaks($node, $local), '', 'the password is nowhere');
 $local->stop;
@@ -247,7 +309,7 @@ sub start_error
 {
 	my ($bad) = @_;
 	my $log = -s $local->logfile;
-	settings($local, $bad);
+	use_url($local, $bad);
 	if ($local->start(fail_ok => 1))
 	{
 		$local->stop;
@@ -260,64 +322,73 @@ sub start_error
 	return $warning;
 }
 
-my $form = qr{^it must be redis://\[user@\]host};
+my $form     = qr{^it must be redis://\[user@\]host};
 my $password = qr/^it must not contain a password$/;
-my @bad = (
-	"redis://:$secret\@localhost" => $password,
-	"redis://snowid:$secret\@localhost:1/1" => $password,
+my @bad      = (
+	"redis://:$secret\@localhost"            => $password,
+	"redis://snowid:$secret\@localhost:1/1"  => $password,
 	"redis://snowid:${secret}\@x\@localhost" => $password,
-	"redis://snowid:${secret}/x\@localhost" => $password,
-	"unix://snowid:$secret\@/tmp/x" => $password,
-	"redis://a,redis://:$secret\@localhost" => $password,
-	"redis://localhost?password=$secret" => qr/^it must not contain parameters$/,
-	"redis://localhost:1?password=$secret" => qr/^it must not contain parameters$/,
-	"redis://localhost/0?password=$secret" => qr/^it must not contain parameters$/,
+	"redis://snowid:${secret}/x\@localhost"  => $password,
+	"unix://snowid:$secret\@/tmp/x"          => $password,
+	"redis://a,redis://:$secret\@localhost"  => $password,
+	"redis://localhost?password=$secret"     =>
+	  qr/^it must not contain parameters$/,
+	"redis://localhost:1?password=$secret" =>
+	  qr/^it must not contain parameters$/,
+	"redis://localhost/0?password=$secret" =>
+	  qr/^it must not contain parameters$/,
 	"unix:///tmp/x?password=$secret" => qr/^it must not contain parameters$/,
-	$secret => $form,
-	'http://localhost' => $form,
-	'localhost:6379' => $form,
-	'redis:/localhost' => $form,
-	'redis://' => $form,
-	'redis:///3' => qr/^a host name is missing$/,
-	'redis://user@' => qr/^a host name is missing$/,
-	'redis://:6379' => qr/^a host name is missing$/,
-	'redis://localhost:' => qr/^a number is missing$/,
-	'redis://localhost:0' => qr/^a port must be from 1 to 65535$/,
+	$secret                          => $form,
+	'http://localhost'               => $form,
+	'localhost:6379'                 => $form,
+	'redis:/localhost'               => $form,
+	'redis://'                       => $form,
+	'redis:///3'                     => qr/^a host name is missing$/,
+	'redis://user@'                  => qr/^a host name is missing$/,
+	'redis://:6379'                  => qr/^a host name is missing$/,
+	'redis://localhost:'             => qr/^a number is missing$/,
+	'redis://localhost:0'            => qr/^a port must be from 1 to 65535$/,
 	'redis://localhost:65536' => qr/^a port or database is out of range$/,
 	'redis://localhost:99999999999999999999' => qr/^a port or database is/,
-	'redis://localhost:-1' => qr/^a port or database is not a number$/,
-	'redis://localhost/x' => qr/^a port or database is not a number$/,
+	'redis://localhost:-1'  => qr/^a port or database is not a number$/,
+	'redis://localhost/x'   => qr/^a port or database is not a number$/,
 	'redis://localhost/3/4' => qr/^a port or database is not a number$/,
-	'redis://[::1' => qr/^a bracket is not closed$/,
-	'redis://[::1]6379' => qr/^a colon is missing before a port$/,
-	'redis://' . 'x' x 300 => qr/^a host name is too long$/,
+	'redis://[::1'          => qr/^a bracket is not closed$/,
+	'redis://[::1]6379'     => qr/^a colon is missing before a port$/,
+	'redis://' . 'x' x 300  => qr/^a host name is too long$/,
 	'redis://' . 'x' x 200 . '@localhost' => qr/^a user name is too long$/,
-	'unix://tmp/x' => qr/^unix:\/\/ needs the absolute path of a socket, of at most 107 bytes$/,
-	'unix:///' . 'x' x 107 => qr/^unix:\/\/ needs the absolute path/,
+	'unix://tmp/x'                        =>
+	  qr/^unix:\/\/ needs the absolute path of a socket, of at most 107 bytes$/,
+	'unix:///' . 'x' x 107  => qr/^unix:\/\/ needs the absolute path/,
 	'redis://a redis://b:x' => qr/^a port or database is not a number$/);
 while (my ($bad, $error) = splice @bad, 0, 2)
 {
 	like(start_error($bad), $error, 'refused: ' . substr($bad, 0, 60));
 }
 is(start_error($_), '', "taken: $_")
-  foreach 'redis://[::1]:6379/0, redis://user@a.b-c_d', "unix://$redis->{socket}";
+  foreach 'redis://[::1]:6379/0, redis://user@a.b-c_d',
+  "unix://$redis->{socket}";
 
 SKIP:
 {
 	my $error = start_error('rediss://localhost');
 	skip 'this hiredis has TLS', 1 if $error eq '';
-	is($error, 'this snowid was built without TLS (hiredis_ssl), so it cannot use rediss://',
+	is( $error,
+		'this snowid was built without TLS (hiredis_ssl), so it cannot use rediss://',
 		'without TLS rediss:// is refused');
 }
 
 # a reload cannot change it, and does not tell it
 my $log = -s $node->logfile;
-settings($node, "redis://:$secret\@localhost");
+use_url($node, "redis://:$secret\@localhost");
 $node->reload;
 $node->wait_for_log(qr/snowid\.redis_url/, $log);
-settings($node, $url);
+use_url($node, $url);
 works($node, 'a URL with a password is refused in a reload');
-push @errors, sql_error($node, "SET log_min_error_statement = panic; SET snowid.redis_url = 'redis://:$secret\@localhost'");
+push @errors,
+  sql_error($node,
+	"SET log_min_error_statement = panic; SET snowid.redis_url = 'redis://:$secret\@localhost'"
+  );
 is(leaks($node, $local), '', 'the password is nowhere');
 
 done_testing();

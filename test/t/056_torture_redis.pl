@@ -5,11 +5,12 @@ use warnings;
 
 use Test::More;
 
-my @said = `$^X test/torture-redis 30`;
+my @said   = `$^X test/torture-redis 30`;
 my $status = $?;
 
 note @said;
-is($status, 0, 'no key twice over all servers, none out of order, none with an ID that its server did not have')
-  or diag @said;
+is($status, 0,
+	'no key twice over all servers, none out of order, none with an ID that its server did not have'
+) or diag @said;
 is($said[-1], "PASS\n", 'and the run was complete');
 done_testing();

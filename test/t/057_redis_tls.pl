@@ -15,7 +15,8 @@ my $dir = PostgreSQL::Test::Utils::tempdir('tls');
 sub openssl
 {
 	my (@args) = @_;
-	return IPC::Run::run([ 'openssl', @args ], '<', '/dev/null', '>&', "$dir/openssl");
+	return IPC::Run::run([ 'openssl', @args ],
+		'<', '/dev/null', '>&', "$dir/openssl");
 }
 
 plan skip_all => 'no openssl' if !eval { openssl('version') };
@@ -23,7 +24,10 @@ plan skip_all => 'no openssl' if !eval { openssl('version') };
 my $node = snowid_cluster('tls', "snowid.redis_url = 'rediss://localhost'");
 if (!$node->start(fail_ok => 1))
 {
-	like(slurp_file($node->logfile), qr/was built without TLS/, 'without TLS the start says so');
+	like(
+		slurp_file($node->logfile),
+		qr/was built without TLS/,
+		'without TLS the start says so');
 	done_testing();
 	exit;
 }
@@ -33,15 +37,22 @@ $node->stop;
 sub certify
 {
 	my ($ca, $name, $subject) = @_;
-	openssl(qw(req -x509 -newkey rsa:2048 -nodes -days 2 -subj), "/CN=$ca",
-		'-keyout', "$dir/$ca.key", '-out', "$dir/$ca.crt")
+	openssl(qw(req -x509 -newkey rsa:2048 -nodes -days 2 -subj),
+		"/CN=$ca", '-keyout', "$dir/$ca.key", '-out', "$dir/$ca.crt")
 	  or die slurp_file("$dir/openssl")
 	  if !-e "$dir/$ca.crt";
 	append_to_file("$dir/$name.ext", "subjectAltName=$subject\n");
-	openssl(qw(req -newkey rsa:2048 -nodes -subj), "/CN=$name", '-keyout', "$dir/$name.key", '-out', "$dir/$name.csr")
-	  && openssl(qw(x509 -req -days 2 -CAcreateserial -in), "$dir/$name.csr", '-CA', "$dir/$ca.crt",
-		'-CAkey', "$dir/$ca.key", '-extfile', "$dir/$name.ext", '-out', "$dir/$name.crt")
-	  or die slurp_file("$dir/openssl");
+	openssl(
+		qw(req -newkey rsa:2048 -nodes -subj), "/CN=$name",
+		'-keyout',                             "$dir/$name.key",
+		'-out',                                "$dir/$name.csr")
+	  && openssl(
+		qw(x509 -req -days 2 -CAcreateserial -in), "$dir/$name.csr",
+		'-CA',                                     "$dir/$ca.crt",
+		'-CAkey',                                  "$dir/$ca.key",
+		'-extfile',                                "$dir/$name.ext",
+		'-out',                                    "$dir/$name.crt"
+	  ) or die slurp_file("$dir/openssl");
 	return;
 }
 
@@ -49,15 +60,19 @@ sub certify
 sub tls_redis
 {
 	my ($name) = @_;
-	my $port = PostgreSQL::Test::Cluster::get_free_port();
-	my $redis = SnowidRedis->start($name, "tls-port $port", "tls-cert-file $dir/$name.crt",
-		"tls-key-file $dir/$name.key", 'tls-auth-clients no');
+	my $port   = PostgreSQL::Test::Cluster::get_free_port();
+	my $redis  = SnowidRedis->start(
+		$name,
+		"tls-port $port",
+		"tls-cert-file $dir/$name.crt",
+		"tls-key-file $dir/$name.key",
+		'tls-auth-clients no');
 	$redis->{tls_port} = $port;
 	return $redis;
 }
 
-certify('ca', 'right', 'DNS:localhost,IP:127.0.0.1');
-certify('ca', 'other', 'DNS:elsewhere.example');
+certify('ca',       'right',   'DNS:localhost,IP:127.0.0.1');
+certify('ca',       'other',   'DNS:elsewhere.example');
 certify('stranger', 'strange', 'DNS:localhost');
 
 sub connect_with
@@ -79,25 +94,33 @@ sub refusal
 {
 	my ($redis, $host, $ca) = @_;
 	connect_with($redis, $host, $ca);
-	$node->poll_query_until('postgres', 'SELECT registry_error IS NOT NULL FROM snowid_status()') or die;
+	poll($node, 'registry_error IS NOT NULL');
 	my $error = sql_error($node, 'SELECT snowid_next()');
 	$node->stop;
 	return $error;
 }
 
 my $right = tls_redis('right');
-like(refusal(tls_redis('other'), 'localhost', 'ca'), qr/^55000: .*localhost port \d+: .*(hostname|certificate)/s,
+like(
+	refusal(tls_redis('other'), 'localhost', 'ca'),
+	qr/^55000: .*localhost port \d+: .*(hostname|certificate)/s,
 	'a certificate for another host is refused');
-like(refusal(tls_redis('strange'), 'localhost', 'ca'), qr/^55000: .*localhost port \d+: .*certificate/s,
+like(
+	refusal(tls_redis('strange'), 'localhost', 'ca'),
+	qr/^55000: .*localhost port \d+: .*certificate/s,
 	'a certificate of another authority is refused');
-like(refusal({ tls_port => $right->{port} }, 'localhost', 'ca'), qr/^55000: .*localhost port \d+: /s,
+like(
+	refusal({ tls_port => $right->{port} }, 'localhost', 'ca'),
+	qr/^55000: .*localhost port \d+: /s,
 	'a Redis without TLS is refused');
 is($right->query('EXISTS', 'snowid'), 0, 'nothing was written meanwhile');
 foreach my $host ('localhost', '127.0.0.1')
 {
 	connect_with($right, $host, 'ca');
 	wait_for_claim($node);
-	is(worker_id($node), 0, "with the right certificate, the worker ID is claimed over TLS: $host");
+	is(worker_id($node), 0,
+		"with the right certificate, the worker ID is claimed over TLS: $host"
+	);
 	$node->stop;
 }
 

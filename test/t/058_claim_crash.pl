@@ -16,14 +16,11 @@ $SIG{PIPE} = 'IGNORE';
 
 my $redis = SnowidRedis->start('redis', 'appendonly yes');
 my $short = "snowid.max_wait = '1s'\n";
-my @thief = (node => 'f' x 32, name => 'thief', token => 'f' x 16, claim => 'f' x 16);
 
-sub settings
-{
-	my ($node, $more) = @_;
-	configure($node, claim_settings($node->name, $redis, $short . ($more // '')));
-	return;
-}
+# With a new pair the gate stays closed for as long as keys may lead.
+my $unopened = $short . "snowid.max_drift = '1h'\n";
+my @thief =
+  (node => 'f' x 32, name => 'thief', token => 'f' x 16, claim => 'f' x 16);
 
 #---- kill -9 at every step of a claim ----
 
@@ -31,22 +28,33 @@ sub settings
 my $node = claiming_cluster('killed', $redis, $short);
 my ($run_id) = $redis->query('INFO', 'server') =~ /^run_id:(\w+)/m;
 $redis->query('HSET', 'snowid', 'meta', '{}');
-$redis->edit('meta', run_id => $run_id, pinned_by => 'test',
-	layout => 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12',
-	since => now_ms(), span => 3600_000);
+$redis->edit(
+	'meta',
+	run_id    => $run_id,
+	pinned_by => 'test',
+	layout    =>
+	  'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12',
+	since => now_ms(),
+	span  => 3600_000);
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION snowid');
-$node->poll_query_until('postgres', "SELECT registry ~ '^The registry is empty' FROM snowid_status()") or die;
+poll($node, "registry ~ '^The registry is empty'");
 is($redis->owned('killed'), 0, 'while the registry settles a newcomer waits');
-$redis->edit('meta', since => now_ms() - 3600_000 + 200);
+my $registry = process_pid($node, 'snowid registry');
+kill 'STOP', $registry;
+$redis->edit('meta', since => now_ms() - 2 * 3600_000);
 $redis->freeze;
-$node->poll_query_until('postgres', 'SELECT registry_error IS NOT NULL FROM snowid_status()') or die;
-is($node->safe_psql('postgres', 'SELECT is_open, worker_id FROM snowid_status()'), 'f|', 'killed while Redis does not answer');
+kill 'CONT', $registry;
+poll($node, 'registry_error IS NOT NULL');
+is(status($node, 'is_open, worker_id'),
+	'f|', 'killed while Redis does not answer');
 kill_all($node);
 $redis->resume;
 wait_until('the claim', sub { $redis->owned('killed') });
-is($redis->owned('killed'), 1, 'Redis carries the claim out when the server is dead');
-my ($id) = grep { ($redis->record("0:$_", 'name') // '') eq 'killed' } 0 .. 31;
+is($redis->owned('killed'),
+	1, 'Redis carries the claim out when the server is dead');
+my ($id) =
+  grep { ($redis->record("0:$_", 'name') // '') eq 'killed' } 0 .. 31;
 $redis->freeze;
 $node->start;
 waits_for_redis($node, 'started without Redis it has no ID');
@@ -58,17 +66,19 @@ is($redis->owned('killed'), 1, 'and no second one');
 # Claimed, and the gate not open yet.
 $node->stop;
 rmtree($node->data_dir . '/snowid');
-settings($node, "snowid.max_drift = '6s'");
+settings($node, $unopened);
 $node->start;
-$node->poll_query_until('postgres', "SELECT registry = 'claimed' AND reason ~ 'A pair that is new' FROM snowid_status()") or die;
-($id) = grep { ($redis->record("0:$_", 'name') // '') eq 'killed' && $_ != $id } 0 .. 31;
+poll($node, "registry = 'claimed' AND reason ~ 'A pair that is new'");
+($id) =
+  grep { ($redis->record("0:$_", 'name') // '') eq 'killed' && $_ != $id }
+  0 .. 31;
 kill_all($node);
+settings($node, $short);
 $redis->freeze;
 $node->start;
-waits_for_redis($node, 'killed before the gate was open: without Redis it has no ID');
+waits_for_redis($node,
+	'killed before the gate was open: without Redis it has no ID');
 $redis->resume;
-settings($node);
-$node->reload;
 wait_for_claim($node);
 makes_keys_as($node, $id, 'with Redis it gets the same one');
 is($redis->owned('killed'), 2, 'and no second one');
@@ -78,7 +88,8 @@ kill_all($node);
 $redis->freeze;
 $node->start;
 server_is_open($node);
-is(claim_state($node), 'remembered', 'killed after the gate was open: it goes on without Redis');
+is(claim_state($node), 'remembered',
+	'killed after the gate was open: it goes on without Redis');
 makes_keys_as($node, $id, 'with its own ID');
 $redis->resume;
 wait_for_claim($node);
@@ -91,8 +102,7 @@ sub loses
 {
 	my ($pair) = @_;
 	$redis->edit($pair, @thief, ceiling => 0);
-	$node->poll_query_until('postgres', "SELECT worker_id <> $id AND registry = 'claimed' AND is_open FROM snowid_status()")
-	  or die claim_state($node);
+	poll($node, "worker_id <> $id AND registry = 'claimed' AND is_open");
 	return;
 }
 
@@ -101,13 +111,20 @@ clients_go_on($client);
 my $log = -s $node->logfile;
 loses("0:$id");
 my @keys = stop_client($client);
-my @lost = grep { (($_ >> 12) & 1023) == $id } @keys;
-like(slurp_file($node->logfile, $log), qr/LOG:  snowid lost its worker ID\n.*DETAIL:  Worker ID $id of datacenter 0 was given back, or is held by "thief" now\./,
+my @lost = grep { key_worker_id($_) == $id } @keys;
+like(
+	slurp_file($node->logfile, $log),
+	qr/LOG:  snowid lost its worker ID\n.*DETAIL:  Worker ID $id of datacenter 0 was given back, or is held by "thief" now\./,
 	'lost while it runs: the gate is closed, and the log says to whom');
-is(scalar(grep { $keys[$_] <= $keys[ $_ - 1 ] } 1 .. $#keys), 0, 'keys go on increasing');
+is(disorder(@keys),                 0,       'keys go on increasing');
 is($redis->record("0:$id", 'name'), 'thief', 'the other one keeps it');
-cmp_ok($redis->record("0:$id", 'ceiling'), '>=',
-	$node->safe_psql('postgres', "SELECT floor(extract(epoch FROM snowid_timestamp($lost[-1])) * 1000)"),
+cmp_ok(
+	$redis->record("0:$id", 'ceiling'),
+	'>=',
+	$node->safe_psql(
+		'postgres',
+		"SELECT floor(extract(epoch FROM snowid_timestamp($lost[-1])) * 1000)"
+	),
 	"and the record's ceiling is above the last key");
 my %lost = ($id => 1);
 $highest{killed} = $keys[-1];
@@ -115,21 +132,22 @@ makes_keys_as($node, $id = worker_id($node), 'it has another one');
 ok(!$lost{$id}, 'not the lost one');
 
 # The same, and killed before it has another one.
-settings($node, "snowid.max_drift = '6s'");
+settings($node, $unopened);
 $node->restart;
 wait_for_claim($node);
 $redis->edit("0:$id", @thief, ceiling => 0);
-$node->poll_query_until('postgres', "SELECT reason ~ 'A pair that is new' FROM snowid_status()") or die;
+poll($node, "reason ~ 'A pair that is new'");
 kill_all($node);
+settings($node, $short);
 $redis->freeze;
 $node->start;
-waits_for_redis($node, 'killed when it had lost its ID: without Redis it has none');
+waits_for_redis($node,
+	'killed when it had lost its ID: without Redis it has none');
 $redis->resume;
-settings($node);
-$node->reload;
 wait_for_claim($node);
 $lost{$id} = 1;
-makes_keys_as($node, $id = worker_id($node), 'with Redis it gets another one');
+makes_keys_as($node, $id = worker_id($node),
+	'with Redis it gets another one');
 ok(!$lost{$id}, 'not the lost one');
 
 # While it is down.
@@ -138,7 +156,10 @@ $redis->edit("0:$id", @thief);
 $node->start;
 wait_for_claim($node);
 $lost{$id} = 1;
-makes_keys_as($node, $id = worker_id($node), 'lost while it was down: it gets another one');
+makes_keys_as(
+	$node,
+	$id = worker_id($node),
+	'lost while it was down: it gets another one');
 ok(!$lost{$id}, 'not the lost one');
 $redis->freeze;
 $node->restart;
@@ -154,27 +175,29 @@ server_is_open($node);
 makes_keys_as($node, $id, 'lost while Redis is away: it goes on');
 $redis->run;
 $redis->edit("0:$id", @thief);
-$node->poll_query_until('postgres', "SELECT worker_id <> $id AND registry = 'claimed' AND is_open FROM snowid_status()")
-  or die claim_state($node);
+poll($node, "worker_id <> $id AND registry = 'claimed' AND is_open");
 $lost{$id} = 1;
-makes_keys_as($node, $id = worker_id($node), 'until Redis is back: then it gets another one');
+makes_keys_as(
+	$node,
+	$id = worker_id($node),
+	'until Redis is back: then it gets another one');
 ok(!$lost{$id}, 'not the lost one');
 
 #---- From for good to a lease, and back ----
 
-settings($node, "snowid.redis_lease = '1s'");
+settings($node, $short . "snowid.redis_lease = '5s'");
 $node->restart;
 wait_for_claim($node);
-is($node->safe_psql('postgres', 'SELECT worker_id_source FROM snowid_status()'), 'lease', 'the claim becomes a lease');
+is(status($node, 'worker_id_source'), 'lease', 'the claim becomes a lease');
 makes_keys_as($node, $id, 'of the same ID');
 kill_all($node);
-settings($node);
+settings($node, $short);
 $redis->freeze;
 $node->start;
 waits_for_redis($node, 'what was a lease is not remembered without Redis');
 $redis->resume;
 wait_for_claim($node);
-is($node->safe_psql('postgres', 'SELECT worker_id_source FROM snowid_status()'), 'claim', 'and is for good again');
+is(status($node, 'worker_id_source'), 'claim', 'and is for good again');
 $id = worker_id($node);
 kill_all($node);
 $redis->freeze;

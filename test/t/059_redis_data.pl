@@ -18,50 +18,67 @@ $SIG{PIPE} = 'IGNORE';
 
 #---- The first start, and answers that are lost ----
 
-my $primary = SnowidRedis->start('primary', 'appendonly yes', 'repl-diskless-sync-delay 0');
+my $primary = SnowidRedis->start(
+	'primary',
+	'appendonly yes',
+	'repl-diskless-sync-delay 0');
 my $replica = SnowidRedis->start('replica');
 $_->stop foreach $primary, $replica;
 my $proxy = SnowidRedis->proxy($primary);
-my $urls = $replica->url . ',' . $proxy->url;
+my $urls  = $replica->url . ',' . $proxy->url;
 
 my $first = claiming('first', $urls, 'snowid.max_wait = 700ms');
 my $error;
-cmp_ok(duration(sub { $error = sql_error($first, 'SELECT snowid_next();') }), '>', 0.7,
-	'without any claim a caller waits');
-like($error, qr/^55000: snowid has not claimed a worker ID yet\nDETAIL:  Redis cannot be used: 127\.0\.0\.1 port $replica->{port}: Connection refused; 127\.0\.0\.1 port $proxy->{port}: Server closed the connection\.$/m,
+cmp_ok(duration(sub { $error = sql_error($first, 'SELECT snowid_next();') }),
+	'>', 0.7, 'without any claim a caller waits');
+like(
+	$error,
+	qr/^55000: snowid has not claimed a worker ID yet\nDETAIL:  Redis cannot be used: 127\.0\.0\.1 port $replica->{port}: Connection refused; 127\.0\.0\.1 port $proxy->{port}: Server closed the connection\.$/m,
 	'and gets the last error');
 
 # How often an operation was called, from an offset on.
 sub calls
 {
 	my ($operation, $from) = @_;
-	return grep { $_->[0] eq 'EVALSHA' && $_->[4] eq $operation } $proxy->requests($from);
+	return
+	  grep { $_->[0] eq 'EVALSHA' && $_->[4] eq $operation }
+	  $proxy->requests($from);
 }
 
 sub wait_for_calls
 {
 	my ($operation, $count) = @_;
-	my $from = $proxy->requests_size;
-	my $deadline = time + 10;
-	usleep(10_000) while calls($operation, $from) < $count && time < $deadline;
+	my $from     = $proxy->requests_size;
+	my $deadline = time + 30;
+	usleep(10_000)
+	  while calls($operation, $from) < $count && time < $deadline;
 	return;
 }
 
-sub pairs { return join ' ', sort split /\n/, $primary->query('HKEYS', 'snowid'); }
+sub pairs
+{
+	return join ' ', sort split /\n/, $primary->query('HKEYS', 'snowid');
+}
 
 $proxy->mode('lose');
 $primary->run;
 wait_until('the claim', sub { pairs() =~ /:/ });
 wait_for_calls('claim', 4);
-is(pairs(), '0:0 meta', 'a claim whose answer is lost does not leak a second ID');
-like(sql_error($first, 'SELECT snowid_next();'), qr/^55000: .*no answer within/s, 'nor is it used');
+is(pairs(), '0:0 meta',
+	'a claim whose answer is lost does not leak a second ID');
+like(
+	sql_error($first, 'SELECT snowid_next();'),
+	qr/^55000: .*no answer within/s,
+	'nor is it used');
 settings($first, $short . "snowid.max_wait = '20s'");
 $first->reload;
-my $client = start_client($first, 'SELECT snowid_next() FROM pg_sleep(0.002);');
+my $client =
+  start_client($first, 'SELECT snowid_next() FROM pg_sleep(0.002);');
 wait_for_calls('claim', 1);
 $proxy->mode('');
 clients_go_on($client);
-is(status($first, 'registry, worker_id') . ' ' . pairs(), 'claimed|0 0:0 meta',
+is( status($first, 'registry, worker_id') . ' ' . pairs(),
+	'claimed|0 0:0 meta',
 	'as soon as Redis can be used, callers who wait get their keys');
 
 sub record
@@ -80,18 +97,22 @@ answered($first);
 # what Redis executes late: all that was sent, in whatever order
 $proxy->mode('silent');
 wait_for_calls('mark', 1);
-foreach my $call (reverse(calls('mark')), calls('claim'), reverse(calls('mark')))
+foreach
+  my $call (reverse(calls('mark')), calls('claim'), reverse(calls('mark')))
 {
 	my ($n, $ceiling) = record('n', 'ceiling');
 	my $answer = $primary->query(@$call);
 	my ($n_now, $ceiling_now) = record('n', 'ceiling');
-	next if $ceiling_now >= $ceiling && ($n_now >= $n || $call->[4] eq 'claim');
+	next
+	  if $ceiling_now >= $ceiling && ($n_now >= $n || $call->[4] eq 'claim');
 	fail("late: @$call: $answer");
 }
-is(pairs(), '0:0 meta', 'calls that are executed late claim nothing, and lower no ceiling');
+is(pairs(), '0:0 meta',
+	'calls that are executed late claim nothing, and lower no ceiling');
 $proxy->mode('');
 answered($first);
-is(status($first, 'registry, worker_id'), 'claimed|0', 'and the claim goes on');
+is(status($first, 'registry, worker_id'),
+	'claimed|0', 'and the claim goes on');
 
 #---- What may be wrong in Redis ----
 
@@ -103,15 +124,21 @@ is(logged($first, $log, $gone), 0, 'the script may be flushed');
 my $ownership = record('claim');
 $primary->query('SET', 'snowid', 'x');
 error_is($first, "the registry's script: .*WRONGTYPE");
-is(status($first, 'is_open, registry'), 't|claimed', 'another type at our key is an error');
+is(status($first, 'is_open, registry'),
+	't|claimed', 'another type at our key is an error');
 $primary->query('DEL', 'snowid');
 answered($first);
-is(join(' ', pairs(), record('claim')), "0:0 meta $ownership", 'when it is gone the record is put back');
+is( join(' ', pairs(), record('claim')),
+	"0:0 meta $ownership",
+	'when it is gone the record is put back');
+
 foreach my $damaged ('not JSON', '5', 'null', '[]', '{"node":')
 {
 	$primary->query('HSET', 'snowid', '0:0', $damaged);
 	wait_for_calls('mark', 2);
-	like(status($first, 'registry_error'), qr/the registry's script: .*the field "0:0" of the hash "snowid" is damaged/,
+	like(
+		status($first, 'registry_error'),
+		qr/the registry's script: .*the field "0:0" of the hash "snowid" is damaged/,
 		"a damaged record \"$damaged\" is an error");
 	$primary->query('HDEL', 'snowid', '0:0');
 	answered($first);
@@ -123,9 +150,17 @@ foreach my $damaged ('not JSON', '5', 'null', '[]', '{"node":')
 # The pair that the record of a server has, or none, and the server's own.
 sub owners
 {
-	return join ' ', map { my $node = $_; $node->name . '=' . worker_id($node) . '/'
-		. join(',', map { s/0://r } grep { $_ ne 'meta' && $primary->record($_, 'node') ne ''
-			&& $primary->record($_, 'name') eq $node->name } split / /, pairs()) } @_;
+	return join ' ', map {
+		my $node = $_;
+		$node->name . '=' . worker_id($node) . '/' . join(
+			',',
+			map { s/0://r } grep {
+					 $_ ne 'meta'
+				  && $primary->record($_, 'node') ne ''
+				  && $primary->record($_, 'name') eq $node->name
+			} split / /,
+			pairs())
+	} @_;
 }
 
 # Ends Redis as a crash would; with none of its data, or that of another time.
@@ -135,8 +170,10 @@ sub crash_redis
 	my ($data, $code) = @_;
 	$primary->stop('KILL');
 	$code->() if $code;
-	system_or_bail('rm', '-rf', "$primary->{dir}/appendonlydir") if defined $data;
-	system_or_bail('cp', '-r', $data, "$primary->{dir}/appendonlydir") if $data;
+	system_or_bail('rm', '-rf', "$primary->{dir}/appendonlydir")
+	  if defined $data;
+	system_or_bail('cp', '-r', $data, "$primary->{dir}/appendonlydir")
+	  if $data;
 	$primary->run;
 	return;
 }
@@ -145,7 +182,8 @@ sub crash_redis
 sub newcomer { return claiming($_[0], $urls, $_[1]); }
 
 # Owners are slow where Redis comes back, so that a newcomer is there before.
-my $slow = "snowid.redis_timeout = '300ms'\nsnowid.redis_check_interval = '700ms'\n";
+my $slow =
+  "snowid.redis_timeout = '300ms'\nsnowid.redis_check_interval = '700ms'\n";
 settings($first, $slow . "snowid.max_wait = '20s'");
 $first->reload;
 answered($first);
@@ -158,12 +196,19 @@ $first->reload;
 
 # it is flushed at each moment of the newcomer's claim
 my $flushing = IPC::Run::start(
-	[ 'redis-cli', '-s', $primary->{socket}, '-r', 75, '-i', '0.02', 'FLUSHALL' ], '>', '/dev/null');
+	[
+		'redis-cli', '-s', $primary->{socket}, '-r', 75, '-i', '0.02',
+		'FLUSHALL'
+	],
+	'>',
+	'/dev/null');
 my $second = newcomer('second');
 $flushing->finish;
 wait_for_claim($second);
-is(owners($first, $second) . ' ' . record('claim'), "first=0/0 second=1/1 $ownership",
-	'flushed under load while a newcomer claims: owners first, with the same claim');
+is( owners($first, $second) . ' ' . record('claim'),
+	"first=0/0 second=1/1 $ownership",
+	'flushed under load while a newcomer claims: owners first, with the same claim'
+);
 settings($first, $slow . "snowid.max_wait = '20s'");
 $first->reload;
 settings($second, $slow);
@@ -172,17 +217,26 @@ answered($_) foreach $first, $second;
 ($ownership, $since) = record('claim', 'since');
 crash_redis();
 answered($first);
-is(join(' ', owners($first, $second), record('claim', 'since')),
-	"first=0/0 second=1/1 $ownership $since", 'Redis was restarted with its data');
+is( join(' ', owners($first, $second), record('claim', 'since')),
+	"first=0/0 second=1/1 $ownership $since",
+	'Redis was restarted with its data');
 crash_redis('');
 answered($_) foreach $first, $second;
-is(owners($first, $second), 'first=0/0 second=1/1', 'and without: the owners put them back');
+is( owners($first, $second),
+	'first=0/0 second=1/1',
+	'and without: the owners put them back');
 
 my $third;
-crash_redis($old, sub { $third = newcomer('third', "snowid.redis_check_interval = '100ms'"); usleep(1_000_000); });
+crash_redis(
+	$old,
+	sub {
+		$third = newcomer('third', "snowid.redis_check_interval = '100ms'");
+		usleep(1_000_000);
+	});
 wait_for_claim($third);
 answered($_) foreach $first, $second;
-is(owners($first, $second, $third), 'first=0/0 second=1/1 third=2/2',
+is( owners($first, $second, $third),
+	'first=0/0 second=1/1 third=2/2',
 	'and with old data: the newcomer does not get what Redis has forgotten');
 
 #---- Replicas ----
@@ -190,7 +244,10 @@ is(owners($first, $second, $third), 'first=0/0 second=1/1 third=2/2',
 settings($first, $slow . 'snowid.redis_wait_replicas = 1');
 $first->reload;
 error_is($first, '0 of the 1 replicas');
-like(status($first, 'registry_error'), qr/: 0 of the 1 replicas that snowid\.redis_wait_replicas asks for have confirmed$/, 'a missing replica is an error');
+like(
+	status($first, 'registry_error'),
+	qr/: 0 of the 1 replicas that snowid\.redis_wait_replicas asks for have confirmed$/,
+	'a missing replica is an error');
 $replica->run;
 $replica->query('REPLICAOF', '127.0.0.1', $primary->{port});
 answered($first);
@@ -205,10 +262,14 @@ is(logged($first, $log, $gone), 0, 'a replica is skipped');
 $replica->query('REPLICAOF', '127.0.0.1', '1');
 my $fourth = newcomer('fourth');
 wait_for_claim($fourth);
-is(worker_id($fourth), 3, 'a newcomer claims what the replica does not hear of');
+is(worker_id($fourth), 3,
+	'a newcomer claims what the replica does not hear of');
 keys_are_right('keys were right', $client);
-my $fifth = claiming_cluster('fifth', $urls, $short . "snowid.redis_check_interval = '100ms'");
-my @clients = map { start_client($_, 'SELECT snowid_next() FROM pg_sleep(0.002);') } $first, $fourth;
+my $fifth = claiming_cluster('fifth', $urls,
+	$short . "snowid.redis_check_interval = '100ms'");
+my @clients =
+  map { start_client($_, 'SELECT snowid_next() FROM pg_sleep(0.002);') }
+  $first, $fourth;
 clients_go_on(@clients);
 $primary->stop('KILL');
 $fifth->start;
@@ -217,11 +278,14 @@ settings($fourth, $slow);
 $fourth->reload;
 usleep(1_000_000);
 $replica->query('REPLICAOF', 'NO', 'ONE');
-push @clients, start_client($fifth, 'SELECT snowid_next() FROM pg_sleep(0.002);');
+push @clients,
+  start_client($fifth, 'SELECT snowid_next() FROM pg_sleep(0.002);');
 wait_for_claim($fifth);
 answered($_) foreach $first, $second, $third, $fourth;
-is(join(' ', map { worker_id($_) } $first, $second, $third, $fourth, $fifth), '0 1 2 3 4',
-	'a replica that missed a claim was promoted: nobody gets what it has not heard of');
+is( join(' ', map { worker_id($_) } $first, $second, $third, $fourth, $fifth),
+	'0 1 2 3 4',
+	'a replica that missed a claim was promoted: nobody gets what it has not heard of'
+);
 clients_go_on(@clients);
 keys_are_right('keys were right', @clients);
 $_->stop foreach $second, $third, $fourth;
@@ -230,22 +294,40 @@ $log = log_size($first);
 $replica->query('CONFIG', 'SET', 'maxmemory-policy', 'allkeys-lru');
 foreach (1 .. 2)
 {
-	$first->reload;				# which connects again
+	$first->reload;    # which connects again
 	answered($first);
 }
-is(logged($first, $log, qr/WARNING:  Redis may evict snowid's registry\n.*DETAIL:  Its maxmemory-policy is "allkeys-lru"\.$/m),
-	1, 'a Redis that may evict the registry is warned of once');
+is( logged(
+		$first,
+		$log,
+		qr/WARNING:  Redis may evict snowid's registry\n.*DETAIL:  Its maxmemory-policy is "allkeys-lru"\.$/m
+	),
+	1,
+	'a Redis that may evict the registry is warned of once');
 
 #---- Redis Cluster ----
 
-my $cluster = SnowidRedis->start('cluster', 'cluster-enabled yes',
-	'cluster-port ' . PostgreSQL::Test::Cluster::get_free_port());
+# Redis 6 takes the port 10,000 above its own for the cluster.
+my $cluster = SnowidRedis->start(
+	'cluster',
+	'cluster-enabled yes',
+	$replica->query('INFO', 'server') =~ /^redis_version:[0-6]\./m
+	? ()
+	: 'cluster-port ' . PostgreSQL::Test::Cluster::get_free_port());
 $fifth->stop;
-configure($fifth, SnowidRedis::claim_settings('fifth', $cluster, $short . 'snowid.max_wait = 0'));
+configure(
+	$fifth,
+	SnowidRedis::claim_settings(
+		'fifth', $cluster, $short . 'snowid.max_wait = 0'));
 rmtree($fifth->data_dir . '/snowid');
 $fifth->start;
-error_is($fifth, "^127.0.0.1 port $cluster->{port}: the registry's script: CLUSTERDOWN Hash slot not served\$");
-like(sql_error($fifth, 'SELECT snowid_next()'), qr/^55000: .*CLUSTERDOWN/s, 'a cluster that is down is an error');
+error_is($fifth,
+	"^127.0.0.1 port $cluster->{port}: the registry's script: CLUSTERDOWN Hash slot not served\$"
+);
+like(
+	sql_error($fifth, 'SELECT snowid_next()'),
+	qr/^55000: .*CLUSTERDOWN/s,
+	'a cluster that is down is an error');
 $cluster->query('CLUSTER', 'ADDSLOTSRANGE', 0, 16383);
 wait_for_claim($fifth);
 is(worker_id($fifth), 0, 'a cluster will do, at the node that has the key');

@@ -8,7 +8,7 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-my $node = snowid_cluster('surface');
+my $node     = snowid_cluster('surface');
 my $worker_1 = "snowid.worker_id = 1\n";
 
 # What the log says of a start that fails.
@@ -32,14 +32,27 @@ my $remove =
   'Remove snowid.epoch, snowid.datacenter_bits, snowid.worker_bits and snowid.sequence_bits, and write: ';
 my $new_line;
 foreach my $old (
-	[ "snowid.epoch = '2020-01-01 00:00:00Z'", 'epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12' ],
-	[ 'snowid.sequence_bits = 13', 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=13' ],
-	[ "SNOWID.worker_bits = 8\nsnowid.datacenter_bits = 2", 'epoch=2010-11-04T01:42:54.657Z datacenter=2 worker=8 sequence=12' ],
-	[ "snowid.layout = twitter\nsnowid.epoch = '2024-01-01 00:00:00Z'", 'epoch=2024-01-01T00:00:00Z datacenter=5 worker=5 sequence=12' ])
+	[
+		"snowid.epoch = '2020-01-01 00:00:00Z'",
+		'epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'
+	],
+	[
+		'snowid.sequence_bits = 13',
+		'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=13'
+	],
+	[
+		"SNOWID.worker_bits = 8\nsnowid.datacenter_bits = 2",
+		'epoch=2010-11-04T01:42:54.657Z datacenter=2 worker=8 sequence=12'
+	],
+	[
+		"snowid.layout = twitter\nsnowid.epoch = '2024-01-01 00:00:00Z'",
+		'epoch=2024-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'
+	])
 {
 	my ($settings, $layout) = @$old;
 
-	like(start_fails($settings),
+	like(
+		start_fails($settings),
 		qr/FATAL:  unrecognized configuration parameter "snowid\.\w+"\n.*DETAIL:  snowid\.layout has replaced it\.\n.*HINT:  \Q${remove}snowid.layout = '$layout'\E\n/,
 		"an old setting stops the start with the new line: $settings");
 	$new_line = "snowid.layout = '$layout'";
@@ -48,31 +61,57 @@ foreach my $old (
 #---- Layouts that no server makes keys in ----
 
 foreach my $bad (
-	[ 'sonyflake', 'A server cannot make keys in this layout: its timestamp is not in milliseconds.' ],
-	[ 'epoch=2020-01-01T00:00:00Z sequence=19', 'A server cannot make keys in this layout: it has more than 16 datacenter bits, 22 worker bits or 18 sequence bits.' ],
-	[ 'epoch=1969-12-31T23:59:59.999Z worker=5', 'A server cannot make keys in this layout: its epoch is not in the years from 1970 to 2247 (UTC).' ],
-	[ 'epoch=2248-01-01T00:00:00Z worker=5', 'A server cannot make keys in this layout: its epoch is not in the years from 1970 to 2247 (UTC).' ],
-	[ 'epoch=2020-01-01T00:00:00Z node=5', '"node=5" is neither a named layout nor epoch=, datacenter=, worker= or sequence=.' ],
+	[
+		'sonyflake',
+		'A server cannot make keys in this layout: its timestamp is not in milliseconds.'
+	],
+	[
+		'epoch=2020-01-01T00:00:00Z sequence=19',
+		'A server cannot make keys in this layout: it has more than 16 datacenter bits, 22 worker bits or 18 sequence bits.'
+	],
+	[
+		'epoch=1969-12-31T23:59:59.999Z worker=5',
+		'A server cannot make keys in this layout: its epoch is not in the years from 1970 to 2247 (UTC).'
+	],
+	[
+		'epoch=2248-01-01T00:00:00Z worker=5',
+		'A server cannot make keys in this layout: its epoch is not in the years from 1970 to 2247 (UTC).'
+	],
+	[
+		'epoch=2020-01-01T00:00:00Z node=5',
+		'"node=5" is neither a named layout nor epoch=, datacenter=, worker= or sequence=.'
+	],
 	[ 'worker=5', 'The epoch is missing.' ])
 {
 	my ($layout, $why) = @$bad;
 
-	like(start_fails("snowid.layout = '$layout'"),
+	like(
+		start_fails("snowid.layout = '$layout'"),
 		qr/WARNING: .*"snowid\.layout": "\Q$layout\E"\n.*DETAIL:  \Q$why\E\n.*FATAL:  invalid value for parameter "snowid\.layout": "\Q$layout\E"\n/s,
 		"snowid.layout = '$layout' stops the start and says why");
 }
-like(start_fails("snowid.layout = 'pgedge'\nsnowid.datacenter_id = 1"),
-	qr/FATAL:  invalid value for parameter "snowid\.datacenter_id": "1"/, 'IDs must fit the layout');
+like(
+	start_fails("snowid.layout = 'pgedge'\nsnowid.datacenter_id = 1"),
+	qr/FATAL:  invalid value for parameter "snowid\.datacenter_id": "1"/,
+	'IDs must fit the layout');
 
 # Extremes that are taken, where the clock is read right.
-foreach my $good ([ 'Twitter', 1, 'twitter' ], [ 'pgedge', 1023, 'pgedge' ], [ 'mastodon', 0, 'mastodon' ],
-	[ 'epoch=1970-01-01T00:00:00Z worker=5 sequence=16', 31, '1970-01-01 00:00:00+00' ])
+foreach my $good (
+	[ 'Twitter',  1,    'twitter' ],
+	[ 'pgedge',   1023, 'pgedge' ],
+	[ 'mastodon', 0,    'mastodon' ],
+	[
+		'epoch=1970-01-01T00:00:00Z worker=5 sequence=16',
+		31, '1970-01-01 00:00:00+00'
+	])
 {
 	my ($layout, $worker_id, $is) = @$good;
-	my $server = snowid_cluster($layout =~ s/\W.*//r, "snowid.layout = '$layout'\nsnowid.worker_id = $worker_id");
+	my $server = snowid_cluster($layout =~ s/\W.*//r,
+		"snowid.layout = '$layout'\nsnowid.worker_id = $worker_id");
 
 	start_and_open($server);
-	is( $server->safe_psql('postgres', <<~EOF), 't|t|t', "keys in the layout $layout");
+	is( $server->safe_psql('postgres',
+			<<~EOF), 't|t|t', "keys in the layout $layout");
 		SELECT snowid_decode(key) = snowid_decode(key, '$layout'),
 			snowid_timestamp(key) BETWEEN now() - interval '1 s' AND now() + interval '1 minute',
 			'$is' IN (lower(current_setting('snowid.layout')), epoch::text)
@@ -96,48 +135,90 @@ server_is_open_in($node, 'postgres');
 sub server_is_open_in
 {
 	my ($server, $db) = @_;
-	$server->poll_query_until($db, 'SELECT is_open FROM "key ring".snowid_status()') or die;
+	$server->poll_query_until($db,
+		'SELECT is_open FROM "key ring".snowid_status()')
+	  or die;
 	return;
 }
 
-is($node->safe_psql('postgres', "SELECT layout FROM \"key ring\".snowid_status()"),
-	'epoch=2024-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12', 'the new line makes the layout of the old ones');
-is($node->safe_psql('postgres', <<~EOF), '0', 'the schema has all of it, and there is no view');
+is( $node->safe_psql(
+		'postgres', "SELECT layout FROM \"key ring\".snowid_status()"),
+	'epoch=2024-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12',
+	'the new line makes the layout of the old ones');
+is( $node->safe_psql('postgres',
+		<<~EOF), '0', 'the schema has all of it, and there is no view');
 	SELECT count(*) FROM pg_class c JOIN pg_depend d ON d.objid = c.oid AND d.classid = 'pg_class'::regclass
 		AND d.deptype = 'e'
 	UNION SELECT count(*) FROM pg_proc WHERE proname ~ '^snowid' AND pronamespace <> '"key ring"'::regnamespace
 	EOF
-is(sql_error($node, "INSERT INTO orders (note) VALUES ('without search_path')"),
-	'', 'a DEFAULT does not need the search_path');
-like(sql_error($node, 'SELECT snowid_next()'), qr/^42883: function snowid_next\(\) does not exist/,
+is( sql_error(
+		$node, "INSERT INTO orders (note) VALUES ('without search_path')"),
+	'',
+	'a DEFAULT does not need the search_path');
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^42883: function snowid_next\(\) does not exist/,
 	'a call by its bare name does');
-is($node->safe_psql('postgres', 'SET search_path = public, "key ring"; SELECT snowid_next() > max(id) FROM orders'),
-	't', 'and works with it');
-is($node->safe_psql('postgres', 'SELECT "key ring".snowid_next() > max(id) FROM orders'),
-	't', 'or by the whole name');
-is($node->safe_psql('postgres', 'SELECT count(DISTINCT key) FROM "key ring".snowid_next_batch(3::bigint) key'),
-	3, 'a batch of a bigint number of keys');
-like($node->safe_psql('postgres', 'EXPLAIN SELECT "key ring".snowid_next_batch(5000000000)'),
-	qr/rows=5000000000 /, 'the planner knows that number of rows');
+is( $node->safe_psql(
+		'postgres',
+		'SET search_path = public, "key ring"; SELECT snowid_next() > max(id) FROM orders'
+	),
+	't',
+	'and works with it');
+is( $node->safe_psql(
+		'postgres', 'SELECT "key ring".snowid_next() > max(id) FROM orders'),
+	't',
+	'or by the whole name');
+is( $node->safe_psql(
+		'postgres',
+		'SELECT count(DISTINCT key) FROM "key ring".snowid_next_batch(3::bigint) key'
+	),
+	3,
+	'a batch of a bigint number of keys');
+like(
+	$node->safe_psql(
+		'postgres', 'EXPLAIN SELECT "key ring".snowid_next_batch(5000000000)'
+	),
+	qr/rows=5000000000 /,
+	'the planner knows that number of rows');
 
 my $dump = $node->basedir . '/dump.sql';
 my $rows = 'SELECT string_agg(id || note, \',\' ORDER BY id) FROM orders';
 foreach my $format ('plain', 'custom')
 {
 	my $db = "restored_$format";
-	command_ok([ 'pg_dump', '-F', $format, '-f', $dump, $node->connstr('postgres') ], "pg_dump -F $format");
+	command_ok(
+		[ 'pg_dump', '-F', $format, '-f', $dump, $node->connstr('postgres') ],
+		"pg_dump -F $format");
 	$node->safe_psql('postgres', "CREATE DATABASE $db");
 	command_ok(
 		$format eq 'plain'
-		? [ 'psql', '-X', '-v', 'ON_ERROR_STOP=1', '-f', $dump, $node->connstr($db) ]
-		: [ 'pg_restore', '--exit-on-error', '-d', $node->connstr($db), $dump ],
+		? [
+			'psql', '-X', '-v', 'ON_ERROR_STOP=1', '-f', $dump,
+			$node->connstr($db)
+		  ]
+		: [
+			'pg_restore', '--exit-on-error',
+			'-d',         $node->connstr($db),
+			$dump
+		],
 		"and its restore");
-	is($node->safe_psql($db, $rows), $node->safe_psql('postgres', $rows), 'the rows are the same');
-	is($node->safe_psql($db, "INSERT INTO orders (note) VALUES ('restored') RETURNING id > (SELECT max(id) FROM orders)"),
-		't', 'and the default makes greater keys');
+	is( $node->safe_psql($db,        $rows),
+		$node->safe_psql('postgres', $rows),
+		'the rows are the same');
+	is( $node->safe_psql(
+			$db,
+			"INSERT INTO orders (note) VALUES ('restored') RETURNING id > (SELECT max(id) FROM orders)"
+		),
+		't',
+		'and the default makes greater keys');
 }
 
-is(sql_error($node, 'ALTER EXTENSION snowid SET SCHEMA public; INSERT INTO orders (note) VALUES (\'moved\'); SELECT snowid_next()'),
-	'', 'the extension can be moved');
+is( sql_error(
+		$node,
+		'ALTER EXTENSION snowid SET SCHEMA public; INSERT INTO orders (note) VALUES (\'moved\'); SELECT snowid_next()'
+	),
+	'',
+	'the extension can be moved');
 $node->stop;
 done_testing();

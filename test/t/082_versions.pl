@@ -18,7 +18,8 @@ sub result_of
 {
 	my ($symbol, $arguments, $call, @columns) = @_;
 	my $n = 0;
-	my $declared = join ', ', @$arguments, map { "OUT c" . ++$n . " $_" } @columns;
+	my $declared = join ', ', @$arguments,
+	  map { "OUT c" . ++$n . " $_" } @columns;
 
 	return sql_error($node, <<~EOF);
 		CREATE FUNCTION pg_temp.f($declared)
@@ -28,11 +29,16 @@ sub result_of
 		EOF
 }
 
-my $restart = 'Restart the server, so that it loads the library that is installed.';
+my $restart =
+  'Restart the server, so that it loads the library that is installed.';
 my $update = 'Run ALTER EXTENSION snowid UPDATE.';
 
-foreach my $function ([ 'snowid_status', [], '' ], [ 'snowid_layouts', [], '' ], [ 'snowid_claims', [], '' ],
-	[ 'snowid_decode', ['bigint'], '0' ], [ 'snowid_decode', [ 'bigint', 'text' ], "0, 'twitter'" ])
+foreach my $function (
+	[ 'snowid_status',  [],                   '' ],
+	[ 'snowid_layouts', [],                   '' ],
+	[ 'snowid_claims',  [],                   '' ],
+	[ 'snowid_decode',  ['bigint'],           '0' ],
+	[ 'snowid_decode',  [ 'bigint', 'text' ], "0, 'twitter'" ])
 {
 	my ($symbol, $arguments, $call) = @$function;
 	my @columns = split /\|/, $node->safe_psql('postgres', <<~EOF);
@@ -41,21 +47,29 @@ foreach my $function ([ 'snowid_status', [], '' ], [ 'snowid_layouts', [], '' ],
 		WHERE proname = '$symbol' AND pronargs = @{[ scalar @$arguments ]}
 		EOF
 	my $count = @columns;
-	my $name = "$symbol(@$arguments)";
+	my $name  = "$symbol(@$arguments)";
 
-	like(result_of($symbol, $arguments, $call, @columns),
-		$symbol eq 'snowid_claims' ? qr/worker ID does not come from Redis/ : qr/^$/, "$name, $count columns");
+	like(
+		result_of($symbol, $arguments, $call, @columns),
+		$symbol eq 'snowid_claims'
+		? qr/worker ID does not come from Redis/
+		: qr/^$/,
+		"$name, $count columns");
 	foreach my $case (
-		[ 'a column more', $restart, @columns, 'int' ],
+		[ 'a column more',   $restart, @columns, 'int' ],
 		[ '40 columns more', $restart, @columns, ('text') x 40 ],
-		[ 'a column less', $update, @columns[ 0 .. $#columns - 1 ] ],
-		[ 'a text for a number', "$restart If that does not help: $update",
-			map { /^(integer|boolean)$/ ? 'text' : $_ } @columns ])
+		[ 'a column less',   $update,  @columns[ 0 .. $#columns - 1 ] ],
+		[
+			'a text for a number',
+			"$restart If that does not help: $update",
+			map { /^(integer|boolean)$/ ? 'text' : $_ } @columns
+		])
 	{
 		my ($what, $hint, @declared) = @$case;
 		my $declared = @declared;
 
-		like(result_of($symbol, $arguments, $call, @declared),
+		like(
+			result_of($symbol, $arguments, $call, @declared),
 			qr/^55000: (pg_temp(_\d+)?\.)?f\(.*\) is not declared as the snowid library has it\nDETAIL:  It is declared with $declared columns, and the library has $count\.\nHINT:  \Q$hint\E\n/,
 			"$name, $what");
 	}
@@ -63,19 +77,25 @@ foreach my $function ([ 'snowid_status', [], '' ], [ 'snowid_layouts', [], '' ],
 
 # What each script does first.
 my $script_version;
-foreach my $script (glob(`pg_config --sharedir` =~ s/\n//r . '/extension/snowid--*.sql'))
+foreach my $script (
+	glob(`pg_config --sharedir` =~ s/\n//r . '/extension/snowid--*.sql'))
 {
 	($script_version) = $script =~ /--([\d.]+)\.sql$/;
 	my ($first) = slurp_file($script) =~ /^(CREATE .*?;\nSELECT .*?;\n)/ms;
-	like($first, qr/^CREATE FUNCTION snowid_require_library\([^;]*;\nSELECT snowid_require_library\('\Q$script_version\E'/,
+	like(
+		$first,
+		qr/^CREATE FUNCTION snowid_require_library\([^;]*;\nSELECT snowid_require_library\('\Q$script_version\E'/,
 		"$script asks for its version first");
 }
 $node->safe_psql('postgres',
-	"CREATE FUNCTION require(text) RETURNS void AS '\$libdir/snowid', 'snowid_require_library' LANGUAGE C");
-is(sql_error($node, "SELECT require('$script_version')"), '', 'which this library is');
+	"CREATE FUNCTION require(text) RETURNS void AS '\$libdir/snowid', 'snowid_require_library' LANGUAGE C"
+);
+is(sql_error($node, "SELECT require('$script_version')"),
+	'', 'which this library is');
 foreach my $newer ($script_version . '0', '0.99', '99.0', 'new')
 {
-	like(sql_error($node, "SELECT require('$newer')"),
+	like(
+		sql_error($node, "SELECT require('$newer')"),
 		qr/^55000: the snowid library that is loaded is older than version $newer of the extension\nDETAIL:  It is of version \Q$script_version\E\.\nHINT:  $restart\n/,
 		"version $newer of the script needs another library");
 }

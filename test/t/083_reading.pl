@@ -9,16 +9,23 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-my $layout_1 = 'epoch=2020-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12';
-my $lower = 'epoch=2021-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12';
-my $higher = 'epoch=2010-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12';
-my @calls = ('snowid_decode(1)', 'snowid_timestamp(1)', 'snowid_min(now())', 'snowid_max(now())',
+my $layout_1 =
+  'epoch=2020-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12';
+my $lower =
+  'epoch=2021-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12';
+my $higher =
+  'epoch=2010-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12';
+my @calls = (
+	'snowid_decode(1)',              'snowid_timestamp(1)',
+	'snowid_min(now())',             'snowid_max(now())',
 	'snowid_encode(now(), 1, 1, 1)', 'snowid_bits(1)');
 
 sub settings
 {
 	my ($layout, $more) = @_;
-	return "snowid.layout = '$layout'\n" . ($more // 'snowid.worker_id = 1') . "\n";
+	return
+	  "snowid.layout = '$layout'\n"
+	  . ($more // 'snowid.worker_id = 1') . "\n";
 }
 
 # Which of the functions fail with this.
@@ -39,15 +46,20 @@ sub all_work
 sub none_works
 {
 	my ($name, $node, $ours, $theirs, $message) = @_;
-	my $both = "The settings make \"$ours\", and this server's last keys have \"$theirs\".";
+	my $both =
+	  "The settings make \"$ours\", and this server's last keys have \"$theirs\".";
 
-	is(fail_with($node, qr/^55000: \Q$message\E\nDETAIL:  \Q$both\E/), 6, "$name: they fail, with the reason");
-	is(sql_error($node, 'SELECT ' . join(', ', map { s/\)$/, '$theirs')/r } @calls)),
-		'', "$name: by a layout that is given they work");
+	is(fail_with($node, qr/^55000: \Q$message\E\nDETAIL:  \Q$both\E/),
+		6, "$name: they fail, with the reason");
+	is( sql_error(
+			$node, 'SELECT ' . join(', ', map { s/\)$/, '$theirs')/r } @calls)
+		),
+		'',
+		"$name: by a layout that is given they work");
 	return;
 }
 
-my $cannot = 'snowid cannot use this layout';
+my $cannot  = 'snowid cannot use this layout';
 my $changed = "snowid's layout was changed";
 
 sub restart_with
@@ -61,13 +73,16 @@ sub restart_with
 sub closed_with
 {
 	my ($node, $reason) = @_;
-	$node->poll_query_until('postgres', "SELECT NOT is_open AND reason ~ '$reason' FROM snowid_status()") or die;
+	$node->poll_query_until('postgres',
+		"SELECT NOT is_open AND reason ~ '$reason' FROM snowid_status()")
+	  or die;
 	return;
 }
 
 #---- A server that never made a key ----
 
-my $node = snowid_cluster('primary', settings($layout_1, ''), allows_streaming => 1);
+my $node =
+  snowid_cluster('primary', settings($layout_1, ''), allows_streaming => 1);
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 closed_with($node, 'no worker ID');
@@ -87,13 +102,15 @@ $node->backup('backup');
 restart_with($node, settings($lower));
 closed_with($node, $cannot);
 none_works('refused', $node, $lower, $layout_1, $cannot);
-is($node->safe_psql('postgres', 'SELECT errors FROM snowid_status()'), 0, 'they do not count as errors of keys');
+is($node->safe_psql('postgres', 'SELECT errors FROM snowid_status()'),
+	0, 'they do not count as errors of keys');
 
 # one session, over the consent
 restart_with($node, settings($higher));
 closed_with($node, 'was changed');
 none_works('waiting for consent', $node, $higher, $layout_1, $changed);
-is($node->safe_psql('postgres', <<~EOF), "refused\n\nt", 'a session sees the consent');
+is( $node->safe_psql('postgres',
+		<<~EOF), "refused\n\nt", 'a session sees the consent');
 	CREATE FUNCTION read() RETURNS text LANGUAGE plpgsql AS \$\$
 	BEGIN RETURN snowid_min('2023-01-01Z') = snowid_min('2023-01-01Z', '$higher');
 	EXCEPTION WHEN object_not_in_prerequisite_state THEN RETURN 'refused'; END \$\$;
@@ -110,8 +127,17 @@ all_work('after the consent', $node);
 
 foreach my $case (
 	[ 'no worker ID', '', 'no worker ID' ],
-	[ 'no worker process', "snowid.worker_id = 1\nmax_worker_processes = 0", 'not ready' ],
-	[ 'the clock is before the epoch', 'snowid.worker_id = 1', 'before', 'epoch=2240-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12' ])
+	[
+		'no worker process',
+		"snowid.worker_id = 1\nmax_worker_processes = 0",
+		'not ready'
+	],
+	[
+		'the clock is before the epoch',
+		'snowid.worker_id = 1',
+		'before',
+		'epoch=2240-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12'
+	])
 {
 	my ($name, $settings, $reason, $epoch) = @$case;
 
@@ -129,10 +155,12 @@ foreach my $case (
 restart_with($node, settings($higher));
 server_is_open($node);
 $node->backup('later');
+
 sub standby
 {
 	my ($name, $layout) = @_;
-	my $standby = server_from_backup($name, $node, 'later', settings($layout), has_streaming => 1);
+	my $standby = server_from_backup($name, $node, 'later', settings($layout),
+		has_streaming => 1);
 	$standby->start;
 	closed_with($standby, 'recovery');
 	$node->safe_psql('postgres', 'SELECT snowid_next()');
@@ -142,13 +170,19 @@ sub standby
 my $same = standby('same', $higher);
 all_work('a standby', $same);
 my $before = standby('before', $layout_1);
-none_works('a standby with another layout', $before, $layout_1, $higher, $cannot);
-is($before->safe_psql('postgres', "SELECT snowid_decode($key, '$layout_1') IS NOT NULL"), 't', 'which reads what it is told');
+none_works('a standby with another layout',
+	$before, $layout_1, $higher, $cannot);
+is( $before->safe_psql(
+		'postgres', "SELECT snowid_decode($key, '$layout_1') IS NOT NULL"),
+	't',
+	'which reads what it is told');
 
 # the primary changes its layout, and standbys with the next one wait for it
-my $highest = 'epoch=2000-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12';
+my $highest =
+  'epoch=2000-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12';
 my $next = standby('next', $highest);
-none_works('a standby with the layout that comes next', $next, $highest, $higher, $cannot);
+none_works('a standby with the layout that comes next',
+	$next, $highest, $higher, $cannot);
 restart_with($node, settings($highest));
 closed_with($node, 'was changed');
 $node->safe_psql('postgres', 'SELECT snowid_accept_layout()');
@@ -156,7 +190,8 @@ server_is_open($node);
 $node->safe_psql('postgres', 'SELECT snowid_next()');
 $node->wait_for_catchup($_) foreach $next, $same;
 all_work('when the primary has it, too', $next);
-none_works('and a standby with the former one', $same, $higher, $highest, $cannot);
+none_works('and a standby with the former one',
+	$same, $higher, $highest, $cannot);
 $next->promote;
 server_is_open($next);
 all_work('promoted', $next);
