@@ -7,7 +7,7 @@ EXTENSION = snowid
 MODULE_big = snowid
 OBJS = src/snowid.o src/layout.o src/decode.o src/generator.o src/gate.o \
 	src/worker.o src/pair.o src/node.o src/clock.o src/ceiling.o \
-	src/statefile.o src/claim.o src/registry.o src/redis.o src/net.o \
+	src/origin.o src/statefile.o src/claim.o src/registry.o src/redis.o src/net.o \
 	src/admin.o
 DATA = $(wildcard sql/snowid--*.sql)
 
@@ -32,7 +32,7 @@ include $(PGXS)
 
 PROVE_FLAGS += -I test/perl
 
-$(OBJS): src/snowid.h src/generator.h src/registry.h
+$(OBJS): src/snowid.h src/generator.h src/registry.h src/origin.h
 src/redis.o: src/registry.lua.h
 
 # The script as a C string, without its comments.

@@ -26,6 +26,10 @@
 
 #define MAX_WIDTH 31
 
+/* Of the years 1 to 9999, as an epoch is written. */
+#define FIRST_EPOCH INT64CONST(-62135596800000)
+#define LAST_EPOCH INT64CONST(253402300799999)
+
 /*
  * Formats that are in use elsewhere.  Discord's worker and process, and
  * Instagram's shard, pgEdge's node and Sonyflake's machine, take the places
@@ -272,6 +276,28 @@ layout_describe(const Layout *layout, char *buf)
 			 (int) (ms / 1000 % 60), (int) (ms % 1000),
 			 layout->datacenter_bits, layout->worker_bits,
 			 layout->sequence_bits);
+}
+
+/* Can a server's settings make it? */
+bool
+layout_is_possible(const Layout *layout)
+{
+	return layout->epoch >= FIRST_EPOCH && layout->epoch <= LAST_EPOCH &&
+		layout->datacenter_bits >= 0 &&
+		layout->datacenter_bits <= MAX_DATACENTER_BITS &&
+		layout->worker_bits >= 0 && layout->worker_bits <= MAX_WORKER_BITS &&
+		layout->sequence_bits >= 0 && layout->sequence_bits <= MAX_SEQUENCE_BITS;
+}
+
+/*
+ * Can a key have been made at this Unix ms?  Then the arithmetic of units does
+ * not wrap.
+ */
+bool
+layout_has_time(const Layout *layout, int64 unix_ms)
+{
+	return unix_ms >= layout->epoch && unix_ms <= layout_last_ms(layout) &&
+		unix_ms - layout->epoch < PG_INT64_MAX >> layout->sequence_bits;
 }
 
 /* Do they make the same keys of the same parts?  For layouts of servers. */

@@ -251,14 +251,14 @@ define_settings(void)
 	server_layout.worker_bits = 5;
 	server_layout.sequence_bits = 12;
 	define_int("snowid.datacenter_bits", "Width of a key's datacenter ID.",
-			   &server_layout.datacenter_bits, 0, 16,
+			   &server_layout.datacenter_bits, 0, MAX_DATACENTER_BITS,
 			   PGC_POSTMASTER, 0, NULL);
 	define_int("snowid.worker_bits", "Width of a key's worker ID.",
-			   &server_layout.worker_bits, 0, 22,
+			   &server_layout.worker_bits, 0, MAX_WORKER_BITS,
 			   PGC_POSTMASTER, 0, NULL);
 	/* for the upper limit see generator_clock() */
 	define_int("snowid.sequence_bits", "Width of a key's sequence.",
-			   &server_layout.sequence_bits, 0, 18,
+			   &server_layout.sequence_bits, 0, MAX_SEQUENCE_BITS,
 			   PGC_POSTMASTER, 0, NULL);
 
 	value = configured("snowid.sequence_start");
@@ -346,7 +346,7 @@ shmem_request(void)
 	RequestAddinShmemSpace(generator_shmem_size());
 	RequestAddinShmemSpace(pair_shmem_size());
 	RequestAddinShmemSpace(clock_shmem_size());
-	RequestAddinShmemSpace(ceiling_shmem_size());
+	RequestAddinShmemSpace(origin_shmem_size());
 	RequestAddinShmemSpace(claim_shmem_size());
 }
 
@@ -359,7 +359,7 @@ shmem_startup(void)
 	generator_shmem_init();
 	pair_shmem_init();
 	clock_shmem_init();
-	ceiling_shmem_init();
+	origin_shmem_init();
 	claim_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 }
@@ -386,6 +386,7 @@ _PG_init(void)
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
 	worker_register();
+	origin_register();
 	if (claim_from_redis())
 		registry_register();
 }

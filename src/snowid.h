@@ -5,7 +5,7 @@
  *
  * Calls go downwards only: snowid -> generator, layout, worker, registry;
  * decode -> layout; worker -> pair, clock, ceiling, gate, claim;
- * pair -> node, ceiling, layout; node -> statefile, claim; registry -> claim, redis -> net;
+ * pair -> node, ceiling, layout; ceiling -> origin -> layout; node -> statefile, claim; registry -> claim, redis -> net;
  * admin -> claim.
  */
 #ifndef SNOWID_H
@@ -24,6 +24,11 @@
 #endif
 #if PG_VERSION_NUM < 180000
 #define max_active_replication_origins max_replication_slots
+#endif
+#if PG_VERSION_NUM < 160000
+#define replorigin_session_setup_here(origin) replorigin_session_setup(origin)
+#else
+#define replorigin_session_setup_here(origin) replorigin_session_setup(origin, 0)
 #endif
 #if PG_VERSION_NUM < 160000
 #define all_settings(n) (*(n) = GetNumConfigOptions(), get_guc_variables())
@@ -66,6 +71,11 @@ typedef struct Parts
 	int			sequence;
 } Parts;
 
+/* The widest fields that the settings take. */
+#define MAX_DATACENTER_BITS 16
+#define MAX_WORKER_BITS 22
+#define MAX_SEQUENCE_BITS 18
+
 /* Longest text of a layout that layout_describe() writes, with its NUL. */
 #define LAYOUT_TEXT_LEN 128
 
@@ -104,6 +114,8 @@ extern void layout_parse(text *spec, Layout *layout);
 extern bool layout_parse_epoch(const char *str, int64 *unix_ms);
 extern void layout_describe(const Layout *layout, char *buf);
 extern const char *layout_named(int i, Layout *layout);
+extern bool layout_is_possible(const Layout *layout);
+extern bool layout_has_time(const Layout *layout, int64 unix_ms);
 extern bool layout_equal(const Layout *a, const Layout *b);
 extern int	layout_timestamp_bits(const Layout *layout);
 extern int64 layout_last_ms(const Layout *layout);
@@ -272,23 +284,28 @@ same_pair(const Claim *a, const Claim *b)
 	return a->datacenter_id == b->datacenter_id && a->worker_id == b->worker_id;
 }
 
-/*---- ceiling.c ----*/
+/*---- ceiling.c, origin.c ----*/
 
 /* What the origins in the WAL know; times in Unix ms, 0: nothing. */
 typedef struct Ceiling
 {
-	uint16		origin;			/* the pair's own */
+	uint16		origin;			/* the pair's own; 0: none, during recovery */
 	int64		own_ms;			/* the pair's own ceiling */
+	int64		old_ms;			/* that of the old pair asked for */
 	int64		others_ms;		/* greatest of other pairs within reach */
 	int64		other_layout_ms;	/* greatest of all other layouts ... */
 	Layout		other_layout;	/* ... and that layout */
 } Ceiling;
 
-extern Size ceiling_shmem_size(void);
-extern void ceiling_shmem_init(void);
-extern bool ceiling_find(int datacenter_id, int worker_id, int64 reach_ms,
-						 Ceiling *ceiling, char *err, Size errlen);
-extern void ceiling_write(const Ceiling *ceiling, int64 unix_ms, bool lower);
+extern bool ceiling_find(int datacenter_id, int worker_id,
+						 int old_datacenter_id, int old_worker_id,
+						 int64 reach_ms, Ceiling *ceiling,
+						 char *err, Size errlen);
+extern void ceiling_raise(const Ceiling *ceiling, int64 unix_ms);
+extern void ceiling_leave(const Ceiling *ceiling, int64 unix_ms);
+extern Size origin_shmem_size(void);
+extern void origin_shmem_init(void);
+extern void origin_register(void);
 
 /*---- pair.c ----*/
 
