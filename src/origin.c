@@ -87,6 +87,10 @@ typedef struct Inquiry
 
 static Inquiry *inquiry = NULL;
 
+/* Names of origins that may go. */
+static MemoryContext old_context = NULL;
+static List *old = NIL;
+
 /* This process has taken a question and not answered yet. */
 static bool working = false;
 
@@ -248,7 +252,7 @@ list_old(const OriginQuestion *question, List *origins, int count)
 	int64		newest_ms = 0;
 	int64		newest_own_ms = 0;	/* of this layout */
 	int			others = 0;
-	List	   *old = NIL;
+	List	   *list = NIL;
 	ListCell   *cell;
 
 	foreach(cell, origins)
@@ -280,11 +284,11 @@ list_old(const OriginQuestion *question, List *origins, int count)
 				 origin->ms < Min(now_ms, newest_own_ms));
 		if (!may_go)
 			continue;
-		old = lappend(old, origin->name);
+		list = lappend(list, origin->name);
 		count--;
 		others--;
 	}
-	return old;
+	return list;
 }
 
 /* Drops one that nobody has in use; false: the catalog is locked. */
@@ -311,28 +315,36 @@ drop(const char *name)
 	return locked;
 }
 
-/* Drops what list_old() says; what cannot be dropped now stays. */
+/* Finds what may go, as it is now: once keys are made, the clock is believed. */
 static void
-make_room(const OriginQuestion *question)
+find_old(const OriginQuestion *question)
 {
-	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "snowid origin",
-												  ALLOCSET_DEFAULT_SIZES);
 	List	   *origins;
-	ListCell   *cell;
 	int			count;
 
+	if (old_context == NULL)
+		old_context = AllocSetContextCreate(TopMemoryContext, "snowid origin",
+											ALLOCSET_DEFAULT_SIZES);
+	MemoryContextReset(old_context);
 	StartTransactionCommand();
-	MemoryContextSwitchTo(context);
+	MemoryContextSwitchTo(old_context);
 	origins = read_origins(&count);
-	origins = list_old(question, origins, count);
+	old = list_old(question, origins, count);
 	CommitTransactionCommand();
-	foreach(cell, origins)
+}
+
+/* Drops what was found; what cannot be dropped now stays. */
+static void
+drop_old(void)
+{
+	ListCell   *cell;
+
+	foreach(cell, old)
 	{
 		if (!drop(lfirst(cell)))
 			break;
 	}
-	MemoryContextSwitchTo(TopMemoryContext);
-	MemoryContextDelete(context);
+	old = NIL;
 }
 
 /* Refuses a position that is out of its layout's range. */
@@ -433,8 +445,10 @@ answer_question(void)
 		done = question.owned != InvalidRepOriginId ||
 			TransactionStartedDuringRecovery();
 		CommitTransactionCommand();
+		if (!RecoveryInProgress())
+			find_old(&question);
 		if (answer.own_ms == 0 && !done)
-			make_room(&question);
+			drop_old();
 		inquiry->answer = answer;
 		inquiry->error[0] = '\0';
 	}
@@ -503,7 +517,6 @@ snowid_origin_main(Datum main_arg)
 	bool		is_second = DatumGetBool(main_arg);
 	bool		is_connected = false;
 	int64		leave_at = net_now_ms() + LINGER_MS;
-	OriginQuestion question;
 
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	BackgroundWorkerUnblockSignals();
@@ -533,12 +546,10 @@ snowid_origin_main(Datum main_arg)
 			SetConfigOption("synchronous_commit", "local", PGC_USERSET, PGC_S_OVERRIDE);
 			is_connected = true;
 		}
-		question = inquiry->question;
 		if (answer_question())
 		{
 			hand_back();
-			if (!RecoveryInProgress())
-				make_room(&question);
+			drop_old();
 			break;
 		}
 		hand_back();
