@@ -7,8 +7,8 @@ EXTENSION = snowid
 MODULE_big = snowid
 OBJS = src/snowid.o src/layout.o src/decode.o src/generator.o src/gate.o \
 	src/worker.o src/pair.o src/node.o src/clock.o src/ceiling.o \
-	src/origin.o src/statefile.o src/claim.o src/registry.o src/redis.o src/net.o \
-	src/admin.o
+	src/inquiry.o src/origin.o src/statefile.o src/claim.o \
+	src/registry.o src/redis.o src/net.o src/admin.o
 DATA = $(wildcard sql/snowid--*.sql)
 
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(wildcard sql/*.sql)))

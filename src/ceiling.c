@@ -66,7 +66,7 @@ ceiling_find(int datacenter_id, int worker_id,
 	question.old_worker_id = old_worker_id;
 	question.reach_ms = reach_ms;
 	question.max_jump = snowid_max_jump;
-	if (!origin_ask(&question, ceiling, err, errlen))
+	if (!inquiry_ask(&question, ceiling, err, errlen))
 		return false;
 	if (RecoveryInProgress())
 		return true;
@@ -85,7 +85,7 @@ ceiling_find(int datacenter_id, int worker_id,
 	}
 	question.owned = owned;
 	question.has_position = ceiling->own_ms != 0;
-	if (!origin_ask(&question, &ignored, err, errlen))
+	if (!inquiry_ask(&question, &ignored, err, errlen))
 	{
 		let_go();
 		return false;

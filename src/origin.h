@@ -1,7 +1,7 @@
 /*
  * origin.h
- *		What the keeper asks about replication origins; for origin.c and
- *		ceiling.c alone.
+ *		What the keeper asks about replication origins; for ceiling.c, inquiry.c
+ *		and origin.c alone.
  */
 #ifndef SNOWID_ORIGIN_H
 #define SNOWID_ORIGIN_H
@@ -25,8 +25,15 @@ typedef struct OriginQuestion
 	int64		max_jump;		/* ms by which the clock may be wrong */
 } OriginQuestion;
 
-extern bool origin_ask(const OriginQuestion *question, Ceiling *answer,
-					   char *err, Size errlen);
+/* inquiry.c, for the keeper */
+extern bool inquiry_ask(const OriginQuestion *question, Ceiling *answer,
+						char *err, Size errlen);
+
+/* origin.c, for the process that answers */
+extern Ceiling origin_look_up(const OriginQuestion *question);
+extern void origin_require_owned(const OriginQuestion *question);
+extern void origin_find_old(const OriginQuestion *question);
+extern void origin_drop_old(void);
 
 #pragma GCC visibility pop
 

@@ -346,7 +346,7 @@ shmem_request(void)
 	RequestAddinShmemSpace(generator_shmem_size());
 	RequestAddinShmemSpace(pair_shmem_size());
 	RequestAddinShmemSpace(clock_shmem_size());
-	RequestAddinShmemSpace(origin_shmem_size());
+	RequestAddinShmemSpace(inquiry_shmem_size());
 	RequestAddinShmemSpace(claim_shmem_size());
 }
 
@@ -359,7 +359,7 @@ shmem_startup(void)
 	generator_shmem_init();
 	pair_shmem_init();
 	clock_shmem_init();
-	origin_shmem_init();
+	inquiry_shmem_init();
 	claim_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 }
@@ -386,7 +386,7 @@ _PG_init(void)
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
 	worker_register();
-	origin_register();
+	inquiry_register();
 	if (claim_from_redis())
 		registry_register();
 }

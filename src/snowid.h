@@ -5,7 +5,8 @@
  *
  * Calls go downwards only: snowid -> generator, layout, worker, registry;
  * decode -> layout; worker -> pair, clock, ceiling, gate, claim;
- * pair -> node, ceiling, layout; ceiling -> origin -> layout; node -> statefile, claim; registry -> claim, redis -> net;
+ * pair -> node, ceiling, layout; ceiling -> inquiry -> origin -> layout;
+ * node -> statefile, claim; registry -> claim, redis -> net;
  * admin -> claim.
  */
 #ifndef SNOWID_H
@@ -284,7 +285,7 @@ same_pair(const Claim *a, const Claim *b)
 	return a->datacenter_id == b->datacenter_id && a->worker_id == b->worker_id;
 }
 
-/*---- ceiling.c, origin.c ----*/
+/*---- ceiling.c, inquiry.c ----*/
 
 /* What the origins in the WAL know; times in Unix ms, 0: nothing. */
 typedef struct Ceiling
@@ -303,9 +304,9 @@ extern bool ceiling_find(int datacenter_id, int worker_id,
 						 char *err, Size errlen);
 extern void ceiling_raise(const Ceiling *ceiling, int64 unix_ms);
 extern void ceiling_leave(const Ceiling *ceiling, int64 unix_ms);
-extern Size origin_shmem_size(void);
-extern void origin_shmem_init(void);
-extern void origin_register(void);
+extern Size inquiry_shmem_size(void);
+extern void inquiry_shmem_init(void);
+extern void inquiry_register(void);
 
 /*---- pair.c ----*/
 

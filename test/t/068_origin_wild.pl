@@ -5,6 +5,7 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidKeys;
 use SnowidTest;
 use Test::More;
 
@@ -13,16 +14,10 @@ start_and_open($node);
 
 sub query { return $node->safe_psql('postgres', $_[0]) }
 
-my $highest = 0;
-
 sub keys_go_on
 {
-	my ($name) = @_;
 	server_is_open($node);
-	my $key = query('SELECT snowid_next()');
-	cmp_ok($key, '>', $highest, $name);
-	$highest = $key;
-	return;
+	return makes_keys_as($node, 1, @_);
 }
 
 # Moves an origin while the gate is closed, or drops it where $ms is empty.
