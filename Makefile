@@ -9,8 +9,8 @@ OBJS = src/snowid.o src/settings.o src/layout.o src/decode.o src/keys.o \
 	src/text.o src/compare.o src/serial.o src/status.o src/guard.o \
 	src/generator.o src/gate.o \
 	src/worker.o src/pair.o src/node.o src/clock.o src/ceiling.o \
-	src/statefile.o src/claim.o src/registry.o src/redis.o src/net.o \
-	src/admin.o
+	src/inquiry.o src/origin.o src/statefile.o src/claim.o \
+	src/registry.o src/redis.o src/net.o src/admin.o
 DATA = $(wildcard sql/snowid--*.sql)
 
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(wildcard sql/*.sql)))
@@ -34,7 +34,7 @@ include $(PGXS)
 
 PROVE_FLAGS += -I test/perl
 
-$(OBJS): src/snowid.h src/settings.h src/generator.h src/registry.h
+$(OBJS): src/snowid.h src/settings.h src/generator.h src/registry.h src/origin.h
 src/redis.o: src/registry.lua.h
 
 # The script as a C string, without its comments.

@@ -50,7 +50,7 @@ call_site(FunctionCallInfo fcinfo, int layout_arg)
 
 		require_preloaded();
 		if (!generator_require_layout() && is_first &&
-			ceiling_other_layout(&other))
+			origin_other_layout(&other))
 			generator_refuse(GATE_LAYOUT, layout_difference(&server_layout, &other));
 		site->layout = server_layout;
 		fcinfo->flinfo->fn_extra = site;

@@ -278,7 +278,9 @@ layout_unusable(const Layout *layout)
 {
 	if (layout->tick != 1 || layout->sequence_above)
 		return "its timestamp is not in milliseconds";
-	if (layout->datacenter_bits > 16 || layout->worker_bits > 22 ||
+	if (layout->datacenter_bits < 0 || layout->datacenter_bits > 16 ||
+		layout->worker_bits < 0 || layout->worker_bits > 22 ||
+		layout->sequence_bits < 0 ||
 		layout->sequence_bits > MAX_SERVER_SEQUENCE_BITS)
 		return "it has more than 16 datacenter bits, 22 worker bits or 18 sequence bits";
 	if (layout->epoch < 0 || layout->epoch > MAX_SERVER_EPOCH_MS)
@@ -321,6 +323,17 @@ layout_difference(const Layout *ours, const Layout *theirs)
 	layout_describe(theirs, their_text);
 	return psprintf("The settings make \"%s\", and this server's last keys have \"%s\".",
 					our_text, their_text);
+}
+
+/*
+ * Can a key have been made at this Unix ms?  Then the arithmetic of units does
+ * not wrap.
+ */
+bool
+layout_has_time(const Layout *layout, int64 unix_ms)
+{
+	return unix_ms >= layout->epoch && unix_ms <= layout_last_ms(layout) &&
+		unix_ms - layout->epoch < PG_INT64_MAX >> layout->sequence_bits;
 }
 
 /* Do they make the same keys of the same parts?  For layouts of servers. */

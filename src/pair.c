@@ -263,7 +263,7 @@ pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
 		return GATE_FILE;
 	if (!pair->looked_up)
 	{
-		if (!ceiling_find(wanted->datacenter_id, wanted->worker_id,
+		if (!ceiling_find(wanted->datacenter_id, wanted->worker_id, -1, -1,
 						  unix_ms_from_units(reach_of(now)), &pair->ceiling,
 						  err, GATE_DETAIL_LEN))
 			return GATE_CEILING;

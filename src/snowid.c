@@ -28,7 +28,7 @@ shmem_request(void)
 		prev_shmem_request_hook();
 	generator_shmem_request();
 	RequestAddinShmemSpace(pair_shmem_size());
-	RequestAddinShmemSpace(ceiling_shmem_size());
+	RequestAddinShmemSpace(inquiry_shmem_size());
 	RequestAddinShmemSpace(claim_shmem_size());
 }
 
@@ -41,7 +41,7 @@ shmem_startup(void)
 	generator_shmem_init();
 	pair_shmem_init();
 	clock_shmem_init();
-	ceiling_shmem_init();
+	inquiry_shmem_init();
 	claim_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 }
@@ -68,6 +68,7 @@ _PG_init(void)
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
 	worker_register();
+	inquiry_register();
 	if (claim_from_redis())
 		registry_register();
 }

@@ -5,7 +5,8 @@
  *
  * Calls go downwards only: batch, serial -> generator; serial -> decode; snowid -> generator, layout, worker, registry;
  * decode -> layout; worker -> pair, clock, ceiling, gate, claim;
- * pair -> node, ceiling, layout; node -> statefile, claim; registry -> claim, redis -> net;
+ * pair -> node, ceiling, layout; ceiling -> inquiry -> origin -> layout;
+ * node -> statefile, claim; registry -> claim, redis -> net;
  * admin -> claim.
  */
 #ifndef SNOWID_H
@@ -40,8 +41,10 @@
 #endif
 #if PG_VERSION_NUM < 160000
 #define ereturn(context, dummy, ...) ereport(ERROR, __VA_ARGS__)
+#define replorigin_session_setup_here(origin) replorigin_session_setup(origin)
 #define all_settings(n) (*(n) = GetNumConfigOptions(), get_guc_variables())
 #else
+#define replorigin_session_setup_here(origin) replorigin_session_setup(origin, 0)
 #define all_settings(n) get_guc_variables(n)
 #endif
 
@@ -103,6 +106,7 @@ extern const char *layout_unusable(const Layout *layout);
 extern void layout_describe(const Layout *layout, char *buf);
 extern char *layout_difference(const Layout *ours, const Layout *theirs);
 extern const char *layout_named(int i, Layout *layout);
+extern bool layout_has_time(const Layout *layout, int64 unix_ms);
 extern bool layout_equal(const Layout *a, const Layout *b);
 extern int	layout_timestamp_bits(const Layout *layout);
 extern int64 layout_last_ms(const Layout *layout);
@@ -285,24 +289,29 @@ same_pair(const Claim *a, const Claim *b)
 	return a->datacenter_id == b->datacenter_id && a->worker_id == b->worker_id;
 }
 
-/*---- ceiling.c ----*/
+/*---- ceiling.c, inquiry.c ----*/
 
 /* What the origins in the WAL know; times in Unix ms, 0: nothing. */
 typedef struct Ceiling
 {
-	uint16		origin;			/* the pair's own */
+	uint16		origin;			/* the pair's own; 0: none, during recovery */
 	int64		own_ms;			/* the pair's own ceiling */
+	int64		old_ms;			/* that of the old pair asked for */
 	int64		others_ms;		/* greatest of other pairs within reach */
 	int64		other_layout_ms;	/* greatest of all other layouts ... */
 	Layout		other_layout;	/* ... and that layout */
 } Ceiling;
 
-extern Size ceiling_shmem_size(void);
-extern void ceiling_shmem_init(void);
-extern bool ceiling_find(int datacenter_id, int worker_id, int64 reach_ms,
-						 Ceiling *ceiling, char *err, Size errlen);
-extern bool ceiling_other_layout(Layout *other);
-extern void ceiling_write(const Ceiling *ceiling, int64 unix_ms, bool lower);
+extern bool ceiling_find(int datacenter_id, int worker_id,
+						 int old_datacenter_id, int old_worker_id,
+						 int64 reach_ms, Ceiling *ceiling,
+						 char *err, Size errlen);
+extern void ceiling_raise(const Ceiling *ceiling, int64 unix_ms);
+extern void ceiling_leave(const Ceiling *ceiling, int64 unix_ms);
+extern Size inquiry_shmem_size(void);
+extern void inquiry_shmem_init(void);
+extern void inquiry_register(void);
+extern bool origin_other_layout(Layout *other);
 
 /*---- pair.c ----*/
 

@@ -139,7 +139,7 @@ close_gate(GateReason reason, const char *detail)
 	if (was_open && pair.known)
 	{
 		pair.known = pair.looked_up = false;
-		ceiling_write(&pair.ceiling, unix_ms_from_units(last), true);
+		ceiling_leave(&pair.ceiling, unix_ms_from_units(last));
 		generator_grant(last, last);
 	}
 	pair.known = false;
@@ -186,7 +186,7 @@ grant(int64 now, int64 last, int64 usable_until, int64 least)
 		return;
 	}
 	claim_use(unix_ms_from_units(until));
-	ceiling_write(&pair.ceiling, unix_ms_from_units(until), false);
+	ceiling_raise(&pair.ceiling, unix_ms_from_units(until));
 	generator_grant(until, until - step / 2);
 	if (logged_reason == GATE_OPEN && logged_detail[0])
 	{
@@ -250,6 +250,36 @@ stay_closed(GateReason reason, const char *detail)
 {
 	close_gate(reason, detail);
 	return retry_pause();
+}
+
+/* The ceiling cannot be raised now; up to where it is, keys may be made. */
+static long
+wait_for_ceiling(const char *detail)
+{
+	if (strcmp(detail, logged_detail) != 0)
+		ereport(LOG,
+				(errmsg("%s", gate_message(GATE_CEILING)),
+				 errdetail("%s", detail)));
+	strlcpy(logged_detail, detail, sizeof(logged_detail));
+	generator_no_grant(detail);
+	return TURN_MS;
+}
+
+/*
+ * The gate was left open by a predecessor, and keys were made since.  Its
+ * origin may have been dropped or moved while it had no owner: before anything
+ * else the ceiling is again where keys may be.
+ */
+static void
+renew_ceiling(void)
+{
+	GeneratorProgress progress;
+
+	generator_progress(&progress);
+	pair.known = false;			/* where it throws */
+	if (pair.ceiling.own_ms < unix_ms_from_units(progress.usable_until))
+		ceiling_raise(&pair.ceiling, unix_ms_from_units(progress.usable_until));
+	pair.known = true;
 }
 
 /*
@@ -320,10 +350,14 @@ settle_gate(int64 now, bool clock_is_good)
 		if (reason == GATE_OPEN && !is_wanted)
 			close_gate(GATE_STARTING, "");
 		why_closed = pair_find(&pair, &wanted, now, err);
+		reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
+		if (why_closed == GATE_CEILING && reason == GATE_OPEN)
+			return wait_for_ceiling(err);
 		if (why_closed != GATE_OPEN)
 			return stay_closed(why_closed, err);
 		slow_start = SLOW_START;
-		reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
+		if (reason == GATE_OPEN)
+			renew_ceiling();
 	}
 	if (reason == GATE_OPEN)
 		return 0;
