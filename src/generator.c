@@ -645,27 +645,29 @@ generator_next_block(int64 wanted)
 		pg_read_barrier();
 		last = pg_atomic_read_u64(&g->last);
 		first = Max((int64) last + 1, now);
-		reach = (now + units_from_ms(snowid_max_drift)) | unit_format.sequence_mask;
-		ahead = first > Min(reach, (int64) pg_atomic_read_u64(&g->usable_until));
+		reach = Min((now + units_from_ms(snowid_max_drift)) | unit_format.sequence_mask,
+					(int64) pg_atomic_read_u64(&g->usable_until));
+		ahead = first > reach;
 		if (ahead && !may_take_ahead((int64) last, first, &patience))
 		{
 			now = clock_units();
 			continue;
 		}
+
+		/* not enough is left of the ms */
 		if ((first & unit_format.sequence_mask) + wanted > units_from_ms(1))
 			first = (first | unit_format.sequence_mask) + 1;
 		end = first + wanted - 1;
 		if (end > reach)
 		{
 			require_in_reach(end, &patience);
+			if (end > (int64) pg_atomic_read_u64(&g->usable_until))
+			{
+				wait_for_worker(end, &patience);
+				now = clock_units();
+				continue;
+			}
 			ahead = true;
-		}
-		if (end > (int64) pg_atomic_read_u64(&g->usable_until))
-		{
-			require_in_reach(end, &patience);
-			wait_for_worker(end, &patience);
-			now = clock_units();
-			continue;
 		}
 		node_bits = g->node_bits;
 		if (pg_atomic_compare_exchange_u64(&g->last, &last, end) &&
