@@ -24,15 +24,14 @@ $primary->safe_psql('postgres', <<~EOF);
 my $insert = 'INSERT INTO made DEFAULT VALUES RETURNING id;';
 $primary->backup('primary');
 
-# The standbys' settings: a ceiling may lie further ahead than keys by the
-# reserve, and a caller does not wait for that.
-sub settings { return "snowid.worker_id = $_[0]\nsnowid.max_drift = 2s"; }
-
 sub standby
 {
 	my ($name, $from, $backup) = @_;
-	my $node = server_from_backup($name, $from, $backup // $from->name,
-		settings(1), has_streaming => 1);
+	my $node = server_from_backup(
+		$name, $from,
+		$backup // $from->name,
+		'snowid.worker_id = 1',
+		has_streaming => 1);
 	set_skew($node, -1800);
 	return $node;
 }
@@ -46,7 +45,8 @@ sub highest_of
 }
 
 # The server, its clock two minutes behind the keys in its rows, makes none below
-# them; with its clock only just behind them it makes one above.
+# them; with its clock only just behind them it makes one above.  The ceiling
+# rises for a minute after the last key, and nobody is to wait for that.
 sub begins_above
 {
 	my ($what, $node, $worker_id) = @_;
@@ -55,6 +55,10 @@ sub begins_above
 	makes_none_while_behind($node, $highest,
 		"$what: with its clock two minutes behind it makes no key below those in its rows"
 	);
+	reload_with(
+		$node,
+		'snowid.worker_id' => $worker_id,
+		'snowid.max_drift' => '10min');
 	stop_clock($node, key_ms($highest) - 900);
 	is( query($node, <<~EOF),
 		SELECT key > $highest, worker_id, clock_timestamp() < snowid_timestamp($highest)
@@ -90,7 +94,6 @@ clients_go_on(@clients);
 reload_with(
 	$standby,
 	'snowid.worker_id' => 1,
-	'snowid.max_drift' => '2s',
 	'snowid.max_wait'  => '1min');
 foreach my $call ('snowid_next()', 'snowid_next_batch(1)')
 {
@@ -118,7 +121,7 @@ makes_none_while_behind(
 	highest_of($standby, 1),
 	'promoted with its clock two minutes behind it makes none');
 set_skew($standby, -60);
-configure($standby, settings(2));
+configure($standby, 'snowid.worker_id = 2');
 my $began = time;
 $standby->reload;
 wait_for_worker_id($standby, 2);
@@ -127,7 +130,7 @@ is( $standby->safe_psql(
 	'2',
 	'under load: a worker ID of its own lets it make keys at once');
 cmp_ok(time - $began, '<', 30, 'within seconds');
-configure($standby, settings(1));
+configure($standby, 'snowid.worker_id = 1');
 $standby->reload;
 wait_for_worker_id($standby, 1);
 begins_above('promoted under load', $standby, 1);
@@ -149,12 +152,12 @@ $restarted->stop('immediate');
 
 #---- Crashed before the first grant ----
 
-configure($crashed, settings(-1));
+configure($crashed, 'snowid.worker_id = -1');
 $crashed->reload;
 wait_for($crashed, "SELECT current_setting('snowid.worker_id') = '-1'");
 $crashed->promote;
 $crashed->stop('immediate');
-configure($crashed, settings(1));
+configure($crashed, 'snowid.worker_id = 1');
 $crashed->start;
 $crashed->stop('immediate');
 $crashed->start;
@@ -163,7 +166,7 @@ $crashed->stop('immediate');
 
 #---- A cascade, the second of which was made from a backup of the first ----
 
-configure($cascade1, settings(2));
+configure($cascade1, 'snowid.worker_id = 2');
 $cascade1->reload;
 wait_for($cascade1, "SELECT current_setting('snowid.worker_id') = '2'");
 $cascade1->promote;
@@ -182,7 +185,7 @@ $cascade1->stop('immediate');
 $cascade2->promote;
 begins_above('the second of a cascade, promoted after the first',
 	$cascade2, 1);
-configure($cascade2, settings(2));
+configure($cascade2, 'snowid.worker_id = 2');
 set_skew($cascade2, -2400);
 $cascade2->reload;
 wait_for_worker_id($cascade2, 2);

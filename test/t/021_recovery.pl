@@ -121,9 +121,7 @@ is("@repeated", '', 'and no key was made twice');
 
 $living->stop('immediate');
 
-# a ceiling lies further ahead than keys, by the reserve
-my $worker_1 = "snowid.worker_id = 1\nsnowid.max_drift = 2s";
-my $same     = set_back('same', $worker_1);
+my $same = set_back('same', 'snowid.worker_id = 1');
 set_skew($same, -60);
 $same->start;
 is_up($same);
@@ -134,6 +132,10 @@ like(
 	qr/^58000: the next key would lead the clock by 6\d{4} ms/,
 	'set back, with the same worker ID and the clock a minute behind: no key below those in its rows'
 );
+reload_with(
+	$same,
+	'snowid.worker_id' => 1,
+	'snowid.max_drift' => '10min');
 stop_clock($same, key_ms($highest) - 900);
 is( $same->safe_psql(
 		'postgres',
@@ -213,7 +215,7 @@ cmp_ok($key, '>', $highest,
 );
 $new->stop;
 
-$new = snowid_cluster('behind', $worker_1);
+$new = snowid_cluster('behind', 'snowid.worker_id = 1');
 set_skew($new, -1800);
 $new->start;
 $new->psql('postgres', slurp_file($dump), on_error_stop => 1);
@@ -230,6 +232,10 @@ like(
 	sql_error($new, $insert),
 	qr/^58000: the next key would lead the clock/,
 	'also after a crash');
+reload_with(
+	$new,
+	'snowid.worker_id' => 1,
+	'snowid.max_drift' => '10min');
 stop_clock($new, key_ms($highest) - 900);
 is( $new->safe_psql(
 		'postgres',
