@@ -304,7 +304,12 @@ claim_worker_id(bool move)
 		next_contact = Min(next_contact, net_now_ms() + ms + 1);
 	}
 	else if ((text = understand_refusal(answer, count)) !=NULL)
+	{
+		/* where there is no other, it may have it again once it is free */
+		if (known == &revoked_claim)
+			memset(&revoked_claim, 0, sizeof(revoked_claim));
 		refuse(change && strcmp(answer[0], "layout") != 0, text);
+	}
 	else
 		registry_nonsense("claim");
 }
