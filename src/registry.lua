@@ -317,6 +317,7 @@ local function leave_used(at, r)
 	local before = r.ceiling
 	raise(r, 'ceiling', arg.used, arg.floor)
 	if r.ceiling ~= before then put(at, r) end
+	return r
 end
 
 -- What this server gave up: <dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>,
@@ -451,7 +452,7 @@ function operations.claim()
 			own_record(known, r, arg.ownership, arg.generation, '', arg.floor)
 			return yours(usable(known), r)
 		else
-			leave_used(known, mine)
+			all[known] = leave_used(known, mine)
 		end
 	end
 
