@@ -28,14 +28,13 @@ sub settings
 #---- kill -9 at every step of a claim ----
 
 # In mid-command: Redis carries it out after the server is dead.
-my $node = claiming_cluster('killed', $redis, $short . "snowid.redis_check_interval = '1min'\n");
+my $node = claiming_cluster('killed', $redis, $short . "snowid.redis_check_interval = '2s'\n");
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 $node->poll_query_until('postgres', "SELECT registry ~ '^The registry is empty' FROM snowid_status") or die;
 is($redis->owned('killed'), 0, 'while the registry settles a newcomer waits');
 $redis->edit('meta', since => now_ms() - 3600_000);
 $redis->freeze;
-$node->reload;
 $node->poll_query_until('postgres', 'SELECT registry_error IS NOT NULL FROM snowid_status') or die;
 is($node->safe_psql('postgres', 'SELECT is_open, worker_id FROM snowid_status'), 'f|', 'killed while Redis does not answer');
 kill_all($node);
