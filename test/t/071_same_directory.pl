@@ -14,7 +14,6 @@ use Test::More;
 
 $SIG{PIPE} = 'IGNORE';
 
-my $turns = $ENV{SNOWID_TURNS} // 12;	# more than there are places for origins
 my $redis = SnowidRedis->start('redis', 'appendonly yes');
 my %seen;
 
@@ -26,6 +25,17 @@ sub makes_new_keys
 	my @wrong = grep { (($_ >> 12) & 1023) != $id || $seen{$_}++ } @keys;
 	is(scalar(@keys) . '/' . @wrong, '100/0', $name);
 	return;
+}
+
+sub crc32c
+{
+	my $crc = 0xffffffff;
+	foreach my $byte (unpack 'C*', $_[0])
+	{
+		$crc ^= $byte;
+		$crc = ($crc >> 1) ^ ($crc & 1 ? 0x82f63b78 : 0) for 1 .. 8;
+	}
+	return $crc ^ 0xffffffff;
 }
 
 sub used_ids
@@ -45,7 +55,7 @@ sub its_settings
 # A primary and its standby, promoted and rewound in turn.
 sub take_turns
 {
-	my ($kind, %of) = @_;
+	my ($kind, $turns, %of) = @_;
 	my $first = claiming_cluster("first_$kind", $redis, $short . $of{0}, allows_streaming => 1, extra => ['-k']);
 	$first->append_conf('postgresql.conf', "wal_keep_size = '256MB'\nmax_replication_slots = 10");
 	$first->start;
@@ -93,9 +103,9 @@ sub take_turns
 	return;
 }
 
-take_turns('good', 0 => '', 1 => '');
-take_turns('fixed', 0 => 'snowid.worker_id = 1', 1 => 'snowid.worker_id = 2');
-take_turns('lease', map { $_ => "snowid.redis_lease = '2s'" } 0, 1);
+take_turns('good', 30, 0 => '', 1 => '');
+take_turns('fixed', 4, 0 => 'snowid.worker_id = 1', 1 => 'snowid.worker_id = 2');
+take_turns('lease', 30, map { $_ => "snowid.redis_lease = '2s'" } 0, 1);
 
 #---- Restored in place, with the clock set back ----
 
@@ -145,5 +155,38 @@ $node->start;
 $node->poll_query_until('postgres', "SELECT NOT is_open FROM snowid_status") or die;
 like(sql_error($node, 'SELECT snowid_next()'), qr/Worker ID 7 of datacenter 0 (is held by|was given back, or is held by)/, 'the one before does not while that lives');
 $_->stop foreach $node, $again;
+
+#---- Without Redis ----
+
+my $fixed = snowid_cluster('fixed', "snowid.worker_id = 9\nsnowid.max_drift = '2s'");
+start_and_open($fixed);
+$fixed->stop;
+my $dir = $fixed->data_dir;
+my $file = "$dir/snowid/state";
+my $restored = qr/WARNING:  this data directory is a copy, or was restored/;
+
+# the file as the version before wrote it
+my $state = slurp_file($file);
+substr($state, 4, 4) = pack('L', 1);
+open(my $out, '>:raw', $file) or die "$!";
+print $out substr($state, 0, 88), pack('V', crc32c(substr($state, 0, 88)));
+close($out);
+$fixed->start;
+server_is_open($fixed);
+is(logged($fixed, 0, $restored), 0, 'a state file of version 1 is read');
+is(-s $file, 380, 'and written anew');
+$fixed->stop;
+system_or_bail('cp', '-a', $dir, "$dir.backup");
+$fixed->start;
+server_is_open($fixed);
+makes_new_keys($fixed, 9, 'a fixed ID');
+$fixed->stop;
+system_or_bail('sh', '-c', "rm -rf $dir/* && cp -a $dir.backup/. $dir/");
+set_skew($fixed, -1.5);
+$fixed->start;
+server_is_open($fixed);
+is(logged($fixed, 0, $restored), 1, 'a backup that is restored into the same directory is noticed');
+makes_new_keys($fixed, 9, 'and repeats no key');
+$fixed->stop;
 
 done_testing();

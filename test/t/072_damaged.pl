@@ -32,6 +32,7 @@ sub answer
 }
 
 is(answer(version => 1), "version\n2\n1", 'a call of another version is refused');
+wait_until('the end of the settling', sub { answer() !~ /^settling/ });
 like(answer(), qr/^taken\n$other\nsecond/, 'a record that is whole');
 
 #---- Damaged ----
