@@ -352,7 +352,7 @@ local function let_go_of_past(all)
 			if past.exact then r.lease = '0' end
 			raise(r, 'ceiling', past.ceiling)
 			let_go(past.at, r)
-		else
+		elseif not r or r.node ~= arg.node then
 			r = leave_ceiling(past.at, r, 0, past.ceiling)
 			if all then all[past.at] = r end
 		end
