@@ -10,7 +10,9 @@ OBJS = src/snowid.o src/settings.o src/layout.o src/decode.o src/keys.o \
 	src/generator.o src/gate.o \
 	src/worker.o src/pair.o src/node.o src/clock.o src/ceiling.o \
 	src/inquiry.o src/origin.o src/statefile.o src/claim.o \
-	src/registry.o src/redis.o src/net.o src/admin.o
+	src/registry.o src/registry_call.o src/registry_claim.o \
+	src/registry_contact.o src/registry_request.o src/redis.o src/net.o \
+	src/admin.o
 DATA = $(wildcard sql/snowid--*.sql)
 
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(wildcard sql/*.sql)))
@@ -34,7 +36,8 @@ include $(PGXS)
 
 PROVE_FLAGS += -I test/perl
 
-$(OBJS): src/snowid.h src/settings.h src/generator.h src/registry.h src/origin.h
+$(OBJS): src/snowid.h src/settings.h src/generator.h src/registry.h \
+	src/registry_process.h src/origin.h
 src/redis.o: src/registry.lua.h
 
 # The script as a C string, without its comments.

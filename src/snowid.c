@@ -29,7 +29,7 @@ shmem_request(void)
 	generator_shmem_request();
 	RequestAddinShmemSpace(pair_shmem_size());
 	RequestAddinShmemSpace(inquiry_shmem_size());
-	RequestAddinShmemSpace(claim_shmem_size());
+	claim_shmem_request();
 }
 
 static void
