@@ -10,6 +10,7 @@ OBJS = src/snowid.o src/layout.o src/decode.o src/generator.o src/gate.o \
 	src/statefile.o src/claim.o src/registry.o src/redis.o src/net.o \
 	src/admin.o
 DATA = $(wildcard sql/snowid--*.sql)
+DOCS = $(wildcard doc/*.md)
 
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(wildcard sql/*.sql)))
 REGRESS_OPTS = --temp-instance=tmp_regress --temp-config=test/snowid.conf
@@ -31,6 +32,9 @@ PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
 PROVE_FLAGS += -I test/perl
+
+# The pages have plain names: a folder of their own.
+docmoduledir = $(EXTENSION)
 
 $(OBJS): src/snowid.h src/generator.h src/registry.h
 src/redis.o: src/registry.lua.h
