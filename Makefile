@@ -33,8 +33,13 @@ include $(PGXS)
 
 PROVE_FLAGS += -I test/perl
 
-# The pages have plain names: a folder of their own.
+# The pages have plain names, so a folder of their own; PGXS leaves files behind
+# that come from one.
 docmoduledir = $(EXTENSION)
+uninstall: uninstall-docs
+uninstall-docs:
+	rm -f $(addprefix '$(DESTDIR)$(docdir)/$(docmoduledir)'/, $(notdir $(DOCS)))
+	-rmdir '$(DESTDIR)$(docdir)/$(docmoduledir)'
 
 $(OBJS): src/snowid.h src/generator.h src/registry.h
 src/redis.o: src/registry.lua.h
@@ -64,4 +69,4 @@ torture: test/skew.so
 torture-redis: test/skew.so
 	PG_CONFIG=$(PG_CONFIG) test/torture-redis $(SECONDS)
 
-.PHONY: test demo demo-cluster bench torture torture-redis
+.PHONY: uninstall-docs test demo demo-cluster bench torture torture-redis
