@@ -262,8 +262,7 @@ foreach my $name (grep { $_ ne 'CHANGELOG.md' } @names)
 	nothing("$name: every setting that it names is there",
 		grep { !$dotted{$_} } $page{$name}{source} =~ m{(?<![\w/.@])(snowid\.[a-z]\w*)}gi);
 	my @layouts = $page{$name}{source} =~ /^snowid\.layout = '(.*?)'/mg;
-	query("SELECT snowid_timestamp(0, '$_')") foreach @layouts;
-	pass("$name: its layouts are layouts") if @layouts;
+	nothing("$name: its layouts are layouts", grep { $_ ne '' } map { sql_error($node, "SELECT snowid_timestamp(0, '$_')") } @layouts);
 }
 
 #---- SQL blocks ----
