@@ -254,9 +254,10 @@ same('settings with default and context',
 	[ map { (spans($_->[0]))[0] . ' ' . ($_->[1] =~ s/:.*//r =~ tr/`//dr) . " $_->[3]" } rows(section($reference, 'Settings')) ],
 	\@settings);
 
-# Wherever "snowid." is written, it is a setting, a function or a file.
+# Wherever "snowid." is written, it is a setting, a function, a file, or a setting
+# of old.
 my %dotted = map { $_ => 1 } (map { (split / /)[0] } @settings), (map { 'snowid.' . (split /\(/)[0] } @functions),
-  map { "snowid.$_" } qw(c h conf control redis so);
+  map { "snowid.$_" } qw(c h conf control redis so), qw(epoch datacenter_bits worker_bits sequence_bits);
 foreach my $name (grep { $_ ne 'CHANGELOG.md' } @names)
 {
 	nothing("$name: every setting that it names is there",
