@@ -214,7 +214,7 @@ sub signatures
 	return $text =~ /^(.*?) \[(, .*?)\](.*)$/ ? ("$1$3", "$1$2$3") : ($text);
 }
 
-my $types = q{replace(replace(replace(%s, 'timestamp with time zone', 'timestamptz'), 'integer', 'int'), 'SETOF', 'setof')};
+my $types = q{replace(replace(replace(replace(%s, 'timestamp with time zone', 'timestamptz'), 'integer', 'int'), 'SETOF', 'setof'), '::text', '')};
 my $extension = q{pg_depend d JOIN pg_extension e ON d.refobjid = e.oid AND d.deptype = 'e' AND e.extname = 'snowid'};
 my @functions = query(sprintf(<<~'EOF', sprintf($types, 'pg_get_function_arguments(p.oid)'), sprintf($types, 'pg_get_function_result(p.oid)'), sprintf($types, 'format_type(t, NULL)'), $extension));
 	SELECT proname || '(' || regexp_replace(%s, '(, )?OUT [^,]*', '', 'g') || ') → ' ||
