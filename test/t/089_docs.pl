@@ -184,6 +184,14 @@ foreach my $name (grep { $_ ne 'CHANGELOG.md' } @names)
 same('source files', [ map { spans($_->[0]) } rows(section('doc/internals.md', 'The files')) ],
 	[ map { substr($_, length($top) + 1) } @files ]);
 
+# The rights in Redis: those of the test, and enough for the script.
+my ($rights) = $page{'doc/worker-ids.md'}{source} =~ /^redis-cli ACL SETUSER .*? (\+.*)$/m;
+my @rights = $rights =~ /\+(\w+)/g;
+my ($least) = slurp_file("$top/test/t/055_redis_access.pl") =~ /\@least\s*=\s*qw\((.*?)\)/;
+same('rights of the user in Redis', \@rights, [ split ' ', $least ]);
+contained('they are enough for the script',
+	[ map { lc } slurp_file("$top/src/registry.lua") =~ /redis\.call\('(\w+)'/g ], \@rights);
+
 my $meta = slurp_file("$top/META.json");
 ok(-e "$top/$1", "META.json names the manual: $1") foreach $meta =~ /"docfile": "(.*?)"/;
 my ($docdir) = qx(pg_config --docdir) =~ /(.*)/;
