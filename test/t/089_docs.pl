@@ -181,6 +181,8 @@ foreach my $name (grep { $_ ne 'CHANGELOG.md' } @names)
 	nothing("$name: the tests, files and functions that it names are there", @missing);
 }
 
+nothing('doc/guarantees.md: the tests of pg_regress are there', grep { !-e "$top/sql/$_.sql" }
+	map { grep { /^\w+$/ } spans($_->[2]) } grep { @$_ >= 3 } rows($page{'doc/guarantees.md'}{text}));
 same('source files', [ map { spans($_->[0]) } rows(section('doc/internals.md', 'The files')) ],
 	[ map { substr($_, length($top) + 1) } @files ]);
 
