@@ -102,13 +102,14 @@ sub same
 
 #---- Messages ----
 
-# Placeholders as one word, and no last period.
+# Placeholders as one word, no last period, and a small letter to begin with: a
+# message may become the detail of another.
 sub normal
 {
 	my ($text) = @_;
 	$text        =~ s/\.\.\.|\bN\b|<>/\x01/g;
 	$text        =~ s/\x01[\x01 ]*\x01/\x01/g;
-	return $text =~ s/(?<=.)\.$//r;
+	return lcfirst($text =~ s/(?<=.)\.$//r);
 }
 
 my @messages = map { [ split /\t/ ] } split /\n/,
