@@ -107,8 +107,8 @@ sub same
 sub normal
 {
 	my ($text) = @_;
-	$text        =~ s/\.\.\.|\bN\b|<>/\x01/g;
-	$text        =~ s/\x01[\x01 ]*\x01/\x01/g;
+	$text =~ s/\.\.\.|\bN\b|<>/\x01/g;
+	$text =~ s/\x01[\x01 ]*\x01/\x01/g;
 	return lcfirst($text =~ s/(?<=.)\.$//r);
 }
 
@@ -421,6 +421,29 @@ foreach my $name ('README.md', grep { m{^doc/} } @names)
 		map    { $_->{text} }
 		  grep { $_->{language} eq '' && $_->{text} =~ /\bSELECT\b/ }
 		  @{ $page{$name}{blocks} });
+}
+
+#---- Python ----
+
+SKIP:
+{
+	skip 'psycopg 3 is not installed', 1
+	  if system("python3 -c 'import psycopg' 2>/dev/null") != 0;
+	my ($block) =
+	  grep { $_->{language} eq 'python' } @{ $page{'README.md'}{blocks} };
+	my ($out, $err) = ('', '');
+
+	$node->safe_psql('postgres', $_)
+	  foreach 'DROP DATABASE shop', 'CREATE DATABASE shop';
+	run_page('README.md');
+	local $ENV{PGHOST} = $node->host;
+	local $ENV{PGPORT} = $node->port;
+	IPC::Run::run([ 'python3', '-' ],
+		'<', \$block->{text}, '>', \$out, '2>', \$err);
+	like(
+		$out,
+		qr/^stored order \d+ with lines \d+ \d+$/,
+		'the Python of README.md runs') or diag($err);
 }
 
 $node->stop;
