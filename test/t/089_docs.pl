@@ -240,6 +240,15 @@ contained(
 	],
 	\@rights);
 
+# Hints that send the reader to a section.
+nothing(
+	'the sections that hints name are in the manual',
+	grep {
+		my $wanted = $_;
+		!grep { $_->{text} =~ /^#+ \Q$wanted\E/m } values %page
+	} $sources =~ /\bSee \\"([^"\\]+)\\" in snowid's manual/gi,
+	$sources =~ /(in snowid's README)/g);
+
 my $meta = slurp_file("$top/META.json");
 ok(-e "$top/$1", "META.json names the manual: $1")
   foreach $meta =~ /"docfile": "(.*?)"/;
