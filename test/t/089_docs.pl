@@ -265,7 +265,7 @@ my $node  = claiming_cluster('docs', $redis);
 start_and_open($node);
 wait_for_claim($node);
 
-sub query
+sub lines_of
 {
 	my ($sql) = @_;
 	return split /\n/, $node->safe_psql('postgres', $sql);
@@ -287,7 +287,7 @@ my $types =
   q{replace(replace(replace(replace(%s, 'timestamp with time zone', 'timestamptz'), 'integer', 'int'), 'SETOF', 'setof'), '::text', '')};
 my $extension =
   q{pg_depend d JOIN pg_extension e ON d.refobjid = e.oid AND d.deptype = 'e' AND e.extname = 'snowid'};
-my @functions = query(
+my @functions = lines_of(
 	sprintf(
 		<<~'EOF', sprintf($types, 'pg_get_function_arguments(p.oid)'), sprintf($types, 'pg_get_function_result(p.oid)'), sprintf($types, 'format_type(t, NULL)'), $extension));
 	SELECT proname || '(' || regexp_replace(%s, '(, )?OUT [^,]*', '', 'g') || ') → ' ||
@@ -313,7 +313,7 @@ foreach my $row (map { rows(section($reference, $_)) } 'Making keys',
 same('functions', \@documented, \@functions);
 is( join(
 		' ',
-		query(
+		lines_of(
 			"SELECT objid::regclass FROM $extension WHERE classid = 'pg_class'::regclass"
 		)),
 	'',
@@ -325,13 +325,13 @@ foreach my $function (qw(snowid_status snowid_claims snowid_layouts))
 		"$function()",
 		[ map { spans($_->[0]) } rows(section($reference, "$function()")) ],
 		[
-			query(
+			lines_of(
 				"SELECT n FROM pg_proc, unnest(proargnames, proargmodes) AS a (n, m)
 			WHERE proname = '$function' AND m = 'o'")
 		]);
 }
 
-my @settings = query(
+my @settings = lines_of(
 	q{SELECT name || ' ' || CASE WHEN boot_val = '' THEN 'none'
 		WHEN unit IS NULL OR boot_val = '0' THEN boot_val
 		WHEN boot_val::bigint % 86400000 = 0 THEN boot_val::bigint / 86400000 || 'd'
