@@ -14,6 +14,7 @@ OBJS = src/snowid.o src/settings.o src/layout.o src/decode.o src/keys.o \
 	src/registry_contact.o src/registry_request.o src/redis.o src/net.o \
 	src/admin.o
 DATA = $(wildcard sql/snowid--*.sql)
+DOCS = $(wildcard doc/*.md)
 
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(wildcard sql/*.sql)))
 REGRESS_OPTS = --temp-instance=tmp_regress --temp-config=test/snowid.conf
@@ -35,6 +36,14 @@ PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
 PROVE_FLAGS += -I test/perl
+
+# The pages have plain names, so a folder of their own; PGXS leaves files behind
+# that come from one.
+docmoduledir = $(EXTENSION)
+uninstall: uninstall-docs
+uninstall-docs:
+	rm -f $(addprefix '$(DESTDIR)$(docdir)/$(docmoduledir)'/, $(notdir $(DOCS)))
+	-rmdir '$(DESTDIR)$(docdir)/$(docmoduledir)'
 
 $(OBJS): src/snowid.h src/settings.h src/generator.h src/registry.h \
 	src/registry_process.h src/origin.h
@@ -65,4 +74,4 @@ torture: test/skew.so
 torture-redis: test/skew.so
 	PG_CONFIG=$(PG_CONFIG) test/torture-redis $(SECONDS)
 
-.PHONY: test demo demo-cluster bench torture torture-redis
+.PHONY: uninstall-docs test demo demo-cluster bench torture torture-redis

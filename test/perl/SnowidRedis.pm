@@ -109,9 +109,9 @@ sub record
 # Lua that gives a record its checksum: sum(at, r), as the registry's script does.
 sub sum_script
 {
-	my $script = slurp_file('src/registry.lua');
-	my ($fields) = $script =~ /^local FIELDS = (\{.*?\})$/ms or die;
-	my ($meta) = $script =~ /^local META_FIELDS = (\{.*?\})$/m or die;
+	my $script   = slurp_file('src/registry.lua');
+	my ($fields) = $script =~ /^local FIELDS = (\{.*?\})$/ms     or die;
+	my ($meta)   = $script =~ /^local META_FIELDS = (\{.*?\})$/m or die;
 	return <<~EOF;
 		local function sum(at, r)
 			local values = {at}
@@ -125,7 +125,8 @@ sub sum_script
 sub edit
 {
 	my ($self, $pair, @fields) = @_;
-	my $answer = $self->query('EVAL', sum_script() . <<~'EOF', 1, 'snowid', $pair, @fields);
+	my $answer = $self->query('EVAL',
+		sum_script() . <<~'EOF', 1, 'snowid', $pair, @fields);
 		local r = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1]) or '{}')
 		for i = 2, #ARGV, 2 do r[ARGV[i]] = ARGV[i + 1] end
 		r.sum = sum(ARGV[1], r)

@@ -195,7 +195,8 @@ poll($node, "reason ~ 'already active'");
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: .*\nDETAIL:  $reason/,
-	'where somebody has the origin, there are no keys, and the reason is told');
+	'where somebody has the origin, there are no keys, and the reason is told'
+);
 query($node,
 	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
 );
@@ -204,7 +205,8 @@ cmp_ok(next_key($node), '>', $highest,
 	'keys go on by themselves when it is to be had');
 $highest = next_key($node);
 stop_pgbench($holder);
-is(() = slurp_file($node->logfile, $log) =~ /ERROR:  $reason/g, 1, 'the log has the reason once');
+is(() = slurp_file($node->logfile, $log) =~ /ERROR:  $reason/g,
+	1, 'the log has the reason once');
 
 sub restart_with
 {

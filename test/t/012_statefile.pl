@@ -90,16 +90,38 @@ sub is_refused
 
 sub put_back { return write_state($good) }
 
-is_refused('not readable', '55000', qr/Could not open file "snowid\/state": Permission denied\./,
-	sub { chmod 0, $file }, sub { chmod 0600, $file });
-is_refused('a directory in its place', '55000', qr/File "snowid\/state" is not a regular file\./,
-	sub { unlink $file; mkdir $file }, sub { rmdir $file; put_back() });
-is_refused('truncated', 'XX001', qr/File "snowid\/state" is damaged\./,
+is_refused(
+	'not readable', '55000',
+	qr/Could not open file "snowid\/state": Permission denied\./,
+	sub { chmod 0,    $file },
+	sub { chmod 0600, $file });
+is_refused(
+	'a directory in its place',
+	'55000',
+	qr/File "snowid\/state" is not a regular file\./,
+	sub { unlink $file; mkdir $file },
+	sub { rmdir $file;  put_back() });
+is_refused(
+	'truncated', 'XX001',
+	qr/File "snowid\/state" is damaged\./,
 	sub { write_state(substr($good, 0, 35)) }, \&put_back);
-is_refused('empty', 'XX001', qr/File "snowid\/state" is damaged\./, sub { write_state('') }, \&put_back);
-is_refused('longer', 'XX001', qr/File "snowid\/state" is damaged\./, sub { write_state("$good\0") }, \&put_back);
-is_refused('another version', 'XX001', qr/File "snowid\/state" has version 3, and this snowid reads versions 1 and 2\./,
-	sub { write_state(substr($good, 0, 4) . pack('L', 3) . substr($good, 8) . 'more') }, \&put_back);
+is_refused(
+	'empty', 'XX001',
+	qr/File "snowid\/state" is damaged\./,
+	sub { write_state('') }, \&put_back);
+is_refused(
+	'longer', 'XX001',
+	qr/File "snowid\/state" is damaged\./,
+	sub { write_state("$good\0") }, \&put_back);
+is_refused(
+	'another version',
+	'XX001',
+	qr/File "snowid\/state" has version 3, and this snowid reads versions 1 and 2\./,
+	sub {
+		write_state(
+			substr($good, 0, 4) . pack('L', 3) . substr($good, 8) . 'more');
+	},
+	\&put_back);
 
 # A flipped bit in a byte.
 my @accepted;
@@ -128,14 +150,19 @@ like(
 	'a file that cannot be written: the error says so');
 chmod 0700, $node->data_dir . '/snowid';
 keys_go_on('mended');
-like(slurp_file($file), qr/^\Q${\ substr($good, 0, 32)}\E.{348}$/s, 'and the file is written');
+like(
+	slurp_file($file),
+	qr/^\Q${\ substr($good, 0, 32)}\E.{348}$/s,
+	'and the file is written');
 
 $node->stop;
 unlink $file;
 symlink '/dev/full', "$file.tmp" or die "$!";
 my $before = -s $node->logfile;
 $node->start;
-$node->wait_for_log(qr/Could not write file "snowid\/state": No space left on device/, $before);
+$node->wait_for_log(
+	qr/Could not write file "snowid\/state": No space left on device/,
+	$before);
 ok(!-e $file || -s $file == 380, 'a full disk leaves no half a file');
 keys_go_on('with space again');
 $good = slurp_file($file);

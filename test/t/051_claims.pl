@@ -80,7 +80,7 @@ sub released
 # 30 more nodes: what a server's registry process sends, sent by redis-cli.
 my $source = slurp_file('src/registry.lua');
 my $script = $redis->query('SCRIPT', 'LOAD', $source);
-my $dir = PostgreSQL::Test::Utils::tempdir('claims');
+my $dir    = PostgreSQL::Test::Utils::tempdir('claims');
 
 sub start_claim
 {
@@ -95,13 +95,39 @@ sub start_claim
 		move      => 0,
 		%with);
 	my $reach = int(time * 1000) + 200;
-	my @argv = (version => 2, operation => 'claim', layout => $layout, node => sprintf('%032x', $i),
-		name => "script$i", place => '', token => $is{token}, starts => $is{starts}, n => $is{n},
-		interval => 300, lease => 0, boot => $is{boot}, dc => 0, count => 32, wanted => -1,
-		fresh => sprintf('%016x', $i), ceiling => $reach + 1100, reach => $reach,
-		known => $is{known}, ownership => '0' x 16, generation => 0, floor => 0, used => 0,
-		resume => 'record', unchanged => $is{unchanged}, move => $is{move}, leaving => '', past => '');
-	my $command = join ' ', map { "'$_'" } ($ENV{REDIS_SERVER} // 'redis-server') =~ s/server$/cli/r, '-p', $redis->{port},
+	my @argv  = (
+		version    => 2,
+		operation  => 'claim',
+		layout     => $layout,
+		node       => sprintf('%032x', $i),
+		name       => "script$i",
+		place      => '',
+		token      => $is{token},
+		starts     => $is{starts},
+		n          => $is{n},
+		interval   => 300,
+		lease      => 0,
+		boot       => $is{boot},
+		dc         => 0,
+		count      => 32,
+		wanted     => -1,
+		fresh      => sprintf('%016x', $i),
+		ceiling    => $reach + 1100,
+		reach      => $reach,
+		known      => $is{known},
+		ownership  => '0' x 16,
+		generation => 0,
+		floor      => 0,
+		used       => 0,
+		resume     => 'record',
+		unchanged  => $is{unchanged},
+		move       => $is{move},
+		leaving    => '',
+		past       => '');
+	my $command = join ' ',
+	  map { "'$_'" }
+	  ($ENV{REDIS_SERVER} // 'redis-server') =~ s/server$/cli/r, '-p',
+	  $redis->{port},
 	  'EVALSHA', $script, 1, 'snowid', @argv;
 	return IPC::Run::start(
 		[
@@ -526,7 +552,8 @@ foreach my $call (@calls)
 }
 
 # The claim that a server remembers is not for other settings.
-settings($late, 'snowid.worker_id = ' . ($two == 30 ? 29 : 30) . "\nsnowid.max_wait = 0");
+settings($late,
+	'snowid.worker_id = ' . ($two == 30 ? 29 : 30) . "\nsnowid.max_wait = 0");
 $late->start;
 poll($late, 'registry_error IS NOT NULL');
 like(

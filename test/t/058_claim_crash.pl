@@ -19,21 +19,28 @@ my $short = "snowid.max_wait = '1s'\n";
 
 # With a new pair the gate stays closed for as long as keys may lead.
 my $unopened = $short . "snowid.max_drift = '1h'\n";
-my @thief =
-  (node => 'f' x 32, place => '', boot => 'other', name => 'thief', token => 'f' x 16, claim => 'f' x 16);
+my @thief    = (
+	node  => 'f' x 32,
+	place => '',
+	boot  => 'other',
+	name  => 'thief',
+	token => 'f' x 16,
+	claim => 'f' x 16);
 
 #---- kill -9 at every step of a claim ----
 
 # In mid-command: Redis carries it out after the server is dead.
 my $node = claiming_cluster('killed', $redis, $short);
-my ($run_id) = $redis->query('INFO', 'server')      =~ /^run_id:(\w+)/m;
-my ($replid) = $redis->query('INFO', 'replication') =~ /^master_replid:(\w{16})/m;
+my ($run_id) = $redis->query('INFO', 'server') =~ /^run_id:(\w+)/m;
+my ($replid) =
+  $redis->query('INFO', 'replication') =~ /^master_replid:(\w{16})/m;
 $redis->edit(
 	'meta',
 	v         => 2,
 	instance  => "$run_id/$replid",
 	pinned_by => 'test',
-	layout    => 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12',
+	layout    =>
+	  'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12',
 	since => now_ms(),
 	span  => 3600_000,
 	heard => 0,
@@ -69,7 +76,7 @@ is($redis->owned('killed'), 1, 'and no second one');
 # Claimed, and the gate not open yet.
 $node->stop;
 rmtree($node->data_dir . '/snowid');
-$redis->edit("0:$id", place => '');	# it is not known again
+$redis->edit("0:$id", place => '');    # it is not known again
 settings($node, $unopened);
 $node->start;
 poll($node, "registry = 'claimed' AND reason ~ 'A pair that is new'");

@@ -10,14 +10,15 @@ use SnowidTest;
 use Test::More;
 use Time::HiRes qw(time);
 
-my $hour = 3600;
-my $jumped = qr/LOG:  the clock jumped ahead by \d+ ms/;
+my $hour     = 3600;
+my $jumped   = qr/LOG:  the clock jumped ahead by \d+ ms/;
 my $set_back = qr/LOG:  the clock was set back by \d+ ms/;
 
 sub start
 {
 	my ($name, $skew) = @_;
-	my $node = snowid_cluster($name, "snowid.worker_id = 1\nsnowid.max_drift = 100ms");
+	my $node =
+	  snowid_cluster($name, "snowid.worker_id = 1\nsnowid.max_drift = 100ms");
 	$node->append_conf('postgresql.conf', 'restart_after_crash = on');
 	set_skew($node, $skew);
 	start_and_open($node);
@@ -27,8 +28,11 @@ sub start
 sub poll
 {
 	my ($node, $condition) = @_;
-	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status()")
-	  or die "never: $condition; " . $node->safe_psql('postgres', 'SELECT snowid_status::text FROM snowid_status()');
+	$node->poll_query_until('postgres',
+		"SELECT $condition FROM snowid_status()")
+	  or die "never: $condition; "
+	  . $node->safe_psql('postgres',
+		'SELECT snowid_status::text FROM snowid_status()');
 	return;
 }
 
@@ -36,7 +40,8 @@ sub poll
 sub keys_follow
 {
 	my ($node, $skew) = @_;
-	$node->poll_query_until('postgres', <<~EOF) or die 'keys do not follow the clock';
+	$node->poll_query_until('postgres',
+		<<~EOF) or die 'keys do not follow the clock';
 		SELECT is_open AND abs(extract(epoch FROM ceiling) - @{[ time + $skew ]}) < 90
 			AND abs(extract(epoch FROM snowid_timestamp(snowid_next()) - clock_timestamp())) < 5
 		FROM snowid_status()
@@ -50,15 +55,19 @@ sub crash
 	my ($node, $who) = @_;
 	my $worker = worker_pid($node);
 	my $client = start_client($node, 'SELECT pg_sleep(600);');
-	my $pid = $node->poll_query_until('postgres', "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
-	  && $node->safe_psql('postgres',
-		"SELECT min(pid) FROM pg_stat_activity WHERE backend_type = '$who' AND pid <> pg_backend_pid()");
+	my $pid    = $node->poll_query_until('postgres',
+		"SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+	  )
+	  && $node->safe_psql(
+		'postgres',
+		"SELECT min(pid) FROM pg_stat_activity WHERE backend_type = '$who' AND pid <> pg_backend_pid()"
+	  );
 
 	kill 'KILL', $pid or die "$who: $!";
 	$client->{handle}->finish;
 	$node->poll_query_until('postgres',
-		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $worker")
-	  or die 'the worker does not come back';
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $worker"
+	) or die 'the worker does not come back';
 	return;
 }
 
@@ -77,12 +86,14 @@ $node->safe_psql('postgres', 'SELECT snowid_accept_clock()');
 keys_follow($node, 0);
 foreach my $who ('client backend', 'snowid worker')
 {
-	my $log = -s $node->logfile;
+	my $log  = -s $node->logfile;
 	my $last = $node->safe_psql('postgres', 'SELECT snowid_next()');
 	crash($node, $who);
 	keys_follow($node, 0);
-	is(logged($node, $log, $jumped), 0, "kill -9 of a $who: a jump that was accepted stays so");
-	cmp_ok($node->safe_psql('postgres', 'SELECT snowid_next()'), '>', $last, 'and keys go on above all before');
+	is(logged($node, $log, $jumped),
+		0, "kill -9 of a $who: a jump that was accepted stays so");
+	cmp_ok($node->safe_psql('postgres', 'SELECT snowid_next()'),
+		'>', $last, 'and keys go on above all before');
 }
 
 #---- A jump that is not believed ----
@@ -92,12 +103,17 @@ set_skew($node, 24 * $hour);
 poll($node, "reason ~ 'jumped'");
 crash($node, 'client backend');
 poll($node, "NOT is_open AND reason ~ 'jumped'");
-is(logged($node, $log, $jumped), 2, 'a crash during a jump: it is not believed after it, either');
-like(sql_error($node, 'SELECT snowid_next()'), qr/^55000: .*\nDETAIL:  The clock jumped ahead/, 'nor by callers');
+is(logged($node, $log, $jumped),
+	2, 'a crash during a jump: it is not believed after it, either');
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: .*\nDETAIL:  The clock jumped ahead/,
+	'nor by callers');
 $log = -s $node->logfile;
 set_skew($node, 0);
 keys_follow($node, 0);
-is(logged($node, $log, qr/LOG:  the clock is back after its jump ahead/), 1, 'and is over when the clock is back');
+is(logged($node, $log, qr/LOG:  the clock is back after its jump ahead/),
+	1, 'and is over when the clock is back');
 
 #---- A step back ----
 
@@ -106,18 +122,22 @@ set_skew($node, -2 * $hour);
 $node->wait_for_log($set_back, $log);
 crash($node, 'client backend');
 poll($node, 'is_open');
-is(logged($node, $log, $set_back), 1, 'a crash after a step back: it is logged once');
-is($node->safe_psql('postgres', 'SELECT clock_steps_back FROM snowid_status()'), 0,
+is(logged($node, $log, $set_back),
+	1, 'a crash after a step back: it is logged once');
+is( $node->safe_psql(
+		'postgres', 'SELECT clock_steps_back FROM snowid_status()'),
+	0,
 	'counters begin anew, and it is not counted again');
 set_skew($node, 0);
 keys_follow($node, 0);
-is(logged($node, $log, $jumped), 0, 'the end of the step within an hour is no jump after a crash, either');
+is(logged($node, $log, $jumped),
+	0, 'the end of the step within an hour is no jump after a crash, either');
 $node->stop;
 
 #---- Corrections that are believed one by one ----
 
 $node = start('corrected', -2 * $hour);
-$log = -s $node->logfile;
+$log  = -s $node->logfile;
 foreach my $minutes (-80, -40, 0)
 {
 	set_skew($node, $minutes * 60);
@@ -125,7 +145,10 @@ foreach my $minutes (-80, -40, 0)
 	crash($node, 'client backend') if $minutes != -80;
 	keys_follow($node, $minutes * 60);
 }
-is(logged($node, $log, $jumped), 0, 'three corrections of 40 minutes each, and crashes amid and behind: all are believed');
+is( logged($node, $log, $jumped),
+	0,
+	'three corrections of 40 minutes each, and crashes amid and behind: all are believed'
+);
 
 #---- Whoever crashes has written to it ----
 
@@ -133,13 +156,18 @@ is(logged($node, $log, $jumped), 0, 'three corrections of 40 minutes each, and c
 sub write_wildly
 {
 	my ($offset) = @_;
-	my $pid = worker_pid($node);
-	my @pages = grep { hex($_->[1]) - hex($_->[0]) == 4096 }
-	  map { m{^([0-9a-f]+)-([0-9a-f]+) rw-s .* /dev/zero \(deleted\)$} ? [ $1, $2 ] : () }
+	my $pid      = worker_pid($node);
+	my @pages    = grep { hex($_->[1]) - hex($_->[0]) == 4096 }
+	  map {
+		m{^([0-9a-f]+)-([0-9a-f]+) rw-s .* /dev/zero \(deleted\)$}
+		  ? [ $1, $2 ]
+		  : ()
+	  }
 	  split /\n/, slurp_file("/proc/$pid/maps");
-	return 0 unless @pages == 1 && open(my $memory, '+<:raw', "/proc/$pid/mem");
-	return sysseek($memory, hex($pages[0][0]) + $offset, 0) &&
-	  syswrite($memory, pack('q', 1_000_000)) ? 1 : 0;
+	return 0
+	  unless @pages == 1 && open(my $memory, '+<:raw', "/proc/$pid/mem");
+	return sysseek($memory, hex($pages[0][0]) + $offset, 0)
+	  && syswrite($memory, pack('q', 1_000_000)) ? 1 : 0;
 }
 
 SKIP:
@@ -149,10 +177,14 @@ SKIP:
 	kill 'STOP', $worker;
 	my $done = write_wildly(0);
 	crash_stopped($worker);
-	skip 'the memory of another process cannot be written here', 2 unless $done;
+	skip 'the memory of another process cannot be written here', 2
+	  unless $done;
 
 	keys_follow($node, 0);
-	is(logged($node, $log, $jumped), 0, 'one half of what is believed is damaged by a crash: the other counts');
+	is( logged($node, $log, $jumped),
+		0,
+		'one half of what is believed is damaged by a crash: the other counts'
+	);
 	$worker = worker_pid($node);
 	kill 'STOP', $worker;
 	write_wildly(0);
@@ -167,7 +199,8 @@ sub crash_stopped
 	my ($worker) = @_;
 	kill 'KILL', $worker;
 	$node->poll_query_until('postgres',
-		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $worker") or die;
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $worker"
+	) or die;
 	return;
 }
 

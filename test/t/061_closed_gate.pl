@@ -13,9 +13,10 @@ use Time::HiRes qw(time);
 # So long each state is watched, in s; and what may happen in it.  A slow machine
 # does less.
 my $period = 6;
-my $bound = 6 * $period;
+my $bound  = 6 * $period;
 
-my $node = snowid_cluster('closed', "snowid.worker_id = 1\nsnowid.max_wait = 1h");
+my $node =
+  snowid_cluster('closed', "snowid.worker_id = 1\nsnowid.max_wait = 1h");
 $node->append_conf('postgresql.conf', 'log_min_messages = debug1');
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION snowid');
@@ -26,7 +27,9 @@ sub query { return $node->safe_psql('postgres', $_[0]); }
 sub poll
 {
 	my ($condition) = @_;
-	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status()") or die "never: $condition";
+	$node->poll_query_until('postgres',
+		"SELECT $condition FROM snowid_status()")
+	  or die "never: $condition";
 	return;
 }
 
@@ -43,7 +46,8 @@ sub settings
 sub waits
 {
 	my $pid = worker_pid($node);
-	my ($switches) = slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)$/m;
+	my ($switches) = slurp_file("/proc/$pid/status") =~
+	  /^voluntary_ctxt_switches:\s+(\d+)$/m;
 	return $switches;
 }
 
@@ -55,20 +59,24 @@ sub is_quiet
 
 	poll("NOT is_open AND reason ~ '$why'");
 	$node->poll_query_until('postgres',
-		"SELECT count(*) = 4 FROM pg_stat_activity WHERE query ~ '^SELECT snowid_next' AND wait_event_type = 'Extension'")
-	  or die 'nobody waits';
-	my $log = -s $node->logfile;
+		"SELECT count(*) = 4 FROM pg_stat_activity WHERE query ~ '^SELECT snowid_next' AND wait_event_type = 'Extension'"
+	) or die 'nobody waits';
+	my $log    = -s $node->logfile;
 	my $before = waits();
-	my $ends = time + $period;
+	my $ends   = time + $period;
 	query('SELECT pg_sleep(0.1)') while time < $ends;
 	my $turns = waits() - $before;
 	$log = slurp_file($node->logfile, $log);
-	my $helpers = () = $log =~ /starting background worker process "snowid origin"/g;
+	my $helpers = () =
+	  $log =~ /starting background worker process "snowid origin"/g;
 	my $lines = () = $log =~ /(?:LOG|WARNING|ERROR|FATAL):  /g;
 	note "$turns waits of the worker, $helpers helpers, $lines lines";
-	cmp_ok($turns, '<', $bound * ($helpers ? 8 : 1), "$what: the worker rests");
+	cmp_ok(
+		$turns, '<',
+		$bound * ($helpers ? 8 : 1),
+		"$what: the worker rests");
 	cmp_ok($helpers, '<', $bound, "$what: few helper processes");
-	cmp_ok($lines, '<', 3, "$what: the log is quiet");
+	cmp_ok($lines,   '<', 3,      "$what: the log is quiet");
 	return @clients;
 }
 
@@ -97,12 +105,16 @@ goes_on('a new pair', @clients);
 
 $node->append_conf('postgresql.conf', "lock_timeout = '20ms'");
 $node->reload;
-my $lock = start_client($node, 'BEGIN; LOCK TABLE pg_replication_origin; SELECT pg_sleep(3600);');
-$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted AND relation = 'pg_replication_origin'::regclass")
-  or die;
+my $lock = start_client($node,
+	'BEGIN; LOCK TABLE pg_replication_origin; SELECT pg_sleep(3600);');
+$node->poll_query_until('postgres',
+	"SELECT count(*) = 1 FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted AND relation = 'pg_replication_origin'::regclass"
+) or die;
 settings("snowid.worker_id = 3\nsnowid.max_drift = 10ms");
 @clients = is_quiet('the lookup fails', 'lock timeout');
-query("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted AND relation = 'pg_replication_origin'::regclass");
+query(
+	"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted AND relation = 'pg_replication_origin'::regclass"
+);
 goes_on('the lookup fails', @clients);
 $lock->{handle}->finish;
 
@@ -112,16 +124,21 @@ query(<<~EOF);
 	SELECT pg_replication_origin_create('other' || i)
 	FROM generate_series(1, current_setting('max_replication_slots')::int) i
 	EOF
-query("SELECT pg_replication_origin_advance('other' || i, '0/1') FROM generate_series(1, current_setting('max_replication_slots')::int - 3) i");
+query(
+	"SELECT pg_replication_origin_advance('other' || i, '0/1') FROM generate_series(1, current_setting('max_replication_slots')::int - 3) i"
+);
 settings("snowid.worker_id = 4\nsnowid.max_drift = 10ms");
-@clients = is_quiet('the ceiling cannot be written', 'could not find free replication state');
+@clients = is_quiet(
+	'the ceiling cannot be written',
+	'could not find free replication state');
 query("SELECT pg_replication_origin_drop('other1')");
 goes_on('the ceiling cannot be written', @clients);
 
 #---- Redis is away ----
 
 my $port = PostgreSQL::Test::Cluster::get_free_port();
-settings("snowid.worker_id = 1\nsnowid.redis_url = 'redis://127.0.0.1:$port'");
+settings(
+	"snowid.worker_id = 1\nsnowid.redis_url = 'redis://127.0.0.1:$port'");
 $node->restart;
 @clients = is_quiet('Redis is away', 'Redis cannot be used');
 stop_client($_) foreach @clients;
@@ -135,7 +152,9 @@ set_skew($node, 86400);
 poll("is_open AND reason ~ 'jumped'");
 settings('snowid.worker_id = 4');
 poll("NOT is_open AND reason ~ 'jumped'");
-pass('a worker ID that is not this server\'s any more is left, though the clock is not believed');
+pass(
+	'a worker ID that is not this server\'s any more is left, though the clock is not believed'
+);
 set_skew($node, 0);
 poll('is_open AND worker_id = 4');
 pass('and the new one taken when the clock is back');

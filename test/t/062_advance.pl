@@ -9,32 +9,46 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-my $settings = "snowid.worker_id = 1\nsnowid.max_wait = 200ms\nsnowid.max_drift = 100ms\n";
+my $settings =
+  "snowid.worker_id = 1\nsnowid.max_wait = 200ms\nsnowid.max_drift = 100ms\n";
 my $node = snowid_cluster('advance', $settings, allows_streaming => 1);
-$node->append_conf('postgresql.conf', "fsync = on\nrestart_after_crash = on\nwal_writer_delay = 10s");
+$node->append_conf('postgresql.conf',
+	"fsync = on\nrestart_after_crash = on\nwal_writer_delay = 10s");
 start_and_open($node);
 my @stopped;
 END { kill 'CONT', @stopped; }
 
 sub query { return $node->safe_psql('postgres', $_[0]); }
 
-sub advance { return "SELECT snowid_advance(snowid_max(clock_timestamp() + interval '$_[0]'))"; }
+sub advance
+{
+	return
+	  "SELECT snowid_advance(snowid_max(clock_timestamp() + interval '$_[0]'))";
+}
 
 # Keys and ceiling have the time of today, also after a crash.
 sub nothing_is_left
 {
 	my ($node, $what) = @_;
-	my $today = 'SELECT abs(extract(epoch FROM snowid_timestamp(snowid_next()) - clock_timestamp())) < 5';
+	my $today =
+	  'SELECT abs(extract(epoch FROM snowid_timestamp(snowid_next()) - clock_timestamp())) < 5';
 
 	server_is_open($node);
+
 	# more than the worker has reserved: it makes a turn
-	$node->safe_psql('postgres', 'SELECT count(*) FROM (SELECT snowid_next_batch(4000000)) b');
-	is($node->safe_psql('postgres', "$today AND ceiling < clock_timestamp() + interval '1 min' FROM snowid_status()"),
-		't', "$what: the ceiling is where it was");
+	$node->safe_psql('postgres',
+		'SELECT count(*) FROM (SELECT snowid_next_batch(4000000)) b');
+	is( $node->safe_psql(
+			'postgres',
+			"$today AND ceiling < clock_timestamp() + interval '1 min' FROM snowid_status()"
+		),
+		't',
+		"$what: the ceiling is where it was");
 	$node->stop('immediate');
 	$node->start;
 	server_is_open($node);
-	is($node->safe_psql('postgres', $today), 't', "$what: after a crash keys go on at once");
+	is($node->safe_psql('postgres', $today),
+		't', "$what: after a crash keys go on at once");
 	return;
 }
 
@@ -58,12 +72,21 @@ sub start_advance
 	my ($name, $by) = @_;
 	my $session = { out => '' };
 	$session->{handle} = IPC::Run::start(
-		[ 'psql', '-XAtq', '-v', 'VERBOSITY=verbose', '-d', $node->connstr('postgres'),
-			'-c', "SET application_name = $name;\n" . advance($by) ],
-		'<', '/dev/null', '>&', \$session->{out},
+		[
+			'psql', '-XAtq',
+			'-v',   'VERBOSITY=verbose',
+			'-d',   $node->connstr('postgres'),
+			'-c',   "SET application_name = $name;\n" . advance($by)
+		],
+		'<',
+		'/dev/null',
+		'>&',
+		\$session->{out},
 		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
-	my $pid = "SELECT pid FROM pg_stat_activity WHERE application_name = '$name' AND query ~ 'snowid_advance' AND wait_event_type = 'Extension'";
-	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM ($pid) p") or die;
+	my $pid =
+	  "SELECT pid FROM pg_stat_activity WHERE application_name = '$name' AND query ~ 'snowid_advance' AND wait_event_type = 'Extension'";
+	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM ($pid) p")
+	  or die;
 	$session->{pid} = query($pid);
 	return $session;
 }
@@ -71,13 +94,16 @@ sub start_advance
 #---- Calls that end before the worker has seen them ----
 
 stop_worker();
-like(sql_error($node, "SET statement_timeout = '100ms'; " . advance('30 min')),
-	qr/^57014: canceling statement due to statement timeout/, 'a call that is cancelled');
+like(
+	sql_error($node, "SET statement_timeout = '100ms'; " . advance('30 min')),
+	qr/^57014: canceling statement due to statement timeout/,
+	'a call that is cancelled');
 continue_worker();
 nothing_is_left($node, 'cancelled');
 
 stop_worker();
-like(sql_error($node, advance('30 min')),
+like(
+	sql_error($node, advance('30 min')),
 	qr/^55000: snowid could not reserve more keys\nDETAIL:  .*PID $stopped[0], is busy or hangs/,
 	'a call that the worker does not see');
 continue_worker();
@@ -86,27 +112,43 @@ nothing_is_left($node, 'not seen');
 configure($node, "$settings\nsnowid.max_wait = 1h");
 $node->reload;
 stop_worker();
-$node->poll_query_until('postgres', "SELECT current_setting('snowid.max_wait') = '1h'") or die;
+$node->poll_query_until('postgres',
+	"SELECT current_setting('snowid.max_wait') = '1h'")
+  or die;
 my @sessions = map { start_advance("session$_", "$_ s") } 1 .. 3;
-query("SELECT pg_terminate_backend($sessions[0]{pid}), pg_cancel_backend($sessions[1]{pid})");
+query(
+	"SELECT pg_terminate_backend($sessions[0]{pid}), pg_cancel_backend($sessions[1]{pid})"
+);
 $_->{handle}->finish foreach @sessions[ 0, 1 ];
 like($sessions[0]{out}, qr/57P01/, 'a session that waits can be terminated');
-like($sessions[1]{out}, qr/57014/, 'or cancelled, also one that waits for another one');
+like($sessions[1]{out}, qr/57014/,
+	'or cancelled, also one that waits for another one');
 continue_worker();
 $sessions[2]{handle}->finish;
-like($sessions[2]{out}, qr/^NOTICE:  00000: keys wait until/, 'and makes room for the next');
+like(
+	$sessions[2]{out},
+	qr/^NOTICE:  00000: keys wait until/,
+	'and makes room for the next');
 configure($node, $settings);
 $node->reload;
 
 #---- On a standby ----
 
-$node->poll_query_until('postgres', 'SELECT lead_ms = 0 FROM snowid_status()') or die;
+$node->poll_query_until('postgres', 'SELECT lead_ms = 0 FROM snowid_status()')
+  or die;
 $node->backup('backup');
-my $standby = server_from_backup('standby', $node, 'backup', "$settings\nsnowid.worker_id = 2", has_streaming => 1);
+my $standby = server_from_backup(
+	'standby', $node, 'backup',
+	"$settings\nsnowid.worker_id = 2",
+	has_streaming => 1);
 $standby->append_conf('postgresql.conf', "restart_after_crash = on");
 $standby->start;
-$standby->poll_query_until('postgres', "SELECT reason ~ 'recovery' FROM snowid_status()") or die;
-like(sql_error($standby, advance('30 min')), qr/^55000: snowid makes no keys during recovery/,
+$standby->poll_query_until('postgres',
+	"SELECT reason ~ 'recovery' FROM snowid_status()")
+  or die;
+like(
+	sql_error($standby, advance('30 min')),
+	qr/^55000: snowid makes no keys during recovery/,
 	'a standby refuses it');
 $standby->promote;
 nothing_is_left($standby, 'refused by a standby, and a promotion');
@@ -118,26 +160,37 @@ $standby->stop;
 configure($node, "$settings\nsnowid.reserve = 60s");
 $node->reload;
 query('SELECT snowid_next()');
-$node->poll_query_until('postgres', "SELECT ceiling > clock_timestamp() + interval '55 s' FROM snowid_status()") or die;
+$node->poll_query_until('postgres',
+	"SELECT ceiling > clock_timestamp() + interval '55 s' FROM snowid_status()"
+) or die;
 hold_syncs($node, 1);
 my $session = start_advance('carried', '20 min');
 $node->poll_query_until('postgres',
-	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND wait_event = 'WALSync'")
-  or die 'the worker does not write';
-query("SELECT pg_cancel_backend($session->{pid}), pg_terminate_backend(" . worker_pid($node) . ')');
-is(query("SELECT count(*) FROM pg_stat_activity WHERE pid = $session->{pid} AND wait_event_type = 'Extension'"),
-	1, 'while its ceiling is being written, a call waits for the outcome');
+	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND wait_event = 'WALSync'"
+) or die 'the worker does not write';
+query(  "SELECT pg_cancel_backend($session->{pid}), pg_terminate_backend("
+	  . worker_pid($node)
+	  . ')');
+is( query(
+		"SELECT count(*) FROM pg_stat_activity WHERE pid = $session->{pid} AND wait_event_type = 'Extension'"
+	),
+	1,
+	'while its ceiling is being written, a call waits for the outcome');
 hold_syncs($node, 0);
 $session->{handle}->finish;
 unlike($session->{out}, qr/ERROR|FATAL|connection/,
 	'and succeeds, cancelled or not, and though the worker is told to leave');
-my $refused = qr/^58000: the next key would lead the clock by 1[12]\d\d\d\d\d ms\n/;
+my $refused =
+  qr/^58000: the next key would lead the clock by 1[12]\d\d\d\d\d ms\n/;
 server_is_open($node);
-like(sql_error($node, 'SELECT snowid_next()'), $refused, 'keys go on above it');
+like(sql_error($node, 'SELECT snowid_next()'),
+	$refused, 'keys go on above it');
 $node->stop('immediate');
 $node->start;
 server_is_open($node);
-like(sql_error($node, 'SELECT snowid_next()'), $refused, 'after a crash, too');
-is(sql_error($node, 'SELECT snowid_advance(1)'), '', 'a call that has nothing to do succeeds');
+like(sql_error($node, 'SELECT snowid_next()'), $refused,
+	'after a crash, too');
+is(sql_error($node, 'SELECT snowid_advance(1)'),
+	'', 'a call that has nothing to do succeeds');
 $node->stop;
 done_testing();

@@ -25,7 +25,9 @@ sub start
 sub poll
 {
 	my ($node, $condition) = @_;
-	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status()") or die "never: $condition";
+	$node->poll_query_until('postgres',
+		"SELECT $condition FROM snowid_status()")
+	  or die "never: $condition";
 	return;
 }
 
@@ -52,24 +54,37 @@ sub opens_in
 
 #---- The clock was ahead at the first start ----
 
-my $node = start('ahead', 3 * $hour, "snowid.worker_id = 1\nsnowid.max_drift = 3s");
+my $node =
+  start('ahead', 3 * $hour, "snowid.worker_id = 1\nsnowid.max_drift = 3s");
 my $log = -s $node->logfile;
 poll($node, $waits);
 set_skew($node, 0);
 poll($node, 'is_open');
-is($node->safe_psql('postgres', 'SELECT snowid_timestamp(snowid_next()) < clock_timestamp() + interval \'4 s\''),
-	't', 'a clock that was 3 h ahead at the first start is set right: keys at once, at the right time');
+is( $node->safe_psql(
+		'postgres',
+		'SELECT snowid_timestamp(snowid_next()) < clock_timestamp() + interval \'4 s\''
+	),
+	't',
+	'a clock that was 3 h ahead at the first start is set right: keys at once, at the right time'
+);
 $node->stop;
 
 #---- max_drift is lowered while it waits ----
 
 $node = start('lowered', 0, "snowid.worker_id = 1\nsnowid.max_drift = 1h");
 poll($node, $waits);
-cmp_ok(opens_in($node), '>', 0.9 * $hour, 'max_drift of 1 h: a new pair waits for an hour');
+cmp_ok(
+	opens_in($node), '>',
+	0.9 * $hour,
+	'max_drift of 1 h: a new pair waits for an hour');
 settings($node, "snowid.worker_id = 1\nsnowid.max_drift = 100ms");
 poll($node, 'is_open');
-is($node->safe_psql('postgres', 'SELECT snowid_timestamp(snowid_next()) < clock_timestamp() + interval \'1 s\''),
-	't', 'which ends when max_drift is lowered');
+is( $node->safe_psql(
+		'postgres',
+		'SELECT snowid_timestamp(snowid_next()) < clock_timestamp() + interval \'1 s\''
+	),
+	't',
+	'which ends when max_drift is lowered');
 
 #---- Steps while it waits ----
 
@@ -77,13 +92,20 @@ settings($node, "snowid.worker_id = 2\nsnowid.max_drift = 10min");
 poll($node, $waits);
 my $began = time;
 set_skew($node, 50 * 60);
-poll($node, "$waits AND substring(reason FROM 'has passed (.*)\\.\$')::timestamptz > clock_timestamp() + interval '5 min'");
-cmp_ok(opens_in($node) + time - $began, '>', 595, 'a step ahead does not shorten the wait');
+poll($node,
+	"$waits AND substring(reason FROM 'has passed (.*)\\.\$')::timestamptz > clock_timestamp() + interval '5 min'"
+);
+cmp_ok(opens_in($node) + time - $began,
+	'>', 595, 'a step ahead does not shorten the wait');
 set_skew($node, 0);
-poll($node, "$waits AND substring(reason FROM 'has passed (.*)\\.\$')::timestamptz < clock_timestamp() + interval '11 min'");
+poll($node,
+	"$waits AND substring(reason FROM 'has passed (.*)\\.\$')::timestamptz < clock_timestamp() + interval '11 min'"
+);
 cmp_ok(opens_in($node) + time - $began, '>', 595, 'nor its end');
 set_skew($node, -2 * $hour);
-poll($node, "$waits AND substring(reason FROM 'has passed (.*)\\.\$')::timestamptz < clock_timestamp() + interval '11 min'");
+poll($node,
+	"$waits AND substring(reason FROM 'has passed (.*)\\.\$')::timestamptz < clock_timestamp() + interval '11 min'"
+);
 cmp_ok(opens_in($node), '>', 590, 'nor a step back');
 
 # By less than it has waited, the first reading may have been right: what another
@@ -91,41 +113,49 @@ cmp_ok(opens_in($node), '>', 590, 'nor a step back');
 settings($node, "snowid.worker_id = 3\nsnowid.max_drift = 10min");
 set_skew($node, 0);
 poll($node, "$waits AND current_setting('snowid.worker_id') = '3'");
-$log = -s $node->logfile;
+$log   = -s $node->logfile;
 $began = time;
 usleep(100_000) while time - $began < 4;
 my $first = opens_in($node);
 set_skew($node, -2);
 $node->wait_for_log(qr/the clock was set back/, $log);
 my $second = opens_in($node);
-cmp_ok($second - $first, '>', 0, 'a small step back: keys begin above the first reading and max_drift')
+cmp_ok($second - $first,
+	'>', 0,
+	'a small step back: keys begin above the first reading and max_drift')
   or diag("$first, $second");
 
 #---- Others had it meanwhile ----
 
 settings($node, "snowid.worker_id = 4\nsnowid.max_drift = 10min");
 poll($node, "$waits");
-$node->poll_query_until('postgres', "SELECT current_setting('snowid.worker_id') = '4'") or die;
+$node->poll_query_until('postgres',
+	"SELECT current_setting('snowid.worker_id') = '4'")
+  or die;
 usleep(100_000) while time - $began < 8;
 settings($node, "snowid.max_drift = 10min");
 poll($node, "reason = 'snowid has no worker ID'");
 settings($node, "snowid.worker_id = 4\nsnowid.max_drift = 10min");
 poll($node, $waits);
-cmp_ok(opens_in($node), '>', 595, 'a pair that was given up while it waited begins to wait anew');
+cmp_ok(opens_in($node), '>', 595,
+	'a pair that was given up while it waited begins to wait anew');
 $node->stop;
 
 #---- Its directory cannot be written ----
 
-$node = start('readonly', 0, "snowid.worker_id = 1\nsnowid.max_drift = 100ms");
+$node =
+  start('readonly', 0, "snowid.worker_id = 1\nsnowid.max_drift = 100ms");
 poll($node, 'is_open');
 my $directory = $node->data_dir . '/snowid';
 END { chmod 0700, $directory if $directory; }
 chmod 0500, $directory or die "$!";
 SKIP:
 {
-	skip 'nothing is read-only here', 3 if open(my $any, '>', "$directory/any");
+	skip 'nothing is read-only here', 3
+	  if open(my $any, '>', "$directory/any");
 	$log = -s $node->logfile;
 	my $error;
+
 	# fixed IDs are in the file for good: as if it were a copy
 	chmod 0700, $directory;
 	unlink "$directory/state";
@@ -135,8 +165,12 @@ SKIP:
 	$began = time;
 	usleep(100_000) while time - $began < 6;
 	my @lines = slurp_file($node->logfile, $log) =~ /LOG:  snowid .*/g;
-	cmp_ok(scalar @lines, '<', 5, 'a directory that cannot be written: the log has it once') or diag(join "\n", @lines);
-	like(sql_error($node, 'SELECT snowid_next()'), qr/^55000: snowid cannot use its state file\nDETAIL:  .*Permission denied/,
+	cmp_ok(scalar @lines,
+		'<', 5, 'a directory that cannot be written: the log has it once')
+	  or diag(join "\n", @lines);
+	like(
+		sql_error($node, 'SELECT snowid_next()'),
+		qr/^55000: snowid cannot use its state file\nDETAIL:  .*Permission denied/,
 		'and callers are told');
 	chmod 0700, $directory;
 	poll($node, 'is_open AND worker_id = 2');
@@ -144,7 +178,8 @@ SKIP:
 
 	#---- A consent to a layout holds until keys are made with it ----
 
-	my $layout = "snowid.worker_id = 2\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=13'";
+	my $layout =
+	  "snowid.worker_id = 2\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=13'";
 	$node->safe_psql('postgres', 'SELECT snowid_next()');
 	configure($node, $layout);
 	$node->restart;
@@ -162,12 +197,19 @@ $node->stop;
 
 #---- A layout whose range ended long ago ----
 
-configure($node, "snowid.worker_id = 0\nsnowid.layout = 'epoch=0001-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=18'\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=0 worker=0 sequence=12'");
+configure($node,
+	"snowid.worker_id = 0\nsnowid.layout = 'epoch=0001-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=18'\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=0 worker=0 sequence=12'"
+);
 $node->start;
 poll($node, "reason ~ 'cannot use this layout'");
-like(sql_error($node, 'SELECT snowid_next()'),
+like(
+	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use this layout\nDETAIL:  The timestamp's range of .* ends at 1115-/,
-	'an epoch in year 1 with 18 sequence bits: the range has ended, and the error says when');
-like(sql_error($node, 'SELECT snowid_next_batch(1000000)'), qr/^55000: snowid cannot use this layout/, 'a batch, too');
+	'an epoch in year 1 with 18 sequence bits: the range has ended, and the error says when'
+);
+like(
+	sql_error($node, 'SELECT snowid_next_batch(1000000)'),
+	qr/^55000: snowid cannot use this layout/,
+	'a batch, too');
 $node->stop;
 done_testing();

@@ -9,7 +9,8 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-my $node = snowid_cluster('stuck', "snowid.worker_id = 1\nsnowid.max_wait = 200ms");
+my $node =
+  snowid_cluster('stuck', "snowid.worker_id = 1\nsnowid.max_wait = 200ms");
 $node->append_conf('postgresql.conf', 'fsync = on');
 start_and_open($node);
 my $worker = worker_pid($node);
@@ -20,7 +21,9 @@ sub query { return $node->safe_psql('postgres', $_[0]); }
 sub poll
 {
 	my ($condition) = @_;
-	$node->poll_query_until('postgres', "SELECT $condition FROM snowid_status()") or die "never: $condition";
+	$node->poll_query_until('postgres',
+		"SELECT $condition FROM snowid_status()")
+	  or die "never: $condition";
 	return;
 }
 
@@ -32,20 +35,30 @@ sub error_of_caller
 	return $error;
 }
 
-my $stuck = qr/The "snowid worker" process, PID $worker, is busy or hangs: it has reserved nothing since (.+)\.$/m;
+my $stuck =
+  qr/The "snowid worker" process, PID $worker, is busy or hangs: it has reserved nothing since (.+)\.$/m;
 
 sub is_told
 {
 	my ($what, $before) = @_;
 	my $error = error_of_caller();
 
-	like($error, qr/^55000: snowid could not reserve more keys\nDETAIL:  $stuck/, "$what: callers are told who and since when");
+	like(
+		$error,
+		qr/^55000: snowid could not reserve more keys\nDETAIL:  $stuck/,
+		"$what: callers are told who and since when");
 	poll('NOT is_open');
 	my $reason = query('SELECT reason FROM snowid_status()');
-	like($reason, qr/^snowid could not reserve more keys: $stuck$/, "$what: so is who reads the status");
+	like(
+		$reason,
+		qr/^snowid could not reserve more keys: $stuck$/,
+		"$what: so is who reads the status");
 	my ($since) = $reason =~ $stuck;
-	is(query("SELECT '$since'::timestamptz BETWEEN '$before'::timestamptz - interval '2 s' AND clock_timestamp()"),
-		't', "$what: the time is that at which it stopped");
+	is( query(
+			"SELECT '$since'::timestamptz BETWEEN '$before'::timestamptz - interval '2 s' AND clock_timestamp()"
+		),
+		't',
+		"$what: the time is that at which it stopped");
 	return;
 }
 
@@ -53,11 +66,13 @@ sub is_over
 {
 	my ($what) = @_;
 	poll('is_open AND reason IS NULL');
-	is(sql_error($node, 'SELECT snowid_next()'), '', "$what: keys go on when it does");
+	is(sql_error($node, 'SELECT snowid_next()'),
+		'', "$what: keys go on when it does");
 	return;
 }
 
-my $before = query('SELECT snowid_next(); SELECT clock_timestamp()') =~ s/^.*\n//r;
+my $before =
+  query('SELECT snowid_next(); SELECT clock_timestamp()') =~ s/^.*\n//r;
 kill 'STOP', $worker;
 is_told('a stopped worker', $before);
 kill 'CONT', $worker;
@@ -73,6 +88,7 @@ is_over('a disk that hangs');
 # The ceiling of a server where nobody makes keys is past, too.
 set_skew($node, 1800);
 poll('ceiling < clock_timestamp()');
-is(query('SELECT is_open, reason FROM snowid_status()'), 't|', 'a worker that has nothing to do is not stuck');
+is(query('SELECT is_open, reason FROM snowid_status()'),
+	't|', 'a worker that has nothing to do is not stuck');
 $node->stop;
 done_testing();

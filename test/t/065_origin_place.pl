@@ -11,12 +11,17 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-my $node = snowid_cluster('place', 'snowid.worker_id = 1', allows_streaming => 1);
-$node->append_conf('postgresql.conf', "max_worker_processes = 6\nmax_parallel_workers = 20");
+my $node =
+  snowid_cluster('place', 'snowid.worker_id = 1', allows_streaming => 1);
+$node->append_conf('postgresql.conf',
+	"max_worker_processes = 6\nmax_parallel_workers = 20");
 start_and_open($node);
 $node->safe_psql('postgres', 'CREATE ROLE ordinary LOGIN');
 $node->backup('base');
-my $standby = server_from_backup('standby', $node, 'base', 'snowid.worker_id = 2', has_streaming => 1);
+my $standby = server_from_backup(
+	'standby', $node, 'base',
+	'snowid.worker_id = 2',
+	has_streaming => 1);
 $standby->start;
 
 my $highest = 0;
@@ -25,8 +30,10 @@ my $highest = 0;
 sub makes_keys
 {
 	my ($server, $worker_id, $name) = @_;
-	$server->poll_query_until('postgres', "SELECT is_open AND worker_id = $worker_id FROM snowid_status()")
-	  or die "$name: " . $server->safe_psql('postgres', 'SELECT reason FROM snowid_status()');
+	$server->poll_query_until('postgres',
+		"SELECT is_open AND worker_id = $worker_id FROM snowid_status()")
+	  or die "$name: "
+	  . $server->safe_psql('postgres', 'SELECT reason FROM snowid_status()');
 	my $key = $server->safe_psql('postgres', 'SELECT snowid_next()');
 	cmp_ok($key, '>', $highest, $name);
 	$highest = $key;
@@ -36,7 +43,8 @@ sub makes_keys
 sub use_worker_id
 {
 	my ($worker_id) = @_;
-	configure($node, "snowid.worker_id = $worker_id\nsnowid.max_drift = 10ms");
+	configure($node,
+		"snowid.worker_id = $worker_id\nsnowid.max_drift = 10ms");
 	$node->reload;
 	return;
 }
@@ -46,24 +54,36 @@ sub hold_places
 {
 	my ($server) = @_;
 	my $setting = $server->safe_psql('postgres',
-		"SELECT name FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query')");
-	my @runs = map { start_pgbench($server, 'postgres', '-U ordinary -c 1 -t 1',
-			"sleep$_" => "SET $setting = on;\nSELECT pg_sleep(3600);") } 1 .. 6;
-	$server->poll_query_until('postgres', <<~EOF) or die 'the places are not held';
+		"SELECT name FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query')"
+	);
+	my @runs = map {
+		start_pgbench(
+			$server, 'postgres',
+			'-U ordinary -c 1 -t 1',
+			"sleep$_" => "SET $setting = on;\nSELECT pg_sleep(3600);")
+	} 1 .. 6;
+	$server->poll_query_until('postgres',
+		<<~EOF) or die 'the places are not held';
 		SELECT count(*) = 6 FROM pg_stat_activity
 		WHERE backend_type = 'client backend' AND query LIKE 'SELECT pg_sleep%'
 			AND wait_event IN ('PgSleep', 'ExecuteGather')
 		EOF
-	cmp_ok($server->safe_psql('postgres',
-			"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'"),
-		'<', 6, 'more queries than places');
+	cmp_ok(
+		$server->safe_psql(
+			'postgres',
+			"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'"
+		),
+		'<', 6,
+		'more queries than places');
 	return @runs;
 }
 
 sub let_places_go
 {
 	my ($server, @runs) = @_;
-	$server->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'ordinary'");
+	$server->safe_psql('postgres',
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'ordinary'"
+	);
 	$_->{handle}->finish foreach @runs;
 	return;
 }
@@ -73,17 +93,24 @@ sub new_keeper
 	my $pid = worker_pid($node);
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
 	$node->poll_query_until('postgres',
-		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid") or die;
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid"
+	) or die;
 	return;
 }
 
 # The process that waits for questions; it has no row in pg_stat_activity.
 sub helper_pid
 {
-	my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+	my ($postmaster) =
+	  slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
 	my $pid = '';
-	wait_until('the process "snowid origin"',
-		sub { ($pid) = qx(ps -o pid=,args= --ppid $postmaster) =~ /^\s*(\d+).*snowid origin/m; $pid });
+	wait_until(
+		'the process "snowid origin"',
+		sub {
+			($pid) = qx(ps -o pid=,args= --ppid $postmaster) =~
+			  /^\s*(\d+).*snowid origin/m;
+			$pid;
+		});
 	return $pid;
 }
 
@@ -99,16 +126,21 @@ makes_keys($node, 3, 'and so does a new keeper');
 my $helper = helper_pid();
 kill 'STOP', $helper;
 use_worker_id(4);
-$node->poll_query_until('postgres', "SELECT reason ~ 'raise max_worker_processes' FROM snowid_status()") or die;
+$node->poll_query_until('postgres',
+	"SELECT reason ~ 'raise max_worker_processes' FROM snowid_status()")
+  or die;
 pass('where no process can be started the reason says so');
 kill 'CONT', $helper;
 makes_keys($node, 4, 'and keys go on when it comes');
 let_places_go($node, @held);
 
-$standby->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_roles WHERE rolname = 'ordinary'") or die;
+$standby->poll_query_until('postgres',
+	"SELECT count(*) = 1 FROM pg_roles WHERE rolname = 'ordinary'")
+  or die;
 @held = hold_places($standby);
 $standby->promote;
-makes_keys($standby, 2, 'all places held: a standby that is promoted makes keys');
+makes_keys($standby, 2,
+	'all places held: a standby that is promoted makes keys');
 let_places_go($standby, @held);
 $standby->stop;
 
@@ -124,25 +156,31 @@ makes_keys($node, 6, 'and when it does it is of use again');
 
 #---- The catalog is locked ----
 
-$node->safe_psql('postgres', q(SELECT pg_replication_origin_create('somebody_else')));
+$node->safe_psql('postgres',
+	q(SELECT pg_replication_origin_create('somebody_else')));
 my $idle = $node->background_psql('postgres');
-$idle->query_safe(q(BEGIN; SELECT pg_replication_origin_drop('somebody_else')));
+$idle->query_safe(
+	q(BEGIN; SELECT pg_replication_origin_drop('somebody_else')));
 new_keeper();
-makes_keys($node, 6, 'a transaction that dropped an origin keeps no new keeper from its own');
+makes_keys($node, 6,
+	'a transaction that dropped an origin keeps no new keeper from its own');
 use_worker_id(5);
 makes_keys($node, 5, 'nor from one that is there');
 use_worker_id(7);
 $node->poll_query_until('postgres',
-	"SELECT reason ~ 'Another transaction has created or dropped a replication origin and not ended yet' FROM snowid_status()")
-  or die;
+	"SELECT reason ~ 'Another transaction has created or dropped a replication origin and not ended yet' FROM snowid_status()"
+) or die;
 pass('a new origin waits for its end, and the reason is told');
 $idle->query_safe('COMMIT');
 makes_keys($node, 7, 'then keys go on');
 
-$idle->query_safe('BEGIN; LOCK pg_replication_origin IN ACCESS EXCLUSIVE MODE');
+$idle->query_safe(
+	'BEGIN; LOCK pg_replication_origin IN ACCESS EXCLUSIVE MODE');
 my $pid = worker_pid($node);
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
-$node->poll_query_until('postgres', "SELECT reason ~ 'has not answered yet' FROM snowid_status()") or die;
+$node->poll_query_until('postgres',
+	"SELECT reason ~ 'has not answered yet' FROM snowid_status()")
+  or die;
 pass('a catalog that nobody may read: the reason is told');
 $idle->query_safe('COMMIT');
 makes_keys($node, 7, 'then keys go on');
@@ -150,9 +188,12 @@ $idle->quit;
 
 # A server that stops does not wait for an answer.
 $idle = $node->background_psql('postgres');
-$idle->query_safe('BEGIN; LOCK pg_replication_origin IN ACCESS EXCLUSIVE MODE');
+$idle->query_safe(
+	'BEGIN; LOCK pg_replication_origin IN ACCESS EXCLUSIVE MODE');
 use_worker_id(1);
-$node->poll_query_until('postgres', "SELECT reason ~ 'has not answered yet' FROM snowid_status()") or die;
+$node->poll_query_until('postgres',
+	"SELECT reason ~ 'has not answered yet' FROM snowid_status()")
+  or die;
 $node->stop;
 pass('the server stops while a question waits');
 eval { $idle->quit };

@@ -13,7 +13,7 @@ use SnowidTest;
 use Test::More;
 
 my $settings = "snowid.worker_id = 1\nsnowid.max_drift = 10ms";
-my $node = snowid_cluster('owned', $settings);
+my $node     = snowid_cluster('owned', $settings);
 $node->append_conf('postgresql.conf', 'restart_after_crash = on');
 start_and_open($node);
 
@@ -25,34 +25,52 @@ sub keys_go_on
 	return makes_keys_as($node, 1, @_);
 }
 
-my $name = query(q(SELECT roname FROM pg_replication_origin WHERE roname LIKE 'snowid\_%'));
+my $name = query(
+	q(SELECT roname FROM pg_replication_origin WHERE roname LIKE 'snowid\_%')
+);
 
 # What the WAL knows of the origin, in ms; empty where there is none.
 sub position
 {
-	return query("SELECT remote_lsn - '0/0' FROM pg_replication_origin_status WHERE external_id = '$name'");
+	return query(
+		"SELECT remote_lsn - '0/0' FROM pg_replication_origin_status WHERE external_id = '$name'"
+	);
 }
 
 #---- While keys are made ----
 
-my $pid = worker_pid($node);
+my $pid    = worker_pid($node);
 my $client = start_client($node);
 clients_go_on($client);
-like(sql_error($node, "SELECT pg_replication_origin_drop('$name')"),
-	qr/^55006: could not drop replication origin with ID \d+, in use by PID $pid\n/, 'a drop is refused, and by whom');
-like(sql_error($node, q(SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid\_%')),
-	qr/^55006: could not drop /, 'so is one of all that are ours');
-like(sql_error($node, "SELECT pg_replication_origin_advance('$name', '0/1')"),
-	qr/^55006: .*already active for PID $pid\n/, 'it cannot be moved');
-like(sql_error($node, "SELECT pg_replication_origin_session_setup('$name')"),
-	qr/^55006: .*already active for PID $pid\n/, 'nor used by a session');
+like(
+	sql_error($node, "SELECT pg_replication_origin_drop('$name')"),
+	qr/^55006: could not drop replication origin with ID \d+, in use by PID $pid\n/,
+	'a drop is refused, and by whom');
+like(
+	sql_error(
+		$node,
+		q(SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid\_%')
+	),
+	qr/^55006: could not drop /,
+	'so is one of all that are ours');
+like(
+	sql_error($node, "SELECT pg_replication_origin_advance('$name', '0/1')"),
+	qr/^55006: .*already active for PID $pid\n/,
+	'it cannot be moved');
+like(
+	sql_error($node, "SELECT pg_replication_origin_session_setup('$name')"),
+	qr/^55006: .*already active for PID $pid\n/,
+	'nor used by a session');
 query("SELECT pg_terminate_backend($pid)");
 $node->poll_query_until('postgres',
-	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid") or die;
+	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid"
+) or die;
 clients_go_on($client);
 $pid = worker_pid($node);
-like(sql_error($node, "SELECT pg_replication_origin_drop('$name')"),
-	qr/^55006: .* in use by PID $pid\n/, 'a new keeper owns it, too');
+like(
+	sql_error($node, "SELECT pg_replication_origin_drop('$name')"),
+	qr/^55006: .* in use by PID $pid\n/,
+	'a new keeper owns it, too');
 keys_are_right('keys are as they should be', $client);
 keys_go_on('and go on');
 
@@ -67,7 +85,11 @@ keys_go_on('after a crash');
 
 #---- A clean stop ----
 
-sub last_ms { return query("SELECT trunc(extract(epoch FROM snowid_timestamp($_[0])) * 1000)") }
+sub last_ms
+{
+	return query(
+		"SELECT trunc(extract(epoch FROM snowid_timestamp($_[0])) * 1000)");
+}
 
 $node->stop;
 configure($node, 'snowid.worker_id = -1');
@@ -79,12 +101,16 @@ keys_go_on('and keys go on behind it');
 
 query(q(SELECT pg_replication_origin_create('somebody_else')));
 my $idle = $node->background_psql('postgres');
-$idle->query_safe(q(BEGIN; SELECT pg_replication_origin_drop('somebody_else')));
+$idle->query_safe(
+	q(BEGIN; SELECT pg_replication_origin_drop('somebody_else')));
 keys_go_on('while a transaction that dropped an origin is open');
 configure($node, 'snowid.worker_id = -1');
 $node->reload;
-$node->poll_query_until('postgres', "SELECT reason ~ 'no worker ID' FROM snowid_status()") or die;
-cmp_ok(position(), '>=', last_ms($last_key), 'it does not keep the gate from closing, and the ceiling stays');
+$node->poll_query_until('postgres',
+	"SELECT reason ~ 'no worker ID' FROM snowid_status()")
+  or die;
+cmp_ok(position(), '>=', last_ms($last_key),
+	'it does not keep the gate from closing, and the ceiling stays');
 configure($node, $settings);
 $node->reload;
 keys_go_on('keys again, though it is open yet');
@@ -95,14 +121,18 @@ $idle->quit;
 $node->stop;
 $node->append_conf('postgresql.conf', "shared_preload_libraries = ''");
 $node->start;
-query("SELECT pg_replication_origin_drop('$name'); SELECT pg_replication_origin_create('thief')");
-is(query(q(SELECT pg_replication_origin_progress('thief', false))), '', 'who gets its number gets no ceiling');
+query(
+	"SELECT pg_replication_origin_drop('$name'); SELECT pg_replication_origin_create('thief')"
+);
+is(query(q(SELECT pg_replication_origin_progress('thief', false))),
+	'', 'who gets its number gets no ceiling');
 query(q(SELECT pg_replication_origin_advance('thief', '0/10')));
 $node->stop;
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'snowid'");
 $node->start;
 keys_go_on('dropped while no keeper ran: it is made anew');
-is(query(q(SELECT pg_replication_origin_progress('thief', false))), '0/10', 'and the other one is not touched');
+is(query(q(SELECT pg_replication_origin_progress('thief', false))),
+	'0/10', 'and the other one is not touched');
 query(q(SELECT pg_replication_origin_drop('thief')));
 
 #---- Dropped again and again, while keepers come and go ----
@@ -128,15 +158,19 @@ my @stolen;
 for (1 .. 400)
 {
 	clients_go_on($client);
-	query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'snowid worker'");
+	query(
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'snowid worker'"
+	);
 	@stolen = slurp_file($thief->{errors}) =~ /dropped/g;
 	last if @stolen >= 5;
 }
 cmp_ok(scalar @stolen, '>=', 5, 'it was dropped between keepers');
 clients_go_on($client);
 stop_client($thief);
-like(sql_error($node, "SELECT pg_replication_origin_drop('$name')"), qr/^55006: /, 'and is there and owned now');
-unlike(slurp_file($thief->{errors}), qr/got /, 'who got its number never got a ceiling');
+like(sql_error($node, "SELECT pg_replication_origin_drop('$name')"),
+	qr/^55006: /, 'and is there and owned now');
+unlike(slurp_file($thief->{errors}),
+	qr/got /, 'who got its number never got a ceiling');
 keys_are_right('increasing, none twice', $client);
 keys_go_on('keys go on');
 $node->stop;

@@ -14,7 +14,10 @@ use Test::More;
 my $publisher = PostgreSQL::Test::Cluster->new('publisher');
 $publisher->init(allows_streaming => 'logical');
 $publisher->start;
-my $node = snowid_cluster('subscriber', "snowid.worker_id = 1\nsnowid.max_drift = 10ms", allows_streaming => 'logical');
+my $node = snowid_cluster(
+	'subscriber',
+	"snowid.worker_id = 1\nsnowid.max_drift = 10ms",
+	allows_streaming => 'logical');
 $node->append_conf('postgresql.conf', <<~EOF);
 	max_logical_replication_workers = 12
 	max_worker_processes = 20
@@ -25,17 +28,24 @@ start_and_open($node);
 sub query { return $node->safe_psql('postgres', $_[0]) }
 
 my @tables = map { "t$_" } 1 .. 6;
-my $schema = join(' ', map { "CREATE TABLE $_ (id int PRIMARY KEY, from_snowid bigint);" } @tables);
+my $schema = join(' ',
+	map { "CREATE TABLE $_ (id int PRIMARY KEY, from_snowid bigint);" }
+	  @tables);
 $publisher->safe_psql('postgres', $schema);
-$publisher->safe_psql('postgres', "INSERT INTO $_ SELECT generate_series(1, 1000)") foreach @tables;
-$publisher->safe_psql('postgres', "CREATE PUBLICATION p$_ FOR TABLE t$_") foreach 1 .. 6;
+$publisher->safe_psql('postgres',
+	"INSERT INTO $_ SELECT generate_series(1, 1000)")
+  foreach @tables;
+$publisher->safe_psql('postgres', "CREATE PUBLICATION p$_ FOR TABLE t$_")
+  foreach 1 .. 6;
 query($schema);
-query("ALTER TABLE $_ ALTER from_snowid SET DEFAULT snowid_next()") foreach @tables;
+query("ALTER TABLE $_ ALTER from_snowid SET DEFAULT snowid_next()")
+  foreach @tables;
 
 # What the origins of ours are, with their numbers.
-my $ours = q(SELECT string_agg(roident || ' ' || roname, ', ' ORDER BY roident)
+my $ours =
+  q(SELECT string_agg(roident || ' ' || roname, ', ' ORDER BY roident)
 	FROM pg_replication_origin WHERE roname LIKE 'snowid\_%\_0\_1');
-my $before = query($ours);
+my $before  = query($ours);
 my $dropper = start_client($node, <<~EOF =~ s/\n//gr);
 	DO \$\$ DECLARE name text; BEGIN
 		FOR name IN SELECT roname FROM pg_replication_origin WHERE roname LIKE 'snowid%_0_1' LOOP
@@ -47,14 +57,15 @@ my $dropper = start_client($node, <<~EOF =~ s/\n//gr);
 		END LOOP;
 	END \$\$; SELECT 1;
 	EOF
-my $client = start_client($node);
+my $client     = start_client($node);
 my $connection = $publisher->connstr . ' dbname=postgres';
-my $rows = 1000;
+my $rows       = 1000;
 
 sub more_rows
 {
 	$rows++;
-	$publisher->safe_psql('postgres', join(' ', map { "INSERT INTO $_ VALUES ($rows);" } @tables));
+	$publisher->safe_psql('postgres',
+		join(' ', map { "INSERT INTO $_ VALUES ($rows);" } @tables));
 	return;
 }
 
@@ -65,10 +76,12 @@ sub all_rows_come
 	foreach my $table (@tables)
 	{
 		$node->poll_query_until('postgres',
-			"SELECT count(*) FROM $table WHERE id = $rows", '1') or die "$table: the last row does not come";
+			"SELECT count(*) FROM $table WHERE id = $rows", '1')
+		  or die "$table: the last row does not come";
 	}
-	is(query(join(' UNION ALL ', map { "SELECT count(*) FROM $_" } @tables)),
-		join("\n", ($rows) x @tables), "$name: no row is skipped");
+	is( query(join(' UNION ALL ', map { "SELECT count(*) FROM $_" } @tables)),
+		join("\n", ($rows) x @tables),
+		"$name: no row is skipped");
 	return;
 }
 
@@ -79,17 +92,26 @@ foreach my $n (1 .. 6)
 }
 clients_go_on($client);
 all_rows_come('tables that are copied while keys are made');
-like(sql_error($node, "SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid\\_%\\_0\\_1'"),
-	qr/^55006: /, 'ours cannot be dropped then');
+like(
+	sql_error(
+		$node,
+		"SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid\\_%\\_0\\_1'"
+	),
+	qr/^55006: /,
+	'ours cannot be dropped then');
 is(query($ours), $before, 'and has its number');
 unlike(slurp_file($dropper->{errors}), qr/dropped/, 'whoever tried');
 
 # Keepers end, and tables are copied anew: their origins come and go.
 foreach my $round (1 .. 3)
 {
-	query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'snowid worker'");
+	query(
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'snowid worker'"
+	);
 	query("DROP SUBSCRIPTION s$round; TRUNCATE t$round");
-	query("CREATE SUBSCRIPTION s$round CONNECTION '$connection' PUBLICATION p$round");
+	query(
+		"CREATE SUBSCRIPTION s$round CONNECTION '$connection' PUBLICATION p$round"
+	);
 	more_rows();
 	clients_go_on($client);
 }
@@ -99,11 +121,16 @@ all_rows_come('keepers that come and go');
 stop_client($dropper);
 foreach my $worker_id (2 .. 5)
 {
-	configure($node, "snowid.worker_id = $worker_id\nsnowid.max_drift = 10ms");
+	configure($node,
+		"snowid.worker_id = $worker_id\nsnowid.max_drift = 10ms");
 	query("DROP SUBSCRIPTION s$worker_id; TRUNCATE t$worker_id");
 	$node->reload;
-	query("CREATE SUBSCRIPTION s$worker_id CONNECTION '$connection' PUBLICATION p$worker_id");
-	$node->poll_query_until('postgres', "SELECT is_open AND worker_id = $worker_id FROM snowid_status()") or die;
+	query(
+		"CREATE SUBSCRIPTION s$worker_id CONNECTION '$connection' PUBLICATION p$worker_id"
+	);
+	$node->poll_query_until('postgres',
+		"SELECT is_open AND worker_id = $worker_id FROM snowid_status()")
+	  or die;
 	clients_go_on($client);
 }
 all_rows_come('worker IDs that change');
@@ -113,10 +140,14 @@ server_is_open($node);
 $client->{handle}->finish;
 all_rows_come('after a crash');
 keys_are_right('keys increase, none twice', $client);
-is(query("SELECT count(*) FROM t1 WHERE from_snowid IS NOT NULL"), '0', 'rows are as they were sent');
+is(query("SELECT count(*) FROM t1 WHERE from_snowid IS NOT NULL"),
+	'0', 'rows are as they were sent');
 query("DROP SUBSCRIPTION s$_") foreach 1 .. 6;
-is(query(q(SELECT count(*) FROM pg_replication_origin WHERE roname NOT LIKE 'snowid\_%')),
-	'0', 'subscriptions leave no origin behind');
+is( query(
+		q(SELECT count(*) FROM pg_replication_origin WHERE roname NOT LIKE 'snowid\_%')
+	),
+	'0',
+	'subscriptions leave no origin behind');
 $node->stop;
 $publisher->stop;
 done_testing();

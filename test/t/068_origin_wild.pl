@@ -9,7 +9,8 @@ use SnowidKeys;
 use SnowidTest;
 use Test::More;
 
-my $node = snowid_cluster('wild', "snowid.worker_id = 1\nsnowid.max_drift = 10ms");
+my $node =
+  snowid_cluster('wild', "snowid.worker_id = 1\nsnowid.max_drift = 10ms");
 start_and_open($node);
 
 sub query { return $node->safe_psql('postgres', $_[0]) }
@@ -26,10 +27,14 @@ sub move
 	my ($name, $ms) = @_;
 	configure($node, 'snowid.worker_id = -1');
 	$node->reload;
-	$node->poll_query_until('postgres', "SELECT reason ~ 'no worker ID' FROM snowid_status()") or die;
-	query(defined $ms ?
-		sprintf("SELECT pg_replication_origin_advance('$name', '%X/%X')", $ms >> 32, $ms & 0xffffffff) :
-		"SELECT pg_replication_origin_drop('$name')");
+	$node->poll_query_until('postgres',
+		"SELECT reason ~ 'no worker ID' FROM snowid_status()")
+	  or die;
+	query(
+		defined $ms
+		? sprintf("SELECT pg_replication_origin_advance('$name', '%X/%X')",
+			$ms >> 32, $ms & 0xffffffff)
+		: "SELECT pg_replication_origin_drop('$name')");
 	configure($node, "snowid.worker_id = 1\nsnowid.max_drift = 10ms");
 	$node->reload;
 	return;
@@ -39,8 +44,11 @@ sub is_refused
 {
 	my ($name, $ms, $told) = @_;
 	move($name, $ms);
-	$node->poll_query_until('postgres', "SELECT reason ~ 'position' FROM snowid_status()") or die "$name at $ms";
-	like(query('SELECT reason FROM snowid_status()'),
+	$node->poll_query_until('postgres',
+		"SELECT reason ~ 'position' FROM snowid_status()")
+	  or die "$name at $ms";
+	like(
+		query('SELECT reason FROM snowid_status()'),
 		qr/^snowid cannot use its replication origin: The position of replication origin "\Q$name\E" is \Q$told\E, which is not a Unix time/,
 		"$name at $ms: refused with its name");
 	return;
@@ -48,10 +56,12 @@ sub is_refused
 
 #---- Positions ----
 
-my $own = 'snowid_1288834974657_5_5_12_0_1';
+my $own  = 'snowid_1288834974657_5_5_12_0_1';
 my $last = 1288834974657 + (1 << 41) - 1;
 keys_go_on('keys');
-foreach my $ms (1, 1288834974656, $last + 1, 2253088648659904, 1 << 52, 1 << 53, 9223372036854775807)
+foreach
+  my $ms (1, 1288834974656, $last + 1, 2253088648659904, 1 << 52, 1 << 53,
+	9223372036854775807)
 {
 	is_refused($own, $ms, $ms);
 	move($own);
@@ -62,7 +72,8 @@ move($own);
 keys_go_on('dropped: keys go on');
 
 # Of another pair, and of another layout.
-foreach my $other ('snowid_1288834974657_5_5_12_0_2', 'snowid_1577836800000_5_5_12_0_2')
+foreach my $other ('snowid_1288834974657_5_5_12_0_2',
+	'snowid_1577836800000_5_5_12_0_2')
 {
 	query("SELECT pg_replication_origin_create('$other')");
 	is_refused($other, 2253088648659904, 2253088648659904);
@@ -73,34 +84,55 @@ foreach my $other ('snowid_1288834974657_5_5_12_0_2', 'snowid_1577836800000_5_5_
 #---- Names ----
 
 my @names = map { "snowid_$_" } (
-	'1288834974657_32_5_12_0_1', '1288834974657_5_-1_12_0_1', '1288834974657_5_5_64_0_1',
-	'1288834974657_17_5_12_0_1', '1288834974657_5_23_12_0_1', '1288834974657_5_5_19_0_1',
-	'1288834974657_2147483647_2147483647_2147483647_0_1', '1288834974657_5_5_12_32_1',
-	'1288834974657_5_5_12_0_32', '1288834974657_5_5_12_-1_1', '1288834974657_5_5_12_0_-1',
-	'253402300800000_5_5_12_0_1', '-62135596800001_5_5_12_0_1', '9223372036854775807_5_5_12_0_1',
-	'-9223372036854775808_5_5_12_0_1', '99999999999999999999_5_5_12_0_1',
-	'1288834974657_5_5_12_0', '1288834974657_5_5_12_0_1_1', '01288834974657_5_5_12_0_1', '', '%s%n');
+	'1288834974657_32_5_12_0_1',
+	'1288834974657_5_-1_12_0_1',
+	'1288834974657_5_5_64_0_1',
+	'1288834974657_17_5_12_0_1',
+	'1288834974657_5_23_12_0_1',
+	'1288834974657_5_5_19_0_1',
+	'1288834974657_2147483647_2147483647_2147483647_0_1',
+	'1288834974657_5_5_12_32_1',
+	'1288834974657_5_5_12_0_32',
+	'1288834974657_5_5_12_-1_1',
+	'1288834974657_5_5_12_0_-1',
+	'253402300800000_5_5_12_0_1',
+	'-62135596800001_5_5_12_0_1',
+	'9223372036854775807_5_5_12_0_1',
+	'-9223372036854775808_5_5_12_0_1',
+	'99999999999999999999_5_5_12_0_1',
+	'1288834974657_5_5_12_0',
+	'1288834974657_5_5_12_0_1_1',
+	'01288834974657_5_5_12_0_1',
+	'',
+	'%s%n');
 configure($node, 'snowid.worker_id = -1');
 $node->reload;
-$node->poll_query_until('postgres', "SELECT reason ~ 'no worker ID' FROM snowid_status()") or die;
+$node->poll_query_until('postgres',
+	"SELECT reason ~ 'no worker ID' FROM snowid_status()")
+  or die;
 $node->append_conf('postgresql.conf', 'max_replication_slots = 40');
 foreach my $name (@names)
 {
 	query("SELECT pg_replication_origin_create('$name')");
 }
 $node->restart;
-query("SELECT pg_replication_origin_advance('$_', 'FFFFFFFF/FFFFFFF0')") foreach @names;
+query("SELECT pg_replication_origin_advance('$_', 'FFFFFFFF/FFFFFFF0')")
+  foreach @names;
 configure($node, "snowid.worker_id = 1\nsnowid.max_drift = 10ms");
 $node->reload;
 keys_go_on('origins whose names are no layout of ours stop no key');
 $node->restart;
 keys_go_on('nor after a restart');
-is(query('SELECT count(*) FROM pg_replication_origin'), @names + 1, 'and are left alone');
+is(query('SELECT count(*) FROM pg_replication_origin'),
+	@names + 1, 'and are left alone');
 
 #---- In the range, but its end ----
 
 move($own, $last);
-like(sql_error($node, 'SELECT snowid_next()'), qr/^(58000|2200H): /, 'the end of the range makes no key');
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^(58000|2200H): /,
+	'the end of the range makes no key');
 configure($node, 'snowid.worker_id = -1');
 $node->restart;
 query("SELECT pg_replication_origin_drop('$own')");

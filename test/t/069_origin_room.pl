@@ -13,24 +13,29 @@ use SnowidTest;
 use Test::More;
 
 my $limit = 'max_replication_slots';
-my $node = snowid_cluster('room', 'snowid.worker_id = 1');
+my $node  = snowid_cluster('room', 'snowid.worker_id = 1');
 start_and_open($node);
 $limit = 'max_active_replication_origins'
-  if $node->safe_psql('postgres', "SELECT count(*) FROM pg_settings WHERE name = 'max_active_replication_origins'");
+  if $node->safe_psql('postgres',
+	"SELECT count(*) FROM pg_settings WHERE name = 'max_active_replication_origins'"
+  );
 
 sub query { return $node->safe_psql('postgres', $_[0]) }
 
 # The server's worker IDs that have origins.
 sub origins
 {
-	return query(q(SELECT string_agg(substring(roname FROM '_0_(\d+)$'), ' ' ORDER BY roident)
+	return query(
+		q(SELECT string_agg(substring(roname FROM '_0_(\d+)$'), ' ' ORDER BY roident)
 		FROM pg_replication_origin WHERE roname LIKE 'snowid\_%'));
 }
 
 sub origins_are
 {
 	my ($expected, $name) = @_;
-	$node->poll_query_until('postgres', q(SELECT string_agg(substring(roname FROM '_0_(\d+)$'), ' ' ORDER BY substring(roname FROM '_0_(\d+)$')::int)
+	$node->poll_query_until(
+		'postgres',
+		q(SELECT string_agg(substring(roname FROM '_0_(\d+)$'), ' ' ORDER BY substring(roname FROM '_0_(\d+)$')::int)
 		FROM pg_replication_origin WHERE roname LIKE 'snowid\_%'), $expected);
 	is(join(' ', sort { $a <=> $b } split / /, origins()), $expected, $name);
 	return;
@@ -42,7 +47,9 @@ my $skew = 0;
 sub make_keys_as
 {
 	my ($worker_id, $at, $more) = @_;
-	my $settings = "snowid.worker_id = $worker_id\nsnowid.max_drift = 10ms\nsnowid.max_jump = 1min\n" . ($more // '');
+	my $settings =
+	  "snowid.worker_id = $worker_id\nsnowid.max_drift = 10ms\nsnowid.max_jump = 1min\n"
+	  . ($more // '');
 	configure($node, $settings);
 	if ($at == $skew) { $node->reload; }
 	else
@@ -51,7 +58,8 @@ sub make_keys_as
 		set_skew($node, $skew = $at);
 		$node->start;
 	}
-	$node->poll_query_until('postgres', "SELECT is_open AND worker_id = $worker_id FROM snowid_status()")
+	$node->poll_query_until('postgres',
+		"SELECT is_open AND worker_id = $worker_id FROM snowid_status()")
 	  or die "$worker_id: " . query('SELECT reason FROM snowid_status()');
 	query('SELECT snowid_next()');
 	return;
@@ -75,14 +83,20 @@ my $holder = start_pgbench($node, 'postgres', '-c 1 -t 1', hold => <<~EOF);
 	SELECT pg_replication_origin_session_setup(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid%_0_8';
 	SELECT pg_sleep(1e8);
 	EOF
-$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'") or die;
+$node->poll_query_until('postgres',
+	"SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+  or die;
 set_skew($node, $skew = 4 * 86400);
-$node->poll_query_until('postgres', "SELECT reason ~ 'jumped' FROM snowid_status()") or die;
+$node->poll_query_until('postgres',
+	"SELECT reason ~ 'jumped' FROM snowid_status()")
+  or die;
 query('SELECT snowid_accept_clock()');
 make_keys_as(10, $skew);
 make_keys_as(11, $skew);
 origins_are('8 10 11', 'one that is in use stays');
-query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
+query(
+	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+);
 stop_pgbench($holder);
 
 #---- A lower limit ----
@@ -99,16 +113,21 @@ pass('also where worker IDs come and go');
 
 #---- What made the last keys stays ----
 
-my $wider = "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=13'\n";
+my $wider =
+  "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=13'\n";
 configure($node, "snowid.worker_id = 22\n$wider");
 $node->restart;
-$node->poll_query_until('postgres', q(SELECT reason LIKE 'snowid''s layout was changed%' FROM snowid_status())) or die;
+$node->poll_query_until('postgres',
+	q(SELECT reason LIKE 'snowid''s layout was changed%' FROM snowid_status())
+) or die;
 foreach my $restart (1 .. 3)
 {
 	$node->stop;
 	set_skew($node, $skew += 86400);
 	$node->start;
-	$node->poll_query_until('postgres', q(SELECT reason LIKE 'snowid''s layout was changed%' FROM snowid_status())) or die;
+	$node->poll_query_until('postgres',
+		q(SELECT reason LIKE 'snowid''s layout was changed%' FROM snowid_status())
+	) or die;
 }
 pass('another layout waits for consent, days later, too');
 configure($node, 'snowid.worker_id = 22');
@@ -124,17 +143,20 @@ $node = claiming_cluster('claiming', $redis, '');
 $node->append_conf('postgresql.conf', "$limit = 4");
 start_and_open($node);
 my $highest = 0;
-my $failed = 0;
+my $failed  = 0;
 foreach my $round (1 .. 12)
 {
 	my $worker_id = query('SELECT snowid_reclaim()');
-	$node->poll_query_until('postgres', "SELECT is_open AND worker_id = $worker_id FROM snowid_status()")
+	$node->poll_query_until('postgres',
+		"SELECT is_open AND worker_id = $worker_id FROM snowid_status()")
 	  or die "round $round: " . query('SELECT reason FROM snowid_status()');
 	my $key = query('SELECT snowid_next()');
 	$failed++ unless $key > $highest;
 	$highest = $key;
 }
-is($failed, 0, 'a dozen worker IDs from Redis, one after the other: keys go on');
-cmp_ok(query('SELECT count(*) FROM pg_replication_origin'), '<=', 4, 'and their origins have room');
+is($failed, 0,
+	'a dozen worker IDs from Redis, one after the other: keys go on');
+cmp_ok(query('SELECT count(*) FROM pg_replication_origin'),
+	'<=', 4, 'and their origins have room');
 $node->stop;
 done_testing();

@@ -14,8 +14,9 @@ use Test::More;
 
 $SIG{PIPE} = 'IGNORE';
 
-my $redis = SnowidRedis->start('redis', 'appendonly yes', 'appendfsync always');
-my $lease = "snowid.redis_lease = '1s'\n";
+my $redis =
+  SnowidRedis->start('redis', 'appendonly yes', 'appendfsync always');
+my $lease  = "snowid.redis_lease = '1s'\n";
 my $copies = 0;
 
 # Redis' data as they are now.
@@ -40,24 +41,36 @@ sub forget
 sub start_server
 {
 	my ($name, $settings) = @_;
-	my $node = claiming($name, $redis, "snowid.max_wait = '20s'\n" . ($settings // ''));
+	my $node = claiming($name, $redis,
+		"snowid.max_wait = '20s'\n" . ($settings // ''));
 	wait_for_claim($node);
 	return $node;
 }
 
 # Which IDs, and whether anybody was told that his is lost since then.
 my %logs;
-sub from_here { %logs = map { $_->name => [ $_, log_size($_) ] } @_; return; }
+
+sub from_here
+{
+	%logs = map { $_->name => [ $_, log_size($_) ] } @_;
+	return;
+}
 
 sub ids_are
 {
 	my ($ids, $name, @nodes) = @_;
 	wait_for_claim($_) foreach @nodes;
-	answered($_) foreach @nodes;
+	answered($_)       foreach @nodes;
 	is(join(' ', map { worker_id($_) } @nodes), $ids, "$name: the IDs");
-	is(join(' ', map { my $id = worker_id($_); $redis->record("0:$id", 'name') } @nodes),
-		join(' ', map { $_->name } @nodes), "$name: and their records");
-	is(join(' ', grep { logged(@{ $logs{$_} }, qr/snowid lost its worker ID/) } sort keys %logs), '',
+	is( join(' ',
+			map { my $id = worker_id($_); $redis->record("0:$id", 'name') }
+			  @nodes),
+		join(' ', map { $_->name } @nodes),
+		"$name: and their records");
+	is( join(' ',
+			grep { logged(@{ $logs{$_} }, qr/snowid lost its worker ID/) }
+			sort keys %logs),
+		'',
 		"$name: nobody who was connected lost its own");
 	return;
 }
@@ -80,7 +93,7 @@ sub end_all
 
 #---- On lease ----
 
-my $a = start_server('a', $lease);
+my $a    = start_server('a', $lease);
 my $copy = copy_of_redis();
 $a->stop;
 my $b = start_server('b', $lease);
@@ -88,39 +101,51 @@ is(worker_id($b), 0, 'an ID that was given back is given out again');
 from_here($b);
 forget($copy);
 $a->start;
-no_key_with($a, 0, 'Redis forgot that a lease was given back, and to whom it was given');
-ids_are('1 0', 'Redis forgot that a lease was given back, and to whom it was given', $a, $b);
+no_key_with($a, 0,
+	'Redis forgot that a lease was given back, and to whom it was given');
+ids_are('1 0',
+	'Redis forgot that a lease was given back, and to whom it was given',
+	$a, $b);
 end_all($a, $b);
 
-$a = start_server('a1', $lease);
+$a    = start_server('a1', $lease);
 $copy = copy_of_redis();
 kill_all($a);
 $b = start_server('b1', $lease . 'snowid.worker_id = 0');
 from_here($b);
 forget($copy);
 $a->start;
-no_key_with($a, 0, 'Redis forgot that a lease lapsed, and to whom the ID was given');
-ids_are('1 0', 'Redis forgot that a lease lapsed, and to whom the ID was given', $a, $b);
+no_key_with($a, 0,
+	'Redis forgot that a lease lapsed, and to whom the ID was given');
+ids_are('1 0',
+	'Redis forgot that a lease lapsed, and to whom the ID was given',
+	$a, $b);
 end_all($a, $b);
 
 #---- For good ----
 
-$a = start_server('a2');
+$a    = start_server('a2');
 $copy = copy_of_redis();
-is($a->safe_psql('postgres', 'SELECT snowid_reclaim()'), 1, 'a server changes its ID');
+is($a->safe_psql('postgres', 'SELECT snowid_reclaim()'),
+	1, 'a server changes its ID');
 server_is_open($a);
-wait_until('the ID before it is free', sub { $redis->record('0:0', 'node') eq '' });
+wait_until('the ID before it is free',
+	sub { $redis->record('0:0', 'node') eq '' });
 $b = start_server('b2', 'snowid.worker_id = 0');
 from_here($a, $b);
 forget($copy);
-ids_are('1 0', 'Redis forgot that an ID was changed, and who has it now', $a, $b);
+ids_are('1 0', 'Redis forgot that an ID was changed, and who has it now',
+	$a, $b);
 is($redis->owned('a2'), 1, 'and nobody has two');
 
 # Who was down when that happened does not know.
 $copy = copy_of_redis();
 $b->stop;
-$a->poll_query_until('postgres', "SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = 0") or die;
-is($a->safe_psql('postgres', 'SELECT snowid_release(0, 0)'), 'released', 'the ID of a server that is down is released');
+$a->poll_query_until('postgres',
+	"SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = 0")
+  or die;
+is($a->safe_psql('postgres', 'SELECT snowid_release(0, 0)'),
+	'released', 'the ID of a server that is down is released');
 my $c = start_server('c2', 'snowid.worker_id = 0');
 from_here($a, $c);
 settings($b, $short . "snowid.max_wait = '20s'");
@@ -141,12 +166,14 @@ $a->wait_for_log(qr/snowid keeps worker ID 0 of datacenter 0/, $log);
 from_here($a, $b);
 $redis->query('FLUSHALL');
 $c = start_server('c3');
-ids_are('0 1 2', 'Redis was emptied, and a server has another ID than its settings want', $a, $b, $c);
+ids_are('0 1 2',
+	'Redis was emptied, and a server has another ID than its settings want',
+	$a, $b, $c);
 end_all($a, $b, $c);
 
 #---- Nobody is thrown out without need ----
 
-$a = start_server('a4');
+$a    = start_server('a4');
 $copy = copy_of_redis();
 $a->restart;
 wait_for_claim($a);
@@ -176,10 +203,14 @@ $proxy->mode('silent');
 error_is($a, 'no answer');
 set_skew($a, 20);
 $a->poll_query_until('postgres',
-	"SELECT last_key_time > now() - interval '1 s' FROM snowid_status(), snowid_next() WHERE snowid_next IS NOT NULL") or die;
-my $last = $a->safe_psql('postgres', 'SELECT floor(extract(epoch FROM snowid_timestamp(snowid_next())) * 1000)');
-cmp_ok($redis->record('0:0', 'ceiling'), '<', $last, 'keys that Redis has not heard of');
-$a->restart;					# the process that made them is gone
+	"SELECT last_key_time > now() - interval '1 s' FROM snowid_status(), snowid_next() WHERE snowid_next IS NOT NULL"
+) or die;
+my $last = $a->safe_psql('postgres',
+	'SELECT floor(extract(epoch FROM snowid_timestamp(snowid_next())) * 1000)'
+);
+cmp_ok($redis->record('0:0', 'ceiling'),
+	'<', $last, 'keys that Redis has not heard of');
+$a->restart;    # the process that made them is gone
 server_is_open($a);
 $a->stop;
 $proxy->mode('');
@@ -188,8 +219,11 @@ set_skew($a, 0);
 $a->start;
 wait_for_claim($a);
 is(worker_id($a), 3, 'another ID over a restart');
-wait_until('the ID before it is free', sub { $redis->record('0:0', 'node') eq '' });
-cmp_ok($redis->record('0:0', 'ceiling'), '>=', $last, 'the one before is given back with the ceiling of its last key');
+wait_until('the ID before it is free',
+	sub { $redis->record('0:0', 'node') eq '' });
+cmp_ok($redis->record('0:0', 'ceiling'),
+	'>=', $last,
+	'the one before is given back with the ceiling of its last key');
 $a->stop;
 
 #---- Redis' clock ----
@@ -204,15 +238,21 @@ $redis->stop;
 }
 $redis->query('FLUSHALL');
 delete $ENV{SKEW_FILE};
-cmp_ok(($redis->query('TIME') =~ /^(\d+)/)[0], '>', time + 3000, 'the clock of Redis is an hour ahead');
+cmp_ok(
+	($redis->query('TIME') =~ /^(\d+)/)[0],
+	'>',
+	time + 3000,
+	'the clock of Redis is an hour ahead');
 $a = start_server('a6');
 $b = start_server('b6');
 $c = start_server('c6', $lease);
 kill_all($_) foreach $a, $c;
 set_skew($redis, 0);
-$b->poll_query_until('postgres', "SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = 0")
+$b->poll_query_until('postgres',
+	"SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = 0")
   or die 'it is never silent';
-is($b->safe_psql('postgres', 'SELECT snowid_release(0, 0)'), 'released',
+is($b->safe_psql('postgres', 'SELECT snowid_release(0, 0)'),
+	'released',
 	'and is set right: the ID of a server that died can be released');
 my $d = start_server('d6', $lease . 'snowid.worker_id = 2');
 is(worker_id($d), 2, 'and a lease lapses');

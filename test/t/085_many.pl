@@ -8,32 +8,50 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-my $node = snowid_cluster('many', 'snowid.worker_id = 1', allows_streaming => 1);
+my $node =
+  snowid_cluster('many', 'snowid.worker_id = 1', allows_streaming => 1);
 start_and_open($node);
 
 #---- Beside each other: each key is somebody's ----
 
-$node->safe_psql('postgres', 'CREATE TABLE made (key bigint PRIMARY KEY, kind text)');
-my $run = start_pgbench($node, 'postgres', '-c 6 -t 60',
-	block => q{INSERT INTO made SELECT k, 'block' FROM (SELECT snowid_next_block(700) AS b) s, generate_series(b, b + 699) k;},
-	array => q{INSERT INTO made SELECT unnest(snowid_next_array(50)), 'array';},
-	batch => q{INSERT INTO made SELECT snowid_next_batch(50), 'batch';},
-	single => q{INSERT INTO made SELECT snowid_next(), 'single' FROM generate_series(1, 50);});
-ok(stop_pgbench($run, 'finish'), 'blocks, arrays, batches and single keys do not overlap')
+$node->safe_psql('postgres',
+	'CREATE TABLE made (key bigint PRIMARY KEY, kind text)');
+my $run = start_pgbench(
+	$node, 'postgres', '-c 6 -t 60',
+	block =>
+	  q{INSERT INTO made SELECT k, 'block' FROM (SELECT snowid_next_block(700) AS b) s, generate_series(b, b + 699) k;},
+	array =>
+	  q{INSERT INTO made SELECT unnest(snowid_next_array(50)), 'array';},
+	batch  => q{INSERT INTO made SELECT snowid_next_batch(50), 'batch';},
+	single =>
+	  q{INSERT INTO made SELECT snowid_next(), 'single' FROM generate_series(1, 50);}
+);
+ok(stop_pgbench($run, 'finish'),
+	'blocks, arrays, batches and single keys do not overlap')
   or diag $run->{out};
-is($node->safe_psql('postgres', 'SELECT count(DISTINCT kind) FROM made'), 4, 'each was among them');
+is($node->safe_psql('postgres', 'SELECT count(DISTINCT kind) FROM made'),
+	4, 'each was among them');
 
 #---- The next millisecond that has room, and no other ----
 
 # With no lead at all each block of 4,096 waits for its own ms; more than 1 ms
 # of the clock would be refused.
-configure($node, "snowid.worker_id = 1\nsnowid.max_drift = 0\nsnowid.max_wait = 1ms");
+configure($node,
+	"snowid.worker_id = 1\nsnowid.max_drift = 0\nsnowid.max_wait = 1ms");
 $node->restart;
 server_is_open($node);
-is(sql_error($node, 'SELECT count(snowid_next_block(4096)) FROM generate_series(1, 1000)'),
-	'', 'a block never waits longer than the next millisecond');
-is(sql_error($node, 'SELECT count(snowid_next_block(2049)) FROM generate_series(1, 1000)'),
-	'', 'nor does one that leaves half a millisecond');
+is( sql_error(
+		$node,
+		'SELECT count(snowid_next_block(4096)) FROM generate_series(1, 1000)'
+	),
+	'',
+	'a block never waits longer than the next millisecond');
+is( sql_error(
+		$node,
+		'SELECT count(snowid_next_block(2049)) FROM generate_series(1, 1000)'
+	),
+	'',
+	'nor does one that leaves half a millisecond');
 
 #---- A clock that steps back ----
 
@@ -42,66 +60,100 @@ $node->restart;
 server_is_open($node);
 $node->safe_psql('postgres', 'SELECT snowid_next()');
 set_skew($node, -10);
-foreach my $call ('snowid_next_block(100)', 'snowid_next_array(100)', "snowid_next_serial('PAY')")
+foreach my $call ('snowid_next_block(100)', 'snowid_next_array(100)',
+	"snowid_next_serial('PAY')")
 {
-	like(sql_error($node, "SELECT $call"), qr/^58000: the next key would lead the clock/,
+	like(
+		sql_error($node, "SELECT $call"),
+		qr/^58000: the next key would lead the clock/,
 		"$call is refused behind a clock that went back");
 }
 set_skew($node, 0);
-is(sql_error($node, "SELECT snowid_next_block(100), snowid_next_array(100), snowid_next_serial('PAY')"),
-	'', 'and took nothing: keys go on when the clock is back');
+is( sql_error(
+		$node,
+		"SELECT snowid_next_block(100), snowid_next_array(100), snowid_next_serial('PAY')"
+	),
+	'',
+	'and took nothing: keys go on when the clock is back');
 
 #---- Not above the ceiling ----
 
 configure($node, "snowid.worker_id = 1\nsnowid.max_wait = 100ms");
 $node->reload;
-$node->poll_query_until('postgres', "SELECT current_setting('snowid.max_wait') = '100ms'");
+$node->poll_query_until('postgres',
+	"SELECT current_setting('snowid.max_wait') = '100ms'");
 my $worker = worker_pid($node);
 foreach my $call ('snowid_next_block(4000)', 'snowid_next_array(4000)')
 {
 	$node->safe_psql('postgres', 'SELECT snowid_next()');
 	kill 'STOP', $worker;
-	my $error = sql_error($node, "SELECT count($call) FROM generate_series(1, 100000)");
+	my $error =
+	  sql_error($node, "SELECT count($call) FROM generate_series(1, 100000)");
 	my $above = $node->safe_psql('postgres',
 		'SELECT last_key_time > ceiling FROM snowid_status()');
 	kill 'CONT', $worker;
-	like($error, qr/^55000: snowid could not reserve more keys/, "$call stops at the ceiling");
+	like(
+		$error,
+		qr/^55000: snowid could not reserve more keys/,
+		"$call stops at the ceiling");
 	is($above, 'f', 'no key is above it');
-	ok($node->poll_query_until('postgres', "SELECT count($call) = 1"), 'and goes on when the worker does');
+	ok($node->poll_query_until('postgres', "SELECT count($call) = 1"),
+		'and goes on when the worker does');
 }
 
 #---- Interrupts ----
 
-like(sql_error($node, "SET statement_timeout = '300ms'; SELECT array_length(snowid_next_array(100000000), 1)"),
-	qr/^57014/, 'a large array is interrupted');
+like(
+	sql_error(
+		$node,
+		"SET statement_timeout = '300ms'; SELECT array_length(snowid_next_array(100000000), 1)"
+	),
+	qr/^57014/,
+	'a large array is interrupted');
 
 #---- A closed gate: a standby, a server without the library ----
 
 $node->backup('copy');
-my $standby = server_from_backup('standby', $node, 'copy', 'snowid.worker_id = 2', has_streaming => 1);
+my $standby = server_from_backup(
+	'standby', $node, 'copy',
+	'snowid.worker_id = 2',
+	has_streaming => 1);
 $standby->start;
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
-foreach my $call ('snowid_next_block(10)', 'snowid_next_array(10)', "snowid_next_serial('PAY')")
+foreach my $call ('snowid_next_block(10)', 'snowid_next_array(10)',
+	"snowid_next_serial('PAY')")
 {
-	like(sql_error($standby, "SELECT $call"), qr/^55000: snowid makes no keys during recovery/,
+	like(
+		sql_error($standby, "SELECT $call"),
+		qr/^55000: snowid makes no keys during recovery/,
 		"$call on a standby");
 }
-is($standby->safe_psql('postgres', q{SELECT snowid_to_base32(388400145978465528), snowid_from_base62('AzL8n0Y58m7'),
+is( $standby->safe_psql(
+		'postgres',
+		q{SELECT snowid_to_base32(388400145978465528), snowid_from_base62('AzL8n0Y58m7'),
 		snowid_serial_id(snowid_serial('PAY', 388400145978465528), 'PAY')}),
-	'0ARYZVZXW377R|9223372036854775807|388400145978465528', 'a standby writes and reads keys');
+	'0ARYZVZXW377R|9223372036854775807|388400145978465528',
+	'a standby writes and reads keys');
 $standby->stop;
 
 $node->append_conf('postgresql.conf', "shared_preload_libraries = ''");
 $node->restart;
-foreach my $call ('snowid_next_block(10)', 'snowid_next_array(10)', "snowid_next_serial('PAY')",
-	"snowid_serial('PAY', 1)", "snowid_serial_id('1', 'PAY')")
+foreach my $call (
+	'snowid_next_block(10)',     'snowid_next_array(10)',
+	"snowid_next_serial('PAY')", "snowid_serial('PAY', 1)",
+	"snowid_serial_id('1', 'PAY')")
 {
-	like(sql_error($node, "SELECT $call"), qr/^55000: snowid is not loaded by this server/,
+	like(
+		sql_error($node, "SELECT $call"),
+		qr/^55000: snowid is not loaded by this server/,
 		"$call without the library");
 }
-is($node->safe_psql('postgres', q{SELECT snowid_to_base32(388400145978465528), snowid_from_base32('0arYZ-vzxw377r'),
+is( $node->safe_psql(
+		'postgres',
+		q{SELECT snowid_to_base32(388400145978465528), snowid_from_base32('0arYZ-vzxw377r'),
 		snowid_serial('', 1541815603606036480, 'Z', 'twitter')}),
-	'0ARYZVZXW377R|388400145978465528|2022062816074010511260000', 'what needs no server works');
+	'0ARYZVZXW377R|388400145978465528|2022062816074010511260000',
+	'what needs no server works');
 $node->stop;
 
 #---- A layout of few keys a millisecond ----
@@ -112,9 +164,16 @@ my $small = snowid_cluster('small', <<~EOF);
 	snowid.sequence_start = 'zero'
 	EOF
 start_and_open($small);
-is($small->safe_psql('postgres', 'SELECT snowid_next_block(1) < snowid_next_block(1), array_length(snowid_next_array(20), 1)'),
-	't|20', 'a block of the one key of a millisecond');
-like(sql_error($small, 'SELECT snowid_next_block(2)'), qr/^22023.*from 1 to 1,/s, 'not of two');
+is( $small->safe_psql(
+		'postgres',
+		'SELECT snowid_next_block(1) < snowid_next_block(1), array_length(snowid_next_array(20), 1)'
+	),
+	't|20',
+	'a block of the one key of a millisecond');
+like(
+	sql_error($small, 'SELECT snowid_next_block(2)'),
+	qr/^22023.*from 1 to 1,/s,
+	'not of two');
 $small->stop;
 
 done_testing();

@@ -9,9 +9,11 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-my $node = snowid_cluster('forms', 'snowid.worker_id = 1', allows_streaming => 1);
+my $node =
+  snowid_cluster('forms', 'snowid.worker_id = 1', allows_streaming => 1);
 $node->start;
-$node->safe_psql('postgres', q{CREATE DATABASE utf8 ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0});
+$node->safe_psql('postgres',
+	q{CREATE DATABASE utf8 ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0});
 $node->safe_psql('utf8', 'CREATE EXTENSION snowid');
 $node->poll_query_until('utf8', 'SELECT is_open FROM snowid_status()');
 
@@ -30,32 +32,56 @@ $node->safe_psql('utf8', <<~'EOF');
 		RETURN result;
 	END $$;
 	EOF
-my $collations = q{FROM pg_collation WHERE collname IN ('C', 'POSIX', 'und-x-icu', 'en-x-icu', 'en-US-x-icu',
+my $collations =
+  q{FROM pg_collation WHERE collname IN ('C', 'POSIX', 'und-x-icu', 'en-x-icu', 'en-US-x-icu',
 	'de-x-icu', 'fr-x-icu', 'es-x-icu', 'th-x-icu', 'ar-x-icu', 'ja-x-icu', 'ko-x-icu', 'zh-x-icu', 'zh-Hant-x-icu')};
-is($node->safe_psql('utf8', "SELECT string_agg(collname, ' ') FROM pg_collation WHERE (collprovider = 'i' OR collname IN ('C', 'POSIX')) AND NOT in_order('serial', collname)"),
-	'', 'serials sort as keys do under every collation');
-is($node->safe_psql('utf8', "SELECT string_agg(collname, ' ') $collations AND NOT in_order('base32', collname)"),
-	'', 'base32 under those of many languages');
+is( $node->safe_psql(
+		'utf8',
+		"SELECT string_agg(collname, ' ') FROM pg_collation WHERE (collprovider = 'i' OR collname IN ('C', 'POSIX')) AND NOT in_order('serial', collname)"
+	),
+	'',
+	'serials sort as keys do under every collation');
+is( $node->safe_psql(
+		'utf8',
+		"SELECT string_agg(collname, ' ') $collations AND NOT in_order('base32', collname)"
+	),
+	'',
+	'base32 under those of many languages');
 SKIP:
 {
-	skip 'no ICU', 1 if $node->safe_psql('utf8', "SELECT count(*) $collations") < 3;
-	is($node->safe_psql('utf8', q{SELECT in_order('base32', 'cs-x-icu'), in_order('base32', 'lt-x-icu'),
+	skip 'no ICU', 1
+	  if $node->safe_psql('utf8', "SELECT count(*) $collations") < 3;
+	is( $node->safe_psql(
+			'utf8',
+			q{SELECT in_order('base32', 'cs-x-icu'), in_order('base32', 'lt-x-icu'),
 			in_order('base62', 'C'), in_order('base62', 'und-x-icu')}),
-		'f|f|t|f', 'but not of all; base62 under "C" only');
+		'f|f|t|f',
+		'but not of all; base62 under "C" only');
 }
 
 #---- The place of what is wrong is counted in characters ----
 
 foreach my $case (
-	[ q{'01-ÄRYZVZUW377'::snowid}, qr/^22P02: invalid input syntax for type snowid.*"Ä" at position 4 is/s ],
-	[ q{snowid_from_base32('ÄÖ')}, qr/^22P02: invalid key in base 32: "ÄÖ".*"Ä" at position 1 is/s ],
+	[
+		q{'01-ÄRYZVZUW377'::snowid},
+		qr/^22P02: invalid input syntax for type snowid.*"Ä" at position 4 is/s
+	],
+	[
+		q{snowid_from_base32('ÄÖ')},
+		qr/^22P02: invalid key in base 32: "ÄÖ".*"Ä" at position 1 is/s
+	],
 	[ q{snowid_from_base62('é0000000000')}, qr/"é" at position 1 is/ ],
 	[ q{snowid_from_base62('AzL8n0Y5ß8m')}, qr/"ß" at position 9 is/ ],
 	[ q{snowid_next_serial('Ä')}, qr/^22023: invalid code of a serial: "Ä"/ ],
-	[ q{snowid_serial_id('PAYÄ', 'PAY')}, qr/^22P02: invalid serial: "PAYÄ".*something else than digits/s ])
+	[
+		q{snowid_serial_id('PAYÄ', 'PAY')},
+		qr/^22P02: invalid serial: "PAYÄ".*something else than digits/s
+	])
 {
 	my ($sql, $expected) = @$case;
-	my ($rc, $out, $err) = $node->psql('utf8', "\\set VERBOSITY verbose\nSET client_encoding = 'UTF8';\nSELECT $sql");
+	my ($rc, $out, $err) = $node->psql('utf8',
+		"\\set VERBOSITY verbose\nSET client_encoding = 'UTF8';\nSELECT $sql"
+	);
 	$err =~ s/^.*?ERROR:\s+//s;
 	like($err, $expected, $sql);
 }
@@ -74,9 +100,14 @@ $node->safe_psql('utf8', <<~EOF);
 	COPY again FROM '$file' (FORMAT binary);
 	COPY (SELECT 'x'::text) TO '$file' (FORMAT binary);
 	EOF
-is($node->safe_psql('utf8', 'SELECT (SELECT count(*) FROM k JOIN b USING (id, n)), (SELECT count(*) FROM k JOIN again USING (id, n))'),
-	'1000|1000', 'COPY BINARY to a bigint and back');
-my ($rc, $out, $err) = $node->psql('utf8', "COPY again (id) FROM '$file' (FORMAT binary)");
+is( $node->safe_psql(
+		'utf8',
+		'SELECT (SELECT count(*) FROM k JOIN b USING (id, n)), (SELECT count(*) FROM k JOIN again USING (id, n))'
+	),
+	'1000|1000',
+	'COPY BINARY to a bigint and back');
+my ($rc, $out, $err) =
+  $node->psql('utf8', "COPY again (id) FROM '$file' (FORMAT binary)");
 like($err, qr/ERROR/, 'not of anything else');
 
 #---- Dump and restore, also by pg_restore, onto a server without the library ----
@@ -94,40 +125,66 @@ $node->safe_psql('utf8', <<~'EOF');
 	CREATE TABLE logs_all PARTITION OF logs FOR VALUES FROM ('0000000000000') TO (9223372036854775807);
 	INSERT INTO logs DEFAULT VALUES;
 	EOF
-my $sum = q{SELECT count(*), min(id), max(id), md5(string_agg(id::text || n, ',' ORDER BY id)),
+my $sum =
+  q{SELECT count(*), min(id), max(id), md5(string_agg(id::text || n, ',' ORDER BY id)),
 	(SELECT md5(string_agg(l::text, ',' ORDER BY id)) FROM lines l), (SELECT string_agg(v::text, ',') FROM old v),
 	(SELECT md5(min(id)::text || min(no)) FROM logs) FROM k};
 my $before = $node->safe_psql('utf8', $sum);
-like($before, qr/^1002\|FZZZZZZZZZZZZ\|/, 'what a bigint cast may store is dumped, too');
+like($before, qr/^1002\|FZZZZZZZZZZZZ\|/,
+	'what a bigint cast may store is dumped, too');
 my $dump = $node->basedir . '/dump';
 $node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, 'utf8' ], 'pg_dump');
 $node->backup('copy');
 $node->append_conf('postgresql.conf', "shared_preload_libraries = ''");
 $node->restart;
-$node->safe_psql('postgres', q{CREATE DATABASE restored ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0});
-$node->command_ok([ 'pg_restore', '-e', '-d', 'restored', $dump ], 'pg_restore without the library loaded');
+$node->safe_psql('postgres',
+	q{CREATE DATABASE restored ENCODING 'UTF8' LOCALE 'C' TEMPLATE template0}
+);
+$node->command_ok(
+	[ 'pg_restore', '-e', '-d', 'restored', $dump ],
+	'pg_restore without the library loaded');
 is($node->safe_psql('restored', $sum), $before, 'all is there');
-like($node->safe_psql('restored', q{SET enable_seqscan = off; EXPLAIN SELECT * FROM lines WHERE order_id = 388400145978465529}),
-	qr/Index Scan|Bitmap Index Scan/, 'and found by index');
+like(
+	$node->safe_psql(
+		'restored',
+		q{SET enable_seqscan = off; EXPLAIN SELECT * FROM lines WHERE order_id = 388400145978465529}
+	),
+	qr/Index Scan|Bitmap Index Scan/,
+	'and found by index');
 
 #---- A schema of one's own, and a move ----
 
-$node->safe_psql('restored', 'CREATE SCHEMA keys; ALTER EXTENSION snowid SET SCHEMA keys');
-is($node->safe_psql('restored', "SET search_path = public, keys; $sum"), $before, 'the extension moves to another schema');
+$node->safe_psql('restored',
+	'CREATE SCHEMA keys; ALTER EXTENSION snowid SET SCHEMA keys');
+is($node->safe_psql('restored', "SET search_path = public, keys; $sum"),
+	$before, 'the extension moves to another schema');
 $node->safe_psql('postgres', 'CREATE DATABASE other');
-is($node->safe_psql('other', q{CREATE SCHEMA keys; CREATE EXTENSION snowid SCHEMA keys; SET search_path = public, keys;
+is( $node->safe_psql(
+		'other',
+		q{CREATE SCHEMA keys; CREATE EXTENSION snowid SCHEMA keys; SET search_path = public, keys;
 		CREATE TABLE k (id snowid PRIMARY KEY); INSERT INTO k VALUES ('0ARYZVZXW377R');
-		SELECT max(id), count(*) FROM k WHERE id >= 388400145978465528 AND id = '0ARYZVZXW377R'}),
-	'0ARYZVZXW377R|1', 'or is made there');
-is($node->safe_psql('other', q{DROP TABLE k; DROP EXTENSION snowid;
-		SELECT count(*) FROM pg_opfamily WHERE opfname = 'snowid_ops'}), '0', 'nothing is left of it when it is dropped');
+		SELECT max(id), count(*) FROM k WHERE id >= 388400145978465528 AND id = '0ARYZVZXW377R'}
+	),
+	'0ARYZVZXW377R|1',
+	'or is made there');
+is( $node->safe_psql(
+		'other', q{DROP TABLE k; DROP EXTENSION snowid;
+		SELECT count(*) FROM pg_opfamily WHERE opfname = 'snowid_ops'}),
+	'0',
+	'nothing is left of it when it is dropped');
 
 #---- A standby ----
 
-my $standby = server_from_backup('standby', $node, 'copy', 'snowid.worker_id = 2', has_streaming => 1);
+my $standby = server_from_backup(
+	'standby', $node, 'copy',
+	'snowid.worker_id = 2',
+	has_streaming => 1);
 $standby->start;
 is($standby->safe_psql('utf8', $sum), $before, 'a standby reads the type');
-is($standby->safe_psql('utf8', q{SELECT n FROM k WHERE id = '0ARYZVZXW377R'}), '0', 'and finds by it');
+is( $standby->safe_psql(
+		'utf8', q{SELECT n FROM k WHERE id = '0ARYZVZXW377R'}),
+	'0',
+	'and finds by it');
 $standby->stop;
 
 #---- pg_upgrade carries type, operators and families ----
@@ -137,9 +194,11 @@ $new->init;
 $node->stop;
 my $bindir = $node->config_data('--bindir');
 {
-	my $here = $node->basedir;
-	my $command = join ' ', 'pg_upgrade', '-b', $bindir, '-B', $bindir, '-d', $node->data_dir,
-	  '-D', $new->data_dir, '-s', $node->host, '-p', $node->port, '-P', $new->port, '--no-sync';
+	my $here    = $node->basedir;
+	my $command = join ' ', 'pg_upgrade', '-b', $bindir, '-B', $bindir, '-d',
+	  $node->data_dir,
+	  '-D', $new->data_dir, '-s', $node->host, '-p', $node->port, '-P',
+	  $new->port, '--no-sync';
 	my $ok = system("cd '$here' && $command >pg_upgrade.log 2>&1") == 0;
 	ok($ok, 'pg_upgrade') or diag slurp_file("$here/pg_upgrade.log");
 }
@@ -154,9 +213,15 @@ my $plan = $new->safe_psql('utf8', <<~'EOF');
 	SET enable_hashjoin = off;
 	EXPLAIN (COSTS OFF) SELECT * FROM k FULL JOIN lines ON k.id = lines.order_id;
 	EOF
-like($plan, qr/Index Cond: \(id < '5'::bigint\).*Index Cond: \(id = '388400145978465528'::bigint\).*Hash.*Merge Full Join/s,
+like(
+	$plan,
+	qr/Index Cond: \(id < '5'::bigint\).*Index Cond: \(id = '388400145978465528'::bigint\).*Hash.*Merge Full Join/s,
 	'indexes, hash and merge joins work as before');
-is($new->safe_psql('utf8', q{CREATE TABLE fk (id bigint REFERENCES k); SELECT count(*) FROM fk}), '0', 'and foreign keys');
+is( $new->safe_psql(
+		'utf8',
+		q{CREATE TABLE fk (id bigint REFERENCES k); SELECT count(*) FROM fk}),
+	'0',
+	'and foreign keys');
 $new->stop;
 
 done_testing();

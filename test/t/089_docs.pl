@@ -1,0 +1,459 @@
+# The manual is true: every message of the sources is in troubleshooting, every
+# function, setting and column in the reference, and nothing that is gone; every
+# SQL block runs and prints what the page says; every link, anchor, test, file
+# and function that is named exists.
+#
+# In the pages, a line "--  text" of an SQL block is what psql prints.  A block
+# behind "<!-- not run: why -->" is not run, and one behind "<!-- run last -->"
+# is run after the others of its page.
+use strict;
+use warnings;
+
+use Cwd 'abs_path';
+use File::Basename qw(basename dirname);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+
+my $top   = abs_path(dirname(__FILE__) . '/../..');
+my @names = (
+	'README.md', 'CONTRIBUTING.md', 'CHANGELOG.md',
+	map { 'doc/' . basename($_) } sort glob("$top/doc/*.md"));
+my %page = map { $_ => parse_page(slurp_file("$top/$_")) } @names;
+
+# A page's text without its blocks; the blocks; the anchors; the links.
+sub parse_page
+{
+	my ($text) = @_;
+	my $page = { blocks => [], anchors => {}, links => [], source => $text };
+
+	$text =~ s{((?:^<!--(?:(?!-->).)*-->\n)?)^```(\w*)\n(.*?)^```$}{
+		push @{ $page->{blocks} }, { comment => $1, language => $2, text => $3 }; ''}gmse;
+	foreach my $heading ($text =~ /^#+ (.*)$/mg)
+	{
+		my $slug = lc($heading =~ s/\[(.*?)\]\(.*?\)/$1/gr);
+		$slug =~ s/[^\w\- ]//g;
+		$page->{anchors}{ $slug =~ tr/ /-/r } = 1;
+	}
+	$page->{links} = [ $text =~ /\]\(([^)\s]+)\)/g ];
+	$page->{text}  = $text;
+	return $page;
+}
+
+# The part of a page below a heading, to the next one as high.
+sub section
+{
+	my ($name, $heading) = @_;
+	$page{$name}{text} =~ /^(#+) \Q$heading\E\n(.*?)(?=^#{1,6} |\z)/ms
+	  or return '';
+	return $2;
+}
+
+# The rows of a section's tables: references to their cells, without the heads.
+sub rows
+{
+	my ($text) = @_;
+	my @rows;
+	foreach my $table ($text =~ /((?:^\|.*\|\n)+)/mg)
+	{
+		my (undef, undef, @lines) = split /\n/, $table;
+		push @rows, map {
+			[ map { s/^\s+|\s+$//gr } (split /\|/, $_)[ 1 .. tr/|// - 1 ] ]
+		} @lines;
+	}
+	return @rows;
+}
+
+sub spans
+{
+	my ($text) = @_;
+	return $text =~ /`([^`]+)`/g;
+}
+
+# Passes where nothing is left over.
+sub nothing
+{
+	my ($what, @left) = @_;
+	ok(!@left, $what) or diag(map { "$_\n" } @left);
+	return;
+}
+
+# No entry of the first list is missing in the second.
+sub contained
+{
+	my ($what, $wanted, $there) = @_;
+	my %there = map { $_ => 1 } @$there;
+	nothing($what,
+		@$wanted
+		? grep { !$there{$_} } @$wanted
+		: 'there is nothing to compare');
+	return;
+}
+
+sub same
+{
+	my ($what, $docs, $server) = @_;
+	contained("$what: all are in the manual",   $server, $docs);
+	contained("$what: the manual has no other", $docs,   $server);
+	return;
+}
+
+#---- Messages ----
+
+# Placeholders as one word, no last period, and a small letter to begin with: a
+# message may become the detail of another.
+sub normal
+{
+	my ($text) = @_;
+	$text =~ s/\.\.\.|\bN\b|<>/\x01/g;
+	$text =~ s/\x01[\x01 ]*\x01/\x01/g;
+	return lcfirst($text =~ s/(?<=.)\.$//r);
+}
+
+my @messages = map { [ split /\t/ ] } split /\n/,
+  qx("$^X" "$top/test/messages");
+cmp_ok(scalar @messages, '>', 100, 'test/messages finds the messages');
+my $troubles = $page{'doc/troubleshooting.md'}{text} =~
+  s/^## PostgreSQL's own messages.*//msr;
+my @told = map { normal($_) } spans($troubles);
+
+# Is it on the page, perhaps with its end as "..."?  A reason may stand within.
+sub is_told
+{
+	my ($kind, $text) = @_;
+	my $wanted = normal($text);
+	foreach my $told (@told)
+	{
+		return 1 if $told eq $wanted;
+		return 1 if $told =~ /^(.{12,}?) ?\x01$/ && index($wanted, $1) == 0;
+		return 1 if $kind eq 'reason' && index($told, $wanted) >= 0;
+	}
+	return 0;
+}
+
+nothing(
+	'every message of the sources is in doc/troubleshooting.md',
+	map { "$_->[0]: $_->[2]" } grep { !is_told(@{$_}[ 1, 2 ]) } @messages);
+
+# What opens a row must be a message of ours.
+my @sources = map { normal($_->[2]) } @messages;
+
+sub is_ours
+{
+	my ($text)  = @_;
+	my $told    = normal($text);
+	my ($start) = $told =~ /^(.*?) ?\x01?$/;
+	return grep { $_ eq $told || index($_, $start) == 0 } @sources;
+}
+my @openings = map { (spans($_->[0]))[0] // () } rows($troubles);
+nothing(
+	'and every message there is one of the sources',
+	grep { !is_ours($_) } grep {
+		/^\w/
+		  && !/^(?:Connection refused|INFO: NOAUTH|the registry's script: )/
+	} @openings);
+
+#---- Links, and names of things ----
+
+foreach my $name (@names)
+{
+	my @broken;
+	foreach my $link (grep { !/^https?:/ } @{ $page{$name}{links} })
+	{
+		my ($file, $anchor) = $link =~ /^([^#]*)#?(.*)$/;
+		my $target =
+			$file eq ''           ? $name
+		  : dirname($name) eq '.' ? $file
+		  :                         dirname($name) . "/$file";
+		$target =~ s{[^/]+/\.\./}{};
+		push @broken, $link if !-e "$top/$target";
+		push @broken, $link
+		  if $anchor ne ''
+		  && -e "$top/$target"
+		  && !($page{$target} && $page{$target}{anchors}{$anchor});
+	}
+	nothing("$name: every link leads somewhere", @broken);
+}
+
+my @files = grep { !/\.lua\.h$/ }
+  glob("$top/src/*.[ch] $top/src/*/*.[ch] $top/src/*.lua $top/src/*/*.lua");
+my $sources = join("\n",
+	map { slurp_file($_) } @files,
+	glob("$top/sql/*--*.sql $top/test/perl/*.pm $top/test/t/*.pl"));
+foreach my $name (grep { $_ ne 'CHANGELOG.md' } @names)
+{
+	my $text = $page{$name}{text};
+	my @missing;
+
+	# tests, with what is quoted behind them
+	while ($text =~ /`(?:test\/t\/)?(\d{3}_\w+\.pl)`(?::((?:,? "[^"]+")+))?/g)
+	{
+		my ($test, $checks) = ($1, $2 // '');
+		my $file = "$top/test/t/$test";
+		push(@missing, $test), next if !-e $file;
+		push @missing,
+		  grep { index(slurp_file($file), $_) < 0 } $checks =~ /"([^"]+)"/g;
+	}
+
+	# files of the project; functions of the sources
+	foreach my $span (spans($text))
+	{
+		push @missing, $span
+		  if $span =~ m{^(?:src|sql|test|doc|\.ci)/[\w./-]+$}
+		  && $span !~ /X\.Y/
+		  && !-e "$top/$span";
+		push @missing, $span
+		  if $name    =~ /internals|CONTRIBUTING/
+		  && $span    =~ /^(\w+)\(\)$/
+		  && $sources !~ /\b$1\b/;
+	}
+	nothing("$name: the tests, files and functions that it names are there",
+		@missing);
+}
+
+nothing(
+	'doc/guarantees.md: the tests of pg_regress are there',
+	grep { !-e "$top/sql/$_.sql" }
+	  map {
+		grep { /^\w+$/ }
+		  spans($_->[2])
+	  } grep { @$_ >= 3 } rows($page{'doc/guarantees.md'}{text}));
+same(
+	'source files',
+	[ map { spans($_->[0]) } rows(section('doc/internals.md', 'The files')) ],
+	[ map { substr($_, length($top) + 1) } @files ]);
+
+# The rights in Redis: those of the test, and enough for the script.
+my ($rights) =
+  $page{'doc/worker-ids.md'}{source} =~ /^redis-cli ACL SETUSER .*? (\+.*)$/m;
+my @rights = $rights =~ /\+(\w+)/g;
+my ($least) = slurp_file("$top/test/t/055_redis_access.pl") =~
+  /\@least\s*=\s*qw\((.*?)\)/;
+same('rights of the user in Redis', \@rights, [ split ' ', $least ]);
+contained(
+	'they are enough for the script',
+	[
+		map { lc }
+		  slurp_file("$top/src/registry.lua") =~ /redis\.call\('(\w+)'/g
+	],
+	\@rights);
+
+# Hints that send the reader to a section.
+nothing(
+	'the sections that hints name are in the manual',
+	grep {
+		my $wanted = $_;
+		!grep { $_->{text} =~ /^#+ \Q$wanted\E/m } values %page
+	} $sources =~ /\bSee \\"([^"\\]+)\\" in snowid's manual/gi,
+	$sources =~ /(in snowid's README)/g);
+
+my $meta = slurp_file("$top/META.json");
+ok(-e "$top/$1", "META.json names the manual: $1")
+  foreach $meta =~ /"docfile": "(.*?)"/;
+my ($docdir) = qx(pg_config --docdir) =~ /(.*)/;
+same(
+	'installed pages',
+	[ map { basename($_) } glob("$docdir/snowid/*") ],
+	[ map { basename($_) } grep { /^doc/ } @names ]);
+
+#---- A server ----
+
+my $redis = SnowidRedis->start('redis');
+my $node  = claiming_cluster('docs', $redis);
+start_and_open($node);
+wait_for_claim($node);
+
+sub lines_of
+{
+	my ($sql) = @_;
+	return split /\n/, $node->safe_psql('postgres', $sql);
+}
+
+#---- The reference ----
+
+my $reference = 'doc/reference.md';
+
+# A signature as the reference has it: optional arguments make two of it.  What
+# serves another object of the extension (a type, an operator) is not in it.
+sub signatures
+{
+	my ($text) = @_;
+	return $text =~ /^(.*?) \[(, .*?)\](.*)$/ ? ("$1$3", "$1$2$3") : ($text);
+}
+
+my $types =
+  q{replace(replace(replace(replace(%s, 'timestamp with time zone', 'timestamptz'), 'integer', 'int'), 'SETOF', 'setof'), '::text', '')};
+my $extension =
+  q{pg_depend d JOIN pg_extension e ON d.refobjid = e.oid AND d.deptype = 'e' AND e.extname = 'snowid'};
+my @functions = lines_of(
+	sprintf(
+		<<~'EOF', sprintf($types, 'pg_get_function_arguments(p.oid)'), sprintf($types, 'pg_get_function_result(p.oid)'), sprintf($types, 'format_type(t, NULL)'), $extension));
+	SELECT proname || '(' || regexp_replace(%s, '(, )?OUT [^,]*', '', 'g') || ') → ' ||
+		CASE WHEN proretset OR proallargtypes IS NULL OR provolatile = 'v' THEN %s
+		ELSE (SELECT '(' || string_agg(n || ' ' || %s, ', ' ORDER BY i) || ')'
+			FROM unnest(proallargtypes, proargmodes, proargnames) WITH ORDINALITY AS a (t, m, n, i)
+			WHERE m = 'o') END || ' ' ||
+		CASE provolatile WHEN 'v' THEN 'VOLATILE' WHEN 's' THEN 'STABLE' ELSE 'IMMUTABLE' END
+	FROM pg_proc p JOIN %s ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+	WHERE prokind <> 'a' AND NOT EXISTS (SELECT FROM pg_depend u
+		WHERE u.refclassid = 'pg_proc'::regclass AND u.refobjid = p.oid AND u.deptype <> 'e')
+	EOF
+my @documented;
+foreach my $row (map { rows(section($reference, $_)) } 'Making keys',
+	'Reading keys', 'Other forms', 'This server', 'The registry')
+{
+	my @forms      = signatures((spans($row->[0]))[0]);
+	my @volatility = $row->[2] =~ /\b(VOLATILE|STABLE|IMMUTABLE)\b/g;
+	push @documented,
+	  map { "$forms[$_] " . ($volatility[$_] // $volatility[0]) }
+	  0 .. $#forms;
+}
+same('functions', \@documented, \@functions);
+is( join(
+		' ',
+		lines_of(
+			"SELECT objid::regclass FROM $extension WHERE classid = 'pg_class'::regclass"
+		)),
+	'',
+	'the extension has no view');
+
+foreach my $function (qw(snowid_status snowid_claims snowid_layouts))
+{
+	same(
+		"$function()",
+		[ map { spans($_->[0]) } rows(section($reference, "$function()")) ],
+		[
+			lines_of(
+				"SELECT n FROM pg_proc, unnest(proargnames, proargmodes) AS a (n, m)
+			WHERE proname = '$function' AND m = 'o'")
+		]);
+}
+
+my @settings = lines_of(
+	q{SELECT name || ' ' || CASE WHEN boot_val = '' THEN 'none'
+		WHEN unit IS NULL OR boot_val = '0' THEN boot_val
+		WHEN boot_val::bigint % 86400000 = 0 THEN boot_val::bigint / 86400000 || 'd'
+		WHEN boot_val::bigint % 3600000 = 0 THEN boot_val::bigint / 3600000 || 'h'
+		WHEN boot_val::bigint % 60000 = 0 THEN boot_val::bigint / 60000 || 'min'
+		WHEN boot_val::bigint % 1000 = 0 THEN boot_val::bigint / 1000 || 's' ELSE boot_val || 'ms' END
+		|| CASE context WHEN 'postmaster' THEN ' restart' WHEN 'sighup' THEN ' reload' ELSE context END
+	FROM pg_settings WHERE name LIKE 'snowid.%'});
+same(
+	'settings with default and context',
+	[
+		map {
+				(spans($_->[0]))[0] . ' '
+			  . ($_->[1] =~ s/:.*//r =~ tr/`//dr)
+			  . " $_->[3]"
+		} rows(section($reference, 'Settings'))
+	],
+	\@settings);
+
+# Wherever "snowid." is written, it is a setting, a function, a file, or a setting
+# of old.
+my %dotted = map { $_ => 1 } (map { (split / /)[0] } @settings),
+  (map { 'snowid.' . (split /\(/)[0] } @functions),
+  map { "snowid.$_" } qw(c h conf control redis so),
+  qw(epoch datacenter_bits worker_bits sequence_bits);
+foreach my $name (grep { $_ ne 'CHANGELOG.md' } @names)
+{
+	nothing(
+		"$name: every setting that it names is there",
+		grep { !$dotted{$_} }
+		  $page{$name}{source} =~ m{(?<![\w/.@])(snowid\.[a-z]\w*)}gi);
+	my @layouts = $page{$name}{source} =~ /^snowid\.layout = '(.*?)'/mg;
+	nothing(
+		"$name: its layouts are layouts",
+		grep  { $_ ne '' }
+		  map { sql_error($node, "SELECT snowid_timestamp(0, '$_')") }
+		  @layouts);
+}
+
+#---- SQL blocks ----
+
+# Runs one in a session of its own.  Returns what is wrong, or ''.
+sub run_block
+{
+	my ($sql) = @_;
+	my ($out, $err) = ('', '');
+	my @expected = map { s/\s+/ /gr =~ s/^ | $//gr } $sql =~ /^--  (.*)$/mg;
+
+	local $ENV{PGTZ} = 'UTC';
+	IPC::Run::run(
+		[
+			'psql', '-X',        '-v', 'ON_ERROR_STOP=1',
+			'-P',   'pager=off', '-d', $node->connstr('shop')
+		],
+		'<',
+		\$sql,
+		'>',
+		\$out,
+		'2>',
+		\$err,
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default)
+	) or return "$sql$err";
+	my @lines = map { s/\s+/ /gr =~ s/^ | $//gr } split /\n/, $out;
+	while (@expected && @lines)
+	{
+		shift @expected if $lines[0] eq $expected[0];
+		shift @lines;
+	}
+	return @expected ? "$sql$out: not printed: @expected" : '';
+}
+
+sub run_page
+{
+	my ($name) = @_;
+	my @blocks =
+	  grep { $_->{language} eq 'sql' && $_->{comment} !~ /^<!-- not run: / }
+	  @{ $page{$name}{blocks} };
+	@blocks = sort {
+		($a->{comment} =~ /^<!-- run last/)
+		  <=> ($b->{comment} =~ /^<!-- run last/)
+	} @blocks;
+	return scalar(@blocks),
+	  grep { $_ ne '' } map { run_block($_->{text}) } @blocks;
+}
+
+# Each page in a database of its own, with the tables of the README.
+foreach my $name ('README.md', grep { m{^doc/} } @names)
+{
+	$node->safe_psql('postgres', $_)
+	  foreach 'DROP DATABASE IF EXISTS shop', 'CREATE DATABASE shop';
+	run_page('README.md') if $name ne 'README.md';
+	my ($count, @errors) = run_page($name);
+	nothing("$name: $count SQL blocks run", @errors);
+	nothing(
+		"$name: no SQL without its language",
+		map    { $_->{text} }
+		  grep { $_->{language} eq '' && $_->{text} =~ /\bSELECT\b/ }
+		  @{ $page{$name}{blocks} });
+}
+
+#---- Python ----
+
+SKIP:
+{
+	skip 'psycopg 3 is not installed', 1
+	  if system("python3 -c 'import psycopg' 2>/dev/null") != 0;
+	my ($block) =
+	  grep { $_->{language} eq 'python' } @{ $page{'README.md'}{blocks} };
+	my ($out, $err) = ('', '');
+
+	$node->safe_psql('postgres', $_)
+	  foreach 'DROP DATABASE shop', 'CREATE DATABASE shop';
+	run_page('README.md');
+	local $ENV{PGHOST} = $node->host;
+	local $ENV{PGPORT} = $node->port;
+	IPC::Run::run([ 'python3', '-' ],
+		'<', \$block->{text}, '>', \$out, '2>', \$err);
+	like(
+		$out,
+		qr/^stored order \d+ with lines \d+ \d+$/,
+		'the Python of README.md runs') or diag($err);
+}
+
+$node->stop;
+done_testing();
