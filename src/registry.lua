@@ -305,7 +305,7 @@ end
 -- Up to where keys may have been made with the claim; of a former start it is
 -- not known, and was not more than is asked for now.
 local function used_or_asked()
-	return num(arg.used) > 0 and arg.used or arg.ceiling
+	return num(arg.used) > 0 and arg.used or arg.reach or arg.ceiling
 end
 
 -- The claim is another's, or nobody's: at least the keys made with it count.
@@ -466,14 +466,16 @@ function operations.claim()
 		if not forgotten(mine, arg.generation) then
 			if not is_mine then return lost(known, mine) end
 		elseif usable(known) and arg.resume ~= 'record' then
-			if settling and arg.resume ~= 'now' then
-				leave_used(known, mine)
-				return unsettled()
-			end
 			local r = mine or {}
 			r.since = str(now)
 			raise(r, 'ceiling', arg.used)
 			own_record(known, r, arg.ownership, arg.generation, '', arg.floor)
+			if settling and arg.resume ~= 'now' then
+				-- kept for it, unless somebody with a higher generation comes
+				r.instance = ''
+				put(known, r)
+				return unsettled()
+			end
 			return yours(usable(known), r)
 		else
 			all[known] = leave_used(known, mine)

@@ -15,7 +15,7 @@ use Time::HiRes qw(time usleep);
 $SIG{PIPE} = 'IGNORE';
 
 my $secret = 'hunter2Secret';
-my @least = qw(info evalsha eval time hget hset hgetall);
+my @least = qw(info evalsha eval time hget hset hgetall hdel);
 
 my $redis = SnowidRedis->start('redis', 'user admin on >opener ~* &* +@all', 'user default off',
 	"user snowid on >$secret ~snowid " . join(' ', map { "+$_" } @least, 'select', 'wait'));
