@@ -123,8 +123,8 @@ $local->safe_psql('postgres', 'CREATE EXTENSION snowid');
 wait_for_claim($local);
 is($redis->record('0:0', 'name'), 'local', 'and through a socket');
 
-# each of these rights is needed, and its lack is told
-foreach my $command (@least, 'select')
+# each of these rights is needed, and its lack is told (hdel: by a release only)
+foreach my $command ((grep { $_ ne 'hdel' } @least), 'select')
 {
 	$redis->query('ACL', 'SETUSER', 'snowid', "-$command");
 	$redis->query('SCRIPT', 'FLUSH');
