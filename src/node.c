@@ -203,6 +203,10 @@ node_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 		node.past[0].ceiling_ms = Max(Max(used_ms, node.claim.floor_ms), 0);
 		node.past[0].exact = exact;
 	}
+	/* a lease that a successor of this process goes on with */
+	for (int i = 0; i < PAST_CLAIMS; i++)
+		if (claim->ownership != 0 && node.past[i].ownership == claim->ownership)
+			memset(&node.past[i], 0, sizeof(node.past[i]));
 	node.claim = *claim;
 	if (!write_file(err))
 	{
