@@ -4,7 +4,7 @@
 -- All of the registry is one hash, so that Redis keeps it, evicts it and loses
 -- it as a whole:
 --
---		meta		the layout that is pinned, by whom; the Redis process that
+--		meta		the layout that is pinned, by whom; the instance of Redis that
 --					wrote last; until when only owners may claim; since when
 --					calls have come without a gap
 --		<dc>:<w>	the record of a worker ID (below)
@@ -12,9 +12,16 @@
 -- A record outlives its owner, for its ceiling does: whoever gets the ID next
 -- begins above it.  Fields, all strings, times in Unix ms:
 --
---		node		random ID of the owner's data directory; '': nobody's
+--		v			version of the format
+--		node		random ID of the owner; '': nobody's
 --		name		what people call it
+--		place		fingerprint of the owner's data directory; '': it has none of
+--					its own
 --		claim		random ID of this ownership
+--		generation	of this ownership; those of an ID rise
+--		era			the instance of Redis that gave the ownership out; '': its
+--					owner put it back
+--		instance	the one that its owner wrote to last
 --		floor		its keys begin above
 --		starts		the owner's count of starts; a lower one is refused
 --		token		random ID of that start
@@ -25,19 +32,56 @@
 --		lease		ms; 0: for good
 --		interval	ms; the longest that the owner goes unheard when all is well
 --		revoked		'1': an administrator has taken it back
+--		sum			checksum of all of these and of <dc>:<w>
+--
+-- A record that is not whole is damaged: it counts as taken, and stops nobody
+-- but its owner.
+--
+-- What Redis may forget: any of its last writes, at any time.  It is another
+-- instance then (another process, or a replica that was promoted), or all is
+-- gone; with it an era begins, with a time of settling in which each owner that
+-- is connected puts its claim back, and nobody gets an ID that it did not have.
+-- Why two servers never share an ID, whatever Redis forgot:
+--
+--	- An ID changes hands only after its owner gave it up, lapsed, or was silent
+--	  and released.
+--	- Who gives an ID up says so in its own file first, and never resumes it: it
+--	  tells here what it gave up, so that a record which says otherwise goes.
+--	- Each ownership has a higher generation than those of the ID before: greater
+--	  than the record's, and than the time.  So of two owners who both put a claim
+--	  back, the one that is right wins.
+--	- Who was given an ID in this era got it after the settling, when no owner who
+--	  was connected missed it.
+--	- Who does not know that it still has its ID, since it has just started or was
+--	  cut off for a lease, waits for the settling to end where Redis may have
+--	  forgotten who has it now.
+--
+-- So two servers use an ID only where one of them was cut off for a whole
+-- settling and Redis lost its record; where a block copy, or a memory image,
+-- runs beside an original that is cut off; or where an administrator released
+-- the ID of a server that was merely cut off.
 --
 -- Clocks: "seen" and leases are counted by Redis' clock alone, a ceiling is
 -- compared with keys alone.  A ceiling falls by its owner's release only, who
 -- knows the exact one then.
 --
--- ARGV: operation, run_id of this Redis, layout, node, name, token, starts, n,
--- interval, lease, datacenter; then the operation's own.  Answers with an array
--- of strings, the outcome first.
+-- ARGV: name, value, name, value ...  Of every call: version, operation, layout,
+-- node, name, place, token, starts, n, interval, lease, boot, dc; and the
+-- operation's own.  Answers with an array of strings, the outcome first.
+
+local VERSION = '2'
+local FIELDS = {'v', 'node', 'name', 'place', 'claim', 'generation', 'era', 'instance',
+	'floor', 'starts', 'token', 'boot', 'n', 'since', 'seen', 'ceiling', 'lease',
+	'interval', 'revoked'}
+local META_FIELDS = {'v', 'instance', 'layout', 'pinned_by', 'since', 'span', 'heard', 'beat'}
+
+-- A former life's keys that lie further ahead are not waited for.
+local HOUR = 3600000
 
 local key = KEYS[1]
-local op, run_id, layout, node, name, token, starts = unpack(ARGV, 1, 7)
-local n, interval, lease, dc = unpack(ARGV, 8, 11)
-local arg = {unpack(ARGV, 12)}
+local arg = {}
+for i = 1, #ARGV, 2 do arg[ARGV[i]] = ARGV[i + 1] end
+if arg.version ~= VERSION then return {'version', VERSION, tostring(arg.version)} end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -50,6 +94,10 @@ local function num(s)
 	return tonumber(s) or 0
 end
 
+-- The process and, where it was promoted, since when it is a master.
+local instance = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') .. '/' ..
+	string.sub(string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)'), 1, 16)
+
 -- Raises a field to the greatest of these.
 local function raise(r, field, ...)
 	for _, value in ipairs({...}) do
@@ -58,37 +106,88 @@ local function raise(r, field, ...)
 end
 
 local function field(worker)
-	return dc .. ':' .. worker
+	return arg.dc .. ':' .. worker
 end
 
--- What is not ours is an error, rather than free.
-local function decode(at, text)
+---- Records
+
+local function checksum(at, r, fields)
+	local values = {at}
+	for _, name in ipairs(fields) do table.insert(values, r[name]) end
+	return string.sub(redis.sha1hex(table.concat(values, '\n')), 1, 16)
+end
+
+local NUMBERS = {'generation', 'floor', 'starts', 'n', 'since', 'seen', 'ceiling', 'lease',
+	'interval', 'span', 'heard', 'beat'}
+local IDS = {node = 32, place = 48, claim = 16, token = 16}
+
+local function is_whole(at, r, fields)
+	for _, name in ipairs(fields) do
+		if type(r[name]) ~= 'string' then return false end
+	end
+	for _, name in ipairs(NUMBERS) do
+		if r[name] and (#r[name] > 16 or not string.match(r[name], '^%d+$')) then return false end
+	end
+	for name, width in pairs(IDS) do
+		if r[name] and r[name] ~= '' and (#r[name] ~= width or not string.match(r[name], '^%x+$')) then
+			return false
+		end
+	end
+	return r.sum == checksum(at, r, fields)
+end
+
+-- A record; nil: there is none.  What cannot be read has "bad", the reason.
+local function decode(at, text, fields)
+	if not text then return nil end
 	local ok, r = pcall(cjson.decode, text)
-	if not ok or type(r) ~= 'table' or not (r.node or at == 'meta' and r.run_id) then
-		error('the field "' .. at .. '" of the hash "' .. key .. '" is damaged', 0)
+	if ok and type(r) == 'table' and r.v ~= VERSION and (r.v or r.node or r.run_id) then
+		return {bad = 'version', v = tostring(r.v or '1')}
+	elseif not ok or type(r) ~= 'table' or not is_whole(at, r, fields) then
+		return {bad = 'damaged'}
 	end
 	return r
 end
 
 local function get(at)
-	local text = redis.call('HGET', key, at)
-	if text then return decode(at, text) end
+	return decode(at, redis.call('HGET', key, at), FIELDS)
 end
 
-local function put(at, record)
-	redis.call('HSET', key, at, cjson.encode(record))
+local function put_fields(at, r, fields)
+	r.v = VERSION
+	r.sum = checksum(at, r, fields)
+	redis.call('HSET', key, at, cjson.encode(r))
+end
+
+local function put(at, r)
+	put_fields(at, r, FIELDS)
+end
+
+local function bad(at, r)
+	return {r.bad, at, r.v or ''}
+end
+
+local function records()
+	local flat = redis.call('HGETALL', key)
+	local all = {}
+	for i = 1, #flat, 2 do
+		if flat[i] ~= 'meta' then all[flat[i]] = decode(flat[i], flat[i + 1], FIELDS) end
+	end
+	return all
 end
 
 local function held(r)
-	return r ~= nil and r.node ~= ''
+	return r ~= nil and (r.bad or r.node ~= '')
 end
+
+local meta = decode('meta', redis.call('HGET', key, 'meta'), META_FIELDS) or
+	{instance = '', layout = '', pinned_by = '', since = '0', span = '0', heard = '0', beat = '0'}
+if meta.bad then return bad('meta', meta) end
 
 local function age(r)
 	return now - num(r.seen)
 end
 
 -- What nobody could write while Redis was stalled or alone is no silence.
-local meta = get('meta') or {}
 local function unheard(r)
 	return now - math.max(num(r.seen), num(meta.heard))
 end
@@ -105,7 +204,7 @@ local function silent(r)
 end
 
 local function free(r)
-	return not held(r) or lapsed(r) or (r.revoked == '1' and silent(r))
+	return not held(r) or not r.bad and (lapsed(r) or (r.revoked == '1' and silent(r)))
 end
 
 -- The keys of whoever gets the ID next begin above.
@@ -116,17 +215,8 @@ end
 
 local function let_go(at, r)
 	r.ceiling = str(floor(r))
-	r.node, r.claim, r.token, r.revoked, r.lease = '', '', '', '0', '0'
+	r.node, r.claim, r.token, r.place, r.revoked, r.lease = '', '', '', '', '0', '0'
 	put(at, r)
-end
-
-local function records()
-	local flat = redis.call('HGETALL', key)
-	local all = {}
-	for i = 1, #flat, 2 do
-		if flat[i] ~= 'meta' then all[flat[i]] = decode(flat[i], flat[i + 1]) end
-	end
-	return all
 end
 
 ---- The registry itself: one layout, and what Redis may have forgotten
@@ -136,223 +226,361 @@ local function span(its_interval, its_lease)
 	return num(its_interval) + math.max(num(its_interval), num(its_lease))
 end
 
-if meta.layout and meta.layout ~= layout then
+if meta.layout ~= '' and meta.layout ~= arg.layout then
 	return {'layout', meta.layout, meta.pinned_by}
 end
-if meta.run_id ~= run_id then
+
+local function pin_layout()
+	if meta.layout == '' then
+		meta.layout, meta.pinned_by = arg.layout, arg.name
+		put_fields('meta', meta, META_FIELDS)
+	end
+end
+
+-- Nobody gets an ID that it did not have, for a while.
+local function settle()
 	local longest = 0
 	for _, r in pairs(records()) do
-		if held(r) then longest = math.max(longest, span(r.interval, r.lease)) end
+		if held(r) and not r.bad then longest = math.max(longest, span(r.interval, r.lease)) end
 	end
-	meta.run_id, meta.since, meta.span = run_id, str(now), str(longest)
+	meta.since, meta.span = str(now), str(longest)
 end
-if now < num(meta.since) or num(meta.span) < span(interval, lease) then
-	-- the clock was set back, or somebody is heard of even less often
-	meta.since = str(math.min(now, num(meta.since)))
-	meta.span = str(math.max(num(meta.span), span(interval, lease)))
+
+if meta.instance ~= instance then
+	meta.instance = instance
+	settle()
 end
-if math.abs(now - num(meta.beat)) > num(interval) then meta.heard = str(now) end
+if now < num(meta.beat) then
+	-- the clock was set back: what lies ahead of it happened just now
+	for at, r in pairs(records()) do
+		if not r.bad and (num(r.seen) > now or num(r.since) > now) then
+			r.seen, r.since = str(math.min(now, num(r.seen))), str(math.min(now, num(r.since)))
+			put(at, r)
+		end
+	end
+	meta.heard = str(math.min(now, num(meta.heard)))
+end
+if num(meta.span) < span(arg.interval, arg.lease) then
+	-- somebody is heard of even less often
+	meta.span = str(span(arg.interval, arg.lease))
+end
+if math.abs(now - num(meta.beat)) > num(arg.interval) then
+	-- nor does a jump of the clock pass for the time of settling
+	if now < num(meta.since) or num(meta.beat) < num(meta.since) + num(meta.span) then
+		meta.since = str(now)
+	end
+	meta.heard = str(now)
+end
+meta.since = str(math.min(now, num(meta.since)))
 meta.beat = str(now)
-put('meta', meta)
+put_fields('meta', meta, META_FIELDS)
 local settled = num(meta.since) + num(meta.span)
 local settling = now < settled
+
+local function unsettled()
+	return {'settling', str(settled - now), str(settled)}
+end
+
+-- The caller makes this record its own, with an ownership.
+local function own_record(at, r, claim, generation, era, begin)
+	r.node, r.name, r.place, r.claim, r.generation, r.era, r.instance =
+		arg.node, arg.name, arg.place, claim, generation, era, instance
+	r.token, r.starts, r.boot, r.n = arg.token, arg.starts, arg.boot, arg.n
+	r.interval, r.lease, r.revoked = arg.interval, arg.lease, '0'
+	r.since, r.seen, r.floor, r.ceiling = r.since or str(now), str(now), begin, r.ceiling or '0'
+	raise(r, 'ceiling', arg.ceiling, arg.used, r.floor)
+	put(at, r)
+	pin_layout()
+end
+
+-- Did Redis forget this generation?  Who was given the ID in this era was given
+-- it after the settling, and is right.
+local function forgotten(r, generation)
+	return r == nil or not r.bad and r.era ~= instance and num(r.generation) < num(generation)
+end
+
+-- The claim is another's, or nobody's: at least the keys made with it count.
+local function lost(at, r)
+	raise(r, 'ceiling', arg.used)
+	raise(r, 'floor', arg.used)
+	put(at, r)
+	return {'lost', r.name, r.node == arg.node and '1' or '0'}
+end
+
+-- What this server gave up: <dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>,
+-- separated by spaces.
+local function given_up()
+	local past = {}
+	for at, claim, ceiling, exact in string.gmatch(arg.past or '', '(%d+:%d+)/(%x+)/(%d+)/(%d)') do
+		past[claim] = {at = at, ceiling = ceiling, exact = exact == '1'}
+	end
+	return past
+end
+
+local function let_go_of_past(at, r, past)
+	if past.exact then r.lease = '0' end
+	raise(r, 'ceiling', past.ceiling)
+	let_go(at, r)
+end
 
 ---- Operations
 
 local operations = {}
 
--- A worker ID for this node.  Arguments: number of worker IDs; the one that is
--- wanted, or -1; boot; a random ID for a new ownership; the ceiling that is
--- asked for; how far the node's keys may begin, in Unix ms; what it has or
--- remembers: <dc>:<w> or '', the ownership, '1' if that cannot have lapsed, the
--- ceiling that was used with it, or 0; the token and n of a record that did not
--- change for long enough, or ''; '1' to get another than what it has; <dc>:<w>
--- that it is about to release, or ''.  What it has is not given up here: it is
--- released when the node makes no more keys with it.
+-- A worker ID for this server.  Arguments: count of worker IDs; wanted, the one
+-- that is set, or -1; fresh, a random ID for a new ownership; ceiling that is
+-- asked for; reach, how far its keys may begin, in Unix ms; what it has or
+-- remembers: known, <dc>:<w> or '', with ownership, generation, floor, and used,
+-- the ceiling of the keys made with it, or 0; resume: 'now' where it uses that
+-- and it cannot have lapsed, 'settled' where it cannot have lapsed, 'record'
+-- where a record must say that it has not; unchanged, token and n of a record
+-- that did not change for long enough, or ''; move, '1' to get another than what
+-- it has; leaving, <dc>:<w> that it is about to release, or ''; past.  What it
+-- has is not given up here: it is released when no more keys are made with it.
 function operations.claim()
-	local count, wanted, boot, fresh, ceiling, reach, known, ownership, owner,
-		used, unchanged, move, leaving = unpack(arg)
+	local known, move = arg.known, arg.move == '1'
 	local all = records()
+	local past = given_up()
 
-	local function take(worker, r, claim, begin)
-		r.node, r.name, r.claim, r.token, r.starts, r.boot =
-			node, name, claim, token, starts, boot
-		r.n, r.interval, r.lease, r.revoked, r.seen = n, interval, lease, '0', str(now)
-		r.floor, r.ceiling = str(begin), r.ceiling or '0'
-		raise(r, 'ceiling', ceiling, r.floor)
-		put(field(worker), r)
-		if not meta.layout then
-			meta.layout, meta.pinned_by = layout, name
-			put('meta', meta)
-		end
-		return {'yours', worker, claim, r.floor, r.ceiling}
+	local function yours(worker, r)
+		return {'yours', worker, r.claim, r.floor, r.ceiling, r.generation}
 	end
 
-	-- the worker ID of a record that this node may have
+	local function give(worker, r, begin)
+		r = r or {}
+		r.since, r.ceiling = str(now), str(math.max(begin, num(r.ceiling)))
+		own_record(field(worker), r, arg.fresh, str(math.max(num(r.generation) + 1, now)),
+			instance, str(begin))
+		return yours(worker, r)
+	end
+
+	-- the worker ID of a record that this server may have
 	local function usable(at)
-		local worker = string.match(at, '^' .. dc .. ':(%d+)$')
-		return worker and (wanted == '-1' or wanted == worker) and worker
+		local worker = string.match(at, '^' .. arg.dc .. ':(%d+)$')
+		return worker and (arg.wanted == '-1' or arg.wanted == worker) and worker
 	end
 
-	local function unsettled()
-		return {'settling', str(settled - now), str(settled)}
+	local function was_silent(r)
+		return arg.unchanged == r.token .. '/' .. r.n and silent(r)
 	end
 
-	-- the node's own records: one is kept, what a crash left behind is not
-	local own
-	for at, r in pairs(all) do
-		if r.node == node and r.token == token and num(n) <= num(r.n) then
-			return {'late'}
-		elseif r.node == node and r.token ~= token and num(starts) < num(r.starts) then
-			return {'older'}
-		elseif r.node == node and at ~= leaving and not (move == '1' and at == known) then
-			if r.revoked == '1' and at == known then
-				return {'lost', r.name, '0'}
-			elseif usable(at) and r.revoked ~= '1' and (not own or at == known) then
-				own = at
-			end
-		end
-	end
-	for at, r in pairs(all) do
-		local proven = r.token == token or r.boot == boot or silent(r)
-
-		if r.node == node and at ~= own and at ~= known and at ~= leaving and proven then
-			raise(r, 'ceiling', ceiling, used)
-			let_go(at, r)
-		end
-	end
-	if own then
-		local r = all[own]
-		local again = r.token == token or (r.boot == boot and num(starts) > num(r.starts))
-
-		if lapsed(r) and settling then
-			return unsettled()
-		elseif again then
-			if own == known then raise(r, 'ceiling', used) end
-			return take(usable(own), r, r.claim, num(r.floor))
-		elseif lapsed(r) or (unchanged == r.token .. '/' .. r.n and silent(r)) then
-			return take(usable(own), r, fresh, floor(r))
-		end
+	local function watch(r)
 		return {'silence', r.token .. '/' .. r.n, r.interval, r.lease}
 	end
 
-	-- owners first: what Redis lost is put back
-	if known ~= '' and move ~= '1' then
-		local r = all[known]
-
-		if r == nil and owner == '1' and usable(known) then
-			return take(usable(known), {since = str(now), ceiling = used}, ownership, 0)
-		elseif r and r.node ~= node then
-			raise(r, 'ceiling', used)
-			raise(r, 'floor', used)
-			put(known, r)
-			return {'lost', r.name, '0'}
+	for at, r in pairs(all) do
+		if r.node == arg.node and r.token == arg.token and num(arg.n) <= num(r.n) then
+			return {'late'}
+		elseif r.node == arg.node and r.token ~= arg.token and num(arg.starts) < num(r.starts) then
+			return {'older'}
 		end
+	end
+
+	-- what it has, by the record
+	local mine = known ~= '' and all[known] or nil
+	if mine and mine.bad and not move then return bad(known, mine) end
+	local is_mine = mine ~= nil and not mine.bad and mine.claim == arg.ownership
+	if is_mine and mine.revoked == '1' and not move then return {'lost', mine.name, '0'} end
+	local own = is_mine and not move and known ~= arg.leaving and usable(known) and known
+
+	-- What it gave up, and what was answered and never used, is another's to have;
+	-- of a former life in this directory, one ID is kept.
+	local spare, former
+	for at, r in pairs(all) do
+		local same_life = r.node == arg.node
+		local same_place = arg.place ~= '' and r.place == arg.place and not same_life
+		local same_boot = r.token == arg.token or r.boot == arg.boot
+
+		if r.bad or at == arg.leaving or (at == known and (is_mine or move)) then
+			-- not now
+		elseif same_life and past[r.claim] then
+			let_go_of_past(at, r, past[r.claim])
+		elseif same_life and not own and not move and usable(at) and r.revoked ~= '1' and not spare then
+			spare = at
+		elseif same_place and not own and not move and usable(at) and r.revoked ~= '1' and
+			(same_boot or num(r.lease) == 0) and floor(r) <= num(arg.reach) + HOUR and
+			(num(r.lease) == 0 or floor(r) <= num(arg.reach)) and
+			(not former or (same_boot and all[former].boot ~= arg.boot)) then
+			former = at
+		elseif (same_life and (same_boot or silent(r))) or (same_place and same_boot) then
+			let_go(at, r)
+		end
+	end
+
+	if own then
+		local worker = usable(own)
+		local again = mine.token == arg.token or
+			(mine.boot == arg.boot and num(arg.starts) > num(mine.starts))
+
+		-- somebody may have got it meanwhile, and Redis forgotten that
+		if settling and (lapsed(mine) or (arg.resume ~= 'now' and mine.instance ~= instance)) then
+			return unsettled()
+		elseif again then
+			own_record(own, mine, mine.claim, mine.generation, mine.era, mine.floor)
+			return yours(worker, mine)
+		elseif lapsed(mine) or was_silent(mine) then
+			return settling and unsettled() or give(worker, mine, floor(mine))
+		end
+		return watch(mine)
+	end
+
+	-- what Redis lost is put back
+	if known ~= '' and not move and known ~= arg.leaving and spare ~= known then
+		if not forgotten(mine, arg.generation) then
+			if not is_mine then return lost(known, mine) end
+		elseif usable(known) and arg.resume ~= 'record' then
+			if settling and arg.resume ~= 'now' then return unsettled() end
+			local r = mine or {}
+			r.since = str(now)
+			own_record(known, r, arg.ownership, arg.generation, '', arg.floor)
+			return yours(usable(known), r)
+		end
+	end
+
+	-- what was answered and never used, or was a former life's
+	if spare or former then
+		local at = spare or former
+		local r = all[at]
+		local same_boot = r.token == arg.token or r.boot == arg.boot
+
+		if settling and (same_boot or was_silent(r)) then
+			return unsettled()
+		elseif spare and same_boot then
+			return give(usable(at), r, num(r.floor))
+		elseif same_boot or was_silent(r) then
+			return give(usable(at), r, floor(r))
+		end
+		return watch(r)
 	end
 	if settling then return unsettled() end
 
 	-- a new owner: the lowest free ID that its clock reaches
 	local owners, ahead, nearest = 0, 0, math.huge
-	local function try(worker)
+	local function try(worker, is_free)
 		local r = all[field(worker)]
 
-		if not free(r) or (move == '1' and field(worker) == known) then
+		if not is_free or (move and field(worker) == known) then
 			owners = owners + 1
-		elseif floor(r) > num(reach) then
+		elseif floor(r) > num(arg.reach) then
 			ahead = ahead + 1
 			nearest = math.min(nearest, floor(r))
 		else
-			local begin = floor(r)
-			r = r or {}
-			r.since = str(now)
-			return take(worker, r, fresh, begin)
+			return give(worker, r, floor(r))
 		end
 	end
 
-	if wanted ~= '-1' then
-		local r = all[field(wanted)]
-		return try(wanted) or
+	if arg.wanted ~= '-1' then
+		local r = all[field(arg.wanted)]
+		if r and r.bad then return bad(field(arg.wanted), r) end
+		-- the ID that is set, and the name: this server, in another directory
+		return try(arg.wanted, free(r) or (r.name == arg.name and num(r.lease) == 0 and silent(r))) or
 			(ahead > 0 and {'ahead', '0', '1', str(nearest)}) or
-			{'taken', wanted, r.name}
+			{'taken', arg.wanted, r.name}
 	end
-	for worker = 0, count - 1 do
-		local answer = try(tostring(worker))
+	for worker = 0, arg.count - 1 do
+		local answer = try(tostring(worker), free(all[field(worker)]))
 		if answer then return answer end
 	end
 	return {'full', tostring(owners), tostring(ahead), ahead > 0 and str(nearest) or '0'}
 end
 
--- The node is there.  Arguments: worker ID, the ceiling that is asked for, the
--- one that was used.
+-- The server is there, and has what it says.  Arguments: worker; ownership,
+-- generation, floor; ceiling that is asked for; used; resume; past.
 function operations.mark()
-	local worker, ceiling, used = unpack(arg)
-	local r = get(field(worker))
+	local at = field(arg.worker)
+	local r = get(at)
 
-	if r == nil then
-		return {'gone'}
-	elseif r.node ~= node or r.token ~= token then
-		raise(r, 'ceiling', used)
-		raise(r, 'floor', used)
-		put(field(worker), r)
-		return {'lost', r.name, r.node == node and '1' or '0'}
-	elseif r.revoked == '1' then
-		return {'revoked'}
-	elseif lapsed(r) then
-		return {'gone'}
-	elseif num(n) <= num(r.n) then
-		return {'late'}
+	for claim, past in pairs(given_up()) do
+		local other = past.at ~= at and get(past.at)
+		if other and other.claim == claim then let_go_of_past(past.at, other, past) end
 	end
-	r.n, r.name, r.interval, r.lease, r.seen = n, name, interval, lease, str(now)
-	raise(r, 'ceiling', ceiling, used)
-	put(field(worker), r)
+	if r and r.bad then
+		return bad(at, r)
+	elseif r and r.claim == arg.ownership then
+		if r.token ~= arg.token and num(arg.starts) <= num(r.starts) then
+			return lost(at, r)
+		elseif r.token == arg.token and num(arg.n) <= num(r.n) then
+			return {'late'}
+		elseif r.revoked == '1' then
+			return {'revoked'}
+		elseif lapsed(r) then
+			return {'gone'}
+		end
+		own_record(at, r, r.claim, r.generation, r.era, r.floor)
+	elseif forgotten(r, arg.generation) then
+		if arg.resume ~= 'now' then return {'gone'} end
+		r = r or {}
+		r.since = str(now)
+		own_record(at, r, arg.ownership, arg.generation, '', arg.floor)
+	else
+		return lost(at, r)
+	end
 	return {'ok', r.ceiling}
 end
 
--- The node makes no more keys with this ID.  Arguments: worker ID, ownership,
--- the exact ceiling, or '' where it is not known.
+-- The server makes no more keys with this ID.  Arguments: worker, ownership,
+-- ceiling; exact: '1' where no key is above that, '' where it is not known.
 function operations.release()
-	local worker, ownership, ceiling = unpack(arg)
-	local r = get(field(worker))
+	local at = field(arg.worker)
+	local r = get(at)
 
-	if not held(r) or r.node ~= node or r.claim ~= ownership then
+	if not held(r) or r.bad or r.node ~= arg.node or r.claim ~= arg.ownership then
 		return {'lost'}
-	elseif r.token == token and num(n) <= num(r.n)
-		or r.token ~= token and num(starts) <= num(r.starts) then
+	elseif r.token == arg.token and num(arg.n) <= num(r.n)
+		or r.token ~= arg.token and num(arg.starts) <= num(r.starts) then
 		return {'late'}
 	end
-	if ceiling ~= '' then r.lease, r.ceiling = '0', ceiling end
-	let_go(field(worker), r)
+	if arg.exact == '1' then
+		r.lease, r.ceiling = '0', arg.ceiling
+	else
+		raise(r, 'ceiling', arg.ceiling)
+	end
+	let_go(at, r)
 	return {'ok'}
 end
 
--- An administrator gives an ID back.  Arguments: worker ID, its ownership as
--- list() told it, '1' by force.
-function operations.free()
-	local worker, ownership, force = unpack(arg)
-	local r = get(field(worker))
+-- Is this one of the caller's, which it uses or is about to release?
+local function in_use(r)
+	return r.claim ~= '' and string.find(arg.own, r.claim, 1, true) ~= nil
+end
 
-	if not held(r) or r.claim ~= ownership then
+-- An administrator gives an ID back.  Arguments: worker; ownership as list() told
+-- it; own, the ownerships that the caller has; force, '1'.
+function operations.free()
+	local at = field(arg.worker)
+	local r = get(at)
+
+	if r and r.bad == 'damaged' then
+		-- its owner puts it back, if it has one
+		redis.call('HDEL', key, at)
+		settle()
+		meta.span = str(math.max(num(meta.span), span(arg.interval, arg.lease)))
+		put_fields('meta', meta, META_FIELDS)
+		return {'released', ''}
+	elseif r and r.bad then
+		return bad(at, r)
+	elseif not held(r) or r.claim ~= arg.ownership then
 		return {'free'}
-	elseif r.node == node then
+	elseif in_use(r) then
 		return {'own'}
-	elseif silent(r) then
-		let_go(field(worker), r)
+	elseif silent(r) or (r.node == arg.node and r.boot == arg.boot) then
+		let_go(at, r)
 		return {'released', r.name}
-	elseif force ~= '1' then
+	elseif arg.force ~= '1' then
 		return {'live', r.name, str(age(r))}
 	end
 	r.revoked = '1'
-	put(field(worker), r)
+	put(at, r)
 	return {'revoked', r.name}
 end
 
--- Claims, a page of them in the order of their IDs.  Arguments: worker ID to
--- begin with, number of records.
+-- Claims, a page of them in the order of their IDs.  Arguments: from, the worker
+-- ID to begin with; count of records; own, as above.
 function operations.list()
-	local from, count = num(arg[1]), num(arg[2])
+	local from, count = num(arg.from), num(arg.count)
 	local found = {}
 	for at, r in pairs(records()) do
-		local worker = tonumber(string.match(at, '^' .. dc .. ':(%d+)$'))
+		local worker = tonumber(string.match(at, '^' .. arg.dc .. ':(%d+)$'))
 		if worker and worker >= from and held(r) then
 			table.insert(found, {worker, r})
 		end
@@ -362,16 +590,19 @@ function operations.list()
 	local answer = {'list'}
 	for i = 1, math.min(count, #found) do
 		local worker, r = unpack(found[i])
-		local state = r.revoked == '1' and 'revoked' or lapsed(r) and 'lapsed'
+		if r.bad then r = {name = '', since = '', seen = '', ceiling = '', claim = '', bad = r.bad} end
+		local mine = not r.bad and in_use(r)
+		local state = r.bad or r.node == arg.node and not mine and 'unused'
+			or r.revoked == '1' and 'revoked' or lapsed(r) and 'lapsed'
 			or num(r.lease) > 0 and age(r) > num(r.lease) and 'ended'
 			or silent(r) and 'silent' or 'live'
 		for _, value in ipairs({tostring(worker), r.name, r.since, r.seen, r.ceiling,
 			num(r.lease) > 0 and str(num(r.lease) - age(r)) or '', state,
-			r.node == node and '1' or '0', r.claim}) do
+			mine and '1' or '0', r.claim}) do
 			table.insert(answer, value)
 		end
 	end
 	return answer
 end
 
-return operations[op]()
+return operations[arg.operation]()
