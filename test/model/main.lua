@@ -27,7 +27,7 @@ do
 			options[name] = tonumber(arg[i]) or arg[i]
 		else
 			io.stderr:write(usage)
-			os.exit(2)
+			os.exit(2, true)
 		end
 		i = i + 1
 	end
@@ -52,11 +52,11 @@ local function replace(text, mutation, file)
 	from, to = text:find(old, 1, true)
 	if not from then
 		io.stderr:write(string.format('mutation "%s": its text is not in %s any more:\n%s\n', mutation[1], file, old))
-		os.exit(2)
+		os.exit(2, true)
 	end
 	if text:find(old, to + 1, true) then
 		io.stderr:write(string.format('mutation "%s": its text is in %s twice:\n%s\n', mutation[1], file, old))
-		os.exit(2)
+		os.exit(2, true)
 	end
 	return text:sub(1, from - 1) .. new .. text:sub(to + 1)
 end
@@ -194,10 +194,12 @@ local function run(world, first, count, seconds, enough)
 	local began = os.clock()
 	local done, faults, cases = 0, {}, {}
 	local failures = {}
+	local calls, span = 0, 0
 	while (not count or done < count) and (not seconds or os.clock() - began < seconds) do
 		local schedule = schedules.make(first + done)
 		done = done + 1
 		local kind = world.run(schedule)
+		calls, span = calls + world.calls, span + world.now
 		if kind then
 			faults[kind] = (faults[kind] or 0) + 1
 			if #failures < 100000 then failures[#failures + 1] = {schedule, kind, world.found_text} end
@@ -206,6 +208,7 @@ local function run(world, first, count, seconds, enough)
 		for case, n in pairs(world.cases) do cases[case] = (cases[case] or 0) + n end
 		if done % 1000 == 0 then world.forget() end
 	end
+	io.stderr:write(string.format('calls %.1f, time %.1f s; %.1f us a call\n', calls / done, span / done / 1000, (os.clock() - began) * 1e6 / calls))
 	return done, faults, cases, failures, os.clock() - began
 end
 
@@ -225,7 +228,7 @@ end
 
 if options.names then
 	for _, mutation in ipairs(mutations) do print(mutation[1]) end
-	os.exit(0)
+	os.exit(0, true)
 end
 
 if options.mutations then
@@ -245,7 +248,7 @@ if options.mutations then
 		io.stdout:flush()
 	end
 	print(string.format('model: %d mutations, %d not caught', #mutations, missed))
-	os.exit(missed == 0 and 0 or 1)
+	os.exit(missed == 0 and 0 or 1, true)
 end
 
 local mutation
@@ -255,7 +258,7 @@ if options.mutate then
 	end
 	if not mutation then
 		io.stderr:write('there is no mutation "' .. options.mutate .. '"\n')
-		os.exit(2)
+		os.exit(2, true)
 	end
 end
 
@@ -265,14 +268,14 @@ if options.replay then
 	local schedule = assert(loadfile(options.replay))()
 	local kind = world.run(schedule, true)
 	print('model: ' .. (kind and kind .. ': ' .. world.found_text or 'nothing is wrong'))
-	os.exit(kind and 1 or 0)
+	os.exit(kind and 1 or 0, true)
 end
 
 if options.trace then
 	local schedule = schedules.make(options.seed)
 	local kind = world.run(schedule, true)
 	print('model: ' .. (kind and kind .. ': ' .. world.found_text or 'nothing is wrong'))
-	os.exit(kind and 1 or 0)
+	os.exit(kind and 1 or 0, true)
 end
 
 if not options.schedules and not options.seconds then options.schedules, options.seconds = 20000, 30 end
@@ -290,4 +293,4 @@ for _, failure in ipairs(failures) do
 end
 io.stderr:write(string.format('%.1f s\n', took))
 print(summary(done, faults, cases))
-os.exit(#failures == 0 and 0 or 1)
+os.exit(#failures == 0 and 0 or 1, true)

@@ -38,13 +38,17 @@ end
 -- schedule says.
 local backwards = false
 local function ordered_pairs(t)
-	local keys = {}
-	for k in pairs(t) do keys[#keys + 1] = k end
-	table.sort(keys, function(a, b)
-		if type(a) ~= type(b) then return type(a) < type(b) end
-		if backwards then return a > b end
-		return a < b
-	end)
+	local keys, n = {}, 0
+	for k in pairs(t) do
+		local i = n
+		if backwards then
+			while i > 0 and keys[i] < k do keys[i + 1], i = keys[i], i - 1 end
+		else
+			while i > 0 and keys[i] > k do keys[i + 1], i = keys[i], i - 1 end
+		end
+		keys[i + 1] = k
+		n = n + 1
+	end
 	local i = 0
 	return function()
 		i = i + 1
@@ -93,6 +97,8 @@ function env.redis.call(command, key, ...)
 		local values = {}
 		for i, field in ipairs({...}) do values[i] = self.hash[field] or false end
 		return values
+	elseif command == 'INFO' then
+		return self.info
 	elseif command == 'TIME' then
 		return {tostring(floor(self.now / 1000)), tostring(self.now % 1000 * 1000)}
 	end

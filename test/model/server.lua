@@ -85,7 +85,7 @@ Server.produce = produce
 local function write_file(s, node)
 	point(s)
 	s.dir.file = {id = node.id, starts = node.starts, place = node.place, life = node.life,
-		claim = node.claim, past = node.past}
+		is_clone = node.is_clone, claim = node.claim, past = node.past}
 	point(s)
 end
 
@@ -108,17 +108,26 @@ local function set_node(s, m, is_start)
 	wake_registry(s)
 end
 
+-- What is given up, and the ceiling of its last key.
+local function gave_up(s, claim)
+	if s.standby then
+		return {worker = claim.worker, ownership = claim.ownership, exact = false,
+			ceiling = max(claim.floor, wall(s) + s.max_lead + s.reserve)}
+	end
+	return {worker = claim.worker, ownership = claim.ownership, exact = true,
+		ceiling = max(s.dir.wal[claim.worker] or 0, claim.floor)}
+end
+
 -- Remembers a claim, or none; what it gives up is in the past from then on.
 local function remember(s, m, claim)
 	local node = m.node
 	local old = node.claim
 	local new = {id = node.id, starts = node.starts, place = node.place, life = node.life,
-		claim = claim and copy_claim(claim), past = node.past}
+		is_clone = node.is_clone, claim = claim and copy_claim(claim), past = node.past}
 	if old and (not claim or old.ownership ~= claim.ownership) then
 		local past = {}
 		for i = 1, min(#node.past, 7) do past[i + 1] = node.past[i] end
-		past[1] = {worker = old.worker, ownership = old.ownership, generation = old.generation,
-			ceiling = not s.standby and max(s.dir.wal[old.worker] or 0, old.floor) or nil}
+		past[1] = gave_up(s, old)
 		new.past = past
 	end
 	write_file(s, new)
@@ -132,16 +141,20 @@ local function introduce(s, m)
 	local is_start = not m.has_node or m.clone
 	if m.clone then
 		become_new(s, m)
+		m.node.is_clone = true
 	else
 		local file = s.dir.file
 		if file and file.place == s.dir.place and file.life == s.dir.life then
 			m.node = {id = file.id, starts = file.starts, place = file.place, life = file.life,
-				claim = file.claim and copy_claim(file.claim), past = file.past}
+				is_clone = file.is_clone, claim = file.claim and copy_claim(file.claim),
+				past = file.past}
 		else
 			if file then log(s, 'this directory is a copy, or was restored') end
 			become_new(s, m)
 		end
 	end
+	-- the place of a clone is its original's
+	m.place = m.node.is_clone and '' or s.dir.place
 	if is_start then
 		m.node.starts = m.node.starts + 1
 		if s.lease > 0 and m.node.claim then m.node.claim.lease = s.lease end
@@ -346,7 +359,7 @@ local function got_claim(s, m, claim, ceiling, asked_at, known)
 	m.claim = claim
 	m.limit = claim.lease > 0 and ceiling or FOREVER
 	m.renewed_at = asked_at
-	m.state, m.confirmed, m.refused = 'held', true, false
+	m.state, m.confirmed, m.refused, m.confirmed_once = 'held', true, false, true
 	r.silent_key, r.revoked_claim = nil, nil
 	wake_keeper(s)
 end
@@ -374,6 +387,16 @@ local function watch_for_silence(s, m, record, interval, lease)
 		world.now + max(r.silent_since + 1 - mono(s), FIRST_PAUSE))
 end
 
+-- How sure it is that it still has what it knows.
+local function resume_of(s, m, known, now)
+	if not known then return 'record' end
+	if m.state == 'held' and m.confirmed and
+		(known.lease == 0 and s.lease == 0 or now - m.renewed_at < s.lease) then
+		return 'now'
+	end
+	return known.lease == 0 and s.lease == 0 and 'settled' or 'record'
+end
+
 local function claim_worker_id(s, m, move, after)
 	local r = m.reg
 	local known = m.state == 'held' and m.claim or m.known
@@ -388,8 +411,7 @@ local function claim_worker_id(s, m, move, after)
 		fresh = world.random_id(), ceiling = m.proposed,
 		reach = min(m.reach, wall(s) + s.max_lead),
 		known = known,
-		owner = known and ((known.lease == 0 and s.lease == 0 and not r.silent_key) or
-			(m.state == 'held' and m.confirmed and mono_began - m.renewed_at < 2 * s.lease)) or false,
+		resume = resume_of(s, m, known, mono_began),
 		used = known and used_of(m, known) or 0,
 		unchanged = r.silent_key and mono_began > r.silent_since and r.silent_key or '',
 		move = move, leaving = m.leaving,
@@ -423,6 +445,8 @@ local function claim_worker_id(s, m, move, after)
 			if not change then log(s, 'is told to wait: settling') end
 			r.next_contact = min(r.next_contact, world.now + tonumber(answer[2]) + 1)
 		elseif a == 'taken' or a == 'ahead' or a == 'full' then
+			-- what was revoked is for others, unless there is nothing else
+			if a == 'full' then r.revoked_claim = nil end
 			refuse(s, m, change, a)
 		else
 			world.nonsense(s, 'claim', a)
@@ -436,7 +460,8 @@ local function mark(s, m)
 	local r = m.reg
 	local mono_began = mono(s)
 	local used = used_of(m, m.claim)
-	return call(s, m, 'mark', {claim = m.claim, ceiling = m.proposed, used = used}, function(answer, err)
+	return call(s, m, 'mark', {claim = m.claim, ceiling = m.proposed, used = used,
+		resume = resume_of(s, m, m.claim, mono_began)}, function(answer, err)
 		if not answer then return no_answer(s, m, err) end
 		local a = answer[1]
 		r.next_contact = world.now + interval_of(s)
@@ -465,8 +490,11 @@ local function mark(s, m)
 end
 
 local function release(s, m, claim, next)
-	local used, exact = used_of(m, claim)
-	return call(s, m, 'release', {claim = claim, ceiling = exact and max(used, claim.floor)},
+	local ceiling, exact = 0, false
+	for _, past in ipairs(m.node.past) do
+		if past.ownership == claim.ownership then ceiling, exact = past.ceiling, past.exact end
+	end
+	return call(s, m, 'release', {claim = claim, ceiling = ceiling, exact = exact},
 		function(answer, err)
 			if not answer then
 				if not m.stopping then no_answer(s, m, err) end

@@ -56,7 +56,7 @@ local function admitted(v, i, y, k)
 	local interval = vo.interval
 
 	if v.s.memory_kin and v.s.memory_kin == y.s.memory_kin and
-		(v.contact[i] < v.s.image_at or y.contact[k] < v.s.image_at) then
+		v.contact[i] <= max(v.s.image_at, y.claimed[k], y.started[k]) then
 		return 'A4'
 	elseif v.s.block_kin and v.s.block_kin == y.s.block_kin and v.s ~= y.s and
 		(v.contact[i] < v.started[i] or y.contact[k] < y.started[k] or
@@ -104,11 +104,14 @@ function world.made(s, pair, lo, hi)
 	if not a then
 		a = {s = s, mem = s.mem, worker = pair.worker, ownership = pair.ownership,
 			own = world.own[pair.ownership] or world.stray_own(s, pair), n = 0,
-			lo = {}, hi = {}, at = {}, contact = {}, started = {}}
+			lo = {}, hi = {}, at = {}, contact = {}, started = {}, claimed = {}}
 		makers[#makers + 1] = a
 	end
 	local n = a.n + 1
-	a.n, a.lo[n], a.hi[n], a.at[n], a.contact[n], a.started[n] = n, lo, hi, world.now, s.contact, s.start_time
+	a.n, a.lo[n], a.hi[n], a.at[n], a.started[n] = n, lo, hi, world.now, s.start_time
+	a.claimed[n] = s.claimed_at
+	-- who goes on without Redis has not been told since the start
+	a.contact[n] = s.mem.confirmed_once and s.told or -1
 	for i = 1, #makers do
 		local b = makers[i]
 		if b ~= a and not (a.known and a.known[b] or b.known and b.known[a]) and
@@ -140,6 +143,7 @@ end
 
 function world.heard(s)
 	s.answered = world.now
+	s.mem.confirmed_once = s.mem.confirmed_once or s.mem.confirmed
 end
 
 function world.gave_back(s, claim)
@@ -182,6 +186,7 @@ local function execute(s, m, argv, op)
 		if o then o.contact, o.interval, o.lease = world.now, Server.interval_of(s), s.lease end
 	end
 	if answer[1] == 'yours' then
+		s.claimed_at = world.now
 		local ownership = answer[3]
 		local o = world.own[ownership]
 		if not o then
@@ -295,9 +300,10 @@ local function deliver(message)
 end
 
 -- Redis begins anew, without its last writes.
-local function new_instance()
+local function new_instance(promoted)
 	world.instances = world.instances + 1
-	world.instance = string.format('%040x/%016x', world.instances, world.instances)
+	world.redis.info = string.format('run_id:%040x\r\nmaster_replid:%016x%024x\r\n',
+		promoted and 1 or world.instances, world.instances, world.instances)
 	world.redis_epoch = world.redis_epoch + 1
 end
 
@@ -330,7 +336,7 @@ end
 
 local function unique(prefix)
 	world.uniques = world.uniques + 1
-	return prefix .. world.uniques
+	return string.format('%s%048x', prefix, world.uniques)
 end
 
 local function copy_wal(wal)
@@ -345,9 +351,9 @@ local function new_slot(id, like)
 		wanted = -1, lease = world.lease, interval = world.interval, timeout = 1000,
 		max_lead = world.max_lead, reserve = world.reserve, rate = 1, mono_rate = 1,
 		offset = 0, lead = 0, busy = true, standby = false,
-		contact = -1, start_time = 0, bad_at = -1, cut_until = -1, paused_until = -1,
+		contact = -1, told = -1, claimed_at = -1, answered = -1, start_time = 0, bad_at = -1, cut_until = -1, paused_until = -1,
 		faults = {}, nfaults = 0, keeper_at = FOREVER, registry_at = FOREVER,
-		dir = {place = unique('place'), life = unique('life'), wal = {}},
+		dir = {place = unique(''), life = unique('life'), wal = {}},
 	}
 	if like then
 		s.lease, s.interval, s.offset, s.rate = like.lease, like.interval, like.offset, like.rate
@@ -477,11 +483,12 @@ steps.noanswer = message_fault('noanswer')
 steps.late = message_fault('late')
 steps.double = message_fault('double')
 
--- Redis is started anew, and has forgotten what the last scripts wrote.
-function steps.lose(scripts)
+-- Redis is started anew, and has forgotten what the last scripts wrote; or a
+-- replica that lagged is promoted.
+function steps.lose(scripts, promoted)
 	local before = copy_hash(world.redis.hash)
 	world.redis:lose(scripts >= 0 and scripts or nil)
-	new_instance()
+	new_instance(promoted == 1)
 	note_losses(before)
 end
 
@@ -605,7 +612,7 @@ function steps.copy_memory(i, k)
 	s.name, s.machine, s.device = from.name, from.machine, from.device
 	s.mem = deep_copy(from.mem, {})
 	s.keeper_at, s.registry_at = from.keeper_at, from.registry_at
-	s.start_time, s.contact = from.start_time, from.contact
+	s.start_time, s.contact, s.told, s.answered = from.start_time, from.contact, from.told, from.answered
 	from.memory_kin = from.memory_kin or {}
 	s.memory_kin = from.memory_kin
 	from.block_kin = from.block_kin or {}
@@ -651,7 +658,7 @@ function steps.initdb(i)
 	local s = world.servers[i]
 	if not s then return end
 	steps.kill(i)
-	s.dir = {place = unique('place'), life = unique('life'), wal = {}}
+	s.dir = {place = unique(''), life = unique('life'), wal = {}}
 	s.restored = true
 	steps.start(i)
 end
@@ -710,6 +717,7 @@ world.steps = steps
 local function keeper_event(s)
 	s.keeper_at = FOREVER
 	Server.keeper_turn(s)
+	s.told = s.answered
 end
 
 local function registry_event(s)
@@ -836,14 +844,15 @@ local function check_end()
 				local s = world.servers[i]
 				if s and s.mem and s.mem.node and s.mem.node.id ~= r.node then who = s end
 			end
-			local argv = protocol.argv(who, who.mem, 'list', {from = worker, count = 1}, who.mem.n + 1, 6000)
+			local argv = protocol.argv(who, who.mem, 'list', {from = worker, count = 1}, who.mem.n + 1, Server.interval_of(who) + who.timeout)
 			local answer = execute(who, who.mem, argv, 'list')
 			local ownership, state = protocol.listed(answer, worker)
 			if ownership and state == 'live' then
 				world.fault('leak', 'worker ID ' .. worker .. ' is shown as live, and nobody has it')
 			elseif ownership then
 				answer = execute(who, who.mem, protocol.argv(who, who.mem, 'free',
-					{worker = worker, ownership = ownership}, who.mem.n + 2, 6000), 'free')
+					{worker = worker, ownership = ownership}, who.mem.n + 2,
+					Server.interval_of(who) + who.timeout), 'free')
 				if answer[1] ~= 'released' and answer[1] ~= 'free' and answer[1] ~= 'own' then
 					world.fault('leak', 'worker ID ' .. worker .. ' is ' .. tostring(state) .. ', and cannot be released: ' .. answer[1])
 				end
@@ -865,8 +874,10 @@ local function check_end()
 			for worker, ceiling in pairs(free) do
 				if ceiling <= now and (s.wanted == -1 or s.wanted == worker) then could = worker end
 			end
-			if could or s.mem.state == 'held' and
-				s.mem.pair and s.mem.pair.opens_at <= now and s.mem.pair.floor <= now then
+			local pair = s.mem.pair
+			-- with an ID it waits for its clock
+			if s.mem.state ~= 'held' and could or s.mem.state == 'held' and
+				pair and pair.opens_at <= now and pair.floor <= now then
 				world.fault('waits', 'server ' .. s.id .. ' waits, and ' .. tostring(could) .. ' is free')
 			end
 		end
