@@ -7,8 +7,9 @@ EXTENSION = snowid
 MODULE_big = snowid
 OBJS = src/snowid.o src/layout.o src/decode.o src/generator.o src/gate.o \
 	src/worker.o src/pair.o src/node.o src/clock.o src/ceiling.o \
-	src/statefile.o src/claim.o src/registry.o src/redis.o src/net.o \
-	src/admin.o
+	src/statefile.o src/claim.o src/registry.o src/registry_call.o \
+	src/registry_claim.o src/registry_contact.o src/registry_request.o \
+	src/redis.o src/net.o src/admin.o
 DATA = $(wildcard sql/snowid--*.sql)
 
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(wildcard sql/*.sql)))
@@ -32,7 +33,7 @@ include $(PGXS)
 
 PROVE_FLAGS += -I test/perl
 
-$(OBJS): src/snowid.h src/generator.h src/registry.h
+$(OBJS): src/snowid.h src/generator.h src/registry.h src/registry_process.h
 src/redis.o: src/registry.lua.h
 
 # The script as a C string, without its comments.

@@ -71,10 +71,11 @@ number(const char *text)
 
 /* A time in Unix ms; throws where no timestamptz can say it. */
 static Datum
-time_datum(const char *text)
+time_datum(const char *text, bool *isnull)
 {
 	int64		unix_ms = number(text);
 
+	*isnull = text[0] == '\0';	/* of a damaged record */
 	if (unix_ms < 0 || unix_ms > INT64CONST(9000000000000000))
 		nonsense();
 	return TimestampTzGetDatum(timestamptz_from_unix_ms(unix_ms));
@@ -117,9 +118,9 @@ snowid_workers(PG_FUNCTION_ARGS)
 			request.worker_id = (int) worker_id + 1;
 			values[0] = Int32GetDatum((int32) worker_id);
 			values[1] = CStringGetTextDatum(text[1]);
-			values[2] = time_datum(text[2]);
-			values[3] = time_datum(text[3]);
-			values[4] = time_datum(text[4]);
+			nulls[1] = text[4][0] == '\0';
+			for (int j = 2; j <= 4; j++)
+				values[j] = time_datum(text[j], &nulls[j]);
 			nulls[5] = text[5][0] == '\0';
 
 			values[5] = Int64GetDatum(number(text[5]));

@@ -47,6 +47,8 @@ typedef struct Request
 {
 	int			datacenter_id;
 	int			worker_id;
+	int			old_datacenter_id;
+	int			old_worker_id;
 	int64		reach_ms;
 	Ceiling		answer;
 	char		error[GATE_DETAIL_LEN]; /* "": the answer is there */
@@ -116,6 +118,7 @@ look_up(void)
 {
 	Ceiling		answer;
 	char		own_name[NAMEDATALEN];
+	char		old_name[NAMEDATALEN];
 	List	   *others = NIL;
 	int64		now_ms = unix_ms_from_timestamptz(GetCurrentTimestamp());
 	Relation	rel;
@@ -128,6 +131,8 @@ look_up(void)
 	memset(&answer, 0, sizeof(answer));
 	origin_name(own_name, &server_layout, request->datacenter_id,
 				request->worker_id);
+	origin_name(old_name, &server_layout, request->old_datacenter_id,
+				request->old_worker_id);
 	rel = table_open(ReplicationOriginRelationId, AccessShareLock);
 	scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
@@ -146,6 +151,8 @@ look_up(void)
 			continue;
 		ms = (int64) replorigin_get_progress(id, false);
 		newest_ms = Max(newest_ms, ms);
+		if (strcmp(name, old_name) == 0)
+			answer.old_ms = ms;
 		if (!layout_equal(&layout, &server_layout) &&
 			ms > answer.other_layout_ms)
 		{
@@ -253,11 +260,12 @@ some_database(void)
 }
 
 /*
- * What the WAL knows of a pair; creates its origin where there is none.
- * False: the reason is in err.
+ * What the WAL knows of a pair, and of an old one where that is not -1; creates
+ * the pair's origin where there is none.  False: the reason is in err.
  */
 bool
-ceiling_find(int datacenter_id, int worker_id, int64 reach_ms,
+ceiling_find(int datacenter_id, int worker_id,
+			 int old_datacenter_id, int old_worker_id, int64 reach_ms,
 			 Ceiling *ceiling, char *err, Size errlen)
 {
 	BackgroundWorker helper;
@@ -266,6 +274,8 @@ ceiling_find(int datacenter_id, int worker_id, int64 reach_ms,
 	memset(request, 0, sizeof(Request));
 	request->datacenter_id = datacenter_id;
 	request->worker_id = worker_id;
+	request->old_datacenter_id = old_datacenter_id;
+	request->old_worker_id = old_worker_id;
 	request->reach_ms = reach_ms;
 	strlcpy(request->error, "The helper process \"snowid origin\" failed; see the server log.",
 			sizeof(request->error));

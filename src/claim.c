@@ -11,7 +11,9 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
 
@@ -21,13 +23,15 @@
 #define START_MS 2000
 
 Registry   *registry = NULL;
+LWLock	   *registry_lock = NULL;
 
 /*---- Shared memory ----*/
 
-Size
-claim_shmem_size(void)
+void
+claim_shmem_request(void)
 {
-	return MAXALIGN(sizeof(Registry));
+	RequestAddinShmemSpace(MAXALIGN(sizeof(Registry)));
+	RequestNamedLWLockTranche("snowid_registry", 1);
 }
 
 void
@@ -35,12 +39,12 @@ claim_shmem_init(void)
 {
 	bool		found;
 
-	registry = ShmemInitStruct("snowid registry", claim_shmem_size(), &found);
+	registry_lock = &GetNamedLWLockTranche("snowid_registry")->lock;
+	registry = ShmemInitStruct("snowid registry", sizeof(Registry), &found);
 	if (found)
 		return;
 	memset(registry, 0, sizeof(Registry));
 	ConditionVariableInit(&registry->request_changed);
-	SpinLockInit(&registry->mutex);
 	registry->procno = -1;
 	registry->limit_ms = PG_INT64_MAX;
 }
@@ -56,9 +60,9 @@ wake_registry(void)
 {
 	int			procno;
 
-	SpinLockAcquire(&registry->mutex);
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	procno = registry->procno;
-	SpinLockRelease(&registry->mutex);
+	LWLockRelease(registry_lock);
 	if (procno >= 0)
 		SetLatch(&ProcGlobal->allProcs[procno].procLatch);
 }
@@ -71,10 +75,10 @@ claim_has_node(bool *clone)
 {
 	bool		has_node;
 
-	SpinLockAcquire(&registry->mutex);
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	has_node = registry->has_node;
 	*clone = registry->state == CLAIM_LOST && registry->clone;
-	SpinLockRelease(&registry->mutex);
+	LWLockRelease(registry_lock);
 	return has_node;
 }
 
@@ -88,7 +92,7 @@ claim_set_node(const NodeIdentity *node, const char *boot, bool is_start)
 	uint64		token = random_id();
 	int64		now = net_now_ms();
 
-	SpinLockAcquire(&registry->mutex);
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	if (!registry->has_node || memcmp(registry->node.id, node->id, sizeof(node->id)) != 0)
 	{
 		registry->token = token;
@@ -105,7 +109,7 @@ claim_set_node(const NodeIdentity *node, const char *boot, bool is_start)
 		registry->state = CLAIM_NONE;
 		registry->clone = false;
 	}
-	SpinLockRelease(&registry->mutex);
+	LWLockRelease(registry_lock);
 	wake_registry();
 }
 
@@ -120,7 +124,7 @@ claim_held(Claim *claim, int64 *limit_ms, char *err)
 	bool		has_registry;
 	int64		now = net_now_ms();
 
-	SpinLockAcquire(&registry->mutex);
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	has_registry = registry->procno >= 0 || now < registry->known_since + START_MS || !registry->has_node;
 	*claim = registry->claim;
 	*limit_ms = registry->limit_ms;
@@ -130,7 +134,7 @@ claim_held(Claim *claim, int64 *limit_ms, char *err)
 		reason = registry->state == CLAIM_LOST ? GATE_CLAIM_LOST :
 			registry->refused ? GATE_CLAIM_REFUSED : GATE_CLAIM;
 	}
-	SpinLockRelease(&registry->mutex);
+	LWLockRelease(registry_lock);
 	if (reason == GATE_CLAIM && (err[0] == '\0' || !has_registry))
 		strlcpy(err, has_registry ? "Redis has not answered yet." :
 				"The \"snowid registry\" process is not running; it needs a free place in max_worker_processes.",
@@ -150,12 +154,12 @@ claim_propose(int64 now_ms, int64 wish_ms, bool hurry)
 	int64		proposed = Max(now_ms + snowid_max_drift + snowid_reserve + horizon, wish_ms);
 	bool		wake;
 
-	SpinLockAcquire(&registry->mutex);
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	wake = hurry || registry->proposed_ms == 0;
-	registry->proposed_ms = Min(proposed, MAX_MS);
+	registry->proposed_ms = Max(Min(proposed, Min(MAX_MS, layout_last_ms(&server_layout))), 0);
 	registry->reach_ms = Max(now_ms + snowid_max_drift, 0);
 	registry->hurry |= hurry;
-	SpinLockRelease(&registry->mutex);
+	LWLockRelease(registry_lock);
 	if (wake)
 		wake_registry();
 }
@@ -171,14 +175,14 @@ claim_enter(const Claim *claim, int64 used_ms)
 
 	if (!claim_from_redis())
 		return true;
-	SpinLockAcquire(&registry->mutex);
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	held = registry->state == CLAIM_HELD && registry->claim.ownership == claim->ownership;
 	if (held)
 	{
 		registry->entered = claim->ownership;
 		registry->used_ms = Max(Min(used_ms, MAX_MS), 0);
 	}
-	SpinLockRelease(&registry->mutex);
+	LWLockRelease(registry_lock);
 	return held;
 }
 
@@ -188,9 +192,9 @@ claim_use(int64 used_ms)
 {
 	if (!claim_from_redis())
 		return;
-	SpinLockAcquire(&registry->mutex);
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	registry->used_ms = Max(registry->used_ms, Min(used_ms, MAX_MS));
-	SpinLockRelease(&registry->mutex);
+	LWLockRelease(registry_lock);
 }
 
 /* The ownership that the gate is open with; 0: it is closed, or no claim's. */
@@ -199,9 +203,9 @@ claim_entered(void)
 {
 	uint64		entered;
 
-	SpinLockAcquire(&registry->mutex);
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	entered = registry->entered;
-	SpinLockRelease(&registry->mutex);
+	LWLockRelease(registry_lock);
 	return entered;
 }
 
@@ -213,7 +217,7 @@ claim_leave(int64 used_ms)
 
 	if (!claim_from_redis())
 		return;
-	SpinLockAcquire(&registry->mutex);
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	was_open = registry->entered != 0;
 	if (was_open)
 	{
@@ -222,9 +226,29 @@ claim_leave(int64 used_ms)
 		registry->left[0].used_ms = Max(Min(used_ms, MAX_MS), 0);
 		registry->entered = 0;
 	}
-	SpinLockRelease(&registry->mutex);
+	LWLockRelease(registry_lock);
 	if (was_open)
 		wake_registry();
+}
+
+/*
+ * Above which Unix ms no key of a claim lies that the gate was closed behind;
+ * false: it was not open with it since the server was started, or still is.
+ */
+bool
+claim_used(const Claim *claim, int64 *used_ms)
+{
+	bool		found = false;
+
+	LWLockAcquire(registry_lock, LW_SHARED);
+	for (int i = 0; i < lengthof(registry->left) && !found; i++)
+	{
+		found = claim->ownership != 0 && registry->entered != claim->ownership &&
+			registry->left[i].ownership == claim->ownership;
+		*used_ms = registry->left[i].used_ms;
+	}
+	LWLockRelease(registry_lock);
+	return found;
 }
 
 /*---- Requests of administrators ----*/
@@ -232,7 +256,7 @@ claim_leave(int64 used_ms)
 void
 claim_status(RegistryStatus *status)
 {
-	SpinLockAcquire(&registry->mutex);
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	status->held = registry->state == CLAIM_HELD;
 	status->confirmed = registry->confirmed;
 	status->lease_ms = registry->claim.lease_ms;
@@ -240,7 +264,7 @@ claim_status(RegistryStatus *status)
 	status->last_ok = registry->last_ok;
 	memcpy(status->detail, registry->detail, GATE_DETAIL_LEN);
 	memcpy(status->last_error, registry->last_error, NET_ERR_LEN);
-	SpinLockRelease(&registry->mutex);
+	LWLockRelease(registry_lock);
 }
 
 /*
@@ -260,7 +284,7 @@ claim_ask(RegistryRequest *request)
 		int64		now = net_now_ms();
 		int64		until = ends;
 
-		SpinLockAcquire(&registry->mutex);
+		LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 		if (ticket == 0 && now < ends &&
 			(registry->request_state == REQUEST_IDLE || now > registry->request_ends))
 		{
@@ -278,7 +302,7 @@ claim_ask(RegistryRequest *request)
 		}
 		else if (ticket == 0)
 			until = Min(until, registry->request_ends + 1);
-		SpinLockRelease(&registry->mutex);
+		LWLockRelease(registry_lock);
 		if (done || now >= ends)
 			break;
 		wake_registry();

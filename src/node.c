@@ -5,7 +5,14 @@
  *
  * Keeps the snowid worker's copy of the state file, and writes it.  A copy of
  * the directory is another node: what it knows may be old, and its claim is
- * the original's.  Nothing counts as remembered before it is on the disk.
+ * the original's.  So is one whose content was restored or rewound; where it is
+ * the same directory, the registry knows it again by the fingerprint.  Unless
+ * another server was found to have the same fingerprint (a copy of the whole
+ * machine): then it says nothing, and the node is marked so ("shared").
+ *
+ * What is given up is written into the list of past claims first, so that it
+ * is never resumed, whatever Redis says later.  Nothing counts as remembered
+ * before it is on the disk.
  */
 #include "postgres.h"
 
@@ -36,10 +43,12 @@ random_id(void)
 }
 
 static void
-become_new(void)
+become_new(bool shared)
 {
 	memset(&node, 0, sizeof(node));
 	node.directory = statefile_fingerprint();
+	node.life = statefile_life();
+	node.shared = shared;
 	node.id[0] = random_id();
 	node.id[1] = random_id();
 }
@@ -84,6 +93,7 @@ node_load(bool *is_new, bool *is_copy, char *err)
 {
 	StateFileResult result;
 	Fingerprint directory = statefile_fingerprint();
+	Life		life = statefile_life();
 
 	if (!statefile_lock(err, GATE_DETAIL_LEN))
 		return GATE_FILE;
@@ -93,10 +103,17 @@ node_load(bool *is_new, bool *is_copy, char *err)
 	if (result == STATE_FILE_DAMAGED)
 		return GATE_FILE_DAMAGED;
 	*is_copy = result == STATE_FILE_OK &&
-		memcmp(&node.directory, &directory, sizeof(directory)) != 0;
+		(memcmp(&node.directory, &directory, sizeof(directory)) != 0 ||
+		 (node.life.inode != 0 && memcmp(&node.life, &life, sizeof(life)) != 0));
 	*is_new = result == STATE_FILE_ABSENT || *is_copy;
 	if (*is_new)
-		become_new();
+		become_new(false);
+	else if (node.life.inode == 0)
+	{
+		/* written by a former version */
+		node.life = life;
+		*is_new = true;
+	}
 	is_loaded = true;
 	return GATE_OPEN;
 }
@@ -126,10 +143,10 @@ node_introduce(char *err)
 		if (is_copy)
 			ereport(LOG,
 					(errmsg("this data directory is a copy, or was restored"),
-					 errdetail("It claims a worker ID of its own.")));
+					 errdetail("Its worker ID is claimed anew.")));
 	}
 	if (clone)
-		become_new();
+		become_new(true);
 	is_start = !is_known || is_new || clone;
 	if (is_start)
 	{
@@ -156,22 +173,40 @@ node_remembers(const Claim *claim, bool *same_terms)
 	return node.claim.ownership == claim->ownership;
 }
 
+/* The claim that the file has; ownership 0: none. */
+const Claim *
+node_claim(void)
+{
+	return &node.claim;
+}
+
 /*
- * Remembers a claim, or none where that is NULL.  False: it is not on the
- * disk; the reason is in err.
+ * Remembers a claim, or none where that is NULL.  The one before, if it is
+ * another, is given up, with the ceiling of its keys; "exact": no key of it lies
+ * above.  False: it is not on the disk; the reason is in err.
  */
 bool
-node_remember(const Claim *claim, char *err)
+node_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 {
-	Claim		before = node.claim;
+	NodeIdentity before = node;
+	Claim		none = {0};
 
-	if (claim)
-		node.claim = *claim;
-	else
-		memset(&node.claim, 0, sizeof(node.claim));
+	if (!claim)
+		claim = &none;
+	if (node.claim.ownership != 0 && node.claim.ownership != claim->ownership)
+	{
+		memmove(node.past + 1, node.past, sizeof(node.past) - sizeof(node.past[0]));
+		memset(&node.past[0], 0, sizeof(node.past[0]));
+		node.past[0].ownership = node.claim.ownership;
+		node.past[0].datacenter_id = node.claim.datacenter_id;
+		node.past[0].worker_id = node.claim.worker_id;
+		node.past[0].ceiling_ms = Max(Max(used_ms, node.claim.floor_ms), 0);
+		node.past[0].exact = exact;
+	}
+	node.claim = *claim;
 	if (!write_file(err))
 	{
-		node.claim = before;
+		node = before;
 		return false;
 	}
 	if (claim_from_redis())

@@ -9,7 +9,9 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "port/atomics.h"
+#include "postmaster/interrupt.h"
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
@@ -114,16 +116,39 @@ settle_directory(Pair *pair, int64 now, char *err)
 }
 
 /*
+ * Above which Unix ms no key of the claim lies that the file remembers, which
+ * makes no more: known since it was left, or from its origin, where that was
+ * looked up.  False: a guess.
+ */
+static bool
+used_before(const Ceiling *ceiling, int64 *used_ms)
+{
+	if (claim_used(node_claim(), used_ms))
+		return true;
+	if (ceiling && ceiling->old_ms != 0)
+	{
+		*used_ms = ceiling->old_ms;
+		return true;
+	}
+	*used_ms = unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_drift + snowid_reserve;
+	return false;
+}
+
+/*
  * Writes the pair into the state file where it is new there; called before it
  * begins.  False: the reason is in err.
  */
 bool
 pair_remember(Pair *pair, char *err)
 {
+	int64		used_ms;
+	bool		exact;
+
 	if (!pair->is_new)
 		return true;
+	exact = used_before(&pair->ceiling, &used_ms);
 	pair->claim.floor_ms = unix_ms_from_units(pair->floor);
-	if (!node_remember(&pair->claim, err))
+	if (!node_remember(&pair->claim, used_ms, exact, err))
 		return false;
 	pair->is_new = false;
 	return true;
@@ -136,6 +161,8 @@ bool
 pair_remember_early(const Claim *claim, int64 now, char *err)
 {
 	Claim		early = *claim;
+	int64		used_ms;
+	bool		exact;
 	bool		same_terms;
 	bool		remembers = node_remembers(claim, &same_terms);
 
@@ -144,7 +171,28 @@ pair_remember_early(const Claim *claim, int64 now, char *err)
 	if (!remembers)
 		early.floor_ms = Max(early.floor_ms,
 							 unix_ms_from_units(now + units_from_ms(snowid_max_drift)));
-	return node_remember(&early, err);
+	exact = used_before(NULL, &used_ms);
+	return node_remember(&early, used_ms, exact, err);
+}
+
+/* Takes the claim out of the file; behind a closed gate. */
+bool
+pair_forget(char *err)
+{
+	const Claim *claim = node_claim();
+	Ceiling		ceiling;
+	int64		used_ms;
+	bool		exact;
+
+	if (claim->ownership == 0)
+		return node_remember(NULL, 0, false, err);
+	memset(&ceiling, 0, sizeof(ceiling));
+	if (!claim_used(claim, &used_ms) && !RecoveryInProgress() && !ShutdownRequestPending &&
+		!ceiling_find(claim->datacenter_id, claim->worker_id, claim->datacenter_id, claim->worker_id,
+					  PG_INT64_MAX, &ceiling, err, GATE_DETAIL_LEN))
+		return false;
+	exact = used_before(&ceiling, &used_ms);
+	return node_remember(NULL, used_ms, exact, err);
 }
 
 /*
@@ -225,6 +273,7 @@ GateReason
 pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
 {
 	GateReason	reason;
+	const Claim *old = node_claim();
 
 	if (!statefile_lock(err, GATE_DETAIL_LEN))
 		return GATE_FILE;
@@ -232,6 +281,8 @@ pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
 	{
 		pair->looked_up = false;
 		if (!ceiling_find(wanted->datacenter_id, wanted->worker_id,
+						  old->ownership != 0 ? old->datacenter_id : -1,
+						  old->ownership != 0 ? old->worker_id : -1,
 						  unix_ms_from_units(reach_of(now)), &pair->ceiling,
 						  err, GATE_DETAIL_LEN))
 			return GATE_CEILING;

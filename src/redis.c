@@ -64,7 +64,6 @@ static redisContext *connection = NULL;
 static char connected_to[300];
 static const char *other_urls = ""; /* in the setting, behind the one in use */
 static const char *first_url = NULL;	/* to begin with, if not the first */
-static char run_id[64];
 static char may_evict[64];
 #ifdef SNOWID_TLS
 static SSL *tls = NULL;			/* the connection's; hiredis frees it */
@@ -293,13 +292,6 @@ redis_is_connected(void)
 	return connection != NULL;
 }
 
-/* What identifies the Redis process that we are connected to. */
-const char *
-redis_run_id(void)
-{
-	return run_id;
-}
-
 /* The policy by which it may evict the registry, or "". */
 const char *
 redis_may_evict(void)
@@ -363,11 +355,13 @@ static redisReply *
 receive(char *err)
 {
 	void	   *reply = NULL;
+	size_t		received = connection->reader->len;
 
 	for (;;)
 	{
 		char		reason[NET_ERR_LEN];
 		int			event = WL_SOCKET_READABLE;
+		size_t		before;
 
 #ifdef SNOWID_TLS
 		if (tls && SSL_want_write(tls))
@@ -381,7 +375,8 @@ receive(char *err)
 		}
 		if (reply)
 			return reply;
-		if (connection->reader->len > MAX_REPLY)
+		/* of the whole answer: what was understood has left the buffer */
+		if (received > MAX_REPLY)
 		{
 			failed(err, "an answer is too long");
 			return NULL;
@@ -391,11 +386,13 @@ receive(char *err)
 			failed(err, "%s", reason);
 			return NULL;
 		}
+		before = connection->reader->len;
 		if (redisBufferRead(connection) != REDIS_OK)
 		{
 			failed(err, "%s", io_error());
 			return NULL;
 		}
+		received += connection->reader->len - before;
 	}
 }
 
@@ -599,6 +596,7 @@ introduce(const Address *address, char *err)
 	char		role[16];
 	char		policy[64];
 	char		number[16];
+	char		run_id[64];
 
 	if (address->database != 0)
 	{

@@ -7,7 +7,7 @@
 #define SNOWID_REGISTRY_H
 
 #include "storage/condition_variable.h"
-#include "storage/spin.h"
+#include "storage/lwlock.h"
 
 #include "snowid.h"
 
@@ -42,7 +42,7 @@ typedef struct Registry
 {
 	ConditionVariable request_changed;
 
-	slock_t		mutex;			/* protects the following fields only */
+	/* registry_lock protects the following fields only */
 	int			procno;			/* the registry's, or -1 */
 
 	/* from the snowid worker */
@@ -80,6 +80,7 @@ typedef struct Registry
 } Registry;
 
 extern Registry *registry;
+extern LWLock *registry_lock;
 
 #pragma GCC visibility pop
 

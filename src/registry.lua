@@ -307,6 +307,18 @@ local function lost(at, r)
 	return {'lost', r.name, r.node == arg.node and '1' or '0'}
 end
 
+-- The caller does not get its claim back, or not yet: whoever has the ID next
+-- begins above the keys that were made with it.
+local function leave_used(at, r)
+	r = r or {node = '', name = '', place = '', claim = '', era = '', instance = instance,
+		generation = str(math.max(num(arg.generation) - 1, 0)), floor = '0', starts = '0',
+		token = '', boot = '', n = '0', since = str(now), seen = str(now), ceiling = '0',
+		lease = '0', interval = '0', revoked = '0'}
+	local before = r.ceiling
+	raise(r, 'ceiling', arg.used, arg.floor)
+	if r.ceiling ~= before then put(at, r) end
+end
+
 -- What this server gave up: <dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>,
 -- separated by spaces.
 local function given_up()
@@ -414,6 +426,7 @@ function operations.claim()
 
 		-- somebody may have got it meanwhile, and Redis forgotten that
 		if settling and (lapsed(mine) or (arg.resume ~= 'now' and mine.instance ~= instance)) then
+			leave_used(own, mine)
 			return unsettled()
 		elseif again then
 			own_record(own, mine, mine.claim, mine.generation, mine.era, mine.floor)
@@ -429,11 +442,16 @@ function operations.claim()
 		if not forgotten(mine, arg.generation) then
 			if not is_mine then return lost(known, mine) end
 		elseif usable(known) and arg.resume ~= 'record' then
-			if settling and arg.resume ~= 'now' then return unsettled() end
+			if settling and arg.resume ~= 'now' then
+				leave_used(known, mine)
+				return unsettled()
+			end
 			local r = mine or {}
 			r.since = str(now)
 			own_record(known, r, arg.ownership, arg.generation, '', arg.floor)
 			return yours(usable(known), r)
+		else
+			leave_used(known, mine)
 		end
 	end
 
@@ -504,11 +522,15 @@ function operations.mark()
 		elseif r.revoked == '1' then
 			return {'revoked'}
 		elseif lapsed(r) then
+			leave_used(at, r)
 			return {'gone'}
 		end
 		own_record(at, r, r.claim, r.generation, r.era, r.floor)
 	elseif forgotten(r, arg.generation) then
-		if arg.resume ~= 'now' then return {'gone'} end
+		if arg.resume ~= 'now' then
+			leave_used(at, r)
+			return {'gone'}
+		end
 		r = r or {}
 		r.since = str(now)
 		own_record(at, r, arg.ownership, arg.generation, '', arg.floor)

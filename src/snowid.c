@@ -347,7 +347,7 @@ shmem_request(void)
 	RequestAddinShmemSpace(pair_shmem_size());
 	RequestAddinShmemSpace(clock_shmem_size());
 	RequestAddinShmemSpace(ceiling_shmem_size());
-	RequestAddinShmemSpace(claim_shmem_size());
+	claim_shmem_request();
 }
 
 static void

@@ -246,6 +246,13 @@ typedef struct Fingerprint
 	int64		birth_ns;		/* 0 where the file system does not say */
 } Fingerprint;
 
+/* How its content is told from what is restored in its place. */
+typedef struct Life
+{
+	uint64		inode;			/* 0: not known */
+	int64		birth_ns;
+} Life;
+
 /* A pair that is this server's; from the settings, it has no ownership. */
 typedef struct Claim
 {
@@ -255,7 +262,21 @@ typedef struct Claim
 	int32		datacenter_id;
 	int32		worker_id;
 	int32		unused;
+	int64		generation;		/* those of a pair rise */
 } Claim;
+
+/* A claim that was given up. */
+typedef struct PastClaim
+{
+	uint64		ownership;		/* 0: none */
+	int64		ceiling_ms;		/* Unix */
+	int32		exact;			/* 1: no key of it lies above */
+	int32		datacenter_id;
+	int32		worker_id;
+	int32		unused;
+} PastClaim;
+
+#define PAST_CLAIMS 8
 
 /* What the state file holds. */
 typedef struct NodeIdentity
@@ -264,6 +285,9 @@ typedef struct NodeIdentity
 	uint64		id[2];			/* random */
 	uint64		starts;			/* how often it was started, with a Redis */
 	Claim		claim;
+	Life		life;
+	uint64		shared;			/* 1: another server has this directory's fingerprint */
+	PastClaim	past[PAST_CLAIMS];	/* newest first */
 } NodeIdentity;
 
 static inline bool
@@ -279,6 +303,7 @@ typedef struct Ceiling
 {
 	uint16		origin;			/* the pair's own */
 	int64		own_ms;			/* the pair's own ceiling */
+	int64		old_ms;			/* that of the pair asked for beside it */
 	int64		others_ms;		/* greatest of other pairs within reach */
 	int64		other_layout_ms;	/* greatest of all other layouts ... */
 	Layout		other_layout;	/* ... and that layout */
@@ -286,7 +311,8 @@ typedef struct Ceiling
 
 extern Size ceiling_shmem_size(void);
 extern void ceiling_shmem_init(void);
-extern bool ceiling_find(int datacenter_id, int worker_id, int64 reach_ms,
+extern bool ceiling_find(int datacenter_id, int worker_id,
+						 int old_datacenter_id, int old_worker_id, int64 reach_ms,
 						 Ceiling *ceiling, char *err, Size errlen);
 extern void ceiling_write(const Ceiling *ceiling, int64 unix_ms, bool lower);
 
@@ -313,6 +339,7 @@ extern GateReason pair_wanted(Claim *wanted, int64 *limit_ms, char *err);
 extern GateReason pair_find(Pair *pair, const Claim *wanted, int64 now, char *err);
 extern bool pair_remember(Pair *pair, char *err);
 extern bool pair_remember_early(const Claim *claim, int64 now, char *err);
+extern bool pair_forget(char *err);
 
 /*---- node.c ----*/
 
@@ -320,7 +347,8 @@ extern uint64 random_id(void);
 extern GateReason node_load(bool *is_new, bool *is_copy, char *err);
 extern GateReason node_introduce(char *err);
 extern bool node_remembers(const Claim *claim, bool *same_terms);
-extern bool node_remember(const Claim *claim, char *err);
+extern const Claim *node_claim(void);
+extern bool node_remember(const Claim *claim, int64 used_ms, bool exact, char *err);
 
 /*---- clock.c ----*/
 
@@ -342,6 +370,7 @@ typedef enum StateFileResult
 extern bool statefile_lock(char *err, Size errlen);
 extern void statefile_unlock(void);
 extern Fingerprint statefile_fingerprint(void);
+extern Life statefile_life(void);
 extern StateFileResult statefile_read(NodeIdentity *node, char *err, Size errlen);
 extern bool statefile_write(const NodeIdentity *node, char *err, Size errlen);
 
@@ -384,7 +413,7 @@ typedef struct RegistryStatus
 	char		last_error[NET_ERR_LEN];
 } RegistryStatus;
 
-extern Size claim_shmem_size(void);
+extern void claim_shmem_request(void);
 extern void claim_shmem_init(void);
 extern bool claim_from_redis(void);
 extern bool claim_ask(RegistryRequest *request);
@@ -399,6 +428,7 @@ extern bool claim_enter(const Claim *claim, int64 used_ms);
 extern void claim_use(int64 used_ms);
 extern uint64 claim_entered(void);
 extern void claim_leave(int64 used_ms);
+extern bool claim_used(const Claim *claim, int64 *used_ms);
 
 /*---- registry.c ----*/
 
@@ -411,7 +441,6 @@ extern int	redis_count_urls(void);
 extern bool redis_connect(bool last_call, char *err);
 extern bool redis_is_connected(void);
 extern void redis_disconnect(void);
-extern const char *redis_run_id(void);
 extern const char *redis_may_evict(void);
 extern bool redis_run_script(const char *key, const char **args, int nargs,
 							 bool last_call, char ***answer, int *count,

@@ -23,8 +23,24 @@
  *			 76	| datacenter ID      int32        |
  *			 80	| worker ID          int32        |
  *			 84	| 0                  int32        |
- *			 88	| CRC-32C of all above            |
- *			 92	+---------------------------------+
+ *			 88	| generation         int64        |  of the claim
+ *			 96	| inode              uint64       |  of global/pg_control
+ *			104	| birth time, ns     int64        |
+ *			112	| shared             uint64       |  1: see node.c
+ *			120	| past claims        8 x 32 bytes |  newest first
+ *			376	| CRC-32C of all above            |
+ *			380	+---------------------------------+
+ *
+ * of a past claim
+ *
+ *			  0	| ownership          uint64       |  0: none
+ *			  8	| ceiling, Unix ms   int64        |
+ *			 16	| exact              int32        |  1: no key lies above
+ *			 20	| datacenter ID      int32        |
+ *			 24	| worker ID          int32        |
+ *			 28	| 0                  int32        |
+ *
+ * Version 1 had its CRC at byte 88 and ended there; it is read, too.
  *
  * PostgreSQL's own lock on a data directory does not see into another
  * container; flock() on the file "lock" beside it does.
@@ -51,9 +67,10 @@
 #define STATE_FILE STATE_DIR "/state"
 #define STATE_FILE_TMP STATE_FILE ".tmp"
 #define LOCK_FILE STATE_DIR "/lock"
+#define CONTROL_FILE "global/pg_control"
 
 #define STATE_MAGIC 0x534e4f57	/* "SNOW" */
-#define STATE_VERSION 1
+#define STATE_VERSION 2
 
 typedef struct StateFile
 {
@@ -63,11 +80,18 @@ typedef struct StateFile
 	pg_crc32c	crc;
 } StateFile;
 
-StaticAssertDecl(offsetof(StateFile, crc) == 88, "the format has no padding");
+StaticAssertDecl(offsetof(StateFile, crc) == 376, "the format has no padding");
 
 #define STATE_FILE_LEN (offsetof(StateFile, crc) + sizeof(pg_crc32c))
 
+/* What version 1 has before its CRC. */
+#define V1_LEN 88
+
+StaticAssertDecl(offsetof(StateFile, node.claim.generation) == V1_LEN,
+				 "version 1 is the beginning of version 2");
+
 static int	lock_fd = -1;
+static int	directory_fd = -1;
 
 static bool
 failed(const char *what, const char *path, char *err, Size errlen)
@@ -79,7 +103,9 @@ failed(const char *what, const char *path, char *err, Size errlen)
 
 /*
  * Takes the lock for the life of this process.  Creates the directory and the
- * lock file where they are missing.
+ * lock file where they are missing.  Where the file system lets it, it locks
+ * the data directory, too, for that is the same one when all of its content
+ * has been replaced.
  */
 bool
 statefile_lock(char *err, Size errlen)
@@ -110,6 +136,15 @@ statefile_lock(char *err, Size errlen)
 		return false;
 	}
 	lock_fd = fd;
+	ReserveExternalFD();
+	directory_fd = BasicOpenFile(".", O_RDONLY | PG_BINARY);
+	if (directory_fd < 0 ||
+		(flock(directory_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK))
+	{
+		snprintf(err, errlen, "A process of a former server still uses this data directory.");
+		statefile_unlock();
+		return false;
+	}
 	return true;
 }
 
@@ -122,6 +157,18 @@ statefile_unlock(void)
 	close(lock_fd);
 	lock_fd = -1;
 	ReleaseExternalFD();
+	if (directory_fd >= 0)
+		close(directory_fd);
+	directory_fd = -1;
+	ReleaseExternalFD();
+}
+
+static int64
+birth_of(const struct statx *st)
+{
+	if ((st->stx_mask & STATX_BTIME) == 0)
+		return 0;
+	return st->stx_btime.tv_sec * INT64CONST(1000000000) + st->stx_btime.tv_nsec;
 }
 
 /* Of the data directory, which is the current one. */
@@ -140,20 +187,38 @@ statefile_fingerprint(void)
 	if (statx(AT_FDCWD, ".", 0, STATX_INO | STATX_BTIME, &st) == 0)
 	{
 		print.inode = st.stx_ino;
-		if (st.stx_mask & STATX_BTIME)
-			print.birth_ns = st.stx_btime.tv_sec * INT64CONST(1000000000) +
-				st.stx_btime.tv_nsec;
+		print.birth_ns = birth_of(&st);
 	}
 	return print;
 }
 
+/*
+ * Of what is in it: PostgreSQL and its tools rewrite the control file in place,
+ * and what restores or rewinds a cluster makes it anew, or brings our file from
+ * another directory.
+ */
+Life
+statefile_life(void)
+{
+	Life		life;
+	struct statx st;
+
+	memset(&life, 0, sizeof(life));
+	if (statx(AT_FDCWD, CONTROL_FILE, 0, STATX_INO | STATX_BTIME, &st) == 0)
+	{
+		life.inode = st.stx_ino;
+		life.birth_ns = birth_of(&st);
+	}
+	return life;
+}
+
 static pg_crc32c
-crc_of(const StateFile *file)
+crc_of(const StateFile *file, size_t len)
 {
 	pg_crc32c	crc;
 
 	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, file, offsetof(StateFile, crc));
+	COMP_CRC32C(crc, file, len);
 	FIN_CRC32C(crc);
 	return crc;
 }
@@ -163,7 +228,9 @@ statefile_read(NodeIdentity *node, char *err, Size errlen)
 {
 	StateFile	file;
 	char		beyond;
-	int			fd = OpenTransientFile(STATE_FILE, O_RDONLY | PG_BINARY);
+	/* a FIFO in its place is not waited for */
+	int			fd = OpenTransientFile(STATE_FILE, O_RDONLY | O_NONBLOCK | PG_BINARY);
+	struct stat st;
 	ssize_t		len;
 
 	if (fd < 0 && errno == ENOENT)
@@ -173,6 +240,13 @@ statefile_read(NodeIdentity *node, char *err, Size errlen)
 		failed("open file", STATE_FILE, err, errlen);
 		return STATE_FILE_FAILED;
 	}
+	if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
+	{
+		CloseTransientFile(fd);
+		snprintf(err, errlen, "File \"%s\" is not a regular file.", STATE_FILE);
+		return STATE_FILE_FAILED;
+	}
+	memset(&file, 0, sizeof(file));
 	len = read(fd, &file, STATE_FILE_LEN);
 	if (len == STATE_FILE_LEN && read(fd, &beyond, 1) != 0)
 		len++;
@@ -182,16 +256,30 @@ statefile_read(NodeIdentity *node, char *err, Size errlen)
 	if (len < 0)
 		return STATE_FILE_FAILED;
 
+	if (len == V1_LEN + sizeof(pg_crc32c) && file.magic == STATE_MAGIC && file.version == 1)
+	{
+		pg_crc32c	crc;
+
+		memcpy(&crc, (char *) &file + V1_LEN, sizeof(crc));
+		if (crc == crc_of(&file, V1_LEN))
+		{
+			file.node.claim.generation = 0; /* where the CRC was */
+			*node = file.node;
+			return STATE_FILE_OK;
+		}
+		file.version = STATE_VERSION;	/* as one that is cut off */
+	}
+
 	/* of another version neither the length nor the CRC is known */
 	if (len >= (ssize_t) offsetof(StateFile, node) &&
 		file.magic == STATE_MAGIC && file.version != STATE_VERSION)
 	{
-		snprintf(err, errlen, "File \"%s\" has version %u, and this snowid reads version %u.",
+		snprintf(err, errlen, "File \"%s\" has version %u, and this snowid reads versions 1 and %u.",
 				 STATE_FILE, file.version, STATE_VERSION);
 		return STATE_FILE_DAMAGED;
 	}
 	if (len != STATE_FILE_LEN || file.magic != STATE_MAGIC ||
-		file.crc != crc_of(&file))
+		file.crc != crc_of(&file, offsetof(StateFile, crc)))
 	{
 		snprintf(err, errlen, "File \"%s\" is damaged.", STATE_FILE);
 		return STATE_FILE_DAMAGED;
@@ -212,10 +300,10 @@ statefile_write(const NodeIdentity *node, char *err, Size errlen)
 	file.magic = STATE_MAGIC;
 	file.version = STATE_VERSION;
 	file.node = *node;
-	file.crc = crc_of(&file);
+	file.crc = crc_of(&file, offsetof(StateFile, crc));
 
 	fd = OpenTransientFile(STATE_FILE_TMP,
-						   O_WRONLY | O_CREAT | O_TRUNC | PG_BINARY);
+						   O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | PG_BINARY);
 	if (fd < 0)
 		return failed("create file", STATE_FILE_TMP, err, errlen);
 	errno = 0;

@@ -233,7 +233,7 @@ settle_gate(int64 now, bool clock_is_good)
 		/* in this order; what fails the next turn does */
 		close_gate(why_closed, err);
 		if (node_introduce(err) == GATE_OPEN)
-			(void) node_remember(NULL, err);
+			(void) pair_forget(err);
 		return TURN_MS;
 	}
 	if (claim_from_redis())
@@ -364,8 +364,8 @@ stop(void)
 	PG_TRY();
 	{
 		close_gate(GATE_STOPPING, "");
-		if (pair.claim.lease_ms > 0)
-			(void) node_remember(NULL, err);
+		if (claim_from_redis() && node_claim()->lease_ms > 0)
+			(void) pair_forget(err);
 	}
 	PG_CATCH();
 	{

@@ -98,16 +98,33 @@ sub record
 	return $json =~ /"\Q$field\E":"([^"]*)"/ ? $1 : undef;
 }
 
-# Changes fields of a record (or of "meta") in one step.
+# Lua that gives a record its checksum: sum(at, r), as the registry's script does.
+sub sum_script
+{
+	my $script = slurp_file('src/registry.lua');
+	my ($fields) = $script =~ /^local FIELDS = (\{.*?\})$/ms or die;
+	my ($meta) = $script =~ /^local META_FIELDS = (\{.*?\})$/m or die;
+	return <<~EOF;
+		local function sum(at, r)
+			local values = {at}
+			for _, name in ipairs(at == 'meta' and $meta or $fields) do table.insert(values, r[name]) end
+			return string.sub(redis.sha1hex(table.concat(values, '\\n')), 1, 16)
+		end
+		EOF
+}
+
+# Changes fields of a record (or of "meta") in one step, its checksum, too.
 sub edit
 {
 	my ($self, $pair, @fields) = @_;
-	my $answer = $self->query('EVAL', <<~'EOF', 1, 'snowid', $pair, @fields);
-		local r = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1]))
+	my $answer = $self->query('EVAL', sum_script() . <<~'EOF', 1, 'snowid', $pair, @fields);
+		local r = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1]) or '{}')
 		for i = 2, #ARGV, 2 do r[ARGV[i]] = ARGV[i + 1] end
-		return redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(r))
+		r.sum = sum(ARGV[1], r)
+		redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(r))
+		return 'done'
 		EOF
-	$answer eq '0' or die "edit: $answer";
+	$answer eq 'done' or die "edit: $answer";
 	return;
 }
 
