@@ -108,14 +108,22 @@ local function set_node(s, m, is_start)
 	wake_registry(s)
 end
 
--- What is given up, and the ceiling of its last key.
-local function gave_up(s, claim)
-	if s.standby then
-		return {worker = claim.worker, ownership = claim.ownership, exact = false,
-			ceiling = max(claim.floor, wall(s) + s.max_lead + s.reserve)}
+-- What is given up, and the ceiling of its last key: known since the gate was
+-- closed, or from the WAL; or a guess.
+local function gave_up(s, m, claim)
+	local past = {worker = claim.worker, ownership = claim.ownership, exact = true}
+	local used
+	for i = 1, 2 do
+		if m.entered ~= claim.ownership and m.left[i] and m.left[i].ownership == claim.ownership then
+			used = used or m.left[i].used
+		end
 	end
-	return {worker = claim.worker, ownership = claim.ownership, exact = true,
-		ceiling = max(s.dir.wal[claim.worker] or 0, claim.floor)}
+	used = used or not s.standby and not m.stopping and s.dir.wal[claim.worker]
+	if not used then
+		used, past.exact = wall(s) + s.max_lead + s.reserve, false
+	end
+	past.ceiling = max(used, claim.floor)
+	return past
 end
 
 -- Remembers a claim, or none; what it gives up is in the past from then on.
@@ -127,7 +135,7 @@ local function remember(s, m, claim)
 	if old and (not claim or old.ownership ~= claim.ownership) then
 		local past = {}
 		for i = 1, min(#node.past, 7) do past[i + 1] = node.past[i] end
-		past[1] = gave_up(s, old)
+		past[1] = gave_up(s, m, old)
 		new.past = past
 	end
 	write_file(s, new)
@@ -387,14 +395,15 @@ local function watch_for_silence(s, m, record, interval, lease)
 		world.now + max(r.silent_since + 1 - mono(s), FIRST_PAUSE))
 end
 
--- How sure it is that it still has what it knows.
+-- May it resume what Redis forgot: at once, after the settling, or never?
 local function resume_of(s, m, known, now)
 	if not known then return 'record' end
-	if m.state == 'held' and m.confirmed and
-		(known.lease == 0 and s.lease == 0 or now - m.renewed_at < s.lease) then
+	local for_good = known.lease == 0 and s.lease == 0
+	if m.state == 'held' and m.claim.ownership == known.ownership and
+		(for_good or (m.confirmed and now - m.renewed_at < s.lease)) then
 		return 'now'
 	end
-	return known.lease == 0 and s.lease == 0 and 'settled' or 'record'
+	return for_good and not m.reg.silent_key and 'settled' or 'record'
 end
 
 local function claim_worker_id(s, m, move, after)
@@ -446,7 +455,7 @@ local function claim_worker_id(s, m, move, after)
 			r.next_contact = min(r.next_contact, world.now + tonumber(answer[2]) + 1)
 		elseif a == 'taken' or a == 'ahead' or a == 'full' then
 			-- what was revoked is for others, unless there is nothing else
-			if a == 'full' then r.revoked_claim = nil end
+			if by_move then r.revoked_claim = nil end
 			refuse(s, m, change, a)
 		else
 			world.nonsense(s, 'claim', a)
@@ -623,8 +632,9 @@ function Server.stop(s)
 	m.stopping = true
 	local claim = m.claim
 	close_gate(s, m, 'shutdown')
-	local withdraw = m.state == 'held' and m.confirmed and claim.lease > 0
-	if claim and claim.lease > 0 and m.has_node then remember(s, m, nil) end
+	if m.has_node and m.node.claim and m.node.claim.lease > 0 then remember(s, m, nil) end
+	local withdraw = m.state == 'held' and m.confirmed and claim.lease > 0 and
+		(not m.known or m.known.ownership ~= claim.ownership)
 	if withdraw and m.reg.backoff == 0 and not m.call then
 		m.state, m.confirmed = 'none', false
 		release(s, m, claim, function() s.mem = nil end)

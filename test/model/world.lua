@@ -56,7 +56,8 @@ local function admitted(v, i, y, k)
 	local interval = vo.interval
 
 	if v.s.memory_kin and v.s.memory_kin == y.s.memory_kin and
-		v.contact[i] <= max(v.s.image_at, y.claimed[k], y.started[k]) then
+		(v.contact[i] <= max(v.s.image_at, y.claimed[k], y.started[k]) or
+		 v.contact[i] < world.lost_at) then
 		return 'A4'
 	elseif v.s.block_kin and v.s.block_kin == y.s.block_kin and v.s ~= y.s and
 		(v.contact[i] < v.started[i] or y.contact[k] < y.started[k] or
@@ -72,7 +73,8 @@ local function admitted(v, i, y, k)
 end
 
 local function overlap(a, i, b, k)
-	local case = admitted(a, i, b, k) or admitted(b, k, a, i)
+	local case = admitted(a, i, b, k) or admitted(b, k, a, i) or
+		a.s == b.s and a.s.reverted_at and min(a.at[i], b.at[k]) <= a.s.reverted_at and 'A5'
 	if case then
 		world.cases[case] = (world.cases[case] or 0) + 1
 		if world.trace then
@@ -82,6 +84,7 @@ local function overlap(a, i, b, k)
 		a.known[b] = true
 		return
 	end
+	if world.trace then world.say(string.format('a: contact %s claimed %s started %s; b: contact %s claimed %s started %s', a.contact[i], a.claimed[i], a.started[i], b.contact[k], b.claimed[k], b.started[k])) end
 	world.fault('overlap', string.format(
 		'server %d made %d..%d as %d at %.3f (ownership %s), server %d made %d..%d at %.3f (ownership %s)',
 		a.s.id, a.lo[i], a.hi[i], a.worker, a.at[i] / 1000, a.ownership,
@@ -184,6 +187,11 @@ local function execute(s, m, argv, op)
 		local claim = op == 'mark' and m.claim or m.state == 'held' and m.claim or m.known
 		local o = claim and world.own[claim.ownership]
 		if o then o.contact, o.interval, o.lease = world.now, Server.interval_of(s), s.lease end
+		-- what was given up is told, too
+		for _, past in ipairs(m.node.past) do
+			o = world.own[past.ownership]
+			if o then o.contact = world.now end
+		end
 	end
 	if answer[1] == 'yours' then
 		s.claimed_at = world.now
@@ -307,16 +315,14 @@ local function new_instance(promoted)
 	world.redis_epoch = world.redis_epoch + 1
 end
 
--- Whose record is it?
-local function owner_in(text)
-	return text and string.match(text, '"claim":"(%x+)"')
-end
-
 local function note_losses(before)
+	world.lost_at = world.now
 	for at, text in pairs(before) do
 		if at ~= 'meta' and world.redis.hash[at] ~= text then
-			local o = world.own[owner_in(text)]
-			if o then o.lost = world.now end
+			-- the ceiling of each that had it, perhaps
+			for _, o in ipairs(world.owns) do
+				if '0:' .. o.worker == at then o.lost = world.now end
+			end
 		end
 	end
 end
@@ -641,7 +647,7 @@ function steps.revert(i)
 	if not s or not s.backup or (s.backup_life or s.dir.life) ~= s.dir.life then return end
 	steps.kill(i)
 	s.dir.file, s.dir.wal = s.backup.file, copy_wal(s.backup.wal)
-	s.restored = true
+	s.restored, s.reverted_at = true, world.now
 end
 
 -- pg_rewind: the other's files but for pg_control's inode.
@@ -892,7 +898,7 @@ function world.run(schedule, trace)
 	world.instances, world.redis_epoch = 0, 0
 	world.servers, world.nservers, world.messages, world.next_message = {}, 8, {}, FOREVER
 	world.makers, world.own, world.owns, world.cases = {}, {}, {}, {}
-	world.redis_offset, world.redis_down_until = 0, -1
+	world.redis_offset, world.redis_down_until, world.lost_at = 0, -1, -1
 	world.found, world.found_text = nil, nil
 	world.stop_at_fault = true
 	local setup = schedule.setup
