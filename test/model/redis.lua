@@ -122,6 +122,12 @@ function Redis:write(field, value)
 	return is_new and 1 or 0
 end
 
+-- What was written since the last time is lost together, or not.
+function Redis:commit()
+	self.log[self.nlog + 1], self.log[self.nlog + 2] = 0, 0
+	self.nlog = self.nlog + 2
+end
+
 -- Runs the script.  Returns an array of strings; or nil and an error.
 function Redis:run(key, argv)
 	current = self
@@ -129,10 +135,7 @@ function Redis:run(key, argv)
 	env.ARGV = argv
 	self.wrote = false
 	local ok, answer = pcall(chunk)
-	if self.wrote then
-		self.log[self.nlog + 1], self.log[self.nlog + 2] = 0, 0
-		self.nlog = self.nlog + 2
-	end
+	if self.wrote then self:commit() end
 	if not ok then return nil, tostring(answer) end
 	if type(answer) ~= 'table' then return nil, 'the answer is no array' end
 	if answer.err then return nil, answer.err end
@@ -152,8 +155,7 @@ function Redis:flush()
 	local fields = {}
 	for field in ordered_pairs(self.hash) do insert(fields, field) end
 	for _, field in ipairs(fields) do self:write(field, nil) end
-	self.log[self.nlog + 1], self.log[self.nlog + 2] = 0, 0
-	self.nlog = self.nlog + 2
+	self:commit()
 end
 
 -- Forgets the writes of the last "scripts" scripts; all where that is nil.

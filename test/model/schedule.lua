@@ -27,7 +27,7 @@ local kinds = {
 		{'stall_keeper', 2}, {'burst', 3}, {'idle', 2}, {'new', 4},
 	},
 	network = {{'cut', 8}, {'drop', 4}, {'noanswer', 6}, {'late', 6}, {'double', 4}, {'redis_down', 2}},
-	losses = {{'lose', 14}, {'flush', 2}},
+	losses = {{'lose', 14}, {'flush', 2}, {'damage', 1}},
 	clocks = {{'clock', 5}, {'drift', 2}, {'redis_clock', 3}},
 	admin = {{'release', 8}, {'reclaim', 6}},
 	settings = {{'worker_id', 7}, {'interval', 2}, {'lease', 2}},
@@ -59,6 +59,7 @@ local arguments = {
 	redis_down = function() return {length()} end,
 	lose = function() return {one_of({0, 1, 1, 2, 2, 3, 4, 5, 7, 10, 15, 25, 40, -1}), random(2)} end,
 	flush = function() return {} end,
+	damage = function() return {random(3)} end,
 	clock = function(i) return {i, clock_step()} end,
 	drift = function(i) return {i, random(1001) - 500} end,
 	redis_clock = function() return {one_of({-3600000, -60000, -4000, 4000, 60000, 3600000})} end,
@@ -103,7 +104,7 @@ function schedule.make(n)
 		mixed = random(8) == 0,
 		backwards = random(2) == 0,
 		tail = one_of({2000, 8000}),
-		liveness = random(4) == 0,
+		liveness = random(6) == 0,
 		offsets = {},
 	}
 	for i = 1, 3 do setup.offsets[i] = one_of({0, 0, 0, random(3000) - 1500, clock_step()}) end

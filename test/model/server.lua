@@ -338,7 +338,9 @@ local function call(s, m, operation, own, next)
 	point(s)
 	world.call(s, m, argv, operation, function(answer, err)
 		point(s)
-		if answer then
+		if answer and (answer[1] == 'damaged' or answer[1] == 'version') then
+			answer, err = nil, answer[1]
+		elseif answer then
 			r.answered = true
 			world.heard(s)
 		end

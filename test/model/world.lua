@@ -161,7 +161,7 @@ function world.lost(s, m, why)
 	local claim = m.state == 'held' and m.claim or m.known
 	if not claim or s.revoked_fairly then return end
 	local own = world.own[claim.ownership]
-	if s.block_kin or s.memory_kin or s.restored or not own or own.freed then return end
+	if s.block_kin or s.memory_kin or s.restored or not own or own.freed or own.damaged then return end
 	if own.at > s.bad_at and world.now > own.at then
 		world.fault('thrown out', 'server ' .. s.id .. ', connected all the time, loses ' .. claim.worker .. ': ' .. why)
 	end
@@ -502,6 +502,19 @@ function steps.flush()
 	local before = copy_hash(world.redis.hash)
 	world.redis:flush()
 	note_losses(before)
+end
+
+-- A digit of a record is another.
+function steps.damage(worker)
+	local at = '0:' .. worker
+	local text = world.redis.hash[at]
+	if text then
+		world.redis:write(at, (text:gsub('"ceiling":"%d', '"ceiling":"0')))
+		world.redis:commit()
+		for _, o in ipairs(world.owns) do
+			if o.worker == worker then o.damaged = true end
+		end
+	end
 end
 
 function steps.redis_down(ms)
