@@ -75,6 +75,41 @@ local function draw(weights, total)
 	end
 end
 
+-- What is known to have been dangerous: steps after one another, amid the others.
+-- "i" is a server, "k" a new one, "w" the worker ID that i is likely to have.
+local stories = {
+	function(i, k, w)			-- cut off, and forgotten
+		return {{'cut', i, length() + 20000}, {'lose', one_of({-1, 3, 10}), random(2)}, {'new', k}}
+	end,
+	function(i, k, w)			-- cut off, and released
+		return {{'cut', i, length() + 20000}, {'release', i % 2 + 1, w, random(2)}, {'new', k}}
+	end,
+	function(i, k, w)			-- stopped, its ID given to another, all of that forgotten
+		return {{'stop', i}, {'new', k}, {'lose', random(6), random(2)}, {'start', i}}
+	end,
+	function(i, k, w)			-- the same, of one that changes its ID
+		return {{'reclaim', i}, {'new', k}, {'lose', random(8), random(2)}}
+	end,
+	function(i, k, w)			-- asks for what it cannot have, and is forgotten
+		return {{'worker_id', i, (w + 1) % 2}, {'flush'}, {'new', k}}
+	end,
+	function(i, k, w)			-- started, and that is forgotten
+		return {{'restart', i}, {'lose', 1 + random(3), random(2)}, {'kill_in', i, random(9) + 1}, {'start', i}}
+	end,
+	function(i, k, w)			-- a copy beside the original
+		return {{one_of({'copy_blocks', 'copy_files'}), i, k}, {one_of({'kill', 'cut', 'pause', 'reboot', 'lose'}), i, 14000}, {'start', k}, {'start', i}}
+	end,
+	function(i, k, w)			-- Redis' clock is set right
+		return {{'redis_clock', 3600000}, {one_of({'kill', 'cut', 'restart'}), i, 20000}, {'redis_clock', -3600000}, {'new', k}, {'release', k, w, random(2)}}
+	end,
+	function(i, k, w)			-- its keys lie ahead, and it changes its ID while it is cut off
+		return {{'burst', i, 1000}, {'clock', i, clock_step()}, {'cut', i, 8000}, {'worker_id', i, (w + 2) % 4}, {'kill', i}, {'start', i}, {'new', k}}
+	end,
+	function(i, k, w)			-- restored in place, and forgotten
+		return {{'backup', i}, {one_of({'reclaim', 'restart', 'idle'}), i}, {one_of({'restore', 'rewind'}), i, 1}, {'start', i}, {one_of({'lose', 'new'}), k}}
+	end,
+}
+
 function schedule.make(n)
 	seed(n)
 	local profile = {'calm'}
@@ -113,7 +148,16 @@ function schedule.make(n)
 	-- at first they get their IDs, as a rule
 	if random(4) > 0 then at = 14000 + random(3000) end
 	local quick = random(3) == 0
-	for _ = 1, 3 + random(12) do
+	if random(3) == 0 then
+		known = known + 1
+		local i = random(setup.servers) + 1
+		local when = max(at, 14000)
+		for _, step in ipairs(stories[random(#stories) + 1](i, known, i - 1)) do
+			when = when + one_of({1, 200, 2500, 6000, 13000, 14000, 30000})
+			steps[#steps + 1] = {when, step[1], step[2], step[3], step[4]}
+		end
+	end
+	for _ = 1, (#steps > 0 and random(6) or 3 + random(12)) do
 		local gap = one_of({0, 1, 50, 900, 2500, 5000, 6000, 13000})
 		if quick then gap = floor(gap / 10) end
 		at = at + gap + random(min(gap, 200) + 1)
