@@ -277,15 +277,18 @@ put_fields('meta', meta, META_FIELDS)
 local settled = num(meta.since) + num(meta.span)
 local settling = now < settled
 
-local function unsettled()
-	return {'settling', str(settled - now), str(settled)}
+-- Who waits for the end of it with a claim comes before who has none.
+local function unsettled(longer)
+	local ends = settled + (longer or 0)
+	return {'settling', str(ends - now), str(ends)}
 end
 
 -- The caller makes this record its own, with an ownership.
 local function own_record(at, r, claim, generation, era, begin)
+	if r.token ~= arg.token then r.boot = arg.boot end
 	r.node, r.name, r.place, r.claim, r.generation, r.era, r.instance =
 		arg.node, arg.name, arg.place, claim, generation, era, instance
-	r.token, r.starts, r.boot, r.n = arg.token, arg.starts, arg.boot, arg.n
+	r.token, r.starts, r.n = arg.token, arg.starts, arg.n
 	r.interval, r.lease, r.revoked = arg.interval, arg.lease, '0'
 	r.since, r.seen, r.floor, r.ceiling = r.since or str(now), str(now), begin, r.ceiling or '0'
 	raise(r, 'ceiling', arg.ceiling, arg.used, r.floor)
@@ -299,24 +302,35 @@ local function forgotten(r, generation)
 	return r == nil or not r.bad and r.era ~= instance and num(r.generation) < num(generation)
 end
 
+-- Up to where keys may have been made with the claim; of a former start it is
+-- not known, and was not more than is asked for now.
+local function used_or_asked()
+	return num(arg.used) > 0 and arg.used or arg.ceiling
+end
+
 -- The claim is another's, or nobody's: at least the keys made with it count.
 local function lost(at, r)
-	raise(r, 'ceiling', arg.used)
+	raise(r, 'ceiling', used_or_asked())
 	raise(r, 'floor', arg.used)
 	put(at, r)
 	return {'lost', r.name, r.node == arg.node and '1' or '0'}
 end
 
--- The caller does not get its claim back, or not yet: whoever has the ID next
--- begins above the keys that were made with it.
-local function leave_used(at, r)
+-- Whoever has the ID next begins above these keys, though the caller has no
+-- record to say so.
+local function leave_ceiling(at, r, generation, ...)
 	r = r or {node = '', name = '', place = '', claim = '', era = '', instance = instance,
-		generation = str(math.max(num(arg.generation) - 1, 0)), floor = '0', starts = '0',
-		token = '', boot = '', n = '0', since = str(now), seen = str(now), ceiling = '0',
-		lease = '0', interval = '0', revoked = '0'}
+		generation = str(generation), floor = '0', starts = '0', token = '', boot = '', n = '0',
+		since = str(now), seen = str(now), ceiling = '0', lease = '0', interval = '0', revoked = '0'}
 	local before = r.ceiling
-	raise(r, 'ceiling', arg.used, arg.floor)
-	if r.ceiling ~= before then put(at, r) end
+	raise(r, 'ceiling', ...)
+	if not r.bad and r.ceiling ~= before then put(at, r) end
+	return r
+end
+
+-- The caller does not get its claim back, or not yet.
+local function leave_used(at, r)
+	return leave_ceiling(at, r, math.max(num(arg.generation) - 1, 0), used_or_asked(), arg.floor)
 end
 
 -- What this server gave up: <dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>,
@@ -329,10 +343,20 @@ local function given_up()
 	return past
 end
 
-local function let_go_of_past(at, r, past)
-	if past.exact then r.lease = '0' end
-	raise(r, 'ceiling', past.ceiling)
-	let_go(at, r)
+-- It tells again what Redis may have forgotten.
+local function let_go_of_past(all)
+	for claim, past in pairs(given_up()) do
+		local r = all and all[past.at] or not all and get(past.at) or nil
+
+		if r and r.claim == claim then
+			if past.exact then r.lease = '0' end
+			raise(r, 'ceiling', past.ceiling)
+			let_go(past.at, r)
+		else
+			r = leave_ceiling(past.at, r, 0, past.ceiling)
+			if all then all[past.at] = r end
+		end
+	end
 end
 
 ---- Operations
@@ -352,7 +376,6 @@ local operations = {}
 function operations.claim()
 	local known, move = arg.known, arg.move == '1'
 	local all = records()
-	local past = given_up()
 
 	local function yours(worker, r)
 		return {'yours', worker, r.claim, r.floor, r.ceiling, r.generation}
@@ -388,6 +411,8 @@ function operations.claim()
 		end
 	end
 
+	let_go_of_past(all)
+
 	-- what it has, by the record
 	local mine = known ~= '' and all[known] or nil
 	if mine and mine.bad and not move then return bad(known, mine) end
@@ -395,8 +420,8 @@ function operations.claim()
 	if is_mine and mine.revoked == '1' and not move then return {'lost', mine.name, '0'} end
 	local own = is_mine and not move and known ~= arg.leaving and usable(known) and known
 
-	-- What it gave up, and what was answered and never used, is another's to have;
-	-- of a former life in this directory, one ID is kept.
+	-- What was answered and never used is another's to have; of a former life in
+	-- this directory, one ID is kept.
 	local spare, former
 	for at, r in pairs(all) do
 		local same_life = r.node == arg.node
@@ -405,8 +430,6 @@ function operations.claim()
 
 		if r.bad or at == arg.leaving or (at == known and (is_mine or move)) then
 			-- not now
-		elseif same_life and past[r.claim] then
-			let_go_of_past(at, r, past[r.claim])
 		elseif same_life and not own and not move and usable(at) and r.revoked ~= '1' and not spare then
 			spare = at
 		elseif same_place and not own and not move and usable(at) and r.revoked ~= '1' and
@@ -451,7 +474,7 @@ function operations.claim()
 			own_record(known, r, arg.ownership, arg.generation, '', arg.floor)
 			return yours(usable(known), r)
 		else
-			leave_used(known, mine)
+			all[known] = leave_used(known, mine)
 		end
 	end
 
@@ -470,7 +493,7 @@ function operations.claim()
 		end
 		return watch(r)
 	end
-	if settling then return unsettled() end
+	if now < settled + num(arg.interval) then return unsettled(num(arg.interval)) end
 
 	-- a new owner: the lowest free ID that its clock reaches
 	local owners, ahead, nearest = 0, 0, math.huge
@@ -505,13 +528,10 @@ end
 -- The server is there, and has what it says.  Arguments: worker; ownership,
 -- generation, floor; ceiling that is asked for; used; resume; past.
 function operations.mark()
+	let_go_of_past()
 	local at = field(arg.worker)
 	local r = get(at)
 
-	for claim, past in pairs(given_up()) do
-		local other = past.at ~= at and get(past.at)
-		if other and other.claim == claim then let_go_of_past(past.at, other, past) end
-	end
 	if r and r.bad then
 		return bad(at, r)
 	elseif r and r.claim == arg.ownership then
@@ -547,6 +567,7 @@ function operations.release()
 	local r = get(at)
 
 	if not held(r) or r.bad or r.node ~= arg.node or r.claim ~= arg.ownership then
+		leave_ceiling(at, r, 0, arg.ceiling)
 		return {'lost'}
 	elseif r.token == arg.token and num(arg.n) <= num(r.n)
 		or r.token ~= arg.token and num(arg.starts) <= num(r.starts) then

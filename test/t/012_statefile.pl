@@ -68,7 +68,7 @@ END
 #---- The file ----
 
 my $good = slurp_file($file);
-is(length $good, 92, 'the file is there');
+is(length $good, 380, 'the file is there');
 
 # Damages the file, and mends it.
 sub is_refused
@@ -91,18 +91,18 @@ sub put_back { return write_state($good) }
 
 is_refused('not readable', '55000', qr/Could not open file "snowid\/state": Permission denied\./,
 	sub { chmod 0, $file }, sub { chmod 0600, $file });
-is_refused('a directory in its place', '55000', qr/Could not read file "snowid\/state": Is a directory\./,
+is_refused('a directory in its place', '55000', qr/File "snowid\/state" is not a regular file\./,
 	sub { unlink $file; mkdir $file }, sub { rmdir $file; put_back() });
 is_refused('truncated', 'XX001', qr/File "snowid\/state" is damaged\./,
 	sub { write_state(substr($good, 0, 35)) }, \&put_back);
 is_refused('empty', 'XX001', qr/File "snowid\/state" is damaged\./, sub { write_state('') }, \&put_back);
 is_refused('longer', 'XX001', qr/File "snowid\/state" is damaged\./, sub { write_state("$good\0") }, \&put_back);
-is_refused('another version', 'XX001', qr/File "snowid\/state" has version 2, and this snowid reads version 1\./,
-	sub { write_state(substr($good, 0, 4) . pack('L', 2) . substr($good, 8) . 'more') }, \&put_back);
+is_refused('another version', 'XX001', qr/File "snowid\/state" has version 3, and this snowid reads versions 1 and 2\./,
+	sub { write_state(substr($good, 0, 4) . pack('L', 3) . substr($good, 8) . 'more') }, \&put_back);
 
 # A flipped bit in a byte.
 my @accepted;
-foreach my $byte (0 .. 11, map { 12 + 4 * $_ } 0 .. 19)
+foreach my $byte (0 .. 11, map { 12 + 16 * $_ } 0 .. 22)
 {
 	my $flipped = $good;
 	substr($flipped, $byte, 1) ^= chr(1 << int(rand(8)));
@@ -124,7 +124,7 @@ like(sql_error($node, 'SELECT snowid_next()'),
 	'a file that cannot be written: the error says so');
 chmod 0700, $node->data_dir . '/snowid';
 keys_go_on('mended');
-like(slurp_file($file), qr/^\Q${\ substr($good, 0, 32)}\E.{60}$/s, 'and the file is written');
+like(slurp_file($file), qr/^\Q${\ substr($good, 0, 32)}\E.{348}$/s, 'and the file is written');
 
 $node->stop;
 unlink $file;
@@ -132,10 +132,10 @@ symlink '/dev/full', "$file.tmp" or die "$!";
 my $before = -s $node->logfile;
 $node->start;
 $node->wait_for_log(qr/Could not write file "snowid\/state": No space left on device/, $before);
-ok(!-e $file || -s $file == 92, 'a full disk leaves no half a file');
+ok(!-e $file || -s $file == 380, 'a full disk leaves no half a file');
 keys_go_on('with space again');
 $good = slurp_file($file);
-is(length $good, 92, 'and the file is written then');
+is(length $good, 380, 'and the file is written then');
 
 #---- Another server on the directory ----
 

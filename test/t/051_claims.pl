@@ -86,7 +86,6 @@ sub released
 # 30 more nodes: what a server's registry process sends, sent by redis-cli.
 my $source = slurp_file('src/registry.lua');
 my $script = $redis->query('SCRIPT', 'LOAD', $source);
-my ($run_id) = $redis->query('INFO', 'server') =~ /^run_id:(\w+)/m;
 my $dir = PostgreSQL::Test::Utils::tempdir('claims');
 
 sub start_claim
@@ -94,9 +93,12 @@ sub start_claim
 	my ($i, %with) = @_;
 	my %is = (starts => 1, boot => 'boot', token => sprintf('%016x', $i), unchanged => '', n => 1, known => '', move => 0, %with);
 	my $reach = int(time * 1000) + 200;
-	my @argv = ('claim', $run_id, $layout, sprintf('%032x', $i), "script$i", $is{token}, $is{starts}, $is{n},
-		300, 0, 0, 32, -1, $is{boot}, sprintf('%016x', $i), $reach + 1100, $reach,
-		$is{known}, '0' x 16, 1, 0, $is{unchanged}, $is{move}, '');
+	my @argv = (version => 2, operation => 'claim', layout => $layout, node => sprintf('%032x', $i),
+		name => "script$i", place => '', token => $is{token}, starts => $is{starts}, n => $is{n},
+		interval => 300, lease => 0, boot => $is{boot}, dc => 0, count => 32, wanted => -1,
+		fresh => sprintf('%016x', $i), ceiling => $reach + 1100, reach => $reach,
+		known => $is{known}, ownership => '0' x 16, generation => 0, floor => 0, used => 0,
+		resume => 'record', unchanged => $is{unchanged}, move => $is{move}, leaving => '', past => '');
 	my $command = join ' ', map { "'$_'" } ($ENV{REDIS_SERVER} // 'redis-server') =~ s/server$/cli/r, '-p', $redis->{port},
 	  'EVALSHA', $script, 1, 'snowid', @argv;
 	return IPC::Run::start(

@@ -145,9 +145,10 @@ $redis->edit('0:1', boot => 'another', interval => 500);
 my $node_id = $redis->record('0:1', 'node');
 my $holder = IPC::Run::start(
 	[
-		($ENV{REDIS_SERVER} // 'redis-server') =~ s/server$/cli/r, '-p', $redis->{port}, '-r', -1, '-i', '0.2', 'EVAL', <<~'EOF', 1, 'snowid', '0:1'
+		($ENV{REDIS_SERVER} // 'redis-server') =~ s/server$/cli/r, '-p', $redis->{port}, '-r', -1, '-i', '0.2', 'EVAL', SnowidRedis::sum_script() . <<~'EOF', 1, 'snowid', '0:1'
 		local r = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1]))
 		r.n = string.format('%.0f', r.n + 1)
+		r.sum = sum(ARGV[1], r)
 		return redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(r))
 		EOF
 	],
@@ -183,15 +184,16 @@ sub crc32c
 	return $crc ^ 0xffffffff;
 }
 
-# Gives a stopped server the node ID, starts and claim of another one.
+# Gives a stopped server the node ID, starts and claims of another one.
 sub clone_node
 {
 	my ($to, $from) = @_;
 	my $file = $to->data_dir . '/snowid/state';
 	my $own = slurp_file($file);
-	my $state = substr($own, 0, 32) . substr(slurp_file($from->data_dir . '/snowid/state'), 32, 56);
+	my $state = substr(slurp_file($from->data_dir . '/snowid/state'), 0, 376);
 
-	crc32c(substr($own, 0, 88)) == unpack('V', substr($own, 88)) or die 'crc32c';
+	crc32c(substr($own, 0, 376)) == unpack('V', substr($own, 376)) or die 'crc32c';
+	substr($state, $_->[0], $_->[1]) = substr($own, $_->[0], $_->[1]) foreach [ 0, 32 ], [ 96, 16 ];
 	open(my $out, '>:raw', $file) or die "$!";
 	print $out $state, pack('V', crc32c($state));
 	close($out);

@@ -28,17 +28,12 @@ sub settings
 #---- kill -9 at every step of a claim ----
 
 # In mid-command: Redis carries it out after the server is dead.
-my $node = claiming_cluster('killed', $redis, $short);
-my ($run_id) = $redis->query('INFO', 'server') =~ /^run_id:(\w+)/m;
-$redis->query('HSET', 'snowid', 'meta', '{}');
-$redis->edit('meta', run_id => $run_id, pinned_by => 'test',
-	layout => 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12',
-	since => now_ms(), span => 3600_000);
+my $node = claiming_cluster('killed', $redis, $short . "snowid.redis_check_interval = '2s'\n");
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 $node->poll_query_until('postgres', "SELECT registry ~ '^The registry is empty' FROM snowid_status") or die;
 is($redis->owned('killed'), 0, 'while the registry settles a newcomer waits');
-$redis->edit('meta', since => now_ms() - 3600_000 + 200);
+$redis->edit('meta', since => now_ms() - 3600_000);
 $redis->freeze;
 $node->poll_query_until('postgres', 'SELECT registry_error IS NOT NULL FROM snowid_status') or die;
 is($node->safe_psql('postgres', 'SELECT is_open, worker_id FROM snowid_status'), 'f|', 'killed while Redis does not answer');
@@ -48,6 +43,7 @@ wait_until('the claim', sub { $redis->owned('killed') });
 is($redis->owned('killed'), 1, 'Redis carries the claim out when the server is dead');
 my ($id) = grep { ($redis->record("0:$_", 'name') // '') eq 'killed' } 0 .. 31;
 $redis->freeze;
+settings($node);
 $node->start;
 waits_for_redis($node, 'started without Redis it has no ID');
 $redis->resume;
@@ -58,6 +54,7 @@ is($redis->owned('killed'), 1, 'and no second one');
 # Claimed, and the gate not open yet.
 $node->stop;
 rmtree($node->data_dir . '/snowid');
+$redis->edit("0:$id", place => '');	# it is not known again
 settings($node, "snowid.max_drift = '6s'");
 $node->start;
 $node->poll_query_until('postgres', "SELECT registry = 'claimed' AND reason ~ 'A pair that is new' FROM snowid_status") or die;

@@ -35,7 +35,7 @@ like($error, qr/^55000: snowid has not claimed a worker ID yet\nDETAIL:  Redis c
 sub calls
 {
 	my ($operation, $from) = @_;
-	return grep { $_->[0] eq 'EVALSHA' && $_->[4] eq $operation } $proxy->requests($from);
+	return grep { $_->[0] eq 'EVALSHA' && $_->[7] eq $operation } $proxy->requests($from);
 }
 
 sub wait_for_calls
@@ -111,7 +111,7 @@ foreach my $damaged ('not JSON', '5', 'null', '[]', '{"node":')
 {
 	$primary->query('HSET', 'snowid', '0:0', $damaged);
 	wait_for_calls('mark', 2);
-	like(status($first, 'registry_error'), qr/the registry's script: .*the field "0:0" of the hash "snowid" is damaged/,
+	like(status($first, 'registry_error'), qr/the field "0:0" of the hash "snowid" is damaged/,
 		"a damaged record \"$damaged\" is an error");
 	$primary->query('HDEL', 'snowid', '0:0');
 	answered($first);

@@ -1,0 +1,220 @@
+# Redis loses its last writes (killed, and an older append-only file put back):
+# whatever it forgot, no two servers get the same worker ID, and no server that
+# is connected loses its own.
+use strict;
+use warnings;
+
+use Cwd qw(abs_path);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidFaults;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+
+$SIG{PIPE} = 'IGNORE';
+
+my $redis = SnowidRedis->start('redis', 'appendonly yes', 'appendfsync always');
+my $lease = "snowid.redis_lease = '1s'\n";
+my $copies = 0;
+
+# Redis' data as they are now.
+sub copy_of_redis
+{
+	my $copy = "$redis->{dir}/copy" . ++$copies;
+	system_or_bail('cp', '-r', "$redis->{dir}/appendonlydir", $copy);
+	return $copy;
+}
+
+# Redis dies; what comes back has the data of then.
+sub forget
+{
+	my ($copy) = @_;
+	$redis->stop('KILL');
+	system_or_bail('rm', '-rf', "$redis->{dir}/appendonlydir");
+	system_or_bail('cp', '-r', $copy, "$redis->{dir}/appendonlydir");
+	$redis->run;
+	return;
+}
+
+sub start_server
+{
+	my ($name, $settings) = @_;
+	my $node = claiming($name, $redis, "snowid.max_wait = '20s'\n" . ($settings // ''));
+	wait_for_claim($node);
+	return $node;
+}
+
+# Which IDs, and whether anybody was told that his is lost since then.
+my %logs;
+sub from_here { %logs = map { $_->name => [ $_, log_size($_) ] } @_; return; }
+
+sub ids_are
+{
+	my ($ids, $name, @nodes) = @_;
+	wait_for_claim($_) foreach @nodes;
+	answered($_) foreach @nodes;
+	is(join(' ', map { worker_id($_) } @nodes), $ids, "$name: the IDs");
+	is(join(' ', map { my $id = worker_id($_); $redis->record("0:$id", 'name') } @nodes),
+		join(' ', map { $_->name } @nodes), "$name: and their records");
+	is(join(' ', grep { logged(@{ $logs{$_} }, qr/snowid lost its worker ID/) } sort keys %logs), '',
+		"$name: nobody who was connected lost its own");
+	return;
+}
+
+# The server's next keys carry an ID that is not this one.
+sub no_key_with
+{
+	my ($node, $id, $name) = @_;
+	my $key = $node->safe_psql('postgres', 'SELECT snowid_next()');
+	isnt(($key >> 12) & 1023, $id, "$name: its first key has another ID");
+	return;
+}
+
+sub end_all
+{
+	$_->stop foreach @_;
+	$redis->query('FLUSHALL');
+	return;
+}
+
+#---- On lease ----
+
+my $a = start_server('a', $lease);
+my $copy = copy_of_redis();
+$a->stop;
+my $b = start_server('b', $lease);
+is(worker_id($b), 0, 'an ID that was given back is given out again');
+from_here($b);
+forget($copy);
+$a->start;
+no_key_with($a, 0, 'Redis forgot that a lease was given back, and to whom it was given');
+ids_are('1 0', 'Redis forgot that a lease was given back, and to whom it was given', $a, $b);
+end_all($a, $b);
+
+$a = start_server('a1', $lease);
+$copy = copy_of_redis();
+kill_all($a);
+$b = start_server('b1', $lease . 'snowid.worker_id = 0');
+from_here($b);
+forget($copy);
+$a->start;
+no_key_with($a, 0, 'Redis forgot that a lease lapsed, and to whom the ID was given');
+ids_are('1 0', 'Redis forgot that a lease lapsed, and to whom the ID was given', $a, $b);
+end_all($a, $b);
+
+#---- For good ----
+
+$a = start_server('a2');
+$copy = copy_of_redis();
+is($a->safe_psql('postgres', 'SELECT snowid_reclaim()'), 1, 'a server changes its ID');
+server_is_open($a);
+wait_until('the ID before it is free', sub { $redis->record('0:0', 'node') eq '' });
+$b = start_server('b2', 'snowid.worker_id = 0');
+from_here($a, $b);
+forget($copy);
+ids_are('1 0', 'Redis forgot that an ID was changed, and who has it now', $a, $b);
+is($redis->owned('a2'), 1, 'and nobody has two');
+
+# Who was down when that happened does not know.
+$copy = copy_of_redis();
+$b->stop;
+$a->poll_query_until('postgres', "SELECT state = 'silent' FROM snowid_workers() WHERE worker_id = 0") or die;
+is($a->safe_psql('postgres', 'SELECT snowid_release(0, 0)'), 'released', 'the ID of a server that is down is released');
+my $c = start_server('c2', 'snowid.worker_id = 0');
+from_here($a, $c);
+settings($b, $short . "snowid.max_wait = '20s'");
+forget($copy);
+$b->start;
+no_key_with($b, 0, 'Redis forgot that an ID was released');
+ids_are('1 2 0', 'Redis forgot that an ID was released', $a, $b, $c);
+end_all($a, $b, $c);
+
+# What the settings want is another's.
+$a = start_server('a3');
+$b = start_server('b3');
+is(worker_id($b), 1, 'two servers');
+settings($a, $short . 'snowid.worker_id = 1');
+my $log = log_size($a);
+$a->reload;
+$a->wait_for_log(qr/snowid keeps worker ID 0 of datacenter 0/, $log);
+from_here($a, $b);
+$redis->query('FLUSHALL');
+$c = start_server('c3');
+ids_are('0 1 2', 'Redis was emptied, and a server has another ID than its settings want', $a, $b, $c);
+end_all($a, $b, $c);
+
+#---- Nobody is thrown out without need ----
+
+$a = start_server('a4');
+$copy = copy_of_redis();
+$a->restart;
+wait_for_claim($a);
+from_here($a);
+forget($copy);
+ids_are('0', 'Redis forgot a restart', $a);
+is($redis->owned('a4'), 1, 'and no ID leaks');
+
+# Redis is emptied while it is restarted.
+$copy = copy_of_redis();
+foreach my $how (qw(stop kill))
+{
+	$how eq 'kill' ? kill_all($a) : $a->stop;
+	$redis->query('FLUSHALL');
+	$a->start;
+	ids_are('0', "Redis was emptied meanwhile ($how)", $a);
+	is($redis->owned('a4'), 1, 'and no ID leaks');
+}
+end_all($a);
+
+#---- The ceiling of what is given back is that of the last key ----
+
+my $proxy = SnowidRedis->proxy($redis);
+$a = claiming('a5', $proxy);
+wait_for_claim($a);
+$proxy->mode('silent');
+error_is($a, 'no answer');
+set_skew($a, 20);
+$a->poll_query_until('postgres',
+	"SELECT last_key_time > now() - interval '1 s' FROM snowid_status, snowid_next() WHERE snowid_next IS NOT NULL") or die;
+my $last = $a->safe_psql('postgres', 'SELECT floor(extract(epoch FROM snowid_timestamp(snowid_next())) * 1000)');
+cmp_ok($redis->record('0:0', 'ceiling'), '<', $last, 'keys that Redis has not heard of');
+$a->restart;					# the process that made them is gone
+server_is_open($a);
+$a->stop;
+$proxy->mode('');
+settings($a, $short . 'snowid.worker_id = 3');
+$a->start;
+wait_for_claim($a);
+is(worker_id($a), 3, 'another ID over a restart');
+wait_until('the ID before it is free', sub { $redis->record('0:0', 'node') eq '' });
+cmp_ok($redis->record('0:0', 'ceiling'), '>=', $last, 'the one before is given back with the ceiling of its last key');
+$a->stop;
+
+#---- Redis' clock ----
+
+$ENV{SKEW_FILE} = "$redis->{dir}/skew";
+$redis->{skew_file} = $ENV{SKEW_FILE};
+set_skew($redis, 3600);
+$redis->stop;
+{
+	local $ENV{LD_PRELOAD} = abs_path('test/skew.so');
+	$redis->run;
+}
+$redis->query('FLUSHALL');
+delete $ENV{SKEW_FILE};
+cmp_ok(($redis->query('TIME') =~ /^(\d+)/)[0], '>', time + 3000, 'the clock of Redis is an hour ahead');
+$a = start_server('a6');
+$b = start_server('b6');
+$c = start_server('c6', $lease);
+kill_all($_) foreach $a, $c;
+set_skew($redis, 0);
+$b->poll_query_until('postgres', "SELECT state = 'silent' FROM snowid_workers() WHERE worker_id = 0")
+  or die 'it is never silent';
+is($b->safe_psql('postgres', 'SELECT snowid_release(0, 0)'), 'released',
+	'and is set right: the ID of a server that died can be released');
+my $d = start_server('d6', $lease . 'snowid.worker_id = 2');
+is(worker_id($d), 2, 'and a lease lapses');
+$_->stop foreach $b, $d;
+
+done_testing();
