@@ -321,7 +321,7 @@ local function no_answer(s, m, err)
 	r.silent_since = FOREVER
 	if m.stopping then return end
 	local known = m.known
-	if m.state == 'none' and not r.silent_key and known and known.lease == 0 and
+	if m.state == 'none' and not r.silent_key and not m.unsettled and known and known.lease == 0 and
 		s.lease == 0 and settings_allow(s, known) then
 		m.state, m.claim, m.limit = 'held', copy_claim(known), FOREVER
 		log(s, 'goes on with %d without Redis', known.worker)
@@ -370,6 +370,7 @@ local function got_claim(s, m, claim, ceiling, asked_at, known)
 	m.limit = claim.lease > 0 and ceiling or FOREVER
 	m.renewed_at = asked_at
 	m.state, m.confirmed, m.refused, m.confirmed_once = 'held', true, false, true
+	m.unsettled = nil
 	r.silent_key, r.revoked_claim = nil, nil
 	wake_keeper(s)
 end
@@ -453,6 +454,7 @@ local function claim_worker_id(s, m, move, after)
 		elseif a == 'silence' then
 			watch_for_silence(s, m, answer[2], tonumber(answer[3]), tonumber(answer[4]))
 		elseif a == 'settling' then
+			m.unsettled = true
 			if not change then log(s, 'is told to wait: settling') end
 			r.next_contact = min(r.next_contact, world.now + tonumber(answer[2]) + 1)
 		elseif a == 'taken' or a == 'ahead' or a == 'full' then

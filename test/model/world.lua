@@ -668,6 +668,8 @@ function steps.rewind(i, k)
 	local s, from = world.servers[i], world.servers[k]
 	if not s or not from or s == from or not from.dir.file then return end
 	steps.kill(i)
+	-- from a copy of itself that was never started, that is a revert
+	if from.dir.file.place == s.dir.place then s.reverted_at = world.now end
 	s.dir.file, s.dir.wal = from.dir.file, copy_wal(from.dir.wal)
 	s.restored = true
 end
@@ -856,7 +858,7 @@ local function check_end()
 	end
 	for at, r in pairs(records()) do
 		local dc, worker = at:match('^(%d+):(%d+)$')
-		if r.node ~= '' and not living[r.claim] then
+		if not living[r.claim] then
 			worker = tonumber(worker)
 			local who = helper
 			for i = 1, world.nservers do
@@ -891,7 +893,7 @@ local function check_end()
 			local now = Server.wall(s)
 			local could
 			for worker, ceiling in pairs(free) do
-				if ceiling <= now and (s.wanted == -1 or s.wanted == worker) then could = worker end
+				if ceiling <= now - 2 * s.interval and (s.wanted == -1 or s.wanted == worker) then could = worker end
 			end
 			local pair = s.mem.pair
 			-- with an ID it waits for its clock
