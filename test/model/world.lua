@@ -880,7 +880,7 @@ local function check_end()
 			end
 		end
 	end
-	run_until(world.now + 2 * longest + 5000)
+	run_until(world.now + 5 * longest + 5000)
 	local free = {}
 	local all = records()
 	for worker = 0, world.workers - 1 do
