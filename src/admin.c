@@ -76,6 +76,7 @@ time_datum(const char *text, bool *isnull)
 	int64		unix_ms = number(text);
 
 	*isnull = text[0] == '\0';	/* of a damaged record */
+
 	if (unix_ms < 0 || unix_ms > INT64CONST(9000000000000000))
 		nonsense();
 	return TimestampTzGetDatum(timestamptz_from_unix_ms(unix_ms));
@@ -119,6 +120,7 @@ snowid_workers(PG_FUNCTION_ARGS)
 			values[0] = Int32GetDatum((int32) worker_id);
 			values[1] = CStringGetTextDatum(text[1]);
 			nulls[1] = text[4][0] == '\0';
+
 			for (int j = 2; j <= 4; j++)
 				values[j] = time_datum(text[j], &nulls[j]);
 			nulls[5] = text[5][0] == '\0';

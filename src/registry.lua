@@ -291,7 +291,7 @@ local function own_record(at, r, claim, generation, era, begin)
 	r.token, r.starts, r.n = arg.token, arg.starts, arg.n
 	r.interval, r.lease, r.revoked = arg.interval, arg.lease, '0'
 	r.since, r.seen, r.floor, r.ceiling = r.since or str(now), str(now), begin, r.ceiling or '0'
-	raise(r, 'ceiling', arg.ceiling, arg.used, r.floor)
+	raise(r, 'ceiling', arg.ceiling, r.floor)
 	put(at, r)
 	pin_layout()
 end
@@ -352,7 +352,7 @@ local function let_go_of_past(all)
 			if past.exact then r.lease = '0' end
 			raise(r, 'ceiling', past.ceiling)
 			let_go(past.at, r)
-		else
+		elseif not r or r.node ~= arg.node then
 			r = leave_ceiling(past.at, r, 0, past.ceiling)
 			if all then all[past.at] = r end
 		end
@@ -443,6 +443,7 @@ function operations.claim()
 	end
 
 	if own then
+		raise(mine, 'ceiling', arg.used)
 		local worker = usable(own)
 		local again = mine.token == arg.token or
 			(mine.boot == arg.boot and num(arg.starts) > num(mine.starts))
@@ -471,6 +472,7 @@ function operations.claim()
 			end
 			local r = mine or {}
 			r.since = str(now)
+			raise(r, 'ceiling', arg.used)
 			own_record(known, r, arg.ownership, arg.generation, '', arg.floor)
 			return yours(usable(known), r)
 		else
@@ -545,6 +547,7 @@ function operations.mark()
 			leave_used(at, r)
 			return {'gone'}
 		end
+		raise(r, 'ceiling', arg.used)
 		own_record(at, r, r.claim, r.generation, r.era, r.floor)
 	elseif forgotten(r, arg.generation) then
 		if arg.resume ~= 'now' then
@@ -553,6 +556,7 @@ function operations.mark()
 		end
 		r = r or {}
 		r.since = str(now)
+		raise(r, 'ceiling', arg.used)
 		own_record(at, r, arg.ownership, arg.generation, '', arg.floor)
 	else
 		return lost(at, r)

@@ -50,7 +50,7 @@ registry_node_name(void)
 bool
 registry_may_log(void)
 {
-	static int64 spent = PG_INT64_MIN;	/* up to this ms of the monotonic clock */
+	static int64 spent = PG_INT64_MIN;	/* up to this monotonic ms */
 	int64		now = net_now_ms();
 
 	spent = Max(spent, now - LOG_BURST * LOG_PAUSE_MS);

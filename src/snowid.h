@@ -286,7 +286,7 @@ typedef struct NodeIdentity
 	uint64		starts;			/* how often it was started, with a Redis */
 	Claim		claim;
 	Life		life;
-	uint64		shared;			/* 1: another server has this directory's fingerprint */
+	uint64		shared;			/* 1: another server has this fingerprint */
 	PastClaim	past[PAST_CLAIMS];	/* newest first */
 } NodeIdentity;
 

@@ -228,11 +228,12 @@ statefile_read(NodeIdentity *node, char *err, Size errlen)
 {
 	StateFile	file;
 	char		beyond;
-	/* a FIFO in its place is not waited for */
-	int			fd = OpenTransientFile(STATE_FILE, O_RDONLY | O_NONBLOCK | PG_BINARY);
 	struct stat st;
 	ssize_t		len;
+	int			fd;
 
+	/* a FIFO in its place is not waited for */
+	fd = OpenTransientFile(STATE_FILE, O_RDONLY | O_NONBLOCK | PG_BINARY);
 	if (fd < 0 && errno == ENOENT)
 		return STATE_FILE_ABSENT;
 	if (fd < 0)

@@ -17,7 +17,7 @@ use Time::HiRes qw(time usleep);
 our @EXPORT = qw(snowid_cluster server_from_backup give_clock set_skew sql_error configure
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
-  server_is_open start_and_open worker_pid kill_all wait_until);
+  server_is_open start_and_open worker_pid kill_all wait_until crc32c);
 
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
 
@@ -261,6 +261,18 @@ sub kill_all
 	$node->{_pid} = undef;
 	wait_until('the end of the server', sub { !kill 0, @pids });
 	return;
+}
+
+# The checksum of a state file.
+sub crc32c
+{
+	my $crc = 0xffffffff;
+	foreach my $byte (unpack 'C*', $_[0])
+	{
+		$crc ^= $byte;
+		$crc = ($crc >> 1) ^ ($crc & 1 ? 0x82f63b78 : 0) for 1 .. 8;
+	}
+	return $crc ^ 0xffffffff;
 }
 
 # How many keys of the table "made" are not above every key that was returned

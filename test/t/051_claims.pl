@@ -379,7 +379,7 @@ foreach my $call (@calls)
 }
 
 # The claim that a server remembers is not for other settings.
-settings($late, "snowid.worker_id = 30\nsnowid.max_wait = 0");
+settings($late, 'snowid.worker_id = ' . ($two == 30 ? 29 : 30) . "\nsnowid.max_wait = 0");
 $late->start;
 $late->poll_query_until('postgres', 'SELECT registry_error IS NOT NULL FROM snowid_status') or die;
 like(sql_error($late, 'SELECT snowid_next()'),

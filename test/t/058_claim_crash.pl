@@ -16,7 +16,7 @@ $SIG{PIPE} = 'IGNORE';
 
 my $redis = SnowidRedis->start('redis', 'appendonly yes');
 my $short = "snowid.max_wait = '1s'\n";
-my @thief = (node => 'f' x 32, name => 'thief', token => 'f' x 16, claim => 'f' x 16);
+my @thief = (node => 'f' x 32, place => '', boot => 'other', name => 'thief', token => 'f' x 16, claim => 'f' x 16);
 
 sub settings
 {

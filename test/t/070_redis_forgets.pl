@@ -184,6 +184,7 @@ server_is_open($a);
 $a->stop;
 $proxy->mode('');
 settings($a, $short . 'snowid.worker_id = 3');
+set_skew($a, 0);
 $a->start;
 wait_for_claim($a);
 is(worker_id($a), 3, 'another ID over a restart');

@@ -1,0 +1,153 @@
+# Records that are damaged, or of another version: they give no ID away, and stop
+# nobody but their owner.  What floods or hangs is bounded.
+use strict;
+use warnings;
+
+use POSIX ();
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidFaults;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+
+$SIG{PIPE} = 'IGNORE';
+
+my $redis = SnowidRedis->start('redis', 'appendonly yes', 'appendfsync always');
+my ($first, $second) = map { claiming($_, $redis) } qw(first second);
+wait_for_claim($_) foreach $first, $second;
+my ($mine, $other) = map { worker_id($_) } $first, $second;
+my $script = $redis->query('SCRIPT', 'LOAD', slurp_file('src/registry.lua'));
+my $layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12';
+
+# What the script answers to a newcomer, who wants this very ID.
+sub answer
+{
+	my (%with) = @_;
+	return $redis->query('EVALSHA', $script, 1, 'snowid', %{ { version => 2, operation => 'claim', layout => $layout,
+		node => 'e' x 32, name => 'newcomer', place => '', token => 'e' x 16, starts => 1, n => 1,
+		interval => 1000, lease => 0, boot => 'boot', dc => 0, count => 32, wanted => $other,
+		fresh => 'e' x 16, ceiling => 2e12, reach => 2e12, known => '', ownership => '0' x 16, generation => 0,
+		floor => 0, used => 0, resume => 'record', unchanged => '', move => 0, leaving => '', past => '', %with } });
+}
+
+is(answer(version => 1), "version\n2\n1", 'a call of another version is refused');
+wait_until('the end of the settling', sub { answer() !~ /^settling/ });
+like(answer(), qr/^taken\n$other\nsecond/, 'a record that is whole');
+
+#---- Damaged ----
+
+my $good = $redis->query('HGET', 'snowid', "0:$other");
+my @fields = $good =~ /"(\w+)":"/g;
+cmp_ok(scalar(@fields), '>=', 20, 'the fields of a record');
+$second->stop;
+$good = $redis->query('HGET', 'snowid', "0:$other");
+my %damaged = (
+	'not JSON' => 'damaged', 'a number' => '5', 'nothing' => '', 'null' => 'null', 'an empty array' => '[]', 'an empty object' => '{}',
+	'cut off' => substr($good, 0, -20), "another ID's" => $redis->query('HGET', 'snowid', "0:$mine"),
+	'nested' => "[$good]");
+foreach my $field (@fields)
+{
+	next if $field eq 'v';
+	$damaged{"without $field"} = $good =~ s/"$field":"[^"]*",?//r =~ s/,\}/}/r;
+	$damaged{"$field is a number"} = $good =~ s/("$field"):"[^"]*"/$1:1/r;
+	$damaged{"$field is null"} = $good =~ s/("$field"):"[^"]*"/$1:null/r;
+	$damaged{"$field is an array"} = $good =~ s/("$field"):"[^"]*"/$1:[]/r;
+	$damaged{"$field is empty"} = $good =~ s/("$field"):"[^"]+"/$1:""/r;
+	$damaged{"$field is changed"} = $good =~ s/("$field"):"([^"]*)"/$1:"0$2"/r;
+	$damaged{"$field is negative"} = $good =~ s/("$field"):"([^"]*)"/$1:"-1"/r;
+}
+my @given;
+foreach my $name (sort keys %damaged)
+{
+	next if $damaged{$name} eq $good;
+	$redis->query('HSET', 'snowid', "0:$other", $damaged{$name});
+	my $answer = answer();
+	push @given, "$name: $answer" if $answer !~ /^(damaged|version)\n0:$other/;
+}
+is(join("\n", @given), '', 'no damage gives an ID away, of ' . keys(%damaged));
+
+# One of them, seen by all.
+$redis->query('HSET', 'snowid', "0:$other", $damaged{'without ceiling'});
+$redis->stop('KILL');
+$redis->run;
+answered($first);
+is(status($first, 'is_open, registry, worker_id'), "t|claimed|$mine", 'others go on, also when Redis was restarted');
+is($first->safe_psql('postgres', "SELECT worker_id, node_name, ceiling, state, is_me FROM snowid_workers() WHERE worker_id = $other"),
+	"$other|||damaged|f", 'snowid_workers() shows it');
+my $third = claiming('third', $redis);
+wait_for_claim($third);
+is(worker_id($third), 2, 'a newcomer gets another ID');
+$second->start;
+error_is($second, "the field \"0:$other\" of the hash \"snowid\" is damaged");
+is(status($second, 'is_open, registry, worker_id'), "t|remembered|$other", 'its owner goes on as without Redis');
+is($first->safe_psql('postgres', "SELECT snowid_release(0, $other)"), 'released', 'it is released');
+wait_for_claim($second);
+is(worker_id($second), $other, 'and its owner has it again');
+
+#---- Another version ----
+
+$redis->edit("0:$other", v => 3);
+error_is($second, "the field \"0:$other\" of the hash \"snowid\" was written by another version of snowid: it has format 3, and this one has 2");
+is($first->safe_psql('postgres', "SELECT state FROM snowid_workers() WHERE worker_id = $other"), 'version', 'a record of another version');
+like(sql_error($first, "SELECT snowid_release(0, $other, true)"), qr/^08006: .*written by another version of snowid/s, 'cannot be released');
+answered($first);
+$redis->query('HDEL', 'snowid', "0:$other");
+wait_for_claim($second);
+answered($second);
+is(worker_id($second), $other, 'when it is gone its owner has it again');
+$third->stop;
+
+#---- Times that the layout does not have ----
+
+$second->stop;
+my $far = 2253088648659904;
+$redis->edit("0:$other", floor => $far);
+$second->start;
+error_is($second, "the floor of worker ID $other of datacenter 0, $far, is not in the range of the layout");
+$redis->edit("0:$other", floor => 0, ceiling => $far);
+error_is($second, "the ceiling of worker ID $other of datacenter 0, $far, is not in the range of the layout");
+my $now_ms = time * 1000;
+cmp_ok($second->safe_psql('postgres', 'SELECT floor(extract(epoch FROM ceiling) * 1000) FROM snowid_status'), '<', $now_ms + 100_000,
+	'no key is granted up to there');
+$second->stop;
+
+#---- No other ID ----
+
+my $narrow = "snowid.worker_bits = 1\nsnowid.redis_prefix = 'narrow'\n";
+my @both = map { claiming("narrow$_", $redis, $narrow) } 0, 1;
+wait_for_claim($_) foreach @both;
+like(sql_error($both[0], 'SELECT snowid_reclaim()'),
+	qr/^55000: no other worker ID could be claimed\nDETAIL:  All 2 worker IDs of datacenter 0 are in use/, 'no other ID could be claimed: 55000');
+$_->stop foreach @both;
+
+#---- A flood, and a pipe in place of the file ----
+
+my $proxy = SnowidRedis->proxy($redis);
+my $flooded = claiming('flooded', $proxy);
+wait_for_claim($flooded);
+my $pid = $flooded->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'snowid registry'");
+sub memory_kb { return (slurp_file("/proc/$pid/status") =~ /^VmHWM:\s+(\d+)/m)[0]; }
+my $before = memory_kb();
+$proxy->mode("all:" . "*900\r\n" . ("*900\r\n" . (":1\r\n" x 900)) x 900);
+error_is($flooded, 'an answer is too long$');
+cmp_ok(memory_kb() - $before, '<', 20_000, 'a flood of elements takes no memory');
+$proxy->mode('');
+answered($flooded);
+$flooded->stop;
+
+my $file = $flooded->data_dir . '/snowid/state';
+foreach my $name ('', '.tmp')
+{
+	rename($file, "$file.good") if $name eq '';
+	POSIX::mkfifo("$file$name", 0600) or die "$!";
+	$flooded->start;
+	poll($flooded, "reason ~ 'cannot use its state file'");
+	pass("a pipe in place of \"state$name\" is told");
+	$flooded->stop;
+	unlink "$file$name";
+	rename("$file.good", $file) if $name eq '';
+}
+
+$first->stop;
+done_testing();
