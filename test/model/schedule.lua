@@ -23,7 +23,7 @@ local function one_of(list) return list[random(#list) + 1] end
 local kinds = {
 	calm = {
 		{'stop', 6}, {'start', 14}, {'kill', 4}, {'kill_in', 8}, {'restart', 4},
-		{'reboot', 3}, {'kill_registry', 1}, {'kill_keeper', 1}, {'pause', 4}, {'stall', 2},
+		{'reboot', 3}, {'kill_registry', 2}, {'kill_keeper', 2}, {'pause', 4}, {'stall', 2},
 		{'stall_keeper', 2}, {'burst', 3}, {'idle', 2}, {'new', 4},
 	},
 	network = {{'cut', 8}, {'drop', 4}, {'noanswer', 6}, {'late', 6}, {'double', 4}, {'redis_down', 2}},
@@ -45,6 +45,8 @@ local function clock_step()
 end
 
 local arguments = {
+	kill_registry = function(i) return {i, random(2)} end,
+	kill_keeper = function(i) return {i, random(2)} end,
 	kill_in = function(i) return {i, random(14) + 1} end,
 	reboot = function(i) return {i, one_of({0, 0, clock_step()})} end,
 	pause = function(i) return {i, length()} end,

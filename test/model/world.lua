@@ -84,7 +84,6 @@ local function overlap(a, i, b, k)
 		a.known[b] = true
 		return
 	end
-	if world.trace then world.say(string.format('a: contact %s claimed %s started %s; b: contact %s claimed %s started %s', a.contact[i], a.claimed[i], a.started[i], b.contact[k], b.claimed[k], b.started[k])) end
 	world.fault('overlap', string.format(
 		'server %d made %d..%d as %d at %.3f (ownership %s), server %d made %d..%d at %.3f (ownership %s)',
 		a.s.id, a.lo[i], a.hi[i], a.worker, a.at[i] / 1000, a.ownership,
@@ -430,14 +429,18 @@ function steps.reboot(i, offset)
 	steps.start(i)
 end
 
-function steps.kill_registry(i)
+-- A process of it ends: told to, or for an error.
+function steps.kill_registry(i, told)
 	local s = running(i)
-	if s then Server.restart_registry(s) end
+	if s then
+		if told == 1 then s.bad_at = max(s.bad_at, world.now) end
+		guarded(s, Server.restart_registry, told == 1)
+	end
 end
 
-function steps.kill_keeper(i)
+function steps.kill_keeper(i, told)
 	local s = running(i)
-	if s then Server.restart_keeper(s) end
+	if s then guarded(s, Server.restart_keeper, told == 1) end
 end
 
 -- The whole machine stands still, and its wall clock does not.
