@@ -63,6 +63,9 @@ local function admitted(v, i, y, k)
 		(v.contact[i] < v.started[i] or y.contact[k] < y.started[k] or
 		 v.at[i] - v.contact[i] >= 2 * interval or y.at[k] - y.contact[k] >= 2 * interval) then
 		return 'A2'
+	elseif not (v.contact[i] <= yo.at or (v.started[i] <= yo.at and world.lost_at > yo.at)) then
+		-- it has been told since
+		return nil
 	elseif seen and vo.freed and vo.freed <= yo.at and seen.contact <= vo.freed and
 		yo.at - seen.contact >= 2 * interval then
 		return 'A3'
@@ -112,8 +115,9 @@ function world.made(s, pair, lo, hi)
 	local n = a.n + 1
 	a.n, a.lo[n], a.hi[n], a.at[n], a.started[n] = n, lo, hi, world.now, s.start_time
 	a.claimed[n] = s.claimed_at
-	-- who goes on without Redis has not been told since the start
-	a.contact[n] = s.mem.confirmed_once and s.told or -1
+	-- who goes on without Redis has not been told since the start, unless that
+	-- it is to wait for another's silence
+	a.contact[n] = (s.mem.confirmed_once or s.mem.watched) and s.told or -1
 	for i = 1, #makers do
 		local b = makers[i]
 		if b ~= a and not (a.known and a.known[b] or b.known and b.known[a]) and
@@ -192,6 +196,10 @@ local function execute(s, m, argv, op)
 			if o then o.contact = world.now end
 		end
 	end
+	local taken = answer[1] == 'yours' and answer[3] or op == 'mark' and answer[1] == 'ok' and m.claim.ownership
+	if taken and world.own[taken] and world.own[taken].revoked then
+		world.fault('not revoked', 'server ' .. s.id .. ' goes on with what was revoked: ' .. taken)
+	end
 	if answer[1] == 'yours' then
 		s.claimed_at = world.now
 		local ownership = answer[3]
@@ -209,7 +217,10 @@ local function execute(s, m, argv, op)
 		end
 	elseif op == 'free' and (answer[1] == 'released' or answer[1] == 'revoked') then
 		local o = world.own[argv.frees]
-		if o then o.freed = world.now end
+		if o then
+			o.freed = world.now
+			o.revoked = answer[1] == 'revoked'
+		end
 	end
 	return answer
 end
@@ -320,7 +331,7 @@ local function note_losses(before)
 		if at ~= 'meta' and world.redis.hash[at] ~= text then
 			-- the ceiling of each that had it, perhaps
 			for _, o in ipairs(world.owns) do
-				if '0:' .. o.worker == at then o.lost = world.now end
+				if '0:' .. o.worker == at then o.lost, o.revoked = world.now, false end
 			end
 		end
 	end
