@@ -109,7 +109,7 @@ local stories = {
 			{one_of({'restart', 'kill_registry', 'cut'}), i, 1, after = 100}, {'idle', k, after = 20000}}
 	end,
 	function(i, k, w)			-- a memory image beside the original
-		return {{'copy_memory', i, k}, {'idle', 9, after = 20000}, {'restart', k}, {'idle', 9, after = 20000}, setup = {liveness = random(2) == 0}}
+		return {{'copy_memory', i, k}, {'idle', 9, after = 20000}, {one_of({'restart', 'idle'}), one_of({k, 9})}, {'idle', 9, after = 20000}, setup = {liveness = random(2) == 0}}
 	end,
 	function(i, k, w)			-- Redis' clock is set right
 		return {{'redis_clock', 3600000}, {one_of({'kill', 'cut', 'restart'}), i, 20000}, {'redis_clock', -3600000}, {'new', k}, {'release', k, w, random(2)},
@@ -117,7 +117,8 @@ local stories = {
 	end,
 	function(i, k, w)			-- Redis' clock jumps, at the worst time
 		return {{one_of({'flush', 'idle'}), 9}, {'redis_clock', 3600000, after = one_of({1, 100, 1000})},
-			{'new', k, after = 1}, {'release', i % 2 + 1, w, 0, after = 100}, {'new', k + 1, after = 100}}
+			{'new', k, after = 1}, {'release', i % 2 + 1, w, 0, after = 100}, {'new', k + 1, after = 100},
+			setup = {servers = 2, lease = one_of({0, 9000})}}
 	end,
 	function(i, k, w)			-- its generation is ahead of Redis' clock
 		return {{'redis_clock', 3600000}, {'new', k, after = 1000}, {'redis_clock', -3600000, after = 20000},
@@ -152,7 +153,7 @@ local stories = {
 	end,
 	function(i, k, w)			-- its ID was given to another, and its keys lie ahead
 		return {{'clock', i, 60000}, {'cut', i, 26000, after = 100}, {'release', i % 2 + 1, w, 0, after = 15000}, {'new', k, after = 1000},
-			{one_of({'reclaim', 'kill'}), k, after = 22000}, {'release', i % 2 + 1, w, 0, after = 15000}, {'new', k + 1, after = 3000},
+			{one_of({'destroy', 'idle'}), i, after = 18000}, {one_of({'reclaim', 'kill'}), k, after = 4000}, {'release', i % 2 + 1, w, 0, after = 15000}, {'new', k + 1, after = 3000},
 			{'idle', 9, after = 60000}, setup = {servers = 2, workers = 4, lease = 0}}
 	end,
 	function(i, k, w)			-- its clock is set back as it begins
@@ -193,7 +194,7 @@ local stories = {
 			setup = {servers = 2, workers = 2, liveness = true, lease = 0}}
 	end,
 	function(i, k, w)			-- revoked, and another comes
-		return {{'release', i % 2 + 1, w, 1}, {one_of({'new', 'restart'}), one_of({i, k}), after = 1}, {'new', k, after = 100}, {'idle', 9, after = 20000},
+		return {{'release', i % 2 + 1, w, random(2)}, {one_of({'new', 'restart'}), one_of({i, k}), after = 1}, {'new', k, after = 100}, {'idle', 9, after = 20000},
 			setup = {servers = 2}}
 	end,
 	function(i, k, w)			-- cut off, released, and back

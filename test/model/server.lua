@@ -418,7 +418,8 @@ local function watch_for_silence(s, m, record, interval, lease)
 	if not r.silent_key or r.silent_since == FOREVER then
 		r.silent_since = mono(s) + 2 * interval
 	end
-	r.silent_key, m.watched = record, true
+	r.silent_key = record
+	m.watched = m.watched or m.state ~= 'held'
 	r.next_contact = min(r.next_contact,
 		world.now + max(r.silent_since + 1 - mono(s), FIRST_PAUSE))
 end

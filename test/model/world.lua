@@ -36,18 +36,6 @@ end
 
 -- Each ownership's pieces: contiguous units, the true time at which they were
 -- made, and when the server's last call before was carried out.
-local function piece_overlaps(a, b)
-	if a.hi[a.n] < b.lo[1] or b.hi[b.n] < a.lo[1] then
-		-- pieces rise within an ownership
-		return
-	end
-	for i = a.n, 1, -1 do
-		for k = b.n, 1, -1 do
-			if a.lo[i] <= b.hi[k] and b.lo[k] <= a.hi[i] then return i, k end
-		end
-		if i < a.n - 1 then return end	-- what is older was compared before
-	end
-end
 
 -- Is V's overlap with the later ownership Y one that the design admits?
 local function admitted(v, i, y, k)
@@ -79,11 +67,13 @@ local function overlap(a, i, b, k)
 	local case = admitted(a, i, b, k) or admitted(b, k, a, i) or
 		a.s == b.s and a.s.reverted_at and min(a.at[i], b.at[k]) <= a.s.reverted_at and 'A5'
 	if case then
-		world.cases[case] = (world.cases[case] or 0) + 1
-		if world.trace then
-			world.say(string.format('(%s: servers %d and %d have both made keys as %d)', case, a.s.id, b.s.id, a.worker))
-		end
 		a.known = a.known or {}
+		if not a.known[b] then
+			world.cases[case] = (world.cases[case] or 0) + 1
+			if world.trace then
+				world.say(string.format('(%s: servers %d and %d have both made keys as %d)', case, a.s.id, b.s.id, a.worker))
+			end
+		end
 		a.known[b] = true
 		return
 	end
@@ -120,8 +110,7 @@ function world.made(s, pair, lo, hi)
 	a.contact[n] = (s.mem.confirmed_once or s.mem.watched) and s.told or -1
 	for i = 1, #makers do
 		local b = makers[i]
-		if b ~= a and not (a.known and a.known[b] or b.known and b.known[a]) and
-			b.hi[b.n] >= lo and b.lo[1] <= hi then
+		if b ~= a and b.hi[b.n] >= lo and b.lo[1] <= hi then
 			for k = b.n, 1, -1 do
 				if b.lo[k] <= hi and lo <= b.hi[k] then
 					overlap(a, n, b, k)
@@ -217,6 +206,11 @@ local function execute(s, m, argv, op)
 		end
 	elseif op == 'free' and (answer[1] == 'released' or answer[1] == 'revoked') then
 		local o = world.own[argv.frees]
+		local owner = o and o.s.mem
+		if owner and answer[1] == 'released' and owner.state == 'held' and owner.claim.ownership == argv.frees and
+			o.contact > world.lost_at and world.now - o.contact < 2 * Server.interval_of(o.s) then
+			world.fault('released', 'server ' .. o.s.id .. ' uses what was released as silent: ' .. argv.frees)
+		end
 		if o then
 			o.freed = world.now
 			o.revoked = answer[1] == 'revoked'
