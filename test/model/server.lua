@@ -321,7 +321,6 @@ local function keeper_turn(s)
 	m.used = max(m.usable, 0)
 	m.last, m.opened, m.open, m.produced = begin, pair.worker, true, now
 	point(s)
-	world.opened(s, pair)
 	log(s, 'makes keys as %d, above %d, ownership %s', pair.worker, begin, pair.ownership)
 end
 
@@ -541,7 +540,6 @@ local function release(s, m, claim, next)
 			local a = answer[1]
 			if a == 'ok' then
 				log(s, 'gave %d back', claim.worker)
-				world.gave_back(s, claim)
 			elseif a ~= 'lost' and a ~= 'late' then
 				world.nonsense(s, 'release', a)
 				return next(false)

@@ -132,16 +132,9 @@ end
 
 ---- What servers tell
 
-function world.opened(s, pair)
-	s.opened_at = world.now
-end
-
 function world.heard(s)
 	s.answered = world.now
 	s.mem.confirmed_once = s.mem.confirmed_once or s.mem.confirmed
-end
-
-function world.gave_back(s, claim)
 end
 
 function world.nonsense(s, op, outcome)
@@ -335,6 +328,18 @@ local function copy_hash(hash)
 	local copy = {}
 	for k, v in pairs(hash) do copy[k] = v end
 	return copy
+end
+
+-- Those that are there; with "is_running", that are started, too.
+local function each_server(is_running)
+	local i = 0
+	return function()
+		while i < world.nservers do
+			i = i + 1
+			local s = world.servers[i]
+			if s and (s.mem or not is_running) then return s end
+		end
+	end
 end
 
 ---- Servers come into being
@@ -608,16 +613,22 @@ function steps.promote(k)
 	end
 end
 
--- A copy by block, on another machine; place and life are the same.
-function steps.copy_blocks(i, k)
-	local from = world.servers[i]
-	if not from or world.servers[k] or not from.dir.file then return end
+-- Place and life are the same.
+local function copy_device(from, k)
 	if from.mem then Server.produce(from) end
 	local s = new_slot(k, from)
 	s.dir = {place = from.dir.place, life = from.dir.life, file = from.dir.file, wal = copy_wal(from.dir.wal)}
 	s.name = from.name
 	from.block_kin = from.block_kin or {}
 	s.block_kin = from.block_kin
+	return s
+end
+
+-- A copy by block, on another machine.
+function steps.copy_blocks(i, k)
+	local from = world.servers[i]
+	if not from or world.servers[k] or not from.dir.file then return end
+	copy_device(from, k)
 end
 
 local function deep_copy(x, done)
@@ -633,17 +644,13 @@ end
 function steps.copy_memory(i, k)
 	local from = running(i)
 	if not from or world.servers[k] or from.mem.call or from.crash_in then return end
-	Server.produce(from)
-	local s = new_slot(k, from)
-	s.dir = {place = from.dir.place, life = from.dir.life, file = from.dir.file, wal = copy_wal(from.dir.wal)}
-	s.name, s.machine, s.device = from.name, from.machine, from.device
+	local s = copy_device(from, k)
+	s.machine, s.device = from.machine, from.device
 	s.mem = deep_copy(from.mem, {})
 	s.keeper_at, s.registry_at = from.keeper_at, from.registry_at
 	s.start_time, s.contact, s.told, s.answered = from.start_time, from.contact, from.told, from.answered
 	from.memory_kin = from.memory_kin or {}
 	s.memory_kin = from.memory_kin
-	from.block_kin = from.block_kin or {}
-	s.block_kin = from.block_kin
 	from.image_at, s.image_at = world.now, world.now
 end
 
@@ -830,58 +837,47 @@ end
 
 local function heal()
 	world.redis_down_until = -1
-	for i = 1, world.nservers do
-		local s = world.servers[i]
-		if s then
-			s.cut_until, s.paused_until, s.crash_in = -1, -1, nil
-			s.faults, s.nfaults, s.busy = {}, 0, true
-			if s.mem then s.bad_at = max(s.bad_at, world.now + s.interval) end
-			if s.keeper_at == FOREVER and s.mem then s.keeper_at = world.now end
-		end
+	for s in each_server() do
+		s.cut_until, s.paused_until, s.crash_in = -1, -1, nil
+		s.faults, s.nfaults, s.busy = {}, 0, true
+		if s.mem then s.bad_at = max(s.bad_at, world.now + s.interval) end
+		if s.keeper_at == FOREVER and s.mem then s.keeper_at = world.now end
 	end
 end
 
 local function check_end()
 	heal()
 	local longest = 0
-	for i = 1, world.nservers do
-		local s = world.servers[i]
-		if s then longest = max(longest, s.interval, s.lease) end
-	end
+	for s in each_server() do longest = max(longest, s.interval, s.lease) end
 	-- silence, settling, a lease that lapses, and a little
 	run_until(world.now + 8 * longest + 10000)
 	if world.found then return end
 
 	-- an administrator gives back what nobody uses
-	local helper
-	for i = 1, world.nservers do
-		local s = world.servers[i]
-		if s and s.mem then helper = s break end
-	end
+	local helper = each_server(true)()
 	if not helper then return end
 	local living = {}
-	for i = 1, world.nservers do
-		local s = world.servers[i]
-		if s and s.mem and s.mem.state == 'held' then living[s.mem.claim.ownership] = s end
+	for s in each_server(true) do
+		if s.mem.state == 'held' then living[s.mem.claim.ownership] = s end
 	end
 	for at, r in pairs(records()) do
 		local dc, worker = at:match('^(%d+):(%d+)$')
 		if not living[r.claim] then
 			worker = tonumber(worker)
 			local who = helper
-			for i = 1, world.nservers do
-				local s = world.servers[i]
-				if s and s.mem and s.mem.node and s.mem.node.id ~= r.node then who = s end
+			for s in each_server(true) do
+				if s.mem.node and s.mem.node.id ~= r.node then who = s end
 			end
-			local argv = protocol.argv(who, who.mem, 'list', {from = worker, count = 1}, who.mem.n + 1, Server.interval_of(who) + who.timeout)
-			local answer = execute(who, who.mem, argv, 'list')
+			local function ask(op, own)
+				local m = who.mem
+				return execute(who, m, protocol.argv(who, m, op, own, m.n + 1, Server.interval_of(who) + who.timeout), op)
+			end
+			local answer = ask('list', {from = worker, count = 1})
 			local ownership, state = protocol.listed(answer, worker)
 			if ownership and state == 'live' then
 				world.fault('leak', 'worker ID ' .. worker .. ' is shown as live, and nobody has it')
 			elseif ownership then
-				answer = execute(who, who.mem, protocol.argv(who, who.mem, 'free',
-					{worker = worker, ownership = ownership}, who.mem.n + 2,
-					Server.interval_of(who) + who.timeout), 'free')
+				answer = ask('free', {worker = worker, ownership = ownership})
 				if answer[1] ~= 'released' and answer[1] ~= 'free' and answer[1] ~= 'own' then
 					world.fault('leak', 'worker ID ' .. worker .. ' is ' .. tostring(state) .. ', and cannot be released: ' .. answer[1])
 				end
@@ -895,9 +891,8 @@ local function check_end()
 		local r = all['0:' .. worker]
 		if not r or r.node == '' then free[worker] = r and tonumber(r.ceiling) or 0 end
 	end
-	for i = 1, world.nservers do
-		local s = world.servers[i]
-		if s and s.mem and not s.standby and not s.mem.open then
+	for s in each_server(true) do
+		if not s.standby and not s.mem.open then
 			local now = Server.wall(s)
 			local could
 			for worker, ceiling in pairs(free) do
