@@ -627,7 +627,7 @@ function Server.start(s)
 	}
 	s.mem.produced = wall(s)
 	s.keeper_at, s.registry_at = world.now, world.now + 1
-	s.start_time = world.now
+	s.start_time, s.first_contact = world.now, FOREVER
 	log(s, 'starts')
 end
 

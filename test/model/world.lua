@@ -44,7 +44,7 @@ local function admitted(v, i, y, k)
 	local interval = vo.interval
 
 	if v.s.memory_kin and v.s.memory_kin == y.s.memory_kin and
-		(v.contact[i] <= max(v.s.image_at, y.claimed[k], y.started[k]) or
+		(v.contact[i] <= max(v.s.image_at, y.claimed[k], y.started[k], y.first[k]) or
 		 v.contact[i] < world.lost_at) then
 		return 'A4'
 	elseif v.s.block_kin and v.s.block_kin == y.s.block_kin and v.s ~= y.s and
@@ -99,12 +99,12 @@ function world.made(s, pair, lo, hi)
 	if not a then
 		a = {s = s, mem = s.mem, worker = pair.worker, ownership = pair.ownership,
 			own = world.own[pair.ownership] or world.stray_own(s, pair), n = 0,
-			lo = {}, hi = {}, at = {}, contact = {}, started = {}, claimed = {}}
+			lo = {}, hi = {}, at = {}, contact = {}, first = {}, started = {}, claimed = {}}
 		makers[#makers + 1] = a
 	end
 	local n = a.n + 1
 	a.n, a.lo[n], a.hi[n], a.at[n], a.started[n] = n, lo, hi, world.now, s.start_time
-	a.claimed[n] = s.claimed_at
+	a.claimed[n], a.first[n] = s.claimed_at, s.first_contact
 	-- who goes on without Redis has not been told since the start, unless that
 	-- it is to wait for another's silence
 	a.contact[n] = (s.mem.confirmed_once or s.mem.watched) and s.told or -1
@@ -134,6 +134,7 @@ end
 
 function world.heard(s)
 	s.answered = world.now
+	if s.first_contact == FOREVER then s.first_contact = world.now end
 	s.mem.confirmed_once = s.mem.confirmed_once or s.mem.confirmed
 end
 
@@ -366,7 +367,7 @@ local function new_slot(id, like)
 		wanted = -1, lease = world.lease, interval = world.interval, timeout = 1000,
 		max_lead = world.max_lead, reserve = world.reserve, rate = 1, mono_rate = 1,
 		offset = 0, lead = 0, busy = true, standby = false,
-		contact = -1, told = -1, claimed_at = -1, answered = -1, start_time = 0, bad_at = -1, cut_until = -1, paused_until = -1,
+		contact = -1, told = -1, claimed_at = -1, answered = -1, start_time = 0, first_contact = FOREVER, bad_at = -1, cut_until = -1, paused_until = -1,
 		faults = {}, nfaults = 0, keeper_at = FOREVER, registry_at = FOREVER,
 		dir = {place = unique(''), life = unique('life'), wal = {}},
 	}
@@ -652,6 +653,7 @@ function steps.copy_memory(i, k)
 	from.memory_kin = from.memory_kin or {}
 	s.memory_kin = from.memory_kin
 	from.image_at, s.image_at = world.now, world.now
+	from.first_contact, s.first_contact = FOREVER, FOREVER
 end
 
 function steps.backup(i)
