@@ -155,6 +155,18 @@ end
 
 ---- Redis and the network
 
+-- Those that are there; with "is_running", that are started, too.
+local function each_server(is_running)
+	local i = 0
+	return function()
+		while i < world.nservers do
+			i = i + 1
+			local s = world.servers[i]
+			if s and (s.mem or not is_running) then return s end
+		end
+	end
+end
+
 -- Carries a call out.
 local function execute(s, m, argv, op)
 	local redis = world.redis
@@ -315,6 +327,7 @@ end
 
 local function note_losses(before)
 	world.lost_at = world.now
+	for s in each_server() do s.first_contact = FOREVER end
 	for at, text in pairs(before) do
 		if at ~= 'meta' and world.redis.hash[at] ~= text then
 			-- the ceiling of each that had it, perhaps
@@ -329,18 +342,6 @@ local function copy_hash(hash)
 	local copy = {}
 	for k, v in pairs(hash) do copy[k] = v end
 	return copy
-end
-
--- Those that are there; with "is_running", that are started, too.
-local function each_server(is_running)
-	local i = 0
-	return function()
-		while i < world.nservers do
-			i = i + 1
-			local s = world.servers[i]
-			if s and (s.mem or not is_running) then return s end
-		end
-	end
 end
 
 ---- Servers come into being
