@@ -68,7 +68,7 @@ return {
 	{'what is put back does not settle', 'registry',
 		"if settling and arg.resume ~= 'now' then", "if false then"},
 	{'used keys are forgotten', 'registry',
-		"local function lost(at, r)\n\traise(r, 'ceiling', used_or_asked())\n", "local function lost(at, r)\n"},
+		"local function lost(at, r)\n\traise(r, 'ceiling', used_or_asked())\n\traise(r, 'floor', arg.used)\n", "local function lost(at, r)\n"},
 	{'nothing is left behind', 'registry',
 		"if not r.bad and (r.ceiling ~= before or r.floor ~= begin) then put(at, r) end", ""},
 	{'what was given up is resumed', 'registry',

@@ -109,7 +109,14 @@ local stories = {
 			{one_of({'restart', 'kill_registry', 'cut'}), i, 1, after = 100}, {'idle', k, after = 20000}}
 	end,
 	function(i, k, w)			-- a memory image beside the original
-		return {{'copy_memory', i, k}, {'idle', 9, after = 20000}, {one_of({'restart', 'idle'}), one_of({k, 9})}, {'idle', 9, after = 20000}, setup = {liveness = random(2) == 0}}
+		return {{'copy_memory', i, k}, {'idle', 9, after = 20000}, {one_of({'restart', 'idle'}), k}, {'idle', 9, after = 20000}, setup = {liveness = random(2) == 0}}
+	end,
+	function(i, k, w)			-- one of which is started anew
+		return {{'copy_memory', i, k}, {'restart', k, after = 10}, {'idle', 9, after = 30000}}
+	end,
+	function(i, k, w)			-- has no ID, and its keys lie ahead
+		return {{'clock', i, 60000}, {'worker_id', i, 1 - w, after = 6000}, {'restart', i, after = 10}, {'flush', after = 12000}, {'new', k, after = 10},
+			{'idle', 9, after = 85000}, setup = {servers = 2, workers = 4}}
 	end,
 	function(i, k, w)			-- Redis' clock is set right
 		return {{'redis_clock', 3600000}, {one_of({'kill', 'cut', 'restart'}), i, 20000}, {'redis_clock', -3600000}, {'new', k}, {'release', k, w, random(2)},
@@ -136,14 +143,14 @@ local stories = {
 			{'start', i, after = 10}, {'idle', 9, after = 80000}}
 	end,
 	function(i, k, w)			-- a copy by block is another server, and claims; or has its name
-		return {{'copy_blocks', i, k}, {'clock', i, 60000, after = random(5000)}, {'worker_id', k, one_of({w, -1}), after = 1},
+		return {{'copy_blocks', i, k}, {'clock', i, one_of({-60000, 60000}), after = random(5000)}, {'worker_id', k, one_of({w, -1}), after = one_of({1, 13000})},
 			{one_of({'initdb', 'rewind'}), k, i % 2 + 1, after = 1}, {'start', k, after = 1}, {'idle', 9, after = 80000},
 			setup = {servers = 2}}
 	end,
 	function(i, k, w)			-- its keys lie ahead when it gives its ID away; and is gone, or forgotten
 		return {{'clock', i, 60000}, {one_of({'reclaim', 'worker_id'}), i, w + 2, after = one_of({600, 6000})},
 			{one_of({'idle', 'destroy', 'flush', 'restart', 'kill'}), i, after = 2500}, {one_of({'idle', 'damage'}), w, after = 10},
-			{one_of({'flush', 'idle'}), 9, after = 10}, {'start', i, after = one_of({10, 8000})}, {'new', k, after = one_of({10, 500})},
+			{one_of({'flush', 'idle'}), 9, after = 10}, {'start', i, after = one_of({10, 8000})}, {'new', k, after = one_of({10, 500, 14000})},
 			{'idle', 9, after = 85000}, setup = {workers = 4}}
 	end,
 	function(i, k, w)			-- its keys lie ahead, and it is forgotten while it is down, or starts
@@ -153,7 +160,7 @@ local stories = {
 	end,
 	function(i, k, w)			-- its ID was given to another, and its keys lie ahead
 		return {{'clock', i, 60000}, {'cut', i, 26000, after = 100}, {'release', i % 2 + 1, w, 0, after = 15000}, {'new', k, after = 1000},
-			{one_of({'destroy', 'idle'}), i, after = 18000}, {one_of({'reclaim', 'kill'}), k, after = 4000}, {'release', i % 2 + 1, w, 0, after = 15000}, {'new', k + 1, after = 3000},
+			{one_of({'kill_in', 'idle'}), i, 3 + random(4), after = 9900}, {one_of({'destroy', 'idle'}), i, after = 8100}, {one_of({'reclaim', 'kill'}), k, after = 4000}, {'release', i % 2 + 1, w, 0, after = 15000}, {'new', k + 1, after = 3000},
 			{'idle', 9, after = 60000}, setup = {servers = 2, workers = 4, lease = 0}}
 	end,
 	function(i, k, w)			-- its clock is set back as it begins
@@ -183,7 +190,7 @@ local stories = {
 			{'lose', 0, 0, after = 25000}, {'idle', 9, after = 40000}, setup = {lease = 0, workers = 4}}
 	end,
 	function(i, k, w)			-- a release comes twice
-		return {{'reclaim', i}, {one_of({'double', 'late'}), i, 12000, after = random(900) + 5}, {'new', k, after = 3000}, {'idle', 9, after = 20000}}
+		return {{'restart', i}, {'reclaim', i, after = 7000}, {one_of({'double', 'late'}), i, 12000, after = random(900) + 5}, {'new', k, after = 3000}, {'idle', 9, after = 20000}}
 	end,
 	function(i, k, w)			-- its keeper is slow as it gets another ID, and then it has no Redis
 		return {{'stall_keeper', i, 8000}, {'reclaim', i, after = 100}, {'kill', i, after = 300}, {'cut', i, 60000, after = 1}, {'start', i, after = 1},
@@ -194,7 +201,7 @@ local stories = {
 			setup = {servers = 2, workers = 2, liveness = true, lease = 0}}
 	end,
 	function(i, k, w)			-- revoked, and another comes
-		return {{'release', i % 2 + 1, w, random(2)}, {one_of({'new', 'restart'}), one_of({i, k}), after = 1}, {'new', k, after = 100}, {'idle', 9, after = 20000},
+		return {{one_of({'clock', 'idle'}), i, -60000}, {'release', i % 2 + 1, w, random(2), after = 13000}, {one_of({'new', 'restart'}), one_of({i, k}), after = 1}, {'new', k, after = 100}, {'idle', 9, after = 20000},
 			setup = {servers = 2}}
 	end,
 	function(i, k, w)			-- cut off, released, and back

@@ -200,11 +200,19 @@ local function execute(s, m, argv, op)
 		local ownership = answer[3]
 		local o = world.own[ownership]
 		if not o then
-			o = {at = world.now, s = s, worker = tonumber(answer[2]), contact = world.now,
+			o = {at = world.now, s = s, ownership = ownership, node = m.node.id, worker = tonumber(answer[2]), contact = world.now,
 				interval = Server.interval_of(s), lease = s.lease, seen = {}}
 			for _, other in ipairs(world.owns) do
 				if other.worker == o.worker then
-					o.seen[other] = {contact = other.contact, lost = other.lost}
+					local its = other.s
+					local contact = other.contact
+					if its.dir.file and its.dir.file.id == other.node then contact = max(contact, its.contact) end
+					o.seen[other] = {contact = contact, lost = other.lost}
+					if its ~= s and its.mem and its.mem.state == 'held' and its.mem.claim.ownership == other.ownership and
+						not (s.block_kin and s.block_kin == its.block_kin) and world.now >= its.cut_until and
+						other.contact > world.lost_at and world.now - other.contact < Server.interval_of(its) then
+						world.fault('given twice', 'server ' .. s.id .. ' gets ' .. o.worker .. ', which server ' .. its.id .. ' has')
+					end
 				end
 			end
 			world.own[ownership] = o
@@ -698,7 +706,7 @@ function steps.initdb(i)
 	if not s then return end
 	steps.kill(i)
 	s.dir = {place = unique(''), life = unique('life'), wal = {}}
-	s.restored = true
+	s.restored, s.block_kin, s.memory_kin = true, nil, nil
 	steps.start(i)
 end
 
