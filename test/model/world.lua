@@ -148,7 +148,7 @@ function world.lost(s, m, why)
 	if not claim or s.revoked_fairly then return end
 	local own = world.own[claim.ownership]
 	if s.block_kin or s.memory_kin or s.restored or not own or own.freed or own.damaged then return end
-	if own.at > s.bad_at and world.now > own.at then
+	if own.at >= s.bad_at and world.now > own.at then
 		world.fault('thrown out', 'server ' .. s.id .. ', connected all the time, loses ' .. claim.worker .. ': ' .. why)
 	end
 end
