@@ -960,7 +960,7 @@ sub claim
 {
 	my ($run_id) = redis('INFO server') =~ /^run_id:(\w+)/m;
 	my $answer = redis(
-		"--eval $dir/snowid/src/registry.lua snowid , claim $run_id layout node name token 1 5000 0 0"
+		"--eval $dir/snowid/src/registry/registry.lua snowid , claim $run_id layout node name token 1 5000 0 0"
 		  . " 32 -1 1 boot 1 0 0 0:0 1 1 0 '' 0");
 	$answer =~ /yours/ or die "the claim was refused: $answer\n";
 	return;

@@ -109,7 +109,7 @@ sub record
 # Lua that gives a record its checksum: sum(at, r), as the registry's script does.
 sub sum_script
 {
-	my $script   = slurp_file('src/registry.lua');
+	my $script   = slurp_file('src/registry/registry.lua');
 	my ($fields) = $script =~ /^local FIELDS = (\{.*?\})$/ms     or die;
 	my ($meta)   = $script =~ /^local META_FIELDS = (\{.*?\})$/m or die;
 	return <<~EOF;

@@ -236,7 +236,7 @@ contained(
 	'they are enough for the script',
 	[
 		map { lc }
-		  slurp_file("$top/src/registry.lua") =~ /redis\.call\('(\w+)'/g
+		  slurp_file("$top/src/registry/registry.lua") =~ /redis\.call\('(\w+)'/g
 	],
 	\@rights);
 

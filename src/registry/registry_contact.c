@@ -12,7 +12,7 @@
 #include "postmaster/postmaster.h"
 #include "utils/timestamp.h"
 
-#include "registry_process.h"
+#include "registry/registry_process.h"
 
 /* So many messages are logged in a row, then one in ... */
 #define LOG_BURST 30

@@ -9,7 +9,7 @@
 
 #include "utils/timestamp.h"
 
-#include "registry_process.h"
+#include "registry/registry_process.h"
 
 static char silent_key[64];		/* a record that is watched for silence */
 static int64 silent_since;		/* PG_INT64_MAX: to be watched anew */

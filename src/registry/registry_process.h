@@ -6,7 +6,7 @@
 #ifndef SNOWID_REGISTRY_PROCESS_H
 #define SNOWID_REGISTRY_PROCESS_H
 
-#include "registry.h"
+#include "registry/state.h"
 
 #pragma GCC visibility push(hidden)
 

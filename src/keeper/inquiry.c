@@ -30,7 +30,7 @@
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
 
-#include "origin.h"
+#include "keeper/origin.h"
 
 /* The keeper waits so long for an answer, and then asks again. */
 #define ANSWER_MS 2000

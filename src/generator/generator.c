@@ -39,7 +39,7 @@
 #include "storage/proc.h"
 #include "utils/wait_event.h"
 
-#include "generator.h"
+#include "generator/state.h"
 
 /* The longest block of a batch, so that others' waits stay short. */
 #define BLOCK_MS 16

@@ -14,7 +14,7 @@
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
-#include "generator.h"
+#include "generator/state.h"
 
 Generator  *generator = NULL;
 LWLock	   *generator_lock;

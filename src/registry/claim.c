@@ -18,7 +18,7 @@
 #include "storage/shmem.h"
 #include "utils/wait_event.h"
 
-#include "registry.h"
+#include "registry/state.h"
 
 /* So long the registry may take to start. */
 #define START_MS 2000

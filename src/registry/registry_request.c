@@ -4,7 +4,7 @@
  */
 #include "postgres.h"
 
-#include "registry_process.h"
+#include "registry/registry_process.h"
 
 /* The ownerships that are this server's, or are about to be released. */
 static char *

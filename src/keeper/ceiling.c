@@ -21,7 +21,7 @@
 #include "replication/slot.h"
 #include "storage/lmgr.h"
 
-#include "origin.h"
+#include "keeper/origin.h"
 
 /* The origin that this process owns. */
 static RepOriginId owned = InvalidRepOriginId;

@@ -11,7 +11,7 @@
 
 #include "utils/timestamp.h"
 
-#include "registry_process.h"
+#include "registry/registry_process.h"
 
 /* Room for numbers as text, in the memory of one turn. */
 char *

@@ -21,7 +21,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "origin.h"
+#include "keeper/origin.h"
 
 #define DAY_MS (INT64CONST(24) * 3600 * 1000)
 

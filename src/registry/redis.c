@@ -47,7 +47,7 @@ typedef size_t ElementCount;
 #endif
 
 static const char script[] =
-#include "registry.lua.h"
+#include "registry/registry.lua.h"
 		   ;
 
 typedef struct Address

@@ -32,7 +32,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
-#include "registry_process.h"
+#include "registry/registry_process.h"
 
 /* The first pause after a failure; it doubles up to the interval of marks. */
 #define FIRST_PAUSE_MS 100
