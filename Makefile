@@ -52,11 +52,9 @@ uninstall-docs:
 	rm -f $(addprefix '$(DESTDIR)$(docdir)/$(docmoduledir)'/, $(notdir $(DOCS)))
 	-rmdir '$(DESTDIR)$(docdir)/$(docmoduledir)'
 
+$(shell mkdir -p test $(dir $(OBJS)))
 compiled = $(OBJS) $(OBJS:.o=.bc)
 $(compiled): $(filter-out %.lua.h,$(wildcard $(here)src/*.h $(here)src/*/*.h))
-$(compiled) $(script): | $(sort $(dir $(OBJS)))
-$(sort $(dir $(OBJS))):
-	mkdir -p $@
 
 # The registry's script as a C string, without its comments.
 $(filter %/redis.o %/redis.bc,$(compiled)): $(script)
@@ -66,7 +64,6 @@ $(script): src/registry/registry.lua
 # The clock that a test can step: preloaded into the test's servers only.
 installcheck: test/skew.so
 test/skew.so: test/skew.c
-	mkdir -p test
 	$(CC) $(CFLAGS) -fvisibility=default -fPIC -shared -o $@ $< -ldl
 
 test:
