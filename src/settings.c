@@ -14,7 +14,10 @@
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 
-#include "snowid.h"
+#include "compat.h"
+#include "key/layout.h"
+#include "settings.h"
+#include "url.h"
 
 static char *layout_setting = "twitter";
 
@@ -98,7 +101,7 @@ check_worker_id(int *newval, void **extra, GucSource source)
 static bool
 check_redis_url(char **newval, void **extra, GucSource source)
 {
-	const char *error = redis_check_urls(*newval);
+	const char *error = url_check(*newval);
 
 	if (error == NULL)
 		return true;

@@ -2,7 +2,7 @@
  * gate.c
  *		The generator as the snowid worker sees it: gate, grants, status.
  *
- * Creates the shared state, which is in generator.h with its locking rules.
+ * Creates the shared state, which is in state.h with its locking rules.
  * Decides nothing: the worker does.  Nothing here throws.
  */
 #include "postgres.h"
@@ -14,11 +14,15 @@
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
+#include "compat.h"
+#include "generator/gate.h"
 #include "generator/state.h"
+#include "key/layout.h"
+#include "process.h"
+#include "units.h"
 
 Generator  *generator = NULL;
 LWLock	   *generator_lock;
-UnitFormat	unit_format;
 
 const GateText gate_texts[] =
 {
@@ -94,12 +98,6 @@ generator_shmem_init(void)
 {
 	bool		found;
 
-	unit_format.sequence_mask = units_from_ms(1) - 1;
-	unit_format.time_mask = ~unit_format.sequence_mask;
-	unit_format.clock_mask = snowid_sequence_start == SEQUENCE_ZERO ?
-		unit_format.time_mask : -1;
-	unit_format.node_width = server_layout.datacenter_bits + server_layout.worker_bits;
-
 	generator_lock = &GetNamedLWLockTranche(LOCK_NAME)->lock;
 	generator = ShmemInitStruct("snowid", generator_shmem_size(), &found);
 	if (found)
@@ -109,12 +107,9 @@ generator_shmem_init(void)
 	pg_atomic_init_u64(&generator->last, GATE_CLOSED);
 	pg_atomic_init_u64(&generator->usable_until, 0);
 	pg_atomic_init_u64(&generator->ask_above, 0);
-	pg_atomic_init_u32(&generator->news, 0);
-	pg_atomic_init_u64(&generator->turn_at, 0);
 	ConditionVariableInit(&generator->changed);
 	SpinLockInit(&generator->mutex);
 	generator->reason = IsPostmasterEnvironment ? GATE_STARTING : GATE_SINGLE_USER;
-	generator->worker_procno = -1;
 	for (int i = 0; i < MaxBackends; i++)
 	{
 		pg_atomic_init_u64(&generator->counters[i].keys, 0);
@@ -122,12 +117,6 @@ generator_shmem_init(void)
 		pg_atomic_init_u64(&generator->counters[i].wait_us, 0);
 		pg_atomic_init_u64(&generator->counters[i].errors, 0);
 	}
-}
-
-bool
-generator_attached(void)
-{
-	return generator != NULL;
 }
 
 /* The last unit of the timestamp's range. */
@@ -149,45 +138,6 @@ gate_message(GateReason reason)
 
 /*---- The gate ----*/
 
-/* Makes the caller the snowid worker; false: another process is. */
-bool
-generator_attach_worker(void)
-{
-	bool		attached;
-
-	SpinLockAcquire(&generator->mutex);
-	attached = generator->worker_procno < 0;
-	if (attached)
-		generator->worker_procno = MyProcNumber;
-	SpinLockRelease(&generator->mutex);
-	if (attached)
-		generator_begin_turn();
-	return attached;
-}
-
-void
-generator_detach_worker(void)
-{
-	SpinLockAcquire(&generator->mutex);
-	if (generator->worker_procno == MyProcNumber)
-		generator->worker_procno = -1;
-	SpinLockRelease(&generator->mutex);
-}
-
-/* The worker looks at all there is; true: it was told that there are news. */
-bool
-generator_begin_turn(void)
-{
-	pg_atomic_write_u64(&generator->turn_at, (uint64) net_now_ms());
-	return pg_atomic_exchange_u32(&generator->news, 0) != 0;
-}
-
-bool
-generator_has_news(void)
-{
-	return pg_atomic_read_u32(&generator->news) != 0;
-}
-
 /*
  * Is there no worker, or did it begin no turn for so many ms?  Then the detail
  * says so.
@@ -195,19 +145,16 @@ generator_has_news(void)
 bool
 generator_worker_trouble(int64 patience, char *detail)
 {
-	int64		still = net_now_ms() - (int64) pg_atomic_read_u64(&generator->turn_at);
-	int			procno;
+	int64		still;
+	int			pid = process_pid(PROCESS_KEEPER, &still);
 
-	SpinLockAcquire(&generator->mutex);
-	procno = generator->worker_procno;
-	SpinLockRelease(&generator->mutex);
-	if (procno < 0)
+	if (pid == 0)
 		strlcpy(detail, "The \"snowid worker\" process is not running; it needs a free place in max_worker_processes.",
 				GATE_DETAIL_LEN);
 	else if (still > patience)
 		snprintf(detail, GATE_DETAIL_LEN,
 				 "The \"snowid worker\" process, PID %d, is busy or hangs: it has reserved nothing since %s.",
-				 ProcGlobal->allProcs[procno].pid,
+				 pid,
 				 timestamptz_to_str(GetCurrentTimestamp() - still * 1000));
 	else
 		return false;
@@ -278,7 +225,7 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 	generator->has_pair = true;
 	generator->datacenter_id = datacenter_id;
 	generator->worker_id = worker_id;
-	generator->node_bits =
+	generator->pair_bits =
 		((uint64) datacenter_id << server_layout.worker_bits | (uint64) worker_id)
 		<< server_layout.sequence_bits;
 	pg_write_barrier();			/* who sees the opening sees its pair */
@@ -358,7 +305,7 @@ generator_advance_end(bool durable)
 	SpinLockAcquire(&generator->mutex);
 	generator->advance = durable ? ADVANCE_DONE : ADVANCE_FAILED;
 	SpinLockRelease(&generator->mutex);
-	SetLatch(&ProcGlobal->allProcs[generator->advance_procno].procLatch);
+	process_set_latch(generator->advance_procno);
 }
 
 /*---- Grants ----*/
@@ -416,10 +363,10 @@ generator_status(GeneratorStatus *status)
 	struct timespec wall;
 	int64		now;
 	int64		floor;
-	uint64		node_bits;
+	uint64		pair_bits;
 
 	clock_gettime(CLOCK_REALTIME, &wall);
-	now = generator_units(&wall);
+	now = units_from_timespec(&wall);
 	memset(status, 0, sizeof(*status));
 	LWLockAcquire(generator_lock, LW_SHARED);
 	status->reason = generator->reason;
@@ -433,7 +380,7 @@ generator_status(GeneratorStatus *status)
 	if (last == GATE_CLOSED)
 		last = generator->resume_above;
 	floor = generator->floor;
-	node_bits = generator->node_bits;
+	pair_bits = generator->pair_bits;
 	LWLockRelease(generator_lock);
 
 	status->is_stuck = status->reason == GATE_OPEN &&
@@ -442,7 +389,7 @@ generator_status(GeneratorStatus *status)
 	status->has_last = status->has_pair && last > floor;
 	if (status->has_last)
 	{
-		status->last_key = key_from_unit(last, node_bits);
+		status->last_key = key_from_unit(last, pair_bits);
 		status->last_unix_ms = server_layout.epoch +
 			(last >> server_layout.sequence_bits);
 		status->lead_ms = last > now ?

@@ -24,7 +24,7 @@
  *	 opening has a number of its own: a unit that was taken from another
  *	 opening than the one the pair was read in is thrown away.
  *
- * The shared state is in generator.h; no files but this one and gate.c, the
+ * The shared state is in state.h; no files but this one and gate.c, the
  * snowid worker's side, touch it.
  */
 #include "postgres.h"
@@ -39,7 +39,13 @@
 #include "storage/proc.h"
 #include "utils/wait_event.h"
 
+#include "compat.h"
+#include "generator/generator.h"
 #include "generator/state.h"
+#include "guard.h"
+#include "key/layout.h"
+#include "process.h"
+#include "units.h"
 
 /* The longest block of a batch, so that others' waits stay short. */
 #define BLOCK_MS 16
@@ -66,22 +72,7 @@ typedef struct Patience
 /* This backend's, once it has taken a number. */
 static Counters *my_counters = NULL;
 
-/*---- The clock, and what follows from the layout ----*/
-
-/*
- * A reading of the wall clock in units; negative before the epoch.  Nothing
- * overflows here or in a sum of two: see layout_unusable().
- */
-static inline int64
-units_from_timespec(const struct timespec *time)
-{
-	uint64		ms = (uint64) ((int64) time->tv_sec * 1000 - server_layout.epoch);
-	uint64		ns = (uint64) time->tv_nsec;
-
-	return (int64) ((ms << server_layout.sequence_bits) +
-					(ns << server_layout.sequence_bits) / 1000000) &
-		unit_format.clock_mask;
-}
+/*---- The clock, and what is counted ----*/
 
 static inline int64
 clock_units(void)
@@ -90,13 +81,6 @@ clock_units(void)
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	return units_from_timespec(&now);
-}
-
-/* The same for other files. */
-int64
-generator_units(const struct timespec *time)
-{
-	return units_from_timespec(time);
 }
 
 static inline void
@@ -172,32 +156,12 @@ refuse_lead(int64 lead, int64 wait)
 			 errhint("The clock was set back, or keys are asked for faster than the layout can number them; see snowid_status().")));
 }
 
-static void
-wake_worker(void)
-{
-	int			procno;
-
-	SpinLockAcquire(&generator->mutex);
-	procno = generator->worker_procno;
-	SpinLockRelease(&generator->mutex);
-	if (procno >= 0)
-		SetLatch(&ProcGlobal->allProcs[procno].procLatch);
-}
-
-/* There is something new to it: it looks at once, whatever it waits for. */
-void
-generator_wake_worker(void)
-{
-	pg_atomic_write_u32(&generator->news, 1);
-	wake_worker();
-}
-
 /* A grant is wanted: wakes the worker, where nobody did since the last one. */
 static pg_noinline void
 ask_for_grant(void)
 {
 	if (pg_atomic_exchange_u64(&generator->ask_above, GATE_CLOSED) != GATE_CLOSED)
-		wake_worker();
+		process_wake(PROCESS_KEEPER);
 }
 
 /*
@@ -244,7 +208,7 @@ wait_for_worker(int64 unit, Patience *patience)
 		if (reason == GATE_OPEN)
 			ask_for_grant();
 		else if (reason == GATE_RECOVERY)
-			generator_wake_worker();
+			process_notify(PROCESS_KEEPER);
 		(void) ConditionVariableTimedSleep(&generator->changed,
 										   reason == GATE_OPEN ? ASK_MS : left,
 										   PG_WAIT_EXTENSION);
@@ -390,7 +354,7 @@ take(int64 wanted)
 								 block.next, wanted - 1);
 			ahead = true;
 		}
-		block.node_bits = g->node_bits;
+		block.pair_bits = g->pair_bits;
 		if (likely(pg_atomic_compare_exchange_u64(&g->last, &last, block.end)) &&
 			likely(g->opening == opening))
 			break;
@@ -412,7 +376,7 @@ next_in_turn(void)
 
 	require_preloaded();
 	block = take(1);
-	return key_from_unit(block.next, block.node_bits);
+	return key_from_unit(block.next, block.pair_bits);
 }
 
 /*
@@ -429,7 +393,7 @@ generator_next(void)
 	int64		unit;
 	uint64		opening;
 	uint64		last;
-	uint64		node_bits;
+	uint64		pair_bits;
 
 	if (unlikely(my_counters == NULL))
 		return next_in_turn();
@@ -440,7 +404,7 @@ generator_next(void)
 	pg_read_barrier();
 	last = pg_atomic_read_u64(&g->last);
 	unit = Max((int64) last + 1, now);
-	node_bits = g->node_bits;
+	pair_bits = g->pair_bits;
 	if (unlikely(unit > reach) ||
 		unlikely(unit > (int64) pg_atomic_read_u64(&g->usable_until)) ||
 		unlikely(unit > (int64) pg_atomic_read_u64(&g->ask_above)) ||
@@ -448,7 +412,7 @@ generator_next(void)
 		unlikely(g->opening != opening))
 		return next_in_turn();
 	count(&my_counters->keys, 1);
-	return key_from_unit(unit, node_bits);
+	return key_from_unit(unit, pair_bits);
 }
 
 /* Gives a used-up block up to "wanted" new numbers, 16 ms of them at most. */
@@ -462,7 +426,7 @@ generator_refill(UnitBlock *block, int64 wanted)
 int64
 block_next(UnitBlock *block)
 {
-	return key_from_unit(block->next++, block->node_bits);
+	return key_from_unit(block->next++, block->pair_bits);
 }
 
 /*
@@ -497,7 +461,7 @@ tend_advance(int64 unit, bool withdraw)
 	}
 	SpinLockRelease(&generator->mutex);
 	if (asks)
-		generator_wake_worker();
+		process_notify(PROCESS_KEEPER);
 	return state;
 }
 
@@ -611,7 +575,7 @@ block_spill(const UnitBlock *block, int64 *keys)
 	while (unit <= block->end)
 	{
 		int64		last = Min(unit | unit_format.sequence_mask, block->end);
-		int64		key = key_from_unit(unit, block->node_bits);
+		int64		key = key_from_unit(unit, block->pair_bits);
 
 		for (; unit <= last; unit++)
 			*keys++ = key++;
@@ -632,7 +596,7 @@ generator_next_block(int64 wanted)
 	Patience	patience = {false};
 	int64		first;
 	int64		end;
-	uint64		node_bits;
+	uint64		pair_bits;
 	bool		ahead;
 
 	find_my_counters();
@@ -669,7 +633,7 @@ generator_next_block(int64 wanted)
 			}
 			ahead = true;
 		}
-		node_bits = g->node_bits;
+		pair_bits = g->pair_bits;
 		if (pg_atomic_compare_exchange_u64(&g->last, &last, end) &&
 			g->opening == opening)
 			break;
@@ -681,5 +645,5 @@ generator_next_block(int64 wanted)
 	if (patience.started)
 		count_wait(&patience);
 	count(&my_counters->keys, wanted);
-	return key_from_unit(first, node_bits);
+	return key_from_unit(first, pair_bits);
 }

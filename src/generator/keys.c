@@ -14,8 +14,13 @@
 #include "nodes/supportnodes.h"
 #include "optimizer/optimizer.h"
 #include "utils/array.h"
+#include "utils/builtins.h"
 
-#include "snowid.h"
+#include "compat.h"
+#include "generator/generator.h"
+#include "guard.h"
+#include "key/serial.h"
+#include "units.h"
 
 PG_FUNCTION_INFO_V1(snowid_next);
 PG_FUNCTION_INFO_V1(snowid_next_batch);
@@ -23,6 +28,7 @@ PG_FUNCTION_INFO_V1(snowid_next_batch_support);
 PG_FUNCTION_INFO_V1(snowid_next_array);
 PG_FUNCTION_INFO_V1(snowid_next_block);
 PG_FUNCTION_INFO_V1(snowid_advance);
+PG_FUNCTION_INFO_V1(snowid_next_serial);
 
 /* What one allocation can hold behind an array's header. */
 #define MAX_ARRAY_KEYS \
@@ -166,4 +172,14 @@ snowid_advance(PG_FUNCTION_ARGS)
 	require_preloaded();
 	generator_advance(PG_GETARG_INT64(0));
 	PG_RETURN_VOID();
+}
+
+Datum
+snowid_next_serial(PG_FUNCTION_ARGS)
+{
+	SerialForm	form = serial_form_of_call(fcinfo, 0, 1);
+	char		buf[SERIAL_LEN];
+
+	serial_write(&form, generator_next(), buf);
+	PG_RETURN_TEXT_P(cstring_to_text(buf));
 }

@@ -1,5 +1,5 @@
 /*
- * generator.h
+ * state.h
  *		The shared state of the generator; for generator.c and gate.c alone.
  *
  * The spinlock covers loads, compares and stores only; clock, waits and
@@ -7,15 +7,15 @@
  * queue.  What every key touches is an atomic beside them, since a holder that
  * is descheduled would stall all callers.
  */
-#ifndef SNOWID_GENERATOR_H
-#define SNOWID_GENERATOR_H
+#ifndef SNOWID_GENERATOR_STATE_H
+#define SNOWID_GENERATOR_STATE_H
 
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 
-#include "snowid.h"
+#include "generator/gate.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -53,16 +53,13 @@ typedef struct Generator
 	pg_atomic_uint64 last;		/* highest unit ever taken, or GATE_CLOSED */
 	pg_atomic_uint64 usable_until;	/* no unit above is taken */
 	pg_atomic_uint64 ask_above; /* the worker is to be woken from here on */
-	uint64		node_bits;		/* the pair in its place in the key */
+	uint64		pair_bits;		/* the pair in its place in the key */
 	uint64		opening;		/* number of times the gate was opened */
 	char		padding[PG_CACHE_LINE_SIZE - 5 * sizeof(uint64)];
 
 	ConditionVariable changed;	/* the gate, or usable_until */
-	pg_atomic_uint32 news;		/* for the worker, also behind a closed gate */
-	pg_atomic_uint64 turn_at;	/* when its last turn began, net_now_ms() */
 
 	slock_t		mutex;			/* protects the following fields only */
-	int			worker_procno;	/* the snowid worker's, or -1 */
 	AdvanceState advance;
 	int			advance_procno; /* the caller's */
 	int64		advance_unit;
@@ -83,17 +80,6 @@ typedef struct Generator
 extern Generator *generator;
 extern LWLock *generator_lock;
 
-/* What follows from the settings of the layout, ready for the hot path. */
-typedef struct UnitFormat
-{
-	int64		clock_mask;		/* leaves whole ms of a reading, or all of it */
-	int64		sequence_mask;
-	int64		time_mask;		/* the rest of a unit */
-	int			node_width;		/* of datacenter and worker, in bits */
-} UnitFormat;
-
-extern UnitFormat unit_format;
-
 /* What the refused are told; where the reason passes, callers wait first. */
 typedef struct GateText
 {
@@ -107,13 +93,6 @@ extern const GateText gate_texts[];
 
 extern bool generator_worker_trouble(int64 patience, char *detail);
 
-static inline int64
-key_from_unit(int64 unit, uint64 node_bits)
-{
-	return (unit & unit_format.time_mask) << unit_format.node_width |
-		node_bits | (unit & unit_format.sequence_mask);
-}
-
 #pragma GCC visibility pop
 
-#endif							/* SNOWID_GENERATOR_H */
+#endif							/* SNOWID_GENERATOR_STATE_H */

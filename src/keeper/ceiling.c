@@ -21,7 +21,10 @@
 #include "replication/slot.h"
 #include "storage/lmgr.h"
 
-#include "keeper/origin.h"
+#include "compat.h"
+#include "keeper/ceiling.h"
+#include "keeper/inquiry.h"
+#include "settings.h"
 
 /* The origin that this process owns. */
 static RepOriginId owned = InvalidRepOriginId;

@@ -2,7 +2,7 @@
  * clock.c
  *		The clock watch of the snowid worker.
  *
- * Compares the wall clock with one that nobody sets (CLOCK_BOOTTIME, which
+ * Compares the wall clock with one that nobody sets (STEADY_CLOCK, which
  * counts through a suspend).  Steps back are logged and counted.  A jump ahead
  * by more than snowid.max_jump is not believed until it is over or an
  * administrator accepts it.  What is believed of the clock outlives worker and
@@ -17,17 +17,21 @@
 #include "port/atomics.h"
 #include "port/pg_crc32c.h"
 
-#include "snowid.h"
+#include "compat.h"
+#include "generator/gate.h"
+#include "keeper/clock.h"
+#include "process.h"
+#include "units.h"
 
 /* A step back that is smaller than this may be an error of the reading. */
 #define STEP_BACK_US (5 * 1000)
 
-/* What is believed: a distance is in us, from CLOCK_BOOTTIME to the wall clock. */
+/* What is believed: a distance is in us, from STEADY_CLOCK to the wall clock. */
 typedef struct Belief
 {
 	int64		distance;
 	int64		before_step;	/* the distance before a step back */
-	int64		before_step_until;	/* s of CLOCK_BOOTTIME */
+	int64		before_step_until;	/* s of STEADY_CLOCK */
 	pg_crc32c	crc;			/* of all that is above */
 } Belief;
 
@@ -79,9 +83,9 @@ read_both(struct timespec *wall)
 		struct timespec before,
 					after;
 
-		clock_gettime(CLOCK_BOOTTIME, &before);
+		clock_gettime(STEADY_CLOCK, &before);
 		clock_gettime(CLOCK_REALTIME, wall);
-		clock_gettime(CLOCK_BOOTTIME, &after);
+		clock_gettime(STEADY_CLOCK, &after);
 		distance = (wall->tv_sec - before.tv_sec) * INT64CONST(1000000) +
 			(wall->tv_nsec - before.tv_nsec) / 1000;
 		if ((after.tv_sec - before.tv_sec) * INT64CONST(1000000) +
@@ -133,7 +137,7 @@ clock_accept(void)
 	if (!watch->jumped)
 		return false;
 	pg_atomic_write_u32(&watch->accept, 1);
-	generator_wake_worker();
+	process_notify(PROCESS_KEEPER);
 	return true;
 }
 
@@ -151,7 +155,7 @@ clock_read(int64 *now)
 	int64		ahead;
 	Belief		belief = watch->belief[0];
 
-	*now = generator_units(&wall);
+	*now = units_from_timespec(&wall);
 	if (pg_atomic_exchange_u32(&watch->accept, 0) != 0 && watch->jumped)
 	{
 		ereport(LOG, (errmsg("the jump of the clock was accepted")));
@@ -159,7 +163,7 @@ clock_read(int64 *now)
 		watch->jumped = false;
 	}
 
-	clock_gettime(CLOCK_BOOTTIME, &boot);
+	clock_gettime(STEADY_CLOCK, &boot);
 	ahead = distance - belief.distance;
 	if (boot.tv_sec < belief.before_step_until)
 		ahead = distance - Max(belief.distance, belief.before_step);

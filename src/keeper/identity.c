@@ -1,14 +1,14 @@
 /*
- * node.c
- *		Who this node is: its data directory, told from copies of it, and the
+ * identity.c
+ *		Who this server is: its data directory, told from copies of it, and the
  *		claim that it remembers.
  *
  * Keeps the snowid worker's copy of the state file, and writes it.  A copy of
- * the directory is another node: what it knows may be old, and its claim is
+ * the directory is another server: what it knows may be old, and its claim is
  * the original's.  So is one whose content was restored or rewound; where it is
  * the same directory, the registry knows it again by the fingerprint.  Unless
  * another server was found to have the same fingerprint (a copy of the whole
- * machine): then it says nothing, and the node is marked so ("shared").
+ * machine): then it says nothing, and the server is marked so ("shared").
  *
  * What is given up is written into the list of past claims first, so that it
  * is never resumed, whatever Redis says later.  Nothing counts as remembered
@@ -22,41 +22,31 @@
 
 #include "storage/fd.h"
 
-#include "snowid.h"
+#include "keeper/identity.h"
+#include "keeper/statefile.h"
+#include "settings.h"
 
 #define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
 
 /* As in the file, or as it is going to be. */
-static NodeIdentity node;
+static Identity identity;
 static bool is_loaded = false;
-
-uint64
-random_id(void)
-{
-	uint64		id;
-
-	if (!pg_strong_random(&id, sizeof(id)))
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not generate random values")));
-	return id | 1;				/* 0 stands for none */
-}
 
 static void
 become_new(bool shared)
 {
-	memset(&node, 0, sizeof(node));
-	node.directory = statefile_fingerprint();
-	node.life = statefile_life();
-	node.shared = shared;
-	node.id[0] = random_id();
-	node.id[1] = random_id();
+	memset(&identity, 0, sizeof(identity));
+	identity.directory = statefile_fingerprint();
+	identity.life = statefile_life();
+	identity.shared = shared;
+	identity.id[0] = random_id();
+	identity.id[1] = random_id();
 }
 
 static bool
 write_file(char *err)
 {
-	return statefile_write(&node, err, GATE_DETAIL_LEN);
+	return statefile_write(&identity, err, GATE_DETAIL_LEN);
 }
 
 /*
@@ -85,11 +75,11 @@ describe_boot(char *boot)
 
 /*
  * Reads the state file.  Returns why the gate must be closed, with the detail
- * in err, or GATE_OPEN; then *is_new tells whether the file is to be written,
+ * in err, or GATE_MAY_OPEN; then *is_new tells whether the file is to be written,
  * and *is_copy, whether it is that of another directory.
  */
 GateReason
-node_load(bool *is_new, bool *is_copy, char *err)
+identity_load(bool *is_new, bool *is_copy, char *err)
 {
 	StateFileResult result;
 	Fingerprint directory = statefile_fingerprint();
@@ -97,48 +87,48 @@ node_load(bool *is_new, bool *is_copy, char *err)
 
 	if (!statefile_lock(err, GATE_DETAIL_LEN))
 		return GATE_FILE;
-	result = statefile_read(&node, err, GATE_DETAIL_LEN);
+	result = statefile_read(&identity, err, GATE_DETAIL_LEN);
 	if (result == STATE_FILE_FAILED)
 		return GATE_FILE;
 	if (result == STATE_FILE_DAMAGED)
 		return GATE_FILE_DAMAGED;
 	*is_copy = result == STATE_FILE_OK &&
-		(memcmp(&node.directory, &directory, sizeof(directory)) != 0 ||
-		 (node.life.inode != 0 && memcmp(&node.life, &life, sizeof(life)) != 0));
+		(memcmp(&identity.directory, &directory, sizeof(directory)) != 0 ||
+		 (identity.life.inode != 0 && memcmp(&identity.life, &life, sizeof(life)) != 0));
 	*is_new = result == STATE_FILE_ABSENT || *is_copy;
 	if (*is_new)
 		become_new(false);
-	else if (node.life.inode == 0)
+	else if (identity.life.inode == 0)
 	{
 		/* written by a former version */
-		node.life = life;
+		identity.life = life;
 		*is_new = true;
 	}
 	is_loaded = true;
-	return GATE_OPEN;
+	return GATE_MAY_OPEN;
 }
 
 /*
  * Tells the registry who we are, once a start; and again where it has found
- * out that a clone of this node is about.  Returns as node_load().
+ * out that a clone of this server is about.  Returns as identity_load().
  */
 GateReason
-node_introduce(char *err)
+identity_introduce(char *err)
 {
 	bool		clone;
-	bool		is_known = claim_has_node(&clone);
+	bool		is_known = claim_has_identity(&clone);
 	bool		is_new = false;
 	bool		is_copy;
 	bool		is_start;
 	char		boot[BOOT_LEN];
 
 	if (is_known && is_loaded && !clone)
-		return GATE_OPEN;
+		return GATE_MAY_OPEN;
 	if (!is_loaded)
 	{
-		GateReason	reason = node_load(&is_new, &is_copy, err);
+		GateReason	reason = identity_load(&is_new, &is_copy, err);
 
-		if (reason != GATE_OPEN)
+		if (reason != GATE_MAY_OPEN)
 			return reason;
 		if (is_copy)
 			ereport(LOG,
@@ -150,10 +140,10 @@ node_introduce(char *err)
 	is_start = !is_known || is_new || clone;
 	if (is_start)
 	{
-		node.starts++;
+		identity.starts++;
 		/* as soon as Redis takes it for a lease, it is not for good any more */
-		if (snowid_redis_lease > 0 && node.claim.ownership != 0)
-			node.claim.lease_ms = snowid_redis_lease;
+		if (snowid_redis_lease > 0 && identity.claim.ownership != 0)
+			identity.claim.lease_ms = snowid_redis_lease;
 		if (!write_file(err))
 		{
 			is_loaded = false;
@@ -161,23 +151,23 @@ node_introduce(char *err)
 		}
 	}
 	describe_boot(boot);
-	claim_set_node(&node, boot, is_start);
-	return GATE_OPEN;
+	claim_set_identity(&identity, boot, is_start);
+	return GATE_MAY_OPEN;
 }
 
 /* Is this the ownership that the file remembers, and on the same terms? */
 bool
-node_remembers(const Claim *claim, bool *same_terms)
+identity_remembers(const Claim *claim, bool *same_terms)
 {
-	*same_terms = node.claim.lease_ms == claim->lease_ms;
-	return node.claim.ownership == claim->ownership;
+	*same_terms = identity.claim.lease_ms == claim->lease_ms;
+	return identity.claim.ownership == claim->ownership;
 }
 
 /* The claim that the file has; ownership 0: none. */
 const Claim *
-node_claim(void)
+identity_claim(void)
 {
-	return &node.claim;
+	return &identity.claim;
 }
 
 /*
@@ -186,30 +176,30 @@ node_claim(void)
  * above.  False: it is not on the disk; the reason is in err.
  */
 bool
-node_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
+identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 {
-	NodeIdentity before = node;
+	Identity	before = identity;
 	Claim		none = {0};
 
 	if (!claim)
 		claim = &none;
-	if (node.claim.ownership != 0 && node.claim.ownership != claim->ownership)
+	if (identity.claim.ownership != 0 && identity.claim.ownership != claim->ownership)
 	{
-		memmove(node.past + 1, node.past, sizeof(node.past) - sizeof(node.past[0]));
-		memset(&node.past[0], 0, sizeof(node.past[0]));
-		node.past[0].ownership = node.claim.ownership;
-		node.past[0].datacenter_id = node.claim.datacenter_id;
-		node.past[0].worker_id = node.claim.worker_id;
-		node.past[0].ceiling_ms = Max(Max(used_ms, node.claim.floor_ms), 0);
-		node.past[0].exact = exact;
+		memmove(identity.past + 1, identity.past, sizeof(identity.past) - sizeof(identity.past[0]));
+		memset(&identity.past[0], 0, sizeof(identity.past[0]));
+		identity.past[0].ownership = identity.claim.ownership;
+		identity.past[0].datacenter_id = identity.claim.datacenter_id;
+		identity.past[0].worker_id = identity.claim.worker_id;
+		identity.past[0].ceiling_ms = Max(Max(used_ms, identity.claim.floor_ms), 0);
+		identity.past[0].exact = exact;
 	}
-	node.claim = *claim;
+	identity.claim = *claim;
 	if (!write_file(err))
 	{
-		node = before;
+		identity = before;
 		return false;
 	}
 	if (claim_from_redis())
-		claim_set_node(&node, "", false);
+		claim_set_identity(&identity, "", false);
 	return true;
 }

@@ -30,7 +30,10 @@
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
 
-#include "keeper/origin.h"
+#include "compat.h"
+#include "generator/gate.h"
+#include "keeper/inquiry.h"
+#include "process.h"
 
 /* The keeper waits so long for an answer, and then asks again. */
 #define ANSWER_MS 2000
@@ -147,7 +150,7 @@ hand_back(void)
 	SpinLockAcquire(&inquiry->mutex);
 	inquiry->stage = STAGE_ANSWERED;
 	SpinLockRelease(&inquiry->mutex);
-	generator_wake_worker();
+	process_notify(PROCESS_KEEPER);
 }
 
 /* Takes the question that is asked; false: there is none. */
@@ -185,7 +188,7 @@ snowid_origin_main(Datum main_arg)
 	/* the second one, which is not started again */
 	bool		is_second = DatumGetBool(main_arg);
 	bool		is_connected = false;
-	int64		leave_at = net_now_ms() + LINGER_MS;
+	int64		leave_at = monotonic_ms() + LINGER_MS;
 
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	BackgroundWorkerUnblockSignals();
@@ -193,7 +196,7 @@ snowid_origin_main(Datum main_arg)
 	while (!ShutdownRequestPending)
 	{
 		bool		may_leave = is_connected || is_second;
-		int64		left = leave_at - net_now_ms();
+		int64		left = leave_at - monotonic_ms();
 
 		CHECK_FOR_INTERRUPTS();
 		if (!take_question())
@@ -222,7 +225,7 @@ snowid_origin_main(Datum main_arg)
 			break;
 		}
 		hand_back();
-		leave_at = net_now_ms() + LINGER_MS;
+		leave_at = monotonic_ms() + LINGER_MS;
 	}
 	proc_exit(is_second ? 0 : 1);	/* 0 would end it for good */
 }
@@ -230,7 +233,7 @@ snowid_origin_main(Datum main_arg)
 static void
 describe(BackgroundWorker *worker, bool is_second)
 {
-	worker_describe(worker, "snowid origin", "snowid_origin_main");
+	process_describe(worker, "snowid origin", "snowid_origin_main");
 	worker->bgw_main_arg = BoolGetDatum(is_second);
 	if (is_second)
 		worker->bgw_restart_time = BGW_NEVER_RESTART;
@@ -294,7 +297,7 @@ ask_once(const OriginQuestion *question, Oid database, bool *is_asked)
 {
 	bool		answered = false;
 	int			procno;
-	int64		now = net_now_ms();
+	int64		now = monotonic_ms();
 
 	SpinLockAcquire(&inquiry->mutex);
 	if (inquiry->stage != STAGE_WORKING)
@@ -317,7 +320,7 @@ ask_once(const OriginQuestion *question, Oid database, bool *is_asked)
 	procno = inquiry->procno;
 	SpinLockRelease(&inquiry->mutex);
 	if (*is_asked && procno >= 0)
-		SetLatch(&ProcGlobal->allProcs[procno].procLatch);
+		process_set_latch(procno);
 	return answered;
 }
 
@@ -328,7 +331,7 @@ ask_once(const OriginQuestion *question, Oid database, bool *is_asked)
 bool
 inquiry_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errlen)
 {
-	int64		began = net_now_ms();
+	int64		began = monotonic_ms();
 	Oid			database = some_database();
 	bool		is_asked;
 	bool		has_tried = false;
@@ -336,7 +339,7 @@ inquiry_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size err
 	strlcpy(err, "The process \"snowid origin\" has not answered yet.", errlen);
 	while (!ask_once(question, database, &is_asked))
 	{
-		int64		waited = net_now_ms() - began;
+		int64		waited = monotonic_ms() - began;
 		BackgroundWorker second;
 
 		if (waited >= ANSWER_MS || ShutdownRequestPending)

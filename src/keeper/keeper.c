@@ -1,5 +1,5 @@
 /*
- * worker.c
+ * keeper.c
  *		The background worker "snowid worker": keeps the durable ceiling ahead
  *		of use, and opens and closes the gate.
  *
@@ -14,22 +14,22 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "access/xlog.h"
-#include "miscadmin.h"
-#include "pgstat.h"
-#include "postmaster/bgworker.h"
-#include "postmaster/interrupt.h"
-#include "storage/ipc.h"
-#include "storage/latch.h"
-#include "storage/lwlock.h"
-#include "storage/procsignal.h"
-#include "utils/guc.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
-#include "utils/wait_event.h"
 
-#include "snowid.h"
+#include "compat.h"
+#include "generator/gate.h"
+#include "keeper/ceiling.h"
+#include "keeper/clock.h"
+#include "keeper/identity.h"
+#include "keeper/keeper.h"
+#include "keeper/pair.h"
+#include "keeper/statefile.h"
+#include "key/layout.h"
+#include "process.h"
+#include "registry/claim.h"
+#include "settings.h"
+#include "units.h"
 
 /* How often the clock is looked at. */
 #define TURN_MS 1000
@@ -71,38 +71,12 @@ static long retry_ms = 0;
 static GateReason logged_reason = GATE_OPEN;
 static char logged_detail[GATE_DETAIL_LEN];
 
-/* What our processes that stay have in common. */
-void
-worker_describe(BackgroundWorker *worker, const char *name, const char *function)
-{
-	memset(worker, 0, sizeof(*worker));
-	worker->bgw_flags = BGWORKER_SHMEM_ACCESS |
-		BGWORKER_BACKEND_DATABASE_CONNECTION;
-	/* on a standby too: it waits for the promotion */
-	worker->bgw_start_time = BgWorkerStart_ConsistentState;
-	worker->bgw_restart_time = 0;
-	strlcpy(worker->bgw_library_name, "snowid", BGW_MAXLEN);
-	strlcpy(worker->bgw_function_name, function, BGW_MAXLEN);
-	strlcpy(worker->bgw_name, name, BGW_MAXLEN);
-	strlcpy(worker->bgw_type, name, BGW_MAXLEN);
-}
-
-/* Runs in the postmaster. */
-void
-worker_register(void)
-{
-	BackgroundWorker worker;
-
-	worker_describe(&worker, "snowid worker", "snowid_worker_main");
-	RegisterBackgroundWorker(&worker);
-}
-
 /* May a change of state be logged, or were there too many lately? */
 static bool
 may_log(void)
 {
 	static int64 spent = PG_INT64_MIN;	/* of the monotonic clock, in ms */
-	int64		now = net_now_ms();
+	int64		now = monotonic_ms();
 
 	spent = Max(spent, now - LOG_BURST * LOG_PAUSE_MS) + LOG_PAUSE_MS;
 	if (spent <= now)
@@ -304,25 +278,25 @@ settle_gate(int64 now, bool clock_is_good)
 	{
 		/* in this order; what fails the next turn does */
 		close_gate(why_closed, err);
-		if (node_introduce(err) == GATE_OPEN)
+		if (identity_introduce(err) == GATE_MAY_OPEN)
 			(void) pair_forget(err);
 		return TURN_MS;
 	}
 	if (claim_from_redis())
 	{
-		reason = node_introduce(err_buf);
-		if (reason != GATE_OPEN)
+		reason = identity_introduce(err_buf);
+		if (reason != GATE_MAY_OPEN)
 			return stay_closed(reason, err_buf);
 	}
 	if (RecoveryInProgress())
 	{
 		close_gate(GATE_RECOVERY, "");
-		if (why_closed == GATE_OPEN && clock_is_good &&
+		if (why_closed == GATE_MAY_OPEN && clock_is_good &&
 			!pair_remember_early(&wanted, now, err))
 			log_state(GATE_FILE, err);
 		return TURN_MS;
 	}
-	if (why_closed != GATE_OPEN)
+	if (why_closed != GATE_MAY_OPEN)
 	{
 		pair.found = false;		/* whoever has it meanwhile */
 		return stay_closed(why_closed, err);
@@ -353,7 +327,7 @@ settle_gate(int64 now, bool clock_is_good)
 		reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
 		if (why_closed == GATE_CEILING && reason == GATE_OPEN)
 			return wait_for_ceiling(err);
-		if (why_closed != GATE_OPEN)
+		if (why_closed != GATE_MAY_OPEN)
 			return stay_closed(why_closed, err);
 		slow_start = SLOW_START;
 		if (reason == GATE_OPEN)
@@ -411,7 +385,7 @@ settle_grant(int64 now)
 	static int64 active_until = 0;	/* ms on the monotonic clock */
 	GeneratorProgress progress;
 	int64		half;
-	int64		mono = net_now_ms();
+	int64		mono = monotonic_ms();
 
 	advance(now);
 	generator_progress(&progress);
@@ -436,7 +410,7 @@ settle_grant(int64 now)
 
 /* One turn.  Returns the ms until the next. */
 static long
-turn(void)
+take_turn(void)
 {
 	int64		now;
 	bool		clock_is_good = clock_read(&now);
@@ -452,55 +426,27 @@ turn(void)
 	return pause;
 }
 
-/* Runs when the worker leaves, in whatever way. */
-static void
-leave(int code, Datum arg)
+/*---- The process ----*/
+
+static Pause
+keeper_turn(bool news, bool reloaded)
 {
-	generator_advance_end(false);
-	generator_detach_worker();
+	Pause		pause;
+
+	if (news || reloaded)
+		retry_ms = 0;
+	pause.ms = take_turn();
+	pause.after_failure = retry_ms > 0;
+	return pause;
 }
 
-/*
- * Told to leave: by a shutdown, or by pg_terminate_backend().  Closes the gate
- * first.  The postmaster times restarts by the wall clock, which may be set
- * back at this very moment; another registration is started at once, and in a
- * shutdown dropped.  Whichever of the two comes second finds the other.
- */
-static void
-stop(void)
+/* Logs an error once, and tells callers. */
+static Pause
+keeper_recover(const ErrorData *error)
 {
-	BackgroundWorker successor;
-	char		err[GATE_DETAIL_LEN];
-
-	PG_TRY();
-	{
-		close_gate(GATE_STOPPING, "");
-		if (claim_from_redis() && node_claim()->lease_ms > 0)
-			(void) pair_forget(err);
-	}
-	PG_CATCH();
-	{
-		EmitErrorReport();
-		FlushErrorState();
-		LWLockReleaseAll();
-	}
-	PG_END_TRY();
-	generator_detach_worker();
-	statefile_unlock();
-	worker_describe(&successor, "snowid worker", "snowid_worker_main");
-	(void) RegisterDynamicBackgroundWorker(&successor, NULL);
-	proc_exit(1);
-}
-
-/* Logs an error once, tells callers, and cleans up for the next turn. */
-static void
-recover(MemoryContext context)
-{
-	ErrorData  *error;
+	Pause		pause;
 	char		detail[GATE_DETAIL_LEN];
 
-	MemoryContextSwitchTo(context);
-	error = CopyErrorData();
 	snprintf(detail, sizeof(detail), "%s.%s%s", error->message,
 			 error->hint ? " " : "", error->hint ? error->hint : "");
 	if (strcmp(detail, logged_detail) != 0 && may_log())
@@ -508,80 +454,50 @@ recover(MemoryContext context)
 		EmitErrorReport();
 		strlcpy(logged_detail, detail, sizeof(logged_detail));
 	}
-	FlushErrorState();
-	AbortCurrentTransaction();
-	LWLockReleaseAll();
 	generator_no_grant(detail);
 	generator_advance_end(false);
+	pause.ms = retry_pause();
+	pause.after_failure = true;
+	return pause;
 }
 
-/*
- * Waits for the next turn: until somebody wakes us; or after a failure until its
- * pause is over, or there is something new, lest callers or the end of our own
- * helper process make us try again and again.
- */
+/* Closes the gate before anything else. */
 static void
-rest(long ms)
+keeper_stop(void)
 {
-	int64		until = net_now_ms() + ms;
+	char		err[GATE_DETAIL_LEN];
 
-	do
-	{
-		(void) WaitLatch(MyLatch,
-						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 ms, PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-		ms = until - net_now_ms();
-	} while (retry_ms > 0 && ms > 0 && !generator_has_news() &&
-			 !InterruptPending && !ConfigReloadPending && !ShutdownRequestPending);
+	close_gate(GATE_STOPPING, "");
+	if (claim_from_redis() && identity_claim()->lease_ms > 0)
+		(void) pair_forget(err);
+}
+
+static void
+keeper_leave(void)
+{
+	generator_advance_end(false);
+	statefile_unlock();
+}
+
+static const Process keeper = {
+	.id = PROCESS_KEEPER,
+	.name = "snowid worker",
+	.function = "snowid_worker_main",
+	.turn = keeper_turn,
+	.recover = keeper_recover,
+	.stop = keeper_stop,
+	.leave = keeper_leave
+};
+
+/* Runs in the postmaster. */
+void
+keeper_register(void)
+{
+	process_register(&keeper);
 }
 
 void
 snowid_worker_main(Datum main_arg)
 {
-	MemoryContext turn_context;
-
-	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGINT, PG_SIG_IGN);	/* nothing here to cancel */
-	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
-	if (!generator_attach_worker())
-		proc_exit(0);			/* one is enough: ends this registration */
-	before_shmem_exit(leave, 0);
-
-	turn_context = AllocSetContextCreate(TopMemoryContext, "snowid worker",
-										 ALLOCSET_DEFAULT_SIZES);
-	for (;;)
-	{
-		volatile long pause = TURN_MS;
-
-		if (ShutdownRequestPending)
-			stop();
-
-		MemoryContextSwitchTo(turn_context);
-		PG_TRY();
-		{
-			CHECK_FOR_INTERRUPTS();
-			if (generator_begin_turn())
-				retry_ms = 0;
-			if (ConfigReloadPending)
-			{
-				ConfigReloadPending = false;
-				ProcessConfigFile(PGC_SIGHUP);
-				retry_ms = 0;
-			}
-			pause = turn();
-		}
-		PG_CATCH();
-		{
-			recover(turn_context);
-			pause = retry_pause();
-		}
-		PG_END_TRY();
-		MemoryContextSwitchTo(TopMemoryContext);
-		MemoryContextReset(turn_context);
-
-		rest(pause);
-	}
+	process_run(&keeper);
 }

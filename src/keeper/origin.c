@@ -21,7 +21,11 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "compat.h"
 #include "keeper/origin.h"
+#include "key/layout.h"
+#include "registry/claim.h"
+#include "settings.h"
 
 #define DAY_MS (INT64CONST(24) * 3600 * 1000)
 

@@ -15,7 +15,18 @@
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
-#include "snowid.h"
+#include "compat.h"
+#include "generator/generator.h"
+#include "keeper/ceiling.h"
+#include "keeper/identity.h"
+#include "keeper/origin.h"
+#include "keeper/pair.h"
+#include "keeper/statefile.h"
+#include "key/layout.h"
+#include "process.h"
+#include "registry/claim.h"
+#include "settings.h"
+#include "units.h"
 
 /* Set by snowid_accept_layout(), in shared memory. */
 static pg_atomic_uint32 *accept_layout = NULL;
@@ -41,7 +52,21 @@ void
 pair_accept_layout(void)
 {
 	pg_atomic_write_u32(accept_layout, 1);
-	generator_wake_worker();
+	process_notify(PROCESS_KEEPER);
+}
+
+/*
+ * For sessions: the layout of this server.  Throws where it is refused, by the
+ * keeper, or, where that has not judged, by what the WAL knows of the last keys.
+ */
+const Layout *
+pair_server_layout(bool first)
+{
+	Layout		other;
+
+	if (!generator_require_layout() && first && origin_other_layout(&other))
+		generator_refuse(GATE_LAYOUT, layout_difference(&server_layout, &other));
+	return &server_layout;
 }
 
 /* The last unit of a Unix ms; -1 for what lies before the epoch. */
@@ -73,7 +98,7 @@ pair_wanted(Claim *wanted, int64 *limit_ms, char *err)
 	memset(wanted, 0, sizeof(*wanted));
 	wanted->datacenter_id = snowid_datacenter_id;
 	wanted->worker_id = snowid_worker_id;
-	return snowid_worker_id < 0 ? GATE_NO_WORKER_ID : GATE_OPEN;
+	return snowid_worker_id < 0 ? GATE_NO_WORKER_ID : GATE_MAY_OPEN;
 }
 
 /*
@@ -89,12 +114,12 @@ settle_directory(Pair *pair, char *err)
 	bool		is_new;
 
 	if (claim_from_redis())
-		is_new = !node_remembers(&pair->claim, &same_terms);
+		is_new = !identity_remembers(&pair->claim, &same_terms);
 	else
 	{
-		GateReason	reason = node_load(&is_new, &is_copy, err);
+		GateReason	reason = identity_load(&is_new, &is_copy, err);
 
-		if (reason != GATE_OPEN)
+		if (reason != GATE_MAY_OPEN)
 			return reason;
 	}
 	pair->is_new = is_new || !same_terms;
@@ -108,7 +133,7 @@ settle_directory(Pair *pair, char *err)
 				 errhint("Make sure that no other server has this worker ID.")));
 		warned = true;
 	}
-	return GATE_OPEN;
+	return GATE_MAY_OPEN;
 }
 
 /*
@@ -119,7 +144,7 @@ settle_directory(Pair *pair, char *err)
 static bool
 used_before(const Ceiling *ceiling, int64 *used_ms)
 {
-	if (claim_used(node_claim(), used_ms))
+	if (claim_used(identity_claim(), used_ms))
 		return true;
 	if (ceiling && ceiling->old_ms != 0)
 	{
@@ -144,7 +169,7 @@ pair_remember(Pair *pair, char *err)
 		return true;
 	exact = used_before(&pair->ceiling, &used_ms);
 	pair->claim.floor_ms = unix_ms_from_units(pair->floor);
-	if (!node_remember(&pair->claim, used_ms, exact, err))
+	if (!identity_remember(&pair->claim, used_ms, exact, err))
 		return false;
 	pair->is_new = false;
 	return true;
@@ -160,7 +185,7 @@ pair_remember_early(const Claim *claim, int64 now, char *err)
 	int64		used_ms;
 	bool		exact;
 	bool		same_terms;
-	bool		remembers = node_remembers(claim, &same_terms);
+	bool		remembers = identity_remembers(claim, &same_terms);
 
 	if (claim->ownership == 0 || (remembers && same_terms))
 		return true;
@@ -168,27 +193,27 @@ pair_remember_early(const Claim *claim, int64 now, char *err)
 		early.floor_ms = Max(early.floor_ms,
 							 unix_ms_from_units(now + units_from_ms(snowid_max_drift)));
 	exact = used_before(NULL, &used_ms);
-	return node_remember(&early, used_ms, exact, err);
+	return identity_remember(&early, used_ms, exact, err);
 }
 
 /* Takes the claim out of the file; behind a closed gate. */
 bool
 pair_forget(char *err)
 {
-	const Claim *claim = node_claim();
+	const Claim *claim = identity_claim();
 	Ceiling		ceiling;
 	int64		used_ms;
 	bool		exact;
 
 	if (claim->ownership == 0)
-		return node_remember(NULL, 0, false, err);
+		return identity_remember(NULL, 0, false, err);
 	memset(&ceiling, 0, sizeof(ceiling));
 	if (!claim_used(claim, &used_ms) && !RecoveryInProgress() && !ShutdownRequestPending &&
 		!ceiling_find(claim->datacenter_id, claim->worker_id, claim->datacenter_id, claim->worker_id,
 					  PG_INT64_MAX, &ceiling, err, GATE_DETAIL_LEN))
 		return false;
 	exact = used_before(&ceiling, &used_ms);
-	return node_remember(NULL, used_ms, exact, err);
+	return identity_remember(NULL, used_ms, exact, err);
 }
 
 /*
@@ -256,7 +281,7 @@ settle_layout(Pair *pair, int64 now, char *err)
 						  Min(last_unit_of(ceiling->other_layout_ms),
 							  now + units_from_ms((int64) snowid_max_drift + snowid_reserve)));
 	}
-	return GATE_OPEN;
+	return GATE_MAY_OPEN;
 }
 
 /*
@@ -269,7 +294,7 @@ settle_layout(Pair *pair, int64 now, char *err)
 void
 pair_settle_opening(Pair *pair, int64 now)
 {
-	int64		waited = units_from_ms(net_now_ms() - pair->found_mono);
+	int64		waited = units_from_ms(monotonic_ms() - pair->found_mono);
 
 	pair->opens_at = PG_INT64_MIN;
 	if (!pair->waits)
@@ -290,13 +315,13 @@ pair_opened(Pair *pair)
 
 /*
  * Finds out where the pair of a claim may begin.  Returns why the gate must be
- * closed, with the detail in err, or GATE_OPEN.
+ * closed, with the detail in err, or GATE_MAY_OPEN.
  */
 GateReason
 pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
 {
 	GateReason	reason;
-	const Claim *old = node_claim();
+	const Claim *old = identity_claim();
 
 	pair->known = false;
 	if (!pair->found || !same_pair(&pair->claim, wanted) ||
@@ -304,7 +329,7 @@ pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
 	{
 		pair->looked_up = false;
 		pair->found_at = now;
-		pair->found_mono = net_now_ms();
+		pair->found_mono = monotonic_ms();
 	}
 	pair->claim = *wanted;
 	pair->found = true;
@@ -328,9 +353,9 @@ pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
 	pair->floor = Max(pair->floor, last_unit_of(wanted->floor_ms));
 
 	reason = settle_layout(pair, now, err);
-	if (reason == GATE_OPEN)
+	if (reason == GATE_MAY_OPEN)
 		reason = settle_directory(pair, err);
 	pair_settle_opening(pair, now);
-	pair->known = reason == GATE_OPEN;
+	pair->known = reason == GATE_MAY_OPEN;
 	return reason;
 }

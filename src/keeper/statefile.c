@@ -50,18 +50,14 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "common/file_perm.h"
 #include "port/pg_crc32c.h"
 #include "storage/fd.h"
 
-#include "snowid.h"
-
-#ifndef XFS_SUPER_MAGIC
-#define XFS_SUPER_MAGIC 0x58465342
-#endif
+#include "compat.h"
+#include "keeper/statefile.h"
 
 #define STATE_DIR "snowid"
 #define STATE_FILE STATE_DIR "/state"
@@ -76,7 +72,7 @@ typedef struct StateFile
 {
 	uint32		magic;
 	uint32		version;
-	NodeIdentity node;
+	Identity	identity;
 	pg_crc32c	crc;
 } StateFile;
 
@@ -87,14 +83,14 @@ StaticAssertDecl(offsetof(StateFile, crc) == 376, "the format has no padding");
 /* What version 1 has before its CRC. */
 #define V1_LEN 88
 
-StaticAssertDecl(offsetof(StateFile, node.claim.generation) == V1_LEN,
+StaticAssertDecl(offsetof(StateFile, identity.claim.generation) == V1_LEN,
 				 "version 1 is the beginning of version 2");
 
 static int	lock_fd = -1;
 static int	directory_fd = -1;
 
 static bool
-failed(const char *what, const char *path, char *err, Size errlen)
+could_not(const char *what, const char *path, char *err, Size errlen)
 {
 	snprintf(err, errlen, "Could not %s \"%s\": %s.", what, path,
 			 strerror(errno));
@@ -116,13 +112,13 @@ statefile_lock(char *err, Size errlen)
 		return true;
 	if ((MakePGDirectory(STATE_DIR) < 0 && errno != EEXIST) ||
 		fsync_fname_ext(".", true, false, DEBUG1) != 0)
-		return failed("create directory", STATE_DIR, err, errlen);
+		return could_not("create directory", STATE_DIR, err, errlen);
 	ReserveExternalFD();
 	fd = BasicOpenFile(LOCK_FILE, O_RDWR | O_CREAT | PG_BINARY);
 	if (fd < 0)
 	{
 		ReleaseExternalFD();
-		return failed("open file", LOCK_FILE, err, errlen);
+		return could_not("open file", LOCK_FILE, err, errlen);
 	}
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
 	{
@@ -130,7 +126,7 @@ statefile_lock(char *err, Size errlen)
 			snprintf(err, errlen, "Another server, perhaps in another container, uses this data directory: it has locked \"%s\".",
 					 LOCK_FILE);
 		else
-			failed("lock file", LOCK_FILE, err, errlen);
+			could_not("lock file", LOCK_FILE, err, errlen);
 		close(fd);
 		ReleaseExternalFD();
 		return false;
@@ -163,32 +159,15 @@ statefile_unlock(void)
 	ReleaseExternalFD();
 }
 
-static int64
-birth_of(const struct statx *st)
-{
-	if ((st->stx_mask & STATX_BTIME) == 0)
-		return 0;
-	return st->stx_btime.tv_sec * INT64CONST(1000000000) + st->stx_btime.tv_nsec;
-}
-
 /* Of the data directory, which is the current one. */
 Fingerprint
 statefile_fingerprint(void)
 {
 	Fingerprint print;
-	struct statx st;
-	struct statfs fs;
 
 	memset(&print, 0, sizeof(print));
-	/* XFS makes it of the device's number, which a volume does not keep */
-	if (statfs(".", &fs) == 0 && fs.f_type != XFS_SUPER_MAGIC)
-		memcpy(&print.file_system, &fs.f_fsid,
-			   Min(sizeof(print.file_system), sizeof(fs.f_fsid)));
-	if (statx(AT_FDCWD, ".", 0, STATX_INO | STATX_BTIME, &st) == 0)
-	{
-		print.inode = st.stx_ino;
-		print.birth_ns = birth_of(&st);
-	}
+	print.file_system = compat_file_system(".");
+	(void) compat_birth(".", &print.inode, &print.birth_ns);
 	return print;
 }
 
@@ -201,14 +180,9 @@ Life
 statefile_life(void)
 {
 	Life		life;
-	struct statx st;
 
 	memset(&life, 0, sizeof(life));
-	if (statx(AT_FDCWD, CONTROL_FILE, 0, STATX_INO | STATX_BTIME, &st) == 0)
-	{
-		life.inode = st.stx_ino;
-		life.birth_ns = birth_of(&st);
-	}
+	(void) compat_birth(CONTROL_FILE, &life.inode, &life.birth_ns);
 	return life;
 }
 
@@ -224,7 +198,7 @@ crc_of(const StateFile *file, size_t len)
 }
 
 StateFileResult
-statefile_read(NodeIdentity *node, char *err, Size errlen)
+statefile_read(Identity *identity, char *err, Size errlen)
 {
 	StateFile	file;
 	char		beyond;
@@ -238,7 +212,7 @@ statefile_read(NodeIdentity *node, char *err, Size errlen)
 		return STATE_FILE_ABSENT;
 	if (fd < 0)
 	{
-		failed("open file", STATE_FILE, err, errlen);
+		could_not("open file", STATE_FILE, err, errlen);
 		return STATE_FILE_FAILED;
 	}
 	if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
@@ -252,7 +226,7 @@ statefile_read(NodeIdentity *node, char *err, Size errlen)
 	if (len == STATE_FILE_LEN && read(fd, &beyond, 1) != 0)
 		len++;
 	if (len < 0)
-		failed("read file", STATE_FILE, err, errlen);
+		could_not("read file", STATE_FILE, err, errlen);
 	CloseTransientFile(fd);
 	if (len < 0)
 		return STATE_FILE_FAILED;
@@ -264,15 +238,15 @@ statefile_read(NodeIdentity *node, char *err, Size errlen)
 		memcpy(&crc, (char *) &file + V1_LEN, sizeof(crc));
 		if (crc == crc_of(&file, V1_LEN))
 		{
-			file.node.claim.generation = 0; /* where the CRC was */
-			*node = file.node;
+			file.identity.claim.generation = 0; /* where the CRC was */
+			*identity = file.identity;
 			return STATE_FILE_OK;
 		}
 		file.version = STATE_VERSION;	/* as one that is cut off */
 	}
 
 	/* of another version neither the length nor the CRC is known */
-	if (len >= (ssize_t) offsetof(StateFile, node) &&
+	if (len >= (ssize_t) offsetof(StateFile, identity) &&
 		file.magic == STATE_MAGIC && file.version != STATE_VERSION)
 	{
 		snprintf(err, errlen, "File \"%s\" has version %u, and this snowid reads versions 1 and %u.",
@@ -285,13 +259,13 @@ statefile_read(NodeIdentity *node, char *err, Size errlen)
 		snprintf(err, errlen, "File \"%s\" is damaged.", STATE_FILE);
 		return STATE_FILE_DAMAGED;
 	}
-	*node = file.node;
+	*identity = file.identity;
 	return STATE_FILE_OK;
 }
 
 /* Replaces the file; on true it is on the disk. */
 bool
-statefile_write(const NodeIdentity *node, char *err, Size errlen)
+statefile_write(const Identity *identity, char *err, Size errlen)
 {
 	StateFile	file;
 	int			fd;
@@ -300,13 +274,13 @@ statefile_write(const NodeIdentity *node, char *err, Size errlen)
 	memset(&file, 0, sizeof(file));
 	file.magic = STATE_MAGIC;
 	file.version = STATE_VERSION;
-	file.node = *node;
+	file.identity = *identity;
 	file.crc = crc_of(&file, offsetof(StateFile, crc));
 
 	fd = OpenTransientFile(STATE_FILE_TMP,
 						   O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | PG_BINARY);
 	if (fd < 0)
-		return failed("create file", STATE_FILE_TMP, err, errlen);
+		return could_not("create file", STATE_FILE_TMP, err, errlen);
 	errno = 0;
 	written = write(fd, &file, STATE_FILE_LEN) == STATE_FILE_LEN;
 	if (!written && errno == 0)
@@ -314,7 +288,7 @@ statefile_write(const NodeIdentity *node, char *err, Size errlen)
 	if (CloseTransientFile(fd) != 0 || !written ||
 		durable_rename(STATE_FILE_TMP, STATE_FILE, DEBUG1) != 0)
 	{
-		failed("write file", STATE_FILE, err, errlen);
+		could_not("write file", STATE_FILE, err, errlen);
 		unlink(STATE_FILE_TMP);
 		return false;
 	}

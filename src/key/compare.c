@@ -19,7 +19,6 @@
 #include "utils/lsyscache.h"
 #include "utils/typcache.h"
 
-#include "snowid.h"
 
 PG_FUNCTION_INFO_V1(snowid_compare_support);
 

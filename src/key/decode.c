@@ -3,9 +3,9 @@
  *		The SQL functions that take keys apart and put them together.
  *
  * Each comes in two forms: by this server's layout (STABLE, needs the library
- * preloaded, and a layout that is not refused), and by a layout given as text (IMMUTABLE, needs nothing).  One C
- * function serves both; the number of arguments tells them apart.  Nothing
- * here touches the generator.
+ * preloaded, and a layout that is not refused), and by a layout given as text
+ * (IMMUTABLE, needs nothing).  One C function serves both; the number of
+ * arguments tells them apart.  Nothing here knows the server.
  */
 #include "postgres.h"
 
@@ -16,7 +16,9 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
-#include "snowid.h"
+#include "compat.h"
+#include "guard.h"
+#include "key/decode.h"
 
 PG_FUNCTION_INFO_V1(snowid_decode);
 PG_FUNCTION_INFO_V1(snowid_timestamp);
@@ -25,6 +27,8 @@ PG_FUNCTION_INFO_V1(snowid_max);
 PG_FUNCTION_INFO_V1(snowid_encode);
 PG_FUNCTION_INFO_V1(snowid_bits);
 PG_FUNCTION_INFO_V1(snowid_layouts);
+
+const Layout *(*decode_server_layout) (bool first) = NULL;
 
 /* What a call site keeps from row to row. */
 typedef struct CallSite
@@ -46,13 +50,8 @@ call_site(FunctionCallInfo fcinfo, int layout_arg)
 		site = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(CallSite));
 	if (PG_NARGS() <= layout_arg)
 	{
-		Layout		other;
-
 		require_preloaded();
-		if (!generator_require_layout() && is_first &&
-			origin_other_layout(&other))
-			generator_refuse(GATE_LAYOUT, layout_difference(&server_layout, &other));
-		site->layout = server_layout;
+		site->layout = *decode_server_layout(is_first);
 		fcinfo->flinfo->fn_extra = site;
 		return site;
 	}

@@ -15,7 +15,8 @@
 #include "utils/datetime.h"
 #include "utils/timestamp.h"
 
-#include "snowid.h"
+#include "compat.h"
+#include "key/layout.h"
 
 #define UNIX_MS_OF_2000 INT64CONST(946684800000)
 

@@ -18,28 +18,14 @@
 #include "utils/builtins.h"
 #include "utils/datetime.h"
 
-#include "snowid.h"
+#include "key/decode.h"
+#include "key/serial.h"
 
 PG_FUNCTION_INFO_V1(snowid_serial);
 PG_FUNCTION_INFO_V1(snowid_serial_id);
-PG_FUNCTION_INFO_V1(snowid_next_serial);
 
-#define CODE_LEN 8
-#define TIME_LEN 17
 #define DAY_MS (INT64CONST(24) * 3600 * 1000)
 #define OFFSET_LIMIT_MS (INT64CONST(16) * 3600 * 1000)
-
-/* Code, time, three fields of 10 digits at most, check digits, NUL. */
-#define SERIAL_LEN (CODE_LEN + TIME_LEN + 3 * 10 + 2 + 1)
-
-/* How a serial is written. */
-typedef struct SerialForm
-{
-	const char *code;
-	int64		offset_ms;		/* of the local time */
-	bool		check_digits;
-	const Layout *layout;
-} SerialForm;
 
 /* One of the fields behind the time. */
 typedef struct Field
@@ -98,7 +84,7 @@ has_year(int64 ms)
 }
 
 /* Writes the serial of a key; throws where the time has no four-digit year. */
-static void
+void
 serial_write(const SerialForm *form, int64 id, char *buf)
 {
 	Parts		parts;
@@ -230,8 +216,8 @@ parse_offset(const char *str)
  * The form that a call asks for: its code, and from "offset_arg" on the offset,
  * in the IMMUTABLE functions the layout, and whether there are check digits.
  */
-static SerialForm
-form_of_call(FunctionCallInfo fcinfo, int code_arg, int offset_arg)
+SerialForm
+serial_form_of_call(FunctionCallInfo fcinfo, int code_arg, int offset_arg)
 {
 	SerialForm	form;
 	int			last = PG_NARGS() - 1;
@@ -254,7 +240,7 @@ form_of_call(FunctionCallInfo fcinfo, int code_arg, int offset_arg)
 Datum
 snowid_serial(PG_FUNCTION_ARGS)
 {
-	SerialForm	form = form_of_call(fcinfo, 0, 2);
+	SerialForm	form = serial_form_of_call(fcinfo, 0, 2);
 	char		buf[SERIAL_LEN];
 
 	serial_write(&form, PG_GETARG_INT64(1), buf);
@@ -265,7 +251,7 @@ Datum
 snowid_serial_id(PG_FUNCTION_ARGS)
 {
 	char	   *serial = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	SerialForm	form = form_of_call(fcinfo, 1, 2);
+	SerialForm	form = serial_form_of_call(fcinfo, 1, 2);
 	int64		id = 0;
 	const char *problem = serial_read(&form, serial, &id);
 
@@ -275,14 +261,4 @@ snowid_serial_id(PG_FUNCTION_ARGS)
 				 errmsg("invalid serial: \"%s\"", serial),
 				 errdetail("%s", problem)));
 	PG_RETURN_INT64(id);
-}
-
-Datum
-snowid_next_serial(PG_FUNCTION_ARGS)
-{
-	SerialForm	form = form_of_call(fcinfo, 0, 1);
-	char		buf[SERIAL_LEN];
-
-	serial_write(&form, generator_next(), buf);
-	PG_RETURN_TEXT_P(cstring_to_text(buf));
 }

@@ -18,7 +18,7 @@
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 
-#include "snowid.h"
+#include "compat.h"
 
 PG_FUNCTION_INFO_V1(snowid_in);
 PG_FUNCTION_INFO_V1(snowid_out);

@@ -3,7 +3,7 @@
  *		The claim in shared memory: as the snowid worker and administrators'
  *		sessions see it.
  *
- * Creates the state that is in registry.h.  Decides nothing and talks to
+ * Creates the state that is in state.h.  Decides nothing and talks to
  * nobody: the snowid registry does.  What keeps a lost claim from being used:
  * the gate opens through claim_enter() only, under the lock under which a claim
  * is withdrawn; and what is withdrawn while the gate is open stays CLAIM_LOST
@@ -18,7 +18,12 @@
 #include "storage/shmem.h"
 #include "utils/wait_event.h"
 
+#include "compat.h"
+#include "key/layout.h"
+#include "process.h"
+#include "registry/claim.h"
 #include "registry/state.h"
+#include "settings.h"
 
 /* So long the registry may take to start. */
 #define START_MS 2000
@@ -46,7 +51,6 @@ claim_shmem_init(void)
 		return;
 	memset(registry, 0, sizeof(Registry));
 	ConditionVariableInit(&registry->request_changed);
-	registry->procno = -1;
 	registry->limit_ms = PG_INT64_MAX;
 }
 
@@ -56,62 +60,63 @@ claim_from_redis(void)
 	return snowid_redis_url[0] != '\0';
 }
 
-static void
-wake_registry(void)
+/* An ownership, or another number that nobody else has. */
+uint64
+random_id(void)
 {
-	int			procno;
+	uint64		id;
 
-	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	procno = registry->procno;
-	LWLockRelease(registry_lock);
-	if (procno >= 0)
-		SetLatch(&ProcGlobal->allProcs[procno].procLatch);
+	if (!pg_strong_random(&id, sizeof(id)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate random values")));
+	return id | 1;				/* 0 stands for none */
 }
 
 /*---- The snowid worker's side ----*/
 
-/* Does the registry know which node this is, and no clone of it? */
+/* Does the registry know which server this is, and no clone of it? */
 bool
-claim_has_node(bool *clone)
+claim_has_identity(bool *clone)
 {
-	bool		has_node;
+	bool		has_identity;
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	has_node = registry->has_node;
+	has_identity = registry->has_identity;
 	*clone = registry->state == CLAIM_LOST && registry->clone;
 	LWLockRelease(registry_lock);
-	return has_node;
+	return has_identity;
 }
 
 /*
- * The node as it is in the state file now; with another ID than before, or for
+ * The server as it is in the state file now; with another ID than before, or for
  * the first time, a start begins.  A lost claim must be out of the file.
  */
 void
-claim_set_node(const NodeIdentity *node, const char *boot, bool is_start)
+claim_set_identity(const Identity *identity, const char *boot, bool is_start)
 {
 	uint64		token = random_id();
-	int64		now = net_now_ms();
+	int64		now = monotonic_ms();
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	if (!registry->has_node || memcmp(registry->node.id, node->id, sizeof(node->id)) != 0)
+	if (!registry->has_identity || memcmp(registry->identity.id, identity->id, sizeof(identity->id)) != 0)
 	{
 		registry->token = token;
 		registry->n = 0;
 		registry->state = CLAIM_LOST;
 		strlcpy(registry->boot, boot, sizeof(registry->boot));
 	}
-	registry->node = *node;
-	if (!registry->has_node)
+	registry->identity = *identity;
+	if (!registry->has_identity)
 		registry->known_since = now;
-	registry->has_node = true;
-	if (registry->state == CLAIM_LOST && (is_start || node->claim.ownership == 0))
+	registry->has_identity = true;
+	if (registry->state == CLAIM_LOST && (is_start || identity->claim.ownership == 0))
 	{
 		registry->state = CLAIM_NONE;
 		registry->clone = false;
 	}
 	LWLockRelease(registry_lock);
-	wake_registry();
+	process_wake(PROCESS_REGISTRY);
 }
 
 /*
@@ -121,12 +126,12 @@ claim_set_node(const NodeIdentity *node, const char *boot, bool is_start)
 GateReason
 claim_held(Claim *claim, int64 *limit_ms, char *err)
 {
-	GateReason	reason = GATE_OPEN;
+	GateReason	reason = GATE_MAY_OPEN;
 	bool		has_registry;
-	int64		now = net_now_ms();
+	int64		now = monotonic_ms();
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	has_registry = registry->procno >= 0 || now < registry->known_since + START_MS || !registry->has_node;
+	has_registry = process_is_there(PROCESS_REGISTRY) || now < registry->known_since + START_MS || !registry->has_identity;
 	*claim = registry->claim;
 	*limit_ms = registry->limit_ms;
 	if (registry->state != CLAIM_HELD)
@@ -162,7 +167,7 @@ claim_propose(int64 now_ms, int64 wish_ms, bool hurry)
 	registry->hurry |= hurry;
 	LWLockRelease(registry_lock);
 	if (wake)
-		wake_registry();
+		process_wake(PROCESS_REGISTRY);
 }
 
 /*
@@ -229,7 +234,7 @@ claim_leave(int64 used_ms)
 	}
 	LWLockRelease(registry_lock);
 	if (was_open)
-		wake_registry();
+		process_wake(PROCESS_REGISTRY);
 }
 
 /*
@@ -275,14 +280,14 @@ claim_status(RegistryStatus *status)
 bool
 claim_ask(RegistryRequest *request)
 {
-	int64		ends = net_now_ms() + snowid_redis_timeout;
+	int64		ends = monotonic_ms() + snowid_redis_timeout;
 	uint64		ticket = 0;
 	bool		done = false;
 
 	ConditionVariablePrepareToSleep(&registry->request_changed);
 	while (!done)
 	{
-		int64		now = net_now_ms();
+		int64		now = monotonic_ms();
 		int64		until = ends;
 
 		LWLockAcquire(registry_lock, LW_EXCLUSIVE);
@@ -306,7 +311,7 @@ claim_ask(RegistryRequest *request)
 		LWLockRelease(registry_lock);
 		if (done || now >= ends)
 			break;
-		wake_registry();
+		process_wake(PROCESS_REGISTRY);
 		(void) ConditionVariableTimedSleep(&registry->request_changed, Max(until - now, 1),
 										   PG_WAIT_EXTENSION);
 	}

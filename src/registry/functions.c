@@ -14,7 +14,10 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
-#include "snowid.h"
+#include "guard.h"
+#include "key/layout.h"
+#include "registry/claim.h"
+#include "settings.h"
 
 PG_FUNCTION_INFO_V1(snowid_claims);
 PG_FUNCTION_INFO_V1(snowid_release);
@@ -67,7 +70,7 @@ nonsense(void)
 }
 
 static int64
-number(const char *text)
+whole_number(const char *text)
 {
 	return strtoll(text, NULL, 10);
 }
@@ -76,7 +79,7 @@ number(const char *text)
 static Datum
 time_datum(const char *text, bool *isnull)
 {
-	int64		unix_ms = number(text);
+	int64		unix_ms = whole_number(text);
 
 	*isnull = text[0] == '\0';	/* of a damaged record */
 
@@ -117,7 +120,7 @@ snowid_claims(PG_FUNCTION_ARGS)
 
 				p += strlen(p) + 1;
 			}
-			worker_id = number(text[0]);
+			worker_id = whole_number(text[0]);
 			if (worker_id < request.worker_id || worker_id > PG_INT32_MAX - 1)
 				nonsense();
 			request.worker_id = (int) worker_id + 1;
@@ -129,7 +132,7 @@ snowid_claims(PG_FUNCTION_ARGS)
 				values[j] = time_datum(text[j], &nulls[j]);
 			nulls[5] = text[5][0] == '\0';
 
-			values[5] = Int64GetDatum(number(text[5]));
+			values[5] = Int64GetDatum(whole_number(text[5]));
 			values[6] = CStringGetTextDatum(text[6]);
 			values[7] = BoolGetDatum(text[7][0] == '1');
 			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);

@@ -11,10 +11,8 @@
 
 #include <netdb.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "libpq/pqsignal.h"
@@ -26,26 +24,17 @@
 #include "storage/pg_shmem.h"
 #include "utils/wait_event.h"
 
-#include "snowid.h"
+#include "compat.h"
+#include "registry/net.h"
 
 static int64 deadline;
 static bool through_shutdown;
-
-/* Of a clock that nobody sets, and that counts through a suspend. */
-int64
-net_now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_BOOTTIME, &now);
-	return now.tv_sec * INT64CONST(1000) + now.tv_nsec / 1000000;
-}
 
 /* For all that follows; "last_call": not ended by a shutdown. */
 void
 net_set_deadline(int timeout_ms, bool last_call)
 {
-	deadline = net_now_ms() + timeout_ms;
+	deadline = monotonic_ms() + timeout_ms;
 	through_shutdown = last_call;
 }
 
@@ -62,7 +51,7 @@ net_wait(int fd, int event, char *err)
 
 	while (!ready)
 	{
-		int64		left = deadline - net_now_ms();
+		int64		left = deadline - monotonic_ms();
 		int			events;
 
 		if (left <= 0)
@@ -132,7 +121,7 @@ answer_and_exit(const char *host, int fd)
 	size_t		used;
 
 	/* nothing of the server is to outlive it here */
-	(void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+	compat_die_with_parent();
 	PGSharedMemoryDetach();
 	memset(&answer, 0, sizeof(answer));
 	used = look_up(host, 0, answer.addresses, sizeof(answer.addresses), &answer.error);

@@ -2,8 +2,7 @@
  * redis.c
  *		The connection to Redis: addresses, secrets, and the registry's script.
  *
- * The only file that includes hiredis.  Only the snowid registry calls it,
- * except for redis_check_urls().  Functions return codes and fill the caller's
+ * The only file that includes hiredis.  Only the snowid registry calls it.  Functions return codes and fill the caller's
  * error buffer; they do not log and decide nothing.  hiredis is driven
  * non-blocking, for its blocking calls hang under signals; each call has one
  * deadline (net.c).  No reply is used before its type, length and number are
@@ -31,7 +30,9 @@
 #include "storage/fd.h"
 #include "storage/latch.h"
 
-#include "snowid.h"
+#include "registry/redis.h"
+#include "settings.h"
+#include "url.h"
 
 /* What a reply may be at most, and a password file. */
 #define MAX_REPLY (256 * 1024)
@@ -50,16 +51,6 @@ static const char script[] =
 #include "registry/registry.lua.h"
 		   ;
 
-typedef struct Address
-{
-	bool		tls;
-	bool		local;			/* host is the path of a socket */
-	char		host[256];
-	int			port;
-	char		user[128];
-	int			database;
-} Address;
-
 static redisContext *connection = NULL;
 static char connected_to[300];
 static const char *other_urls = ""; /* in the setting, behind the one in use */
@@ -68,157 +59,6 @@ static char may_evict[64];
 #ifdef SNOWID_TLS
 static SSL *tls = NULL;			/* the connection's; hiredis frees it */
 #endif
-
-/*---- Addresses ----*/
-
-static const char *
-parse_number(const char *s, const char *end, int max, int *number)
-{
-	*number = 0;
-	if (s == end)
-		return "a number is missing";
-	for (; s < end; s++)
-	{
-		if (!isdigit((unsigned char) *s) || *number > max)
-			return "a port or database is not a number";
-		*number = *number * 10 + (*s - '0');
-	}
-	return *number > max ? "a port or database is out of range" : NULL;
-}
-
-/* One URL, from s up to end.  Returns what is wrong with it, or NULL. */
-static const char *
-parse_url(const char *s, const char *end, Address *address)
-{
-	const char *at;
-	const char *slash;
-	const char *colon;
-	const char *error = NULL;
-
-	memset(address, 0, sizeof(*address));
-	address->port = 6379;
-	if (end - s > 7 && strncmp(s, "unix://", 7) == 0)
-	{
-		address->local = true;
-		s += 7;
-		at = memchr(s, '@', end - s);
-		if (at && at < (const char *) memchr(s, '/', end - s))
-		{
-			if (memchr(s, ':', at - s))
-				return "it must not contain a password";
-			if (at - s >= sizeof(address->user))
-				return "a user name is too long";
-			memcpy(address->user, s, at - s);
-			s = at + 1;
-		}
-		if (memchr(s, '?', end - s))
-			return "it must not contain parameters";
-		if (*s != '/' || end - s >= sizeof(((struct sockaddr_un *) 0)->sun_path))
-			return "unix:// needs the absolute path of a socket, of at most 107 bytes";
-		memcpy(address->host, s, end - s);
-		return NULL;
-	}
-	if (end - s > 8 && strncmp(s, "redis://", 8) == 0)
-		s += 8;
-	else if (end - s > 9 && strncmp(s, "rediss://", 9) == 0)
-	{
-		address->tls = true;
-		s += 9;
-	}
-	else
-		return "it must be redis://[user@]host[:port][/database], rediss://..., or unix:///path; several are separated by commas";
-
-	if (memchr(s, '?', end - s))
-		return "it must not contain parameters";
-	for (at = end; at > s && at[-1] != '@'; at--)
-		;
-	if (at > s)
-	{
-		if (memchr(s, ':', at - s))
-			return "it must not contain a password";
-		if (memchr(s, '%', at - s))
-			return "a user name is taken as it is, without % escapes";
-		if (at - 1 - s >= sizeof(address->user))
-			return "a user name is too long";
-		memcpy(address->user, s, at - 1 - s);
-		s = at;
-	}
-	slash = memchr(s, '/', end - s);
-	if (slash && slash + 1 < end)
-		error = parse_number(slash + 1, end, 1000000, &address->database);
-	if (slash)
-		end = slash;
-	if (s < end && *s == '[')
-	{
-		colon = memchr(s, ']', end - s);
-		if (!colon)
-			return "a bracket is not closed";
-		if (colon - s - 1 >= sizeof(address->host))
-			return "a host name is too long";
-		memcpy(address->host, s + 1, colon - s - 1);
-		colon++;
-		if (colon < end && *colon != ':')
-			return "a colon is missing before a port";
-	}
-	else
-	{
-		colon = memchr(s, ':', end - s);
-		if (!colon)
-			colon = end;
-		if (colon - s >= sizeof(address->host))
-			return "a host name is too long";
-		memcpy(address->host, s, colon - s);
-	}
-	if (address->host[0] == '\0')
-		return "a host name is missing";
-	if (address->host[strspn(address->host, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:%_-")])
-		return "a host name has a character that none can have";
-	if (!error && colon < end)
-		error = parse_number(colon + 1, end, 65535, &address->port);
-	if (!error && address->port == 0)
-		error = "a port must be from 1 to 65535";
-#ifndef SNOWID_TLS
-	if (!error && address->tls)
-		error = "this snowid was built without TLS (hiredis_ssl), so it cannot use rediss://";
-#endif
-	return error;
-}
-
-/* The next URL of a list; NULL behind the last. */
-static const char *
-next_url(const char *urls, const char **end)
-{
-	while (*urls == ' ' || *urls == ',')
-		urls++;
-	*end = urls + strcspn(urls, ", ");
-	return *urls ? urls : NULL;
-}
-
-/* What is wrong with a list of URLs, or NULL; called in the postmaster. */
-const char *
-redis_check_urls(const char *urls)
-{
-	const char *end;
-	const char *error = NULL;
-	Address		address;
-
-	for (; !error && (urls = next_url(urls, &end)) != NULL; urls = end)
-		error = parse_url(urls, end, &address);
-	return error;
-}
-
-/* How many there are. */
-int
-redis_count_urls(void)
-{
-	const char *urls = snowid_redis_url;
-	const char *end;
-	int			count = 0;
-
-	for (; (urls = next_url(urls, &end)) != NULL; urls = end)
-		count++;
-	return count;
-}
 
 /*---- Secrets ----*/
 
@@ -667,12 +507,12 @@ redis_connect(bool last_call, char *err)
 
 	if (connection)
 		return true;
-	for (; (urls = next_url(urls, &end)) != NULL; urls = end)
+	for (; (urls = url_next(urls, &end)) != NULL; urls = end)
 	{
 		Address		address;
 		size_t		used = strlen(reasons);
 
-		if (parse_url(urls, end, &address) != NULL)
+		if (url_parse(urls, end, &address) != NULL)
 			continue;			/* cannot be: the setting was checked */
 		other_urls = end;
 		if (connect_to(&address, last_call, err))
@@ -764,7 +604,7 @@ redis_run_script(const char *key, const char **args, int nargs, bool last_call,
 	{
 		const char *end;
 
-		first_url = next_url(other_urls, &end);
+		first_url = url_next(other_urls, &end);
 		failed(err, "another node of the Redis Cluster has the key \"%s\"; name that one in snowid.redis_url, too", key);
 		freeReplyObject(reply);
 		return false;

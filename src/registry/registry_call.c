@@ -11,7 +11,14 @@
 
 #include "utils/timestamp.h"
 
-#include "registry/registry_process.h"
+#include "compat.h"
+#include "key/layout.h"
+#include "registry/redis.h"
+#include "registry/registry_call.h"
+#include "registry/registry_contact.h"
+#include "registry/registry_view.h"
+#include "settings.h"
+#include "url.h"
 
 /* Room for numbers as text, in the memory of one turn. */
 char *
@@ -49,9 +56,9 @@ registry_argument(RegistryCall *call, const char *name, const char *value)
 static const char *
 place(void)
 {
-	const Fingerprint *print = &seen.node.directory;
+	const Fingerprint *print = &seen.identity.directory;
 
-	if (seen.node.shared != 0 || print->inode == 0 || print->birth_ns == 0)
+	if (seen.identity.shared != 0 || print->inode == 0 || print->birth_ns == 0)
 		return "";
 	return psprintf("%s%s%s", registry_hex(print->file_system), registry_hex(print->inode),
 					registry_hex((uint64) print->birth_ns));
@@ -68,16 +75,16 @@ registry_begin_call(RegistryCall *call, const char *operation, int datacenter_id
 	registry_argument(call, "version", "2");
 	registry_argument(call, "operation", operation);
 	registry_argument(call, "layout", pstrdup(layout));
-	registry_argument(call, "node", psprintf("%s%s", registry_hex(seen.node.id[0]),
-											 registry_hex(seen.node.id[1])));
+	registry_argument(call, "node", psprintf("%s%s", registry_hex(seen.identity.id[0]),
+											 registry_hex(seen.identity.id[1])));
 	registry_argument(call, "name", registry_node_name());
 	registry_argument(call, "place", place());
 	registry_argument(call, "token", registry_hex(seen.token));
-	registry_argument(call, "starts", registry_number((int64) seen.node.starts));
+	registry_argument(call, "starts", registry_number((int64) seen.identity.starts));
 	/* the longest that we go unheard when all is well */
 	registry_argument(call, "interval",
 					  registry_number(registry_mark_interval() +
-									  redis_count_urls() * (int64) snowid_redis_timeout));
+									  url_count(snowid_redis_url) * (int64) snowid_redis_timeout));
 	registry_argument(call, "lease", registry_number(snowid_redis_lease));
 	registry_argument(call, "boot", seen.boot);
 	registry_argument(call, "dc", registry_number(datacenter_id));
@@ -94,7 +101,7 @@ registry_past(void)
 
 	for (int i = 0; i < PAST_CLAIMS; i++)
 	{
-		const PastClaim *past = &seen.node.past[i];
+		const PastClaim *past = &seen.identity.past[i];
 
 		if (past->ownership != 0 && past->ownership != seen.leaving.ownership)
 			text = psprintf("%s %d:%d/%s/" INT64_FORMAT "/%d", text, past->datacenter_id, past->worker_id,
@@ -128,12 +135,12 @@ bool
 registry_call(RegistryCall *call, bool last_call, char ***answer, int *count, char *err)
 {
 	char		reason[NET_ERR_LEN] = "";
-	int64		began = net_now_ms();
+	int64		began = monotonic_ms();
 	bool		fresh = !redis_is_connected();
 	bool		ok = try_call(call, last_call, answer, count, reason);
 
 	/* a connection that was idle may have ended long ago; twice does no harm */
-	if (!ok && !fresh && net_now_ms() - began < snowid_redis_timeout / 2)
+	if (!ok && !fresh && monotonic_ms() - began < snowid_redis_timeout / 2)
 		ok = try_call(call, last_call, answer, count, reason);
 	/* of other nodes' names, what any encoding can show */
 	for (int i = 0; ok && i < *count; i++)

@@ -9,28 +9,20 @@
 
 #include "utils/timestamp.h"
 
-#include "registry/registry_process.h"
+#include "compat.h"
+#include "key/layout.h"
+#include "process.h"
+#include "registry/registry_call.h"
+#include "registry/registry_claim.h"
+#include "registry/registry_contact.h"
+#include "registry/registry_view.h"
+#include "settings.h"
 
-static char silent_key[64];		/* a record that is watched for silence */
-static int64 silent_since;		/* PG_INT64_MAX: to be watched anew */
 static bool untidy;				/* a second ID may have been claimed */
 static bool revoked;			/* the lost claim is to be acknowledged */
 static Claim revoked_claim;
 static char refusal[GATE_DETAIL_LEN];	/* the last one's reason */
 static char logged_refusal[GATE_DETAIL_LEN];
-
-/* Nothing may be concluded from what was not heard. */
-void
-registry_watch_anew(void)
-{
-	silent_since = PG_INT64_MAX;
-}
-
-bool
-registry_is_watching(void)
-{
-	return silent_key[0] != '\0';
-}
 
 /*
  * The ceiling of the keys made with a claim since the start, or 0 where there
@@ -82,7 +74,7 @@ refuse(bool change, const char *detail)
 		return;
 	}
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	if (registry->state == CLAIM_HELD || registry->node.claim.ownership != 0)
+	if (registry->state == CLAIM_HELD || registry->identity.claim.ownership != 0)
 	{
 		/* what is remembered is not to be used either */
 		registry->state = CLAIM_LOST;
@@ -97,7 +89,7 @@ static void
 lose(bool clone, const char *detail)
 {
 	static int64 last_loss = PG_INT64_MIN / 2;
-	int64		now = net_now_ms();
+	int64		now = monotonic_ms();
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	registry->state = CLAIM_LOST;
@@ -133,7 +125,7 @@ got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *kno
 	silent_key[0] = '\0';
 	logged_refusal[0] = '\0';
 	memset(&revoked_claim, 0, sizeof(revoked_claim));
-	generator_wake_worker();
+	process_notify(PROCESS_KEEPER);
 	if (is_new)
 		ereport(LOG,
 				(errmsg("snowid claimed worker ID %d of datacenter %d as \"%s\"",
@@ -160,8 +152,8 @@ understand_claim(char **answer, Claim *claim, int64 *ceiling_ms)
 		return false;
 	claim->worker_id = (int32) worker_id;
 	/* what was found out when the claim began holds on */
-	if (claim->ownership == seen.node.claim.ownership)
-		claim->floor_ms = Max(claim->floor_ms, seen.node.claim.floor_ms);
+	if (claim->ownership == seen.identity.claim.ownership)
+		claim->floor_ms = Max(claim->floor_ms, seen.identity.claim.floor_ms);
 	return true;
 }
 
@@ -220,10 +212,10 @@ watch_for_silence(const char *record, int64 interval, int64 lease)
 		return;
 	}
 	if (silent_key[0] == '\0' || silent_since == PG_INT64_MAX)
-		silent_since = net_now_ms() + 2 * interval;
+		silent_since = monotonic_ms() + 2 * interval;
 	strlcpy(silent_key, record, sizeof(silent_key));
 	registry_set_detail(false, "The worker ID that this data directory had before the machine was restarted is taken back when nobody else uses it.");
-	next_contact = Min(next_contact, Max(silent_since + 1, net_now_ms() + FIRST_PAUSE_MS));
+	next_contact = Min(next_contact, Max(silent_since + 1, monotonic_ms() + FIRST_PAUSE_MS));
 }
 
 /*
@@ -233,9 +225,9 @@ watch_for_silence(const char *record, int64 interval, int64 lease)
 static void
 claim_worker_id(bool move)
 {
-	const Claim *known = seen.state == CLAIM_HELD ? &seen.claim : &seen.node.claim;
+	const Claim *known = seen.state == CLAIM_HELD ? &seen.claim : &seen.identity.claim;
 	bool		change = seen.state == CLAIM_HELD && (move || !registry_settings_allow(&seen.claim));
-	int64		began = net_now_ms();
+	int64		began = monotonic_ms();
 	RegistryCall call;
 	char	  **answer;
 	int			count;
@@ -277,12 +269,12 @@ claim_worker_id(bool move)
 	}
 	untidy = false;
 
-	next_contact = net_now_ms() + registry_mark_interval();
+	next_contact = monotonic_ms() + registry_mark_interval();
 	if (strcmp(answer[0], "yours") == 0 && count == 6 &&
 		understand_claim(answer, &claim, &ceiling_ms))
 	{
 		if (check_time("floor", &claim, claim.floor_ms) && check_time("ceiling", &claim, ceiling_ms))
-			got_claim(&claim, ceiling_ms, began, known == &revoked_claim ? &seen.node.claim : known);
+			got_claim(&claim, ceiling_ms, began, known == &revoked_claim ? &seen.identity.claim : known);
 	}
 	else if (strcmp(answer[0], "lost") == 0 && count == 3)
 		lose(false, psprintf("Worker ID %d of datacenter %d was given back, or is held by \"%.64s\" now.",
@@ -301,7 +293,7 @@ claim_worker_id(bool move)
 				 timestamptz_to_str(timestamptz_from_unix_ms(ceiling_ms)));
 		if (!change)
 			registry_set_detail(false, refusal);
-		next_contact = Min(next_contact, net_now_ms() + ms + 1);
+		next_contact = Min(next_contact, monotonic_ms() + ms + 1);
 	}
 	else if ((text = understand_refusal(answer, count)) !=NULL)
 	{
@@ -318,7 +310,7 @@ claim_worker_id(bool move)
 static void
 mark(void)
 {
-	int64		began = net_now_ms();
+	int64		began = monotonic_ms();
 	RegistryCall call;
 	char	  **answer;
 	int			count;
@@ -335,7 +327,7 @@ mark(void)
 	registry_argument(&call, "past", registry_past());
 	if (!registry_call(&call, false, &answer, &count, NULL))
 		return;
-	next_contact = net_now_ms() + registry_mark_interval();
+	next_contact = monotonic_ms() + registry_mark_interval();
 	if (strcmp(answer[0], "ok") == 0 && count == 2 && registry_parse_number(answer[1], MAX_MS, &ceiling_ms))
 	{
 		if (!check_time("ceiling", &seen.claim, ceiling_ms))
@@ -347,7 +339,7 @@ mark(void)
 		registry->renewed_at = began;
 		LWLockRelease(registry_lock);
 		if (seen.claim.lease_ms > 0)
-			generator_wake_worker();
+			process_notify(PROCESS_KEEPER);
 	}
 	else if (strcmp(answer[0], "late") == 0)
 		lose(true, "Another server runs from a copy of this one's memory.");
@@ -384,8 +376,8 @@ registry_release(const Claim *claim, bool last_call)
 	const PastClaim *past = NULL;
 
 	for (int i = 0; i < PAST_CLAIMS && !past; i++)
-		if (seen.node.past[i].ownership == claim->ownership)
-			past = &seen.node.past[i];
+		if (seen.identity.past[i].ownership == claim->ownership)
+			past = &seen.identity.past[i];
 	registry_begin_call(&call, "release", claim->datacenter_id);
 	registry_argument(&call, "worker", registry_number(claim->worker_id));
 	registry_argument(&call, "ownership", registry_hex(claim->ownership));
@@ -427,7 +419,7 @@ registry_reclaim(void)
 void
 registry_tend_claim(void)
 {
-	bool		due = net_now_ms() >= next_contact;
+	bool		due = monotonic_ms() >= next_contact;
 
 	if (revoked && (due || backoff == 0))
 		revoked = !registry_release(&revoked_claim, false);
@@ -437,7 +429,7 @@ registry_tend_claim(void)
 			claim_worker_id(false);
 	}
 	else if (seen.leaving.ownership != 0 && (due || backoff == 0) &&
-			 seen.node.claim.ownership == seen.claim.ownership)
+			 seen.identity.claim.ownership == seen.claim.ownership)
 	{
 		if (registry_release(&seen.leaving, false))
 		{

@@ -12,7 +12,12 @@
 #include "postmaster/postmaster.h"
 #include "utils/timestamp.h"
 
-#include "registry/registry_process.h"
+#include "compat.h"
+#include "process.h"
+#include "registry/redis.h"
+#include "registry/registry_contact.h"
+#include "registry/registry_view.h"
+#include "settings.h"
 
 /* So many messages are logged in a row, then one in ... */
 #define LOG_BURST 30
@@ -51,7 +56,7 @@ bool
 registry_may_log(void)
 {
 	static int64 spent = PG_INT64_MIN;	/* up to this monotonic ms */
-	int64		now = net_now_ms();
+	int64		now = monotonic_ms();
 
 	spent = Max(spent, now - LOG_BURST * LOG_PAUSE_MS);
 	if (spent > now)
@@ -68,7 +73,7 @@ registry_set_detail(bool refused, const char *detail)
 	registry->refused = refused;
 	strlcpy(registry->detail, detail, GATE_DETAIL_LEN);
 	LWLockRelease(registry_lock);
-	generator_wake_worker();
+	process_notify(PROCESS_KEEPER);
 }
 
 /* The next try, with growing pauses and jitter. */
@@ -76,7 +81,7 @@ void
 registry_try_later(void)
 {
 	backoff = Min(Max(2 * backoff, FIRST_PAUSE_MS), registry_mark_interval());
-	next_contact = net_now_ms() + backoff / 2 +
+	next_contact = monotonic_ms() + backoff / 2 +
 		(int64) pg_prng_uint64_range(&pg_global_prng_state, 0, backoff / 2);
 }
 
@@ -91,10 +96,10 @@ registry_settings_allow(const Claim *claim)
 static bool
 may_use_remembered(void)
 {
-	const Claim *claim = &seen.node.claim;
+	const Claim *claim = &seen.identity.claim;
 
 	/* nor while somebody else is watched who may have it */
-	return seen.state == CLAIM_NONE && !registry_is_watching() &&
+	return seen.state == CLAIM_NONE && silent_key[0] == '\0' &&
 		claim->ownership != 0 && claim->lease_ms == 0 && snowid_redis_lease == 0 && registry_settings_allow(claim);
 }
 
@@ -107,7 +112,8 @@ registry_no_answer(const char *err)
 	bool		is_told = true;
 
 	answered = false;
-	registry_watch_anew();
+	/* nothing may be concluded from what was not heard */
+	silent_since = PG_INT64_MAX;
 	if (ShutdownRequestPending)
 		return;
 	snprintf(detail, sizeof(detail), "Redis cannot be used: %s.", err);
@@ -118,16 +124,16 @@ registry_no_answer(const char *err)
 	if (remembered && registry->state == CLAIM_NONE)
 	{
 		registry->state = CLAIM_HELD;
-		registry->claim = seen.node.claim;
+		registry->claim = seen.identity.claim;
 		registry->limit_ms = PG_INT64_MAX;
 	}
 	LWLockRelease(registry_lock);
-	generator_wake_worker();
+	process_notify(PROCESS_KEEPER);
 
 	if (remembered)
 		ereport(WARNING,
 				(errmsg("snowid goes on with the worker ID %d that it claimed before",
-						seen.node.claim.worker_id),
+						seen.identity.claim.worker_id),
 				 errdetail("%s", detail),
 				 errhint("It checks the claim as soon as Redis can be used.")));
 	else if (!logged_failure && registry_may_log())

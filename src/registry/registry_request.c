@@ -4,7 +4,11 @@
  */
 #include "postgres.h"
 
-#include "registry/registry_process.h"
+#include "registry/registry_call.h"
+#include "registry/registry_claim.h"
+#include "registry/registry_contact.h"
+#include "registry/registry_request.h"
+#include "registry/registry_view.h"
 
 /* The ownerships that are this server's, or are about to be released. */
 static char *
@@ -12,7 +16,7 @@ own_ownerships(void)
 {
 	return psprintf("%s %s %s %s",
 					seen.state == CLAIM_HELD ? registry_hex(seen.claim.ownership) : "",
-					registry_hex(seen.node.claim.ownership), registry_hex(seen.leaving.ownership),
+					registry_hex(seen.identity.claim.ownership), registry_hex(seen.leaving.ownership),
 					registry_hex(seen.entered));
 }
 

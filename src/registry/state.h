@@ -1,15 +1,15 @@
 /*
- * registry.h
+ * state.h
  *		What the snowid registry shares with the snowid worker and with
- *		administrators' sessions; for registry.c and claim.c alone.
+ *		administrators' sessions; for claim.c and registry*.c alone.
  */
-#ifndef SNOWID_REGISTRY_H
-#define SNOWID_REGISTRY_H
+#ifndef SNOWID_REGISTRY_STATE_H
+#define SNOWID_REGISTRY_STATE_H
 
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
 
-#include "snowid.h"
+#include "registry/claim.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -43,12 +43,10 @@ typedef struct Registry
 	ConditionVariable request_changed;
 
 	/* registry_lock protects the following fields only */
-	int			procno;			/* the registry's, or -1 */
-
 	/* from the snowid worker */
-	bool		has_node;
-	int64		known_since;	/* by net_now_ms() */
-	NodeIdentity node;			/* as the state file has it */
+	bool		has_identity;
+	int64		known_since;	/* by monotonic_ms() */
+	Identity	identity;		/* as the state file has it */
 	char		boot[BOOT_LEN];
 	uint64		token;			/* of this start */
 	uint64		n;				/* number of the last write to Redis */
@@ -65,7 +63,7 @@ typedef struct Registry
 	bool		confirmed;		/* by Redis, since the start */
 	Claim		claim;
 	int64		limit_ms;		/* keys end here */
-	int64		renewed_at;		/* when that was asked for, by net_now_ms() */
+	int64		renewed_at;		/* when that was asked for, by monotonic_ms() */
 	Claim		leaving;		/* to be released; ownership 0: none */
 	bool		refused;		/* rather than not answered */
 	char		detail[GATE_DETAIL_LEN];	/* why there is no claim */
@@ -84,4 +82,4 @@ extern LWLock *registry_lock;
 
 #pragma GCC visibility pop
 
-#endif							/* SNOWID_REGISTRY_H */
+#endif							/* SNOWID_REGISTRY_STATE_H */
