@@ -22,15 +22,6 @@ sub start
 	return $node;
 }
 
-sub poll
-{
-	my ($node, $condition) = @_;
-	$node->poll_query_until('postgres',
-		"SELECT $condition FROM snowid_status()")
-	  or die "never: $condition";
-	return;
-}
-
 sub settings
 {
 	my ($node, $settings) = @_;
