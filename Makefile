@@ -82,4 +82,8 @@ torture: test/skew.so
 torture-redis: test/skew.so
 	PG_CONFIG=$(PG_CONFIG) test/torture-redis $(SECONDS)
 
-.PHONY: uninstall-docs test demo demo-cluster bench torture torture-redis
+# The registry's script in a simulator; needs luajit or lua5.1.
+model:
+	test/model/run --seconds $(SECONDS)
+
+.PHONY: uninstall-docs test demo demo-cluster bench torture torture-redis model

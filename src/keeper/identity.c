@@ -193,6 +193,10 @@ identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 		identity.past[0].ceiling_ms = Max(Max(used_ms, identity.claim.floor_ms), 0);
 		identity.past[0].exact = exact;
 	}
+	/* a lease that a successor of this process goes on with */
+	for (int i = 0; i < PAST_CLAIMS; i++)
+		if (claim->ownership != 0 && identity.past[i].ownership == claim->ownership)
+			memset(&identity.past[i], 0, sizeof(identity.past[i]));
 	identity.claim = *claim;
 	if (!write_file(err))
 	{

@@ -291,7 +291,7 @@ local function own_record(at, r, claim, generation, era, begin)
 	r.token, r.starts, r.n = arg.token, arg.starts, arg.n
 	r.interval, r.lease, r.revoked = arg.interval, arg.lease, '0'
 	r.since, r.seen, r.floor, r.ceiling = r.since or str(now), str(now), begin, r.ceiling or '0'
-	raise(r, 'ceiling', arg.ceiling, arg.used, r.floor)
+	raise(r, 'ceiling', arg.ceiling, r.floor)
 	put(at, r)
 	pin_layout()
 end
@@ -305,7 +305,7 @@ end
 -- Up to where keys may have been made with the claim; of a former start it is
 -- not known, and was not more than is asked for now.
 local function used_or_asked()
-	return num(arg.used) > 0 and arg.used or arg.ceiling
+	return num(arg.used) > 0 and arg.used or arg.reach or arg.ceiling
 end
 
 -- The claim is another's, or nobody's: at least the keys made with it count.
@@ -443,6 +443,7 @@ function operations.claim()
 	end
 
 	if own then
+		raise(mine, 'ceiling', arg.used)
 		local worker = usable(own)
 		local again = mine.token == arg.token or
 			(mine.boot == arg.boot and num(arg.starts) > num(mine.starts))
@@ -465,13 +466,16 @@ function operations.claim()
 		if not forgotten(mine, arg.generation) then
 			if not is_mine then return lost(known, mine) end
 		elseif usable(known) and arg.resume ~= 'record' then
-			if settling and arg.resume ~= 'now' then
-				leave_used(known, mine)
-				return unsettled()
-			end
 			local r = mine or {}
 			r.since = str(now)
+			raise(r, 'ceiling', arg.used)
 			own_record(known, r, arg.ownership, arg.generation, '', arg.floor)
+			if settling and arg.resume ~= 'now' then
+				-- kept for it, unless somebody with a higher generation comes
+				r.instance = ''
+				put(known, r)
+				return unsettled()
+			end
 			return yours(usable(known), r)
 		else
 			all[known] = leave_used(known, mine)
@@ -545,6 +549,7 @@ function operations.mark()
 			leave_used(at, r)
 			return {'gone'}
 		end
+		raise(r, 'ceiling', arg.used)
 		own_record(at, r, r.claim, r.generation, r.era, r.floor)
 	elseif forgotten(r, arg.generation) then
 		if arg.resume ~= 'now' then
@@ -553,6 +558,7 @@ function operations.mark()
 		end
 		r = r or {}
 		r.since = str(now)
+		raise(r, 'ceiling', arg.used)
 		own_record(at, r, arg.ownership, arg.generation, '', arg.floor)
 	else
 		return lost(at, r)

@@ -92,7 +92,8 @@ registry_begin_call(RegistryCall *call, const char *operation, int datacenter_id
 
 /*
  * What this server gave up, as the script reads it; without what it is about to
- * release by a call of its own.
+ * release by a call of its own, and what it still has: a worker that leaves takes
+ * a lease out of the file, and its successor may go on with it.
  */
 char *
 registry_past(void)
@@ -103,7 +104,8 @@ registry_past(void)
 	{
 		const PastClaim *past = &seen.identity.past[i];
 
-		if (past->ownership != 0 && past->ownership != seen.leaving.ownership)
+		if (past->ownership != 0 && past->ownership != seen.leaving.ownership &&
+			!(seen.state == CLAIM_HELD && past->ownership == seen.claim.ownership))
 			text = psprintf("%s %d:%d/%s/" INT64_FORMAT "/%d", text, past->datacenter_id, past->worker_id,
 							registry_hex(past->ownership), past->ceiling_ms, past->exact);
 	}

@@ -21,7 +21,7 @@ our @EXPORT =
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
   server_is_open start_and_open worker_pid process_pid processes kill_all wait_until
-  origin_places);
+  origin_places crc32c);
 
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
 
@@ -398,6 +398,18 @@ sub origin_places
 	return $node->pg_version >= 18
 	  ? 'max_active_replication_origins'
 	  : 'max_replication_slots';
+}
+
+# The checksum of a state file.
+sub crc32c
+{
+	my $crc = 0xffffffff;
+	foreach my $byte (unpack 'C*', $_[0])
+	{
+		$crc ^= $byte;
+		$crc = ($crc >> 1) ^ ($crc & 1 ? 0x82f63b78 : 0) for 1 .. 8;
+	}
+	return $crc ^ 0xffffffff;
 }
 
 # How many keys of the table "made" are not above every key that was returned

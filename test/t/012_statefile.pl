@@ -79,7 +79,7 @@ sub is_refused
 		"$name: the status says so");
 	like(
 		sql_error($node, 'SELECT snowid_next()'),
-		qr/^$sqlstate: snowid cannot use its state file\nDETAIL:  $detail\nHINT:  See "The state file" in snowid's README; /,
+		qr/^$sqlstate: snowid cannot use its state file\nDETAIL:  $detail\nHINT:  See "The state file" in snowid's manual; /,
 		"$name: the error says so");
 	ok((-f $file && -r $file ? slurp_file($file) : '') eq $damaged,
 		"$name: nothing is overwritten");

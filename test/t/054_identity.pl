@@ -194,17 +194,6 @@ is($redis->record('0:4', 'node'), $node_id,
 
 #---- A block copy: it cannot be told from the original by its file ----
 
-sub crc32c
-{
-	my $crc = 0xffffffff;
-	foreach my $byte (unpack 'C*', $_[0])
-	{
-		$crc ^= $byte;
-		$crc = ($crc >> 1) ^ ($crc & 1 ? 0x82f63b78 : 0) for 1 .. 8;
-	}
-	return $crc ^ 0xffffffff;
-}
-
 # Gives a stopped server the node ID, starts and claims of another one.
 sub clone_node
 {

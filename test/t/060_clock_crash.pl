@@ -25,17 +25,6 @@ sub start
 	return $node;
 }
 
-sub poll
-{
-	my ($node, $condition) = @_;
-	$node->poll_query_until('postgres',
-		"SELECT $condition FROM snowid_status()")
-	  or die "never: $condition; "
-	  . $node->safe_psql('postgres',
-		'SELECT snowid_status::text FROM snowid_status()');
-	return;
-}
-
 # Keys have the time of the clock, which is this many s off; the worker has seen it.
 sub keys_follow
 {

@@ -18,8 +18,6 @@ start_and_open($node);
 my @stopped;
 END { kill 'CONT', @stopped; }
 
-sub query { return $node->safe_psql('postgres', $_[0]); }
-
 sub advance
 {
 	return
@@ -116,7 +114,7 @@ $node->poll_query_until('postgres',
 	"SELECT current_setting('snowid.max_wait') = '1h'")
   or die;
 my @sessions = map { start_advance("session$_", "$_ s") } 1 .. 3;
-query(
+query($node,
 	"SELECT pg_terminate_backend($sessions[0]{pid}), pg_cancel_backend($sessions[1]{pid})"
 );
 $_->{handle}->finish foreach @sessions[ 0, 1 ];
@@ -159,7 +157,7 @@ $standby->stop;
 # With so much in reserve, the worker writes nothing else for half a minute.
 configure($node, "$settings\nsnowid.reserve = 60s");
 $node->reload;
-query('SELECT snowid_next()');
+query($node, 'SELECT snowid_next()');
 $node->poll_query_until('postgres',
 	"SELECT ceiling > clock_timestamp() + interval '55 s' FROM snowid_status()"
 ) or die;
@@ -168,10 +166,12 @@ my $session = start_advance('carried', '20 min');
 $node->poll_query_until('postgres',
 	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND wait_event = 'WALSync'"
 ) or die 'the worker does not write';
-query(  "SELECT pg_cancel_backend($session->{pid}), pg_terminate_backend("
+query($node,
+		"SELECT pg_cancel_backend($session->{pid}), pg_terminate_backend("
 	  . worker_pid($node)
 	  . ')');
 is( query(
+		$node,
 		"SELECT count(*) FROM pg_stat_activity WHERE pid = $session->{pid} AND wait_event_type = 'Extension'"
 	),
 	1,

@@ -22,15 +22,6 @@ sub start
 	return $node;
 }
 
-sub poll
-{
-	my ($node, $condition) = @_;
-	$node->poll_query_until('postgres',
-		"SELECT $condition FROM snowid_status()")
-	  or die "never: $condition";
-	return;
-}
-
 sub settings
 {
 	my ($node, $settings) = @_;
@@ -193,23 +184,5 @@ SKIP:
 	pass('a consent is not used up by what fails before the first key');
 	$node->stop;
 }
-$node->stop;
-
-#---- A layout whose range ended long ago ----
-
-configure($node,
-	"snowid.worker_id = 0\nsnowid.layout = 'epoch=0001-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=18'\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=0 worker=0 sequence=12'"
-);
-$node->start;
-poll($node, "reason ~ 'cannot use this layout'");
-like(
-	sql_error($node, 'SELECT snowid_next()'),
-	qr/^55000: snowid cannot use this layout\nDETAIL:  The timestamp's range of .* ends at 1115-/,
-	'an epoch in year 1 with 18 sequence bits: the range has ended, and the error says when'
-);
-like(
-	sql_error($node, 'SELECT snowid_next_batch(1000000)'),
-	qr/^55000: snowid cannot use this layout/,
-	'a batch, too');
 $node->stop;
 done_testing();

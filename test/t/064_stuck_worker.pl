@@ -16,17 +16,6 @@ start_and_open($node);
 my $worker = worker_pid($node);
 END { kill 'CONT', $worker if $worker; }
 
-sub query { return $node->safe_psql('postgres', $_[0]); }
-
-sub poll
-{
-	my ($condition) = @_;
-	$node->poll_query_until('postgres',
-		"SELECT $condition FROM snowid_status()")
-	  or die "never: $condition";
-	return;
-}
-
 # Keys are made until there are none.
 sub error_of_caller
 {
@@ -47,14 +36,15 @@ sub is_told
 		$error,
 		qr/^55000: snowid could not reserve more keys\nDETAIL:  $stuck/,
 		"$what: callers are told who and since when");
-	poll('NOT is_open');
-	my $reason = query('SELECT reason FROM snowid_status()');
+	poll($node, 'NOT is_open');
+	my $reason = query($node, 'SELECT reason FROM snowid_status()');
 	like(
 		$reason,
 		qr/^snowid could not reserve more keys: $stuck$/,
 		"$what: so is who reads the status");
 	my ($since) = $reason =~ $stuck;
 	is( query(
+			$node,
 			"SELECT '$since'::timestamptz BETWEEN '$before'::timestamptz - interval '2 s' AND clock_timestamp()"
 		),
 		't',
@@ -65,21 +55,22 @@ sub is_told
 sub is_over
 {
 	my ($what) = @_;
-	poll('is_open AND reason IS NULL');
+	poll($node, 'is_open AND reason IS NULL');
 	is(sql_error($node, 'SELECT snowid_next()'),
 		'', "$what: keys go on when it does");
 	return;
 }
 
 my $before =
-  query('SELECT snowid_next(); SELECT clock_timestamp()') =~ s/^.*\n//r;
+  query($node, 'SELECT snowid_next(); SELECT clock_timestamp()') =~
+  s/^.*\n//r;
 kill 'STOP', $worker;
 is_told('a stopped worker', $before);
 kill 'CONT', $worker;
 is_over('a stopped worker');
 
-query('SELECT snowid_next()');
-$before = query('SELECT clock_timestamp()');
+query($node, 'SELECT snowid_next()');
+$before = query($node, 'SELECT clock_timestamp()');
 hold_syncs($node, 1);
 is_told('a disk that hangs', $before);
 hold_syncs($node, 0);
@@ -87,8 +78,8 @@ is_over('a disk that hangs');
 
 # The ceiling of a server where nobody makes keys is past, too.
 set_skew($node, 1800);
-poll('ceiling < clock_timestamp()');
-is(query('SELECT is_open, reason FROM snowid_status()'),
+poll($node, 'ceiling < clock_timestamp()');
+is(query($node, 'SELECT is_open, reason FROM snowid_status()'),
 	't|', 'a worker that has nothing to do is not stuck');
 $node->stop;
 done_testing();

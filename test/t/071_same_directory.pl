@@ -28,17 +28,6 @@ sub makes_new_keys
 	return;
 }
 
-sub crc32c
-{
-	my $crc = 0xffffffff;
-	foreach my $byte (unpack 'C*', $_[0])
-	{
-		$crc ^= $byte;
-		$crc = ($crc >> 1) ^ ($crc & 1 ? 0x82f63b78 : 0) for 1 .. 8;
-	}
-	return $crc ^ 0xffffffff;
-}
-
 sub used_ids
 {
 	return join ' ', map { s/^0://r }

@@ -1,0 +1,303 @@
+-- main.lua
+--		Runs schedules; shrinks and prints what fails.  See run.
+
+local here = assert(arg[0]:match('^(.*)/[^/]*$'))
+
+local usage = [[
+usage: run [--seconds N] [--schedules N] [--seed N] [--replay FILE]
+           [--mutate NAME | --mutations] [--script FILE]
+
+Runs random schedules, each from its seed, until the seconds or the schedules
+are over.  A schedule that fails is shrunk and printed, to be kept in a file
+and run again by --replay; --seed N --schedules 1 does the same for its seed.
+--mutate NAME takes a guard out; --mutations does so with each, one after the
+other, and tells how many schedules of --schedules catch it.
+]]
+
+local options = {seed = 1}
+do
+	local flags = {mutations = true, trace = true, names = true, all = true, ['no-shrink'] = true}
+	local i = 1
+	while arg[i] do
+		local name = arg[i]:match('^%-%-([%w-]+)$')
+		if name and flags[name] then
+			options[name] = true
+		elseif name and arg[i + 1] then
+			i = i + 1
+			options[name] = tonumber(arg[i]) or arg[i]
+		else
+			io.stderr:write(usage)
+			os.exit(2, true)
+		end
+		i = i + 1
+	end
+end
+
+-- The script is full of what is not compiled, and makes closures at each call.
+collectgarbage('setpause', 400)
+if jit then
+	jit.opt.start('maxtrace=8000', 'maxmcode=32768', 'maxsnap=1000')
+end
+
+---- Sources, with a mutation or without
+
+local function slurp(name)
+	local f = assert(io.open(name))
+	local text = f:read('*a')
+	f:close()
+	return text
+end
+
+local script_file = options.script or here .. '/../../src/registry/registry.lua'
+local mutations = assert(loadfile(here .. '/mutations.lua'))()
+
+local function replace(text, mutation, file)
+	local n = 0
+	local from, to = 1, nil
+	local old, new = mutation[3], mutation[4]
+	from, to = text:find(old, 1, true)
+	if not from then
+		io.stderr:write(string.format('mutation "%s": its text is not in %s any more:\n%s\n', mutation[1], file, old))
+		os.exit(2, true)
+	end
+	if text:find(old, to + 1, true) then
+		io.stderr:write(string.format('mutation "%s": its text is in %s twice:\n%s\n', mutation[1], file, old))
+		os.exit(2, true)
+	end
+	return text:sub(1, from - 1) .. new .. text:sub(to + 1)
+end
+
+local json
+do
+	local ok, found = pcall(require, 'cjson')
+	json = ok and found or assert(loadfile(here .. '/json.lua'))()
+end
+
+local function load_world(mutation)
+	local function source(name)
+		local text = slurp(here .. '/' .. name .. '.lua')
+		if mutation and mutation[2] == name then text = replace(text, mutation, name .. '.lua') end
+		return loadstring(text, '@' .. name .. '.lua')
+	end
+	local Redis = assert(source('redis'))(json)
+	local script = slurp(script_file)
+	if mutation and mutation[2] == 'registry' then script = replace(script, mutation, 'registry.lua') end
+	Redis.load(script)
+	local world = assert(source('world'))(Redis, json, source)
+	return world
+end
+
+local schedules = assert(loadfile(here .. '/schedule.lua'))()
+
+---- Shrinking
+
+local function with(schedule, steps, setup)
+	return {seed = schedule.seed, setup = setup or schedule.setup, steps = steps}
+end
+
+local function without(steps, from, to)
+	local rest = {}
+	for i = 1, #steps do
+		if i < from or i > to then rest[#rest + 1] = steps[i] end
+	end
+	return rest
+end
+
+local function shrink(world, schedule, kind)
+	local function fails(candidate) return world.run(candidate) == kind end
+	local best = schedule
+	local chunk = #best.steps
+	while chunk >= 1 do
+		local i, removed = 1, false
+		while i <= #best.steps do
+			local candidate = with(best, without(best.steps, i, i + chunk - 1))
+			if fails(candidate) then
+				best, removed = candidate, true
+			else
+				i = i + chunk
+			end
+		end
+		if not removed or chunk > 1 then chunk = math.floor(chunk / 2) end
+	end
+	-- a simpler world
+	local function try(name, value)
+		local setup = {}
+		for k, v in pairs(best.setup) do setup[k] = v end
+		setup[name] = value
+		local candidate = with(best, best.steps, setup)
+		if fails(candidate) then best = candidate end
+	end
+	try('offsets', {})
+	try('mixed', false)
+	try('lease', 0)
+	for n = 1, best.setup.servers - 1 do
+		if best.setup.servers > n then try('servers', n) end
+	end
+	try('liveness', false)
+	try('tail', 0)
+	try('max_lead', 1000)
+	try('backwards', false)
+	-- rounder times, and smaller numbers
+	for i = 1, #best.steps do
+		local function change(at, value)
+			local steps = {}
+			for k, step in ipairs(best.steps) do steps[k] = step end
+			local step = {}
+			for k = 1, 5 do step[k] = best.steps[i][k] end
+			step[at] = value
+			if i > 1 and step[1] < steps[i - 1][1] or steps[i + 1] and step[1] > steps[i + 1][1] then return end
+			steps[i] = step
+			local candidate = with(best, steps)
+			if fails(candidate) then best = candidate end
+		end
+		change(1, math.floor(best.steps[i][1] / 1000) * 1000)
+		if i > 1 then change(1, best.steps[i - 1][1] + 1000) end
+	end
+	return best
+end
+
+---- A schedule as text, that is Lua
+
+local function to_text(schedule)
+	local lines = {'return {seed = ' .. tostring(schedule.seed) .. ', setup = {'}
+	local names = {}
+	for name in pairs(schedule.setup) do names[#names + 1] = name end
+	table.sort(names)
+	for _, name in ipairs(names) do
+		local value = schedule.setup[name]
+		if type(value) == 'table' then
+			local all = {}
+			for i = 1, 3 do all[i] = tostring(value[i] or 0) end
+			value = '{' .. table.concat(all, ', ') .. '}'
+		end
+		lines[#lines + 1] = '\t' .. name .. ' = ' .. tostring(value) .. ','
+	end
+	lines[#lines + 1] = '}, steps = {'
+	for i, step in ipairs(schedule.steps) do
+		local text = string.format("{%d, '%s'", step[1], step[2])
+		for k = 3, 5 do if step[k] then text = text .. ', ' .. step[k] end end
+		lines[#lines + 1] = '\t' .. text .. '},\t-- ' .. i
+	end
+	lines[#lines + 1] = '}}'
+	return table.concat(lines, '\n')
+end
+
+local function report(world, schedule, kind, text)
+	print(string.format('seed %s: %s: %s', tostring(schedule.seed), kind, text))
+	local small = schedule
+	if not options['no-shrink'] then small = shrink(world, schedule, kind) end
+	print(to_text(small))
+	world.run(small, true)
+	print()
+end
+
+---- Runs
+
+-- Schedules from a seed on, until as many or so long.  "enough" of them failing
+-- ends it.
+local function run(world, first, count, seconds, enough)
+	local began = os.clock()
+	local done, faults, cases = 0, {}, {}
+	local failures = {}
+	while (not count or done < count) and (not seconds or os.clock() - began < seconds) do
+		local schedule = schedules.make(first + done)
+		done = done + 1
+		local kind = world.run(schedule)
+		if kind then
+			faults[kind] = (faults[kind] or 0) + 1
+			if #failures < 100000 then failures[#failures + 1] = {schedule, kind, world.found_text} end
+			if #failures >= enough then break end
+		end
+		for case, n in pairs(world.cases) do cases[case] = (cases[case] or 0) + n end
+	end
+	return done, faults, cases, failures, os.clock() - began
+end
+
+local function summary(done, faults, cases)
+	local function of(kind) return faults[kind] or 0 end
+	local admitted = {}
+	for _, case in ipairs({'A1', 'A2', 'A3', 'A4', 'A5'}) do
+		admitted[#admitted + 1] = case .. ' ' .. (cases[case] or 0)
+	end
+	local others = 0
+	for kind, n in pairs(faults) do
+		if kind ~= 'overlap' and kind ~= 'leak' and kind ~= 'waits' and kind ~= 'thrown out' then others = others + n end
+	end
+	return string.format('model: %d schedules, %d overlaps, %d leaks, %d waits, %d thrown out, %d other faults; admitted: %s',
+		done, of('overlap'), of('leak'), of('waits'), of('thrown out'), others, table.concat(admitted, ', '))
+end
+
+if options.names then
+	for _, mutation in ipairs(mutations) do print(mutation[1]) end
+	os.exit(0, true)
+end
+
+if options.mutations then
+	local missed = 0
+	local count = options.schedules or 2000
+	for _, mutation in ipairs(mutations) do load_world(mutation) end	-- each has its text
+	for _, mutation in ipairs(mutations) do
+		local world = load_world(mutation)
+		local done, faults = run(world, options.seed, count, options.seconds, math.huge)
+		if next(faults) == nil then
+			-- seldom: until the first
+			done, faults = run(world, options.seed + done, 9 * count, nil, 1)
+			done = done + count
+		end
+		local all, kinds = 0, {}
+		for kind, n in pairs(faults) do
+			all = all + n
+			kinds[#kinds + 1] = kind .. ' ' .. n
+		end
+		table.sort(kinds)
+		if all == 0 then missed = missed + 1 end
+		print(string.format('%-38s %6d of %d  %s', mutation[1], all, done, all == 0 and 'NOT CAUGHT' or table.concat(kinds, ', ')))
+		io.stdout:flush()
+	end
+	print(string.format('model: %d mutations, %d not caught', #mutations, missed))
+	os.exit(missed == 0 and 0 or 1, true)
+end
+
+local mutation
+if options.mutate then
+	for _, m in ipairs(mutations) do
+		if m[1] == options.mutate then mutation = m end
+	end
+	if not mutation then
+		io.stderr:write('there is no mutation "' .. options.mutate .. '"\n')
+		os.exit(2, true)
+	end
+end
+
+local world = load_world(mutation)
+
+if options.replay then
+	local schedule = assert(loadfile(options.replay))()
+	local kind = world.run(schedule, true)
+	print('model: ' .. (kind and kind .. ': ' .. world.found_text or 'nothing is wrong'))
+	os.exit(kind and 1 or 0, true)
+end
+
+if options.trace then
+	local schedule = schedules.make(options.seed)
+	local kind = world.run(schedule, true)
+	print('model: ' .. (kind and kind .. ': ' .. world.found_text or 'nothing is wrong'))
+	os.exit(kind and 1 or 0, true)
+end
+
+if not options.schedules and not options.seconds then options.schedules, options.seconds = 20000, 30 end
+local done, faults, cases, failures, took = run(world, options.seed, options.schedules, options.seconds,
+	options.all and math.huge or options.enough or 20)
+local shown = {}
+for _, failure in ipairs(failures) do
+	local kind = failure[2]
+	if (shown[kind] or 0) < (options.show or 1) then
+		shown[kind] = (shown[kind] or 0) + 1
+		report(world, failure[1], kind, failure[3])
+	else
+		print(string.format('seed %s: %s: %s', tostring(failure[1].seed), kind, failure[3]))
+	end
+end
+io.stderr:write(string.format('%.1f s\n', took))
+print(summary(done, faults, cases))
+os.exit(#failures == 0 and 0 or 1, true)

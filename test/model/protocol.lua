@@ -1,0 +1,98 @@
+-- protocol.lua
+--		How a call of the script is written, and what its answers say.
+
+local world = ...
+
+local format = string.format
+local tonumber = tonumber
+local protocol = {}
+
+local function num(x) return format('%.0f', x) end
+
+-- What was given up: <dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>.
+local function past_of(node)
+	local text = ''
+	for _, p in ipairs(node.past) do
+		text = text .. '0:' .. p.worker .. '/' .. p.ownership .. '/' .. num(p.ceiling) .. '/' ..
+			(p.exact and '1' or '0') .. ' '
+	end
+	return text
+end
+
+-- The ownerships that this server has.
+local function own_of(m)
+	local text = ''
+	for _, claim in pairs({m.known or false, m.claim or false, m.leaving or false}) do
+		if claim then text = text .. claim.ownership .. ' ' end
+	end
+	return text
+end
+
+function protocol.argv(s, m, op, own, n, interval)
+	local node = m.node
+	local argv = {'version', '2', 'operation', op, 'layout', 'twitter', 'node', node.id,
+		'name', s.name, 'place', m.place, 'token', m.token, 'starts', num(node.starts),
+		'n', num(n), 'interval', num(interval), 'lease', num(s.lease),
+		'boot', s.machine.boot .. '/' .. s.device, 'dc', '0'}
+	local i = #argv
+	local function add(name, value)
+		argv[i + 1], argv[i + 2] = name, value
+		i = i + 2
+	end
+	if op == 'claim' then
+		local k = own.known
+		add('count', num(world.workers))
+		add('wanted', num(own.wanted))
+		add('fresh', own.fresh)
+		add('ceiling', num(own.ceiling))
+		add('reach', num(own.reach))
+		add('known', k and '0:' .. k.worker or '')
+		add('ownership', k and k.ownership or '0000000000000000')
+		add('generation', k and num(k.generation) or '0')
+		add('floor', k and num(k.floor) or '0')
+		add('used', num(own.used))
+		add('resume', own.resume)
+		add('unchanged', own.unchanged)
+		add('move', own.move and '1' or '0')
+		add('leaving', own.leaving and '0:' .. own.leaving.worker or '')
+		add('past', past_of(node))
+	elseif op == 'mark' then
+		add('worker', num(own.claim.worker))
+		add('ownership', own.claim.ownership)
+		add('generation', num(own.claim.generation))
+		add('floor', num(own.claim.floor))
+		add('ceiling', num(own.ceiling))
+		add('used', num(own.used))
+		add('resume', own.resume)
+		add('past', past_of(node))
+	elseif op == 'release' then
+		add('worker', num(own.claim.worker))
+		add('ownership', own.claim.ownership)
+		add('ceiling', num(own.ceiling))
+		add('exact', own.exact and '1' or '')
+	elseif op == 'list' then
+		add('from', num(own.from))
+		add('count', num(own.count))
+		add('own', own_of(m))
+	elseif op == 'free' then
+		add('worker', num(own.worker))
+		add('ownership', own.ownership)
+		add('own', own_of(m))
+		add('force', own.force and '1' or '0')
+		argv.frees = own.ownership
+	end
+	return argv
+end
+
+function protocol.claim(answer)
+	return {worker = tonumber(answer[2]), ownership = answer[3], floor = tonumber(answer[4]),
+		generation = tonumber(answer[6])}, tonumber(answer[5])
+end
+
+-- The ownership of a worker ID, as list tells it, and the state; nil: it has
+-- none.
+function protocol.listed(answer, worker)
+	if answer[1] == 'list' and answer[2] == tostring(worker) then return answer[10], answer[8] end
+end
+
+return protocol

@@ -1,0 +1,196 @@
+-- redis.lua
+--		A Redis that runs the real registry.lua: one hash, a clock that can be
+--		stepped, and a log of writes of which any suffix can be lost.
+--
+-- A script's writes are lost together or not at all, as Redis does it.  Its
+-- answers are held to what the C side takes: an array of strings.
+
+local json = ...				-- lua-cjson, or a stand-in
+
+local Redis = {}
+Redis.__index = Redis
+
+local insert = table.insert
+local floor = math.floor
+
+-- No hash, but as good and cheaper: each text has a number of its own.
+local sums, nsums = {}, 0
+local function sha1hex(text)
+	local sum = sums[text]
+	if not sum then
+		nsums = nsums + 1
+		sum = string.format('%016x%024x', nsums * 2654435761, nsums)
+		sums[text] = sum
+	end
+	return sum
+end
+
+-- In a fixed order, since a schedule is to run again as it did; which one, the
+-- schedule says.
+local backwards = false
+local function ordered_pairs(t)
+	local keys, n = {}, 0
+	for k in pairs(t) do
+		local i = n
+		if backwards then
+			while i > 0 and keys[i] < k do keys[i + 1], i = keys[i], i - 1 end
+		else
+			while i > 0 and keys[i] > k do keys[i + 1], i = keys[i], i - 1 end
+		end
+		keys[i + 1] = k
+		n = n + 1
+	end
+	local i = 0
+	return function()
+		i = i + 1
+		return keys[i], t[keys[i]]
+	end
+end
+
+-- The same text is matched again and again.
+local matched = {}
+local function match(text, pattern)
+	local known = matched[pattern]
+	if not known then
+		known = {}
+		matched[pattern] = known
+	end
+	local found = known[text]
+	if found == nil then
+		found = string.match(text, pattern) or false
+		known[text] = found
+	end
+	return found or nil
+end
+
+local strings = setmetatable({match = match}, {__index = string})
+
+-- What Redis' sandbox has, as far as the script needs it.
+local function environment()
+	local env = {
+		KEYS = {}, ARGV = {}, redis = {sha1hex = sha1hex}, cjson = json,
+		pairs = ordered_pairs, ipairs = ipairs, unpack = unpack, type = type,
+		tonumber = tonumber, tostring = tostring, error = error, pcall = pcall,
+		select = select, next = next, assert = assert, rawget = rawget,
+		setmetatable = setmetatable, string = strings, table = table, math = math,
+	}
+	return setmetatable(env, {
+		__index = function(_, name) error('the script reads the global "' .. tostring(name) .. '"', 2) end,
+		__newindex = function(_, name) error('the script sets the global "' .. tostring(name) .. '"', 2) end,
+	})
+end
+
+-- Compiles the script once; it is bound to the Redis that is current.
+local current
+local env = environment()
+local chunk
+
+function env.redis.call(command, key, ...)
+	local self = current
+	if command == 'HGET' then
+		return self.hash[...] or false
+	elseif command == 'HSET' then
+		local field, value = ...
+		assert(type(value) == 'string' or type(value) == 'number', 'HSET of what is no string')
+		return self:write(field, tostring(value))
+	elseif command == 'HDEL' then
+		return self:write((...), nil)
+	elseif command == 'HGETALL' then
+		local flat = {}
+		for field, value in ordered_pairs(self.hash) do
+			insert(flat, field)
+			insert(flat, value)
+		end
+		return flat
+	elseif command == 'HMGET' then
+		local values = {}
+		for i, field in ipairs({...}) do values[i] = self.hash[field] or false end
+		return values
+	elseif command == 'INFO' then
+		return self.info
+	elseif command == 'TIME' then
+		return {tostring(floor(self.now / 1000)), tostring(self.now % 1000 * 1000)}
+	end
+	error('unknown command ' .. command)
+end
+env.redis.pcall = env.redis.call
+env.redis.error_reply = function(text) return {err = text} end
+
+function Redis.load(source)
+	chunk = assert(loadstring(source, '=registry.lua'))
+	setfenv(chunk, env)
+end
+
+function Redis.new(order)
+	backwards = order
+	sums, nsums, matched = {}, 0, {}
+	return setmetatable({hash = {}, log = {}, nlog = 0, now = 0, instance = 1}, Redis)
+end
+
+-- The log has what was there before: field, text or false; and marks between
+-- scripts.
+function Redis:write(field, value)
+	local log, n = self.log, self.nlog
+	log[n + 1], log[n + 2] = field, self.hash[field] or false
+	self.nlog = n + 2
+	local is_new = self.hash[field] == nil
+	self.hash[field] = value
+	self.wrote = true
+	return is_new and 1 or 0
+end
+
+-- What was written since the last time is lost together, or not.
+function Redis:commit()
+	self.log[self.nlog + 1], self.log[self.nlog + 2] = 0, 0
+	self.nlog = self.nlog + 2
+end
+
+-- Runs the script.  Returns an array of strings; or nil and an error.
+function Redis:run(key, argv)
+	current = self
+	env.KEYS[1] = key
+	env.ARGV = argv
+	self.wrote = false
+	local ok, answer = pcall(chunk)
+	if self.wrote then self:commit() end
+	if not ok then return nil, tostring(answer) end
+	if type(answer) ~= 'table' then return nil, 'the answer is no array' end
+	if answer.err then return nil, answer.err end
+	for i = 1, #answer do
+		if type(answer[i]) ~= 'string' then
+			return nil, 'the answer\'s part ' .. i .. ' is no string, but ' .. type(answer[i])
+		end
+	end
+	for i in pairs(answer) do
+		if type(i) ~= 'number' or i > #answer then return nil, 'the answer has a hole' end
+	end
+	return answer
+end
+
+-- FLUSHALL; it can be forgotten, too.
+function Redis:flush()
+	local fields = {}
+	for field in ordered_pairs(self.hash) do insert(fields, field) end
+	for _, field in ipairs(fields) do self:write(field, nil) end
+	self:commit()
+end
+
+-- Forgets the writes of the last "scripts" scripts; all where that is nil.
+function Redis:lose(scripts)
+	local log, n = self.log, self.nlog
+	if scripts == nil then
+		self.hash, self.nlog = {}, 0
+		return
+	end
+	while n > 0 and scripts > 0 do
+		n = n - 2				-- the mark after a script
+		while n > 0 and log[n] ~= 0 do
+			self.hash[log[n - 1]] = log[n] or nil
+			n = n - 2
+		end
+		scripts = scripts - 1
+	end
+	self.nlog = n
+end
+
+return Redis

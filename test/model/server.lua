@@ -1,0 +1,653 @@
+-- server.lua
+--		The C side, small: the keeper with gate, ceiling and state file, and the
+--		registry process.  One millisecond is one unit.
+--
+-- Follows worker.c, pair.c, node.c, claim.c and registry.c function by
+-- function, with their order of steps.  point() stands wherever the process can
+-- be killed with a difference.
+
+local world, protocol = ...
+
+local max, min, floor = math.max, math.min, math.floor
+local FOREVER = math.huge
+local FIRST_PAUSE = 100
+
+local Server = {}
+
+---- Small things
+
+local function wall(s)
+	return floor(world.base + world.now * s.rate) + s.offset
+end
+Server.wall = wall
+
+local function mono(s)
+	return floor(world.now * s.mono_rate)
+end
+
+local function log(s, ...)
+	if world.trace then world.say('server ' .. s.id .. ': ' .. string.format(...)) end
+end
+
+-- A place where the process can be killed.
+local function point(s)
+	if s.crash_in then
+		s.crash_in = s.crash_in - 1
+		if s.crash_in <= 0 then
+			s.crash_in = nil
+			error(world.KILLED, 0)
+		end
+	end
+end
+
+local function wake_keeper(s)
+	s.keeper_at = min(s.keeper_at, world.now)
+end
+
+local function wake_registry(s)
+	if s.mem and not s.mem.call then s.registry_at = min(s.registry_at, world.now) end
+end
+
+local function copy_claim(c)
+	return {worker = c.worker, ownership = c.ownership, generation = c.generation,
+		floor = c.floor, lease = c.lease}
+end
+
+local function settings_allow(s, claim)
+	return s.wanted < 0 or s.wanted == claim.worker
+end
+
+local function interval_of(s)
+	return s.lease > 0 and min(s.interval, floor(s.lease / 3)) or s.interval
+end
+Server.interval_of = interval_of
+
+---- Keys
+
+-- The clients make keys all the time: all that the gate allows up to now.
+local function produce(s)
+	local m = s.mem
+	local now = wall(s)
+	if m.open and s.busy and world.now >= s.paused_until then
+		local hi = min(m.usable, now + s.lead)
+		local lo = max(m.last + 1, m.produced)
+		if hi >= lo then
+			world.made(s, m.pair, lo, hi)
+			m.last = hi
+		end
+	end
+	m.produced = now
+end
+Server.produce = produce
+
+---- The state file
+
+local function write_file(s, node)
+	point(s)
+	s.dir.file = {id = node.id, starts = node.starts, place = node.place, life = node.life,
+		is_clone = node.is_clone, claim = node.claim, past = node.past}
+	point(s)
+end
+
+local function become_new(s, m)
+	m.node = {id = world.random_id() .. world.random_id(), starts = 0, place = s.dir.place,
+		life = s.dir.life, claim = nil, past = {}}
+end
+
+-- The registry's copy of the node: a new ID, or the first, begins a start.
+local function set_node(s, m, is_start)
+	if not m.has_node or m.reg_id ~= m.node.id then
+		m.token, m.n, m.state = world.random_id(), 0, 'lost'
+		m.reg_id = m.node.id
+	end
+	m.has_node = true
+	m.known = m.node.claim
+	if m.state == 'lost' and (is_start or not m.node.claim) then
+		m.state, m.clone = 'none', false
+	end
+	wake_registry(s)
+end
+
+-- What is given up, and the ceiling of its last key: known since the gate was
+-- closed, or from the WAL; or a guess.
+local function gave_up(s, m, claim)
+	local past = {worker = claim.worker, ownership = claim.ownership, exact = true}
+	local used
+	for i = 1, 2 do
+		if m.entered ~= claim.ownership and m.left[i] and m.left[i].ownership == claim.ownership then
+			used = used or m.left[i].used
+		end
+	end
+	used = used or not s.standby and not m.stopping and s.dir.wal[claim.worker]
+	if not used then
+		used, past.exact = wall(s) + s.max_lead + s.reserve, false
+	end
+	past.ceiling = max(used, claim.floor)
+	return past
+end
+
+-- Remembers a claim, or none; what it gives up is in the past from then on.
+local function remember(s, m, claim)
+	local node = m.node
+	local old = node.claim
+	local new = {id = node.id, starts = node.starts, place = node.place, life = node.life,
+		is_clone = node.is_clone, claim = claim and copy_claim(claim), past = node.past}
+	if old and (not claim or old.ownership ~= claim.ownership) then
+		local past = {}
+		for i = 1, min(#node.past, 7) do past[i + 1] = node.past[i] end
+		past[1] = gave_up(s, m, old)
+		new.past = past
+	end
+	write_file(s, new)
+	m.node = new
+	set_node(s, m, false)
+end
+
+-- Who this is; true when the registry knows.
+local function introduce(s, m)
+	if m.has_node and not m.clone then return true end
+	local is_start = not m.has_node or m.clone
+	if m.clone then
+		become_new(s, m)
+		m.node.is_clone = true
+	else
+		local file = s.dir.file
+		if file and file.place == s.dir.place and file.life == s.dir.life then
+			m.node = {id = file.id, starts = file.starts, place = file.place, life = file.life,
+				is_clone = file.is_clone, claim = file.claim and copy_claim(file.claim),
+				past = file.past}
+		else
+			if file then log(s, 'this directory is a copy, or was restored') end
+			become_new(s, m)
+		end
+	end
+	-- the place of a clone is its original's
+	m.place = m.node.is_clone and '' or s.dir.place
+	if is_start then
+		m.node.starts = m.node.starts + 1
+		if s.lease > 0 and m.node.claim then m.node.claim.lease = s.lease end
+		write_file(s, m.node)
+	end
+	m.clone = false
+	set_node(s, m, is_start)
+	return true
+end
+
+---- The keeper
+
+local function close_gate(s, m, why)
+	if m.open then
+		log(s, 'closes the gate, %s; last key %d', why, m.last)
+		m.open = false
+		point(s)
+		s.dir.wal[m.pair.worker] = m.last
+		m.usable = m.last
+		point(s)
+		m.left[2] = m.left[1]
+		m.left[1] = {ownership = m.entered, used = m.last}
+		m.entered = nil
+		wake_registry(s)
+	end
+	m.pair = nil
+end
+
+local function grant(s, m, now, last, usable)
+	local til = min(max(now, last) + s.reserve, now + s.max_lead + s.reserve)
+	if til > m.limit_unit then
+		m.proposed = max(m.proposed, til + s.reserve)
+		m.hurry = true
+		wake_registry(s)
+	end
+	til = min(til, m.limit_unit)
+	if til <= max(last, usable) then return end
+	m.used = max(m.used, til)
+	point(s)
+	local wal = s.dir.wal
+	wal[m.pair.worker] = til
+	point(s)
+	m.usable = til
+end
+
+-- Where a pair may begin.
+local function pair_find(s, m, claim, now)
+	local wal, node = s.dir.wal, m.node
+	local own, others = wal[claim.worker], 0
+	local reach = now + s.max_lead + 5000 + s.reserve
+	for worker, ceiling in pairs(wal) do
+		if worker ~= claim.worker and ceiling <= reach then others = max(others, ceiling) end
+	end
+	local opens_at = own and -FOREVER or now + s.max_lead
+	local pair = copy_claim(claim)
+	pair.floor = max(own or 0, others, claim.floor, opens_at)
+	pair.is_new = not node.claim or node.claim.ownership ~= claim.ownership
+	if pair.is_new then
+		opens_at = now + s.max_lead
+		pair.floor = max(pair.floor, opens_at)
+	end
+	pair.remember = pair.is_new or node.claim.lease ~= claim.lease
+	pair.opens_at = opens_at
+	return pair
+end
+
+local function keeper_turn(s)
+	local m = s.mem
+	produce(s)
+	local now = wall(s)
+	local horizon = s.lease > 0 and s.lease or 2 * s.interval
+	local first = m.proposed == 0
+	m.proposed = now + s.max_lead + s.reserve + horizon
+	m.reach = now + s.max_lead
+	s.keeper_at = world.now + 1000
+	if first then wake_registry(s) end
+
+	if m.state == 'lost' then
+		close_gate(s, m, 'the claim is lost')
+		if introduce(s, m) and m.state == 'lost' then remember(s, m, nil) end
+		return
+	end
+	introduce(s, m)
+	if s.standby then
+		close_gate(s, m, 'recovery')
+		local c = m.claim
+		if m.state == 'held' and
+			(not m.node.claim or m.node.claim.ownership ~= c.ownership or m.node.claim.lease ~= c.lease) then
+			local early = copy_claim(c)
+			if not m.node.claim or m.node.claim.ownership ~= c.ownership then
+				early.floor = max(early.floor, now + s.max_lead)
+			end
+			remember(s, m, early)
+		end
+		return
+	end
+	if m.state ~= 'held' then return close_gate(s, m, 'no claim') end
+	m.limit_unit = m.limit
+	local claim = m.claim
+	if not m.pair or m.pair.ownership ~= claim.ownership then
+		if m.open and m.entered ~= claim.ownership then close_gate(s, m, 'another claim') end
+		m.pair = pair_find(s, m, claim, now)
+	end
+	local pair = m.pair
+	if m.open then
+		if m.usable - max(now, m.last) <= s.reserve / 2 then grant(s, m, now, m.last, m.usable) end
+		return
+	end
+	if now < pair.opens_at then
+		s.keeper_at = world.now + min(pair.opens_at - now, 1000)
+		return
+	end
+	if pair.remember then
+		local c = copy_claim(claim)
+		c.floor = pair.floor
+		remember(s, m, c)
+		pair.remember = false
+		pair.is_new = false
+	end
+
+	-- opens
+	local other_pair = m.opened and m.opened ~= pair.worker
+	local forget = other_pair and m.last > now + s.max_lead + 5000 + s.reserve
+	local begin = (forget or not m.opened) and pair.floor or max(pair.floor, m.last)
+	m.usable = begin
+	m.used = 0
+	grant(s, m, now, begin, begin)
+	point(s)
+	if m.state ~= 'held' or m.claim.ownership ~= claim.ownership then return end
+	m.entered = claim.ownership
+	m.used = max(m.usable, 0)
+	m.last, m.opened, m.open, m.produced = begin, pair.worker, true, now
+	point(s)
+	world.opened(s, pair)
+	log(s, 'makes keys as %d, above %d, ownership %s', pair.worker, begin, pair.ownership)
+end
+
+---- The registry process
+
+local function used_of(m, claim)
+	if m.entered == claim.ownership then return m.used, false end
+	for i = 1, 2 do
+		if m.left[i] and m.left[i].ownership == claim.ownership then return m.left[i].used, true end
+	end
+	return 0, false
+end
+
+local function try_later(s, r)
+	r.backoff = min(max(2 * r.backoff, FIRST_PAUSE), interval_of(s))
+	r.next_contact = world.now + r.backoff
+end
+
+local function no_answer(s, m, err)
+	local r = m.reg
+	r.answered = false
+	r.silent_since = FOREVER
+	if m.stopping then return end
+	local known = m.known
+	if m.state == 'none' and not r.silent_key and not m.unsettled and known and known.lease == 0 and
+		s.lease == 0 and settings_allow(s, known) then
+		m.state, m.claim, m.limit = 'held', copy_claim(known), FOREVER
+		log(s, 'goes on with %d without Redis', known.worker)
+		wake_keeper(s)
+	end
+	try_later(s, r)
+end
+
+-- Calls the script; next(answer, err) follows, now or later.
+local function call(s, m, operation, own, next)
+	local r = m.reg
+	m.n = m.n + 1
+	local argv = protocol.argv(s, m, operation, own, m.n, interval_of(s) + s.timeout)
+	point(s)
+	world.call(s, m, argv, operation, function(answer, err)
+		point(s)
+		if answer and (answer[1] == 'damaged' or answer[1] == 'version') then
+			answer, err = nil, answer[1]
+		elseif answer then
+			r.answered = true
+			world.heard(s)
+		end
+		return next(answer, err)
+	end)
+end
+
+local function lose(s, m, clone, why)
+	local r = m.reg
+	log(s, 'loses its claim: %s', why)
+	world.lost(s, m, why)
+	m.state, m.confirmed, m.clone = 'lost', false, clone
+	r.silent_key = nil
+	r.next_contact = world.now < r.last_loss + 10 * interval_of(s) and
+		world.now + interval_of(s) or 0
+	r.last_loss = world.now
+	wake_keeper(s)
+end
+
+local function got_claim(s, m, claim, ceiling, asked_at, known)
+	local r = m.reg
+	if known and known.worker ~= claim.worker then m.leaving = copy_claim(known) end
+	if not m.confirmed or m.claim.ownership ~= claim.ownership then
+		log(s, 'claimed %d, ownership %s, above %d', claim.worker, claim.ownership, claim.floor)
+	end
+	m.claim = claim
+	m.limit = claim.lease > 0 and ceiling or FOREVER
+	m.renewed_at = asked_at
+	m.state, m.confirmed, m.refused, m.confirmed_once = 'held', true, false, true
+	m.unsettled = nil
+	r.silent_key, r.revoked_claim = nil, nil
+	wake_keeper(s)
+end
+
+local function refuse(s, m, change, why)
+	m.reg.refusal = why
+	log(s, 'refused: %s', why)
+	if change then return end
+	if m.state == 'held' or m.known then
+		m.state, m.confirmed = 'lost', false
+	end
+	wake_keeper(s)
+end
+
+local function watch_for_silence(s, m, record, interval, lease)
+	local r = m.reg
+	if lease > 0 or (r.silent_key and r.silent_key ~= record) then
+		return lose(s, m, true, 'another server uses a copy')
+	end
+	if not r.silent_key or r.silent_since == FOREVER then
+		r.silent_since = mono(s) + 2 * interval
+	end
+	r.silent_key = record
+	r.next_contact = min(r.next_contact,
+		world.now + max(r.silent_since + 1 - mono(s), FIRST_PAUSE))
+end
+
+-- May it resume what Redis forgot: at once, after the settling, or never?
+local function resume_of(s, m, known, now)
+	if not known then return 'record' end
+	local for_good = known.lease == 0 and s.lease == 0
+	if m.state == 'held' and m.claim.ownership == known.ownership and
+		(for_good or (m.confirmed and now - m.renewed_at < s.lease)) then
+		return 'now'
+	end
+	return for_good and not m.reg.silent_key and 'settled' or 'record'
+end
+
+local function claim_worker_id(s, m, move, after)
+	local r = m.reg
+	local known = m.state == 'held' and m.claim or m.known
+	local change = m.state == 'held' and (move or not settings_allow(s, m.claim))
+	local began, mono_began = world.now, mono(s)
+	local by_move = nil
+	if m.state == 'none' and r.revoked_claim and s.wanted < 0 then
+		known, move, by_move = r.revoked_claim, true, true
+	end
+	local own = {
+		wanted = s.wanted, boot = s.machine.boot .. '/' .. s.device,
+		fresh = world.random_id(), ceiling = m.proposed,
+		reach = min(m.reach, wall(s) + s.max_lead),
+		known = known,
+		resume = resume_of(s, m, known, mono_began),
+		used = known and used_of(m, known) or 0,
+		unchanged = r.silent_key and mono_began > r.silent_since and r.silent_key or '',
+		move = move, leaving = m.leaving,
+	}
+	return call(s, m, 'claim', own, function(answer, err)
+		if not answer then
+			no_answer(s, m, err)
+			r.untidy = r.untidy or change
+			return after and after()
+		end
+		r.untidy = false
+		r.next_contact = world.now + interval_of(s)
+		local a = answer[1]
+		if a == 'yours' then
+			local claim, ceiling = protocol.claim(answer)
+			claim.lease = s.lease
+			if m.known and m.known.ownership == claim.ownership then
+				claim.floor = max(claim.floor, m.known.floor)
+			end
+			if by_move then known = m.known end
+			got_claim(s, m, claim, ceiling, mono_began, known)
+		elseif a == 'lost' then
+			lose(s, m, false, 'claim: it is another\'s')
+		elseif a == 'late' then
+			lose(s, m, true, 'claim: a copy of the memory')
+		elseif a == 'older' then
+			lose(s, m, true, 'claim: an older copy')
+		elseif a == 'silence' then
+			watch_for_silence(s, m, answer[2], tonumber(answer[3]), tonumber(answer[4]))
+		elseif a == 'settling' then
+			m.unsettled = true
+			if not change then log(s, 'is told to wait: settling') end
+			r.next_contact = min(r.next_contact, world.now + tonumber(answer[2]) + 1)
+		elseif a == 'taken' or a == 'ahead' or a == 'full' then
+			-- what was revoked is for others, unless there is nothing else
+			if by_move then r.revoked_claim = nil end
+			refuse(s, m, change, a)
+		else
+			world.nonsense(s, 'claim', a)
+			no_answer(s, m, 'nonsense')
+		end
+		return after and after()
+	end)
+end
+
+local function mark(s, m)
+	local r = m.reg
+	local mono_began = mono(s)
+	local used = used_of(m, m.claim)
+	return call(s, m, 'mark', {claim = m.claim, ceiling = m.proposed, used = used,
+		resume = resume_of(s, m, m.claim, mono_began)}, function(answer, err)
+		if not answer then return no_answer(s, m, err) end
+		local a = answer[1]
+		r.next_contact = world.now + interval_of(s)
+		if a == 'ok' then
+			if m.claim.lease > 0 then
+				m.limit = tonumber(answer[2])
+				wake_keeper(s)
+			end
+			m.hurry = false
+			m.renewed_at = mono_began
+		elseif a == 'late' then
+			lose(s, m, true, 'mark: a copy of the memory')
+		elseif a == 'gone' then
+			return claim_worker_id(s, m, false)
+		elseif a == 'lost' then
+			lose(s, m, answer[3] == '1', 'mark: it is another\'s')
+		elseif a == 'revoked' then
+			r.revoked = copy_claim(m.claim)
+			r.revoked_claim = r.revoked
+			lose(s, m, false, 'mark: revoked')
+		else
+			world.nonsense(s, 'mark', a)
+			no_answer(s, m, 'nonsense')
+		end
+	end)
+end
+
+local function release(s, m, claim, next)
+	local ceiling, exact = 0, false
+	for _, past in ipairs(m.node.past) do
+		if past.ownership == claim.ownership then ceiling, exact = past.ceiling, past.exact end
+	end
+	return call(s, m, 'release', {claim = claim, ceiling = ceiling, exact = exact},
+		function(answer, err)
+			if not answer then
+				if not m.stopping then no_answer(s, m, err) end
+				return next(false)
+			end
+			local a = answer[1]
+			if a == 'ok' then
+				log(s, 'gave %d back', claim.worker)
+				world.gave_back(s, claim)
+			elseif a ~= 'lost' and a ~= 'late' then
+				world.nonsense(s, 'release', a)
+				return next(false)
+			end
+			return next(true)
+		end)
+end
+
+local function tend_claim(s, m)
+	local r = m.reg
+	local due = world.now >= r.next_contact
+	if r.revoked and (due or r.backoff == 0) then
+		return release(s, m, r.revoked, function(done)
+			if done then r.revoked = nil end
+		end)
+	elseif m.state == 'none' or not m.confirmed or (r.untidy and due) then
+		if due then return claim_worker_id(s, m, false) end
+	elseif m.leaving and (due or r.backoff == 0) and m.known and
+		m.known.ownership == m.claim.ownership then
+		return release(s, m, m.leaving, function(done)
+			if done then m.leaving = nil end
+		end)
+	elseif due and not settings_allow(s, m.claim) and not m.leaving then
+		return claim_worker_id(s, m, false, function()
+			if r.answered and m.state == 'held' and not settings_allow(s, m.claim) then
+				return mark(s, m)
+			end
+		end)
+	elseif due or (m.hurry and r.backoff == 0) then
+		return mark(s, m)
+	end
+end
+
+-- What an administrator asked of this server.
+local function serve_request(s, m)
+	local request = m.request
+	m.request = nil
+	if request.operation == 'reclaim' then
+		if m.state == 'held' and m.confirmed and not m.leaving then
+			return claim_worker_id(s, m, true)
+		end
+		return
+	end
+	return call(s, m, 'list', {from = request.worker, count = 1}, function(answer, err)
+		if not answer then return no_answer(s, m, err) end
+		local ownership = protocol.listed(answer, request.worker)
+		if not ownership then return end
+		return call(s, m, 'free', {worker = request.worker, ownership = ownership,
+			force = request.force}, function(answer, err)
+				if not answer then return no_answer(s, m, err) end
+				log(s, 'an administrator releases %d%s: %s', request.worker,
+					request.force and ' by force' or '', answer[1])
+			end)
+	end)
+end
+
+local function registry_turn(s)
+	local m = s.mem
+	local r = m.reg
+	r.answered = false
+	if m.request and m.has_node then serve_request(s, m) end
+	local ready = m.has_node and m.proposed ~= 0 and m.state ~= 'lost'
+	if ready and not m.call and not m.stopping then tend_claim(s, m) end
+	if r.answered then r.backoff = 0 end
+	if m.call then
+		s.registry_at = FOREVER
+	else
+		s.registry_at = ready and max(r.next_contact, world.now + 1) or world.now + 1000
+		if ready and (r.revoked or m.leaving) and r.backoff == 0 then
+			s.registry_at = world.now + 1
+		end
+	end
+end
+
+---- The server as a whole
+
+local function new_registry_process()
+	return {next_contact = 0, backoff = 0, last_loss = -FOREVER, silent_since = FOREVER}
+end
+
+function Server.start(s)
+	s.mem = {
+		state = 'none', confirmed = false, limit = FOREVER, proposed = 0, reach = 0,
+		n = 0, used = 0, left = {}, last = 0, usable = 0, open = false, produced = 0,
+		renewed_at = -FOREVER, reg = new_registry_process(),
+	}
+	s.mem.produced = wall(s)
+	s.keeper_at, s.registry_at = world.now, world.now + 1
+	s.start_time = world.now
+	log(s, 'starts')
+end
+
+-- A process of the server dies, and its successor finds the shared memory.
+function Server.restart_registry(s)
+	s.mem.reg = new_registry_process()
+	s.mem.call = nil
+	s.registry_at = world.now + 1
+end
+
+function Server.restart_keeper(s)
+	s.mem.pair = s.mem.open and s.mem.pair or nil
+	s.keeper_at = world.now + 1
+end
+
+function Server.crash(s)
+	produce(s)
+	log(s, 'is killed')
+	s.mem = nil
+	s.crash_in = nil
+end
+
+-- A clean stop: gate, file, Redis.
+function Server.stop(s)
+	local m = s.mem
+	produce(s)
+	log(s, 'is stopped')
+	m.stopping = true
+	local claim = m.claim
+	close_gate(s, m, 'shutdown')
+	if m.has_node and m.node.claim and m.node.claim.lease > 0 then remember(s, m, nil) end
+	local withdraw = m.state == 'held' and m.confirmed and claim.lease > 0 and
+		(not m.known or m.known.ownership ~= claim.ownership)
+	if withdraw and m.reg.backoff == 0 and not m.call then
+		m.state, m.confirmed = 'none', false
+		release(s, m, claim, function() s.mem = nil end)
+		s.keeper_at = FOREVER
+	else
+		s.mem = nil
+	end
+end
+
+Server.keeper_turn = keeper_turn
+Server.registry_turn = registry_turn
+return Server

@@ -1,0 +1,941 @@
+-- world.lua
+--		Machines, network, administrators and time; and what must never happen.
+--
+-- Runs one schedule: a list of steps {at, name, arguments...}, each on top of
+-- what servers do by themselves.  The same list always gives the same run.
+
+local Redis, json, source = ...
+
+local max, min, floor = math.max, math.min, math.floor
+local FOREVER = math.huge
+
+local world = {KILLED = {}, base = 1700000000000, trace = false}
+
+local protocol = assert(source('protocol'))(world)
+local Server = assert(source('server'))(world, protocol)
+world.protocol = protocol
+
+---- What is told
+
+function world.say(text)
+	print(string.format('    %9.3f  %s', world.now / 1000, text))
+end
+
+-- A fault that was found; the first of a schedule counts.
+function world.fault(kind, text)
+	if world.trace then world.say('*** ' .. kind .. ': ' .. text) end
+	if not world.found then world.found, world.found_text = kind, text end
+end
+
+function world.random_id()
+	world.ids = world.ids + 1
+	return string.format('%08x%08x', (world.ids * 2654435761) % 4294967296, world.ids)
+end
+
+---- Keys that were made
+
+-- Each ownership's pieces: contiguous units, the true time at which they were
+-- made, and when the server's last call before was carried out.
+local function piece_overlaps(a, b)
+	if a.hi[a.n] < b.lo[1] or b.hi[b.n] < a.lo[1] then
+		-- pieces rise within an ownership
+		return
+	end
+	for i = a.n, 1, -1 do
+		for k = b.n, 1, -1 do
+			if a.lo[i] <= b.hi[k] and b.lo[k] <= a.hi[i] then return i, k end
+		end
+		if i < a.n - 1 then return end	-- what is older was compared before
+	end
+end
+
+-- Is V's overlap with the later ownership Y one that the design admits?
+local function admitted(v, i, y, k)
+	local vo, yo = v.own, y.own
+	local seen = yo.seen[vo]
+	local interval = vo.interval
+
+	if v.s.memory_kin and v.s.memory_kin == y.s.memory_kin and
+		(v.contact[i] <= max(v.s.image_at, y.claimed[k], y.started[k]) or
+		 v.contact[i] < world.lost_at) then
+		return 'A4'
+	elseif v.s.block_kin and v.s.block_kin == y.s.block_kin and v.s ~= y.s and
+		(v.contact[i] < v.started[i] or y.contact[k] < y.started[k] or
+		 v.at[i] - v.contact[i] >= 2 * interval or y.at[k] - y.contact[k] >= 2 * interval) then
+		return 'A2'
+	elseif seen and vo.freed and vo.freed <= yo.at and seen.contact <= vo.freed and
+		yo.at - seen.contact >= 2 * interval then
+		return 'A3'
+	elseif seen and seen.lost and seen.contact < seen.lost and
+		yo.at - seen.lost >= interval + max(interval, vo.lease) then
+		return 'A1'
+	end
+end
+
+local function overlap(a, i, b, k)
+	local case = admitted(a, i, b, k) or admitted(b, k, a, i) or
+		a.s == b.s and a.s.reverted_at and min(a.at[i], b.at[k]) <= a.s.reverted_at and 'A5'
+	if case then
+		world.cases[case] = (world.cases[case] or 0) + 1
+		if world.trace then
+			world.say(string.format('(%s: servers %d and %d have both made keys as %d)', case, a.s.id, b.s.id, a.worker))
+		end
+		a.known = a.known or {}
+		a.known[b] = true
+		return
+	end
+	if world.trace then world.say(string.format('a: contact %s claimed %s started %s; b: contact %s claimed %s started %s', a.contact[i], a.claimed[i], a.started[i], b.contact[k], b.claimed[k], b.started[k])) end
+	world.fault('overlap', string.format(
+		'server %d made %d..%d as %d at %.3f (ownership %s), server %d made %d..%d at %.3f (ownership %s)',
+		a.s.id, a.lo[i], a.hi[i], a.worker, a.at[i] / 1000, a.ownership,
+		b.s.id, b.lo[k], b.hi[k], b.at[k] / 1000, b.ownership))
+end
+
+function world.made(s, pair, lo, hi)
+	local makers = world.makers[pair.worker]
+	if not makers then
+		makers = {}
+		world.makers[pair.worker] = makers
+	end
+	local a
+	for i = #makers, 1, -1 do
+		if makers[i].s == s and makers[i].mem == s.mem and makers[i].ownership == pair.ownership then
+			a = makers[i]
+			break
+		end
+	end
+	if not a then
+		a = {s = s, mem = s.mem, worker = pair.worker, ownership = pair.ownership,
+			own = world.own[pair.ownership] or world.stray_own(s, pair), n = 0,
+			lo = {}, hi = {}, at = {}, contact = {}, started = {}, claimed = {}}
+		makers[#makers + 1] = a
+	end
+	local n = a.n + 1
+	a.n, a.lo[n], a.hi[n], a.at[n], a.started[n] = n, lo, hi, world.now, s.start_time
+	a.claimed[n] = s.claimed_at
+	-- who goes on without Redis has not been told since the start
+	a.contact[n] = s.mem.confirmed_once and s.told or -1
+	for i = 1, #makers do
+		local b = makers[i]
+		if b ~= a and not (a.known and a.known[b] or b.known and b.known[a]) and
+			b.hi[b.n] >= lo and b.lo[1] <= hi then
+			for k = b.n, 1, -1 do
+				if b.lo[k] <= hi and lo <= b.hi[k] then
+					overlap(a, n, b, k)
+					break
+				end
+			end
+		end
+	end
+end
+
+-- An ownership that the world has not seen given out.
+function world.stray_own(s, pair)
+	local o = {at = world.now, s = s, worker = pair.worker, interval = Server.interval_of(s),
+		lease = s.lease, contact = s.contact, seen = {}}
+	world.own[pair.ownership] = o
+	world.owns[#world.owns + 1] = o
+	return o
+end
+
+---- What servers tell
+
+function world.opened(s, pair)
+	s.opened_at = world.now
+end
+
+function world.heard(s)
+	s.answered = world.now
+	s.mem.confirmed_once = s.mem.confirmed_once or s.mem.confirmed
+end
+
+function world.gave_back(s, claim)
+end
+
+function world.nonsense(s, op, outcome)
+	world.fault('nonsense', 'server ' .. s.id .. ' takes the answer to ' .. op .. ' for nonsense: ' .. tostring(outcome))
+end
+
+-- A server that was connected all the time is to keep what it has.
+function world.lost(s, m, why)
+	local claim = m.state == 'held' and m.claim or m.known
+	if not claim or s.revoked_fairly then return end
+	local own = world.own[claim.ownership]
+	if s.block_kin or s.memory_kin or s.restored or not own or own.freed or own.damaged then return end
+	if own.at > s.bad_at and world.now > own.at then
+		world.fault('thrown out', 'server ' .. s.id .. ', connected all the time, loses ' .. claim.worker .. ': ' .. why)
+	end
+end
+
+---- Redis and the network
+
+-- Carries a call out.
+local function execute(s, m, argv, op)
+	local redis = world.redis
+	redis.now = floor(world.base + world.now + world.redis_offset)
+	world.calls = world.calls + 1
+	local answer, err = redis:run('snowid', argv)
+	if not answer then
+		world.fault('script', 'the script fails: ' .. tostring(err))
+		return {'error'}
+	end
+	if world.trace then
+		world.say(string.format('Redis: %s of server %d: %s', op, s.id, table.concat(answer, ' ')))
+	end
+	if op == 'claim' or op == 'mark' then
+		s.contact = world.now
+		local claim = op == 'mark' and m.claim or m.state == 'held' and m.claim or m.known
+		local o = claim and world.own[claim.ownership]
+		if o then o.contact, o.interval, o.lease = world.now, Server.interval_of(s), s.lease end
+		-- what was given up is told, too
+		for _, past in ipairs(m.node.past) do
+			o = world.own[past.ownership]
+			if o then o.contact = world.now end
+		end
+	end
+	if answer[1] == 'yours' then
+		s.claimed_at = world.now
+		local ownership = answer[3]
+		local o = world.own[ownership]
+		if not o then
+			o = {at = world.now, s = s, worker = tonumber(answer[2]), contact = world.now,
+				interval = Server.interval_of(s), lease = s.lease, seen = {}}
+			for _, other in ipairs(world.owns) do
+				if other.worker == o.worker then
+					o.seen[other] = {contact = other.contact, lost = other.lost}
+				end
+			end
+			world.own[ownership] = o
+			world.owns[#world.owns + 1] = o
+		end
+	elseif op == 'free' and (answer[1] == 'released' or answer[1] == 'revoked') then
+		local o = world.own[argv.frees]
+		if o then o.freed = world.now end
+	end
+	return answer
+end
+
+local function later(at, what)
+	local list = world.messages
+	list[#list + 1] = what
+	what.at = at
+	if at < world.next_message then world.next_message = at end
+end
+
+-- next(answer, err) is called now, or later.
+function world.call(s, m, argv, op, next)
+	local fault = s.nfaults > 0 and s.faults[1]
+	if fault then
+		table.remove(s.faults, 1)
+		s.nfaults = s.nfaults - 1
+		s.bad_at = world.now + s.timeout
+	end
+	local cut = world.now < s.cut_until
+	if not fault and not cut and world.now >= world.redis_down_until then
+		local answer = execute(s, m, argv, op)
+		if s.mem ~= m then return end
+		return next(answer)
+	end
+	if world.now < world.redis_down_until then
+		-- refused at once
+		return next(nil, 'refused')
+	end
+	local pending = {next = next, reg = m.reg}
+	m.call = pending
+	local delay = fault and fault.delay or 0
+	local ends = world.now + s.timeout
+	if not cut then
+		local kind = fault.kind
+		local redis = world.redis_epoch
+		local answers
+		if kind == 'noanswer' then
+			execute(s, m, argv, op)
+		elseif kind == 'double' then
+			answers = execute(s, m, argv, op)
+			later(world.now + delay, {s = s, m = m, argv = argv, op = op, redis = redis})
+		elseif kind == 'late' then
+			later(world.now + delay, {s = s, m = m, argv = argv, op = op, redis = redis,
+				pending = delay < s.timeout and pending})
+			if delay < s.timeout then return end
+		end
+		if answers then
+			later(world.now + min(delay, s.timeout - 1), {s = s, m = m, pending = pending, answer = answers, redis = redis})
+			return
+		end
+	end
+	later(ends, {s = s, m = m, pending = pending, failed = true})
+end
+
+-- An event under the server's crash point.
+local function guarded(s, f, ...)
+	if not s.crash_in then return f(s, ...) end
+	local ok, err = pcall(f, s, ...)
+	if not ok then
+		if err ~= world.KILLED then error(err, 0) end
+		Server.crash(s)
+	end
+end
+
+local function resume(s, pending, answer, err)
+	local m = s.mem
+	m.call = nil
+	pending.next(answer, err)
+	-- what the process does next
+	if s.mem == m and not m.call then s.registry_at = world.now end
+end
+
+local function deliver(message)
+	local s, m = message.s, message.m
+	local answer = message.answer
+	if message.argv then
+		if message.redis ~= world.redis_epoch or world.now < world.redis_down_until then
+			message.failed = true	-- the connection is gone
+		else
+			answer = execute(s, m, message.argv, message.op)
+		end
+	end
+	local pending = message.pending
+	if not pending or s.mem ~= m or m.call ~= pending or m.reg ~= pending.reg then return end
+	if world.now < s.paused_until then
+		message.argv, message.answer = nil, answer
+		return later(s.paused_until, message)
+	end
+	if message.failed then
+		guarded(s, resume, pending, nil, 'timeout')
+	else
+		guarded(s, resume, pending, answer)
+	end
+end
+
+-- Redis begins anew, without its last writes.
+local function new_instance(promoted)
+	world.instances = world.instances + 1
+	world.redis.info = string.format('run_id:%040x\r\nmaster_replid:%016x%024x\r\n',
+		promoted and 1 or world.instances, world.instances, world.instances)
+	world.redis_epoch = world.redis_epoch + 1
+end
+
+local function note_losses(before)
+	world.lost_at = world.now
+	for at, text in pairs(before) do
+		if at ~= 'meta' and world.redis.hash[at] ~= text then
+			-- the ceiling of each that had it, perhaps
+			for _, o in ipairs(world.owns) do
+				if '0:' .. o.worker == at then o.lost = world.now end
+			end
+		end
+	end
+end
+
+local function copy_hash(hash)
+	local copy = {}
+	for k, v in pairs(hash) do copy[k] = v end
+	return copy
+end
+
+---- Servers come into being
+
+local function new_machine()
+	world.boots = world.boots + 1
+	return {boot = 'boot' .. world.boots}
+end
+
+local function unique(prefix)
+	world.uniques = world.uniques + 1
+	return string.format('%s%048x', prefix, world.uniques)
+end
+
+local function copy_wal(wal)
+	local copy = {}
+	for k, v in pairs(wal) do copy[k] = v end
+	return copy
+end
+
+local function new_slot(id, like)
+	local s = {
+		id = id, name = 'server' .. id, machine = new_machine(), device = 'd' .. id,
+		wanted = -1, lease = world.lease, interval = world.interval, timeout = 1000,
+		max_lead = world.max_lead, reserve = world.reserve, rate = 1, mono_rate = 1,
+		offset = 0, lead = 0, busy = true, standby = false,
+		contact = -1, told = -1, claimed_at = -1, answered = -1, start_time = 0, bad_at = -1, cut_until = -1, paused_until = -1,
+		faults = {}, nfaults = 0, keeper_at = FOREVER, registry_at = FOREVER,
+		dir = {place = unique(''), life = unique('life'), wal = {}},
+	}
+	if like then
+		s.lease, s.interval, s.offset, s.rate = like.lease, like.interval, like.offset, like.rate
+		s.wanted = like.wanted
+	end
+	world.servers[id] = s
+	return s
+end
+
+---- Steps
+
+local steps = {}
+
+local function running(i)
+	local s = world.servers[i]
+	return s and s.mem and not s.mem.stopping and s
+end
+
+function steps.start(i)
+	local s = world.servers[i]
+	if s and not s.mem and not s.gone then
+		if world.now - (s.stopped_at or -FOREVER) > min(s.interval, 3000) then s.bad_at = world.now end
+		s.lease = s.next_lease or s.lease
+		s.wanted = s.next_wanted or s.wanted
+		Server.start(s)
+	end
+end
+
+function steps.stop(i)
+	local s = running(i)
+	if s and world.now >= s.paused_until then
+		s.stopped_at = world.now
+		guarded(s, Server.stop)
+	end
+end
+
+function steps.kill(i)
+	local s = running(i)
+	if s then
+		s.stopped_at = world.now
+		Server.crash(s)
+	end
+end
+
+-- Killed when it has come so many points further.
+function steps.kill_in(i, points)
+	local s = running(i)
+	if s then
+		s.stopped_at = world.now
+		s.crash_in = points
+	end
+end
+
+function steps.restart(i)
+	steps.kill(i)
+	steps.start(i)
+end
+
+-- The machine goes down; and is up again with another clock, or the directory
+-- is moved to another machine.
+function steps.reboot(i, offset)
+	local s = world.servers[i]
+	if not s then return end
+	steps.kill(i)
+	s.machine = new_machine()
+	s.offset = s.offset + offset
+	s.bad_at = max(s.bad_at, world.now)
+	steps.start(i)
+end
+
+function steps.kill_registry(i)
+	local s = running(i)
+	if s then Server.restart_registry(s) end
+end
+
+function steps.kill_keeper(i)
+	local s = running(i)
+	if s then Server.restart_keeper(s) end
+end
+
+-- The whole machine stands still, and its wall clock does not.
+function steps.pause(i, ms)
+	local s = running(i)
+	if s then
+		Server.produce(s)
+		s.paused_until = world.now + ms
+		s.bad_at = s.paused_until
+		s.unpaused = true
+	end
+end
+
+-- The registry process alone stands still.
+function steps.stall(i, ms)
+	local s = running(i)
+	if s then
+		s.registry_at = max(s.registry_at, world.now + ms)
+		s.bad_at = world.now + ms
+	end
+end
+
+-- The keeper alone stands still.
+function steps.stall_keeper(i, ms)
+	local s = running(i)
+	if s then s.keeper_at = max(s.keeper_at, world.now + ms) end
+end
+
+function steps.cut(i, ms)
+	local s = world.servers[i]
+	if s then
+		s.cut_until = world.now + ms
+		s.bad_at = max(s.bad_at, s.cut_until + s.interval)
+	end
+end
+
+local function message_fault(kind)
+	return function(i, delay)
+		local s = world.servers[i]
+		if s then
+			s.faults[#s.faults + 1] = {kind = kind, delay = delay}
+			s.nfaults = s.nfaults + 1
+		end
+	end
+end
+
+steps.drop = message_fault('drop')
+steps.noanswer = message_fault('noanswer')
+steps.late = message_fault('late')
+steps.double = message_fault('double')
+
+-- Redis is started anew, and has forgotten what the last scripts wrote; or a
+-- replica that lagged is promoted.
+function steps.lose(scripts, promoted)
+	local before = copy_hash(world.redis.hash)
+	world.redis:lose(scripts >= 0 and scripts or nil)
+	new_instance(promoted == 1)
+	note_losses(before)
+end
+
+function steps.flush()
+	local before = copy_hash(world.redis.hash)
+	world.redis:flush()
+	note_losses(before)
+end
+
+-- A digit of a record is another.
+function steps.damage(worker)
+	local at = '0:' .. worker
+	local text = world.redis.hash[at]
+	if text then
+		world.redis:write(at, (text:gsub('"ceiling":"%d', '"ceiling":"0')))
+		world.redis:commit()
+		for _, o in ipairs(world.owns) do
+			if o.worker == worker then o.damaged = true end
+		end
+	end
+end
+
+function steps.redis_down(ms)
+	world.redis_down_until = world.now + ms
+	world.redis_epoch = world.redis_epoch + 1
+end
+
+function steps.redis_clock(ms)
+	world.redis_offset = world.redis_offset + ms
+end
+
+function steps.clock(i, ms)
+	local s = world.servers[i]
+	if s then
+		if s.mem then Server.produce(s) end
+		s.offset = s.offset + ms
+		if s.mem then s.mem.produced = Server.wall(s) end
+	end
+end
+
+function steps.drift(i, ppm)
+	local s = world.servers[i]
+	if s then
+		local before = Server.wall(s)
+		if s.mem then Server.produce(s) end
+		s.rate = 1 + ppm / 1e6
+		s.mono_rate = 1 + ppm / 4e6
+		s.offset = 0
+		s.offset = before - Server.wall(s)
+	end
+end
+
+-- Clients make keys ahead of the clock, or none.
+function steps.burst(i, lead)
+	local s = world.servers[i]
+	if s then s.lead = min(lead, s.max_lead) end
+end
+
+function steps.idle(i)
+	local s = world.servers[i]
+	if s then
+		if s.mem then Server.produce(s) end
+		s.busy = not s.busy
+	end
+end
+
+function steps.new(i)
+	if world.servers[i] then return end
+	new_slot(i)
+	steps.start(i)
+end
+
+-- A copy of the files, of a living or a dead directory.
+function steps.copy_files(i, k)
+	local from = world.servers[i]
+	if not from or world.servers[k] or not from.dir.file then return end
+	if from.mem then Server.produce(from) end
+	local s = new_slot(k, from)
+	s.dir.file, s.dir.wal = from.dir.file, copy_wal(from.dir.wal)
+end
+
+-- A standby of it: the files, and the WAL as it comes.
+function steps.standby(i, k)
+	steps.copy_files(i, k)
+	local s = world.servers[k]
+	if s and not s.follows and s.dir.file and s.id == k and s.start_time == 0 then
+		s.standby, s.follows = true, i
+		steps.start(k)
+	end
+end
+
+function steps.replicate(k)
+	local s = world.servers[k]
+	local from = s and s.standby and world.servers[s.follows]
+	if from then s.dir.wal = copy_wal(from.dir.wal) end
+end
+
+function steps.promote(k)
+	local s = world.servers[k]
+	if s and s.standby then
+		s.standby, s.follows = false, nil
+		if s.mem then s.keeper_at = world.now end
+	end
+end
+
+-- A copy by block, on another machine; place and life are the same.
+function steps.copy_blocks(i, k)
+	local from = world.servers[i]
+	if not from or world.servers[k] or not from.dir.file then return end
+	if from.mem then Server.produce(from) end
+	local s = new_slot(k, from)
+	s.dir = {place = from.dir.place, life = from.dir.life, file = from.dir.file, wal = copy_wal(from.dir.wal)}
+	s.name = from.name
+	from.block_kin = from.block_kin or {}
+	s.block_kin = from.block_kin
+end
+
+local function deep_copy(x, done)
+	if type(x) ~= 'table' then return x end
+	if done[x] then return done[x] end
+	local copy = {}
+	done[x] = copy
+	for k, v in pairs(x) do copy[k] = deep_copy(v, done) end
+	return copy
+end
+
+-- A memory image of the machine, resumed beside it.
+function steps.copy_memory(i, k)
+	local from = running(i)
+	if not from or world.servers[k] or from.mem.call or from.crash_in then return end
+	Server.produce(from)
+	local s = new_slot(k, from)
+	s.dir = {place = from.dir.place, life = from.dir.life, file = from.dir.file, wal = copy_wal(from.dir.wal)}
+	s.name, s.machine, s.device = from.name, from.machine, from.device
+	s.mem = deep_copy(from.mem, {})
+	s.keeper_at, s.registry_at = from.keeper_at, from.registry_at
+	s.start_time, s.contact, s.told, s.answered = from.start_time, from.contact, from.told, from.answered
+	from.memory_kin = from.memory_kin or {}
+	s.memory_kin = from.memory_kin
+	from.block_kin = from.block_kin or {}
+	s.block_kin = from.block_kin
+	from.image_at, s.image_at = world.now, world.now
+end
+
+function steps.backup(i)
+	local s = world.servers[i]
+	if s and s.dir.file then s.backup = {file = s.dir.file, wal = copy_wal(s.dir.wal)} end
+end
+
+-- The files of the backup are put back in place of the directory's.
+function steps.restore(i)
+	local s = world.servers[i]
+	if not s or not s.backup then return end
+	steps.kill(i)
+	s.dir.life = unique('life')
+	s.dir.file, s.dir.wal = s.backup.file, copy_wal(s.backup.wal)
+	s.restored = true
+end
+
+-- The volume is set back to a snapshot.
+function steps.revert(i)
+	local s = world.servers[i]
+	if not s or not s.backup or (s.backup_life or s.dir.life) ~= s.dir.life then return end
+	steps.kill(i)
+	s.dir.file, s.dir.wal = s.backup.file, copy_wal(s.backup.wal)
+	s.restored, s.reverted_at = true, world.now
+end
+
+-- pg_rewind: the other's files but for pg_control's inode.
+function steps.rewind(i, k)
+	local s, from = world.servers[i], world.servers[k]
+	if not s or not from or s == from or not from.dir.file then return end
+	steps.kill(i)
+	-- from a copy of itself that was never started, that is a revert
+	if from.dir.file.place == s.dir.place then s.reverted_at = world.now end
+	s.dir.file, s.dir.wal = from.dir.file, copy_wal(from.dir.wal)
+	s.restored = true
+end
+
+-- A fresh directory in its place; the old one is gone for ever.
+function steps.initdb(i)
+	local s = world.servers[i]
+	if not s then return end
+	steps.kill(i)
+	s.dir = {place = unique(''), life = unique('life'), wal = {}}
+	s.restored = true
+	steps.start(i)
+end
+
+-- Gone for ever.
+function steps.destroy(i)
+	local s = world.servers[i]
+	if not s then return end
+	steps.kill(i)
+	s.gone = true
+end
+
+function steps.release(i, worker, force)
+	local s = running(i)
+	if s then
+		s.mem.request = {operation = 'release', worker = worker, force = force == 1}
+		s.registry_at = min(s.registry_at, s.mem.call and FOREVER or world.now)
+	end
+end
+
+function steps.reclaim(i)
+	local s = running(i)
+	if s then
+		s.mem.request = {operation = 'reclaim'}
+		s.registry_at = min(s.registry_at, s.mem.call and FOREVER or world.now)
+	end
+end
+
+-- A reload.
+function steps.worker_id(i, worker)
+	local s = world.servers[i]
+	if s then
+		s.wanted = worker
+		if s.mem then
+			s.mem.reg.next_contact = 0
+			if not s.mem.call then s.registry_at = world.now end
+		end
+	end
+end
+
+function steps.interval(i, ms)
+	local s = world.servers[i]
+	if s then s.interval = ms end
+end
+
+-- At the next start.
+function steps.lease(i, ms)
+	local s = world.servers[i]
+	if s then s.next_lease = ms end
+end
+
+world.steps = steps
+
+---- Time
+
+local function keeper_event(s)
+	s.keeper_at = FOREVER
+	Server.keeper_turn(s)
+	s.told = s.answered
+end
+
+local function registry_event(s)
+	s.registry_at = FOREVER
+	Server.registry_turn(s)
+end
+
+-- Runs until that time, all that servers do by themselves.
+local function run_until(til)
+	local servers = world.servers
+	local guard = 0
+	while true do
+		local at, who, what = til, nil, nil
+		for i = 1, world.nservers do
+			local s = servers[i]
+			if s and s.mem then
+				local k, r = s.keeper_at, s.registry_at
+				if k < s.paused_until then k = s.paused_until end
+				if r < s.paused_until then r = s.paused_until end
+				if k < at then at, who, what = k, s, keeper_event end
+				if r < at and not s.mem.call then at, who, what = r, s, registry_event end
+			end
+		end
+		if world.next_message < at then
+			at, who = world.next_message, 0
+		end
+		if not who then break end
+		if at > world.now then
+			world.now, guard = at, 0
+		else
+			guard = guard + 1
+			if guard > 500 then
+				world.fault('loop', 'time stands still')
+				return
+			end
+		end
+		if who == 0 then
+			local list, first = world.messages, nil
+			for i = 1, #list do
+				if list[i].at <= at then first = i break end
+			end
+			local message = table.remove(list, first)
+			local nearest = FOREVER
+			for i = 1, #list do nearest = min(nearest, list[i].at) end
+			world.next_message = nearest
+			deliver(message)
+		else
+			if who.unpaused then
+				-- clients go on where they stood
+				who.unpaused = nil
+				who.mem.produced = Server.wall(who)
+			end
+			guarded(who, what)
+		end
+		if world.found and world.stop_at_fault then return end
+	end
+	world.now = max(world.now, til)
+end
+
+function world.step(step)
+	local name = step[2]
+	if world.trace then world.say('STEP ' .. world.describe(step)) end
+	steps[name](step[3], step[4], step[5])
+end
+
+function world.describe(step)
+	local text = step[2]
+	for i = 3, #step do text = text .. ' ' .. tostring(step[i]) end
+	return text
+end
+
+---- The end: all is healed, and then nobody waits and nothing leaks
+
+local function records()
+	local all = {}
+	for at, text in pairs(world.redis.hash) do
+		if at ~= 'meta' then all[at] = json.decode(text) end
+	end
+	return all
+end
+
+local function heal()
+	world.redis_down_until = -1
+	for i = 1, world.nservers do
+		local s = world.servers[i]
+		if s then
+			s.cut_until, s.paused_until, s.crash_in = -1, -1, nil
+			s.faults, s.nfaults, s.busy = {}, 0, true
+			if s.mem then s.bad_at = max(s.bad_at, world.now + s.interval) end
+			if s.keeper_at == FOREVER and s.mem then s.keeper_at = world.now end
+		end
+	end
+end
+
+local function check_end()
+	heal()
+	local longest = 0
+	for i = 1, world.nservers do
+		local s = world.servers[i]
+		if s then longest = max(longest, s.interval, s.lease) end
+	end
+	-- silence, settling, a lease that lapses, and a little
+	run_until(world.now + 8 * longest + 10000)
+	if world.found then return end
+
+	-- an administrator gives back what nobody uses
+	local helper
+	for i = 1, world.nservers do
+		local s = world.servers[i]
+		if s and s.mem then helper = s break end
+	end
+	if not helper then return end
+	local living = {}
+	for i = 1, world.nservers do
+		local s = world.servers[i]
+		if s and s.mem and s.mem.state == 'held' then living[s.mem.claim.ownership] = s end
+	end
+	for at, r in pairs(records()) do
+		local dc, worker = at:match('^(%d+):(%d+)$')
+		if not living[r.claim] then
+			worker = tonumber(worker)
+			local who = helper
+			for i = 1, world.nservers do
+				local s = world.servers[i]
+				if s and s.mem and s.mem.node and s.mem.node.id ~= r.node then who = s end
+			end
+			local argv = protocol.argv(who, who.mem, 'list', {from = worker, count = 1}, who.mem.n + 1, Server.interval_of(who) + who.timeout)
+			local answer = execute(who, who.mem, argv, 'list')
+			local ownership, state = protocol.listed(answer, worker)
+			if ownership and state == 'live' then
+				world.fault('leak', 'worker ID ' .. worker .. ' is shown as live, and nobody has it')
+			elseif ownership then
+				answer = execute(who, who.mem, protocol.argv(who, who.mem, 'free',
+					{worker = worker, ownership = ownership}, who.mem.n + 2,
+					Server.interval_of(who) + who.timeout), 'free')
+				if answer[1] ~= 'released' and answer[1] ~= 'free' and answer[1] ~= 'own' then
+					world.fault('leak', 'worker ID ' .. worker .. ' is ' .. tostring(state) .. ', and cannot be released: ' .. answer[1])
+				end
+			end
+		end
+	end
+	run_until(world.now + 5 * longest + 5000)
+	local free = {}
+	local all = records()
+	for worker = 0, world.workers - 1 do
+		local r = all['0:' .. worker]
+		if not r or r.node == '' then free[worker] = r and tonumber(r.ceiling) or 0 end
+	end
+	for i = 1, world.nservers do
+		local s = world.servers[i]
+		if s and s.mem and not s.standby and not s.mem.open then
+			local now = Server.wall(s)
+			local could
+			for worker, ceiling in pairs(free) do
+				if ceiling <= now - 2 * s.interval and (s.wanted == -1 or s.wanted == worker) then could = worker end
+			end
+			local pair = s.mem.pair
+			-- with an ID it waits for its clock
+			if s.mem.state ~= 'held' and could or s.mem.state == 'held' and
+				pair and pair.opens_at <= now and pair.floor <= now then
+				world.fault('waits', 'server ' .. s.id .. ' waits, and ' .. tostring(could) .. ' is free')
+			end
+		end
+	end
+end
+
+---- A schedule
+
+function world.run(schedule, trace)
+	world.trace = trace or false
+	world.now, world.ids, world.boots, world.uniques, world.calls = 0, 0, 0, 0, 0
+	world.instances, world.redis_epoch = 0, 0
+	world.servers, world.nservers, world.messages, world.next_message = {}, 8, {}, FOREVER
+	world.makers, world.own, world.owns, world.cases = {}, {}, {}, {}
+	world.redis_offset, world.redis_down_until, world.lost_at = 0, -1, -1
+	world.found, world.found_text = nil, nil
+	world.stop_at_fault = true
+	local setup = schedule.setup
+	world.workers, world.lease, world.interval = setup.workers, setup.lease, setup.interval
+	world.max_lead, world.reserve = setup.max_lead, setup.reserve
+	world.redis = Redis.new(setup.backwards)
+	new_instance()
+	for i = 1, setup.servers do
+		local s = new_slot(i)
+		s.offset = setup.offsets[i] or 0
+		if setup.mixed and i % 2 == 0 then s.lease = world.lease > 0 and 0 or 12000 end
+		Server.start(s)
+	end
+	for _, step in ipairs(schedule.steps) do
+		run_until(step[1])
+		if world.found then return world.found end
+		world.step(step)
+		if world.found then return world.found end
+	end
+	run_until(world.now + setup.tail)
+	if not world.found and setup.liveness then check_end() end
+	return world.found
+end
+
+return world
