@@ -26,7 +26,7 @@
  *			 88	| generation         int64        |  of the claim
  *			 96	| inode              uint64       |  of global/pg_control
  *			104	| birth time, ns     int64        |
- *			112	| shared             uint64       |  1: see node.c
+ *			112	| shared             uint64       |  1: see identity.c
  *			120	| past claims        8 x 32 bytes |  newest first
  *			376	| CRC-32C of all above            |
  *			380	+---------------------------------+
