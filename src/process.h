@@ -47,7 +47,7 @@ extern void process_shmem_init(void);
 extern void process_describe(struct BackgroundWorker *worker, const char *name,
 							 const char *function);
 extern void process_register(const Process *process);
-extern void process_run(const Process *process) pg_attribute_noreturn();
+extern void process_run(const Process *process);
 extern bool process_is_there(ProcessId id);
 extern int	process_pid(ProcessId id, int64 *still_ms);
 extern void process_wake(ProcessId id);

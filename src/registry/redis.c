@@ -2,12 +2,13 @@
  * redis.c
  *		The connection to Redis: addresses, secrets, and the registry's script.
  *
- * The only file that includes hiredis.  Only the snowid registry calls it.  Functions return codes and fill the caller's
- * error buffer; they do not log and decide nothing.  hiredis is driven
- * non-blocking, for its blocking calls hang under signals; each call has one
- * deadline (net.c).  No reply is used before its type, length and number are
- * checked.  No password gets into an error: of a refused AUTH only known words
- * are told, since a server may repeat the arguments.
+ * The only file that includes hiredis.  Only the snowid registry calls it.
+ * Functions return codes and fill the caller's error buffer; they do not log
+ * and decide nothing.  hiredis is driven non-blocking, for its blocking calls
+ * hang under signals; each call has one deadline (net.c).  No reply is used
+ * before its type, length and number are checked.  No password gets into an
+ * error: of a refused AUTH only known words are told, since a server may
+ * repeat the arguments.
  */
 #include "postgres.h"
 
