@@ -503,3 +503,55 @@ BEGIN
 END $$;
 COMMENT ON PROCEDURE snowid_make_partitions(regclass, interval, int, interval) IS
     'makes the partitions of a table that is partitioned by range of a key: of this day, week or month (UTC, by the clock) and so many ahead; detaches those that are older than keep; commits after each';
+
+-- From serial or identity
+
+CREATE FUNCTION snowid_migration(schema regnamespace) RETURNS SETOF text
+    LANGUAGE plpgsql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    keys text := (SELECT quote_ident(nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = extnamespace
+                  WHERE extname = 'snowid');
+    col record;
+    others text;
+BEGIN
+    -- below deadlock_timeout, so that who waits for both is the one to give up
+    RETURN NEXT $_$SET lock_timeout = '500ms'$_$;
+    FOR col IN
+        SELECT c.oid AS relid, attnum, attname, atttypid, attidentity <> '' AS is_identity
+        FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid
+        WHERE relnamespace = schema AND relkind IN ('r', 'p') AND NOT relispartition
+            AND attnum > 0 AND NOT attisdropped AND attinhcount = 0
+            AND EXISTS (SELECT FROM pg_depend d JOIN pg_class s ON s.oid = d.objid
+                        WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass
+                            AND d.refobjid = c.oid AND d.refobjsubid = attnum AND d.deptype IN ('a', 'i')
+                            AND s.relkind = 'S')
+            AND (attidentity <> '' OR EXISTS (SELECT FROM pg_attrdef WHERE adrelid = c.oid AND adnum = attnum
+                                              AND pg_get_expr(adbin, adrelid) ~ '^nextval\('))
+        ORDER BY relname, attnum
+    LOOP
+        -- what refers to it with too few bits, and views that would hold a column of other type
+        SELECT string_agg(what, ', ' ORDER BY what) INTO others FROM (
+            SELECT format('%s.%I refers to it', conrelid::regclass, attname) AS what
+            FROM pg_constraint JOIN pg_attribute ON attrelid = conrelid AND attnum = ANY (conkey)
+            WHERE contype = 'f' AND confrelid = col.relid AND col.attnum = ANY (confkey) AND conparentid = 0
+                AND atttypid IN ('integer'::regtype, 'smallint'::regtype)
+            UNION
+            SELECT format('view %s has it', ev_class::regclass)
+            FROM pg_depend JOIN pg_rewrite r ON r.oid = objid
+            WHERE classid = 'pg_rewrite'::regclass AND refobjid = col.relid AND refobjsubid = col.attnum
+                AND col.atttypid <> 'bigint'::regtype) o;
+        IF col.atttypid <> 'bigint'::regtype OR others IS NOT NULL THEN
+            RETURN NEXT concat_ws(', ', format('-- not done: %s.%I is %s', col.relid::regclass, col.attname,
+                format_type(col.atttypid, NULL)), others);
+        ELSIF col.is_identity THEN
+            RETURN NEXT format('ALTER TABLE %1$s ALTER COLUMN %2$I DROP IDENTITY, ALTER COLUMN %2$I SET DEFAULT %3$s.snowid_next()',
+                col.relid::regclass, col.attname, keys);
+        ELSE
+            RETURN NEXT format('ALTER TABLE %1$s ALTER COLUMN %2$I SET DEFAULT %3$s.snowid_next()',
+                col.relid::regclass, col.attname, keys);
+        END IF;
+    END LOOP;
+    RETURN NEXT 'RESET lock_timeout';
+END $$;
+COMMENT ON FUNCTION snowid_migration(regnamespace) IS
+    'commands that turn the serial and identity columns of type bigint in a schema to snowid_next(), one table each, for \gexec of psql; says as comments which columns are not wide enough';
