@@ -373,7 +373,7 @@ COMMENT ON AGGREGATE max(snowid) IS 'the last key';
 
 CREATE FUNCTION snowid_partition_commands(parent regclass, step interval, ahead int,
         keep interval DEFAULT NULL) RETURNS SETOF text
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     -- an interval compares a month as 30 days
     unit text := CASE WHEN step = interval '1 day' THEN 'day' WHEN step = interval '1 week' THEN 'week'
@@ -507,7 +507,7 @@ COMMENT ON PROCEDURE snowid_make_partitions(regclass, interval, int, interval) I
 -- From serial or identity
 
 CREATE FUNCTION snowid_migration(schema regnamespace) RETURNS SETOF text
-    LANGUAGE plpgsql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     keys text := (SELECT quote_ident(nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = extnamespace
                   WHERE extname = 'snowid');
