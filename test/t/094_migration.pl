@@ -36,7 +36,7 @@ sub nothing_failed
 {
 	my ($load, $name) = @_;
 	my $done = stop_pgbench($load);
-	my @errors = slurp_file($node->logfile) =~ / (?:ERROR|FATAL):(?!  canceling statement due to (?:user request|lock timeout)).*/g;
+	my @errors = slurp_file($node->logfile) =~ / ERROR:(?!  canceling statement due to (?:user request|lock timeout)).*/g;
 	is("@errors" . ($done ? '' : $load->{out}), '', $name);
 	return;
 }
