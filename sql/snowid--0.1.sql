@@ -31,7 +31,7 @@ CREATE FUNCTION snowid_advance(id bigint) RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION snowid_advance(bigint) FROM PUBLIC;
 COMMENT ON FUNCTION snowid_advance(bigint) IS
-    'makes every later key greater than id, a key by this server''s layout that leads the clock by snowid.max_jump at most; keys wait until the clock is within snowid.max_drift of it';
+    'makes every later key greater than id, a key by this server''s layout that leads the clock by snowid.max_jump at most; keys wait until the clock is within snowid.max_lead of it';
 
 CREATE FUNCTION snowid_accept_clock() RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -164,7 +164,7 @@ CREATE FUNCTION snowid_reclaim() RETURNS int
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION snowid_reclaim() FROM PUBLIC;
 COMMENT ON FUNCTION snowid_reclaim() IS
-    'claims another worker ID for this server and gives the present one back, without a restart; returns the new one, with which keys go on after snowid.max_drift';
+    'claims another worker ID for this server and gives the present one back, without a restart; returns the new one, with which keys go on after snowid.max_lead';
 
 -- Many keys as one value
 

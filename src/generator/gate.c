@@ -1,9 +1,9 @@
 /*
  * gate.c
- *		The generator as the snowid worker sees it: gate, grants, status.
+ *		The generator as the snowid keeper sees it: gate, grants, status.
  *
  * Creates the shared state, which is in state.h with its locking rules.
- * Decides nothing: the worker does.  Nothing here throws.
+ * Decides nothing: the keeper does.  Nothing here throws.
  */
 #include "postgres.h"
 
@@ -139,21 +139,21 @@ gate_message(GateReason reason)
 /*---- The gate ----*/
 
 /*
- * Is there no worker, or did it begin no turn for so many ms?  Then the detail
+ * Is there no keeper, or did it begin no turn for so many ms?  Then the detail
  * says so.
  */
 bool
-generator_worker_trouble(int64 patience, char *detail)
+generator_keeper_trouble(int64 patience, char *detail)
 {
 	int64		still;
 	int			pid = process_pid(PROCESS_KEEPER, &still);
 
 	if (pid == 0)
-		strlcpy(detail, "The \"snowid worker\" process is not running; it needs a free place in max_worker_processes.",
+		strlcpy(detail, "The \"snowid keeper\" process is not running; it needs a free place in max_worker_processes.",
 				GATE_DETAIL_LEN);
 	else if (still > patience)
 		snprintf(detail, GATE_DETAIL_LEN,
-				 "The \"snowid worker\" process, PID %d, is busy or hangs: it has reserved nothing since %s.",
+				 "The \"snowid keeper\" process, PID %d, is busy or hangs: it has reserved nothing since %s.",
 				 pid,
 				 timestamptz_to_str(GetCurrentTimestamp() - still * 1000));
 	else
@@ -330,7 +330,7 @@ generator_grant(int64 usable_until, int64 ask_above)
 		ConditionVariableBroadcast(&generator->changed);
 }
 
-/* The worker is to be woken by the first who takes a unit above this one. */
+/* The keeper is to be woken by the first who takes a unit above this one. */
 void
 generator_ask_above(int64 unit)
 {
@@ -385,7 +385,7 @@ generator_status(GeneratorStatus *status)
 
 	status->is_stuck = status->reason == GATE_OPEN &&
 		(int64) pg_atomic_read_u64(&generator->usable_until) < now &&
-		generator_worker_trouble(STUCK_MS, status->detail);
+		generator_keeper_trouble(STUCK_MS, status->detail);
 	status->has_last = status->has_pair && last > floor;
 	if (status->has_last)
 	{

@@ -51,7 +51,7 @@ typedef struct GeneratorStatus
 	int64		steps_back;
 } GeneratorStatus;
 
-/* What the worker needs to know for a grant, in units. */
+/* What the keeper needs to know for a grant, in units. */
 typedef struct GeneratorProgress
 {
 	int64		last;

@@ -12,11 +12,11 @@
  *
  * - "last", the highest unit ever taken, only rises, so units increase
  *	 strictly in the order in which they were taken, over all sessions.
- * - No unit above "usable_until" is taken.  The snowid worker alone raises it,
+ * - No unit above "usable_until" is taken.  The snowid keeper alone raises it,
  *	 when the new value is durable.  So neither a refused caller nor a wild
  *	 reading of the clock can drive "last" away.
  * - A unit is handed out only when its millisecond leads the clock by
- *	 snowid.max_drift at most.  Take, then wait: who has taken a unit further
+ *	 snowid.max_lead at most.  Take, then wait: who has taken a unit further
  *	 ahead waits for its moment, first come, first served; what would take
  *	 longer than snowid.max_wait is refused before it is taken.
  * - The gate is closed by exchanging a sentinel into "last" that is above
@@ -25,7 +25,7 @@
  *	 opening than the one the pair was read in is thrown away.
  *
  * The shared state is in state.h; no files but this one and gate.c, the
- * snowid worker's side, touch it.
+ * snowid keeper's side, touch it.
  */
 #include "postgres.h"
 
@@ -55,9 +55,9 @@
 
 /*
  * max_wait is about the clock, and may be less than a flush of the WAL takes:
- * for the worker a caller waits this long at least.
+ * for the keeper a caller waits this long at least.
  */
-#define WORKER_WAIT_MS 1000
+#define KEEPER_WAIT_MS 1000
 
 /* How soon a caller who waits for a grant asks again. */
 #define ASK_MS 20
@@ -151,12 +151,12 @@ refuse_lead(int64 lead, int64 wait)
 	ereport(ERROR,
 			(errcode(ERRCODE_SYSTEM_ERROR),
 			 errmsg("the next key would lead the clock by " INT64_FORMAT " ms", lead),
-			 errdetail("snowid.max_drift allows %d ms, and to wait " INT64_FORMAT " ms for the clock is more than snowid.max_wait, %d ms.",
-					   snowid_max_drift, wait, snowid_max_wait),
+			 errdetail("snowid.max_lead allows %d ms, and to wait " INT64_FORMAT " ms for the clock is more than snowid.max_wait, %d ms.",
+					   snowid_max_lead, wait, snowid_max_wait),
 			 errhint("The clock was set back, or keys are asked for faster than the layout can number them; see snowid_status().")));
 }
 
-/* A grant is wanted: wakes the worker, where nobody did since the last one. */
+/* A grant is wanted: wakes the keeper, where nobody did since the last one. */
 static pg_noinline void
 ask_for_grant(void)
 {
@@ -166,7 +166,7 @@ ask_for_grant(void)
 
 /*
  * Why there are no keys, and whether that will pass: then callers wait.  A
- * promotion that the worker has not seen yet passes, too.
+ * promotion that the keeper has not seen yet passes, too.
  */
 static bool
 look_at_gate(GateReason *reason, char *detail)
@@ -180,15 +180,15 @@ look_at_gate(GateReason *reason, char *detail)
 }
 
 /*
- * Waits until the worker changes something: the gate, where it is closed, or
+ * Waits until the keeper changes something: the gate, where it is closed, or
  * a grant that reaches this unit.  Returns early at times, for the clock to be
  * read again; refuses when the patience is at its end.
  */
 static void
-wait_for_worker(int64 unit, Patience *patience)
+wait_for_keeper(int64 unit, Patience *patience)
 {
 	int64		waited = waited_ms(patience);
-	int64		left = Max(snowid_max_wait, WORKER_WAIT_MS) - waited;
+	int64		left = Max(snowid_max_wait, KEEPER_WAIT_MS) - waited;
 	GateReason	reason;
 	char		detail[GATE_DETAIL_LEN];
 	bool		passes;
@@ -201,10 +201,10 @@ wait_for_worker(int64 unit, Patience *patience)
 		if (!passes || left <= 0)
 		{
 			if (passes)
-				(void) generator_worker_trouble(detail[0] ? STUCK_MS : waited, detail);
+				(void) generator_keeper_trouble(detail[0] ? STUCK_MS : waited, detail);
 			refuse_reason(reason, detail);
 		}
-		/* behind a closed gate, the worker knows by itself when to look */
+		/* behind a closed gate, the keeper knows by itself when to look */
 		if (reason == GATE_OPEN)
 			ask_for_grant();
 		else if (reason == GATE_RECOVERY)
@@ -237,20 +237,20 @@ require_in_reach(int64 unit, Patience *patience)
 				 errhint("See \"Layouts\" in snowid's manual.")));
 	}
 	wait = ms_from_units((unit & ~unit_format.sequence_mask) -
-						 units_from_ms(snowid_max_drift) - now);
+						 units_from_ms(snowid_max_lead) - now);
 	if (wait > Max(snowid_max_wait - waited_ms(patience), 0))
 		refuse_lead(ms_from_units(unit - now), wait);
 }
 
 /*
- * Waits until this unit, taken already, leads the clock by max_drift at most.
+ * Waits until this unit, taken already, leads the clock by max_lead at most.
  * Each turn reads the wall clock; how long it takes in all is counted by the
  * monotonic one.  A caller who leaves in an error or a cancel leaves a gap.
  */
 static pg_noinline void
 wait_for_moment(int64 unit, Patience *patience)
 {
-	int64		moment = (unit & ~unit_format.sequence_mask) - units_from_ms(snowid_max_drift);
+	int64		moment = (unit & ~unit_format.sequence_mask) - units_from_ms(snowid_max_lead);
 
 	for (;;)
 	{
@@ -300,7 +300,7 @@ may_take_ahead(int64 last, int64 unit, Patience *patience)
 		if (unit <= (int64) pg_atomic_read_u64(&generator->usable_until))
 			return true;
 	}
-	wait_for_worker(unit, patience);
+	wait_for_keeper(unit, patience);
 	return false;
 }
 
@@ -328,7 +328,7 @@ take(int64 wanted)
 		pg_read_barrier();
 		last = pg_atomic_read_u64(&g->last);
 		block.next = Max((int64) last + 1, now);
-		reach = Min((now + units_from_ms(snowid_max_drift)) | unit_format.sequence_mask,
+		reach = Min((now + units_from_ms(snowid_max_lead)) | unit_format.sequence_mask,
 					(int64) pg_atomic_read_u64(&g->usable_until));
 		if (likely(block.next <= reach))
 			block.end = block.next + Min(wanted - 1, reach - block.next);
@@ -399,7 +399,7 @@ generator_next(void)
 		return next_in_turn();
 
 	now = clock_units();
-	reach = (now + units_from_ms(snowid_max_drift)) | unit_format.sequence_mask;
+	reach = (now + units_from_ms(snowid_max_lead)) | unit_format.sequence_mask;
 	opening = g->opening;
 	pg_read_barrier();
 	last = pg_atomic_read_u64(&g->last);
@@ -432,7 +432,7 @@ block_next(UnitBlock *block)
 /*
  * What has become of the caller's advance to a unit: asks for it, where nobody
  * else's is under way, or withdraws it, so that nothing of it is left; what the
- * worker has taken is not withdrawn.
+ * keeper has taken is not withdrawn.
  */
 static AdvanceState
 tend_advance(int64 unit, bool withdraw)
@@ -467,7 +467,7 @@ tend_advance(int64 unit, bool withdraw)
 
 /*
  * From here on every key is greater than id, whatever pair made it, also after
- * a crash: the generator goes on behind its millisecond.  The worker does it,
+ * a crash: the generator goes on behind its millisecond.  The keeper does it,
  * since it alone raises the ceiling and opens the gate; a call that fails has
  * changed nothing.
  */
@@ -488,7 +488,7 @@ generator_advance(int64 id)
 
 	/* of one that ended without seeing its answer */
 	(void) tend_advance(unit, true);
-	/* from when the worker has taken it, its outcome is waited for */
+	/* from when the keeper has taken it, its outcome is waited for */
 	HOLD_INTERRUPTS();
 	for (;;)
 	{
@@ -499,7 +499,7 @@ generator_advance(int64 id)
 
 		now = clock_units();
 		too_far = unit > now + units_from_ms(snowid_max_jump);
-		give_up = !passes || waited > Max(snowid_max_wait, WORKER_WAIT_MS);
+		give_up = !passes || waited > Max(snowid_max_wait, KEEPER_WAIT_MS);
 		state = tend_advance(unit, too_far || give_up || InterruptPending);
 		if (state == ADVANCE_DONE || state == ADVANCE_FAILED)
 			break;
@@ -517,7 +517,7 @@ generator_advance(int64 id)
 			if (give_up)
 			{
 				if (passes)
-					(void) generator_worker_trouble(detail[0] ? STUCK_MS : waited, detail);
+					(void) generator_keeper_trouble(detail[0] ? STUCK_MS : waited, detail);
 				refuse_reason(reason, detail);
 			}
 			HOLD_INTERRUPTS();
@@ -535,10 +535,10 @@ generator_advance(int64 id)
 		(void) look_at_gate(&reason, detail);
 		refuse_reason(reason, detail);
 	}
-	if (unit > now + units_from_ms(snowid_max_drift))
+	if (unit > now + units_from_ms(snowid_max_lead))
 		ereport(NOTICE,
-				(errmsg("keys wait until the clock has come within snowid.max_drift of key " INT64_FORMAT ", in " INT64_FORMAT " ms",
-						id, ms_from_units(unit - now) - snowid_max_drift)));
+				(errmsg("keys wait until the clock has come within snowid.max_lead of key " INT64_FORMAT ", in " INT64_FORMAT " ms",
+						id, ms_from_units(unit - now) - snowid_max_lead)));
 }
 
 /*
@@ -609,7 +609,7 @@ generator_next_block(int64 wanted)
 		pg_read_barrier();
 		last = pg_atomic_read_u64(&g->last);
 		first = Max((int64) last + 1, now);
-		reach = Min((now + units_from_ms(snowid_max_drift)) | unit_format.sequence_mask,
+		reach = Min((now + units_from_ms(snowid_max_lead)) | unit_format.sequence_mask,
 					(int64) pg_atomic_read_u64(&g->usable_until));
 		ahead = first > reach;
 		if (ahead && !may_take_ahead((int64) last, first, &patience))
@@ -627,7 +627,7 @@ generator_next_block(int64 wanted)
 			require_in_reach(end, &patience);
 			if (end > (int64) pg_atomic_read_u64(&g->usable_until))
 			{
-				wait_for_worker(end, &patience);
+				wait_for_keeper(end, &patience);
 				now = clock_units();
 				continue;
 			}

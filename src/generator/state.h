@@ -35,15 +35,15 @@ typedef struct Counters
 	char		padding[PG_CACHE_LINE_SIZE - 4 * sizeof(pg_atomic_uint64)];
 } Counters;
 
-/* The worker begins a turn each second; after so many ms it is stuck. */
+/* The keeper begins a turn each second; after so many ms it is stuck. */
 #define STUCK_MS 2500
 
-/* A call of snowid_advance(), which the worker carries out; one at a time. */
+/* A call of snowid_advance(), which the keeper carries out; one at a time. */
 typedef enum AdvanceState
 {
 	ADVANCE_NONE,
 	ADVANCE_WAITING,			/* the caller may withdraw it */
-	ADVANCE_RUNNING,			/* the worker has taken it */
+	ADVANCE_RUNNING,			/* the keeper has taken it */
 	ADVANCE_DONE,				/* for the caller to see */
 	ADVANCE_FAILED				/* the same; nothing was changed */
 } AdvanceState;
@@ -52,7 +52,7 @@ typedef struct Generator
 {
 	pg_atomic_uint64 last;		/* highest unit ever taken, or GATE_CLOSED */
 	pg_atomic_uint64 usable_until;	/* no unit above is taken */
-	pg_atomic_uint64 ask_above; /* the worker is to be woken from here on */
+	pg_atomic_uint64 ask_above; /* the keeper is to be woken from here on */
 	uint64		pair_bits;		/* the pair in its place in the key */
 	uint64		opening;		/* number of times the gate was opened */
 	char		padding[PG_CACHE_LINE_SIZE - 5 * sizeof(uint64)];
@@ -91,7 +91,7 @@ typedef struct GateText
 
 extern const GateText gate_texts[];
 
-extern bool generator_worker_trouble(int64 patience, char *detail);
+extern bool generator_keeper_trouble(int64 patience, char *detail);
 
 #pragma GCC visibility pop
 

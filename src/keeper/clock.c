@@ -1,12 +1,12 @@
 /*
  * clock.c
- *		The clock watch of the snowid worker.
+ *		The clock watch of the snowid keeper.
  *
  * Compares the wall clock with one that nobody sets (STEADY_CLOCK, which
  * counts through a suspend).  Steps back are logged and counted.  A jump ahead
  * by more than snowid.max_jump is not believed until it is over or an
- * administrator accepts it.  What is believed of the clock outlives worker and
- * crash restart; only the worker writes it, and only what it believes, so that
+ * administrator accepts it.  What is believed of the clock outlives keeper and
+ * crash restart; only the keeper writes it, and only what it believes, so that
  * no clock that has jumped gets there.
  */
 #include "postgres.h"
@@ -191,7 +191,7 @@ clock_read(int64 *now)
 		ereport(LOG,
 				(errmsg("the clock was set back by " INT64_FORMAT " ms",
 						(belief.distance - distance) / 1000),
-				 errdetail("Keys go on in order, up to snowid.max_drift ahead of the clock.")));
+				 errdetail("Keys go on in order, up to snowid.max_lead ahead of the clock.")));
 	}
 	belief.distance = distance;
 	believe(belief);

@@ -3,7 +3,7 @@
  *		Who this server is: its data directory, told from copies of it, and the
  *		claim that it remembers.
  *
- * Keeps the snowid worker's copy of the state file, and writes it.  A copy of
+ * Keeps the snowid keeper's copy of the state file, and writes it.  A copy of
  * the directory is another server: what it knows may be old, and its claim is
  * the original's.  So is one whose content was restored or rewound; where it is
  * the same directory, the registry knows it again by the fingerprint.  Unless

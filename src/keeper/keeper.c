@@ -1,6 +1,6 @@
 /*
  * keeper.c
- *		The background worker "snowid worker": keeps the durable ceiling ahead
+ *		The background worker "snowid keeper": keeps the durable ceiling ahead
  *		of use, and opens and closes the gate.
  *
  * Alone decides whether keys may be made, with which pair and up to where;
@@ -9,7 +9,7 @@
  *
  * Order of publication: file synced, ceiling flushed to the WAL, usable_until,
  * gate opened.  Of withdrawal: gate closed, then the exact last value stored.
- * A worker that dies does not close the gate, the ceiling does; its successor
+ * A keeper that dies does not close the gate, the ceiling does; its successor
  * finds everything in shared memory and in the WAL.
  */
 #include "postgres.h"
@@ -57,7 +57,7 @@
  */
 #define SLOW_START 3
 
-/* The pair that this worker looks after, and on lease the last unit for it. */
+/* The pair that this keeper looks after, and on lease the last unit for it. */
 static Pair pair;
 static int64 limit = PG_INT64_MAX;
 
@@ -135,7 +135,7 @@ explain_lease(void)
 
 /*
  * Raises the ceiling: a grant reaches snowid.reserve past the greater of clock
- * and last unit, at most max_drift + reserve ahead of the clock, and up to
+ * and last unit, at most max_lead + reserve ahead of the clock, and up to
  * "least", for snowid_advance(); on lease, never past what Redis has recorded.
  * Durable before it is published.
  */
@@ -145,7 +145,7 @@ grant(int64 now, int64 last, int64 usable_until, int64 least)
 	int64		step = units_from_ms(snowid_reserve) >> slow_start;
 	int64		until = Max(now, last) + step;
 
-	until = Min(until, now + units_from_ms((int64) snowid_max_drift + snowid_reserve));
+	until = Min(until, now + units_from_ms((int64) snowid_max_lead + snowid_reserve));
 	until = Max(until, least);
 	until = Min(last_unit_of(unix_ms_from_units(until)), generator_range_end());
 	if (until > limit)
@@ -481,8 +481,8 @@ keeper_leave(void)
 
 static const Process keeper = {
 	.id = PROCESS_KEEPER,
-	.name = "snowid worker",
-	.function = "snowid_worker_main",
+	.name = "snowid keeper",
+	.function = "snowid_keeper_main",
 	.turn = keeper_turn,
 	.recover = keeper_recover,
 	.stop = keeper_stop,
@@ -497,7 +497,7 @@ keeper_register(void)
 }
 
 void
-snowid_worker_main(Datum main_arg)
+snowid_keeper_main(Datum main_arg)
 {
 	process_run(&keeper);
 }

@@ -1,12 +1,12 @@
 /*
  * keeper.h
- *		The process "snowid worker".
+ *		The process "snowid keeper".
  */
 #ifndef SNOWID_KEEPER_KEEPER_H
 #define SNOWID_KEEPER_KEEPER_H
 
 /* PostgreSQL looks it up by name. */
-extern PGDLLEXPORT void snowid_worker_main(Datum main_arg);
+extern PGDLLEXPORT void snowid_keeper_main(Datum main_arg);
 
 #pragma GCC visibility push(hidden)
 

@@ -3,7 +3,7 @@
  *		Which pair is this server's, and where it may begin: what settings,
  *		claim, state file, origins in the WAL and layout say to it.
  *
- * Called by the snowid worker alone, before it opens the gate.  Opens and
+ * Called by the snowid keeper alone, before it opens the gate.  Opens and
  * closes nothing itself: answers with the reason to keep the gate closed, or
  * with the floor above which keys may be made.
  */
@@ -80,7 +80,7 @@ last_unit_of(int64 unix_ms)
 int64
 reach_of(int64 now)
 {
-	return now + units_from_ms((int64) snowid_max_drift + snowid_max_wait +
+	return now + units_from_ms((int64) snowid_max_lead + snowid_max_wait +
 							   snowid_reserve);
 }
 
@@ -151,7 +151,7 @@ used_before(const Ceiling *ceiling, int64 *used_ms)
 		*used_ms = ceiling->old_ms;
 		return true;
 	}
-	*used_ms = unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_drift + snowid_reserve;
+	*used_ms = unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_lead + snowid_reserve;
 	return false;
 }
 
@@ -191,7 +191,7 @@ pair_remember_early(const Claim *claim, int64 now, char *err)
 		return true;
 	if (!remembers)
 		early.floor_ms = Max(early.floor_ms,
-							 unix_ms_from_units(now + units_from_ms(snowid_max_drift)));
+							 unix_ms_from_units(now + units_from_ms(snowid_max_lead)));
 	exact = used_before(NULL, &used_ms);
 	return identity_remember(&early, used_ms, exact, err);
 }
@@ -261,7 +261,7 @@ settle_layout(Pair *pair, int64 now, char *err)
 	}
 	if (!made_last && ceiling->other_layout_ms != 0)
 	{
-		int64		used_ms = Max(now_ms + snowid_max_drift + snowid_reserve,
+		int64		used_ms = Max(now_ms + snowid_max_lead + snowid_reserve,
 								  ceiling->other_layout_ms);
 		bool		above = layout_key_at(&server_layout, now_ms, false) >
 		layout_key_at(&ceiling->other_layout, used_ms, true);
@@ -279,14 +279,14 @@ settle_layout(Pair *pair, int64 now, char *err)
 		pair->floor = Max(pair->floor, now);
 		pair->floor = Max(pair->floor,
 						  Min(last_unit_of(ceiling->other_layout_ms),
-							  now + units_from_ms((int64) snowid_max_drift + snowid_reserve)));
+							  now + units_from_ms((int64) snowid_max_lead + snowid_reserve)));
 	}
 	return GATE_MAY_OPEN;
 }
 
 /*
  * When a pair that others may have used may begin: they did so until it was
- * found, up to max_drift ahead of the clock.  By setting and clock as they are
+ * found, up to max_lead ahead of the clock.  By setting and clock as they are
  * now, both of which may be corrected while it waits: a clock that is set ahead
  * does not shorten the wait, nor does one that is set back; and where that is by
  * more than it has waited, what was found out by that clock is void.
@@ -302,7 +302,7 @@ pair_settle_opening(Pair *pair, int64 now)
 	if (now < pair->found_at)
 		pair->known = false;
 	pair->found_at = Max(pair->found_at, now - waited);
-	pair->opens_at = pair->found_at + units_from_ms(snowid_max_drift);
+	pair->opens_at = pair->found_at + units_from_ms(snowid_max_lead);
 }
 
 /* The gate was opened with it: what was for this opening only is done with. */

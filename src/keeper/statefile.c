@@ -4,7 +4,7 @@
  *		this is, and the worker ID that it has claimed.
  *
  * Alone knows the directory "snowid" and the format of its file; the snowid
- * worker alone calls it.  Functions return codes and fill the caller's error
+ * keeper alone calls it.  Functions return codes and fill the caller's error
  * buffer; they do not log and do not retry.  The file is small, rarely
  * written, and always replaced as a whole, so a reader finds the old one or
  * the new one:

@@ -21,7 +21,7 @@ typedef struct Layout
 	int			datacenter_bits;	/* a width of 0: no such field */
 	int			worker_bits;
 	int			sequence_bits;
-	bool		sequence_above; /* Sonyflake: sequence above the worker */
+	bool		sequence_above; /* Sonyflake: sequence above the keeper */
 } Layout;
 
 /* A key taken apart, or to be put together. */

@@ -1,13 +1,13 @@
 /*
  * claim.c
- *		The claim in shared memory: as the snowid worker and administrators'
+ *		The claim in shared memory: as the snowid keeper and administrators'
  *		sessions see it.
  *
  * Creates the state that is in state.h.  Decides nothing and talks to
  * nobody: the snowid registry does.  What keeps a lost claim from being used:
  * the gate opens through claim_enter() only, under the lock under which a claim
  * is withdrawn; and what is withdrawn while the gate is open stays CLAIM_LOST
- * until the worker has closed it and the state file has forgotten it.
+ * until the keeper has closed it and the state file has forgotten it.
  */
 #include "postgres.h"
 
@@ -73,7 +73,7 @@ random_id(void)
 	return id | 1;				/* 0 stands for none */
 }
 
-/*---- The snowid worker's side ----*/
+/*---- The snowid keeper's side ----*/
 
 /* Does the registry know which server this is, and no clone of it? */
 bool
@@ -121,7 +121,7 @@ claim_set_identity(const Identity *identity, const char *boot, bool is_start)
 
 /*
  * The pair that may be used and the Unix ms up to which, or why there is none.
- * GATE_CLAIM_LOST: the worker is to close the gate and forget the claim.
+ * GATE_CLAIM_LOST: the keeper is to close the gate and forget the claim.
  */
 GateReason
 claim_held(Claim *claim, int64 *limit_ms, char *err)
@@ -157,13 +157,13 @@ claim_propose(int64 now_ms, int64 wish_ms, bool hurry)
 {
 	int64		horizon = snowid_redis_lease > 0 ? snowid_redis_lease :
 	2 * (int64) snowid_redis_check_interval;
-	int64		proposed = Max(now_ms + snowid_max_drift + snowid_reserve + horizon, wish_ms);
+	int64		proposed = Max(now_ms + snowid_max_lead + snowid_reserve + horizon, wish_ms);
 	bool		wake;
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	wake = hurry || registry->proposed_ms == 0;
 	registry->proposed_ms = Max(Min(proposed, Min(MAX_MS, layout_last_ms(&server_layout))), 0);
-	registry->reach_ms = Max(now_ms + snowid_max_drift, 0);
+	registry->reach_ms = Max(now_ms + snowid_max_lead, 0);
 	registry->hurry |= hurry;
 	LWLockRelease(registry_lock);
 	if (wake)

@@ -115,7 +115,7 @@ extern bool claim_from_redis(void);
 extern bool claim_ask(RegistryRequest *request);
 extern void claim_status(RegistryStatus *status);
 
-/* for the snowid worker only */
+/* for the snowid keeper only */
 extern bool claim_has_identity(bool *clone);
 extern void claim_set_identity(const Identity *identity, const char *boot, bool is_start);
 extern GateReason claim_held(Claim *claim, int64 *limit_ms, char *err);

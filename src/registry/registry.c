@@ -5,7 +5,7 @@
  *
  * There with snowid.redis_url only.  Alone talks to Redis; makes no key, opens
  * no gate and writes no file: it says in shared memory which pair may be used
- * and up to where, and the snowid worker acts on it.  The order in which a
+ * and up to where, and the snowid keeper acts on it.  The order in which a
  * claim takes effect: answered here, in the state file, gate opened.  In which
  * it ends: gate closed, out of the file, released here.
  *

@@ -623,7 +623,7 @@ function operations.free()
 	return {'revoked', r.name}
 end
 
--- Claims, a page of them in the order of their IDs.  Arguments: from, the worker
+-- Claims, a page of them in the order of their IDs.  Arguments: from, the keeper
 -- ID to begin with; count of records; own, as above.
 function operations.list()
 	local from, count = num(arg.from), num(arg.count)

@@ -92,7 +92,7 @@ registry_begin_call(RegistryCall *call, const char *operation, int datacenter_id
 
 /*
  * What this server gave up, as the script reads it; without what it is about to
- * release by a call of its own, and what it still has: a worker that leaves takes
+ * release by a call of its own, and what it still has: a keeper that leaves takes
  * a lease out of the file, and its successor may go on with it.
  */
 char *

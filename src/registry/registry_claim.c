@@ -3,7 +3,7 @@
  *		The claim: how it is got, marked, lost and given back.
  *
  * Decides by what the script answers (the rules are in registry.lua), and says
- * in shared memory what holds; the snowid worker acts on it.
+ * in shared memory what holds; the snowid keeper acts on it.
  */
 #include "postgres.h"
 
@@ -84,7 +84,7 @@ refuse(bool change, const char *detail)
 	registry_set_detail(true, detail);
 }
 
-/* The claim is another's, or nobody's: the worker closes the gate first. */
+/* The claim is another's, or nobody's: the keeper closes the gate first. */
 static void
 lose(bool clone, const char *detail)
 {
@@ -111,7 +111,7 @@ got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *kno
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	is_new = registry->state != CLAIM_HELD || !registry->confirmed ||
 		registry->claim.ownership != claim->ownership;
-	/* what it had is released when the worker has changed over */
+	/* what it had is released when the keeper has changed over */
 	if (known->ownership != 0 && !same_pair(known, claim))
 		registry->leaving = *known;
 	registry->claim = *claim;
@@ -248,10 +248,10 @@ claim_worker_id(bool move)
 	registry_argument(&call, "wanted", registry_number(snowid_worker_id));
 	registry_argument(&call, "fresh", registry_hex(random_id()));
 	registry_argument(&call, "ceiling", registry_number(seen.proposed_ms));
-	/* the clock may have been set back since the worker looked */
+	/* the clock may have been set back since the keeper looked */
 	registry_argument(&call, "reach",
 					  registry_number(Max(Min(seen.reach_ms,
-											  unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_drift), 0)));
+											  unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_lead), 0)));
 	registry_argument(&call, "known", registry_field(known));
 	registry_argument(&call, "ownership", registry_hex(known->ownership));
 	registry_argument(&call, "generation", registry_number(known->generation));

@@ -1,6 +1,6 @@
 /*
  * state.h
- *		What the snowid registry shares with the snowid worker and with
+ *		What the snowid registry shares with the snowid keeper and with
  *		administrators' sessions; for claim.c and registry*.c alone.
  */
 #ifndef SNOWID_REGISTRY_STATE_H
@@ -20,7 +20,7 @@ typedef enum ClaimState
 {
 	CLAIM_NONE,					/* the registry is to claim one */
 	CLAIM_HELD,
-	CLAIM_LOST					/* the worker is to close the gate and forget */
+	CLAIM_LOST					/* the keeper is to close the gate and forget */
 } ClaimState;
 
 typedef enum RequestState
@@ -43,7 +43,7 @@ typedef struct Registry
 	ConditionVariable request_changed;
 
 	/* registry_lock protects the following fields only */
-	/* from the snowid worker */
+	/* from the snowid keeper */
 	bool		has_identity;
 	int64		known_since;	/* by monotonic_ms() */
 	Identity	identity;		/* as the state file has it */

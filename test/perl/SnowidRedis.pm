@@ -182,7 +182,7 @@ sub claim_settings
 		snowid.node_name = '$name'
 		snowid.redis_check_interval = '300ms'
 		snowid.redis_timeout = '1s'
-		snowid.max_drift = '200ms'
+		snowid.max_lead = '200ms'
 		EOF
 }
 

@@ -1,4 +1,4 @@
-# A closed gate costs nothing, however many callers wait for it: the worker looks
+# A closed gate costs nothing, however many callers wait for it: the keeper looks
 # twice a second at most, starts no more helper processes than that, and the log
 # has each state once; and it opens soon after what closed it has passed.
 use strict;
@@ -31,10 +31,10 @@ sub settings
 	return;
 }
 
-# How often the worker has waited so far: once a turn, or more.
+# How often the keeper has waited so far: once a turn, or more.
 sub waits
 {
-	my $pid = worker_pid($node);
+	my $pid = keeper_pid($node);
 	my ($switches) = slurp_file("/proc/$pid/status") =~
 	  /^voluntary_ctxt_switches:\s+(\d+)$/m;
 	return $switches;
@@ -59,11 +59,11 @@ sub is_quiet
 	my $helpers = () =
 	  $log =~ /starting background worker process "snowid origin"/g;
 	my $lines = () = $log =~ /(?:LOG|WARNING|ERROR|FATAL):  /g;
-	note "$turns waits of the worker, $helpers helpers, $lines lines";
+	note "$turns waits of the keeper, $helpers helpers, $lines lines";
 	cmp_ok(
 		$turns, '<',
 		$bound * ($helpers ? 8 : 1),
-		"$what: the worker rests");
+		"$what: the keeper rests");
 	cmp_ok($helpers, '<', $bound, "$what: few helper processes");
 	cmp_ok($lines,   '<', 3,      "$what: the log is quiet");
 	return @clients;
@@ -85,9 +85,9 @@ sub goes_on
 
 #---- A new pair ----
 
-settings("snowid.worker_id = 2\nsnowid.max_drift = 1h");
+settings("snowid.worker_id = 2\nsnowid.max_lead = 1h");
 my @clients = is_quiet('a new pair', 'begins when the clock has passed');
-settings("snowid.worker_id = 2\nsnowid.max_drift = 10ms");
+settings("snowid.worker_id = 2\nsnowid.max_lead = 10ms");
 goes_on('a new pair', @clients);
 
 #---- The lookup of the pair fails ----
@@ -99,7 +99,7 @@ my $lock = start_client($node,
 $node->poll_query_until('postgres',
 	"SELECT count(*) = 1 FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted AND relation = 'pg_replication_origin'::regclass"
 ) or die;
-settings("snowid.worker_id = 3\nsnowid.max_drift = 10ms");
+settings("snowid.worker_id = 3\nsnowid.max_lead = 10ms");
 @clients = is_quiet('the lookup fails', 'lock timeout');
 query($node,
 	"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted AND relation = 'pg_replication_origin'::regclass"
@@ -116,7 +116,7 @@ query($node, <<~EOF);
 query($node,
 	"SELECT pg_replication_origin_advance('other' || i, '0/1') FROM generate_series(1, current_setting('max_replication_slots')::int - 3) i"
 );
-settings("snowid.worker_id = 4\nsnowid.max_drift = 10ms");
+settings("snowid.worker_id = 4\nsnowid.max_lead = 10ms");
 @clients = is_quiet(
 	'the ceiling cannot be written',
 	'could not find free replication state');

@@ -12,7 +12,7 @@ use SnowidKeys;
 use SnowidTest;
 use Test::More;
 
-my $settings = "snowid.worker_id = 1\nsnowid.max_drift = 10ms";
+my $settings = "snowid.worker_id = 1\nsnowid.max_lead = 10ms";
 my $node     = snowid_cluster('owned', $settings);
 $node->append_conf('postgresql.conf', 'restart_after_crash = on');
 start_and_open($node);
@@ -37,7 +37,7 @@ sub position
 
 #---- While keys are made ----
 
-my $pid    = worker_pid($node);
+my $pid    = keeper_pid($node);
 my $client = start_client($node);
 clients_go_on($client);
 like(
@@ -61,10 +61,10 @@ like(
 	'nor used by a session');
 query($node, "SELECT pg_terminate_backend($pid)");
 $node->poll_query_until('postgres',
-	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid"
+	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $pid"
 ) or die;
 clients_go_on($client);
-$pid = worker_pid($node);
+$pid = keeper_pid($node);
 like(
 	sql_error($node, "SELECT pg_replication_origin_drop('$name')"),
 	qr/^55006: .* in use by PID $pid\n/,
@@ -157,7 +157,7 @@ for (1 .. 400)
 {
 	clients_go_on($client);
 	query($node,
-		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'snowid worker'"
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'snowid keeper'"
 	);
 	@stolen = slurp_file($thief->{errors}) =~ /dropped/g;
 	last if @stolen >= 5;

@@ -16,7 +16,7 @@ $publisher->init(allows_streaming => 'logical');
 $publisher->start;
 my $node = snowid_cluster(
 	'subscriber',
-	"snowid.worker_id = 1\nsnowid.max_drift = 10ms",
+	"snowid.worker_id = 1\nsnowid.max_lead = 10ms",
 	allows_streaming => 'logical');
 $node->append_conf('postgresql.conf', <<~EOF);
 	max_logical_replication_workers = 12
@@ -107,7 +107,7 @@ unlike(slurp_file($dropper->{errors}), qr/dropped/, 'whoever tried');
 foreach my $round (1 .. 3)
 {
 	query($node,
-		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'snowid worker'"
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'snowid keeper'"
 	);
 	query($node, "DROP SUBSCRIPTION s$round; TRUNCATE t$round");
 	query($node,
@@ -122,8 +122,7 @@ all_rows_come('keepers that come and go');
 stop_client($dropper);
 foreach my $worker_id (2 .. 5)
 {
-	configure($node,
-		"snowid.worker_id = $worker_id\nsnowid.max_drift = 10ms");
+	configure($node, "snowid.worker_id = $worker_id\nsnowid.max_lead = 10ms");
 	query($node, "DROP SUBSCRIPTION s$worker_id; TRUNCATE t$worker_id");
 	$node->reload;
 	query($node,

@@ -10,7 +10,7 @@ use SnowidTest;
 use Test::More;
 
 my $node =
-  snowid_cluster('wild', "snowid.worker_id = 1\nsnowid.max_drift = 10ms");
+  snowid_cluster('wild', "snowid.worker_id = 1\nsnowid.max_lead = 10ms");
 start_and_open($node);
 
 sub keys_go_on
@@ -34,7 +34,7 @@ sub move
 		? sprintf("SELECT pg_replication_origin_advance('$name', '%X/%X')",
 			$ms >> 32, $ms & 0xffffffff)
 		: "SELECT pg_replication_origin_drop('$name')");
-	configure($node, "snowid.worker_id = 1\nsnowid.max_drift = 10ms");
+	configure($node, "snowid.worker_id = 1\nsnowid.max_lead = 10ms");
 	$node->reload;
 	return;
 }
@@ -118,7 +118,7 @@ $node->restart;
 query($node,
 	"SELECT pg_replication_origin_advance('$_', 'FFFFFFFF/FFFFFFF0')")
   foreach @names;
-configure($node, "snowid.worker_id = 1\nsnowid.max_drift = 10ms");
+configure($node, "snowid.worker_id = 1\nsnowid.max_lead = 10ms");
 $node->reload;
 keys_go_on('origins whose names are no layout of ours stop no key');
 $node->restart;
@@ -136,7 +136,7 @@ like(
 configure($node, 'snowid.worker_id = -1');
 $node->restart;
 query($node, "SELECT pg_replication_origin_drop('$own')");
-configure($node, "snowid.worker_id = 1\nsnowid.max_drift = 10ms");
+configure($node, "snowid.worker_id = 1\nsnowid.max_lead = 10ms");
 $node->reload;
 keys_go_on('dropped, and started anew: keys go on');
 $node->stop;

@@ -42,12 +42,12 @@ sub origins_are
 
 my $skew = 0;
 
-# Makes keys as this worker, with the clock this many seconds ahead.
+# Makes keys as this keeper, with the clock this many seconds ahead.
 sub make_keys_as
 {
 	my ($worker_id, $at, $more) = @_;
 	my $settings =
-	  "snowid.worker_id = $worker_id\nsnowid.max_drift = 10ms\nsnowid.max_jump = 1min\n"
+	  "snowid.worker_id = $worker_id\nsnowid.max_lead = 10ms\nsnowid.max_jump = 1min\n"
 	  . ($more // '');
 	configure($node, $settings);
 	if ($at == $skew) { $node->reload; }

@@ -236,7 +236,8 @@ contained(
 	'they are enough for the script',
 	[
 		map { lc }
-		  slurp_file("$top/src/registry/registry.lua") =~ /redis\.call\('(\w+)'/g
+		  slurp_file("$top/src/registry/registry.lua") =~
+		  /redis\.call\('(\w+)'/g
 	],
 	\@rights);
 

@@ -10,8 +10,11 @@ use Test::More;
 
 my $node = snowid_cluster('migration', 'snowid.worker_id = 1');
 $node->start;
-$node->safe_psql('postgres', 'CREATE SCHEMA keys; CREATE EXTENSION snowid SCHEMA keys');
-$node->poll_query_until('postgres', 'SELECT is_open FROM keys.snowid_status()') or die;
+$node->safe_psql('postgres',
+	'CREATE SCHEMA keys; CREATE EXTENSION snowid SCHEMA keys');
+$node->poll_query_until('postgres',
+	'SELECT is_open FROM keys.snowid_status()')
+  or die;
 
 sub query { return $node->safe_psql('postgres', $_[0]); }
 
@@ -20,12 +23,17 @@ sub run_until_done
 {
 	my ($script) = @_;
 	my ($tries, $err) = (0, '');
-	wait_until('the script', sub {
-		$tries++;
-		my $rc = $node->psql('postgres', $script, stderr => \$err, on_error_stop => 1);
-		die $err if $rc != 0 && $err !~ /lock timeout/;
-		return $rc == 0;
-	});
+	wait_until(
+		'the script',
+		sub {
+			$tries++;
+			my $rc = $node->psql(
+				'postgres', $script,
+				stderr        => \$err,
+				on_error_stop => 1);
+			die $err if $rc != 0 && $err !~ /lock timeout/;
+			return $rc == 0;
+		});
 	note "$tries tries";
 	return;
 }
@@ -35,8 +43,9 @@ sub run_until_done
 sub nothing_failed
 {
 	my ($load, $name) = @_;
-	my $done = stop_pgbench($load);
-	my @errors = slurp_file($node->logfile) =~ / ERROR:(?!  canceling statement due to (?:user request|lock timeout)).*/g;
+	my $done   = stop_pgbench($load);
+	my @errors = slurp_file($node->logfile) =~
+	  / ERROR:(?!  canceling statement due to (?:user request|lock timeout)).*/g;
 	is("@errors" . ($done ? '' : $load->{out}), '', $name);
 	return;
 }
@@ -65,7 +74,8 @@ my $commands = <<~'EOF' =~ s/\n$//r;
 	-- not done: public.small.id is integer, view public.smalls has it
 	RESET lock_timeout
 	EOF
-is(query(q{SELECT keys.snowid_migration('public')}), $commands, 'the commands');
+is(query(q{SELECT keys.snowid_migration('public')}),
+	$commands, 'the commands');
 
 #---- bigint columns, prepared statements, under load ----
 
@@ -76,28 +86,49 @@ my $master_and_detail = <<~'EOF';
 	INSERT INTO lines (order_id) VALUES (:o) RETURNING id;
 	COMMIT;
 	EOF
+
 # the other order of locks
-my $detail = 'BEGIN; INSERT INTO lines (order_id) SELECT min(id) FROM (SELECT id FROM orders LIMIT 1) o; SELECT count(*) FROM (SELECT FROM orders LIMIT 1) o; COMMIT;';
+my $detail =
+  'BEGIN; INSERT INTO lines (order_id) SELECT min(id) FROM (SELECT id FROM orders LIMIT 1) o; SELECT count(*) FROM (SELECT FROM orders LIMIT 1) o; COMMIT;';
 query('INSERT INTO orders (n) VALUES (0)');
-my $run = start_pgbench($node, 'postgres', '-c 4 -j 1 -T 600 -M prepared', 'both@8' => $master_and_detail, 'detail@2' => $detail =~ s/; /;\n/gr);
-$node->poll_query_until('postgres', 'SELECT count(*) > 500 FROM lines') or die;
+my $run = start_pgbench(
+	$node, 'postgres', '-c 4 -j 1 -T 600 -M prepared',
+	'both@8'   => $master_and_detail,
+	'detail@2' => $detail =~ s/; /;\n/gr);
+$node->poll_query_until('postgres', 'SELECT count(*) > 500 FROM lines')
+  or die;
 run_until_done(q{SELECT keys.snowid_migration('public') \gexec});
-$node->poll_query_until('postgres', 'SELECT count(*) > 500 FROM lines WHERE id > 1000000000') or die;
+$node->poll_query_until('postgres',
+	'SELECT count(*) > 500 FROM lines WHERE id > 1000000000')
+  or die;
 nothing_failed($run, 'bigint: no transaction of the application fails');
-is(query('SELECT bool_and(max_old < min_new) FROM (SELECT max(id) FILTER (WHERE id < 1000000000) AS max_old, min(id) FILTER (WHERE id > 1000000000) AS min_new FROM orders) x'),
-	't', 'new keys are above the old');
-is(query('INSERT INTO log (n) VALUES (1) RETURNING id > 1000000000'), 't', 'partitions, too');
-is(query(q{SELECT count(*) FROM keys.snowid_migration('public') c WHERE c ~ '^ALTER'}), '0', 'nothing is left to do');
+is( query(
+		'SELECT bool_and(max_old < min_new) FROM (SELECT max(id) FILTER (WHERE id < 1000000000) AS max_old, min(id) FILTER (WHERE id > 1000000000) AS min_new FROM orders) x'
+	),
+	't',
+	'new keys are above the old');
+is(query('INSERT INTO log (n) VALUES (1) RETURNING id > 1000000000'),
+	't', 'partitions, too');
+is( query(
+		q{SELECT count(*) FROM keys.snowid_migration('public') c WHERE c ~ '^ALTER'}
+	),
+	'0',
+	'nothing is left to do');
 
 #---- int columns: new columns, a trigger, batches, a swap ----
 
-query(q{DROP TABLE lines, orders;
+query(
+	q{DROP TABLE lines, orders;
 	CREATE TABLE orders (id serial PRIMARY KEY, n int);
 	CREATE TABLE lines (id serial PRIMARY KEY, order_id int NOT NULL REFERENCES orders);
 	INSERT INTO orders (n) SELECT generate_series(1, 20000);
 	INSERT INTO lines (order_id) SELECT id FROM orders});
-$run = start_pgbench($node, 'postgres', '-c 4 -j 1 -T 600', 'both@8' => $master_and_detail, 'detail@2' => $detail =~ s/; /;\n/gr);
-$node->poll_query_until('postgres', 'SELECT count(*) > 20500 FROM lines') or die;
+$run = start_pgbench(
+	$node, 'postgres', '-c 4 -j 1 -T 600',
+	'both@8'   => $master_and_detail,
+	'detail@2' => $detail =~ s/; /;\n/gr);
+$node->poll_query_until('postgres', 'SELECT count(*) > 20500 FROM lines')
+  or die;
 
 run_until_done($_) foreach <<~'EOF', <<~'EOF';
 	SET lock_timeout = '500ms';
@@ -125,10 +156,16 @@ query(<<~'EOF');
 		END LOOP;
 	END $$;
 	EOF
-query($_) foreach 'CREATE UNIQUE INDEX CONCURRENTLY orders_id_new ON orders (id_new)', 'CREATE UNIQUE INDEX CONCURRENTLY lines_id_new ON lines (id_new)';
-run_until_done("SET lock_timeout = '500ms'; ALTER TABLE $_->[0] DROP CONSTRAINT IF EXISTS wide; ALTER TABLE $_->[0] ADD CONSTRAINT wide CHECK ($_->[1]) NOT VALID")
-	foreach [ 'orders', 'id_new IS NOT NULL' ], [ 'lines', 'id_new IS NOT NULL AND order_id_new IS NOT NULL' ];
+query($_)
+  foreach 'CREATE UNIQUE INDEX CONCURRENTLY orders_id_new ON orders (id_new)',
+  'CREATE UNIQUE INDEX CONCURRENTLY lines_id_new ON lines (id_new)';
+run_until_done(
+	"SET lock_timeout = '500ms'; ALTER TABLE $_->[0] DROP CONSTRAINT IF EXISTS wide; ALTER TABLE $_->[0] ADD CONSTRAINT wide CHECK ($_->[1]) NOT VALID"
+  )
+  foreach [ 'orders', 'id_new IS NOT NULL' ],
+  [ 'lines', 'id_new IS NOT NULL AND order_id_new IS NOT NULL' ];
 query("ALTER TABLE $_ VALIDATE CONSTRAINT wide") foreach qw(orders lines);
+
 # masters first, as the application locks; short, for no row is read: NOT NULL
 # follows from the valid constraint
 run_until_done(<<~'EOF');
@@ -155,12 +192,25 @@ run_until_done(<<~'EOF');
 	EOF
 query('ALTER TABLE lines VALIDATE CONSTRAINT lines_order_id_fkey');
 query('DROP FUNCTION orders_widen, lines_widen');
-$node->poll_query_until('postgres', 'SELECT count(*) > 500 FROM lines WHERE id > 10000000000') or die;
-nothing_failed($run, 'int: no transaction of an application without prepared statements fails');
-is(query(q{SELECT count(*) FROM lines l LEFT JOIN orders o ON o.id = order_id WHERE o.id IS NULL}), '0', 'all details have their master');
-is(query(q{SELECT string_agg(DISTINCT format_type(atttypid, NULL), ' '), bool_and(attnotnull) FROM pg_attribute
-	WHERE attrelid IN ('orders'::regclass, 'lines'::regclass) AND attname IN ('id', 'order_id')}), 'bigint|t', 'all columns are bigint');
-is(query(q{SELECT count(*) FROM orders WHERE id <= 20000}), '20000', 'the old rows are there');
+$node->poll_query_until('postgres',
+	'SELECT count(*) > 500 FROM lines WHERE id > 10000000000')
+  or die;
+nothing_failed($run,
+	'int: no transaction of an application without prepared statements fails'
+);
+is( query(
+		q{SELECT count(*) FROM lines l LEFT JOIN orders o ON o.id = order_id WHERE o.id IS NULL}
+	),
+	'0',
+	'all details have their master');
+is( query(
+		q{SELECT string_agg(DISTINCT format_type(atttypid, NULL), ' '), bool_and(attnotnull) FROM pg_attribute
+	WHERE attrelid IN ('orders'::regclass, 'lines'::regclass) AND attname IN ('id', 'order_id')}
+	),
+	'bigint|t',
+	'all columns are bigint');
+is(query(q{SELECT count(*) FROM orders WHERE id <= 20000}),
+	'20000', 'the old rows are there');
 
 $node->stop;
 done_testing();

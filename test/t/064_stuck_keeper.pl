@@ -1,6 +1,6 @@
-# A worker that does nothing (stopped, or waiting for a disk that hangs) does not
+# A keeper that does nothing (stopped, or waiting for a disk that hangs) does not
 # look healthy: status and errors say since when nothing was reserved, and by
-# which process; and all of it is over when the worker goes on.
+# which process; and all of it is over when the keeper goes on.
 use strict;
 use warnings;
 
@@ -13,7 +13,7 @@ my $node =
   snowid_cluster('stuck', "snowid.worker_id = 1\nsnowid.max_wait = 200ms");
 $node->append_conf('postgresql.conf', 'fsync = on');
 start_and_open($node);
-my $worker = worker_pid($node);
+my $worker = keeper_pid($node);
 END { kill 'CONT', $worker if $worker; }
 
 # Keys are made until there are none.
@@ -25,7 +25,7 @@ sub error_of_caller
 }
 
 my $stuck =
-  qr/The "snowid worker" process, PID $worker, is busy or hangs: it has reserved nothing since (.+)\.$/m;
+  qr/The "snowid keeper" process, PID $worker, is busy or hangs: it has reserved nothing since (.+)\.$/m;
 
 sub is_told
 {
@@ -80,6 +80,6 @@ is_over('a disk that hangs');
 set_skew($node, 1800);
 poll($node, 'ceiling < clock_timestamp()');
 is(query($node, 'SELECT is_open, reason FROM snowid_status()'),
-	't|', 'a worker that has nothing to do is not stuck');
+	't|', 'a keeper that has nothing to do is not stuck');
 $node->stop;
 done_testing();

@@ -1,4 +1,4 @@
-# The snowid worker: its ceiling is durable before keys are made below it,
+# The snowid keeper: its ceiling is durable before keys are made below it,
 # nobody waits for it, it costs hardly any WAL, and none when nobody makes keys;
 # keys go on whatever ends it; where it cannot work, keys stop with the reason
 # and go on by themselves; and PostgreSQL's own tools do not mind it.
@@ -68,7 +68,7 @@ $run = start_pgbench(
 ok(stop_pgbench($run, 'finish'), 'nor where keys outrun the format')
   or diag($run->{out});
 
-# A step of the clock at a time, by less than the reserve, so that the worker's
+# A step of the clock at a time, by less than the reserve, so that the keeper's
 # speed does not count.
 poll($node, 'lead_ms = 0');
 
@@ -108,43 +108,43 @@ my $wal = query($node, <<~EOF);
 cmp_ok($wal, '<', 5000, 'a million keys cost some hundred bytes of WAL');
 note "$wal bytes";
 
-#---- The worker ends ----
+#---- The keeper ends ----
 
 my @clients = map { start_client($node) } 1, 2;
 foreach my $round (1 .. 5)
 {
-	my $pid = worker_pid($node);
+	my $pid = keeper_pid($node);
 	query($node, "SELECT pg_terminate_backend($pid)");
 	wait_for($node,
-		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid"
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $pid"
 	);
 	clients_go_on(@clients);
 }
-pass('a worker that is terminated comes back, and keys go on');
-my $pid = worker_pid($node);
+pass('a keeper that is terminated comes back, and keys go on');
+my $pid = keeper_pid($node);
 query($node, "SELECT pg_cancel_backend($pid)");
 clients_go_on(@clients);
 pass('also one that is cancelled');
 keys_are_right('increasing, none twice', @clients);
 is(complaints(@clients), '', 'and no caller gets an error');
 
-# At the very moment that the clock is set back.  With max_drift as large as the
-# step, keys need only the worker.
+# At the very moment that the clock is set back.  With max_lead as large as the
+# step, keys need only the keeper.
 reload_with(
 	$node,
 	'snowid.worker_id' => 1,
-	'snowid.max_drift' => '2h',
+	'snowid.max_lead'  => '2h',
 	'snowid.max_jump'  => '1d');
 @clients = map { start_client($node) } 1, 2;
 foreach my $round (1 .. 3)
 {
 	clients_go_on(@clients);
-	$pid = worker_pid($node);
+	$pid = keeper_pid($node);
 	query($node, "SELECT pg_terminate_backend($pid)");
 	usleep(($round - 1) * 3_000);
 	set_skew($node, -3600);
 	wait_for($node,
-		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid"
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $pid"
 	);
 	clients_go_on(@clients);
 	set_skew($node, 0);
@@ -155,12 +155,12 @@ is(complaints(@clients), '', 'and no caller gets an error');
 reload_with(
 	$node,
 	'snowid.worker_id' => 1,
-	'snowid.max_drift' => '1s',
+	'snowid.max_lead'  => '1s',
 	'snowid.max_jump'  => '1h');
 
 # A process that is killed takes the whole server with it.
 my @before;
-foreach my $who ('snowid worker', 'client backend')
+foreach my $who ('snowid keeper', 'client backend')
 {
 	my $client = start_client($node);
 	clients_go_on($client);
@@ -231,8 +231,8 @@ is( () =
 restart_with("$places = 10\nmax_wal_senders = 10\nmax_worker_processes = 0");
 like(
 	sql_error($node, 'SELECT snowid_next()'),
-	qr/^55000: snowid is not ready yet\nDETAIL:  The "snowid worker" process is not running; it needs a free place in max_worker_processes/,
-	'with no place for the worker in max_worker_processes the error says so');
+	qr/^55000: snowid is not ready yet\nDETAIL:  The "snowid keeper" process is not running; it needs a free place in max_worker_processes/,
+	'with no place for the keeper in max_worker_processes the error says so');
 restart_with("max_logical_replication_workers = 0\nmax_worker_processes = 1");
 poll($node, "reason ~ 'raise'");
 like(
@@ -281,7 +281,7 @@ $node->_update_pid(1);
 my $lsn = query($node, 'SELECT pg_current_wal_insert_lsn()');
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: /, 'it makes no keys then');
-is(worker_pid($node), '', 'and has no worker');
+is(keeper_pid($node), '', 'and has no keeper');
 is(query($node, 'SELECT pg_current_wal_insert_lsn()'),
 	$lsn, 'nothing is granted');
 $node->stop;
