@@ -249,7 +249,7 @@ nothing(
 			my $wanted = $_;
 			!grep { $_->{text} =~ /^#+ \Q$wanted\E/m } values %page
 		} $hints =~ /\\"([^"\\]+)\\" in snowid's manual/g),
-	$hints =~ /(in snowid's manual)/g);
+	$hints =~ /(in snowid's README)/g);
 
 my $meta = slurp_file("$top/META.json");
 ok(-e "$top/$1", "META.json names the manual: $1")
