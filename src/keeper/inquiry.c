@@ -191,6 +191,7 @@ snowid_origin_main(Datum main_arg)
 	int64		leave_at = monotonic_ms() + LINGER_MS;
 
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	before_shmem_exit(leave, 0);
 	while (!ShutdownRequestPending)
@@ -208,6 +209,11 @@ snowid_origin_main(Datum main_arg)
 							 left, PG_WAIT_EXTENSION);
 			ResetLatch(MyLatch);
 			continue;
+		}
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
 		}
 		if (!is_connected)
 		{
