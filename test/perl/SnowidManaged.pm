@@ -8,7 +8,7 @@ use warnings;
 use Cwd qw(abs_path);
 use Exporter 'import';
 use File::Basename qw(basename dirname);
-use File::Path qw(mkpath);
+use File::Path     qw(mkpath);
 use PostgreSQL::Test::Utils;
 
 our @EXPORT = qw($managed run_script installation_without_library);
@@ -21,8 +21,11 @@ sub run_script
 	my ($node, $db, $schema) = @_;
 	$node->command_ok(
 		[
-			'psql', '-XqAt', '-v', 'ON_ERROR_STOP=1', '-c', "SET search_path = $schema",
-			'-f', "$managed/snowid--0.1.sql", '-d', $node->connstr($db)
+			'psql', '-XqAt',
+			'-v',   'ON_ERROR_STOP=1',
+			'-c',   "SET search_path = $schema",
+			'-f',   "$managed/snowid--0.1.sql",
+			'-d',   $node->connstr($db)
 		],
 		"the script runs in $schema of $db");
 	return;
@@ -33,12 +36,20 @@ sub run_script
 sub installation_without_library
 {
 	my $root = PostgreSQL::Test::Utils::tempdir;
-	my %dir = map { $_ => (run_command([ 'pg_config', "--$_" ]))[0] } qw(bindir pkglibdir sharedir);
+	my %dir  = map { $_ => (run_command([ 'pg_config', "--$_" ]))[0] }
+	  qw(bindir pkglibdir sharedir);
 
-	mkpath([ dirname("$root$dir{bindir}"), map { "$root$_" } $dir{pkglibdir}, "$dir{sharedir}/extension" ]);
+	mkpath(
+		[
+			dirname("$root$dir{bindir}"), map { "$root$_" } $dir{pkglibdir},
+			"$dir{sharedir}/extension"
+		]);
+
 	# the programs find the rest from where they are
-	system('cp', '-r', $dir{bindir}, "$root$dir{bindir}") == 0 or die "cp: $?";
-	foreach my $from ($dir{pkglibdir}, $dir{sharedir}, "$dir{sharedir}/extension")
+	system('cp', '-r', $dir{bindir}, "$root$dir{bindir}") == 0
+	  or die "cp: $?";
+	foreach
+	  my $from ($dir{pkglibdir}, $dir{sharedir}, "$dir{sharedir}/extension")
 	{
 		foreach my $path (glob "$from/*")
 		{

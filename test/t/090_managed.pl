@@ -9,38 +9,57 @@ use SnowidManaged;
 use SnowidTest;
 use Test::More;
 
-my $node = snowid_cluster('managed', "snowid.datacenter_id = 1\nsnowid.worker_id = 1");
+my $node =
+  snowid_cluster('managed', "snowid.datacenter_id = 1\nsnowid.worker_id = 1");
 $node->start;
 
-sub query
+sub sql
 {
 	my ($sql) = @_;
-	return $node->safe_psql('postgres', "SET search_path = managed, public; $sql");
+	return $node->safe_psql('postgres',
+		"SET search_path = managed, public; $sql");
 }
 
-$node->safe_psql('postgres', 'CREATE SCHEMA library; CREATE EXTENSION snowid SCHEMA library; CREATE SCHEMA managed');
+$node->safe_psql('postgres',
+	'CREATE SCHEMA library; CREATE EXTENSION snowid SCHEMA library; CREATE SCHEMA managed'
+);
 run_script($node, 'postgres', 'managed');
-$node->poll_query_until('postgres', 'SELECT is_open FROM library.snowid_status()');
-like(sql_error($node, 'SELECT managed.snowid_next()'), qr/^55000: snowid has no worker ID in this database/, 'no key before the set-up');
-like(sql_error($node, 'SELECT managed.snowid_next_block(1)'), qr/^55000:/, 'nor a block');
+$node->poll_query_until('postgres',
+	'SELECT is_open FROM library.snowid_status()');
+like(
+	sql_error($node, 'SELECT managed.snowid_next()'),
+	qr/^55000: snowid has no worker ID in this database/,
+	'no key before the set-up');
+like(sql_error($node, 'SELECT managed.snowid_next_block(1)'),
+	qr/^55000:/, 'nor a block');
 foreach my $pair ('0, 32', '-1, 0', 'NULL, 1', '1, NULL')
 {
-	like(sql_error($node, "SELECT managed.snowid_setup($pair)"), qr/^22023: datacenter_id and worker_id must be from 0 to 31/, "no pair: $pair");
+	like(
+		sql_error($node, "SELECT managed.snowid_setup($pair)"),
+		qr/^22023: datacenter_id and worker_id must be from 0 to 31/,
+		"no pair: $pair");
 }
-query('SELECT snowid_setup(1, 7)');
+sql('SELECT snowid_setup(1, 7)');
 
 #---- The same functions ----
 
-my $functions = q{SELECT proname || '(' || pg_get_function_arguments(p.oid) || ') ' || pg_get_function_result(p.oid) || ' '
+my $functions =
+  q{SELECT proname || '(' || pg_get_function_arguments(p.oid) || ') ' || pg_get_function_result(p.oid) || ' '
 		|| CASE WHEN provolatile = 'v' THEN 'v' ELSE provolatile::text || proparallel::text END || ' ' || proisstrict
 	FROM pg_proc p WHERE pronamespace = '%s'::regnamespace
 		AND proname ~ '^snowid_(next|decode|timestamp|min|max|encode|bits|layouts|advance|to_base|from_base|serial)'
 		AND proname !~ '_support|offset' ORDER BY 1};
-is($node->safe_psql('postgres', sprintf $functions, 'managed'), $node->safe_psql('postgres', sprintf $functions, 'library'),
-	'names, arguments, results, volatility, parallel safety of what makes no keys, and STRICT are the same');
-is(query(q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'managed'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL}),
-	'0', 'each has a comment');
-is(query(q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'managed'::regnamespace AND prosrc ~ '@schema'}), '0',
+is( $node->safe_psql('postgres', sprintf $functions, 'managed'),
+	$node->safe_psql('postgres', sprintf $functions, 'library'),
+	'names, arguments, results, volatility, parallel safety of what makes no keys, and STRICT are the same'
+);
+is( sql(q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'managed'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL}
+	),
+	'0',
+	'each has a comment');
+is( sql(q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'managed'::regnamespace AND prosrc ~ '@schema'}
+	),
+	'0',
 	'and the name of its schema');
 
 #---- The same results and errors ----
@@ -125,60 +144,119 @@ $node->safe_psql('postgres', <<~'EOS');
 			('snowid_next_serial(''X'', ''UTC'')'), ('snowid_next_serial(NULL)'), ('snowid_advance(-1)'), ('snowid_advance(NULL)'),
 			('snowid_decode(NULL)'), ('snowid_min(NULL)'), ('snowid_serial(NULL, 1)'), ('snowid_from_base32(NULL)');
 	EOS
-my $count = query('SELECT count(*) FROM expressions');
+my $count = sql('SELECT count(*) FROM expressions');
 cmp_ok($count, '>', 3000, "expressions: $count");
-is(query(q{SELECT expression, m, l FROM expressions, outcome('managed', expression) m, outcome('library', expression) l WHERE m <> l LIMIT 10}),
-	'', 'all have the same outcome, errors with detail and hint');
+is( sql(q{SELECT expression, m, l FROM expressions, outcome('managed', expression) m, outcome('library', expression) l WHERE m <> l LIMIT 10}
+	),
+	'',
+	'all have the same outcome, errors with detail and hint');
 
 #---- Keys ----
 
-is(query(q{SELECT count(*), bool_and(k > p OR p IS NULL), count(DISTINCT datacenter_id), min(datacenter_id), max(worker_id), min(worker_id)
-	FROM (SELECT k, lag(k) OVER (ORDER BY n) AS p, n FROM (SELECT snowid_next() AS k, n FROM generate_series(1, 20000) n) s) t, snowid_decode(k)}),
-	'20000|t|1|1|7|7', 'keys increase and carry the pair');
-is(query(q{SELECT bool_and(k > p OR p IS NULL), count(*), bool_and(worker_id = 7)
-	FROM (SELECT k, lag(k) OVER (ORDER BY n) AS p FROM snowid_next_batch(200000) WITH ORDINALITY t(k, n)) s, library.snowid_decode(k)}),
-	't|200000|t', 'those of a batch');
-is(query(q{SELECT array_length(a, 1), a = ARRAY(SELECT unnest(a) ORDER BY 1), a[1] < snowid_next() FROM snowid_next_array(1000) a}),
-	'1000|t|t', 'those of an array');
-is(query(q{SELECT bool_and(snowid_min(snowid_timestamp(b)) <= b AND snowid_max(snowid_timestamp(b)) >= b + size - 1
+is( sql(q{SELECT count(*), bool_and(k > p OR p IS NULL), count(DISTINCT datacenter_id), min(datacenter_id), max(worker_id), min(worker_id)
+	FROM (SELECT k, lag(k) OVER (ORDER BY n) AS p, n FROM (SELECT snowid_next() AS k, n FROM generate_series(1, 20000) n) s) t, snowid_decode(k)}
+	),
+	'20000|t|1|1|7|7',
+	'keys increase and carry the pair');
+is( sql(q{SELECT bool_and(k > p OR p IS NULL), count(*), bool_and(worker_id = 7)
+	FROM (SELECT k, lag(k) OVER (ORDER BY n) AS p FROM snowid_next_batch(200000) WITH ORDINALITY t(k, n)) s, library.snowid_decode(k)}
+	),
+	't|200000|t',
+	'those of a batch');
+is( sql(q{SELECT array_length(a, 1), a = ARRAY(SELECT unnest(a) ORDER BY 1), a[1] < snowid_next() FROM snowid_next_array(1000) a}
+	),
+	'1000|t|t',
+	'those of an array');
+is( sql(q{SELECT bool_and(snowid_min(snowid_timestamp(b)) <= b AND snowid_max(snowid_timestamp(b)) >= b + size - 1
 		AND (b & 4095) + size <= 4096), bool_and(b > p OR p IS NULL)
 	FROM (SELECT b, size, lag(b + size - 1) OVER (ORDER BY n) AS p
-		FROM (SELECT n, size, snowid_next_block(size) AS b FROM (SELECT n, 1 + n * 41 % 4096 AS size FROM generate_series(1, 100) n) i) s) t}),
-	't|t', 'a block is of one millisecond');
-is(query(q{SELECT k BETWEEN snowid_min(clock_timestamp() - interval '1 min') AND snowid_max(clock_timestamp() + interval '1 s')
-	FROM snowid_next() k}), 't', 'they have the time');
-is(query(q{SELECT snowid_serial_id(s, 'PAY', '+08', true) < snowid_next() FROM snowid_next_serial('PAY', '+08', true) s}), 't', 'serials, too');
+		FROM (SELECT n, size, snowid_next_block(size) AS b FROM (SELECT n, 1 + n * 41 % 4096 AS size FROM generate_series(1, 100) n) i) s) t}
+	),
+	't|t',
+	'a block is of one millisecond');
+is( sql(q{SELECT k BETWEEN snowid_min(clock_timestamp() - interval '1 min') AND snowid_max(clock_timestamp() + interval '1 s')
+	FROM snowid_next() k}),
+	't',
+	'they have the time');
+is( sql(q{SELECT snowid_serial_id(s, 'PAY', '+08', true) < snowid_next() FROM snowid_next_serial('PAY', '+08', true) s}
+	),
+	't',
+	'serials, too');
+
 # a block of every key of a millisecond: 6 s of them are more than may be waited for
-like(sql_error($node, 'SELECT managed.snowid_advance(managed.snowid_encode(clock_timestamp() + interval $$1 h 1 s$$, 0, 0, 0))'),
-	qr/^22023: key \d+ leads the clock by 360\d+ ms, more than an hour/, 'no advance by more than an hour');
-is(query(q{CREATE TABLE far AS SELECT snowid_encode(date_trunc('ms', clock_timestamp()) + interval '500 ms', 31, 31, 17) AS id;
-	SELECT snowid_advance(id) FROM far; SELECT snowid_next() > id, snowid_timestamp(snowid_next()) > snowid_timestamp(id) - interval '1 ms' FROM far}),
-	"\nt|t", 'snowid_advance()');
-query('SELECT snowid_setup(2, 8)');
-is(query('SELECT snowid_next() > id, (snowid_decode(snowid_next())).worker_id FROM far'), 't|8', 'after another set-up keys go on above the last');
+like(
+	sql_error(
+		$node,
+		'SELECT managed.snowid_advance(managed.snowid_encode(clock_timestamp() + interval $$1 h 1 s$$, 0, 0, 0))'
+	),
+	qr/^22023: key \d+ leads the clock by 360\d+ ms, more than an hour/,
+	'no advance by more than an hour');
+is( sql(q{CREATE TABLE far AS SELECT snowid_encode(date_trunc('ms', clock_timestamp()) + interval '500 ms', 31, 31, 17) AS id;
+	SELECT snowid_advance(id) FROM far; SELECT snowid_next() > id, snowid_timestamp(snowid_next()) > snowid_timestamp(id) - interval '1 ms' FROM far}
+	),
+	"\nt|t",
+	'snowid_advance()');
+sql('SELECT snowid_setup(2, 8)');
+is( sql('SELECT snowid_next() > id, (snowid_decode(snowid_next())).worker_id FROM far'
+	),
+	't|8',
+	'after another set-up keys go on above the last');
 
 #---- Rollback, read-only transactions, a copy ----
 
-is(query(q{BEGIN; CREATE TEMP TABLE t AS SELECT snowid_next() AS id; SELECT id FROM t \gset
-	ROLLBACK; SELECT snowid_next() > :id}), 't', 'a rollback gives nothing back');
-is(query(q{BEGIN; SELECT snowid_setup(3, 9); ROLLBACK; SELECT (snowid_decode(snowid_next())).worker_id}), "\n8", 'but a set-up');
-like(sql_error($node, 'SET default_transaction_read_only = on; SELECT managed.snowid_next()'), qr/^25006:/, 'not in a read-only transaction');
+is( sql(q{BEGIN; CREATE TEMP TABLE t AS SELECT snowid_next() AS id; SELECT id FROM t \gset
+	ROLLBACK; SELECT snowid_next() > :id}),
+	't',
+	'a rollback gives nothing back');
+is( sql(q{BEGIN; SELECT snowid_setup(3, 9); ROLLBACK; SELECT (snowid_decode(snowid_next())).worker_id}
+	),
+	"\n8",
+	'but a set-up');
+like(
+	sql_error(
+		$node,
+		'SET default_transaction_read_only = on; SELECT managed.snowid_next()'
+	),
+	qr/^25006:/,
+	'not in a read-only transaction');
+
 # also where the last key leads the clock, and nobody has to jump
-query(q{SELECT snowid_advance(snowid_encode(clock_timestamp() + interval '59 min', 0, 0, 0))});
+sql(q{SELECT snowid_advance(snowid_encode(clock_timestamp() + interval '59 min', 0, 0, 0))}
+);
 $node->safe_psql('template1', 'CREATE DATABASE copy TEMPLATE postgres');
-$node->safe_psql('postgres', 'CREATE DATABASE restored');
+$node->safe_psql('postgres',  'CREATE DATABASE restored');
 my $clock = 59 * 60;
 set_skew($node, $clock);
-like(sql_error($node, "\\c copy\nSELECT managed.snowid_next()"), qr/^55000: snowid has no worker ID in this database/, 'a copy of the database makes no keys');
+like(
+	sql_error($node, "\\c copy\nSELECT managed.snowid_next()"),
+	qr/^55000: snowid has no worker ID in this database/,
+	'a copy of the database makes no keys');
 $node->safe_psql('postgres', 'ALTER DATABASE copy RENAME TO copy2');
-like(sql_error($node, "\\c copy2\nSELECT managed.snowid_next()"), qr/^55000:/, 'whatever its name');
+like(sql_error($node, "\\c copy2\nSELECT managed.snowid_next()"),
+	qr/^55000:/, 'whatever its name');
 set_skew($node, $clock + 1);
-query(q{SELECT snowid_advance(snowid_encode(clock_timestamp() + interval '58 min', 0, 0, 0))});
-$node->command_ok([ 'sh', '-c', 'pg_dump -d "$1" -n managed | psql -Xq -v ON_ERROR_STOP=1 -d "$2"', 'sh',
-		$node->connstr('postgres'), $node->connstr('restored') ], 'a dump of the plain script restores');
+sql(q{SELECT snowid_advance(snowid_encode(clock_timestamp() + interval '58 min', 0, 0, 0))}
+);
+$node->command_ok(
+	[
+		'sh',
+		'-c',
+		'pg_dump -d "$1" -n managed | psql -Xq -v ON_ERROR_STOP=1 -d "$2"',
+		'sh',
+		$node->connstr('postgres'),
+		$node->connstr('restored')
+	],
+	'a dump of the plain script restores');
 set_skew($node, $clock += 58 * 60);
-like(sql_error($node, "\\c restored\nSELECT managed.snowid_next()"), qr/^55000: snowid has no worker ID in this database/, 'and makes no keys');
-is($node->safe_psql('restored', 'SELECT managed.snowid_setup(3, 9); SELECT (managed.snowid_decode(managed.snowid_next())).worker_id'), "\n9",
+like(
+	sql_error($node, "\\c restored\nSELECT managed.snowid_next()"),
+	qr/^55000: snowid has no worker ID in this database/,
+	'and makes no keys');
+is( $node->safe_psql(
+		'restored',
+		'SELECT managed.snowid_setup(3, 9); SELECT (managed.snowid_decode(managed.snowid_next())).worker_id'
+	),
+	"\n9",
 	'before it is set up');
 
 #---- Privileges, and what a caller can do by search_path ----
@@ -188,15 +266,32 @@ $node->safe_psql('postgres', <<~'EOS');
 	GRANT USAGE ON SCHEMA managed TO app;
 	GRANT CREATE ON DATABASE postgres TO app;
 	EOS
-sub as_app { return sql_error($node, "SET SESSION AUTHORIZATION app;\n$_[0]"); }
-foreach my $sql ('snowid_setup(1, 1)', 'snowid_advance(1)', 'snowid_reserve(1)', 'snowid_compile(1, 1)', 'snowid_pair()')
+
+sub as_app
 {
-	like(as_app("SELECT managed.$sql"), qr/^42501: permission denied for function/, "$sql is not for everybody");
+	return sql_error($node, "SET SESSION AUTHORIZATION app;\n$_[0]");
 }
-like(as_app("SELECT setval('managed.snowid_turn', 1)"), qr/^42501: permission denied for sequence/, 'nor are the sequences');
-is(as_app(q{SELECT managed.snowid_next(), managed.snowid_next_array(2), managed.snowid_next_block(2), managed.snowid_next_serial('A') \gset}),
-	'', 'keys are');
-is(as_app(<<~'EOS'), '', 'an operator or a function of the caller is not run as the owner');
+foreach my $sql (
+	'snowid_setup(1, 1)', 'snowid_advance(1)',
+	'snowid_reserve(1)',  'snowid_compile(1, 1)',
+	'snowid_pair()')
+{
+	like(
+		as_app("SELECT managed.$sql"),
+		qr/^42501: permission denied for function/,
+		"$sql is not for everybody");
+}
+like(
+	as_app("SELECT setval('managed.snowid_turn', 1)"),
+	qr/^42501: permission denied for sequence/,
+	'nor are the sequences');
+is( as_app(
+		q{SELECT managed.snowid_next(), managed.snowid_next_array(2), managed.snowid_next_block(2), managed.snowid_next_serial('A') \gset}
+	),
+	'',
+	'keys are');
+is( as_app(
+		<<~'EOS'), '', 'an operator or a function of the caller is not run as the owner');
 	CREATE SCHEMA evil;
 	SET search_path = evil, pg_catalog, managed;
 	DO $do$
@@ -228,16 +323,25 @@ is(as_app(<<~'EOS'), '', 'nor a table');
 
 #---- As a default, in a generated column and an index, and in a parallel plan ----
 
-is(query(q{CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowid_next(), n int,
+is( sql(q{CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowid_next(), n int,
 		no text GENERATED ALWAYS AS (snowid_serial('O', id, '+08', 'twitter')) STORED);
 	INSERT INTO orders (n) SELECT generate_series(1, 1000);
 	CREATE INDEX ON orders (snowid_timestamp(id, 'twitter'));
-	SELECT count(DISTINCT id), count(DISTINCT no), bool_and(no = snowid_serial('O', id, '+08')) FROM orders}), '1000|1000|t', 'defaults and generated columns');
-is(query(q{SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET force_parallel_mode = on;
+	SELECT count(DISTINCT id), count(DISTINCT no), bool_and(no = snowid_serial('O', id, '+08')) FROM orders}
+	),
+	'1000|1000|t',
+	'defaults and generated columns');
+is( sql(q{SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET force_parallel_mode = on;
 	SELECT count(*) FROM orders WHERE snowid_from_base32(snowid_to_base32(id)) = id AND snowid_serial_id(no, 'O', '+08') = id
-		AND snowid_encode(snowid_timestamp(id), 2, 8, (snowid_decode(id)).sequence) = id}), '1000', 'parallel plans');
-like(query(q{SET enable_seqscan = off; EXPLAIN (COSTS OFF) SELECT * FROM orders WHERE id >= snowid_min(now() - interval '1 h')}),
-	qr/Index Cond: \(id >= managed.snowid_min|Index Cond: \(id >= snowid_min/, 'snowid_min() is a condition of an index');
+		AND snowid_encode(snowid_timestamp(id), 2, 8, (snowid_decode(id)).sequence) = id}
+	),
+	'1000',
+	'parallel plans');
+like(
+	sql(q{SET enable_seqscan = off; EXPLAIN (COSTS OFF) SELECT * FROM orders WHERE id >= snowid_min(now() - interval '1 h')}
+	),
+	qr/Index Cond: \(id >= managed.snowid_min|Index Cond: \(id >= snowid_min/,
+	'snowid_min() is a condition of an index');
 
 $node->stop;
 done_testing();

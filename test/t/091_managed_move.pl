@@ -10,14 +10,21 @@ use SnowidTest;
 use Test::More;
 
 my ($install_path, $extensions) = installation_without_library();
-my $managed_server = PostgreSQL::Test::Cluster->new('managed', install_path => $install_path);
+my $managed_server =
+  PostgreSQL::Test::Cluster->new('managed', install_path => $install_path);
 $managed_server->init;
 $managed_server->start;
 my $server = snowid_cluster('library', 'snowid.worker_id = 2');
 $server->start;
 
-like(sql_error($managed_server, 'CREATE EXTENSION snowid'), qr/extension "snowid" is not available/, 'a server without the library');
-like(sql_error($managed_server, "LOAD 'snowid'"), qr/could not access file/, 'nothing of it is there');
+like(
+	sql_error($managed_server, 'CREATE EXTENSION snowid'),
+	qr/extension "snowid" is not available/,
+	'a server without the library');
+like(
+	sql_error($managed_server, "LOAD 'snowid'"),
+	qr/could not access file/,
+	'nothing of it is there');
 
 # What pg_tle does: the text becomes the script of an extension that anybody may
 # create who may create what is in it; it cannot be moved to another schema.
@@ -37,10 +44,20 @@ $managed_server->safe_psql('postgres', <<~EOF);
 		RETURN true;
 	END \$\$;
 	EOF
-$managed_server->command_ok([ 'sh', '-c', "cd '$managed' && psql -Xq -v ON_ERROR_STOP=1 -d \"\$1\" -f pg_tle.sql", 'sh', $managed_server->connstr('postgres') ],
+$managed_server->command_ok(
+	[
+		'sh',
+		'-c',
+		"cd '$managed' && psql -Xq -v ON_ERROR_STOP=1 -d \"\$1\" -f pg_tle.sql",
+		'sh',
+		$managed_server->connstr('postgres')
+	],
 	'pg_tle.sql');
-my $known = q{SELECT default_version, comment FROM pg_available_extensions WHERE name = 'snowid'};
-is($managed_server->safe_psql('postgres', $known), $server->safe_psql('postgres', $known), 'name, version and comment are those of the library');
+my $known =
+  q{SELECT default_version, comment FROM pg_available_extensions WHERE name = 'snowid'};
+is( $managed_server->safe_psql('postgres', $known),
+	$server->safe_psql('postgres', $known),
+	'name, version and comment are those of the library');
 
 sub as_owner
 {
@@ -48,7 +65,8 @@ sub as_owner
 	return $node->safe_psql($db, $sql, extra_params => [ '-U', 'owner' ]);
 }
 
-$managed_server->safe_psql('postgres', 'CREATE DATABASE shop OWNER owner; CREATE DATABASE back OWNER owner');
+$managed_server->safe_psql('postgres',
+	'CREATE DATABASE shop OWNER owner; CREATE DATABASE back OWNER owner');
 as_owner($managed_server, 'shop', <<~'EOF');
 	CREATE SCHEMA "Keys";
 	CREATE EXTENSION snowid SCHEMA "Keys";
@@ -65,64 +83,104 @@ as_owner($managed_server, 'shop', <<~'EOF');
 	GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO app;
 	GRANT USAGE ON SCHEMA "Keys" TO app;
 	EOF
-my $sum = q{SELECT count(*), max(id), md5(string_agg(o::text, ',' ORDER BY id)), (SELECT md5(string_agg(l::text, ',' ORDER BY id)) FROM lines l),
+my $sum =
+  q{SELECT count(*), max(id), md5(string_agg(o::text, ',' ORDER BY id)), (SELECT md5(string_agg(l::text, ',' ORDER BY id)) FROM lines l),
 	(SELECT count(*) FROM today), bool_and("Keys".snowid_to_base32(id) < 'Z') FROM orders o};
 my $before = $managed_server->safe_psql('shop', $sum);
-is($managed_server->safe_psql('shop', q{INSERT INTO lines DEFAULT VALUES RETURNING (SELECT worker_id FROM "Keys".snowid_decode(id))},
-		extra_params => [ '-U', 'app' ]), '1', 'an application that may not do more makes keys');
-$managed_server->safe_psql('shop', 'DELETE FROM lines WHERE order_id IS NULL');
-like($managed_server->safe_psql('shop', q{SELECT string_agg(x.i, ' ') FROM
+is( $managed_server->safe_psql(
+		'shop',
+		q{INSERT INTO lines DEFAULT VALUES RETURNING (SELECT worker_id FROM "Keys".snowid_decode(id))},
+		extra_params => [ '-U', 'app' ]),
+	'1',
+	'an application that may not do more makes keys');
+$managed_server->safe_psql('shop',
+	'DELETE FROM lines WHERE order_id IS NULL');
+like(
+	$managed_server->safe_psql(
+		'shop', q{SELECT string_agg(x.i, ' ') FROM
 		(SELECT identity AS i FROM pg_depend, pg_identify_object(classid, objid, objsubid)
-		 WHERE deptype = 'e' AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'snowid') AND identity ~ 'turn|snowid_next\(') x}),
-	qr/snowid_turn.*snowid_next\(\)|snowid_next\(\).*snowid_turn/, 'what set-up replaced is still of the extension');
+		 WHERE deptype = 'e' AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'snowid') AND identity ~ 'turn|snowid_next\(') x}
+	),
+	qr/snowid_turn.*snowid_next\(\)|snowid_next\(\).*snowid_turn/,
+	'what set-up replaced is still of the extension');
 
 sub move
 {
 	my ($from, $from_db, $to, $to_db, $what) = @_;
 	my $file = $from->basedir . '/dump';
 
-	$from->command_ok([ 'pg_dump', '-Fc', '-f', $file, '-d', $from->connstr($from_db) ], "$what: pg_dump");
-	$to->command_ok([ 'pg_restore', '-e', '-d', $to->connstr($to_db), $file ], "$what: pg_restore");
+	$from->command_ok(
+		[ 'pg_dump', '-Fc', '-f', $file, '-d', $from->connstr($from_db) ],
+		"$what: pg_dump");
+	$to->command_ok([ 'pg_restore', '-e', '-d', $to->connstr($to_db), $file ],
+		"$what: pg_restore");
 	return;
 }
 
 #---- To the library ----
 
-$server->safe_psql('postgres', 'CREATE ROLE owner LOGIN CREATEDB; CREATE ROLE app LOGIN; CREATE DATABASE shop OWNER owner');
+$server->safe_psql('postgres',
+	'CREATE ROLE owner LOGIN CREATEDB; CREATE ROLE app LOGIN; CREATE DATABASE shop OWNER owner'
+);
 move($managed_server, 'shop', $server, 'shop', 'to the library');
 is($server->safe_psql('shop', $sum), $before, 'all is there');
-is($server->safe_psql('shop', q{SELECT probin FROM pg_proc WHERE proname = 'snowid_next'}), '$libdir/snowid', 'and the functions are the library\'s');
-$server->poll_query_until('shop', 'SELECT is_open FROM "Keys".snowid_status()');
-is($server->safe_psql('shop', q{SELECT "Keys".snowid_advance(max(id)) FROM orders;
-		INSERT INTO orders DEFAULT VALUES RETURNING id > (SELECT max(id) FROM orders), (SELECT worker_id FROM "Keys".snowid_decode(id))}),
-	"\nt|2", 'keys go on with the worker ID of that server');
+is( $server->safe_psql(
+		'shop', q{SELECT probin FROM pg_proc WHERE proname = 'snowid_next'}),
+	'$libdir/snowid',
+	'and the functions are the library\'s');
+$server->poll_query_until('shop',
+	'SELECT is_open FROM "Keys".snowid_status()');
+is( $server->safe_psql(
+		'shop', q{SELECT "Keys".snowid_advance(max(id)) FROM orders;
+		INSERT INTO orders DEFAULT VALUES RETURNING id > (SELECT max(id) FROM orders), (SELECT worker_id FROM "Keys".snowid_decode(id))}
+	),
+	"\nt|2",
+	'keys go on with the worker ID of that server');
 $server->safe_psql('shop', 'DELETE FROM orders WHERE customer IS NULL');
 
 #---- And back ----
 
 move($server, 'shop', $managed_server, 'back', 'back');
 is($managed_server->safe_psql('back', $sum), $before, 'all is there');
-like(sql_error($managed_server, "\\c back\nINSERT INTO orders DEFAULT VALUES"), qr/^55000: snowid has no worker ID in this database/,
+like(
+	sql_error($managed_server, "\\c back\nINSERT INTO orders DEFAULT VALUES"),
+	qr/^55000: snowid has no worker ID in this database/,
 	'no key before it is set up');
-is($managed_server->safe_psql('back', q{SELECT "Keys".snowid_setup(0, 3); SELECT "Keys".snowid_advance(max(id)) FROM orders;
-		INSERT INTO orders DEFAULT VALUES RETURNING id > (SELECT max(id) FROM orders), (SELECT worker_id FROM "Keys".snowid_decode(id))}),
-	"\n\nt|3", 'then keys go on');
-is($managed_server->safe_psql('back', q{DROP EXTENSION snowid CASCADE; SELECT count(*) FROM pg_class WHERE relname ~ '^snowid'}), '0',
+is( $managed_server->safe_psql(
+		'back',
+		q{SELECT "Keys".snowid_setup(0, 3); SELECT "Keys".snowid_advance(max(id)) FROM orders;
+		INSERT INTO orders DEFAULT VALUES RETURNING id > (SELECT max(id) FROM orders), (SELECT worker_id FROM "Keys".snowid_decode(id))}
+	),
+	"\n\nt|3",
+	'then keys go on');
+is( $managed_server->safe_psql(
+		'back',
+		q{DROP EXTENSION snowid CASCADE; SELECT count(*) FROM pg_class WHERE relname ~ '^snowid'}
+	),
+	'0',
 	'nothing is left of it when it is dropped');
 
 #---- pg_upgrade, which managed servers do in place ----
 
-my $new = PostgreSQL::Test::Cluster->new('upgraded', install_path => $install_path);
+my $new =
+  PostgreSQL::Test::Cluster->new('upgraded', install_path => $install_path);
 $new->init;
 my $last = $managed_server->safe_psql('shop', 'SELECT "Keys".snowid_next()');
 $managed_server->stop;
-my $here = $managed_server->basedir;
-my $bindir = "$install_path/bin";
-my $command = join ' ', "$bindir/pg_upgrade", '-b', $bindir, '-B', $bindir, '-d', $managed_server->data_dir, '-D', $new->data_dir,
-	'-s', $new->host, '-p', $managed_server->port, '-P', $new->port, '--no-sync';
-ok(system("cd '$here' && $command >pg_upgrade.log 2>&1") == 0, 'pg_upgrade') or diag slurp_file("$here/pg_upgrade.log");
+my $here    = $managed_server->basedir;
+my $bindir  = "$install_path/bin";
+my $command = join ' ', "$bindir/pg_upgrade", '-b', $bindir, '-B', $bindir,
+  '-d', $managed_server->data_dir, '-D', $new->data_dir,
+  '-s', $new->host, '-p', $managed_server->port, '-P', $new->port,
+  '--no-sync';
+ok(system("cd '$here' && $command >pg_upgrade.log 2>&1") == 0, 'pg_upgrade')
+  or diag slurp_file("$here/pg_upgrade.log");
 $new->start;
-is($new->safe_psql('shop', qq{SELECT k > $last, worker_id FROM "Keys".snowid_next() k, "Keys".snowid_decode(k)}), 't|1',
+is( $new->safe_psql(
+		'shop',
+		qq{SELECT k > $last, worker_id FROM "Keys".snowid_next() k, "Keys".snowid_decode(k)}
+	),
+	't|1',
 	'keys go on without another set-up');
 
 $_->stop foreach $new, $server;
