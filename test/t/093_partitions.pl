@@ -22,7 +22,7 @@ $node->poll_query_until('postgres',
 	'SELECT is_open FROM keys.snowid_status()')
   or die;
 
-sub query { return $node->safe_psql('postgres', $_[0]); }
+sub sql { return $node->safe_psql('postgres', $_[0]); }
 
 sub make
 {

@@ -16,7 +16,7 @@ $node->poll_query_until('postgres',
 	'SELECT is_open FROM keys.snowid_status()')
   or die;
 
-sub query { return $node->safe_psql('postgres', $_[0]); }
+sub sql { return $node->safe_psql('postgres', $_[0]); }
 
 # Runs a psql script, again and again where a lock was not to be had in time.
 sub run_until_done
