@@ -8,12 +8,13 @@ use PostgreSQL::Test::Utils;
 use SnowidManaged;
 use SnowidTest;
 use Test::More;
+use Time::HiRes qw(time);
 
 my $node =
   snowid_cluster('managed', "snowid.datacenter_id = 1\nsnowid.worker_id = 1");
 $node->start;
 
-sub query
+sub sql
 {
 	my ($sql) = @_;
 	return $node->safe_psql('postgres',
@@ -39,7 +40,7 @@ foreach my $pair ('0, 32', '-1, 0', 'NULL, 1', '1, NULL')
 		qr/^22023: datacenter_id and worker_id must be from 0 to 31/,
 		"no pair: $pair");
 }
-query('SELECT snowid_setup(1, 7)');
+sql('SELECT snowid_setup(1, 7)');
 
 #---- The same functions ----
 
@@ -53,13 +54,11 @@ is( $node->safe_psql('postgres', sprintf $functions, 'managed'),
 	$node->safe_psql('postgres', sprintf $functions, 'library'),
 	'names, arguments, results, volatility, parallel safety of what makes no keys, and STRICT are the same'
 );
-is( query(
-		q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'managed'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL}
+is( sql(q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'managed'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL}
 	),
 	'0',
 	'each has a comment');
-is( query(
-		q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'managed'::regnamespace AND prosrc ~ '@schema'}
+is( sql(q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'managed'::regnamespace AND prosrc ~ '@schema'}
 	),
 	'0',
 	'and the name of its schema');
@@ -146,48 +145,41 @@ $node->safe_psql('postgres', <<~'EOS');
 			('snowid_next_serial(''X'', ''UTC'')'), ('snowid_next_serial(NULL)'), ('snowid_advance(-1)'), ('snowid_advance(NULL)'),
 			('snowid_decode(NULL)'), ('snowid_min(NULL)'), ('snowid_serial(NULL, 1)'), ('snowid_from_base32(NULL)');
 	EOS
-my $count = query('SELECT count(*) FROM expressions');
+my $count = sql('SELECT count(*) FROM expressions');
 cmp_ok($count, '>', 3000, "expressions: $count");
-is( query(
-		q{SELECT expression, m, l FROM expressions, outcome('managed', expression) m, outcome('library', expression) l WHERE m <> l LIMIT 10}
+is( sql(q{SELECT expression, m, l FROM expressions, outcome('managed', expression) m, outcome('library', expression) l WHERE m <> l LIMIT 10}
 	),
 	'',
 	'all have the same outcome, errors with detail and hint');
 
 #---- Keys ----
 
-is( query(
-		q{SELECT count(*), bool_and(k > p OR p IS NULL), count(DISTINCT datacenter_id), min(datacenter_id), max(worker_id), min(worker_id)
+is( sql(q{SELECT count(*), bool_and(k > p OR p IS NULL), count(DISTINCT datacenter_id), min(datacenter_id), max(worker_id), min(worker_id)
 	FROM (SELECT k, lag(k) OVER (ORDER BY n) AS p, n FROM (SELECT snowid_next() AS k, n FROM generate_series(1, 20000) n) s) t, snowid_decode(k)}
 	),
 	'20000|t|1|1|7|7',
 	'keys increase and carry the pair');
-is( query(
-		q{SELECT bool_and(k > p OR p IS NULL), count(*), bool_and(worker_id = 7)
+is( sql(q{SELECT bool_and(k > p OR p IS NULL), count(*), bool_and(worker_id = 7)
 	FROM (SELECT k, lag(k) OVER (ORDER BY n) AS p FROM snowid_next_batch(200000) WITH ORDINALITY t(k, n)) s, library.snowid_decode(k)}
 	),
 	't|200000|t',
 	'those of a batch');
-is( query(
-		q{SELECT array_length(a, 1), a = ARRAY(SELECT unnest(a) ORDER BY 1), a[1] < snowid_next() FROM snowid_next_array(1000) a}
+is( sql(q{SELECT array_length(a, 1), a = ARRAY(SELECT unnest(a) ORDER BY 1), a[1] < snowid_next() FROM snowid_next_array(1000) a}
 	),
 	'1000|t|t',
 	'those of an array');
-is( query(
-		q{SELECT bool_and(snowid_min(snowid_timestamp(b)) <= b AND snowid_max(snowid_timestamp(b)) >= b + size - 1
+is( sql(q{SELECT bool_and(snowid_min(snowid_timestamp(b)) <= b AND snowid_max(snowid_timestamp(b)) >= b + size - 1
 		AND (b & 4095) + size <= 4096), bool_and(b > p OR p IS NULL)
 	FROM (SELECT b, size, lag(b + size - 1) OVER (ORDER BY n) AS p
 		FROM (SELECT n, size, snowid_next_block(size) AS b FROM (SELECT n, 1 + n * 41 % 4096 AS size FROM generate_series(1, 100) n) i) s) t}
 	),
 	't|t',
 	'a block is of one millisecond');
-is( query(
-		q{SELECT k BETWEEN snowid_min(clock_timestamp() - interval '1 min') AND snowid_max(clock_timestamp() + interval '1 s')
+is( sql(q{SELECT k BETWEEN snowid_min(clock_timestamp() - interval '1 min') AND snowid_max(clock_timestamp() + interval '1 s')
 	FROM snowid_next() k}),
 	't',
 	'they have the time');
-is( query(
-		q{SELECT snowid_serial_id(s, 'PAY', '+08', true) < snowid_next() FROM snowid_next_serial('PAY', '+08', true) s}
+is( sql(q{SELECT snowid_serial_id(s, 'PAY', '+08', true) < snowid_next() FROM snowid_next_serial('PAY', '+08', true) s}
 	),
 	't',
 	'serials, too');
@@ -200,28 +192,24 @@ like(
 	),
 	qr/^22023: key \d+ leads the clock by 360\d+ ms, more than an hour/,
 	'no advance by more than an hour');
-is( query(
-		q{CREATE TABLE far AS SELECT snowid_encode(date_trunc('ms', clock_timestamp()) + interval '500 ms', 31, 31, 17) AS id;
+is( sql(q{CREATE TABLE far AS SELECT snowid_encode(date_trunc('ms', clock_timestamp()) + interval '500 ms', 31, 31, 17) AS id;
 	SELECT snowid_advance(id) FROM far; SELECT snowid_next() > id, snowid_timestamp(snowid_next()) > snowid_timestamp(id) - interval '1 ms' FROM far}
 	),
 	"\nt|t",
 	'snowid_advance()');
-query('SELECT snowid_setup(2, 8)');
-is( query(
-		'SELECT snowid_next() > id, (snowid_decode(snowid_next())).worker_id FROM far'
+sql('SELECT snowid_setup(2, 8)');
+is( sql('SELECT snowid_next() > id, (snowid_decode(snowid_next())).worker_id FROM far'
 	),
 	't|8',
 	'after another set-up keys go on above the last');
 
 #---- Rollback, read-only transactions, a copy ----
 
-is( query(
-		q{BEGIN; CREATE TEMP TABLE t AS SELECT snowid_next() AS id; SELECT id FROM t \gset
+is( sql(q{BEGIN; CREATE TEMP TABLE t AS SELECT snowid_next() AS id; SELECT id FROM t \gset
 	ROLLBACK; SELECT snowid_next() > :id}),
 	't',
 	'a rollback gives nothing back');
-is( query(
-		q{BEGIN; SELECT snowid_setup(3, 9); ROLLBACK; SELECT (snowid_decode(snowid_next())).worker_id}
+is( sql(q{BEGIN; SELECT snowid_setup(3, 9); ROLLBACK; SELECT (snowid_decode(snowid_next())).worker_id}
 	),
 	"\n8",
 	'but a set-up');
@@ -234,13 +222,13 @@ like(
 	'not in a read-only transaction');
 
 # also where the last key leads the clock, and nobody has to jump
-query(
-	q{SELECT snowid_advance(snowid_encode(clock_timestamp() + interval '59 min', 0, 0, 0))}
+my $began = time;
+sql(q{SELECT snowid_advance(snowid_encode(clock_timestamp() + interval '59 min', 0, 0, 0))}
 );
 $node->safe_psql('template1', 'CREATE DATABASE copy TEMPLATE postgres');
 $node->safe_psql('postgres',  'CREATE DATABASE restored');
-my $clock = 59 * 60;
-set_skew($node, $clock);
+my $clock = 59 * 60 - 0.5;
+set_skew($node, $clock + $began - time);
 like(
 	sql_error($node, "\\c copy\nSELECT managed.snowid_next()"),
 	qr/^55000: snowid has no worker ID in this database/,
@@ -249,8 +237,7 @@ $node->safe_psql('postgres', 'ALTER DATABASE copy RENAME TO copy2');
 like(sql_error($node, "\\c copy2\nSELECT managed.snowid_next()"),
 	qr/^55000:/, 'whatever its name');
 set_skew($node, $clock + 1);
-query(
-	q{SELECT snowid_advance(snowid_encode(clock_timestamp() + interval '58 min', 0, 0, 0))}
+sql(q{SELECT snowid_advance(snowid_encode(clock_timestamp() + interval '58 min', 0, 0, 0))}
 );
 $node->command_ok(
 	[
@@ -338,8 +325,7 @@ is(as_app(<<~'EOS'), '', 'nor a table');
 
 #---- As a default, in a generated column and an index, and in a parallel plan ----
 
-is( query(
-		q{CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowid_next(), n int,
+is( sql(q{CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowid_next(), n int,
 		no text GENERATED ALWAYS AS (snowid_serial('O', id, '+08', 'twitter')) STORED);
 	INSERT INTO orders (n) SELECT generate_series(1, 1000);
 	CREATE INDEX ON orders (snowid_timestamp(id, 'twitter'));
@@ -347,16 +333,14 @@ is( query(
 	),
 	'1000|1000|t',
 	'defaults and generated columns');
-is( query(
-		q{SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET force_parallel_mode = on;
+is( sql(q{SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET force_parallel_mode = on;
 	SELECT count(*) FROM orders WHERE snowid_from_base32(snowid_to_base32(id)) = id AND snowid_serial_id(no, 'O', '+08') = id
 		AND snowid_encode(snowid_timestamp(id), 2, 8, (snowid_decode(id)).sequence) = id}
 	),
 	'1000',
 	'parallel plans');
 like(
-	query(
-		q{SET enable_seqscan = off; EXPLAIN (COSTS OFF) SELECT * FROM orders WHERE id >= snowid_min(now() - interval '1 h')}
+	sql(q{SET enable_seqscan = off; EXPLAIN (COSTS OFF) SELECT * FROM orders WHERE id >= snowid_min(now() - interval '1 h')}
 	),
 	qr/Index Cond: \(id >= managed.snowid_min|Index Cond: \(id >= snowid_min/,
 	'snowid_min() is a condition of an index');

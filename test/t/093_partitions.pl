@@ -22,7 +22,7 @@ $node->poll_query_until('postgres',
 	'SELECT is_open FROM keys.snowid_status()')
   or die;
 
-sub query { return $node->safe_psql('postgres', $_[0]); }
+sub sql { return $node->safe_psql('postgres', $_[0]); }
 
 sub make
 {
@@ -37,14 +37,13 @@ sub make_error
 # The partitions of a table, with the first and last moment of their keys.
 sub parts
 {
-	return query(
+	return sql(
 		qq{SELECT c.relname, snowid_timestamp(b[1]::bigint) AT TIME ZONE 'UTC', snowid_timestamp(b[2]::bigint - 1) AT TIME ZONE 'UTC'
 		FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid, regexp_match(pg_get_expr(relpartbound, c.oid), '(\\d+).*?(\\d+)') b
 		WHERE inhparent = '$_[0]'::regclass ORDER BY b[1]::bigint});
 }
 
-query(
-	q{CREATE TABLE day (id bigint PRIMARY KEY DEFAULT snowid_next(), n int NOT NULL CHECK (n > 0), m int GENERATED ALWAYS AS (n * 2) STORED)
+sql(q{CREATE TABLE day (id bigint PRIMARY KEY DEFAULT snowid_next(), n int NOT NULL CHECK (n > 0), m int GENERATED ALWAYS AS (n * 2) STORED)
 		PARTITION BY RANGE (id);
 	CREATE INDEX ON day (n);
 	CREATE TABLE week (LIKE day INCLUDING ALL) PARTITION BY RANGE (id);
@@ -75,17 +74,16 @@ is( parts('month'),
 my $before = parts('day');
 make(q{'day', '1 day', 2});
 is(parts('day'), $before, 'once more: nothing to do');
-is( query(q{INSERT INTO day (n) VALUES (1) RETURNING tableoid::regclass, m}),
+is(sql(q{INSERT INTO day (n) VALUES (1) RETURNING tableoid::regclass, m}),
 	'day_20261230|2', 'a key finds its partition');
-is( query(
-		q{SELECT (SELECT count(*) FROM pg_index WHERE indrelid = 'day_20261230'::regclass),
+is( sql(q{SELECT (SELECT count(*) FROM pg_index WHERE indrelid = 'day_20261230'::regclass),
 	(SELECT count(*) FROM pg_constraint WHERE conrelid = 'day_20261230'::regclass)}
 	),
 	'2|2',
 	'with indexes and constraints');
 
 # a key far ahead moves nothing: not by max(id)
-query(q{INSERT INTO day (id, n) VALUES (snowid_max('2027-01-01 23:00Z'), 1)});
+sql(q{INSERT INTO day (id, n) VALUES (snowid_max('2027-01-01 23:00Z'), 1)});
 make(q{'day', '1 day', 2});
 is(parts('day'), $before, 'partitions do not follow max(id)');
 
@@ -101,7 +99,7 @@ like(
 
 make(q{'day', '1 day', 0, '3 days'});
 like(parts('day'), qr/^day_20270101\|/, 'older partitions are detached');
-is(query(q{SELECT count(*), (SELECT count(*) FROM day) FROM day_20261230}),
+is(sql(q{SELECT count(*), (SELECT count(*) FROM day) FROM day_20261230}),
 	'1|1', 'and there with their rows');
 make(q{'day', '1 day', 0, '3 days'});
 like(parts('day'), qr/^day_20270101\|/, 'once more: nothing to do');
@@ -144,8 +142,7 @@ $writer->quit;
 
 #---- What is refused ----
 
-query(
-	q{CREATE TABLE plain (id bigint);
+sql(q{CREATE TABLE plain (id bigint);
 	CREATE TABLE list (id bigint) PARTITION BY LIST (id);
 	CREATE TABLE two (id bigint, n int) PARTITION BY RANGE (id, n);
 	CREATE TABLE ints (id int) PARTITION BY RANGE (id);
@@ -192,23 +189,20 @@ like(
 	make_error(q{'month', '7 days', 8}),
 	qr/^42P17: partition public.month_202612 holds some keys of the week of 2026-12-28, and not all/,
 	'a partition that holds a part of a period, by name');
-query(
-	'DROP TABLE noon; CREATE TABLE noon PARTITION OF cut FOR VALUES FROM (MINVALUE) TO (2140000000000000000)'
+sql('DROP TABLE noon; CREATE TABLE noon PARTITION OF cut FOR VALUES FROM (MINVALUE) TO (2140000000000000000)'
 );
 like(
 	make_error(q{'cut', '1 day', 1}),
 	qr/^42P17: partition public.noon holds some keys of the day of \d+-\d\d-\d\d, and not all/,
 	'so that no gap stays between');
-query(
-	q{DROP TABLE noon; DO $$ BEGIN EXECUTE format('CREATE TABLE old PARTITION OF cut FOR VALUES FROM (MINVALUE) TO (%s)', snowid_min('2027-01-04Z')); END $$}
+sql(q{DROP TABLE noon; DO $$ BEGIN EXECUTE format('CREATE TABLE old PARTITION OF cut FOR VALUES FROM (MINVALUE) TO (%s)', snowid_min('2027-01-04Z')); END $$}
 );
 make(q{'cut', '1 day', 1});
-is( query(
-		q{SELECT string_agg(inhrelid::regclass::text, ' ' ORDER BY inhrelid) FROM pg_inherits WHERE inhparent = 'cut'::regclass}
+is( sql(q{SELECT string_agg(inhrelid::regclass::text, ' ' ORDER BY inhrelid) FROM pg_inherits WHERE inhparent = 'cut'::regclass}
 	),
 	'old cut_20270104 cut_20270105',
 	'one that ends where a day begins');
-query('CREATE TABLE day_20270120 ()');
+sql('CREATE TABLE day_20270120 ()');
 like(
 	make_error(q{'day', '1 day', 30}),
 	qr/^42P07: relation "day_20270120" already exists/,
@@ -221,21 +215,18 @@ like(
 
 #---- The type snowid, other schemas, another owner ----
 
-query(
-	q{CREATE ROLE app; CREATE SCHEMA "My Shop"; ALTER DATABASE postgres RESET search_path;
+sql(q{CREATE ROLE app; CREATE SCHEMA "My Shop"; ALTER DATABASE postgres RESET search_path;
 	CREATE TABLE "My Shop"."Orders" (id keys.snowid PRIMARY KEY DEFAULT keys.snowid_next()) PARTITION BY RANGE (id);
 	ALTER TABLE "My Shop"."Orders" OWNER TO app});
 $node->safe_psql('postgres',
 	q{CALL keys.snowid_make_partitions('"My Shop"."Orders"', '1 month', 1)})
   foreach 1 .. 2;
-is( query(
-		q{SELECT string_agg(relname, ' ' ORDER BY relname), min(pg_get_userbyid(relowner)) FROM pg_class
+is( sql(q{SELECT string_agg(relname, ' ' ORDER BY relname), min(pg_get_userbyid(relowner)) FROM pg_class
 	WHERE relnamespace = '"My Shop"'::regnamespace AND relispartition AND relkind = 'r'}
 	),
 	'Orders_202701 Orders_202702|app',
 	'a table of another schema, type and owner');
-is( query(
-		q{INSERT INTO "My Shop"."Orders" VALUES (keys.snowid_max(now())) RETURNING tableoid::regclass}
+is( sql(q{INSERT INTO "My Shop"."Orders" VALUES (keys.snowid_max(now())) RETURNING tableoid::regclass}
 	),
 	'"My Shop"."Orders_202701"',
 	'takes keys');
