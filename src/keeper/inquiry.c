@@ -150,7 +150,7 @@ hand_back(void)
 	SpinLockAcquire(&inquiry->mutex);
 	inquiry->stage = STAGE_ANSWERED;
 	SpinLockRelease(&inquiry->mutex);
-	process_notify(PROCESS_KEEPER);
+	process_wake(PROCESS_KEEPER);	/* no news: it waits for this alone */
 }
 
 /* Takes the question that is asked; false: there is none. */

@@ -85,7 +85,7 @@ sub start_advance
 	  "SELECT pid FROM pg_stat_activity WHERE application_name = '$name' AND query ~ 'snowid_advance' AND wait_event_type = 'Extension'";
 	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM ($pid) p")
 	  or die;
-	$session->{pid} = query($pid);
+	$session->{pid} = query($node, $pid);
 	return $session;
 }
 

@@ -35,7 +35,7 @@ $publisher->safe_psql('postgres',
   foreach @tables;
 $publisher->safe_psql('postgres', "CREATE PUBLICATION p$_ FOR TABLE t$_")
   foreach 1 .. 6;
-query($schema);
+query($node, $schema);
 query($node, "ALTER TABLE $_ ALTER from_snowid SET DEFAULT snowid_next()")
   foreach @tables;
 
@@ -43,7 +43,7 @@ query($node, "ALTER TABLE $_ ALTER from_snowid SET DEFAULT snowid_next()")
 my $ours =
   q(SELECT string_agg(roident || ' ' || roname, ', ' ORDER BY roident)
 	FROM pg_replication_origin WHERE roname LIKE 'snowid\_%\_0\_1');
-my $before  = query($ours);
+my $before  = query($node, $ours);
 my $dropper = start_client($node, <<~EOF =~ s/\n//gr);
 	DO \$\$ DECLARE name text; BEGIN
 		FOR name IN SELECT roname FROM pg_replication_origin WHERE roname LIKE 'snowid%_0_1' LOOP
@@ -100,7 +100,7 @@ like(
 	),
 	qr/^55006: /,
 	'ours cannot be dropped then');
-is(query($ours), $before, 'and has its number');
+is(query($node, $ours), $before, 'and has its number');
 unlike(slurp_file($dropper->{errors}), qr/dropped/, 'whoever tried');
 
 # Keepers end, and tables are copied anew: their origins come and go.
