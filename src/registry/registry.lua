@@ -318,13 +318,15 @@ end
 
 -- Whoever has the ID next begins above these keys, though the caller has no
 -- record to say so.
-local function leave_ceiling(at, r, generation, ...)
+local function leave_ceiling(at, r, generation, ceiling, used)
 	r = r or {node = '', name = '', place = '', claim = '', era = '', instance = instance,
 		generation = str(generation), floor = '0', starts = '0', token = '', boot = '', n = '0',
 		since = str(now), seen = str(now), ceiling = '0', lease = '0', interval = '0', revoked = '0'}
-	local before = r.ceiling
-	raise(r, 'ceiling', ...)
-	if not r.bad and r.ceiling ~= before then put(at, r) end
+	local before, begin = r.ceiling, r.floor
+	raise(r, 'ceiling', ceiling, used)
+	-- whoever has it now does not know of them as it releases
+	if r.node ~= arg.node then raise(r, 'floor', ceiling, used) end
+	if not r.bad and (r.ceiling ~= before or r.floor ~= begin) then put(at, r) end
 	return r
 end
 
@@ -581,6 +583,7 @@ function operations.release()
 	end
 	if arg.exact == '1' then
 		r.lease, r.ceiling = '0', arg.ceiling
+		raise(r, 'ceiling', r.floor)
 	else
 		raise(r, 'ceiling', arg.ceiling)
 	end

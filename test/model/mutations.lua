@@ -1,21 +1,26 @@
 -- mutations.lua
 --		Each guard, taken out: name, file, its text (which must be there once),
 --		and what comes in its place.
+--
+-- Not here, since another guard covers it, so that nothing can be seen without:
+--		newcomers wait an interval longer than owners: the record of an owner
+--			that waits is kept for it (F7);
+--		older starts are told so: their boot is another, so that they watch for
+--			silence, or their claim is fresh and begins above the record;
+--		a record that changed is not silent: the C side sees it change, too;
+--		silence lasts by the server's clock: by that of Redis, too;
+--		the fingerprint of the directory, with that of its content: a copy has
+--			another of both.
 
 return {
 	---- The script
 	{'newcomers do not settle', 'registry',
 		"if now < settled + num(arg.interval) then return unsettled(num(arg.interval)) end", ""},
-	{'newcomers come first', 'registry',
-		"if now < settled + num(arg.interval) then", "if now < settled then"},
 	{'another Redis is the same', 'registry',
 		"if meta.instance ~= instance then", "if meta.instance == '' then"},
 	{'late claims count', 'registry',
 		"if r.node == arg.node and r.token == arg.token and num(arg.n) <= num(r.n) then\n\t\t\treturn {'late'}",
 		"if false then\n\t\t\treturn {'late'}"},
-	{'older starts count', 'registry',
-		"elseif r.node == arg.node and r.token ~= arg.token and num(arg.starts) < num(r.starts) then",
-		"elseif false then"},
 	{'late marks count', 'registry',
 		"elseif r.token == arg.token and num(arg.n) <= num(r.n) then\n\t\t\treturn {'late'}",
 		"elseif false then\n\t\t\treturn {'late'}"},
@@ -54,8 +59,6 @@ return {
 	{'a clock set back is not seen', 'registry', "if now < num(meta.beat) then", "if false then"},
 	{'a jump of the clock settles', 'registry',
 		"\t\tmeta.since = str(now)\n\tend\n\tmeta.heard", "\tend\n\tmeta.heard"},
-	{'changed records are silent', 'registry',
-		"return arg.unchanged == r.token .. '/' .. r.n and silent(r)", "return arg.unchanged ~= ''"},
 	{'any boot is the same', 'registry',
 		"(mine.boot == arg.boot and num(arg.starts) > num(mine.starts))", "num(arg.starts) > num(mine.starts)"},
 	{'no boot is the same', 'registry',
@@ -67,7 +70,7 @@ return {
 	{'used keys are forgotten', 'registry',
 		"local function lost(at, r)\n\traise(r, 'ceiling', used_or_asked())\n", "local function lost(at, r)\n"},
 	{'nothing is left behind', 'registry',
-		"if not r.bad and r.ceiling ~= before then put(at, r) end", ""},
+		"if not r.bad and (r.ceiling ~= before or r.floor ~= begin) then put(at, r) end", ""},
 	{'what was given up is resumed', 'registry',
 		"\tlet_go_of_past(all)\n", ""},
 	{'marks do not carry the past', 'registry',
@@ -75,7 +78,7 @@ return {
 	{'a past ceiling is not told again', 'registry',
 		"r = leave_ceiling(past.at, r, 0, past.ceiling)", ""},
 	{'only what is known is left behind', 'registry',
-		"return num(arg.used) > 0 and arg.used or arg.ceiling", "return arg.used"},
+		"return num(arg.used) > 0 and arg.used or arg.reach or arg.ceiling", "return arg.used"},
 	{'damaged records are read', 'registry',
 		"return r.sum == checksum(at, r, fields)", "return true"},
 	{'what lives is released', 'registry',
@@ -84,7 +87,9 @@ return {
 		"if not held(r) or r.bad or r.node ~= arg.node or r.claim ~= arg.ownership then",
 		"if not held(r) or r.bad then"},
 	{'a release forgets the ceiling', 'registry',
-		"r.lease, r.ceiling = '0', arg.ceiling", "r.lease, r.ceiling = '0', '0'"},
+		"r.lease, r.ceiling = '0', arg.ceiling\n\t\traise(r, 'ceiling', r.floor)", "r.lease, r.ceiling = '0', '0'"},
+	{'a release is of the own keys alone', 'registry',
+		"r.lease, r.ceiling = '0', arg.ceiling\n\t\traise(r, 'ceiling', r.floor)", "r.lease, r.ceiling = '0', arg.ceiling"},
 	{'the revoked claims it again', 'registry',
 		"if is_mine and mine.revoked == '1' and not move then", "if false then"},
 	{'what was revoked is free at once', 'registry',
@@ -104,29 +109,27 @@ return {
 	{'the WAL has no ceiling', 'server', "\twal[m.pair.worker] = til\n", ""},
 	{'keys go beyond the lease', 'server', "\ttil = min(til, m.limit_unit)\n", ""},
 	{'the past is not remembered', 'server', "\t\tnew.past = past\n", ""},
-	{'copies are the same directory', 'server', "file.place == s.dir.place and file.life", "file.life"},
+	{'the restored are the same', 'server', "file.place == s.dir.place and file.life == s.dir.life", "file.place == s.dir.place"},
 	{'copies and the restored are the same', 'server',
 		"if file and file.place == s.dir.place and file.life == s.dir.life then", "if file then"},
 	{'starts are not counted', 'server', "m.node.starts = m.node.starts + 1", "m.node.starts = 1"},
 	{'calls are not counted', 'server', "m.n = m.n + 1", "m.n = 1"},
 	{'a clone keeps its place', 'server', "m.place = m.node.is_clone and '' or s.dir.place", "m.place = s.dir.place"},
 	{'the claim\'s floor is forgotten', 'server',
-		"pair.floor = max(own or 0, others, claim.floor, opens_at)", "pair.floor = max(own or 0, opens_at)"},
+		"pair.floor = max(own or 0, others, claim.floor)", "pair.floor = own or 0"},
 	{'a lost claim stays in the file', 'server',
 		"if introduce(s, m) and m.state == 'lost' then remember(s, m, nil) end",
 		"if introduce(s, m) and m.state == 'lost' then m.state = 'none' end"},
 	{'released while in use', 'server',
 		"elseif m.leaving and (due or r.backoff == 0) and m.known and\n\t\tm.known.ownership == m.claim.ownership then",
 		"elseif m.leaving and (due or r.backoff == 0) then"},
-	{'goes on while it watches', 'server', "m.state == 'none' and not r.silent_key and not", "m.state == 'none' and not"},
-	{'goes on after settling', 'server', "not r.silent_key and not m.unsettled and known", "not r.silent_key and known"},
+	{'goes on while it watches', 'server', "m.state == 'none' and not r.silent_key and known", "m.state == 'none' and known"},
 	{'goes on with a lease', 'server',
 		"known.lease == 0 and\n\t\ts.lease == 0 and settings_allow(s, known)", "settings_allow(s, known)"},
 	{'a lease cannot lapse', 'server',
 		"(for_good or (m.confirmed and now - m.renewed_at < s.lease))", "true"},
 	{'what just started is in use', 'server',
 		"return for_good and not m.reg.silent_key and 'settled' or 'record'", "return 'now'"},
-	{'silence is short', 'server', "r.silent_since = mono(s) + 2 * interval", "r.silent_since = mono(s)"},
 	{'the revoked waits for another', 'server', "if by_move then r.revoked_claim = nil end", ""},
 	{'the exact ceiling is not', 'server', "past.ceiling = max(used, claim.floor)", "past.ceiling = claim.floor"},
 }

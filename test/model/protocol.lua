@@ -9,21 +9,26 @@ local protocol = {}
 
 local function num(x) return format('%.0f', x) end
 
--- What was given up: <dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>.
-local function past_of(node)
+-- What was given up: <dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>; without
+-- what is about to be released, or is held.
+local function past_of(m)
 	local text = ''
-	for _, p in ipairs(node.past) do
-		text = text .. '0:' .. p.worker .. '/' .. p.ownership .. '/' .. num(p.ceiling) .. '/' ..
-			(p.exact and '1' or '0') .. ' '
+	local leaving = m.leaving and m.leaving.ownership
+	local held = m.state == 'held' and m.claim.ownership
+	for _, p in ipairs(m.node.past) do
+		if p.ownership ~= leaving and p.ownership ~= held then
+			text = text .. ' 0:' .. p.worker .. '/' .. p.ownership .. '/' .. num(p.ceiling) .. '/' ..
+				(p.exact and '1' or '0')
+		end
 	end
 	return text
 end
 
 -- The ownerships that this server has.
 local function own_of(m)
-	local text = ''
-	for _, claim in pairs({m.known or false, m.claim or false, m.leaving or false}) do
-		if claim then text = text .. claim.ownership .. ' ' end
+	local text = m.entered or ''
+	for _, claim in ipairs({m.state == 'held' and m.claim or {}, m.known or {}, m.leaving or {}}) do
+		text = text .. ' ' .. (claim.ownership or '')
 	end
 	return text
 end
@@ -55,7 +60,7 @@ function protocol.argv(s, m, op, own, n, interval)
 		add('unchanged', own.unchanged)
 		add('move', own.move and '1' or '0')
 		add('leaving', own.leaving and '0:' .. own.leaving.worker or '')
-		add('past', past_of(node))
+		add('past', past_of(m))
 	elseif op == 'mark' then
 		add('worker', num(own.claim.worker))
 		add('ownership', own.claim.ownership)
@@ -64,12 +69,12 @@ function protocol.argv(s, m, op, own, n, interval)
 		add('ceiling', num(own.ceiling))
 		add('used', num(own.used))
 		add('resume', own.resume)
-		add('past', past_of(node))
+		add('past', past_of(m))
 	elseif op == 'release' then
 		add('worker', num(own.claim.worker))
 		add('ownership', own.claim.ownership)
 		add('ceiling', num(own.ceiling))
-		add('exact', own.exact and '1' or '')
+		add('exact', own.exact and '1' or '0')
 	elseif op == 'list' then
 		add('from', num(own.from))
 		add('count', num(own.count))

@@ -116,14 +116,51 @@ end
 env.redis.pcall = env.redis.call
 env.redis.error_reply = function(text) return {err = text} end
 
+-- What a record says depends on its text alone: it is read once.  The script
+-- changes what it gets, so each gets a copy.
+local decoded, copiers = {}, {}
+
+local function copier_of(fields)
+	local parts = {'v = r.v', 'sum = r.sum', 'bad = r.bad'}
+	for _, name in ipairs(fields) do parts[#parts + 1] = name .. ' = r.' .. name end
+	return loadstring('local r = ... return {' .. table.concat(parts, ', ') .. '}')
+end
+
+local function once(decode)
+	return function(at, text, fields)
+		if not text then return nil end
+		local kind = #fields
+		local known = decoded[at]
+		if not known then
+			known = {}
+			decoded[at] = known
+		end
+		local r = known[text]
+		if not r then
+			r = decode(at, text, fields)
+			known[text] = r
+		end
+		local copy = copiers[kind]
+		if not copy then
+			copy = copier_of(fields)
+			copiers[kind] = copy
+		end
+		return copy(r)
+	end
+end
+
 function Redis.load(source)
+	local before = '\nlocal function get(at)\n'
+	assert(source:find(before, 1, true), 'the script does not read its records as it did')
+	source = source:gsub(before, function(text) return ' decode = once(decode)' .. text end)
 	chunk = assert(loadstring(source, '=registry.lua'))
+	rawset(env, 'once', once)
 	setfenv(chunk, env)
 end
 
 function Redis.new(order)
 	backwards = order
-	sums, nsums, matched = {}, 0, {}
+	sums, nsums, matched, decoded = {}, 0, {}, {}
 	return setmetatable({hash = {}, log = {}, nlog = 0, now = 0, instance = 1}, Redis)
 end
 

@@ -23,7 +23,7 @@ local function one_of(list) return list[random(#list) + 1] end
 local kinds = {
 	calm = {
 		{'stop', 6}, {'start', 14}, {'kill', 4}, {'kill_in', 8}, {'restart', 4},
-		{'reboot', 3}, {'kill_registry', 1}, {'kill_keeper', 1}, {'pause', 4}, {'stall', 2},
+		{'reboot', 3}, {'kill_registry', 2}, {'kill_keeper', 2}, {'pause', 4}, {'stall', 2},
 		{'stall_keeper', 2}, {'burst', 3}, {'idle', 2}, {'new', 4},
 	},
 	network = {{'cut', 8}, {'drop', 4}, {'noanswer', 6}, {'late', 6}, {'double', 4}, {'redis_down', 2}},
@@ -45,6 +45,8 @@ local function clock_step()
 end
 
 local arguments = {
+	kill_registry = function(i) return {i, random(2)} end,
+	kill_keeper = function(i) return {i, random(2)} end,
 	kill_in = function(i) return {i, random(14) + 1} end,
 	reboot = function(i) return {i, one_of({0, 0, clock_step()})} end,
 	pause = function(i) return {i, length()} end,
@@ -99,14 +101,105 @@ local stories = {
 	function(i, k, w)			-- a copy beside the original
 		return {{one_of({'copy_blocks', 'copy_files'}), i, k}, {one_of({'kill', 'cut', 'pause', 'reboot', 'lose'}), i, 14000}, {'start', k}, {'start', i}}
 	end,
+	function(i, k, w)			-- a copy of the files takes over
+		return {{'copy_files', i, k}, {'cut', i, 60000, after = 10}, {'start', k, after = 10}, {'idle', k, after = 40000}}
+	end,
+	function(i, k, w)			-- a copy by block beside the original, which is cut off when it is told
+		return {{'copy_blocks', i, k}, {'start', k, after = 10}, {'cut', k, 60000, after = 1500},
+			{one_of({'restart', 'kill_registry', 'cut'}), i, 1, after = 100}, {'idle', k, after = 20000}}
+	end,
+	function(i, k, w)			-- a memory image beside the original
+		return {{'copy_memory', i, k}, {'idle', 9, after = 20000}, {one_of({'restart', 'idle'}), one_of({k, 9})}, {'idle', 9, after = 20000}, setup = {liveness = random(2) == 0}}
+	end,
 	function(i, k, w)			-- Redis' clock is set right
-		return {{'redis_clock', 3600000}, {one_of({'kill', 'cut', 'restart'}), i, 20000}, {'redis_clock', -3600000}, {'new', k}, {'release', k, w, random(2)}}
+		return {{'redis_clock', 3600000}, {one_of({'kill', 'cut', 'restart'}), i, 20000}, {'redis_clock', -3600000}, {'new', k}, {'release', k, w, random(2)},
+			setup = {liveness = random(2) == 0}}
+	end,
+	function(i, k, w)			-- Redis' clock jumps, at the worst time
+		return {{one_of({'flush', 'idle'}), 9}, {'redis_clock', 3600000, after = one_of({1, 100, 1000})},
+			{'new', k, after = 1}, {'release', i % 2 + 1, w, 0, after = 100}, {'new', k + 1, after = 100},
+			setup = {servers = 2, lease = one_of({0, 9000})}}
+	end,
+	function(i, k, w)			-- its generation is ahead of Redis' clock
+		return {{'redis_clock', 3600000}, {'new', k, after = 1000}, {'redis_clock', -3600000, after = 20000},
+			{'cut', k, 45000, after = 8000}, {'flush', after = 100}, {'new', k + 1, after = 100}, {'idle', 9, after = 55000},
+			setup = {workers = 4}}
 	end,
 	function(i, k, w)			-- its keys lie ahead, and it changes its ID while it is cut off
 		return {{'burst', i, 1000}, {'clock', i, clock_step()}, {'cut', i, 8000}, {'worker_id', i, (w + 2) % 4}, {'kill', i}, {'start', i}, {'new', k}}
 	end,
 	function(i, k, w)			-- restored in place, and forgotten
 		return {{'backup', i}, {one_of({'reclaim', 'restart', 'idle'}), i}, {one_of({'restore', 'rewind'}), i, 1}, {'start', i}, {one_of({'lose', 'new'}), k}}
+	end,
+	function(i, k, w)			-- restored in place, when its keys lay ahead
+		return {{'backup', i}, {'clock', i, 60000, after = 500}, {'clock', i, -60000, after = 6000}, {'restore', i, after = 10},
+			{'start', i, after = 10}, {'idle', 9, after = 80000}}
+	end,
+	function(i, k, w)			-- a copy by block is another server, and claims; or has its name
+		return {{'copy_blocks', i, k}, {'clock', i, 60000, after = random(5000)}, {'worker_id', k, one_of({w, -1}), after = 1},
+			{one_of({'initdb', 'rewind'}), k, i % 2 + 1, after = 1}, {'start', k, after = 1}, {'idle', 9, after = 80000},
+			setup = {servers = 2}}
+	end,
+	function(i, k, w)			-- its keys lie ahead when it gives its ID away; and is gone, or forgotten
+		return {{'clock', i, 60000}, {one_of({'reclaim', 'worker_id'}), i, w + 2, after = one_of({600, 6000})},
+			{one_of({'idle', 'destroy', 'flush', 'restart', 'kill'}), i, after = 2500}, {one_of({'idle', 'damage'}), w, after = 10},
+			{one_of({'flush', 'idle'}), 9, after = 10}, {'start', i, after = one_of({10, 8000})}, {'new', k, after = one_of({10, 500})},
+			{'idle', 9, after = 85000}, setup = {workers = 4}}
+	end,
+	function(i, k, w)			-- its keys lie ahead, and it is forgotten while it is down, or starts
+		return {{'clock', i, 60000}, {'flush', after = 6000}, {one_of({'restart', 'reboot'}), i, 0, after = 10},
+			{'new', k, after = 1}, {one_of({'worker_id', 'idle'}), i, w + 2, after = one_of({1, 3000, 13000})}, {'idle', 9, after = 85000},
+			setup = {workers = 4}}
+	end,
+	function(i, k, w)			-- its ID was given to another, and its keys lie ahead
+		return {{'clock', i, 60000}, {'cut', i, 26000, after = 100}, {'release', i % 2 + 1, w, 0, after = 15000}, {'new', k, after = 1000},
+			{one_of({'destroy', 'idle'}), i, after = 18000}, {one_of({'reclaim', 'kill'}), k, after = 4000}, {'release', i % 2 + 1, w, 0, after = 15000}, {'new', k + 1, after = 3000},
+			{'idle', 9, after = 60000}, setup = {servers = 2, workers = 4, lease = 0}}
+	end,
+	function(i, k, w)			-- its clock is set back as it begins
+		return {{'reclaim', i}, {'new', k, after = one_of({1200, 2500})}, {'clock', k, -5000, after = random(1000)}, {'idle', 9, after = 10000}}
+	end,
+	function(i, k, w)			-- released, and all are told too late
+		return {{'cut', i, one_of({40000, 60000})}, {'release', i % 2 + 1, w, 0, after = 14000}, {'new', k, after = 1000},
+			{'lose', one_of({0, 0, 1}), 0, after = 8000}, {'idle', 9, after = 40000}, setup = {servers = 2, lease = 0, workers = 4}}
+	end,
+	function(i, k, w)			-- started after its ID was given to another, and that forgotten
+		return {{'kill', i}, {'release', i % 2 + 1, w, 0, after = 14000}, {'new', k, after = 1000},
+			{one_of({'flush', 'lose'}), 1 + random(5), 0, after = 8000}, {'start', i, after = 1}, {'idle', 9, after = 9000},
+			setup = {servers = 2, lease = 0, workers = 4}}
+	end,
+	function(i, k, w)			-- cut off for long, on lease; its clock is ahead
+		local lease = one_of({9000, 15000})
+		return {{one_of({'clock', 'idle'}), i, floor(lease * 5 / 3)}, {'cut', i, 4 * lease, after = 12000}, {one_of({'new', 'restart'}), one_of({i, k}), after = one_of({10, 2 * lease + 1500})},
+			{'new', k, after = 2 * lease}, {'flush', after = 4 * lease - 500 - 2 * lease - 1500}, {one_of({'stall', 'cut'}), k, 4500, after = 10}, {'idle', 9, after = 12000},
+			setup = {lease = lease, mixed = false}}
+	end,
+	function(i, k, w)			-- cut off for less than the settling, on lease; its clock is ahead
+		return {{'clock', i, 30000}, {'cut', i, 17500, after = 12000}, {'flush', after = 500}, {'new', k, after = 20000},
+			{one_of({'stall', 'kill'}), i, 12000, after = 8000}, {'idle', 9, after = 50000}, setup = {lease = 15000, mixed = false}}
+	end,
+	function(i, k, w)			-- what it forgot is as old as what is cut off
+		return {{'reclaim', i}, {'reclaim', i, after = 8000}, {'cut', i, 75000, after = 8000}, {'flush', after = 10}, {'new', k, after = 20000},
+			{'lose', 0, 0, after = 25000}, {'idle', 9, after = 40000}, setup = {lease = 0, workers = 4}}
+	end,
+	function(i, k, w)			-- a release comes twice
+		return {{'reclaim', i}, {one_of({'double', 'late'}), i, 12000, after = random(900) + 5}, {'new', k, after = 3000}, {'idle', 9, after = 20000}}
+	end,
+	function(i, k, w)			-- its keeper is slow as it gets another ID, and then it has no Redis
+		return {{'stall_keeper', i, 8000}, {'reclaim', i, after = 100}, {'kill', i, after = 300}, {'cut', i, 60000, after = 1}, {'start', i, after = 1},
+			{'new', k, after = 12000}, {'idle', 9, after = 20000}, setup = {lease = 0, mixed = false}}
+	end,
+	function(i, k, w)			-- revoked, and there is no other
+		return {{'new', 3}, {'release', i % 2 + 1, w, 1, after = 1000}, {one_of({'destroy', 'restart', 'idle'}), 3, after = 40000},
+			setup = {servers = 2, workers = 2, liveness = true, lease = 0}}
+	end,
+	function(i, k, w)			-- revoked, and another comes
+		return {{'release', i % 2 + 1, w, random(2)}, {one_of({'new', 'restart'}), one_of({i, k}), after = 1}, {'new', k, after = 100}, {'idle', 9, after = 20000},
+			setup = {servers = 2}}
+	end,
+	function(i, k, w)			-- cut off, released, and back
+		return {{'cut', i, 20000}, {'release', i % 2 + 1, w, 0, after = 15000}, {'new', k, after = 100}, {'idle', 9, after = 15000},
+			setup = {servers = 2, lease = 0, liveness = random(2) == 0}}
 	end,
 }
 
@@ -148,16 +241,19 @@ function schedule.make(n)
 	-- at first they get their IDs, as a rule
 	if random(4) > 0 then at = 14000 + random(3000) end
 	local quick = random(3) == 0
-	if random(3) == 0 then
-		known = known + 1
-		local i = random(setup.servers) + 1
-		local when = max(at, 14000)
-		for _, step in ipairs(stories[random(#stories) + 1](i, known, i - 1)) do
-			when = when + one_of({1, 200, 2500, 6000, 13000, 14000, 30000})
+	if random(2) == 0 then
+		local i = random(2) + 1
+		local story = stories[random(#stories) + 1](i, 4, i - 1)
+		for name, value in pairs(story.setup or {}) do setup[name] = value end
+		i = min(i, setup.servers)
+		known = 5
+		local when = max(at, 14000) + random(5000)
+		for _, step in ipairs(story) do
+			when = when + (step.after or one_of({1, 200, 2500, 6000, 13000, 14000, 30000}))
 			steps[#steps + 1] = {when, step[1], step[2], step[3], step[4]}
 		end
 	end
-	for _ = 1, (#steps > 0 and random(6) or 3 + random(12)) do
+	for _ = 1, (#steps > 0 and one_of({0, 0, 1, 2, 4}) or 3 + random(12)) do
 		local gap = one_of({0, 1, 50, 900, 2500, 5000, 6000, 13000})
 		if quick then gap = floor(gap / 10) end
 		at = at + gap + random(min(gap, 200) + 1)

@@ -126,6 +126,14 @@ local function gave_up(s, m, claim)
 	return past
 end
 
+local function without(list, i)
+	local rest = {}
+	for k = 1, #list do
+		if k ~= i then rest[#rest + 1] = list[k] end
+	end
+	return rest
+end
+
 -- Remembers a claim, or none; what it gives up is in the past from then on.
 local function remember(s, m, claim)
 	local node = m.node
@@ -137,6 +145,13 @@ local function remember(s, m, claim)
 		for i = 1, min(#node.past, 7) do past[i + 1] = node.past[i] end
 		past[1] = gave_up(s, m, old)
 		new.past = past
+	end
+	for i = 1, #new.past do
+		if claim and new.past[i].ownership == claim.ownership then
+			-- a lease that a successor of the keeper goes on with
+			new.past = without(new.past, i)
+			break
+		end
 	end
 	write_file(s, new)
 	m.node = new
@@ -191,13 +206,18 @@ local function close_gate(s, m, why)
 	m.pair = nil
 end
 
+local function propose(s, m, now, wish, hurry)
+	local horizon = s.lease > 0 and s.lease or 2 * s.interval
+	local wake = hurry or m.proposed == 0
+	m.proposed = max(now + s.max_lead + s.reserve + horizon, wish)
+	m.reach = now + s.max_lead
+	m.hurry = m.hurry or hurry
+	if wake then wake_registry(s) end
+end
+
 local function grant(s, m, now, last, usable)
 	local til = min(max(now, last) + s.reserve, now + s.max_lead + s.reserve)
-	if til > m.limit_unit then
-		m.proposed = max(m.proposed, til + s.reserve)
-		m.hurry = true
-		wake_registry(s)
-	end
+	if til > m.limit_unit then propose(s, m, now, til, true) end
 	til = min(til, m.limit_unit)
 	if til <= max(last, usable) then return end
 	m.used = max(m.used, til)
@@ -208,6 +228,18 @@ local function grant(s, m, now, last, usable)
 	m.usable = til
 end
 
+-- When a pair may begin that others may have used until it was found.
+local function settle_opening(s, pair, now)
+	pair.opens_at = -FOREVER
+	if not pair.waits then return end
+	if now < pair.found_at then
+		-- found by a clock that was wrong
+		pair.found_at, pair.found_mono = now, mono(s)
+	end
+	pair.found_at = max(pair.found_at, now - (mono(s) - pair.found_mono))
+	pair.opens_at = pair.found_at + s.max_lead
+end
+
 -- Where a pair may begin.
 local function pair_find(s, m, claim, now)
 	local wal, node = s.dir.wal, m.node
@@ -216,16 +248,12 @@ local function pair_find(s, m, claim, now)
 	for worker, ceiling in pairs(wal) do
 		if worker ~= claim.worker and ceiling <= reach then others = max(others, ceiling) end
 	end
-	local opens_at = own and -FOREVER or now + s.max_lead
 	local pair = copy_claim(claim)
-	pair.floor = max(own or 0, others, claim.floor, opens_at)
-	pair.is_new = not node.claim or node.claim.ownership ~= claim.ownership
-	if pair.is_new then
-		opens_at = now + s.max_lead
-		pair.floor = max(pair.floor, opens_at)
-	end
-	pair.remember = pair.is_new or node.claim.lease ~= claim.lease
-	pair.opens_at = opens_at
+	local is_new = not node.claim or node.claim.ownership ~= claim.ownership
+	pair.floor = max(own or 0, others, claim.floor)
+	pair.waits = not own or is_new
+	pair.found_at, pair.found_mono = now, mono(s)
+	pair.remember = is_new or node.claim.lease ~= claim.lease
 	return pair
 end
 
@@ -233,12 +261,8 @@ local function keeper_turn(s)
 	local m = s.mem
 	produce(s)
 	local now = wall(s)
-	local horizon = s.lease > 0 and s.lease or 2 * s.interval
-	local first = m.proposed == 0
-	m.proposed = now + s.max_lead + s.reserve + horizon
-	m.reach = now + s.max_lead
 	s.keeper_at = world.now + 1000
-	if first then wake_registry(s) end
+	propose(s, m, now, 0, false)
 
 	if m.state == 'lost' then
 		close_gate(s, m, 'the claim is lost')
@@ -271,16 +295,17 @@ local function keeper_turn(s)
 		if m.usable - max(now, m.last) <= s.reserve / 2 then grant(s, m, now, m.last, m.usable) end
 		return
 	end
+	settle_opening(s, pair, now)
 	if now < pair.opens_at then
 		s.keeper_at = world.now + min(pair.opens_at - now, 1000)
 		return
 	end
+	pair.floor = max(pair.floor, pair.opens_at)
 	if pair.remember then
 		local c = copy_claim(claim)
 		c.floor = pair.floor
 		remember(s, m, c)
 		pair.remember = false
-		pair.is_new = false
 	end
 
 	-- opens
@@ -296,7 +321,6 @@ local function keeper_turn(s)
 	m.used = max(m.usable, 0)
 	m.last, m.opened, m.open, m.produced = begin, pair.worker, true, now
 	point(s)
-	world.opened(s, pair)
 	log(s, 'makes keys as %d, above %d, ownership %s', pair.worker, begin, pair.ownership)
 end
 
@@ -321,7 +345,7 @@ local function no_answer(s, m, err)
 	r.silent_since = FOREVER
 	if m.stopping then return end
 	local known = m.known
-	if m.state == 'none' and not r.silent_key and not m.unsettled and known and known.lease == 0 and
+	if m.state == 'none' and not r.silent_key and known and known.lease == 0 and
 		s.lease == 0 and settings_allow(s, known) then
 		m.state, m.claim, m.limit = 'held', copy_claim(known), FOREVER
 		log(s, 'goes on with %d without Redis', known.worker)
@@ -344,7 +368,8 @@ local function call(s, m, operation, own, next)
 			r.answered = true
 			world.heard(s)
 		end
-		return next(answer, err)
+		next(answer, err)
+		if r.answered then r.backoff = 0 end
 	end)
 end
 
@@ -370,7 +395,6 @@ local function got_claim(s, m, claim, ceiling, asked_at, known)
 	m.limit = claim.lease > 0 and ceiling or FOREVER
 	m.renewed_at = asked_at
 	m.state, m.confirmed, m.refused, m.confirmed_once = 'held', true, false, true
-	m.unsettled = nil
 	r.silent_key, r.revoked_claim = nil, nil
 	wake_keeper(s)
 end
@@ -394,6 +418,7 @@ local function watch_for_silence(s, m, record, interval, lease)
 		r.silent_since = mono(s) + 2 * interval
 	end
 	r.silent_key = record
+	m.watched = m.watched or m.state ~= 'held'
 	r.next_contact = min(r.next_contact,
 		world.now + max(r.silent_since + 1 - mono(s), FIRST_PAUSE))
 end
@@ -454,7 +479,6 @@ local function claim_worker_id(s, m, move, after)
 		elseif a == 'silence' then
 			watch_for_silence(s, m, answer[2], tonumber(answer[3]), tonumber(answer[4]))
 		elseif a == 'settling' then
-			m.unsettled = true
 			if not change then log(s, 'is told to wait: settling') end
 			r.next_contact = min(r.next_contact, world.now + tonumber(answer[2]) + 1)
 		elseif a == 'taken' or a == 'ahead' or a == 'full' then
@@ -516,7 +540,6 @@ local function release(s, m, claim, next)
 			local a = answer[1]
 			if a == 'ok' then
 				log(s, 'gave %d back', claim.worker)
-				world.gave_back(s, claim)
 			elseif a ~= 'lost' and a ~= 'late' then
 				world.nonsense(s, 'release', a)
 				return next(false)
@@ -580,7 +603,6 @@ local function registry_turn(s)
 	if m.request and m.has_node then serve_request(s, m) end
 	local ready = m.has_node and m.proposed ~= 0 and m.state ~= 'lost'
 	if ready and not m.call and not m.stopping then tend_claim(s, m) end
-	if r.answered then r.backoff = 0 end
 	if m.call then
 		s.registry_at = FOREVER
 	else
@@ -605,19 +627,45 @@ function Server.start(s)
 	}
 	s.mem.produced = wall(s)
 	s.keeper_at, s.registry_at = world.now, world.now + 1
-	s.start_time = world.now
+	s.start_time, s.first_contact = world.now, FOREVER
 	log(s, 'starts')
 end
 
--- A process of the server dies, and its successor finds the shared memory.
-function Server.restart_registry(s)
-	s.mem.reg = new_registry_process()
-	s.mem.call = nil
-	s.registry_at = world.now + 1
+-- No gate opens with a lease from here on; false: one is open, or remembered.
+local function withdraw_lease(m)
+	if m.state ~= 'held' or not m.confirmed or m.claim.lease == 0 or m.entered or
+		(m.known and m.known.ownership == m.claim.ownership) then
+		return false
+	end
+	m.state, m.confirmed = 'none', false
+	return true
 end
 
-function Server.restart_keeper(s)
-	s.mem.pair = s.mem.open and s.mem.pair or nil
+-- A process of the server ends, and its successor finds the shared memory.
+-- "told": in good order.
+function Server.restart_registry(s, told)
+	local m = s.mem
+	local function restart()
+		m.reg, m.call = new_registry_process(), nil
+		s.registry_at = world.now + 1
+	end
+	if told and not m.call and withdraw_lease(m) and m.reg.backoff == 0 then
+		release(s, m, m.claim, restart)
+	else
+		restart()
+	end
+end
+
+
+-- With "told" it closes the gate and gives a lease up; otherwise it has failed.
+function Server.restart_keeper(s, told)
+	local m = s.mem
+	if told then
+		produce(s)
+		close_gate(s, m, 'the keeper leaves')
+		if m.has_node and m.node.claim and m.node.claim.lease > 0 then remember(s, m, nil) end
+	end
+	m.pair = m.open and m.pair or nil
 	s.keeper_at = world.now + 1
 end
 
@@ -637,10 +685,7 @@ function Server.stop(s)
 	local claim = m.claim
 	close_gate(s, m, 'shutdown')
 	if m.has_node and m.node.claim and m.node.claim.lease > 0 then remember(s, m, nil) end
-	local withdraw = m.state == 'held' and m.confirmed and claim.lease > 0 and
-		(not m.known or m.known.ownership ~= claim.ownership)
-	if withdraw and m.reg.backoff == 0 and not m.call then
-		m.state, m.confirmed = 'none', false
+	if not m.call and withdraw_lease(m) and m.reg.backoff == 0 then
 		release(s, m, claim, function() s.mem = nil end)
 		s.keeper_at = FOREVER
 	else

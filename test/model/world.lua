@@ -36,18 +36,6 @@ end
 
 -- Each ownership's pieces: contiguous units, the true time at which they were
 -- made, and when the server's last call before was carried out.
-local function piece_overlaps(a, b)
-	if a.hi[a.n] < b.lo[1] or b.hi[b.n] < a.lo[1] then
-		-- pieces rise within an ownership
-		return
-	end
-	for i = a.n, 1, -1 do
-		for k = b.n, 1, -1 do
-			if a.lo[i] <= b.hi[k] and b.lo[k] <= a.hi[i] then return i, k end
-		end
-		if i < a.n - 1 then return end	-- what is older was compared before
-	end
-end
 
 -- Is V's overlap with the later ownership Y one that the design admits?
 local function admitted(v, i, y, k)
@@ -56,13 +44,16 @@ local function admitted(v, i, y, k)
 	local interval = vo.interval
 
 	if v.s.memory_kin and v.s.memory_kin == y.s.memory_kin and
-		(v.contact[i] <= max(v.s.image_at, y.claimed[k], y.started[k]) or
+		(v.contact[i] <= max(v.s.image_at, y.claimed[k], y.started[k], y.first[k]) or
 		 v.contact[i] < world.lost_at) then
 		return 'A4'
 	elseif v.s.block_kin and v.s.block_kin == y.s.block_kin and v.s ~= y.s and
 		(v.contact[i] < v.started[i] or y.contact[k] < y.started[k] or
 		 v.at[i] - v.contact[i] >= 2 * interval or y.at[k] - y.contact[k] >= 2 * interval) then
 		return 'A2'
+	elseif not (v.contact[i] <= yo.at or (v.started[i] <= yo.at and world.lost_at > yo.at)) then
+		-- it has been told since
+		return nil
 	elseif seen and vo.freed and vo.freed <= yo.at and seen.contact <= vo.freed and
 		yo.at - seen.contact >= 2 * interval then
 		return 'A3'
@@ -76,15 +67,16 @@ local function overlap(a, i, b, k)
 	local case = admitted(a, i, b, k) or admitted(b, k, a, i) or
 		a.s == b.s and a.s.reverted_at and min(a.at[i], b.at[k]) <= a.s.reverted_at and 'A5'
 	if case then
-		world.cases[case] = (world.cases[case] or 0) + 1
-		if world.trace then
-			world.say(string.format('(%s: servers %d and %d have both made keys as %d)', case, a.s.id, b.s.id, a.worker))
-		end
 		a.known = a.known or {}
+		if not a.known[b] then
+			world.cases[case] = (world.cases[case] or 0) + 1
+			if world.trace then
+				world.say(string.format('(%s: servers %d and %d have both made keys as %d)', case, a.s.id, b.s.id, a.worker))
+			end
+		end
 		a.known[b] = true
 		return
 	end
-	if world.trace then world.say(string.format('a: contact %s claimed %s started %s; b: contact %s claimed %s started %s', a.contact[i], a.claimed[i], a.started[i], b.contact[k], b.claimed[k], b.started[k])) end
 	world.fault('overlap', string.format(
 		'server %d made %d..%d as %d at %.3f (ownership %s), server %d made %d..%d at %.3f (ownership %s)',
 		a.s.id, a.lo[i], a.hi[i], a.worker, a.at[i] / 1000, a.ownership,
@@ -107,18 +99,18 @@ function world.made(s, pair, lo, hi)
 	if not a then
 		a = {s = s, mem = s.mem, worker = pair.worker, ownership = pair.ownership,
 			own = world.own[pair.ownership] or world.stray_own(s, pair), n = 0,
-			lo = {}, hi = {}, at = {}, contact = {}, started = {}, claimed = {}}
+			lo = {}, hi = {}, at = {}, contact = {}, first = {}, started = {}, claimed = {}}
 		makers[#makers + 1] = a
 	end
 	local n = a.n + 1
 	a.n, a.lo[n], a.hi[n], a.at[n], a.started[n] = n, lo, hi, world.now, s.start_time
-	a.claimed[n] = s.claimed_at
-	-- who goes on without Redis has not been told since the start
-	a.contact[n] = s.mem.confirmed_once and s.told or -1
+	a.claimed[n], a.first[n] = s.claimed_at, s.first_contact
+	-- who goes on without Redis has not been told since the start, unless that
+	-- it is to wait for another's silence
+	a.contact[n] = (s.mem.confirmed_once or s.mem.watched) and s.told or -1
 	for i = 1, #makers do
 		local b = makers[i]
-		if b ~= a and not (a.known and a.known[b] or b.known and b.known[a]) and
-			b.hi[b.n] >= lo and b.lo[1] <= hi then
+		if b ~= a and b.hi[b.n] >= lo and b.lo[1] <= hi then
 			for k = b.n, 1, -1 do
 				if b.lo[k] <= hi and lo <= b.hi[k] then
 					overlap(a, n, b, k)
@@ -140,16 +132,10 @@ end
 
 ---- What servers tell
 
-function world.opened(s, pair)
-	s.opened_at = world.now
-end
-
 function world.heard(s)
 	s.answered = world.now
+	if s.first_contact == FOREVER then s.first_contact = world.now end
 	s.mem.confirmed_once = s.mem.confirmed_once or s.mem.confirmed
-end
-
-function world.gave_back(s, claim)
 end
 
 function world.nonsense(s, op, outcome)
@@ -168,6 +154,18 @@ function world.lost(s, m, why)
 end
 
 ---- Redis and the network
+
+-- Those that are there; with "is_running", that are started, too.
+local function each_server(is_running)
+	local i = 0
+	return function()
+		while i < world.nservers do
+			i = i + 1
+			local s = world.servers[i]
+			if s and (s.mem or not is_running) then return s end
+		end
+	end
+end
 
 -- Carries a call out.
 local function execute(s, m, argv, op)
@@ -193,6 +191,10 @@ local function execute(s, m, argv, op)
 			if o then o.contact = world.now end
 		end
 	end
+	local taken = answer[1] == 'yours' and answer[3] or op == 'mark' and answer[1] == 'ok' and m.claim.ownership
+	if taken and world.own[taken] and world.own[taken].revoked then
+		world.fault('not revoked', 'server ' .. s.id .. ' goes on with what was revoked: ' .. taken)
+	end
 	if answer[1] == 'yours' then
 		s.claimed_at = world.now
 		local ownership = answer[3]
@@ -210,7 +212,15 @@ local function execute(s, m, argv, op)
 		end
 	elseif op == 'free' and (answer[1] == 'released' or answer[1] == 'revoked') then
 		local o = world.own[argv.frees]
-		if o then o.freed = world.now end
+		local owner = o and o.s.mem
+		if owner and answer[1] == 'released' and owner.state == 'held' and owner.claim.ownership == argv.frees and
+			o.contact > world.lost_at and world.now - o.contact < 2 * Server.interval_of(o.s) then
+			world.fault('released', 'server ' .. o.s.id .. ' uses what was released as silent: ' .. argv.frees)
+		end
+		if o then
+			o.freed = world.now
+			o.revoked = answer[1] == 'revoked'
+		end
 	end
 	return answer
 end
@@ -317,11 +327,12 @@ end
 
 local function note_losses(before)
 	world.lost_at = world.now
+	for s in each_server() do s.first_contact = FOREVER end
 	for at, text in pairs(before) do
 		if at ~= 'meta' and world.redis.hash[at] ~= text then
 			-- the ceiling of each that had it, perhaps
 			for _, o in ipairs(world.owns) do
-				if '0:' .. o.worker == at then o.lost = world.now end
+				if '0:' .. o.worker == at then o.lost, o.revoked = world.now, false end
 			end
 		end
 	end
@@ -357,7 +368,7 @@ local function new_slot(id, like)
 		wanted = -1, lease = world.lease, interval = world.interval, timeout = 1000,
 		max_lead = world.max_lead, reserve = world.reserve, rate = 1, mono_rate = 1,
 		offset = 0, lead = 0, busy = true, standby = false,
-		contact = -1, told = -1, claimed_at = -1, answered = -1, start_time = 0, bad_at = -1, cut_until = -1, paused_until = -1,
+		contact = -1, told = -1, claimed_at = -1, answered = -1, start_time = 0, first_contact = FOREVER, bad_at = -1, cut_until = -1, paused_until = -1,
 		faults = {}, nfaults = 0, keeper_at = FOREVER, registry_at = FOREVER,
 		dir = {place = unique(''), life = unique('life'), wal = {}},
 	}
@@ -430,14 +441,18 @@ function steps.reboot(i, offset)
 	steps.start(i)
 end
 
-function steps.kill_registry(i)
+-- A process of it ends: told to, or for an error.
+function steps.kill_registry(i, told)
 	local s = running(i)
-	if s then Server.restart_registry(s) end
+	if s then
+		if told == 1 then s.bad_at = max(s.bad_at, world.now) end
+		guarded(s, Server.restart_registry, told == 1)
+	end
 end
 
-function steps.kill_keeper(i)
+function steps.kill_keeper(i, told)
 	local s = running(i)
-	if s then Server.restart_keeper(s) end
+	if s then guarded(s, Server.restart_keeper, told == 1) end
 end
 
 -- The whole machine stands still, and its wall clock does not.
@@ -600,16 +615,22 @@ function steps.promote(k)
 	end
 end
 
--- A copy by block, on another machine; place and life are the same.
-function steps.copy_blocks(i, k)
-	local from = world.servers[i]
-	if not from or world.servers[k] or not from.dir.file then return end
+-- Place and life are the same.
+local function copy_device(from, k)
 	if from.mem then Server.produce(from) end
 	local s = new_slot(k, from)
 	s.dir = {place = from.dir.place, life = from.dir.life, file = from.dir.file, wal = copy_wal(from.dir.wal)}
 	s.name = from.name
 	from.block_kin = from.block_kin or {}
 	s.block_kin = from.block_kin
+	return s
+end
+
+-- A copy by block, on another machine.
+function steps.copy_blocks(i, k)
+	local from = world.servers[i]
+	if not from or world.servers[k] or not from.dir.file then return end
+	copy_device(from, k)
 end
 
 local function deep_copy(x, done)
@@ -625,18 +646,15 @@ end
 function steps.copy_memory(i, k)
 	local from = running(i)
 	if not from or world.servers[k] or from.mem.call or from.crash_in then return end
-	Server.produce(from)
-	local s = new_slot(k, from)
-	s.dir = {place = from.dir.place, life = from.dir.life, file = from.dir.file, wal = copy_wal(from.dir.wal)}
-	s.name, s.machine, s.device = from.name, from.machine, from.device
+	local s = copy_device(from, k)
+	s.machine, s.device = from.machine, from.device
 	s.mem = deep_copy(from.mem, {})
 	s.keeper_at, s.registry_at = from.keeper_at, from.registry_at
 	s.start_time, s.contact, s.told, s.answered = from.start_time, from.contact, from.told, from.answered
 	from.memory_kin = from.memory_kin or {}
 	s.memory_kin = from.memory_kin
-	from.block_kin = from.block_kin or {}
-	s.block_kin = from.block_kin
 	from.image_at, s.image_at = world.now, world.now
+	from.first_contact, s.first_contact = FOREVER, FOREVER
 end
 
 function steps.backup(i)
@@ -822,58 +840,47 @@ end
 
 local function heal()
 	world.redis_down_until = -1
-	for i = 1, world.nservers do
-		local s = world.servers[i]
-		if s then
-			s.cut_until, s.paused_until, s.crash_in = -1, -1, nil
-			s.faults, s.nfaults, s.busy = {}, 0, true
-			if s.mem then s.bad_at = max(s.bad_at, world.now + s.interval) end
-			if s.keeper_at == FOREVER and s.mem then s.keeper_at = world.now end
-		end
+	for s in each_server() do
+		s.cut_until, s.paused_until, s.crash_in = -1, -1, nil
+		s.faults, s.nfaults, s.busy = {}, 0, true
+		if s.mem then s.bad_at = max(s.bad_at, world.now + s.interval) end
+		if s.keeper_at == FOREVER and s.mem then s.keeper_at = world.now end
 	end
 end
 
 local function check_end()
 	heal()
 	local longest = 0
-	for i = 1, world.nservers do
-		local s = world.servers[i]
-		if s then longest = max(longest, s.interval, s.lease) end
-	end
+	for s in each_server() do longest = max(longest, s.interval, s.lease) end
 	-- silence, settling, a lease that lapses, and a little
 	run_until(world.now + 8 * longest + 10000)
 	if world.found then return end
 
 	-- an administrator gives back what nobody uses
-	local helper
-	for i = 1, world.nservers do
-		local s = world.servers[i]
-		if s and s.mem then helper = s break end
-	end
+	local helper = each_server(true)()
 	if not helper then return end
 	local living = {}
-	for i = 1, world.nservers do
-		local s = world.servers[i]
-		if s and s.mem and s.mem.state == 'held' then living[s.mem.claim.ownership] = s end
+	for s in each_server(true) do
+		if s.mem.state == 'held' then living[s.mem.claim.ownership] = s end
 	end
 	for at, r in pairs(records()) do
 		local dc, worker = at:match('^(%d+):(%d+)$')
 		if not living[r.claim] then
 			worker = tonumber(worker)
 			local who = helper
-			for i = 1, world.nservers do
-				local s = world.servers[i]
-				if s and s.mem and s.mem.node and s.mem.node.id ~= r.node then who = s end
+			for s in each_server(true) do
+				if s.mem.node and s.mem.node.id ~= r.node then who = s end
 			end
-			local argv = protocol.argv(who, who.mem, 'list', {from = worker, count = 1}, who.mem.n + 1, Server.interval_of(who) + who.timeout)
-			local answer = execute(who, who.mem, argv, 'list')
+			local function ask(op, own)
+				local m = who.mem
+				return execute(who, m, protocol.argv(who, m, op, own, m.n + 1, Server.interval_of(who) + who.timeout), op)
+			end
+			local answer = ask('list', {from = worker, count = 1})
 			local ownership, state = protocol.listed(answer, worker)
 			if ownership and state == 'live' then
 				world.fault('leak', 'worker ID ' .. worker .. ' is shown as live, and nobody has it')
 			elseif ownership then
-				answer = execute(who, who.mem, protocol.argv(who, who.mem, 'free',
-					{worker = worker, ownership = ownership}, who.mem.n + 2,
-					Server.interval_of(who) + who.timeout), 'free')
+				answer = ask('free', {worker = worker, ownership = ownership})
 				if answer[1] ~= 'released' and answer[1] ~= 'free' and answer[1] ~= 'own' then
 					world.fault('leak', 'worker ID ' .. worker .. ' is ' .. tostring(state) .. ', and cannot be released: ' .. answer[1])
 				end
@@ -887,9 +894,8 @@ local function check_end()
 		local r = all['0:' .. worker]
 		if not r or r.node == '' then free[worker] = r and tonumber(r.ceiling) or 0 end
 	end
-	for i = 1, world.nservers do
-		local s = world.servers[i]
-		if s and s.mem and not s.standby and not s.mem.open then
+	for s in each_server(true) do
+		if not s.standby and not s.mem.open then
 			local now = Server.wall(s)
 			local could
 			for worker, ceiling in pairs(free) do
