@@ -3,29 +3,29 @@
 #	make && make install && make installcheck	with the packages at hand, not as root
 #	make test, demo, demo-cluster, bench		install by themselves what is missing
 
+# Where this file is: another directory in a VPATH build.
+here := $(dir $(firstword $(MAKEFILE_LIST)))
+found = $(patsubst $(here)%,%,$(wildcard $(addprefix $(here),$(1))))
+
 EXTENSION = snowid
 MODULE_big = snowid
-OBJS = src/snowid.o src/settings.o src/layout.o src/decode.o src/keys.o \
-	src/text.o src/compare.o src/serial.o src/status.o src/guard.o \
-	src/generator.o src/gate.o \
-	src/worker.o src/pair.o src/node.o src/clock.o src/ceiling.o \
-	src/inquiry.o src/origin.o src/statefile.o src/claim.o \
-	src/registry.o src/registry_call.o src/registry_claim.o \
-	src/registry_contact.o src/registry_request.o src/redis.o src/net.o \
-	src/admin.o
-DATA = $(wildcard sql/snowid--*.sql)
-DOCS = $(wildcard doc/*.md)
+OBJS = $(patsubst %.c,%.o,$(call found,src/*.c src/*/*.c))
+DATA = $(call found,sql/snowid--*.sql)
+DOCS = $(call found,doc/*.md)
 
-REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(wildcard sql/*.sql)))
-REGRESS_OPTS = --temp-instance=tmp_regress --temp-config=test/snowid.conf
+REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(call found,sql/*.sql)))
+REGRESS_OPTS = --temp-instance=tmp_regress --temp-config=$(srcdir)/test/snowid.conf
 TAP_TESTS = 1
 PROVE_TESTS = test/t/*.pl
-EXTRA_CLEAN = tmp_check tmp_regress test/skew.so src/registry.lua.h
+script = src/registry/registry.lua.h
+EXTRA_CLEAN = tmp_check tmp_regress test/skew.so $(script)
+
+PG_CPPFLAGS = -Isrc -I$(srcdir)/src
 
 # TLS where hiredis has it: from 1.0 on, in a library of its own.
 SHLIB_LINK = -lhiredis
 ifeq ($(shell $(CC) -E -include hiredis/hiredis_ssl.h -xc /dev/null >/dev/null 2>&1 && echo yes),yes)
-PG_CPPFLAGS = -DSNOWID_TLS
+PG_CPPFLAGS += -DSNOWID_TLS
 SHLIB_LINK += -lhiredis_ssl -lssl -lcrypto
 endif
 
@@ -33,6 +33,13 @@ PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
+
+# Without the compiler that PostgreSQL was built with for it, no code for JIT.
+clang := $(shell sed -n 's/^CLANG *= *//p' '$(dir $(PGXS))../Makefile.global')
+ifeq ($(shell command -v $(or $(CLANG),$(clang),none)),)
+override with_llvm = no
+endif
+
 include $(PGXS)
 
 PROVE_FLAGS += -I test/perl
@@ -45,12 +52,13 @@ uninstall-docs:
 	rm -f $(addprefix '$(DESTDIR)$(docdir)/$(docmoduledir)'/, $(notdir $(DOCS)))
 	-rmdir '$(DESTDIR)$(docdir)/$(docmoduledir)'
 
-$(OBJS): src/snowid.h src/settings.h src/generator.h src/registry.h \
-	src/registry_process.h src/origin.h
-src/redis.o: src/registry.lua.h
+$(shell mkdir -p test $(dir $(OBJS)))
+compiled = $(OBJS) $(OBJS:.o=.bc)
+$(compiled): $(filter-out %.lua.h,$(wildcard $(here)src/*.h $(here)src/*/*.h))
 
-# The script as a C string, without its comments.
-src/registry.lua.h: src/registry.lua
+# The registry's script as a C string, without its comments.
+$(filter %/redis.o %/redis.bc,$(compiled)): $(script)
+$(script): src/registry/registry.lua
 	sed -e '/^[[:space:]]*--/d' -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $< >$@
 
 # The clock that a test can step: preloaded into the test's servers only.

@@ -31,7 +31,7 @@ CREATE FUNCTION snowid_advance(id bigint) RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION snowid_advance(bigint) FROM PUBLIC;
 COMMENT ON FUNCTION snowid_advance(bigint) IS
-    'makes every later key greater than id, a key by this server''s layout that leads the clock by snowid.max_jump at most; keys wait until the clock is within snowid.max_drift of it';
+    'makes every later key greater than id, a key by this server''s layout that leads the clock by snowid.max_jump at most; keys wait until the clock is within snowid.max_lead of it';
 
 CREATE FUNCTION snowid_accept_clock() RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -164,7 +164,7 @@ CREATE FUNCTION snowid_reclaim() RETURNS int
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION snowid_reclaim() FROM PUBLIC;
 COMMENT ON FUNCTION snowid_reclaim() IS
-    'claims another worker ID for this server and gives the present one back, without a restart; returns the new one, with which keys go on after snowid.max_drift';
+    'claims another worker ID for this server and gives the present one back, without a restart; returns the new one, with which keys go on after snowid.max_lead';
 
 -- Many keys as one value
 
@@ -368,3 +368,190 @@ COMMENT ON AGGREGATE min(snowid) IS 'the first key';
 CREATE AGGREGATE max(snowid) (SFUNC = snowid_larger, STYPE = snowid,
     COMBINEFUNC = snowid_larger, SORTOP = >, PARALLEL = SAFE);
 COMMENT ON AGGREGATE max(snowid) IS 'the last key';
+
+-- Partitions by time
+
+CREATE FUNCTION snowid_partition_commands(parent regclass, step interval, ahead int,
+        keep interval DEFAULT NULL) RETURNS SETOF text
+    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    -- an interval compares a month as 30 days
+    unit text := CASE WHEN step = interval '1 day' THEN 'day' WHEN step = interval '1 week' THEN 'week'
+        WHEN step = interval '1 month' AND extract(month FROM step) = 1 THEN 'month' END;
+    this_period timestamp := date_trunc(unit, now() AT TIME ZONE 'UTC');
+    keys text := (SELECT quote_ident(nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = extnamespace
+                  WHERE extname = 'snowid');
+    table_schema name;
+    table_name name;
+    table_owner name;
+    key_type regtype;
+    default_part oid;
+    bounds text;
+    bound text[];
+    part regclass;
+    parts regclass[] := '{}';
+    lows bigint[] := '{}';     -- of the partitions, in their order; -1: no bound
+    highs bigint[] := '{}';    -- excluded; NULL: no bound
+    low bigint;
+    high bigint;
+    period timestamp;
+    oldest timestamp;
+    part_name text;
+BEGIN
+    IF parent IS NULL OR step IS NULL OR ahead IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'parent, step and ahead must not be null';
+    ELSIF unit IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('step cannot be %s', step),
+            DETAIL = 'It is one day, one week or one month.';
+    ELSIF ahead NOT BETWEEN 0 AND 1000 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'ahead must be from 0 to 1000';
+    ELSIF keep < interval '0' THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'keep must not be negative';
+    END IF;
+    SELECT nspname, relname, pg_get_userbyid(relowner), atttypid, partdefid
+    INTO table_schema, table_name, table_owner, key_type, default_part
+    FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace JOIN pg_partitioned_table ON partrelid = c.oid
+        JOIN pg_attribute ON attrelid = c.oid AND attnum = partattrs[0]
+    WHERE c.oid = parent AND partstrat = 'r' AND partnatts = 1
+        AND (atttypid = 'bigint'::regtype OR atttypid = to_regtype(keys || '.snowid'));
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = '42809', MESSAGE = format('%s is not partitioned by range of a key', parent),
+            DETAIL = 'Its partition key is to be one column of type bigint or snowid.';
+    ELSIF default_part <> 0 THEN
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('%s has the default partition %s', parent, default_part::regclass),
+            DETAIL = 'A partition for keys that it holds cannot be made, and none without reading it under a lock.',
+            HINT = 'Detach it, make the partitions, and insert its rows again.';
+    END IF;
+
+    FOR part, bounds IN
+        SELECT c.oid, pg_get_expr(relpartbound, c.oid) FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid
+        WHERE inhparent = parent AND NOT inhdetachpending
+    LOOP
+        bound := regexp_match(bounds, '^FOR VALUES FROM \(''?(-?\w+)''?\) TO \(''?(-?\w+)''?\)');
+        FOR i IN 1..2 LOOP
+            IF bound[i] IN ('MINVALUE', 'MAXVALUE') THEN
+                bound[i] := CASE bound[i] WHEN 'MINVALUE' THEN '-1' END;
+            ELSIF key_type <> 'bigint'::regtype THEN
+                EXECUTE format('SELECT $1::%s::bigint', key_type) INTO low USING bound[i];
+                bound[i] := low;
+            END IF;
+        END LOOP;
+        parts := parts || part;
+        lows := lows || bound[1]::bigint;
+        highs := highs || bound[2]::bigint;
+    END LOOP;
+
+    -- from where the first one ends, so that no gap stays; never before "keep"
+    EXECUTE format('SELECT date_trunc($1, %s.snowid_timestamp(min(h)) AT TIME ZONE $3) FROM unnest($2) h', keys)
+        INTO period USING unit, highs, 'UTC';
+    period := least(period, this_period);
+    IF keep IS NOT NULL THEN
+        oldest := date_trunc(unit, (now() - keep) AT TIME ZONE 'UTC');
+        period := greatest(period, oldest);
+    END IF;
+    WHILE period <= this_period + ahead * step LOOP
+        EXECUTE format('SELECT %1$s.snowid_min($1), %1$s.snowid_min($2)', keys)
+            INTO low, high USING period AT TIME ZONE 'UTC', (period + step) AT TIME ZONE 'UTC';
+        part := NULL;
+        SELECT p, ARRAY[l, h] INTO part, bound FROM unnest(parts, lows, highs) u(p, l, h)
+        WHERE (l < high AND (h > low OR h IS NULL)) ORDER BY l LIMIT 1;
+        IF part IS NULL THEN
+            part_name := table_name || to_char(period, CASE unit WHEN 'day' THEN '_YYYYMMDD' WHEN 'week' THEN '_IYYY"w"IW' ELSE '_YYYYMM' END);
+            IF octet_length(part_name) > 63 THEN
+                RAISE EXCEPTION USING ERRCODE = '42622', MESSAGE = format('the name of a partition is too long: %s', part_name);
+            END IF;
+            -- not PARTITION OF, which would lock out the table's readers
+            RETURN NEXT format('CREATE TABLE %1$I.%2$I (LIKE %3$s INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED INCLUDING STORAGE INCLUDING COMPRESSION); '
+                'ALTER TABLE %1$I.%2$I OWNER TO %4$I; '
+                'ALTER TABLE %3$s ATTACH PARTITION %1$I.%2$I FOR VALUES FROM (%5$s) TO (%6$s)',
+                table_schema, part_name, parent, table_owner, low, high);
+        ELSIF bound[1]::bigint > low OR bound[2]::bigint < high THEN
+            RAISE EXCEPTION USING ERRCODE = '42P17',
+                MESSAGE = format('partition %s holds some keys of the %s of %s, and not all', part, unit, period::date),
+                DETAIL = format('It is from %s to %s, and the %s from %s to %s.', bound[1], bound[2], unit, low, high);
+        END IF;
+        period := period + step;
+    END LOOP;
+
+    IF keep IS NOT NULL THEN
+        EXECUTE format('SELECT %s.snowid_min($1)', keys) INTO low USING oldest AT TIME ZONE 'UTC';
+        FOR part IN SELECT p FROM unnest(parts, highs) u(p, h) WHERE h <= low ORDER BY h LOOP
+            RETURN NEXT format('ALTER TABLE %s DETACH PARTITION %s CONCURRENTLY', parent, part);
+        END LOOP;
+    END IF;
+END $$;
+COMMENT ON FUNCTION snowid_partition_commands(regclass, interval, int, interval) IS
+    'the commands of snowid_make_partitions(), with DETACH PARTITION CONCURRENTLY, for \gexec of psql outside of a transaction';
+
+CREATE PROCEDURE snowid_make_partitions(parent regclass, step interval, ahead int,
+        keep interval DEFAULT NULL)
+    LANGUAGE plpgsql AS $$
+DECLARE
+    commands text[];
+    command text;
+BEGIN
+    -- no search_path of its own: a procedure that has one cannot COMMIT
+    EXECUTE pg_catalog.format('SELECT ARRAY(SELECT %I.snowid_partition_commands($1, $2, $3, $4))',
+        (SELECT n.nspname FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n
+            ON n.oid OPERATOR(pg_catalog.=) e.extnamespace WHERE e.extname OPERATOR(pg_catalog.=) 'snowid'))
+        INTO commands USING parent, step, ahead, keep;
+    FOREACH command IN ARRAY commands LOOP
+        -- a procedure cannot detach concurrently
+        EXECUTE pg_catalog.regexp_replace(command, '^(ALTER TABLE .*) CONCURRENTLY$', '\1');
+        COMMIT;
+    END LOOP;
+END $$;
+COMMENT ON PROCEDURE snowid_make_partitions(regclass, interval, int, interval) IS
+    'makes the partitions of a table that is partitioned by range of a key: of this day, week or month (UTC, by the clock) and so many ahead; detaches those that are older than keep; commits after each';
+
+-- From serial or identity
+
+CREATE FUNCTION snowid_migration(schema regnamespace) RETURNS SETOF text
+    LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    keys text := (SELECT quote_ident(nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = extnamespace
+                  WHERE extname = 'snowid');
+    col record;
+    others text;
+BEGIN
+    -- below deadlock_timeout, so that who waits for both is the one to give up
+    RETURN NEXT $_$SET lock_timeout = '500ms'$_$;
+    FOR col IN
+        SELECT c.oid AS relid, attnum, attname, atttypid, attidentity <> '' AS is_identity
+        FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid
+        WHERE relnamespace = schema AND relkind IN ('r', 'p') AND NOT relispartition
+            AND attnum > 0 AND NOT attisdropped AND attinhcount = 0
+            AND EXISTS (SELECT FROM pg_depend d JOIN pg_class s ON s.oid = d.objid
+                        WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass
+                            AND d.refobjid = c.oid AND d.refobjsubid = attnum AND d.deptype IN ('a', 'i')
+                            AND s.relkind = 'S')
+            AND (attidentity <> '' OR EXISTS (SELECT FROM pg_attrdef WHERE adrelid = c.oid AND adnum = attnum
+                                              AND pg_get_expr(adbin, adrelid) ~ '^nextval\('))
+        ORDER BY relname, attnum
+    LOOP
+        -- what refers to it with too few bits, and views that would hold a column of other type
+        SELECT string_agg(what, ', ' ORDER BY what) INTO others FROM (
+            SELECT format('%s.%I refers to it', conrelid::regclass, attname) AS what
+            FROM pg_constraint JOIN pg_attribute ON attrelid = conrelid AND attnum = ANY (conkey)
+            WHERE contype = 'f' AND confrelid = col.relid AND col.attnum = ANY (confkey) AND conparentid = 0
+                AND atttypid IN ('integer'::regtype, 'smallint'::regtype)
+            UNION
+            SELECT format('view %s has it', ev_class::regclass)
+            FROM pg_depend JOIN pg_rewrite r ON r.oid = objid
+            WHERE classid = 'pg_rewrite'::regclass AND refobjid = col.relid AND refobjsubid = col.attnum
+                AND col.atttypid <> 'bigint'::regtype) o;
+        IF col.atttypid <> 'bigint'::regtype OR others IS NOT NULL THEN
+            RETURN NEXT concat_ws(', ', format('-- not done: %s.%I is %s', col.relid::regclass, col.attname,
+                format_type(col.atttypid, NULL)), others);
+        ELSIF col.is_identity THEN
+            RETURN NEXT format('ALTER TABLE %1$s ALTER COLUMN %2$I DROP IDENTITY, ALTER COLUMN %2$I SET DEFAULT %3$s.snowid_next()',
+                col.relid::regclass, col.attname, keys);
+        ELSE
+            RETURN NEXT format('ALTER TABLE %1$s ALTER COLUMN %2$I SET DEFAULT %3$s.snowid_next()',
+                col.relid::regclass, col.attname, keys);
+        END IF;
+    END LOOP;
+    RETURN NEXT 'RESET lock_timeout';
+END $$;
+COMMENT ON FUNCTION snowid_migration(regnamespace) IS
+    'commands that turn the serial and identity columns of type bigint in a schema to snowid_next(), one table each, for \gexec of psql; says as comments which columns are not wide enough';

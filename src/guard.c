@@ -8,7 +8,7 @@
 #include "utils/builtins.h"
 #include "utils/regproc.h"
 
-#include "snowid.h"
+#include "guard.h"
 
 PG_FUNCTION_INFO_V1(snowid_require_library);
 
@@ -19,10 +19,12 @@ PG_FUNCTION_INFO_V1(snowid_require_library);
 #define RESTART_HINT "Restart the server, so that it loads the library that is installed."
 #define UPDATE_HINT "Run ALTER EXTENSION snowid UPDATE."
 
+bool		library_is_preloaded = false;
+
 void
 require_preloaded(void)
 {
-	if (unlikely(!generator_attached()))
+	if (unlikely(!library_is_preloaded))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("snowid is not loaded by this server"),

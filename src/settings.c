@@ -14,7 +14,10 @@
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 
-#include "snowid.h"
+#include "compat.h"
+#include "key/layout.h"
+#include "settings.h"
+#include "url.h"
 
 static char *layout_setting = "twitter";
 
@@ -22,7 +25,7 @@ Layout		server_layout = {.tick = 1};
 int			snowid_sequence_start = SEQUENCE_FRACTION;
 int			snowid_datacenter_id = 0;
 int			snowid_worker_id = -1;
-int			snowid_max_drift = 1000;
+int			snowid_max_lead = 1000;
 int			snowid_max_wait = 5000;
 int			snowid_max_jump = 3600 * 1000;
 int			snowid_reserve = 500;
@@ -98,7 +101,7 @@ check_worker_id(int *newval, void **extra, GucSource source)
 static bool
 check_redis_url(char **newval, void **extra, GucSource source)
 {
-	const char *error = redis_check_urls(*newval);
+	const char *error = url_check(*newval);
 
 	if (error == NULL)
 		return true;
@@ -191,9 +194,9 @@ static const Setting settings[] =
 	{"snowid.worker_id",
 		"This server's worker ID, which no other server of the datacenter may have; -1: none.",
 	PGC_SIGHUP, 0, NUMBER(snowid_worker_id, -1, INT_MAX, check_worker_id)},
-	{"snowid.max_drift",
+	{"snowid.max_lead",
 		"How far a key's timestamp may lead the clock.",
-	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_max_drift, 0, 24 * 3600 * 1000, NULL)},
+	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_max_lead, 0, 24 * 3600 * 1000, NULL)},
 	{"snowid.max_wait",
 		"How long a caller waits for a key before it gets an error.",
 	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_max_wait, 0, 3600 * 1000, NULL)},

@@ -1,11 +1,15 @@
 /*
  * settings.h
- *		The settings, except snowid.layout, which is server_layout.
+ *		The settings, as they are now.
  */
 #ifndef SNOWID_SETTINGS_H
 #define SNOWID_SETTINGS_H
 
+#include "key/layout.h"
+
 #pragma GCC visibility push(hidden)
+
+#define NODE_NAME_LEN 64		/* bytes, without the NUL */
 
 typedef enum SequenceStart
 {
@@ -13,10 +17,11 @@ typedef enum SequenceStart
 	SEQUENCE_ZERO				/* it restarts at 0 each millisecond */
 } SequenceStart;
 
+extern Layout server_layout;	/* snowid.layout */
 extern int	snowid_sequence_start;	/* a SequenceStart */
 extern int	snowid_datacenter_id;
 extern int	snowid_worker_id;	/* -1: not set */
-extern int	snowid_max_drift;	/* ms */
+extern int	snowid_max_lead;	/* ms */
 extern int	snowid_max_wait;	/* ms */
 extern int	snowid_max_jump;	/* ms */
 extern int	snowid_reserve;		/* ms */

@@ -14,9 +14,23 @@
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
-#include "snowid.h"
+#include "compat.h"
+#include "generator/gate.h"
+#include "guard.h"
+#include "keeper/clock.h"
+#include "keeper/inquiry.h"
+#include "keeper/keeper.h"
+#include "keeper/pair.h"
+#include "key/decode.h"
+#include "process.h"
+#include "registry/claim.h"
+#include "registry/registry.h"
+#include "settings.h"
+#include "units.h"
 
 PG_MODULE_MAGIC;
+
+extern PGDLLEXPORT void _PG_init(void);
 
 static shmem_request_hook_type prev_shmem_request_hook = NULL;
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
@@ -26,6 +40,7 @@ shmem_request(void)
 {
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
+	RequestAddinShmemSpace(process_shmem_size());
 	generator_shmem_request();
 	RequestAddinShmemSpace(pair_shmem_size());
 	RequestAddinShmemSpace(inquiry_shmem_size());
@@ -38,11 +53,13 @@ shmem_startup(void)
 	if (prev_shmem_startup_hook)
 		prev_shmem_startup_hook();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	process_shmem_init();
 	generator_shmem_init();
 	pair_shmem_init();
 	clock_shmem_init();
 	inquiry_shmem_init();
 	claim_shmem_init();
+	library_is_preloaded = true;
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -54,6 +71,7 @@ _PG_init(void)
 		return;
 
 	settings_define();
+	units_init();
 	if (IsBinaryUpgrade)
 		return;
 
@@ -67,7 +85,8 @@ _PG_init(void)
 	shmem_request_hook = shmem_request;
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
-	worker_register();
+	decode_server_layout = pair_server_layout;
+	keeper_register();
 	inquiry_register();
 	if (claim_from_redis())
 		registry_register();

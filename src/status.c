@@ -12,7 +12,13 @@
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
-#include "snowid.h"
+#include "generator/gate.h"
+#include "guard.h"
+#include "keeper/clock.h"
+#include "keeper/pair.h"
+#include "key/layout.h"
+#include "registry/claim.h"
+#include "settings.h"
 
 PG_FUNCTION_INFO_V1(snowid_accept_clock);
 PG_FUNCTION_INFO_V1(snowid_accept_layout);

@@ -272,7 +272,7 @@ sub make_keys
 	return;
 }
 
-# Makes keys until they lead the clock by max_drift (1s).
+# Makes keys until they lead the clock by max_lead (1s).
 sub use_up_lead
 {
 	my ($session) = @_;
@@ -647,7 +647,7 @@ sub row4
 			{
 				my ($free_keys, undef, $free_cpu) =
 				  overload('wide', $wide, $clients);
-				set_all($default, 'snowid.max_drift' => $drift);
+				set_all($default, 'snowid.max_lead' => $drift);
 				use_up_lead($default) if $drift eq '1s';
 				my ($keys, $waits, $cpu) =
 				  overload('default', $default, $clients);
@@ -672,7 +672,7 @@ sub row4
 					percent($burnt), map { 100 * $_ } @range[ 2, 3 ])
 			  ];
 			my $least = $drift eq '0' ? 0.9 : 0.99;
-			bar("overload, max_drift $drift, $clients client(s): share of 4,096,000 keys/s",
+			bar("overload, max_lead $drift, $clients client(s): share of 4,096,000 keys/s",
 				'at least ' . 100 * $least . ' %',
 				percent($share),
 				$share >= $least);
@@ -687,12 +687,10 @@ sub row4
 	}
 	table(
 		[
-			'max_drift',
-			'clients',
+			'max_lead', 'clients',
 			'share of the cap (least-most)',
 			'longest call, ms',
-			'waits/s',
-			'CPU while waiting (least-most)'
+			'waits/s', 'CPU while waiting (least-most)'
 		],
 		@lines);
 
@@ -706,7 +704,7 @@ sub row4
 	}
 	paragraph(
 		sprintf(
-			'The reason for the rest with max_drift 0: a key may not be ahead of the clock at all, so a caller'
+			'The reason for the rest with max_lead 0: a key may not be ahead of the clock at all, so a caller'
 			  . ' sleeps until the next ms begins, and what passes until it runs again is lost. A sleep of 500 us'
 			  . ' is %.0f us too long here (median of five averages), %.1f %% of a ms; only spinning would get that back.'
 			  . ' Such a sleep takes %.1f us of CPU, and one a ms is all that a session needs: that is %.1f %% of a core for'
@@ -715,7 +713,7 @@ sub row4
 			median(@late), median(@late) / 10,
 			median(@cpu),  median(@cpu) / 10));
 	ask($_, 'DROP TABLE waits') foreach $default, $wide;
-	set_all($default, 'snowid.max_drift' => '1s');
+	set_all($default, 'snowid.max_lead' => '1s');
 	return;
 }
 
@@ -960,7 +958,7 @@ sub claim
 {
 	my ($run_id) = redis('INFO server') =~ /^run_id:(\w+)/m;
 	my $answer = redis(
-		"--eval $dir/snowid/src/registry.lua snowid , claim $run_id layout node name token 1 5000 0 0"
+		"--eval $dir/snowid/src/registry/registry.lua snowid , claim $run_id layout node name token 1 5000 0 0"
 		  . " 32 -1 1 boot 1 0 0 0:0 1 1 0 '' 0");
 	$answer =~ /yours/ or die "the claim was refused: $answer\n";
 	return;
@@ -1157,7 +1155,7 @@ sub row8
 		my $keys =
 		  $pace ? full(1_000_000, 400_000) : full(10_000_000, 2_000_000);
 		my $worker = ask($wide,
-			q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'snowid worker')
+			q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'snowid keeper')
 		);
 		my $backend = ask($wide, 'SELECT pg_backend_pid()');
 		my $look    = sub {
@@ -1191,7 +1189,7 @@ sub row8
 		  ];
 	}
 	paragraph(
-		'What is written for a million keys: the ceiling, which the worker puts into the WAL some times a second',
+		'What is written for a million keys: the ceiling, which the keeper puts into the WAL some times a second',
 		'while keys are made, however many they are; each time is one write and one fsync. (From the position',
 		'of the WAL and from /proc/PID/io: background workers do not report to `pg_stat_wal`.)'
 	);
@@ -1461,7 +1459,7 @@ sub machine
 			'snowid',
 			join(', ',
 				map { "$_ = " . ask($default, "SHOW snowid.$_") }
-				  qw(layout sequence_start max_drift max_wait reserve))
+				  qw(layout sequence_start max_lead max_wait reserve))
 		],
 		[
 			'second server',

@@ -48,7 +48,7 @@ local function slurp(name)
 	return text
 end
 
-local script_file = options.script or here .. '/../../src/registry.lua'
+local script_file = options.script or here .. '/../../src/registry/registry.lua'
 local mutations = assert(loadfile(here .. '/mutations.lua'))()
 
 local function replace(text, mutation, file)

@@ -2,7 +2,7 @@
 --		The C side, small: the keeper with gate, ceiling and state file, and the
 --		registry process.  One millisecond is one unit.
 --
--- Follows worker.c, pair.c, node.c, claim.c and registry.c function by
+-- Follows keeper.c, pair.c, identity.c, claim.c and registry.c function by
 -- function, with their order of steps.  point() stands wherever the process can
 -- be killed with a difference.
 

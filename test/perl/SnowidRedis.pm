@@ -109,7 +109,7 @@ sub record
 # Lua that gives a record its checksum: sum(at, r), as the registry's script does.
 sub sum_script
 {
-	my $script   = slurp_file('src/registry.lua');
+	my $script   = slurp_file('src/registry/registry.lua');
 	my ($fields) = $script =~ /^local FIELDS = (\{.*?\})$/ms     or die;
 	my ($meta)   = $script =~ /^local META_FIELDS = (\{.*?\})$/m or die;
 	return <<~EOF;
@@ -182,7 +182,7 @@ sub claim_settings
 		snowid.node_name = '$name'
 		snowid.redis_check_interval = '300ms'
 		snowid.redis_timeout = '1s'
-		snowid.max_drift = '200ms'
+		snowid.max_lead = '200ms'
 		EOF
 }
 

@@ -20,7 +20,7 @@ our @EXPORT =
   wait_for_worker_id
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
-  server_is_open start_and_open worker_pid process_pid processes kill_all wait_until
+  server_is_open start_and_open keeper_pid process_pid processes kill_all wait_until
   origin_places crc32c);
 
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
@@ -352,7 +352,7 @@ sub process_pid
 		"SELECT pid FROM pg_stat_activity WHERE backend_type = '$type'");
 }
 
-sub worker_pid { return process_pid($_[0], 'snowid worker'); }
+sub keeper_pid { return process_pid($_[0], 'snowid keeper'); }
 
 # Waits for what no query can tell; dies where it does not come.
 sub wait_until

@@ -150,7 +150,7 @@ like(
 like(sql_error($node, 'SET snowid.worker_id = 3'),
 	qr/^55P02: /, 'no session can choose a worker ID');
 
-# Changes under load; max_drift is what each change takes.
+# Changes under load; max_lead is what each change takes.
 $node->safe_psql('postgres', <<~EOF);
 	CREATE UNLOGGED TABLE made (key bigint UNIQUE, client int, call int,
 		began timestamptz, ended timestamptz);
@@ -163,7 +163,7 @@ $node->safe_psql('postgres', <<~EOF);
 		INSERT INTO made VALUES (key, client, call, began, ended);
 	END \$\$;
 	EOF
-configure($node, "snowid.worker_id = 7\nsnowid.max_drift = 100ms");
+configure($node, "snowid.worker_id = 7\nsnowid.max_lead = 100ms");
 $node->reload;
 my $run = start_pgbench(
 	$node, 'postgres',
@@ -175,7 +175,7 @@ $node->poll_query_until('postgres',
 my @ids = (7, 3, 31, 0, 12);
 foreach my $id (@ids[ 1 .. $#ids ])
 {
-	configure($node, "snowid.worker_id = $id\nsnowid.max_drift = 100ms");
+	configure($node, "snowid.worker_id = $id\nsnowid.max_lead = 100ms");
 	$node->reload;
 	wait_for_worker_id($node, $id);
 	my $now = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
@@ -201,10 +201,10 @@ is(out_of_order($node, 'postgres', 'began', 'ended'),
 	'0', 'keys increase across all changes of the worker ID');
 
 # The keys of the old ID may lead the clock when the new one begins.
-reload_with($node, 'snowid.worker_id' => 12, 'snowid.max_drift' => 0);
+reload_with($node, 'snowid.worker_id' => 12, 'snowid.max_lead' => 0);
 my $key = $node->safe_psql('postgres', 'SELECT snowid_next()');
 set_skew($node, -1);
-configure($node, "snowid.worker_id = 2\nsnowid.max_drift = 0");
+configure($node, "snowid.worker_id = 2\nsnowid.max_lead = 0");
 $node->reload;
 wait_for_worker_id($node, 2);
 is( $node->safe_psql(
@@ -342,7 +342,7 @@ is( behind(
 		INSERT INTO orders DEFAULT VALUES RETURNING snowid_timestamp(id) > clock_timestamp() + interval \'0.2 s\''
 	),
 	"\nt",
-	'an advance within max_drift makes nobody wait');
+	'an advance within max_lead makes nobody wait');
 is( behind(
 		'SELECT snowid_advance(1); INSERT INTO orders DEFAULT VALUES RETURNING id > (SELECT max(id) FROM orders)'
 	),

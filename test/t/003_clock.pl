@@ -1,5 +1,5 @@
 # The clock steps back and forth under running sessions, and a burst outruns the
-# format: keys stay in order, never lead the clock by more than max_drift, and
+# format: keys stay in order, never lead the clock by more than max_lead, and
 # callers wait, or are told at once, as max_wait has it.
 use strict;
 use warnings;
@@ -30,7 +30,7 @@ sub step
 # In Unix ms.
 sub server_ms { return int((time + $clock) * 1000); }
 
-# Steps it back and waits until the worker has logged it: true where that was
+# Steps it back and waits until the keeper has logged it: true where that was
 # once, with the size that it read off two clocks.
 sub step_back_is_logged
 {
@@ -47,12 +47,12 @@ sub step_back_is_logged
 
 sub settings
 {
-	my ($max_drift, $max_wait) = @_;
+	my ($max_lead, $max_wait) = @_;
 	return reload_with(
 		$node,
 		'snowid.worker_id' => 1,
 		'snowid.reserve'   => '5s',
-		'snowid.max_drift' => $max_drift,
+		'snowid.max_lead'  => $max_lead,
 		'snowid.max_wait'  => $max_wait);
 }
 
@@ -98,7 +98,7 @@ sub start_making
 # table.  Calls during which the clock was stepped say nothing about the lead.
 sub check_made
 {
-	my ($what, $max_drift) = @_;
+	my ($what, $max_lead) = @_;
 
 	is( out_of_order($node, 'postgres', 'began', 'ended'),
 		'0',
@@ -110,8 +110,8 @@ sub check_made
 		'0',
 		"$what: there is no other error than the lead");
 	is( query($node,
-			<<~EOF), '0|t', "$what: no key leads the clock by more than $max_drift");
-		SELECT count(*) FILTER (WHERE snowid_timestamp(key) > made.after + interval '$max_drift'),
+			<<~EOF), '0|t', "$what: no key leads the clock by more than $max_lead");
+		SELECT count(*) FILTER (WHERE snowid_timestamp(key) > made.after + interval '$max_lead'),
 			count(*) > 100
 		FROM made
 		WHERE NOT EXISTS (SELECT FROM stepped WHERE began < stepped.after AND ended > stepped.before)
@@ -149,7 +149,7 @@ sub wait_until_it_waits
 	return;
 }
 
-#---- Steps of the clock under load, with max_drift = 1s and max_wait = 5s ----
+#---- Steps of the clock under load, with max_lead = 1s and max_wait = 5s ----
 
 my $run = start_making(3000);
 
@@ -225,7 +225,7 @@ my $errors = status($node, 'errors');
 my $began  = time;
 like(
 	sql_error($node, 'SELECT snowid_next()'),
-	qr/^58000: the next key would lead the clock by 60000[01] ms\nDETAIL:  snowid.max_drift allows 1000 ms, and to wait 599000 ms for the clock is more than snowid.max_wait, 60000 ms.\nHINT:  The clock was set back/,
+	qr/^58000: the next key would lead the clock by 60000[01] ms\nDETAIL:  snowid.max_lead allows 1000 ms, and to wait 599000 ms for the clock is more than snowid.max_wait, 60000 ms.\nHINT:  The clock was set back/,
 	'after a step of -10 min callers get an error that says by how much, and a hint'
 );
 like(
@@ -292,12 +292,12 @@ cmp_ok(status($node, 'lead_ms'),
 
 # Ten million keys by one statement beside sessions that take single keys.  To
 # compare each key with the one before takes time, so that only the query that
-# does not reaches max_drift = 1s.
+# does not reaches max_lead = 1s.
 foreach my $case ([ '1s', 'true' ], [ '0', 'key > lag(key) OVER ()' ])
 {
-	my ($max_drift, $above) = @$case;
+	my ($max_lead, $above) = @$case;
 
-	settings($max_drift, '1min');
+	settings($max_lead, '1min');
 	$waits = status($node, 'waits');
 	$run   = start_pgbench(
 		$node, 'postgres',
@@ -308,22 +308,22 @@ foreach my $case ([ '1s', 'true' ], [ '0', 'key > lag(key) OVER ()' ])
 	my ($count, $ordered, $in_reach, $first, $end) = split /\|/,
 	  query($node, <<~EOF);
 		SELECT count(*), bool_and(above),
-			snowid_timestamp(max(key)) <= clock_timestamp() + interval '$max_drift',
+			snowid_timestamp(max(key)) <= clock_timestamp() + interval '$max_lead',
 			min(key), max(key)
 		FROM (SELECT key, $above AS above
 			FROM (SELECT snowid_next_batch(10000000) AS key OFFSET 0) b) k
 		EOF
 	diag(
-		sprintf 'max_drift %s: 10,000,000 keys in %.1f s, %d waits',
-		$max_drift,
+		sprintf 'max_lead %s: 10,000,000 keys in %.1f s, %d waits',
+		$max_lead,
 		time - $began,
 		status($node, 'waits') - $waits);
 	ok(stop_pgbench($run),
-		"max_drift $max_drift: no session fails beside a batch of ten million"
-	) or diag($run->{out});
+		"max_lead $max_lead: no session fails beside a batch of ten million")
+	  or diag($run->{out});
 	is( "$count $ordered $in_reach",
 		'10000000 t t',
-		"max_drift $max_drift: a batch of ten million keys is complete, increases and does not lead too far"
+		"max_lead $max_lead: a batch of ten million keys is complete, increases and does not lead too far"
 	);
 	my ($clients, $least, $pause) = split /\|/, query($node, <<~EOF);
 		SELECT count(*), min(n), max(pause) FROM (
@@ -333,9 +333,9 @@ foreach my $case ([ '1s', 'true' ], [ '0', 'key > lag(key) OVER ()' ])
 	note
 	  "single keys of $clients sessions: $least of each, longest wait $pause s";
 	ok( $clients == 8 && $least >= 5 && $pause < 30,
-		"max_drift $max_drift: it starves none of 8 sessions that take single keys"
+		"max_lead $max_lead: it starves none of 8 sessions that take single keys"
 	) or diag("$clients sessions, $least keys, waited $pause s");
-	check_made("saturation, max_drift $max_drift", $max_drift);
+	check_made("saturation, max_lead $max_lead", $max_lead);
 }
 
 #---- The policies of other generators ----

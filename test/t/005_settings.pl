@@ -14,8 +14,8 @@ use Time::Local qw(timegm);
 my $pristine = snowid_cluster('settings');
 my $node     = $pristine;
 
-# max_drift is what each start takes here.
-my $worker_1 = "snowid.worker_id = 1\nsnowid.max_drift = 100ms";
+# max_lead is what each start takes here.
+my $worker_1 = "snowid.worker_id = 1\nsnowid.max_lead = 100ms";
 
 sub unix_time
 {
@@ -74,7 +74,7 @@ foreach my $bad (
 	[ 'snowid.layout',         'epoch=2020-01-01T00:00:00Z worker=-1' ],
 	[ 'snowid.layout',         'epoch=2020-01-01T00:00:00Z datacenter=five' ],
 	[ 'snowid.sequence_start', 'middle' ],
-	[ 'snowid.max_drift',      '1 parsec' ],
+	[ 'snowid.max_lead',       '1 parsec' ],
 	[ 'snowid.max_wait',       '-1s' ],
 	[ 'snowid.max_jump',       '1ms' ])
 {
@@ -173,7 +173,7 @@ SKIP:
 
 	# A burst may go 1 s ahead, and the clock stands still 0.5 s before the end.
 	$node->stop;
-	configure($node, "snowid.worker_id = 1\nsnowid.max_drift = 1s");
+	configure($node, "snowid.worker_id = 1\nsnowid.max_lead = 1s");
 	stop_clock($node, unix_time(2080, 7, 10, 17, 30, 29) * 1000 + 700);
 	$node->start;
 	server_is_open($node);
@@ -287,7 +287,7 @@ $node->restart;
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid is not ready yet\nDETAIL:  .*max_worker_processes\.\nHINT:  /,
-	'a server without a place for the worker says so');
+	'a server without a place for the keeper says so');
 
 #---- Other widths ----
 
@@ -304,7 +304,7 @@ foreach my $layout (
 		$worker_bits     ? $worker_id     : '');
 
 	fresh_server(<<~EOF);
-		snowid.max_drift = 100ms
+		snowid.max_lead = 100ms
 		snowid.layout = 'epoch=2020-01-01T00:00:00Z datacenter=$datacenter_bits worker=$worker_bits sequence=$sequence_bits'
 		snowid.worker_id = $worker_id
 		snowid.datacenter_id = $datacenter_id

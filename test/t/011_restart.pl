@@ -203,7 +203,7 @@ foreach my $how (@crashes)
 	cmp_ok(status($node, 'wait_ms'),
 		'<', 30_000, "$how at the cap: it waits for the lead at most");
 	cmp_ok(ms($key) - now_ms(),
-		'<=', 1001, "$how at the cap: the lead is within max_drift");
+		'<=', 1001, "$how at the cap: the lead is within max_lead");
 	$highest = $key;
 }
 
@@ -236,7 +236,7 @@ foreach my $round (1 .. 8)
 	my @clients = map { start_client($node) } 1 .. 3;
 	clients_go_on(@clients);
 	configure($node,
-		"snowid.worker_id = $new\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=8'\nsnowid.max_drift = 10ms"
+		"snowid.worker_id = $new\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=8'\nsnowid.max_lead = 10ms"
 	);
 	$node->reload;
 	poll($node, "is_open AND worker_id = $new");

@@ -40,14 +40,14 @@ sub write_state
 	return;
 }
 
-# What a new worker says to the file.
+# What a new keeper says to the file.
 sub verdict
 {
-	my $pid = worker_pid($node);
+	my $pid = keeper_pid($node);
 	query($node, "SELECT pg_terminate_backend($pid)");
 	$node->poll_query_until('postgres', <<~EOF) or die 'no verdict';
 		SELECT count(*) = 1 FROM pg_stat_activity, snowid_status()
-		WHERE backend_type = 'snowid worker' AND pid <> $pid
+		WHERE backend_type = 'snowid keeper' AND pid <> $pid
 			AND (is_open OR reason ~ '(state file|layout)')
 		EOF
 	return query($node,
@@ -79,7 +79,7 @@ sub is_refused
 		"$name: the status says so");
 	like(
 		sql_error($node, 'SELECT snowid_next()'),
-		qr/^$sqlstate: snowid cannot use its state file\nDETAIL:  $detail\nHINT:  See "The state file" in snowid's README; /,
+		qr/^$sqlstate: snowid cannot use its state file\nDETAIL:  $detail\nHINT:  See "The state file" in snowid's manual; /,
 		"$name: the error says so");
 	ok((-f $file && -r $file ? slurp_file($file) : '') eq $damaged,
 		"$name: nothing is overwritten");

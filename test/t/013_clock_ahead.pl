@@ -109,7 +109,7 @@ is(status($node, "abs(extract(epoch FROM ceiling - now())) < 60"),
 
 set_worker_id(1);
 
-# Nobody makes keys while it lasts; the worker may see it or not.
+# Nobody makes keys while it lasts; the keeper may see it or not.
 foreach my $length (0.2, 1.5)
 {
 	set_skew($node, $year);
@@ -118,18 +118,18 @@ foreach my $length (0.2, 1.5)
 	is_at(0, "a glitch of $length s while nobody makes keys costs nothing");
 }
 
-# A worker that starts meanwhile is not taken in, either.
+# A keeper that starts meanwhile is not taken in, either.
 set_skew($node, $year);
-my $pid = worker_pid($node);
+my $pid = keeper_pid($node);
 query($node, "SELECT pg_terminate_backend($pid)");
 $node->poll_query_until('postgres', <<~EOF) or die;
 	SELECT reason ~ 'jumped' AND pid <> $pid FROM snowid_status(), pg_stat_activity
-	WHERE backend_type = 'snowid worker'
+	WHERE backend_type = 'snowid keeper'
 	EOF
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid is not ready yet\nDETAIL:  The clock jumped ahead/,
-	'a worker that starts during a glitch grants nothing');
+	'a keeper that starts during a glitch grants nothing');
 set_skew($node, 0);
 server_is_open($node);
 is_at(0, 'and goes on after it');

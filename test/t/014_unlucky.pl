@@ -113,9 +113,9 @@ like(
 	'a start years ahead does not make the server forget a ceiling that lies ahead'
 );
 
-#---- Callers in a crowd do not keep the worker busy ----
+#---- Callers in a crowd do not keep the keeper busy ----
 
-my $pid = worker_pid($node);
+my $pid = keeper_pid($node);
 
 sub worker_switches
 {
@@ -134,7 +134,7 @@ my $crowd    = start_pgbench($node, 'postgres', '-c 8 -t 1',
 ok(stop_pgbench($crowd, 'finish'),
 	'callers wait for a clock that was set back');
 cmp_ok(worker_switches() - $switches,
-	'<', 2000, 'and do not keep the worker busy');
+	'<', 2000, 'and do not keep the keeper busy');
 set_skew($node, 0);
 
 #---- A standby with another layout than its primary's keys ----
@@ -181,7 +181,7 @@ $_->stop foreach $node, values %standby;
 
 #---- An old backup with the same worker ID ----
 
-my $settings = "snowid.worker_id = 1\nsnowid.max_drift = 4s";
+my $settings = "snowid.worker_id = 1\nsnowid.max_lead = 4s";
 my $original = snowid_cluster('original', $settings, allows_streaming => 1);
 start_and_open($original);
 $original->safe_psql('postgres', 'SELECT snowid_next()');
@@ -195,7 +195,7 @@ set_skew($restored, -3);
 $restored->start;
 server_is_open($restored);
 cmp_ok($restored->safe_psql('postgres', 'SELECT snowid_next()'), '>', $key,
-	'a backup that is put back begins above what was made up to max_drift ahead of its clock'
+	'a backup that is put back begins above what was made up to max_lead ahead of its clock'
 );
 
 #---- Room for origins ----
@@ -205,7 +205,7 @@ my $missing = 0;
 foreach my $id (2 .. 9)
 {
 	set_skew($restored, $id * 2 * 86400 + 10);
-	configure($restored, "snowid.worker_id = $id\nsnowid.max_drift = 10ms");
+	configure($restored, "snowid.worker_id = $id\nsnowid.max_lead = 10ms");
 	$restored->restart;
 	$restored->poll_query_until('postgres', 'SELECT snowid_next() > 0')
 	  or $missing++;

@@ -58,7 +58,7 @@ sub begins_above
 	reload_with(
 		$node,
 		'snowid.worker_id' => $worker_id,
-		'snowid.max_drift' => '10min');
+		'snowid.max_lead'  => '10min');
 	stop_clock($node, key_ms($highest) - 900);
 	is( query($node, <<~EOF),
 		SELECT key > $highest, worker_id, clock_timestamp() < snowid_timestamp($highest)
@@ -194,7 +194,7 @@ $cascade2->stop('immediate');
 
 #---- No room ----
 
-# a quiet primary, so that the standby gets to where its worker runs
+# a quiet primary, so that the standby gets to where its keeper runs
 configure($primary, 'snowid.worker_id = -1');
 $primary->start;
 $primary->backup('quiet');

@@ -135,7 +135,7 @@ like(
 reload_with(
 	$same,
 	'snowid.worker_id' => 1,
-	'snowid.max_drift' => '10min');
+	'snowid.max_lead'  => '10min');
 stop_clock($same, key_ms($highest) - 900);
 is( $same->safe_psql(
 		'postgres',
@@ -184,7 +184,7 @@ $_->stop foreach ($same, $copy);
 
 # the old server's keys lead its clock, as far as they may
 my $drift =
-  "snowid.worker_id = 1\nsnowid.max_drift = 3s\nsnowid.max_wait = 30s";
+  "snowid.worker_id = 1\nsnowid.max_lead = 3s\nsnowid.max_wait = 30s";
 configure($same, $drift);
 $same->start;
 $same->safe_psql('postgres', $insert);
@@ -209,7 +209,7 @@ like(
 cmp_ok(
 	key_ms($key), '>',
 	($began + 3) * 1000,
-	'it makes no key until the clock has passed its start by max_drift');
+	'it makes no key until the clock has passed its start by max_lead');
 cmp_ok($key, '>', $highest,
 	'so its keys are above those of a server that had the worker ID until then'
 );
@@ -235,7 +235,7 @@ like(
 reload_with(
 	$new,
 	'snowid.worker_id' => 1,
-	'snowid.max_drift' => '10min');
+	'snowid.max_lead'  => '10min');
 stop_clock($new, key_ms($highest) - 900);
 is( $new->safe_psql(
 		'postgres',

@@ -78,7 +78,7 @@ sub released
 #---- The layout is pinned ----
 
 # 30 more nodes: what a server's registry process sends, sent by redis-cli.
-my $source = slurp_file('src/registry.lua');
+my $source = slurp_file('src/registry/registry.lua');
 my $script = $redis->query('SCRIPT', 'LOAD', $source);
 my $dir    = PostgreSQL::Test::Utils::tempdir('claims');
 

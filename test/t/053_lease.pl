@@ -68,7 +68,7 @@ sub wait_for_lapse
 	return;
 }
 
-# Seconds until the server makes keys as this worker.
+# Seconds until the server makes keys as this keeper.
 sub seconds_until_open
 {
 	my ($node, $worker_id) = @_;
@@ -351,10 +351,10 @@ $one->start;
 server_is_open($one);
 
 # that closes the gate once before
-$pid = worker_pid($one);
+$pid = keeper_pid($one);
 query($one, "SELECT pg_terminate_backend($pid)");
 wait_for($one,
-	"SELECT pid <> $pid FROM pg_stat_activity WHERE backend_type = 'snowid worker'"
+	"SELECT pid <> $pid FROM pg_stat_activity WHERE backend_type = 'snowid keeper'"
 );
 server_is_open($one);
 my $a_id = worker_id($one);

@@ -18,7 +18,7 @@ my $redis = SnowidRedis->start('redis', 'appendonly yes');
 my $short = "snowid.max_wait = '1s'\n";
 
 # With a new pair the gate stays closed for as long as keys may lead.
-my $unopened = $short . "snowid.max_drift = '1h'\n";
+my $unopened = $short . "snowid.max_lead = '1h'\n";
 my @thief    = (
 	node  => 'f' x 32,
 	place => '',

@@ -18,25 +18,14 @@ sub start
 {
 	my ($name, $skew) = @_;
 	my $node =
-	  snowid_cluster($name, "snowid.worker_id = 1\nsnowid.max_drift = 100ms");
+	  snowid_cluster($name, "snowid.worker_id = 1\nsnowid.max_lead = 100ms");
 	$node->append_conf('postgresql.conf', 'restart_after_crash = on');
 	set_skew($node, $skew);
 	start_and_open($node);
 	return $node;
 }
 
-sub poll
-{
-	my ($node, $condition) = @_;
-	$node->poll_query_until('postgres',
-		"SELECT $condition FROM snowid_status()")
-	  or die "never: $condition; "
-	  . $node->safe_psql('postgres',
-		'SELECT snowid_status::text FROM snowid_status()');
-	return;
-}
-
-# Keys have the time of the clock, which is this many s off; the worker has seen it.
+# Keys have the time of the clock, which is this many s off; the keeper has seen it.
 sub keys_follow
 {
 	my ($node, $skew) = @_;
@@ -49,11 +38,11 @@ sub keys_follow
 	return;
 }
 
-# Kills a process of the server, which restarts; the worker is back after it.
+# Kills a process of the server, which restarts; the keeper is back after it.
 sub crash
 {
 	my ($node, $who) = @_;
-	my $worker = worker_pid($node);
+	my $worker = keeper_pid($node);
 	my $client = start_client($node, 'SELECT pg_sleep(600);');
 	my $pid    = $node->poll_query_until('postgres',
 		"SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
@@ -66,8 +55,8 @@ sub crash
 	kill 'KILL', $pid or die "$who: $!";
 	$client->{handle}->finish;
 	$node->poll_query_until('postgres',
-		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $worker"
-	) or die 'the worker does not come back';
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $worker"
+	) or die 'the keeper does not come back';
 	return;
 }
 
@@ -84,7 +73,7 @@ set_skew($node, 0);
 poll($node, "reason ~ 'jumped'");
 $node->safe_psql('postgres', 'SELECT snowid_accept_clock()');
 keys_follow($node, 0);
-foreach my $who ('client backend', 'snowid worker')
+foreach my $who ('client backend', 'snowid keeper')
 {
 	my $log  = -s $node->logfile;
 	my $last = $node->safe_psql('postgres', 'SELECT snowid_next()');
@@ -156,7 +145,7 @@ is( logged($node, $log, $jumped),
 sub write_wildly
 {
 	my ($offset) = @_;
-	my $pid      = worker_pid($node);
+	my $pid      = keeper_pid($node);
 	my @pages    = grep { hex($_->[1]) - hex($_->[0]) == 4096 }
 	  map {
 		m{^([0-9a-f]+)-([0-9a-f]+) rw-s .* /dev/zero \(deleted\)$}
@@ -172,8 +161,8 @@ sub write_wildly
 
 SKIP:
 {
-	# the worker is stopped, for it repairs what it believes each second
-	my $worker = worker_pid($node);
+	# the keeper is stopped, for it repairs what it believes each second
+	my $worker = keeper_pid($node);
 	kill 'STOP', $worker;
 	my $done = write_wildly(0);
 	crash_stopped($worker);
@@ -185,7 +174,7 @@ SKIP:
 		0,
 		'one half of what is believed is damaged by a crash: the other counts'
 	);
-	$worker = worker_pid($node);
+	$worker = keeper_pid($node);
 	kill 'STOP', $worker;
 	write_wildly(0);
 	write_wildly(32);
@@ -199,7 +188,7 @@ sub crash_stopped
 	my ($worker) = @_;
 	kill 'KILL', $worker;
 	$node->poll_query_until('postgres',
-		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $worker"
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $worker"
 	) or die;
 	return;
 }

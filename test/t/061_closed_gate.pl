@@ -1,4 +1,4 @@
-# A closed gate costs nothing, however many callers wait for it: the worker looks
+# A closed gate costs nothing, however many callers wait for it: the keeper looks
 # twice a second at most, starts no more helper processes than that, and the log
 # has each state once; and it opens soon after what closed it has passed.
 use strict;
@@ -22,17 +22,6 @@ $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 server_is_open($node);
 
-sub query { return $node->safe_psql('postgres', $_[0]); }
-
-sub poll
-{
-	my ($condition) = @_;
-	$node->poll_query_until('postgres',
-		"SELECT $condition FROM snowid_status()")
-	  or die "never: $condition";
-	return;
-}
-
 # Settings by reload.
 sub settings
 {
@@ -42,10 +31,10 @@ sub settings
 	return;
 }
 
-# How often the worker has waited so far: once a turn, or more.
+# How often the keeper has waited so far: once a turn, or more.
 sub waits
 {
-	my $pid = worker_pid($node);
+	my $pid = keeper_pid($node);
 	my ($switches) = slurp_file("/proc/$pid/status") =~
 	  /^voluntary_ctxt_switches:\s+(\d+)$/m;
 	return $switches;
@@ -57,24 +46,24 @@ sub is_quiet
 	my ($what, $why) = @_;
 	my @clients = map { start_client($node) } 1 .. 4;
 
-	poll("NOT is_open AND reason ~ '$why'");
+	poll($node, "NOT is_open AND reason ~ '$why'");
 	$node->poll_query_until('postgres',
 		"SELECT count(*) = 4 FROM pg_stat_activity WHERE query ~ '^SELECT snowid_next' AND wait_event_type = 'Extension'"
 	) or die 'nobody waits';
 	my $log    = -s $node->logfile;
 	my $before = waits();
 	my $ends   = time + $period;
-	query('SELECT pg_sleep(0.1)') while time < $ends;
+	query($node, 'SELECT pg_sleep(0.1)') while time < $ends;
 	my $turns = waits() - $before;
 	$log = slurp_file($node->logfile, $log);
 	my $helpers = () =
 	  $log =~ /starting background worker process "snowid origin"/g;
 	my $lines = () = $log =~ /(?:LOG|WARNING|ERROR|FATAL):  /g;
-	note "$turns waits of the worker, $helpers helpers, $lines lines";
+	note "$turns waits of the keeper, $helpers helpers, $lines lines";
 	cmp_ok(
 		$turns, '<',
 		$bound * ($helpers ? 8 : 1),
-		"$what: the worker rests");
+		"$what: the keeper rests");
 	cmp_ok($helpers, '<', $bound, "$what: few helper processes");
 	cmp_ok($lines,   '<', 3,      "$what: the log is quiet");
 	return @clients;
@@ -96,9 +85,9 @@ sub goes_on
 
 #---- A new pair ----
 
-settings("snowid.worker_id = 2\nsnowid.max_drift = 1h");
+settings("snowid.worker_id = 2\nsnowid.max_lead = 1h");
 my @clients = is_quiet('a new pair', 'begins when the clock has passed');
-settings("snowid.worker_id = 2\nsnowid.max_drift = 10ms");
+settings("snowid.worker_id = 2\nsnowid.max_lead = 10ms");
 goes_on('a new pair', @clients);
 
 #---- The lookup of the pair fails ----
@@ -110,9 +99,9 @@ my $lock = start_client($node,
 $node->poll_query_until('postgres',
 	"SELECT count(*) = 1 FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted AND relation = 'pg_replication_origin'::regclass"
 ) or die;
-settings("snowid.worker_id = 3\nsnowid.max_drift = 10ms");
+settings("snowid.worker_id = 3\nsnowid.max_lead = 10ms");
 @clients = is_quiet('the lookup fails', 'lock timeout');
-query(
+query($node,
 	"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted AND relation = 'pg_replication_origin'::regclass"
 );
 goes_on('the lookup fails', @clients);
@@ -120,18 +109,18 @@ $lock->{handle}->finish;
 
 #---- The ceiling cannot be written ----
 
-query(<<~EOF);
+query($node, <<~EOF);
 	SELECT pg_replication_origin_create('other' || i)
 	FROM generate_series(1, current_setting('max_replication_slots')::int) i
 	EOF
-query(
+query($node,
 	"SELECT pg_replication_origin_advance('other' || i, '0/1') FROM generate_series(1, current_setting('max_replication_slots')::int - 3) i"
 );
-settings("snowid.worker_id = 4\nsnowid.max_drift = 10ms");
+settings("snowid.worker_id = 4\nsnowid.max_lead = 10ms");
 @clients = is_quiet(
 	'the ceiling cannot be written',
 	'could not find free replication state');
-query("SELECT pg_replication_origin_drop('other1')");
+query($node, "SELECT pg_replication_origin_drop('other1')");
 goes_on('the ceiling cannot be written', @clients);
 
 #---- Redis is away ----
@@ -149,14 +138,14 @@ settings('snowid.worker_id = 1');
 $node->restart;
 server_is_open($node);
 set_skew($node, 86400);
-poll("is_open AND reason ~ 'jumped'");
+poll($node, "is_open AND reason ~ 'jumped'");
 settings('snowid.worker_id = 4');
-poll("NOT is_open AND reason ~ 'jumped'");
+poll($node, "NOT is_open AND reason ~ 'jumped'");
 pass(
 	'a worker ID that is not this server\'s any more is left, though the clock is not believed'
 );
 set_skew($node, 0);
-poll('is_open AND worker_id = 4');
+poll($node, 'is_open AND worker_id = 4');
 pass('and the new one taken when the clock is back');
 $node->stop;
 done_testing();

@@ -10,15 +10,13 @@ use SnowidTest;
 use Test::More;
 
 my $settings =
-  "snowid.worker_id = 1\nsnowid.max_wait = 200ms\nsnowid.max_drift = 100ms\n";
+  "snowid.worker_id = 1\nsnowid.max_wait = 200ms\nsnowid.max_lead = 100ms\n";
 my $node = snowid_cluster('advance', $settings, allows_streaming => 1);
 $node->append_conf('postgresql.conf',
 	"fsync = on\nrestart_after_crash = on\nwal_writer_delay = 10s");
 start_and_open($node);
 my @stopped;
 END { kill 'CONT', @stopped; }
-
-sub query { return $node->safe_psql('postgres', $_[0]); }
 
 sub advance
 {
@@ -35,7 +33,7 @@ sub nothing_is_left
 
 	server_is_open($node);
 
-	# more than the worker has reserved: it makes a turn
+	# more than the keeper has reserved: it makes a turn
 	$node->safe_psql('postgres',
 		'SELECT count(*) FROM (SELECT snowid_next_batch(4000000)) b');
 	is( $node->safe_psql(
@@ -54,7 +52,7 @@ sub nothing_is_left
 
 sub stop_worker
 {
-	@stopped = (worker_pid($node));
+	@stopped = (keeper_pid($node));
 	kill 'STOP', @stopped or die "$!";
 	return;
 }
@@ -87,11 +85,11 @@ sub start_advance
 	  "SELECT pid FROM pg_stat_activity WHERE application_name = '$name' AND query ~ 'snowid_advance' AND wait_event_type = 'Extension'";
 	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM ($pid) p")
 	  or die;
-	$session->{pid} = query($pid);
+	$session->{pid} = query($node, $pid);
 	return $session;
 }
 
-#---- Calls that end before the worker has seen them ----
+#---- Calls that end before the keeper has seen them ----
 
 stop_worker();
 like(
@@ -105,7 +103,7 @@ stop_worker();
 like(
 	sql_error($node, advance('30 min')),
 	qr/^55000: snowid could not reserve more keys\nDETAIL:  .*PID $stopped[0], is busy or hangs/,
-	'a call that the worker does not see');
+	'a call that the keeper does not see');
 continue_worker();
 nothing_is_left($node, 'not seen');
 
@@ -116,7 +114,7 @@ $node->poll_query_until('postgres',
 	"SELECT current_setting('snowid.max_wait') = '1h'")
   or die;
 my @sessions = map { start_advance("session$_", "$_ s") } 1 .. 3;
-query(
+query($node,
 	"SELECT pg_terminate_backend($sessions[0]{pid}), pg_cancel_backend($sessions[1]{pid})"
 );
 $_->{handle}->finish foreach @sessions[ 0, 1 ];
@@ -154,24 +152,26 @@ $standby->promote;
 nothing_is_left($standby, 'refused by a standby, and a promotion');
 $standby->stop;
 
-#---- Calls that the worker carries out ----
+#---- Calls that the keeper carries out ----
 
-# With so much in reserve, the worker writes nothing else for half a minute.
+# With so much in reserve, the keeper writes nothing else for half a minute.
 configure($node, "$settings\nsnowid.reserve = 60s");
 $node->reload;
-query('SELECT snowid_next()');
+query($node, 'SELECT snowid_next()');
 $node->poll_query_until('postgres',
 	"SELECT ceiling > clock_timestamp() + interval '55 s' FROM snowid_status()"
 ) or die;
 hold_syncs($node, 1);
 my $session = start_advance('carried', '20 min');
 $node->poll_query_until('postgres',
-	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND wait_event = 'WALSync'"
-) or die 'the worker does not write';
-query(  "SELECT pg_cancel_backend($session->{pid}), pg_terminate_backend("
-	  . worker_pid($node)
+	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND wait_event = 'WALSync'"
+) or die 'the keeper does not write';
+query($node,
+		"SELECT pg_cancel_backend($session->{pid}), pg_terminate_backend("
+	  . keeper_pid($node)
 	  . ')');
 is( query(
+		$node,
 		"SELECT count(*) FROM pg_stat_activity WHERE pid = $session->{pid} AND wait_event_type = 'Extension'"
 	),
 	1,
@@ -179,7 +179,7 @@ is( query(
 hold_syncs($node, 0);
 $session->{handle}->finish;
 unlike($session->{out}, qr/ERROR|FATAL|connection/,
-	'and succeeds, cancelled or not, and though the worker is told to leave');
+	'and succeeds, cancelled or not, and though the keeper is told to leave');
 my $refused =
   qr/^58000: the next key would lead the clock by 1[12]\d\d\d\d\d ms\n/;
 server_is_open($node);

@@ -1,4 +1,4 @@
-# A pair that is new to this server waits for max_drift, by the clock and the
+# A pair that is new to this server waits for max_lead, by the clock and the
 # settings as they are: one that is corrected before the gate was opened with it
 # has no effect afterwards, and no step of the clock shortens the wait.
 use strict;
@@ -20,15 +20,6 @@ sub start
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 	return $node;
-}
-
-sub poll
-{
-	my ($node, $condition) = @_;
-	$node->poll_query_until('postgres',
-		"SELECT $condition FROM snowid_status()")
-	  or die "never: $condition";
-	return;
 }
 
 sub settings
@@ -55,7 +46,7 @@ sub opens_in
 #---- The clock was ahead at the first start ----
 
 my $node =
-  start('ahead', 3 * $hour, "snowid.worker_id = 1\nsnowid.max_drift = 3s");
+  start('ahead', 3 * $hour, "snowid.worker_id = 1\nsnowid.max_lead = 3s");
 my $log = -s $node->logfile;
 poll($node, $waits);
 set_skew($node, 0);
@@ -69,26 +60,26 @@ is( $node->safe_psql(
 );
 $node->stop;
 
-#---- max_drift is lowered while it waits ----
+#---- max_lead is lowered while it waits ----
 
-$node = start('lowered', 0, "snowid.worker_id = 1\nsnowid.max_drift = 1h");
+$node = start('lowered', 0, "snowid.worker_id = 1\nsnowid.max_lead = 1h");
 poll($node, $waits);
 cmp_ok(
 	opens_in($node), '>',
 	0.9 * $hour,
-	'max_drift of 1 h: a new pair waits for an hour');
-settings($node, "snowid.worker_id = 1\nsnowid.max_drift = 100ms");
+	'max_lead of 1 h: a new pair waits for an hour');
+settings($node, "snowid.worker_id = 1\nsnowid.max_lead = 100ms");
 poll($node, 'is_open');
 is( $node->safe_psql(
 		'postgres',
 		'SELECT snowid_timestamp(snowid_next()) < clock_timestamp() + interval \'1 s\''
 	),
 	't',
-	'which ends when max_drift is lowered');
+	'which ends when max_lead is lowered');
 
 #---- Steps while it waits ----
 
-settings($node, "snowid.worker_id = 2\nsnowid.max_drift = 10min");
+settings($node, "snowid.worker_id = 2\nsnowid.max_lead = 10min");
 poll($node, $waits);
 my $began = time;
 set_skew($node, 50 * 60);
@@ -109,8 +100,8 @@ poll($node,
 cmp_ok(opens_in($node), '>', 590, 'nor a step back');
 
 # By less than it has waited, the first reading may have been right: what another
-# server made up to max_drift ahead of it is below.
-settings($node, "snowid.worker_id = 3\nsnowid.max_drift = 10min");
+# server made up to max_lead ahead of it is below.
+settings($node, "snowid.worker_id = 3\nsnowid.max_lead = 10min");
 set_skew($node, 0);
 poll($node, "$waits AND current_setting('snowid.worker_id') = '3'");
 $log   = -s $node->logfile;
@@ -122,20 +113,20 @@ $node->wait_for_log(qr/the clock was set back/, $log);
 my $second = opens_in($node);
 cmp_ok($second - $first,
 	'>', 0,
-	'a small step back: keys begin above the first reading and max_drift')
+	'a small step back: keys begin above the first reading and max_lead')
   or diag("$first, $second");
 
 #---- Others had it meanwhile ----
 
-settings($node, "snowid.worker_id = 4\nsnowid.max_drift = 10min");
+settings($node, "snowid.worker_id = 4\nsnowid.max_lead = 10min");
 poll($node, "$waits");
 $node->poll_query_until('postgres',
 	"SELECT current_setting('snowid.worker_id') = '4'")
   or die;
 usleep(100_000) while time - $began < 8;
-settings($node, "snowid.max_drift = 10min");
+settings($node, "snowid.max_lead = 10min");
 poll($node, "reason = 'snowid has no worker ID'");
-settings($node, "snowid.worker_id = 4\nsnowid.max_drift = 10min");
+settings($node, "snowid.worker_id = 4\nsnowid.max_lead = 10min");
 poll($node, $waits);
 cmp_ok(opens_in($node), '>', 595,
 	'a pair that was given up while it waited begins to wait anew');
@@ -143,8 +134,7 @@ $node->stop;
 
 #---- Its directory cannot be written ----
 
-$node =
-  start('readonly', 0, "snowid.worker_id = 1\nsnowid.max_drift = 100ms");
+$node = start('readonly', 0, "snowid.worker_id = 1\nsnowid.max_lead = 100ms");
 poll($node, 'is_open');
 my $directory = $node->data_dir . '/snowid';
 END { chmod 0700, $directory if $directory; }
@@ -160,7 +150,7 @@ SKIP:
 	chmod 0700, $directory;
 	unlink "$directory/state";
 	chmod 0500, $directory;
-	settings($node, "snowid.worker_id = 2\nsnowid.max_drift = 100ms");
+	settings($node, "snowid.worker_id = 2\nsnowid.max_lead = 100ms");
 	poll($node, "NOT is_open AND reason ~ 'state file'");
 	$began = time;
 	usleep(100_000) while time - $began < 6;

@@ -26,7 +26,7 @@ $standby->start;
 
 my $highest = 0;
 
-# The server makes keys as this worker, above all before.
+# The server makes keys as this keeper, above all before.
 sub makes_keys
 {
 	my ($server, $worker_id, $name) = @_;
@@ -43,8 +43,7 @@ sub makes_keys
 sub use_worker_id
 {
 	my ($worker_id) = @_;
-	configure($node,
-		"snowid.worker_id = $worker_id\nsnowid.max_drift = 10ms");
+	configure($node, "snowid.worker_id = $worker_id\nsnowid.max_lead = 10ms");
 	$node->reload;
 	return;
 }
@@ -90,10 +89,10 @@ sub let_places_go
 
 sub new_keeper
 {
-	my $pid = worker_pid($node);
+	my $pid = keeper_pid($node);
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
 	$node->poll_query_until('postgres',
-		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid"
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $pid"
 	) or die;
 	return;
 }
@@ -176,7 +175,7 @@ makes_keys($node, 7, 'then keys go on');
 
 $idle->query_safe(
 	'BEGIN; LOCK pg_replication_origin IN ACCESS EXCLUSIVE MODE');
-my $pid = worker_pid($node);
+my $pid = keeper_pid($node);
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
 $node->poll_query_until('postgres',
 	"SELECT reason ~ 'has not answered yet' FROM snowid_status()")

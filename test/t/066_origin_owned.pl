@@ -12,12 +12,10 @@ use SnowidKeys;
 use SnowidTest;
 use Test::More;
 
-my $settings = "snowid.worker_id = 1\nsnowid.max_drift = 10ms";
+my $settings = "snowid.worker_id = 1\nsnowid.max_lead = 10ms";
 my $node     = snowid_cluster('owned', $settings);
 $node->append_conf('postgresql.conf', 'restart_after_crash = on');
 start_and_open($node);
-
-sub query { return $node->safe_psql('postgres', $_[0]) }
 
 sub keys_go_on
 {
@@ -25,21 +23,21 @@ sub keys_go_on
 	return makes_keys_as($node, 1, @_);
 }
 
-my $name = query(
+my $name = query($node,
 	q(SELECT roname FROM pg_replication_origin WHERE roname LIKE 'snowid\_%')
 );
 
 # What the WAL knows of the origin, in ms; empty where there is none.
 sub position
 {
-	return query(
+	return query($node,
 		"SELECT remote_lsn - '0/0' FROM pg_replication_origin_status WHERE external_id = '$name'"
 	);
 }
 
 #---- While keys are made ----
 
-my $pid    = worker_pid($node);
+my $pid    = keeper_pid($node);
 my $client = start_client($node);
 clients_go_on($client);
 like(
@@ -61,12 +59,12 @@ like(
 	sql_error($node, "SELECT pg_replication_origin_session_setup('$name')"),
 	qr/^55006: .*already active for PID $pid\n/,
 	'nor used by a session');
-query("SELECT pg_terminate_backend($pid)");
+query($node, "SELECT pg_terminate_backend($pid)");
 $node->poll_query_until('postgres',
-	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid worker' AND pid <> $pid"
+	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $pid"
 ) or die;
 clients_go_on($client);
-$pid = worker_pid($node);
+$pid = keeper_pid($node);
 like(
 	sql_error($node, "SELECT pg_replication_origin_drop('$name')"),
 	qr/^55006: .* in use by PID $pid\n/,
@@ -75,7 +73,7 @@ keys_are_right('keys are as they should be', $client);
 keys_go_on('and go on');
 
 # Each grant is in the WAL: a crash finds it.
-query('CHECKPOINT') foreach 1 .. 3;
+query($node, 'CHECKPOINT') foreach 1 .. 3;
 keys_go_on('after checkpoints');
 my $ceiling = position();
 $node->stop('immediate');
@@ -87,7 +85,7 @@ keys_go_on('after a crash');
 
 sub last_ms
 {
-	return query(
+	return query($node,
 		"SELECT trunc(extract(epoch FROM snowid_timestamp($_[0])) * 1000)");
 }
 
@@ -99,7 +97,7 @@ configure($node, $settings);
 $node->reload;
 keys_go_on('and keys go on behind it');
 
-query(q(SELECT pg_replication_origin_create('somebody_else')));
+query($node, q(SELECT pg_replication_origin_create('somebody_else')));
 my $idle = $node->background_psql('postgres');
 $idle->query_safe(
 	q(BEGIN; SELECT pg_replication_origin_drop('somebody_else')));
@@ -121,19 +119,19 @@ $idle->quit;
 $node->stop;
 $node->append_conf('postgresql.conf', "shared_preload_libraries = ''");
 $node->start;
-query(
+query($node,
 	"SELECT pg_replication_origin_drop('$name'); SELECT pg_replication_origin_create('thief')"
 );
-is(query(q(SELECT pg_replication_origin_progress('thief', false))),
+is(query($node, q(SELECT pg_replication_origin_progress('thief', false))),
 	'', 'who gets its number gets no ceiling');
-query(q(SELECT pg_replication_origin_advance('thief', '0/10')));
+query($node, q(SELECT pg_replication_origin_advance('thief', '0/10')));
 $node->stop;
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'snowid'");
 $node->start;
 keys_go_on('dropped while no keeper ran: it is made anew');
-is(query(q(SELECT pg_replication_origin_progress('thief', false))),
+is(query($node, q(SELECT pg_replication_origin_progress('thief', false))),
 	'0/10', 'and the other one is not touched');
-query(q(SELECT pg_replication_origin_drop('thief')));
+query($node, q(SELECT pg_replication_origin_drop('thief')));
 
 #---- Dropped again and again, while keepers come and go ----
 
@@ -158,8 +156,8 @@ my @stolen;
 for (1 .. 400)
 {
 	clients_go_on($client);
-	query(
-		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'snowid worker'"
+	query($node,
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'snowid keeper'"
 	);
 	@stolen = slurp_file($thief->{errors}) =~ /dropped/g;
 	last if @stolen >= 5;

@@ -16,7 +16,7 @@ $publisher->init(allows_streaming => 'logical');
 $publisher->start;
 my $node = snowid_cluster(
 	'subscriber',
-	"snowid.worker_id = 1\nsnowid.max_drift = 10ms",
+	"snowid.worker_id = 1\nsnowid.max_lead = 10ms",
 	allows_streaming => 'logical');
 $node->append_conf('postgresql.conf', <<~EOF);
 	max_logical_replication_workers = 12
@@ -24,8 +24,6 @@ $node->append_conf('postgresql.conf', <<~EOF);
 	max_replication_slots = 20
 	EOF
 start_and_open($node);
-
-sub query { return $node->safe_psql('postgres', $_[0]) }
 
 my @tables = map { "t$_" } 1 .. 6;
 my $schema = join(' ',
@@ -37,15 +35,15 @@ $publisher->safe_psql('postgres',
   foreach @tables;
 $publisher->safe_psql('postgres', "CREATE PUBLICATION p$_ FOR TABLE t$_")
   foreach 1 .. 6;
-query($schema);
-query("ALTER TABLE $_ ALTER from_snowid SET DEFAULT snowid_next()")
+query($node, $schema);
+query($node, "ALTER TABLE $_ ALTER from_snowid SET DEFAULT snowid_next()")
   foreach @tables;
 
 # What the origins of ours are, with their numbers.
 my $ours =
   q(SELECT string_agg(roident || ' ' || roname, ', ' ORDER BY roident)
 	FROM pg_replication_origin WHERE roname LIKE 'snowid\_%\_0\_1');
-my $before  = query($ours);
+my $before  = query($node, $ours);
 my $dropper = start_client($node, <<~EOF =~ s/\n//gr);
 	DO \$\$ DECLARE name text; BEGIN
 		FOR name IN SELECT roname FROM pg_replication_origin WHERE roname LIKE 'snowid%_0_1' LOOP
@@ -79,7 +77,9 @@ sub all_rows_come
 			"SELECT count(*) FROM $table WHERE id = $rows", '1')
 		  or die "$table: the last row does not come";
 	}
-	is( query(join(' UNION ALL ', map { "SELECT count(*) FROM $_" } @tables)),
+	is( query(
+			$node,
+			join(' UNION ALL ', map { "SELECT count(*) FROM $_" } @tables)),
 		join("\n", ($rows) x @tables),
 		"$name: no row is skipped");
 	return;
@@ -87,7 +87,8 @@ sub all_rows_come
 
 foreach my $n (1 .. 6)
 {
-	query("CREATE SUBSCRIPTION s$n CONNECTION '$connection' PUBLICATION p$n");
+	query($node,
+		"CREATE SUBSCRIPTION s$n CONNECTION '$connection' PUBLICATION p$n");
 	more_rows();
 }
 clients_go_on($client);
@@ -99,17 +100,17 @@ like(
 	),
 	qr/^55006: /,
 	'ours cannot be dropped then');
-is(query($ours), $before, 'and has its number');
+is(query($node, $ours), $before, 'and has its number');
 unlike(slurp_file($dropper->{errors}), qr/dropped/, 'whoever tried');
 
 # Keepers end, and tables are copied anew: their origins come and go.
 foreach my $round (1 .. 3)
 {
-	query(
-		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'snowid worker'"
+	query($node,
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'snowid keeper'"
 	);
-	query("DROP SUBSCRIPTION s$round; TRUNCATE t$round");
-	query(
+	query($node, "DROP SUBSCRIPTION s$round; TRUNCATE t$round");
+	query($node,
 		"CREATE SUBSCRIPTION s$round CONNECTION '$connection' PUBLICATION p$round"
 	);
 	more_rows();
@@ -121,11 +122,10 @@ all_rows_come('keepers that come and go');
 stop_client($dropper);
 foreach my $worker_id (2 .. 5)
 {
-	configure($node,
-		"snowid.worker_id = $worker_id\nsnowid.max_drift = 10ms");
-	query("DROP SUBSCRIPTION s$worker_id; TRUNCATE t$worker_id");
+	configure($node, "snowid.worker_id = $worker_id\nsnowid.max_lead = 10ms");
+	query($node, "DROP SUBSCRIPTION s$worker_id; TRUNCATE t$worker_id");
 	$node->reload;
-	query(
+	query($node,
 		"CREATE SUBSCRIPTION s$worker_id CONNECTION '$connection' PUBLICATION p$worker_id"
 	);
 	$node->poll_query_until('postgres',
@@ -140,10 +140,11 @@ server_is_open($node);
 $client->{handle}->finish;
 all_rows_come('after a crash');
 keys_are_right('keys increase, none twice', $client);
-is(query("SELECT count(*) FROM t1 WHERE from_snowid IS NOT NULL"),
+is(query($node, "SELECT count(*) FROM t1 WHERE from_snowid IS NOT NULL"),
 	'0', 'rows are as they were sent');
-query("DROP SUBSCRIPTION s$_") foreach 1 .. 6;
+query($node, "DROP SUBSCRIPTION s$_") foreach 1 .. 6;
 is( query(
+		$node,
 		q(SELECT count(*) FROM pg_replication_origin WHERE roname NOT LIKE 'snowid\_%')
 	),
 	'0',

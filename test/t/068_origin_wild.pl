@@ -10,10 +10,8 @@ use SnowidTest;
 use Test::More;
 
 my $node =
-  snowid_cluster('wild', "snowid.worker_id = 1\nsnowid.max_drift = 10ms");
+  snowid_cluster('wild', "snowid.worker_id = 1\nsnowid.max_lead = 10ms");
 start_and_open($node);
-
-sub query { return $node->safe_psql('postgres', $_[0]) }
 
 sub keys_go_on
 {
@@ -31,11 +29,12 @@ sub move
 		"SELECT reason ~ 'no worker ID' FROM snowid_status()")
 	  or die;
 	query(
+		$node,
 		defined $ms
 		? sprintf("SELECT pg_replication_origin_advance('$name', '%X/%X')",
 			$ms >> 32, $ms & 0xffffffff)
 		: "SELECT pg_replication_origin_drop('$name')");
-	configure($node, "snowid.worker_id = 1\nsnowid.max_drift = 10ms");
+	configure($node, "snowid.worker_id = 1\nsnowid.max_lead = 10ms");
 	$node->reload;
 	return;
 }
@@ -48,7 +47,7 @@ sub is_refused
 		"SELECT reason ~ 'position' FROM snowid_status()")
 	  or die "$name at $ms";
 	like(
-		query('SELECT reason FROM snowid_status()'),
+		query($node, 'SELECT reason FROM snowid_status()'),
 		qr/^snowid cannot use its replication origin: The position of replication origin "\Q$name\E" is \Q$told\E, which is not a Unix time/,
 		"$name at $ms: refused with its name");
 	return;
@@ -75,7 +74,7 @@ keys_go_on('dropped: keys go on');
 foreach my $other ('snowid_1288834974657_5_5_12_0_2',
 	'snowid_1577836800000_5_5_12_0_2')
 {
-	query("SELECT pg_replication_origin_create('$other')");
+	query($node, "SELECT pg_replication_origin_create('$other')");
 	is_refused($other, 2253088648659904, 2253088648659904);
 	move($other);
 	keys_go_on('dropped: keys go on');
@@ -113,17 +112,18 @@ $node->poll_query_until('postgres',
 $node->append_conf('postgresql.conf', 'max_replication_slots = 40');
 foreach my $name (@names)
 {
-	query("SELECT pg_replication_origin_create('$name')");
+	query($node, "SELECT pg_replication_origin_create('$name')");
 }
 $node->restart;
-query("SELECT pg_replication_origin_advance('$_', 'FFFFFFFF/FFFFFFF0')")
+query($node,
+	"SELECT pg_replication_origin_advance('$_', 'FFFFFFFF/FFFFFFF0')")
   foreach @names;
-configure($node, "snowid.worker_id = 1\nsnowid.max_drift = 10ms");
+configure($node, "snowid.worker_id = 1\nsnowid.max_lead = 10ms");
 $node->reload;
 keys_go_on('origins whose names are no layout of ours stop no key');
 $node->restart;
 keys_go_on('nor after a restart');
-is(query('SELECT count(*) FROM pg_replication_origin'),
+is(query($node, 'SELECT count(*) FROM pg_replication_origin'),
 	@names + 1, 'and are left alone');
 
 #---- In the range, but its end ----
@@ -135,8 +135,8 @@ like(
 	'the end of the range makes no key');
 configure($node, 'snowid.worker_id = -1');
 $node->restart;
-query("SELECT pg_replication_origin_drop('$own')");
-configure($node, "snowid.worker_id = 1\nsnowid.max_drift = 10ms");
+query($node, "SELECT pg_replication_origin_drop('$own')");
+configure($node, "snowid.worker_id = 1\nsnowid.max_lead = 10ms");
 $node->reload;
 keys_go_on('dropped, and started anew: keys go on');
 $node->stop;

@@ -20,12 +20,11 @@ $limit = 'max_active_replication_origins'
 	"SELECT count(*) FROM pg_settings WHERE name = 'max_active_replication_origins'"
   );
 
-sub query { return $node->safe_psql('postgres', $_[0]) }
-
 # The server's worker IDs that have origins.
 sub origins
 {
 	return query(
+		$node,
 		q(SELECT string_agg(substring(roname FROM '_0_(\d+)$'), ' ' ORDER BY roident)
 		FROM pg_replication_origin WHERE roname LIKE 'snowid\_%'));
 }
@@ -43,12 +42,12 @@ sub origins_are
 
 my $skew = 0;
 
-# Makes keys as this worker, with the clock this many seconds ahead.
+# Makes keys as this keeper, with the clock this many seconds ahead.
 sub make_keys_as
 {
 	my ($worker_id, $at, $more) = @_;
 	my $settings =
-	  "snowid.worker_id = $worker_id\nsnowid.max_drift = 10ms\nsnowid.max_jump = 1min\n"
+	  "snowid.worker_id = $worker_id\nsnowid.max_lead = 10ms\nsnowid.max_jump = 1min\n"
 	  . ($more // '');
 	configure($node, $settings);
 	if ($at == $skew) { $node->reload; }
@@ -60,8 +59,9 @@ sub make_keys_as
 	}
 	$node->poll_query_until('postgres',
 		"SELECT is_open AND worker_id = $worker_id FROM snowid_status()")
-	  or die "$worker_id: " . query('SELECT reason FROM snowid_status()');
-	query('SELECT snowid_next()');
+	  or die "$worker_id: "
+	  . query($node, 'SELECT reason FROM snowid_status()');
+	query($node, 'SELECT snowid_next()');
 	return;
 }
 
@@ -90,11 +90,11 @@ set_skew($node, $skew = 4 * 86400);
 $node->poll_query_until('postgres',
 	"SELECT reason ~ 'jumped' FROM snowid_status()")
   or die;
-query('SELECT snowid_accept_clock()');
+query($node, 'SELECT snowid_accept_clock()');
 make_keys_as(10, $skew);
 make_keys_as(11, $skew);
 origins_are('8 10 11', 'one that is in use stays');
-query(
+query($node,
 	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
 );
 stop_pgbench($holder);
@@ -146,17 +146,18 @@ my $highest = 0;
 my $failed  = 0;
 foreach my $round (1 .. 12)
 {
-	my $worker_id = query('SELECT snowid_reclaim()');
+	my $worker_id = query($node, 'SELECT snowid_reclaim()');
 	$node->poll_query_until('postgres',
 		"SELECT is_open AND worker_id = $worker_id FROM snowid_status()")
-	  or die "round $round: " . query('SELECT reason FROM snowid_status()');
-	my $key = query('SELECT snowid_next()');
+	  or die "round $round: "
+	  . query($node, 'SELECT reason FROM snowid_status()');
+	my $key = query($node, 'SELECT snowid_next()');
 	$failed++ unless $key > $highest;
 	$highest = $key;
 }
 is($failed, 0,
 	'a dozen worker IDs from Redis, one after the other: keys go on');
-cmp_ok(query('SELECT count(*) FROM pg_replication_origin'),
+cmp_ok(query($node, 'SELECT count(*) FROM pg_replication_origin'),
 	'<=', 4, 'and their origins have room');
 $node->stop;
 done_testing();

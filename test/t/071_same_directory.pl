@@ -124,7 +124,7 @@ take_turns('lease', 30, map { $_ => "snowid.redis_lease = '2s'" } 0, 1);
 foreach my $clock (0, -150)
 {
 	my $node = claiming_cluster("restored$clock", $redis,
-		$short . "snowid.max_drift = '2s'");
+		$short . "snowid.max_lead = '2s'");
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 	wait_for_claim($node);
@@ -188,7 +188,7 @@ $_->stop foreach $node, $again;
 #---- Without Redis ----
 
 my $fixed =
-  snowid_cluster('fixed', "snowid.worker_id = 9\nsnowid.max_drift = '2s'");
+  snowid_cluster('fixed', "snowid.worker_id = 9\nsnowid.max_lead = '2s'");
 start_and_open($fixed);
 $fixed->stop;
 my $dir      = $fixed->data_dir;

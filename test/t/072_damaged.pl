@@ -18,7 +18,8 @@ my $redis =
 my ($first, $second) = map { claiming($_, $redis) } qw(first second);
 wait_for_claim($_) foreach $first, $second;
 my ($mine, $other) = map { worker_id($_) } $first, $second;
-my $script = $redis->query('SCRIPT', 'LOAD', slurp_file('src/registry.lua'));
+my $script =
+  $redis->query('SCRIPT', 'LOAD', slurp_file('src/registry/registry.lua'));
 my $layout =
   'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12';
 

@@ -1,6 +1,6 @@
 # The functions that read keys by this server's layout fail while that layout is
 # not the one of its last keys: where it is refused, on a standby, before the
-# gate was ever open, and where there is no worker at all.
+# gate was ever open, and where there is no keeper at all.
 use strict;
 use warnings;
 

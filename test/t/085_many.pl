@@ -37,7 +37,7 @@ is($node->safe_psql('postgres', 'SELECT count(DISTINCT kind) FROM made'),
 # With no lead at all each block of 4,096 waits for its own ms; more than 1 ms
 # of the clock would be refused.
 configure($node,
-	"snowid.worker_id = 1\nsnowid.max_drift = 0\nsnowid.max_wait = 1ms");
+	"snowid.worker_id = 1\nsnowid.max_lead = 0\nsnowid.max_wait = 1ms");
 $node->restart;
 server_is_open($node);
 is( sql_error(
@@ -82,7 +82,7 @@ configure($node, "snowid.worker_id = 1\nsnowid.max_wait = 100ms");
 $node->reload;
 $node->poll_query_until('postgres',
 	"SELECT current_setting('snowid.max_wait') = '100ms'");
-my $worker = worker_pid($node);
+my $worker = keeper_pid($node);
 foreach my $call ('snowid_next_block(4000)', 'snowid_next_array(4000)')
 {
 	$node->safe_psql('postgres', 'SELECT snowid_next()');
@@ -98,7 +98,7 @@ foreach my $call ('snowid_next_block(4000)', 'snowid_next_array(4000)')
 		"$call stops at the ceiling");
 	is($above, 'f', 'no key is above it');
 	ok($node->poll_query_until('postgres', "SELECT count($call) = 1"),
-		'and goes on when the worker does');
+		'and goes on when the keeper does');
 }
 
 #---- Interrupts ----

@@ -236,7 +236,8 @@ contained(
 	'they are enough for the script',
 	[
 		map { lc }
-		  slurp_file("$top/src/registry.lua") =~ /redis\.call\('(\w+)'/g
+		  slurp_file("$top/src/registry/registry.lua") =~
+		  /redis\.call\('(\w+)'/g
 	],
 	\@rights);
 
@@ -285,14 +286,15 @@ sub signatures
 }
 
 my $types =
-  q{replace(replace(replace(replace(%s, 'timestamp with time zone', 'timestamptz'), 'integer', 'int'), 'SETOF', 'setof'), '::text', '')};
+  q{replace(replace(replace(replace(replace(%s, 'timestamp with time zone', 'timestamptz'), 'integer', 'int'), 'SETOF', 'setof'), '::text', ''), '::interval', '')};
 my $extension =
   q{pg_depend d JOIN pg_extension e ON d.refobjid = e.oid AND d.deptype = 'e' AND e.extname = 'snowid'};
 my @functions = lines_of(
 	sprintf(
 		<<~'EOF', sprintf($types, 'pg_get_function_arguments(p.oid)'), sprintf($types, 'pg_get_function_result(p.oid)'), sprintf($types, 'format_type(t, NULL)'), $extension));
-	SELECT proname || '(' || regexp_replace(%s, '(, )?OUT [^,]*', '', 'g') || ') → ' ||
-		CASE WHEN proretset OR proallargtypes IS NULL OR provolatile = 'v' THEN %s
+	SELECT proname || '(' || regexp_replace(%s, '(, )?OUT [^,]*|\mIN ', '', 'g') || ')' ||
+		CASE WHEN prokind = 'p' THEN '' ELSE ' → ' END ||
+		CASE WHEN prokind = 'p' THEN '' WHEN proretset OR proallargtypes IS NULL OR provolatile = 'v' THEN %s
 		ELSE (SELECT '(' || string_agg(n || ' ' || %s, ', ' ORDER BY i) || ')'
 			FROM unnest(proallargtypes, proargmodes, proargnames) WITH ORDINALITY AS a (t, m, n, i)
 			WHERE m = 'o') END || ' ' ||
@@ -303,7 +305,7 @@ my @functions = lines_of(
 	EOF
 my @documented;
 foreach my $row (map { rows(section($reference, $_)) } 'Making keys',
-	'Reading keys', 'Other forms', 'This server', 'The registry')
+	'Reading keys', 'Other forms', 'Tables', 'This server', 'The registry')
 {
 	my @forms      = signatures((spans($row->[0]))[0]);
 	my @volatility = $row->[2] =~ /\b(VOLATILE|STABLE|IMMUTABLE)\b/g;

@@ -1,0 +1,751 @@
+-- snowid 0.1 in SQL alone, for servers that cannot load the library.  Run this
+-- file with psql, or install it as an extension by pg_tle.sql; then
+--
+--	SELECT snowid_setup(datacenter_id, worker_id);
+--
+-- The functions have the names, arguments and results of the library's.  Keys
+-- have its default layout, "twitter", and its rule: unit = Max(last + 1, now),
+-- where a unit is a key's timestamp and sequence in one number.
+--
+-- How a key is made without a lock.  The last unit is that of a sequence, but a
+-- sequence cannot jump to the clock's time in one step: between reading it and
+-- setval() others go on.  So there are two, and the number "turn":
+--
+--	turn even	the sequence in use is that of turn's second bit.  A unit of it
+--				counts if it is not behind the clock, and if turn is still the
+--				same after it was taken.
+--	turn odd	someone jumps, under a lock: last = the greater one of both, and
+--				the other sequence is set behind it, at the clock's time.
+--				What is taken meanwhile does not count.
+--
+-- All that counted was checked before turn became odd, so lies at or below
+-- "last".  The lock is one of a subtransaction that is always rolled back, so
+-- that no cancel and no error can leave it held; sequences are not rolled back.
+-- A session that ends in between leaves turn odd, and the next one jumps again.
+--
+-- "@schema@" is replaced at the end.  snowid_next() runs as its owner without a
+-- search_path of its own, which would cost as much as a key; so it names the
+-- schema of all that it uses.
+
+-- The sequences: first, for a dump restores functions before sequences, so that
+-- a copy never has the OIDs that snowid_setup() saw.  Units from 0 to 2^53 - 1.
+
+CREATE SEQUENCE snowid_turn MINVALUE 0;
+CREATE SEQUENCE snowid_units_0 MINVALUE 0 MAXVALUE 9007199254740991;
+CREATE SEQUENCE snowid_units_1 MINVALUE 0 MAXVALUE 9007199254740991;
+
+-- Layouts
+
+CREATE FUNCTION snowid_layout_parts(layout text, OUT epoch bigint, OUT tick int,
+        OUT datacenter_bits int, OUT worker_bits int, OUT sequence_bits int,
+        OUT sequence_above boolean, OUT timestamp_bits int, OUT last_ms bigint)
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    word text;
+    problem text;
+    seen text[] := '{}';
+    field text;
+    value text;
+BEGIN
+    SELECT n.epoch, n.tick, n.d, n.w, n.s, n.above
+    INTO epoch, tick, datacenter_bits, worker_bits, sequence_bits, sequence_above
+    FROM (VALUES ('twitter', 1288834974657, 1, 5, 5, 12, false),
+                 ('discord', 1420070400000, 1, 5, 5, 12, false),
+                 ('instagram', 1314220021721, 1, 0, 13, 10, false),
+                 ('mastodon', 0, 1, 0, 0, 16, false),
+                 ('sonyflake', 1409529600000, 10, 0, 16, 8, true),
+                 ('pgedge', 1672531200000, 1, 0, 10, 12, false)) n(name, epoch, tick, d, w, s, above)
+    WHERE n.name = lower(layout COLLATE "C");
+    IF NOT FOUND THEN
+        tick := 1;
+        datacenter_bits := 0;
+        worker_bits := 0;
+        sequence_bits := 0;
+        sequence_above := false;
+        FOREACH word IN ARRAY regexp_split_to_array(layout, '[ \t\n]')
+        LOOP
+            CONTINUE WHEN word = '';
+            field := substring(word FROM '^(epoch|datacenter|worker|sequence)=');
+            value := substr(word, length(field) + 2);
+            problem := CASE
+                WHEN field IS NULL THEN 'neither a named layout nor epoch=, datacenter=, worker= or sequence='
+                WHEN field = ANY (seen) THEN 'given twice'
+                WHEN field = 'epoch' THEN ("@schema@".snowid_read_epoch(value)).problem
+                WHEN value !~ '^0*[0-9]{1,2}$' OR value::int > 31 THEN 'not a width from 0 to 31 bits' END;
+            EXIT WHEN problem IS NOT NULL;
+            seen := seen || field;
+            CASE field
+                WHEN 'epoch' THEN epoch := ("@schema@".snowid_read_epoch(value)).ms;
+                WHEN 'datacenter' THEN datacenter_bits := value;
+                WHEN 'worker' THEN worker_bits := value;
+                ELSE sequence_bits := value;
+            END CASE;
+        END LOOP;
+    END IF;
+    timestamp_bits := 63 - datacenter_bits - worker_bits - sequence_bits;
+    problem := CASE
+        WHEN problem IS NOT NULL THEN format('"%s" is %s.', word, problem)
+        WHEN epoch IS NULL THEN 'The epoch is missing.'
+        WHEN timestamp_bits < 1 THEN 'The widths leave no bit of 63 for the timestamp.' END;
+    IF problem IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('invalid layout "%s"', layout),
+            DETAIL = problem,
+            HINT = 'A layout is a name that snowid_layouts() lists, or spelled out, for instance "epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12".';
+    END IF;
+    -- the last ms that a timestamptz can say
+    last_ms := 9224318015999999;
+    IF timestamp_bits <= 53 THEN
+        last_ms := least(last_ms, epoch + (1::bigint << timestamp_bits) * tick - 1);
+    END IF;
+END $$;
+COMMENT ON FUNCTION snowid_layout_parts(text) IS
+    'internal: a layout''s fields; its epoch and its last ms in Unix ms';
+
+CREATE FUNCTION snowid_read_epoch(epoch text, OUT ms bigint, OUT problem text)
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    part text[] := regexp_match(epoch, '^([0-9]{4})-([0-9]{2})-([0-9]{2})[T ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.]([0-9]{1,3}))?(?:Z|([+-])([0-9]{2})(?::?([0-9]{2}))?)$');
+    first_of_month date;
+BEGIN
+    problem := 'not a time with its zone, such as 2020-01-01T00:00:00Z';
+    IF part IS NULL OR part[1] = '0000' OR part[2]::int NOT BETWEEN 1 AND 12 OR part[4] > '23' OR part[5] > '59'
+        OR part[6] > '59' OR part[9] > '15' OR part[10] > '59' THEN
+        RETURN;
+    END IF;
+    first_of_month := make_date(part[1]::int, part[2]::int, 1);
+    IF part[3]::int NOT BETWEEN 1 AND (first_of_month + interval '1 month')::date - first_of_month THEN
+        RETURN;
+    END IF;
+    ms := (first_of_month - date '1970-01-01' + part[3]::int - 1) * 86400000::bigint
+        + (part[4]::int * 60 + part[5]::int
+           - CASE part[8] WHEN '-' THEN -1 ELSE 1 END * (coalesce(part[9]::int, 0) * 60 + coalesce(part[10]::int, 0))) * 60000::bigint
+        + part[6]::int * 1000 + rpad(left(coalesce(part[7], ''), 3), 3, '0')::int;
+    problem := CASE WHEN ms NOT BETWEEN -62135596800000 AND 253402300799999
+        THEN 'not in the years from 0001 to 9999 (UTC)' END;
+END $$;
+COMMENT ON FUNCTION snowid_read_epoch(text) IS
+    'internal: an RFC 3339 time in Unix ms, or what it is instead';
+
+CREATE FUNCTION snowid_time_of_ms(ms bigint) RETURNS timestamptz
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    rest bigint := (ms % 86400000 + 86400000) % 86400000;
+BEGIN
+    RETURN (timestamp '1970-01-01' + make_interval(days => ((ms - rest) / 86400000)::int, secs => rest / 1000.0)) AT TIME ZONE 'UTC';
+END $$;
+COMMENT ON FUNCTION snowid_time_of_ms(bigint) IS 'internal: the time of Unix ms';
+
+CREATE FUNCTION snowid_field_of_time(ts timestamptz, layout text) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    l record := "@schema@".snowid_layout_parts(layout);
+    ms numeric := extract(epoch FROM date_trunc('milliseconds', ts)) * 1000;
+BEGIN
+    IF ms NOT BETWEEN l.epoch AND l.last_ms THEN
+        RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'time is out of the range of the layout',
+            DETAIL = format('The layout''s range is from %s to %s.',
+                "@schema@".snowid_time_of_ms(l.epoch), "@schema@".snowid_time_of_ms(l.last_ms));
+    END IF;
+    RETURN (ms::bigint - l.epoch) / l.tick << 63 - l.timestamp_bits;
+END $$;
+COMMENT ON FUNCTION snowid_field_of_time(timestamptz, text) IS
+    'internal: the timestamp of a key in its place';
+
+-- Keys taken apart and put together, by a layout that is named or spelled out ...
+
+CREATE FUNCTION snowid_decode(id bigint, layout text,
+        OUT created_at timestamptz, OUT datacenter_id int, OUT worker_id int,
+        OUT sequence int)
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    l record := "@schema@".snowid_layout_parts(layout);
+    ticks bigint := id >> 63 - l.timestamp_bits;
+BEGIN
+    IF id < 0 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'key must not be negative';
+    END IF;
+    IF ticks > (l.last_ms - l.epoch) / l.tick THEN
+        RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = format('timestamp of key %s is out of range', id);
+    END IF;
+    created_at := "@schema@".snowid_time_of_ms(l.epoch + ticks * l.tick);
+    IF l.datacenter_bits > 0 THEN
+        datacenter_id := id >> l.worker_bits + l.sequence_bits & (1::bigint << l.datacenter_bits) - 1;
+    END IF;
+    IF l.worker_bits > 0 THEN
+        worker_id := id >> CASE WHEN l.sequence_above THEN 0 ELSE l.sequence_bits END & (1::bigint << l.worker_bits) - 1;
+    END IF;
+    IF l.sequence_bits > 0 THEN
+        sequence := id >> CASE WHEN l.sequence_above THEN l.worker_bits ELSE 0 END & (1::bigint << l.sequence_bits) - 1;
+    END IF;
+END $$;
+COMMENT ON FUNCTION snowid_decode(bigint, text) IS
+    'the parts of a key by a layout: a name that snowid_layouts() lists, or such as ''epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12''';
+
+CREATE FUNCTION snowid_timestamp(id bigint, layout text) RETURNS timestamptz
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN ("@schema@".snowid_decode(id, layout)).created_at;
+END $$;
+COMMENT ON FUNCTION snowid_timestamp(bigint, text) IS
+    'the time of a key by a layout, in ms';
+
+CREATE FUNCTION snowid_min(ts timestamptz, layout text) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN "@schema@".snowid_field_of_time(ts, layout);
+END $$;
+COMMENT ON FUNCTION snowid_min(timestamptz, text) IS
+    'the least key of the millisecond of ts by a layout';
+
+CREATE FUNCTION snowid_max(ts timestamptz, layout text) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN "@schema@".snowid_field_of_time(ts, layout)
+        | (1::bigint << 63 - ("@schema@".snowid_layout_parts(layout)).timestamp_bits) - 1;
+END $$;
+COMMENT ON FUNCTION snowid_max(timestamptz, text) IS
+    'the greatest key of the millisecond of ts by a layout';
+
+CREATE FUNCTION snowid_encode(created_at timestamptz, datacenter_id int,
+        worker_id int, sequence int, layout text) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    l record := "@schema@".snowid_layout_parts(layout);
+    id bigint := "@schema@".snowid_field_of_time(created_at, layout);
+    field record;
+BEGIN
+    FOR field IN VALUES
+        ('datacenter_id', datacenter_id, l.datacenter_bits, l.worker_bits + l.sequence_bits),
+        ('worker_id', worker_id, l.worker_bits, CASE WHEN l.sequence_above THEN 0 ELSE l.sequence_bits END),
+        ('sequence', sequence, l.sequence_bits, CASE WHEN l.sequence_above THEN l.worker_bits ELSE 0 END)
+    LOOP
+        IF field.column2 < 0 OR field.column2::bigint >> field.column3 <> 0 THEN
+            RAISE EXCEPTION USING ERRCODE = '22023',
+                MESSAGE = format('%s %s does not fit into %s bits', field.column1, field.column2, field.column3),
+                DETAIL = format('The layout''s range is from 0 to %s.', (1::bigint << field.column3) - 1);
+        END IF;
+        id := id | (field.column2::bigint << field.column4);
+    END LOOP;
+    RETURN id;
+END $$;
+COMMENT ON FUNCTION snowid_encode(timestamptz, int, int, int, text) IS
+    'the key with these parts by a layout';
+
+CREATE FUNCTION snowid_bits(id bigint, layout text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    l record := "@schema@".snowid_layout_parts(layout);
+    bits text := id::bit(64);
+    width int;
+    result text := left(bits, 1);
+BEGIN
+    PERFORM "@schema@".snowid_decode(id, layout);    -- an error where it is no key
+    bits := substr(bits, 2);
+    FOREACH width IN ARRAY ARRAY[l.timestamp_bits, l.datacenter_bits,
+        CASE WHEN l.sequence_above THEN l.sequence_bits ELSE l.worker_bits END,
+        CASE WHEN l.sequence_above THEN l.worker_bits ELSE l.sequence_bits END]
+    LOOP
+        CONTINUE WHEN width = 0;
+        result := result || ' ' || left(bits, width);
+        bits := substr(bits, width + 1);
+    END LOOP;
+    RETURN result;
+END $$;
+COMMENT ON FUNCTION snowid_bits(bigint, text) IS
+    'the 64 bits, the fields of a layout apart';
+
+CREATE FUNCTION snowid_layouts(OUT name text, OUT epoch timestamptz,
+        OUT tick_ms int, OUT timestamp_bits int, OUT datacenter_bits int,
+        OUT worker_bits int, OUT sequence_bits int, OUT last_day date)
+    RETURNS SETOF record IMMUTABLE PARALLEL SAFE ROWS 6
+BEGIN ATOMIC
+    SELECT n, snowid_time_of_ms(l.epoch), l.tick, l.timestamp_bits, l.datacenter_bits, l.worker_bits,
+        l.sequence_bits, date '1970-01-01' + (l.last_ms / 86400000)::int
+    FROM unnest('{twitter,discord,instagram,mastodon,sonyflake,pgedge}'::text[]) WITH ORDINALITY u(n, i),
+        snowid_layout_parts(n) l
+    ORDER BY i;
+END;
+COMMENT ON FUNCTION snowid_layouts() IS
+    'the layouts that have a name: epoch, length of a timestamp step in ms, widths in bits, last day (UTC)';
+
+-- ... and by that of this database's keys
+
+CREATE FUNCTION snowid_decode(id bigint, OUT created_at timestamptz,
+        OUT datacenter_id int, OUT worker_id int, OUT sequence int)
+    STABLE STRICT PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT * FROM snowid_decode(id, 'twitter');
+END;
+COMMENT ON FUNCTION snowid_decode(bigint) IS
+    'the parts of a key, the time in ms';
+
+CREATE FUNCTION snowid_timestamp(id bigint) RETURNS timestamptz
+    STABLE STRICT PARALLEL SAFE RETURN snowid_timestamp(id, 'twitter');
+COMMENT ON FUNCTION snowid_timestamp(bigint) IS 'the time of a key, in ms';
+
+CREATE FUNCTION snowid_min(ts timestamptz) RETURNS bigint
+    STABLE STRICT PARALLEL SAFE RETURN snowid_min(ts, 'twitter');
+COMMENT ON FUNCTION snowid_min(timestamptz) IS
+    'the least key of the millisecond of ts; an error outside the layout''s range';
+
+CREATE FUNCTION snowid_max(ts timestamptz) RETURNS bigint
+    STABLE STRICT PARALLEL SAFE RETURN snowid_max(ts, 'twitter');
+COMMENT ON FUNCTION snowid_max(timestamptz) IS
+    'the greatest key of the millisecond of ts; an error outside the layout''s range';
+
+CREATE FUNCTION snowid_encode(created_at timestamptz, datacenter_id int,
+        worker_id int, sequence int) RETURNS bigint
+    STABLE STRICT PARALLEL SAFE RETURN snowid_encode(created_at, datacenter_id, worker_id, sequence, 'twitter');
+COMMENT ON FUNCTION snowid_encode(timestamptz, int, int, int) IS
+    'the key with these parts; an error where one does not fit';
+
+CREATE FUNCTION snowid_bits(id bigint) RETURNS text
+    STABLE STRICT PARALLEL SAFE RETURN snowid_bits(id, 'twitter');
+COMMENT ON FUNCTION snowid_bits(bigint) IS
+    'the 64 bits, the fields apart: sign, timestamp, datacenter, worker, sequence';
+
+-- Making keys
+
+CREATE FUNCTION snowid_identity() RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN format('%s %s %s %s', (SELECT oid FROM pg_database WHERE datname = current_database()),
+        '"@schema@".snowid_turn'::regclass::oid, '"@schema@".snowid_units_0'::regclass::oid,
+        '"@schema@".snowid_units_1'::regclass::oid);
+END $$;
+COMMENT ON FUNCTION snowid_identity() IS
+    'internal: tells this database from a copy';
+
+CREATE FUNCTION snowid_now() RETURNS bigint
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- in units; half a us early, lest it is rounded into the next ms
+    RETURN (date_part('epoch', clock_timestamp()) - 1288834974.6570005) * 4096000;
+END $$;
+COMMENT ON FUNCTION snowid_now() IS 'internal: the clock in units';
+
+CREATE FUNCTION snowid_reserve(count bigint, in_one_ms boolean DEFAULT false,
+        lowest bigint DEFAULT 0) RETURNS bigint
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    max_lead CONSTANT bigint := 1000 * 4096;
+    max_wait CONSTANT bigint := 5000 * 4096;
+    turn bigint;
+    now bigint;
+    last bigint;
+    first bigint;
+    wait bigint := 0;
+    nap float8;
+    napped float8 := 0;
+BEGIN
+    PERFORM "@schema@".snowid_pair();    -- an error where it is not set up
+    BEGIN
+        PERFORM pg_advisory_xact_lock('"@schema@".snowid_turn'::regclass::oid::bigint::bit(32)::int, 0);
+        turn := coalesce(pg_sequence_last_value('"@schema@".snowid_turn'), 0) | 1;
+        PERFORM setval('"@schema@".snowid_turn', turn);
+        now := "@schema@".snowid_now();
+        last := greatest(pg_sequence_last_value('"@schema@".snowid_units_0'), pg_sequence_last_value('"@schema@".snowid_units_1'), 0);
+        first := greatest(last + 1, now, lowest);
+        IF in_one_ms AND (first & 4095) + count > 4096 THEN
+            first := (first | 4095) + 1;
+        END IF;
+        IF count > 0 THEN
+            wait := first + count - 1 - max_lead - now;
+        END IF;
+        IF wait > max_wait THEN
+            first := last + 1;
+            count := 0;
+        END IF;
+        IF first + count - 1 > 9007199254740991 THEN
+            RAISE EXCEPTION USING ERRCODE = '2200H', MESSAGE = 'the timestamp''s range of the snowid layout has ended';
+        END IF;
+        turn := turn + 1;
+        PERFORM setval(CASE WHEN turn & 2 = 0 THEN '"@schema@".snowid_units_0'::regclass ELSE '"@schema@".snowid_units_1' END,
+            first + count - 1);
+        PERFORM setval('"@schema@".snowid_turn', turn);
+        RAISE SQLSTATE 'SN000';
+    EXCEPTION WHEN SQLSTATE 'SN000' THEN
+        NULL;    -- which has released the lock
+    END;
+
+    -- taken, so it is ours; given out when the clock is near enough
+    WHILE wait > 0 LOOP
+        IF wait > max_wait OR napped > 5 THEN
+            RAISE EXCEPTION USING ERRCODE = '58000',
+                MESSAGE = format('the next key would lead the clock by %s ms', (wait + max_lead) / 4096),
+                DETAIL = 'It may lead by 1000 ms, and a caller waits for 5000 ms at most.',
+                HINT = 'The clock was set back, or keys are asked for faster than the layout can number them.';
+        END IF;
+        nap := least(wait / 4096000.0 + 0.0005, 0.1);
+        napped := napped + nap;
+        PERFORM pg_sleep(nap);
+        wait := first + count - 1 - max_lead - "@schema@".snowid_now();
+    END LOOP;
+    RETURN first;
+END $$;
+COMMENT ON FUNCTION snowid_reserve(bigint, boolean, bigint) IS
+    'internal: the first of count units that are the caller''s, in one ms if wanted, from "lowest" on';
+
+CREATE FUNCTION snowid_compile(datacenter_id int, worker_id int) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $compile$
+DECLARE
+    pair bigint := (datacenter_id << 5 | worker_id) << 12;
+BEGIN
+    EXECUTE format($format$
+CREATE OR REPLACE FUNCTION "@schema@".snowid_pair() RETURNS bigint
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $pair$
+BEGIN
+    IF %L = "@schema@".snowid_identity() THEN
+        RETURN %L;
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'snowid has no worker ID in this database',
+        DETAIL = 'It is new, or a copy of another one, which must not make the same keys.',
+        HINT = 'Call snowid_setup(datacenter_id, worker_id) with a worker ID that no other server or database has.';
+END $pair$;
+
+CREATE OR REPLACE FUNCTION "@schema@".snowid_next() RETURNS bigint
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER PARALLEL UNSAFE AS $next$
+DECLARE
+    now bigint;
+    turn bigint;
+    unit bigint;
+BEGIN
+    LOOP
+        now := ((pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.-) 1288834974.6570005)
+                OPERATOR(pg_catalog.*) 4096000)::bigint;
+        turn := pg_catalog.pg_sequence_last_value('"@schema@".snowid_turn'::pg_catalog.regclass);
+        unit := pg_catalog.nextval(CASE WHEN turn OPERATOR(pg_catalog.&) 2 OPERATOR(pg_catalog.=) 0
+            THEN '"@schema@".snowid_units_0'::pg_catalog.regclass ELSE '"@schema@".snowid_units_1'::pg_catalog.regclass END);
+        -- in no copy, by the name and an OID that costs nothing; up to a ms behind
+        -- the clock, up to 1 s ahead
+        IF pg_catalog.current_database() OPERATOR(pg_catalog.=) %3$L
+            AND '"@schema@".snowid_turn'::pg_catalog.regclass::pg_catalog.oid OPERATOR(pg_catalog.=) %4$L
+            AND turn OPERATOR(pg_catalog.&) 1 OPERATOR(pg_catalog.=) 0
+            AND unit OPERATOR(pg_catalog.>=) (now OPERATOR(pg_catalog.-) 4096)
+            AND unit OPERATOR(pg_catalog.<=) (now OPERATOR(pg_catalog.+) 4096000)
+        THEN
+            CONTINUE WHEN pg_catalog.pg_sequence_last_value('"@schema@".snowid_turn'::pg_catalog.regclass) OPERATOR(pg_catalog.<>) turn;
+        ELSE
+            unit := "@schema@".snowid_reserve(1);
+        END IF;
+        RETURN unit OPERATOR(pg_catalog.>>) 12 OPERATOR(pg_catalog.<<) 22 OPERATOR(pg_catalog.|) %2$L::bigint
+            OPERATOR(pg_catalog.|) (unit OPERATOR(pg_catalog.&) 4095);
+    END LOOP;
+END $next$;
+$format$, CASE WHEN pair IS NOT NULL THEN "@schema@".snowid_identity() END, pair, current_database(),
+        '"@schema@".snowid_turn'::regclass::oid);
+END $compile$;
+COMMENT ON FUNCTION snowid_compile(int, int) IS
+    'internal: makes snowid_next() for a pair, or for none';
+
+CREATE FUNCTION snowid_setup(datacenter_id int, worker_id int) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF datacenter_id BETWEEN 0 AND 31 AND worker_id BETWEEN 0 AND 31 THEN
+        PERFORM "@schema@".snowid_compile(datacenter_id, worker_id);
+    ELSE
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'datacenter_id and worker_id must be from 0 to 31';
+    END IF;
+END $$;
+COMMENT ON FUNCTION snowid_setup(int, int) IS
+    'gives this database its pair, which no other database or server may have; keys go on above the last one';
+
+CREATE FUNCTION snowid_next_batch(count bigint) RETURNS SETOF bigint
+    LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER ROWS 1000 SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    pair CONSTANT bigint := "@schema@".snowid_pair();
+    block bigint;
+    first bigint;
+BEGIN
+    IF count < 0 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'count of keys must not be negative';
+    END IF;
+    WHILE count > 0 LOOP
+        block := least(count, 65536);    -- 16 ms of keys
+        first := "@schema@".snowid_reserve(block);
+        RETURN QUERY SELECT unit >> 12 << 22 | pair | (unit & 4095)
+            FROM generate_series(first, first + block - 1) unit;
+        count := count - block;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION snowid_next_batch(bigint) IS
+    'the next count keys (0 or more), increasing, in blocks of consecutive numbers; errors as snowid_next()';
+
+CREATE FUNCTION snowid_next_array(count bigint) RETURNS bigint[]
+    LANGUAGE plpgsql VOLATILE STRICT SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF count > 67108864 THEN
+        RAISE EXCEPTION USING ERRCODE = '54000', MESSAGE = format('an array cannot hold %s keys', count),
+            DETAIL = 'It can hold 67108864.', HINT = 'Use snowid_next_batch().';
+    END IF;
+    RETURN ARRAY(SELECT "@schema@".snowid_next_batch(count));
+END $$;
+COMMENT ON FUNCTION snowid_next_array(bigint) IS
+    'the next count keys (0 to 67108864), increasing, in one array';
+
+CREATE FUNCTION snowid_next_block(count bigint) RETURNS bigint
+    LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    first bigint;
+BEGIN
+    IF count NOT BETWEEN 1 AND 4096 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('a block cannot have %s keys', count),
+            DETAIL = 'It has from 1 to 4096, the keys of one millisecond.';
+    END IF;
+    first := "@schema@".snowid_reserve(count, true);
+    RETURN first >> 12 << 22 | "@schema@".snowid_pair() | (first & 4095);
+END $$;
+COMMENT ON FUNCTION snowid_next_block(bigint) IS
+    'the first of count keys that are consecutive integers, all of one millisecond and all the caller''s; count from 1 to 4096; waits as snowid_next()';
+
+CREATE FUNCTION snowid_advance(id bigint) RETURNS void
+    LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    lowest CONSTANT bigint := (id >> 22) + 1 << 12;    -- the next ms: the pairs may differ
+    lead CONSTANT bigint := (lowest - "@schema@".snowid_now()) / 4096;
+BEGIN
+    IF id < 0 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'key must not be negative';
+    END IF;
+    IF lead > 3600000 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('key %s leads the clock by %s ms, more than an hour', id, lead),
+            DETAIL = 'No key could be made until the clock is there.', HINT = 'Is it a key of the layout "twitter"?';
+    END IF;
+    PERFORM "@schema@".snowid_reserve(0, false, lowest);
+    IF lead > 1000 THEN
+        RAISE NOTICE 'keys wait until the clock has come within 1 s of key %, in % ms', id, lead - 1000;
+    END IF;
+END $$;
+COMMENT ON FUNCTION snowid_advance(bigint) IS
+    'makes every later key greater than id, a key that leads the clock by an hour at most';
+
+-- Keys as text
+
+CREATE FUNCTION snowid_write_digits(id bigint, base int, length int) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    digits CONSTANT text := CASE base WHEN 32 THEN '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
+        ELSE '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz' END;
+    result text := '';
+BEGIN
+    IF id < 0 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'key must not be negative';
+    END IF;
+    FOR i IN 1..length LOOP
+        result := substr(digits, (id % base)::int + 1, 1) || result;
+        id := id / base;
+    END LOOP;
+    RETURN result;
+END $$;
+COMMENT ON FUNCTION snowid_write_digits(bigint, int, int) IS 'internal: a key as text';
+
+CREATE FUNCTION snowid_read_digits(str text, base int, length int) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    digits CONSTANT text := CASE base WHEN 32 THEN '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
+        ELSE '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz' END;
+    other CONSTANT int := length(substring(str FROM CASE base WHEN 32 THEN '^[-0-9A-TV-Za-tv-z]*' ELSE '^[0-9A-Za-z]*' END)) + 1;
+    read text := str;
+    value numeric := 0;
+    problem text;
+BEGIN
+    IF base = 32 THEN
+        read := translate(str, 'abcdefghijklmnopqrstuvwxyzILO-', 'ABCDEFGH1JK1MN0PQRSTUVWXYZ110');
+    END IF;
+    IF other <= length(str) THEN
+        problem := format('"%s" at position %s is not a digit of base %s.', substr(str, other, 1), other, base);
+    ELSIF length(read) <> length THEN
+        problem := format('It has %s digits instead of %s.', length(read), length);
+    ELSE
+        FOR i IN 1..length LOOP
+            value := value * base + strpos(digits, substr(read, i, 1)) - 1;
+        END LOOP;
+        IF value <= 9223372036854775807 THEN
+            RETURN value;
+        END IF;
+        problem := 'It is greater than the greatest key.';
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = '22P02', MESSAGE = format('invalid key in base %s: "%s"', base, str), DETAIL = problem;
+END $$;
+COMMENT ON FUNCTION snowid_read_digits(text, int, int) IS 'internal: the key of a text';
+
+CREATE FUNCTION snowid_to_base32(id bigint) RETURNS text
+    IMMUTABLE STRICT PARALLEL SAFE RETURN snowid_write_digits(id, 32, 13);
+COMMENT ON FUNCTION snowid_to_base32(bigint) IS
+    'a key as 13 digits of base32 (Douglas Crockford''s: 0 to 9, A to Z without I, L, O, U), as TSIDs are written; sorts as keys do under COLLATE "C" and those of most languages (not Czech''s, which has CH behind H)';
+
+CREATE FUNCTION snowid_from_base32(base32 text) RETURNS bigint
+    IMMUTABLE STRICT PARALLEL SAFE RETURN snowid_read_digits(base32, 32, 13);
+COMMENT ON FUNCTION snowid_from_base32(text) IS
+    'the key of 13 digits of base32, 7ZZZZZZZZZZZZ at most: in either case, O as 0, I and L as 1, hyphens left out';
+
+CREATE FUNCTION snowid_to_base62(id bigint) RETURNS text
+    IMMUTABLE STRICT PARALLEL SAFE RETURN snowid_write_digits(id, 62, 11);
+COMMENT ON FUNCTION snowid_to_base62(bigint) IS
+    'a key as 11 digits of base62 (0 to 9, A to Z, a to z); sorts as keys do under COLLATE "C" only';
+
+CREATE FUNCTION snowid_from_base62(base62 text) RETURNS bigint
+    IMMUTABLE STRICT PARALLEL SAFE RETURN snowid_read_digits(base62, 62, 11);
+COMMENT ON FUNCTION snowid_from_base62(text) IS
+    'the key of 11 digits of base62, AzL8n0Y58m7 at most';
+
+-- Keys as serial numbers, by a layout that is named or spelled out ...
+
+CREATE FUNCTION snowid_serial(code text, id bigint, utc_offset text, layout text,
+        check_digits boolean DEFAULT false) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    shift CONSTANT bigint := "@schema@".snowid_serial_offset(code, utc_offset);
+    l record := "@schema@".snowid_layout_parts(layout);
+    parts record := "@schema@".snowid_decode(id, layout);
+    local timestamp := (parts.created_at AT TIME ZONE 'UTC') + shift * interval '1 min';
+    field record;
+    result text;
+BEGIN
+    IF local < '0001-01-01' OR local >= '10000-01-01' THEN
+        RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = format('time of key %s has no year of four digits', id);
+    END IF;
+    result := code || to_char(local, 'YYYYMMDDHH24MISSMS');
+    FOR field IN
+        VALUES (0, parts.datacenter_id, l.datacenter_bits), (2, parts.worker_id, l.worker_bits),
+            (CASE WHEN l.sequence_above THEN 1 ELSE 3 END, parts.sequence, l.sequence_bits)
+        ORDER BY 1
+    LOOP
+        CONTINUE WHEN field.column3 = 0;
+        result := result || lpad(field.column2::text, length(((1::bigint << field.column3) - 1)::text), '0');
+    END LOOP;
+    IF check_digits THEN
+        result := result || to_char(98 - (
+            SELECT string_agg((strpos('0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ', c) - 1)::text, '' ORDER BY n)
+            FROM string_to_table(result || '00', NULL) WITH ORDINALITY t(c, n))::numeric % 97, 'FM00');
+    END IF;
+    RETURN result;
+END $$;
+COMMENT ON FUNCTION snowid_serial(text, bigint, text, text, boolean) IS
+    'a key as a serial number by a layout';
+
+CREATE FUNCTION snowid_serial_offset(code text, utc_offset text) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ms bigint := ("@schema@".snowid_read_epoch('1970-01-01T00:00:00' || utc_offset)).ms;
+BEGIN
+    IF code !~ '^[0-9A-Z]{0,8}$' THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('invalid code of a serial: "%s"', code),
+            DETAIL = 'It has up to 8 characters, digits and capital letters from A to Z.';
+    END IF;
+    IF ms IS NULL OR utc_offset !~ '^[-+Z]' THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('invalid offset from UTC: "%s"', utc_offset),
+            DETAIL = 'In a named zone times repeat, and so serials would, at the end of summer time; only a fixed offset is taken, less than 16 hours.',
+            HINT = 'Write it as "+08" or "-05:30", or "Z" for UTC.';
+    END IF;
+    RETURN -ms / 60000;
+END $$;
+COMMENT ON FUNCTION snowid_serial_offset(text, text) IS
+    'internal: the minutes of an offset from UTC; an error if it or the code is none';
+
+CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text, layout text,
+        check_digits boolean DEFAULT false) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    shift CONSTANT bigint := "@schema@".snowid_serial_offset(code, utc_offset);
+    l record := "@schema@".snowid_layout_parts(layout);
+    rest text := substr(serial, length(code) + 1);
+    size int := length(code) + 17 + CASE WHEN check_digits THEN 2 ELSE 0 END;
+    fields int[] := ARRAY[l.datacenter_bits, CASE WHEN l.sequence_above THEN l.sequence_bits ELSE l.worker_bits END,
+        CASE WHEN l.sequence_above THEN l.worker_bits ELSE l.sequence_bits END];
+    bits int;
+    width int;
+    value bigint;
+    id bigint;
+    local timestamp;
+    ms bigint;
+    again text;
+    problem text;
+BEGIN
+    SELECT size + sum(length(((1::bigint << b) - 1)::text)) FILTER (WHERE b > 0) INTO size FROM unnest(fields) b;
+    size := coalesce(size, length(code) + 17 + CASE WHEN check_digits THEN 2 ELSE 0 END);
+    IF left(serial, length(code)) <> code THEN
+        problem := format('It does not begin with the code "%s".', code);
+    ELSIF rest !~ '^[0-9]*$' THEN
+        problem := 'Behind its code there is something else than digits.';
+    ELSIF length(serial) <> size THEN
+        problem := format('It has %s characters instead of %s.', length(serial), size);
+    ELSE
+        local := timestamp '0001-01-01' + make_interval(left(rest, 4)::int - 1, substr(rest, 5, 2)::int - 1, 0,
+            substr(rest, 7, 2)::int - 1, substr(rest, 9, 2)::int, substr(rest, 11, 2)::int, 0)
+            + substr(rest, 13, 5)::int * interval '1 ms';
+        ms := extract(epoch FROM local) * 1000 - shift * 60000;
+        IF local < '0001-01-01' OR local >= '10000-01-01' OR ms NOT BETWEEN l.epoch AND l.last_ms THEN
+            problem := 'Its time is out of the range of the layout.';
+        ELSE
+            id := (ms - l.epoch) / l.tick;
+            rest := substr(rest, 18);
+            FOR i IN 1..3 LOOP
+                bits := fields[i];
+                width := CASE WHEN bits > 0 THEN length(((1::bigint << bits) - 1)::text) ELSE 0 END;
+                value := coalesce(nullif(left(rest, width), '')::bigint, 0);
+                rest := substr(rest, width + 1);
+                IF value >> bits <> 0 THEN
+                    problem := coalesce(problem, format('Its field %s does not fit into %s bits of the layout.', i, bits));
+                END IF;
+                id := id << bits | value;
+            END LOOP;
+        END IF;
+    END IF;
+    IF problem IS NULL THEN
+        again := "@schema@".snowid_serial(code, id, utc_offset, layout, check_digits);
+        IF again = serial THEN
+            RETURN id;
+        END IF;
+        problem := CASE WHEN left(again, length(code) + 17) = left(serial, length(code) + 17)
+            THEN 'Its check digits do not match.' ELSE 'Its time is none of the layout.' END;
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = '22P02', MESSAGE = format('invalid serial: "%s"', serial), DETAIL = problem;
+END $$;
+COMMENT ON FUNCTION snowid_serial_id(text, text, text, text, boolean) IS
+    'the key of a serial number by a layout';
+
+-- ... and by that of this database's keys
+
+CREATE FUNCTION snowid_serial(code text, id bigint, utc_offset text DEFAULT 'Z',
+        check_digits boolean DEFAULT false) RETURNS text
+    STABLE STRICT PARALLEL SAFE RETURN snowid_serial(code, id, utc_offset, 'twitter', check_digits);
+COMMENT ON FUNCTION snowid_serial(text, bigint, text, boolean) IS
+    'a key as a serial number: code (up to 8 characters 0 to 9, A to Z), time at a fixed offset from UTC (yyyymmddhhmissms), datacenter, worker and sequence with leading zeros; two check digits (ISO 7064 MOD 97-10) on request; sorts as keys do under every collation';
+
+CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text DEFAULT 'Z',
+        check_digits boolean DEFAULT false) RETURNS bigint
+    STABLE STRICT PARALLEL SAFE RETURN snowid_serial_id(serial, code, utc_offset, 'twitter', check_digits);
+COMMENT ON FUNCTION snowid_serial_id(text, text, text, boolean) IS
+    'the key of a serial number that snowid_serial() wrote with the same code, offset and check digits';
+
+CREATE FUNCTION snowid_next_serial(code text, utc_offset text DEFAULT 'Z',
+        check_digits boolean DEFAULT false) RETURNS text
+    LANGUAGE plpgsql VOLATILE STRICT SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM "@schema@".snowid_serial_offset(code, utc_offset);    -- before a key is made
+    RETURN "@schema@".snowid_serial(code, "@schema@".snowid_next(), utc_offset, 'twitter', check_digits);
+END $$;
+COMMENT ON FUNCTION snowid_next_serial(text, text, boolean) IS
+    'the next key as a serial number, as snowid_serial() writes it; waits as snowid_next()';
+
+-- The schema's name in all that was made, and snowid_next() without a pair
+
+DO $do$
+DECLARE
+    func regprocedure;
+BEGIN
+    FOR func IN
+        SELECT oid FROM pg_catalog.pg_proc
+        WHERE pronamespace = quote_ident(current_schema())::regnamespace AND proname ~ '^snowid_' AND prosrc ~ '@schema@'
+    LOOP
+        EXECUTE replace(pg_get_functiondef(func), '"@' || 'schema@"', quote_ident(current_schema()));
+    END LOOP;
+    PERFORM setval('snowid_turn', 0), setval('snowid_units_0', 0), setval('snowid_units_1', 0);
+    PERFORM snowid_compile(NULL, NULL);
+    COMMENT ON FUNCTION snowid_pair() IS 'internal: the pair''s bits of a key; an error where there is none';
+    COMMENT ON FUNCTION snowid_next() IS
+        'the next key: 64 bits, positive, greater than every key this database made before; waits up to 5 s, then an error that says why';
+    REVOKE ALL ON FUNCTION snowid_pair(), snowid_reserve(bigint, boolean, bigint), snowid_compile(int, int),
+        snowid_setup(int, int), snowid_advance(bigint) FROM PUBLIC;
+END $do$;

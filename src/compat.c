@@ -1,0 +1,84 @@
+/*
+ * compat.c
+ *		What not every operating system has.  Functions do not throw.
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#include <sys/statfs.h>
+#else
+#include <sys/param.h>
+#include <sys/mount.h>
+#endif
+#ifdef __FreeBSD__
+#include <sys/procctl.h>
+#endif
+
+#include "compat.h"
+
+#define XFS_MAGIC 0x58465342
+
+/* Inode and birth time of a file; false: it cannot be told; 0: no birth time. */
+bool
+compat_birth(const char *path, uint64 *inode, int64 *birth_ns)
+{
+#ifdef STATX_BTIME
+	struct statx st;
+
+	*inode = 0;
+	*birth_ns = 0;
+	if (statx(AT_FDCWD, path, 0, STATX_INO | STATX_BTIME, &st) != 0)
+		return false;
+	*inode = st.stx_ino;
+	if (st.stx_mask & STATX_BTIME)
+		*birth_ns = st.stx_btime.tv_sec * INT64CONST(1000000000) + st.stx_btime.tv_nsec;
+#else
+	struct stat st;
+
+	*inode = 0;
+	*birth_ns = 0;
+	if (stat(path, &st) != 0)
+		return false;
+	*inode = st.st_ino;
+#if defined(__APPLE__) || defined(__FreeBSD__)
+	*birth_ns = st.st_birthtimespec.tv_sec * INT64CONST(1000000000) +
+		st.st_birthtimespec.tv_nsec;
+#endif
+#endif
+	return true;
+}
+
+/* The ID of the file system under a path; 0: it has none that lasts. */
+uint64
+compat_file_system(const char *path)
+{
+	struct statfs fs;
+	uint64		id = 0;
+
+	if (statfs(path, &fs) != 0)
+		return 0;
+#ifdef __linux__
+	/* XFS makes it of the device's number, which a volume does not keep */
+	if (fs.f_type == XFS_MAGIC)
+		return 0;
+#endif
+	memcpy(&id, &fs.f_fsid, Min(sizeof(id), sizeof(fs.f_fsid)));
+	return id;
+}
+
+/* The kernel kills this process when its parent ends, where it can. */
+void
+compat_die_with_parent(void)
+{
+#if defined(__linux__)
+	(void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+#elif defined(__FreeBSD__)
+	int			signal = SIGKILL;
+
+	(void) procctl(P_PID, 0, PROC_PDEATHSIG_CTL, &signal);
+#endif
+}

@@ -1,0 +1,407 @@
+/*
+ * gate.c
+ *		The generator as the snowid keeper sees it: gate, grants, status.
+ *
+ * Creates the shared state, which is in state.h with its locking rules.
+ * Decides nothing: the keeper does.  Nothing here throws.
+ */
+#include "postgres.h"
+
+#include <time.h>
+
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "generator/gate.h"
+#include "generator/state.h"
+#include "key/layout.h"
+#include "process.h"
+#include "units.h"
+
+Generator  *generator = NULL;
+LWLock	   *generator_lock;
+
+const GateText gate_texts[] =
+{
+	[GATE_OPEN] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, true,
+		"snowid could not reserve more keys",
+	"snowid tries again by itself; see the server log."},
+	[GATE_STARTING] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, true,
+		"snowid is not ready yet",
+	"Try again; if it lasts, see the server log."},
+	[GATE_STOPPING] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, true,
+		"snowid is shutting down",
+	NULL},
+	[GATE_RECOVERY] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, false,
+		"snowid makes no keys during recovery",
+	"Ask the primary server, or promote this one."},
+	[GATE_SINGLE_USER] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, false,
+		"snowid makes no keys in single-user mode",
+	"Start the server as usual."},
+	[GATE_NO_WORKER_ID] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, false,
+		"snowid has no worker ID",
+	"Set snowid.worker_id, a number that no other server uses, and reload the configuration."},
+	[GATE_CLAIM] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, true,
+		"snowid has not claimed a worker ID yet",
+	"snowid tries again by itself; see \"The worker ID\" in snowid's manual."},
+	[GATE_CLAIM_LOST] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, true,
+		"snowid lost its worker ID",
+	"snowid claims another one by itself; see the server log."},
+	[GATE_CLAIM_REFUSED] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, false,
+		"snowid was refused a worker ID",
+	"See snowid_claims(), and \"The worker ID\" in snowid's manual; snowid tries again by itself."},
+	[GATE_BEFORE_EPOCH] = {ERRCODE_SYSTEM_ERROR, false,
+		"the clock is before the layout's epoch",
+	"Set the clock of this machine, or correct snowid.layout and restart the server."},
+	[GATE_LAYOUT] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, false,
+		"snowid cannot use this layout",
+	"Correct snowid.layout and restart the server."},
+	[GATE_LAYOUT_CONSENT] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, false,
+		"snowid's layout was changed",
+	"Put the old layout back, or call snowid_accept_layout() where the change is meant."},
+	[GATE_FILE] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, false,
+		"snowid cannot use its state file",
+	"See \"The state file\" in snowid's manual; snowid tries again by itself."},
+	[GATE_FILE_DAMAGED] = {ERRCODE_DATA_CORRUPTED, false,
+		"snowid cannot use its state file",
+	"See \"The state file\" in snowid's manual; snowid tries again by itself."},
+	[GATE_CEILING] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, true,
+		"snowid cannot use its replication origin",
+	"See the server log; snowid tries again by itself."}
+};
+
+/*---- Shared memory ----*/
+
+/* Its name, as pg_stat_activity shows who waits for it. */
+#define LOCK_NAME "snowid_generator"
+
+static Size
+generator_shmem_size(void)
+{
+	return add_size(offsetof(Generator, counters),
+					mul_size(MaxBackends, sizeof(Counters)));
+}
+
+void
+generator_shmem_request(void)
+{
+	RequestAddinShmemSpace(generator_shmem_size());
+	RequestNamedLWLockTranche(LOCK_NAME, 1);
+}
+
+/* Does not throw once the memory is there; called with AddinShmemInitLock. */
+void
+generator_shmem_init(void)
+{
+	bool		found;
+
+	generator_lock = &GetNamedLWLockTranche(LOCK_NAME)->lock;
+	generator = ShmemInitStruct("snowid", generator_shmem_size(), &found);
+	if (found)
+		return;
+
+	memset(generator, 0, generator_shmem_size());
+	pg_atomic_init_u64(&generator->last, GATE_CLOSED);
+	pg_atomic_init_u64(&generator->usable_until, 0);
+	pg_atomic_init_u64(&generator->ask_above, 0);
+	ConditionVariableInit(&generator->changed);
+	SpinLockInit(&generator->mutex);
+	generator->reason = IsPostmasterEnvironment ? GATE_STARTING : GATE_SINGLE_USER;
+	for (int i = 0; i < MaxBackends; i++)
+	{
+		pg_atomic_init_u64(&generator->counters[i].keys, 0);
+		pg_atomic_init_u64(&generator->counters[i].waits, 0);
+		pg_atomic_init_u64(&generator->counters[i].wait_us, 0);
+		pg_atomic_init_u64(&generator->counters[i].errors, 0);
+	}
+}
+
+/* The last unit of the timestamp's range. */
+int64
+generator_range_end(void)
+{
+	int64		ms = layout_last_ms(&server_layout) - server_layout.epoch;
+
+	if (ms >= GATE_CLOSED >> server_layout.sequence_bits)
+		return GATE_CLOSED - 1;
+	return units_from_ms(ms + 1) - 1;
+}
+
+const char *
+gate_message(GateReason reason)
+{
+	return gate_texts[reason].message;
+}
+
+/*---- The gate ----*/
+
+/*
+ * Is there no keeper, or did it begin no turn for so many ms?  Then the detail
+ * says so.
+ */
+bool
+generator_keeper_trouble(int64 patience, char *detail)
+{
+	int64		still;
+	int			pid = process_pid(PROCESS_KEEPER, &still);
+
+	if (pid == 0)
+		strlcpy(detail, "The \"snowid keeper\" process is not running; it needs a free place in max_worker_processes.",
+				GATE_DETAIL_LEN);
+	else if (still > patience)
+		snprintf(detail, GATE_DETAIL_LEN,
+				 "The \"snowid keeper\" process, PID %d, is busy or hangs: it has reserved nothing since %s.",
+				 pid,
+				 timestamptz_to_str(GetCurrentTimestamp() - still * 1000));
+	else
+		return false;
+	return true;
+}
+
+/* The gate's state, and the pair that it was last opened with. */
+GateReason
+generator_gate(bool *has_pair, int *datacenter_id, int *worker_id)
+{
+	GateReason	reason;
+
+	LWLockAcquire(generator_lock, LW_SHARED);
+	reason = generator->reason;
+	*has_pair = generator->has_pair;
+	*datacenter_id = generator->datacenter_id;
+	*worker_id = generator->worker_id;
+	LWLockRelease(generator_lock);
+	return reason;
+}
+
+/*
+ * Closes the gate, or gives a closed gate another reason.  Returns the highest
+ * unit that was ever taken.  Does not throw.
+ */
+int64
+generator_close(GateReason reason, const char *detail)
+{
+	int64		last = (int64) pg_atomic_exchange_u64(&generator->last, GATE_CLOSED);
+	bool		changed = last != GATE_CLOSED;
+
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	if (last != GATE_CLOSED)
+		generator->resume_above = last;
+	last = generator->resume_above;
+	changed |= generator->reason != reason || strcmp(generator->detail, detail) != 0;
+	generator->reason = reason;
+	strlcpy(generator->detail, detail, GATE_DETAIL_LEN);
+	LWLockRelease(generator_lock);
+	/* who is woken by nothing new would ask again at once */
+	if (changed)
+		ConditionVariableBroadcast(&generator->changed);
+	return last;
+}
+
+/*
+ * Opens the closed gate for a pair whose IDs fit, above the unit "floor" and
+ * above all that was taken before; "forget" leaves the latter out (units that
+ * another pair took lie too far ahead of the clock).  Under another pair it
+ * goes on with the next ms, for the pair stands above the sequence in the key.
+ */
+void
+generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
+{
+	int64		last;
+
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	Assert(generator->reason != GATE_OPEN);
+	last = generator->resume_above;
+	if (generator->has_pair && (generator->datacenter_id != datacenter_id ||
+								generator->worker_id != worker_id))
+		last |= unit_format.sequence_mask;
+	if (!generator->has_pair || forget || last < floor)
+		last = Max(floor, -1);	/* none before the epoch */
+	if (!generator->has_pair || forget)
+		generator->floor = last;
+	generator->resume_above = last;
+	generator->has_pair = true;
+	generator->datacenter_id = datacenter_id;
+	generator->worker_id = worker_id;
+	generator->pair_bits =
+		((uint64) datacenter_id << server_layout.worker_bits | (uint64) worker_id)
+		<< server_layout.sequence_bits;
+	pg_write_barrier();			/* who sees the opening sees its pair */
+	generator->opening++;
+	generator->reason = GATE_OPEN;
+	generator->detail[0] = '\0';
+	LWLockRelease(generator_lock);
+
+	/* a full barrier: the pair is there before the numbers are */
+	pg_atomic_exchange_u64(&generator->last, last);
+	ConditionVariableBroadcast(&generator->changed);
+}
+
+/* How far keys and grants have gone. */
+void
+generator_progress(GeneratorProgress *progress)
+{
+	LWLockAcquire(generator_lock, LW_SHARED);
+	progress->last = generator->resume_above;
+	LWLockRelease(generator_lock);
+	progress->usable_until = (int64) pg_atomic_read_u64(&generator->usable_until);
+	if (pg_atomic_read_u64(&generator->last) != GATE_CLOSED)
+		progress->last = (int64) pg_atomic_read_u64(&generator->last);
+	progress->asked = pg_atomic_read_u64(&generator->ask_above) == GATE_CLOSED;
+}
+
+/*---- snowid_advance(), carried out ----*/
+
+/* The unit that keys are to go on above, if somebody waits for that, or -1. */
+int64
+generator_advance_asked(void)
+{
+	int64		unit;
+
+	SpinLockAcquire(&generator->mutex);
+	unit = generator->advance == ADVANCE_WAITING ? generator->advance_unit : -1;
+	SpinLockRelease(&generator->mutex);
+	return unit;
+}
+
+/* Takes the request; false: it was withdrawn, or is another one by now. */
+bool
+generator_advance_begin(int64 unit)
+{
+	bool		begun;
+
+	SpinLockAcquire(&generator->mutex);
+	begun = generator->advance == ADVANCE_WAITING && generator->advance_unit == unit;
+	if (begun)
+		generator->advance = ADVANCE_RUNNING;
+	SpinLockRelease(&generator->mutex);
+	return begun;
+}
+
+/*
+ * Answers the request that was taken, if any.  Where the ceiling above it is
+ * durable, the gate being open, keys go on above its unit from here on.
+ */
+void
+generator_advance_end(bool durable)
+{
+	bool		running;
+
+	SpinLockAcquire(&generator->mutex);
+	running = generator->advance == ADVANCE_RUNNING;
+	SpinLockRelease(&generator->mutex);
+	if (!running)
+		return;
+	if (durable)
+	{
+		uint64		last = pg_atomic_read_u64(&generator->last);
+
+		while ((int64) last < generator->advance_unit &&
+			   !pg_atomic_compare_exchange_u64(&generator->last, &last, generator->advance_unit))
+			;
+	}
+	SpinLockAcquire(&generator->mutex);
+	generator->advance = durable ? ADVANCE_DONE : ADVANCE_FAILED;
+	SpinLockRelease(&generator->mutex);
+	process_set_latch(generator->advance_procno);
+}
+
+/*---- Grants ----*/
+
+/*
+ * Publishes a grant, which is durable already.  It may be lower than the one
+ * before only while the gate is closed.
+ */
+void
+generator_grant(int64 usable_until, int64 ask_above)
+{
+	bool		open;
+
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	open = generator->reason == GATE_OPEN;
+	if (open)
+		generator->detail[0] = '\0';
+	LWLockRelease(generator_lock);
+	pg_atomic_write_u64(&generator->usable_until, usable_until);
+	pg_atomic_write_u64(&generator->ask_above, ask_above);
+	if (open)
+		ConditionVariableBroadcast(&generator->changed);
+}
+
+/* The keeper is to be woken by the first who takes a unit above this one. */
+void
+generator_ask_above(int64 unit)
+{
+	pg_atomic_write_u64(&generator->ask_above, unit);
+}
+
+/* Says why there is no grant; callers learn it when they reach the last. */
+void
+generator_no_grant(const char *detail)
+{
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	strlcpy(generator->detail, detail, GATE_DETAIL_LEN);
+	LWLockRelease(generator_lock);
+}
+
+void
+generator_count_step_back(void)
+{
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	generator->steps_back++;
+	LWLockRelease(generator_lock);
+}
+
+/*---- Status ----*/
+
+void
+generator_status(GeneratorStatus *status)
+{
+	int64		last = (int64) pg_atomic_read_u64(&generator->last);
+	struct timespec wall;
+	int64		now;
+	int64		floor;
+	uint64		pair_bits;
+
+	clock_gettime(CLOCK_REALTIME, &wall);
+	now = units_from_timespec(&wall);
+	memset(status, 0, sizeof(*status));
+	LWLockAcquire(generator_lock, LW_SHARED);
+	status->reason = generator->reason;
+	memcpy(status->detail, generator->detail, GATE_DETAIL_LEN);
+	status->has_pair = generator->has_pair;
+	status->datacenter_id = generator->datacenter_id;
+	status->worker_id = generator->worker_id;
+	status->steps_back = generator->steps_back;
+	status->ceiling_ms = server_layout.epoch +
+		((int64) pg_atomic_read_u64(&generator->usable_until) >> server_layout.sequence_bits);
+	if (last == GATE_CLOSED)
+		last = generator->resume_above;
+	floor = generator->floor;
+	pair_bits = generator->pair_bits;
+	LWLockRelease(generator_lock);
+
+	status->is_stuck = status->reason == GATE_OPEN &&
+		(int64) pg_atomic_read_u64(&generator->usable_until) < now &&
+		generator_keeper_trouble(STUCK_MS, status->detail);
+	status->has_last = status->has_pair && last > floor;
+	if (status->has_last)
+	{
+		status->last_key = key_from_unit(last, pair_bits);
+		status->last_unix_ms = server_layout.epoch +
+			(last >> server_layout.sequence_bits);
+		status->lead_ms = last > now ?
+			(double) (last - now) / (double) (unit_format.sequence_mask + 1) : 0;
+	}
+	for (int i = 0; i < MaxBackends; i++)
+	{
+		Counters   *c = &generator->counters[i];
+
+		status->keys += pg_atomic_read_u64(&c->keys);
+		status->waits += pg_atomic_read_u64(&c->waits);
+		status->wait_us += pg_atomic_read_u64(&c->wait_us);
+		status->errors += pg_atomic_read_u64(&c->errors);
+	}
+}

@@ -1,0 +1,148 @@
+/*
+ * ceiling.c
+ *		The durable ceiling: how far a pair's keys may go, in the WAL.
+ *
+ * A pair's ceiling is the position of a replication origin of its own, in Unix
+ * ms, named after layout and pair.  It goes into the WAL before it is used, so
+ * it precedes there every row that holds a key below it; crash recovery,
+ * standbys, promotion and base backups carry it with no code of ours.
+ * pg_replication_origin_status shows it.
+ *
+ * Called by the keeper alone, which owns its origin as a session does while
+ * the gate may be open: nobody can drop it then, move it, or get its number.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "access/xloginsert.h"
+#include "catalog/pg_replication_origin.h"
+#include "replication/origin.h"
+#include "replication/slot.h"
+#include "storage/lmgr.h"
+
+#include "compat.h"
+#include "keeper/ceiling.h"
+#include "keeper/inquiry.h"
+#include "settings.h"
+
+/* The origin that this process owns. */
+static RepOriginId owned = InvalidRepOriginId;
+
+static void
+let_go(void)
+{
+	if (owned == InvalidRepOriginId)
+		return;
+	owned = InvalidRepOriginId;
+	replorigin_session_reset();
+}
+
+/*
+ * What the WAL knows of a pair, and of an old one where that is not -1.  Makes
+ * the pair's origin this process' own, and creates it where there is none; not
+ * during recovery, whose replay moves it.  False: the reason is in err.
+ *
+ * Between the look-up and the ownership the origin may have been dropped, and
+ * its number given to another one.  So its name is looked up once more: what
+ * is owned cannot be dropped from there on.
+ */
+bool
+ceiling_find(int datacenter_id, int worker_id,
+			 int old_datacenter_id, int old_worker_id, int64 reach_ms,
+			 Ceiling *ceiling, char *err, Size errlen)
+{
+	OriginQuestion question;
+	Ceiling		ignored;
+
+	let_go();
+	if (max_active_replication_origins == 0)
+	{
+		strlcpy(err, "There is no place for it; raise max_replication_slots (max_active_replication_origins from PostgreSQL 18 on).",
+				errlen);
+		return false;
+	}
+	memset(&question, 0, sizeof(question));
+	question.datacenter_id = datacenter_id;
+	question.worker_id = worker_id;
+	question.old_datacenter_id = old_datacenter_id;
+	question.old_worker_id = old_worker_id;
+	question.reach_ms = reach_ms;
+	question.max_jump = snowid_max_jump;
+	if (!inquiry_ask(&question, ceiling, err, errlen))
+		return false;
+	if (RecoveryInProgress())
+		return true;
+	if (ceiling->origin == InvalidRepOriginId)
+	{
+		strlcpy(err, "It was looked up during recovery.", errlen);
+		return false;
+	}
+	replorigin_session_setup_here(ceiling->origin);
+	owned = ceiling->origin;
+	if (ceiling->own_ms != (int64) replorigin_session_get_progress(false))
+	{
+		let_go();
+		strlcpy(err, "It was moved meanwhile.", errlen);
+		return false;
+	}
+	question.owned = owned;
+	question.has_position = ceiling->own_ms != 0;
+	if (!inquiry_ask(&question, &ignored, err, errlen))
+	{
+		let_go();
+		return false;
+	}
+	return true;
+}
+
+/*
+ * Raises a ceiling; it is durable when this returns.  Throws, and may then be
+ * durable or not, which does no harm to what is higher.
+ *
+ * The position in shared memory goes first: a checkpoint stores it after it
+ * has fixed where replay begins, so it has the new one, or replay comes by the
+ * record.
+ */
+void
+ceiling_raise(const Ceiling *ceiling, int64 unix_ms)
+{
+	xl_replorigin_set record;
+
+	if (owned == InvalidRepOriginId || owned != ceiling->origin)
+		elog(ERROR, "replication origin with ID %d is not owned", ceiling->origin);
+	replorigin_session_advance((XLogRecPtr) unix_ms, InvalidXLogRecPtr);
+	memset(&record, 0, sizeof(record));
+	record.remote_lsn = (XLogRecPtr) unix_ms;
+	record.node_id = owned;
+	record.force = false;
+	XLogBeginInsert();
+	XLogRegisterData((char *) &record, sizeof(record));
+	XLogFlush(XLogInsert(RM_REPLORIGIN_ID, XLOG_REPLORIGIN_SET));
+}
+
+/*
+ * Behind the closed gate: lowers the ceiling to what was used of it, and gives
+ * up the origin.  PostgreSQL lowers no origin that is owned, so nobody may drop
+ * it in between; where a transaction that drops some origin holds the lock for
+ * that, the ceiling stays, for the lock may last.  Throws, and then it stays.
+ */
+void
+ceiling_leave(const Ceiling *ceiling, int64 unix_ms)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	StartTransactionCommand();
+	if (owned != ceiling->origin ||
+		!ConditionalLockRelationOid(ReplicationOriginRelationId, ExclusiveLock))
+		let_go();
+	else
+	{
+		let_go();
+		replorigin_advance(ceiling->origin, (XLogRecPtr) unix_ms,
+						   InvalidXLogRecPtr, true, true);
+		XLogFlush(XactLastRecEnd);
+	}
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+}

@@ -1,0 +1,21 @@
+/*
+ * ceiling.h
+ *		How far a pair's keys may go, in the WAL.
+ */
+#ifndef SNOWID_KEEPER_CEILING_H
+#define SNOWID_KEEPER_CEILING_H
+
+#include "keeper/origin.h"
+
+#pragma GCC visibility push(hidden)
+
+extern bool ceiling_find(int datacenter_id, int worker_id,
+						 int old_datacenter_id, int old_worker_id,
+						 int64 reach_ms, Ceiling *ceiling,
+						 char *err, Size errlen);
+extern void ceiling_raise(const Ceiling *ceiling, int64 unix_ms);
+extern void ceiling_leave(const Ceiling *ceiling, int64 unix_ms);
+
+#pragma GCC visibility pop
+
+#endif							/* SNOWID_KEEPER_CEILING_H */

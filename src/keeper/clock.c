@@ -1,0 +1,199 @@
+/*
+ * clock.c
+ *		The clock watch of the snowid keeper.
+ *
+ * Compares the wall clock with one that nobody sets (STEADY_CLOCK, which
+ * counts through a suspend).  Steps back are logged and counted.  A jump ahead
+ * by more than snowid.max_jump is not believed until it is over or an
+ * administrator accepts it.  What is believed of the clock outlives keeper and
+ * crash restart; only the keeper writes it, and only what it believes, so that
+ * no clock that has jumped gets there.
+ */
+#include "postgres.h"
+
+#include <sys/mman.h>
+#include <time.h>
+
+#include "port/atomics.h"
+#include "port/pg_crc32c.h"
+
+#include "compat.h"
+#include "generator/gate.h"
+#include "keeper/clock.h"
+#include "process.h"
+#include "units.h"
+
+/* A step back that is smaller than this may be an error of the reading. */
+#define STEP_BACK_US (5 * 1000)
+
+/* What is believed: a distance is in us, from STEADY_CLOCK to the wall clock. */
+typedef struct Belief
+{
+	int64		distance;
+	int64		before_step;	/* the distance before a step back */
+	int64		before_step_until;	/* s of STEADY_CLOCK */
+	pg_crc32c	crc;			/* of all that is above */
+} Belief;
+
+typedef struct ClockWatch
+{
+	Belief		belief[2];		/* the same twice: one is whole at any time */
+	bool		jumped;
+	pg_atomic_uint32 accept;	/* set by snowid_accept_clock() */
+} ClockWatch;
+
+/* A step ahead within this time may be the end of a step back. */
+#define STEP_S 3600
+
+/*
+ * On a page of its own, which every process has from the postmaster: the
+ * server's shared memory is made anew after a crash.
+ */
+static ClockWatch *watch = NULL;
+
+static pg_crc32c
+belief_crc(const Belief *belief)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, belief, offsetof(Belief, crc));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+static void
+believe(Belief belief)
+{
+	belief.crc = belief_crc(&belief);
+	watch->belief[0] = belief;
+	pg_write_barrier();
+	watch->belief[1] = belief;
+}
+
+/* One reading of the wall clock, and its distance in us. */
+static int64
+read_both(struct timespec *wall)
+{
+	int64		distance = 0;
+
+	/* a pair of readings that was interrupted says nothing: try again */
+	for (int i = 0; i < 10; i++)
+	{
+		struct timespec before,
+					after;
+
+		clock_gettime(STEADY_CLOCK, &before);
+		clock_gettime(CLOCK_REALTIME, wall);
+		clock_gettime(STEADY_CLOCK, &after);
+		distance = (wall->tv_sec - before.tv_sec) * INT64CONST(1000000) +
+			(wall->tv_nsec - before.tv_nsec) / 1000;
+		if ((after.tv_sec - before.tv_sec) * INT64CONST(1000000) +
+			(after.tv_nsec - before.tv_nsec) / 1000 < STEP_BACK_US / 5)
+			break;
+	}
+	return distance;
+}
+
+/*
+ * In the postmaster, at the start and again after a crash.  Whoever crashed may
+ * have written anywhere: what is damaged counts as never seen, and the clock is
+ * that of the server's start.
+ */
+void
+clock_shmem_init(void)
+{
+	static int64 distance_at_start;
+	struct timespec ignored;
+	Belief		belief = {0};
+
+	if (watch == NULL)
+	{
+		void	   *page = mmap(NULL, sizeof(ClockWatch), PROT_READ | PROT_WRITE,
+								MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+		if (page == MAP_FAILED)
+			ereport(FATAL,
+					(errcode(ERRCODE_OUT_OF_MEMORY),
+					 errmsg("could not map a page for snowid: %m")));
+		watch = page;
+		distance_at_start = read_both(&ignored);
+	}
+	belief.distance = belief.before_step = distance_at_start;
+	for (int i = lengthof(watch->belief) - 1; i >= 0; i--)
+	{
+		if (watch->belief[i].crc == belief_crc(&watch->belief[i]))
+			belief = watch->belief[i];
+	}
+	memset(watch, 0, sizeof(ClockWatch));
+	pg_atomic_init_u32(&watch->accept, 0);
+	believe(belief);
+}
+
+/* The administrator takes the clock as it is now; false: it has not jumped. */
+bool
+clock_accept(void)
+{
+	if (!watch->jumped)
+		return false;
+	pg_atomic_write_u32(&watch->accept, 1);
+	process_notify(PROCESS_KEEPER);
+	return true;
+}
+
+/*
+ * Reads the wall clock, in units.  False: it has jumped ahead, and is not to
+ * be used.  Backends cannot tell steps: two of them read a steady clock out of
+ * order all the time.
+ */
+bool
+clock_read(int64 *now)
+{
+	struct timespec wall;
+	struct timespec boot;
+	int64		distance = read_both(&wall);
+	int64		ahead;
+	Belief		belief = watch->belief[0];
+
+	*now = units_from_timespec(&wall);
+	if (pg_atomic_exchange_u32(&watch->accept, 0) != 0 && watch->jumped)
+	{
+		ereport(LOG, (errmsg("the jump of the clock was accepted")));
+		belief.distance = distance;
+		watch->jumped = false;
+	}
+
+	clock_gettime(STEADY_CLOCK, &boot);
+	ahead = distance - belief.distance;
+	if (boot.tv_sec < belief.before_step_until)
+		ahead = distance - Max(belief.distance, belief.before_step);
+	/* in whole seconds: an hour is not more than an hour */
+	if (ahead / 1000000 > snowid_max_jump / 1000)
+	{
+		if (!watch->jumped)
+			ereport(LOG,
+					(errmsg("the clock jumped ahead by " INT64_FORMAT " ms, more than snowid.max_jump",
+							ahead / 1000),
+					 errdetail("Keys stop at the ceiling until the clock is back."),
+					 errhint("If this is the right time, call snowid_accept_clock().")));
+		watch->jumped = true;
+		return false;
+	}
+	if (watch->jumped)
+		ereport(LOG, (errmsg("the clock is back after its jump ahead")));
+	watch->jumped = false;
+	if (distance < belief.distance - STEP_BACK_US)
+	{
+		if (boot.tv_sec >= belief.before_step_until)
+			belief.before_step = belief.distance;
+		belief.before_step_until = boot.tv_sec + STEP_S;
+		generator_count_step_back();
+		ereport(LOG,
+				(errmsg("the clock was set back by " INT64_FORMAT " ms",
+						(belief.distance - distance) / 1000),
+				 errdetail("Keys go on in order, up to snowid.max_lead ahead of the clock.")));
+	}
+	belief.distance = distance;
+	believe(belief);
+	return true;
+}

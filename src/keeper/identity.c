@@ -1,0 +1,209 @@
+/*
+ * identity.c
+ *		Who this server is: its data directory, told from copies of it, and the
+ *		claim that it remembers.
+ *
+ * Keeps the snowid keeper's copy of the state file, and writes it.  A copy of
+ * the directory is another server: what it knows may be old, and its claim is
+ * the original's.  So is one whose content was restored or rewound; where it is
+ * the same directory, the registry knows it again by the fingerprint.  Unless
+ * another server was found to have the same fingerprint (a copy of the whole
+ * machine): then it says nothing, and the server is marked so ("shared").
+ *
+ * What is given up is written into the list of past claims first, so that it
+ * is never resumed, whatever Redis says later.  Nothing counts as remembered
+ * before it is on the disk.
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "storage/fd.h"
+
+#include "keeper/identity.h"
+#include "keeper/statefile.h"
+#include "settings.h"
+
+#define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
+
+/* As in the file, or as it is going to be. */
+static Identity identity;
+static bool is_loaded = false;
+
+static void
+become_new(bool shared)
+{
+	memset(&identity, 0, sizeof(identity));
+	identity.directory = statefile_fingerprint();
+	identity.life = statefile_life();
+	identity.shared = shared;
+	identity.id[0] = random_id();
+	identity.id[1] = random_id();
+}
+
+static bool
+write_file(char *err)
+{
+	return statefile_write(&identity, err, GATE_DETAIL_LEN);
+}
+
+/*
+ * The machine's boot, and the device under the data directory: what was left
+ * by a process that is gone for sure, since we hold its lock, was written
+ * under the same.
+ */
+static void
+describe_boot(char *boot)
+{
+	struct stat st;
+	ssize_t		len = 0;
+	int			fd = OpenTransientFile(BOOT_ID_FILE, O_RDONLY);
+
+	boot[0] = '\0';
+	if (fd >= 0)
+	{
+		len = read(fd, boot, 36);
+		CloseTransientFile(fd);
+	}
+	if (len != 36 || stat(".", &st) < 0)
+		snprintf(boot, BOOT_LEN, "%016llx", (unsigned long long) random_id());
+	else
+		snprintf(boot + len, BOOT_LEN - len, "/%llx", (unsigned long long) st.st_dev);
+}
+
+/*
+ * Reads the state file.  Returns why the gate must be closed, with the detail
+ * in err, or GATE_MAY_OPEN; then *is_new tells whether the file is to be written,
+ * and *is_copy, whether it is that of another directory.
+ */
+GateReason
+identity_load(bool *is_new, bool *is_copy, char *err)
+{
+	StateFileResult result;
+	Fingerprint directory = statefile_fingerprint();
+	Life		life = statefile_life();
+
+	if (!statefile_lock(err, GATE_DETAIL_LEN))
+		return GATE_FILE;
+	result = statefile_read(&identity, err, GATE_DETAIL_LEN);
+	if (result == STATE_FILE_FAILED)
+		return GATE_FILE;
+	if (result == STATE_FILE_DAMAGED)
+		return GATE_FILE_DAMAGED;
+	*is_copy = result == STATE_FILE_OK &&
+		(memcmp(&identity.directory, &directory, sizeof(directory)) != 0 ||
+		 (identity.life.inode != 0 && memcmp(&identity.life, &life, sizeof(life)) != 0));
+	*is_new = result == STATE_FILE_ABSENT || *is_copy;
+	if (*is_new)
+		become_new(false);
+	else if (identity.life.inode == 0)
+	{
+		/* written by a former version */
+		identity.life = life;
+		*is_new = true;
+	}
+	is_loaded = true;
+	return GATE_MAY_OPEN;
+}
+
+/*
+ * Tells the registry who we are, once a start; and again where it has found
+ * out that a clone of this server is about.  Returns as identity_load().
+ */
+GateReason
+identity_introduce(char *err)
+{
+	bool		clone;
+	bool		is_known = claim_has_identity(&clone);
+	bool		is_new = false;
+	bool		is_copy;
+	bool		is_start;
+	char		boot[BOOT_LEN];
+
+	if (is_known && is_loaded && !clone)
+		return GATE_MAY_OPEN;
+	if (!is_loaded)
+	{
+		GateReason	reason = identity_load(&is_new, &is_copy, err);
+
+		if (reason != GATE_MAY_OPEN)
+			return reason;
+		if (is_copy)
+			ereport(LOG,
+					(errmsg("this data directory is a copy, or was restored"),
+					 errdetail("Its worker ID is claimed anew.")));
+	}
+	if (clone)
+		become_new(true);
+	is_start = !is_known || is_new || clone;
+	if (is_start)
+	{
+		identity.starts++;
+		/* as soon as Redis takes it for a lease, it is not for good any more */
+		if (snowid_redis_lease > 0 && identity.claim.ownership != 0)
+			identity.claim.lease_ms = snowid_redis_lease;
+		if (!write_file(err))
+		{
+			is_loaded = false;
+			return GATE_FILE;
+		}
+	}
+	describe_boot(boot);
+	claim_set_identity(&identity, boot, is_start);
+	return GATE_MAY_OPEN;
+}
+
+/* Is this the ownership that the file remembers, and on the same terms? */
+bool
+identity_remembers(const Claim *claim, bool *same_terms)
+{
+	*same_terms = identity.claim.lease_ms == claim->lease_ms;
+	return identity.claim.ownership == claim->ownership;
+}
+
+/* The claim that the file has; ownership 0: none. */
+const Claim *
+identity_claim(void)
+{
+	return &identity.claim;
+}
+
+/*
+ * Remembers a claim, or none where that is NULL.  The one before, if it is
+ * another, is given up, with the ceiling of its keys; "exact": no key of it lies
+ * above.  False: it is not on the disk; the reason is in err.
+ */
+bool
+identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
+{
+	Identity	before = identity;
+	Claim		none = {0};
+
+	if (!claim)
+		claim = &none;
+	if (identity.claim.ownership != 0 && identity.claim.ownership != claim->ownership)
+	{
+		memmove(identity.past + 1, identity.past, sizeof(identity.past) - sizeof(identity.past[0]));
+		memset(&identity.past[0], 0, sizeof(identity.past[0]));
+		identity.past[0].ownership = identity.claim.ownership;
+		identity.past[0].datacenter_id = identity.claim.datacenter_id;
+		identity.past[0].worker_id = identity.claim.worker_id;
+		identity.past[0].ceiling_ms = Max(Max(used_ms, identity.claim.floor_ms), 0);
+		identity.past[0].exact = exact;
+	}
+	/* a lease that a successor of this process goes on with */
+	for (int i = 0; i < PAST_CLAIMS; i++)
+		if (claim->ownership != 0 && identity.past[i].ownership == claim->ownership)
+			memset(&identity.past[i], 0, sizeof(identity.past[i]));
+	identity.claim = *claim;
+	if (!write_file(err))
+	{
+		identity = before;
+		return false;
+	}
+	if (claim_from_redis())
+		claim_set_identity(&identity, "", false);
+	return true;
+}

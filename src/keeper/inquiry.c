@@ -1,0 +1,376 @@
+/*
+ * inquiry.c
+ *		The process "snowid origin", and how the keeper asks it.
+ *
+ * Names of origins stand in a catalog, and catalogs need a connection to a
+ * database, which the keeper does not have, lest it keep one from being
+ * dropped.  So this process waits without one, in a place of its own that
+ * parallel queries cannot take.  When the keeper asks, it connects, answers and
+ * leaves, and the postmaster starts it again in its place.  The postmaster
+ * times that by the wall clock: where it does not come soon, the keeper starts
+ * a second one.  One question at a time.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_database.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+#include "storage/spin.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/snapmgr.h"
+
+#include "compat.h"
+#include "generator/gate.h"
+#include "keeper/inquiry.h"
+#include "process.h"
+
+/* The keeper waits so long for an answer, and then asks again. */
+#define ANSWER_MS 2000
+
+/* So long for the process to come, before it starts a second one. */
+#define COME_MS 1000
+
+/* An answer that nobody took is not taken later than that. */
+#define STALE_MS 30000
+
+/* The process waits so long for another question, once it is connected. */
+#define LINGER_MS 10000
+
+/* Whose turn it is. */
+typedef enum Stage
+{
+	STAGE_IDLE,					/* the keeper's */
+	STAGE_ASKED,				/* that of the process that comes first */
+	STAGE_WORKING,				/* that of the process which took it */
+	STAGE_ANSWERED				/* the keeper's */
+} Stage;
+
+typedef struct Inquiry
+{
+	slock_t		mutex;			/* protects the following fields only */
+	Stage		stage;
+	int64		asked_at;		/* monotonic ms */
+	int			procno;			/* of the process that waits, or -1 */
+
+	/* belong to whose turn it is */
+	OriginQuestion question;
+	Oid			database;		/* to connect to */
+	Ceiling		answer;
+	char		error[GATE_DETAIL_LEN]; /* "": the answer is there */
+} Inquiry;
+
+static Inquiry *inquiry = NULL;
+
+/* This process has taken a question and not answered yet. */
+static bool working = false;
+
+Size
+inquiry_shmem_size(void)
+{
+	return MAXALIGN(sizeof(Inquiry));
+}
+
+void
+inquiry_shmem_init(void)
+{
+	bool		found;
+
+	inquiry = ShmemInitStruct("snowid origin", inquiry_shmem_size(), &found);
+	if (found)
+		return;
+	memset(inquiry, 0, sizeof(Inquiry));
+	SpinLockInit(&inquiry->mutex);
+	inquiry->procno = -1;
+}
+
+/*---- The process ----*/
+
+/* Answers the question; true: the keeper has got what it needs. */
+static bool
+answer_question(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+	OriginQuestion question = inquiry->question;
+	volatile bool done = false;
+
+	PG_TRY();
+	{
+		Ceiling		answer;
+
+		memset(&answer, 0, sizeof(answer));
+		StartTransactionCommand();
+		if (question.owned != 0)
+			origin_require_owned(&question);
+		else
+			answer = origin_look_up(&question);
+		done = question.owned != 0 ||
+			TransactionStartedDuringRecovery();
+		CommitTransactionCommand();
+		if (!RecoveryInProgress())
+			origin_find_old(&question);
+		if (answer.own_ms == 0 && !done)
+			origin_drop_old();
+		inquiry->answer = answer;
+		inquiry->error[0] = '\0';
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		/* as a sentence */
+		snprintf(inquiry->error, sizeof(inquiry->error), "%s.", error->message);
+		inquiry->error[0] = pg_toupper((unsigned char) inquiry->error[0]);
+		done = false;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	return done;
+}
+
+/* Gives the turn back to the keeper. */
+static void
+hand_back(void)
+{
+	working = false;
+	SpinLockAcquire(&inquiry->mutex);
+	inquiry->stage = STAGE_ANSWERED;
+	SpinLockRelease(&inquiry->mutex);
+	process_wake(PROCESS_KEEPER);	/* no news: it waits for this alone */
+}
+
+/* Takes the question that is asked; false: there is none. */
+static bool
+take_question(void)
+{
+	SpinLockAcquire(&inquiry->mutex);
+	working = inquiry->stage == STAGE_ASKED;
+	if (working)
+		inquiry->stage = STAGE_WORKING;
+	else
+		inquiry->procno = MyProcNumber;
+	SpinLockRelease(&inquiry->mutex);
+	if (working)
+		strlcpy(inquiry->error, "The process \"snowid origin\" failed; see the server log.",
+				sizeof(inquiry->error));
+	return working;
+}
+
+/* Runs when the process leaves, in whatever way. */
+static void
+leave(int code, Datum arg)
+{
+	SpinLockAcquire(&inquiry->mutex);
+	if (inquiry->procno == MyProcNumber)
+		inquiry->procno = -1;
+	SpinLockRelease(&inquiry->mutex);
+	if (working)
+		hand_back();
+}
+
+void
+snowid_origin_main(Datum main_arg)
+{
+	/* the second one, which is not started again */
+	bool		is_second = DatumGetBool(main_arg);
+	bool		is_connected = false;
+	int64		leave_at = monotonic_ms() + LINGER_MS;
+
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	before_shmem_exit(leave, 0);
+	while (!ShutdownRequestPending)
+	{
+		bool		may_leave = is_connected || is_second;
+		int64		left = leave_at - monotonic_ms();
+
+		CHECK_FOR_INTERRUPTS();
+		if (!take_question())
+		{
+			if (may_leave && left <= 0)
+				break;
+			(void) WaitLatch(MyLatch,
+							 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (may_leave ? WL_TIMEOUT : 0),
+							 left, PG_WAIT_EXTENSION);
+			ResetLatch(MyLatch);
+			continue;
+		}
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		if (!is_connected)
+		{
+			pqsignal(SIGTERM, die);
+			BackgroundWorkerInitializeConnectionByOid(inquiry->database, InvalidOid,
+													  BGWORKER_BYPASS_ALLOWCONN);
+			/* durable here is enough; a synchronous standby may be away */
+			SetConfigOption("synchronous_commit", "local", PGC_USERSET, PGC_S_OVERRIDE);
+			is_connected = true;
+		}
+		if (answer_question())
+		{
+			hand_back();
+			origin_drop_old();
+			break;
+		}
+		hand_back();
+		leave_at = monotonic_ms() + LINGER_MS;
+	}
+	proc_exit(is_second ? 0 : 1);	/* 0 would end it for good */
+}
+
+static void
+describe(BackgroundWorker *worker, bool is_second)
+{
+	process_describe(worker, "snowid origin", "snowid_origin_main");
+	worker->bgw_main_arg = BoolGetDatum(is_second);
+	if (is_second)
+		worker->bgw_restart_time = BGW_NEVER_RESTART;
+}
+
+/* Runs in the postmaster. */
+void
+inquiry_register(void)
+{
+	BackgroundWorker worker;
+
+	describe(&worker, false);
+	RegisterBackgroundWorker(&worker);
+}
+
+/*---- The keeper's side ----*/
+
+/*
+ * A database to connect to: template1, in which nobody works, or any other.
+ * Its catalog can be read without a connection.
+ */
+static Oid
+some_database(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+	Oid			found = InvalidOid;
+	Relation	rel;
+	TableScanDesc scan;
+	HeapTuple	tuple;
+
+	StartTransactionCommand();
+	(void) GetTransactionSnapshot();
+	rel = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(rel, 0, NULL);
+	while (HeapTupleIsValid(tuple = heap_getnext(scan, ForwardScanDirection)))
+	{
+		Form_pg_database database = (Form_pg_database) GETSTRUCT(tuple);
+		bool		is_template1 =
+		strcmp(NameStr(database->datname), "template1") == 0;
+
+		/* a limit of -2 is what an interrupted DROP DATABASE leaves */
+		if (database->datconnlimit != -2 && (is_template1 || !OidIsValid(found)))
+			found = database->oid;
+		if (is_template1)
+			break;
+	}
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+	return found;
+}
+
+/*
+ * Asks, unless the same question is asked already, and takes the answer, whose
+ * is the question; false: it is not there yet.  Another question waits for the
+ * end of the one before.
+ */
+static bool
+ask_once(const OriginQuestion *question, Oid database, bool *is_asked)
+{
+	bool		answered = false;
+	int			procno;
+	int64		now = monotonic_ms();
+
+	SpinLockAcquire(&inquiry->mutex);
+	if (inquiry->stage != STAGE_WORKING)
+	{
+		bool		old_one = now - inquiry->asked_at > STALE_MS ||
+		memcmp(question, &inquiry->question, offsetof(OriginQuestion, reach_ms)) != 0;
+
+		answered = inquiry->stage == STAGE_ANSWERED && !old_one;
+		if (answered)
+			inquiry->stage = STAGE_IDLE;
+		else if (inquiry->stage != STAGE_ASKED || old_one)
+		{
+			inquiry->question = *question;
+			inquiry->asked_at = now;
+			inquiry->database = database;
+			inquiry->stage = STAGE_ASKED;
+		}
+	}
+	*is_asked = inquiry->stage == STAGE_ASKED;
+	procno = inquiry->procno;
+	SpinLockRelease(&inquiry->mutex);
+	if (*is_asked && procno >= 0)
+		process_set_latch(procno);
+	return answered;
+}
+
+/*
+ * Has the process answer a question of the keeper; false: the reason is in
+ * err.  Where that takes long, the next call with the same question waits on.
+ */
+bool
+inquiry_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errlen)
+{
+	int64		began = monotonic_ms();
+	Oid			database = some_database();
+	bool		is_asked;
+	bool		has_tried = false;
+
+	strlcpy(err, "The process \"snowid origin\" has not answered yet.", errlen);
+	while (!ask_once(question, database, &is_asked))
+	{
+		int64		waited = monotonic_ms() - began;
+		BackgroundWorker second;
+
+		if (waited >= ANSWER_MS || ShutdownRequestPending)
+		{
+			SetLatch(MyLatch);	/* for what came meanwhile */
+			return false;
+		}
+		if (is_asked && !has_tried && waited >= COME_MS)
+		{
+			has_tried = true;
+			describe(&second, true);
+			if (!RegisterDynamicBackgroundWorker(&second, NULL))
+				strlcpy(err, "No process could be started to read it; raise max_worker_processes.", errlen);
+		}
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 Min(ANSWER_MS - waited, 100), PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	SetLatch(MyLatch);
+	if (inquiry->error[0])
+	{
+		strlcpy(err, inquiry->error, errlen);
+		return false;
+	}
+	*answer = inquiry->answer;
+	return true;
+}

@@ -1,0 +1,503 @@
+/*
+ * keeper.c
+ *		The background worker "snowid keeper": keeps the durable ceiling ahead
+ *		of use, and opens and closes the gate.
+ *
+ * Alone decides whether keys may be made, with which pair and up to where;
+ * alone writes the ceiling and the state file.  Never serves keys and never
+ * talks to the network.  What it cannot do now it tries again.
+ *
+ * Order of publication: file synced, ceiling flushed to the WAL, usable_until,
+ * gate opened.  Of withdrawal: gate closed, then the exact last value stored.
+ * A keeper that dies does not close the gate, the ceiling does; its successor
+ * finds everything in shared memory and in the WAL.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "generator/gate.h"
+#include "keeper/ceiling.h"
+#include "keeper/clock.h"
+#include "keeper/identity.h"
+#include "keeper/keeper.h"
+#include "keeper/pair.h"
+#include "keeper/statefile.h"
+#include "key/layout.h"
+#include "process.h"
+#include "registry/claim.h"
+#include "settings.h"
+#include "units.h"
+
+/* How often the clock is looked at. */
+#define TURN_MS 1000
+
+/*
+ * What failed is tried again after a pause that doubles from the one to the
+ * other, which is less than any caller waits.
+ */
+#define FIRST_RETRY_MS 20
+#define LAST_RETRY_MS 500
+
+/*
+ * Changes of state that are logged one after the other; then one each pause,
+ * lest a state that changes for ever fill the disk.
+ */
+#define LOG_BURST 30
+#define LOG_PAUSE_MS (10 * 1000)
+
+/* Grants are renewed until this long after the last key. */
+#define ACTIVE_MS (60 * 1000)
+
+/*
+ * The first grants after an opening are this much smaller (as a power of 2),
+ * so that a server that crashes again and again does not run ahead.
+ */
+#define SLOW_START 3
+
+/* The pair that this keeper looks after, and on lease the last unit for it. */
+static Pair pair;
+static int64 limit = PG_INT64_MAX;
+
+/* A power of 2 by which grants are smaller now. */
+static int	slow_start;
+
+/* The pause since the last failure; 0: there is none. */
+static long retry_ms = 0;
+
+/* What was last logged, so that each change is logged once. */
+static GateReason logged_reason = GATE_OPEN;
+static char logged_detail[GATE_DETAIL_LEN];
+
+/* May a change of state be logged, or were there too many lately? */
+static bool
+may_log(void)
+{
+	static int64 spent = PG_INT64_MIN;	/* of the monotonic clock, in ms */
+	int64		now = monotonic_ms();
+
+	spent = Max(spent, now - LOG_BURST * LOG_PAUSE_MS) + LOG_PAUSE_MS;
+	if (spent <= now)
+		return true;
+	spent -= LOG_PAUSE_MS;
+	return false;
+}
+
+static void
+log_state(GateReason reason, const char *detail)
+{
+	if ((reason == logged_reason && strcmp(detail, logged_detail) == 0) || !may_log())
+		return;
+	logged_reason = reason;
+	strlcpy(logged_detail, detail, sizeof(logged_detail));
+	ereport(LOG,
+			(errmsg("%s", gate_message(reason)),
+			 detail[0] ? errdetail("%s", detail) : 0));
+}
+
+/*
+ * Closes the gate and, where it was open, stores the exact last value, so that
+ * the next opening goes on right behind it.
+ */
+static void
+close_gate(GateReason reason, const char *detail)
+{
+	bool		has_pair;
+	int			ignored;
+	bool		was_open = generator_gate(&has_pair, &ignored, &ignored) == GATE_OPEN;
+	int64		last = generator_close(reason, detail);
+
+	log_state(reason, detail);
+	if (was_open && pair.known)
+	{
+		pair.known = pair.looked_up = false;
+		ceiling_leave(&pair.ceiling, unix_ms_from_units(last));
+		generator_grant(last, last);
+	}
+	pair.known = false;
+	claim_leave(unix_ms_from_units(last));
+}
+
+/* Keys end at the limit of the lease: tells callers why. */
+static void
+explain_lease(void)
+{
+	RegistryStatus status;
+	char		detail[GATE_DETAIL_LEN];
+
+	claim_status(&status);
+	snprintf(detail, sizeof(detail), "The lease of worker ID %d has not been renewed. The last trouble with Redis was: %s.",
+			 pair.claim.worker_id, status.last_error[0] ? status.last_error : "none");
+	generator_no_grant(detail);
+}
+
+/*
+ * Raises the ceiling: a grant reaches snowid.reserve past the greater of clock
+ * and last unit, at most max_lead + reserve ahead of the clock, and up to
+ * "least", for snowid_advance(); on lease, never past what Redis has recorded.
+ * Durable before it is published.
+ */
+static void
+grant(int64 now, int64 last, int64 usable_until, int64 least)
+{
+	int64		step = units_from_ms(snowid_reserve) >> slow_start;
+	int64		until = Max(now, last) + step;
+
+	until = Min(until, now + units_from_ms((int64) snowid_max_lead + snowid_reserve));
+	until = Max(until, least);
+	until = Min(last_unit_of(unix_ms_from_units(until)), generator_range_end());
+	if (until > limit)
+		claim_propose(unix_ms_from_units(now), unix_ms_from_units(until), true);
+	until = Min(until, limit);
+	if (until <= Max(last, usable_until))
+	{
+		if (until == limit)
+			explain_lease();
+		/* nothing to give yet; who still waits asks again */
+		generator_ask_above(usable_until - step / 2);
+		return;
+	}
+	claim_use(unix_ms_from_units(until));
+	ceiling_raise(&pair.ceiling, unix_ms_from_units(until));
+	generator_grant(until, until - step / 2);
+	if (logged_reason == GATE_OPEN && logged_detail[0])
+	{
+		logged_detail[0] = '\0';
+		ereport(LOG, (errmsg("snowid reserves keys again")));
+	}
+	if (slow_start > 0)
+		slow_start--;
+}
+
+static bool
+open_gate(int64 now)
+{
+	GeneratorProgress progress;
+	bool		has_pair;
+	int			datacenter_id;
+	int			worker_id;
+	bool		other_pair;
+	bool		forget;
+	int64		begin;
+	char		layout[LAYOUT_TEXT_LEN];
+
+	(void) generator_gate(&has_pair, &datacenter_id, &worker_id);
+	generator_progress(&progress);
+	other_pair = has_pair && (datacenter_id != pair.claim.datacenter_id ||
+							  worker_id != pair.claim.worker_id);
+
+	/* order is given up only where another pair's keys lie out of reach */
+	forget = other_pair && progress.last > reach_of(now);
+	begin = forget || !has_pair ? pair.floor : Max(pair.floor, progress.last);
+
+	generator_grant(begin, begin);	/* nothing, so far */
+	grant(now, begin, begin, 0);
+	generator_progress(&progress);
+	if (!claim_enter(&pair.claim, unix_ms_from_units(progress.usable_until)))
+		return false;			/* it was lost meanwhile */
+	generator_open(pair.claim.datacenter_id, pair.claim.worker_id, pair.floor, forget);
+
+	logged_reason = GATE_OPEN;
+	logged_detail[0] = '\0';
+	pair_opened(&pair);
+	layout_describe(&server_layout, layout);
+	ereport(LOG,
+			(errmsg("snowid makes keys as datacenter %d, worker %d",
+					pair.claim.datacenter_id, pair.claim.worker_id),
+			 errdetail("The layout is \"%s\".", layout)));
+	return true;
+}
+
+/* The ms until what failed is tried again. */
+static long
+retry_pause(void)
+{
+	retry_ms = Min(Max(2 * retry_ms, FIRST_RETRY_MS), LAST_RETRY_MS);
+	return retry_ms;
+}
+
+/* Closes the gate, if it is not closed, until a turn finds it otherwise. */
+static long
+stay_closed(GateReason reason, const char *detail)
+{
+	close_gate(reason, detail);
+	return retry_pause();
+}
+
+/* The ceiling cannot be raised now; up to where it is, keys may be made. */
+static long
+wait_for_ceiling(const char *detail)
+{
+	if (strcmp(detail, logged_detail) != 0)
+		ereport(LOG,
+				(errmsg("%s", gate_message(GATE_CEILING)),
+				 errdetail("%s", detail)));
+	strlcpy(logged_detail, detail, sizeof(logged_detail));
+	generator_no_grant(detail);
+	return TURN_MS;
+}
+
+/*
+ * The gate was left open by a predecessor, and keys were made since.  Its
+ * origin may have been dropped or moved while it had no owner: before anything
+ * else the ceiling is again where keys may be.
+ */
+static void
+renew_ceiling(void)
+{
+	GeneratorProgress progress;
+
+	generator_progress(&progress);
+	pair.known = false;			/* where it throws */
+	if (pair.ceiling.own_ms < unix_ms_from_units(progress.usable_until))
+		ceiling_raise(&pair.ceiling, unix_ms_from_units(progress.usable_until));
+	pair.known = true;
+}
+
+/*
+ * The gate as settings, claim, role and clock have it.  Returns 0 where it is
+ * open, or the ms until it is to be looked at again.
+ */
+static long
+settle_gate(int64 now, bool clock_is_good)
+{
+	GateReason	reason;
+	GateReason	why_closed;
+	char		err[GATE_DETAIL_LEN];
+	char		err_buf[GATE_DETAIL_LEN];
+	Claim		wanted;
+	int64		limit_ms;
+	bool		has_pair;
+	Claim		in_use = {0};
+	bool		is_wanted;
+
+	why_closed = pair_wanted(&wanted, &limit_ms, err);
+	if (why_closed == GATE_CLAIM_LOST)
+	{
+		/* in this order; what fails the next turn does */
+		close_gate(why_closed, err);
+		if (identity_introduce(err) == GATE_MAY_OPEN)
+			(void) pair_forget(err);
+		return TURN_MS;
+	}
+	if (claim_from_redis())
+	{
+		reason = identity_introduce(err_buf);
+		if (reason != GATE_MAY_OPEN)
+			return stay_closed(reason, err_buf);
+	}
+	if (RecoveryInProgress())
+	{
+		close_gate(GATE_RECOVERY, "");
+		if (why_closed == GATE_MAY_OPEN && clock_is_good &&
+			!pair_remember_early(&wanted, now, err))
+			log_state(GATE_FILE, err);
+		return TURN_MS;
+	}
+	if (why_closed != GATE_MAY_OPEN)
+	{
+		pair.found = false;		/* whoever has it meanwhile */
+		return stay_closed(why_closed, err);
+	}
+	limit = limit_ms == PG_INT64_MAX ? PG_INT64_MAX : last_unit_of(limit_ms);
+
+	reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
+	is_wanted = same_pair(&in_use, &wanted) && claim_entered() == wanted.ownership;
+	if (!clock_is_good)
+	{
+		static const char *const detail = "The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock().";
+
+		/* a pair that is not wanted any more is left all the same */
+		if (reason != GATE_OPEN || !is_wanted)
+			return stay_closed(GATE_STARTING, detail);
+		generator_no_grant(detail);
+		return retry_pause();
+	}
+	if (reason != GATE_OPEN)
+		pair_settle_opening(&pair, now);
+	if (!pair.known || !same_pair(&pair.claim, &wanted) ||
+		pair.claim.ownership != wanted.ownership)
+	{
+		/* an open gate with the same claim is a predecessor's: it stays open */
+		if (reason == GATE_OPEN && !is_wanted)
+			close_gate(GATE_STARTING, "");
+		why_closed = pair_find(&pair, &wanted, now, err);
+		reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
+		if (why_closed == GATE_CEILING && reason == GATE_OPEN)
+			return wait_for_ceiling(err);
+		if (why_closed != GATE_MAY_OPEN)
+			return stay_closed(why_closed, err);
+		slow_start = SLOW_START;
+		if (reason == GATE_OPEN)
+			renew_ceiling();
+	}
+	if (reason == GATE_OPEN)
+		return 0;
+	if (now < pair.opens_at)
+	{
+		/* in whole seconds, for a clock that is slewed moves it */
+		snprintf(err, sizeof(err), "A pair that is new to this server begins when the clock has passed %s.",
+				 timestamptz_to_str(timestamptz_from_unix_ms(unix_ms_from_units(pair.opens_at) / 1000 * 1000 + 1000)));
+		generator_close(GATE_STARTING, err);
+		log_state(GATE_STARTING, err);
+		return Min(ms_from_units(pair.opens_at - now), TURN_MS);
+	}
+	pair.floor = Max(pair.floor, pair.opens_at);
+	if (!pair_remember(&pair, err))
+		return stay_closed(GATE_FILE, err);
+	return open_gate(now) ? 0 : retry_pause();
+}
+
+/*
+ * Carries out a snowid_advance(), the gate being open: the ceiling first.  What
+ * the clock or the lease does not allow yet may be withdrawn by the caller.
+ */
+static void
+advance(int64 now)
+{
+	int64		unit = generator_advance_asked();
+	GeneratorProgress progress;
+
+	if (unit < 0 || unit > now + units_from_ms(snowid_max_jump))
+		return;
+	if (unit > limit)
+	{
+		claim_propose(unix_ms_from_units(now), unix_ms_from_units(unit), true);
+		return;
+	}
+	if (!generator_advance_begin(unit))
+		return;
+	generator_progress(&progress);
+	if (unit > progress.usable_until)
+		grant(now, progress.last, progress.usable_until, unit);
+	generator_advance_end(true);
+}
+
+/*
+ * A grant where one is due.  Returns the ms until the next may be.
+ */
+static long
+settle_grant(int64 now)
+{
+	static int64 last_seen = 0;
+	static int64 active_until = 0;	/* ms on the monotonic clock */
+	GeneratorProgress progress;
+	int64		half;
+	int64		mono = monotonic_ms();
+
+	advance(now);
+	generator_progress(&progress);
+	if (progress.last != last_seen)
+		active_until = mono + ACTIVE_MS;
+	last_seen = progress.last;
+	if (!progress.asked && mono > active_until)
+		return TURN_MS;
+
+	/* renewed at half */
+	half = (units_from_ms(snowid_reserve) >> slow_start) / 2;
+	if (progress.asked ||
+		progress.usable_until - half <= Max(now, progress.last))
+	{
+		grant(now, progress.last, progress.usable_until, 0);
+		generator_progress(&progress);
+		half = (units_from_ms(snowid_reserve) >> slow_start) / 2;
+	}
+	return Min(Max(ms_from_units(progress.usable_until - half -
+								 Max(now, progress.last)), 20), TURN_MS);
+}
+
+/* One turn.  Returns the ms until the next. */
+static long
+take_turn(void)
+{
+	int64		now;
+	bool		clock_is_good = clock_read(&now);
+	long		pause;
+
+	if (claim_from_redis() && clock_is_good)
+		claim_propose(unix_ms_from_units(now), 0, false);
+	pause = settle_gate(now, clock_is_good);
+	if (pause > 0)
+		return pause;
+	pause = settle_grant(now);
+	retry_ms = 0;
+	return pause;
+}
+
+/*---- The process ----*/
+
+static Pause
+keeper_turn(bool news, bool reloaded)
+{
+	Pause		pause;
+
+	if (news || reloaded)
+		retry_ms = 0;
+	pause.ms = take_turn();
+	pause.after_failure = retry_ms > 0;
+	return pause;
+}
+
+/* Logs an error once, and tells callers. */
+static Pause
+keeper_recover(const ErrorData *error)
+{
+	Pause		pause;
+	char		detail[GATE_DETAIL_LEN];
+
+	snprintf(detail, sizeof(detail), "%s.%s%s", error->message,
+			 error->hint ? " " : "", error->hint ? error->hint : "");
+	if (strcmp(detail, logged_detail) != 0 && may_log())
+	{
+		EmitErrorReport();
+		strlcpy(logged_detail, detail, sizeof(logged_detail));
+	}
+	generator_no_grant(detail);
+	generator_advance_end(false);
+	pause.ms = retry_pause();
+	pause.after_failure = true;
+	return pause;
+}
+
+/* Closes the gate before anything else. */
+static void
+keeper_stop(void)
+{
+	char		err[GATE_DETAIL_LEN];
+
+	close_gate(GATE_STOPPING, "");
+	if (claim_from_redis() && identity_claim()->lease_ms > 0)
+		(void) pair_forget(err);
+}
+
+static void
+keeper_leave(void)
+{
+	generator_advance_end(false);
+	statefile_unlock();
+}
+
+static const Process keeper = {
+	.id = PROCESS_KEEPER,
+	.name = "snowid keeper",
+	.function = "snowid_keeper_main",
+	.turn = keeper_turn,
+	.recover = keeper_recover,
+	.stop = keeper_stop,
+	.leave = keeper_leave
+};
+
+/* Runs in the postmaster. */
+void
+keeper_register(void)
+{
+	process_register(&keeper);
+}
+
+void
+snowid_keeper_main(Datum main_arg)
+{
+	process_run(&keeper);
+}

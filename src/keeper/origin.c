@@ -1,0 +1,382 @@
+/*
+ * origin.c
+ *		Replication origins that are snowid's: their names, and what is to be
+ *		known of them, created and dropped in their catalog.
+ *
+ * For the process "snowid origin" alone, but for origin_other_layout().  During
+ * recovery nothing is created or dropped.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_replication_origin.h"
+#include "miscadmin.h"
+#include "replication/origin.h"
+#include "replication/slot.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "keeper/origin.h"
+#include "key/layout.h"
+#include "registry/claim.h"
+#include "settings.h"
+
+#define DAY_MS (INT64CONST(24) * 3600 * 1000)
+
+/* Others than the pair's own that may stay where there is room for them. */
+#define FEW 3
+
+/* A lock that a drop needs is held for a moment, or until a transaction ends. */
+#define LOCK_MS 500
+
+/* Names of origins that may go. */
+static MemoryContext old_context = NULL;
+static List *old = NIL;
+
+/*---- Names ----*/
+
+/* One of our origins. */
+typedef struct Origin
+{
+	char	   *name;
+	RepOriginId id;
+	Layout		layout;
+	int			datacenter_id;
+	int			worker_id;
+	int64		ms;				/* its position; 0: none */
+} Origin;
+
+static void
+origin_name(char *name, const Layout *layout, int datacenter_id, int worker_id)
+{
+	snprintf(name, NAMEDATALEN, "snowid_" INT64_FORMAT "_%d_%d_%d_%d_%d",
+			 layout->epoch, layout->datacenter_bits, layout->worker_bits,
+			 layout->sequence_bits, datacenter_id, worker_id);
+}
+
+/*
+ * Reads layout and pair in an origin's name; false: it is not one of ours, for
+ * no server can have them.
+ */
+static bool
+read_name(const char *name, Origin *origin)
+{
+	Layout	   *layout = &origin->layout;
+	char		again[NAMEDATALEN];
+	long long	epoch;
+
+	memset(origin, 0, sizeof(*origin));
+	if (sscanf(name, "snowid_%lld_%d_%d_%d_%d_%d", &epoch,
+			   &layout->datacenter_bits, &layout->worker_bits,
+			   &layout->sequence_bits, &origin->datacenter_id,
+			   &origin->worker_id) != 6)
+		return false;
+	layout->epoch = epoch;
+	layout->tick = 1;
+	origin_name(again, layout, origin->datacenter_id, origin->worker_id);
+	return strcmp(name, again) == 0 && layout_unusable(layout) == NULL &&
+		origin->datacenter_id >= 0 && origin->worker_id >= 0 &&
+		origin->datacenter_id >> layout->datacenter_bits == 0 &&
+		origin->worker_id >> layout->worker_bits == 0;
+}
+
+static bool
+is_pair(const Origin *origin, int datacenter_id, int worker_id)
+{
+	return layout_equal(&origin->layout, &server_layout) &&
+		origin->datacenter_id == datacenter_id && origin->worker_id == worker_id;
+}
+
+/* A position that no keeper wrote: it must not be calculated with. */
+static bool
+is_wild(const Origin *origin)
+{
+	return origin->ms != 0 &&
+		(origin->ms < 0 || !layout_has_time(&origin->layout, origin->ms));
+}
+
+static int
+by_time(const ListCell *a, const ListCell *b)
+{
+	int64		ms_a = ((Origin *) lfirst(a))->ms;
+	int64		ms_b = ((Origin *) lfirst(b))->ms;
+
+	return ms_a < ms_b ? -1 : ms_a > ms_b;
+}
+
+/* All of our origins, the oldest first, and how many there are of anybody's. */
+static List *
+read_origins(int *count)
+{
+	List	   *origins = NIL;
+	Relation	rel = table_open(ReplicationOriginRelationId, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
+	HeapTuple	tuple;
+
+	*count = 0;
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		bool		isnull;
+		char	   *name = TextDatumGetCString(heap_getattr(tuple, Anum_pg_replication_origin_roname,
+															RelationGetDescr(rel), &isnull));
+		Origin	   *origin = palloc(sizeof(Origin));
+
+		(*count)++;
+		if (!read_name(name, origin))
+			continue;
+		origin->name = name;
+		origin->id = (RepOriginId)
+			((Form_pg_replication_origin) GETSTRUCT(tuple))->roident;
+		origin->ms = (int64) replorigin_get_progress(origin->id, false);
+		origins = lappend(origins, origin);
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	list_sort(origins, by_time);
+	return origins;
+}
+
+/*---- The catalog ----*/
+
+/*
+ * Keeps others from creating and dropping origins, until the transaction ends.
+ * Throws where somebody else does and does not end soon.
+ */
+static void
+lock_origins(void)
+{
+	for (int waited = 0; !ConditionalLockRelationOid(ReplicationOriginRelationId, ExclusiveLock); waited += 10)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (waited >= LOCK_MS)
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("another transaction has created or dropped a replication origin and not ended yet")));
+		pg_usleep(10 * 1000);
+	}
+}
+
+/*
+ * Names of the pair's left behind that may go, in a new list; nothing of the
+ * pair's own.  They are those whose ceiling is a day in the past: by the clock,
+ * and by the newest ceiling that it has not to be doubted for, since the clock
+ * may be wrong.  Where room for origins is short, or there are more than a few,
+ * those whose ceiling is past by more than max_jump; and where pairs come from
+ * Redis, those whose ceiling is past, since its records have it.  The newest
+ * stays: it says which layout came last, and how far keys went.
+ */
+static List *
+list_old(const OriginQuestion *question, List *origins, int count)
+{
+	int64		now_ms = unix_ms_from_timestamptz(GetCurrentTimestamp());
+	int64		newest_ms = 0;
+	int64		newest_own_ms = 0;	/* of this layout */
+	int			others = 0;
+	List	   *list = NIL;
+	ListCell   *cell;
+
+	foreach(cell, origins)
+	{
+		Origin	   *origin = lfirst(cell);
+
+		if (!is_pair(origin, question->datacenter_id, question->worker_id))
+			others++;
+		if (is_wild(origin) || origin->ms > question->reach_ms)
+			continue;
+		newest_ms = Max(newest_ms, origin->ms);
+		if (layout_equal(&origin->layout, &server_layout))
+			newest_own_ms = Max(newest_own_ms, origin->ms);
+	}
+	foreach(cell, origins)
+	{
+		Origin	   *origin = lfirst(cell);
+		int64		past_ms = Min(now_ms, newest_ms);
+		bool		may_go = origin->ms == 0 || origin->ms < past_ms - DAY_MS;
+
+		if (is_wild(origin) ||
+			is_pair(origin, question->datacenter_id, question->worker_id) ||
+			is_pair(origin, question->old_datacenter_id, question->old_worker_id))
+			continue;
+		if (count > max_active_replication_origins - 2 || others > FEW)
+			may_go = may_go || origin->ms < past_ms - question->max_jump ||
+				(claim_from_redis() &&
+				 layout_equal(&origin->layout, &server_layout) &&
+				 origin->ms < Min(now_ms, newest_own_ms));
+		if (!may_go)
+			continue;
+		list = lappend(list, origin->name);
+		count--;
+		others--;
+	}
+	return list;
+}
+
+/* Drops one that nobody has in use; false: the catalog is locked. */
+static bool
+drop(const char *name)
+{
+	volatile bool locked = false;
+
+	PG_TRY();
+	{
+		StartTransactionCommand();
+		lock_origins();
+		locked = true;
+		replorigin_drop_by_name(name, true, true);
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(TopMemoryContext);
+		FlushErrorState();
+		AbortCurrentTransaction();
+	}
+	PG_END_TRY();
+	return locked;
+}
+
+/* Finds what may go, as it is now: once keys are made, the clock is believed. */
+void
+origin_find_old(const OriginQuestion *question)
+{
+	List	   *origins;
+	int			count;
+
+	if (old_context == NULL)
+		old_context = AllocSetContextCreate(TopMemoryContext, "snowid origin",
+											ALLOCSET_DEFAULT_SIZES);
+	MemoryContextReset(old_context);
+	StartTransactionCommand();
+	MemoryContextSwitchTo(old_context);
+	origins = read_origins(&count);
+	old = list_old(question, origins, count);
+	CommitTransactionCommand();
+}
+
+/* Drops what was found; what cannot be dropped now stays. */
+void
+origin_drop_old(void)
+{
+	ListCell   *cell;
+
+	foreach(cell, old)
+	{
+		if (!drop(lfirst(cell)))
+			break;
+	}
+	old = NIL;
+}
+
+/* Refuses a position that is out of its layout's range. */
+static void
+require_time(const Origin *origin)
+{
+	if (is_wild(origin))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the position of replication origin \"%s\" is " INT64_FORMAT ", which is not a Unix time in milliseconds in the range of its layout",
+						origin->name, origin->ms)));
+}
+
+/* Reads all of our origins; creates the pair's own where it is missing. */
+Ceiling
+origin_look_up(const OriginQuestion *question)
+{
+	Ceiling		answer;
+	char		own_name[NAMEDATALEN];
+	int			count;
+	List	   *origins = read_origins(&count);
+	ListCell   *cell;
+
+	memset(&answer, 0, sizeof(answer));
+	foreach(cell, origins)
+	{
+		Origin	   *origin = lfirst(cell);
+
+		require_time(origin);
+		if (!layout_equal(&origin->layout, &server_layout))
+		{
+			if (origin->ms > answer.other_layout_ms)
+			{
+				answer.other_layout = origin->layout;
+				answer.other_layout_ms = origin->ms;
+			}
+			continue;
+		}
+		if (is_pair(origin, question->old_datacenter_id, question->old_worker_id))
+			answer.old_ms = origin->ms;
+		if (is_pair(origin, question->datacenter_id, question->worker_id))
+		{
+			answer.origin = origin->id;
+			answer.own_ms = origin->ms;
+		}
+		else if (origin->ms <= question->reach_ms)
+			answer.others_ms = Max(answer.others_ms, origin->ms);
+	}
+	if (answer.origin == InvalidRepOriginId && !TransactionStartedDuringRecovery())
+	{
+		origin_name(own_name, &server_layout, question->datacenter_id,
+					question->worker_id);
+		lock_origins();
+		answer.origin = replorigin_create(own_name);
+	}
+	return answer;
+}
+
+/*
+ * Is the origin that the keeper owns the pair's?  It cannot be dropped from
+ * when the keeper got it; but a drop that began before may not have come to
+ * the catalog yet.  That has taken its position; where it had none, the lock
+ * tells that nobody is about to drop it.
+ */
+void
+origin_require_owned(const OriginQuestion *question)
+{
+	char		own_name[NAMEDATALEN];
+
+	origin_name(own_name, &server_layout, question->datacenter_id,
+				question->worker_id);
+	if (!question->has_position)
+		lock_origins();
+	if (replorigin_by_name(own_name, true) != question->owned)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("replication origin \"%s\" was dropped meanwhile", own_name)));
+}
+
+/*
+ * Have this server's last keys another layout than the settings, by what the
+ * WAL knows?  For sessions, where the keeper has not judged: on a standby,
+ * before the first lookup after a start, or where no pair is to be had.
+ */
+bool
+origin_other_layout(Layout *other)
+{
+	int			ignored;
+	List	   *origins = read_origins(&ignored);
+	ListCell   *cell;
+	int64		own_ms = 0;
+	int64		other_ms = 0;
+
+	foreach(cell, origins)
+	{
+		Origin	   *origin = lfirst(cell);
+
+		if (is_wild(origin))
+			continue;
+		if (layout_equal(&origin->layout, &server_layout))
+			own_ms = Max(own_ms, origin->ms);
+		else if (origin->ms > other_ms)
+		{
+			other_ms = origin->ms;
+			*other = origin->layout;
+		}
+	}
+	return other_ms > own_ms;
+}

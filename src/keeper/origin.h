@@ -1,0 +1,48 @@
+/*
+ * origin.h
+ *		What the WAL knows, in replication origins that are snowid's; for the
+ *		process that answers, but for origin_other_layout().
+ */
+#ifndef SNOWID_KEEPER_ORIGIN_H
+#define SNOWID_KEEPER_ORIGIN_H
+
+#include "key/layout.h"
+
+#pragma GCC visibility push(hidden)
+
+/* What the origins in the WAL know; times in Unix ms, 0: nothing. */
+typedef struct Ceiling
+{
+	uint16		origin;			/* the pair's own; 0: none, during recovery */
+	int64		own_ms;			/* the pair's own ceiling */
+	int64		old_ms;			/* that of the old pair asked for */
+	int64		others_ms;		/* greatest of other pairs within reach */
+	int64		other_layout_ms;	/* greatest of all other layouts ... */
+	Layout		other_layout;	/* ... and that layout */
+} Ceiling;
+
+/* A question to the process that reads the catalog of origins. */
+typedef struct OriginQuestion
+{
+	int			datacenter_id;	/* whose origin is wanted */
+	int			worker_id;
+	int			old_datacenter_id;	/* whose ceiling as well, or -1 */
+	int			old_worker_id;
+	uint16		owned;			/* 0, or: is this still that pair's origin? */
+	bool		has_position;	/* the owned one had a position */
+
+	/* the same question may be asked again with others of these */
+	int64		reach_ms;		/* how far ahead ceilings mean anything */
+	int64		max_jump;		/* ms by which the clock may be wrong */
+} OriginQuestion;
+
+
+extern Ceiling origin_look_up(const OriginQuestion *question);
+extern void origin_require_owned(const OriginQuestion *question);
+extern void origin_find_old(const OriginQuestion *question);
+extern void origin_drop_old(void);
+extern bool origin_other_layout(Layout *other);
+
+#pragma GCC visibility pop
+
+#endif							/* SNOWID_KEEPER_ORIGIN_H */

@@ -1,0 +1,296 @@
+/*
+ * statefile.c
+ *		What must outlive the server and is not for its replicas: which node
+ *		this is, and the worker ID that it has claimed.
+ *
+ * Alone knows the directory "snowid" and the format of its file; the snowid
+ * keeper alone calls it.  Functions return codes and fill the caller's error
+ * buffer; they do not log and do not retry.  The file is small, rarely
+ * written, and always replaced as a whole, so a reader finds the old one or
+ * the new one:
+ *
+ *		byte  0	+---------------------------------+
+ *				| magic              uint32       |
+ *			  4	| version            uint32       |
+ *			  8	| file system        uint64       |  of the data directory
+ *			 16	| inode              uint64       |
+ *			 24	| birth time, ns     int64        |
+ *			 32	| node ID            2 x uint64   |  random
+ *			 48	| count of starts    uint64       |
+ *			 56	| ownership          uint64       |  of the claim; 0: no claim
+ *			 64	| floor, Unix ms     int64        |
+ *			 72	| lease, ms          int32        |  0: for good
+ *			 76	| datacenter ID      int32        |
+ *			 80	| worker ID          int32        |
+ *			 84	| 0                  int32        |
+ *			 88	| generation         int64        |  of the claim
+ *			 96	| inode              uint64       |  of global/pg_control
+ *			104	| birth time, ns     int64        |
+ *			112	| shared             uint64       |  1: see identity.c
+ *			120	| past claims        8 x 32 bytes |  newest first
+ *			376	| CRC-32C of all above            |
+ *			380	+---------------------------------+
+ *
+ * of a past claim
+ *
+ *			  0	| ownership          uint64       |  0: none
+ *			  8	| ceiling, Unix ms   int64        |
+ *			 16	| exact              int32        |  1: no key lies above
+ *			 20	| datacenter ID      int32        |
+ *			 24	| worker ID          int32        |
+ *			 28	| 0                  int32        |
+ *
+ * Version 1 had its CRC at byte 88 and ended there; it is read, too.
+ *
+ * PostgreSQL's own lock on a data directory does not see into another
+ * container; flock() on the file "lock" beside it does.
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/file_perm.h"
+#include "port/pg_crc32c.h"
+#include "storage/fd.h"
+
+#include "compat.h"
+#include "keeper/statefile.h"
+
+#define STATE_DIR "snowid"
+#define STATE_FILE STATE_DIR "/state"
+#define STATE_FILE_TMP STATE_FILE ".tmp"
+#define LOCK_FILE STATE_DIR "/lock"
+#define CONTROL_FILE "global/pg_control"
+
+#define STATE_MAGIC 0x534e4f57	/* "SNOW" */
+#define STATE_VERSION 2
+
+typedef struct StateFile
+{
+	uint32		magic;
+	uint32		version;
+	Identity	identity;
+	pg_crc32c	crc;
+} StateFile;
+
+StaticAssertDecl(offsetof(StateFile, crc) == 376, "the format has no padding");
+
+#define STATE_FILE_LEN (offsetof(StateFile, crc) + sizeof(pg_crc32c))
+
+/* What version 1 has before its CRC. */
+#define V1_LEN 88
+
+StaticAssertDecl(offsetof(StateFile, identity.claim.generation) == V1_LEN,
+				 "version 1 is the beginning of version 2");
+
+static int	lock_fd = -1;
+static int	directory_fd = -1;
+
+static bool
+could_not(const char *what, const char *path, char *err, Size errlen)
+{
+	snprintf(err, errlen, "Could not %s \"%s\": %s.", what, path,
+			 strerror(errno));
+	return false;
+}
+
+/*
+ * Takes the lock for the life of this process.  Creates the directory and the
+ * lock file where they are missing.  Where the file system lets it, it locks
+ * the data directory, too, for that is the same one when all of its content
+ * has been replaced.
+ */
+bool
+statefile_lock(char *err, Size errlen)
+{
+	int			fd;
+
+	if (lock_fd >= 0)
+		return true;
+	if ((MakePGDirectory(STATE_DIR) < 0 && errno != EEXIST) ||
+		fsync_fname_ext(".", true, false, DEBUG1) != 0)
+		return could_not("create directory", STATE_DIR, err, errlen);
+	ReserveExternalFD();
+	fd = BasicOpenFile(LOCK_FILE, O_RDWR | O_CREAT | PG_BINARY);
+	if (fd < 0)
+	{
+		ReleaseExternalFD();
+		return could_not("open file", LOCK_FILE, err, errlen);
+	}
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+	{
+		if (errno == EWOULDBLOCK)
+			snprintf(err, errlen, "Another server, perhaps in another container, uses this data directory: it has locked \"%s\".",
+					 LOCK_FILE);
+		else
+			could_not("lock file", LOCK_FILE, err, errlen);
+		close(fd);
+		ReleaseExternalFD();
+		return false;
+	}
+	lock_fd = fd;
+	ReserveExternalFD();
+	directory_fd = BasicOpenFile(".", O_RDONLY | PG_BINARY);
+	if (directory_fd < 0 ||
+		(flock(directory_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK))
+	{
+		snprintf(err, errlen, "A process of a former server still uses this data directory.");
+		statefile_unlock();
+		return false;
+	}
+	return true;
+}
+
+/* Lets go of it, for a successor. */
+void
+statefile_unlock(void)
+{
+	if (lock_fd < 0)
+		return;
+	close(lock_fd);
+	lock_fd = -1;
+	ReleaseExternalFD();
+	if (directory_fd >= 0)
+		close(directory_fd);
+	directory_fd = -1;
+	ReleaseExternalFD();
+}
+
+/* Of the data directory, which is the current one. */
+Fingerprint
+statefile_fingerprint(void)
+{
+	Fingerprint print;
+
+	memset(&print, 0, sizeof(print));
+	print.file_system = compat_file_system(".");
+	(void) compat_birth(".", &print.inode, &print.birth_ns);
+	return print;
+}
+
+/*
+ * Of what is in it: PostgreSQL and its tools rewrite the control file in place,
+ * and what restores or rewinds a cluster makes it anew, or brings our file from
+ * another directory.
+ */
+Life
+statefile_life(void)
+{
+	Life		life;
+
+	memset(&life, 0, sizeof(life));
+	(void) compat_birth(CONTROL_FILE, &life.inode, &life.birth_ns);
+	return life;
+}
+
+static pg_crc32c
+crc_of(const StateFile *file, size_t len)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, file, len);
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+StateFileResult
+statefile_read(Identity *identity, char *err, Size errlen)
+{
+	StateFile	file;
+	char		beyond;
+	struct stat st;
+	ssize_t		len;
+	int			fd;
+
+	/* a FIFO in its place is not waited for */
+	fd = OpenTransientFile(STATE_FILE, O_RDONLY | O_NONBLOCK | PG_BINARY);
+	if (fd < 0 && errno == ENOENT)
+		return STATE_FILE_ABSENT;
+	if (fd < 0)
+	{
+		could_not("open file", STATE_FILE, err, errlen);
+		return STATE_FILE_FAILED;
+	}
+	if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
+	{
+		CloseTransientFile(fd);
+		snprintf(err, errlen, "File \"%s\" is not a regular file.", STATE_FILE);
+		return STATE_FILE_FAILED;
+	}
+	memset(&file, 0, sizeof(file));
+	len = read(fd, &file, STATE_FILE_LEN);
+	if (len == STATE_FILE_LEN && read(fd, &beyond, 1) != 0)
+		len++;
+	if (len < 0)
+		could_not("read file", STATE_FILE, err, errlen);
+	CloseTransientFile(fd);
+	if (len < 0)
+		return STATE_FILE_FAILED;
+
+	if (len == V1_LEN + sizeof(pg_crc32c) && file.magic == STATE_MAGIC && file.version == 1)
+	{
+		pg_crc32c	crc;
+
+		memcpy(&crc, (char *) &file + V1_LEN, sizeof(crc));
+		if (crc == crc_of(&file, V1_LEN))
+		{
+			file.identity.claim.generation = 0; /* where the CRC was */
+			*identity = file.identity;
+			return STATE_FILE_OK;
+		}
+		file.version = STATE_VERSION;	/* as one that is cut off */
+	}
+
+	/* of another version neither the length nor the CRC is known */
+	if (len >= (ssize_t) offsetof(StateFile, identity) &&
+		file.magic == STATE_MAGIC && file.version != STATE_VERSION)
+	{
+		snprintf(err, errlen, "File \"%s\" has version %u, and this snowid reads versions 1 and %u.",
+				 STATE_FILE, file.version, STATE_VERSION);
+		return STATE_FILE_DAMAGED;
+	}
+	if (len != STATE_FILE_LEN || file.magic != STATE_MAGIC ||
+		file.crc != crc_of(&file, offsetof(StateFile, crc)))
+	{
+		snprintf(err, errlen, "File \"%s\" is damaged.", STATE_FILE);
+		return STATE_FILE_DAMAGED;
+	}
+	*identity = file.identity;
+	return STATE_FILE_OK;
+}
+
+/* Replaces the file; on true it is on the disk. */
+bool
+statefile_write(const Identity *identity, char *err, Size errlen)
+{
+	StateFile	file;
+	int			fd;
+	bool		written;
+
+	memset(&file, 0, sizeof(file));
+	file.magic = STATE_MAGIC;
+	file.version = STATE_VERSION;
+	file.identity = *identity;
+	file.crc = crc_of(&file, offsetof(StateFile, crc));
+
+	fd = OpenTransientFile(STATE_FILE_TMP,
+						   O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | PG_BINARY);
+	if (fd < 0)
+		return could_not("create file", STATE_FILE_TMP, err, errlen);
+	errno = 0;
+	written = write(fd, &file, STATE_FILE_LEN) == STATE_FILE_LEN;
+	if (!written && errno == 0)
+		errno = ENOSPC;			/* a short write does not say why */
+	if (CloseTransientFile(fd) != 0 || !written ||
+		durable_rename(STATE_FILE_TMP, STATE_FILE, DEBUG1) != 0)
+	{
+		could_not("write file", STATE_FILE, err, errlen);
+		unlink(STATE_FILE_TMP);
+		return false;
+	}
+	return true;
+}

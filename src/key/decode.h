@@ -1,0 +1,24 @@
+/*
+ * decode.h
+ *		The layout that a call of an SQL function is to use.
+ */
+#ifndef SNOWID_KEY_DECODE_H
+#define SNOWID_KEY_DECODE_H
+
+#include "fmgr.h"
+
+#include "key/layout.h"
+
+#pragma GCC visibility push(hidden)
+
+/*
+ * The server's layout, or an error where it is refused; set when the library is
+ * preloaded.  "first": the call site has not asked before.
+ */
+extern const Layout *(*decode_server_layout) (bool first);
+
+extern const Layout *layout_of_call(FunctionCallInfo fcinfo, int layout_arg);
+
+#pragma GCC visibility pop
+
+#endif							/* SNOWID_KEY_DECODE_H */

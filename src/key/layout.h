@@ -1,0 +1,64 @@
+/*
+ * layout.h
+ *		Where the fields of a key stand.
+ */
+#ifndef SNOWID_KEY_LAYOUT_H
+#define SNOWID_KEY_LAYOUT_H
+
+#include "datatype/timestamp.h"
+#include "utils/date.h"
+
+#pragma GCC visibility push(hidden)
+
+/*
+ * From the sign bit down: 0, timestamp, datacenter, worker, sequence.  The
+ * timestamp has what the widths leave of 63 bits.
+ */
+typedef struct Layout
+{
+	int64		epoch;			/* Unix ms at timestamp 0 */
+	int			tick;			/* ms a timestamp step: 1; Sonyflake 10 */
+	int			datacenter_bits;	/* a width of 0: no such field */
+	int			worker_bits;
+	int			sequence_bits;
+	bool		sequence_above; /* Sonyflake: sequence above the keeper */
+} Layout;
+
+/* A key taken apart, or to be put together. */
+typedef struct Parts
+{
+	int64		unix_ms;
+	int			datacenter;
+	int			worker;
+	int			sequence;
+} Parts;
+
+/* Longest text of a layout that layout_describe() writes, with its NUL. */
+#define LAYOUT_TEXT_LEN 128
+
+#define LAYOUT_HINT \
+	"A layout is a name that snowid_layouts() lists, or spelled out, for instance \"epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12\"."
+
+extern const char *layout_read_epoch(const char *str, int64 *unix_ms);
+extern const char *layout_read(const char *str, Layout *layout);
+extern void layout_parse(text *spec, Layout *layout);
+extern const char *layout_unusable(const Layout *layout);
+extern void layout_describe(const Layout *layout, char *buf);
+extern char *layout_difference(const Layout *ours, const Layout *theirs);
+extern const char *layout_named(int i, Layout *layout);
+extern bool layout_has_time(const Layout *layout, int64 unix_ms);
+extern bool layout_equal(const Layout *a, const Layout *b);
+extern int	layout_timestamp_bits(const Layout *layout);
+extern int64 layout_last_ms(const Layout *layout);
+extern DateADT layout_last_day(const Layout *layout);
+extern bool layout_ends_soon(const Layout *layout, int64 unix_ms);
+extern int64 layout_pack(const Layout *layout, const Parts *parts);
+extern void layout_unpack(const Layout *layout, int64 id, Parts *parts);
+extern int64 layout_key_at(const Layout *layout, int64 unix_ms, bool greatest);
+extern int64 layout_bound(const Layout *layout, TimestampTz ts, bool greatest);
+extern int64 unix_ms_from_timestamptz(TimestampTz ts);
+extern TimestampTz timestamptz_from_unix_ms(int64 unix_ms);
+
+#pragma GCC visibility pop
+
+#endif							/* SNOWID_KEY_LAYOUT_H */

@@ -1,0 +1,264 @@
+/*
+ * serial.c
+ *		A key as a serial number for people, and back.
+ *
+ *		code | yyyymmddhhmissms | fields of the pair and the sequence | check
+ *
+ * Every field is decimal, of a fixed width (the digits of its greatest value;
+ * none where the layout has no such field), and the fields stand as in the key.
+ * So the serial of one code and one offset sorts as the key does, in every
+ * collation.  It is a bijection: what is read is written again and compared.
+ *
+ * The time is that of a fixed offset: in a named zone two hours a year have the
+ * same local times, and its rules change.  The check digits are ISO 7064 MOD
+ * 97-10 over all before them, a letter read as in an IBAN (A 10 ... Z 35).
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+#include "utils/datetime.h"
+
+#include "key/decode.h"
+#include "key/serial.h"
+
+PG_FUNCTION_INFO_V1(snowid_serial);
+PG_FUNCTION_INFO_V1(snowid_serial_id);
+
+#define DAY_MS (INT64CONST(24) * 3600 * 1000)
+#define OFFSET_LIMIT_MS (INT64CONST(16) * 3600 * 1000)
+
+/* One of the fields behind the time. */
+typedef struct Field
+{
+	int		   *value;
+	int			bits;
+} Field;
+
+/* The fields of "parts" as they stand in the key. */
+static void
+list_fields(const Layout *layout, Parts *parts, Field fields[3])
+{
+	int			worker = layout->sequence_above ? 2 : 1;
+
+	fields[0].value = &parts->datacenter;
+	fields[0].bits = layout->datacenter_bits;
+	fields[worker].value = &parts->worker;
+	fields[worker].bits = layout->worker_bits;
+	fields[3 - worker].value = &parts->sequence;
+	fields[3 - worker].bits = layout->sequence_bits;
+}
+
+/* The digits of 2^bits - 1; none of 0 bits. */
+static int
+field_width(int bits)
+{
+	int			width = 0;
+
+	for (int64 max = (INT64CONST(1) << bits) - 1; max > 0; max /= 10)
+		width++;
+	return width;
+}
+
+/* The remainder of what is read as one decimal number, by 97. */
+static int
+remainder_97(const char *str)
+{
+	int			remainder = 0;
+
+	for (; *str; str++)
+	{
+		if (*str >= '0' && *str <= '9')
+			remainder = (remainder * 10 + *str - '0') % 97;
+		else
+			remainder = (remainder * 100 + *str - 'A' + 10) % 97;
+	}
+	return remainder;
+}
+
+/* Is it in a year of four digits? */
+static bool
+has_year(int64 ms)
+{
+	return ms >= (date2j(1, 1, 1) - UNIX_EPOCH_JDATE) * DAY_MS &&
+		ms < (date2j(10000, 1, 1) - UNIX_EPOCH_JDATE) * DAY_MS;
+}
+
+/* Writes the serial of a key; throws where the time has no four-digit year. */
+void
+serial_write(const SerialForm *form, int64 id, char *buf)
+{
+	Parts		parts;
+	Field		fields[3];
+	int64		local;
+	int64		days;
+	int			ms;
+	int			year,
+				month,
+				day;
+	char	   *p = buf;
+
+	layout_unpack(form->layout, id, &parts);
+	local = parts.unix_ms + form->offset_ms;
+	if (!has_year(local))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
+				 errmsg("time of key " INT64_FORMAT " has no year of four digits", id)));
+	days = local / DAY_MS;
+	if (local % DAY_MS < 0)
+		days--;
+	ms = (int) (local - days * DAY_MS);
+	j2date((int) days + UNIX_EPOCH_JDATE, &year, &month, &day);
+
+	p += sprintf(p, "%s%04d%02d%02d%02d%02d%02d%03d", form->code, year, month, day,
+				 ms / 3600000, ms / 60000 % 60, ms / 1000 % 60, ms % 1000);
+	list_fields(form->layout, &parts, fields);
+	for (int i = 0; i < lengthof(fields); i++)
+	{
+		if (fields[i].bits > 0)
+			p += sprintf(p, "%0*d", field_width(fields[i].bits), *fields[i].value);
+	}
+	if (form->check_digits)
+	{
+		strcpy(p, "00");
+		sprintf(p, "%02d", 98 - remainder_97(buf));
+	}
+}
+
+/* The next so many digits as a number; moves *p behind them. */
+static int64
+number(const char **p, int width)
+{
+	int64		value = 0;
+
+	for (; width > 0; width--)
+		value = value * 10 + *(*p)++ - '0';
+	return value;
+}
+
+/* Reads the key of a serial.  NULL, or what is wrong with it. */
+static const char *
+serial_read(const SerialForm *form, const char *serial, int64 *id)
+{
+	int			code_len = strlen(form->code);
+	int			len = code_len + TIME_LEN + (form->check_digits ? 2 : 0);
+	const char *p;
+	Parts		parts;
+	Field		fields[3];
+	int			year,
+				month,
+				day;
+	char		again[SERIAL_LEN];
+
+	list_fields(form->layout, &parts, fields);
+	for (int i = 0; i < lengthof(fields); i++)
+		len += field_width(fields[i].bits);
+	if (strncmp(serial, form->code, code_len) != 0)
+		return psprintf("It does not begin with the code \"%s\".", form->code);
+	p = serial + code_len;
+	if (strspn(p, "0123456789") != strlen(p))
+		return "Behind its code there is something else than digits.";
+	if (strlen(serial) != len)
+		return psprintf("It has %d characters instead of %d.",
+						(int) strlen(serial), len);
+
+	year = number(&p, 4);
+	month = number(&p, 2);
+	day = number(&p, 2);
+	parts.unix_ms = (date2j(year, month, day) - UNIX_EPOCH_JDATE) * DAY_MS -
+		form->offset_ms;
+	parts.unix_ms += number(&p, 2) * 3600000;
+	parts.unix_ms += number(&p, 2) * 60000;
+	parts.unix_ms += number(&p, 2) * 1000;
+	parts.unix_ms += number(&p, 3);
+	if (!has_year(parts.unix_ms + form->offset_ms) ||
+		parts.unix_ms < form->layout->epoch ||
+		parts.unix_ms > layout_last_ms(form->layout))
+		return "Its time is out of the range of the layout.";
+	for (int i = 0; i < lengthof(fields); i++)
+	{
+		int64		value = number(&p, field_width(fields[i].bits));
+
+		if (value >> fields[i].bits != 0)
+			return psprintf("Its field %d does not fit into %d bits of the layout.",
+							i + 1, fields[i].bits);
+		*fields[i].value = (int) value;
+	}
+	*id = layout_pack(form->layout, &parts);
+	serial_write(form, *id, again);
+	if (strcmp(serial, again) == 0)
+		return NULL;
+	if (strncmp(serial, again, code_len + TIME_LEN) != 0)
+		return "Its time is none of the layout.";
+	return "Its check digits do not match.";
+}
+
+/*
+ * The local time's offset from UTC, as layout_read_epoch() reads a zone: Z, or
+ * +hh or -hh, with mm if wanted.
+ */
+static int64
+parse_offset(const char *str)
+{
+	int64		unix_ms = 0;
+
+	if ((*str != 'Z' && *str != '+' && *str != '-') ||
+		layout_read_epoch(psprintf("1970-01-01T00:00:00%s", str), &unix_ms) != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid offset from UTC: \"%s\"", str),
+				 errdetail("In a named zone times repeat, and so serials would, at the end of summer time; only a fixed offset is taken, less than 16 hours."),
+				 errhint("Write it as \"+08\" or \"-05:30\", or \"Z\" for UTC.")));
+	Assert(unix_ms > -OFFSET_LIMIT_MS && unix_ms < OFFSET_LIMIT_MS);
+	return -unix_ms;
+}
+
+/*
+ * The form that a call asks for: its code, and from "offset_arg" on the offset,
+ * in the IMMUTABLE functions the layout, and whether there are check digits.
+ */
+SerialForm
+serial_form_of_call(FunctionCallInfo fcinfo, int code_arg, int offset_arg)
+{
+	SerialForm	form;
+	int			last = PG_NARGS() - 1;
+	char	   *code = text_to_cstring(PG_GETARG_TEXT_PP(code_arg));
+
+	if (strlen(code) > CODE_LEN ||
+		strspn(code, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") != strlen(code))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid code of a serial: \"%s\"", code),
+				 errdetail("It has up to %d characters, digits and capital letters from A to Z.",
+						   CODE_LEN)));
+	form.code = code;
+	form.offset_ms = parse_offset(text_to_cstring(PG_GETARG_TEXT_PP(offset_arg)));
+	form.check_digits = PG_GETARG_BOOL(last);
+	form.layout = layout_of_call(fcinfo, last - offset_arg > 1 ? offset_arg + 1 : PG_NARGS());
+	return form;
+}
+
+Datum
+snowid_serial(PG_FUNCTION_ARGS)
+{
+	SerialForm	form = serial_form_of_call(fcinfo, 0, 2);
+	char		buf[SERIAL_LEN];
+
+	serial_write(&form, PG_GETARG_INT64(1), buf);
+	PG_RETURN_TEXT_P(cstring_to_text(buf));
+}
+
+Datum
+snowid_serial_id(PG_FUNCTION_ARGS)
+{
+	char	   *serial = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	SerialForm	form = serial_form_of_call(fcinfo, 1, 2);
+	int64		id = 0;
+	const char *problem = serial_read(&form, serial, &id);
+
+	if (problem)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
+				 errmsg("invalid serial: \"%s\"", serial),
+				 errdetail("%s", problem)));
+	PG_RETURN_INT64(id);
+}

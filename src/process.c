@@ -1,0 +1,289 @@
+/*
+ * process.c
+ *		Our background processes: who is there, how to wake them, and the loop of
+ *		those that stay.
+ *
+ * The postmaster times restarts by the wall clock, which may be set back at
+ * that very moment.  So a process that is told to leave has another
+ * registration started at once, which a shutdown drops; whichever of the two
+ * comes second finds the other, and ends for good.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "port/atomics.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/procsignal.h"
+#include "storage/shmem.h"
+#include "storage/spin.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/wait_event.h"
+
+#include "compat.h"
+#include "process.h"
+
+typedef struct ProcessState
+{
+	pg_atomic_uint32 news;
+	pg_atomic_uint64 turn_at;	/* when its last turn began, monotonic_ms() */
+
+	slock_t		mutex;			/* protects the following field only */
+	int			procno;			/* or -1 */
+} ProcessState;
+
+/* In shared memory, one for each ProcessId. */
+static ProcessState *processes = NULL;
+
+/*---- Shared memory ----*/
+
+Size
+process_shmem_size(void)
+{
+	return MAXALIGN(PROCESSES * sizeof(ProcessState));
+}
+
+void
+process_shmem_init(void)
+{
+	bool		found;
+
+	processes = ShmemInitStruct("snowid processes", process_shmem_size(), &found);
+	if (found)
+		return;
+	memset(processes, 0, process_shmem_size());
+	for (int i = 0; i < PROCESSES; i++)
+	{
+		pg_atomic_init_u32(&processes[i].news, 0);
+		pg_atomic_init_u64(&processes[i].turn_at, 0);
+		SpinLockInit(&processes[i].mutex);
+		processes[i].procno = -1;
+	}
+}
+
+/*---- Who is there ----*/
+
+static int
+procno_of(ProcessId id)
+{
+	int			procno;
+
+	SpinLockAcquire(&processes[id].mutex);
+	procno = processes[id].procno;
+	SpinLockRelease(&processes[id].mutex);
+	return procno;
+}
+
+bool
+process_is_there(ProcessId id)
+{
+	return procno_of(id) >= 0;
+}
+
+/* Its PID, or 0; and for how long it has begun no turn. */
+int
+process_pid(ProcessId id, int64 *still_ms)
+{
+	int			procno;
+
+	*still_ms = monotonic_ms() - (int64) pg_atomic_read_u64(&processes[id].turn_at);
+	procno = procno_of(id);
+	return procno < 0 ? 0 : ProcGlobal->allProcs[procno].pid;
+}
+
+void
+process_set_latch(int procno)
+{
+	SetLatch(&ProcGlobal->allProcs[procno].procLatch);
+}
+
+void
+process_wake(ProcessId id)
+{
+	int			procno = procno_of(id);
+
+	if (procno >= 0)
+		process_set_latch(procno);
+}
+
+/* There is something new to it: it looks at once, whatever it waits for. */
+void
+process_notify(ProcessId id)
+{
+	pg_atomic_write_u32(&processes[id].news, 1);
+	process_wake(id);
+}
+
+/*---- How they are started ----*/
+
+/* What our processes have in common. */
+void
+process_describe(BackgroundWorker *worker, const char *name, const char *function)
+{
+	memset(worker, 0, sizeof(*worker));
+	worker->bgw_flags = BGWORKER_SHMEM_ACCESS |
+		BGWORKER_BACKEND_DATABASE_CONNECTION;
+	/* on a standby too: it waits for the promotion */
+	worker->bgw_start_time = BgWorkerStart_ConsistentState;
+	worker->bgw_restart_time = 0;
+	strlcpy(worker->bgw_library_name, "snowid", BGW_MAXLEN);
+	strlcpy(worker->bgw_function_name, function, BGW_MAXLEN);
+	strlcpy(worker->bgw_name, name, BGW_MAXLEN);
+	strlcpy(worker->bgw_type, name, BGW_MAXLEN);
+}
+
+/* Runs in the postmaster. */
+void
+process_register(const Process *process)
+{
+	BackgroundWorker worker;
+
+	process_describe(&worker, process->name, process->function);
+	RegisterBackgroundWorker(&worker);
+}
+
+/*---- The loop ----*/
+
+/* All that there is will be looked at; true: the process was told of news. */
+static bool
+begin_turn(ProcessState *state)
+{
+	pg_atomic_write_u64(&state->turn_at, (uint64) monotonic_ms());
+	return pg_atomic_exchange_u32(&state->news, 0) != 0;
+}
+
+/* Makes the caller this process; false: another one is. */
+static bool
+attach(ProcessState *state)
+{
+	bool		attached;
+
+	SpinLockAcquire(&state->mutex);
+	attached = state->procno < 0;
+	if (attached)
+		state->procno = MyProcNumber;
+	SpinLockRelease(&state->mutex);
+	if (attached)
+		(void) begin_turn(state);
+	return attached;
+}
+
+static void
+detach(int code, Datum arg)
+{
+	const Process *process = (const Process *) DatumGetPointer(arg);
+	ProcessState *state = &processes[process->id];
+
+	process->leave();
+	SpinLockAcquire(&state->mutex);
+	if (state->procno == MyProcNumber)
+		state->procno = -1;
+	SpinLockRelease(&state->mutex);
+}
+
+static void
+leave_for_successor(const Process *process)
+{
+	BackgroundWorker successor;
+
+	PG_TRY();
+	{
+		process->stop();
+	}
+	PG_CATCH();
+	{
+		EmitErrorReport();
+		FlushErrorState();
+		LWLockReleaseAll();
+	}
+	PG_END_TRY();
+	detach(0, PointerGetDatum(process));
+	process_describe(&successor, process->name, process->function);
+	(void) RegisterDynamicBackgroundWorker(&successor, NULL);
+	proc_exit(1);				/* 0 would end this registration, too */
+}
+
+/*
+ * Waits for the next turn: until somebody wakes us; or after a failure until its
+ * pause is over, or there is something new, lest callers or the end of our own
+ * helper process make us try again and again.
+ */
+static void
+rest(ProcessState *state, Pause pause)
+{
+	int64		until = monotonic_ms() + pause.ms;
+
+	do
+	{
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 pause.ms, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		pause.ms = until - monotonic_ms();
+	} while (pause.after_failure && pause.ms > 0 &&
+			 pg_atomic_read_u32(&state->news) == 0 &&
+			 !InterruptPending && !ConfigReloadPending && !ShutdownRequestPending);
+}
+
+void
+process_run(const Process *process)
+{
+	ProcessState *state = &processes[process->id];
+	MemoryContext turn_context;
+
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGINT, PG_SIG_IGN);	/* nothing here to cancel */
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	if (!attach(state))
+		proc_exit(0);			/* one is enough: ends this registration */
+	before_shmem_exit(detach, PointerGetDatum(process));
+
+	turn_context = AllocSetContextCreate(TopMemoryContext, "snowid turn",
+										 ALLOCSET_DEFAULT_SIZES);
+	for (;;)
+	{
+		volatile Pause pause;
+
+		if (ShutdownRequestPending)
+			leave_for_successor(process);
+
+		MemoryContextSwitchTo(turn_context);
+		PG_TRY();
+		{
+			bool		news;
+			bool		reloaded;
+
+			CHECK_FOR_INTERRUPTS();
+			news = begin_turn(state);
+			reloaded = ConfigReloadPending;
+			if (reloaded)
+			{
+				ConfigReloadPending = false;
+				ProcessConfigFile(PGC_SIGHUP);
+			}
+			pause = process->turn(news, reloaded);
+		}
+		PG_CATCH();
+		{
+			MemoryContextSwitchTo(turn_context);
+			LWLockReleaseAll();
+			pause = process->recover(CopyErrorData());
+			FlushErrorState();
+			AbortCurrentTransaction();
+		}
+		PG_END_TRY();
+		MemoryContextSwitchTo(TopMemoryContext);
+		MemoryContextReset(turn_context);
+
+		rest(state, pause);
+	}
+}

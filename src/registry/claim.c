@@ -1,0 +1,321 @@
+/*
+ * claim.c
+ *		The claim in shared memory: as the snowid keeper and administrators'
+ *		sessions see it.
+ *
+ * Creates the state that is in state.h.  Decides nothing and talks to
+ * nobody: the snowid registry does.  What keeps a lost claim from being used:
+ * the gate opens through claim_enter() only, under the lock under which a claim
+ * is withdrawn; and what is withdrawn while the gate is open stays CLAIM_LOST
+ * until the keeper has closed it and the state file has forgotten it.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+#include "utils/wait_event.h"
+
+#include "compat.h"
+#include "key/layout.h"
+#include "process.h"
+#include "registry/claim.h"
+#include "registry/state.h"
+#include "settings.h"
+
+/* So long the registry may take to start. */
+#define START_MS 2000
+
+Registry   *registry = NULL;
+LWLock	   *registry_lock = NULL;
+
+/*---- Shared memory ----*/
+
+void
+claim_shmem_request(void)
+{
+	RequestAddinShmemSpace(MAXALIGN(sizeof(Registry)));
+	RequestNamedLWLockTranche("snowid_registry", 1);
+}
+
+void
+claim_shmem_init(void)
+{
+	bool		found;
+
+	registry_lock = &GetNamedLWLockTranche("snowid_registry")->lock;
+	registry = ShmemInitStruct("snowid registry", sizeof(Registry), &found);
+	if (found)
+		return;
+	memset(registry, 0, sizeof(Registry));
+	ConditionVariableInit(&registry->request_changed);
+	registry->limit_ms = PG_INT64_MAX;
+}
+
+bool
+claim_from_redis(void)
+{
+	return snowid_redis_url[0] != '\0';
+}
+
+/* An ownership, or another number that nobody else has. */
+uint64
+random_id(void)
+{
+	uint64		id;
+
+	if (!pg_strong_random(&id, sizeof(id)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate random values")));
+	return id | 1;				/* 0 stands for none */
+}
+
+/*---- The snowid keeper's side ----*/
+
+/* Does the registry know which server this is, and no clone of it? */
+bool
+claim_has_identity(bool *clone)
+{
+	bool		has_identity;
+
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	has_identity = registry->has_identity;
+	*clone = registry->state == CLAIM_LOST && registry->clone;
+	LWLockRelease(registry_lock);
+	return has_identity;
+}
+
+/*
+ * The server as it is in the state file now; with another ID than before, or for
+ * the first time, a start begins.  A lost claim must be out of the file.
+ */
+void
+claim_set_identity(const Identity *identity, const char *boot, bool is_start)
+{
+	uint64		token = random_id();
+	int64		now = monotonic_ms();
+
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	if (!registry->has_identity || memcmp(registry->identity.id, identity->id, sizeof(identity->id)) != 0)
+	{
+		registry->token = token;
+		registry->n = 0;
+		registry->state = CLAIM_LOST;
+		strlcpy(registry->boot, boot, sizeof(registry->boot));
+	}
+	registry->identity = *identity;
+	if (!registry->has_identity)
+		registry->known_since = now;
+	registry->has_identity = true;
+	if (registry->state == CLAIM_LOST && (is_start || identity->claim.ownership == 0))
+	{
+		registry->state = CLAIM_NONE;
+		registry->clone = false;
+	}
+	LWLockRelease(registry_lock);
+	process_wake(PROCESS_REGISTRY);
+}
+
+/*
+ * The pair that may be used and the Unix ms up to which, or why there is none.
+ * GATE_CLAIM_LOST: the keeper is to close the gate and forget the claim.
+ */
+GateReason
+claim_held(Claim *claim, int64 *limit_ms, char *err)
+{
+	GateReason	reason = GATE_MAY_OPEN;
+	bool		has_registry;
+	int64		now = monotonic_ms();
+
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	has_registry = process_is_there(PROCESS_REGISTRY) || now < registry->known_since + START_MS || !registry->has_identity;
+	*claim = registry->claim;
+	*limit_ms = registry->limit_ms;
+	if (registry->state != CLAIM_HELD)
+	{
+		memcpy(err, registry->detail, GATE_DETAIL_LEN);
+		reason = registry->state == CLAIM_LOST ? GATE_CLAIM_LOST :
+			registry->refused ? GATE_CLAIM_REFUSED : GATE_CLAIM;
+	}
+	LWLockRelease(registry_lock);
+	if (reason == GATE_CLAIM && (err[0] == '\0' || !has_registry))
+		strlcpy(err, has_registry ? "Redis has not answered yet." :
+				"The \"snowid registry\" process is not running; it needs a free place in max_worker_processes.",
+				GATE_DETAIL_LEN);
+	return reason;
+}
+
+/*
+ * Where the clock stands, in Unix ms.  "wish" is a ceiling beyond what is asked
+ * for anyway, or 0; "hurry": the grant is short.
+ */
+void
+claim_propose(int64 now_ms, int64 wish_ms, bool hurry)
+{
+	int64		horizon = snowid_redis_lease > 0 ? snowid_redis_lease :
+	2 * (int64) snowid_redis_check_interval;
+	int64		proposed = Max(now_ms + snowid_max_lead + snowid_reserve + horizon, wish_ms);
+	bool		wake;
+
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	wake = hurry || registry->proposed_ms == 0;
+	registry->proposed_ms = Max(Min(proposed, Min(MAX_MS, layout_last_ms(&server_layout))), 0);
+	registry->reach_ms = Max(now_ms + snowid_max_lead, 0);
+	registry->hurry |= hurry;
+	LWLockRelease(registry_lock);
+	if (wake)
+		process_wake(PROCESS_REGISTRY);
+}
+
+/*
+ * The gate is about to open with this claim, its keys to be granted up to
+ * used_ms; false: it is not held any more.
+ */
+bool
+claim_enter(const Claim *claim, int64 used_ms)
+{
+	bool		held;
+
+	if (!claim_from_redis())
+		return true;
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	held = registry->state == CLAIM_HELD && registry->claim.ownership == claim->ownership;
+	if (held)
+	{
+		registry->entered = claim->ownership;
+		registry->used_ms = Max(Min(used_ms, MAX_MS), 0);
+	}
+	LWLockRelease(registry_lock);
+	return held;
+}
+
+/* Keys are about to be granted up to used_ms. */
+void
+claim_use(int64 used_ms)
+{
+	if (!claim_from_redis())
+		return;
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	registry->used_ms = Max(registry->used_ms, Min(used_ms, MAX_MS));
+	LWLockRelease(registry_lock);
+}
+
+/* The ownership that the gate is open with; 0: it is closed, or no claim's. */
+uint64
+claim_entered(void)
+{
+	uint64		entered;
+
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	entered = registry->entered;
+	LWLockRelease(registry_lock);
+	return entered;
+}
+
+/* The gate is closed; no key of the claim it was open with is above used_ms. */
+void
+claim_leave(int64 used_ms)
+{
+	bool		was_open;
+
+	if (!claim_from_redis())
+		return;
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	was_open = registry->entered != 0;
+	if (was_open)
+	{
+		registry->left[1] = registry->left[0];
+		registry->left[0].ownership = registry->entered;
+		registry->left[0].used_ms = Max(Min(used_ms, MAX_MS), 0);
+		registry->entered = 0;
+	}
+	LWLockRelease(registry_lock);
+	if (was_open)
+		process_wake(PROCESS_REGISTRY);
+}
+
+/*
+ * Above which Unix ms no key of a claim lies that the gate was closed behind;
+ * false: it was not open with it since the server was started, or still is.
+ */
+bool
+claim_used(const Claim *claim, int64 *used_ms)
+{
+	bool		found = false;
+
+	LWLockAcquire(registry_lock, LW_SHARED);
+	for (int i = 0; i < lengthof(registry->left) && !found; i++)
+	{
+		found = claim->ownership != 0 && registry->entered != claim->ownership &&
+			registry->left[i].ownership == claim->ownership;
+		*used_ms = registry->left[i].used_ms;
+	}
+	LWLockRelease(registry_lock);
+	return found;
+}
+
+/*---- Requests of administrators ----*/
+
+void
+claim_status(RegistryStatus *status)
+{
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	status->held = registry->state == CLAIM_HELD;
+	status->confirmed = registry->confirmed;
+	status->lease_ms = registry->claim.lease_ms;
+	status->limit_ms = registry->limit_ms;
+	status->last_ok = registry->last_ok;
+	memcpy(status->detail, registry->detail, GATE_DETAIL_LEN);
+	memcpy(status->last_error, registry->last_error, NET_ERR_LEN);
+	LWLockRelease(registry_lock);
+}
+
+/*
+ * Has the registry carry out a request.  Waits for snowid.redis_timeout at
+ * most; false: it was not answered by then, and may be carried out yet.
+ */
+bool
+claim_ask(RegistryRequest *request)
+{
+	int64		ends = monotonic_ms() + snowid_redis_timeout;
+	uint64		ticket = 0;
+	bool		done = false;
+
+	ConditionVariablePrepareToSleep(&registry->request_changed);
+	while (!done)
+	{
+		int64		now = monotonic_ms();
+		int64		until = ends;
+
+		LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+		if (ticket == 0 && now < ends &&
+			(registry->request_state == REQUEST_IDLE || now > registry->request_ends))
+		{
+			ticket = ++registry->ticket;
+			registry->request_state = REQUEST_WAITING;
+			registry->request_ends = ends;
+			registry->request = *request;
+		}
+		else if (ticket != 0 && registry->ticket == ticket &&
+				 registry->request_state == REQUEST_DONE)
+		{
+			*request = registry->request;
+			registry->request_state = REQUEST_IDLE;
+			done = true;
+		}
+		else if (ticket == 0)
+			until = Min(until, registry->request_ends + 1);
+		LWLockRelease(registry_lock);
+		if (done || now >= ends)
+			break;
+		process_wake(PROCESS_REGISTRY);
+		(void) ConditionVariableTimedSleep(&registry->request_changed, Max(until - now, 1),
+										   PG_WAIT_EXTENSION);
+	}
+	ConditionVariableCancelSleep();
+	ConditionVariableBroadcast(&registry->request_changed);
+	return done;
+}

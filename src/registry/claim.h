@@ -1,0 +1,131 @@
+/*
+ * claim.h
+ *		Who a server is and what it claims; the claim as the keeper and
+ *		administrators' sessions see it.
+ */
+#ifndef SNOWID_REGISTRY_CLAIM_H
+#define SNOWID_REGISTRY_CLAIM_H
+
+#include "datatype/timestamp.h"
+
+#include "generator/gate.h"
+#include "registry/net.h"
+
+#pragma GCC visibility push(hidden)
+
+#define BOOT_LEN 64
+
+/* How a data directory is told from a copy of it. */
+typedef struct Fingerprint
+{
+	uint64		file_system;
+	uint64		inode;
+	int64		birth_ns;		/* 0 where the file system does not say */
+} Fingerprint;
+
+/* How its content is told from what is restored in its place. */
+typedef struct Life
+{
+	uint64		inode;			/* 0: not known */
+	int64		birth_ns;
+} Life;
+
+/* A pair that is this server's; from the settings, it has no ownership. */
+typedef struct Claim
+{
+	uint64		ownership;		/* a random ID; 0: not claimed */
+	int64		floor_ms;		/* Unix; keys begin above it */
+	int32		lease_ms;		/* 0: for good */
+	int32		datacenter_id;
+	int32		worker_id;
+	int32		unused;
+	int64		generation;		/* those of a pair rise */
+} Claim;
+
+/* A claim that was given up. */
+typedef struct PastClaim
+{
+	uint64		ownership;		/* 0: none */
+	int64		ceiling_ms;		/* Unix */
+	int32		exact;			/* 1: no key of it lies above */
+	int32		datacenter_id;
+	int32		worker_id;
+	int32		unused;
+} PastClaim;
+
+#define PAST_CLAIMS 8
+
+/* What the state file holds. */
+typedef struct Identity
+{
+	Fingerprint directory;
+	uint64		id[2];			/* random */
+	uint64		starts;			/* how often it was started, with a Redis */
+	Claim		claim;
+	Life		life;
+	uint64		shared;			/* 1: another server has this fingerprint */
+	PastClaim	past[PAST_CLAIMS];	/* newest first */
+} Identity;
+
+static inline bool
+same_pair(const Claim *a, const Claim *b)
+{
+	return a->datacenter_id == b->datacenter_id && a->worker_id == b->worker_id;
+}
+
+/* Records in one answer to a REQUEST_LIST, behind "list", and their columns. */
+#define REGISTRY_PAGE 20
+#define RECORD_COLUMNS 9
+
+typedef enum RegistryOperation
+{
+	REQUEST_LIST,				/* claims of a datacenter, from a worker ID on */
+	REQUEST_RELEASE,			/* a worker ID is given back */
+	REQUEST_RECLAIM				/* this server is to get another one */
+} RegistryOperation;
+
+/* What an administrator wants, and the answer: strings, each with its NUL. */
+typedef struct RegistryRequest
+{
+	RegistryOperation operation;
+	int			datacenter_id;
+	int			worker_id;
+	bool		force;
+	int			count;
+	char		answer[4096];
+	bool		refused;		/* by the registry, for the reason in "error" */
+	char		error[GATE_DETAIL_LEN]; /* "": it was answered */
+} RegistryRequest;
+
+typedef struct RegistryStatus
+{
+	bool		held;			/* there is a claim */
+	bool		confirmed;		/* by Redis, since the start */
+	int			lease_ms;
+	int64		limit_ms;		/* Unix; on lease, keys end here */
+	TimestampTz last_ok;		/* 0: never */
+	char		detail[GATE_DETAIL_LEN];	/* why there is no claim */
+	char		last_error[NET_ERR_LEN];
+} RegistryStatus;
+
+extern uint64 random_id(void);
+extern void claim_shmem_request(void);
+extern void claim_shmem_init(void);
+extern bool claim_from_redis(void);
+extern bool claim_ask(RegistryRequest *request);
+extern void claim_status(RegistryStatus *status);
+
+/* for the snowid keeper only */
+extern bool claim_has_identity(bool *clone);
+extern void claim_set_identity(const Identity *identity, const char *boot, bool is_start);
+extern GateReason claim_held(Claim *claim, int64 *limit_ms, char *err);
+extern void claim_propose(int64 now_ms, int64 wish_ms, bool hurry);
+extern bool claim_enter(const Claim *claim, int64 used_ms);
+extern void claim_use(int64 used_ms);
+extern uint64 claim_entered(void);
+extern void claim_leave(int64 used_ms);
+extern bool claim_used(const Claim *claim, int64 *used_ms);
+
+#pragma GCC visibility pop
+
+#endif							/* SNOWID_REGISTRY_CLAIM_H */

@@ -1,0 +1,211 @@
+/*
+ * net.c
+ *		Waiting for the network without hanging: sockets and name servers.
+ *
+ * Every wait ends at the deadline that net_set_deadline() has set, by the
+ * monotonic clock, and serves latch and interrupts meanwhile; a shutdown ends
+ * it at once.  No function here blocks otherwise.  Only the snowid registry
+ * calls them.  They return codes and fill the caller's error buffer.
+ */
+#include "postgres.h"
+
+#include <netdb.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "libpq/pqsignal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/interrupt.h"
+#include "storage/fd.h"
+#include "storage/latch.h"
+#include "storage/pg_shmem.h"
+#include "utils/wait_event.h"
+
+#include "compat.h"
+#include "registry/net.h"
+
+static int64 deadline;
+static bool through_shutdown;
+
+/* For all that follows; "last_call": not ended by a shutdown. */
+void
+net_set_deadline(int timeout_ms, bool last_call)
+{
+	deadline = monotonic_ms() + timeout_ms;
+	through_shutdown = last_call;
+}
+
+/*
+ * Waits until the descriptor is ready for WL_SOCKET_READABLE or _WRITEABLE.
+ * What the latch was set for is left to the caller's loop, whose latch is set
+ * again.
+ */
+bool
+net_wait(int fd, int event, char *err)
+{
+	bool		latch_was_set = false;
+	bool		ready = false;
+
+	while (!ready)
+	{
+		int64		left = deadline - monotonic_ms();
+		int			events;
+
+		if (left <= 0)
+		{
+			snprintf(err, NET_ERR_LEN, "no answer within snowid.redis_timeout");
+			break;
+		}
+		events = WaitLatchOrSocket(MyLatch,
+								   WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH | event,
+								   fd, left, PG_WAIT_EXTENSION);
+		if (events & WL_LATCH_SET)
+		{
+			latch_was_set = true;
+			ResetLatch(MyLatch);
+			CHECK_FOR_INTERRUPTS();
+			if (ShutdownRequestPending && !through_shutdown)
+			{
+				snprintf(err, NET_ERR_LEN, "the server shuts down");
+				break;
+			}
+		}
+		ready = (events & event) != 0;
+	}
+	if (latch_was_set)
+		SetLatch(MyLatch);
+	return ready;
+}
+
+/* What the child process found out. */
+typedef struct Lookup
+{
+	int			error;			/* of getaddrinfo() */
+	char		addresses[NET_ADDRESSES_LEN];
+} Lookup;
+
+/* Writes the numeric addresses of a host, NUL-terminated, into buf. */
+static size_t
+look_up(const char *host, int flags, char *buf, size_t size, int *error)
+{
+	struct addrinfo hints;
+	struct addrinfo *found = NULL;
+	size_t		used = 0;
+
+	memset(&hints, 0, sizeof(hints));
+	hints.ai_socktype = SOCK_STREAM;
+	hints.ai_flags = flags;
+	*error = getaddrinfo(host, NULL, &hints, &found);
+	if (*error != 0)
+		return 0;
+	for (struct addrinfo *a = found; a != NULL; a = a->ai_next)
+	{
+		if (size - used < NET_ADDRESS_LEN ||
+			getnameinfo(a->ai_addr, a->ai_addrlen, buf + used, NET_ADDRESS_LEN,
+						NULL, 0, NI_NUMERICHOST) != 0)
+			break;
+		used += strlen(buf + used) + 1;
+	}
+	freeaddrinfo(found);
+	return used;
+}
+
+/* In the child process: the answer goes into the pipe.  Does not return. */
+static void
+answer_and_exit(const char *host, int fd)
+{
+	Lookup		answer;
+	size_t		used;
+
+	/* nothing of the server is to outlive it here */
+	compat_die_with_parent();
+	PGSharedMemoryDetach();
+	memset(&answer, 0, sizeof(answer));
+	used = look_up(host, 0, answer.addresses, sizeof(answer.addresses), &answer.error);
+	if (write(fd, &answer, offsetof(Lookup, addresses) + used) < 0)
+		_exit(1);
+	_exit(0);
+}
+
+static void
+end_look_up(pid_t child, int fd)
+{
+	if (child > 0)
+	{
+		kill(child, SIGKILL);
+		while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	close(fd);
+	ReleaseExternalFD();
+}
+
+/*
+ * The numeric addresses of a host, each with its NUL; the list ends with an
+ * empty one.  getaddrinfo() knows no deadline and cannot be interrupted, so a
+ * name is looked up by a child process, which is killed when it takes too
+ * long.
+ */
+bool
+net_resolve(const char *host, char *addresses, char *err)
+{
+	Lookup		answer;
+	int			error;
+	int			pipe_fds[2];
+	pid_t		child;
+	volatile ssize_t len = -1;
+
+	memset(addresses, 0, NET_ADDRESSES_LEN);
+	if (look_up(host, AI_NUMERICHOST, addresses, NET_ADDRESSES_LEN - 1, &error) > 0)
+		return true;
+
+	if (!AcquireExternalFD())
+	{
+		snprintf(err, NET_ERR_LEN, "no file descriptor is left");
+		return false;
+	}
+	if (pipe(pipe_fds) < 0)
+	{
+		ReleaseExternalFD();
+		snprintf(err, NET_ERR_LEN, "could not create a pipe: %s", strerror(errno));
+		return false;
+	}
+	sigprocmask(SIG_SETMASK, &BlockSig, NULL);
+	child = fork();
+	if (child == 0)
+		answer_and_exit(host, pipe_fds[1]);
+	sigprocmask(SIG_SETMASK, &UnBlockSig, NULL);
+	close(pipe_fds[1]);
+	memset(&answer, 0, sizeof(answer));
+	if (child < 0)
+		snprintf(err, NET_ERR_LEN, "could not fork: %s", strerror(errno));
+	else
+	{
+		snprintf(err, NET_ERR_LEN, "the name \"%s\" could not be looked up", host);
+		PG_TRY();
+		{
+			if (net_wait(pipe_fds[0], WL_SOCKET_READABLE, err))
+				len = read(pipe_fds[0], &answer, sizeof(answer) - 1);
+		}
+		PG_CATCH();
+		{
+			end_look_up(child, pipe_fds[0]);
+			PG_RE_THROW();
+		}
+		PG_END_TRY();
+	}
+	end_look_up(child, pipe_fds[0]);
+	if (len < (ssize_t) sizeof(int))
+		return false;
+	if (answer.error != 0 || answer.addresses[0] == '\0')
+	{
+		snprintf(err, NET_ERR_LEN, "the name \"%s\" could not be looked up: %s",
+				 host, answer.error ? gai_strerror(answer.error) : "no address");
+		return false;
+	}
+	memcpy(addresses, answer.addresses, NET_ADDRESSES_LEN);
+	return true;
+}

@@ -1,0 +1,451 @@
+/*
+ * registry_claim.c
+ *		The claim: how it is got, marked, lost and given back.
+ *
+ * Decides by what the script answers (the rules are in registry.lua), and says
+ * in shared memory what holds; the snowid keeper acts on it.
+ */
+#include "postgres.h"
+
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "key/layout.h"
+#include "process.h"
+#include "registry/registry_call.h"
+#include "registry/registry_claim.h"
+#include "registry/registry_contact.h"
+#include "registry/registry_view.h"
+#include "settings.h"
+
+static bool untidy;				/* a second ID may have been claimed */
+static bool revoked;			/* the lost claim is to be acknowledged */
+static Claim revoked_claim;
+static char refusal[GATE_DETAIL_LEN];	/* the last one's reason */
+static char logged_refusal[GATE_DETAIL_LEN];
+
+/*
+ * The ceiling of the keys made with a claim since the start, or 0 where there
+ * are none, or it is not known.
+ */
+static int64
+used_of(const Claim *claim)
+{
+	if (claim->ownership != 0 && seen.entered == claim->ownership)
+		return seen.used_ms;
+	for (int i = 0; i < lengthof(seen.left); i++)
+		if (claim->ownership != 0 && seen.left[i].ownership == claim->ownership)
+			return seen.left[i].used_ms;
+	return 0;
+}
+
+/*
+ * May the claim be resumed where Redis forgot it, or may have forgotten more:
+ * at once, since it is in use and cannot have lapsed; once all who are connected
+ * have put theirs back; or by its record only.
+ */
+static const char *
+resume(const Claim *claim, int64 now)
+{
+	bool		for_good = claim->lease_ms == 0 && snowid_redis_lease == 0;
+
+	if (seen.state == CLAIM_HELD && claim->ownership == seen.claim.ownership &&
+		(for_good || (seen.confirmed && now - seen.renewed_at < snowid_redis_lease)))
+		return "now";
+	return for_good && silent_key[0] == '\0' ? "settled" : "record";
+}
+
+/*
+ * Redis says no; it is asked again, for others may leave.  Who only wanted to
+ * change goes on with the claim that is held.
+ */
+static void
+refuse(bool change, const char *detail)
+{
+	strlcpy(refusal, detail, sizeof(refusal));
+	if (change)
+	{
+		if (strcmp(logged_refusal, detail) != 0 && registry_may_log())
+			ereport(LOG,
+					(errmsg("snowid keeps worker ID %d of datacenter %d",
+							seen.claim.worker_id, seen.claim.datacenter_id),
+					 errdetail("%s", detail)));
+		strlcpy(logged_refusal, detail, sizeof(logged_refusal));
+		return;
+	}
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	if (registry->state == CLAIM_HELD || registry->identity.claim.ownership != 0)
+	{
+		/* what is remembered is not to be used either */
+		registry->state = CLAIM_LOST;
+		registry->confirmed = false;
+	}
+	LWLockRelease(registry_lock);
+	registry_set_detail(true, detail);
+}
+
+/* The claim is another's, or nobody's: the keeper closes the gate first. */
+static void
+lose(bool clone, const char *detail)
+{
+	static int64 last_loss = PG_INT64_MIN / 2;
+	int64		now = monotonic_ms();
+
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	registry->state = CLAIM_LOST;
+	registry->confirmed = false;
+	registry->clone = clone;
+	LWLockRelease(registry_lock);
+	registry_set_detail(false, detail);
+	silent_key[0] = '\0';
+	/* the next claim at once, but not again and again */
+	next_contact = now < last_loss + 10 * registry_mark_interval() ? now + registry_mark_interval() : 0;
+	last_loss = now;
+}
+
+static void
+got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *known)
+{
+	bool		is_new;
+
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	is_new = registry->state != CLAIM_HELD || !registry->confirmed ||
+		registry->claim.ownership != claim->ownership;
+	/* what it had is released when the keeper has changed over */
+	if (known->ownership != 0 && !same_pair(known, claim))
+		registry->leaving = *known;
+	registry->claim = *claim;
+	registry->limit_ms = claim->lease_ms > 0 ? ceiling_ms : PG_INT64_MAX;
+	registry->renewed_at = asked_at;
+	registry->state = CLAIM_HELD;
+	registry->confirmed = true;
+	registry->refused = false;
+	registry->detail[0] = '\0';
+	LWLockRelease(registry_lock);
+	silent_key[0] = '\0';
+	logged_refusal[0] = '\0';
+	memset(&revoked_claim, 0, sizeof(revoked_claim));
+	process_notify(PROCESS_KEEPER);
+	if (is_new)
+		ereport(LOG,
+				(errmsg("snowid claimed worker ID %d of datacenter %d as \"%s\"",
+						claim->worker_id, claim->datacenter_id, registry_node_name())));
+}
+
+/* The answer that gives us a worker ID; false: it makes no sense. */
+static bool
+understand_claim(char **answer, Claim *claim, int64 *ceiling_ms)
+{
+	int64		worker_id;
+	char	   *end;
+
+	memset(claim, 0, sizeof(*claim));
+	claim->ownership = strtoull(answer[2], &end, 16);
+	claim->datacenter_id = snowid_datacenter_id;
+	claim->lease_ms = snowid_redis_lease;
+	if (!registry_parse_number(answer[1], (INT64CONST(1) << server_layout.worker_bits) - 1, &worker_id) ||
+		(snowid_worker_id >= 0 && worker_id != snowid_worker_id) ||
+		strlen(answer[2]) != 16 || *end != '\0' || claim->ownership == 0 ||
+		!registry_parse_number(answer[3], MAX_MS, &claim->floor_ms) ||
+		!registry_parse_number(answer[4], MAX_MS, ceiling_ms) ||
+		!registry_parse_number(answer[5], MAX_MS, &claim->generation))
+		return false;
+	claim->worker_id = (int32) worker_id;
+	/* what was found out when the claim began holds on */
+	if (claim->ownership == seen.identity.claim.ownership)
+		claim->floor_ms = Max(claim->floor_ms, seen.identity.claim.floor_ms);
+	return true;
+}
+
+/*
+ * Is a time of a record in the layout's range?  If not, it is as damaged as one
+ * that cannot be read.
+ */
+static bool
+check_time(const char *what, const Claim *claim, int64 unix_ms)
+{
+	if (unix_ms <= layout_last_ms(&server_layout))
+		return true;
+	registry_no_answer(psprintf("the %s of worker ID %d of datacenter %d, " INT64_FORMAT ", is not in the range of the layout",
+								what, claim->worker_id, claim->datacenter_id, unix_ms));
+	return false;
+}
+
+/* What Redis refuses a worker ID for, in words; NULL: it does not, or nonsense. */
+static char *
+understand_refusal(char **answer, int count)
+{
+	const char *outcome = answer[0];
+	int64		until_ms;
+	const char *until;
+
+	if (strcmp(outcome, "layout") == 0 && count == 3)
+		return registry_layout_conflict(answer);
+	if (strcmp(outcome, "taken") == 0 && count == 3)
+		return psprintf("Worker ID %d of datacenter %d is held by \"%.64s\".",
+						snowid_worker_id, snowid_datacenter_id, answer[2]);
+	if (count != 4 || !registry_parse_number(answer[3], MAX_MS, &until_ms))
+		return NULL;
+	until = timestamptz_to_str(timestamptz_from_unix_ms(until_ms));
+	if (strcmp(outcome, "ahead") == 0)
+		return psprintf("The keys of worker ID %d lie ahead of this server's clock, up to %s.",
+						snowid_worker_id, until);
+	if (strcmp(outcome, "full") == 0)
+		return psprintf("All %d worker IDs of datacenter %d are in use: %.10s have an owner, and the keys of %.10s lie ahead of this server's clock%s%s.",
+						1 << server_layout.worker_bits, snowid_datacenter_id, answer[1], answer[2],
+						until_ms > 0 ? ", the nearest up to " : "", until_ms > 0 ? until : "");
+	return NULL;
+}
+
+/*
+ * This directory's record is of another boot of the machine, or of a copy that
+ * started as often: it is taken over once nobody has written it for twice its
+ * interval, by our clock.
+ */
+static void
+watch_for_silence(const char *record, int64 interval, int64 lease)
+{
+	if (lease > 0 || strlen(record) >= sizeof(silent_key) ||
+		(silent_key[0] && strcmp(silent_key, record) != 0))
+	{
+		lose(true, "Another server uses a copy of this data directory, or has not given its lease back.");
+		return;
+	}
+	if (silent_key[0] == '\0' || silent_since == PG_INT64_MAX)
+		silent_since = monotonic_ms() + 2 * interval;
+	strlcpy(silent_key, record, sizeof(silent_key));
+	registry_set_detail(false, "The worker ID that this data directory had before the machine was restarted is taken back when nobody else uses it.");
+	next_contact = Min(next_contact, Max(silent_since + 1, monotonic_ms() + FIRST_PAUSE_MS));
+}
+
+/*
+ * Claims a worker ID: the one that is held or remembered, if the settings allow
+ * it, or with "move" another one.
+ */
+static void
+claim_worker_id(bool move)
+{
+	const Claim *known = seen.state == CLAIM_HELD ? &seen.claim : &seen.identity.claim;
+	bool		change = seen.state == CLAIM_HELD && (move || !registry_settings_allow(&seen.claim));
+	int64		began = monotonic_ms();
+	RegistryCall call;
+	char	  **answer;
+	int			count;
+	Claim		claim;
+	int64		ceiling_ms;
+	int64		ms;
+	int64		lease;
+	char	   *text;
+
+	/* what was revoked is for others */
+	if (seen.state == CLAIM_NONE && revoked_claim.ownership != 0 && snowid_worker_id < 0)
+	{
+		known = &revoked_claim;
+		move = true;
+	}
+	registry_begin_call(&call, "claim", snowid_datacenter_id);
+	registry_argument(&call, "count", registry_number(INT64CONST(1) << server_layout.worker_bits));
+	registry_argument(&call, "wanted", registry_number(snowid_worker_id));
+	registry_argument(&call, "fresh", registry_hex(random_id()));
+	registry_argument(&call, "ceiling", registry_number(seen.proposed_ms));
+	/* the clock may have been set back since the keeper looked */
+	registry_argument(&call, "reach",
+					  registry_number(Max(Min(seen.reach_ms,
+											  unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_lead), 0)));
+	registry_argument(&call, "known", registry_field(known));
+	registry_argument(&call, "ownership", registry_hex(known->ownership));
+	registry_argument(&call, "generation", registry_number(known->generation));
+	registry_argument(&call, "floor", registry_number(Max(known->floor_ms, 0)));
+	registry_argument(&call, "used", registry_number(used_of(known)));
+	registry_argument(&call, "resume", resume(known, began));
+	registry_argument(&call, "unchanged", silent_key[0] && began > silent_since ? silent_key : "");
+	registry_argument(&call, "move", move ? "1" : "0");
+	registry_argument(&call, "leaving", registry_field(&seen.leaving));
+	registry_argument(&call, "past", registry_past());
+	if (!registry_call(&call, false, &answer, &count, NULL))
+	{
+		untidy |= change;
+		return;
+	}
+	untidy = false;
+
+	next_contact = monotonic_ms() + registry_mark_interval();
+	if (strcmp(answer[0], "yours") == 0 && count == 6 &&
+		understand_claim(answer, &claim, &ceiling_ms))
+	{
+		if (check_time("floor", &claim, claim.floor_ms) && check_time("ceiling", &claim, ceiling_ms))
+			got_claim(&claim, ceiling_ms, began, known == &revoked_claim ? &seen.identity.claim : known);
+	}
+	else if (strcmp(answer[0], "lost") == 0 && count == 3)
+		lose(false, psprintf("Worker ID %d of datacenter %d was given back, or is held by \"%.64s\" now.",
+							 known->worker_id, known->datacenter_id, answer[1]));
+	else if (strcmp(answer[0], "late") == 0)
+		lose(true, "Another server runs from a copy of this one's memory.");
+	else if (strcmp(answer[0], "older") == 0)
+		lose(true, "This data directory was started later by another server: this is an old copy, or that is one.");
+	else if (strcmp(answer[0], "silence") == 0 && count == 4 &&
+			 registry_parse_number(answer[2], MAX_MS, &ms) && registry_parse_number(answer[3], MAX_MS, &lease))
+		watch_for_silence(answer[1], ms, lease);
+	else if (strcmp(answer[0], "settling") == 0 && count == 3 &&
+			 registry_parse_number(answer[1], MAX_MS, &ms) && registry_parse_number(answer[2], MAX_MS, &ceiling_ms))
+	{
+		snprintf(refusal, sizeof(refusal), "The registry is empty, or Redis was restarted: until %s, by its clock, only those who use a worker ID keep it.",
+				 timestamptz_to_str(timestamptz_from_unix_ms(ceiling_ms)));
+		if (!change)
+			registry_set_detail(false, refusal);
+		next_contact = Min(next_contact, monotonic_ms() + ms + 1);
+	}
+	else if ((text = understand_refusal(answer, count)) !=NULL)
+	{
+		/* where there is no other, it may have it again once it is free */
+		if (known == &revoked_claim)
+			memset(&revoked_claim, 0, sizeof(revoked_claim));
+		refuse(change && strcmp(answer[0], "layout") != 0, text);
+	}
+	else
+		registry_nonsense("claim");
+}
+
+/* Tells Redis that we are there and what we have, and gets the next grant. */
+static void
+mark(void)
+{
+	int64		began = monotonic_ms();
+	RegistryCall call;
+	char	  **answer;
+	int			count;
+	int64		ceiling_ms;
+
+	registry_begin_call(&call, "mark", seen.claim.datacenter_id);
+	registry_argument(&call, "worker", registry_number(seen.claim.worker_id));
+	registry_argument(&call, "ownership", registry_hex(seen.claim.ownership));
+	registry_argument(&call, "generation", registry_number(seen.claim.generation));
+	registry_argument(&call, "floor", registry_number(Max(seen.claim.floor_ms, 0)));
+	registry_argument(&call, "ceiling", registry_number(seen.proposed_ms));
+	registry_argument(&call, "used", registry_number(used_of(&seen.claim)));
+	registry_argument(&call, "resume", resume(&seen.claim, began));
+	registry_argument(&call, "past", registry_past());
+	if (!registry_call(&call, false, &answer, &count, NULL))
+		return;
+	next_contact = monotonic_ms() + registry_mark_interval();
+	if (strcmp(answer[0], "ok") == 0 && count == 2 && registry_parse_number(answer[1], MAX_MS, &ceiling_ms))
+	{
+		if (!check_time("ceiling", &seen.claim, ceiling_ms))
+			return;
+		LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+		if (seen.claim.lease_ms > 0)
+			registry->limit_ms = ceiling_ms;
+		registry->hurry = false;
+		registry->renewed_at = began;
+		LWLockRelease(registry_lock);
+		if (seen.claim.lease_ms > 0)
+			process_notify(PROCESS_KEEPER);
+	}
+	else if (strcmp(answer[0], "late") == 0)
+		lose(true, "Another server runs from a copy of this one's memory.");
+	else if (strcmp(answer[0], "gone") == 0)
+		claim_worker_id(false);
+	else if (strcmp(answer[0], "lost") == 0 && count == 3)
+		lose(answer[2][0] == '1',
+			 psprintf("Worker ID %d of datacenter %d was given back, or is held by \"%.64s\" now.",
+					  seen.claim.worker_id, seen.claim.datacenter_id, answer[1]));
+	else if (strcmp(answer[0], "revoked") == 0)
+	{
+		revoked = true;
+		revoked_claim = seen.claim;
+		lose(false, psprintf("Worker ID %d of datacenter %d was revoked by snowid_release().",
+							 seen.claim.worker_id, seen.claim.datacenter_id));
+	}
+	else if (strcmp(answer[0], "layout") == 0 && count == 3)
+		refuse(false, registry_layout_conflict(answer));
+	else
+		registry_nonsense("mark");
+}
+
+/*
+ * Gives a claim back with which no more keys are made, as the file says.  True:
+ * it is done with.
+ */
+bool
+registry_release(const Claim *claim, bool last_call)
+{
+	RegistryCall call;
+	char	  **answer;
+	int			count;
+	char		err[NET_ERR_LEN];
+	const PastClaim *past = NULL;
+
+	for (int i = 0; i < PAST_CLAIMS && !past; i++)
+		if (seen.identity.past[i].ownership == claim->ownership)
+			past = &seen.identity.past[i];
+	registry_begin_call(&call, "release", claim->datacenter_id);
+	registry_argument(&call, "worker", registry_number(claim->worker_id));
+	registry_argument(&call, "ownership", registry_hex(claim->ownership));
+	/* what never got into the file was never used */
+	registry_argument(&call, "ceiling", registry_number(past ? past->ceiling_ms : 0));
+	registry_argument(&call, "exact", past && past->exact ? "1" : "0");
+	if (!registry_call(&call, last_call, &answer, &count, err))
+	{
+		if (!last_call)
+			registry_no_answer(err);
+		return false;
+	}
+	if (strcmp(answer[0], "ok") == 0)
+		ereport(LOG,
+				(errmsg("snowid gave worker ID %d of datacenter %d back",
+						claim->worker_id, claim->datacenter_id)));
+	else if (strcmp(answer[0], "lost") != 0 && strcmp(answer[0], "late") != 0)
+	{
+		registry_nonsense("release");
+		return false;
+	}
+	return true;
+}
+
+/*
+ * Claims another worker ID, for an administrator.  Returns why there is none, or
+ * "".
+ */
+const char *
+registry_reclaim(void)
+{
+	refusal[0] = '\0';
+	if (seen.state == CLAIM_HELD && seen.confirmed && seen.leaving.ownership == 0)
+		claim_worker_id(true);
+	return refusal;
+}
+
+/* What the claim needs now, if anything. */
+void
+registry_tend_claim(void)
+{
+	bool		due = monotonic_ms() >= next_contact;
+
+	if (revoked && (due || backoff == 0))
+		revoked = !registry_release(&revoked_claim, false);
+	else if (seen.state == CLAIM_NONE || !seen.confirmed || (untidy && due))
+	{
+		if (due)
+			claim_worker_id(false);
+	}
+	else if (seen.leaving.ownership != 0 && (due || backoff == 0) &&
+			 seen.identity.claim.ownership == seen.claim.ownership)
+	{
+		if (registry_release(&seen.leaving, false))
+		{
+			LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+			memset(&registry->leaving, 0, sizeof(Claim));
+			LWLockRelease(registry_lock);
+		}
+	}
+	else if (due && !registry_settings_allow(&seen.claim) && seen.leaving.ownership == 0)
+	{
+		/* what is held is marked all the same, should it be refused */
+		claim_worker_id(false);
+		(void) registry_look(false);
+		if (answered && seen.state == CLAIM_HELD && !registry_settings_allow(&seen.claim))
+			mark();
+	}
+	else if (due || (seen.hurry && backoff == 0))
+		mark();
+}

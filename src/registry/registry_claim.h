@@ -1,0 +1,18 @@
+/*
+ * registry_claim.h
+ *		The claim: how it is got, marked, lost and given back.
+ */
+#ifndef SNOWID_REGISTRY_REGISTRY_CLAIM_H
+#define SNOWID_REGISTRY_REGISTRY_CLAIM_H
+
+#include "registry/claim.h"
+
+#pragma GCC visibility push(hidden)
+
+extern const char *registry_reclaim(void);
+extern void registry_tend_claim(void);
+extern bool registry_release(const Claim *claim, bool last_call);
+
+#pragma GCC visibility pop
+
+#endif							/* SNOWID_REGISTRY_REGISTRY_CLAIM_H */

@@ -1,0 +1,166 @@
+/*
+ * registry_contact.c
+ *		How the registry gets on with Redis: what is told when it does not answer,
+ *		and when it is asked again.
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "common/pg_prng.h"
+#include "postmaster/interrupt.h"
+#include "postmaster/postmaster.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "process.h"
+#include "registry/redis.h"
+#include "registry/registry_contact.h"
+#include "registry/registry_view.h"
+#include "settings.h"
+
+/* So many messages are logged in a row, then one in ... */
+#define LOG_BURST 30
+#define LOG_PAUSE_MS (10 * 1000)
+
+static bool logged_failure;		/* by the log, Redis cannot be used */
+static char logged_policy[64];
+
+/* Between two marks; a lease is renewed at a third of it. */
+int
+registry_mark_interval(void)
+{
+	if (snowid_redis_lease > 0)
+		return Min(snowid_redis_check_interval, snowid_redis_lease / 3);
+	return snowid_redis_check_interval;
+}
+
+/* What people call this server. */
+const char *
+registry_node_name(void)
+{
+	static char name[NODE_NAME_LEN + 1];
+	char		host[NODE_NAME_LEN - 6] = "";
+
+	if (snowid_node_name[0])
+		return snowid_node_name;
+	if (gethostname(host, sizeof(host)) < 0)
+		strlcpy(host, "unknown", sizeof(host));
+	host[sizeof(host) - 1] = '\0';
+	snprintf(name, sizeof(name), "%s:%d", host, PostPortNumber);
+	return name;
+}
+
+/* Whatever Redis answers, and however often that changes, the log is bounded. */
+bool
+registry_may_log(void)
+{
+	static int64 spent = PG_INT64_MIN;	/* up to this monotonic ms */
+	int64		now = monotonic_ms();
+
+	spent = Max(spent, now - LOG_BURST * LOG_PAUSE_MS);
+	if (spent > now)
+		return false;
+	spent += LOG_PAUSE_MS;
+	return true;
+}
+
+/* Why there is no claim. */
+void
+registry_set_detail(bool refused, const char *detail)
+{
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	registry->refused = refused;
+	strlcpy(registry->detail, detail, GATE_DETAIL_LEN);
+	LWLockRelease(registry_lock);
+	process_notify(PROCESS_KEEPER);
+}
+
+/* The next try, with growing pauses and jitter. */
+void
+registry_try_later(void)
+{
+	backoff = Min(Max(2 * backoff, FIRST_PAUSE_MS), registry_mark_interval());
+	next_contact = monotonic_ms() + backoff / 2 +
+		(int64) pg_prng_uint64_range(&pg_global_prng_state, 0, backoff / 2);
+}
+
+bool
+registry_settings_allow(const Claim *claim)
+{
+	return claim->datacenter_id == snowid_datacenter_id &&
+		(snowid_worker_id < 0 || snowid_worker_id == claim->worker_id);
+}
+
+/* Would the remembered claim do, as far as this server knows? */
+static bool
+may_use_remembered(void)
+{
+	const Claim *claim = &seen.identity.claim;
+
+	/* nor while somebody else is watched who may have it */
+	return seen.state == CLAIM_NONE && silent_key[0] == '\0' &&
+		claim->ownership != 0 && claim->lease_ms == 0 && snowid_redis_lease == 0 && registry_settings_allow(claim);
+}
+
+/* Redis did not answer, or not as it should. */
+void
+registry_no_answer(const char *err)
+{
+	char		detail[GATE_DETAIL_LEN];
+	bool		remembered = may_use_remembered();
+	bool		is_told = true;
+
+	answered = false;
+	/* nothing may be concluded from what was not heard */
+	silent_since = PG_INT64_MAX;
+	if (ShutdownRequestPending)
+		return;
+	snprintf(detail, sizeof(detail), "Redis cannot be used: %s.", err);
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	strlcpy(registry->last_error, err, sizeof(registry->last_error));
+	registry->refused = false;
+	memcpy(registry->detail, detail, sizeof(detail));
+	if (remembered && registry->state == CLAIM_NONE)
+	{
+		registry->state = CLAIM_HELD;
+		registry->claim = seen.identity.claim;
+		registry->limit_ms = PG_INT64_MAX;
+	}
+	LWLockRelease(registry_lock);
+	process_notify(PROCESS_KEEPER);
+
+	if (remembered)
+		ereport(WARNING,
+				(errmsg("snowid goes on with the worker ID %d that it claimed before",
+						seen.identity.claim.worker_id),
+				 errdetail("%s", detail),
+				 errhint("It checks the claim as soon as Redis can be used.")));
+	else if (!logged_failure && registry_may_log())
+		ereport(LOG, (errmsg("Redis cannot be used"), errdetail("%s.", err)));
+	else
+		is_told = logged_failure;
+	logged_failure = is_told;
+	registry_try_later();
+}
+
+/* Redis answered all that it was asked in this turn. */
+void
+registry_all_is_well(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (logged_failure)
+		ereport(LOG, (errmsg("Redis can be used again")));
+	logged_failure = false;
+	if (strcmp(logged_policy, redis_may_evict()) != 0 && redis_may_evict()[0])
+		ereport(WARNING,
+				(errmsg("Redis may evict snowid's registry"),
+				 errdetail("Its maxmemory-policy is \"%s\".", redis_may_evict()),
+				 errhint("Use a Redis with maxmemory-policy noeviction or one of volatile-*.")));
+	strlcpy(logged_policy, redis_may_evict(), sizeof(logged_policy));
+	backoff = 0;
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	registry->last_ok = now;
+	LWLockRelease(registry_lock);
+}

@@ -1,0 +1,33 @@
+/*
+ * registry_view.c
+ *		What the parts of the process "snowid registry" share.
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "registry/registry_view.h"
+
+Registry	seen;
+int64		next_contact = 0;
+int64		backoff = 0;
+bool		answered;
+char		silent_key[64];
+int64		silent_since;
+
+/* Copies the shared state; true where a request was taken, to be served. */
+bool
+registry_look(bool take_request)
+{
+	int64		now = monotonic_ms();
+	bool		request;
+
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	request = take_request && registry->has_identity &&
+		registry->request_state == REQUEST_WAITING &&
+		now <= registry->request_ends;
+	if (request)
+		registry->request_state = REQUEST_RUNNING;
+	memcpy(&seen, registry, sizeof(Registry));
+	LWLockRelease(registry_lock);
+	return request;
+}

@@ -1,0 +1,85 @@
+/*
+ * state.h
+ *		What the snowid registry shares with the snowid keeper and with
+ *		administrators' sessions; for claim.c and registry*.c alone.
+ */
+#ifndef SNOWID_REGISTRY_STATE_H
+#define SNOWID_REGISTRY_STATE_H
+
+#include "storage/condition_variable.h"
+#include "storage/lwlock.h"
+
+#include "registry/claim.h"
+
+#pragma GCC visibility push(hidden)
+
+/* Times that are not in this range are nonsense; it is exact in Lua. */
+#define MAX_MS INT64CONST(9000000000000000)
+
+typedef enum ClaimState
+{
+	CLAIM_NONE,					/* the registry is to claim one */
+	CLAIM_HELD,
+	CLAIM_LOST					/* the keeper is to close the gate and forget */
+} ClaimState;
+
+typedef enum RequestState
+{
+	REQUEST_IDLE,
+	REQUEST_WAITING,
+	REQUEST_RUNNING,
+	REQUEST_DONE
+} RequestState;
+
+/* An ownership that the gate was closed behind. */
+typedef struct Left
+{
+	uint64		ownership;		/* 0: none */
+	int64		used_ms;		/* its keys' exact ceiling */
+} Left;
+
+typedef struct Registry
+{
+	ConditionVariable request_changed;
+
+	/* registry_lock protects the following fields only */
+	/* from the snowid keeper */
+	bool		has_identity;
+	int64		known_since;	/* by monotonic_ms() */
+	Identity	identity;		/* as the state file has it */
+	char		boot[BOOT_LEN];
+	uint64		token;			/* of this start */
+	uint64		n;				/* number of the last write to Redis */
+	int64		proposed_ms;	/* ceiling that is wanted; 0: not known yet */
+	int64		reach_ms;		/* keys could begin so far ahead */
+	int64		used_ms;		/* ceiling of the keys so far, of "entered" */
+	uint64		entered;		/* ownership that the gate is open with, or 0 */
+	Left		left[2];		/* the last that were left, newest first */
+	bool		hurry;			/* the ceiling comes near */
+
+	/* from the registry */
+	ClaimState	state;
+	bool		clone;			/* another server has this node's ID */
+	bool		confirmed;		/* by Redis, since the start */
+	Claim		claim;
+	int64		limit_ms;		/* keys end here */
+	int64		renewed_at;		/* when that was asked for, by monotonic_ms() */
+	Claim		leaving;		/* to be released; ownership 0: none */
+	bool		refused;		/* rather than not answered */
+	char		detail[GATE_DETAIL_LEN];	/* why there is no claim */
+	char		last_error[NET_ERR_LEN];
+	TimestampTz last_ok;		/* 0: never */
+
+	/* an administrator's request; the ticket tells whose the answer is */
+	RequestState request_state;
+	uint64		ticket;
+	int64		request_ends;	/* monotonic; then the next may take over */
+	RegistryRequest request;
+} Registry;
+
+extern Registry *registry;
+extern LWLock *registry_lock;
+
+#pragma GCC visibility pop
+
+#endif							/* SNOWID_REGISTRY_STATE_H */

@@ -1,0 +1,160 @@
+/*
+ * url.c
+ *		The addresses of Redis, as snowid.redis_url has them.
+ *
+ * Reads text only, in the postmaster, too.
+ */
+#include "postgres.h"
+
+#include <ctype.h>
+#include <sys/un.h>
+
+#include "url.h"
+
+static const char *
+parse_number(const char *s, const char *end, int max, int *number)
+{
+	*number = 0;
+	if (s == end)
+		return "a number is missing";
+	for (; s < end; s++)
+	{
+		if (!isdigit((unsigned char) *s) || *number > max)
+			return "a port or database is not a number";
+		*number = *number * 10 + (*s - '0');
+	}
+	return *number > max ? "a port or database is out of range" : NULL;
+}
+
+/* One URL, from s up to end.  Returns what is wrong with it, or NULL. */
+const char *
+url_parse(const char *s, const char *end, Address *address)
+{
+	const char *at;
+	const char *slash;
+	const char *colon;
+	const char *error = NULL;
+
+	memset(address, 0, sizeof(*address));
+	address->port = 6379;
+	if (end - s > 7 && strncmp(s, "unix://", 7) == 0)
+	{
+		address->local = true;
+		s += 7;
+		at = memchr(s, '@', end - s);
+		if (at && at < (const char *) memchr(s, '/', end - s))
+		{
+			if (memchr(s, ':', at - s))
+				return "it must not contain a password";
+			if (at - s >= sizeof(address->user))
+				return "a user name is too long";
+			memcpy(address->user, s, at - s);
+			s = at + 1;
+		}
+		if (memchr(s, '?', end - s))
+			return "it must not contain parameters";
+		if (*s != '/' || end - s >= sizeof(((struct sockaddr_un *) 0)->sun_path))
+			return "unix:// needs the absolute path of a socket, of at most 107 bytes";
+		memcpy(address->host, s, end - s);
+		return NULL;
+	}
+	if (end - s > 8 && strncmp(s, "redis://", 8) == 0)
+		s += 8;
+	else if (end - s > 9 && strncmp(s, "rediss://", 9) == 0)
+	{
+		address->tls = true;
+		s += 9;
+	}
+	else
+		return "it must be redis://[user@]host[:port][/database], rediss://..., or unix:///path; several are separated by commas";
+
+	if (memchr(s, '?', end - s))
+		return "it must not contain parameters";
+	for (at = end; at > s && at[-1] != '@'; at--)
+		;
+	if (at > s)
+	{
+		if (memchr(s, ':', at - s))
+			return "it must not contain a password";
+		if (memchr(s, '%', at - s))
+			return "a user name is taken as it is, without % escapes";
+		if (at - 1 - s >= sizeof(address->user))
+			return "a user name is too long";
+		memcpy(address->user, s, at - 1 - s);
+		s = at;
+	}
+	slash = memchr(s, '/', end - s);
+	if (slash && slash + 1 < end)
+		error = parse_number(slash + 1, end, 1000000, &address->database);
+	if (slash)
+		end = slash;
+	if (s < end && *s == '[')
+	{
+		colon = memchr(s, ']', end - s);
+		if (!colon)
+			return "a bracket is not closed";
+		if (colon - s - 1 >= sizeof(address->host))
+			return "a host name is too long";
+		memcpy(address->host, s + 1, colon - s - 1);
+		colon++;
+		if (colon < end && *colon != ':')
+			return "a colon is missing before a port";
+	}
+	else
+	{
+		colon = memchr(s, ':', end - s);
+		if (!colon)
+			colon = end;
+		if (colon - s >= sizeof(address->host))
+			return "a host name is too long";
+		memcpy(address->host, s, colon - s);
+	}
+	if (address->host[0] == '\0')
+		return "a host name is missing";
+	if (address->host[strspn(address->host, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:%_-")])
+		return "a host name has a character that none can have";
+	if (!error && colon < end)
+		error = parse_number(colon + 1, end, 65535, &address->port);
+	if (!error && address->port == 0)
+		error = "a port must be from 1 to 65535";
+#ifndef SNOWID_TLS
+	if (!error && address->tls)
+		error = "this snowid was built without TLS (hiredis_ssl), so it cannot use rediss://";
+#endif
+	return error;
+}
+
+/* The next URL of a list; NULL behind the last. */
+const char *
+url_next(const char *urls, const char **end)
+{
+	while (*urls == ' ' || *urls == ',')
+		urls++;
+	*end = urls + strcspn(urls, ", ");
+	return *urls ? urls : NULL;
+}
+
+/* What is wrong with a list of URLs, or NULL; called in the postmaster. */
+const char *
+url_check(const char *urls)
+{
+	const char *end;
+	const char *error = NULL;
+	Address		address;
+
+	for (; !error && (urls = url_next(urls, &end)) != NULL; urls = end)
+		error = url_parse(urls, end, &address);
+	return error;
+}
+
+/* How many there are. */
+int
+url_count(const char *urls)
+{
+	const char *end;
+	int			count = 0;
+
+	for (; (urls = url_next(urls, &end)) != NULL; urls = end)
+		count++;
+	return count;
+}

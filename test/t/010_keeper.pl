@@ -1,0 +1,313 @@
+# The snowid keeper: its ceiling is durable before keys are made below it,
+# nobody waits for it, it costs hardly any WAL, and none when nobody makes keys;
+# keys go on whatever ends it; where it cannot work, keys stop with the reason
+# and go on by themselves; and PostgreSQL's own tools do not mind it.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidKeys;
+use SnowidTest;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+# Left alone until the end of this test.
+my $idle = snowid_cluster('idle', 'snowid.worker_id = 2');
+$idle->start;
+my $idle_since = time;
+
+my $node =
+  snowid_cluster('worker', 'snowid.worker_id = 1', allows_streaming => 1);
+$node->append_conf('postgresql.conf', 'restart_after_crash = on');
+$node->start;
+
+sub complaints
+{
+	return join '', map { slurp_file($_->{errors}) } @_;
+}
+
+query($node, <<~EOF);
+	CREATE EXTENSION snowid;
+	CREATE FUNCTION ms(at timestamptz) RETURNS numeric
+		RETURN trunc(extract(epoch FROM at) * 1000);
+	-- makes keys, and sees the ceiling after each
+	CREATE FUNCTION make_below_ceiling(count int) RETURNS void LANGUAGE plpgsql AS \$\$
+	DECLARE
+		key bigint;
+		durable numeric;
+		told timestamptz;
+	BEGIN
+		FOR key IN SELECT snowid_next_batch(count)
+		LOOP
+			SELECT remote_lsn - '0/0' INTO STRICT durable
+				FROM pg_replication_origin_status WHERE external_id LIKE 'snowid%_0_1';
+			SELECT ceiling INTO told FROM snowid_status();
+			IF ms(snowid_timestamp(key)) > least(durable, ms(told)) THEN
+				RAISE 'key % is above the ceiling %, %', key, durable, told;
+			END IF;
+		END LOOP;
+	END \$\$;
+	EOF
+
+#---- The ceiling ----
+
+# Runs first with keys as they come, and then against the cap.
+server_is_open($node);
+my $run = start_pgbench(
+	$node, 'postgres',
+	'-c 3 -j 1 -T 2',
+	ceiling => 'SELECT make_below_ceiling(1 + :n % 20);');
+ok(stop_pgbench($run, 'finish'),
+	'no key is above the ceiling that the WAL has')
+  or diag($run->{out});
+$run = start_pgbench(
+	$node, 'postgres', '-c 3 -j 1 -T 2',
+	ceiling => 'SELECT make_below_ceiling(5);',
+	batch   => 'SELECT count(*) FROM (SELECT snowid_next_batch(1000000)) b;');
+ok(stop_pgbench($run, 'finish'), 'nor where keys outrun the format')
+  or diag($run->{out});
+
+# A step of the clock at a time, by less than the reserve, so that the keeper's
+# speed does not count.
+poll($node, 'lead_ms = 0');
+
+sub now_is
+{
+	my ($ms, $reserved) = @_;
+	stop_clock($node, $ms);
+	poll($node, "ms(ceiling) >= $ms + $reserved");
+	return;
+}
+
+my $ms = int(time * 1000) + 1000;
+now_is($ms, 300);
+my $waits = status($node, 'waits');
+foreach (1 .. 5)
+{
+	next_key($node);
+	now_is($ms += 200, 300);
+}
+is(status($node, 'waits'),
+	$waits, 'under steady load nobody waits for a grant');
+foreach (1 .. 3)
+{
+	next_key($node);
+	now_is($ms += 1300, 0);
+}
+next_key($node);
+is(status($node, 'waits'), $waits, 'nor where keys are some seconds apart');
+set_skew($node, 0);
+poll($node, 'lead_ms = 0');
+
+my $wal = query($node, <<~EOF);
+	SELECT pg_current_wal_insert_lsn() AS before \\gset
+	SELECT count(snowid_next()) FROM generate_series(1, 1000000) \\g /dev/null
+	SELECT pg_current_wal_insert_lsn() - :'before'
+	EOF
+cmp_ok($wal, '<', 5000, 'a million keys cost some hundred bytes of WAL');
+note "$wal bytes";
+
+#---- The keeper ends ----
+
+my @clients = map { start_client($node) } 1, 2;
+foreach my $round (1 .. 5)
+{
+	my $pid = keeper_pid($node);
+	query($node, "SELECT pg_terminate_backend($pid)");
+	wait_for($node,
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $pid"
+	);
+	clients_go_on(@clients);
+}
+pass('a keeper that is terminated comes back, and keys go on');
+my $pid = keeper_pid($node);
+query($node, "SELECT pg_cancel_backend($pid)");
+clients_go_on(@clients);
+pass('also one that is cancelled');
+keys_are_right('increasing, none twice', @clients);
+is(complaints(@clients), '', 'and no caller gets an error');
+
+# At the very moment that the clock is set back.  With max_lead as large as the
+# step, keys need only the keeper.
+reload_with(
+	$node,
+	'snowid.worker_id' => 1,
+	'snowid.max_lead'  => '2h',
+	'snowid.max_jump'  => '1d');
+@clients = map { start_client($node) } 1, 2;
+foreach my $round (1 .. 3)
+{
+	clients_go_on(@clients);
+	$pid = keeper_pid($node);
+	query($node, "SELECT pg_terminate_backend($pid)");
+	usleep(($round - 1) * 3_000);
+	set_skew($node, -3600);
+	wait_for($node,
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $pid"
+	);
+	clients_go_on(@clients);
+	set_skew($node, 0);
+}
+pass('also where the clock is set back by an hour in that moment');
+keys_are_right('increasing, none twice', @clients);
+is(complaints(@clients), '', 'and no caller gets an error');
+reload_with(
+	$node,
+	'snowid.worker_id' => 1,
+	'snowid.max_lead'  => '1s',
+	'snowid.max_jump'  => '1h');
+
+# A process that is killed takes the whole server with it.
+my @before;
+foreach my $who ('snowid keeper', 'client backend')
+{
+	my $client = start_client($node);
+	clients_go_on($client);
+	my $killed = query($node,
+		"SELECT pid FROM pg_stat_activity WHERE backend_type = '$who' AND pid <> pg_backend_pid()"
+	);
+	kill 'KILL', $killed;
+	$client->{handle}->finish;
+	push @before, stop_client($client);
+	server_is_open($node);
+	cmp_ok(
+		next_key($node), '>',
+		(sort { $b <=> $a } @before)[0],
+		"kill -9 of the $who: keys go on above all before");
+}
+
+#---- An origin that is not to be had ----
+
+my $log     = -s $node->logfile;
+my $highest = next_key($node);
+reload_with($node, 'snowid.worker_id' => -1, 'snowid.max_wait' => '200ms');
+poll($node, "reason ~ 'no worker ID'");
+my $holder = start_pgbench($node, 'postgres', '-c 1 -t 1', hold => <<~EOF);
+	SELECT pg_replication_origin_session_setup(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid%_0_1';
+	SELECT pg_sleep(3600);
+	EOF
+wait_for($node,
+	"SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
+reload_with($node, 'snowid.worker_id' => 1, 'snowid.max_wait' => '200ms');
+my $reason = qr/replication origin with ID \d+ is already active for PID \d+/;
+poll($node, "reason ~ 'already active'");
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: .*\nDETAIL:  $reason/,
+	'where somebody has the origin, there are no keys, and the reason is told'
+);
+query($node,
+	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+);
+server_is_open($node);
+cmp_ok(next_key($node), '>', $highest,
+	'keys go on by themselves when it is to be had');
+$highest = next_key($node);
+stop_pgbench($holder);
+is(() = slurp_file($node->logfile, $log) =~ /ERROR:  $reason/g,
+	1, 'the log has the reason once');
+
+sub restart_with
+{
+	my ($settings) = @_;
+	$node->append_conf('postgresql.conf', $settings);
+	$node->restart;
+	return;
+}
+
+my $places = origin_places($node);
+restart_with("$places = 0\nmax_wal_senders = 0");
+poll($node, "reason ~ 'slot'");
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: snowid cannot use its replication origin\nDETAIL:  There is no place for it; raise max_replication_slots /,
+	"with no place in $places the error says so");
+is( () =
+	  slurp_file($node->logfile, $log) =~
+	  /LOG:  snowid cannot use its replication origin\n/g,
+	1,
+	'and the log, once');
+restart_with("$places = 10\nmax_wal_senders = 10\nmax_worker_processes = 0");
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: snowid is not ready yet\nDETAIL:  The "snowid keeper" process is not running; it needs a free place in max_worker_processes/,
+	'with no place for the keeper in max_worker_processes the error says so');
+restart_with("max_logical_replication_workers = 0\nmax_worker_processes = 1");
+poll($node, "reason ~ 'raise'");
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: snowid cannot use its replication origin\nDETAIL:  No process could be started to read it; raise max_worker_processes/,
+	'nor with none for its helper');
+restart_with("max_logical_replication_workers = 4\nmax_worker_processes = 8");
+server_is_open($node);
+cmp_ok(next_key($node), '>', $highest, 'with enough places keys go on');
+
+#---- PostgreSQL's tools ----
+
+my $client = start_client($node);
+clients_go_on($client);
+$node->backup('backup');
+my $backup = $node->backup_dir . '/backup';
+command_ok([ 'pg_verifybackup', $backup ],
+	'pg_basebackup and pg_verifybackup work');
+ok(-f "$backup/snowid/state", 'a base backup has the state file');
+stop_client($client);
+$highest = next_key($node);
+my @disable = query($node, 'SHOW data_checksums') eq 'on' ? '--disable' : ();
+$node->stop;
+command_ok([ 'pg_checksums', $_, '-D', $node->data_dir ],
+	"pg_checksums $_ works")
+  foreach @disable, '--enable', '--check';
+
+my ($out, $err);
+IPC::Run::run([ 'postgres', '--single', '-D', $node->data_dir, 'postgres' ],
+	'<', \'SELECT snowid_next()', '>', \$out, '2>', \$err);
+like(
+	$err,
+	qr/ERROR:  snowid makes no keys in single-user mode/,
+	'single-user mode makes no keys and says so');
+
+my $state = slurp_file($node->data_dir . '/snowid/state');
+unlink $node->data_dir . '/snowid/state';
+command_ok(
+	[
+		'pg_ctl', '-w',           '-D', $node->data_dir,
+		'-l',     $node->logfile, '-o', '-b',
+		'start'
+	],
+	'the server starts as pg_upgrade starts it');
+$node->_update_pid(1);
+my $lsn = query($node, 'SELECT pg_current_wal_insert_lsn()');
+like(sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: /, 'it makes no keys then');
+is(keeper_pid($node), '', 'and has no keeper');
+is(query($node, 'SELECT pg_current_wal_insert_lsn()'),
+	$lsn, 'nothing is granted');
+$node->stop;
+ok(!-e $node->data_dir . '/snowid/state', 'nor written');
+append_to_file($node->data_dir . '/snowid/state', $state);
+$node->start;
+server_is_open($node);
+cmp_ok(next_key($node), '>', $highest, 'keys go on after all of it');
+$node->stop;
+
+#---- Nobody makes keys ----
+
+usleep(100_000) while time - $idle_since < 61.5;
+wait_until(
+	'no WAL',
+	sub {
+		my ($before, undef, $after) = split /\n/,
+		  query($idle,
+			'SELECT pg_current_wal_insert_lsn(); SELECT pg_sleep(2); SELECT pg_current_wal_insert_lsn()'
+		  );
+		return $before eq $after;
+	});
+pass(
+	'a server where nobody makes keys writes no WAL, a minute after its start'
+);
+is(sql_error($idle, 'CREATE EXTENSION snowid; SELECT snowid_next()'),
+	'', 'and then makes one at once');
+$idle->stop;
+done_testing();

@@ -1,0 +1,235 @@
+# snowid_make_partitions(): partitions by the clock, under locks that hinder
+# nobody; what it does not understand it refuses, by name.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidTest;
+use Test::More;
+use Time::HiRes qw(time);
+
+my $node = snowid_cluster('partitions', 'snowid.worker_id = 1');
+
+# Wednesday, 2026-12-30 12:00 UTC by the server's clock
+my $start = 1798632000 - time;
+set_skew($node, $start);
+$node->start;
+$node->safe_psql('postgres',
+	'CREATE SCHEMA keys; CREATE EXTENSION snowid SCHEMA keys; ALTER DATABASE postgres SET search_path = public, keys'
+);
+$node->poll_query_until('postgres',
+	'SELECT is_open FROM keys.snowid_status()')
+  or die;
+
+sub sql { return $node->safe_psql('postgres', $_[0]); }
+
+sub make
+{
+	return $node->safe_psql('postgres', "CALL snowid_make_partitions($_[0])");
+}
+
+sub make_error
+{
+	return sql_error($node, "CALL snowid_make_partitions($_[0])");
+}
+
+# The partitions of a table, with the first and last moment of their keys.
+sub parts
+{
+	return sql(
+		qq{SELECT c.relname, snowid_timestamp(b[1]::bigint) AT TIME ZONE 'UTC', snowid_timestamp(b[2]::bigint - 1) AT TIME ZONE 'UTC'
+		FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid, regexp_match(pg_get_expr(relpartbound, c.oid), '(\\d+).*?(\\d+)') b
+		WHERE inhparent = '$_[0]'::regclass ORDER BY b[1]::bigint});
+}
+
+sql(q{CREATE TABLE day (id bigint PRIMARY KEY DEFAULT snowid_next(), n int NOT NULL CHECK (n > 0), m int GENERATED ALWAYS AS (n * 2) STORED)
+		PARTITION BY RANGE (id);
+	CREATE INDEX ON day (n);
+	CREATE TABLE week (LIKE day INCLUDING ALL) PARTITION BY RANGE (id);
+	CREATE TABLE month (LIKE day INCLUDING ALL) PARTITION BY RANGE (id)});
+
+#---- Days, weeks, months, by the clock ----
+
+make(q{'day', '1 day', 2});
+is(parts('day'), <<~'EOF' =~ s/\n$//r, 'days');
+	day_20261230|2026-12-30 00:00:00|2026-12-30 23:59:59.999
+	day_20261231|2026-12-31 00:00:00|2026-12-31 23:59:59.999
+	day_20270101|2027-01-01 00:00:00|2027-01-01 23:59:59.999
+	EOF
+make(q{'week', '7 days', 1});
+is(parts('week'), <<~'EOF' =~ s/\n$//r, 'weeks, from Monday');
+	week_2026w53|2026-12-28 00:00:00|2027-01-03 23:59:59.999
+	week_2027w01|2027-01-04 00:00:00|2027-01-10 23:59:59.999
+	EOF
+$node->safe_psql('postgres',
+	q{SET timezone = 'Asia/Shanghai'; SET datestyle = 'German'; CALL snowid_make_partitions('month', '1 month', 2)}
+);
+is( parts('month'),
+	<<~'EOF' =~ s/\n$//r, 'months, of UTC whatever the session has');
+	month_202612|2026-12-01 00:00:00|2026-12-31 23:59:59.999
+	month_202701|2027-01-01 00:00:00|2027-01-31 23:59:59.999
+	month_202702|2027-02-01 00:00:00|2027-02-28 23:59:59.999
+	EOF
+my $before = parts('day');
+make(q{'day', '1 day', 2});
+is(parts('day'), $before, 'once more: nothing to do');
+is(sql(q{INSERT INTO day (n) VALUES (1) RETURNING tableoid::regclass, m}),
+	'day_20261230|2', 'a key finds its partition');
+is( sql(q{SELECT (SELECT count(*) FROM pg_index WHERE indrelid = 'day_20261230'::regclass),
+	(SELECT count(*) FROM pg_constraint WHERE conrelid = 'day_20261230'::regclass)}
+	),
+	'2|2',
+	'with indexes and constraints');
+
+# a key far ahead moves nothing: not by max(id)
+sql(q{INSERT INTO day (id, n) VALUES (snowid_max('2027-01-01 23:00Z'), 1)});
+make(q{'day', '1 day', 2});
+is(parts('day'), $before, 'partitions do not follow max(id)');
+
+# nothing was made for days: the gap is closed
+set_skew($node, $start + 5 * 86400);
+make(q{'day', '1 day', 1});
+like(
+	parts('day'),
+	qr/day_20270101\|.*\nday_20270102\|.*\nday_20270103\|.*\nday_20270104\|.*\nday_20270105\|[^\n]*$/,
+	'days that were left out are made');
+
+#---- keep ----
+
+make(q{'day', '1 day', 0, '3 days'});
+like(parts('day'), qr/^day_20270101\|/, 'older partitions are detached');
+is(sql(q{SELECT count(*), (SELECT count(*) FROM day) FROM day_20261230}),
+	'1|1', 'and there with their rows');
+make(q{'day', '1 day', 0, '3 days'});
+like(parts('day'), qr/^day_20270101\|/, 'once more: nothing to do');
+$node->command_ok(
+	[
+		'sh',
+		'-c',
+		q{echo "SELECT snowid_partition_commands('day', '1 day', 1, '1 day') \gexec" | psql -Xq -v ON_ERROR_STOP=1 -d "$1"},
+		'sh',
+		$node->connstr('postgres')
+	],
+	'the commands for psql, which detaches concurrently');
+like(parts('day'), qr/^day_20270103\|/, 'did so');
+
+#---- Locks ----
+
+my $writer = $node->background_psql('postgres');
+$writer->query_safe(
+	'BEGIN; INSERT INTO day (id, n) VALUES (snowid_min(now()), 2); SELECT count(*) FROM day;'
+);
+is( $node->psql(
+		'postgres',
+		q{SET lock_timeout = '3s'; CALL snowid_make_partitions('day', '1 day', 5)}
+	),
+	0,
+	'a transaction that writes and reads the table does not hinder it');
+like(
+	sql_error(
+		$node,
+		q{SET lock_timeout = '300ms'; CALL snowid_make_partitions('day', '1 day', 6, '0 days')}
+	),
+	qr/^55P03:/,
+	'but a detach, by its lock_timeout');
+like(
+	parts('day'),
+	qr/^day_20270103\|.*day_20270110/s,
+	'after what was made before it is committed');
+$writer->query_safe('COMMIT;');
+$writer->quit;
+
+#---- What is refused ----
+
+sql(q{CREATE TABLE plain (id bigint);
+	CREATE TABLE list (id bigint) PARTITION BY LIST (id);
+	CREATE TABLE two (id bigint, n int) PARTITION BY RANGE (id, n);
+	CREATE TABLE ints (id int) PARTITION BY RANGE (id);
+	CREATE TABLE expr (id bigint) PARTITION BY RANGE ((id + 1));
+	CREATE TABLE with_default (id bigint) PARTITION BY RANGE (id);
+	CREATE TABLE rest PARTITION OF with_default DEFAULT;
+	CREATE TABLE name_that_is_long_name_that_is_long_name_that_is_long_1234 (id bigint) PARTITION BY RANGE (id);
+	CREATE TABLE cut (id bigint) PARTITION BY RANGE (id);
+	CREATE TABLE noon PARTITION OF cut FOR VALUES FROM (MINVALUE) TO (6800000000000000000)}
+);
+like(
+	make_error("'$_', '1 day', 1"),
+	qr/^42809: (?:public\.)?$_ is not partitioned by range of a key/,
+	"not $_") foreach qw(plain list two ints expr);
+like(
+	make_error(q{'with_default', '1 day', 1}),
+	qr/^55000: public.with_default has the default partition public.rest$/m,
+	'a default partition, by name');
+like(
+	make_error("'day', '$_', 1"),
+	qr/^22023: step cannot be/,
+	"no step of $_")
+  foreach '2 days', '1 hour', '30 days', '-1 day', '1 year', '1 month 1 day',
+  '0';
+like(make_error(q{'day', '1 day', -1}), qr/^22023: ahead must be/,
+	'ahead -1');
+like(
+	make_error(q{'day', '1 day', 1001}),
+	qr/^22023: ahead must be/,
+	'ahead 1001');
+like(
+	make_error(q{'day', '1 day', 1, '-1 day'}),
+	qr/^22023: keep must not be negative/,
+	'keep -1 day');
+like(make_error($_), qr/^22004:/, "$_")
+  foreach q{NULL, '1 day', 1}, q{'day', NULL, 1}, q{'day', '1 day', NULL};
+like(
+	make_error(
+		q{'name_that_is_long_name_that_is_long_name_that_is_long_1234', '1 day', 1}
+	),
+	qr/^42622: the name of a partition is too long/,
+	'names that would be cut off');
+like(
+	make_error(q{'month', '7 days', 8}),
+	qr/^42P17: partition public.month_202612 holds some keys of the week of 2026-12-28, and not all/,
+	'a partition that holds a part of a period, by name');
+sql('DROP TABLE noon; CREATE TABLE noon PARTITION OF cut FOR VALUES FROM (MINVALUE) TO (2140000000000000000)'
+);
+like(
+	make_error(q{'cut', '1 day', 1}),
+	qr/^42P17: partition public.noon holds some keys of the day of \d+-\d\d-\d\d, and not all/,
+	'so that no gap stays between');
+sql(q{DROP TABLE noon; DO $$ BEGIN EXECUTE format('CREATE TABLE old PARTITION OF cut FOR VALUES FROM (MINVALUE) TO (%s)', snowid_min('2027-01-04Z')); END $$}
+);
+make(q{'cut', '1 day', 1});
+is( sql(q{SELECT string_agg(inhrelid::regclass::text, ' ' ORDER BY inhrelid) FROM pg_inherits WHERE inhparent = 'cut'::regclass}
+	),
+	'old cut_20270104 cut_20270105',
+	'one that ends where a day begins');
+sql('CREATE TABLE day_20270120 ()');
+like(
+	make_error(q{'day', '1 day', 30}),
+	qr/^42P07: relation "day_20270120" already exists/,
+	'a table of that name, by name');
+like(
+	sql_error(
+		$node, q{BEGIN; CALL snowid_make_partitions('week', '7 days', 9)}),
+	qr/^2D000:/,
+	'not in a transaction');
+
+#---- The type snowid, other schemas, another owner ----
+
+sql(q{CREATE ROLE app; CREATE SCHEMA "My Shop"; ALTER DATABASE postgres RESET search_path;
+	CREATE TABLE "My Shop"."Orders" (id keys.snowid PRIMARY KEY DEFAULT keys.snowid_next()) PARTITION BY RANGE (id);
+	ALTER TABLE "My Shop"."Orders" OWNER TO app});
+$node->safe_psql('postgres',
+	q{CALL keys.snowid_make_partitions('"My Shop"."Orders"', '1 month', 1)})
+  foreach 1 .. 2;
+is( sql(q{SELECT string_agg(relname, ' ' ORDER BY relname), min(pg_get_userbyid(relowner)) FROM pg_class
+	WHERE relnamespace = '"My Shop"'::regnamespace AND relispartition AND relkind = 'r'}
+	),
+	'Orders_202701 Orders_202702|app',
+	'a table of another schema, type and owner');
+is( sql(q{INSERT INTO "My Shop"."Orders" VALUES (keys.snowid_max(now())) RETURNING tableoid::regclass}
+	),
+	'"My Shop"."Orders_202701"',
+	'takes keys');
+
+$node->stop;
+done_testing();
