@@ -626,7 +626,7 @@ function operations.free()
 	return {'revoked', r.name}
 end
 
--- Claims, a page of them in the order of their IDs.  Arguments: from, the keeper
+-- Claims, a page of them in the order of their IDs.  Arguments: from, the worker
 -- ID to begin with; count of records; own, as above.
 function operations.list()
 	local from, count = num(arg.from), num(arg.count)

@@ -4,7 +4,7 @@
 --
 -- Not here, since another guard covers it, so that nothing can be seen without:
 --		newcomers wait an interval longer than owners: the record of an owner
---			that waits is kept for it (F7);
+--			that waits is kept for it;
 --		older starts are told so: their boot is another, so that they watch for
 --			silence, or their claim is fresh and begins above the record;
 --		a record that changed is not silent: the C side sees it change, too;
