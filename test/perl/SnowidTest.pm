@@ -383,8 +383,10 @@ sub processes
 sub kill_all
 {
 	my ($node) = @_;
-	my @pids = processes($node);
 
+	# lest the postmaster start another one meanwhile, which would outlive it
+	kill 'STOP', $node->{_pid};
+	my @pids = processes($node);
 	kill 'KILL', @pids;
 	$node->{_pid} = undef;
 	wait_until('the end of the server', sub { !kill 0, @pids });
