@@ -464,14 +464,24 @@ function operations.claim()
 	end
 
 	-- what Redis lost is put back
+	local function put_back()
+		local r = mine or {}
+		r.since = str(now)
+		raise(r, 'ceiling', arg.used)
+		own_record(known, r, arg.ownership, arg.generation, '', arg.floor)
+		all[known] = r
+		return r
+	end
+	if move and arg.resume == 'now' and known ~= '' and known ~= arg.leaving and
+		forgotten(mine, arg.generation) then
+		-- it goes on with that, until it has another
+		put_back()
+	end
 	if known ~= '' and not move and known ~= arg.leaving and spare ~= known then
 		if not forgotten(mine, arg.generation) then
 			if not is_mine then return lost(known, mine) end
 		elseif usable(known) and arg.resume ~= 'record' then
-			local r = mine or {}
-			r.since = str(now)
-			raise(r, 'ceiling', arg.used)
-			own_record(known, r, arg.ownership, arg.generation, '', arg.floor)
+			local r = put_back()
 			if settling and arg.resume ~= 'now' then
 				-- kept for it, unless somebody with a higher generation comes
 				r.instance = ''

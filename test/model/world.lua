@@ -63,9 +63,17 @@ local function admitted(v, i, y, k)
 	end
 end
 
+-- Are they a server's own, from before it was set back; or restored, and Redis
+-- had not been told of them?
+local function was_set_back(a, i, b, k)
+	local old, at = a, a.at[i]
+	if b.at[k] < at then old, at = b, b.at[k] end
+	return a.s == b.s and (a.s.reverted_at and at <= a.s.reverted_at or
+		a.s.restored_at and at <= a.s.restored_at and old.own.contact <= at)
+end
+
 local function overlap(a, i, b, k)
-	local case = admitted(a, i, b, k) or admitted(b, k, a, i) or
-		a.s == b.s and a.s.reverted_at and min(a.at[i], b.at[k]) <= a.s.reverted_at and 'A5'
+	local case = admitted(a, i, b, k) or admitted(b, k, a, i) or was_set_back(a, i, b, k) and 'A5'
 	if case then
 		a.known = a.known or {}
 		if not a.known[b] then
@@ -147,6 +155,8 @@ function world.lost(s, m, why)
 	local claim = m.state == 'held' and m.claim or m.known
 	if not claim or s.revoked_fairly then return end
 	local own = world.own[claim.ownership]
+	-- of two owners after A1, one loses; which, generations do not tell then
+	if world.clock_back and world.cases.A1 then return end
 	if s.block_kin or s.memory_kin or s.restored or not own or own.freed or own.damaged then return end
 	if own.at >= s.bad_at and world.now > own.at then
 		world.fault('thrown out', 'server ' .. s.id .. ', connected all the time, loses ' .. claim.worker .. ': ' .. why)
@@ -546,6 +556,7 @@ function steps.redis_down(ms)
 end
 
 function steps.redis_clock(ms)
+	world.clock_back = world.clock_back or ms < 0
 	world.redis_offset = world.redis_offset + ms
 end
 
@@ -677,7 +688,7 @@ function steps.restore(i)
 	steps.kill(i)
 	s.dir.life = unique('life')
 	s.dir.file, s.dir.wal = s.backup.file, copy_wal(s.backup.wal)
-	s.restored = true
+	s.restored, s.restored_at = true, world.now
 end
 
 -- The volume is set back to a snapshot.
@@ -697,7 +708,7 @@ function steps.rewind(i, k)
 	-- from a copy of itself that was never started, that is a revert
 	if from.dir.file.place == s.dir.place then s.reverted_at = world.now end
 	s.dir.file, s.dir.wal = from.dir.file, copy_wal(from.dir.wal)
-	s.restored = true
+	s.restored, s.restored_at = true, world.now
 end
 
 -- A fresh directory in its place; the old one is gone for ever.
@@ -928,7 +939,7 @@ function world.run(schedule, trace)
 	world.servers, world.nservers, world.messages, world.next_message = {}, 8, {}, FOREVER
 	world.makers, world.own, world.owns, world.cases = {}, {}, {}, {}
 	world.redis_offset, world.redis_down_until, world.lost_at = 0, -1, -1
-	world.found, world.found_text = nil, nil
+	world.found, world.found_text, world.clock_back = nil, nil, false
 	world.stop_at_fault = true
 	local setup = schedule.setup
 	world.workers, world.lease, world.interval = setup.workers, setup.lease, setup.interval
