@@ -155,8 +155,8 @@ function world.lost(s, m, why)
 	local claim = m.state == 'held' and m.claim or m.known
 	if not claim or s.revoked_fairly then return end
 	local own = world.own[claim.ownership]
-	-- of two owners after A1, one loses; which, generations do not tell then
-	if world.clock_back and world.cases.A1 then return end
+	-- of two owners after A1, one loses; which, generations do not tell now
+	if world.clock_back and world.lost_at >= 0 then return end
 	if s.block_kin or s.memory_kin or s.restored or not own or own.freed or own.damaged then return end
 	if own.at >= s.bad_at and world.now > own.at then
 		world.fault('thrown out', 'server ' .. s.id .. ', connected all the time, loses ' .. claim.worker .. ': ' .. why)
