@@ -186,8 +186,9 @@ $second->stop;
 
 #---- No other ID ----
 
-my $narrow = "snowid.worker_bits = 1\nsnowid.redis_prefix = 'narrow'\n";
-my @both   = map { claiming("narrow$_", $redis, $narrow) } 0, 1;
+my $narrow =
+  "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=1 sequence=12'\nsnowid.redis_prefix = 'narrow'\n";
+my @both = map { claiming("narrow$_", $redis, $narrow) } 0, 1;
 wait_for_claim($_) foreach @both;
 like(
 	sql_error($both[0], 'SELECT snowid_reclaim()'),
