@@ -534,7 +534,7 @@ my $backend = "FROM pg_stat_activity WHERE backend_type = 'snowid %s'";
 $a_id = worker_id($one);
 $load = start_client($one);
 clients_go_on($load);
-foreach my $process ('registry', 'worker', 'registry')
+foreach my $process ('registry', 'keeper', 'registry')
 {
 	my $that = sprintf($backend, $process);
 	my $old  = query($one, "SELECT pid $that");
