@@ -39,6 +39,13 @@ typedef struct ProcessState
 	int			procno;			/* or -1 */
 } ProcessState;
 
+/*
+ * Lines that a process logs one after the other; then one each pause, lest a
+ * state, or an answer of Redis, that changes for ever fill the disk.
+ */
+#define LOG_BURST 30
+#define LOG_PAUSE_MS (10 * 1000)
+
 /* In shared memory, one for each ProcessId. */
 static ProcessState *processes = NULL;
 
@@ -150,6 +157,20 @@ process_register(const Process *process)
 }
 
 /*---- The loop ----*/
+
+/* May the calling process log a change, or were there too many lately? */
+bool
+process_may_log(void)
+{
+	static int64 spent = PG_INT64_MIN;	/* of the monotonic clock, in ms */
+	int64		now = monotonic_ms();
+
+	spent = Max(spent, now - LOG_BURST * LOG_PAUSE_MS) + LOG_PAUSE_MS;
+	if (spent <= now)
+		return true;
+	spent -= LOG_PAUSE_MS;
+	return false;
+}
 
 /* All that there is will be looked at; true: the process was told of news. */
 static bool

@@ -48,6 +48,7 @@ extern void process_describe(struct BackgroundWorker *worker, const char *name,
 							 const char *function);
 extern void process_register(const Process *process);
 extern void process_run(const Process *process);
+extern bool process_may_log(void);
 extern bool process_is_there(ProcessId id);
 extern int	process_pid(ProcessId id, int64 *still_ms);
 extern void process_wake(ProcessId id);

@@ -41,13 +41,6 @@
 #define FIRST_RETRY_MS 20
 #define LAST_RETRY_MS 500
 
-/*
- * Changes of state that are logged one after the other; then one each pause,
- * lest a state that changes for ever fill the disk.
- */
-#define LOG_BURST 30
-#define LOG_PAUSE_MS (10 * 1000)
-
 /* Grants are renewed until this long after the last key. */
 #define ACTIVE_MS (60 * 1000)
 
@@ -71,24 +64,10 @@ static long retry_ms = 0;
 static GateReason logged_reason = GATE_OPEN;
 static char logged_detail[GATE_DETAIL_LEN];
 
-/* May a change of state be logged, or were there too many lately? */
-static bool
-may_log(void)
-{
-	static int64 spent = PG_INT64_MIN;	/* of the monotonic clock, in ms */
-	int64		now = monotonic_ms();
-
-	spent = Max(spent, now - LOG_BURST * LOG_PAUSE_MS) + LOG_PAUSE_MS;
-	if (spent <= now)
-		return true;
-	spent -= LOG_PAUSE_MS;
-	return false;
-}
-
 static void
 log_state(GateReason reason, const char *detail)
 {
-	if ((reason == logged_reason && strcmp(detail, logged_detail) == 0) || !may_log())
+	if ((reason == logged_reason && strcmp(detail, logged_detail) == 0) || !process_may_log())
 		return;
 	logged_reason = reason;
 	strlcpy(logged_detail, detail, sizeof(logged_detail));
@@ -449,7 +428,7 @@ keeper_recover(const ErrorData *error)
 
 	snprintf(detail, sizeof(detail), "%s.%s%s", error->message,
 			 error->hint ? " " : "", error->hint ? error->hint : "");
-	if (strcmp(detail, logged_detail) != 0 && may_log())
+	if (strcmp(detail, logged_detail) != 0 && process_may_log())
 	{
 		EmitErrorReport();
 		strlcpy(logged_detail, detail, sizeof(logged_detail));

@@ -65,7 +65,7 @@ refuse(bool change, const char *detail)
 	strlcpy(refusal, detail, sizeof(refusal));
 	if (change)
 	{
-		if (strcmp(logged_refusal, detail) != 0 && registry_may_log())
+		if (strcmp(logged_refusal, detail) != 0 && process_may_log())
 			ereport(LOG,
 					(errmsg("snowid keeps worker ID %d of datacenter %d",
 							seen.claim.worker_id, seen.claim.datacenter_id),

@@ -19,10 +19,6 @@
 #include "registry/registry_view.h"
 #include "settings.h"
 
-/* So many messages are logged in a row, then one in ... */
-#define LOG_BURST 30
-#define LOG_PAUSE_MS (10 * 1000)
-
 static bool logged_failure;		/* by the log, Redis cannot be used */
 static char logged_policy[64];
 
@@ -49,20 +45,6 @@ registry_node_name(void)
 	host[sizeof(host) - 1] = '\0';
 	snprintf(name, sizeof(name), "%s:%d", host, PostPortNumber);
 	return name;
-}
-
-/* Whatever Redis answers, and however often that changes, the log is bounded. */
-bool
-registry_may_log(void)
-{
-	static int64 spent = PG_INT64_MIN;	/* up to this monotonic ms */
-	int64		now = monotonic_ms();
-
-	spent = Max(spent, now - LOG_BURST * LOG_PAUSE_MS);
-	if (spent > now)
-		return false;
-	spent += LOG_PAUSE_MS;
-	return true;
 }
 
 /* Why there is no claim. */
@@ -136,7 +118,7 @@ registry_no_answer(const char *err)
 						seen.identity.claim.worker_id),
 				 errdetail("%s", detail),
 				 errhint("It checks the claim as soon as Redis can be used.")));
-	else if (!logged_failure && registry_may_log())
+	else if (!logged_failure && process_may_log())
 		ereport(LOG, (errmsg("Redis cannot be used"), errdetail("%s.", err)));
 	else
 		is_told = logged_failure;

@@ -14,7 +14,6 @@
 
 extern int	registry_mark_interval(void);
 extern const char *registry_node_name(void);
-extern bool registry_may_log(void);
 extern void registry_set_detail(bool refused, const char *detail);
 extern void registry_try_later(void);
 extern bool registry_settings_allow(const Claim *claim);
