@@ -18,6 +18,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "generator/advance.h"
 #include "generator/gate.h"
 #include "keeper/ceiling.h"
 #include "keeper/clock.h"

@@ -16,7 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "generator/generator.h"
+#include "generator/wait.h"
 #include "keeper/ceiling.h"
 #include "keeper/identity.h"
 #include "keeper/origin.h"
