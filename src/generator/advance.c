@@ -115,7 +115,7 @@ generator_advance(int64 id)
 			HOLD_INTERRUPTS();
 		}
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 ASK_MS, PG_WAIT_EXTENSION);
+						 ASK_MS, own_wait(WAIT_ADVANCE));
 		ResetLatch(MyLatch);
 	}
 	/* a cancel came too late, as in a commit that is being flushed */

@@ -195,7 +195,7 @@ wait_for_keeper(int64 unit, Patience *patience)
 			process_notify(PROCESS_KEEPER);
 		(void) ConditionVariableTimedSleep(&generator->changed,
 										   reason == GATE_OPEN ? ASK_MS : left,
-										   PG_WAIT_EXTENSION);
+										   own_wait(WAIT_KEEPER));
 	}
 	ConditionVariableCancelSleep();
 }
@@ -249,13 +249,13 @@ wait_until_due(int64 unit, Patience *patience)
 		{
 			(void) WaitLatch(MyLatch,
 							 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-							 Min(left_ms - 1, 1000), PG_WAIT_EXTENSION);
+							 Min(left_ms - 1, 1000), own_wait(WAIT_CLOCK));
 			ResetLatch(MyLatch);
 		}
 		else
 		{
 			/* a latch's timeout is in whole ms, and a ms has many keys */
-			pgstat_report_wait_start(PG_WAIT_EXTENSION);
+			pgstat_report_wait_start(own_wait(WAIT_CLOCK));
 			pg_usleep((left * 1000 >> server_layout.sequence_bits) + 1);
 			pgstat_report_wait_end();
 		}
