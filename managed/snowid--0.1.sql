@@ -509,7 +509,7 @@ BEGIN
     END IF;
     IF lead > 3600000 THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('key %s leads the clock by %s ms, more than an hour', id, lead),
-            DETAIL = 'No key could be made until the clock is there.', HINT = 'Is it a key of the layout "twitter"?';
+            DETAIL = 'No key could be made until the clock reaches it.', HINT = 'Is it a key of the layout "twitter"?';
     END IF;
     PERFORM "@schema@".snowid_reserve(0, false, lowest);
     IF lead > 1000 THEN

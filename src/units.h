@@ -60,6 +60,15 @@ units_from_timespec(const struct timespec *time)
 }
 
 static inline int64
+clock_units(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return units_from_timespec(&now);
+}
+
+static inline int64
 key_from_unit(int64 unit, uint64 pair_bits)
 {
 	return (unit & unit_format.time_mask) << unit_format.pair_width |
