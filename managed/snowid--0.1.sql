@@ -635,7 +635,7 @@ BEGIN
     END IF;
     IF ms IS NULL OR utc_offset !~ '^[-+Z]' THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('invalid offset from UTC: "%s"', utc_offset),
-            DETAIL = 'In a named zone times repeat, and so serials would, at the end of summer time; only a fixed offset is taken, less than 16 hours.',
+            DETAIL = 'It must be a fixed offset of less than 16 hours: in a named zone times repeat at the end of summer time, and so would serials.',
             HINT = 'Write it as "+08" or "-05:30", or "Z" for UTC.';
     END IF;
     RETURN -ms / 60000;
@@ -667,7 +667,7 @@ BEGIN
     IF left(serial, length(code)) <> code THEN
         problem := format('It does not begin with the code "%s".', code);
     ELSIF rest !~ '^[0-9]*$' THEN
-        problem := 'Behind its code there is something else than digits.';
+        problem := 'After its code it has other characters than digits.';
     ELSIF length(serial) <> size THEN
         problem := format('It has %s characters instead of %s.', length(serial), size);
     ELSE
@@ -698,7 +698,7 @@ BEGIN
             RETURN id;
         END IF;
         problem := CASE WHEN left(again, length(code) + 17) = left(serial, length(code) + 17)
-            THEN 'Its check digits do not match.' ELSE 'Its time is none of the layout.' END;
+            THEN 'Its check digits do not match.' ELSE 'The layout has no such time.' END;
     END IF;
     RAISE EXCEPTION USING ERRCODE = '22P02', MESSAGE = format('invalid serial: "%s"', serial), DETAIL = problem;
 END $$;

@@ -25,7 +25,7 @@ const GateText gate_texts[] =
 {
 	[GATE_OPEN] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, true,
 		"snowid could not reserve more keys",
-	"snowid retries by itself; see the server log."},
+	"snowid tries again by itself; see the server log."},
 	[GATE_STARTING] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, true,
 		"snowid is not ready yet",
 	"Try again; if it lasts, see the server log."},
@@ -43,13 +43,13 @@ const GateText gate_texts[] =
 	"Set snowid.worker_id, a number that no other server uses, and reload the configuration."},
 	[GATE_CLAIM] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, true,
 		"snowid has not claimed a worker ID yet",
-	"snowid retries by itself; see \"The worker ID\" in snowid's manual."},
+	"snowid tries again by itself; see \"The worker ID\" in snowid's manual."},
 	[GATE_CLAIM_LOST] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, true,
 		"snowid lost its worker ID",
 	"snowid claims another one by itself; see the server log."},
 	[GATE_CLAIM_REFUSED] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, false,
 		"snowid was refused a worker ID",
-	"See snowid_claims(), and \"The worker ID\" in snowid's manual; snowid retries by itself."},
+	"See snowid_claims(), and \"The worker ID\" in snowid's manual; snowid tries again by itself."},
 	[GATE_BEFORE_EPOCH] = {ERRCODE_SYSTEM_ERROR, false,
 		"the clock is before the layout's epoch",
 	"Set the clock of this machine, or correct snowid.layout and restart the server."},
@@ -61,13 +61,13 @@ const GateText gate_texts[] =
 	"Put the old layout back, or call snowid_accept_layout() where the change is meant."},
 	[GATE_FILE] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, false,
 		"snowid cannot use its state file",
-	"See \"The state file\" in snowid's manual; snowid retries by itself."},
+	"See \"The state file\" in snowid's manual; snowid tries again by itself."},
 	[GATE_FILE_DAMAGED] = {ERRCODE_DATA_CORRUPTED, false,
 		"snowid cannot use its state file",
-	"See \"The state file\" in snowid's manual; snowid retries by itself."},
+	"See \"The state file\" in snowid's manual; snowid tries again by itself."},
 	[GATE_CEILING] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, true,
 		"snowid cannot use its replication origin",
-	"See the server log; snowid retries by itself."}
+	"See the server log; snowid tries again by itself."}
 };
 
 /*---- Shared memory ----*/

@@ -27,7 +27,7 @@
 #include "keeper/keeper.h"
 #include "keeper/pair.h"
 #include "keeper/statefile.h"
-#include "key/layout.h"
+#include "key/layout_text.h"
 #include "process.h"
 #include "registry/claim.h"
 #include "settings.h"
