@@ -86,4 +86,12 @@ torture-redis: test/skew.so
 model:
 	test/model/run --seconds $(SECONDS)
 
-.PHONY: uninstall-docs test demo demo-cluster bench torture torture-redis model
+# What is done at random, SECONDS each; needs clang with libFuzzer; not as root.
+fuzz: test/skew.so
+	PG_CONFIG=$(PG_CONFIG) test/fuzz/run $(SECONDS)
+
+# Which lines and branches the tests reach; installs by itself what is missing.
+coverage:
+	test/coverage
+
+.PHONY: uninstall-docs test demo demo-cluster bench torture torture-redis model fuzz coverage

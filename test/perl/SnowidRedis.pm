@@ -256,10 +256,11 @@ sub fake
 
 # Stands before a Redis.  Modes: '': passes all on; 'silent': nothing; 'lose':
 # the script is run, but its answer is lost; 'all:' and bytes: these answer each
-# request; other bytes answer each call of the script.
+# request; 'spoil': what $spoil makes of each answer; other bytes answer each call
+# of the script.
 sub proxy
 {
-	my ($class, $redis) = @_;
+	my ($class, $redis, $spoil) = @_;
 	my $upstream;
 
 	return $class->fake(
@@ -268,8 +269,8 @@ sub proxy
 			my $is_script = $words[0] =~ /^EVAL/;
 
 			return       if $mode eq 'silent';
-			return $1    if $mode =~ /\Aall:(.*)\z/s;
-			return $mode if $is_script && $mode ne '' && $mode ne 'lose';
+			return $1    if $mode               =~ /\Aall:(.*)\z/s;
+			return $mode if $is_script && $mode !~ /\A(?:lose|spoil|)\z/;
 			my $answer = eval {
 				$upstream //=
 				  IO::Socket::INET->new("127.0.0.1:$redis->{port}")
@@ -280,8 +281,9 @@ sub proxy
 				$upstream->flush;
 				_read_reply($upstream);
 			};
-			undef $upstream     if !defined $answer;
-			die "no upstream\n" if !defined $answer;
+			undef $upstream          if !defined $answer;
+			die "no upstream\n"      if !defined $answer;
+			return $spoil->($answer) if $mode eq 'spoil';
 			return
 				 $is_script
 			  && $mode eq 'lose'
