@@ -86,4 +86,9 @@ torture-redis: test/skew.so
 model:
 	test/model/run --seconds $(SECONDS)
 
-.PHONY: uninstall-docs test demo demo-cluster bench torture torture-redis model
+# The archive for PGXN, of what is committed; it wants three numbers in a version.
+version = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(EXTENSION).control).0
+dist:
+	git archive --format=zip --prefix=$(EXTENSION)-$(version)/ -o $(EXTENSION)-$(version).zip HEAD
+
+.PHONY: dist uninstall-docs test demo demo-cluster bench torture torture-redis model
