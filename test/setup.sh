@@ -226,11 +226,10 @@ copy_postgresql()
 		"$root$("$pg_config" --sharedir)"/extension/snowid[.-]*
 }
 
-# The sources as git sees them, without what earlier builds left, as a tar file;
-# with more options of tar
+# The sources as git sees them, without what earlier builds left, as a tar file
 pack_checkout()
 {
-	tar -C "$top" --exclude=.git --exclude-from=<(sed 's,/$,,' "$top/.gitignore") "$@" -cf - .
+	tar -C "$top" --exclude=.git --exclude-from=<(sed 's,/$,,' "$top/.gitignore") -cf - .
 }
 
 # make in the copy, against the private PostgreSQL
