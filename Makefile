@@ -94,4 +94,9 @@ fuzz: test/skew.so
 coverage:
 	test/coverage
 
-.PHONY: uninstall-docs test demo demo-cluster bench torture torture-redis model fuzz coverage
+# The archive for PGXN, of what is committed; it wants three numbers in a version.
+version = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(EXTENSION).control).0
+dist:
+	git archive --format=zip --prefix=$(EXTENSION)-$(version)/ -o $(EXTENSION)-$(version).zip HEAD
+
+.PHONY: coverage demo demo-cluster dist bench fuzz model test torture torture-redis uninstall-docs
