@@ -8,7 +8,8 @@
  * the original's.  So is one whose content was restored or rewound; where it is
  * the same directory, the registry knows it again by the fingerprint.  Unless
  * another server was found to have the same fingerprint (a copy of the whole
- * machine): then it says nothing, and the server is marked so ("shared").
+ * machine): then it says nothing, and the server that found that out is marked
+ * so ("shared").
  *
  * What is given up is written into the list of past claims first, so that it
  * is never resumed, whatever Redis says later.  Nothing counts as remembered
@@ -109,20 +110,21 @@ identity_load(bool *is_new, bool *is_copy, char *err)
 }
 
 /*
- * Tells the registry who we are, once a start; and again where it has found
- * out that a clone of this server is about.  Returns as identity_load().
+ * Tells the registry who this server is, once a start; and again where a clone
+ * of it is running.  Returns as identity_load().
  */
 GateReason
 identity_introduce(char *err)
 {
 	bool		clone;
-	bool		is_known = claim_has_identity(&clone);
+	bool		shared;
+	bool		is_known = claim_has_identity(&clone, &shared);
 	bool		is_new = false;
 	bool		is_copy;
 	bool		is_start;
 	char		boot[BOOT_LEN];
 
-	if (is_known && is_loaded && !clone)
+	if (is_known && is_loaded && !clone && !shared)
 		return GATE_MAY_OPEN;
 	if (!is_loaded)
 	{
@@ -137,6 +139,12 @@ identity_introduce(char *err)
 	}
 	if (clone)
 		become_new(true);
+	else if (shared)
+	{
+		/* in the file, once that forgets the lost claim */
+		identity.shared = 1;
+		return GATE_MAY_OPEN;
+	}
 	is_start = !is_known || is_new || clone;
 	if (is_start)
 	{
