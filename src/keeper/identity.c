@@ -8,7 +8,8 @@
  * claim belongs to the original.  A directory that was restored or rewound in
  * place is a new server, too, but the registry recognizes it by its fingerprint.
  * If another server turns out to have the same fingerprint (a copy of the whole
- * machine), the fingerprint proves nothing, and the server is marked "shared".
+ * machine), the fingerprint proves nothing, and the server that found this out is
+ * marked "shared".
  *
  * A claim that is given up is first written into the list of past claims, so
  * that it is never resumed, whatever Redis says later.  Only what is on the disk
@@ -117,13 +118,14 @@ GateReason
 identity_introduce(char *err)
 {
 	bool		clone;
-	bool		is_known = claim_has_identity(&clone);
+	bool		shared;
+	bool		is_known = claim_has_identity(&clone, &shared);
 	bool		is_new = false;
 	bool		is_copy;
 	bool		is_start;
 	char		boot[BOOT_LEN];
 
-	if (is_known && is_loaded && !clone)
+	if (is_known && is_loaded && !clone && !shared)
 		return GATE_MAY_OPEN;
 	if (!is_loaded)
 	{
@@ -138,6 +140,12 @@ identity_introduce(char *err)
 	}
 	if (clone)
 		become_new(true);
+	else if (shared)
+	{
+		/* in the file, once that forgets the lost claim */
+		identity.shared = 1;
+		return GATE_MAY_OPEN;
+	}
 	is_start = !is_known || is_new || clone;
 	if (is_start)
 	{

@@ -75,15 +75,19 @@ random_id(void)
 
 /*---- The snowid keeper's side ----*/
 
-/* Does the registry know which server this is, and no clone of it? */
+/*
+ * Does the registry know which server this is?  And has it lost the claim to a
+ * clone of this server, or to another server with its place?
+ */
 bool
-claim_has_identity(bool *clone)
+claim_has_identity(bool *clone, bool *shared)
 {
 	bool		has_identity;
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	has_identity = registry->has_identity;
 	*clone = registry->state == CLAIM_LOST && registry->clone;
+	*shared = registry->state == CLAIM_LOST && registry->shared;
 	LWLockRelease(registry_lock);
 	return has_identity;
 }
@@ -114,6 +118,7 @@ claim_set_identity(const Identity *identity, const char *boot, bool is_start)
 	{
 		registry->state = CLAIM_NONE;
 		registry->clone = false;
+		registry->shared = false;
 	}
 	LWLockRelease(registry_lock);
 	process_wake(PROCESS_REGISTRY);

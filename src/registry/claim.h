@@ -116,7 +116,7 @@ extern bool claim_ask(RegistryRequest *request);
 extern void claim_status(RegistryStatus *status);
 
 /* for the snowid keeper only */
-extern bool claim_has_identity(bool *clone);
+extern bool claim_has_identity(bool *clone, bool *shared);
 extern void claim_set_identity(const Identity *identity, const char *boot, bool is_start);
 extern GateReason claim_held(Claim *claim, int64 *limit_ms, char *err);
 extern void claim_propose(int64 now_ms, int64 wish_ms, bool hurry);

@@ -61,6 +61,11 @@
 -- runs beside an original that is cut off; or where an administrator released
 -- the ID of a server that was merely cut off.
 --
+-- A place and a boot tell that the former process of the directory is gone, since
+-- it held a lock on it: who comes next has the ID at once.  Who learns, while it
+-- has an ID, that another one took it so, shares its place: it has none from then
+-- on.  So servers of one place do not take the ID from each other for ever.
+--
 -- Clocks: "seen" and leases are counted by Redis' clock alone, a ceiling is
 -- compared with keys alone.  A ceiling falls by its owner's release only, who
 -- knows the exact one then.
@@ -213,9 +218,11 @@ local function floor(r)
 	return num(r.ceiling) + (held(r) and num(r.lease) or 0)
 end
 
-local function let_go(at, r)
+-- "place": of the server that takes it away, so that its owner, if it lives,
+-- learns whose that was.
+local function let_go(at, r, place)
 	r.ceiling = str(floor(r))
-	r.node, r.claim, r.token, r.place, r.revoked, r.lease = '', '', '', '', '0', '0'
+	r.node, r.claim, r.token, r.place, r.revoked, r.lease = '', '', '', place or '', '0', '0'
 	put(at, r)
 end
 
@@ -309,11 +316,13 @@ local function used_or_asked()
 end
 
 -- The claim is another's, or nobody's: at least the keys made with it count.
+-- Says what the caller has in common with who took it.
 local function lost(at, r)
 	raise(r, 'ceiling', used_or_asked())
 	raise(r, 'floor', arg.used)
 	put(at, r)
-	return {'lost', r.name, r.node == arg.node and '1' or '0'}
+	return {'lost', r.name, r.node == arg.node and 'node' or
+		arg.place ~= '' and r.place == arg.place and 'place' or ''}
 end
 
 -- Whoever has the ID next begins above these keys, though the caller has no
@@ -421,7 +430,7 @@ function operations.claim()
 	local mine = known ~= '' and all[known] or nil
 	if mine and mine.bad and not move then return bad(known, mine) end
 	local is_mine = mine ~= nil and not mine.bad and mine.claim == arg.ownership
-	if is_mine and mine.revoked == '1' and not move then return {'lost', mine.name, '0'} end
+	if is_mine and mine.revoked == '1' and not move then return {'lost', mine.name, ''} end
 	local own = is_mine and not move and known ~= arg.leaving and usable(known) and known
 
 	-- What was answered and never used is another's to have; of a former life in
@@ -429,7 +438,7 @@ function operations.claim()
 	local spare, former
 	for at, r in pairs(all) do
 		local same_life = r.node == arg.node
-		local same_place = arg.place ~= '' and r.place == arg.place and not same_life
+		local same_place = arg.place ~= '' and r.place == arg.place and held(r) and not same_life
 		local same_boot = r.token == arg.token or r.boot == arg.boot
 
 		if r.bad or at == arg.leaving or (at == known and (is_mine or move)) then
@@ -442,7 +451,7 @@ function operations.claim()
 			(not former or (same_boot and all[former].boot ~= arg.boot)) then
 			former = at
 		elseif (same_life and (same_boot or silent(r))) or (same_place and same_boot) then
-			let_go(at, r)
+			let_go(at, r, same_place and arg.place)
 		end
 	end
 

@@ -86,7 +86,7 @@ refuse(bool change, const char *detail)
 
 /* The claim is another's, or nobody's: the keeper closes the gate first. */
 static void
-lose(bool clone, const char *detail)
+lose(bool clone, bool shared, const char *detail)
 {
 	static int64 last_loss = PG_INT64_MIN / 2;
 	int64		now = monotonic_ms();
@@ -95,12 +95,27 @@ lose(bool clone, const char *detail)
 	registry->state = CLAIM_LOST;
 	registry->confirmed = false;
 	registry->clone = clone;
+	registry->shared = shared;
 	LWLockRelease(registry_lock);
 	registry_set_detail(false, detail);
 	silent_key[0] = '\0';
 	/* the next claim at once, but not again and again */
 	next_contact = now < last_loss + 10 * registry_mark_interval() ? now + registry_mark_interval() : 0;
 	last_loss = now;
+}
+
+/*
+ * The record of the claim is in another's hands.  Where that server runs as this
+ * one, or has its place, and took it while this one was known to have it, both
+ * are alive: from now on they are told apart.
+ */
+static void
+lose_to(char **answer, const Claim *claim)
+{
+	lose(seen.confirmed && strcmp(answer[2], "node") == 0,
+		 seen.confirmed && strcmp(answer[2], "place") == 0,
+		 psprintf("Worker ID %d of datacenter %d was given back, or is held by \"%.64s\" now.",
+				  claim->worker_id, claim->datacenter_id, answer[1]));
 }
 
 static void
@@ -208,7 +223,7 @@ watch_for_silence(const char *record, int64 interval, int64 lease)
 	if (lease > 0 || strlen(record) >= sizeof(silent_key) ||
 		(silent_key[0] && strcmp(silent_key, record) != 0))
 	{
-		lose(true, "Another server uses a copy of this data directory, or has not given its lease back.");
+		lose(true, false, "Another server uses a copy of this data directory, or has not given its lease back.");
 		return;
 	}
 	if (silent_key[0] == '\0' || silent_since == PG_INT64_MAX)
@@ -277,12 +292,11 @@ claim_worker_id(bool move)
 			got_claim(&claim, ceiling_ms, began, known == &revoked_claim ? &seen.identity.claim : known);
 	}
 	else if (strcmp(answer[0], "lost") == 0 && count == 3)
-		lose(false, psprintf("Worker ID %d of datacenter %d was given back, or is held by \"%.64s\" now.",
-							 known->worker_id, known->datacenter_id, answer[1]));
+		lose_to(answer, known);
 	else if (strcmp(answer[0], "late") == 0)
-		lose(true, "Another server runs from a copy of this one's memory.");
+		lose(true, false, "Another server runs from a copy of this one's memory.");
 	else if (strcmp(answer[0], "older") == 0)
-		lose(true, "This data directory was started later by another server: this is an old copy, or that is one.");
+		lose(true, false, "This data directory was started later by another server: this is an old copy, or that is one.");
 	else if (strcmp(answer[0], "silence") == 0 && count == 4 &&
 			 registry_parse_number(answer[2], MAX_MS, &ms) && registry_parse_number(answer[3], MAX_MS, &lease))
 		watch_for_silence(answer[1], ms, lease);
@@ -342,19 +356,17 @@ mark(void)
 			process_notify(PROCESS_KEEPER);
 	}
 	else if (strcmp(answer[0], "late") == 0)
-		lose(true, "Another server runs from a copy of this one's memory.");
+		lose(true, false, "Another server runs from a copy of this one's memory.");
 	else if (strcmp(answer[0], "gone") == 0)
 		claim_worker_id(false);
 	else if (strcmp(answer[0], "lost") == 0 && count == 3)
-		lose(answer[2][0] == '1',
-			 psprintf("Worker ID %d of datacenter %d was given back, or is held by \"%.64s\" now.",
-					  seen.claim.worker_id, seen.claim.datacenter_id, answer[1]));
+		lose_to(answer, &seen.claim);
 	else if (strcmp(answer[0], "revoked") == 0)
 	{
 		revoked = true;
 		revoked_claim = seen.claim;
-		lose(false, psprintf("Worker ID %d of datacenter %d was revoked by snowid_release().",
-							 seen.claim.worker_id, seen.claim.datacenter_id));
+		lose(false, false, psprintf("Worker ID %d of datacenter %d was revoked by snowid_release().",
+									seen.claim.worker_id, seen.claim.datacenter_id));
 	}
 	else if (strcmp(answer[0], "layout") == 0 && count == 3)
 		refuse(false, registry_layout_conflict(answer));

@@ -59,7 +59,8 @@ typedef struct Registry
 
 	/* from the registry */
 	ClaimState	state;
-	bool		clone;			/* another server has this node's ID */
+	bool		clone;			/* another server runs as this very one */
+	bool		shared;			/* another server has this one's place */
 	bool		confirmed;		/* by Redis, since the start */
 	Claim		claim;
 	int64		limit_ms;		/* keys end here */

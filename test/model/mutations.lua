@@ -104,7 +104,10 @@ return {
 	{'a name is enough', 'registry',
 		"(r.name == arg.name and num(r.lease) == 0 and silent(r))", "r.name == arg.name"},
 
+	{'who has its place is not told', 'registry', "let_go(at, r, same_place and arg.place)", "let_go(at, r)"},
+
 	---- The C side
+	{'a shared place is not noticed', 'server', "m.confirmed and twin == 'place'", "false"},
 	{'the file is not written', 'server',
 		"\t\tremember(s, m, c)\n\t\tpair.remember = false", "\t\tset_node(s, m, false)\n\t\tpair.remember = false"},
 	{'the WAL has no ceiling', 'server', "\twal[m.pair.worker] = til\n", ""},
@@ -115,7 +118,7 @@ return {
 		"if file and file.place == s.dir.place and file.life == s.dir.life then", "if file then"},
 	{'starts are not counted', 'server', "m.node.starts = m.node.starts + 1", "m.node.starts = 1"},
 	{'calls are not counted', 'server', "m.n = m.n + 1", "m.n = 1"},
-	{'a clone keeps its place', 'server', "m.place = m.node.is_clone and '' or s.dir.place", "m.place = s.dir.place"},
+	{'a clone keeps its place', 'server', "m.place = m.node.shared and '' or s.dir.place", "m.place = s.dir.place"},
 	{'the claim\'s floor is forgotten', 'server',
 		"pair.floor = max(own or 0, others, claim.floor)", "pair.floor = own or 0"},
 	{'a lost claim stays in the file', 'server',

@@ -85,7 +85,7 @@ Server.produce = produce
 local function write_file(s, node)
 	point(s)
 	s.dir.file = {id = node.id, starts = node.starts, place = node.place, life = node.life,
-		is_clone = node.is_clone, claim = node.claim, past = node.past}
+		shared = node.shared, claim = node.claim, past = node.past}
 	point(s)
 end
 
@@ -103,7 +103,7 @@ local function set_node(s, m, is_start)
 	m.has_node = true
 	m.known = m.node.claim
 	if m.state == 'lost' and (is_start or not m.node.claim) then
-		m.state, m.clone = 'none', false
+		m.state, m.clone, m.shared = 'none', false, false
 	end
 	wake_registry(s)
 end
@@ -139,7 +139,7 @@ local function remember(s, m, claim)
 	local node = m.node
 	local old = node.claim
 	local new = {id = node.id, starts = node.starts, place = node.place, life = node.life,
-		is_clone = node.is_clone, claim = claim and copy_claim(claim), past = node.past}
+		shared = node.shared, claim = claim and copy_claim(claim), past = node.past}
 	if old and (not claim or old.ownership ~= claim.ownership) then
 		local past = {}
 		for i = 1, min(#node.past, 7) do past[i + 1] = node.past[i] end
@@ -160,16 +160,19 @@ end
 
 -- Who this is; true when the registry knows.
 local function introduce(s, m)
+	if m.shared then
+		m.node.shared, m.place = true, ''
+	end
 	if m.has_node and not m.clone then return true end
 	local is_start = not m.has_node or m.clone
 	if m.clone then
 		become_new(s, m)
-		m.node.is_clone = true
+		m.node.shared = true
 	else
 		local file = s.dir.file
 		if file and file.place == s.dir.place and file.life == s.dir.life then
 			m.node = {id = file.id, starts = file.starts, place = file.place, life = file.life,
-				is_clone = file.is_clone, claim = file.claim and copy_claim(file.claim),
+				shared = file.shared, claim = file.claim and copy_claim(file.claim),
 				past = file.past}
 		else
 			if file then log(s, 'this directory is a copy, or was restored') end
@@ -177,7 +180,7 @@ local function introduce(s, m)
 		end
 	end
 	-- the place of a clone is its original's
-	m.place = m.node.is_clone and '' or s.dir.place
+	m.place = m.node.shared and '' or s.dir.place
 	if is_start then
 		m.node.starts = m.node.starts + 1
 		if s.lease > 0 and m.node.claim then m.node.claim.lease = s.lease end
@@ -373,16 +376,21 @@ local function call(s, m, operation, own, next)
 	end)
 end
 
-local function lose(s, m, clone, why)
+local function lose(s, m, clone, why, shared)
 	local r = m.reg
 	log(s, 'loses its claim: %s', why)
 	world.lost(s, m, why)
-	m.state, m.confirmed, m.clone = 'lost', false, clone
+	m.state, m.confirmed, m.clone, m.shared = 'lost', false, clone, shared
 	r.silent_key = nil
 	r.next_contact = world.now < r.last_loss + 10 * interval_of(s) and
 		world.now + interval_of(s) or 0
 	r.last_loss = world.now
 	wake_keeper(s)
+end
+
+-- A twin is one that got the claim while this server had it.
+local function lose_to(s, m, twin, why)
+	lose(s, m, m.confirmed and twin == 'node', why .. twin, m.confirmed and twin == 'place')
 end
 
 local function got_claim(s, m, claim, ceiling, asked_at, known)
@@ -471,7 +479,7 @@ local function claim_worker_id(s, m, move, after)
 			if by_move then known = m.known end
 			got_claim(s, m, claim, ceiling, mono_began, known)
 		elseif a == 'lost' then
-			lose(s, m, false, 'claim: it is another\'s')
+			lose_to(s, m, answer[3], 'claim: it is another\'s')
 		elseif a == 'late' then
 			lose(s, m, true, 'claim: a copy of the memory')
 		elseif a == 'older' then
@@ -514,7 +522,7 @@ local function mark(s, m)
 		elseif a == 'gone' then
 			return claim_worker_id(s, m, false)
 		elseif a == 'lost' then
-			lose(s, m, answer[3] == '1', 'mark: it is another\'s')
+			lose_to(s, m, answer[3], 'mark: it is another\'s')
 		elseif a == 'revoked' then
 			r.revoked = copy_claim(m.claim)
 			r.revoked_claim = r.revoked

@@ -37,6 +37,13 @@ end
 -- Each ownership's pieces: contiguous units, the true time at which they were
 -- made, and when the server's last call before was carried out.
 
+-- Was V cut off for a whole settling, and forgotten, when Y was given out?
+local function was_forgotten(vo, yo)
+	local seen = yo.seen[vo]
+	return seen and seen.lost and seen.contact < seen.lost and
+		yo.at - seen.lost >= vo.interval + max(vo.interval, vo.lease)
+end
+
 -- Is V's overlap with the later ownership Y one that the design admits?
 local function admitted(v, i, y, k)
 	local vo, yo = v.own, y.own
@@ -51,14 +58,14 @@ local function admitted(v, i, y, k)
 		(v.contact[i] < v.started[i] or y.contact[k] < y.started[k] or
 		 v.at[i] - v.contact[i] >= 2 * interval or y.at[k] - y.contact[k] >= 2 * interval) then
 		return 'A2'
-	elseif not (v.contact[i] <= yo.at or (v.started[i] <= yo.at and world.lost_at > yo.at)) then
-		-- it has been told since
+	elseif not (v.contact[i] <= yo.at or (vo.lease == 0 and v.started[i] <= yo.at and world.lost_at > yo.at)) then
+		-- it has been told since; a lease that was cut off for so long has lapsed,
+		-- whatever Redis says
 		return nil
 	elseif seen and vo.freed and vo.freed <= yo.at and seen.contact <= vo.freed and
 		yo.at - seen.contact >= 2 * interval then
 		return 'A3'
-	elseif seen and seen.lost and seen.contact < seen.lost and
-		yo.at - seen.lost >= interval + max(interval, vo.lease) then
+	elseif was_forgotten(vo, yo) then
 		return 'A1'
 	end
 end
@@ -152,11 +159,17 @@ end
 
 -- A server that was connected all the time is to keep what it has.
 function world.lost(s, m, why)
+	s.losses = s.losses + 1
 	local claim = m.state == 'held' and m.claim or m.known
 	if not claim or s.revoked_fairly then return end
 	local own = world.own[claim.ownership]
-	-- of two owners after A1, one loses; which, generations do not tell now
-	if world.clock_back and world.lost_at >= 0 then return end
+	-- of two owners after A1, the newer one keeps the ID, unless Redis' clock was
+	-- set back between the two
+	local record = world.redis.hash['0:' .. claim.worker]
+	local winner = record and world.own[json.decode(record).claim]
+	if own and winner and was_forgotten(winner, own) and winner.at <= world.clock_back and world.clock_back <= own.at then
+		return
+	end
 	if s.block_kin or s.memory_kin or s.restored or not own or own.freed or own.damaged then return end
 	if own.at >= s.bad_at and world.now > own.at then
 		world.fault('thrown out', 'server ' .. s.id .. ', connected all the time, loses ' .. claim.worker .. ': ' .. why)
@@ -387,7 +400,7 @@ local function new_slot(id, like)
 		max_lead = world.max_lead, reserve = world.reserve, rate = 1, mono_rate = 1,
 		offset = 0, lead = 0, busy = true, standby = false,
 		contact = -1, told = -1, claimed_at = -1, answered = -1, start_time = 0, first_contact = FOREVER, bad_at = -1, cut_until = -1, paused_until = -1,
-		faults = {}, nfaults = 0, keeper_at = FOREVER, registry_at = FOREVER,
+		faults = {}, nfaults = 0, losses = 0, keeper_at = FOREVER, registry_at = FOREVER,
 		dir = {place = unique(''), life = unique('life'), wal = {}},
 	}
 	if like then
@@ -556,7 +569,7 @@ function steps.redis_down(ms)
 end
 
 function steps.redis_clock(ms)
-	world.clock_back = world.clock_back or ms < 0
+	if ms < 0 then world.clock_back = world.now end
 	world.redis_offset = world.redis_offset + ms
 end
 
@@ -861,7 +874,7 @@ local function heal()
 	world.redis_down_until = -1
 	for s in each_server() do
 		s.cut_until, s.paused_until, s.crash_in = -1, -1, nil
-		s.faults, s.nfaults, s.busy = {}, 0, true
+		s.faults, s.nfaults, s.busy, s.losses = {}, 0, true, 0
 		if s.mem then s.bad_at = max(s.bad_at, world.now + s.interval) end
 		if s.keeper_at == FOREVER and s.mem then s.keeper_at = world.now end
 	end
@@ -907,6 +920,11 @@ local function check_end()
 		end
 	end
 	run_until(world.now + 5 * longest + 5000)
+	for s in each_server(true) do
+		if s.losses > 3 then
+			world.fault('unrest', 'server ' .. s.id .. ' has lost its worker ID ' .. s.losses .. ' times')
+		end
+	end
 	local free = {}
 	local all = records()
 	for worker = 0, world.workers - 1 do
@@ -939,7 +957,7 @@ function world.run(schedule, trace)
 	world.servers, world.nservers, world.messages, world.next_message = {}, 8, {}, FOREVER
 	world.makers, world.own, world.owns, world.cases = {}, {}, {}, {}
 	world.redis_offset, world.redis_down_until, world.lost_at = 0, -1, -1
-	world.found, world.found_text, world.clock_back = nil, nil, false
+	world.found, world.found_text, world.clock_back = nil, nil, -FOREVER
 	world.stop_at_fault = true
 	local setup = schedule.setup
 	world.workers, world.lease, world.interval = setup.workers, setup.lease, setup.interval
