@@ -19,7 +19,7 @@ COMMENT ON FUNCTION snowid_next() IS
 CREATE FUNCTION snowid_next_batch_support(internal) RETURNS internal
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 COMMENT ON FUNCTION snowid_next_batch_support(internal) IS
-    'tells the planner how many rows snowid_next_batch() returns';
+    'tells the planner how many rows snowid_next_batch() and snowid_numbers() return';
 
 CREATE FUNCTION snowid_next_batch(count bigint) RETURNS SETOF bigint
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
@@ -598,7 +598,8 @@ COMMENT ON FUNCTION snowid_number(text) IS
     'the next number of a tag in snowid_segments, greater than every one that this server handed out before; waits up to snowid.max_wait, then an error that says why';
 
 CREATE FUNCTION snowid_numbers(tag text, count bigint) RETURNS SETOF bigint
-    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1000;
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+    ROWS 1000 SUPPORT snowid_next_batch_support;
 COMMENT ON FUNCTION snowid_numbers(text, bigint) IS
     'the next count numbers (0 or more) of a tag, increasing, in blocks of consecutive numbers';
 

@@ -92,7 +92,7 @@ snowid_next_batch(PG_FUNCTION_ARGS)
 	SRF_RETURN_NEXT(funcctx, Int64GetDatum(block_next(&batch->block)));
 }
 
-/* Tells the planner the number of rows: it is the argument. */
+/* Tells the planner the number of rows: it is the last argument. */
 Datum
 snowid_next_batch_support(PG_FUNCTION_ARGS)
 {
@@ -102,7 +102,7 @@ snowid_next_batch_support(PG_FUNCTION_ARGS)
 	{
 		List	   *args = ((FuncExpr *) request->node)->args;
 		Node	   *count = estimate_expression_value(request->root,
-													  linitial(args));
+													  llast(args));
 
 		if (IsA(count, Const) && !((Const *) count)->constisnull)
 		{

@@ -430,6 +430,7 @@ segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n)
 			(void) switch_slot(segment, pg_atomic_read_u64(&segment->cursor), 0);
 		put_ready(segment, &ranges[i]);
 		segment->kept = true;
+		segment->asked = false;
 	}
 	SpinLockRelease(&segment->mutex);
 	ConditionVariableBroadcast(&segment->changed);

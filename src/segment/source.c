@@ -52,6 +52,7 @@
 /* The tables of this transaction. */
 static Oid	local_table;
 static Oid	source_table;		/* 0: the same */
+static bool extension_is_there;
 static Oid	saved_user;
 static int	saved_context;
 
@@ -173,10 +174,8 @@ source_begin(Oid relid, Oid source)
 	GetUserIdAndSecContext(&saved_user, &saved_context);
 	local_table = relid;
 	source_table = source;
-	if (getExtensionOfObject(RelationRelationId, relid) != get_extension_oid("snowid", true))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("the table snowid_segments is not there")));
+	extension_is_there =
+		getExtensionOfObject(RelationRelationId, relid) == get_extension_oid("snowid", true);
 	was_cut = false;
 	if (source_is_foreign(source))
 	{
@@ -287,7 +286,9 @@ source_take(Fetch *fetch)
 	fetch->outcome = OUTCOME_FAILED;
 	fetch->moved = false;
 	fetch->error[0] = '\0';
-	if (!read_row(fetch, &max_id))
+	if (!extension_is_there)
+		fetch->outcome = OUTCOME_ABSENT;
+	if (!extension_is_there || !read_row(fetch, &max_id))
 		return;
 	n = Max(fetch->step, fetch->wish);
 	if (OidIsValid(source_table) &&
@@ -303,7 +304,8 @@ source_take(Fetch *fetch)
 bool
 source_give_back(const SegmentKey *key, const Range *range)
 {
-	return run("UPDATE %s SET max_id = $2, update_time = '-infinity'"
+	return extension_is_there &&
+		run("UPDATE %s SET max_id = $2, update_time = '-infinity'"
 			   " WHERE biz_tag = $1 AND max_id = $3",
 			   OidIsValid(source_table) ? source_table : local_table, key,
 			   range->first - 1, range->last) > 0;

@@ -250,6 +250,9 @@ fetch_all(Fetch *fetches, int n)
 	}
 	if (sqlstate != 0 || line_failed)
 		fail_all(fetches, n, text);
+	/* told to leave, it did not wait for a standby: nobody may use these */
+	for (int i = 0; i < n && ShutdownRequestPending; i++)
+		fetches[i].incarnation = PG_UINT64_MAX;
 	finish_all(fetches, n, began);
 	for (int i = 0; i < n; i++)
 	{
