@@ -19,7 +19,7 @@ COMMENT ON FUNCTION snowid_next() IS
 CREATE FUNCTION snowid_next_batch_support(internal) RETURNS internal
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 COMMENT ON FUNCTION snowid_next_batch_support(internal) IS
-    'tells the planner how many rows snowid_next_batch() returns';
+    'tells the planner how many rows snowid_next_batch() and snowid_numbers() return';
 
 CREATE FUNCTION snowid_next_batch(count bigint) RETURNS SETOF bigint
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
@@ -555,3 +555,73 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION snowid_migration(regnamespace) IS
     'commands that turn the serial and identity columns of type bigint in a schema to snowid_next(), one table each, for \gexec of psql; says as comments which columns are not wide enough';
+
+-- Segments: plain numbers from memory, a range at a time from a table
+
+CREATE TABLE snowid_segments (
+    biz_tag     text PRIMARY KEY CHECK (pg_catalog.octet_length(biz_tag) BETWEEN 1 AND 128),
+    max_id      bigint NOT NULL DEFAULT 0 CHECK (max_id >= 0),
+    step        int NOT NULL DEFAULT 1000 CHECK (step BETWEEN 1 AND 1000000),
+    description text,
+    update_time timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    limit_id    bigint,
+    cover       interval NOT NULL DEFAULT '10 s' CHECK (cover BETWEEN '0' AND '1 day'),
+    source      regclass,
+    role        regrole
+) WITH (fillfactor = 50);
+COMMENT ON TABLE snowid_segments IS 'tags under which snowid_number() hands out plain numbers';
+COMMENT ON COLUMN snowid_segments.max_id IS 'the greatest number that was given to any server; it never falls';
+COMMENT ON COLUMN snowid_segments.step IS 'the least number of numbers that a server takes at a time';
+COMMENT ON COLUMN snowid_segments.update_time IS 'when the row was last changed';
+COMMENT ON COLUMN snowid_segments.limit_id IS 'the last number; null: the last of bigint';
+COMMENT ON COLUMN snowid_segments.cover IS 'how long a range is to last: the length is doubled and halved by that';
+COMMENT ON COLUMN snowid_segments.source IS 'the (foreign) table with these columns whose row hands out the ranges; null: this one';
+COMMENT ON COLUMN snowid_segments.role IS 'the role whose members get numbers; null: everybody';
+GRANT SELECT ON snowid_segments TO PUBLIC;
+GRANT INSERT, UPDATE, DELETE, TRUNCATE ON snowid_segments TO pg_database_owner;
+SELECT pg_catalog.pg_extension_config_dump('snowid_segments', '');
+
+CREATE FUNCTION snowid_segments_guard() RETURNS trigger
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION snowid_segments_guard() IS
+    'keeps max_id from falling, and lets the next number see what was changed by hand';
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON snowid_segments
+    FOR EACH ROW EXECUTE FUNCTION snowid_segments_guard();
+CREATE TRIGGER guard_all BEFORE TRUNCATE ON snowid_segments
+    FOR EACH STATEMENT EXECUTE FUNCTION snowid_segments_guard();
+ALTER TABLE snowid_segments ENABLE ALWAYS TRIGGER guard;
+ALTER TABLE snowid_segments ENABLE ALWAYS TRIGGER guard_all;
+
+CREATE FUNCTION snowid_number(tag text) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowid_number(text) IS
+    'the next number of a tag in snowid_segments, greater than every one that this server handed out before; waits up to snowid.max_wait, then an error that says why';
+
+CREATE FUNCTION snowid_numbers(tag text, count bigint) RETURNS SETOF bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+    ROWS 1000 SUPPORT snowid_next_batch_support;
+COMMENT ON FUNCTION snowid_numbers(text, bigint) IS
+    'the next count numbers (0 or more) of a tag, increasing, in blocks of consecutive numbers';
+
+CREATE FUNCTION snowid_number_range(tag text, count int, OUT first bigint, OUT last bigint)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowid_number_range(text, int) IS
+    'count consecutive numbers of a tag (1 to 1000000), all the caller''s';
+
+CREATE FUNCTION snowid_segment_forget(tag text) RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION snowid_segment_forget(text) FROM PUBLIC;
+COMMENT ON FUNCTION snowid_segment_forget(text) IS
+    'drops what this server has of a tag in memory, so that its next number comes from the table';
+
+CREATE FUNCTION snowid_segment_status(OUT biz_tag text, OUT source regclass,
+        OUT next bigint, OUT "left" bigint, OUT left_next bigint, OUT step bigint,
+        OUT rate float8, OUT cover_left float8, OUT fetched_at timestamptz,
+        OUT fetch_ms float8, OUT fetches bigint, OUT waits bigint,
+        OUT lost bigint, OUT error text)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100;
+REVOKE ALL ON FUNCTION snowid_segment_status() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowid_segment_status() TO pg_monitor;
+COMMENT ON FUNCTION snowid_segment_status() IS
+    'the tags of this database that this server has in memory: the next number, numbers left of the range and of the one after it, length of the next range, numbers a second, for how many seconds they last, when and how fast the last range came, numbers lost, the last error';

@@ -25,6 +25,7 @@
 #include "process.h"
 #include "registry/claim.h"
 #include "registry/registry.h"
+#include "segment/pool.h"
 #include "settings.h"
 #include "units.h"
 
@@ -45,6 +46,7 @@ shmem_request(void)
 	RequestAddinShmemSpace(pair_shmem_size());
 	RequestAddinShmemSpace(inquiry_shmem_size());
 	claim_shmem_request();
+	pool_shmem_request();
 }
 
 static void
@@ -60,6 +62,7 @@ shmem_startup(void)
 	clock_shmem_init();
 	inquiry_shmem_init();
 	claim_shmem_init();
+	pool_shmem_init();
 	library_is_preloaded = true;
 	LWLockRelease(AddinShmemInitLock);
 }

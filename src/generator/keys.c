@@ -93,7 +93,7 @@ snowid_next_batch(PG_FUNCTION_ARGS)
 	SRF_RETURN_NEXT(funcctx, Int64GetDatum(block_next(&batch->block)));
 }
 
-/* Tells the planner that the number of rows is the argument. */
+/* Tells the planner that the number of rows is the last argument. */
 Datum
 snowid_next_batch_support(PG_FUNCTION_ARGS)
 {
@@ -103,7 +103,7 @@ snowid_next_batch_support(PG_FUNCTION_ARGS)
 	{
 		List	   *args = ((FuncExpr *) request->node)->args;
 		Node	   *count = estimate_expression_value(request->root,
-													  linitial(args));
+													  llast(args));
 
 		if (IsA(count, Const) && !((Const *) count)->constisnull)
 		{
