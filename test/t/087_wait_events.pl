@@ -73,7 +73,8 @@ next_key($node);
 
 # the keeper does nothing
 kill 'STOP', $keeper;
-caller_waits_for('SELECT count(snowid_next_batch(1000000000))',
+caller_waits_for(
+	'SELECT count(*) FROM (SELECT snowid_next_batch(1000000000)) keys',
 	'SnowidKeeper');
 caller_waits_for('SELECT snowid_advance(snowid_max(now()))', 'SnowidAdvance');
 kill 'CONT', $keeper;
