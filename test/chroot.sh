@@ -30,8 +30,9 @@ in_chroot()
 		mount -t proc proc "$0/proc"
 		mount --rbind /dev "$0/dev"
 		mount -t tmpfs tmpfs "$0/dev/shm"
-		chroot "$0" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
-			LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@" || exit
+		chroot "$0" env -i --default-signal=INT,QUIT HOME=/root \
+			PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
+			DEBIAN_FRONTEND=noninteractive "$@" || exit
 		exit 0' "$@"
 }
 
