@@ -30,8 +30,9 @@ in_chroot()
 		mount -t proc proc "$0/proc"
 		mount --rbind /dev "$0/dev"
 		mount -t tmpfs tmpfs "$0/dev/shm"
-		chroot "$0" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
-			LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@" || exit
+		chroot "$0" env -i --default-signal=INT,QUIT HOME=/root \
+			PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
+			DEBIAN_FRONTEND=noninteractive "$@" || exit
 		exit 0' "$@"
 }
 
@@ -42,32 +43,33 @@ mirror()
 		head -n 1
 }
 
-# Makes a system of that Debian release and sets $root to it.
-make_chroot()
+# Makes a bare system of that Debian release, and sets $bare to it.
+make_bare()
 {
-	local suite=$1 script=
+	local script= new=$chroots/$1.new
 
-	root=$chroots/$suite
-	if [[ ! -e $root ]]; then
-		[[ -e /usr/share/debootstrap/scripts/$suite ]] ||
-			script=/usr/share/debootstrap/scripts/sid
-		rm -rf --one-file-system "$root.new"
-		unshare --mount debootstrap --variant=minbase "$suite" "$root.new" "$(mirror)" \
-			${script:+"$script"} >"$chroots/$suite.log" 2>&1 ||
-			{ tail -n 30 "$chroots/$suite.log"; die "debootstrap of $suite failed"; }
-		printf '#!/bin/sh\nexit 101\n' >"$root.new/usr/sbin/policy-rc.d"
-		chmod 755 "$root.new/usr/sbin/policy-rc.d"
-		# the way to the packages: proxies, and what is believed of dates
-		apt-config dump | grep -E '^Acquire::(https?::|Check-|Retries)' \
-			>"$root.new/etc/apt/apt.conf.d/99host" || :
-		mv "$root.new" "$root"
-	fi
-	cp /etc/resolv.conf "$root/etc/resolv.conf"
+	bare=$chroots/$1
+	[[ ! -e $bare ]] || return 0
+	[[ -e /usr/share/debootstrap/scripts/$1 ]] || script=/usr/share/debootstrap/scripts/sid
+	rm -rf --one-file-system "$new"
+	unshare --mount debootstrap --variant=minbase "$1" "$new" "$(mirror)" \
+		${script:+"$script"} >"$bare.log" 2>&1 ||
+		{ tail -n 30 "$bare.log"; die "debootstrap of $1 failed"; }
+	printf '#!/bin/sh\nexit 101\n' >"$new/usr/sbin/policy-rc.d"
+	chmod 755 "$new/usr/sbin/policy-rc.d"
+	# the way to the packages: proxies, and what is believed of dates
+	apt-config dump | grep -E '^Acquire::(https?::|Check-|Retries)' \
+		>"$new/etc/apt/apt.conf.d/99host" || :
+	mv "$new" "$bare"
 }
 
-# Puts a fresh copy of the checkout at $root/snowid.
-copy_to_chroot()
+# use_copy name: sets $root to the copy of $bare that has this name, with the
+# checkout at /snowid.
+use_copy()
 {
+	root=$bare.$1
+	[[ -e $root ]] || cp -a "$bare" "$root"
+	cp /etc/resolv.conf "$root/etc/resolv.conf"
 	rm -rf --one-file-system "$root/snowid"
 	mkdir "$root/snowid"
 	pack_checkout | tar -C "$root/snowid" --no-same-owner -xf -

@@ -84,13 +84,19 @@ sub stop
 sub freeze { $_[0]{handle}->signal('STOP'); return; }
 sub resume { $_[0]{handle}->signal('CONT'); return; }
 
+# The command line of redis-cli for this Redis, to be followed by a command
+sub client
+{
+	my ($self) = @_;
+	return ($client, '-p', $self->{port}, @{ $self->{cli} });
+}
+
 # What redis-cli prints for a command, without the last newline.
 sub query
 {
 	my ($self, @command) = @_;
 	my ($out,  $err)     = ('', '');
-	IPC::Run::run(
-		[ $client, '-p', $self->{port}, @{ $self->{cli} }, @command ],
+	IPC::Run::run([ $self->client, @command ],
 		'<', '/dev/null', '>', \$out, '2>', \$err);
 	chomp $out;
 	return $out;

@@ -125,10 +125,7 @@ sub start_claim
 		leaving    => '',
 		past       => '');
 	my $command = join ' ',
-	  map { "'$_'" }
-	  ($ENV{REDIS_SERVER} // 'redis-server') =~ s/server$/cli/r, '-p',
-	  $redis->{port},
-	  'EVALSHA', $script, 1, 'snowid', @argv;
+	  map { "'$_'" } $redis->client, 'EVALSHA', $script, 1, 'snowid', @argv;
 	return IPC::Run::start(
 		[
 			'sh',

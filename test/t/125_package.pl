@@ -92,6 +92,7 @@ find(
 	"$dir/source/src");
 ok(IPC::Run::run([ @make, 'all', 'install' ], '>&', $log), 'a VPATH build')
   or diag(slurp_file($log));
+like(qx(nm -D "$dir/build/snowid.so"), qr/ T _PG_init$/m, 'of all sources');
 my @installed;
 find(
 	{

@@ -4,7 +4,6 @@
 use strict;
 use warnings;
 
-use Cwd 'abs_path';
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidKeys;
