@@ -263,7 +263,7 @@ sub fake
 # Stands before a Redis.  Modes: '': passes all on; 'silent': nothing; 'lose':
 # the script is run, but its answer is lost; 'all:' and bytes: these answer each
 # request; 'spoil': what $spoil makes of each answer; other bytes answer each call
-# of the script.
+# of the script, with 'mark only:' before them those of this operation.
 sub proxy
 {
 	my ($class, $redis, $spoil) = @_;
@@ -274,8 +274,12 @@ sub proxy
 			my ($mode, @words) = @_;
 			my $is_script = $words[0] =~ /^EVAL/;
 
-			return       if $mode eq 'silent';
-			return $1    if $mode               =~ /\Aall:(.*)\z/s;
+			return    if $mode eq 'silent';
+			return $1 if $mode =~ /\Aall:(.*)\z/s;
+			if ($mode =~ s/\A(\w+) only://)
+			{
+				$mode = '' if !$is_script || $words[7] ne $1;
+			}
 			return $mode if $is_script && $mode !~ /\A(?:lose|spoil|)\z/;
 			my $answer = eval {
 				$upstream //=

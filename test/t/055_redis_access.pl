@@ -359,7 +359,12 @@ my @bad      = (
 	'redis://' . 'x' x 200 . '@localhost' => qr/^a user name is too long$/,
 	'unix://tmp/x'                        =>
 	  qr/^unix:\/\/ needs the absolute path of a socket, of at most 107 bytes$/,
-	'unix:///' . 'x' x 107  => qr/^unix:\/\/ needs the absolute path/,
+	'unix:///' . 'x' x 107 => qr/^unix:\/\/ needs the absolute path/,
+	'unix://' . 'x' x 200 . '@/tmp/x' => qr/^a user name is too long$/,
+	'redis://a%40b@localhost'         =>
+	  qr/^a user name is taken as it is, without % escapes$/,
+	'redis://[' . '1' x 300 . ']' => qr/^a host name is too long$/,
+	'redis://a_b!' => qr/^a host name has a character that none can have$/,
 	'redis://a redis://b:x' => qr/^a port or database is not a number$/);
 while (my ($bad, $error) = splice @bad, 0, 2)
 {

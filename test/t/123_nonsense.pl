@@ -61,10 +61,145 @@ sub spoil
 my $redis = SnowidRedis->start('redis');
 srand($seed);
 my $fake  = SnowidRedis->proxy($redis, \&spoil);
-my %nodes = (
-	'for good' => claiming('good',  $fake),
-	'on lease' => claiming('lease', $fake, "snowid.redis_lease = '2s'\n"));
+my $good  = claiming('good',  $fake);
+my $lease = claiming('lease', $fake, "snowid.redis_lease = '2s'\n");
+my %nodes = ('for good' => $good, 'on lease' => $lease);
 wait_for_claim($_) foreach values %nodes;
+
+#---- An answer that no operation gives, one at a time ----
+
+# An array of strings, as the script answers.
+sub strings
+{
+	return '*' . @_ . "\r\n" . join '',
+	  map { '$' . length . "\r\n$_\r\n" } @_;
+}
+
+foreach my $answer (
+	['what'], ['ok'],
+	[ 'ok', 'x' ],
+	[ 'ok', -1 ],
+	[ 'ok', '9e9' ],
+	['lost'], [ 'layout', 1 ])
+{
+	$fake->mode('mark only:' . strings(@$answer));
+	error_is($good, '^the answer to "mark" makes no sense$');
+	$fake->mode('');
+	answered($good);
+	pass("mark: @$answer");
+}
+
+my @claim   = (1, '0' x 15 . '1', 1600000000000, 1700000000000, 1);
+my @answers = (
+	['what'],
+	['yours'],
+	[ 'yours', @claim, 1 ],
+	['lost'],
+	['layout'],
+	['settling'],
+	[ 'silence',  'x', 1 ],
+	[ 'silence',  'x', 'x', 0 ],
+	[ 'silence',  'x', 0,   'x' ],
+	[ 'settling', 'x', 1 ],
+	[ 'settling', 1,   'x' ],
+	[ 'taken',    1 ],
+	[ 'full',     1, 2 ],
+	[ 'full',     1, 2, 'x' ],
+	[ 'ahead',    1, 2, -1 ],
+	[ 'what',     1, 2, 3 ]);
+foreach my $wrong (
+	[ 0, 32 ],
+	[ 0, 'x' ],
+	[ 1, '0' x 16 ],
+	[ 1, '1' ],
+	[ 1, 'x' x 16 ],
+	[ 2, -1 ],
+	[ 3, '9' x 30 ],
+	[ 4, '' ])
+{
+	my @wrong = @claim;
+	$wrong[ $wrong->[0] ] = $wrong->[1];
+	push @answers, [ 'yours', @wrong ];
+}
+my $waiting = claiming('waiting', $fake,
+	"snowid.max_wait = '100ms'\nsnowid.node_name = ''\n");
+$waiting->stop;
+$redis->query('DEL', 'snowid');
+$fake->mode('claim only:' . strings('what'));
+PostgreSQL::Test::Utils::system_or_bail('rm', '-r',
+	$waiting->data_dir . '/snowid');
+$waiting->start;
+foreach my $answer (@answers)
+{
+	$fake->mode('claim only:' . strings('settling', 1, 1700000000000));
+	poll($waiting, "registry ~ 'The registry is empty'");
+	$fake->mode('claim only:' . strings(@$answer));
+	poll($waiting, "registry ~ 'the answer to \"claim\" makes no sense'");
+	like(sql_error($waiting, 'SELECT snowid_next()'),
+		qr/^55000: /, "claim: @$answer: no key");
+}
+$fake->mode('');
+wait_for_claim($_) foreach $good, $waiting;
+like(
+	query(
+		$good, 'SELECT string_agg(node_name, chr(10)) FROM snowid_claims()'),
+	qr/^[^\n]+:\d+$/m,
+	'without snowid.node_name it is host name and port');
+
+# What administrators ask for.
+foreach my $answer (
+	['what'],
+	[ 'list', 1 ],
+	[ 'list', -1, 'name', 1,        1, 1, 1, 'live', 'ff', 0 ],
+	[ 'list', 1,  'name', -1,       1, 1, 1, 'live', 'ff', 0 ],
+	[ 'list', 1,  'name', '9' x 19, 1, 1, 1, 'live', 'ff', 0 ])
+{
+	$fake->mode('list only:' . strings(@$answer));
+	like(
+		sql_error($good, 'SELECT snowid_claims()'),
+		qr/^08006: the answer of Redis makes no sense\nHINT:  Is something else/,
+		"list: @$answer");
+}
+$fake->mode('list only:' . strings('list', ('x' x 900) x 9));
+like(
+	sql_error($good, 'SELECT snowid_claims()'),
+	qr/^08006: .*The answer of Redis is too long/s,
+	'list: too long');
+$fake->mode('list only:' . strings('what'));
+like(
+	sql_error($good, 'SELECT snowid_release(0, 31)'),
+	qr/^08006: the answer of Redis makes no sense/,
+	'release: what');
+
+# A claim that is given back, after another one was got.
+$fake->mode('release only:' . strings('what'));
+query($good, 'SELECT snowid_reclaim()');
+error_is($good, '^the answer to "release" makes no sense$');
+$fake->mode("release only:-ERR no\r\n");
+error_is($good, "the registry's script: ERR no");
+$fake->mode('');
+answered($good);
+
+# A mark that finds the registry of another layout; and one that is gone.
+$fake->mode('mark only:' . strings('layout', 'a layout', 'a server'));
+poll($waiting, "NOT is_open OR registry <> 'claimed'");
+$fake->mode('');
+wait_for_claim($waiting);
+my $before = worker_id($waiting);
+$redis->query('HDEL', 'snowid', "0:$before");
+answered($waiting);
+is(worker_id($waiting), $before, 'a record that is gone is put back');
+$waiting->stop;
+
+# A lease that cannot be given back at a shutdown.
+$fake->mode('release only:' . strings('what'));
+$lease->stop;
+$fake->mode('');
+$lease->start;
+wait_for_claim($_) foreach values %nodes;
+
+#---- At random ----
+
 
 my %answers;
 my $asked = 0;
