@@ -26,9 +26,9 @@
 /* A process that was started and did not come within this is started again. */
 #define COME_MS 2000
 
-/* What failed is tried again after a pause that doubles. */
+/* What failed is tried again after a pause that doubles; callers wait longer. */
 #define FIRST_RETRY_MS 50
-#define LAST_RETRY_MS 1000
+#define LAST_RETRY_MS 500
 
 /* A range is tried to be fetched until so long after somebody wanted a number. */
 #define WANTED_MS 10000
@@ -295,6 +295,7 @@ static void
 forget_row(Segment *segment)
 {
 	close_cursor(segment);
+	segment->stale = segment->tails > 0;
 	pg_atomic_fetch_add_u64(&segment->incarnation, 1);
 	segment->source = InvalidOid;
 	segment->outcome = OUTCOME_NONE;
@@ -351,6 +352,7 @@ segment_finish(const Fetch *fetch, int64 took_us)
 	{
 		if (has_range)
 			add_tail(segment, fetch->range.first, fetch->range.last);
+		segment->stale = segment->tails > 0;
 	}
 	else if (fetch->moved)
 		segment->source = fetch->source;
@@ -403,7 +405,8 @@ segment_take_tails(Segment *segment, uint64 *incarnation, Range *ranges)
 	int			n;
 
 	SpinLockAcquire(&segment->mutex);
-	*incarnation = pg_atomic_read_u64(&segment->incarnation);
+	*incarnation = pg_atomic_read_u64(&segment->incarnation) - segment->stale;
+	segment->stale = false;
 	n = segment->tails;
 	memcpy(ranges, segment->tail, n * sizeof(Range));
 	segment->tails = 0;
@@ -542,6 +545,7 @@ create_segment(const SegmentKey *key)
 	SpinLockAcquire(&segment->mutex);
 	forget_row(segment);
 	segment->tails = 0;
+	segment->stale = false;
 	segment->asked = segment->kept = segment->alone = false;
 	segment->wish = segment->retry_at = segment->retry_ms = 0;
 	segment->fetched_at = segment->fetch_us = segment->last_ms = segment->last_length = 0;

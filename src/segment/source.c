@@ -306,7 +306,7 @@ source_give_back(const SegmentKey *key, const Range *range)
 {
 	return extension_is_there &&
 		run("UPDATE %s SET max_id = $2, update_time = '-infinity'"
-			   " WHERE biz_tag = $1 AND max_id = $3",
-			   OidIsValid(source_table) ? source_table : local_table, key,
-			   range->first - 1, range->last) > 0;
+			" WHERE biz_tag = $1 AND max_id = $3",
+			OidIsValid(source_table) ? source_table : local_table, key,
+			range->first - 1, range->last) > 0;
 }

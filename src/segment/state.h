@@ -90,6 +90,7 @@ typedef struct Segment
 	bool		alone;			/* it failed by itself, and must not fail
 								 * others */
 	int			tails;
+	bool		stale;			/* and not to be used, if that cannot be done */
 	Range		tail[TAILS];
 
 	/* the row, as it was last seen */

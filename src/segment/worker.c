@@ -510,6 +510,8 @@ snowid_segments_main(Datum main_arg)
 	{
 		long		pause = TURN_MS;
 
+		QueryCancelPending = false;
+		CHECK_FOR_INTERRUPTS(); /* barriers: DROP DATABASE waits for them */
 		if (ConfigReloadPending)
 		{
 			ConfigReloadPending = false;
@@ -523,13 +525,12 @@ snowid_segments_main(Datum main_arg)
 			return_ranges(true);
 			break;
 		}
+		return_ranges(false);	/* first: the next range may begin there */
 		if (serve_wishes(&pause) > 0)
 		{
 			leave_at = monotonic_ms() + LINGER_MS;
 			pause = 0;			/* there may be more */
 		}
-		if (!ShutdownRequestPending)
-			return_ranges(false);
 		if (!may_leave())
 			leave_at = monotonic_ms() + LINGER_MS;
 		if (monotonic_ms() >= leave_at)
