@@ -1,6 +1,6 @@
 /*
  * decode.c
- *		The SQL functions that take keys apart and put them together.
+ *		The SQL functions that read and write the fields of keys.
  *
  * Each has two forms: with this server's layout (STABLE; needs the library
  * preloaded, and a layout that is not refused), and with a layout given as text
