@@ -209,7 +209,7 @@ local function execute(s, m, argv, op)
 		local o = claim and world.own[claim.ownership]
 		if o then o.contact, o.interval, o.lease = world.now, Server.interval_of(s), s.lease end
 		-- what was given up is told, too
-		for _, past in ipairs(m.node.past) do
+		for _, past in ipairs(m.identity.past) do
 			o = world.own[past.ownership]
 			if o then o.contact = world.now end
 		end
@@ -223,13 +223,13 @@ local function execute(s, m, argv, op)
 		local ownership = answer[3]
 		local o = world.own[ownership]
 		if not o then
-			o = {at = world.now, s = s, ownership = ownership, node = m.node.id, worker = tonumber(answer[2]), contact = world.now,
+			o = {at = world.now, s = s, ownership = ownership, owner = m.identity.id, worker = tonumber(answer[2]), contact = world.now,
 				interval = Server.interval_of(s), lease = s.lease, seen = {}}
 			for _, other in ipairs(world.owns) do
 				if other.worker == o.worker then
 					local its = other.s
 					local contact = other.contact
-					if its.dir.file and its.dir.file.id == other.node then contact = max(contact, its.contact) end
+					if its.dir.file and its.dir.file.id == other.owner then contact = max(contact, its.contact) end
 					o.seen[other] = {contact = contact, lost = other.lost}
 					if its ~= s and its.mem and its.mem.state == 'held' and its.mem.claim.ownership == other.ownership and
 						not (s.block_kin and s.block_kin == its.block_kin) and world.now >= its.cut_until and
@@ -901,7 +901,7 @@ local function check_end()
 			worker = tonumber(worker)
 			local who = helper
 			for s in each_server(true) do
-				if s.mem.node and s.mem.node.id ~= r.node then who = s end
+				if s.mem.identity and s.mem.identity.id ~= r.owner then who = s end
 			end
 			local function ask(op, own)
 				local m = who.mem
@@ -929,7 +929,7 @@ local function check_end()
 	local all = records()
 	for worker = 0, world.workers - 1 do
 		local r = all['0:' .. worker]
-		if not r or r.node == '' then free[worker] = r and tonumber(r.ceiling) or 0 end
+		if not r or r.owner == '' then free[worker] = r and tonumber(r.ceiling) or 0 end
 	end
 	for s in each_server(true) do
 		if not s.standby and not s.mem.open then

@@ -130,7 +130,7 @@ is($a->safe_psql('postgres', 'SELECT snowid_reclaim()'),
 	1, 'a server changes its ID');
 server_is_open($a);
 wait_until('the ID before it is free',
-	sub { $redis->record('0:0', 'node') eq '' });
+	sub { $redis->record('0:0', 'owner') eq '' });
 $b = start_server('b2', 'snowid.worker_id = 0');
 from_here($a, $b);
 forget($copy);
@@ -220,7 +220,7 @@ $a->start;
 wait_for_claim($a);
 is(worker_id($a), 3, 'another ID over a restart');
 wait_until('the ID before it is free',
-	sub { $redis->record('0:0', 'node') eq '' });
+	sub { $redis->record('0:0', 'owner') eq '' });
 cmp_ok($redis->record('0:0', 'ceiling'),
 	'>=', $last,
 	'the one before is given back with the ceiling of its last key');

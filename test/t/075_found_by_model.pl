@@ -108,7 +108,7 @@ kill_all($a);
 settings($c, $short . 'snowid.worker_id = 7');
 $c->reload;
 wait_until('the next owner gives it back',
-	sub { $redis->record('0:0', 'node') eq '' });
+	sub { $redis->record('0:0', 'owner') eq '' });
 cmp_ok($redis->record('0:0', 'ceiling'), '>=', $last,
 	'with the ceiling that the one before has told, though its own is exact');
 my $d = claiming('d2', $redis, 'snowid.worker_id = 0');
