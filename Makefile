@@ -86,4 +86,17 @@ torture-redis: test/skew.so
 model:
 	test/model/run --seconds $(SECONDS)
 
-.PHONY: uninstall-docs test demo demo-cluster bench torture torture-redis model
+# What is done at random, SECONDS each; needs clang with libFuzzer; not as root.
+fuzz: test/skew.so
+	PG_CONFIG=$(PG_CONFIG) test/fuzz/run $(SECONDS)
+
+# Which lines and branches the tests reach; installs by itself what is missing.
+coverage:
+	test/coverage
+
+# The archive for PGXN, of what is committed; it wants three numbers in a version.
+version = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(EXTENSION).control).0
+dist:
+	git archive --format=zip --prefix=$(EXTENSION)-$(version)/ -o $(EXTENSION)-$(version).zip HEAD
+
+.PHONY: coverage demo demo-cluster dist bench fuzz model test torture torture-redis uninstall-docs

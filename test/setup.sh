@@ -10,9 +10,11 @@
 #   $build  the build directory; removed at the end, with every process in it
 #   $work   the copy of the checkout in it
 #   $bindir the programs of the private PostgreSQL, where `make install` goes
+#   $redis_server  the program, and its package: redis-server, or REDIS_SERVER=...
 
 top=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 oldest_postgresql=15
+redis_server=${REDIS_SERVER:-redis-server}
 exec </dev/null
 umask 022
 
@@ -79,7 +81,7 @@ run()
 {
 	"${as_user[@]}" env -i --chdir="$work" --default-signal=INT,QUIT \
 		PATH="${bindir:+$bindir:}$PATH" HOME="$build" TMPDIR="$build/tmp" \
-		LC_ALL=C.UTF-8 HARNESS_VERBOSE=1 \
+		LC_ALL=C.UTF-8 HARNESS_VERBOSE=1 REDIS_SERVER="$redis_server" OLD_INSTALL="${OLD_INSTALL:-}" \
 		PG_TEST_TIMEOUT_DEFAULT="${PG_TEST_TIMEOUT_DEFAULT:-180}" "$@"
 }
 
@@ -224,11 +226,10 @@ copy_postgresql()
 		"$root$("$pg_config" --sharedir)"/extension/snowid[.-]*
 }
 
-# The sources as git sees them, without what earlier builds left.
-copy_checkout()
+# The sources as git sees them, without what earlier builds left, as a tar file
+pack_checkout()
 {
-	tar -C "$top" --exclude=.git --exclude-from=<(sed 's,/$,,' "$top/.gitignore") -cf - . |
-		run tar -xf -
+	tar -C "$top" --exclude=.git --exclude-from=<(sed 's,/$,,' "$top/.gitignore") -cf - .
 }
 
 # make in the copy, against the private PostgreSQL
@@ -255,5 +256,5 @@ set_up()
 	fi
 	"${as_user[@]}" mkdir "$work" "$build/tmp"
 	copy_postgresql
-	copy_checkout
+	pack_checkout | run tar -xf -
 }

@@ -414,10 +414,12 @@ function operations.claim()
 		return yours(worker, r)
 	end
 
-	-- the worker ID of a record that this server may have
+	-- the worker ID of a record that this server may have; that of a claim under
+	-- another layout may not fit
 	local function usable(at)
 		local worker = string.match(at, '^' .. arg.dc .. ':(%d+)$')
-		return worker and (arg.wanted == '-1' or arg.wanted == worker) and worker
+		return worker and num(worker) < num(arg.count) and
+			(arg.wanted == '-1' or arg.wanted == worker) and worker
 	end
 
 	local function was_silent(r)

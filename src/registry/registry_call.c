@@ -13,6 +13,7 @@
 
 #include "compat.h"
 #include "key/layout.h"
+#include "key/layout_text.h"
 #include "registry/link.h"
 #include "registry/redis.h"
 #include "registry/registry_call.h"

@@ -67,11 +67,13 @@ registry_try_later(void)
 		(int64) pg_prng_uint64_range(&pg_global_prng_state, 0, backoff / 2);
 }
 
+/* A claim from the state file may be older than the layout. */
 bool
 registry_settings_allow(const Claim *claim)
 {
 	return claim->datacenter_id == snowid_datacenter_id &&
-		(snowid_worker_id < 0 || snowid_worker_id == claim->worker_id);
+		(snowid_worker_id < 0 || snowid_worker_id == claim->worker_id) &&
+		claim->worker_id >> server_layout.worker_bits == 0;
 }
 
 /* May the claim in the state file be used without Redis? */

@@ -68,11 +68,14 @@ sub hold_syncs
 }
 
 # A server, initialised but not started: $node->start runs it under a clock
-# that set_skew() steps.  Settings as lines of postgresql.conf.
+# that set_skew() steps.  Settings as lines of postgresql.conf; it may be of
+# another installation (install_path).
 sub snowid_cluster
 {
 	my ($name, $settings, %init) = @_;
-	my $node = PostgreSQL::Test::Cluster->new($name);
+	my $path = delete $init{install_path};
+	my $node = PostgreSQL::Test::Cluster->new($name,
+		$path ? (install_path => $path) : ());
 
 	$node->init(%init);
 	$node->append_conf('postgresql.conf', <<~EOF);
@@ -81,6 +84,7 @@ sub snowid_cluster
 		log_statement = none
 		synchronous_commit = off
 		autovacuum = off
+		jit = off
 		EOF
 	configure($node, $settings // '');
 	give_clock($node);

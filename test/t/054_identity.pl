@@ -155,8 +155,7 @@ $redis->edit('0:1', boot => 'another', interval => 3000);
 my $node_id = $redis->record('0:1', 'owner');
 my $holder  = IPC::Run::start(
 	[
-		($ENV{REDIS_SERVER} // 'redis-server') =~ s/server$/cli/r, '-p',
-		$redis->{port}, '-r', -1, '-i', '0.2', 'EVAL',
+		$redis->client, '-r', -1, '-i', '0.2', 'EVAL',
 		SnowidRedis::sum_script() . <<~'EOF', 1, 'snowid', '0:1'
 		local r = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1]))
 		r.n = string.format('%.0f', r.n + 1)
@@ -174,7 +173,7 @@ makes_keys_as($cold, 4,
 	'while a holder goes on writing, the newcomer gets another ID');
 is($redis->record('0:1', 'owner'), $node_id, 'and the holder keeps its own');
 isnt($redis->record('0:4', 'owner'),
-	$node_id, 'the newcomer is another node now');
+	$node_id, 'the newcomer is another server now');
 like(
 	slurp_file($cold->logfile),
 	qr/Another server uses a copy of this data directory/,
@@ -194,7 +193,7 @@ is($redis->record('0:4', 'owner'),
 
 #---- A block copy: it cannot be told from the original by its file ----
 
-# Gives a stopped server the node ID, starts and claims of another one.
+# Gives a stopped server the ID, starts and claims of another one.
 sub clone_node
 {
 	my ($to, $from) = @_;
@@ -220,7 +219,9 @@ clone_node($hot, $first);
 $redis->edit('0:0', boot => 'another');
 $hot->start;
 wait_for_claim($hot);
-makes_keys_as($hot,   6, 'a clone on another machine gets another ID');
+
+# or the one that its directory had, where that has been silent for long enough
+like(key_of($hot), qr/^[26]$/, 'a clone on another machine gets another ID');
 makes_keys_as($first, 0, 'the living holder keeps its own');
 unlike(
 	slurp_file($first->logfile),

@@ -195,13 +195,9 @@ settings($first, $short . "snowid.max_wait = '20s'");
 $first->reload;
 
 # it is flushed at each moment of the newcomer's claim
-my $flushing = IPC::Run::start(
-	[
-		'redis-cli', '-s', $primary->{socket}, '-r', 75, '-i', '0.02',
-		'FLUSHALL'
-	],
-	'>',
-	'/dev/null');
+my $flushing =
+  IPC::Run::start([ $primary->client, '-r', 75, '-i', '0.02', 'FLUSHALL' ],
+	'>', '/dev/null');
 my $second = newcomer('second');
 $flushing->finish;
 wait_for_claim($second);

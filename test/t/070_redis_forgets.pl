@@ -16,7 +16,7 @@ $SIG{PIPE} = 'IGNORE';
 
 my $redis =
   SnowidRedis->start('redis', 'appendonly yes', 'appendfsync always');
-my $lease  = "snowid.redis_lease = '1s'\n";
+my $lease  = "snowid.redis_lease = '5s'\n";
 my $copies = 0;
 
 # Redis' data as they are now.
@@ -42,7 +42,7 @@ sub start_server
 {
 	my ($name, $settings) = @_;
 	my $node = claiming($name, $redis,
-		"snowid.max_wait = '20s'\n" . ($settings // ''));
+		"snowid.max_wait = '60s'\n" . ($settings // ''));
 	wait_for_claim($node);
 	return $node;
 }
@@ -148,7 +148,7 @@ is($a->safe_psql('postgres', 'SELECT snowid_release(0, 0)'),
 	'released', 'the ID of a server that is down is released');
 my $c = start_server('c2', 'snowid.worker_id = 0');
 from_here($a, $c);
-settings($b, $short . "snowid.max_wait = '20s'");
+settings($b, $short . "snowid.max_wait = '60s'");
 forget($copy);
 $b->start;
 no_key_with($b, 0, 'Redis forgot that an ID was released');
