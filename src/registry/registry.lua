@@ -497,12 +497,10 @@ function operations.claim()
 		all[known] = r
 		return r
 	end
-	if move and arg.resume == 'now' and known ~= '' and known ~= arg.leaving and
-		forgotten(mine, arg.generation) then
-		-- it uses the known ID until it has another
-		put_back()
-	end
-	if known ~= '' and not move and known ~= arg.leaving and spare ~= known then
+	local keeps = (move or not usable(known)) and arg.resume == 'now' and known ~= '' and
+		known ~= arg.leaving and forgotten(mine, arg.generation)
+	if keeps then put_back() end	-- it uses the known ID until it has another
+	if known ~= '' and not move and not keeps and known ~= arg.leaving and spare ~= known then
 		if not forgotten(mine, arg.generation) then
 			if not is_mine then return lost(known, mine) end
 		elseif usable(known) and arg.resume ~= 'record' then

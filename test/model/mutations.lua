@@ -65,7 +65,7 @@ return {
 		"(mine.boot == arg.boot and num(arg.starts) > num(mine.starts))", "false"},
 	{'its own does not settle', 'registry',
 		"if settling and (lapsed(mine) or (arg.resume ~= 'now' and mine.instance ~= instance)) then", "if false then"},
-	{'who wants another puts nothing back', 'registry', "if move and arg.resume == 'now' and", "if false and"},
+	{'who wants another puts nothing back', 'registry', "if keeps then put_back() end", ""},
 	{'what is put back does not settle', 'registry',
 		"if settling and arg.resume ~= 'now' then", "if false then"},
 	{'used keys are forgotten', 'registry',

@@ -50,11 +50,11 @@ local function admitted(v, i, y, k)
 	local seen = yo.seen[vo]
 	local interval = vo.interval
 
-	if v.s.memory_kin and v.s.memory_kin == y.s.memory_kin and
+	if v.memory_kin and v.memory_kin == y.memory_kin and
 		(v.contact[i] <= max(v.s.image_at, y.claimed[k], y.started[k], y.first[k]) or
 		 v.contact[i] < world.lost_at) then
 		return 'A4'
-	elseif v.s.block_kin and v.s.block_kin == y.s.block_kin and v.s ~= y.s and
+	elseif v.block_kin and v.block_kin == y.block_kin and v.s ~= y.s and
 		(v.contact[i] < v.started[i] or y.contact[k] < y.started[k] or
 		 v.at[i] - v.contact[i] >= 2 * interval or y.at[k] - y.contact[k] >= 2 * interval) then
 		return 'A2'
@@ -117,6 +117,8 @@ function world.made(s, pair, lo, hi)
 			lo = {}, hi = {}, at = {}, contact = {}, first = {}, started = {}, claimed = {}}
 		makers[#makers + 1] = a
 	end
+	-- as they are when it makes keys: later it may get another directory
+	a.memory_kin, a.block_kin = s.memory_kin or a.memory_kin, s.block_kin or a.block_kin
 	local n = a.n + 1
 	a.n, a.lo[n], a.hi[n], a.at[n], a.started[n] = n, lo, hi, world.now, s.start_time
 	a.claimed[n], a.first[n] = s.claimed_at, s.first_contact
@@ -203,7 +205,7 @@ local function execute(s, m, argv, op)
 	if world.trace then
 		world.say(string.format('Redis: %s of server %d: %s', op, s.id, table.concat(answer, ' ')))
 	end
-	if op == 'claim' or op == 'mark' then
+	if (op == 'claim' or op == 'mark') and answer[1] ~= 'late' then
 		s.contact = world.now
 		local claim = op == 'mark' and m.claim or m.state == 'held' and m.claim or m.known
 		local o = claim and world.own[claim.ownership]
@@ -232,7 +234,7 @@ local function execute(s, m, argv, op)
 					if its.dir.file and its.dir.file.id == other.owner then contact = max(contact, its.contact) end
 					o.seen[other] = {contact = contact, lost = other.lost}
 					if its ~= s and its.mem and its.mem.state == 'held' and its.mem.claim.ownership == other.ownership and
-						not (s.block_kin and s.block_kin == its.block_kin) and world.now >= its.cut_until and
+						not (s.block_kin and s.block_kin == its.block_kin) and not its.memory_kin and world.now >= its.cut_until and
 						other.contact > world.lost_at and world.now - other.contact < Server.interval_of(its) then
 						world.fault('given twice', 'server ' .. s.id .. ' gets ' .. o.worker .. ', which server ' .. its.id .. ' has')
 					end

@@ -81,8 +81,9 @@ end_all($b);
 #---- Keys that only a former owner knows of ----
 
 $a = claiming('a2', $proxy);
+wait_for_claim($a);
 $b = claiming('b2', $redis);
-wait_for_claim($_) foreach $a, $b;
+wait_for_claim($b);
 $proxy->mode('silent');
 error_is($a, 'no answer');
 set_skew($a, 600);
