@@ -19,7 +19,7 @@
 
 #include "storage/latch.h"
 
-#include "registry/redis.h"
+#include "registry/link.h"
 #include "registry/registry_claim.h"
 #include "registry/registry_contact.h"
 #include "registry/registry_request.h"
@@ -233,5 +233,5 @@ fuzz_one(const char *data, size_t size)
 	answers = data;
 	left = data < end ? end - data : 0;
 	(void) fuzz_call(turns, &result, 0);
-	redis_disconnect();
+	link_close();
 }

@@ -50,6 +50,19 @@ return {
 		{20030, 'initdb', 4},
 		{50000, 'idle', 9},
 	}},
+	-- asks for another ID in the settling, and is cut off
+	{name = 'what it has is put back', setup = setup {tail = 40000}, steps = {
+		{24000, 'flush'},
+		{24100, 'reclaim', 1},
+		{24200, 'cut', 1, 60000},
+		{24300, 'new', 2},
+	}},
+	{name = 'Redis\' clock jumps in the settling', setup = setup {tail = 20000}, steps = {
+		{24000, 'flush'},
+		{24100, 'new', 2},
+		{24200, 'redis_clock', 3600000},
+		{24300, 'new', 3},
+	}},
 	-- of two owners after A1 the older one keeps the ID: its generation is of when
 	-- Redis' clock was ahead
 	{name = 'forgotten when Redis\' clock was set back', setup = setup {tail = 20000}, steps = {

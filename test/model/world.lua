@@ -50,11 +50,11 @@ local function admitted(v, i, y, k)
 	local seen = yo.seen[vo]
 	local interval = vo.interval
 
-	if v.s.memory_kin and v.s.memory_kin == y.s.memory_kin and
+	if v.memory_kin and v.memory_kin == y.memory_kin and
 		(v.contact[i] <= max(v.s.image_at, y.claimed[k], y.started[k], y.first[k]) or
 		 v.contact[i] < world.lost_at) then
 		return 'A4'
-	elseif v.s.block_kin and v.s.block_kin == y.s.block_kin and v.s ~= y.s and
+	elseif v.block_kin and v.block_kin == y.block_kin and v.s ~= y.s and
 		(v.contact[i] < v.started[i] or y.contact[k] < y.started[k] or
 		 v.at[i] - v.contact[i] >= 2 * interval or y.at[k] - y.contact[k] >= 2 * interval) then
 		return 'A2'
@@ -117,6 +117,8 @@ function world.made(s, pair, lo, hi)
 			lo = {}, hi = {}, at = {}, contact = {}, first = {}, started = {}, claimed = {}}
 		makers[#makers + 1] = a
 	end
+	-- as they are when it makes keys: later it may get another directory
+	a.memory_kin, a.block_kin = s.memory_kin or a.memory_kin, s.block_kin or a.block_kin
 	local n = a.n + 1
 	a.n, a.lo[n], a.hi[n], a.at[n], a.started[n] = n, lo, hi, world.now, s.start_time
 	a.claimed[n], a.first[n] = s.claimed_at, s.first_contact
@@ -203,13 +205,13 @@ local function execute(s, m, argv, op)
 	if world.trace then
 		world.say(string.format('Redis: %s of server %d: %s', op, s.id, table.concat(answer, ' ')))
 	end
-	if op == 'claim' or op == 'mark' then
+	if (op == 'claim' or op == 'mark') and answer[1] ~= 'late' then
 		s.contact = world.now
 		local claim = op == 'mark' and m.claim or m.state == 'held' and m.claim or m.known
 		local o = claim and world.own[claim.ownership]
 		if o then o.contact, o.interval, o.lease = world.now, Server.interval_of(s), s.lease end
 		-- what was given up is told, too
-		for _, past in ipairs(m.node.past) do
+		for _, past in ipairs(m.identity.past) do
 			o = world.own[past.ownership]
 			if o then o.contact = world.now end
 		end
@@ -223,16 +225,16 @@ local function execute(s, m, argv, op)
 		local ownership = answer[3]
 		local o = world.own[ownership]
 		if not o then
-			o = {at = world.now, s = s, ownership = ownership, node = m.node.id, worker = tonumber(answer[2]), contact = world.now,
+			o = {at = world.now, s = s, ownership = ownership, owner = m.identity.id, worker = tonumber(answer[2]), contact = world.now,
 				interval = Server.interval_of(s), lease = s.lease, seen = {}}
 			for _, other in ipairs(world.owns) do
 				if other.worker == o.worker then
 					local its = other.s
 					local contact = other.contact
-					if its.dir.file and its.dir.file.id == other.node then contact = max(contact, its.contact) end
+					if its.dir.file and its.dir.file.id == other.owner then contact = max(contact, its.contact) end
 					o.seen[other] = {contact = contact, lost = other.lost}
 					if its ~= s and its.mem and its.mem.state == 'held' and its.mem.claim.ownership == other.ownership and
-						not (s.block_kin and s.block_kin == its.block_kin) and world.now >= its.cut_until and
+						not (s.block_kin and s.block_kin == its.block_kin) and not its.memory_kin and world.now >= its.cut_until and
 						other.contact > world.lost_at and world.now - other.contact < Server.interval_of(its) then
 						world.fault('given twice', 'server ' .. s.id .. ' gets ' .. o.worker .. ', which server ' .. its.id .. ' has')
 					end
@@ -901,7 +903,7 @@ local function check_end()
 			worker = tonumber(worker)
 			local who = helper
 			for s in each_server(true) do
-				if s.mem.node and s.mem.node.id ~= r.node then who = s end
+				if s.mem.identity and s.mem.identity.id ~= r.owner then who = s end
 			end
 			local function ask(op, own)
 				local m = who.mem
@@ -929,7 +931,7 @@ local function check_end()
 	local all = records()
 	for worker = 0, world.workers - 1 do
 		local r = all['0:' .. worker]
-		if not r or r.node == '' then free[worker] = r and tonumber(r.ceiling) or 0 end
+		if not r or r.owner == '' then free[worker] = r and tonumber(r.ceiling) or 0 end
 	end
 	for s in each_server(true) do
 		if not s.standby and not s.mem.open then

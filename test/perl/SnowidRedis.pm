@@ -147,7 +147,7 @@ sub edit
 sub owned
 {
 	my ($self, $name) = @_;
-	my @records = grep { /"name":"\Q$name\E"/ && !/"node":""/ } split /\n/,
+	my @records = grep { /"name":"\Q$name\E"/ && !/"owner":""/ } split /\n/,
 	  $self->query('HVALS', 'snowid');
 	return scalar @records;
 }

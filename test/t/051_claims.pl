@@ -58,7 +58,7 @@ sub new_key
 sub is_free
 {
 	my ($pair) = @_;
-	return ($redis->record($pair, 'node') // '') eq '';
+	return ($redis->record($pair, 'owner') // '') eq '';
 }
 
 sub release
@@ -99,7 +99,7 @@ sub start_claim
 		version    => 2,
 		operation  => 'claim',
 		layout     => $layout,
-		node       => sprintf('%032x', $i),
+		server     => sprintf('%032x', $i),
 		name       => "script$i",
 		place      => '',
 		token      => $is{token},

@@ -152,7 +152,7 @@ cmp_ok($last_ms, '>', $ceiling,
 # Somebody goes on writing to the record.
 $cold->stop;
 $redis->edit('0:1', boot => 'another', interval => 3000);
-my $node_id = $redis->record('0:1', 'node');
+my $node_id = $redis->record('0:1', 'owner');
 my $holder  = IPC::Run::start(
 	[
 		$redis->client, '-r', -1, '-i', '0.2', 'EVAL',
@@ -171,9 +171,9 @@ $cold->start;
 wait_for_claim($cold);
 makes_keys_as($cold, 4,
 	'while a holder goes on writing, the newcomer gets another ID');
-is($redis->record('0:1', 'node'), $node_id, 'and the holder keeps its own');
-isnt($redis->record('0:4', 'node'),
-	$node_id, 'the newcomer is another node now');
+is($redis->record('0:1', 'owner'), $node_id, 'and the holder keeps its own');
+isnt($redis->record('0:4', 'owner'),
+	$node_id, 'the newcomer is another server now');
 like(
 	slurp_file($cold->logfile),
 	qr/Another server uses a copy of this data directory/,
@@ -182,18 +182,18 @@ $holder->signal('KILL');
 $holder->finish;
 
 # An old copy: a later start is on record.
-$node_id = $redis->record('0:4', 'node');
+$node_id = $redis->record('0:4', 'owner');
 $cold->stop;
 $redis->edit('0:4', starts => 1000);
 $cold->start;
 wait_for_claim($cold);
 makes_keys_as($cold, 5, 'a lower count of starts is refused: another ID');
-is($redis->record('0:4', 'node'), $node_id,
-	'and the other one keeps its own');
+is($redis->record('0:4', 'owner'),
+	$node_id, 'and the other one keeps its own');
 
 #---- A block copy: it cannot be told from the original by its file ----
 
-# Gives a stopped server the node ID, starts and claims of another one.
+# Gives a stopped server the ID, starts and claims of another one.
 sub clone_node
 {
 	my ($to, $from) = @_;
@@ -211,7 +211,10 @@ sub clone_node
 	return;
 }
 
+# What it had before is given back, and is not to be the next free one.
+my $had = worker_id($hot);
 $hot->stop;
+$redis->edit("0:$had", ceiling => now_ms() + 3600_000);
 clone_node($hot, $first);
 $redis->edit('0:0', boot => 'another');
 $hot->start;

@@ -272,19 +272,16 @@ $local->start;
 my @parrots = (
 	"-ERR unknown command 'AUTH', with args beginning with: '%'\r\n" =>
 	  'the password was refused: ERR$',
-	"-%\r\n" =>
-	  'the password was refused: an answer that is not one of Redis$',
+	"-%\r\n" => 'the password was refused: a reply that is not from Redis$',
 	"-% is wrong\r\n" =>
-	  'the password was refused: an answer that is not one of Redis$',
-	"-\r\n" =>
-	  'the password was refused: an answer that is not one of Redis$',
-	"+%\r\n" =>
-	  'the password was refused: an answer that is not one of Redis$',
+	  'the password was refused: a reply that is not from Redis$',
+	"-\r\n"  => 'the password was refused: a reply that is not from Redis$',
+	"+%\r\n" => 'the password was refused: a reply that is not from Redis$',
 	"\$13\r\n%\r\n" =>
-	  'the password was refused: an answer that is not one of Redis$',
+	  'the password was refused: a reply that is not from Redis$',
 	"%\r\n"        => 'Protocol error, got "h" as reply type byte$',
 	"*1\r\n-%\r\n" =>
-	  'the password was refused: an answer that is not one of Redis$',
+	  'the password was refused: a reply that is not from Redis$',
 	"+OK\r\n" => 'INFO: NOAUTH Authentication required\.$');
 while (my ($answer, $error) = splice @parrots, 0, 2)
 {

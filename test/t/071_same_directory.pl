@@ -31,7 +31,7 @@ sub makes_new_keys
 sub used_ids
 {
 	return join ' ', map { s/^0://r }
-	  sort grep { /^0:/ && ($redis->record($_, 'node') // '') ne '' }
+	  sort grep { /^0:/ && ($redis->record($_, 'owner') // '') ne '' }
 	  split /\n/, $redis->query('HKEYS', 'snowid');
 }
 

@@ -81,8 +81,9 @@ end_all($b);
 #---- Keys that only a former owner knows of ----
 
 $a = claiming('a2', $proxy);
+wait_for_claim($a);
 $b = claiming('b2', $redis);
-wait_for_claim($_) foreach $a, $b;
+wait_for_claim($b);
 $proxy->mode('silent');
 error_is($a, 'no answer');
 set_skew($a, 600);
@@ -108,7 +109,7 @@ kill_all($a);
 settings($c, $short . 'snowid.worker_id = 7');
 $c->reload;
 wait_until('the next owner gives it back',
-	sub { $redis->record('0:0', 'node') eq '' });
+	sub { $redis->record('0:0', 'owner') eq '' });
 cmp_ok($redis->record('0:0', 'ceiling'), '>=', $last,
 	'with the ceiling that the one before has told, though its own is exact');
 my $d = claiming('d2', $redis, 'snowid.worker_id = 0');

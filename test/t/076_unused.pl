@@ -13,8 +13,10 @@ use Test::More;
 $SIG{PIPE} = 'IGNORE';
 
 my $redis = SnowidRedis->start('redis');
-my ($a, $b) = map { claiming($_, $redis) } qw(a b);
-wait_for_claim($_) foreach $a, $b;
+my $a     = claiming('a', $redis);
+wait_for_claim($a);
+my $b = claiming('b', $redis);
+wait_for_claim($b);
 is(join(' ', map { worker_id($_) } $a, $b), '0 1', 'two servers');
 
 # As if the server had claimed the ID 5 as well, and never heard of it.

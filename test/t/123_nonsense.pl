@@ -83,7 +83,7 @@ foreach my $answer (
 	['lost'], [ 'layout', 1 ])
 {
 	$fake->mode('mark only:' . strings(@$answer));
-	error_is($good, '^the answer to "mark" makes no sense$');
+	error_is($good, '^unexpected reply to "mark"$');
 	$fake->mode('');
 	answered($good);
 	pass("mark: @$answer");
@@ -134,7 +134,7 @@ foreach my $answer (@answers)
 	$fake->mode('claim only:' . strings('settling', 1, 1700000000000));
 	poll($waiting, "registry ~ 'The registry is empty'");
 	$fake->mode('claim only:' . strings(@$answer));
-	poll($waiting, "registry ~ 'the answer to \"claim\" makes no sense'");
+	poll($waiting, "registry ~ 'unexpected reply to \"claim\"'");
 	like(sql_error($waiting, 'SELECT snowid_next()'),
 		qr/^55000: /, "claim: @$answer: no key");
 }
@@ -157,24 +157,24 @@ foreach my $answer (
 	$fake->mode('list only:' . strings(@$answer));
 	like(
 		sql_error($good, 'SELECT snowid_claims()'),
-		qr/^08006: the answer of Redis makes no sense\nHINT:  Is something else/,
+		qr/^08006: unexpected reply from Redis\nHINT:  Is something else/,
 		"list: @$answer");
 }
 $fake->mode('list only:' . strings('list', ('x' x 900) x 9));
 like(
 	sql_error($good, 'SELECT snowid_claims()'),
-	qr/^08006: .*The answer of Redis is too long/s,
+	qr/^08006: .*The reply from Redis is too long/s,
 	'list: too long');
 $fake->mode('list only:' . strings('what'));
 like(
 	sql_error($good, 'SELECT snowid_release(0, 31)'),
-	qr/^08006: the answer of Redis makes no sense/,
+	qr/^08006: unexpected reply from Redis/,
 	'release: what');
 
 # A claim that is given back, after another one was got.
 $fake->mode('release only:' . strings('what'));
 query($good, 'SELECT snowid_reclaim()');
-error_is($good, '^the answer to "release" makes no sense$');
+error_is($good, '^unexpected reply to "release"$');
 $fake->mode("release only:-ERR no\r\n");
 error_is($good, "the registry's script: ERR no");
 $fake->mode('');
