@@ -150,9 +150,10 @@ like(
 foreach my $answer (
 	['what'],
 	[ 'list', 1 ],
-	[ 'list', -1, 'name', 1,        1, 1, 1, 'live', 'ff', 0 ],
-	[ 'list', 1,  'name', -1,       1, 1, 1, 'live', 'ff', 0 ],
-	[ 'list', 1,  'name', '9' x 19, 1, 1, 1, 'live', 'ff', 0 ])
+	[ 'list', 2147483647, 'name', 1,        1, 1, 1, 'live', 'ff', 0 ],
+	[ 'list', -1,         'name', 1,        1, 1, 1, 'live', 'ff', 0 ],
+	[ 'list', 1,          'name', -1,       1, 1, 1, 'live', 'ff', 0 ],
+	[ 'list', 1,          'name', '9' x 19, 1, 1, 1, 'live', 'ff', 0 ])
 {
 	$fake->mode('list only:' . strings(@$answer));
 	like(
@@ -179,6 +180,17 @@ $fake->mode("release only:-ERR no\r\n");
 error_is($good, "the registry's script: ERR no");
 $fake->mode('');
 answered($good);
+
+# A ceiling that the layout does not have; a claim that is gone, but is not.
+$fake->mode('mark only:' . strings('ok', 2253088648659904));
+error_is($good,
+	'^the ceiling of worker ID \d+ of datacenter 0, 2253088648659904, is not in the range of the layout$'
+);
+$fake->mode('mark only:' . strings('gone'));
+answered($good);
+$fake->mode('');
+answered($good);
+is(claim_state($good), 'claimed', 'a claim that is gone is claimed again');
 
 # A mark that finds the registry of another layout; and one that is gone.
 $fake->mode('mark only:' . strings('layout', 'a layout', 'a server'));

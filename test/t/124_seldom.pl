@@ -109,6 +109,10 @@ sub ends
 }
 
 my $highest = next_key($node);
+like(
+	sql_error($node, 'SELECT snowid_accept_clock()'),
+	qr/^55000: no jump of the clock waits to be accepted/,
+	'a clock that did not jump');
 foreach my $process ('snowid registry', 'snowid keeper')
 {
 	ends($process);
@@ -116,6 +120,40 @@ foreach my $process ('snowid registry', 'snowid keeper')
 	cmp_ok(next_key($node), '>', $highest, 'and keys go on');
 	answered($node);
 }
+
+# Who asks Redis while another does waits, and no longer than that one.
+$redis->freeze;
+my @asking = map {
+	IPC::Run::start(
+		[
+			'psql', '-XAtq',
+			'-d',   $node->connstr('postgres'),
+			'-c',   'SELECT snowid_claims()'
+		],
+		'<',
+		'/dev/null',
+		'>&',
+		\my $said)
+} 1 .. 3;
+$_->finish foreach @asking;
+$redis->resume;
+answered($node);
+pass('three ask at once');
+
+# What the planner is told of a snowid and a bigint column's index, seldom a B-tree.
+sub plan
+{
+	my ($index, $condition) = @_;
+	return query($node,
+		"CREATE TABLE h (id bigint); CREATE INDEX h_index ON h USING $index (id); SET enable_seqscan = off; EXPLAIN (COSTS OFF) SELECT FROM h WHERE $condition; DROP TABLE h"
+	);
+}
+my $key = "'0ARYZVZXW377R'::snowid";
+like(plan('hash', "id = $key"), qr/h_index/, 'a hash index answers =');
+unlike(plan(@$_), qr/h_index.*Cond/s, "@$_: no index")
+  foreach [ 'hash', "id < $key" ], [ 'brin', "id = $key" ],
+  [ 'btree', "id <> $key" ],
+  [ 'btree', 'id = floor(random())::bigint::snowid' ];
 
 # It may be that the successor cannot find the ceiling: nothing is reserved until
 # it does.
