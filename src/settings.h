@@ -1,6 +1,6 @@
 /*
  * settings.h
- *		The settings, as they are now.
+ *		The values of the settings.
  */
 #ifndef SNOWID_SETTINGS_H
 #define SNOWID_SETTINGS_H

@@ -2,8 +2,8 @@
  * snowid.c
  *		Module load and shared-memory hooks.
  *
- * Runs in the postmaster: defines the settings, reserves and initialises the
- * shared memory, registers the background processes.  No I/O there.
+ * Runs in the postmaster: defines the settings, reserves and initializes
+ * shared memory, and registers the background processes.  No I/O here.
  */
 #include "postgres.h"
 
@@ -53,6 +53,7 @@ shmem_startup(void)
 	if (prev_shmem_startup_hook)
 		prev_shmem_startup_hook();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	own_waits_init();
 	process_shmem_init();
 	generator_shmem_init();
 	pair_shmem_init();
@@ -66,7 +67,7 @@ shmem_startup(void)
 void
 _PG_init(void)
 {
-	/* in a session the functions that need no server still work */
+	/* in a session, functions that need no shared memory still work */
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 

@@ -313,7 +313,7 @@ claim_ask(RegistryRequest *request)
 			break;
 		process_wake(PROCESS_REGISTRY);
 		(void) ConditionVariableTimedSleep(&registry->request_changed, Max(until - now, 1),
-										   PG_WAIT_EXTENSION);
+										   own_wait(WAIT_REGISTRY));
 	}
 	ConditionVariableCancelSleep();
 	ConditionVariableBroadcast(&registry->request_changed);

@@ -117,7 +117,7 @@ registry_stop(void)
 		   monotonic_ms() < ends)
 	{
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 10, PG_WAIT_EXTENSION);
+						 10, own_wait(WAIT_REGISTRY_MAIN));
 		ResetLatch(MyLatch);
 		(void) registry_look(false);
 	}
@@ -132,6 +132,7 @@ static const Process process = {
 	.id = PROCESS_REGISTRY,
 	.name = "snowid registry",
 	.function = "snowid_registry_main",
+	.wait = WAIT_REGISTRY_MAIN,
 	.turn = registry_turn,
 	.recover = registry_recover,
 	.stop = registry_stop,

@@ -12,7 +12,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "key/layout.h"
+#include "key/layout_text.h"
 #include "registry/redis.h"
 #include "registry/registry_call.h"
 #include "registry/registry_contact.h"

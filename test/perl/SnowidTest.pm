@@ -81,6 +81,7 @@ sub snowid_cluster
 		log_statement = none
 		synchronous_commit = off
 		autovacuum = off
+		jit = off
 		EOF
 	configure($node, $settings // '');
 	give_clock($node);

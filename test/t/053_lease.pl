@@ -111,7 +111,9 @@ while (keys %seen < 6)
 			floor(extract(epoch FROM lease_ceiling) * 1000) FROM snowid_status()
 		EOF
 	$samples++;
-	$seen{ record(0, 'n') } //= record(0, 'seen');
+	my $record = $redis->query('HGET', 'snowid', '0:0');
+	my ($n, $at) = map { $record =~ /"$_":"(\d+)"/ } qw(n seen);
+	$seen{$n} //= $at;
 	$above++
 	  if $wal > $lease || $view > $lease || $lease > record(0, 'ceiling');
 }

@@ -316,7 +316,7 @@ sub start_error
 		return '';
 	}
 	my ($warning, $hint) = slurp_file($local->logfile, $log) =~
-	  /WARNING:  invalid value for parameter "snowid.redis_url": (.*)\n(?:.*HINT:  (A password belongs into the file that snowid.redis_password_file names.)\n)?/;
+	  /WARNING:  invalid value for parameter "snowid.redis_url": (.*)\n(?:.*HINT:  (A password belongs in the file that snowid.redis_password_file names.)\n)?/;
 	push @errors, $warning // '';
 	return 'no hint' if ($warning =~ /must not contain/) != defined $hint;
 	return $warning;

@@ -152,7 +152,7 @@ wait_until(
 	});
 like(
 	sql_error($node, 'SELECT snowid_next()'),
-	qr/^58000: the next key would lead the clock by \d+ ms.*It may lead by 1000 ms/s,
+	qr/^58000: the next key would lead the clock by \d+ ms.*It may lead the clock by 1000 ms/s,
 	'30 s back: 58000');
 step(30);
 keys_come(1000, 'when the clock is back');
