@@ -169,10 +169,15 @@ is( $node->safe_psql(
 step(2);
 is( count_errors(qr/ERROR:  (?!canceling statement|the next key would lead)/),
 	0, 'no other errors');
-is( $node->safe_psql(
-		'postgres',
-		q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid NOT IN
-	(SELECT pid FROM pg_stat_activity WHERE state = 'active')}),
+
+# Those who held a lock while they did nothing: idle before it was looked at, and
+# in the same idle period after.
+is( $node->safe_psql('postgres', <<~'EOF'),
+		SELECT coalesce(array_agg(pid || ' ' || state_change), '{}') AS idle FROM pg_stat_activity WHERE state <> 'active' \gset
+		SELECT coalesce(array_agg(pid), '{}') AS holders FROM pg_locks WHERE locktype = 'advisory' \gset
+		SELECT count(*) FROM pg_stat_activity
+		WHERE pid = ANY (:'holders') AND pid || ' ' || state_change = ANY (:'idle')
+		EOF
 	'0',
 	'no lock is left in a session that does nothing');
 
