@@ -112,7 +112,7 @@ SELECT count(*) FROM k FULL JOIN b ON b.id = k.id;
 SELECT count(*) FROM k WHERE id IN (SELECT id FROM b WHERE n < 100);
 SET enable_hashjoin = off;
 SET enable_nestloop = off;
-EXPLAIN (COSTS OFF) SELECT count(*) FROM k x JOIN k y ON x.id = y.id;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM k x FULL JOIN k y ON x.id = y.id;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM k JOIN b ON b.id = k.id::bigint;
 SELECT count(*) FROM k JOIN b ON b.id = k.id::bigint;
 RESET enable_hashjoin;

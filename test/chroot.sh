@@ -39,6 +39,7 @@ in_chroot()
 # Where this machine's own packages come from
 mirror()
 {
+	# shellcheck disable=SC2016 # apt's own names
 	apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' |
 		head -n 1
 }
@@ -46,7 +47,7 @@ mirror()
 # Makes a bare system of that Debian release, and sets $bare to it.
 make_bare()
 {
-	local script= new=$chroots/$1.new
+	local script='' new=$chroots/$1.new
 
 	bare=$chroots/$1
 	[[ ! -e $bare ]] || return 0

@@ -203,7 +203,8 @@ install_packages()
 #---- The private copy ----
 
 # PostgreSQL finds its files relative to its programs, so a copy under another
-# root works, and an extension installed there is seen by nobody else.
+# root works, and an extension installed there is seen by nobody else.  Links are
+# followed: the official image has its postgresql.conf.sample behind one.
 copy_postgresql()
 {
 	local root=$build/root dir option
@@ -213,7 +214,7 @@ copy_postgresql()
 	for option in bindir pkglibdir sharedir; do
 		dir=$("$pg_config" "--$option")
 		run mkdir -p "$root$dir"
-		run cp -a "$dir/." "$root$dir"
+		run cp -aL "$dir/." "$root$dir"
 	done
 	for option in includedir pkgincludedir includedir-server libdir; do
 		dir=$("$pg_config" "--$option")
