@@ -81,9 +81,11 @@ torture: test/skew.so
 	PG_CONFIG=$(PG_CONFIG) test/torture $(SECONDS)
 torture-redis: test/skew.so
 	PG_CONFIG=$(PG_CONFIG) test/torture-redis $(SECONDS)
+torture-segments: test/skew.so
+	PG_CONFIG=$(PG_CONFIG) test/torture-segments $(SECONDS)
 
 # The registry's script in a simulator; needs luajit or lua5.1.
 model:
 	test/model/run --seconds $(SECONDS)
 
-.PHONY: uninstall-docs test demo demo-cluster bench torture torture-redis model
+.PHONY: uninstall-docs test demo demo-cluster bench torture torture-redis torture-segments model
