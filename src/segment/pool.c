@@ -234,20 +234,27 @@ segment_answer(Segment *segment, uint64 incarnation, Answer *answer)
 	SpinLockRelease(&segment->mutex);
 }
 
-/* The mutex is held. */
+/* In order, since they are given back from the last on; the mutex is held. */
 static void
 add_tail(Segment *segment, int64 first, int64 last)
 {
+	Range	   *tail = segment->tail;
 	int			n = segment->tails;
+	int			i = 0;
 
 	if (last < first)
 		return;
-	if (n > 0 && segment->tail[n - 1].last == first - 1)
-		segment->tail[n - 1].last = last;
+	while (i < n && tail[i].first < first)
+		i++;
+	if (i > 0 && tail[i - 1].last == first - 1)
+		tail[i - 1].last = last;
+	else if (i < n && tail[i].first == last + 1)
+		tail[i].first = first;
 	else if (n < TAILS)
 	{
-		segment->tail[n].first = first;
-		segment->tail[n].last = last;
+		memmove(&tail[i + 1], &tail[i], (n - i) * sizeof(Range));
+		tail[i].first = first;
+		tail[i].last = last;
 		segment->tails++;
 	}
 	else
