@@ -81,6 +81,8 @@ torture: test/skew.so
 	PG_CONFIG=$(PG_CONFIG) test/torture $(SECONDS)
 torture-redis: test/skew.so
 	PG_CONFIG=$(PG_CONFIG) test/torture-redis $(SECONDS)
+torture-segments: test/skew.so
+	PG_CONFIG=$(PG_CONFIG) test/torture-segments $(SECONDS)
 
 # The registry's script in a simulator; needs luajit or lua5.1.
 model:
@@ -99,4 +101,4 @@ version = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(EXTENSION).contr
 dist:
 	git archive --format=zip --prefix=$(EXTENSION)-$(version)/ -o $(EXTENSION)-$(version).zip HEAD
 
-.PHONY: coverage demo demo-cluster dist bench fuzz model test torture torture-redis uninstall-docs
+.PHONY: coverage demo demo-cluster dist bench fuzz model test torture torture-redis torture-segments uninstall-docs

@@ -234,24 +234,31 @@ segment_answer(Segment *segment, uint64 incarnation, Answer *answer)
 	SpinLockRelease(&segment->mutex);
 }
 
-/* The mutex is held. */
+/* In order, since they are given back from the last on; the mutex is held. */
 static void
 add_tail(Segment *segment, int64 first, int64 last)
 {
-	Range	   *newest = &segment->tail[segment->tails - 1];
+	Range	   *tail = segment->tail;
+	int			n = segment->tails;
+	int			i = 0;
 
 	if (last < first)
 		return;
-	if (segment->tails > 0 && newest->last == first - 1)
-		newest->last = last;
-	else if (segment->tails < TAILS)
-		segment->tail[segment->tails++] = (Range)
+	while (i < n && tail[i].first < first)
+		i++;
+	if (i > 0 && tail[i - 1].last == first - 1)
+		tail[i - 1].last = last;
+	else if (i < n && tail[i].first == last + 1)
+		tail[i].first = first;
+	else if (n < TAILS)
 	{
-		first, last
-	};
-/**INDENT** Error@252: Unmatched 'else' */
+		memmove(&tail[i + 1], &tail[i], (n - i) * sizeof(Range));
+		tail[i].first = first;
+		tail[i].last = last;
+		segment->tails++;
+	}
 	else
-	segment->lost += last - first + 1;
+		segment->lost += last - first + 1;
 }
 
 /*
@@ -277,17 +284,13 @@ close_cursor(Segment *segment)
 	add_tail(segment, next_base, next_base + next_length - 1);
 }
 
-/* The same; false: there is nothing left to give back. */
-bool
+/* The same. */
+void
 segment_close(Segment *segment)
 {
-	bool		has_tails;
-
 	SpinLockAcquire(&segment->mutex);
 	close_cursor(segment);
-	has_tails = segment->tails > 0;
 	SpinLockRelease(&segment->mutex);
-	return has_tails;
 }
 
 /* Forgets what is known of the row; the mutex is held. */
@@ -424,9 +427,12 @@ segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n)
 	SpinLockAcquire(&segment->mutex);
 	for (int i = 0; i < n; i++)
 	{
-		if (pg_atomic_read_u64(&segment->incarnation) != incarnation || i >= 2)
+		int64		length = ranges[i].last - ranges[i].first + 1;
+
+		if (pg_atomic_read_u64(&segment->incarnation) != incarnation ||
+			i >= lengthof(segment->slot) || length > OFFSET_MASK)
 		{
-			segment->lost += ranges[i].last - ranges[i].first + 1;
+			segment->lost += length;
 			continue;
 		}
 		if (segment->ready)
@@ -683,10 +689,12 @@ add_fetcher(Oid database, Oid source)
 			fetcher = &fetchers[i];
 	}
 	if (fetcher && (fetcher->database != database || fetcher->source != source))
-		*fetcher = (Fetcher)
 	{
-		.database = database,.source = source,.procno = -1
-	};
+		fetcher->database = database;
+		fetcher->source = source;
+		fetcher->procno = -1;
+		fetcher->called_at = 0;
+	}
 	return fetcher;
 }
 

@@ -79,7 +79,7 @@ extern int64 segment_left(Segment *segment, int64 *next, int64 *left_next);
 extern void segment_answer(Segment *segment, uint64 incarnation, Answer *answer);
 extern Advance segment_advance(Segment *segment, uint64 incarnation, int64 length,
 							   int64 *first);
-extern bool segment_close(Segment *segment);
+extern void segment_close(Segment *segment);
 extern bool segment_begin(Segment *segment, Fetch *fetch, long *pause);
 extern void segment_finish(const Fetch *fetch, int64 took_us);
 extern int	segment_take_tails(Segment *segment, uint64 *incarnation, Range *ranges);

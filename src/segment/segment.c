@@ -127,7 +127,7 @@ find_tag(TagSite *site, const char *tag, int len)
 	site->known->incarnation = UNCHECKED;
 }
 
-static inline KnownTag *
+static pg_attribute_always_inline KnownTag *
 known_tag(TagSite *site, const text *tag)
 {
 	const char *bytes = VARDATA_ANY(tag);
@@ -144,7 +144,7 @@ known_tag(TagSite *site, const text *tag)
  * Takes up to so many numbers, this many at least; returns how many, 0: look at
  * what is wrong.
  */
-static inline int64
+static pg_attribute_always_inline int64
 take(Segment *segment, uint64 incarnation, int64 wanted, int64 least,
 	 int64 *first, bool *ask)
 {
@@ -325,7 +325,7 @@ take_slowly(KnownTag *known, int64 wanted, int64 length, int64 *first)
 }
 
 /* Up to so many consecutive numbers, this many at least; returns how many. */
-static inline int64
+static pg_attribute_always_inline int64
 next(KnownTag *known, int64 wanted, int64 least, int64 *first)
 {
 	bool		ask = false;

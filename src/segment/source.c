@@ -256,23 +256,21 @@ read_source(Fetch *fetch, int64 *max_id)
 	return true;
 }
 
-/* Takes a range of n numbers, unless the limit leaves less. */
+/*
+ * Takes a range of n numbers, unless the limit leaves less, or the source has
+ * forgotten what it gave to this server.
+ */
 static bool
 take_range(Fetch *fetch, int64 n)
 {
 	if (run("UPDATE %s SET max_id = max_id + $2, update_time = 'infinity' WHERE biz_tag = $1"
-			" AND max_id <= coalesce(limit_id, 9223372036854775807) - $2"
+			" AND max_id >= $3 AND max_id <= coalesce(limit_id, 9223372036854775807) - $2"
 			" RETURNING max_id::int8",
-			OidIsValid(source_table) ? source_table : local_table, &fetch->key, n, 0) == 0)
+			OidIsValid(source_table) ? source_table : local_table, &fetch->key, n, fetch->high) == 0)
 		return false;
 	fetch->range.last = number_column(1);
 	fetch->range.first = fetch->range.last - n + 1;
-	if (fetch->range.first <= Max(fetch->high, 0))
-		snprintf(fetch->error, sizeof(fetch->error),
-				 "Its max_id was lowered: numbers up to " INT64_FORMAT " were handed out here",
-				 fetch->high);
-	else
-		fetch->outcome = OUTCOME_RANGE;
+	fetch->outcome = OUTCOME_RANGE;
 	return true;
 }
 
@@ -294,7 +292,11 @@ source_take(Fetch *fetch)
 	if (OidIsValid(source_table) &&
 		(take_range(fetch, n) || !read_source(fetch, &max_id)))
 		return;
-	if (max_id >= fetch->limit)
+	if (max_id < fetch->high)
+		snprintf(fetch->error, sizeof(fetch->error),
+				 "Its max_id was lowered: numbers up to " INT64_FORMAT " were handed out here",
+				 fetch->high);
+	else if (max_id >= fetch->limit)
 		fetch->outcome = OUTCOME_USED_UP;
 	else if (!take_range(fetch, Min(n, fetch->limit - max_id)))
 		strlcpy(fetch->error, "Its row is changed all the time", sizeof(fetch->error));

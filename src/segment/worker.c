@@ -75,6 +75,9 @@ static volatile bool may_cancel = false;
 /* The connection to the source failed: nothing else is tried in this turn. */
 static bool line_failed = false;
 
+/* A COMMIT failed: another server may have done it all the same. */
+static bool in_doubt = false;
+
 /* The fetch that is being done. */
 static Fetch *current = NULL;
 
@@ -96,40 +99,44 @@ handle_stop(SIGNAL_ARGS)
 
 /*---- Transactions ----*/
 
-/* Logs what went wrong, each change once; the text is without its period. */
+/* Logs what went wrong, each change once; what it says is without its period. */
 static void
-note_error(const ErrorData *error, char *text)
+note_error(const ErrorData *error, char *why)
 {
 	if (source_was_cut())
-		strlcpy(text, "The source did not answer in time", SEGMENT_ERROR_LEN);
+		strlcpy(why, "The source did not answer in time", SEGMENT_ERROR_LEN);
 	else if (error->detail)
-		snprintf(text, SEGMENT_ERROR_LEN, "%s: %s", error->message, error->detail);
+		snprintf(why, SEGMENT_ERROR_LEN, "%s: %s", error->message, error->detail);
 	else
-		strlcpy(text, error->message, SEGMENT_ERROR_LEN);
-	text[		pg_mbcliplen(text, strlen(text), SEGMENT_ERROR_LEN - 1)] = '\0';
+		strlcpy(why, error->message, SEGMENT_ERROR_LEN);
+	why[pg_mbcliplen(why, strlen(why), SEGMENT_ERROR_LEN - 1)] = '\0';
 
-	while (text[0] && strchr(".\n ", text[strlen(text) - 1]))
-		text[		strlen(text) - 1] = '\0';
+	while (why[0] && strchr(".\n ", why[strlen(why) - 1]))
+		why[strlen(why) - 1] = '\0';
 
-	if (strcmp(text, logged) == 0 || !process_may_log())
+	if (strcmp(why, logged) == 0 || !process_may_log())
 		return;
-	strlcpy(logged, text, sizeof(logged));
-	ereport(LOG, (errmsg("snowid segments cannot reserve numbers: %s", text)));
+	strlcpy(logged, why, sizeof(logged));
+	ereport(LOG, (errmsg("snowid segments cannot reserve numbers: %s", why)));
 }
 
-/* Runs a transaction; its SQLSTATE, and the error's text, or 0. */
+/* Runs a transaction; its SQLSTATE, and what the error says, or 0. */
 static int
-attempt(void (*statements) (void *what, int n), Oid relid, void *what, int n, char *text)
+attempt(void (*statements) (void *what, int n), Oid relid, void *what, int n, char *why)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile int sqlstate = 0;
 
+	in_doubt = false;
 	PG_TRY();
 	{
 		may_cancel = !source_is_remote && !ShutdownRequestPending;
 		source_begin(relid, my_source);
 		statements(what, n);
+		in_doubt = source_is_remote;
 		source_end();
+		in_doubt = false;
+		logged[0] = '\0';
 	}
 	PG_CATCH();
 	{
@@ -141,7 +148,7 @@ attempt(void (*statements) (void *what, int n), Oid relid, void *what, int n, ch
 		FlushErrorState();
 		AbortCurrentTransaction();
 		source_disarm();
-		note_error(error, text);
+		note_error(error, why);
 		sqlstate = error->sqlerrcode;
 	}
 	PG_END_TRY();
@@ -160,14 +167,14 @@ is_conflict(int sqlstate)
 
 /* The same, again where another server was faster: that undoes all of it. */
 static int
-attempt_all(void (*statements) (void *what, int n), Oid relid, void *what, int n, char *text)
+attempt_all(void (*statements) (void *what, int n), Oid relid, void *what, int n, char *why)
 {
-	int			sqlstate = attempt(statements, relid, what, n, text);
+	int			sqlstate = attempt(statements, relid, what, n, why);
 
 	for (int i = 0; i < CONFLICTS && is_conflict(sqlstate) && !ShutdownRequestPending; i++)
 	{
 		pg_usleep(1000 * (1 + pg_prng_uint64_range(&pg_global_prng_state, 0, 4 << Min(i, 4))));
-		sqlstate = attempt(statements, relid, what, n, text);
+		sqlstate = attempt(statements, relid, what, n, why);
 	}
 	return sqlstate;
 }
@@ -212,13 +219,13 @@ finish_all(const Fetch *fetches, int n, int64 began)
 }
 
 static void
-fail_all(Fetch *fetches, int n, const char *text)
+fail_all(Fetch *fetches, int n, const char *why)
 {
 	for (int i = 0; i < n; i++)
 	{
 		fetches[i].outcome = OUTCOME_FAILED;
 		fetches[i].moved = false;
-		strlcpy(fetches[i].error, text, SEGMENT_ERROR_LEN);
+		strlcpy(fetches[i].error, why, SEGMENT_ERROR_LEN);
 	}
 }
 
@@ -229,13 +236,13 @@ fail_all(Fetch *fetches, int n, const char *text)
 static void
 fetch_all(Fetch *fetches, int n)
 {
-	static char text[SEGMENT_ERROR_LEN];
+	static char why[SEGMENT_ERROR_LEN];
 	int64		began = monotonic_ms();
 	int			sqlstate = 0;
 
 	if (!line_failed)
 	{
-		sqlstate = attempt_all(take_all, fetches[0].key.relid, fetches, n, text);
+		sqlstate = attempt_all(take_all, fetches[0].key.relid, fetches, n, why);
 		line_failed = sqlstate != 0 &&
 			(source_was_cut() || ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_CONNECTION_EXCEPTION);
 	}
@@ -249,7 +256,7 @@ fetch_all(Fetch *fetches, int n)
 		return;
 	}
 	if (sqlstate != 0 || line_failed)
-		fail_all(fetches, n, text);
+		fail_all(fetches, n, why);
 	/* told to leave, it did not wait for a standby: nobody may use these */
 	for (int i = 0; i < n && ShutdownRequestPending; i++)
 		fetches[i].incarnation = PG_UINT64_MAX;
@@ -285,15 +292,16 @@ give_all(void *what, int n)
 
 /*
  * Gives back what is to be.  What cannot be given back is used on; where it is
- * not known whether it was given back, it is lost.
+ * not known whether it was given back, it is lost: to try again could take the
+ * numbers from another server.
  */
 static void
 give_back(Return *returns, int n)
 {
-	char text[	SEGMENT_ERROR_LEN] = "";
-	int			sqlstate = attempt_all(give_all, returns[0].key.relid, returns, n, text);
+	char		why[SEGMENT_ERROR_LEN] = "";
+	int			sqlstate = attempt_all(give_all, returns[0].key.relid, returns, n, why);
 
-	if (sqlstate != 0 && n > 1 && !source_was_cut())
+	if (sqlstate != 0 && n > 1 && !in_doubt && !source_was_cut())
 	{
 		for (int i = 0; i < n; i++)
 			give_back(&returns[i], 1);
@@ -310,8 +318,7 @@ give_back(Return *returns, int n)
 		if (sqlstate != 0)
 			r->given = 0;
 		r->n -= r->given;
-		/* another server's COMMIT may have been done although it failed */
-		if (sqlstate == 0 || !source_is_remote)
+		if (!in_doubt)
 			segment_keep(r->segment, r->incarnation, r->range, r->n);
 		else
 		{
