@@ -18,7 +18,7 @@ REGRESS_OPTS = --temp-instance=tmp_regress --temp-config=$(srcdir)/test/snowid.c
 TAP_TESTS = 1
 PROVE_TESTS = test/t/*.pl
 script = src/registry/registry.lua.h
-EXTRA_CLEAN = tmp_check tmp_regress test/skew.so $(script)
+EXTRA_CLEAN = tmp_check tmp_regress test/skew.so test/hold.so $(script)
 
 PG_CPPFLAGS = -Isrc -I$(srcdir)/src
 
@@ -61,9 +61,10 @@ $(filter %/redis.o %/redis.bc,$(compiled)): $(script)
 $(script): src/registry/registry.lua
 	sed -e '/^[[:space:]]*--/d' -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $< >$@
 
-# The clock that a test can step: preloaded into the test's servers only.
-installcheck: test/skew.so
-test/skew.so: test/skew.c
+# The clock that a test can step, and the keeper that it can hold: preloaded into
+# the test's servers only.
+installcheck: test/skew.so test/hold.so
+test/%.so: test/%.c
 	$(CC) $(CFLAGS) -fvisibility=default -fPIC -shared -o $@ $< -ldl
 
 test:

@@ -185,7 +185,8 @@ sub give_clock
 	return;
 }
 
-# Cluster.pm's start and restart, with the shim preloaded.
+# Cluster.pm's start and restart, with the shim preloaded, and what else the
+# server is given: SnowidHold.pm's.
 {
 	no warnings 'redefine';
 	foreach my $method (qw(start restart promote))
@@ -195,8 +196,10 @@ sub give_clock
 		*{"PostgreSQL::Test::Cluster::$method"} = sub {
 			my ($node, @args) = @_;
 			return $original->($node, @args) unless $node->{skew_file};
-			local $ENV{LD_PRELOAD} = $shim;
-			local $ENV{SKEW_FILE}  = $node->{skew_file};
+			local $ENV{LD_PRELOAD} =
+			  join(' ', $shim, $node->{preload} // ());
+			local $ENV{HOLD_FILE} = $node->{hold_file} // '';
+			local $ENV{SKEW_FILE} = $node->{skew_file};
 			return $original->($node, @args);
 		};
 	}

@@ -22,6 +22,7 @@ $primary->safe_psql('postgres', <<~EOF);
 	CREATE TABLE made (id bigint PRIMARY KEY DEFAULT snowid_next());
 	EOF
 my $insert = 'INSERT INTO made DEFAULT VALUES RETURNING id;';
+server_is_open($primary);
 $primary->backup('primary');
 
 sub standby
