@@ -25,7 +25,8 @@
  *	 opening than the one the pair was read in is thrown away.
  *
  * The shared state is in state.h; no files but this one and gate.c, the
- * snowid keeper's side, touch it.
+ * snowid keeper's side, touch it.  test/memory/generator.pml mirrors how, for
+ * all interleavings.
  */
 #include "postgres.h"
 
