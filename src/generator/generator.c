@@ -26,6 +26,7 @@
  *
  * What is not the hot path is elsewhere: wait.c has waits and refusals, gate.c
  * the keeper's side.  The shared state is in state.h.
+ * test/memory/generator.pml is a model of it, for all interleavings.
  */
 #include "postgres.h"
 
