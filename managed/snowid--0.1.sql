@@ -54,7 +54,9 @@ BEGIN
                  ('instagram', 1314220021721, 1, 0, 13, 10, false),
                  ('mastodon', 0, 1, 0, 0, 16, false),
                  ('sonyflake', 1409529600000, 10, 0, 16, 8, true),
-                 ('pgedge', 1672531200000, 1, 0, 10, 12, false)) n(name, epoch, tick, d, w, s, above)
+                 ('pgedge', 1672531200000, 1, 0, 10, 12, false),
+                 ('leaf', 1288834974657, 1, 0, 10, 12, false),
+                 ('baidu', 1463673600000, 1000, 0, 22, 13, false)) n(name, epoch, tick, d, w, s, above)
     WHERE n.name = lower(layout COLLATE "C");
     IF NOT FOUND THEN
         tick := 1;
@@ -257,11 +259,11 @@ COMMENT ON FUNCTION snowid_bits(bigint, text) IS
 CREATE FUNCTION snowid_layouts(OUT name text, OUT epoch timestamptz,
         OUT tick_ms int, OUT timestamp_bits int, OUT datacenter_bits int,
         OUT worker_bits int, OUT sequence_bits int, OUT last_day date)
-    RETURNS SETOF record IMMUTABLE PARALLEL SAFE ROWS 6
+    RETURNS SETOF record IMMUTABLE PARALLEL SAFE ROWS 8
 BEGIN ATOMIC
     SELECT n, snowid_time_of_ms(l.epoch), l.tick, l.timestamp_bits, l.datacenter_bits, l.worker_bits,
         l.sequence_bits, date '1970-01-01' + (l.last_ms / 86400000)::int
-    FROM unnest('{twitter,discord,instagram,mastodon,sonyflake,pgedge}'::text[]) WITH ORDINALITY u(n, i),
+    FROM unnest('{twitter,discord,instagram,mastodon,sonyflake,pgedge,leaf,baidu}'::text[]) WITH ORDINALITY u(n, i),
         snowid_layout_parts(n) l
     ORDER BY i;
 END;
