@@ -731,6 +731,29 @@ END $$;
 COMMENT ON FUNCTION snowid_next_serial(text, text, boolean) IS
     'the next key as a serial number, as snowid_serial() writes it; waits as snowid_next() does';
 
+-- Segments are of the library alone.  Their table is here, so that a dump of one
+-- side restores on the other.
+
+CREATE TABLE snowid_segments (
+    biz_tag     text PRIMARY KEY CHECK (pg_catalog.octet_length(biz_tag) BETWEEN 1 AND 128),
+    max_id      bigint NOT NULL DEFAULT 0 CHECK (max_id >= 0),
+    step        int NOT NULL DEFAULT 1000 CHECK (step BETWEEN 1 AND 1000000),
+    description text,
+    update_time timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    limit_id    bigint,
+    cover       interval NOT NULL DEFAULT '10 s' CHECK (cover BETWEEN '0' AND '1 day'),
+    source      regclass,
+    role        regrole
+);
+COMMENT ON TABLE snowid_segments IS
+    'tags of snowid_number(), which only the library has; their rows are kept';
+DO $do$
+BEGIN
+    PERFORM pg_extension_config_dump('snowid_segments', '');
+EXCEPTION WHEN feature_not_supported THEN
+    DROP TABLE snowid_segments;    -- this is not CREATE EXTENSION: no dump names an extension
+END $do$;
+
 -- Puts the schema's name into all functions, and creates snowid_next() without a pair
 
 DO $do$
