@@ -106,6 +106,7 @@ generator_shmem_init(void)
 	pg_atomic_init_u64(&generator->ask_above, 0);
 	ConditionVariableInit(&generator->changed);
 	SpinLockInit(&generator->mutex);
+	generator->stats_reset = GetCurrentTimestamp();
 	generator->reason = IsPostmasterEnvironment ? GATE_STARTING : GATE_SINGLE_USER;
 	for (int i = 0; i < MaxBackends; i++)
 	{
@@ -259,8 +260,10 @@ void
 generator_grant(int64 usable_until, int64 ask_above)
 {
 	bool		open;
+	int64		now = monotonic_ms();
 
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	generator->granted_at = now;
 	open = generator->reason == GATE_OPEN;
 	if (open)
 		generator->detail[0] = '\0';
@@ -302,6 +305,7 @@ generator_status(GeneratorStatus *status)
 {
 	int64		last = (int64) pg_atomic_read_u64(&generator->last);
 	int64		now = clock_units();
+	int64		granted_at;
 	int64		floor;
 	uint64		pair_bits;
 
@@ -313,6 +317,8 @@ generator_status(GeneratorStatus *status)
 	status->datacenter_id = generator->datacenter_id;
 	status->worker_id = generator->worker_id;
 	status->steps_back = generator->steps_back;
+	status->stats_reset = generator->stats_reset;
+	granted_at = generator->granted_at;
 	status->ceiling_ms = server_layout.epoch +
 		((int64) pg_atomic_read_u64(&generator->usable_until) >> server_layout.sequence_bits);
 	if (last == GATE_CLOSED)
@@ -321,6 +327,7 @@ generator_status(GeneratorStatus *status)
 	pair_bits = generator->pair_bits;
 	LWLockRelease(generator_lock);
 
+	status->grant_age_ms = granted_at == 0 ? -1 : monotonic_ms() - granted_at;
 	status->is_stuck = status->reason == GATE_OPEN &&
 		(int64) pg_atomic_read_u64(&generator->usable_until) < now &&
 		generator_keeper_trouble(STUCK_MS, status->detail);
