@@ -40,6 +40,7 @@
 
 #include "compat.h"
 #include "guard.h"
+#include "segment/fetcher.h"
 #include "segment/pool.h"
 #include "segment/segment.h"
 #include "settings.h"
@@ -175,7 +176,7 @@ take(Segment *segment, uint64 incarnation, int64 wanted, int64 least,
 static pg_noinline void
 ask_for_next(Segment *segment)
 {
-	(void) pool_call_fetcher(segment_ask(segment, 0));
+	(void) fetcher_call(segment_ask(segment, 0));
 }
 
 /*---- What a caller waits for ----*/
@@ -295,9 +296,9 @@ get_ready(KnownTag *known, int64 length, Wait *wait, int64 *first)
 	left = wait->ends - monotonic_ms();
 	if (left <= 0)
 		refuse(known, &answer, wait);
-	wait->has_place = pool_call_fetcher(segment_ask(segment, length));
+	wait->has_place = fetcher_call(segment_ask(segment, length));
 	(void) ConditionVariableTimedSleep(&segment->changed, Min(left, CALL_MS),
-									   PG_WAIT_EXTENSION);
+									   own_wait(WAIT_SEGMENT));
 	return false;
 }
 
