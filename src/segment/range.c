@@ -5,7 +5,8 @@
  * Two slots: numbers are taken from the one of the cursor's generation, and the
  * process that fetches fills the other.  A slot is written under the mutex, and
  * only while the cursor is in the generation before (segment.c has the proof).
- * What is cut off is a tail until that process has given it back.
+ * What is cut off is a tail until that process has given it back: also what is left
+ * of a period that has ended.
  */
 #include "postgres.h"
 
@@ -38,18 +39,37 @@ segment_left(Segment *segment, int64 *next, int64 *left_next)
 	return left;
 }
 
+/* The range of a slot, from this offset on; the mutex is held. */
+static Range
+range_of(Segment *segment, uint64 generation, int64 offset)
+{
+	Slot	   *slot = &segment->slot[generation & 1];
+	Term	   *term = &segment->term[generation & 1];
+	int64		base = (int64) pg_atomic_read_u64(&slot->base);
+	Range		range;
+
+	range.first = base + offset;
+	range.last = base + (int64) pg_atomic_read_u64(&slot->length) - 1;
+	range.period.label = (DateADT) pg_atomic_read_u64(&term->label);
+	range.period.until = (TimestampTz) pg_atomic_read_u64(&term->until);
+	return range;
+}
+
 /* Puts a range into the slot that is not in use; the mutex is held. */
 void
 range_put(Segment *segment, const Range *range)
 {
 	uint64		generation = cursor_generation(pg_atomic_read_u64(&segment->cursor)) + 1;
 	Slot	   *slot = &segment->slot[generation & 1];
+	Term	   *term = &segment->term[generation & 1];
 	int64		length = range->last - range->first + 1;
 
 	Assert(!segment->ready && length > 0 && length <= OFFSET_MASK);
 	pg_atomic_write_u64(&slot->base, (uint64) range->first);
 	pg_atomic_write_u64(&slot->length, (uint64) length);
 	pg_atomic_write_u64(&slot->ask_at, (uint64) length / 10);
+	pg_atomic_write_u64(&term->label, (uint64) range->period.label);
+	pg_atomic_write_u64(&term->until, (uint64) range->period.until);
 	segment->ready = true;
 }
 
@@ -66,74 +86,35 @@ switch_slot(Segment *segment, uint64 cursor, int64 offset)
 }
 
 /*
- * Goes on to the next range where the current one has fewer than so many
- * numbers.  What is left of it is a part of what is wanted if the next range
- * continues it, and else is lost.
+ * In order, since they are given back from the last on; the mutex is held.
  */
-Advance
-segment_advance(Segment *segment, uint64 incarnation, int64 length, int64 *first)
-{
-	Advance		result = ADVANCED;
-
-	SpinLockAcquire(&segment->mutex);
-	while (pg_atomic_read_u64(&segment->incarnation) == incarnation)
-	{
-		uint64		cursor = pg_atomic_read_u64(&segment->cursor);
-		uint64		generation = cursor_generation(cursor);
-		Slot	   *current = &segment->slot[generation & 1];
-		Slot	   *next = &segment->slot[(generation + 1) & 1];
-		int64		left = (int64) pg_atomic_read_u64(&current->length) - cursor_offset(cursor);
-		int64		left_next = (int64) pg_atomic_read_u64(&next->length);
-
-		*first = (int64) pg_atomic_read_u64(&current->base) + cursor_offset(cursor);
-		if (left >= length)
-			break;
-		if (!segment->ready)
-		{
-			result = EXHAUSTED;
-			break;
-		}
-		if (left > 0 && left + left_next >= length &&
-			(int64) pg_atomic_read_u64(&next->base) == *first + left)
-		{
-			if (switch_slot(segment, cursor, length - left))
-			{
-				result = TAKEN;
-				break;
-			}
-		}
-		else if (switch_slot(segment, cursor, 0))
-			segment->lost += left;
-	}
-	SpinLockRelease(&segment->mutex);
-	return result;
-}
-
-/* In order, since they are given back from the last on; the mutex is held. */
 void
-range_add_tail(Segment *segment, int64 first, int64 last)
+range_add_tail(Segment *segment, const Range *range)
 {
 	Range	   *tail = segment->tail;
 	int			n = segment->tails;
 	int			i = 0;
 
-	if (last < first)
+	if (range->last < range->first)
 		return;
-	while (i < n && tail[i].first < first)
+	while (i < n && (tail[i].period.label < range->period.label ||
+					 (tail[i].period.label == range->period.label &&
+					  tail[i].first < range->first)))
 		i++;
-	if (i > 0 && tail[i - 1].last == first - 1)
-		tail[i - 1].last = last;
-	else if (i < n && tail[i].first == last + 1)
-		tail[i].first = first;
+	if (i > 0 && tail[i - 1].period.label == range->period.label &&
+		tail[i - 1].last == range->first - 1)
+		tail[i - 1].last = range->last;
+	else if (i < n && tail[i].period.label == range->period.label &&
+			 tail[i].first == range->last + 1)
+		tail[i].first = range->first;
 	else if (n < TAILS)
 	{
 		memmove(&tail[i + 1], &tail[i], (n - i) * sizeof(Range));
-		tail[i].first = first;
-		tail[i].last = last;
+		tail[i] = *range;
 		segment->tails++;
 	}
 	else
-		segment->lost += last - first + 1;
+		segment->lost += range->last - range->first + 1;
 }
 
 /*
@@ -144,22 +125,86 @@ void
 range_close(Segment *segment)
 {
 	uint64		generation = cursor_generation(pg_atomic_read_u64(&segment->cursor));
-	Slot	   *current = &segment->slot[generation & 1];
-	Slot	   *next = &segment->slot[(generation + 1) & 1];
-	int64		base = (int64) pg_atomic_read_u64(&current->base);
-	int64		next_base = (int64) pg_atomic_read_u64(&next->base);
-	int64		next_length = segment->ready ? (int64) pg_atomic_read_u64(&next->length) : 0;
+	Range		next = range_of(segment, generation + 1, 0);
+	Range		current;
 	uint64		cursor;
 
+	if (!segment->ready)
+		next.last = next.first - 1;
 	segment->ready = false;
-	pg_atomic_write_u64(&next->length, 0);
+	pg_atomic_write_u64(&segment->slot[(generation + 1) & 1].length, 0);
 	cursor = pg_atomic_exchange_u64(&segment->cursor, cursor_start(generation + 1));
-	range_add_tail(segment, base + cursor_offset(cursor),
-				   base + (int64) pg_atomic_read_u64(&current->length) - 1);
-	range_add_tail(segment, next_base, next_base + next_length - 1);
+	current = range_of(segment, generation, cursor_offset(cursor));
+	range_add_tail(segment, &current);
+	range_add_tail(segment, &next);
 }
 
-/* The same. */
+/* The period of both ranges has ended; the mutex is held. */
+static void
+end_period(Segment *segment)
+{
+	range_close(segment);
+	segment->stale = segment->tails > 0;
+	segment->high = 0;			/* what is given back lowers max_id */
+}
+
+/*
+ * Goes on to the next range where the current one has fewer than so many
+ * numbers, or its period has ended.  What is left of it is a part of what is
+ * wanted if the next range continues it, is given back where its period has
+ * ended, and else is lost.
+ */
+Advance
+segment_advance(Segment *segment, uint64 incarnation, TimestampTz now, int64 length,
+				int64 *first)
+{
+	Advance		result = ADVANCED;
+
+	SpinLockAcquire(&segment->mutex);
+	while (pg_atomic_read_u64(&segment->incarnation) == incarnation)
+	{
+		uint64		cursor = pg_atomic_read_u64(&segment->cursor);
+		uint64		generation = cursor_generation(cursor);
+		Range		current = range_of(segment, generation, cursor_offset(cursor));
+		Range		next = range_of(segment, generation + 1, 0);
+		int64		left = current.last - current.first + 1;
+		bool		has_ended = left > 0 && now >= current.period.until;
+
+		*first = current.first;
+		if (left >= length && !has_ended)
+			break;
+		if (has_ended && (!segment->ready || now >= next.period.until))
+			end_period(segment);
+		if (!segment->ready)
+		{
+			result = EXHAUSTED;
+			break;
+		}
+		if (left > 0 && !has_ended && next.last - current.first + 1 >= length &&
+			next.first == current.last + 1)
+		{
+			if (switch_slot(segment, cursor, length - left))
+			{
+				result = TAKEN;
+				break;
+			}
+		}
+		else if (switch_slot(segment, cursor, 0))
+		{
+			if (has_ended)
+			{
+				range_add_tail(segment, &current);
+				segment->stale = true;
+			}
+			else
+				segment->lost += left;
+		}
+	}
+	SpinLockRelease(&segment->mutex);
+	return result;
+}
+
+/* What range_close() does. */
 void
 segment_close(Segment *segment)
 {

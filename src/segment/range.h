@@ -17,8 +17,8 @@ typedef enum Advance
 } Advance;
 
 extern int64 segment_left(Segment *segment, int64 *next, int64 *left_next);
-extern Advance segment_advance(Segment *segment, uint64 incarnation, int64 length,
-							   int64 *first);
+extern Advance segment_advance(Segment *segment, uint64 incarnation, TimestampTz now,
+							   int64 length, int64 *first);
 extern void segment_close(Segment *segment);
 extern int	segment_take_tails(Segment *segment, uint64 *incarnation, Range *ranges);
 extern void segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n);
@@ -27,7 +27,7 @@ extern void segment_count_lost(Segment *segment, int64 n);
 /* under the mutex */
 extern int64 range_left(Segment *segment, int64 *next, int64 *left_next);
 extern void range_put(Segment *segment, const Range *range);
-extern void range_add_tail(Segment *segment, int64 first, int64 last);
+extern void range_add_tail(Segment *segment, const Range *range);
 extern void range_close(Segment *segment);
 
 #pragma GCC visibility pop

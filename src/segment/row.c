@@ -32,6 +32,8 @@ segment_answer(Segment *segment, uint64 incarnation, Answer *answer)
 		pg_atomic_read_u64(&segment->incarnation) == incarnation;
 	answer->role = segment->role;
 	answer->limit = segment->limit;
+	answer->kind = segment->kind;
+	memcpy(answer->format, segment->format, sizeof(answer->format));
 	answer->outcome = segment->outcome;
 	answer->attempt = segment->outcome_attempt;
 	memcpy(answer->error, segment->error, sizeof(answer->error));
@@ -67,6 +69,7 @@ forget_row(Segment *segment)
 	segment->error[0] = '\0';
 	segment->loaded = false;
 	segment->high = 0;
+	segment->newest = NO_PERIOD;
 	segment->step = 0;
 }
 
@@ -128,6 +131,7 @@ segment_status(Segment *segment, SegmentStatus *status)
 	SpinLockAcquire(&segment->mutex);
 	status->source = segment->source;
 	status->left = range_left(segment, &status->next, &status->left_next);
+	status->period = segment->newest;
 	status->step = segment->step;
 	status->rate = segment->last_ms > 0 ?
 		1000.0 * segment->last_length / segment->last_ms : 0;
@@ -162,6 +166,7 @@ segment_begin(Segment *segment, Fetch *fetch, long *pause)
 		fetch->step = segment->step;
 		fetch->lasted_ms = now - segment->fetched_at;
 		fetch->high = segment->high;
+		fetch->newest = segment->newest;
 		fetch->alone = segment->alone;
 	}
 	SpinLockRelease(&segment->mutex);
@@ -186,7 +191,7 @@ segment_finish(const Fetch *fetch, int64 took_us)
 	if (pg_atomic_read_u64(&segment->incarnation) != fetch->incarnation || segment->ready)
 	{
 		if (has_range)
-			range_add_tail(segment, fetch->range.first, fetch->range.last);
+			range_add_tail(segment, &fetch->range);
 		segment->stale = segment->tails > 0;
 	}
 	else if (fetch->moved)
@@ -206,11 +211,14 @@ segment_finish(const Fetch *fetch, int64 took_us)
 			segment->role = fetch->role;
 			segment->limit = fetch->limit;
 			segment->cover_ms = fetch->cover_ms;
+			segment->kind = fetch->kind;
+			memcpy(segment->format, fetch->format, sizeof(segment->format));
 		}
 		if (has_range)
 		{
 			range_put(segment, &fetch->range);
 			segment->high = fetch->range.last;
+			segment->newest = fetch->range.period.label;
 			segment->step = fetch->step;
 			segment->last_ms = segment->fetched_at ? now - segment->fetched_at : 0;
 			segment->last_length = fetch->range.last - fetch->range.first + 1;
@@ -233,12 +241,13 @@ segment_finish(const Fetch *fetch, int64 took_us)
 	ConditionVariableBroadcast(&segment->changed);
 }
 
-/* Numbers above this one were given back: the next range may begin there. */
+/* A range was given back: the next one may begin there. */
 void
-segment_lower_high(Segment *segment, uint64 incarnation, int64 high)
+segment_lower_high(Segment *segment, uint64 incarnation, const Range *range)
 {
 	SpinLockAcquire(&segment->mutex);
-	if (pg_atomic_read_u64(&segment->incarnation) == incarnation)
-		segment->high = high;
+	if (pg_atomic_read_u64(&segment->incarnation) == incarnation &&
+		segment->newest == range->period.label)
+		segment->high = range->first - 1;
 	SpinLockRelease(&segment->mutex);
 }

@@ -18,6 +18,8 @@ typedef struct Answer
 	bool		loaded;			/* role and limit are of this incarnation */
 	Oid			role;
 	int64		limit;
+	PeriodKind	kind;
+	char		format[FORMAT_LEN + 1];
 	Outcome		outcome;
 	uint64		attempt;		/* that found it */
 	char		error[SEGMENT_ERROR_LEN];
@@ -33,7 +35,8 @@ typedef struct Fetch
 	int64		wish;			/* least length */
 	int64		step;			/* of the last range; 0: there was none */
 	int64		lasted_ms;		/* since the last fetch */
-	int64		high;			/* a range begins above it */
+	int64		high;			/* a range begins above it ... */
+	DateADT		newest;			/* in this period, and is of none before it */
 	bool		alone;			/* in a transaction of its own */
 
 	/* what was found */
@@ -44,6 +47,8 @@ typedef struct Fetch
 	Oid			role;
 	int64		limit;
 	int64		cover_ms;
+	PeriodKind	kind;
+	char		format[FORMAT_LEN + 1];
 	char		error[SEGMENT_ERROR_LEN];
 } Fetch;
 
@@ -52,6 +57,7 @@ typedef struct SegmentStatus
 {
 	SegmentKey	key;
 	Oid			source;
+	DateADT		period;			/* of "next"; NO_PERIOD: the tag has none */
 	int64		next;
 	int64		left;
 	int64		left_next;
@@ -76,7 +82,7 @@ extern void segment_status(Segment *segment, SegmentStatus *status);
 /* for who fetches */
 extern bool segment_begin(Segment *segment, Fetch *fetch, long *pause);
 extern void segment_finish(const Fetch *fetch, int64 took_us);
-extern void segment_lower_high(Segment *segment, uint64 incarnation, int64 high);
+extern void segment_lower_high(Segment *segment, uint64 incarnation, const Range *range);
 
 #pragma GCC visibility pop
 

@@ -266,12 +266,10 @@ transfer_give_back(Return *returns, int n)
 		Return	   *r = &returns[i];
 		int64		lost = 0;
 
-		if (sqlstate == 0 && r->given > 0)
-			segment_lower_high(r->segment, r->incarnation,
-							   r->range[r->n - r->given].first - 1);
 		if (sqlstate != 0)
 			r->given = 0;
-		r->n -= r->given;
+		for (; r->given > 0; r->given--)
+			segment_lower_high(r->segment, r->incarnation, &r->range[--r->n]);
 		if (!in_doubt)
 			segment_keep(r->segment, r->incarnation, r->range, r->n);
 		else

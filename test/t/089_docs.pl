@@ -318,7 +318,7 @@ same('functions', \@documented, \@functions);
 is( join(
 		' ',
 		lines_of(
-			"SELECT objid::regclass FROM $extension WHERE classid = 'pg_class'::regclass AND objid <> 'snowid_segments'::regclass"
+			"SELECT objid::regclass FROM $extension WHERE classid = 'pg_class'::regclass AND objid NOT IN ('snowid_segments'::regclass, 'snowid_segment_periods'::regclass)"
 		)),
 	'',
 	'the extension has no view');
