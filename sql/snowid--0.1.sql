@@ -133,10 +133,11 @@ CREATE FUNCTION snowid_status(OUT datacenter_id int, OUT worker_id int,
         OUT ceiling timestamptz, OUT keys bigint, OUT waits bigint,
         OUT wait_ms float8, OUT clock_steps_back bigint, OUT errors bigint,
         OUT registry text, OUT registry_error text,
-        OUT registry_ok_at timestamptz, OUT lease_ceiling timestamptz)
+        OUT registry_ok_at timestamptz, OUT lease_ceiling timestamptz,
+        OUT spare_worker_id int, OUT spare_uses bigint)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_status() IS
-    'the state of this server''s generator: its pair, whether it makes keys or why not, layout, last key, its lead over the clock in ms, the time up to which keys are reserved, counters since the start; and, where the worker ID comes from Redis, the claim''s state, the last error and when Redis last answered';
+    'the state of this server''s generator: its pair, whether it makes keys or why not, layout, last key, its lead over the clock in ms, the time up to which keys are reserved, counters since the start; where the worker ID comes from Redis, the claim''s state, the last error and when Redis last answered; and the spare worker ID, with how often it came into use';
 REVOKE ALL ON FUNCTION snowid_status() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowid_status() TO pg_monitor;
 

@@ -11,6 +11,7 @@
 #include <limits.h>
 
 #include "lib/stringinfo.h"
+#include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 
@@ -25,6 +26,7 @@ Layout		server_layout = {.tick = 1};
 int			snowid_sequence_start = SEQUENCE_FRACTION;
 int			snowid_datacenter_id = 0;
 int			snowid_worker_id = -1;
+int			snowid_spare_worker_id = -1;
 int			snowid_max_lead = 1000;
 int			snowid_max_wait = 5000;
 int			snowid_max_jump = 3600 * 1000;
@@ -94,6 +96,28 @@ check_datacenter_id(int *newval, void **extra, GucSource source)
 static bool
 check_worker_id(int *newval, void **extra, GucSource source)
 {
+	return check_fits(*newval, server_layout.worker_bits);
+}
+
+/*
+ * In a reload worker ID and spare may change together, in any order: there the
+ * keeper sees to it that they differ.
+ */
+static bool
+check_spare_worker_id(int *newval, void **extra, GucSource source)
+{
+	if (*newval < 0)
+		return true;
+	if (snowid_redis_url[0] != '\0')
+	{
+		GUC_check_errdetail("With snowid.redis_url, worker IDs are claimed.");
+		return false;
+	}
+	if (process_shared_preload_libraries_in_progress && *newval == snowid_worker_id)
+	{
+		GUC_check_errdetail("It is snowid.worker_id, too.");
+		return false;
+	}
 	return check_fits(*newval, server_layout.worker_bits);
 }
 
@@ -179,7 +203,7 @@ typedef struct Setting
 #define ENUM(variable, words) \
 	&variable, 0, 0, NULL, NULL, NULL, NULL, words
 
-/* The layout first: the IDs must fit it. */
+/* The layout first, for the IDs must fit it; what the spare must fit before it. */
 static const Setting settings[] =
 {
 	{"snowid.layout",
@@ -209,6 +233,9 @@ static const Setting settings[] =
 	{"snowid.redis_url",
 		"Redis from which the worker ID is claimed; several addresses are separated by commas.",
 	PGC_POSTMASTER, GUC_SUPERUSER_ONLY, STRING(snowid_redis_url, check_redis_url, NULL)},
+	{"snowid.spare_worker_id",
+		"The worker ID with which keys go on where the clock was set back too far, which no other server may ever have had; -1: none.",
+	PGC_SIGHUP, 0, NUMBER(snowid_spare_worker_id, -1, INT_MAX, check_spare_worker_id)},
 	{"snowid.redis_password_file",
 		"File whose first line is the password for Redis.",
 	PGC_SIGHUP, GUC_SUPERUSER_ONLY, STRING(snowid_redis_password_file, NULL, NULL)},

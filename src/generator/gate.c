@@ -109,6 +109,7 @@ generator_shmem_init(void)
 	pg_atomic_init_u64(&generator->ask_above, 0);
 	ConditionVariableInit(&generator->changed);
 	SpinLockInit(&generator->mutex);
+	generator->spare_worker_id = -1;
 	generator->reason = IsPostmasterEnvironment ? GATE_STARTING : GATE_SINGLE_USER;
 	for (int i = 0; i < MaxBackends; i++)
 	{
@@ -207,7 +208,8 @@ generator_close(GateReason reason, const char *detail)
  * goes on with the next ms, for the pair stands above the sequence in the key.
  */
 void
-generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
+generator_open(int datacenter_id, int worker_id, int64 floor, bool forget,
+			   bool is_spare)
 {
 	int64		last;
 
@@ -225,6 +227,9 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 	generator->has_pair = true;
 	generator->datacenter_id = datacenter_id;
 	generator->worker_id = worker_id;
+	if (is_spare && !generator->is_spare)
+		generator->spare_uses++;
+	generator->is_spare = is_spare;
 	generator->pair_bits =
 		((uint64) datacenter_id << server_layout.worker_bits | (uint64) worker_id)
 		<< server_layout.sequence_bits;
@@ -237,6 +242,15 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 	/* a full barrier: the pair is there before the numbers are */
 	pg_atomic_exchange_u64(&generator->last, last);
 	ConditionVariableBroadcast(&generator->changed);
+}
+
+/* The spare worker ID that may be used; -1: there is none. */
+void
+generator_set_spare(int worker_id)
+{
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	generator->spare_worker_id = worker_id;
+	LWLockRelease(generator_lock);
 }
 
 /* How far keys and grants have gone. */
@@ -375,6 +389,9 @@ generator_status(GeneratorStatus *status)
 	status->datacenter_id = generator->datacenter_id;
 	status->worker_id = generator->worker_id;
 	status->steps_back = generator->steps_back;
+	status->is_spare = generator->is_spare;
+	status->spare_worker_id = generator->spare_worker_id;
+	status->spare_uses = generator->spare_uses;
 	status->ceiling_ms = server_layout.epoch +
 		((int64) pg_atomic_read_u64(&generator->usable_until) >> server_layout.sequence_bits);
 	if (last == GATE_CLOSED)

@@ -49,6 +49,9 @@ typedef struct GeneratorStatus
 	int64		wait_us;
 	int64		errors;
 	int64		steps_back;
+	bool		is_spare;		/* the pair is the spare */
+	int			spare_worker_id;	/* -1: there is none */
+	int64		spare_uses;
 } GeneratorStatus;
 
 /* What the keeper needs to know for a grant, in units. */
@@ -70,7 +73,8 @@ extern GateReason generator_gate(bool *has_pair, int *datacenter_id,
 								 int *worker_id);
 extern int64 generator_close(GateReason reason, const char *detail);
 extern void generator_open(int datacenter_id, int worker_id, int64 floor,
-						   bool forget);
+						   bool forget, bool is_spare);
+extern void generator_set_spare(int worker_id);
 extern void generator_progress(GeneratorProgress *progress);
 extern int64 generator_advance_asked(void);
 extern bool generator_advance_begin(int64 unit);

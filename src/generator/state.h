@@ -73,6 +73,9 @@ typedef struct Generator
 	int64		resume_above;	/* "last" of the closed gate */
 	int64		floor;			/* "last" when the gate was first opened */
 	int64		steps_back;
+	bool		is_spare;		/* the pair is the spare */
+	int			spare_worker_id;	/* -1: there is none */
+	int64		spare_uses;		/* changes to it */
 
 	Counters	counters[FLEXIBLE_ARRAY_MEMBER];	/* one a backend */
 } Generator;

@@ -10,6 +10,7 @@
  *
  * Called by the keeper alone, which owns its origin as a session does while
  * the gate may be open: nobody can drop it then, move it, or get its number.
+ * That of the spare, while it is not in use, nobody owns.
  */
 #include "postgres.h"
 
@@ -38,9 +39,23 @@ let_go(void)
 	replorigin_session_reset();
 }
 
+/* Begins a question about a pair; NULL: no such other. */
+static void
+ask_about(OriginQuestion *question, const Claim *pair, const Claim *old, const Claim *twin)
+{
+	memset(question, 0, sizeof(*question));
+	question->datacenter_id = pair->datacenter_id;
+	question->worker_id = pair->worker_id;
+	question->old_datacenter_id = old ? old->datacenter_id : -1;
+	question->old_worker_id = old ? old->worker_id : -1;
+	question->twin_datacenter_id = twin ? twin->datacenter_id : -1;
+	question->twin_worker_id = twin ? twin->worker_id : -1;
+	question->max_jump = snowid_max_jump;
+}
+
 /*
- * What the WAL knows of a pair, and of an old one where that is not -1.  Makes
- * the pair's origin this process' own, and creates it where there is none; not
+ * What the WAL knows of a pair, of an old one and of its twin.  Makes the
+ * pair's origin this process' own, and creates it where there is none; not
  * during recovery, whose replay moves it.  False: the reason is in err.
  *
  * Between the look-up and the ownership the origin may have been dropped, and
@@ -48,8 +63,7 @@ let_go(void)
  * is owned cannot be dropped from there on.
  */
 bool
-ceiling_find(int datacenter_id, int worker_id,
-			 int old_datacenter_id, int old_worker_id, int64 reach_ms,
+ceiling_find(const Claim *pair, const Claim *old, const Claim *twin, int64 reach_ms,
 			 Ceiling *ceiling, char *err, Size errlen)
 {
 	OriginQuestion question;
@@ -62,13 +76,8 @@ ceiling_find(int datacenter_id, int worker_id,
 				errlen);
 		return false;
 	}
-	memset(&question, 0, sizeof(question));
-	question.datacenter_id = datacenter_id;
-	question.worker_id = worker_id;
-	question.old_datacenter_id = old_datacenter_id;
-	question.old_worker_id = old_worker_id;
+	ask_about(&question, pair, old, twin);
 	question.reach_ms = reach_ms;
-	question.max_jump = snowid_max_jump;
 	if (!inquiry_ask(&question, ceiling, err, errlen))
 		return false;
 	if (RecoveryInProgress())
@@ -119,6 +128,29 @@ ceiling_raise(const Ceiling *ceiling, int64 unix_ms)
 	XLogBeginInsert();
 	XLogRegisterData((char *) &record, sizeof(record));
 	XLogFlush(XLogInsert(RM_REPLORIGIN_ID, XLOG_REPLORIGIN_SET));
+}
+
+/*
+ * Raises the ceiling of a pair with which no keys are made, and which has an
+ * origin then; it is durable when this returns.  The process "snowid origin"
+ * does it, for the keeper owns the origin of the twin.  False: the reason is in
+ * err.
+ */
+bool
+ceiling_raise_idle(const Claim *pair, const Claim *twin, int64 unix_ms,
+				   int64 *raised_ms, char *err, Size errlen)
+{
+	OriginQuestion question;
+	Ceiling		answer;
+
+	ask_about(&question, pair, NULL, twin);
+	question.raise = true;
+	question.raise_ms = unix_ms;
+	/* of an answer that came late, to a call before */
+	if (!inquiry_ask(&question, &answer, err, errlen) || answer.own_ms < unix_ms)
+		return false;
+	*raised_ms = answer.own_ms;
+	return true;
 }
 
 /*

@@ -24,6 +24,7 @@
 #include "keeper/identity.h"
 #include "keeper/keeper.h"
 #include "keeper/pair.h"
+#include "keeper/spare.h"
 #include "keeper/statefile.h"
 #include "key/layout.h"
 #include "process.h"
@@ -50,8 +51,12 @@
  */
 #define SLOW_START 3
 
-/* The pair that this keeper looks after, and on lease the last unit for it. */
+/*
+ * The pair that this keeper looks after, why it is this one, and on lease the
+ * last unit for it.
+ */
 static Pair pair;
+static Choice choice;
 static int64 limit = PG_INT64_MAX;
 
 /* A power of 2 by which grants are smaller now. */
@@ -155,17 +160,15 @@ open_gate(int64 now)
 {
 	GeneratorProgress progress;
 	bool		has_pair;
-	int			datacenter_id;
-	int			worker_id;
+	Claim		before = {0};
 	bool		other_pair;
 	bool		forget;
 	int64		begin;
 	char		layout[LAYOUT_TEXT_LEN];
 
-	(void) generator_gate(&has_pair, &datacenter_id, &worker_id);
+	(void) generator_gate(&has_pair, &before.datacenter_id, &before.worker_id);
 	generator_progress(&progress);
-	other_pair = has_pair && (datacenter_id != pair.claim.datacenter_id ||
-							  worker_id != pair.claim.worker_id);
+	other_pair = has_pair && !same_pair(&before, &pair.claim);
 
 	/* order is given up only where another pair's keys lie out of reach */
 	forget = other_pair && progress.last > reach_of(now);
@@ -176,7 +179,8 @@ open_gate(int64 now)
 	generator_progress(&progress);
 	if (!claim_enter(&pair.claim, unix_ms_from_units(progress.usable_until)))
 		return false;			/* it was lost meanwhile */
-	generator_open(pair.claim.datacenter_id, pair.claim.worker_id, pair.floor, forget);
+	generator_open(pair.claim.datacenter_id, pair.claim.worker_id, pair.floor, forget,
+				   choice.is_spare);
 
 	logged_reason = GATE_OPEN;
 	logged_detail[0] = '\0';
@@ -186,6 +190,14 @@ open_gate(int64 now)
 			(errmsg("snowid makes keys as datacenter %d, worker %d",
 					pair.claim.datacenter_id, pair.claim.worker_id),
 			 errdetail("The layout is \"%s\".", layout)));
+	if (choice.is_spare)
+		ereport(LOG,
+				(errmsg("snowid uses its spare worker ID"),
+				 errdetail("The clock is behind the keys of worker ID %d, which end at %s; keys are below them until it is there.",
+						   pair.twin.worker_id,
+						   timestamptz_to_str(timestamptz_from_unix_ms(pair.ceiling.twin_ms)))));
+	else if (other_pair && same_pair(&before, &pair.twin))
+		ereport(LOG, (errmsg("snowid does not use its spare worker ID any more")));
 	return true;
 }
 
@@ -246,13 +258,13 @@ settle_gate(int64 now, bool clock_is_good)
 	GateReason	why_closed;
 	char		err[GATE_DETAIL_LEN];
 	char		err_buf[GATE_DETAIL_LEN];
-	Claim		wanted;
+	Claim		own;
 	int64		limit_ms;
 	bool		has_pair;
 	Claim		in_use = {0};
 	bool		is_wanted;
 
-	why_closed = pair_wanted(&wanted, &limit_ms, err);
+	why_closed = pair_wanted(&own, &limit_ms, err);
 	if (why_closed == GATE_CLAIM_LOST)
 	{
 		/* in this order; what fails the next turn does */
@@ -271,7 +283,7 @@ settle_gate(int64 now, bool clock_is_good)
 	{
 		close_gate(GATE_RECOVERY, "");
 		if (why_closed == GATE_MAY_OPEN && clock_is_good &&
-			!pair_remember_early(&wanted, now, err))
+			!pair_remember_early(&own, now, err))
 			log_state(GATE_FILE, err);
 		return TURN_MS;
 	}
@@ -281,9 +293,10 @@ settle_gate(int64 now, bool clock_is_good)
 		return stay_closed(why_closed, err);
 	}
 	limit = limit_ms == PG_INT64_MAX ? PG_INT64_MAX : last_unit_of(limit_ms);
+	spare_choose(&pair, &own, now, clock_is_good, &choice);
 
 	reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
-	is_wanted = same_pair(&in_use, &wanted) && claim_entered() == wanted.ownership;
+	is_wanted = same_pair(&in_use, &choice.claim) && claim_entered() == choice.claim.ownership;
 	if (!clock_is_good)
 	{
 		static const char *const detail = "The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock().";
@@ -296,13 +309,13 @@ settle_gate(int64 now, bool clock_is_good)
 	}
 	if (reason != GATE_OPEN)
 		pair_settle_opening(&pair, now);
-	if (!pair.known || !same_pair(&pair.claim, &wanted) ||
-		pair.claim.ownership != wanted.ownership)
+	if (!pair.known || !same_pair(&pair.claim, &choice.claim) ||
+		pair.claim.ownership != choice.claim.ownership)
 	{
 		/* an open gate with the same claim is a predecessor's: it stays open */
 		if (reason == GATE_OPEN && !is_wanted)
 			close_gate(GATE_STARTING, "");
-		why_closed = pair_find(&pair, &wanted, now, err);
+		why_closed = pair_find(&pair, &choice.claim, &choice.twin, now, err);
 		reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
 		if (why_closed == GATE_CEILING && reason == GATE_OPEN)
 			return wait_for_ceiling(err);
@@ -314,6 +327,10 @@ settle_gate(int64 now, bool clock_is_good)
 	}
 	if (reason == GATE_OPEN)
 		return 0;
+	/* by what is known now, it may be the other one's turn */
+	spare_choose(&pair, &own, now, true, &choice);
+	if (!same_pair(&pair.claim, &choice.claim))
+		return retry_pause();
 	if (now < pair.opens_at)
 	{
 		/* in whole seconds, for a clock that is slewed moves it */
@@ -324,6 +341,8 @@ settle_gate(int64 now, bool clock_is_good)
 		return Min(ms_from_units(pair.opens_at - now), TURN_MS);
 	}
 	pair.floor = Max(pair.floor, pair.opens_at);
+	if (pair.is_new && !spare_take(&pair, &choice, true, now, err))
+		return stay_closed(GATE_CEILING, err);
 	if (!pair_remember(&pair, err))
 		return stay_closed(GATE_FILE, err);
 	return open_gate(now) ? 0 : retry_pause();
@@ -338,6 +357,7 @@ advance(int64 now)
 {
 	int64		unit = generator_advance_asked();
 	GeneratorProgress progress;
+	char		err[GATE_DETAIL_LEN];
 
 	if (unit < 0 || unit > now + units_from_ms(snowid_max_jump))
 		return;
@@ -349,6 +369,14 @@ advance(int64 now)
 	if (!generator_advance_begin(unit))
 		return;
 	generator_progress(&progress);
+	/* nor does the other pair make keys below it */
+	if (unit > progress.last && pair.twin.worker_id >= 0 &&
+		!spare_raise(&pair, unix_ms_from_units(unit), err))
+	{
+		generator_no_grant(err);
+		generator_advance_end(false);
+		return;
+	}
 	if (unit > progress.usable_until)
 		grant(now, progress.last, progress.usable_until, unit);
 	generator_advance_end(true);
@@ -400,9 +428,10 @@ take_turn(void)
 	pause = settle_gate(now, clock_is_good);
 	if (pause > 0)
 		return pause;
+	spare_tend(&pair, &choice, now);
 	pause = settle_grant(now);
 	retry_ms = 0;
-	return pause;
+	return Min(pause, spare_pause());
 }
 
 /*---- The process ----*/
