@@ -206,12 +206,14 @@ generator_close(GateReason reason, const char *detail)
  * above all that was taken before; "forget" leaves the latter out (units that
  * another pair took lie too far ahead of the clock).  Under another pair it
  * goes on with the next ms, for the pair stands above the sequence in the key.
+ * Returns whether the pair before was the spare.
  */
-void
+bool
 generator_open(int datacenter_id, int worker_id, int64 floor, bool forget,
 			   bool is_spare)
 {
 	int64		last;
+	bool		was_spare;
 
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	Assert(generator->reason != GATE_OPEN);
@@ -227,9 +229,10 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget,
 	generator->has_pair = true;
 	generator->datacenter_id = datacenter_id;
 	generator->worker_id = worker_id;
-	if (is_spare && !generator->is_spare)
-		generator->spare_uses++;
+	was_spare = generator->is_spare;
 	generator->is_spare = is_spare;
+	if (is_spare && !was_spare)
+		generator->spare_uses++;
 	generator->pair_bits =
 		((uint64) datacenter_id << server_layout.worker_bits | (uint64) worker_id)
 		<< server_layout.sequence_bits;
@@ -242,14 +245,16 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget,
 	/* a full barrier: the pair is there before the numbers are */
 	pg_atomic_exchange_u64(&generator->last, last);
 	ConditionVariableBroadcast(&generator->changed);
+	return was_spare;
 }
 
-/* The spare worker ID that may be used; -1: there is none. */
+/* The spare worker ID that may be used (-1: none); and is it, now? */
 void
-generator_set_spare(int worker_id)
+generator_set_spare(int worker_id, bool is_spare)
 {
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	generator->spare_worker_id = worker_id;
+	generator->is_spare = is_spare;
 	LWLockRelease(generator_lock);
 }
 

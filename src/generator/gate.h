@@ -72,9 +72,9 @@ extern void generator_status(GeneratorStatus *status);
 extern GateReason generator_gate(bool *has_pair, int *datacenter_id,
 								 int *worker_id);
 extern int64 generator_close(GateReason reason, const char *detail);
-extern void generator_open(int datacenter_id, int worker_id, int64 floor,
+extern bool generator_open(int datacenter_id, int worker_id, int64 floor,
 						   bool forget, bool is_spare);
-extern void generator_set_spare(int worker_id);
+extern void generator_set_spare(int worker_id, bool is_spare);
 extern void generator_progress(GeneratorProgress *progress);
 extern int64 generator_advance_asked(void);
 extern bool generator_advance_begin(int64 unit);

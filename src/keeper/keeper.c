@@ -162,6 +162,7 @@ open_gate(int64 now)
 	bool		has_pair;
 	Claim		before = {0};
 	bool		other_pair;
+	bool		was_spare;
 	bool		forget;
 	int64		begin;
 	char		layout[LAYOUT_TEXT_LEN];
@@ -179,8 +180,8 @@ open_gate(int64 now)
 	generator_progress(&progress);
 	if (!claim_enter(&pair.claim, unix_ms_from_units(progress.usable_until)))
 		return false;			/* it was lost meanwhile */
-	generator_open(pair.claim.datacenter_id, pair.claim.worker_id, pair.floor, forget,
-				   choice.is_spare);
+	was_spare = generator_open(pair.claim.datacenter_id, pair.claim.worker_id, pair.floor,
+							   forget, choice.is_spare);
 
 	logged_reason = GATE_OPEN;
 	logged_detail[0] = '\0';
@@ -196,7 +197,7 @@ open_gate(int64 now)
 				 errdetail("The clock is behind the keys of worker ID %d, which end at %s; keys are below them until it is there.",
 						   pair.twin.worker_id,
 						   timestamptz_to_str(timestamptz_from_unix_ms(pair.ceiling.twin_ms)))));
-	else if (other_pair && same_pair(&before, &pair.twin))
+	else if (was_spare)
 		ereport(LOG, (errmsg("snowid does not use its spare worker ID any more")));
 	return true;
 }

@@ -28,7 +28,7 @@
 #define BEHIND_MS 500
 
 /* A spare that could not be taken is tried again after so long. */
-#define RETRY_MS (10 * 1000)
+#define RETRY_MS (20 * 1000)
 
 /* Since when the clock is behind, by monotonic_ms(); 0: it is not. */
 static int64 behind_since = 0;
@@ -146,6 +146,7 @@ spare_tend(Pair *pair, const Choice *choice, int64 now)
 {
 	static Claim tried = {.worker_id = -1};
 	static int64 retry_at = 0;
+	static char logged_detail[GATE_DETAIL_LEN];
 	char		err[GATE_DETAIL_LEN];
 
 	if (choice->is_spare)
@@ -153,16 +154,20 @@ spare_tend(Pair *pair, const Choice *choice, int64 now)
 	if (same_pair(&tried, &choice->twin) && monotonic_ms() < retry_at)
 		return;
 	tried.worker_id = -1;
-	if (!spare_take(pair, choice, false, now, err))
+	if (spare_take(pair, choice, false, now, err))
+		err[0] = '\0';
+	else
 	{
 		tried = choice->twin;
 		retry_at = monotonic_ms() + RETRY_MS;
-		if (process_may_log())
+		if (strcmp(err, logged_detail) != 0 && process_may_log())
 			ereport(LOG,
 					(errmsg("snowid could not take its spare worker ID %d",
 							choice->twin.worker_id),
 					 errdetail("%s", err)));
 	}
+	strlcpy(logged_detail, err, sizeof(logged_detail));
 	generator_set_spare(choice->is_spare ? choice->claim.worker_id :
-						pair->ceiling.twin_ms != 0 ? pair->twin.worker_id : -1);
+						pair->ceiling.twin_ms != 0 ? pair->twin.worker_id : -1,
+						choice->is_spare);
 }

@@ -83,6 +83,9 @@ is(status($node, 'worker_id_source, spare_worker_id'),
 reload(worker_id => 1, spare_worker_id => 2);
 key_is_of(2, 'and with it, it is used again');
 cmp_ok(next_key($node), '>', $key, 'above its keys before');
+reload(worker_id => 2, spare_worker_id => 1);
+poll($node, "worker_id_source = 'setting' AND spare_worker_id = 1");
+key_is_of(2, 'the spare in use becomes the worker ID itself, and goes on');
 reload(worker_id => 3, spare_worker_id => 2);
 key_is_of(3, 'another worker ID ends the use of the spare');
 reload(worker_id => 2, spare_worker_id => 3);
