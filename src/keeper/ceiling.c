@@ -145,7 +145,7 @@ ceiling_raise_idle(const Claim *pair, const Claim *twin, int64 unix_ms,
 
 	ask_about(&question, pair, NULL, twin);
 	question.raise = true;
-	question.raise_ms = unix_ms;
+	question.raise_ms = question.reach_ms = unix_ms;
 	/* of an answer that came late, to a call before */
 	if (!inquiry_ask(&question, &answer, err, errlen) || answer.own_ms < unix_ms)
 		return false;

@@ -4,7 +4,8 @@
  *		of use, and opens and closes the gate.
  *
  * Alone decides whether keys may be made, with which pair and up to where;
- * alone writes the ceiling and the state file.  Never serves keys and never
+ * alone writes the ceiling (where the pair is not in use, the process "snowid
+ * origin" does so for it) and the state file.  Never serves keys and never
  * talks to the network.  What it cannot do now it tries again.
  *
  * Order of publication: file synced, ceiling flushed to the WAL, usable_until,

@@ -164,12 +164,13 @@ lock_origins(void)
 
 /*
  * Names of the pair's left behind that may go, in a new list; nothing of the
- * pair's own, nor of its twin's.  They are those whose ceiling is a day in the past: by the clock,
- * and by the newest ceiling that it has not to be doubted for, since the clock
- * may be wrong.  Where room for origins is short, or there are more than a few,
- * those whose ceiling is past by more than max_jump; and where pairs come from
- * Redis, those whose ceiling is past, since its records have it.  The newest
- * stays: it says which layout came last, and how far keys went.
+ * pair's own, nor of its twin's.  They are those whose ceiling is a day in the
+ * past: by the clock, and by the newest ceiling that it has not to be doubted
+ * for, since the clock may be wrong.  Where room for origins is short, or there
+ * are more than a few, those whose ceiling is past by more than max_jump; and
+ * where pairs come from Redis, those whose ceiling is past, since its records
+ * have it.  The newest stays: it says which layout came last, and how far keys
+ * went.
  */
 static List *
 list_old(const OriginQuestion *question, List *origins, int count)
