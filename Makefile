@@ -18,7 +18,7 @@ REGRESS_OPTS = --temp-instance=tmp_regress --temp-config=$(srcdir)/test/snowid.c
 TAP_TESTS = 1
 PROVE_TESTS = test/t/*.pl
 script = src/registry/registry.lua.h
-EXTRA_CLEAN = tmp_check tmp_regress test/skew.so $(script)
+EXTRA_CLEAN = tmp_check tmp_regress test/skew.so test/hold.so $(script)
 
 PG_CPPFLAGS = -Isrc -I$(srcdir)/src
 
@@ -61,9 +61,10 @@ $(filter %/redis.o %/redis.bc,$(compiled)): $(script)
 $(script): src/registry/registry.lua
 	sed -e '/^[[:space:]]*--/d' -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $< >$@
 
-# The clock that a test can step: preloaded into the test's servers only.
-installcheck: test/skew.so
-test/skew.so: test/skew.c
+# The clock that a test can step, and the keeper that it can hold: preloaded into
+# the test's servers only.
+installcheck: test/skew.so test/hold.so
+test/%.so: test/%.c
 	$(CC) $(CFLAGS) -fvisibility=default -fPIC -shared -o $@ $< -ldl
 
 test:
@@ -81,9 +82,24 @@ torture: test/skew.so
 	PG_CONFIG=$(PG_CONFIG) test/torture $(SECONDS)
 torture-redis: test/skew.so
 	PG_CONFIG=$(PG_CONFIG) test/torture-redis $(SECONDS)
+torture-segments: test/skew.so
+	PG_CONFIG=$(PG_CONFIG) test/torture-segments $(SECONDS)
 
 # The registry's script in a simulator; needs luajit or lua5.1.
 model:
 	test/model/run --seconds $(SECONDS)
 
-.PHONY: uninstall-docs test demo demo-cluster bench torture torture-redis model
+# What is done at random, SECONDS each; needs clang with libFuzzer; not as root.
+fuzz: test/skew.so
+	PG_CONFIG=$(PG_CONFIG) test/fuzz/run $(SECONDS)
+
+# Which lines and branches the tests reach; installs by itself what is missing.
+coverage:
+	test/coverage
+
+# The archive for PGXN, of what is committed; it wants three numbers in a version.
+version = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(EXTENSION).control).0
+dist:
+	git archive --format=zip --prefix=$(EXTENSION)-$(version)/ -o $(EXTENSION)-$(version).zip HEAD
+
+.PHONY: coverage demo demo-cluster dist bench fuzz model test torture torture-redis torture-segments uninstall-docs

@@ -1,5 +1,5 @@
 -- snowid 0.1 in SQL alone, for servers that cannot load the library.  Run this
--- file with psql, or install it as an extension by pg_tle.sql; then
+-- file with psql, or install it as an extension with pg_tle.sql; then
 --
 --	SELECT snowid_setup(datacenter_id, worker_id);
 --
@@ -7,28 +7,28 @@
 -- have its default layout, "twitter", and its rule: unit = Max(last + 1, now),
 -- where a unit is a key's timestamp and sequence in one number.
 --
--- How a key is made without a lock.  The last unit is that of a sequence, but a
--- sequence cannot jump to the clock's time in one step: between reading it and
--- setval() others go on.  So there are two, and the number "turn":
+-- How a key is made without a lock.  A sequence gives the next unit, but it cannot
+-- jump to the clock's time in one step: between reading it and setval(), other
+-- sessions use it.  So there are two sequences, and a number "turn":
 --
---	turn even	the sequence in use is that of turn's second bit.  A unit of it
+--	turn even	turn's second bit tells which sequence is in use.  A unit of it
 --				counts if it is not behind the clock, and if turn is still the
 --				same after it was taken.
---	turn odd	someone jumps, under a lock: last = the greater one of both, and
---				the other sequence is set behind it, at the clock's time.
---				What is taken meanwhile does not count.
+--	turn odd	a session jumps, under a lock: last = the greater value of both,
+--				and the other sequence is set after it, to the clock's time.
+--				Units that are taken meanwhile do not count.
 --
--- All that counted was checked before turn became odd, so lies at or below
--- "last".  The lock is one of a subtransaction that is always rolled back, so
+-- Every unit that counts was checked before turn became odd, so it is not above
+-- "last".  The lock belongs to a subtransaction that is always rolled back, so
 -- that no cancel and no error can leave it held; sequences are not rolled back.
--- A session that ends in between leaves turn odd, and the next one jumps again.
+-- If a session ends in between, turn stays odd, and the next one jumps again.
 --
--- "@schema@" is replaced at the end.  snowid_next() runs as its owner without a
+-- "@schema@" is replaced at the end.  snowid_next() runs as its owner, but has no
 -- search_path of its own, which would cost as much as a key; so it names the
--- schema of all that it uses.
+-- schema of everything that it uses.
 
--- The sequences: first, for a dump restores functions before sequences, so that
--- a copy never has the OIDs that snowid_setup() saw.  Units from 0 to 2^53 - 1.
+-- The sequences come first: a dump restores functions before sequences, so a copy
+-- never has the OIDs that snowid_setup() saw.  Units from 0 to 2^53 - 1.
 
 CREATE SEQUENCE snowid_turn MINVALUE 0;
 CREATE SEQUENCE snowid_units_0 MINVALUE 0 MAXVALUE 9007199254740991;
@@ -92,14 +92,14 @@ BEGIN
             DETAIL = problem,
             HINT = 'A layout is a name that snowid_layouts() lists, or spelled out, for instance "epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12".';
     END IF;
-    -- the last ms that a timestamptz can say
+    -- the last ms of timestamptz
     last_ms := 9224318015999999;
     IF timestamp_bits <= 53 THEN
         last_ms := least(last_ms, epoch + (1::bigint << timestamp_bits) * tick - 1);
     END IF;
 END $$;
 COMMENT ON FUNCTION snowid_layout_parts(text) IS
-    'internal: a layout''s fields; its epoch and its last ms in Unix ms';
+    'internal: the fields of a layout, with its epoch and its last ms in Unix ms';
 
 CREATE FUNCTION snowid_read_epoch(epoch text, OUT ms bigint, OUT problem text)
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -124,7 +124,7 @@ BEGIN
         THEN 'not in the years from 0001 to 9999 (UTC)' END;
 END $$;
 COMMENT ON FUNCTION snowid_read_epoch(text) IS
-    'internal: an RFC 3339 time in Unix ms, or what it is instead';
+    'internal: an RFC 3339 time in Unix ms, or what the text is instead';
 
 CREATE FUNCTION snowid_time_of_ms(ms bigint) RETURNS timestamptz
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -149,9 +149,9 @@ BEGIN
     RETURN (ms::bigint - l.epoch) / l.tick << 63 - l.timestamp_bits;
 END $$;
 COMMENT ON FUNCTION snowid_field_of_time(timestamptz, text) IS
-    'internal: the timestamp of a key in its place';
+    'internal: the timestamp field of a key, at its place';
 
--- Keys taken apart and put together, by a layout that is named or spelled out ...
+-- Reading and writing the fields of keys, in a layout that is named or spelled out ...
 
 CREATE FUNCTION snowid_decode(id bigint, layout text,
         OUT created_at timestamptz, OUT datacenter_id int, OUT worker_id int,
@@ -179,7 +179,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION snowid_decode(bigint, text) IS
-    'the parts of a key by a layout: a name that snowid_layouts() lists, or such as ''epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12''';
+    'the fields of a key in a layout: a name that snowid_layouts() lists, or for instance ''epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12''';
 
 CREATE FUNCTION snowid_timestamp(id bigint, layout text) RETURNS timestamptz
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -187,7 +187,7 @@ BEGIN
     RETURN ("@schema@".snowid_decode(id, layout)).created_at;
 END $$;
 COMMENT ON FUNCTION snowid_timestamp(bigint, text) IS
-    'the time of a key by a layout, in ms';
+    'the time of a key in a layout, to the millisecond';
 
 CREATE FUNCTION snowid_min(ts timestamptz, layout text) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -195,7 +195,7 @@ BEGIN
     RETURN "@schema@".snowid_field_of_time(ts, layout);
 END $$;
 COMMENT ON FUNCTION snowid_min(timestamptz, text) IS
-    'the least key of the millisecond of ts by a layout';
+    'the least key of the millisecond of ts in a layout';
 
 CREATE FUNCTION snowid_max(ts timestamptz, layout text) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -204,7 +204,7 @@ BEGIN
         | (1::bigint << 63 - ("@schema@".snowid_layout_parts(layout)).timestamp_bits) - 1;
 END $$;
 COMMENT ON FUNCTION snowid_max(timestamptz, text) IS
-    'the greatest key of the millisecond of ts by a layout';
+    'the greatest key of the millisecond of ts in a layout';
 
 CREATE FUNCTION snowid_encode(created_at timestamptz, datacenter_id int,
         worker_id int, sequence int, layout text) RETURNS bigint
@@ -229,7 +229,7 @@ BEGIN
     RETURN id;
 END $$;
 COMMENT ON FUNCTION snowid_encode(timestamptz, int, int, int, text) IS
-    'the key with these parts by a layout';
+    'the key with these fields in a layout';
 
 CREATE FUNCTION snowid_bits(id bigint, layout text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -239,7 +239,7 @@ DECLARE
     width int;
     result text := left(bits, 1);
 BEGIN
-    PERFORM "@schema@".snowid_decode(id, layout);    -- an error where it is no key
+    PERFORM "@schema@".snowid_decode(id, layout);    -- throws if it is no key
     bits := substr(bits, 2);
     FOREACH width IN ARRAY ARRAY[l.timestamp_bits, l.datacenter_bits,
         CASE WHEN l.sequence_above THEN l.sequence_bits ELSE l.worker_bits END,
@@ -252,7 +252,7 @@ BEGIN
     RETURN result;
 END $$;
 COMMENT ON FUNCTION snowid_bits(bigint, text) IS
-    'the 64 bits, the fields of a layout apart';
+    'the 64 bits, with spaces between the fields of a layout';
 
 CREATE FUNCTION snowid_layouts(OUT name text, OUT epoch timestamptz,
         OUT tick_ms int, OUT timestamp_bits int, OUT datacenter_bits int,
@@ -266,9 +266,9 @@ BEGIN ATOMIC
     ORDER BY i;
 END;
 COMMENT ON FUNCTION snowid_layouts() IS
-    'the layouts that have a name: epoch, length of a timestamp step in ms, widths in bits, last day (UTC)';
+    'the named layouts: epoch, ms in a step of the timestamp, widths in bits, last day (UTC)';
 
--- ... and by that of this database's keys
+-- ... and in that of this database's keys
 
 CREATE FUNCTION snowid_decode(id bigint, OUT created_at timestamptz,
         OUT datacenter_id int, OUT worker_id int, OUT sequence int)
@@ -277,32 +277,32 @@ BEGIN ATOMIC
     SELECT * FROM snowid_decode(id, 'twitter');
 END;
 COMMENT ON FUNCTION snowid_decode(bigint) IS
-    'the parts of a key, the time in ms';
+    'the fields of a key, the time to the millisecond';
 
 CREATE FUNCTION snowid_timestamp(id bigint) RETURNS timestamptz
     STABLE STRICT PARALLEL SAFE RETURN snowid_timestamp(id, 'twitter');
-COMMENT ON FUNCTION snowid_timestamp(bigint) IS 'the time of a key, in ms';
+COMMENT ON FUNCTION snowid_timestamp(bigint) IS 'the time of a key, to the millisecond';
 
 CREATE FUNCTION snowid_min(ts timestamptz) RETURNS bigint
     STABLE STRICT PARALLEL SAFE RETURN snowid_min(ts, 'twitter');
 COMMENT ON FUNCTION snowid_min(timestamptz) IS
-    'the least key of the millisecond of ts; an error outside the layout''s range';
+    'the least key of the millisecond of ts; throws outside the layout''s range';
 
 CREATE FUNCTION snowid_max(ts timestamptz) RETURNS bigint
     STABLE STRICT PARALLEL SAFE RETURN snowid_max(ts, 'twitter');
 COMMENT ON FUNCTION snowid_max(timestamptz) IS
-    'the greatest key of the millisecond of ts; an error outside the layout''s range';
+    'the greatest key of the millisecond of ts; throws outside the layout''s range';
 
 CREATE FUNCTION snowid_encode(created_at timestamptz, datacenter_id int,
         worker_id int, sequence int) RETURNS bigint
     STABLE STRICT PARALLEL SAFE RETURN snowid_encode(created_at, datacenter_id, worker_id, sequence, 'twitter');
 COMMENT ON FUNCTION snowid_encode(timestamptz, int, int, int) IS
-    'the key with these parts; an error where one does not fit';
+    'the key with these fields; throws if one does not fit';
 
 CREATE FUNCTION snowid_bits(id bigint) RETURNS text
     STABLE STRICT PARALLEL SAFE RETURN snowid_bits(id, 'twitter');
 COMMENT ON FUNCTION snowid_bits(bigint) IS
-    'the 64 bits, the fields apart: sign, timestamp, datacenter, worker, sequence';
+    'the 64 bits, with spaces between the fields: sign, timestamp, datacenter, worker, sequence';
 
 -- Making keys
 
@@ -314,12 +314,12 @@ BEGIN
         '"@schema@".snowid_units_1'::regclass::oid);
 END $$;
 COMMENT ON FUNCTION snowid_identity() IS
-    'internal: tells this database from a copy';
+    'internal: distinguishes this database from a copy';
 
 CREATE FUNCTION snowid_now() RETURNS bigint
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- in units; half a us early, lest it is rounded into the next ms
+    -- in units; half a us early, so that it is not rounded up to the next ms
     RETURN (date_part('epoch', clock_timestamp()) - 1288834974.6570005) * 4096000;
 END $$;
 COMMENT ON FUNCTION snowid_now() IS 'internal: the clock in units';
@@ -338,7 +338,7 @@ DECLARE
     nap float8;
     napped float8 := 0;
 BEGIN
-    PERFORM "@schema@".snowid_pair();    -- an error where it is not set up
+    PERFORM "@schema@".snowid_pair();    -- throws if it is not set up
     BEGIN
         PERFORM pg_advisory_xact_lock('"@schema@".snowid_turn'::regclass::oid::bigint::bit(32)::int, 0);
         turn := coalesce(pg_sequence_last_value('"@schema@".snowid_turn'), 0) | 1;
@@ -368,12 +368,12 @@ BEGIN
         NULL;    -- which has released the lock
     END;
 
-    -- taken, so it is ours; given out when the clock is near enough
+    -- the units are ours; they are handed out when they are due
     WHILE wait > 0 LOOP
         IF wait > max_wait OR napped > 5 THEN
             RAISE EXCEPTION USING ERRCODE = '58000',
                 MESSAGE = format('the next key would lead the clock by %s ms', (wait + max_lead) / 4096),
-                DETAIL = 'It may lead by 1000 ms, and a caller waits for 5000 ms at most.',
+                DETAIL = 'It may lead the clock by 1000 ms, and a caller waits for at most 5000 ms.',
                 HINT = 'The clock was set back, or keys are asked for faster than the layout can number them.';
         END IF;
         nap := least(wait / 4096000.0 + 0.0005, 0.1);
@@ -384,7 +384,7 @@ BEGIN
     RETURN first;
 END $$;
 COMMENT ON FUNCTION snowid_reserve(bigint, boolean, bigint) IS
-    'internal: the first of count units that are the caller''s, in one ms if wanted, from "lowest" on';
+    'internal: takes count units, in one ms if wanted, from "lowest" on, and returns the first';
 
 CREATE FUNCTION snowid_compile(datacenter_id int, worker_id int) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $compile$
@@ -399,7 +399,7 @@ BEGIN
         RETURN %L;
     END IF;
     RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'snowid has no worker ID in this database',
-        DETAIL = 'It is new, or a copy of another one, which must not make the same keys.',
+        DETAIL = 'The database is new, or a copy of another one, and must not make the same keys.',
         HINT = 'Call snowid_setup(datacenter_id, worker_id) with a worker ID that no other server or database has.';
 END $pair$;
 
@@ -416,8 +416,8 @@ BEGIN
         turn := pg_catalog.pg_sequence_last_value('"@schema@".snowid_turn'::pg_catalog.regclass);
         unit := pg_catalog.nextval(CASE WHEN turn OPERATOR(pg_catalog.&) 2 OPERATOR(pg_catalog.=) 0
             THEN '"@schema@".snowid_units_0'::pg_catalog.regclass ELSE '"@schema@".snowid_units_1'::pg_catalog.regclass END);
-        -- in no copy, by the name and an OID that costs nothing; up to a ms behind
-        -- the clock, up to 1 s ahead
+        -- the name and an OID tell a copy at no cost; a unit may be up to a ms
+        -- behind the clock, and up to 1 s ahead
         IF pg_catalog.current_database() OPERATOR(pg_catalog.=) %3$L
             AND '"@schema@".snowid_turn'::pg_catalog.regclass::pg_catalog.oid OPERATOR(pg_catalog.=) %4$L
             AND turn OPERATOR(pg_catalog.&) 1 OPERATOR(pg_catalog.=) 0
@@ -436,7 +436,7 @@ $format$, CASE WHEN pair IS NOT NULL THEN "@schema@".snowid_identity() END, pair
         '"@schema@".snowid_turn'::regclass::oid);
 END $compile$;
 COMMENT ON FUNCTION snowid_compile(int, int) IS
-    'internal: makes snowid_next() for a pair, or for none';
+    'internal: creates snowid_next() for a pair, or for none';
 
 CREATE FUNCTION snowid_setup(datacenter_id int, worker_id int) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -448,7 +448,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION snowid_setup(int, int) IS
-    'gives this database its pair, which no other database or server may have; keys go on above the last one';
+    'gives this database its pair, which no other database or server may have; keys continue above the last one';
 
 CREATE FUNCTION snowid_next_batch(count bigint) RETURNS SETOF bigint
     LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER ROWS 1000 SET search_path = pg_catalog, pg_temp AS $$
@@ -469,7 +469,7 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION snowid_next_batch(bigint) IS
-    'the next count keys (0 or more), increasing, in blocks of consecutive numbers; errors as snowid_next()';
+    'the next count keys (0 or more), increasing, in blocks of consecutive units; waits and throws as snowid_next() does';
 
 CREATE FUNCTION snowid_next_array(count bigint) RETURNS bigint[]
     LANGUAGE plpgsql VOLATILE STRICT SET search_path = pg_catalog, pg_temp AS $$
@@ -496,7 +496,7 @@ BEGIN
     RETURN first >> 12 << 22 | "@schema@".snowid_pair() | (first & 4095);
 END $$;
 COMMENT ON FUNCTION snowid_next_block(bigint) IS
-    'the first of count keys that are consecutive integers, all of one millisecond and all the caller''s; count from 1 to 4096; waits as snowid_next()';
+    'the first of count keys that are consecutive integers of one millisecond, all of them for the caller; count is from 1 to 4096; waits as snowid_next() does';
 
 CREATE FUNCTION snowid_advance(id bigint) RETURNS void
     LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -509,7 +509,7 @@ BEGIN
     END IF;
     IF lead > 3600000 THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('key %s leads the clock by %s ms, more than an hour', id, lead),
-            DETAIL = 'No key could be made until the clock is there.', HINT = 'Is it a key of the layout "twitter"?';
+            DETAIL = 'No key could be made until the clock reaches it.', HINT = 'Is it a key of the layout "twitter"?';
     END IF;
     PERFORM "@schema@".snowid_reserve(0, false, lowest);
     IF lead > 1000 THEN
@@ -517,7 +517,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION snowid_advance(bigint) IS
-    'makes every later key greater than id, a key that leads the clock by an hour at most';
+    'makes every later key greater than id, which may lead the clock by at most an hour';
 
 -- Keys as text
 
@@ -572,12 +572,12 @@ COMMENT ON FUNCTION snowid_read_digits(text, int, int) IS 'internal: the key of 
 CREATE FUNCTION snowid_to_base32(id bigint) RETURNS text
     IMMUTABLE STRICT PARALLEL SAFE RETURN snowid_write_digits(id, 32, 13);
 COMMENT ON FUNCTION snowid_to_base32(bigint) IS
-    'a key as 13 digits of base32 (Douglas Crockford''s: 0 to 9, A to Z without I, L, O, U), as TSIDs are written; sorts as keys do under COLLATE "C" and those of most languages (not Czech''s, which has CH behind H)';
+    'a key as 13 digits of base32 (Douglas Crockford''s: 0 to 9, A to Z without I, L, O, U), as TSIDs are written; sorts as keys do under COLLATE "C" and the collations of most languages (not Czech, where CH comes after H)';
 
 CREATE FUNCTION snowid_from_base32(base32 text) RETURNS bigint
     IMMUTABLE STRICT PARALLEL SAFE RETURN snowid_read_digits(base32, 32, 13);
 COMMENT ON FUNCTION snowid_from_base32(text) IS
-    'the key of 13 digits of base32, 7ZZZZZZZZZZZZ at most: in either case, O as 0, I and L as 1, hyphens left out';
+    'the key of 13 digits of base32, at most 7ZZZZZZZZZZZZ; in either case, with O as 0, I and L as 1, and hyphens ignored';
 
 CREATE FUNCTION snowid_to_base62(id bigint) RETURNS text
     IMMUTABLE STRICT PARALLEL SAFE RETURN snowid_write_digits(id, 62, 11);
@@ -587,9 +587,9 @@ COMMENT ON FUNCTION snowid_to_base62(bigint) IS
 CREATE FUNCTION snowid_from_base62(base62 text) RETURNS bigint
     IMMUTABLE STRICT PARALLEL SAFE RETURN snowid_read_digits(base62, 62, 11);
 COMMENT ON FUNCTION snowid_from_base62(text) IS
-    'the key of 11 digits of base62, AzL8n0Y58m7 at most';
+    'the key of 11 digits of base62, at most AzL8n0Y58m7';
 
--- Keys as serial numbers, by a layout that is named or spelled out ...
+-- Keys as serial numbers, in a layout that is named or spelled out ...
 
 CREATE FUNCTION snowid_serial(code text, id bigint, utc_offset text, layout text,
         check_digits boolean DEFAULT false) RETURNS text
@@ -622,7 +622,7 @@ BEGIN
     RETURN result;
 END $$;
 COMMENT ON FUNCTION snowid_serial(text, bigint, text, text, boolean) IS
-    'a key as a serial number by a layout';
+    'a key as a serial number in a layout';
 
 CREATE FUNCTION snowid_serial_offset(code text, utc_offset text) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -635,13 +635,13 @@ BEGIN
     END IF;
     IF ms IS NULL OR utc_offset !~ '^[-+Z]' THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('invalid offset from UTC: "%s"', utc_offset),
-            DETAIL = 'In a named zone times repeat, and so serials would, at the end of summer time; only a fixed offset is taken, less than 16 hours.',
+            DETAIL = 'It must be a fixed offset of less than 16 hours: in a named zone times repeat at the end of summer time, and so would serials.',
             HINT = 'Write it as "+08" or "-05:30", or "Z" for UTC.';
     END IF;
     RETURN -ms / 60000;
 END $$;
 COMMENT ON FUNCTION snowid_serial_offset(text, text) IS
-    'internal: the minutes of an offset from UTC; an error if it or the code is none';
+    'internal: the minutes of an offset from UTC; throws if it or the code is not valid';
 
 CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text, layout text,
         check_digits boolean DEFAULT false) RETURNS bigint
@@ -667,7 +667,7 @@ BEGIN
     IF left(serial, length(code)) <> code THEN
         problem := format('It does not begin with the code "%s".', code);
     ELSIF rest !~ '^[0-9]*$' THEN
-        problem := 'Behind its code there is something else than digits.';
+        problem := 'After its code it has other characters than digits.';
     ELSIF length(serial) <> size THEN
         problem := format('It has %s characters instead of %s.', length(serial), size);
     ELSE
@@ -698,14 +698,14 @@ BEGIN
             RETURN id;
         END IF;
         problem := CASE WHEN left(again, length(code) + 17) = left(serial, length(code) + 17)
-            THEN 'Its check digits do not match.' ELSE 'Its time is none of the layout.' END;
+            THEN 'Its check digits do not match.' ELSE 'The layout has no such time.' END;
     END IF;
     RAISE EXCEPTION USING ERRCODE = '22P02', MESSAGE = format('invalid serial: "%s"', serial), DETAIL = problem;
 END $$;
 COMMENT ON FUNCTION snowid_serial_id(text, text, text, text, boolean) IS
-    'the key of a serial number by a layout';
+    'the key of a serial number in a layout';
 
--- ... and by that of this database's keys
+-- ... and in that of this database's keys
 
 CREATE FUNCTION snowid_serial(code text, id bigint, utc_offset text DEFAULT 'Z',
         check_digits boolean DEFAULT false) RETURNS text
@@ -727,9 +727,9 @@ BEGIN
     RETURN "@schema@".snowid_serial(code, "@schema@".snowid_next(), utc_offset, 'twitter', check_digits);
 END $$;
 COMMENT ON FUNCTION snowid_next_serial(text, text, boolean) IS
-    'the next key as a serial number, as snowid_serial() writes it; waits as snowid_next()';
+    'the next key as a serial number, as snowid_serial() writes it; waits as snowid_next() does';
 
--- The schema's name in all that was made, and snowid_next() without a pair
+-- Puts the schema's name into all functions, and creates snowid_next() without a pair
 
 DO $do$
 DECLARE
@@ -743,9 +743,9 @@ BEGIN
     END LOOP;
     PERFORM setval('snowid_turn', 0), setval('snowid_units_0', 0), setval('snowid_units_1', 0);
     PERFORM snowid_compile(NULL, NULL);
-    COMMENT ON FUNCTION snowid_pair() IS 'internal: the pair''s bits of a key; an error where there is none';
+    COMMENT ON FUNCTION snowid_pair() IS 'internal: the bits of the pair in a key; throws if there is no pair';
     COMMENT ON FUNCTION snowid_next() IS
-        'the next key: 64 bits, positive, greater than every key this database made before; waits up to 5 s, then an error that says why';
+        'the next key: 64 bits, positive, greater than every key this database made before; waits for up to 5 s, then throws an error that says why';
     REVOKE ALL ON FUNCTION snowid_pair(), snowid_reserve(bigint, boolean, bigint), snowid_compile(int, int),
         snowid_setup(int, int), snowid_advance(bigint) FROM PUBLIC;
 END $do$;

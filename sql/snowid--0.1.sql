@@ -2,7 +2,7 @@
 
 \echo Use "CREATE EXTENSION snowid" to load this file. \quit
 
--- Does the server run a library that has what follows?
+-- Is the server's library new enough for this script?
 
 CREATE FUNCTION snowid_require_library(version text) RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
@@ -14,105 +14,105 @@ DROP FUNCTION snowid_require_library(text);
 CREATE FUNCTION snowid_next() RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowid_next() IS
-    'the next key: 64 bits, positive, greater than every key this server made before; waits up to snowid.max_wait, then an error that says why';
+    'the next key: 64 bits, positive, greater than every key this server made before; waits for up to snowid.max_wait, then throws an error that says why';
 
 CREATE FUNCTION snowid_next_batch_support(internal) RETURNS internal
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 COMMENT ON FUNCTION snowid_next_batch_support(internal) IS
-    'tells the planner how many rows snowid_next_batch() returns';
+    'tells the planner how many rows snowid_next_batch() and snowid_numbers() return';
 
 CREATE FUNCTION snowid_next_batch(count bigint) RETURNS SETOF bigint
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
     ROWS 1000 SUPPORT snowid_next_batch_support;
 COMMENT ON FUNCTION snowid_next_batch(bigint) IS
-    'the next count keys (0 or more), increasing, in blocks of consecutive numbers; errors as snowid_next()';
+    'the next count keys (0 or more), increasing, in blocks of consecutive units; waits and throws as snowid_next() does';
 
 CREATE FUNCTION snowid_advance(id bigint) RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION snowid_advance(bigint) FROM PUBLIC;
 COMMENT ON FUNCTION snowid_advance(bigint) IS
-    'makes every later key greater than id, a key by this server''s layout that leads the clock by snowid.max_jump at most; keys wait until the clock is within snowid.max_lead of it';
+    'makes every later key greater than id, a key in this server''s layout that leads the clock by at most snowid.max_jump; keys wait until the clock is within snowid.max_lead of it';
 
 CREATE FUNCTION snowid_accept_clock() RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION snowid_accept_clock() FROM PUBLIC;
 COMMENT ON FUNCTION snowid_accept_clock() IS
-    'takes the clock as right after it jumped ahead by more than snowid.max_jump, so that keys go on from there';
+    'accepts the clock after it jumped ahead by more than snowid.max_jump, so that keys are made by it';
 
 CREATE FUNCTION snowid_accept_layout() RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION snowid_accept_layout() FROM PUBLIC;
 COMMENT ON FUNCTION snowid_accept_layout() IS
-    'consents to the layout in the settings where it is not the one that made this server''s last keys';
+    'consents to the layout in the settings if this server''s last keys have another one';
 
--- Keys taken apart and put together, by this server's layout ...
+-- Reading and writing the fields of keys, in this server's layout ...
 
 CREATE FUNCTION snowid_decode(id bigint, OUT created_at timestamptz,
         OUT datacenter_id int, OUT worker_id int, OUT sequence int)
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_decode(bigint) IS
-    'the parts of a key by this server''s layout, the time in ms; a field of no width is null';
+    'the fields of a key in this server''s layout, the time to the millisecond; a field that the layout does not have is null';
 
 CREATE FUNCTION snowid_timestamp(id bigint) RETURNS timestamptz
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_timestamp(bigint) IS
-    'the time of a key by this server''s layout, in ms';
+    'the time of a key in this server''s layout, to the millisecond';
 
 CREATE FUNCTION snowid_min(ts timestamptz) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_min(timestamptz) IS
-    'the least key of the millisecond of ts by this server''s layout; an error outside its range';
+    'the least key of the millisecond of ts in this server''s layout; throws outside its range';
 
 CREATE FUNCTION snowid_max(ts timestamptz) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_max(timestamptz) IS
-    'the greatest key of the millisecond of ts by this server''s layout; an error outside its range';
+    'the greatest key of the millisecond of ts in this server''s layout; throws outside its range';
 
 CREATE FUNCTION snowid_encode(created_at timestamptz, datacenter_id int,
         worker_id int, sequence int) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_encode(timestamptz, int, int, int) IS
-    'the key with these parts by this server''s layout; 0 for a field of no width; an error where one does not fit';
+    'the key with these fields in this server''s layout; 0 for a field that the layout does not have; throws if one does not fit';
 
 CREATE FUNCTION snowid_bits(id bigint) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_bits(bigint) IS
-    'the 64 bits, this server''s fields apart: sign, timestamp, datacenter, worker, sequence';
+    'the 64 bits, with spaces between the fields of this server''s layout: sign, timestamp, datacenter, worker, sequence';
 
--- ... and by a layout that is named or spelled out
+-- ... and in a layout that is named or spelled out
 
 CREATE FUNCTION snowid_decode(id bigint, layout text,
         OUT created_at timestamptz, OUT datacenter_id int, OUT worker_id int,
         OUT sequence int)
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_decode(bigint, text) IS
-    'the parts of a key by a layout: a name that snowid_layouts() lists, or such as ''epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12''';
+    'the fields of a key in a layout: a name that snowid_layouts() lists, or for instance ''epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12''';
 
 CREATE FUNCTION snowid_timestamp(id bigint, layout text) RETURNS timestamptz
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_timestamp(bigint, text) IS
-    'the time of a key by a layout, in ms';
+    'the time of a key in a layout, to the millisecond';
 
 CREATE FUNCTION snowid_min(ts timestamptz, layout text) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_min(timestamptz, text) IS
-    'the least key of the millisecond of ts by a layout';
+    'the least key of the millisecond of ts in a layout';
 
 CREATE FUNCTION snowid_max(ts timestamptz, layout text) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_max(timestamptz, text) IS
-    'the greatest key of the millisecond of ts by a layout';
+    'the greatest key of the millisecond of ts in a layout';
 
 CREATE FUNCTION snowid_encode(created_at timestamptz, datacenter_id int,
         worker_id int, sequence int, layout text) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_encode(timestamptz, int, int, int, text) IS
-    'the key with these parts by a layout';
+    'the key with these fields in a layout';
 
 CREATE FUNCTION snowid_bits(id bigint, layout text) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_bits(bigint, text) IS
-    'the 64 bits, the fields of a layout apart';
+    'the 64 bits, with spaces between the fields of a layout';
 
 CREATE FUNCTION snowid_layouts(OUT name text, OUT epoch timestamptz,
         OUT tick_ms int, OUT timestamp_bits int, OUT datacenter_bits int,
@@ -120,7 +120,7 @@ CREATE FUNCTION snowid_layouts(OUT name text, OUT epoch timestamptz,
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE ROWS 6;
 COMMENT ON FUNCTION snowid_layouts() IS
-    'the layouts that have a name: epoch, length of a timestamp step in ms, widths in bits, last day (UTC)';
+    'the named layouts: epoch, ms in a step of the timestamp, widths in bits, last day (UTC)';
 
 -- This server
 
@@ -137,7 +137,7 @@ CREATE FUNCTION snowid_status(OUT datacenter_id int, OUT worker_id int,
         OUT spare_worker_id int, OUT spare_uses bigint)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_status() IS
-    'the state of this server''s generator: its pair, whether it makes keys or why not, layout, last key, its lead over the clock in ms, the time up to which keys are reserved, counters since the start; where the worker ID comes from Redis, the claim''s state, the last error and when Redis last answered; and the spare worker ID, with how often it came into use';
+    'the state of this server''s generator: its pair, whether it makes keys or why not, the layout, the last key and its lead over the clock, the time up to which keys are reserved, counters since the start; if the worker ID comes from Redis, the state of the claim, the last error, and when Redis last answered; and the spare worker ID, with how often it came into use';
 REVOKE ALL ON FUNCTION snowid_status() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowid_status() TO pg_monitor;
 
@@ -152,44 +152,44 @@ CREATE FUNCTION snowid_claims(OUT worker_id int, OUT node_name text,
 REVOKE ALL ON FUNCTION snowid_claims() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowid_claims() TO pg_monitor;
 COMMENT ON FUNCTION snowid_claims() IS
-    'the claims of this server''s datacenter in Redis: times by Redis'' clock, the ceiling by the owner''s; state is live, silent (not heard of for two intervals), ended (a lease), lapsed (a lease that ended a lease ago: anyone may get the ID) or revoked; waits up to snowid.redis_timeout';
+    'the claims of this server''s datacenter in Redis, with times by the clock of Redis, but the ceiling by the owner''s; state is live, silent (no sign of life for two intervals), ended (a lease), lapsed (a lease that ended a lease ago: anyone may get the ID) or revoked; waits for up to snowid.redis_timeout';
 
 CREATE FUNCTION snowid_release(datacenter_id int, worker_id int,
         force boolean DEFAULT false) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION snowid_release(int, int, boolean) FROM PUBLIC;
 COMMENT ON FUNCTION snowid_release(int, int, boolean) IS
-    'gives a worker ID back whose server is gone for good: ''released''; of a live server only by force, and then ''revoked'': it is free when that server has let go of it, or was not heard of for two intervals';
+    'gives back the worker ID of a server that is gone for good: ''released''; that of a live server only by force, and then ''revoked'': it is free once that server has given it up, or has shown no sign of life for two intervals';
 
 CREATE FUNCTION snowid_reclaim() RETURNS int
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION snowid_reclaim() FROM PUBLIC;
 COMMENT ON FUNCTION snowid_reclaim() IS
-    'claims another worker ID for this server and gives the present one back, without a restart; returns the new one, with which keys go on after snowid.max_lead';
+    'claims another worker ID for this server and gives the present one back, without a restart; returns the new one, which is used after snowid.max_lead';
 
 -- Many keys as one value
 
 CREATE FUNCTION snowid_next_array(count bigint) RETURNS bigint[]
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowid_next_array(bigint) IS
-    'the next count keys (0 to 134217724), increasing, in one array: 8 bytes a key; otherwise as snowid_next_batch()';
+    'the next count keys (0 to 134217724), increasing, in one array of 8 bytes a key; otherwise like snowid_next_batch()';
 
 CREATE FUNCTION snowid_next_block(count bigint) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowid_next_block(bigint) IS
-    'the first of count keys that are consecutive integers, all of one millisecond and all the caller''s; count from 1 to the keys of a millisecond, 4096 by the default layout; waits as snowid_next()';
+    'the first of count keys that are consecutive integers of one millisecond, all of them for the caller; count is from 1 to the keys of a millisecond, 4096 in the default layout; waits as snowid_next() does';
 
 -- Keys as text
 
 CREATE FUNCTION snowid_to_base32(id bigint) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_to_base32(bigint) IS
-    'a key as 13 digits of base32 (Douglas Crockford''s: 0 to 9, A to Z without I, L, O, U), as TSIDs are written; sorts as keys do under COLLATE "C" and those of most languages (not Czech''s, which has CH behind H)';
+    'a key as 13 digits of base32 (Douglas Crockford''s: 0 to 9, A to Z without I, L, O, U), as TSIDs are written; sorts as keys do under COLLATE "C" and the collations of most languages (not Czech, where CH comes after H)';
 
 CREATE FUNCTION snowid_from_base32(base32 text) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_from_base32(text) IS
-    'the key of 13 digits of base32, 7ZZZZZZZZZZZZ at most: in either case, O as 0, I and L as 1, hyphens left out';
+    'the key of 13 digits of base32, at most 7ZZZZZZZZZZZZ; in either case, with O as 0, I and L as 1, and hyphens ignored';
 
 CREATE FUNCTION snowid_to_base62(id bigint) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
@@ -199,9 +199,9 @@ COMMENT ON FUNCTION snowid_to_base62(bigint) IS
 CREATE FUNCTION snowid_from_base62(base62 text) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_from_base62(text) IS
-    'the key of 11 digits of base62, AzL8n0Y58m7 at most';
+    'the key of 11 digits of base62, at most AzL8n0Y58m7';
 
--- Keys as serial numbers, by this server's layout ...
+-- Keys as serial numbers, in this server's layout ...
 
 CREATE FUNCTION snowid_serial(code text, id bigint, utc_offset text DEFAULT 'Z',
         check_digits boolean DEFAULT false) RETURNS text
@@ -219,21 +219,21 @@ CREATE FUNCTION snowid_next_serial(code text, utc_offset text DEFAULT 'Z',
         check_digits boolean DEFAULT false) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowid_next_serial(text, text, boolean) IS
-    'the next key as a serial number, as snowid_serial() writes it; waits as snowid_next()';
+    'the next key as a serial number, as snowid_serial() writes it; waits as snowid_next() does';
 
--- ... and by a layout that is named or spelled out
+-- ... and in a layout that is named or spelled out
 
 CREATE FUNCTION snowid_serial(code text, id bigint, utc_offset text, layout text,
         check_digits boolean DEFAULT false) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_serial(text, bigint, text, text, boolean) IS
-    'a key as a serial number by a layout';
+    'a key as a serial number in a layout';
 
 CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text, layout text,
         check_digits boolean DEFAULT false) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_serial_id(text, text, text, text, boolean) IS
-    'the key of a serial number by a layout';
+    'the key of a serial number in a layout';
 
 -- The type: a bigint that is written in base32
 
@@ -242,7 +242,7 @@ CREATE TYPE snowid;
 CREATE FUNCTION snowid_in(cstring) RETURNS snowid
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_in(cstring) IS
-    '13 digits of base32 as snowid_from_base32() reads them, but all 64 bits, FZZZZZZZZZZZZ at most';
+    '13 digits of base32 as snowid_from_base32() reads them, but all 64 bits: at most FZZZZZZZZZZZZ';
 
 CREATE FUNCTION snowid_out(snowid) RETURNS cstring
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
@@ -256,8 +256,8 @@ CREATE FUNCTION snowid_send(snowid) RETURNS bytea
     AS 'int8send' LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_send(snowid) IS 'the 8 bytes of a bigint';
 
--- Of the category of numbers, so that it and a bigint make a bigint in
--- COALESCE, CASE and UNION.
+-- In the category of numbers, so that COALESCE, CASE and UNION of a snowid and a
+-- bigint are a bigint.
 CREATE TYPE snowid (
     INPUT = snowid_in, OUTPUT = snowid_out,
     RECEIVE = snowid_recv, SEND = snowid_send,
@@ -268,13 +268,13 @@ COMMENT ON TYPE snowid IS
 CREATE CAST (snowid AS bigint) WITHOUT FUNCTION AS IMPLICIT;
 CREATE CAST (bigint AS snowid) WITHOUT FUNCTION AS ASSIGNMENT;
 
--- All that compares is core's, under new names.  Across types = may hash, but
--- not merge: it would then be a part of equivalence classes, which look for
--- indexes of this family alone, and a join would not find a bigint's.
+-- Comparisons are core's functions under new names.  Between types, = may hash
+-- but not merge: merging would make it part of equivalence classes, which use
+-- indexes of this family only, so that a join would not use one of a bigint.
 CREATE FUNCTION snowid_compare_support(internal) RETURNS internal
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
 COMMENT ON FUNCTION snowid_compare_support(internal) IS
-    'lets an index of a bigint column answer its comparison with a snowid';
+    'lets an index of a bigint column serve comparisons with a snowid';
 
 DO $do$
 DECLARE
@@ -308,10 +308,9 @@ BEGIN
     END LOOP;
 END $do$;
 
--- For the foreign key of a bigint column to a snowid, which compares bigints by
--- the family of the index, too.  Core's = may not be in a second family: the
--- planner would no longer see that a bigint and an integer that are equal sort
--- alike.
+-- For a foreign key from a bigint column to a snowid, which also compares bigints
+-- with the family of the index.  Core's = must not be in a second family: then
+-- the planner would no longer know that an equal bigint and integer sort alike.
 CREATE FUNCTION snowid_eq(bigint, bigint) RETURNS boolean
     AS 'int8eq' LANGUAGE internal IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_eq(bigint, bigint) IS 'implementation of #= operator';
@@ -358,10 +357,10 @@ END $do$;
 
 CREATE FUNCTION snowid_smaller(snowid, snowid) RETURNS snowid
     AS 'int8smaller' LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowid_smaller(snowid, snowid) IS 'the smaller of two';
+COMMENT ON FUNCTION snowid_smaller(snowid, snowid) IS 'the smaller of two keys';
 CREATE FUNCTION snowid_larger(snowid, snowid) RETURNS snowid
     AS 'int8larger' LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowid_larger(snowid, snowid) IS 'the larger of two';
+COMMENT ON FUNCTION snowid_larger(snowid, snowid) IS 'the larger of two keys';
 
 CREATE AGGREGATE min(snowid) (SFUNC = snowid_smaller, STYPE = snowid,
     COMBINEFUNC = snowid_smaller, SORTOP = <, PARALLEL = SAFE);
@@ -376,7 +375,7 @@ CREATE FUNCTION snowid_partition_commands(parent regclass, step interval, ahead 
         keep interval DEFAULT NULL) RETURNS SETOF text
     LANGUAGE plpgsql STABLE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    -- an interval compares a month as 30 days
+    -- intervals are compared with months of 30 days
     unit text := CASE WHEN step = interval '1 day' THEN 'day' WHEN step = interval '1 week' THEN 'week'
         WHEN step = interval '1 month' AND extract(month FROM step) = 1 THEN 'month' END;
     this_period timestamp := date_trunc(unit, now() AT TIME ZONE 'UTC');
@@ -403,7 +402,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'parent, step and ahead must not be null';
     ELSIF unit IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('step cannot be %s', step),
-            DETAIL = 'It is one day, one week or one month.';
+            DETAIL = 'It must be one day, one week or one month.';
     ELSIF ahead NOT BETWEEN 0 AND 1000 THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'ahead must be from 0 to 1000';
     ELSIF keep < interval '0' THEN
@@ -417,10 +416,10 @@ BEGIN
         AND (atttypid = 'bigint'::regtype OR atttypid = to_regtype(keys || '.snowid'));
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = '42809', MESSAGE = format('%s is not partitioned by range of a key', parent),
-            DETAIL = 'Its partition key is to be one column of type bigint or snowid.';
+            DETAIL = 'Its partition key must be one column of type bigint or snowid.';
     ELSIF default_part <> 0 THEN
         RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('%s has the default partition %s', parent, default_part::regclass),
-            DETAIL = 'A partition for keys that it holds cannot be made, and none without reading it under a lock.',
+            DETAIL = 'No partition can be made for keys that it holds, and none at all without reading it under a lock.',
             HINT = 'Detach it, make the partitions, and insert its rows again.';
     END IF;
 
@@ -442,7 +441,7 @@ BEGIN
         highs := highs || bound[2]::bigint;
     END LOOP;
 
-    -- from where the first one ends, so that no gap stays; never before "keep"
+    -- from the end of the first one, so that no gap remains; never before "keep"
     EXECUTE format('SELECT date_trunc($1, %s.snowid_timestamp(min(h)) AT TIME ZONE $3) FROM unnest($2) h', keys)
         INTO period USING unit, highs, 'UTC';
     period := least(period, this_period);
@@ -461,15 +460,15 @@ BEGIN
             IF octet_length(part_name) > 63 THEN
                 RAISE EXCEPTION USING ERRCODE = '42622', MESSAGE = format('the name of a partition is too long: %s', part_name);
             END IF;
-            -- not PARTITION OF, which would lock out the table's readers
+            -- PARTITION OF would lock out readers of the table
             RETURN NEXT format('CREATE TABLE %1$I.%2$I (LIKE %3$s INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED INCLUDING STORAGE INCLUDING COMPRESSION); '
                 'ALTER TABLE %1$I.%2$I OWNER TO %4$I; '
                 'ALTER TABLE %3$s ATTACH PARTITION %1$I.%2$I FOR VALUES FROM (%5$s) TO (%6$s)',
                 table_schema, part_name, parent, table_owner, low, high);
         ELSIF bound[1]::bigint > low OR bound[2]::bigint < high THEN
             RAISE EXCEPTION USING ERRCODE = '42P17',
-                MESSAGE = format('partition %s holds some keys of the %s of %s, and not all', part, unit, period::date),
-                DETAIL = format('It is from %s to %s, and the %s from %s to %s.', bound[1], bound[2], unit, low, high);
+                MESSAGE = format('partition %s holds some keys of the %s of %s, but not all', part, unit, period::date),
+                DETAIL = format('It is from %s to %s, but the %s is from %s to %s.', bound[1], bound[2], unit, low, high);
         END IF;
         period := period + step;
     END LOOP;
@@ -482,7 +481,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION snowid_partition_commands(regclass, interval, int, interval) IS
-    'the commands of snowid_make_partitions(), with DETACH PARTITION CONCURRENTLY, for \gexec of psql outside of a transaction';
+    'the commands that snowid_make_partitions() runs, but with DETACH PARTITION CONCURRENTLY; for \gexec of psql outside a transaction';
 
 CREATE PROCEDURE snowid_make_partitions(parent regclass, step interval, ahead int,
         keep interval DEFAULT NULL)
@@ -503,7 +502,7 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON PROCEDURE snowid_make_partitions(regclass, interval, int, interval) IS
-    'makes the partitions of a table that is partitioned by range of a key: of this day, week or month (UTC, by the clock) and so many ahead; detaches those that are older than keep; commits after each';
+    'makes partitions of a table that is partitioned by range of a key: for the present day, week or month (UTC) and as many after it as "ahead" says; detaches those older than "keep"; commits after each';
 
 -- From serial or identity
 
@@ -515,7 +514,7 @@ DECLARE
     col record;
     others text;
 BEGIN
-    -- below deadlock_timeout, so that who waits for both is the one to give up
+    -- less than deadlock_timeout, so that this session gives up in a deadlock
     RETURN NEXT $_$SET lock_timeout = '500ms'$_$;
     FOR col IN
         SELECT c.oid AS relid, attnum, attname, atttypid, attidentity <> '' AS is_identity
@@ -530,7 +529,7 @@ BEGIN
                                               AND pg_get_expr(adbin, adrelid) ~ '^nextval\('))
         ORDER BY relname, attnum
     LOOP
-        -- what refers to it with too few bits, and views that would hold a column of other type
+        -- narrower columns that refer to it, and views that would need another type
         SELECT string_agg(what, ', ' ORDER BY what) INTO others FROM (
             SELECT format('%s.%I refers to it', conrelid::regclass, attname) AS what
             FROM pg_constraint JOIN pg_attribute ON attrelid = conrelid AND attnum = ANY (conkey)
@@ -555,4 +554,74 @@ BEGIN
     RETURN NEXT 'RESET lock_timeout';
 END $$;
 COMMENT ON FUNCTION snowid_migration(regnamespace) IS
-    'commands that turn the serial and identity columns of type bigint in a schema to snowid_next(), one table each, for \gexec of psql; says as comments which columns are not wide enough';
+    'commands that change the serial and identity columns of type bigint in a schema to snowid_next(), one for each column, for \gexec of psql; comments name the columns that cannot be changed, and why';
+
+-- Segments: plain numbers from memory, a range at a time from a table
+
+CREATE TABLE snowid_segments (
+    biz_tag     text PRIMARY KEY CHECK (pg_catalog.octet_length(biz_tag) BETWEEN 1 AND 128),
+    max_id      bigint NOT NULL DEFAULT 0 CHECK (max_id >= 0),
+    step        int NOT NULL DEFAULT 1000 CHECK (step BETWEEN 1 AND 1000000),
+    description text,
+    update_time timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    limit_id    bigint,
+    cover       interval NOT NULL DEFAULT '10 s' CHECK (cover BETWEEN '0' AND '1 day'),
+    source      regclass,
+    role        regrole
+) WITH (fillfactor = 50);
+COMMENT ON TABLE snowid_segments IS 'tags under which snowid_number() hands out plain numbers';
+COMMENT ON COLUMN snowid_segments.max_id IS 'the greatest number that was given to any server; it never falls';
+COMMENT ON COLUMN snowid_segments.step IS 'the least number of numbers that a server takes at a time';
+COMMENT ON COLUMN snowid_segments.update_time IS 'when the row was last changed';
+COMMENT ON COLUMN snowid_segments.limit_id IS 'the last number; null: the last of bigint';
+COMMENT ON COLUMN snowid_segments.cover IS 'how long a range is to last: the length is doubled and halved by that';
+COMMENT ON COLUMN snowid_segments.source IS 'the (foreign) table with these columns whose row hands out the ranges; null: this one';
+COMMENT ON COLUMN snowid_segments.role IS 'the role whose members get numbers; null: everybody';
+GRANT SELECT ON snowid_segments TO PUBLIC;
+GRANT INSERT, UPDATE, DELETE, TRUNCATE ON snowid_segments TO pg_database_owner;
+SELECT pg_catalog.pg_extension_config_dump('snowid_segments', '');
+
+CREATE FUNCTION snowid_segments_guard() RETURNS trigger
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION snowid_segments_guard() IS
+    'keeps max_id from falling, and lets the next number see what was changed by hand';
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON snowid_segments
+    FOR EACH ROW EXECUTE FUNCTION snowid_segments_guard();
+CREATE TRIGGER guard_all BEFORE TRUNCATE ON snowid_segments
+    FOR EACH STATEMENT EXECUTE FUNCTION snowid_segments_guard();
+ALTER TABLE snowid_segments ENABLE ALWAYS TRIGGER guard;
+ALTER TABLE snowid_segments ENABLE ALWAYS TRIGGER guard_all;
+
+CREATE FUNCTION snowid_number(tag text) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowid_number(text) IS
+    'the next number of a tag in snowid_segments, greater than every one that this server handed out before; waits up to snowid.max_wait, then an error that says why';
+
+CREATE FUNCTION snowid_numbers(tag text, count bigint) RETURNS SETOF bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+    ROWS 1000 SUPPORT snowid_next_batch_support;
+COMMENT ON FUNCTION snowid_numbers(text, bigint) IS
+    'the next count numbers (0 or more) of a tag, increasing, in blocks of consecutive numbers';
+
+CREATE FUNCTION snowid_number_range(tag text, count int, OUT first bigint, OUT last bigint)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowid_number_range(text, int) IS
+    'count consecutive numbers of a tag (1 to 1000000), all the caller''s';
+
+CREATE FUNCTION snowid_segment_forget(tag text) RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION snowid_segment_forget(text) FROM PUBLIC;
+COMMENT ON FUNCTION snowid_segment_forget(text) IS
+    'drops what this server has of a tag in memory, so that its next number comes from the table';
+
+CREATE FUNCTION snowid_segment_status(OUT biz_tag text, OUT source regclass,
+        OUT next bigint, OUT "left" bigint, OUT left_next bigint, OUT step bigint,
+        OUT rate float8, OUT cover_left float8, OUT fetched_at timestamptz,
+        OUT fetch_ms float8, OUT fetches bigint, OUT waits bigint,
+        OUT lost bigint, OUT error text)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100;
+REVOKE ALL ON FUNCTION snowid_segment_status() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowid_segment_status() TO pg_monitor;
+COMMENT ON FUNCTION snowid_segment_status() IS
+    'the tags of this database that this server has in memory: the next number, numbers left of the range and of the one after it, length of the next range, numbers a second, for how many seconds they last, when and how fast the last range came, numbers lost, the last error';

@@ -75,7 +75,16 @@ EXPLAIN (COSTS OFF) SELECT * FROM k WHERE id = ANY ('{388400145978465528}'::bigi
 EXPLAIN (COSTS OFF) SELECT * FROM k WHERE id < snowid_min('2020-01-01Z');
 EXPLAIN (COSTS OFF) SELECT * FROM k WHERE id > snowid_min('2020-01-01Z') ORDER BY id LIMIT 1;
 EXPLAIN (COSTS OFF) SELECT * FROM k WHERE id < 0;
-EXPLAIN (COSTS OFF) SELECT min(id), max(id) FROM k;
+-- the rest of this plan has other words in other majors
+CREATE FUNCTION scans(query text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE line text;
+BEGIN
+    FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+        RETURN QUERY SELECT substring(line FROM '\w[\w ]* Scan .*') WHERE line ~ ' Scan ';
+    END LOOP;
+END $$;
+SELECT scans('SELECT min(id), max(id) FROM k');
+DROP FUNCTION scans;
 PREPARE by_text AS SELECT n FROM k WHERE id = $1;
 EXECUTE by_text('0ARYZVZXW377R');
 PREPARE by_number(bigint) AS SELECT n FROM k WHERE id = $1;
@@ -103,7 +112,7 @@ SELECT count(*) FROM k FULL JOIN b ON b.id = k.id;
 SELECT count(*) FROM k WHERE id IN (SELECT id FROM b WHERE n < 100);
 SET enable_hashjoin = off;
 SET enable_nestloop = off;
-EXPLAIN (COSTS OFF) SELECT count(*) FROM k x JOIN k y ON x.id = y.id;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM k x FULL JOIN k y ON x.id = y.id;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM k JOIN b ON b.id = k.id::bigint;
 SELECT count(*) FROM k JOIN b ON b.id = k.id::bigint;
 RESET enable_hashjoin;

@@ -1,6 +1,6 @@
 /*
  * compat.c
- *		What not every operating system has.  Functions do not throw.
+ *		What not every PostgreSQL and operating system has.
  */
 #include "postgres.h"
 
@@ -18,11 +18,38 @@
 #include <sys/procctl.h>
 #endif
 
+#include "utils/wait_event.h"
+
 #include "compat.h"
+
+#if PG_VERSION_NUM >= 170000
+uint32		own_waits[OWN_WAITS];
+
+/* Runs in the postmaster, also after a crash; its children inherit the result. */
+void
+own_waits_init(void)
+{
+	static const char *const names[] =
+	{
+		[WAIT_CLOCK] = "SnowidClock",
+		[WAIT_KEEPER] = "SnowidKeeper",
+		[WAIT_ADVANCE] = "SnowidAdvance",
+		[WAIT_REGISTRY] = "SnowidRegistry",
+		[WAIT_ORIGIN] = "SnowidOrigin",
+		[WAIT_REDIS] = "SnowidRedis",
+		[WAIT_KEEPER_MAIN] = "SnowidKeeperMain",
+		[WAIT_REGISTRY_MAIN] = "SnowidRegistryMain",
+		[WAIT_ORIGIN_MAIN] = "SnowidOriginMain"
+	};
+
+	for (int i = 0; i < OWN_WAITS; i++)
+		own_waits[i] = WaitEventExtensionNew(names[i]);
+}
+#endif
 
 #define XFS_MAGIC 0x58465342
 
-/* Inode and birth time of a file; false: it cannot be told; 0: no birth time. */
+/* Inode and birth time of a file (0: unknown); false: neither is known. */
 bool
 compat_birth(const char *path, uint64 *inode, int64 *birth_ns)
 {
@@ -52,7 +79,7 @@ compat_birth(const char *path, uint64 *inode, int64 *birth_ns)
 	return true;
 }
 
-/* The ID of the file system under a path; 0: it has none that lasts. */
+/* The ID of a path's file system; 0: it has none that stays the same. */
 uint64
 compat_file_system(const char *path)
 {
@@ -62,7 +89,7 @@ compat_file_system(const char *path)
 	if (statfs(path, &fs) != 0)
 		return 0;
 #ifdef __linux__
-	/* XFS makes it of the device's number, which a volume does not keep */
+	/* XFS derives it from the device number, which a volume may change */
 	if (fs.f_type == XFS_MAGIC)
 		return 0;
 #endif
@@ -70,7 +97,7 @@ compat_file_system(const char *path)
 	return id;
 }
 
-/* The kernel kills this process when its parent ends, where it can. */
+/* Has the kernel kill this process when its parent ends, if it can. */
 void
 compat_die_with_parent(void)
 {

@@ -1,7 +1,7 @@
 /*
  * compat.h
- *		What differs between PostgreSQL majors, and between operating systems: what
- *		Linux has, and what does for it on macOS, FreeBSD and with musl.
+ *		Differences between PostgreSQL majors, and between operating systems: what
+ *		Linux has, and what takes its place on macOS, FreeBSD and with musl.
  */
 #ifndef SNOWID_COMPAT_H
 #define SNOWID_COMPAT_H
@@ -39,9 +39,37 @@
 
 #pragma GCC visibility push(hidden)
 
+/*
+ * What callers and our processes wait for.  pg_stat_activity shows the names
+ * from PostgreSQL 17 on, and "Extension" before.
+ */
+typedef enum OwnWait
+{
+	WAIT_CLOCK,					/* a caller: until its key is due */
+	WAIT_KEEPER,				/* a caller: for a grant, or for the gate */
+	WAIT_ADVANCE,				/* snowid_advance(): for the keeper */
+	WAIT_REGISTRY,				/* an administrator: for the registry */
+	WAIT_ORIGIN,				/* the keeper: for "snowid origin" */
+	WAIT_REDIS,					/* the registry: for Redis or a name server */
+	WAIT_KEEPER_MAIN,			/* the rest: each process, for its next turn */
+	WAIT_REGISTRY_MAIN,
+	WAIT_ORIGIN_MAIN
+} OwnWait;
+
+#define OWN_WAITS (WAIT_ORIGIN_MAIN + 1)
+
+#if PG_VERSION_NUM >= 170000
+extern uint32 own_waits[OWN_WAITS];
+#define own_wait(which) (own_waits[which])
+extern void own_waits_init(void);
+#else
+#define own_wait(which) PG_WAIT_EXTENSION
+#define own_waits_init() ((void) 0)
+#endif
+
 /*---- Operating systems ----*/
 
-/* A clock that nobody sets, and that counts through a suspend where it can. */
+/* A clock that nobody sets; if possible, one that also runs during a suspend. */
 #ifdef CLOCK_BOOTTIME
 #define STEADY_CLOCK CLOCK_BOOTTIME
 #else

@@ -1,6 +1,7 @@
 /*
  * guard.c
- *		What the SQL functions ask before they answer.
+ *		Checks that SQL functions make first: is the library preloaded, and does
+ *		it match the SQL script?
  */
 #include "postgres.h"
 
@@ -12,7 +13,7 @@
 
 PG_FUNCTION_INFO_V1(snowid_require_library);
 
-/* The newest SQL script that this library serves. */
+/* The newest SQL script that this library can serve. */
 #define LIBRARY_MAJOR 0
 #define LIBRARY_MINOR 1
 
@@ -32,9 +33,9 @@ require_preloaded(void)
 }
 
 /*
- * A row as the SQL script declares it must be the one that the library fills:
- * the server may still run an older library than the script's, or the database
- * have an older script than the library's.
+ * Throws unless the SQL script declares the row that the library returns.  The
+ * server may still run a library that is older than the script, or the database
+ * may have a script that is older than the library.
  */
 void
 require_columns(FunctionCallInfo fcinfo, TupleDesc row, const Oid *types, int n)
@@ -56,8 +57,8 @@ require_columns(FunctionCallInfo fcinfo, TupleDesc row, const Oid *types, int n)
 }
 
 /*
- * The SQL scripts call this with their version, before they create anything: a
- * server that still runs an older library lacks functions of theirs.
+ * SQL scripts call this first, with their version: a server that still runs an
+ * older library lacks functions that they need.
  */
 Datum
 snowid_require_library(PG_FUNCTION_ARGS)

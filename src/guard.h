@@ -1,6 +1,7 @@
 /*
  * guard.h
- *		What the SQL functions ask before they answer.
+ *		Checks that SQL functions make first: is the library preloaded, and does
+ *		it match the SQL script?
  */
 #ifndef SNOWID_GUARD_H
 #define SNOWID_GUARD_H
@@ -10,7 +11,7 @@
 
 #pragma GCC visibility push(hidden)
 
-/* The postmaster has loaded the library; its shared memory is there. */
+/* The postmaster has loaded the library, so its shared memory exists. */
 extern bool library_is_preloaded;
 
 extern void require_preloaded(void);

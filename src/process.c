@@ -1,12 +1,12 @@
 /*
  * process.c
- *		Our background processes: who is there, how to wake them, and the loop of
- *		those that stay.
+ *		Our background processes: how to find and wake them, and their common
+ *		loop.
  *
- * The postmaster times restarts by the wall clock, which may be set back at
- * that very moment.  So a process that is told to leave has another
- * registration started at once, which a shutdown drops; whichever of the two
- * comes second finds the other, and ends for good.
+ * The postmaster times restarts by the wall clock, which may be set back at that
+ * very moment.  So a process that is told to leave registers a successor, which
+ * starts at once unless the server shuts down.  The postmaster later restarts
+ * the first one, too: whichever comes second finds the other and ends for good.
  */
 #include "postgres.h"
 
@@ -33,20 +33,20 @@
 typedef struct ProcessState
 {
 	pg_atomic_uint32 news;
-	pg_atomic_uint64 turn_at;	/* when its last turn began, monotonic_ms() */
+	pg_atomic_uint64 turn_at;	/* start of its last turn, by monotonic_ms() */
 
 	slock_t		mutex;			/* protects the following field only */
 	int			procno;			/* or -1 */
 } ProcessState;
 
 /*
- * Lines that a process logs one after the other; then one each pause, lest a
- * state, or an answer of Redis, that changes for ever fill the disk.
+ * A process may log this many lines at once, and then one in each pause, so that
+ * a state that changes all the time does not fill the disk.
  */
 #define LOG_BURST 30
 #define LOG_PAUSE_MS (10 * 1000)
 
-/* In shared memory, one for each ProcessId. */
+/* One for each ProcessId, in shared memory. */
 static ProcessState *processes = NULL;
 
 /*---- Shared memory ----*/
@@ -75,7 +75,7 @@ process_shmem_init(void)
 	}
 }
 
-/*---- Who is there ----*/
+/*---- Finding and waking ----*/
 
 static int
 procno_of(ProcessId id)
@@ -94,7 +94,7 @@ process_is_there(ProcessId id)
 	return procno_of(id) >= 0;
 }
 
-/* Its PID, or 0; and for how long it has begun no turn. */
+/* Its PID, or 0; and the ms since it began a turn. */
 int
 process_pid(ProcessId id, int64 *still_ms)
 {
@@ -120,7 +120,7 @@ process_wake(ProcessId id)
 		process_set_latch(procno);
 }
 
-/* There is something new to it: it looks at once, whatever it waits for. */
+/* Has it begin a turn at once, even in the pause after a failure. */
 void
 process_notify(ProcessId id)
 {
@@ -128,16 +128,15 @@ process_notify(ProcessId id)
 	process_wake(id);
 }
 
-/*---- How they are started ----*/
+/*---- Starting ----*/
 
-/* What our processes have in common. */
 void
 process_describe(BackgroundWorker *worker, const char *name, const char *function)
 {
 	memset(worker, 0, sizeof(*worker));
 	worker->bgw_flags = BGWORKER_SHMEM_ACCESS |
 		BGWORKER_BACKEND_DATABASE_CONNECTION;
-	/* on a standby too: it waits for the promotion */
+	/* on a standby, too: to be ready for a promotion */
 	worker->bgw_start_time = BgWorkerStart_ConsistentState;
 	worker->bgw_restart_time = 0;
 	strlcpy(worker->bgw_library_name, "snowid", BGW_MAXLEN);
@@ -158,11 +157,11 @@ process_register(const Process *process)
 
 /*---- The loop ----*/
 
-/* May the calling process log a change, or were there too many lately? */
+/* May the calling process log a line, or has it logged too many? */
 bool
 process_may_log(void)
 {
-	static int64 spent = PG_INT64_MIN;	/* of the monotonic clock, in ms */
+	static int64 spent = PG_INT64_MIN;	/* by monotonic_ms() */
 	int64		now = monotonic_ms();
 
 	spent = Max(spent, now - LOG_BURST * LOG_PAUSE_MS) + LOG_PAUSE_MS;
@@ -172,7 +171,7 @@ process_may_log(void)
 	return false;
 }
 
-/* All that there is will be looked at; true: the process was told of news. */
+/* Returns true if process_notify() was called since the last turn. */
 static bool
 begin_turn(ProcessState *state)
 {
@@ -180,7 +179,7 @@ begin_turn(ProcessState *state)
 	return pg_atomic_exchange_u32(&state->news, 0) != 0;
 }
 
-/* Makes the caller this process; false: another one is. */
+/* Registers the caller as this process; false: another one is running. */
 static bool
 attach(ProcessState *state)
 {
@@ -228,16 +227,16 @@ leave_for_successor(const Process *process)
 	detach(0, PointerGetDatum(process));
 	process_describe(&successor, process->name, process->function);
 	(void) RegisterDynamicBackgroundWorker(&successor, NULL);
-	proc_exit(1);				/* 0 would end this registration, too */
+	proc_exit(1);				/* after 0 it would never be restarted */
 }
 
 /*
- * Waits for the next turn: until somebody wakes us; or after a failure until its
- * pause is over, or there is something new, lest callers or the end of our own
- * helper process make us try again and again.
+ * Waits for the next turn.  After a failure a mere wake-up does not end the
+ * pause: callers, or the exit of "snowid origin", would cause retries all the
+ * time.
  */
 static void
-rest(ProcessState *state, Pause pause)
+rest(const Process *process, Pause pause)
 {
 	int64		until = monotonic_ms() + pause.ms;
 
@@ -245,11 +244,11 @@ rest(ProcessState *state, Pause pause)
 	{
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 pause.ms, PG_WAIT_EXTENSION);
+						 pause.ms, own_wait(process->wait));
 		ResetLatch(MyLatch);
 		pause.ms = until - monotonic_ms();
 	} while (pause.after_failure && pause.ms > 0 &&
-			 pg_atomic_read_u32(&state->news) == 0 &&
+			 pg_atomic_read_u32(&processes[process->id].news) == 0 &&
 			 !InterruptPending && !ConfigReloadPending && !ShutdownRequestPending);
 }
 
@@ -265,7 +264,7 @@ process_run(const Process *process)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	if (!attach(state))
-		proc_exit(0);			/* one is enough: ends this registration */
+		proc_exit(0);			/* one is enough; this one is not restarted */
 	before_shmem_exit(detach, PointerGetDatum(process));
 
 	turn_context = AllocSetContextCreate(TopMemoryContext, "snowid turn",
@@ -305,6 +304,6 @@ process_run(const Process *process)
 		MemoryContextSwitchTo(TopMemoryContext);
 		MemoryContextReset(turn_context);
 
-		rest(state, pause);
+		rest(process, pause);
 	}
 }

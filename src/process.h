@@ -1,10 +1,12 @@
 /*
  * process.h
- *		Our background processes: who is there, how to wake them, and the loop of
- *		those that stay.
+ *		Our background processes: how to find and wake them, and their common
+ *		loop.
  */
 #ifndef SNOWID_PROCESS_H
 #define SNOWID_PROCESS_H
+
+#include "compat.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -16,27 +18,31 @@ typedef enum ProcessId
 
 #define PROCESSES (PROCESS_REGISTRY + 1)
 
-/* Until the next turn; after a failure the pause is kept, unless there are news. */
+/*
+ * The pause until the next turn.  After a failure only news and signals end it
+ * early; otherwise any wake-up does.
+ */
 typedef struct Pause
 {
 	long		ms;
 	bool		after_failure;
 } Pause;
 
-/* A process that stays. */
+/* A process that runs the common loop. */
 typedef struct Process
 {
 	ProcessId	id;
 	const char *name;
 	const char *function;
+	OwnWait		wait;			/* for its next turn */
 
-	/* one turn; "news": it was told so; "reloaded": settings may be new */
+	/* "news": process_notify() was called; "reloaded": settings may differ */
 	Pause		(*turn) (bool news, bool reloaded);
-	/* an error ended the turn; no lock is held */
+	/* after an error in a turn; no lock is held */
 	Pause		(*recover) (const ErrorData *error);
-	/* told to leave: by a shutdown, or by pg_terminate_backend() */
+	/* at a shutdown, or after pg_terminate_backend() */
 	void		(*stop) (void);
-	/* runs when it leaves, in whatever way, twice perhaps */
+	/* at any exit; may run twice */
 	void		(*leave) (void);
 } Process;
 

@@ -1,10 +1,10 @@
 /*
  * settings.c
- *		Every setting of snowid, in one table.
+ *		All settings of snowid, in one table.
  *
- * Runs in the postmaster.  A setting that is wrong in the configuration file
- * stops the start: PostgreSQL would go on with the default, and a typing error
- * would choose another layout.
+ * Runs in the postmaster.  A wrong setting in the configuration file stops the
+ * start: PostgreSQL would continue with the default, so that a typing error could
+ * choose another layout.
  */
 #include "postgres.h"
 
@@ -16,7 +16,7 @@
 #include "utils/guc_tables.h"
 
 #include "compat.h"
-#include "key/layout.h"
+#include "key/layout_text.h"
 #include "settings.h"
 #include "url.h"
 
@@ -31,6 +31,7 @@ int			snowid_max_lead = 1000;
 int			snowid_max_wait = 5000;
 int			snowid_max_jump = 3600 * 1000;
 int			snowid_reserve = 500;
+int			snowid_segments = 1000;
 char	   *snowid_redis_url = "";
 char	   *snowid_redis_password_file = "";
 char	   *snowid_redis_ca_file = "";
@@ -74,7 +75,7 @@ assign_layout(const char *newval, void *extra)
 	(void) layout_read(newval, &server_layout);
 }
 
-/* Does a datacenter or worker ID fit the width, which has been set before? */
+/* Does a datacenter or worker ID fit the layout, which was set before? */
 static bool
 check_fits(int id, int bits)
 {
@@ -100,8 +101,8 @@ check_worker_id(int *newval, void **extra, GucSource source)
 }
 
 /*
- * In a reload worker ID and spare may change together, in any order: there the
- * keeper sees to it that they differ.
+ * A reload may change the worker ID and the spare, in any order; then the keeper
+ * checks that they differ.
  */
 static bool
 check_spare_worker_id(int *newval, void **extra, GucSource source)
@@ -121,7 +122,7 @@ check_spare_worker_id(int *newval, void **extra, GucSource source)
 	return check_fits(*newval, server_layout.worker_bits);
 }
 
-/* The value is not in the message, for there may be a password in it. */
+/* The value may contain a password, so the message does not have it. */
 static bool
 check_redis_url(char **newval, void **extra, GucSource source)
 {
@@ -131,11 +132,11 @@ check_redis_url(char **newval, void **extra, GucSource source)
 		return true;
 	GUC_check_errmsg("invalid value for parameter \"snowid.redis_url\": %s", error);
 	if (strstr(error, "must not contain"))
-		GUC_check_errhint("A password belongs into the file that snowid.redis_password_file names.");
+		GUC_check_errhint("A password belongs in the file that snowid.redis_password_file names.");
 	return false;
 }
 
-/* Goes to Redis, and into other servers' messages. */
+/* It goes to Redis, and into messages of other servers. */
 static bool
 check_plain_name(char **newval, void **extra, GucSource source)
 {
@@ -179,7 +180,10 @@ check_redis_lease(int *newval, void **extra, GucSource source)
 
 /*---- The table ----*/
 
-/* A number where there is no string and no enum; defaults are the variables'. */
+/*
+ * A setting is a string, an enum (if it has words), or else a number.  Its
+ * default is its variable's initial value.
+ */
 typedef struct Setting
 {
 	const char *name;
@@ -203,20 +207,23 @@ typedef struct Setting
 #define ENUM(variable, words) \
 	&variable, 0, 0, NULL, NULL, NULL, NULL, words
 
-/* The layout first, for the IDs must fit it; what the spare must fit before it. */
+/*
+ * The layout comes first: the IDs must fit it.  The spare comes after what it
+ * must fit.
+ */
 static const Setting settings[] =
 {
 	{"snowid.layout",
 		"Epoch of the keys, and widths of their fields: a named layout, or spelled out.",
 	PGC_POSTMASTER, 0, STRING(layout_setting, check_layout, assign_layout)},
 	{"snowid.sequence_start",
-		"What the sequence of a millisecond's first key is: \"fraction\", the time within the millisecond, so that keys spread evenly; \"zero\", the classic form.",
+		"Sequence of a millisecond's first key: \"fraction\", the time within the millisecond, so that keys spread evenly; or \"zero\", the classic form.",
 	PGC_POSTMASTER, 0, ENUM(snowid_sequence_start, sequence_starts)},
 	{"snowid.datacenter_id",
 		"This server's datacenter ID.",
 	PGC_SIGHUP, 0, NUMBER(snowid_datacenter_id, 0, INT_MAX, check_datacenter_id)},
 	{"snowid.worker_id",
-		"This server's worker ID, which no other server of the datacenter may have; -1: none.",
+		"This server's worker ID, which no other server of the datacenter may use; -1: none.",
 	PGC_SIGHUP, 0, NUMBER(snowid_worker_id, -1, INT_MAX, check_worker_id)},
 	{"snowid.max_lead",
 		"How far a key's timestamp may lead the clock.",
@@ -230,11 +237,14 @@ static const Setting settings[] =
 	{"snowid.reserve",
 		"How far ahead of use keys are reserved in the WAL.",
 	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_reserve, 10, 60 * 1000, NULL)},
+	{"snowid.segments",
+		"How many tags of snowid_segments can be in memory; 0: none.",
+	PGC_POSTMASTER, 0, NUMBER(snowid_segments, 0, 100 * 1000, NULL)},
 	{"snowid.redis_url",
-		"Redis from which the worker ID is claimed; several addresses are separated by commas.",
+		"Address of the Redis from which the worker ID is claimed, or several, separated by commas.",
 	PGC_POSTMASTER, GUC_SUPERUSER_ONLY, STRING(snowid_redis_url, check_redis_url, NULL)},
 	{"snowid.spare_worker_id",
-		"The worker ID with which keys go on where the clock was set back too far, which no other server may ever have had; -1: none.",
+		"The worker ID with which keys continue if the clock was set back too far; no other server may ever have had it; -1: none.",
 	PGC_SIGHUP, 0, NUMBER(snowid_spare_worker_id, -1, INT_MAX, check_spare_worker_id)},
 	{"snowid.redis_password_file",
 		"File whose first line is the password for Redis.",
@@ -243,13 +253,13 @@ static const Setting settings[] =
 		"File with the certificates that rediss:// trusts; empty: the system's.",
 	PGC_SIGHUP, GUC_SUPERUSER_ONLY, STRING(snowid_redis_ca_file, NULL, NULL)},
 	{"snowid.redis_prefix",
-		"Key in Redis under which the registry is.",
+		"Key of the registry in Redis.",
 	PGC_POSTMASTER, 0, STRING(snowid_redis_prefix, check_redis_prefix, NULL)},
 	{"snowid.node_name",
-		"Name of this server for people; empty: host name and port.",
+		"Name of this server, for people; empty: host name and port.",
 	PGC_SIGHUP, 0, STRING(snowid_node_name, check_plain_name, NULL)},
 	{"snowid.redis_timeout",
-		"How long a call of Redis may take.",
+		"How long a call to Redis may take.",
 	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_redis_timeout, 10, 60 * 1000, NULL)},
 	{"snowid.redis_lease",
 		"How long a claim lasts without renewal; 0: for good.",
@@ -263,9 +273,8 @@ static const Setting settings[] =
 };
 
 /*
- * Defines a setting.  For a preloaded library PostgreSQL takes the default
- * where the configured value is bad, with a mere WARNING; here that is an
- * error.
+ * Defines a setting.  For a bad value in the configuration file, PostgreSQL
+ * warns and takes the default; here that is an error.
  */
 static void
 define(const Setting *s)
@@ -300,14 +309,11 @@ define(const Setting *s)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid value for parameter \"%s\": \"%s\"", s->name,
 						s->string == &snowid_redis_url ? "..." : value),
-				 errdetail("The server would start with another value than the one that is configured."),
+				 errdetail("The server would start with another value than the configured one."),
 				 errhint("Correct the configuration; see the warning before this message.")));
 }
 
-/*
- * The settings that snowid.layout has replaced, with the words that stand for
- * them there.
- */
+/* The settings that snowid.layout has replaced, and their words in it. */
 static const struct
 {
 	const char *name;
@@ -349,7 +355,7 @@ refuse_replaced_settings(void)
 						 line.data)));
 }
 
-/* Settings that nobody defined are typing errors, too. */
+/* A setting that does not exist is a typing error, too. */
 static void
 refuse_unknown_settings(void)
 {

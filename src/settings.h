@@ -1,6 +1,6 @@
 /*
  * settings.h
- *		The settings, as they are now.
+ *		The values of the settings.
  */
 #ifndef SNOWID_SETTINGS_H
 #define SNOWID_SETTINGS_H
@@ -26,6 +26,7 @@ extern int	snowid_max_lead;	/* ms */
 extern int	snowid_max_wait;	/* ms */
 extern int	snowid_max_jump;	/* ms */
 extern int	snowid_reserve;		/* ms */
+extern int	snowid_segments;	/* tags in memory; 0: off */
 extern char *snowid_redis_url;	/* "": no Redis */
 extern char *snowid_redis_password_file;
 extern char *snowid_redis_ca_file;

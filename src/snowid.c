@@ -2,8 +2,8 @@
  * snowid.c
  *		Module load and shared-memory hooks.
  *
- * Runs in the postmaster: defines the settings, reserves and initialises the
- * shared memory, registers the background processes.  No I/O there.
+ * Runs in the postmaster: defines the settings, reserves and initializes
+ * shared memory, and registers the background processes.  No I/O here.
  */
 #include "postgres.h"
 
@@ -25,6 +25,7 @@
 #include "process.h"
 #include "registry/claim.h"
 #include "registry/registry.h"
+#include "segment/pool.h"
 #include "settings.h"
 #include "units.h"
 
@@ -45,6 +46,7 @@ shmem_request(void)
 	RequestAddinShmemSpace(pair_shmem_size());
 	RequestAddinShmemSpace(inquiry_shmem_size());
 	claim_shmem_request();
+	pool_shmem_request();
 }
 
 static void
@@ -53,12 +55,14 @@ shmem_startup(void)
 	if (prev_shmem_startup_hook)
 		prev_shmem_startup_hook();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	own_waits_init();
 	process_shmem_init();
 	generator_shmem_init();
 	pair_shmem_init();
 	clock_shmem_init();
 	inquiry_shmem_init();
 	claim_shmem_init();
+	pool_shmem_init();
 	library_is_preloaded = true;
 	LWLockRelease(AddinShmemInitLock);
 }
@@ -66,7 +70,7 @@ shmem_startup(void)
 void
 _PG_init(void)
 {
-	/* in a session the functions that need no server still work */
+	/* in a session, functions that need no shared memory still work */
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 

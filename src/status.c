@@ -1,7 +1,7 @@
 /*
  * status.c
- *		The SQL functions that tell about this server, and those by which an
- *		administrator consents to what it met.
+ *		The status of this server, and the functions by which an administrator
+ *		accepts a jump of the clock or a change of the layout.
  */
 #include "postgres.h"
 
@@ -16,7 +16,7 @@
 #include "guard.h"
 #include "keeper/clock.h"
 #include "keeper/pair.h"
-#include "key/layout.h"
+#include "key/layout_text.h"
 #include "registry/claim.h"
 #include "settings.h"
 

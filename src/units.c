@@ -1,6 +1,6 @@
 /*
  * units.c
- *		What follows from the settings of the layout, ready for the hot path.
+ *		What the hot path needs of the layout.
  */
 #include "postgres.h"
 
@@ -8,7 +8,7 @@
 
 UnitFormat	unit_format;
 
-/* Runs in the postmaster, once the settings are there. */
+/* Runs in the postmaster, after settings_define(). */
 void
 units_init(void)
 {

@@ -1,7 +1,7 @@
 /*
  * units.h
- *		The clock of the keys, in units of 1/2^sequence_bits ms since the epoch.
- *		A unit is a key without its pair: timestamp and sequence.
+ *		Time in units of 1/2^sequence_bits ms since the epoch.  A unit is the
+ *		timestamp and the sequence of a key, in one number.
  */
 #ifndef SNOWID_UNITS_H
 #define SNOWID_UNITS_H
@@ -12,13 +12,13 @@
 
 #pragma GCC visibility push(hidden)
 
-/* What follows from the settings of the layout, ready for the hot path. */
+/* What the hot path needs of the layout. */
 typedef struct UnitFormat
 {
-	int64		clock_mask;		/* leaves whole ms of a reading, or all of it */
+	int64		clock_mask;		/* all bits of a reading, or whole ms only */
 	int64		sequence_mask;
-	int64		time_mask;		/* the rest of a unit */
-	int			pair_width;		/* of datacenter and worker, in bits */
+	int64		time_mask;		/* the other bits of a unit */
+	int			pair_width;		/* bits of datacenter and worker */
 } UnitFormat;
 
 extern UnitFormat unit_format;
@@ -45,8 +45,8 @@ unix_ms_from_units(int64 units)
 }
 
 /*
- * A reading of the wall clock in units; negative before the epoch.  Nothing
- * overflows here or in a sum of two: see layout_unusable().
+ * A wall-clock time in units; negative before the epoch.  Neither this nor the
+ * sum of two overflows: see layout_unusable().
  */
 static inline int64
 units_from_timespec(const struct timespec *time)
@@ -57,6 +57,16 @@ units_from_timespec(const struct timespec *time)
 	return (int64) ((ms << server_layout.sequence_bits) +
 					(ns << server_layout.sequence_bits) / 1000000) &
 		unit_format.clock_mask;
+}
+
+/* Reads the wall clock. */
+static inline int64
+clock_units(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return units_from_timespec(&now);
 }
 
 static inline int64

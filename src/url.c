@@ -1,8 +1,8 @@
 /*
  * url.c
- *		The addresses of Redis, as snowid.redis_url has them.
+ *		The addresses of Redis in snowid.redis_url.
  *
- * Reads text only, in the postmaster, too.
+ * Also runs in the postmaster, so it only reads text.
  */
 #include "postgres.h"
 
@@ -26,7 +26,7 @@ parse_number(const char *s, const char *end, int max, int *number)
 	return *number > max ? "a port or database is out of range" : NULL;
 }
 
-/* One URL, from s up to end.  Returns what is wrong with it, or NULL. */
+/* Reads one URL, from s up to end.  Returns what is wrong with it, or NULL. */
 const char *
 url_parse(const char *s, const char *end, Address *address)
 {
@@ -124,7 +124,7 @@ url_parse(const char *s, const char *end, Address *address)
 	return error;
 }
 
-/* The next URL of a list; NULL behind the last. */
+/* The next URL of a list; NULL after the last. */
 const char *
 url_next(const char *urls, const char **end)
 {
@@ -134,7 +134,7 @@ url_next(const char *urls, const char **end)
 	return *urls ? urls : NULL;
 }
 
-/* What is wrong with a list of URLs, or NULL; called in the postmaster. */
+/* What is wrong with a list of URLs, or NULL; runs in the postmaster. */
 const char *
 url_check(const char *urls)
 {
@@ -147,7 +147,7 @@ url_check(const char *urls)
 	return error;
 }
 
-/* How many there are. */
+/* The number of URLs. */
 int
 url_count(const char *urls)
 {

@@ -1,6 +1,6 @@
 /*
  * url.h
- *		The addresses of Redis, as snowid.redis_url has them.
+ *		The addresses of Redis in snowid.redis_url.
  */
 #ifndef SNOWID_URL_H
 #define SNOWID_URL_H
@@ -10,7 +10,7 @@
 typedef struct Address
 {
 	bool		tls;
-	bool		local;			/* host is the path of a socket */
+	bool		local;			/* "host" is the path of a socket */
 	char		host[256];
 	int			port;
 	char		user[128];

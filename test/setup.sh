@@ -10,9 +10,11 @@
 #   $build  the build directory; removed at the end, with every process in it
 #   $work   the copy of the checkout in it
 #   $bindir the programs of the private PostgreSQL, where `make install` goes
+#   $redis_server  the program, and its package: redis-server, or REDIS_SERVER=...
 
 top=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 oldest_postgresql=15
+redis_server=${REDIS_SERVER:-redis-server}
 exec </dev/null
 umask 022
 
@@ -79,7 +81,7 @@ run()
 {
 	"${as_user[@]}" env -i --chdir="$work" --default-signal=INT,QUIT \
 		PATH="${bindir:+$bindir:}$PATH" HOME="$build" TMPDIR="$build/tmp" \
-		LC_ALL=C.UTF-8 HARNESS_VERBOSE=1 \
+		LC_ALL=C.UTF-8 HARNESS_VERBOSE=1 REDIS_SERVER="$redis_server" OLD_INSTALL="${OLD_INSTALL:-}" \
 		PG_TEST_TIMEOUT_DEFAULT="${PG_TEST_TIMEOUT_DEFAULT:-180}" "$@"
 }
 
@@ -201,7 +203,8 @@ install_packages()
 #---- The private copy ----
 
 # PostgreSQL finds its files relative to its programs, so a copy under another
-# root works, and an extension installed there is seen by nobody else.
+# root works, and an extension installed there is seen by nobody else.  Links are
+# followed: the official image has its postgresql.conf.sample behind one.
 copy_postgresql()
 {
 	local root=$build/root dir option
@@ -211,7 +214,7 @@ copy_postgresql()
 	for option in bindir pkglibdir sharedir; do
 		dir=$("$pg_config" "--$option")
 		run mkdir -p "$root$dir"
-		run cp -a "$dir/." "$root$dir"
+		run cp -aL "$dir/." "$root$dir"
 	done
 	for option in includedir pkgincludedir includedir-server libdir; do
 		dir=$("$pg_config" "--$option")
@@ -224,11 +227,10 @@ copy_postgresql()
 		"$root$("$pg_config" --sharedir)"/extension/snowid[.-]*
 }
 
-# The sources as git sees them, without what earlier builds left.
-copy_checkout()
+# The sources as git sees them, without what earlier builds left, as a tar file
+pack_checkout()
 {
-	tar -C "$top" --exclude=.git --exclude-from=<(sed 's,/$,,' "$top/.gitignore") -cf - . |
-		run tar -xf -
+	tar -C "$top" --exclude=.git --exclude-from=<(sed 's,/$,,' "$top/.gitignore") -cf - .
 }
 
 # make in the copy, against the private PostgreSQL
@@ -255,5 +257,5 @@ set_up()
 	fi
 	"${as_user[@]}" mkdir "$work" "$build/tmp"
 	copy_postgresql
-	copy_checkout
+	pack_checkout | run tar -xf -
 }

@@ -2,15 +2,12 @@
  * gate.c
  *		The generator as the snowid keeper sees it: gate, grants, status.
  *
- * Creates the shared state, which is in state.h with its locking rules.
- * Decides nothing: the keeper does.  Nothing here throws.
+ * Creates the shared state; state.h has the rules of its locks.  The keeper
+ * decides, the functions here only carry it out, and never throw.
  */
 #include "postgres.h"
 
-#include <time.h>
-
 #include "miscadmin.h"
-#include "storage/proc.h"
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
@@ -75,7 +72,7 @@ const GateText gate_texts[] =
 
 /*---- Shared memory ----*/
 
-/* Its name, as pg_stat_activity shows who waits for it. */
+/* A wait event in pg_stat_activity. */
 #define LOCK_NAME "snowid_generator"
 
 static Size
@@ -92,7 +89,7 @@ generator_shmem_request(void)
 	RequestNamedLWLockTranche(LOCK_NAME, 1);
 }
 
-/* Does not throw once the memory is there; called with AddinShmemInitLock. */
+/* The caller holds AddinShmemInitLock. */
 void
 generator_shmem_init(void)
 {
@@ -140,8 +137,8 @@ gate_message(GateReason reason)
 /*---- The gate ----*/
 
 /*
- * Is there no keeper, or did it begin no turn for so many ms?  Then the detail
- * says so.
+ * True if there is no keeper, or if it has begun no turn for "patience" ms; the
+ * detail then says so.
  */
 bool
 generator_keeper_trouble(int64 patience, char *detail)
@@ -178,8 +175,8 @@ generator_gate(bool *has_pair, int *datacenter_id, int *worker_id)
 }
 
 /*
- * Closes the gate, or gives a closed gate another reason.  Returns the highest
- * unit that was ever taken.  Does not throw.
+ * Closes the gate, or changes the reason of a closed gate.  Returns the highest
+ * unit ever taken.
  */
 int64
 generator_close(GateReason reason, const char *detail)
@@ -195,17 +192,17 @@ generator_close(GateReason reason, const char *detail)
 	generator->reason = reason;
 	strlcpy(generator->detail, detail, GATE_DETAIL_LEN);
 	LWLockRelease(generator_lock);
-	/* who is woken by nothing new would ask again at once */
+	/* a caller woken without a change would ask again at once */
 	if (changed)
 		ConditionVariableBroadcast(&generator->changed);
 	return last;
 }
 
 /*
- * Opens the closed gate for a pair whose IDs fit, above the unit "floor" and
- * above all that was taken before; "forget" leaves the latter out (units that
- * another pair took lie too far ahead of the clock).  Under another pair it
- * goes on with the next ms, for the pair stands above the sequence in the key.
+ * Opens the closed gate for a pair.  Keys begin above the unit "floor", and
+ * above every unit taken before, unless "forget" is set: those of another pair
+ * may be too far ahead of the clock.  Another pair begins in the next ms,
+ * because in a key the pair is above the sequence.
  * Returns whether the pair before was the spare.
  */
 bool
@@ -236,13 +233,13 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget,
 	generator->pair_bits =
 		((uint64) datacenter_id << server_layout.worker_bits | (uint64) worker_id)
 		<< server_layout.sequence_bits;
-	pg_write_barrier();			/* who sees the opening sees its pair */
+	pg_write_barrier();			/* the pair is visible before the opening */
 	generator->opening++;
 	generator->reason = GATE_OPEN;
 	generator->detail[0] = '\0';
 	LWLockRelease(generator_lock);
 
-	/* a full barrier: the pair is there before the numbers are */
+	/* a full barrier: the pair is visible before any unit */
 	pg_atomic_exchange_u64(&generator->last, last);
 	ConditionVariableBroadcast(&generator->changed);
 	return was_spare;
@@ -258,7 +255,7 @@ generator_set_spare(int worker_id, bool is_spare)
 	LWLockRelease(generator_lock);
 }
 
-/* How far keys and grants have gone. */
+/* How far keys and grants have come. */
 void
 generator_progress(GeneratorProgress *progress)
 {
@@ -271,67 +268,11 @@ generator_progress(GeneratorProgress *progress)
 	progress->asked = pg_atomic_read_u64(&generator->ask_above) == GATE_CLOSED;
 }
 
-/*---- snowid_advance(), carried out ----*/
-
-/* The unit that keys are to go on above, if somebody waits for that, or -1. */
-int64
-generator_advance_asked(void)
-{
-	int64		unit;
-
-	SpinLockAcquire(&generator->mutex);
-	unit = generator->advance == ADVANCE_WAITING ? generator->advance_unit : -1;
-	SpinLockRelease(&generator->mutex);
-	return unit;
-}
-
-/* Takes the request; false: it was withdrawn, or is another one by now. */
-bool
-generator_advance_begin(int64 unit)
-{
-	bool		begun;
-
-	SpinLockAcquire(&generator->mutex);
-	begun = generator->advance == ADVANCE_WAITING && generator->advance_unit == unit;
-	if (begun)
-		generator->advance = ADVANCE_RUNNING;
-	SpinLockRelease(&generator->mutex);
-	return begun;
-}
-
-/*
- * Answers the request that was taken, if any.  Where the ceiling above it is
- * durable, the gate being open, keys go on above its unit from here on.
- */
-void
-generator_advance_end(bool durable)
-{
-	bool		running;
-
-	SpinLockAcquire(&generator->mutex);
-	running = generator->advance == ADVANCE_RUNNING;
-	SpinLockRelease(&generator->mutex);
-	if (!running)
-		return;
-	if (durable)
-	{
-		uint64		last = pg_atomic_read_u64(&generator->last);
-
-		while ((int64) last < generator->advance_unit &&
-			   !pg_atomic_compare_exchange_u64(&generator->last, &last, generator->advance_unit))
-			;
-	}
-	SpinLockAcquire(&generator->mutex);
-	generator->advance = durable ? ADVANCE_DONE : ADVANCE_FAILED;
-	SpinLockRelease(&generator->mutex);
-	process_set_latch(generator->advance_procno);
-}
-
 /*---- Grants ----*/
 
 /*
- * Publishes a grant, which is durable already.  It may be lower than the one
- * before only while the gate is closed.
+ * Publishes a grant that is durable.  Only while the gate is closed may it be
+ * lower than the one before.
  */
 void
 generator_grant(int64 usable_until, int64 ask_above)
@@ -349,14 +290,14 @@ generator_grant(int64 usable_until, int64 ask_above)
 		ConditionVariableBroadcast(&generator->changed);
 }
 
-/* The keeper is to be woken by the first who takes a unit above this one. */
+/* The first caller that takes a unit above this one wakes the keeper. */
 void
 generator_ask_above(int64 unit)
 {
 	pg_atomic_write_u64(&generator->ask_above, unit);
 }
 
-/* Says why there is no grant; callers learn it when they reach the last. */
+/* Says why there is no grant; callers see it when they reach the ceiling. */
 void
 generator_no_grant(const char *detail)
 {
@@ -379,13 +320,10 @@ void
 generator_status(GeneratorStatus *status)
 {
 	int64		last = (int64) pg_atomic_read_u64(&generator->last);
-	struct timespec wall;
-	int64		now;
+	int64		now = clock_units();
 	int64		floor;
 	uint64		pair_bits;
 
-	clock_gettime(CLOCK_REALTIME, &wall);
-	now = units_from_timespec(&wall);
 	memset(status, 0, sizeof(*status));
 	LWLockAcquire(generator_lock, LW_SHARED);
 	status->reason = generator->reason;

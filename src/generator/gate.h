@@ -1,24 +1,24 @@
 /*
  * gate.h
- *		The gate, as the keeper opens and closes it; why no key can be made;
- *		grants and status.
+ *		The gate, as the keeper opens and closes it; why it is closed; grants
+ *		and status.
  */
 #ifndef SNOWID_GENERATOR_GATE_H
 #define SNOWID_GENERATOR_GATE_H
 
 #pragma GCC visibility push(hidden)
 
-/* Why no key can be made; each has its message in gate.c. */
+/* Why no key can be made; gate.c has the message of each. */
 typedef enum GateReason
 {
-	GATE_OPEN,					/* the state of an open gate */
-	GATE_MAY_OPEN = GATE_OPEN,	/* as an answer: nothing is against it */
-	GATE_STARTING,				/* will pass: callers wait */
+	GATE_OPEN,
+	GATE_MAY_OPEN = GATE_OPEN,	/* as an answer: no reason to keep it closed */
+	GATE_STARTING,				/* temporary: callers wait */
 	GATE_STOPPING,
 	GATE_RECOVERY,
 	GATE_SINGLE_USER,
 	GATE_NO_WORKER_ID,
-	GATE_CLAIM,					/* will pass: callers wait */
+	GATE_CLAIM,					/* temporary */
 	GATE_CLAIM_LOST,
 	GATE_CLAIM_REFUSED,
 	GATE_BEFORE_EPOCH,
@@ -34,16 +34,16 @@ typedef enum GateReason
 typedef struct GeneratorStatus
 {
 	GateReason	reason;
-	char		detail[GATE_DETAIL_LEN];	/* "" where reason says all */
-	bool		is_stuck;		/* the gate is open, and nobody reserves keys */
+	char		detail[GATE_DETAIL_LEN];	/* "": there is none */
+	bool		is_stuck;		/* the gate is open, but no keys are reserved */
 	bool		has_pair;
 	int			datacenter_id;
 	int			worker_id;
 	bool		has_last;		/* a key was made since the start */
 	int64		last_key;
 	int64		last_unix_ms;
-	int64		ceiling_ms;		/* Unix; keys are granted up to it */
-	double		lead_ms;		/* of the last key over the clock, or 0 */
+	int64		ceiling_ms;		/* Unix ms */
+	double		lead_ms;		/* of the last key, or 0 */
 	int64		keys;
 	int64		waits;
 	int64		wait_us;
@@ -54,12 +54,12 @@ typedef struct GeneratorStatus
 	int64		spare_uses;
 } GeneratorStatus;
 
-/* What the keeper needs to know for a grant, in units. */
+/* What a grant depends on, in units. */
 typedef struct GeneratorProgress
 {
 	int64		last;
 	int64		usable_until;
-	bool		asked;			/* a caller is near the ceiling */
+	bool		asked;			/* a caller has come near the ceiling */
 } GeneratorProgress;
 
 extern void generator_shmem_request(void);
@@ -76,9 +76,6 @@ extern bool generator_open(int datacenter_id, int worker_id, int64 floor,
 						   bool forget, bool is_spare);
 extern void generator_set_spare(int worker_id, bool is_spare);
 extern void generator_progress(GeneratorProgress *progress);
-extern int64 generator_advance_asked(void);
-extern bool generator_advance_begin(int64 unit);
-extern void generator_advance_end(bool durable);
 extern void generator_grant(int64 usable_until, int64 ask_above);
 extern void generator_ask_above(int64 unit);
 extern void generator_no_grant(const char *detail);

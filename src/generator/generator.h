@@ -1,11 +1,9 @@
 /*
  * generator.h
- *		Keys, as callers get them.
+ *		Keys, for the functions that hand them out.
  */
 #ifndef SNOWID_GENERATOR_GENERATOR_H
 #define SNOWID_GENERATOR_GENERATOR_H
-
-#include "generator/gate.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -14,7 +12,7 @@ typedef struct UnitBlock
 {
 	int64		next;			/* the next unit to hand out */
 	int64		end;			/* the last one; next > end: used up */
-	uint64		pair_bits;		/* the pair, at its place in the key */
+	uint64		pair_bits;		/* the pair at its place in the key */
 } UnitBlock;
 
 extern int64 generator_next(void);
@@ -22,9 +20,6 @@ extern void generator_refill(UnitBlock *block, int64 wanted);
 extern int64 block_next(UnitBlock *block);
 extern int64 *block_spill(const UnitBlock *block, int64 *keys);
 extern int64 generator_next_block(int64 wanted);
-extern void generator_advance(int64 id);
-extern bool generator_require_layout(void);
-extern void generator_refuse(GateReason reason, const char *detail);
 
 #pragma GCC visibility pop
 

@@ -2,9 +2,9 @@
  * keys.c
  *		The SQL functions that make keys.
  *
- * Many keys come in blocks of consecutive units; snowid_next_batch() hands them out
- * one by one, snowid_next_array() writes them where they are returned from, and
- * snowid_next_block() returns the first alone, of units of one millisecond.
+ * Many keys come in blocks of consecutive units.  snowid_next_batch() returns
+ * them one by one, snowid_next_array() as one array, and snowid_next_block()
+ * only the first of a block within one millisecond.
  */
 #include "postgres.h"
 
@@ -18,6 +18,7 @@
 #include "utils/builtins.h"
 
 #include "compat.h"
+#include "generator/advance.h"
 #include "generator/generator.h"
 #include "guard.h"
 #include "key/serial.h"
@@ -31,7 +32,7 @@ PG_FUNCTION_INFO_V1(snowid_next_block);
 PG_FUNCTION_INFO_V1(snowid_advance);
 PG_FUNCTION_INFO_V1(snowid_next_serial);
 
-/* What one allocation can hold behind an array's header. */
+/* What one allocation can hold after an array's header. */
 #define MAX_ARRAY_KEYS \
 	((int64) ((MaxAllocSize - ARR_OVERHEAD_NONULLS(1)) / sizeof(int64)))
 
@@ -41,11 +42,11 @@ snowid_next(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(generator_next());
 }
 
-/* What a batch remembers from key to key. */
+/* A batch, between two of its keys. */
 typedef struct Batch
 {
 	UnitBlock	block;
-	int64		left;			/* keys beyond the block */
+	int64		left;			/* keys that are in no block yet */
 } Batch;
 
 /* The first argument: how many keys. */
@@ -92,7 +93,7 @@ snowid_next_batch(PG_FUNCTION_ARGS)
 	SRF_RETURN_NEXT(funcctx, Int64GetDatum(block_next(&batch->block)));
 }
 
-/* Tells the planner the number of rows: it is the argument. */
+/* Tells the planner that the number of rows is the last argument. */
 Datum
 snowid_next_batch_support(PG_FUNCTION_ARGS)
 {
@@ -102,7 +103,7 @@ snowid_next_batch_support(PG_FUNCTION_ARGS)
 	{
 		List	   *args = ((FuncExpr *) request->node)->args;
 		Node	   *count = estimate_expression_value(request->root,
-													  linitial(args));
+													  llast(args));
 
 		if (IsA(count, Const) && !((Const *) count)->constisnull)
 		{
@@ -130,7 +131,7 @@ snowid_next_array(PG_FUNCTION_ARGS)
 				 errdetail("It can hold " INT64_FORMAT ".", MAX_ARRAY_KEYS),
 				 errhint("Use snowid_next_batch(), which needs no memory.")));
 
-	/* before the keys are made, lest they are lost for want of memory */
+	/* first, so that no keys are lost if there is not enough memory */
 	size = ARR_OVERHEAD_NONULLS(1) + left * sizeof(int64);
 	array = palloc(size);
 	SET_VARSIZE(array, size);

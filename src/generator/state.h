@@ -1,11 +1,11 @@
 /*
  * state.h
- *		The shared state of the generator; for generator.c and gate.c alone.
+ *		The generator's state in shared memory; for the files of this folder
+ *		alone.
  *
- * The spinlock covers loads, compares and stores only; clock, waits and
- * errors are outside it.  What is larger, and changes rarely, has a lock with a
- * queue.  What every key touches is an atomic beside them, since a holder that
- * is descheduled would stall all callers.
+ * What every key touches is an atomic: if it were under a lock, a holder that
+ * loses its CPU would stall all callers.  The spinlock covers loads, compares
+ * and stores only.  Larger fields, which change rarely, are under an LWLock.
  */
 #ifndef SNOWID_GENERATOR_STATE_H
 #define SNOWID_GENERATOR_STATE_H
@@ -19,12 +19,12 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Above every unit that is usable, and one can be added to it. */
+/* A sentinel above every usable unit; adding 1 does not overflow. */
 #define GATE_CLOSED (PG_INT64_MAX - 1)
 
 /*
- * What one backend has counted; written by its owner alone, so that counting
- * costs no contention.  A later backend with the same number counts on.
+ * One backend's counters.  Only their owner writes them, so counting causes no
+ * contention.  The next backend with the same number continues them.
  */
 typedef struct Counters
 {
@@ -43,7 +43,7 @@ typedef enum AdvanceState
 {
 	ADVANCE_NONE,
 	ADVANCE_WAITING,			/* the caller may withdraw it */
-	ADVANCE_RUNNING,			/* the keeper has taken it */
+	ADVANCE_RUNNING,			/* the keeper has accepted it */
 	ADVANCE_DONE,				/* for the caller to see */
 	ADVANCE_FAILED				/* the same; nothing was changed */
 } AdvanceState;
@@ -52,9 +52,9 @@ typedef struct Generator
 {
 	pg_atomic_uint64 last;		/* highest unit ever taken, or GATE_CLOSED */
 	pg_atomic_uint64 usable_until;	/* no unit above is taken */
-	pg_atomic_uint64 ask_above; /* the keeper is to be woken from here on */
-	uint64		pair_bits;		/* the pair in its place in the key */
-	uint64		opening;		/* number of times the gate was opened */
+	pg_atomic_uint64 ask_above; /* a unit above it wakes the keeper */
+	uint64		pair_bits;		/* the pair at its place in the key */
+	uint64		opening;		/* how often the gate was opened */
 	char		padding[PG_CACHE_LINE_SIZE - 5 * sizeof(uint64)];
 
 	ConditionVariable changed;	/* the gate, or usable_until */
@@ -70,24 +70,33 @@ typedef struct Generator
 	bool		has_pair;
 	int			datacenter_id;
 	int			worker_id;
-	int64		resume_above;	/* "last" of the closed gate */
+	int64		resume_above;	/* "last" while the gate is closed */
 	int64		floor;			/* "last" when the gate was first opened */
 	int64		steps_back;
 	bool		is_spare;		/* the pair is the spare */
 	int			spare_worker_id;	/* -1: there is none */
 	int64		spare_uses;		/* changes to it */
 
-	Counters	counters[FLEXIBLE_ARRAY_MEMBER];	/* one a backend */
+	Counters	counters[FLEXIBLE_ARRAY_MEMBER];	/* one for each backend */
 } Generator;
 
 extern Generator *generator;
 extern LWLock *generator_lock;
 
-/* What the refused are told; where the reason passes, callers wait first. */
+/* This backend's counters; NULL until its first key. */
+extern Counters *my_counters;
+
+static inline void
+count(pg_atomic_uint64 *counter, int64 n)
+{
+	pg_atomic_write_u64(counter, pg_atomic_read_u64(counter) + n);
+}
+
+/* The error that callers get, after waiting where the reason is temporary. */
 typedef struct GateText
 {
 	int			sqlstate;
-	bool		passes;
+	bool		temporary;
 	const char *message;
 	const char *hint;
 } GateText;

@@ -1,16 +1,15 @@
 /*
  * ceiling.c
- *		The durable ceiling: how far a pair's keys may go, in the WAL.
+ *		The durable ceiling of a pair, in the WAL.
  *
- * A pair's ceiling is the position of a replication origin of its own, in Unix
- * ms, named after layout and pair.  It goes into the WAL before it is used, so
- * it precedes there every row that holds a key below it; crash recovery,
- * standbys, promotion and base backups carry it with no code of ours.
- * pg_replication_origin_status shows it.
+ * A pair's ceiling is the position, in Unix ms, of a replication origin named
+ * after layout and pair.  It is in the WAL before it is used, so it precedes
+ * every row with a key below it.  Crash recovery, standbys, promotion and base
+ * backups carry it without code of ours; pg_replication_origin_status shows it.
  *
- * Called by the keeper alone, which owns its origin as a session does while
- * the gate may be open: nobody can drop it then, move it, or get its number.
- * That of the spare, while it is not in use, nobody owns.
+ * Only the keeper calls this.  While the gate may be open, it owns the origin as
+ * a session does: then nobody can drop it, move it, or get its number.  The
+ * spare's, while it is not in use, has no owner.
  */
 #include "postgres.h"
 
@@ -27,7 +26,7 @@
 #include "keeper/inquiry.h"
 #include "settings.h"
 
-/* The origin that this process owns. */
+/* The origin that this process owns, if any. */
 static RepOriginId owned = InvalidRepOriginId;
 
 static void
@@ -54,13 +53,12 @@ ask_about(OriginQuestion *question, const Claim *pair, const Claim *old, const C
 }
 
 /*
- * What the WAL knows of a pair, of an old one and of its twin.  Makes the
- * pair's origin this process' own, and creates it where there is none; not
- * during recovery, whose replay moves it.  False: the reason is in err.
+ * Finds the ceiling of a pair, of an old pair, and of its twin.  Creates the
+ * pair's origin if there is none, and takes ownership of it; not during
+ * recovery, when replay moves it.  False: the reason is in err.
  *
- * Between the look-up and the ownership the origin may have been dropped, and
- * its number given to another one.  So its name is looked up once more: what
- * is owned cannot be dropped from there on.
+ * Before it is owned, the origin may be dropped and its number be given to
+ * another one.  So its name is looked up again once it is owned.
  */
 bool
 ceiling_find(const Claim *pair, const Claim *old, const Claim *twin, int64 reach_ms,
@@ -106,12 +104,12 @@ ceiling_find(const Claim *pair, const Claim *old, const Claim *twin, int64 reach
 }
 
 /*
- * Raises a ceiling; it is durable when this returns.  Throws, and may then be
- * durable or not, which does no harm to what is higher.
+ * Raises a ceiling; it is durable when this returns.  If it throws, the ceiling
+ * may be raised or not, and both are safe.
  *
- * The position in shared memory goes first: a checkpoint stores it after it
- * has fixed where replay begins, so it has the new one, or replay comes by the
- * record.
+ * The position in shared memory is set before the record is written.  A
+ * checkpoint first fixes where replay begins and then stores the position: it
+ * stores the new one, or replay reads the record.
  */
 void
 ceiling_raise(const Ceiling *ceiling, int64 unix_ms)
@@ -131,9 +129,9 @@ ceiling_raise(const Ceiling *ceiling, int64 unix_ms)
 }
 
 /*
- * Raises the ceiling of a pair with which no keys are made, and which has an
- * origin then; it is durable when this returns.  The process "snowid origin"
- * does it, for the keeper owns the origin of the twin.  False: the reason is in
+ * Raises the ceiling of a pair that is not in use, and creates its origin if
+ * there is none; it is durable when this returns.  The process "snowid origin"
+ * does it, since the keeper owns the twin's origin.  False: the reason is in
  * err.
  */
 bool
@@ -146,7 +144,7 @@ ceiling_raise_idle(const Claim *pair, const Claim *twin, int64 unix_ms,
 	ask_about(&question, pair, NULL, twin);
 	question.raise = true;
 	question.raise_ms = question.reach_ms = unix_ms;
-	/* of an answer that came late, to a call before */
+	/* a late answer may be to an earlier question */
 	if (!inquiry_ask(&question, &answer, err, errlen) || answer.own_ms < unix_ms)
 		return false;
 	*raised_ms = answer.own_ms;
@@ -154,10 +152,10 @@ ceiling_raise_idle(const Claim *pair, const Claim *twin, int64 unix_ms,
 }
 
 /*
- * Behind the closed gate: lowers the ceiling to what was used of it, and gives
- * up the origin.  PostgreSQL lowers no origin that is owned, so nobody may drop
- * it in between; where a transaction that drops some origin holds the lock for
- * that, the ceiling stays, for the lock may last.  Throws, and then it stays.
+ * Lowers the ceiling to what was used, and releases the origin; the gate is
+ * closed.  PostgreSQL cannot lower an origin that is owned, so a lock keeps
+ * others from dropping it in between.  If a transaction that drops some origin
+ * holds that lock, or this throws, the ceiling stays as it is.
  */
 void
 ceiling_leave(const Ceiling *ceiling, int64 unix_ms)

@@ -1,6 +1,6 @@
 /*
  * ceiling.h
- *		How far a pair's keys may go, in the WAL.
+ *		The durable ceiling of a pair, in the WAL.
  */
 #ifndef SNOWID_KEEPER_CEILING_H
 #define SNOWID_KEEPER_CEILING_H

@@ -1,13 +1,12 @@
 /*
  * clock.c
- *		The clock watch of the snowid keeper.
+ *		Detects steps and jumps of the clock.
  *
- * Compares the wall clock with one that nobody sets (STEADY_CLOCK, which
- * counts through a suspend).  Steps back are logged and counted.  A jump ahead
- * by more than snowid.max_jump is not believed until it is over or an
- * administrator accepts it.  What is believed of the clock outlives keeper and
- * crash restart; only the keeper writes it, and only what it believes, so that
- * no clock that has jumped gets there.
+ * Compares the wall clock with one that nobody sets (STEADY_CLOCK, which also
+ * runs during a suspend).  Steps back are logged and counted.  A jump ahead of
+ * more than snowid.max_jump is not believed until it is over or an administrator
+ * accepts it.  What is believed survives the keeper and a crash restart.  Only
+ * the keeper writes it, and never from a clock that has jumped.
  */
 #include "postgres.h"
 
@@ -23,21 +22,21 @@
 #include "process.h"
 #include "units.h"
 
-/* A step back that is smaller than this may be an error of the reading. */
+/* A smaller step back may be an inexact reading. */
 #define STEP_BACK_US (5 * 1000)
 
-/* What is believed: a distance is in us, from STEADY_CLOCK to the wall clock. */
+/* Distances are in us, from STEADY_CLOCK to the wall clock. */
 typedef struct Belief
 {
 	int64		distance;
 	int64		before_step;	/* the distance before a step back */
 	int64		before_step_until;	/* s of STEADY_CLOCK */
-	pg_crc32c	crc;			/* of all that is above */
+	pg_crc32c	crc;			/* of the fields above */
 } Belief;
 
 typedef struct ClockWatch
 {
-	Belief		belief[2];		/* the same twice: one is whole at any time */
+	Belief		belief[2];		/* two copies: one is valid at any time */
 	bool		jumped;
 	pg_atomic_uint32 accept;	/* set by snowid_accept_clock() */
 } ClockWatch;
@@ -46,8 +45,8 @@ typedef struct ClockWatch
 #define STEP_S 3600
 
 /*
- * On a page of its own, which every process has from the postmaster: the
- * server's shared memory is made anew after a crash.
+ * On a page of its own, which every process inherits from the postmaster: a
+ * crash restart clears the server's shared memory.
  */
 static ClockWatch *watch = NULL;
 
@@ -77,7 +76,7 @@ read_both(struct timespec *wall)
 {
 	int64		distance = 0;
 
-	/* a pair of readings that was interrupted says nothing: try again */
+	/* readings too far apart tell nothing: try again */
 	for (int i = 0; i < 10; i++)
 	{
 		struct timespec before,
@@ -96,9 +95,9 @@ read_both(struct timespec *wall)
 }
 
 /*
- * In the postmaster, at the start and again after a crash.  Whoever crashed may
- * have written anywhere: what is damaged counts as never seen, and the clock is
- * that of the server's start.
+ * Runs in the postmaster, at the start and after a crash.  The crashed process
+ * may have written anywhere: if both copies are damaged, the clock as it was at
+ * the server's start is believed.
  */
 void
 clock_shmem_init(void)
@@ -130,7 +129,7 @@ clock_shmem_init(void)
 	believe(belief);
 }
 
-/* The administrator takes the clock as it is now; false: it has not jumped. */
+/* The administrator accepts the clock as it is; false: it has not jumped. */
 bool
 clock_accept(void)
 {
@@ -160,9 +159,9 @@ clock_expect(int64 unix_ms)
 }
 
 /*
- * Reads the wall clock, in units.  False: it has jumped ahead, and is not to
- * be used.  Backends cannot tell steps: two of them read a steady clock out of
- * order all the time.
+ * Reads the wall clock, in units.  False: it has jumped ahead, and must not be
+ * used.  (Backends cannot detect steps: even of a steady clock, two backends'
+ * readings are often out of order.)
  */
 bool
 clock_read(int64 *now)
@@ -185,7 +184,7 @@ clock_read(int64 *now)
 	ahead = distance - belief.distance;
 	if (boot.tv_sec < belief.before_step_until)
 		ahead = distance - Max(belief.distance, belief.before_step);
-	/* in whole seconds: an hour is not more than an hour */
+	/* compare whole seconds, so that a jump of exactly max_jump is believed */
 	if (ahead / 1000000 > snowid_max_jump / 1000)
 	{
 		if (!watch->jumped)

@@ -1,6 +1,6 @@
 /*
  * clock.h
- *		The watch over the clock.
+ *		Steps and jumps of the clock.
  */
 #ifndef SNOWID_KEEPER_CLOCK_H
 #define SNOWID_KEEPER_CLOCK_H

@@ -1,18 +1,19 @@
 /*
  * identity.c
- *		Who this server is: its data directory, told from copies of it, and the
- *		claim that it remembers.
+ *		Which server this is: its data directory, as distinct from copies of it,
+ *		and the claim in its state file.
  *
  * Keeps the snowid keeper's copy of the state file, and writes it.  A copy of
- * the directory is another server: what it knows may be old, and its claim is
- * the original's.  So is one whose content was restored or rewound; where it is
- * the same directory, the registry knows it again by the fingerprint.  Unless
- * another server was found to have the same fingerprint (a copy of the whole
- * machine): then it says nothing, and the server is marked so ("shared").
+ * the directory is another server: what it knows may be out of date, and its
+ * claim belongs to the original.  A directory that was restored or rewound in
+ * place is a new server, too, but the registry recognizes it by its fingerprint.
+ * If another server turns out to have the same fingerprint (a copy of the whole
+ * machine), the fingerprint proves nothing, and the server that found this out is
+ * marked "shared".
  *
- * What is given up is written into the list of past claims first, so that it
- * is never resumed, whatever Redis says later.  Nothing counts as remembered
- * before it is on the disk.
+ * A claim that is given up is first written into the list of past claims, so
+ * that it is never resumed, whatever Redis says later.  Only what is on the disk
+ * counts.
  */
 #include "postgres.h"
 
@@ -28,7 +29,7 @@
 
 #define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
 
-/* As in the file, or as it is going to be. */
+/* As in the file, or as it is about to be written. */
 static Identity identity;
 static bool is_loaded = false;
 
@@ -50,9 +51,9 @@ write_file(char *err)
 }
 
 /*
- * The machine's boot, and the device under the data directory: what was left
- * by a process that is gone for sure, since we hold its lock, was written
- * under the same.
+ * Names the machine's boot and the device of the data directory.  Since we hold
+ * the lock of the directory, a former process of the same boot is certainly
+ * gone.
  */
 static void
 describe_boot(char *boot)
@@ -74,9 +75,9 @@ describe_boot(char *boot)
 }
 
 /*
- * Reads the state file.  Returns why the gate must be closed, with the detail
- * in err, or GATE_MAY_OPEN; then *is_new tells whether the file is to be written,
- * and *is_copy, whether it is that of another directory.
+ * Reads the state file.  Returns why the gate must stay closed, with the detail
+ * in err, or GATE_MAY_OPEN.  *is_new: the file must be written; *is_copy: it is
+ * another directory's.
  */
 GateReason
 identity_load(bool *is_new, bool *is_copy, char *err)
@@ -109,20 +110,22 @@ identity_load(bool *is_new, bool *is_copy, char *err)
 }
 
 /*
- * Tells the registry who we are, once a start; and again where it has found
- * out that a clone of this server is about.  Returns as identity_load().
+ * Tells the registry which server this is, once after the start, and again if
+ * the registry has found that a clone of it is running.  Returns what
+ * identity_load() does.
  */
 GateReason
 identity_introduce(char *err)
 {
 	bool		clone;
-	bool		is_known = claim_has_identity(&clone);
+	bool		shared;
+	bool		is_known = claim_has_identity(&clone, &shared);
 	bool		is_new = false;
 	bool		is_copy;
 	bool		is_start;
 	char		boot[BOOT_LEN];
 
-	if (is_known && is_loaded && !clone)
+	if (is_known && is_loaded && !clone && !shared)
 		return GATE_MAY_OPEN;
 	if (!is_loaded)
 	{
@@ -137,11 +140,17 @@ identity_introduce(char *err)
 	}
 	if (clone)
 		become_new(true);
+	else if (shared)
+	{
+		/* in the file, once that forgets the lost claim */
+		identity.shared = 1;
+		return GATE_MAY_OPEN;
+	}
 	is_start = !is_known || is_new || clone;
 	if (is_start)
 	{
 		identity.starts++;
-		/* as soon as Redis takes it for a lease, it is not for good any more */
+		/* once Redis knows it as a lease, it is no longer for good */
 		if (snowid_redis_lease > 0 && identity.claim.ownership != 0)
 			identity.claim.lease_ms = snowid_redis_lease;
 		if (!write_file(err))
@@ -155,7 +164,7 @@ identity_introduce(char *err)
 	return GATE_MAY_OPEN;
 }
 
-/* Is this the ownership that the file remembers, and on the same terms? */
+/* Does the file have this ownership, and on the same terms? */
 bool
 identity_remembers(const Claim *claim, bool *same_terms)
 {
@@ -163,7 +172,7 @@ identity_remembers(const Claim *claim, bool *same_terms)
 	return identity.claim.ownership == claim->ownership;
 }
 
-/* The claim that the file has; ownership 0: none. */
+/* The claim in the file; ownership 0: none. */
 const Claim *
 identity_claim(void)
 {
@@ -171,9 +180,9 @@ identity_claim(void)
 }
 
 /*
- * Remembers a claim, or none where that is NULL.  The one before, if it is
- * another, is given up, with the ceiling of its keys; "exact": no key of it lies
- * above.  False: it is not on the disk; the reason is in err.
+ * Writes a claim into the file, or none if it is NULL.  The one before, if it is
+ * another, becomes a past claim with the ceiling of its keys; "exact": none of
+ * them is above it.  False: nothing was written; the reason is in err.
  */
 bool
 identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
@@ -193,7 +202,7 @@ identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 		identity.past[0].ceiling_ms = Max(Max(used_ms, identity.claim.floor_ms), 0);
 		identity.past[0].exact = exact;
 	}
-	/* a lease that a successor of this process goes on with */
+	/* a lease that this keeper's predecessor gave up, and that goes on */
 	for (int i = 0; i < PAST_CLAIMS; i++)
 		if (claim->ownership != 0 && identity.past[i].ownership == claim->ownership)
 			memset(&identity.past[i], 0, sizeof(identity.past[i]));

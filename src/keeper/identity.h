@@ -1,6 +1,6 @@
 /*
  * identity.h
- *		Who this server is, and the claim that it remembers.
+ *		Which server this is, and the claim in its state file.
  */
 #ifndef SNOWID_KEEPER_IDENTITY_H
 #define SNOWID_KEEPER_IDENTITY_H

@@ -2,13 +2,12 @@
  * inquiry.c
  *		The process "snowid origin", and how the keeper asks it.
  *
- * Names of origins stand in a catalog, and catalogs need a connection to a
- * database, which the keeper does not have, lest it keep one from being
- * dropped.  So this process waits without one, in a place of its own that
- * parallel queries cannot take.  When the keeper asks, it connects, answers and
- * leaves, and the postmaster starts it again in its place.  The postmaster
- * times that by the wall clock: where it does not come soon, the keeper starts
- * a second one.  One question at a time.
+ * The names of origins are in a catalog, which needs a connection to a database.
+ * The keeper has none, because nobody could drop that database.  So this process
+ * waits without a connection, in a worker slot of its own that parallel queries
+ * cannot take.  When the keeper asks, it connects, answers and exits, and the
+ * postmaster starts it again.  The postmaster times that by the wall clock: if
+ * it takes too long, the keeper starts a second one.  One question at a time.
  */
 #include "postgres.h"
 
@@ -35,24 +34,24 @@
 #include "keeper/inquiry.h"
 #include "process.h"
 
-/* The keeper waits so long for an answer, and then asks again. */
+/* The keeper waits this long for an answer; its next turn asks again. */
 #define ANSWER_MS 2000
 
-/* So long for the process to come, before it starts a second one. */
+/* It waits this long for the process before it starts a second one. */
 #define COME_MS 1000
 
-/* An answer that nobody took is not taken later than that. */
+/* An older answer that nobody took is not used. */
 #define STALE_MS 30000
 
-/* The process waits so long for another question, once it is connected. */
+/* Once connected, the process waits this long for another question. */
 #define LINGER_MS 10000
 
 /* Whose turn it is. */
 typedef enum Stage
 {
 	STAGE_IDLE,					/* the keeper's */
-	STAGE_ASKED,				/* that of the process that comes first */
-	STAGE_WORKING,				/* that of the process which took it */
+	STAGE_ASKED,				/* the first free process' */
+	STAGE_WORKING,				/* that of the process that took it */
 	STAGE_ANSWERED				/* the keeper's */
 } Stage;
 
@@ -61,18 +60,18 @@ typedef struct Inquiry
 	slock_t		mutex;			/* protects the following fields only */
 	Stage		stage;
 	int64		asked_at;		/* monotonic ms */
-	int			procno;			/* of the process that waits, or -1 */
+	int			procno;			/* of the waiting process, or -1 */
 
-	/* belong to whose turn it is */
+	/* for whoever's turn it is */
 	OriginQuestion question;
 	Oid			database;		/* to connect to */
 	Ceiling		answer;
-	char		error[GATE_DETAIL_LEN]; /* "": the answer is there */
+	char		error[GATE_DETAIL_LEN]; /* "": the answer is valid */
 } Inquiry;
 
 static Inquiry *inquiry = NULL;
 
-/* This process has taken a question and not answered yet. */
+/* This process has taken a question that it has not answered yet. */
 static bool working = false;
 
 Size
@@ -96,7 +95,7 @@ inquiry_shmem_init(void)
 
 /*---- The process ----*/
 
-/* Answers the question; true: the keeper has got what it needs. */
+/* Answers the question; true: the keeper will not ask another one soon. */
 static bool
 answer_question(void)
 {
@@ -149,7 +148,7 @@ answer_question(void)
 	return done;
 }
 
-/* Gives the turn back to the keeper. */
+/* Returns the turn to the keeper. */
 static void
 hand_back(void)
 {
@@ -157,10 +156,10 @@ hand_back(void)
 	SpinLockAcquire(&inquiry->mutex);
 	inquiry->stage = STAGE_ANSWERED;
 	SpinLockRelease(&inquiry->mutex);
-	process_wake(PROCESS_KEEPER);	/* no news: it waits for this alone */
+	process_wake(PROCESS_KEEPER);	/* it waits for nothing else */
 }
 
-/* Takes the question that is asked; false: there is none. */
+/* Takes the question; false: there is none. */
 static bool
 take_question(void)
 {
@@ -177,7 +176,7 @@ take_question(void)
 	return working;
 }
 
-/* Runs when the process leaves, in whatever way. */
+/* Runs at every exit of the process. */
 static void
 leave(int code, Datum arg)
 {
@@ -192,7 +191,7 @@ leave(int code, Datum arg)
 void
 snowid_origin_main(Datum main_arg)
 {
-	/* the second one, which is not started again */
+	/* a second one is not started again */
 	bool		is_second = DatumGetBool(main_arg);
 	bool		is_connected = false;
 	int64		leave_at = monotonic_ms() + LINGER_MS;
@@ -213,7 +212,7 @@ snowid_origin_main(Datum main_arg)
 				break;
 			(void) WaitLatch(MyLatch,
 							 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (may_leave ? WL_TIMEOUT : 0),
-							 left, PG_WAIT_EXTENSION);
+							 left, own_wait(WAIT_ORIGIN_MAIN));
 			ResetLatch(MyLatch);
 			continue;
 		}
@@ -227,7 +226,7 @@ snowid_origin_main(Datum main_arg)
 			pqsignal(SIGTERM, die);
 			BackgroundWorkerInitializeConnectionByOid(inquiry->database, InvalidOid,
 													  BGWORKER_BYPASS_ALLOWCONN);
-			/* durable here is enough; a synchronous standby may be away */
+			/* durable here is enough: a synchronous standby may be down */
 			SetConfigOption("synchronous_commit", "local", PGC_USERSET, PGC_S_OVERRIDE);
 			is_connected = true;
 		}
@@ -240,7 +239,7 @@ snowid_origin_main(Datum main_arg)
 		hand_back();
 		leave_at = monotonic_ms() + LINGER_MS;
 	}
-	proc_exit(is_second ? 0 : 1);	/* 0 would end it for good */
+	proc_exit(is_second ? 0 : 1);	/* after 0 it is not started again */
 }
 
 static void
@@ -265,8 +264,8 @@ inquiry_register(void)
 /*---- The keeper's side ----*/
 
 /*
- * A database to connect to: template1, in which nobody works, or any other.
- * Its catalog can be read without a connection.
+ * A database to connect to: template1, which nobody uses, or any other.  This
+ * catalog can be read without a connection.
  */
 static Oid
 some_database(void)
@@ -301,9 +300,8 @@ some_database(void)
 }
 
 /*
- * Asks, unless the same question is asked already, and takes the answer, whose
- * is the question; false: it is not there yet.  Another question waits for the
- * end of the one before.
+ * Asks the question unless it is asked already, and takes its answer; false:
+ * there is none yet.  If another question is being answered, this one waits.
  */
 static bool
 ask_once(const OriginQuestion *question, Oid database, bool *is_asked)
@@ -338,8 +336,8 @@ ask_once(const OriginQuestion *question, Oid database, bool *is_asked)
 }
 
 /*
- * Has the process answer a question of the keeper; false: the reason is in
- * err.  Where that takes long, the next call with the same question waits on.
+ * Asks a question and waits for the answer; false: the reason is in err.  If it
+ * takes too long, the next call with the same question continues to wait.
  */
 bool
 inquiry_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errlen)
@@ -357,7 +355,7 @@ inquiry_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size err
 
 		if (waited >= ANSWER_MS || ShutdownRequestPending)
 		{
-			SetLatch(MyLatch);	/* for what came meanwhile */
+			SetLatch(MyLatch);	/* for events that came meanwhile */
 			return false;
 		}
 		if (is_asked && !has_tried && waited >= COME_MS)
@@ -368,7 +366,7 @@ inquiry_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size err
 				strlcpy(err, "No process could be started to read it; raise max_worker_processes.", errlen);
 		}
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Min(ANSWER_MS - waited, 100), PG_WAIT_EXTENSION);
+						 Min(ANSWER_MS - waited, 100), own_wait(WAIT_ORIGIN));
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}

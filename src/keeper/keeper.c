@@ -1,17 +1,17 @@
 /*
  * keeper.c
- *		The background worker "snowid keeper": keeps the durable ceiling ahead
- *		of use, and opens and closes the gate.
+ *		The process "snowid keeper": keeps the durable ceiling ahead of use, and
+ *		opens and closes the gate.
  *
- * Alone decides whether keys may be made, with which pair and up to where;
- * alone writes the ceiling (where the pair is not in use, the process "snowid
- * origin" does so for it) and the state file.  Never serves keys and never
- * talks to the network.  What it cannot do now it tries again.
+ * It alone decides whether keys may be made, with which pair and how far; it
+ * alone writes the state file and the ceiling of the pair in use (the process
+ * "snowid origin" raises that of the other one).  It makes no keys and never
+ * talks to the network.  What fails is tried again.
  *
- * Order of publication: file synced, ceiling flushed to the WAL, usable_until,
- * gate opened.  Of withdrawal: gate closed, then the exact last value stored.
- * A keeper that dies does not close the gate, the ceiling does; its successor
- * finds everything in shared memory and in the WAL.
+ * To open: state file synced, ceiling flushed to the WAL, usable_until set,
+ * gate opened.  To close: gate closed, then the exact last unit stored.  A
+ * keeper that dies does not close the gate: keys stop at the ceiling.  Its
+ * successor finds everything in shared memory and in the WAL.
  */
 #include "postgres.h"
 
@@ -19,54 +19,40 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "generator/advance.h"
 #include "generator/gate.h"
 #include "keeper/ceiling.h"
 #include "keeper/clock.h"
+#include "keeper/grant.h"
 #include "keeper/identity.h"
 #include "keeper/keeper.h"
 #include "keeper/pair.h"
 #include "keeper/spare.h"
 #include "keeper/statefile.h"
-#include "key/layout.h"
+#include "key/layout_text.h"
 #include "process.h"
 #include "registry/claim.h"
 #include "settings.h"
 #include "units.h"
 
-/* How often the clock is looked at. */
+/* How often the clock is read. */
 #define TURN_MS 1000
 
 /*
- * What failed is tried again after a pause that doubles from the one to the
- * other, which is less than any caller waits.
+ * The pause before a retry doubles from the first to the last, which is less
+ * than any caller waits.
  */
 #define FIRST_RETRY_MS 20
 #define LAST_RETRY_MS 500
 
-/* Grants are renewed until this long after the last key. */
-#define ACTIVE_MS (60 * 1000)
-
-/*
- * The first grants after an opening are this much smaller (as a power of 2),
- * so that a server that crashes again and again does not run ahead.
- */
-#define SLOW_START 3
-
-/*
- * The pair that this keeper looks after, why it is this one, and on lease the
- * last unit for it.
- */
+/* The pair that this keeper looks after, and why it is this one. */
 static Pair pair;
 static Choice choice;
-static int64 limit = PG_INT64_MAX;
 
-/* A power of 2 by which grants are smaller now. */
-static int	slow_start;
-
-/* The pause since the last failure; 0: there is none. */
+/* The pause after the last failure; 0: the last turn succeeded. */
 static long retry_ms = 0;
 
-/* What was last logged, so that each change is logged once. */
+/* What was logged last, so that each change is logged once. */
 static GateReason logged_reason = GATE_OPEN;
 static char logged_detail[GATE_DETAIL_LEN];
 
@@ -83,8 +69,8 @@ log_state(GateReason reason, const char *detail)
 }
 
 /*
- * Closes the gate and, where it was open, stores the exact last value, so that
- * the next opening goes on right behind it.
+ * Closes the gate.  If it was open, stores the exact last unit, so that keys
+ * continue right after it at the next opening.
  */
 static void
 close_gate(GateReason reason, const char *detail)
@@ -105,57 +91,6 @@ close_gate(GateReason reason, const char *detail)
 	claim_leave(unix_ms_from_units(last));
 }
 
-/* Keys end at the limit of the lease: tells callers why. */
-static void
-explain_lease(void)
-{
-	RegistryStatus status;
-	char		detail[GATE_DETAIL_LEN];
-
-	claim_status(&status);
-	snprintf(detail, sizeof(detail), "The lease of worker ID %d has not been renewed. The last trouble with Redis was: %s.",
-			 pair.claim.worker_id, status.last_error[0] ? status.last_error : "none");
-	generator_no_grant(detail);
-}
-
-/*
- * Raises the ceiling: a grant reaches snowid.reserve past the greater of clock
- * and last unit, at most max_lead + reserve ahead of the clock, and up to
- * "least", for snowid_advance(); on lease, never past what Redis has recorded.
- * Durable before it is published.
- */
-static void
-grant(int64 now, int64 last, int64 usable_until, int64 least)
-{
-	int64		step = units_from_ms(snowid_reserve) >> slow_start;
-	int64		until = Max(now, last) + step;
-
-	until = Min(until, now + units_from_ms((int64) snowid_max_lead + snowid_reserve));
-	until = Max(until, least);
-	until = Min(last_unit_of(unix_ms_from_units(until)), generator_range_end());
-	if (until > limit)
-		claim_propose(unix_ms_from_units(now), unix_ms_from_units(until), true);
-	until = Min(until, limit);
-	if (until <= Max(last, usable_until))
-	{
-		if (until == limit)
-			explain_lease();
-		/* nothing to give yet; who still waits asks again */
-		generator_ask_above(usable_until - step / 2);
-		return;
-	}
-	claim_use(unix_ms_from_units(until));
-	ceiling_raise(&pair.ceiling, unix_ms_from_units(until));
-	generator_grant(until, until - step / 2);
-	if (logged_reason == GATE_OPEN && logged_detail[0])
-	{
-		logged_detail[0] = '\0';
-		ereport(LOG, (errmsg("snowid reserves keys again")));
-	}
-	if (slow_start > 0)
-		slow_start--;
-}
-
 static bool
 open_gate(int64 now)
 {
@@ -172,12 +107,11 @@ open_gate(int64 now)
 	generator_progress(&progress);
 	other_pair = has_pair && !same_pair(&before, &pair.claim);
 
-	/* order is given up only where another pair's keys lie out of reach */
+	/* order is given up only if another pair's keys are out of reach */
 	forget = other_pair && progress.last > reach_of(now);
 	begin = forget || !has_pair ? pair.floor : Max(pair.floor, progress.last);
 
-	generator_grant(begin, begin);	/* nothing, so far */
-	grant(now, begin, begin, 0);
+	grant_first(&pair, now, begin);
 	generator_progress(&progress);
 	if (!claim_enter(&pair.claim, unix_ms_from_units(progress.usable_until)))
 		return false;			/* it was lost meanwhile */
@@ -203,7 +137,7 @@ open_gate(int64 now)
 	return true;
 }
 
-/* The ms until what failed is tried again. */
+/* Lengthens the pause before a retry, and returns it. */
 static long
 retry_pause(void)
 {
@@ -211,7 +145,7 @@ retry_pause(void)
 	return retry_ms;
 }
 
-/* Closes the gate, if it is not closed, until a turn finds it otherwise. */
+/* Closes the gate until a later turn opens it. */
 static long
 stay_closed(GateReason reason, const char *detail)
 {
@@ -219,7 +153,7 @@ stay_closed(GateReason reason, const char *detail)
 	return retry_pause();
 }
 
-/* The ceiling cannot be raised now; up to where it is, keys may be made. */
+/* The ceiling cannot be raised now; keys go on up to it. */
 static long
 wait_for_ceiling(const char *detail)
 {
@@ -233,9 +167,9 @@ wait_for_ceiling(const char *detail)
 }
 
 /*
- * The gate was left open by a predecessor, and keys were made since.  Its
- * origin may have been dropped or moved while it had no owner: before anything
- * else the ceiling is again where keys may be.
+ * A predecessor left the gate open, and keys were made since.  The origin may
+ * have been dropped or moved while it had no owner, so first of all the ceiling
+ * is raised again above all keys.
  */
 static void
 renew_ceiling(void)
@@ -243,15 +177,15 @@ renew_ceiling(void)
 	GeneratorProgress progress;
 
 	generator_progress(&progress);
-	pair.known = false;			/* where it throws */
+	pair.known = false;			/* in case it throws */
 	if (pair.ceiling.own_ms < unix_ms_from_units(progress.usable_until))
 		ceiling_raise(&pair.ceiling, unix_ms_from_units(progress.usable_until));
 	pair.known = true;
 }
 
 /*
- * The gate as settings, claim, role and clock have it.  Returns 0 where it is
- * open, or the ms until it is to be looked at again.
+ * Opens or closes the gate, as settings, claim, recovery and clock demand.
+ * Returns 0 if it is open, or the ms until the next look.
  */
 static long
 settle_gate(int64 now, bool clock_is_good)
@@ -269,7 +203,7 @@ settle_gate(int64 now, bool clock_is_good)
 	why_closed = pair_wanted(&own, &limit_ms, err);
 	if (why_closed == GATE_CLAIM_LOST)
 	{
-		/* in this order; what fails the next turn does */
+		/* in this order; the next turn repeats what fails */
 		close_gate(why_closed, err);
 		if (identity_introduce(err) == GATE_MAY_OPEN)
 			(void) pair_forget(err);
@@ -291,10 +225,10 @@ settle_gate(int64 now, bool clock_is_good)
 	}
 	if (why_closed != GATE_MAY_OPEN)
 	{
-		pair.found = false;		/* whoever has it meanwhile */
+		pair.found = false;		/* another server may use it meanwhile */
 		return stay_closed(why_closed, err);
 	}
-	limit = limit_ms == PG_INT64_MAX ? PG_INT64_MAX : last_unit_of(limit_ms);
+	pair.limit = limit_ms == PG_INT64_MAX ? PG_INT64_MAX : last_unit_of(limit_ms);
 	spare_choose(&pair, &own, now, clock_is_good, &choice);
 
 	reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
@@ -303,7 +237,7 @@ settle_gate(int64 now, bool clock_is_good)
 	{
 		static const char *const detail = "The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock().";
 
-		/* a pair that is not wanted any more is left all the same */
+		/* a pair that is no longer wanted is left all the same */
 		if (reason != GATE_OPEN || !is_wanted)
 			return stay_closed(GATE_STARTING, detail);
 		generator_no_grant(detail);
@@ -314,7 +248,7 @@ settle_gate(int64 now, bool clock_is_good)
 	if (!pair.known || !same_pair(&pair.claim, &choice.claim) ||
 		pair.claim.ownership != choice.claim.ownership)
 	{
-		/* an open gate with the same claim is a predecessor's: it stays open */
+		/* a gate that a predecessor opened with this claim stays open */
 		if (reason == GATE_OPEN && !is_wanted)
 			close_gate(GATE_STARTING, "");
 		why_closed = pair_find(&pair, &choice.claim, &choice.twin, now, err);
@@ -323,7 +257,7 @@ settle_gate(int64 now, bool clock_is_good)
 			return wait_for_ceiling(err);
 		if (why_closed != GATE_MAY_OPEN)
 			return stay_closed(why_closed, err);
-		slow_start = SLOW_START;
+		grant_start_slowly();
 		if (reason == GATE_OPEN)
 			renew_ceiling();
 	}
@@ -335,7 +269,7 @@ settle_gate(int64 now, bool clock_is_good)
 		return retry_pause();
 	if (now < pair.opens_at)
 	{
-		/* in whole seconds, for a clock that is slewed moves it */
+		/* in whole seconds, since a slewed clock moves it */
 		snprintf(err, sizeof(err), "A pair that is new to this server begins when the clock has passed %s.",
 				 timestamptz_to_str(timestamptz_from_unix_ms(unix_ms_from_units(pair.opens_at) / 1000 * 1000 + 1000)));
 		generator_close(GATE_STARTING, err);
@@ -350,73 +284,6 @@ settle_gate(int64 now, bool clock_is_good)
 	return open_gate(now) ? 0 : retry_pause();
 }
 
-/*
- * Carries out a snowid_advance(), the gate being open: the ceiling first.  What
- * the clock or the lease does not allow yet may be withdrawn by the caller.
- */
-static void
-advance(int64 now)
-{
-	int64		unit = generator_advance_asked();
-	GeneratorProgress progress;
-	char		err[GATE_DETAIL_LEN];
-
-	if (unit < 0 || unit > now + units_from_ms(snowid_max_jump))
-		return;
-	if (unit > limit)
-	{
-		claim_propose(unix_ms_from_units(now), unix_ms_from_units(unit), true);
-		return;
-	}
-	if (!generator_advance_begin(unit))
-		return;
-	generator_progress(&progress);
-	/* nor does the other pair make keys below it */
-	if (unit > progress.last && pair.twin.worker_id >= 0 &&
-		!spare_raise(&pair, unix_ms_from_units(unit), err))
-	{
-		generator_no_grant(err);
-		generator_advance_end(false);
-		return;
-	}
-	if (unit > progress.usable_until)
-		grant(now, progress.last, progress.usable_until, unit);
-	generator_advance_end(true);
-}
-
-/*
- * A grant where one is due.  Returns the ms until the next may be.
- */
-static long
-settle_grant(int64 now)
-{
-	static int64 last_seen = 0;
-	static int64 active_until = 0;	/* ms on the monotonic clock */
-	GeneratorProgress progress;
-	int64		half;
-	int64		mono = monotonic_ms();
-
-	advance(now);
-	generator_progress(&progress);
-	if (progress.last != last_seen)
-		active_until = mono + ACTIVE_MS;
-	last_seen = progress.last;
-	if (!progress.asked && mono > active_until)
-		return TURN_MS;
-
-	/* renewed at half */
-	half = (units_from_ms(snowid_reserve) >> slow_start) / 2;
-	if (progress.asked ||
-		progress.usable_until - half <= Max(now, progress.last))
-	{
-		grant(now, progress.last, progress.usable_until, 0);
-		generator_progress(&progress);
-		half = (units_from_ms(snowid_reserve) >> slow_start) / 2;
-	}
-	return Min(Max(ms_from_units(progress.usable_until - half -
-								 Max(now, progress.last)), 20), TURN_MS);
-}
-
 /* One turn.  Returns the ms until the next. */
 static long
 take_turn(void)
@@ -424,6 +291,7 @@ take_turn(void)
 	int64		now;
 	bool		clock_is_good = clock_read(&now);
 	long		pause;
+	bool		granted;
 
 	if (claim_from_redis() && clock_is_good)
 		claim_propose(unix_ms_from_units(now), 0, false);
@@ -431,7 +299,12 @@ take_turn(void)
 	if (pause > 0)
 		return pause;
 	spare_tend(&pair, &choice, now);
-	pause = settle_grant(now);
+	pause = grant_renew(&pair, now, &granted);
+	if (granted && logged_reason == GATE_OPEN && logged_detail[0])
+	{
+		logged_detail[0] = '\0';
+		ereport(LOG, (errmsg("snowid reserves keys again")));
+	}
 	retry_ms = 0;
 	return Min(pause, spare_pause());
 }
@@ -471,7 +344,7 @@ keeper_recover(const ErrorData *error)
 	return pause;
 }
 
-/* Closes the gate before anything else. */
+/* Closes the gate first of all. */
 static void
 keeper_stop(void)
 {
@@ -493,6 +366,7 @@ static const Process keeper = {
 	.id = PROCESS_KEEPER,
 	.name = "snowid keeper",
 	.function = "snowid_keeper_main",
+	.wait = WAIT_KEEPER_MAIN,
 	.turn = keeper_turn,
 	.recover = keeper_recover,
 	.stop = keeper_stop,

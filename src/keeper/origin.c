@@ -1,9 +1,9 @@
 /*
  * origin.c
- *		Replication origins that are snowid's: their names, and what is to be
- *		known of them, created and dropped in their catalog.
+ *		snowid's replication origins: their names, and their catalog, in which
+ *		they are looked up, created and dropped.
  *
- * For the process "snowid origin" alone, but for origin_other_layout().  During
+ * For the process "snowid origin" alone, except origin_other_layout().  During
  * recovery nothing is created or dropped.
  */
 #include "postgres.h"
@@ -29,10 +29,10 @@
 
 #define DAY_MS (INT64CONST(24) * 3600 * 1000)
 
-/* Others than the pair's own that may stay where there is room for them. */
+/* So many besides the pair's own may stay while there is room. */
 #define FEW 3
 
-/* A lock that a drop needs is held for a moment, or until a transaction ends. */
+/* The lock for a drop is held for a moment, or until a transaction ends. */
 #define LOCK_MS 500
 
 /* Names of origins that may go. */
@@ -60,10 +60,7 @@ origin_name(char *name, const Layout *layout, int datacenter_id, int worker_id)
 			 layout->sequence_bits, datacenter_id, worker_id);
 }
 
-/*
- * Reads layout and pair in an origin's name; false: it is not one of ours, for
- * no server can have them.
- */
+/* Reads layout and pair from an origin's name; false: it is not ours. */
 static bool
 read_name(const char *name, Origin *origin)
 {
@@ -93,7 +90,7 @@ is_pair(const Origin *origin, int datacenter_id, int worker_id)
 		origin->datacenter_id == datacenter_id && origin->worker_id == worker_id;
 }
 
-/* A position that no keeper wrote: it must not be calculated with. */
+/* A position that no keeper wrote; arithmetic with it could overflow. */
 static bool
 is_wild(const Origin *origin)
 {
@@ -110,7 +107,7 @@ by_time(const ListCell *a, const ListCell *b)
 	return ms_a < ms_b ? -1 : ms_a > ms_b;
 }
 
-/* All of our origins, the oldest first, and how many there are of anybody's. */
+/* All of our origins, oldest first, and the number of all origins. */
 static List *
 read_origins(int *count)
 {
@@ -145,8 +142,8 @@ read_origins(int *count)
 /*---- The catalog ----*/
 
 /*
- * Keeps others from creating and dropping origins, until the transaction ends.
- * Throws where somebody else does and does not end soon.
+ * Keeps others from creating and dropping origins until the transaction ends.
+ * Throws if another transaction does the same for longer than LOCK_MS.
  */
 static void
 lock_origins(void)
@@ -163,14 +160,13 @@ lock_origins(void)
 }
 
 /*
- * Names of the pair's left behind that may go, in a new list; nothing of the
- * pair's own, nor of its twin's.  They are those whose ceiling is a day in the
- * past: by the clock, and by the newest ceiling that it has not to be doubted
- * for, since the clock may be wrong.  Where room for origins is short, or there
- * are more than a few, those whose ceiling is past by more than max_jump; and
- * where pairs come from Redis, those whose ceiling is past, since its records
- * have it.  The newest stays: it says which layout came last, and how far keys
- * went.
+ * The names of origins that may be dropped, of pairs that this server no longer
+ * uses: not the pair's own, nor its twin's.  Their ceiling must be a day in the past, both by the clock, which may
+ * be wrong, and by the newest ceiling within reach.  If room for origins is
+ * short, or there are more than a few, max_jump in the past is enough; and if
+ * pairs come from Redis, whose records have the ceiling too, any time in the
+ * past.  The newest one stays: it tells which layout came last, and how far its
+ * keys went.
  */
 static List *
 list_old(const OriginQuestion *question, List *origins, int count)
@@ -219,7 +215,7 @@ list_old(const OriginQuestion *question, List *origins, int count)
 	return list;
 }
 
-/* Drops one that nobody has in use; false: the catalog is locked. */
+/* Drops an origin unless it is in use; false: the catalog is locked. */
 static bool
 drop(const char *name)
 {
@@ -243,7 +239,10 @@ drop(const char *name)
 	return locked;
 }
 
-/* Finds what may go, as it is now: once keys are made, the clock is believed. */
+/*
+ * Lists what may be dropped.  Must come before keys are made: then the newest
+ * ceiling would be as wrong as the clock may be.
+ */
 void
 origin_find_old(const OriginQuestion *question)
 {
@@ -261,7 +260,7 @@ origin_find_old(const OriginQuestion *question)
 	CommitTransactionCommand();
 }
 
-/* Drops what was found; what cannot be dropped now stays. */
+/* Drops what was listed; what cannot be dropped now stays. */
 void
 origin_drop_old(void)
 {
@@ -275,7 +274,7 @@ origin_drop_old(void)
 	old = NIL;
 }
 
-/* Refuses a position that is out of its layout's range. */
+/* Refuses a position that is outside its layout's range. */
 static void
 require_time(const Origin *origin)
 {
@@ -286,7 +285,7 @@ require_time(const Origin *origin)
 						origin->name, origin->ms)));
 }
 
-/* Reads all of our origins; creates the pair's own where it is missing. */
+/* Reads all of our origins; creates the pair's own if it is missing. */
 Ceiling
 origin_look_up(const OriginQuestion *question)
 {
@@ -334,9 +333,9 @@ origin_look_up(const OriginQuestion *question)
 }
 
 /*
- * Raises the ceiling of a pair with which no keys are made, whose origin is
- * there; returns what it is then, which is durable.  The lock keeps the origin
- * from being dropped.
+ * Raises the ceiling of a pair that is not in use and has an origin; returns
+ * what it is then, which is durable.  The lock keeps the origin from being
+ * dropped.
  */
 int64
 origin_raise(const OriginQuestion *question)
@@ -355,10 +354,10 @@ origin_raise(const OriginQuestion *question)
 }
 
 /*
- * Is the origin that the keeper owns the pair's?  It cannot be dropped from
- * when the keeper got it; but a drop that began before may not have come to
- * the catalog yet.  That has taken its position; where it had none, the lock
- * tells that nobody is about to drop it.
+ * Throws unless the origin that the keeper owns is the pair's.  Nobody can begin
+ * to drop an owned origin, but a drop that began earlier may not have changed
+ * the catalog yet.  Such a drop has removed the position already; if there was
+ * none, taking the lock proves that no drop is under way.
  */
 void
 origin_require_owned(const OriginQuestion *question)
@@ -376,9 +375,9 @@ origin_require_owned(const OriginQuestion *question)
 }
 
 /*
- * Have this server's last keys another layout than the settings, by what the
- * WAL knows?  For sessions, where the keeper has not judged: on a standby,
- * before the first lookup after a start, or where no pair is to be had.
+ * Do the last keys in the WAL have another layout than the settings?  For
+ * sessions, when the keeper has not decided: on a standby, before its first
+ * look-up after a start, or if there is no pair.
  */
 bool
 origin_other_layout(Layout *other)

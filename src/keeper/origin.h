@@ -1,7 +1,7 @@
 /*
  * origin.h
- *		What the WAL knows, in replication origins that are snowid's; for the
- *		process that answers, but for origin_other_layout().
+ *		snowid's replication origins.  For the process "snowid origin", except
+ *		origin_other_layout().
  */
 #ifndef SNOWID_KEEPER_ORIGIN_H
 #define SNOWID_KEEPER_ORIGIN_H
@@ -10,15 +10,15 @@
 
 #pragma GCC visibility push(hidden)
 
-/* What the origins in the WAL know; times in Unix ms, 0: nothing. */
+/* What the origins say; times are in Unix ms, 0: none. */
 typedef struct Ceiling
 {
 	uint16		origin;			/* the pair's own; 0: none, during recovery */
 	int64		own_ms;			/* the pair's own ceiling */
-	int64		old_ms;			/* that of the old pair asked for */
-	int64		twin_ms;		/* that of the twin asked for */
+	int64		old_ms;			/* that of the question's old pair */
+	int64		twin_ms;		/* that of its twin */
 	int64		others_ms;		/* greatest of other pairs within reach */
-	int64		other_layout_ms;	/* greatest of all other layouts ... */
+	int64		other_layout_ms;	/* greatest of other layouts ... */
 	Layout		other_layout;	/* ... and that layout */
 } Ceiling;
 
@@ -27,20 +27,19 @@ typedef struct OriginQuestion
 {
 	int			datacenter_id;	/* whose origin is wanted */
 	int			worker_id;
-	int			old_datacenter_id;	/* whose ceiling as well, or -1 */
+	int			old_datacenter_id;	/* whose ceiling is, too, or -1 */
 	int			old_worker_id;
 	int			twin_datacenter_id; /* the same */
 	int			twin_worker_id;
-	uint16		owned;			/* 0, or: is this still that pair's origin? */
+	uint16		owned;			/* 0, or: is this still the pair's origin? */
 	bool		has_position;	/* the owned one had a position */
 	bool		raise;			/* not in use, it is to have a ceiling */
 
-	/* the same question may be asked again with others of these */
-	int64		reach_ms;		/* how far ahead ceilings mean anything */
+	/* these may differ when the same question is asked again */
+	int64		reach_ms;		/* ceilings further ahead are ignored */
 	int64		max_jump;		/* ms by which the clock may be wrong */
 	int64		raise_ms;		/* the least ceiling it is to have */
 } OriginQuestion;
-
 
 extern Ceiling origin_look_up(const OriginQuestion *question);
 extern int64 origin_raise(const OriginQuestion *question);

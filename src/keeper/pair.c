@@ -1,11 +1,10 @@
 /*
  * pair.c
- *		Which pair is this server's, and where it may begin: what settings,
- *		claim, state file, origins in the WAL and layout say to it.
+ *		Which pair this server has, and where its keys may begin: by settings,
+ *		claim, state file, layout, and origins in the WAL.
  *
- * Called by the snowid keeper alone, before it opens the gate.  Opens and
- * closes nothing itself: answers with the reason to keep the gate closed, or
- * with the floor above which keys may be made.
+ * Only the snowid keeper calls it, before it opens the gate.  The answer is a
+ * reason to keep the gate closed, or the floor above which keys may be made.
  */
 #include "postgres.h"
 
@@ -16,13 +15,13 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "generator/generator.h"
+#include "generator/wait.h"
 #include "keeper/ceiling.h"
 #include "keeper/identity.h"
 #include "keeper/origin.h"
 #include "keeper/pair.h"
 #include "keeper/statefile.h"
-#include "key/layout.h"
+#include "key/layout_text.h"
 #include "process.h"
 #include "registry/claim.h"
 #include "settings.h"
@@ -47,7 +46,7 @@ pair_shmem_init(void)
 		pg_atomic_init_u32(accept_layout, 0);
 }
 
-/* The administrator means the change of the layout. */
+/* The administrator consents to the change of the layout. */
 void
 pair_accept_layout(void)
 {
@@ -56,8 +55,9 @@ pair_accept_layout(void)
 }
 
 /*
- * For sessions: the layout of this server.  Throws where it is refused, by the
- * keeper, or, where that has not judged, by what the WAL knows of the last keys.
+ * For sessions: the layout of this server.  Throws if the keeper refuses it, or,
+ * if the keeper has not decided yet, if the WAL says that the last keys have
+ * another one.
  */
 const Layout *
 pair_server_layout(bool first)
@@ -69,14 +69,14 @@ pair_server_layout(bool first)
 	return &server_layout;
 }
 
-/* The last unit of a Unix ms; -1 for what lies before the epoch. */
+/* The last unit of a Unix ms; -1 before the epoch. */
 int64
 last_unit_of(int64 unix_ms)
 {
 	return Max(units_from_ms(unix_ms - server_layout.epoch + 1) - 1, -1);
 }
 
-/* The furthest ahead of the clock that keys go, by the settings; a unit. */
+/* The greatest unit that keys can have at this time, by the settings. */
 int64
 reach_of(int64 now)
 {
@@ -85,8 +85,8 @@ reach_of(int64 now)
 }
 
 /*
- * Which pair is this server's, and up to which Unix ms: by the settings, or by
- * a claim.  Returns as pair_find().
+ * The pair that the server should use, by the settings or by a claim, and the
+ * Unix ms up to which.  Returns what pair_find() does.
  */
 GateReason
 pair_wanted(Claim *wanted, int64 *limit_ms, char *err)
@@ -102,8 +102,8 @@ pair_wanted(Claim *wanted, int64 *limit_ms, char *err)
 }
 
 /*
- * Is the pair this directory's since long?  If not, what is known of it here
- * may be old: it begins as a pair of which nothing is known.
+ * Has this directory used the pair before?  If not, what it knows of the pair
+ * may be out of date, and the pair begins like one with no recorded ceiling.
  */
 static GateReason
 settle_directory(Pair *pair, char *err)
@@ -137,9 +137,9 @@ settle_directory(Pair *pair, char *err)
 }
 
 /*
- * Above which Unix ms no key of the claim lies that the file remembers, which
- * makes no more: known since it was left, or from its origin, where that was
- * looked up.  False: a guess.
+ * The Unix ms above which the claim in the state file, which is out of use, has
+ * no key.  Known from when it was left, or from its origin if that was looked
+ * up.  False: a guess.
  */
 static bool
 used_before(const Ceiling *ceiling, int64 *used_ms)
@@ -156,8 +156,8 @@ used_before(const Ceiling *ceiling, int64 *used_ms)
 }
 
 /*
- * Writes the pair into the state file where it is new there; called before it
- * begins.  False: the reason is in err.
+ * Writes the pair into the state file if it is new there; must come before its
+ * first key.  False: the reason is in err.
  */
 bool
 pair_remember(Pair *pair, char *err)
@@ -175,9 +175,7 @@ pair_remember(Pair *pair, char *err)
 	return true;
 }
 
-/*
- * The same in advance, for a server that makes no keys yet.
- */
+/* The same in advance, on a standby. */
 bool
 pair_remember_early(const Claim *claim, int64 now, char *err)
 {
@@ -196,7 +194,7 @@ pair_remember_early(const Claim *claim, int64 now, char *err)
 	return identity_remember(&early, used_ms, exact, err);
 }
 
-/* Takes the claim out of the file; behind a closed gate. */
+/* Removes the claim from the state file; the gate is closed. */
 bool
 pair_forget(char *err)
 {
@@ -216,9 +214,10 @@ pair_forget(char *err)
 }
 
 /*
- * May this layout be used?  Yes where it made the last keys, by what the WAL
- * says; where no other made any and it lasts; or where it lasts, every new key
- * is greater than every old one, and the change was consented to.
+ * May this layout be used?  Yes, if the last keys in the WAL have it.  If there
+ * are none, its range must not end soon.  If they have another layout, every new
+ * key must also be greater than every old one, and an administrator must have
+ * consented.
  */
 static GateReason
 settle_layout(Pair *pair, int64 now, char *err)
@@ -229,7 +228,7 @@ settle_layout(Pair *pair, int64 now, char *err)
 	bool		made_last;
 	char		ours[LAYOUT_TEXT_LEN];
 
-	/* a ceiling that lies far ahead says nothing about who came last */
+	/* a ceiling that is far ahead does not tell which layout came last */
 	made_last = ceiling->others_ms > ceiling->other_layout_ms ||
 		(ceiling->own_ms > ceiling->other_layout_ms &&
 		 last_unit_of(ceiling->own_ms) <= reach_of(now));
@@ -244,7 +243,7 @@ settle_layout(Pair *pair, int64 now, char *err)
 	{
 		const char *end = timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout)));
 
-		/* of a range that ended long ago, units of now may not be had */
+		/* if the range ended long ago, the present time may have no unit */
 		if (!made_last || now < 0)
 		{
 			snprintf(err, GATE_DETAIL_LEN,
@@ -272,8 +271,8 @@ settle_layout(Pair *pair, int64 now, char *err)
 			return above ? GATE_LAYOUT_CONSENT : GATE_LAYOUT;
 
 		/*
-		 * What this layout made in former times lies below; and from here on
-		 * its ceiling is the greater one, as far as that is within reach.
+		 * Older keys of this layout are below the floor.  From here on its
+		 * ceiling is above the other layout's, as far as it is within reach.
 		 */
 		pair->floor = Max(pair->floor, now);
 		pair->floor = Max(pair->floor,
@@ -284,11 +283,11 @@ settle_layout(Pair *pair, int64 now, char *err)
 }
 
 /*
- * When a pair that others may have used may begin: they did so until it was
- * found, up to max_lead ahead of the clock.  By setting and clock as they are
- * now, both of which may be corrected while it waits: a clock that is set ahead
- * does not shorten the wait, nor does one that is set back; and where that is by
- * more than it has waited, what was found out by that clock is void.
+ * Decides when the pair may begin, if others may have used it: they did so until
+ * found_at, up to max_lead ahead of the clock.  Called again while the pair
+ * waits, since both the setting and the clock may change.  Setting the clock,
+ * ahead or back, does not shorten the wait.  If it is set back by more than the
+ * pair has waited, everything found by the old clock is void.
  */
 void
 pair_settle_opening(Pair *pair, int64 now)
@@ -304,7 +303,7 @@ pair_settle_opening(Pair *pair, int64 now)
 	pair->opens_at = pair->found_at + units_from_ms(snowid_max_lead);
 }
 
-/* The gate was opened with it: what was for this opening only is done with. */
+/* The gate was opened with the pair: clears what was for this opening only. */
 void
 pair_opened(Pair *pair)
 {
@@ -313,8 +312,8 @@ pair_opened(Pair *pair)
 }
 
 /*
- * Finds out where the pair of a claim may begin, and what its twin's ceiling
- * is.  Returns why the gate must be closed, with the detail in err, or
+ * Finds out where the keys of a claim's pair may begin, and what its twin's
+ * ceiling is.  Returns why the gate must stay closed, with the detail in err, or
  * GATE_MAY_OPEN.
  */
 GateReason
@@ -348,7 +347,7 @@ pair_find(Pair *pair, const Claim *wanted, const Claim *twin, int64 now, char *e
 		pair->looked_up = true;
 	}
 
-	/* Keys of this server's other pairs are below, as far as within reach. */
+	/* above the keys of this server's other pairs that are within reach */
 	pair->waits = pair->ceiling.own_ms == 0;
 	pair->floor = Max(last_unit_of(pair->ceiling.own_ms),
 					  last_unit_of(pair->ceiling.others_ms));

@@ -1,6 +1,6 @@
 /*
  * pair.h
- *		Which pair is this server's, and where it may begin.
+ *		Which pair this server has, and where its keys may begin.
  */
 #ifndef SNOWID_KEEPER_PAIR_H
 #define SNOWID_KEEPER_PAIR_H
@@ -14,19 +14,20 @@
 /* What is known of this server's pair. */
 typedef struct Pair
 {
-	bool		looked_up;		/* the ceiling is that of these IDs */
-	bool		known;			/* the rest is, too: the gate may open */
+	bool		looked_up;		/* "ceiling" belongs to this claim's IDs */
+	bool		known;			/* so does the rest: the gate may open */
 	Claim		claim;
 	Claim		twin;			/* of this and the spare, the other; no worker
 								 * ID (-1): there is no spare */
 	Ceiling		ceiling;
-	bool		found;			/* the next two are of this claim */
-	int64		found_at;		/* unit; when it was found to be ours */
+	int64		limit;			/* unit; on lease, no key is above it */
+	bool		found;			/* the next two belong to this claim */
+	int64		found_at;		/* unit; since when it is ours */
 	int64		found_mono;		/* the same by monotonic_ms() */
-	bool		waits;			/* others may have used the pair until then */
+	bool		waits;			/* others may have used it until found_at */
 	int64		opens_at;		/* unit; the clock must have passed it */
 	int64		floor;			/* unit; keys begin above it */
-	bool		is_new;			/* to be written into the state file */
+	bool		is_new;			/* the state file does not have it yet */
 } Pair;
 
 extern Size pair_shmem_size(void);

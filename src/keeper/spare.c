@@ -4,11 +4,11 @@
  *
  * Called by the snowid keeper alone.  Opens and closes nothing itself.
  *
- * The spare is used where the clock is so far behind the own pair's keys that
- * callers are refused; the own one again when the clock has passed its ceiling.
- * Each has its ceiling in an origin of its own.  The spare gets one before it
- * is needed, when it is taken: at no time before that has it been this
- * server's, so it makes no keys of such a time.
+ * The spare is used while the clock is so far behind the own pair's keys that
+ * callers are refused; the own pair again once the clock has passed its ceiling.
+ * Each has its ceiling in an origin of its own.  The spare gets one when it is
+ * taken, before it is needed: it was not this server's before, so it makes no
+ * keys of earlier times.
  */
 #include "postgres.h"
 
@@ -24,7 +24,7 @@
 #include "settings.h"
 #include "units.h"
 
-/* The clock is behind for so long before keys go on with the spare. */
+/* The clock is behind for so long before keys continue with the spare. */
 #define BEHIND_MS 500
 
 /* A spare that could not be taken is tried again after so long. */
@@ -69,8 +69,8 @@ is_due(const Pair *pair, bool is_open, int64 now)
 }
 
 /*
- * Which pair is to be used at this time, by what is known of the one that was
- * looked up; where nothing is, the one that is in use, or the server's own.
+ * Which pair should be used now, by what is known of the pair that was looked up;
+ * if nothing is, the one in use, or the server's own.
  */
 void
 spare_choose(const Pair *pair, const Claim *own, int64 now, bool clock_is_good,

@@ -1,13 +1,12 @@
 /*
  * statefile.c
- *		What must outlive the server and is not for its replicas: which node
- *		this is, and the worker ID that it has claimed.
+ *		The file snowid/state, for what must survive a restart but is not for
+ *		replicas: which server this is, and the worker ID that it has claimed.
  *
- * Alone knows the directory "snowid" and the format of its file; the snowid
- * keeper alone calls it.  Functions return codes and fill the caller's error
- * buffer; they do not log and do not retry.  The file is small, rarely
- * written, and always replaced as a whole, so a reader finds the old one or
- * the new one:
+ * Nothing else knows the directory "snowid" and the format of the file; only the
+ * snowid keeper calls it.  Functions return codes and fill the caller's error
+ * buffer; they neither log nor retry.  The file is small, rarely written, and
+ * replaced as a whole, so a reader finds the old one or the new one:
  *
  *		byte  0	+---------------------------------+
  *				| magic              uint32       |
@@ -15,8 +14,8 @@
  *			  8	| file system        uint64       |  of the data directory
  *			 16	| inode              uint64       |
  *			 24	| birth time, ns     int64        |
- *			 32	| node ID            2 x uint64   |  random
- *			 48	| count of starts    uint64       |
+ *			 32	| server ID          2 x uint64   |  random
+ *			 48	| number of starts   uint64       |
  *			 56	| ownership          uint64       |  of the claim; 0: no claim
  *			 64	| floor, Unix ms     int64        |
  *			 72	| lease, ms          int32        |  0: for good
@@ -35,15 +34,15 @@
  *
  *			  0	| ownership          uint64       |  0: none
  *			  8	| ceiling, Unix ms   int64        |
- *			 16	| exact              int32        |  1: no key lies above
+ *			 16	| exact              int32        |  1: no key is above
  *			 20	| datacenter ID      int32        |
  *			 24	| worker ID          int32        |
  *			 28	| 0                  int32        |
  *
- * Version 1 had its CRC at byte 88 and ended there; it is read, too.
+ * Version 1 ends with its CRC at byte 88; it can still be read.
  *
- * PostgreSQL's own lock on a data directory does not see into another
- * container; flock() on the file "lock" beside it does.
+ * PostgreSQL's own lock on a data directory does not work between containers;
+ * flock() on the file "lock" beside the state file does.
  */
 #include "postgres.h"
 
@@ -80,7 +79,7 @@ StaticAssertDecl(offsetof(StateFile, crc) == 376, "the format has no padding");
 
 #define STATE_FILE_LEN (offsetof(StateFile, crc) + sizeof(pg_crc32c))
 
-/* What version 1 has before its CRC. */
+/* The length of version 1 without its CRC. */
 #define V1_LEN 88
 
 StaticAssertDecl(offsetof(StateFile, identity.claim.generation) == V1_LEN,
@@ -99,9 +98,8 @@ could_not(const char *what, const char *path, char *err, Size errlen)
 
 /*
  * Takes the lock for the life of this process.  Creates the directory and the
- * lock file where they are missing.  Where the file system lets it, it locks
- * the data directory, too, for that is the same one when all of its content
- * has been replaced.
+ * lock file if they are missing.  Also locks the data directory itself, if the
+ * file system can: it stays the same when all of its content is replaced.
  */
 bool
 statefile_lock(char *err, Size errlen)
@@ -144,7 +142,7 @@ statefile_lock(char *err, Size errlen)
 	return true;
 }
 
-/* Lets go of it, for a successor. */
+/* Releases the lock, for a successor. */
 void
 statefile_unlock(void)
 {
@@ -159,7 +157,7 @@ statefile_unlock(void)
 	ReleaseExternalFD();
 }
 
-/* Of the data directory, which is the current one. */
+/* Of the data directory, which is the current directory. */
 Fingerprint
 statefile_fingerprint(void)
 {
@@ -172,9 +170,9 @@ statefile_fingerprint(void)
 }
 
 /*
- * Of what is in it: PostgreSQL and its tools rewrite the control file in place,
- * and what restores or rewinds a cluster makes it anew, or brings our file from
- * another directory.
+ * Of its content.  PostgreSQL and its tools rewrite the control file in place.
+ * A restore or a rewind creates a new one, or brings our file from another
+ * directory.
  */
 Life
 statefile_life(void)
@@ -206,7 +204,7 @@ statefile_read(Identity *identity, char *err, Size errlen)
 	ssize_t		len;
 	int			fd;
 
-	/* a FIFO in its place is not waited for */
+	/* a FIFO in its place must not block */
 	fd = OpenTransientFile(STATE_FILE, O_RDONLY | O_NONBLOCK | PG_BINARY);
 	if (fd < 0 && errno == ENOENT)
 		return STATE_FILE_ABSENT;
@@ -245,7 +243,7 @@ statefile_read(Identity *identity, char *err, Size errlen)
 		file.version = STATE_VERSION;	/* as one that is cut off */
 	}
 
-	/* of another version neither the length nor the CRC is known */
+	/* another version may have another length, and its CRC elsewhere */
 	if (len >= (ssize_t) offsetof(StateFile, identity) &&
 		file.magic == STATE_MAGIC && file.version != STATE_VERSION)
 	{

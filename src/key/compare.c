@@ -1,10 +1,10 @@
 /*
  * compare.c
- *		What the planner is told about comparisons of a snowid and a bigint.
+ *		Comparisons of a snowid and a bigint, for the planner.
  *
- * Their operators are in the families of the type snowid, so an index of a
- * snowid column answers them by itself.  Here an index of a bigint column does,
- * by core's operator of the same meaning.
+ * Their operators belong to the families of the type snowid, so an index of a
+ * snowid column can serve them.  The support function here lets an index of a
+ * bigint column serve them, too, through core's operator of the same meaning.
  */
 #include "postgres.h"
 
@@ -19,13 +19,9 @@
 #include "utils/lsyscache.h"
 #include "utils/typcache.h"
 
-
 PG_FUNCTION_INFO_V1(snowid_compare_support);
 
-/*
- * The operator of an index of bigints that means what this strategy of btree
- * does, or 0.
- */
+/* The operator of a bigint index for this btree strategy, or 0. */
 static Oid
 operator_of_index(const SupportRequestIndexCondition *request, int strategy)
 {

@@ -1,11 +1,11 @@
 /*
  * decode.c
- *		The SQL functions that take keys apart and put them together.
+ *		The SQL functions that read and write the fields of keys.
  *
- * Each comes in two forms: by this server's layout (STABLE, needs the library
- * preloaded, and a layout that is not refused), and by a layout given as text
- * (IMMUTABLE, needs nothing).  One C function serves both; the number of
- * arguments tells them apart.  Nothing here knows the server.
+ * Each has two forms: with this server's layout (STABLE; needs the library
+ * preloaded, and a layout that is not refused), and with a layout given as text
+ * (IMMUTABLE; needs nothing).  One C function serves both; the number of
+ * arguments tells which.  The server's layout comes through a hook.
  */
 #include "postgres.h"
 
@@ -19,6 +19,7 @@
 #include "compat.h"
 #include "guard.h"
 #include "key/decode.h"
+#include "key/layout_text.h"
 
 PG_FUNCTION_INFO_V1(snowid_decode);
 PG_FUNCTION_INFO_V1(snowid_timestamp);
@@ -30,15 +31,15 @@ PG_FUNCTION_INFO_V1(snowid_layouts);
 
 const Layout *(*decode_server_layout) (bool first) = NULL;
 
-/* What a call site keeps from row to row. */
+/* The memory of a call site, from row to row. */
 typedef struct CallSite
 {
 	Layout		layout;
-	text	   *spec;			/* the text that layout was parsed from */
+	text	   *spec;			/* the text of the layout */
 	TupleDesc	tupdesc;		/* snowid_decode's row */
 } CallSite;
 
-/* This call site's memory, with the layout to be used in it. */
+/* The call site's memory, with the layout to use. */
 static CallSite *
 call_site(FunctionCallInfo fcinfo, int layout_arg)
 {
@@ -77,7 +78,7 @@ call_site(FunctionCallInfo fcinfo, int layout_arg)
 	return site;
 }
 
-/* The layout that a call is to use: that of an argument, or the server's. */
+/* The layout of an argument, or the server's. */
 const Layout *
 layout_of_call(FunctionCallInfo fcinfo, int layout_arg)
 {
@@ -161,12 +162,12 @@ snowid_bits(PG_FUNCTION_ARGS)
 	Layout	   *layout = &call_site(fcinfo, 1)->layout;
 	int64		id = PG_GETARG_INT64(0);
 	int			low[2] = {layout->worker_bits, layout->sequence_bits};
-	int			ends[4];		/* a field ends above this bit */
+	int			ends[4];		/* the lowest bit of a field */
 	char		buf[64 + lengthof(ends) + 1];
 	char	   *p = buf;
 	Parts		parts;
 
-	layout_unpack(layout, id, &parts);	/* throws where it is no key */
+	layout_unpack(layout, id, &parts);	/* throws if it is no key */
 	if (layout->sequence_above)
 	{
 		low[0] = layout->sequence_bits;

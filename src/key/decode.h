@@ -1,6 +1,6 @@
 /*
  * decode.h
- *		The layout that a call of an SQL function is to use.
+ *		The layout that a call of an SQL function uses.
  */
 #ifndef SNOWID_KEY_DECODE_H
 #define SNOWID_KEY_DECODE_H
@@ -12,8 +12,8 @@
 #pragma GCC visibility push(hidden)
 
 /*
- * The server's layout, or an error where it is refused; set when the library is
- * preloaded.  "first": the call site has not asked before.
+ * Returns the server's layout, or throws if it is refused; set when the library
+ * is preloaded.  "first": it is the call site's first call.
  */
 extern const Layout *(*decode_server_layout) (bool first);
 

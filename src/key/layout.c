@@ -1,72 +1,30 @@
 /*
  * layout.c
- *		Where the fields of a key stand: parse, pack, unpack, bounds.
+ *		Where the fields of a key are: pack, unpack, bounds.
  *
- * Pure arithmetic on its arguments: reads no setting, no clock and no shared
- * memory, so that what is built on it can be IMMUTABLE.  Functions that meet
- * a value out of range throw; none ever wraps.
+ * Pure arithmetic: reads no setting, no clock and no shared memory, so that
+ * what is built on it can be IMMUTABLE.  A value out of range is an error;
+ * nothing ever wraps.
  */
 #include "postgres.h"
 
-#include <ctype.h>
-
-#include "lib/stringinfo.h"
-#include "utils/builtins.h"
-#include "utils/datetime.h"
 #include "utils/timestamp.h"
 
-#include "compat.h"
 #include "key/layout.h"
 
 #define UNIX_MS_OF_2000 INT64CONST(946684800000)
 
-/* The last ms that a timestamptz can say. */
+/* The last ms of timestamptz. */
 #define LAST_UNIX_MS (END_TIMESTAMP / 1000 + UNIX_MS_OF_2000 - 1)
 
 #define TEN_YEARS_MS (INT64CONST(3653) * 24 * 3600 * 1000)
 
-#define MAX_WIDTH 31
-
-/* 0001-01-01 and the end of 9999, in Unix ms */
-#define FIRST_EPOCH_MS INT64CONST(-62135596800000)
-#define LAST_EPOCH_MS INT64CONST(253402300799999)
-
 /*
- * With these, the kernel's clock and the epoch are less than 2^43 ms apart, so
- * that in units nothing overflows, nor does a sum of two.
+ * These limits keep the kernel's clock and the epoch less than 2^43 ms apart, so
+ * that neither a unit nor the sum of two overflows.
  */
 #define MAX_SERVER_SEQUENCE_BITS 18
 #define MAX_SERVER_EPOCH_MS INT64CONST(8772796799999)	/* the end of 2247 */
-
-/*
- * Formats that are in use elsewhere.  Discord's worker and process, and
- * Instagram's shard, pgEdge's node and Sonyflake's machine, take the places
- * of datacenter and worker.
- */
-static const struct
-{
-	const char *name;
-	Layout		layout;
-}			named_layouts[] =
-
-{
-	{"twitter", {INT64CONST(1288834974657), 1, 5, 5, 12, false}},
-	{"discord", {INT64CONST(1420070400000), 1, 5, 5, 12, false}},
-	{"instagram", {INT64CONST(1314220021721), 1, 0, 13, 10, false}},
-	{"mastodon", {0, 1, 0, 0, 16, false}},
-	{"sonyflake", {INT64CONST(1409529600000), 10, 0, 16, 8, true}},
-	{"pgedge", {INT64CONST(1672531200000), 1, 0, 10, 12, false}}
-};
-
-/* The i-th named layout and its name; NULL past the last. */
-const char *
-layout_named(int i, Layout *layout)
-{
-	if (i >= lengthof(named_layouts))
-		return NULL;
-	*layout = named_layouts[i].layout;
-	return named_layouts[i].name;
-}
 
 int64
 unix_ms_from_timestamptz(TimestampTz ts)
@@ -84,196 +42,7 @@ timestamptz_from_unix_ms(int64 unix_ms)
 	return (unix_ms - UNIX_MS_OF_2000) * 1000;
 }
 
-/* Exactly n digits at *p; moves *p behind them.  -1: they are not there. */
-static int
-digits(const char **p, int n)
-{
-	int			value = 0;
-
-	for (; n > 0; n--, (*p)++)
-	{
-		if (!isdigit((unsigned char) **p))
-			return -1;
-		value = value * 10 + (**p - '0');
-	}
-	return value;
-}
-
-/* Moves *p behind the character c; false: it is not there. */
-static bool
-literal(const char **p, char c)
-{
-	if (**p != c)
-		return false;
-	(*p)++;
-	return true;
-}
-
-/*
- * An RFC 3339 date and time with its zone, "2010-11-04T01:42:54.657Z", with a
- * space for the T and +hh or +hhmm for the zone as PostgreSQL prints them.
- * Read here and not by timestamptz_in(), which depends on DateStyle and
- * TimeZone and takes a missing zone for the session's.  Within the years that
- * layout_describe() can write.  Returns NULL, or what the text is instead.
- */
-const char *
-layout_read_epoch(const char *str, int64 *unix_ms)
-{
-	static const char *const not_a_time = "not a time with its zone, such as 2020-01-01T00:00:00Z";
-	const char *p = str;
-	int			year,
-				month,
-				day,
-				hour,
-				minute,
-				second,
-				check_year,
-				check_month,
-				check_day,
-				ms = 0,
-				zone = 0;
-
-	if ((year = digits(&p, 4)) < 0 || !literal(&p, '-') ||
-		(month = digits(&p, 2)) < 0 || !literal(&p, '-') ||
-		(day = digits(&p, 2)) < 0 || !(literal(&p, 'T') || literal(&p, ' ')) ||
-		(hour = digits(&p, 2)) < 0 || !literal(&p, ':') ||
-		(minute = digits(&p, 2)) < 0 || !literal(&p, ':') ||
-		(second = digits(&p, 2)) < 0)
-		return not_a_time;
-	if (literal(&p, '.'))
-	{
-		int			scale = 100;
-
-		if (!isdigit((unsigned char) *p))
-			return not_a_time;
-		for (; isdigit((unsigned char) *p) && scale > 0; p++, scale /= 10)
-			ms += (*p - '0') * scale;
-	}
-	if (!literal(&p, 'Z'))
-	{
-		int			sign = *p == '-' ? -1 : 1;
-		int			zone_hour,
-					zone_minute = 0;
-
-		if (!(literal(&p, '+') || literal(&p, '-')) ||
-			(zone_hour = digits(&p, 2)) < 0)
-			return not_a_time;
-		if (*p && (literal(&p, ':'), (zone_minute = digits(&p, 2)) < 0))
-			return not_a_time;
-		if (zone_hour > 15 || zone_minute > 59)
-			return not_a_time;
-		zone = sign * (zone_hour * 60 + zone_minute);
-	}
-	if (*p || year < 1 || month < 1 || month > 12 || day < 1 ||
-		hour > 23 || minute > 59 || second > 59)
-		return not_a_time;
-	j2date(date2j(year, month, day), &check_year, &check_month, &check_day);
-	if (check_month != month || check_day != day)
-		return not_a_time;
-
-	minute += 60 * hour - zone;
-	*unix_ms = (date2j(year, month, day) - UNIX_EPOCH_JDATE) * INT64CONST(86400000) +
-		minute * INT64CONST(60000) + second * 1000 + ms;
-	if (*unix_ms < FIRST_EPOCH_MS || *unix_ms > LAST_EPOCH_MS)
-		return "not in the years from 0001 to 9999 (UTC)";
-	return NULL;
-}
-
-/*
- * Reads a layout: a name, or widths in bits and an epoch, each once and in any
- * order, such as "epoch=2020-01-01T00:00:00Z datacenter=5 worker=5
- * sequence=12"; a width that is left out is 0, that is, no such field.
- * Returns NULL, or a sentence that says what is wrong.
- */
-const char *
-layout_read(const char *str, Layout *layout)
-{
-	char	   *rest = pstrdup(str);
-	char	   *word;
-	bool		has_epoch = false;
-	Layout		named;
-	const char *name;
-	struct
-	{
-		const char *key;
-		int		   *width;
-		bool		seen;
-	}			fields[] =
-	{
-		{"datacenter=", &layout->datacenter_bits, false},
-		{"worker=", &layout->worker_bits, false},
-		{"sequence=", &layout->sequence_bits, false}
-	};
-
-	for (int i = 0; (name = layout_named(i, &named)) != NULL; i++)
-	{
-		if (pg_strcasecmp(str, name) == 0)
-		{
-			*layout = named;
-			return NULL;
-		}
-	}
-
-	memset(layout, 0, sizeof(Layout));
-	layout->tick = 1;
-	while ((word = strsep(&rest, " \t\n")) != NULL)
-	{
-		const char *problem = "neither a named layout nor epoch=, datacenter=, worker= or sequence=";
-
-		if (*word == '\0')
-			continue;
-		if (strncmp(word, "epoch=", 6) == 0)
-		{
-			problem = has_epoch ? "given twice" :
-				layout_read_epoch(word + 6, &layout->epoch);
-			has_epoch = true;
-		}
-		for (int i = 0; i < lengthof(fields); i++)
-		{
-			size_t		len = strlen(fields[i].key);
-			char	   *end;
-			long		width;
-
-			if (strncmp(word, fields[i].key, len) != 0)
-				continue;
-			width = isdigit((unsigned char) word[len]) ?
-				strtol(word + len, &end, 10) : -1;
-			if (fields[i].seen)
-				problem = "given twice";
-			else if (width < 0 || width > MAX_WIDTH || *end)
-				problem = "not a width from 0 to 31 bits";
-			else
-				problem = NULL;
-			*fields[i].width = (int) width;
-			fields[i].seen = true;
-		}
-		if (problem)
-			return psprintf("\"%s\" is %s.", word, problem);
-	}
-	if (!has_epoch)
-		return "The epoch is missing.";
-	if (layout_timestamp_bits(layout) < 1)
-		return "The widths leave no bit of 63 for the timestamp.";
-	return NULL;
-}
-
-/* The same for an SQL function; throws. */
-void
-layout_parse(text *spec, Layout *layout)
-{
-	char	   *str = text_to_cstring(spec);
-	const char *problem = layout_read(str, layout);
-
-	if (problem)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid layout \"%s\"", str),
-				 errdetail("%s", problem),
-				 errhint(LAYOUT_HINT)));
-	pfree(str);
-}
-
-/* Why no server can make keys in this layout; NULL: it can. */
+/* Why no server can make keys in this layout; NULL: one can. */
 const char *
 layout_unusable(const Layout *layout)
 {
@@ -289,47 +58,7 @@ layout_unusable(const Layout *layout)
 	return NULL;
 }
 
-/* Writes the layout as layout_read() reads it, LAYOUT_TEXT_LEN at most. */
-void
-layout_describe(const Layout *layout, char *buf)
-{
-	int64		days = layout->epoch / 86400000;
-	int64		ms = layout->epoch % 86400000;
-	int			year,
-				month,
-				day;
-
-	if (ms < 0)
-	{
-		ms += 86400000;
-		days--;
-	}
-	j2date((int) days + UNIX_EPOCH_JDATE, &year, &month, &day);
-	snprintf(buf, LAYOUT_TEXT_LEN,
-			 "epoch=%04d-%02d-%02dT%02d:%02d:%02d.%03dZ datacenter=%d worker=%d sequence=%d",
-			 year, month, day, (int) (ms / 3600000), (int) (ms / 60000 % 60),
-			 (int) (ms / 1000 % 60), (int) (ms % 1000),
-			 layout->datacenter_bits, layout->worker_bits,
-			 layout->sequence_bits);
-}
-
-/* A sentence that names both. */
-char *
-layout_difference(const Layout *ours, const Layout *theirs)
-{
-	char		our_text[LAYOUT_TEXT_LEN];
-	char		their_text[LAYOUT_TEXT_LEN];
-
-	layout_describe(ours, our_text);
-	layout_describe(theirs, their_text);
-	return psprintf("The settings make \"%s\", and this server's last keys have \"%s\".",
-					our_text, their_text);
-}
-
-/*
- * Can a key have been made at this Unix ms?  Then the arithmetic of units does
- * not wrap.
- */
+/* Can this Unix ms be that of a key?  Then arithmetic of units does not wrap. */
 bool
 layout_has_time(const Layout *layout, int64 unix_ms)
 {
@@ -337,7 +66,7 @@ layout_has_time(const Layout *layout, int64 unix_ms)
 		unix_ms - layout->epoch < PG_INT64_MAX >> layout->sequence_bits;
 }
 
-/* Do they make the same keys of the same parts?  For layouts of servers. */
+/* For layouts that servers can use: the tick is always 1. */
 bool
 layout_equal(const Layout *a, const Layout *b)
 {
@@ -366,14 +95,14 @@ layout_last_ms(const Layout *layout)
 {
 	int			bits = layout_timestamp_bits(layout);
 
-	/* past 2^53 ms a timestamptz ends first, whatever the epoch */
+	/* beyond 2^53 ms timestamptz ends first, whatever the epoch */
 	if (bits > 53)
 		return LAST_UNIX_MS;
 	return Min(LAST_UNIX_MS,
 			   layout->epoch + (INT64CONST(1) << bits) * layout->tick - 1);
 }
 
-/* The last day (UTC) of a range that does not end before 1970. */
+/* The last day (UTC) of a range that ends after 1970. */
 DateADT
 layout_last_day(const Layout *layout)
 {
@@ -381,14 +110,14 @@ layout_last_day(const Layout *layout)
 		UNIX_EPOCH_JDATE - POSTGRES_EPOCH_JDATE;
 }
 
-/* Does the range end within ten years of then? */
+/* Does the range end within ten years from this time? */
 bool
 layout_ends_soon(const Layout *layout, int64 unix_ms)
 {
 	return layout_last_ms(layout) - TEN_YEARS_MS < unix_ms;
 }
 
-/* The timestamp field of a time, shifted to its place; throws. */
+/* The timestamp field, at its place; throws if out of range. */
 static int64
 timestamp_field(const Layout *layout, int64 unix_ms)
 {
@@ -413,7 +142,7 @@ require_fits(const char *name, int value, int bits)
 						   (int) ((INT64CONST(1) << bits) - 1))));
 }
 
-/* The key with these parts; throws where one does not fit. */
+/* The key with these parts; throws if one does not fit. */
 int64
 layout_pack(const Layout *layout, const Parts *parts)
 {
@@ -429,7 +158,7 @@ layout_pack(const Layout *layout, const Parts *parts)
 		(int64) parts->sequence << sequence_place;
 }
 
-/* Takes a key apart; throws where it is not one of this layout. */
+/* Takes a key apart; throws if it is not one of this layout. */
 void
 layout_unpack(const Layout *layout, int64 id, Parts *parts)
 {
@@ -441,7 +170,7 @@ layout_unpack(const Layout *layout, int64 id, Parts *parts)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("key must not be negative")));
-	/* compared before it is multiplied, so that nothing overflows */
+	/* compare before the multiplication, which could overflow */
 	if (ticks > (layout_last_ms(layout) - layout->epoch) / layout->tick)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
@@ -457,8 +186,8 @@ layout_unpack(const Layout *layout, int64 id, Parts *parts)
 }
 
 /*
- * The least or the greatest key that any pair can have at a time; of a time
- * out of the range, that of the range's end.  Does not throw.
+ * The least or the greatest key that any pair can have at a time.  A time out of
+ * range counts as the nearest one in range.  Does not throw.
  */
 int64
 layout_key_at(const Layout *layout, int64 unix_ms, bool greatest)
@@ -469,8 +198,8 @@ layout_key_at(const Layout *layout, int64 unix_ms, bool greatest)
 }
 
 /*
- * The least or the greatest key that can be made in the ms (the tick) of ts;
- * throws where it is out of the layout's range, at infinity too.
+ * The least or the greatest key of the ms (the tick) of ts; throws if that is out
+ * of the layout's range, or infinite.
  */
 int64
 layout_bound(const Layout *layout, TimestampTz ts, bool greatest)

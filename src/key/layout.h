@@ -1,6 +1,6 @@
 /*
  * layout.h
- *		Where the fields of a key stand.
+ *		Where the fields of a key are.
  */
 #ifndef SNOWID_KEY_LAYOUT_H
 #define SNOWID_KEY_LAYOUT_H
@@ -12,19 +12,19 @@
 
 /*
  * From the sign bit down: 0, timestamp, datacenter, worker, sequence.  The
- * timestamp has what the widths leave of 63 bits.
+ * timestamp has the rest of the 63 bits.
  */
 typedef struct Layout
 {
 	int64		epoch;			/* Unix ms at timestamp 0 */
-	int			tick;			/* ms a timestamp step: 1; Sonyflake 10 */
-	int			datacenter_bits;	/* a width of 0: no such field */
+	int			tick;			/* ms in a step of the timestamp */
+	int			datacenter_bits;	/* 0: there is no such field */
 	int			worker_bits;
 	int			sequence_bits;
-	bool		sequence_above; /* Sonyflake: sequence above the keeper */
+	bool		sequence_above; /* Sonyflake: sequence above worker */
 } Layout;
 
-/* A key taken apart, or to be put together. */
+/* The fields of a key. */
 typedef struct Parts
 {
 	int64		unix_ms;
@@ -33,19 +33,7 @@ typedef struct Parts
 	int			sequence;
 } Parts;
 
-/* Longest text of a layout that layout_describe() writes, with its NUL. */
-#define LAYOUT_TEXT_LEN 128
-
-#define LAYOUT_HINT \
-	"A layout is a name that snowid_layouts() lists, or spelled out, for instance \"epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12\"."
-
-extern const char *layout_read_epoch(const char *str, int64 *unix_ms);
-extern const char *layout_read(const char *str, Layout *layout);
-extern void layout_parse(text *spec, Layout *layout);
 extern const char *layout_unusable(const Layout *layout);
-extern void layout_describe(const Layout *layout, char *buf);
-extern char *layout_difference(const Layout *ours, const Layout *theirs);
-extern const char *layout_named(int i, Layout *layout);
 extern bool layout_has_time(const Layout *layout, int64 unix_ms);
 extern bool layout_equal(const Layout *a, const Layout *b);
 extern int	layout_timestamp_bits(const Layout *layout);

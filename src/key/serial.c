@@ -4,14 +4,14 @@
  *
  *		code | yyyymmddhhmissms | fields of the pair and the sequence | check
  *
- * Every field is decimal, of a fixed width (the digits of its greatest value;
- * none where the layout has no such field), and the fields stand as in the key.
- * So the serial of one code and one offset sorts as the key does, in every
- * collation.  It is a bijection: what is read is written again and compared.
+ * Every field is decimal and as wide as its greatest value (absent if the layout
+ * has no such field), and the fields are in the order of the key.  So serials
+ * with the same code and offset sort as their keys do, in every collation.  Each
+ * key has one serial: what is read is written again and compared.
  *
- * The time is that of a fixed offset: in a named zone two hours a year have the
- * same local times, and its rules change.  The check digits are ISO 7064 MOD
- * 97-10 over all before them, a letter read as in an IBAN (A 10 ... Z 35).
+ * The time has a fixed offset from UTC: in a named zone local times repeat once
+ * a year, and the rules change.  The check digits are ISO 7064 MOD 97-10 over all
+ * before them, with letters as in an IBAN (A 10 ... Z 35).
  */
 #include "postgres.h"
 
@@ -19,6 +19,7 @@
 #include "utils/datetime.h"
 
 #include "key/decode.h"
+#include "key/layout_text.h"
 #include "key/serial.h"
 
 PG_FUNCTION_INFO_V1(snowid_serial);
@@ -27,14 +28,14 @@ PG_FUNCTION_INFO_V1(snowid_serial_id);
 #define DAY_MS (INT64CONST(24) * 3600 * 1000)
 #define OFFSET_LIMIT_MS (INT64CONST(16) * 3600 * 1000)
 
-/* One of the fields behind the time. */
+/* A field after the time. */
 typedef struct Field
 {
 	int		   *value;
 	int			bits;
 } Field;
 
-/* The fields of "parts" as they stand in the key. */
+/* The fields of "parts" in the order of the key. */
 static void
 list_fields(const Layout *layout, Parts *parts, Field fields[3])
 {
@@ -48,7 +49,7 @@ list_fields(const Layout *layout, Parts *parts, Field fields[3])
 	fields[3 - worker].bits = layout->sequence_bits;
 }
 
-/* The digits of 2^bits - 1; none of 0 bits. */
+/* The number of digits of 2^bits - 1; 0 for 0 bits. */
 static int
 field_width(int bits)
 {
@@ -59,7 +60,7 @@ field_width(int bits)
 	return width;
 }
 
-/* The remainder of what is read as one decimal number, by 97. */
+/* The whole text as one decimal number, modulo 97. */
 static int
 remainder_97(const char *str)
 {
@@ -75,7 +76,7 @@ remainder_97(const char *str)
 	return remainder;
 }
 
-/* Is it in a year of four digits? */
+/* Does its year have four digits? */
 static bool
 has_year(int64 ms)
 {
@@ -83,7 +84,7 @@ has_year(int64 ms)
 		ms < (date2j(10000, 1, 1) - UNIX_EPOCH_JDATE) * DAY_MS;
 }
 
-/* Writes the serial of a key; throws where the time has no four-digit year. */
+/* Writes the serial of a key; throws if its year does not have four digits. */
 void
 serial_write(const SerialForm *form, int64 id, char *buf)
 {
@@ -124,7 +125,7 @@ serial_write(const SerialForm *form, int64 id, char *buf)
 	}
 }
 
-/* The next so many digits as a number; moves *p behind them. */
+/* Reads a number of this many digits at *p, and moves *p past it. */
 static int64
 number(const char **p, int width)
 {
@@ -156,7 +157,7 @@ serial_read(const SerialForm *form, const char *serial, int64 *id)
 		return psprintf("It does not begin with the code \"%s\".", form->code);
 	p = serial + code_len;
 	if (strspn(p, "0123456789") != strlen(p))
-		return "Behind its code there is something else than digits.";
+		return "After its code it has other characters than digits.";
 	if (strlen(serial) != len)
 		return psprintf("It has %d characters instead of %d.",
 						(int) strlen(serial), len);
@@ -188,14 +189,11 @@ serial_read(const SerialForm *form, const char *serial, int64 *id)
 	if (strcmp(serial, again) == 0)
 		return NULL;
 	if (strncmp(serial, again, code_len + TIME_LEN) != 0)
-		return "Its time is none of the layout.";
+		return "The layout has no such time.";
 	return "Its check digits do not match.";
 }
 
-/*
- * The local time's offset from UTC, as layout_read_epoch() reads a zone: Z, or
- * +hh or -hh, with mm if wanted.
- */
+/* Reads the local time's offset from UTC: Z, or +hh or -hh, also with mm. */
 static int64
 parse_offset(const char *str)
 {
@@ -206,15 +204,15 @@ parse_offset(const char *str)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid offset from UTC: \"%s\"", str),
-				 errdetail("In a named zone times repeat, and so serials would, at the end of summer time; only a fixed offset is taken, less than 16 hours."),
+				 errdetail("It must be a fixed offset of less than 16 hours: in a named zone times repeat at the end of summer time, and so would serials."),
 				 errhint("Write it as \"+08\" or \"-05:30\", or \"Z\" for UTC.")));
 	Assert(unix_ms > -OFFSET_LIMIT_MS && unix_ms < OFFSET_LIMIT_MS);
 	return -unix_ms;
 }
 
 /*
- * The form that a call asks for: its code, and from "offset_arg" on the offset,
- * in the IMMUTABLE functions the layout, and whether there are check digits.
+ * The form of a call's arguments: the code; from "offset_arg" on the offset, the
+ * layout in IMMUTABLE functions only, and whether there are check digits.
  */
 SerialForm
 serial_form_of_call(FunctionCallInfo fcinfo, int code_arg, int offset_arg)

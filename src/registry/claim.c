@@ -3,11 +3,11 @@
  *		The claim in shared memory: as the snowid keeper and administrators'
  *		sessions see it.
  *
- * Creates the state that is in state.h.  Decides nothing and talks to
- * nobody: the snowid registry does.  What keeps a lost claim from being used:
- * the gate opens through claim_enter() only, under the lock under which a claim
- * is withdrawn; and what is withdrawn while the gate is open stays CLAIM_LOST
- * until the keeper has closed it and the state file has forgotten it.
+ * Creates the state that is in state.h.  It decides nothing; the snowid registry
+ * does.  A lost claim is not used, because the gate opens only through
+ * claim_enter(), under the lock under which a claim is withdrawn; and a claim
+ * that is withdrawn while the gate is open stays CLAIM_LOST until the keeper has
+ * closed the gate and removed it from the state file.
  */
 #include "postgres.h"
 
@@ -25,7 +25,7 @@
 #include "registry/state.h"
 #include "settings.h"
 
-/* So long the registry may take to start. */
+/* The registry process is not missed for so long after the start. */
 #define START_MS 2000
 
 Registry   *registry = NULL;
@@ -60,7 +60,7 @@ claim_from_redis(void)
 	return snowid_redis_url[0] != '\0';
 }
 
-/* An ownership, or another number that nobody else has. */
+/* A random number that nobody else has; never 0. */
 uint64
 random_id(void)
 {
@@ -75,22 +75,26 @@ random_id(void)
 
 /*---- The snowid keeper's side ----*/
 
-/* Does the registry know which server this is, and no clone of it? */
+/*
+ * Does the registry know which server this is?  And has it lost the claim to a
+ * clone of this server, or to another server with its place?
+ */
 bool
-claim_has_identity(bool *clone)
+claim_has_identity(bool *clone, bool *shared)
 {
 	bool		has_identity;
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	has_identity = registry->has_identity;
 	*clone = registry->state == CLAIM_LOST && registry->clone;
+	*shared = registry->state == CLAIM_LOST && registry->shared;
 	LWLockRelease(registry_lock);
 	return has_identity;
 }
 
 /*
- * The server as it is in the state file now; with another ID than before, or for
- * the first time, a start begins.  A lost claim must be out of the file.
+ * The identity as it is in the state file now.  The first one, or one with
+ * another ID, begins a start.  A lost claim must have left the file.
  */
 void
 claim_set_identity(const Identity *identity, const char *boot, bool is_start)
@@ -114,14 +118,15 @@ claim_set_identity(const Identity *identity, const char *boot, bool is_start)
 	{
 		registry->state = CLAIM_NONE;
 		registry->clone = false;
+		registry->shared = false;
 	}
 	LWLockRelease(registry_lock);
 	process_wake(PROCESS_REGISTRY);
 }
 
 /*
- * The pair that may be used and the Unix ms up to which, or why there is none.
- * GATE_CLAIM_LOST: the keeper is to close the gate and forget the claim.
+ * Tells which pair may be used, and up to which Unix ms; or returns why there is
+ * none.  GATE_CLAIM_LOST: the keeper must close the gate and forget the claim.
  */
 GateReason
 claim_held(Claim *claim, int64 *limit_ms, char *err)
@@ -149,8 +154,8 @@ claim_held(Claim *claim, int64 *limit_ms, char *err)
 }
 
 /*
- * Where the clock stands, in Unix ms.  "wish" is a ceiling beyond what is asked
- * for anyway, or 0; "hurry": the grant is short.
+ * The keeper's clock is at now_ms.  "wish" is a higher ceiling than is asked for
+ * anyway, or 0; "hurry": the present limit is too low.
  */
 void
 claim_propose(int64 now_ms, int64 wish_ms, bool hurry)
@@ -171,8 +176,8 @@ claim_propose(int64 now_ms, int64 wish_ms, bool hurry)
 }
 
 /*
- * The gate is about to open with this claim, its keys to be granted up to
- * used_ms; false: it is not held any more.
+ * The gate is about to open with this claim, with keys up to used_ms.  False: the
+ * claim was lost.
  */
 bool
 claim_enter(const Claim *claim, int64 used_ms)
@@ -192,7 +197,7 @@ claim_enter(const Claim *claim, int64 used_ms)
 	return held;
 }
 
-/* Keys are about to be granted up to used_ms. */
+/* Keys up to used_ms are about to be granted. */
 void
 claim_use(int64 used_ms)
 {
@@ -203,7 +208,7 @@ claim_use(int64 used_ms)
 	LWLockRelease(registry_lock);
 }
 
-/* The ownership that the gate is open with; 0: it is closed, or no claim's. */
+/* The claim that the gate is open with; 0: it is closed, or open without one. */
 uint64
 claim_entered(void)
 {
@@ -215,7 +220,7 @@ claim_entered(void)
 	return entered;
 }
 
-/* The gate is closed; no key of the claim it was open with is above used_ms. */
+/* The gate was closed; no key of its claim is above used_ms. */
 void
 claim_leave(int64 used_ms)
 {
@@ -238,8 +243,8 @@ claim_leave(int64 used_ms)
 }
 
 /*
- * Above which Unix ms no key of a claim lies that the gate was closed behind;
- * false: it was not open with it since the server was started, or still is.
+ * Tells the Unix ms above which there is no key of a claim.  False: that is not
+ * known, since the gate is open with it, or was not since the server's start.
  */
 bool
 claim_used(const Claim *claim, int64 *used_ms)
@@ -274,8 +279,8 @@ claim_status(RegistryStatus *status)
 }
 
 /*
- * Has the registry carry out a request.  Waits for snowid.redis_timeout at
- * most; false: it was not answered by then, and may be carried out yet.
+ * Has the registry carry out a request, and waits up to snowid.redis_timeout.
+ * False: there is no answer; the request may still be carried out.
  */
 bool
 claim_ask(RegistryRequest *request)
@@ -313,7 +318,7 @@ claim_ask(RegistryRequest *request)
 			break;
 		process_wake(PROCESS_REGISTRY);
 		(void) ConditionVariableTimedSleep(&registry->request_changed, Max(until - now, 1),
-										   PG_WAIT_EXTENSION);
+										   own_wait(WAIT_REGISTRY));
 	}
 	ConditionVariableCancelSleep();
 	ConditionVariableBroadcast(&registry->request_changed);

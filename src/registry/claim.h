@@ -23,14 +23,14 @@ typedef struct Fingerprint
 	int64		birth_ns;		/* 0 where the file system does not say */
 } Fingerprint;
 
-/* How its content is told from what is restored in its place. */
+/* How its content is told from content that was restored into it. */
 typedef struct Life
 {
 	uint64		inode;			/* 0: not known */
 	int64		birth_ns;
 } Life;
 
-/* A pair that is this server's; from the settings, it has no ownership. */
+/* This server's pair.  A pair from the settings has no ownership. */
 typedef struct Claim
 {
 	uint64		ownership;		/* a random ID; 0: not claimed */
@@ -39,7 +39,7 @@ typedef struct Claim
 	int32		datacenter_id;
 	int32		worker_id;
 	int32		unused;
-	int64		generation;		/* those of a pair rise */
+	int64		generation;		/* rises with each ownership of the pair */
 } Claim;
 
 /* A claim that was given up. */
@@ -47,7 +47,7 @@ typedef struct PastClaim
 {
 	uint64		ownership;		/* 0: none */
 	int64		ceiling_ms;		/* Unix */
-	int32		exact;			/* 1: no key of it lies above */
+	int32		exact;			/* 1: no key of it is above the ceiling */
 	int32		datacenter_id;
 	int32		worker_id;
 	int32		unused;
@@ -60,7 +60,7 @@ typedef struct Identity
 {
 	Fingerprint directory;
 	uint64		id[2];			/* random */
-	uint64		starts;			/* how often it was started, with a Redis */
+	uint64		starts;			/* how often it was started with a Redis */
 	Claim		claim;
 	Life		life;
 	uint64		shared;			/* 1: another server has this fingerprint */
@@ -73,7 +73,7 @@ same_pair(const Claim *a, const Claim *b)
 	return a->datacenter_id == b->datacenter_id && a->worker_id == b->worker_id;
 }
 
-/* Records in one answer to a REQUEST_LIST, behind "list", and their columns. */
+/* A REQUEST_LIST is answered by "list" and so many records of so many columns. */
 #define REGISTRY_PAGE 20
 #define RECORD_COLUMNS 9
 
@@ -84,7 +84,7 @@ typedef enum RegistryOperation
 	REQUEST_RECLAIM				/* this server is to get another one */
 } RegistryOperation;
 
-/* What an administrator wants, and the answer: strings, each with its NUL. */
+/* What an administrator asks for, and the answer: strings, each with its NUL. */
 typedef struct RegistryRequest
 {
 	RegistryOperation operation;
@@ -93,7 +93,7 @@ typedef struct RegistryRequest
 	bool		force;
 	int			count;
 	char		answer[4096];
-	bool		refused;		/* by the registry, for the reason in "error" */
+	bool		refused;		/* Redis answered, and "error" is its reason */
 	char		error[GATE_DETAIL_LEN]; /* "": it was answered */
 } RegistryRequest;
 
@@ -116,7 +116,7 @@ extern bool claim_ask(RegistryRequest *request);
 extern void claim_status(RegistryStatus *status);
 
 /* for the snowid keeper only */
-extern bool claim_has_identity(bool *clone);
+extern bool claim_has_identity(bool *clone, bool *shared);
 extern void claim_set_identity(const Identity *identity, const char *boot, bool is_start);
 extern GateReason claim_held(Claim *claim, int64 *limit_ms, char *err);
 extern void claim_propose(int64 now_ms, int64 wish_ms, bool hurry);

@@ -1,9 +1,9 @@
 /*
- * admin.c
- *		The SQL functions that ask the registry in Redis: who has which worker
- *		ID, and to give one back or change one's own.
+ * functions.c
+ *		The SQL functions about worker IDs in Redis: who has which one; to give one
+ *		back, and to change this server's own.
  *
- * They talk to the snowid registry process, never to Redis.
+ * They ask the snowid registry process, which alone talks to Redis.
  */
 #include "postgres.h"
 
@@ -23,7 +23,7 @@ PG_FUNCTION_INFO_V1(snowid_claims);
 PG_FUNCTION_INFO_V1(snowid_release);
 PG_FUNCTION_INFO_V1(snowid_reclaim);
 
-/* Of snowid_claims(); the last column of a record is not shown. */
+/* The columns of snowid_claims(): those of a record but the last. */
 static const Oid claims_columns[] = {
 	INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID, TEXTOID, BOOLOID
 };
@@ -59,13 +59,13 @@ ask(RegistryRequest *request)
 				 errdetail("%s", request->error)));
 }
 
-/* What no registry of ours answers. */
+/* No registry of ours answers this. */
 static void
 nonsense(void)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_CONNECTION_FAILURE),
-			 errmsg("the answer of Redis makes no sense"),
+			 errmsg("unexpected reply from Redis"),
 			 errhint("Is something else using snowid.redis_prefix?")));
 }
 

@@ -3,9 +3,8 @@
  *		Waiting for the network without hanging: sockets and name servers.
  *
  * Every wait ends at the deadline that net_set_deadline() has set, by the
- * monotonic clock, and serves latch and interrupts meanwhile; a shutdown ends
- * it at once.  No function here blocks otherwise.  Only the snowid registry
- * calls them.  They return codes and fill the caller's error buffer.
+ * monotonic clock.  Meanwhile it serves latch and interrupts; a shutdown ends it
+ * at once.  Functions return codes and fill the caller's error buffer.
  */
 #include "postgres.h"
 
@@ -30,7 +29,7 @@
 static int64 deadline;
 static bool through_shutdown;
 
-/* For all that follows; "last_call": not ended by a shutdown. */
+/* Of all waits from here on; "last_call": a shutdown does not end them. */
 void
 net_set_deadline(int timeout_ms, bool last_call)
 {
@@ -39,9 +38,8 @@ net_set_deadline(int timeout_ms, bool last_call)
 }
 
 /*
- * Waits until the descriptor is ready for WL_SOCKET_READABLE or _WRITEABLE.
- * What the latch was set for is left to the caller's loop, whose latch is set
- * again.
+ * Waits until the descriptor is ready for WL_SOCKET_READABLE or _WRITEABLE.  Sets
+ * the latch again, if it was set, for the process's own loop.
  */
 bool
 net_wait(int fd, int event, char *err)
@@ -61,7 +59,7 @@ net_wait(int fd, int event, char *err)
 		}
 		events = WaitLatchOrSocket(MyLatch,
 								   WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH | event,
-								   fd, left, PG_WAIT_EXTENSION);
+								   fd, left, own_wait(WAIT_REDIS));
 		if (events & WL_LATCH_SET)
 		{
 			latch_was_set = true;
@@ -80,7 +78,7 @@ net_wait(int fd, int event, char *err)
 	return ready;
 }
 
-/* What the child process found out. */
+/* What the child process answers. */
 typedef struct Lookup
 {
 	int			error;			/* of getaddrinfo() */
@@ -120,7 +118,7 @@ answer_and_exit(const char *host, int fd)
 	Lookup		answer;
 	size_t		used;
 
-	/* nothing of the server is to outlive it here */
+	/* the child must not keep a server's shared memory in use that has died */
 	compat_die_with_parent();
 	PGSharedMemoryDetach();
 	memset(&answer, 0, sizeof(answer));

@@ -1,71 +1,46 @@
 /*
  * redis.c
- *		The connection to Redis: addresses, secrets, and the registry's script.
+ *		Which Redis to talk to: addresses, secrets, and the registry's script.
  *
- * The only file that includes hiredis.  Only the snowid registry calls it.
- * Functions return codes and fill the caller's error buffer; they do not log
- * and decide nothing.  hiredis is driven non-blocking, for its blocking calls
- * hang under signals; each call has one deadline (net.c).  No reply is used
- * before its type, length and number are checked.  No password gets into an
- * error: of a refused AUTH only known words are told, since a server may
- * repeat the arguments.
+ * Only the snowid registry calls it.  Functions return codes and fill the
+ * caller's error buffer; they do not log and decide nothing.  Each call has one
+ * deadline (net.c).  No reply is used before its type, length and number are
+ * checked.  No password gets into an error: of a refused AUTH only known words
+ * are told, since a server may repeat the arguments.
  */
 #include "postgres.h"
 
-#include <ctype.h>
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <hiredis/hiredis.h>
-#ifdef SNOWID_TLS
-#include <hiredis/hiredis_ssl.h>
-#include <openssl/err.h>
-#include <openssl/ssl.h>
-#endif
 
 #include "common/cryptohash.h"
 #include "common/sha1.h"
 #include "storage/fd.h"
-#include "storage/latch.h"
 
+#include "registry/link.h"
 #include "registry/redis.h"
 #include "settings.h"
 #include "url.h"
 
-/* What a reply may be at most, and a password file. */
-#define MAX_REPLY (256 * 1024)
+/* The most bytes that are read of a password file. */
 #define MAX_PASSWORD 1024
-
-/* Elements of a reply: a page of records, at most. */
-#define MAX_ELEMENTS 1000
-
-#if HIREDIS_MAJOR < 1
-typedef int ElementCount;
-#else
-typedef size_t ElementCount;
-#endif
 
 static const char script[] =
 #include "registry/registry.lua.h"
 		   ;
 
-static redisContext *connection = NULL;
-static char connected_to[300];
-static const char *other_urls = ""; /* in the setting, behind the one in use */
-static const char *first_url = NULL;	/* to begin with, if not the first */
+static const char *other_urls = ""; /* the setting, behind the URL in use */
+static const char *first_url = NULL;	/* begin there; NULL: the first */
 static char may_evict[64];
-#ifdef SNOWID_TLS
-static SSL *tls = NULL;			/* the connection's; hiredis frees it */
-#endif
 
 /*---- Secrets ----*/
 
 /*
- * Reads the password, the file's first line, if there is a file.  It is held
- * to what PostgreSQL asks of its own key files.
+ * Reads the password: the first line of the file, if one is configured.  Its
+ * permissions are checked as PostgreSQL checks those of its own key files.
  */
 static bool
 read_password(char *password, char *err)
@@ -112,262 +87,13 @@ read_password(char *password, char *err)
 	return false;
 }
 
-/*---- Calls ----*/
+/*---- Connecting ----*/
 
-void
-redis_disconnect(void)
-{
-	if (!connection)
-		return;
-	redisFree(connection);
-	connection = NULL;
-#ifdef SNOWID_TLS
-	tls = NULL;
-#endif
-	ReleaseExternalFD();
-}
-
-bool
-redis_is_connected(void)
-{
-	return connection != NULL;
-}
-
-/* The policy by which it may evict the registry, or "". */
+/* The policy by which Redis may evict the registry, or "". */
 const char *
 redis_may_evict(void)
 {
 	return may_evict;
-}
-
-/* Puts the address before the error, and gives the connection up. */
-static bool
-			failed(char *err, const char *format,...) pg_attribute_printf(2, 3);
-
-static bool
-failed(char *err, const char *format,...)
-{
-	char		reason[NET_ERR_LEN];
-	va_list		args;
-
-	va_start(args, format);
-	vsnprintf(reason, sizeof(reason), format, args);
-	va_end(args);
-	/* what a server says goes into a log */
-	for (char *p = reason; *p; p++)
-		if (!isprint((unsigned char) *p))
-			*p = '?';
-	snprintf(err, NET_ERR_LEN, "%s: %s", connected_to, reason);
-	redis_disconnect();
-	return false;
-}
-
-/* What reading or writing failed for; of TLS hiredis tells nothing. */
-static const char *
-io_error(void)
-{
-#ifdef SNOWID_TLS
-	if (tls && SSL_get_verify_result(tls) != X509_V_OK)
-		return psprintf("TLS: the certificate was refused: %s",
-						X509_verify_cert_error_string(SSL_get_verify_result(tls)));
-	if (tls && ERR_peek_last_error() != 0)
-	{
-		const char *reason = ERR_reason_error_string(ERR_peek_last_error());
-
-		return psprintf("TLS: %s", reason ? reason : "unknown error");
-	}
-#endif
-	return connection->errstr;
-}
-
-static redisReply *
-bad_reply(redisReply *reply, const char *what, char *err)
-{
-	if (reply->type == REDIS_REPLY_ERROR)
-		failed(err, "%s: %.200s", what, reply->str);
-	else
-		failed(err, "%s: an answer of an unexpected type", what);
-	freeReplyObject(reply);
-	return NULL;
-}
-
-/* The next reply, whatever it is; NULL: the connection is gone. */
-static redisReply *
-receive(char *err)
-{
-	void	   *reply = NULL;
-	size_t		received = connection->reader->len;
-
-	for (;;)
-	{
-		char		reason[NET_ERR_LEN];
-		int			event = WL_SOCKET_READABLE;
-		size_t		before;
-
-#ifdef SNOWID_TLS
-		if (tls && SSL_want_write(tls))
-			event = WL_SOCKET_WRITEABLE;
-#endif
-		if (redisReaderGetReply(connection->reader, &reply) != REDIS_OK)
-		{
-			failed(err, "%s", connection->reader->err == REDIS_ERR_OOM ?
-				   "an answer is too long" : connection->reader->errstr);
-			return NULL;
-		}
-		if (reply)
-			return reply;
-		/* of the whole answer: what was understood has left the buffer */
-		if (received > MAX_REPLY)
-		{
-			failed(err, "an answer is too long");
-			return NULL;
-		}
-		if (!net_wait(connection->fd, event, reason))
-		{
-			failed(err, "%s", reason);
-			return NULL;
-		}
-		before = connection->reader->len;
-		if (redisBufferRead(connection) != REDIS_OK)
-		{
-			failed(err, "%s", io_error());
-			return NULL;
-		}
-		received += connection->reader->len - before;
-	}
-}
-
-/* Sends one command and returns its reply, as above. */
-static redisReply *
-command(int argc, const char **argv, char *err)
-{
-	int			done = 0;
-
-	if (redisAppendCommandArgv(connection, argc, argv, NULL) != REDIS_OK)
-	{
-		failed(err, "out of memory");
-		return NULL;
-	}
-	for (;;)
-	{
-		char		reason[NET_ERR_LEN];
-		int			event = WL_SOCKET_WRITEABLE;
-
-		if (redisBufferWrite(connection, &done) != REDIS_OK)
-		{
-			failed(err, "%s", io_error());
-			return NULL;
-		}
-		if (done)
-			return receive(err);
-#ifdef SNOWID_TLS
-		/* a handshake reads, too */
-		if (tls && SSL_want_read(tls))
-			event = WL_SOCKET_READABLE;
-#endif
-		if (!net_wait(connection->fd, event, reason))
-		{
-			failed(err, "%s", reason);
-			return NULL;
-		}
-	}
-}
-
-/*---- Connecting ----*/
-
-static redisReplyObjectFunctions reply_functions;
-static void *(*create_any_array) (const redisReadTask *task, ElementCount elements);
-
-/* hiredis would allocate, and walk through, what an array only claims to have. */
-static void *
-create_array(const redisReadTask *task, ElementCount elements)
-{
-	return elements > MAX_ELEMENTS ? NULL : create_any_array(task, elements);
-}
-
-static void
-limit_arrays(redisReader *reader)
-{
-	reply_functions = *reader->fn;
-	create_any_array = reply_functions.createArray;
-	reply_functions.createArray = create_array;
-	reader->fn = &reply_functions;
-}
-
-#ifdef SNOWID_TLS
-/* Both the chain and the host name are checked. */
-static bool
-start_tls(const Address *address, char *err)
-{
-	static SSL_CTX *context = NULL;
-	const char *ca = snowid_redis_ca_file;
-
-	if (context)
-		SSL_CTX_free(context);
-	context = SSL_CTX_new(TLS_client_method());
-	if (context &&
-		(ca[0] ? SSL_CTX_load_verify_locations(context, ca, NULL) :
-		 SSL_CTX_set_default_verify_paths(context)) != 1)
-		return failed(err, "could not load the certificates in \"%s\"", ca[0] ? ca : "the system's store");
-	if (context)
-	{
-		SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
-		SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
-		tls = SSL_new(context);
-	}
-	if (!tls)
-		return failed(err, "could not set up TLS");
-	ERR_clear_error();
-	if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls), address->host) != 1 &&
-		(SSL_set1_host(tls, address->host) != 1 ||
-		 SSL_set_tlsext_host_name(tls, address->host) != 1))
-	{
-		SSL_free(tls);
-		tls = NULL;
-		return failed(err, "could not set up TLS");
-	}
-	ERR_clear_error();
-	if (redisInitiateSSL(connection, tls) != REDIS_OK)
-		return failed(err, "%s", io_error());
-	return true;
-}
-#endif
-
-/* Opens the socket to one numeric address, or to the local socket. */
-static bool
-open_socket(const Address *address, const char *numeric, char *err)
-{
-	int			error = 0;
-	socklen_t	len = sizeof(error);
-	char		reason[NET_ERR_LEN];
-
-	if (!AcquireExternalFD())
-	{
-		snprintf(err, NET_ERR_LEN, "%s: no file descriptor is left", connected_to);
-		return false;
-	}
-	connection = address->local ? redisConnectUnixNonBlock(numeric) :
-		redisConnectNonBlock(numeric, address->port);
-	if (!connection)
-	{
-		ReleaseExternalFD();
-		snprintf(err, NET_ERR_LEN, "%s: out of memory", connected_to);
-		return false;
-	}
-	if (connection->err)
-		return failed(err, "%s", connection->errstr);
-	limit_arrays(connection->reader);
-	if (!net_wait(connection->fd, WL_SOCKET_WRITEABLE, reason))
-		return failed(err, "%s", reason);
-	if (getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
-		error = errno;
-	if (error)
-		return failed(err, "%s", strerror(error));
-#ifdef SNOWID_TLS
-	if (address->tls)
-		return start_tls(address, err);
-#endif
-	return true;
 }
 
 static bool
@@ -381,13 +107,13 @@ authenticate(const Address *address, char *err)
 	bool		ok;
 
 	if (!read_password(password, reason))
-		return failed(err, "%s", reason);
+		return link_failed(err, "%s", reason);
 	if (password[0] == '\0' && address->user[0] == '\0')
 		return true;
 	if (address->user[0])
 		argv[argc++] = address->user;
 	argv[argc++] = password;
-	reply = command(argc, argv, err);
+	reply = link_command(argc, argv, err);
 	explicit_bzero(password, sizeof(password));
 	if (!reply)
 		return false;
@@ -395,12 +121,12 @@ authenticate(const Address *address, char *err)
 	if (!ok)
 	{
 		static const char *const known[] = {"WRONGPASS", "NOAUTH", "NOPERM", "ERR"};
-		const char *word = "an answer that is not one of Redis";
+		const char *word = "a reply that is not from Redis";
 
 		for (int i = 0; reply->type == REDIS_REPLY_ERROR && i < lengthof(known); i++)
 			if (strncmp(reply->str, known[i], strlen(known[i])) == 0)
 				word = known[i];
-		failed(err, "the password was refused: %s", word);
+		link_failed(err, "the password was refused: %s", word);
 	}
 	freeReplyObject(reply);
 	return ok;
@@ -428,7 +154,7 @@ info_value(const char *info, const char *name, char *value, size_t size)
 	}
 }
 
-/* Who is this?  Replicas are skipped: they would refuse what is written. */
+/* Asks which Redis this is.  A replica is refused: it takes no writes. */
 static bool
 introduce(const Address *address, char *err)
 {
@@ -444,17 +170,17 @@ introduce(const Address *address, char *err)
 		const char *select_argv[2] = {"SELECT", number};
 
 		snprintf(number, sizeof(number), "%d", address->database);
-		reply = command(2, select_argv, err);
+		reply = link_command(2, select_argv, err);
 		if (reply && reply->type != REDIS_REPLY_STATUS)
-			reply = bad_reply(reply, "SELECT", err);
+			reply = link_bad_reply(reply, "SELECT", err);
 		if (!reply)
 			return false;
 		freeReplyObject(reply);
 	}
-	reply = command(1, info_argv, err);
-	/* a verbatim string where RESP3 is spoken; hiredis 0.14 knows no such */
+	reply = link_command(1, info_argv, err);
+	/* a verbatim string would be RESP3, which nobody asked for */
 	if (reply && (reply->type != REDIS_REPLY_STRING || strlen(reply->str) != reply->len))
-		reply = bad_reply(reply, "INFO", err);
+		reply = link_bad_reply(reply, "INFO", err);
 	if (!reply)
 		return false;
 	info_value(reply->str, "run_id", run_id, sizeof(run_id));
@@ -462,42 +188,39 @@ introduce(const Address *address, char *err)
 	info_value(reply->str, "maxmemory_policy", policy, sizeof(policy));
 	freeReplyObject(reply);
 	if (run_id[0] == '\0' || role[0] == '\0')
-		return failed(err, "the answer to INFO is not one of Redis");
+		return link_failed(err, "the reply to INFO is not from Redis");
 	if (strcmp(role, "master") != 0)
-		return failed(err, "this is a replica");
+		return link_failed(err, "this is a replica");
 	strlcpy(may_evict, strncmp(policy, "allkeys", 7) == 0 ? policy : "", sizeof(may_evict));
 	return true;
 }
 
-/* Each numeric address of a host has a deadline of its own. */
+/* Tries each numeric address of a host, with a deadline of its own. */
 static bool
 connect_to(const Address *address, bool last_call, char *err)
 {
 	char		addresses[NET_ADDRESSES_LEN] = "";
 	char		reason[NET_ERR_LEN];
 
+	link_to(address);
 	net_set_deadline(snowid_redis_timeout, last_call);
 	if (address->local)
-	{
-		snprintf(connected_to, sizeof(connected_to), "%s", address->host);
-		return open_socket(address, address->host, err) &&
+		return link_open(address, address->host, err) &&
 			authenticate(address, err) && introduce(address, err);
-	}
-	snprintf(connected_to, sizeof(connected_to), "%s port %d", address->host, address->port);
 	if (!net_resolve(address->host, addresses, reason))
-		return failed(err, "%s", reason);
+		return link_failed(err, "%s", reason);
 	for (const char *a = addresses; a < addresses + sizeof(addresses) && *a; a += strlen(a) + 1)
 	{
 		net_set_deadline(snowid_redis_timeout, last_call);
-		if (open_socket(address, a, err) && authenticate(address, err) && introduce(address, err))
+		if (link_open(address, a, err) && authenticate(address, err) && introduce(address, err))
 			return true;
 	}
 	return false;
 }
 
 /*
- * Connects to the first address that is a Redis which takes writes.  False: the
- * reason is in err, of each address.
+ * Connects to the first URL that is a Redis which takes writes.  False: the
+ * reasons, of each URL, are in err.
  */
 bool
 redis_connect(bool last_call, char *err)
@@ -506,7 +229,7 @@ redis_connect(bool last_call, char *err)
 	const char *end;
 	char		reasons[NET_ERR_LEN] = "";
 
-	if (connection)
+	if (link_is_open())
 		return true;
 	for (; (urls = url_next(urls, &end)) != NULL; urls = end)
 	{
@@ -514,7 +237,7 @@ redis_connect(bool last_call, char *err)
 		size_t		used = strlen(reasons);
 
 		if (url_parse(urls, end, &address) != NULL)
-			continue;			/* cannot be: the setting was checked */
+			continue;			/* cannot happen: the setting was checked */
 		other_urls = end;
 		if (connect_to(&address, last_call, err))
 			return true;
@@ -556,9 +279,9 @@ wait_for_replicas(char *err)
 		return true;
 	snprintf(count, sizeof(count), "%d", snowid_redis_wait_replicas);
 	snprintf(timeout, sizeof(timeout), "%d", Max(snowid_redis_timeout / 2, 1));
-	reply = command(3, argv, err);
+	reply = link_command(3, argv, err);
 	if (reply && reply->type != REDIS_REPLY_INTEGER)
-		reply = bad_reply(reply, "WAIT", err);
+		reply = link_bad_reply(reply, "WAIT", err);
 	if (!reply)
 		return false;
 	confirmed = reply->integer;
@@ -566,16 +289,15 @@ wait_for_replicas(char *err)
 	if (confirmed >= snowid_redis_wait_replicas)
 		return true;
 	snprintf(err, NET_ERR_LEN, "%s: %lld of the %d replicas that snowid.redis_wait_replicas asks for have confirmed",
-			 connected_to, confirmed, snowid_redis_wait_replicas);
+			 link_name(), confirmed, snowid_redis_wait_replicas);
 	return false;
 }
 
 /*
- * Runs the registry's script with these arguments, within
- * snowid.redis_timeout; the connection must be there.  The answer, an array of
- * strings, is in the current memory context.  False: it is not known whether
- * the script was run; the reason is in err.  "last_call" is not ended by a
- * shutdown.
+ * Runs the registry's script with these arguments, within snowid.redis_timeout.
+ * There must be a connection.  The answer, an array of strings, is in the current
+ * memory context.  False: the script may have been run or not; the reason is in
+ * err.  "last_call": a shutdown does not end it.
  */
 bool
 redis_run_script(const char *key, const char **args, int nargs, bool last_call,
@@ -593,31 +315,31 @@ redis_run_script(const char *key, const char **args, int nargs, bool last_call,
 	argv[3] = key;
 	memcpy(argv + 4, args, nargs * sizeof(char *));
 	net_set_deadline(snowid_redis_timeout, last_call);
-	reply = command(nargs + 4, argv, err);
+	reply = link_command(nargs + 4, argv, err);
 	if (reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOSCRIPT", 8) == 0)
 	{
 		freeReplyObject(reply);
 		argv[0] = "EVAL";
 		argv[1] = script;
-		reply = command(nargs + 4, argv, err);
+		reply = link_command(nargs + 4, argv, err);
 	}
 	if (reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "MOVED", 5) == 0)
 	{
 		const char *end;
 
 		first_url = url_next(other_urls, &end);
-		failed(err, "another node of the Redis Cluster has the key \"%s\"; name that one in snowid.redis_url, too", key);
+		link_failed(err, "another node of the Redis Cluster has the key \"%s\"; name that one in snowid.redis_url, too", key);
 		freeReplyObject(reply);
 		return false;
 	}
 	if (reply && (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0))
-		reply = bad_reply(reply, "the registry's script", err);
+		reply = link_bad_reply(reply, "the registry's script", err);
 	for (size_t i = 0; reply && i < reply->elements; i++)
 	{
 		const redisReply *element = reply->element[i];
 
 		if (element->type != REDIS_REPLY_STRING || strlen(element->str) != element->len)
-			reply = bad_reply(reply, "the registry's script", err);
+			reply = link_bad_reply(reply, "the registry's script", err);
 	}
 	if (!reply)
 		return false;

@@ -1,6 +1,6 @@
 /*
  * redis.h
- *		The connection to Redis.
+ *		Which Redis to talk to, and the registry's script.
  */
 #ifndef SNOWID_REGISTRY_REDIS_H
 #define SNOWID_REGISTRY_REDIS_H
@@ -10,8 +10,6 @@
 #pragma GCC visibility push(hidden)
 
 extern bool redis_connect(bool last_call, char *err);
-extern bool redis_is_connected(void);
-extern void redis_disconnect(void);
 extern const char *redis_may_evict(void);
 extern bool redis_run_script(const char *key, const char **args, int nargs,
 							 bool last_call, char ***answer, int *count,

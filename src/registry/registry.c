@@ -3,15 +3,13 @@
  *		The background worker "snowid registry": claims this server's worker ID
  *		from Redis, marks it, gives it back.  Here are its turns.
  *
- * There with snowid.redis_url only.  Alone talks to Redis; makes no key, opens
- * no gate and writes no file: it says in shared memory which pair may be used
- * and up to where, and the snowid keeper acts on it.  The order in which a
- * claim takes effect: answered here, in the state file, gate opened.  In which
- * it ends: gate closed, out of the file, released here.
+ * Runs only with snowid.redis_url.  It alone talks to Redis; it makes no key,
+ * opens no gate and writes no file.  It says in shared memory which pair may be
+ * used and up to when, and the snowid keeper acts on it.  A claim takes effect in
+ * this order: answered by Redis, written to the state file, gate opened.  It ends
+ * in this one: gate closed, removed from the file, released in Redis.
  *
- * What Redis executes late or twice does no harm: each call carries the start's
- * token and a number that rises.  The rules of the registry are in
- * registry.lua; how a call is made, in redis.c.
+ * The rules of the registry are in registry.lua.
  */
 #include "postgres.h"
 
@@ -23,22 +21,22 @@
 
 #include "compat.h"
 #include "process.h"
-#include "registry/redis.h"
+#include "registry/link.h"
 #include "registry/registry.h"
 #include "registry/registry_claim.h"
 #include "registry/registry_contact.h"
 #include "registry/registry_request.h"
 #include "registry/registry_view.h"
 
-/* How often it looks, where nobody wakes it and nothing is due. */
+/* The pause between turns when nothing is due. */
 #define IDLE_MS 1000
 
-/* How long a shutdown waits for gate and file, before it releases. */
+/* How long a shutdown waits for the keeper to close the gate. */
 #define CLOSE_MS 1000
 
 /*
- * No gate opens with a lease from here on; false: one is open, the file still
- * has it, or there is none.
+ * Withdraws a lease that is not in use, so that no gate opens with it any more.
+ * False: it is in use or in the state file, or there is none.
  */
 static bool
 withdraw_lease(void)
@@ -71,7 +69,7 @@ registry_turn(bool news, bool reloaded)
 		CurrentResourceOwner = ResourceOwnerCreate(NULL, "snowid registry");
 	if (reloaded)
 	{
-		redis_disconnect();		/* secrets and certificates may be new */
+		link_close();			/* password and certificates may be new */
 		next_contact = 0;
 	}
 	answered = false;
@@ -80,7 +78,7 @@ registry_turn(bool news, bool reloaded)
 		registry_serve_request();
 		(void) registry_look(false);
 	}
-	/* the keeper comes first: file and clock, and a lost claim's gate */
+	/* not before the keeper has read file and clock, or closed the gate */
 	ready = seen.has_identity && seen.proposed_ms != 0 && seen.state != CLAIM_LOST;
 	if (ready)
 		registry_tend_claim();
@@ -97,14 +95,14 @@ registry_recover(const ErrorData *error)
 	Pause		pause = {.ms = IDLE_MS};
 
 	EmitErrorReport();
-	redis_disconnect();
+	link_close();
 	registry_try_later();
 	return pause;
 }
 
 /*
- * In a shutdown a lease is given back, once the gate is closed and if Redis
- * answered the last time.
+ * A shutdown gives a lease back, when the gate is closed and if Redis answered
+ * the last call.
  */
 static void
 registry_stop(void)
@@ -117,7 +115,7 @@ registry_stop(void)
 		   monotonic_ms() < ends)
 	{
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 10, PG_WAIT_EXTENSION);
+						 10, own_wait(WAIT_REGISTRY_MAIN));
 		ResetLatch(MyLatch);
 		(void) registry_look(false);
 	}
@@ -132,13 +130,14 @@ static const Process process = {
 	.id = PROCESS_REGISTRY,
 	.name = "snowid registry",
 	.function = "snowid_registry_main",
+	.wait = WAIT_REGISTRY_MAIN,
 	.turn = registry_turn,
 	.recover = registry_recover,
 	.stop = registry_stop,
-	.leave = redis_disconnect
+	.leave = link_close
 };
 
-/* Runs in the postmaster, where a Redis is configured. */
+/* Runs in the postmaster, if a Redis is configured. */
 void
 registry_register(void)
 {

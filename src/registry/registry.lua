@@ -1,81 +1,90 @@
 -- registry.lua
---		Who holds which worker ID: the one script that Redis runs for snowid.
+--		Who holds which worker ID: the script that Redis runs for snowid.
 --
--- All of the registry is one hash, so that Redis keeps it, evicts it and loses
--- it as a whole:
+-- The registry is one hash, so that Redis keeps it, evicts it or loses it as a
+-- whole:
 --
---		meta		the layout that is pinned, by whom; the instance of Redis that
---					wrote last; until when only owners may claim; since when
---					calls have come without a gap
---		<dc>:<w>	the record of a worker ID (below)
+--		meta		the layout in use, and which server set it; the instance of
+--					Redis that wrote last; when the settling began and how long
+--					it lasts; since when calls have come without a gap, and the
+--					time of the last one
+--		<dc>:<w>	the record of a worker ID
 --
--- A record outlives its owner, for its ceiling does: whoever gets the ID next
--- begins above it.  Fields, all strings, times in Unix ms:
+-- A record stays when its owner has gone, because of its ceiling: the next owner
+-- begins above it.  Its fields are strings, times are in Unix ms:
 --
 --		v			version of the format
---		node		random ID of the owner; '': nobody's
---		name		what people call it
---		place		fingerprint of the owner's data directory; '': it has none of
---					its own
+--		owner		random ID of the server; '': the ID is free
+--		name		the server's name, for people
+--		place		fingerprint of the owner's data directory; '': that does not
+--					tell it from others
 --		claim		random ID of this ownership
---		generation	of this ownership; those of an ID rise
---		era			the instance of Redis that gave the ownership out; '': its
---					owner put it back
---		instance	the one that its owner wrote to last
---		floor		its keys begin above
+--		generation	of this ownership; higher than those of the ID before
+--		era			the instance of Redis that gave the ID out; '': the owner put
+--					its claim back
+--		instance	the instance of Redis that the owner last wrote to
+--		floor		the owner's keys are above it
 --		starts		the owner's count of starts; a lower one is refused
 --		token		random ID of that start
 --		boot		the machine's boot, as the owner saw it
---		n			number of the owner's write; one that is not higher came late
---		since seen	when it was claimed and last written, by Redis' clock
---		ceiling		the owner's keys do not go above, by the owner's clock
+--		n			number of the owner's last write; a write with the same or a
+--					lower number came late
+--		since seen	when the ID was claimed and last written, by Redis' clock
+--		ceiling		the owner's keys are not above it, by the owner's clock
 --		lease		ms; 0: for good
---		interval	ms; the longest that the owner goes unheard when all is well
---		revoked		'1': an administrator has taken it back
---		sum			checksum of all of these and of <dc>:<w>
+--		interval	ms; the longest that the owner is silent when all is well
+--		revoked		'1': an administrator has taken the ID back
+--		sum			checksum of the fields above and of <dc>:<w>
 --
--- A record that is not whole is damaged: it counts as taken, and stops nobody
--- but its owner.
+-- A record that is not whole is damaged: the ID counts as taken, and operations
+-- on other IDs go on.
 --
--- What Redis may forget: any of its last writes, at any time.  It is another
--- instance then (another process, or a replica that was promoted), or all is
--- gone; with it an era begins, with a time of settling in which each owner that
+-- Redis may forget any of its last writes, at any time.  Then it is another
+-- instance (another process, or a replica that was promoted), or all data is
+-- gone.  A new instance begins an era, with a time of settling: each owner that
 -- is connected puts its claim back, and nobody gets an ID that it did not have.
 -- Why two servers never share an ID, whatever Redis forgot:
 --
---	- An ID changes hands only after its owner gave it up, lapsed, or was silent
---	  and released.
---	- Who gives an ID up says so in its own file first, and never resumes it: it
---	  tells here what it gave up, so that a record which says otherwise goes.
---	- Each ownership has a higher generation than those of the ID before: greater
---	  than the record's, and than the time.  So of two owners who both put a claim
---	  back, the one that is right wins.
---	- Who was given an ID in this era got it after the settling, when no owner who
---	  was connected missed it.
---	- Who does not know that it still has its ID, since it has just started or was
---	  cut off for a lease, waits for the settling to end where Redis may have
---	  forgotten who has it now.
+--	- An ID changes hands only after its owner gave it up, or its lease lapsed, or
+--	  the owner was silent and the ID was released.
+--	- A server that gives an ID up says so in its own state file first, and never
+--	  resumes it.  It tells Redis what it gave up, so that a record which says
+--	  otherwise is corrected.
+--	- Each ownership has a higher generation than those of the ID before: higher
+--	  than the record's, and than the time.  So where two owners put a claim back,
+--	  the later one wins.
+--	- An ownership that was given out in this era is valid: it was given out after
+--	  the settling, in which every connected owner put its claim back.
+--	- A server that cannot be sure of its ID, because it has just started or was
+--	  cut off for a lease, waits for the end of the settling, where Redis may have
+--	  forgotten who has the ID now.
 --
--- So two servers use an ID only where one of them was cut off for a whole
--- settling and Redis lost its record; where a block copy, or a memory image,
--- runs beside an original that is cut off; or where an administrator released
--- the ID of a server that was merely cut off.
+-- So two servers use one ID only where one of them was cut off for a whole
+-- settling and Redis lost its record; where a block copy, or a memory image, runs
+-- beside an original that is cut off; or where an administrator released the ID
+-- of a server that was merely cut off.
 --
--- Clocks: "seen" and leases are counted by Redis' clock alone, a ceiling is
--- compared with keys alone.  A ceiling falls by its owner's release only, who
--- knows the exact one then.
+-- The same place and the same boot mean that the former process of the directory
+-- is gone, since it held a lock: the new one gets the ID at once.  A server that
+-- loses its ID this way while it runs knows that its place is shared, and has
+-- none from then on.  So two servers do not take an ID from each other for ever.
 --
--- ARGV: name, value, name, value ...  Of every call: version, operation, layout,
--- node, name, place, token, starts, n, interval, lease, boot, dc; and the
--- operation's own.  Answers with an array of strings, the outcome first.
+-- Clocks: silence and leases are measured by Redis' clock alone; ceilings are
+-- compared with keys alone.  A ceiling is lowered only when its owner releases
+-- the ID, since only the owner knows its last key.
+--
+-- ARGV: name, value, name, value ...  Each call has version, operation, layout,
+-- server (its random ID), name, place, token, starts, n, interval, lease, boot and
+-- dc; and the arguments of the operation.  The answer is an array of strings, the
+-- outcome first.
 
 local VERSION = '2'
-local FIELDS = {'v', 'node', 'name', 'place', 'claim', 'generation', 'era', 'instance',
+local FIELDS = {'v', 'owner', 'name', 'place', 'claim', 'generation', 'era', 'instance',
 	'floor', 'starts', 'token', 'boot', 'n', 'since', 'seen', 'ceiling', 'lease',
 	'interval', 'revoked'}
 local META_FIELDS = {'v', 'instance', 'layout', 'pinned_by', 'since', 'span', 'heard', 'beat'}
 
--- A former life's keys that lie further ahead are not waited for.
+-- A server does not wait for its former life's keys that are further ahead.
 local HOUR = 3600000
 
 local key = KEYS[1]
@@ -94,7 +103,7 @@ local function num(s)
 	return tonumber(s) or 0
 end
 
--- The process and, where it was promoted, since when it is a master.
+-- The process; and the replication ID, which changes when a replica is promoted.
 local instance = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') .. '/' ..
 	string.sub(string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)'), 1, 16)
 
@@ -119,7 +128,7 @@ end
 
 local NUMBERS = {'generation', 'floor', 'starts', 'n', 'since', 'seen', 'ceiling', 'lease',
 	'interval', 'span', 'heard', 'beat'}
-local IDS = {node = 32, place = 48, claim = 16, token = 16}
+local IDS = {owner = 32, place = 48, claim = 16, token = 16}
 
 local function is_whole(at, r, fields)
 	for _, name in ipairs(fields) do
@@ -136,7 +145,7 @@ local function is_whole(at, r, fields)
 	return r.sum == checksum(at, r, fields)
 end
 
--- A record; nil: there is none.  What cannot be read has "bad", the reason.
+-- A record; nil: there is none.  A record that cannot be read is {bad = reason}.
 local function decode(at, text, fields)
 	if not text then return nil end
 	local ok, r = pcall(cjson.decode, text)
@@ -176,7 +185,7 @@ local function records()
 end
 
 local function held(r)
-	return r ~= nil and (r.bad or r.node ~= '')
+	return r ~= nil and (r.bad or r.owner ~= '')
 end
 
 local meta = decode('meta', redis.call('HGET', key, 'meta'), META_FIELDS) or
@@ -187,17 +196,18 @@ local function age(r)
 	return now - num(r.seen)
 end
 
--- What nobody could write while Redis was stalled or alone is no silence.
+-- For how long the owner could have written and did not.  The time in which Redis
+-- was stalled, or nobody called it, does not count.
 local function unheard(r)
 	return now - math.max(num(r.seen), num(meta.heard))
 end
 
--- A lease that ended a lease ago: Redis may have forgotten as much.
+-- Not before a lease after its end, since Redis may have forgotten a renewal.
 local function lapsed(r)
 	return num(r.lease) > 0 and unheard(r) > 2 * num(r.lease)
 end
 
--- Would the owner have been heard of?
+-- Would a living owner have written by now?
 local function silent(r)
 	if num(r.lease) > 0 then return lapsed(r) end
 	return unheard(r) > 2 * num(r.interval)
@@ -207,21 +217,23 @@ local function free(r)
 	return not held(r) or not r.bad and (lapsed(r) or (r.revoked == '1' and silent(r)))
 end
 
--- The keys of whoever gets the ID next begin above.
+-- The keys of the next owner are above it.
 local function floor(r)
 	if r == nil then return 0 end
 	return num(r.ceiling) + (held(r) and num(r.lease) or 0)
 end
 
-local function let_go(at, r)
+-- "place": of the server that takes the ID away; so a living owner learns that its
+-- place is shared.
+local function let_go(at, r, place)
 	r.ceiling = str(floor(r))
-	r.node, r.claim, r.token, r.place, r.revoked, r.lease = '', '', '', '', '0', '0'
+	r.owner, r.claim, r.token, r.place, r.revoked, r.lease = '', '', '', place or '', '0', '0'
 	put(at, r)
 end
 
----- The registry itself: one layout, and what Redis may have forgotten
+---- The layout, and the settling
 
--- How long an owner may go unheard, and still make keys or come back.
+-- How long an owner may be silent and still make keys, or come back.
 local function span(its_interval, its_lease)
 	return num(its_interval) + math.max(num(its_interval), num(its_lease))
 end
@@ -237,7 +249,7 @@ local function pin_layout()
 	end
 end
 
--- Nobody gets an ID that it did not have, for a while.
+-- Begins the settling.
 local function settle()
 	local longest = 0
 	for _, r in pairs(records()) do
@@ -251,7 +263,7 @@ if meta.instance ~= instance then
 	settle()
 end
 if now < num(meta.beat) then
-	-- the clock was set back: what lies ahead of it happened just now
+	-- Redis' clock was set back: times ahead of it become now
 	for at, r in pairs(records()) do
 		if not r.bad and (num(r.seen) > now or num(r.since) > now) then
 			r.seen, r.since = str(math.min(now, num(r.seen))), str(math.min(now, num(r.since)))
@@ -261,11 +273,11 @@ if now < num(meta.beat) then
 	meta.heard = str(math.min(now, num(meta.heard)))
 end
 if num(meta.span) < span(arg.interval, arg.lease) then
-	-- somebody is heard of even less often
+	-- an owner may be silent for longer than was known
 	meta.span = str(span(arg.interval, arg.lease))
 end
 if math.abs(now - num(meta.beat)) > num(arg.interval) then
-	-- nor does a jump of the clock pass for the time of settling
+	-- a jump of Redis' clock does not shorten the settling
 	if now < num(meta.since) or num(meta.beat) < num(meta.since) + num(meta.span) then
 		meta.since = str(now)
 	end
@@ -277,17 +289,17 @@ put_fields('meta', meta, META_FIELDS)
 local settled = num(meta.since) + num(meta.span)
 local settling = now < settled
 
--- Who waits for the end of it with a claim comes before who has none.
+-- Owners come first: a server without a claim waits for longer.
 local function unsettled(longer)
 	local ends = settled + (longer or 0)
 	return {'settling', str(ends - now), str(ends)}
 end
 
--- The caller makes this record its own, with an ownership.
+-- Writes the caller into the record, with an ownership.
 local function own_record(at, r, claim, generation, era, begin)
 	if r.token ~= arg.token then r.boot = arg.boot end
-	r.node, r.name, r.place, r.claim, r.generation, r.era, r.instance =
-		arg.node, arg.name, arg.place, claim, generation, era, instance
+	r.owner, r.name, r.place, r.claim, r.generation, r.era, r.instance =
+		arg.server, arg.name, arg.place, claim, generation, era, instance
 	r.token, r.starts, r.n = arg.token, arg.starts, arg.n
 	r.interval, r.lease, r.revoked = arg.interval, arg.lease, '0'
 	r.since, r.seen, r.floor, r.ceiling = r.since or str(now), str(now), begin, r.ceiling or '0'
@@ -296,47 +308,49 @@ local function own_record(at, r, claim, generation, era, begin)
 	pin_layout()
 end
 
--- Did Redis forget this generation?  Who was given the ID in this era was given
--- it after the settling, and is right.
+-- Did Redis forget this generation?  An ownership that was given out in this era
+-- was given out after the settling, and is valid.
 local function forgotten(r, generation)
 	return r == nil or not r.bad and r.era ~= instance and num(r.generation) < num(generation)
 end
 
--- Up to where keys may have been made with the claim; of a former start it is
--- not known, and was not more than is asked for now.
+-- The ceiling of the keys made with the claim.  That of a former start is not
+-- known; it was no higher than what is asked for now.
 local function used_or_asked()
 	return num(arg.used) > 0 and arg.used or arg.reach or arg.ceiling
 end
 
--- The claim is another's, or nobody's: at least the keys made with it count.
+-- The claim is another's, or nobody's.  The next owner begins above the keys made
+-- with it.  Tells what the caller has in common with the present owner.
 local function lost(at, r)
 	raise(r, 'ceiling', used_or_asked())
 	raise(r, 'floor', arg.used)
 	put(at, r)
-	return {'lost', r.name, r.node == arg.node and '1' or '0'}
+	return {'lost', r.name, r.owner == arg.server and 'server' or
+		arg.place ~= '' and r.place == arg.place and 'place' or ''}
 end
 
--- Whoever has the ID next begins above these keys, though the caller has no
--- record to say so.
+-- The ID's next owner begins above these keys, although the record is not the
+-- caller's.
 local function leave_ceiling(at, r, generation, ceiling, used)
-	r = r or {node = '', name = '', place = '', claim = '', era = '', instance = instance,
+	r = r or {owner = '', name = '', place = '', claim = '', era = '', instance = instance,
 		generation = str(generation), floor = '0', starts = '0', token = '', boot = '', n = '0',
 		since = str(now), seen = str(now), ceiling = '0', lease = '0', interval = '0', revoked = '0'}
 	local before, begin = r.ceiling, r.floor
 	raise(r, 'ceiling', ceiling, used)
-	-- whoever has it now does not know of them as it releases
-	if r.node ~= arg.node then raise(r, 'floor', ceiling, used) end
+	-- the present owner does not know of them when it releases the ID
+	if r.owner ~= arg.server then raise(r, 'floor', ceiling, used) end
 	if not r.bad and (r.ceiling ~= before or r.floor ~= begin) then put(at, r) end
 	return r
 end
 
--- The caller does not get its claim back, or not yet.
+-- The same, where the caller does not get its claim back, or not yet.
 local function leave_used(at, r)
 	return leave_ceiling(at, r, math.max(num(arg.generation) - 1, 0), used_or_asked(), arg.floor)
 end
 
--- What this server gave up: <dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>,
--- separated by spaces.
+-- What this server gave up: <dc>:<w>/<ownership>/<ceiling>/<'1': no key is above
+-- that>, separated by spaces.
 local function given_up()
 	local past = {}
 	for at, claim, ceiling, exact in string.gmatch(arg.past or '', '(%d+:%d+)/(%x+)/(%d+)/(%d)') do
@@ -345,7 +359,7 @@ local function given_up()
 	return past
 end
 
--- It tells again what Redis may have forgotten.
+-- Corrects what Redis may have forgotten of it.
 local function let_go_of_past(all)
 	for claim, past in pairs(given_up()) do
 		local r = all and all[past.at] or not all and get(past.at) or nil
@@ -354,7 +368,7 @@ local function let_go_of_past(all)
 			if past.exact then r.lease = '0' end
 			raise(r, 'ceiling', past.ceiling)
 			let_go(past.at, r)
-		elseif not r or r.node ~= arg.node then
+		elseif not r or r.owner ~= arg.server then
 			r = leave_ceiling(past.at, r, 0, past.ceiling)
 			if all then all[past.at] = r end
 		end
@@ -365,16 +379,25 @@ end
 
 local operations = {}
 
--- A worker ID for this server.  Arguments: count of worker IDs; wanted, the one
--- that is set, or -1; fresh, a random ID for a new ownership; ceiling that is
--- asked for; reach, how far its keys may begin, in Unix ms; what it has or
--- remembers: known, <dc>:<w> or '', with ownership, generation, floor, and used,
--- the ceiling of the keys made with it, or 0; resume: 'now' where it uses that
--- and it cannot have lapsed, 'settled' where it cannot have lapsed, 'record'
--- where a record must say that it has not; unchanged, token and n of a record
--- that did not change for long enough, or ''; move, '1' to get another than what
--- it has; leaving, <dc>:<w> that it is about to release, or ''; past.  What it
--- has is not given up here: it is released when no more keys are made with it.
+-- Gets this server a worker ID.  Arguments:
+--		count		of worker IDs in the layout
+--		wanted		the worker ID in the settings; -1: any
+--		fresh		a random ID for a new ownership
+--		ceiling		that it asks for
+--		reach		its keys may begin up to here
+--		known		<dc>:<w> that it has or remembers, or ''; with its ownership,
+--					generation and floor, and used, the ceiling of the keys made
+--					with it, or 0
+--		resume		may it go on with that?  'now': it uses it, and it cannot have
+--					lapsed; 'settled': it cannot have lapsed; 'record': only if
+--					the record says that it has not lapsed
+--		unchanged	token and n of a record that has not changed for long enough,
+--					or ''
+--		move		'1': it wants another ID than the known one
+--		leaving		<dc>:<w> that it is about to release, or ''
+--		past		what it gave up
+-- The known ID is not given up here: the server releases it when it makes no more
+-- keys with it.
 function operations.claim()
 	local known, move = arg.known, arg.move == '1'
 	local all = records()
@@ -391,10 +414,12 @@ function operations.claim()
 		return yours(worker, r)
 	end
 
-	-- the worker ID of a record that this server may have
+	-- the worker ID of a record that this server may have; that of a claim under
+	-- another layout may not fit
 	local function usable(at)
 		local worker = string.match(at, '^' .. arg.dc .. ':(%d+)$')
-		return worker and (arg.wanted == '-1' or arg.wanted == worker) and worker
+		return worker and num(worker) < num(arg.count) and
+			(arg.wanted == '-1' or arg.wanted == worker) and worker
 	end
 
 	local function was_silent(r)
@@ -406,32 +431,32 @@ function operations.claim()
 	end
 
 	for at, r in pairs(all) do
-		if r.node == arg.node and r.token == arg.token and num(arg.n) <= num(r.n) then
+		if r.owner == arg.server and r.token == arg.token and num(arg.n) <= num(r.n) then
 			return {'late'}
-		elseif r.node == arg.node and r.token ~= arg.token and num(arg.starts) < num(r.starts) then
+		elseif r.owner == arg.server and r.token ~= arg.token and num(arg.starts) < num(r.starts) then
 			return {'older'}
 		end
 	end
 
 	let_go_of_past(all)
 
-	-- what it has, by the record
+	-- the known ID
 	local mine = known ~= '' and all[known] or nil
 	if mine and mine.bad and not move then return bad(known, mine) end
 	local is_mine = mine ~= nil and not mine.bad and mine.claim == arg.ownership
-	if is_mine and mine.revoked == '1' and not move then return {'lost', mine.name, '0'} end
+	if is_mine and mine.revoked == '1' and not move then return {'lost', mine.name, ''} end
 	local own = is_mine and not move and known ~= arg.leaving and usable(known) and known
 
-	-- What was answered and never used is another's to have; of a former life in
-	-- this directory, one ID is kept.
+	-- spare: an ID of this server that it never heard of; former: the ID of a former
+	-- life of this directory.  Others of both kinds are freed.
 	local spare, former
 	for at, r in pairs(all) do
-		local same_life = r.node == arg.node
-		local same_place = arg.place ~= '' and r.place == arg.place and not same_life
+		local same_life = r.owner == arg.server
+		local same_place = arg.place ~= '' and r.place == arg.place and held(r) and not same_life
 		local same_boot = r.token == arg.token or r.boot == arg.boot
 
 		if r.bad or at == arg.leaving or (at == known and (is_mine or move)) then
-			-- not now
+			-- stays as it is
 		elseif same_life and not own and not move and usable(at) and r.revoked ~= '1' and not spare then
 			spare = at
 		elseif same_place and not own and not move and usable(at) and r.revoked ~= '1' and
@@ -440,7 +465,7 @@ function operations.claim()
 			(not former or (same_boot and all[former].boot ~= arg.boot)) then
 			former = at
 		elseif (same_life and (same_boot or silent(r))) or (same_place and same_boot) then
-			let_go(at, r)
+			let_go(at, r, same_place and arg.place)
 		end
 	end
 
@@ -450,7 +475,7 @@ function operations.claim()
 		local again = mine.token == arg.token or
 			(mine.boot == arg.boot and num(arg.starts) > num(mine.starts))
 
-		-- somebody may have got it meanwhile, and Redis forgotten that
+		-- another server may have got it meanwhile, and Redis forgot that
 		if settling and (lapsed(mine) or (arg.resume ~= 'now' and mine.instance ~= instance)) then
 			leave_used(own, mine)
 			return unsettled()
@@ -463,7 +488,7 @@ function operations.claim()
 		return watch(mine)
 	end
 
-	-- what Redis lost is put back
+	-- Restores a claim that Redis forgot.
 	local function put_back()
 		local r = mine or {}
 		r.since = str(now)
@@ -472,18 +497,16 @@ function operations.claim()
 		all[known] = r
 		return r
 	end
-	if move and arg.resume == 'now' and known ~= '' and known ~= arg.leaving and
-		forgotten(mine, arg.generation) then
-		-- it goes on with that, until it has another
-		put_back()
-	end
-	if known ~= '' and not move and known ~= arg.leaving and spare ~= known then
+	local keeps = (move or not usable(known)) and arg.resume == 'now' and known ~= '' and
+		known ~= arg.leaving and forgotten(mine, arg.generation)
+	if keeps then put_back() end	-- it uses the known ID until it has another
+	if known ~= '' and not move and not keeps and known ~= arg.leaving and spare ~= known then
 		if not forgotten(mine, arg.generation) then
 			if not is_mine then return lost(known, mine) end
 		elseif usable(known) and arg.resume ~= 'record' then
 			local r = put_back()
 			if settling and arg.resume ~= 'now' then
-				-- kept for it, unless somebody with a higher generation comes
+				-- reserved for it, unless an owner with a higher generation comes
 				r.instance = ''
 				put(known, r)
 				return unsettled()
@@ -494,7 +517,6 @@ function operations.claim()
 		end
 	end
 
-	-- what was answered and never used, or was a former life's
 	if spare or former then
 		local at = spare or former
 		local r = all[at]
@@ -511,7 +533,7 @@ function operations.claim()
 	end
 	if now < settled + num(arg.interval) then return unsettled(num(arg.interval)) end
 
-	-- a new owner: the lowest free ID that its clock reaches
+	-- a new owner gets the lowest free ID that its clock reaches
 	local owners, ahead, nearest = 0, 0, math.huge
 	local function try(worker, is_free)
 		local r = all[field(worker)]
@@ -529,7 +551,7 @@ function operations.claim()
 	if arg.wanted ~= '-1' then
 		local r = all[field(arg.wanted)]
 		if r and r.bad then return bad(field(arg.wanted), r) end
-		-- the ID that is set, and the name: this server, in another directory
+		-- the same name and the ID set: this server, set up again in a new directory
 		return try(arg.wanted, free(r) or (r.name == arg.name and num(r.lease) == 0 and silent(r))) or
 			(ahead > 0 and {'ahead', '0', '1', str(nearest)}) or
 			{'taken', arg.wanted, r.name}
@@ -541,8 +563,8 @@ function operations.claim()
 	return {'full', tostring(owners), tostring(ahead), ahead > 0 and str(nearest) or '0'}
 end
 
--- The server is there, and has what it says.  Arguments: worker; ownership,
--- generation, floor; ceiling that is asked for; used; resume; past.
+-- The server is alive, and says what it has.  Arguments as for a claim: worker,
+-- ownership, generation, floor, ceiling, used, resume, past.
 function operations.mark()
 	let_go_of_past()
 	local at = field(arg.worker)
@@ -579,12 +601,12 @@ function operations.mark()
 end
 
 -- The server makes no more keys with this ID.  Arguments: worker, ownership,
--- ceiling; exact: '1' where no key is above that, '' where it is not known.
+-- ceiling; exact, '1': no key is above that.
 function operations.release()
 	local at = field(arg.worker)
 	local r = get(at)
 
-	if not held(r) or r.bad or r.node ~= arg.node or r.claim ~= arg.ownership then
+	if not held(r) or r.bad or r.owner ~= arg.server or r.claim ~= arg.ownership then
 		leave_ceiling(at, r, 0, arg.ceiling)
 		return {'lost'}
 	elseif r.token == arg.token and num(arg.n) <= num(r.n)
@@ -601,19 +623,19 @@ function operations.release()
 	return {'ok'}
 end
 
--- Is this one of the caller's, which it uses or is about to release?
+-- Does the caller use this ID, or is it about to release it?
 local function in_use(r)
 	return r.claim ~= '' and string.find(arg.own, r.claim, 1, true) ~= nil
 end
 
--- An administrator gives an ID back.  Arguments: worker; ownership as list() told
--- it; own, the ownerships that the caller has; force, '1'.
+-- An administrator frees an ID.  Arguments: worker; ownership, as list() told it;
+-- own, the caller's ownerships; force, '1' or '0'.
 function operations.free()
 	local at = field(arg.worker)
 	local r = get(at)
 
 	if r and r.bad == 'damaged' then
-		-- its owner puts it back, if it has one
+		-- its owner, if there is one, puts it back in the settling
 		redis.call('HDEL', key, at)
 		settle()
 		meta.span = str(math.max(num(meta.span), span(arg.interval, arg.lease)))
@@ -625,7 +647,7 @@ function operations.free()
 		return {'free'}
 	elseif in_use(r) then
 		return {'own'}
-	elseif silent(r) or (r.node == arg.node and r.boot == arg.boot) then
+	elseif silent(r) or (r.owner == arg.server and r.boot == arg.boot) then
 		let_go(at, r)
 		return {'released', r.name}
 	elseif arg.force ~= '1' then
@@ -636,8 +658,8 @@ function operations.free()
 	return {'revoked', r.name}
 end
 
--- Claims, a page of them in the order of their IDs.  Arguments: from, the worker
--- ID to begin with; count of records; own, as above.
+-- A page of claims in the order of their worker IDs.  Arguments: from, the first
+-- worker ID; count, of records at most; own, as above.
 function operations.list()
 	local from, count = num(arg.from), num(arg.count)
 	local found = {}
@@ -654,7 +676,7 @@ function operations.list()
 		local worker, r = unpack(found[i])
 		if r.bad then r = {name = '', since = '', seen = '', ceiling = '', claim = '', bad = r.bad} end
 		local mine = not r.bad and in_use(r)
-		local state = r.bad or r.node == arg.node and not mine and 'unused'
+		local state = r.bad or r.owner == arg.server and not mine and 'unused'
 			or r.revoked == '1' and 'revoked' or lapsed(r) and 'lapsed'
 			or num(r.lease) > 0 and age(r) > num(r.lease) and 'ended'
 			or silent(r) and 'silent' or 'live'

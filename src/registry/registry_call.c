@@ -1,11 +1,11 @@
 /*
  * registry_call.c
- *		One call of the registry's script, and what it answers.
+ *		Calls of the registry's script, and what its answers say.
  *
- * Each call carries the start's token and a number that rises, so that what
- * Redis executes late or twice does no harm; and its own version.  Arguments go
- * by name.  The answers are checked here and by who asked; how a call is made
- * is in redis.c.
+ * Each call carries the token of the start and a number that rises, so that a
+ * call which Redis executes late or twice does no harm.  It also carries the
+ * version of the format.  Arguments go by name.  How a call is sent is in
+ * redis.c.
  */
 #include "postgres.h"
 
@@ -13,6 +13,8 @@
 
 #include "compat.h"
 #include "key/layout.h"
+#include "key/layout_text.h"
+#include "registry/link.h"
 #include "registry/redis.h"
 #include "registry/registry_call.h"
 #include "registry/registry_contact.h"
@@ -20,7 +22,7 @@
 #include "settings.h"
 #include "url.h"
 
-/* Room for numbers as text, in the memory of one turn. */
+/* A number as text, in the memory of one turn. */
 char *
 registry_number(int64 value)
 {
@@ -33,7 +35,7 @@ registry_hex(uint64 value)
 	return psprintf("%016llx", (unsigned long long) value);
 }
 
-/* A whole number from 0 to max; false: nonsense. */
+/* Reads a whole number from 0 to max.  False: the text is none. */
 bool
 registry_parse_number(const char *text, int64 max, int64 *value)
 {
@@ -52,7 +54,7 @@ registry_argument(RegistryCall *call, const char *name, const char *value)
 	call->args[call->count++] = value;
 }
 
-/* What identifies the data directory to the registry; "": nothing does. */
+/* The data directory's fingerprint; "": it does not tell it from others. */
 static const char *
 place(void)
 {
@@ -64,7 +66,7 @@ place(void)
 					registry_hex((uint64) print->birth_ns));
 }
 
-/* Begins a call, with what all calls carry. */
+/* Begins a call, with the arguments that all calls have. */
 void
 registry_begin_call(RegistryCall *call, const char *operation, int datacenter_id)
 {
@@ -75,13 +77,13 @@ registry_begin_call(RegistryCall *call, const char *operation, int datacenter_id
 	registry_argument(call, "version", "2");
 	registry_argument(call, "operation", operation);
 	registry_argument(call, "layout", pstrdup(layout));
-	registry_argument(call, "node", psprintf("%s%s", registry_hex(seen.identity.id[0]),
-											 registry_hex(seen.identity.id[1])));
-	registry_argument(call, "name", registry_node_name());
+	registry_argument(call, "server", psprintf("%s%s", registry_hex(seen.identity.id[0]),
+											   registry_hex(seen.identity.id[1])));
+	registry_argument(call, "name", registry_server_name());
 	registry_argument(call, "place", place());
 	registry_argument(call, "token", registry_hex(seen.token));
 	registry_argument(call, "starts", registry_number((int64) seen.identity.starts));
-	/* the longest that we go unheard when all is well */
+	/* the longest that this server is silent when all is well */
 	registry_argument(call, "interval",
 					  registry_number(registry_mark_interval() +
 									  url_count(snowid_redis_url) * (int64) snowid_redis_timeout));
@@ -91,9 +93,9 @@ registry_begin_call(RegistryCall *call, const char *operation, int datacenter_id
 }
 
 /*
- * What this server gave up, as the script reads it; without what it is about to
- * release by a call of its own, and what it still has: a keeper that leaves takes
- * a lease out of the file, and its successor may go on with it.
+ * What this server gave up, as the script reads it.  Without the claim that it is
+ * about to release, and without the one that it has: a keeper that leaves removes
+ * a lease from the file, and its successor may go on with it.
  */
 char *
 registry_past(void)
@@ -112,7 +114,7 @@ registry_past(void)
 	return text;
 }
 
-/* One try.  False: no answer; the reason is in err. */
+/* Calls once.  False: there is no answer; the reason is in err. */
 static bool
 try_call(RegistryCall *call, bool last_call, char ***answer, int *count, char *err)
 {
@@ -130,21 +132,21 @@ try_call(RegistryCall *call, bool last_call, char ***answer, int *count, char *e
 }
 
 /*
- * Calls an operation.  False: no answer, or one that no operation gives; which
- * has been dealt with unless err is wanted.
+ * Calls an operation.  False: there is no answer, or the registry cannot be read.
+ * The reason is in err; where that is NULL, it has been dealt with.
  */
 bool
 registry_call(RegistryCall *call, bool last_call, char ***answer, int *count, char *err)
 {
 	char		reason[NET_ERR_LEN] = "";
 	int64		began = monotonic_ms();
-	bool		fresh = !redis_is_connected();
+	bool		fresh = !link_is_open();
 	bool		ok = try_call(call, last_call, answer, count, reason);
 
-	/* a connection that was idle may have ended long ago; twice does no harm */
+	/* an idle connection may have ended long ago; to call twice does no harm */
 	if (!ok && !fresh && monotonic_ms() - began < snowid_redis_timeout / 2)
 		ok = try_call(call, last_call, answer, count, reason);
-	/* of other nodes' names, what any encoding can show */
+	/* keeps of other servers' names what every encoding can show */
 	for (int i = 0; ok && i < *count; i++)
 		for (char *p = (*answer)[i]; *p; p++)
 			if (*p < ' ' || *p > '~')
@@ -177,15 +179,15 @@ registry_field(const Claim *claim)
 	return claim->ownership == 0 ? "" : psprintf("%d:%d", claim->datacenter_id, claim->worker_id);
 }
 
-/* An answer that the script cannot have given. */
+/* The script cannot have given this answer. */
 void
 registry_nonsense(const char *operation)
 {
-	redis_disconnect();
-	registry_no_answer(psprintf("the answer to \"%s\" makes no sense", operation));
+	link_close();
+	registry_no_answer(psprintf("unexpected reply to \"%s\"", operation));
 }
 
-/* The layout that others use of this registry. */
+/* Says which layout the registry is for. */
 char *
 registry_layout_conflict(char **answer)
 {
@@ -194,4 +196,69 @@ registry_layout_conflict(char **answer)
 	layout_describe(&server_layout, ours);
 	return psprintf("The registry \"%s\" is for the layout \"%.120s\", by \"%.64s\"; this server has \"%s\".",
 					snowid_redis_prefix, answer[1], answer[2], ours);
+}
+
+/* Reads an answer that gives this server a worker ID.  False: it is invalid. */
+bool
+registry_parse_claim(char **answer, Claim *claim, int64 *ceiling_ms)
+{
+	int64		worker_id;
+	char	   *end;
+
+	memset(claim, 0, sizeof(*claim));
+	claim->ownership = strtoull(answer[2], &end, 16);
+	claim->datacenter_id = snowid_datacenter_id;
+	claim->lease_ms = snowid_redis_lease;
+	if (!registry_parse_number(answer[1], (INT64CONST(1) << server_layout.worker_bits) - 1, &worker_id) ||
+		(snowid_worker_id >= 0 && worker_id != snowid_worker_id) ||
+		strlen(answer[2]) != 16 || *end != '\0' || claim->ownership == 0 ||
+		!registry_parse_number(answer[3], MAX_MS, &claim->floor_ms) ||
+		!registry_parse_number(answer[4], MAX_MS, ceiling_ms) ||
+		!registry_parse_number(answer[5], MAX_MS, &claim->generation))
+		return false;
+	claim->worker_id = (int32) worker_id;
+	/* a higher floor that was found when the claim began stays */
+	if (claim->ownership == seen.identity.claim.ownership)
+		claim->floor_ms = Max(claim->floor_ms, seen.identity.claim.floor_ms);
+	return true;
+}
+
+/*
+ * Is a time of a record in the layout's range?  If not, it is dealt with like a
+ * record that cannot be read.
+ */
+bool
+registry_check_time(const char *what, const Claim *claim, int64 unix_ms)
+{
+	if (unix_ms <= layout_last_ms(&server_layout))
+		return true;
+	registry_no_answer(psprintf("the %s of worker ID %d of datacenter %d, " INT64_FORMAT ", is not in the range of the layout",
+								what, claim->worker_id, claim->datacenter_id, unix_ms));
+	return false;
+}
+
+/* Why Redis refuses a worker ID, in words; NULL: this answer is no refusal. */
+char *
+registry_refusal(char **answer, int count)
+{
+	const char *outcome = answer[0];
+	int64		until_ms;
+	const char *until;
+
+	if (strcmp(outcome, "layout") == 0 && count == 3)
+		return registry_layout_conflict(answer);
+	if (strcmp(outcome, "taken") == 0 && count == 3)
+		return psprintf("Worker ID %d of datacenter %d is held by \"%.64s\".",
+						snowid_worker_id, snowid_datacenter_id, answer[2]);
+	if (count != 4 || !registry_parse_number(answer[3], MAX_MS, &until_ms))
+		return NULL;
+	until = timestamptz_to_str(timestamptz_from_unix_ms(until_ms));
+	if (strcmp(outcome, "ahead") == 0)
+		return psprintf("The keys of worker ID %d lie ahead of this server's clock, up to %s.",
+						snowid_worker_id, until);
+	if (strcmp(outcome, "full") == 0)
+		return psprintf("All %d worker IDs of datacenter %d are in use: %.10s have an owner, and the keys of %.10s lie ahead of this server's clock%s%s.",
+						1 << server_layout.worker_bits, snowid_datacenter_id, answer[1], answer[2],
+						until_ms > 0 ? ", the nearest up to " : "", until_ms > 0 ? until : "");
+	return NULL;
 }

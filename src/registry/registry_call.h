@@ -1,6 +1,6 @@
 /*
  * registry_call.h
- *		One call of the registry's script, and what it answers.
+ *		Calls of the registry's script, and what its answers say.
  */
 #ifndef SNOWID_REGISTRY_REGISTRY_CALL_H
 #define SNOWID_REGISTRY_REGISTRY_CALL_H
@@ -9,7 +9,7 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Names and values, in turn. */
+/* Names and values of the arguments, in turn. */
 typedef struct RegistryCall
 {
 	int			count;
@@ -27,6 +27,9 @@ extern bool registry_call(RegistryCall *call, bool last_call, char ***answer, in
 extern const char *registry_field(const Claim *claim);
 extern void registry_nonsense(const char *operation);
 extern char *registry_layout_conflict(char **answer);
+extern bool registry_parse_claim(char **answer, Claim *claim, int64 *ceiling_ms);
+extern bool registry_check_time(const char *what, const Claim *claim, int64 unix_ms);
+extern char *registry_refusal(char **answer, int count);
 
 #pragma GCC visibility pop
 

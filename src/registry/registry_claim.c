@@ -1,9 +1,9 @@
 /*
  * registry_claim.c
- *		The claim: how it is got, marked, lost and given back.
+ *		Claims, marks and releases the worker ID.
  *
- * Decides by what the script answers (the rules are in registry.lua), and says
- * in shared memory what holds; the snowid keeper acts on it.
+ * Acts on what the script answers (the rules are in registry.lua), and says in
+ * shared memory what the snowid keeper may use.
  */
 #include "postgres.h"
 
@@ -18,15 +18,16 @@
 #include "registry/registry_view.h"
 #include "settings.h"
 
-static bool untidy;				/* a second ID may have been claimed */
-static bool revoked;			/* the lost claim is to be acknowledged */
+static bool untidy;				/* a second ID may have been claimed by a call
+								 * without an answer */
+static bool revoked;			/* the next call is to release revoked_claim */
 static Claim revoked_claim;
-static char refusal[GATE_DETAIL_LEN];	/* the last one's reason */
+static char refusal[GATE_DETAIL_LEN];	/* why Redis refused the last time */
 static char logged_refusal[GATE_DETAIL_LEN];
 
 /*
- * The ceiling of the keys made with a claim since the start, or 0 where there
- * are none, or it is not known.
+ * The ceiling of the keys made with a claim since the start; 0: there are none,
+ * or it is not known.
  */
 static int64
 used_of(const Claim *claim)
@@ -40,9 +41,9 @@ used_of(const Claim *claim)
 }
 
 /*
- * May the claim be resumed where Redis forgot it, or may have forgotten more:
- * at once, since it is in use and cannot have lapsed; once all who are connected
- * have put theirs back; or by its record only.
+ * May the claim be resumed where Redis forgot it?  "now": it is in use and cannot
+ * have lapsed.  "settled": after the settling.  "record": only if its record is
+ * still there.
  */
 static const char *
 resume(const Claim *claim, int64 now)
@@ -56,8 +57,8 @@ resume(const Claim *claim, int64 now)
 }
 
 /*
- * Redis says no; it is asked again, for others may leave.  Who only wanted to
- * change goes on with the claim that is held.
+ * Redis refuses a worker ID, and will be asked again, since one may become free.
+ * A server that only wanted to change ("change") keeps the one it has.
  */
 static void
 refuse(bool change, const char *detail)
@@ -76,7 +77,7 @@ refuse(bool change, const char *detail)
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	if (registry->state == CLAIM_HELD || registry->identity.claim.ownership != 0)
 	{
-		/* what is remembered is not to be used either */
+		/* nor may the claim in the state file be used */
 		registry->state = CLAIM_LOST;
 		registry->confirmed = false;
 	}
@@ -84,9 +85,9 @@ refuse(bool change, const char *detail)
 	registry_set_detail(true, detail);
 }
 
-/* The claim is another's, or nobody's: the keeper closes the gate first. */
+/* The claim is lost.  The keeper closes the gate before another is claimed. */
 static void
-lose(bool clone, const char *detail)
+lose(bool clone, bool shared, const char *detail)
 {
 	static int64 last_loss = PG_INT64_MIN / 2;
 	int64		now = monotonic_ms();
@@ -95,12 +96,27 @@ lose(bool clone, const char *detail)
 	registry->state = CLAIM_LOST;
 	registry->confirmed = false;
 	registry->clone = clone;
+	registry->shared = shared;
 	LWLockRelease(registry_lock);
 	registry_set_detail(false, detail);
 	silent_key[0] = '\0';
-	/* the next claim at once, but not again and again */
+	/* the next claim is tried at once, unless this happens again and again */
 	next_contact = now < last_loss + 10 * registry_mark_interval() ? now + registry_mark_interval() : 0;
 	last_loss = now;
+}
+
+/*
+ * Another server has the record, or nobody.  If it took the ID while this server
+ * had it, as the same server or from the same place, then both are alive: from
+ * now on this one is another server, or has no place.
+ */
+static void
+lose_to(char **answer, const Claim *claim)
+{
+	lose(seen.confirmed && strcmp(answer[2], "server") == 0,
+		 seen.confirmed && strcmp(answer[2], "place") == 0,
+		 psprintf("Worker ID %d of datacenter %d was given back, or is held by \"%.64s\" now.",
+				  claim->worker_id, claim->datacenter_id, answer[1]));
 }
 
 static void
@@ -111,7 +127,7 @@ got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *kno
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	is_new = registry->state != CLAIM_HELD || !registry->confirmed ||
 		registry->claim.ownership != claim->ownership;
-	/* what it had is released when the keeper has changed over */
+	/* the old claim is released when the keeper uses the new one */
 	if (known->ownership != 0 && !same_pair(known, claim))
 		registry->leaving = *known;
 	registry->claim = *claim;
@@ -129,78 +145,13 @@ got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *kno
 	if (is_new)
 		ereport(LOG,
 				(errmsg("snowid claimed worker ID %d of datacenter %d as \"%s\"",
-						claim->worker_id, claim->datacenter_id, registry_node_name())));
-}
-
-/* The answer that gives us a worker ID; false: it makes no sense. */
-static bool
-understand_claim(char **answer, Claim *claim, int64 *ceiling_ms)
-{
-	int64		worker_id;
-	char	   *end;
-
-	memset(claim, 0, sizeof(*claim));
-	claim->ownership = strtoull(answer[2], &end, 16);
-	claim->datacenter_id = snowid_datacenter_id;
-	claim->lease_ms = snowid_redis_lease;
-	if (!registry_parse_number(answer[1], (INT64CONST(1) << server_layout.worker_bits) - 1, &worker_id) ||
-		(snowid_worker_id >= 0 && worker_id != snowid_worker_id) ||
-		strlen(answer[2]) != 16 || *end != '\0' || claim->ownership == 0 ||
-		!registry_parse_number(answer[3], MAX_MS, &claim->floor_ms) ||
-		!registry_parse_number(answer[4], MAX_MS, ceiling_ms) ||
-		!registry_parse_number(answer[5], MAX_MS, &claim->generation))
-		return false;
-	claim->worker_id = (int32) worker_id;
-	/* what was found out when the claim began holds on */
-	if (claim->ownership == seen.identity.claim.ownership)
-		claim->floor_ms = Max(claim->floor_ms, seen.identity.claim.floor_ms);
-	return true;
+						claim->worker_id, claim->datacenter_id, registry_server_name())));
 }
 
 /*
- * Is a time of a record in the layout's range?  If not, it is as damaged as one
- * that cannot be read.
- */
-static bool
-check_time(const char *what, const Claim *claim, int64 unix_ms)
-{
-	if (unix_ms <= layout_last_ms(&server_layout))
-		return true;
-	registry_no_answer(psprintf("the %s of worker ID %d of datacenter %d, " INT64_FORMAT ", is not in the range of the layout",
-								what, claim->worker_id, claim->datacenter_id, unix_ms));
-	return false;
-}
-
-/* What Redis refuses a worker ID for, in words; NULL: it does not, or nonsense. */
-static char *
-understand_refusal(char **answer, int count)
-{
-	const char *outcome = answer[0];
-	int64		until_ms;
-	const char *until;
-
-	if (strcmp(outcome, "layout") == 0 && count == 3)
-		return registry_layout_conflict(answer);
-	if (strcmp(outcome, "taken") == 0 && count == 3)
-		return psprintf("Worker ID %d of datacenter %d is held by \"%.64s\".",
-						snowid_worker_id, snowid_datacenter_id, answer[2]);
-	if (count != 4 || !registry_parse_number(answer[3], MAX_MS, &until_ms))
-		return NULL;
-	until = timestamptz_to_str(timestamptz_from_unix_ms(until_ms));
-	if (strcmp(outcome, "ahead") == 0)
-		return psprintf("The keys of worker ID %d lie ahead of this server's clock, up to %s.",
-						snowid_worker_id, until);
-	if (strcmp(outcome, "full") == 0)
-		return psprintf("All %d worker IDs of datacenter %d are in use: %.10s have an owner, and the keys of %.10s lie ahead of this server's clock%s%s.",
-						1 << server_layout.worker_bits, snowid_datacenter_id, answer[1], answer[2],
-						until_ms > 0 ? ", the nearest up to " : "", until_ms > 0 ? until : "");
-	return NULL;
-}
-
-/*
- * This directory's record is of another boot of the machine, or of a copy that
- * started as often: it is taken over once nobody has written it for twice its
- * interval, by our clock.
+ * The record of this directory was written under another boot of the machine, or
+ * by a copy that was started as often.  It is taken over if nobody writes it for
+ * twice its interval, by our monotonic clock.
  */
 static void
 watch_for_silence(const char *record, int64 interval, int64 lease)
@@ -208,7 +159,7 @@ watch_for_silence(const char *record, int64 interval, int64 lease)
 	if (lease > 0 || strlen(record) >= sizeof(silent_key) ||
 		(silent_key[0] && strcmp(silent_key, record) != 0))
 	{
-		lose(true, "Another server uses a copy of this data directory, or has not given its lease back.");
+		lose(true, false, "Another server uses a copy of this data directory, or has not given its lease back.");
 		return;
 	}
 	if (silent_key[0] == '\0' || silent_since == PG_INT64_MAX)
@@ -219,8 +170,8 @@ watch_for_silence(const char *record, int64 interval, int64 lease)
 }
 
 /*
- * Claims a worker ID: the one that is held or remembered, if the settings allow
- * it, or with "move" another one.
+ * Claims a worker ID: the one that the server has or remembers, if the settings
+ * allow it; with "move", another one.
  */
 static void
 claim_worker_id(bool move)
@@ -237,7 +188,7 @@ claim_worker_id(bool move)
 	int64		lease;
 	char	   *text;
 
-	/* what was revoked is for others */
+	/* prefers another ID to the one that was revoked */
 	if (seen.state == CLAIM_NONE && revoked_claim.ownership != 0 && snowid_worker_id < 0)
 	{
 		known = &revoked_claim;
@@ -271,18 +222,17 @@ claim_worker_id(bool move)
 
 	next_contact = monotonic_ms() + registry_mark_interval();
 	if (strcmp(answer[0], "yours") == 0 && count == 6 &&
-		understand_claim(answer, &claim, &ceiling_ms))
+		registry_parse_claim(answer, &claim, &ceiling_ms))
 	{
-		if (check_time("floor", &claim, claim.floor_ms) && check_time("ceiling", &claim, ceiling_ms))
+		if (registry_check_time("floor", &claim, claim.floor_ms) && registry_check_time("ceiling", &claim, ceiling_ms))
 			got_claim(&claim, ceiling_ms, began, known == &revoked_claim ? &seen.identity.claim : known);
 	}
 	else if (strcmp(answer[0], "lost") == 0 && count == 3)
-		lose(false, psprintf("Worker ID %d of datacenter %d was given back, or is held by \"%.64s\" now.",
-							 known->worker_id, known->datacenter_id, answer[1]));
+		lose_to(answer, known);
 	else if (strcmp(answer[0], "late") == 0)
-		lose(true, "Another server runs from a copy of this one's memory.");
+		lose(true, false, "Another server runs from a copy of this one's memory.");
 	else if (strcmp(answer[0], "older") == 0)
-		lose(true, "This data directory was started later by another server: this is an old copy, or that is one.");
+		lose(true, false, "This data directory was started later by another server: this is an old copy, or that is one.");
 	else if (strcmp(answer[0], "silence") == 0 && count == 4 &&
 			 registry_parse_number(answer[2], MAX_MS, &ms) && registry_parse_number(answer[3], MAX_MS, &lease))
 		watch_for_silence(answer[1], ms, lease);
@@ -295,9 +245,9 @@ claim_worker_id(bool move)
 			registry_set_detail(false, refusal);
 		next_contact = Min(next_contact, monotonic_ms() + ms + 1);
 	}
-	else if ((text = understand_refusal(answer, count)) !=NULL)
+	else if ((text = registry_refusal(answer, count)) !=NULL)
 	{
-		/* where there is no other, it may have it again once it is free */
+		/* there is no other: it may have that one again when it is free */
 		if (known == &revoked_claim)
 			memset(&revoked_claim, 0, sizeof(revoked_claim));
 		refuse(change && strcmp(answer[0], "layout") != 0, text);
@@ -306,7 +256,7 @@ claim_worker_id(bool move)
 		registry_nonsense("claim");
 }
 
-/* Tells Redis that we are there and what we have, and gets the next grant. */
+/* Tells Redis that the server is alive and what it has; renews a lease. */
 static void
 mark(void)
 {
@@ -330,7 +280,7 @@ mark(void)
 	next_contact = monotonic_ms() + registry_mark_interval();
 	if (strcmp(answer[0], "ok") == 0 && count == 2 && registry_parse_number(answer[1], MAX_MS, &ceiling_ms))
 	{
-		if (!check_time("ceiling", &seen.claim, ceiling_ms))
+		if (!registry_check_time("ceiling", &seen.claim, ceiling_ms))
 			return;
 		LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 		if (seen.claim.lease_ms > 0)
@@ -342,19 +292,17 @@ mark(void)
 			process_notify(PROCESS_KEEPER);
 	}
 	else if (strcmp(answer[0], "late") == 0)
-		lose(true, "Another server runs from a copy of this one's memory.");
+		lose(true, false, "Another server runs from a copy of this one's memory.");
 	else if (strcmp(answer[0], "gone") == 0)
 		claim_worker_id(false);
 	else if (strcmp(answer[0], "lost") == 0 && count == 3)
-		lose(answer[2][0] == '1',
-			 psprintf("Worker ID %d of datacenter %d was given back, or is held by \"%.64s\" now.",
-					  seen.claim.worker_id, seen.claim.datacenter_id, answer[1]));
+		lose_to(answer, &seen.claim);
 	else if (strcmp(answer[0], "revoked") == 0)
 	{
 		revoked = true;
 		revoked_claim = seen.claim;
-		lose(false, psprintf("Worker ID %d of datacenter %d was revoked by snowid_release().",
-							 seen.claim.worker_id, seen.claim.datacenter_id));
+		lose(false, false, psprintf("Worker ID %d of datacenter %d was revoked by snowid_release().",
+									seen.claim.worker_id, seen.claim.datacenter_id));
 	}
 	else if (strcmp(answer[0], "layout") == 0 && count == 3)
 		refuse(false, registry_layout_conflict(answer));
@@ -363,8 +311,8 @@ mark(void)
 }
 
 /*
- * Gives a claim back with which no more keys are made, as the file says.  True:
- * it is done with.
+ * Gives back a claim with which no more keys are made, with the ceiling that the
+ * state file has.  True: done.
  */
 bool
 registry_release(const Claim *claim, bool last_call)
@@ -381,7 +329,7 @@ registry_release(const Claim *claim, bool last_call)
 	registry_begin_call(&call, "release", claim->datacenter_id);
 	registry_argument(&call, "worker", registry_number(claim->worker_id));
 	registry_argument(&call, "ownership", registry_hex(claim->ownership));
-	/* what never got into the file was never used */
+	/* a claim that was never in the file was never used */
 	registry_argument(&call, "ceiling", registry_number(past ? past->ceiling_ms : 0));
 	registry_argument(&call, "exact", past && past->exact ? "1" : "0");
 	if (!registry_call(&call, last_call, &answer, &count, err))
@@ -403,7 +351,7 @@ registry_release(const Claim *claim, bool last_call)
 }
 
 /*
- * Claims another worker ID, for an administrator.  Returns why there is none, or
+ * Claims another worker ID for an administrator.  Returns why Redis refused, or
  * "".
  */
 const char *
@@ -415,7 +363,7 @@ registry_reclaim(void)
 	return refusal;
 }
 
-/* What the claim needs now, if anything. */
+/* Does what the claim needs now, if anything. */
 void
 registry_tend_claim(void)
 {
@@ -440,7 +388,7 @@ registry_tend_claim(void)
 	}
 	else if (due && !registry_settings_allow(&seen.claim) && seen.leaving.ownership == 0)
 	{
-		/* what is held is marked all the same, should it be refused */
+		/* if that is refused, the present ID is marked all the same */
 		claim_worker_id(false);
 		(void) registry_look(false);
 		if (answered && seen.state == CLAIM_HELD && !registry_settings_allow(&seen.claim))

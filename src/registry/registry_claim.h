@@ -1,6 +1,6 @@
 /*
  * registry_claim.h
- *		The claim: how it is got, marked, lost and given back.
+ *		Claims, marks and releases the worker ID.
  */
 #ifndef SNOWID_REGISTRY_REGISTRY_CLAIM_H
 #define SNOWID_REGISTRY_REGISTRY_CLAIM_H

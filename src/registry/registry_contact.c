@@ -1,7 +1,7 @@
 /*
  * registry_contact.c
- *		How the registry gets on with Redis: what is told when it does not answer,
- *		and when it is asked again.
+ *		Whether Redis can be used: what is said when it cannot, and when it is
+ *		called again.
  */
 #include "postgres.h"
 
@@ -22,7 +22,7 @@
 static bool logged_failure;		/* by the log, Redis cannot be used */
 static char logged_policy[64];
 
-/* Between two marks; a lease is renewed at a third of it. */
+/* The ms between two marks; a lease is renewed at a third of it. */
 int
 registry_mark_interval(void)
 {
@@ -31,9 +31,9 @@ registry_mark_interval(void)
 	return snowid_redis_check_interval;
 }
 
-/* What people call this server. */
+/* The server's name, for people. */
 const char *
-registry_node_name(void)
+registry_server_name(void)
 {
 	static char name[NODE_NAME_LEN + 1];
 	char		host[NODE_NAME_LEN - 6] = "";
@@ -47,7 +47,7 @@ registry_node_name(void)
 	return name;
 }
 
-/* Why there is no claim. */
+/* Says why there is no claim. */
 void
 registry_set_detail(bool refused, const char *detail)
 {
@@ -58,7 +58,7 @@ registry_set_detail(bool refused, const char *detail)
 	process_notify(PROCESS_KEEPER);
 }
 
-/* The next try, with growing pauses and jitter. */
+/* Puts the next call off, by pauses that grow, with jitter. */
 void
 registry_try_later(void)
 {
@@ -67,25 +67,27 @@ registry_try_later(void)
 		(int64) pg_prng_uint64_range(&pg_global_prng_state, 0, backoff / 2);
 }
 
+/* A claim from the state file may be older than the layout. */
 bool
 registry_settings_allow(const Claim *claim)
 {
 	return claim->datacenter_id == snowid_datacenter_id &&
-		(snowid_worker_id < 0 || snowid_worker_id == claim->worker_id);
+		(snowid_worker_id < 0 || snowid_worker_id == claim->worker_id) &&
+		claim->worker_id >> server_layout.worker_bits == 0;
 }
 
-/* Would the remembered claim do, as far as this server knows? */
+/* May the claim in the state file be used without Redis? */
 static bool
 may_use_remembered(void)
 {
 	const Claim *claim = &seen.identity.claim;
 
-	/* nor while somebody else is watched who may have it */
+	/* not while a record is watched, since another server may have the ID */
 	return seen.state == CLAIM_NONE && silent_key[0] == '\0' &&
 		claim->ownership != 0 && claim->lease_ms == 0 && snowid_redis_lease == 0 && registry_settings_allow(claim);
 }
 
-/* Redis did not answer, or not as it should. */
+/* Redis gave no answer, or none that can be used. */
 void
 registry_no_answer(const char *err)
 {
@@ -94,7 +96,7 @@ registry_no_answer(const char *err)
 	bool		is_told = true;
 
 	answered = false;
-	/* nothing may be concluded from what was not heard */
+	/* a record may have changed meanwhile */
 	silent_since = PG_INT64_MAX;
 	if (ShutdownRequestPending)
 		return;
@@ -126,7 +128,7 @@ registry_no_answer(const char *err)
 	registry_try_later();
 }
 
-/* Redis answered all that it was asked in this turn. */
+/* Redis has answered in this turn. */
 void
 registry_all_is_well(void)
 {

@@ -1,6 +1,6 @@
 /*
  * registry_contact.h
- *		How the registry gets on with Redis.
+ *		Whether Redis can be used, and when it is called next.
  */
 #ifndef SNOWID_REGISTRY_REGISTRY_CONTACT_H
 #define SNOWID_REGISTRY_REGISTRY_CONTACT_H
@@ -13,7 +13,7 @@
 #define FIRST_PAUSE_MS 100
 
 extern int	registry_mark_interval(void);
-extern const char *registry_node_name(void);
+extern const char *registry_server_name(void);
 extern void registry_set_detail(bool refused, const char *detail);
 extern void registry_try_later(void);
 extern bool registry_settings_allow(const Claim *claim);

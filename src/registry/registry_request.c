@@ -1,6 +1,6 @@
 /*
  * registry_request.c
- *		What administrators ask the registry for, carried out.
+ *		Carries out what administrators ask for.
  */
 #include "postgres.h"
 
@@ -10,7 +10,7 @@
 #include "registry/registry_request.h"
 #include "registry/registry_view.h"
 
-/* The ownerships that are this server's, or are about to be released. */
+/* The ownerships that this server has, or is about to release. */
 static char *
 own_ownerships(void)
 {
@@ -32,7 +32,7 @@ list(int datacenter_id, int from, int records, char ***answer, int *count, char 
 	return registry_call(&call, false, answer, count, err);
 }
 
-/* An administrator gives an ID back, of the owner that has it now. */
+/* Frees an ID of the owner that has it now. */
 static bool
 serve_release(const RegistryRequest *request, char ***answer, int *count, char *err)
 {
@@ -42,7 +42,7 @@ serve_release(const RegistryRequest *request, char ***answer, int *count, char *
 	if (!list(request->datacenter_id, request->worker_id, 1, answer, count, err))
 		return false;
 	if (strcmp((*answer)[0], "list") != 0)
-		return true;			/* another layout, or nonsense */
+		return true;			/* another layout; the session checks the rest */
 	if (*count != 1 + RECORD_COLUMNS || strcmp((*answer)[1], worker) != 0)
 	{
 		(*answer)[0] = "free";	/* there is no such claim */
@@ -57,7 +57,7 @@ serve_release(const RegistryRequest *request, char ***answer, int *count, char *
 	return registry_call(&call, false, answer, count, err);
 }
 
-/* The request that was taken with "seen". */
+/* Serves the request that registry_look() took. */
 void
 registry_serve_request(void)
 {
@@ -106,7 +106,7 @@ registry_serve_request(void)
 			request->count++;
 		}
 		if (used > sizeof(request->answer))
-			strlcpy(request->error, "The answer of Redis is too long.", sizeof(request->error));
+			strlcpy(request->error, "The reply from Redis is too long.", sizeof(request->error));
 	}
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);

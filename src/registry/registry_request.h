@@ -1,6 +1,6 @@
 /*
  * registry_request.h
- *		What administrators ask for, carried out.
+ *		Carries out what administrators ask for.
  */
 #ifndef SNOWID_REGISTRY_REGISTRY_REQUEST_H
 #define SNOWID_REGISTRY_REGISTRY_REQUEST_H

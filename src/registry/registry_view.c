@@ -14,7 +14,7 @@ bool		answered;
 char		silent_key[64];
 int64		silent_since;
 
-/* Copies the shared state; true where a request was taken, to be served. */
+/* Copies the shared state.  True: it took a request, which is to be served. */
 bool
 registry_look(bool take_request)
 {

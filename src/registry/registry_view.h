@@ -1,7 +1,7 @@
 /*
  * registry_view.h
- *		What the parts of the process "snowid registry" share: the shared state as
- *		the turn began, and when Redis is asked next.
+ *		What the parts of the process "snowid registry" share: a copy of the shared
+ *		state, and when to call Redis next.
  */
 #ifndef SNOWID_REGISTRY_REGISTRY_VIEW_H
 #define SNOWID_REGISTRY_REGISTRY_VIEW_H
@@ -10,12 +10,13 @@
 
 #pragma GCC visibility push(hidden)
 
-extern Registry seen;			/* a copy, as the turn began */
+extern Registry seen;			/* the copy, by the last registry_look() */
 extern int64 next_contact;		/* monotonic ms */
 extern int64 backoff;			/* ms; 0: the last call went well */
-extern bool answered;			/* in this turn Redis did, and sensibly */
-extern char silent_key[64];		/* a record that is watched for silence */
-extern int64 silent_since;		/* PG_INT64_MAX: to be watched anew */
+extern bool answered;			/* Redis gave a valid reply in this turn */
+extern char silent_key[64];		/* token and n of a record that is watched */
+extern int64 silent_since;		/* it is silent after this, if it has not
+								 * changed; PG_INT64_MAX: watch it anew */
 
 extern bool registry_look(bool take_request);
 

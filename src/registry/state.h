@@ -13,14 +13,14 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Times that are not in this range are nonsense; it is exact in Lua. */
+/* Times in Unix ms are at most this, which is exact as a number of Lua's. */
 #define MAX_MS INT64CONST(9000000000000000)
 
 typedef enum ClaimState
 {
-	CLAIM_NONE,					/* the registry is to claim one */
+	CLAIM_NONE,					/* the registry is to claim a worker ID */
 	CLAIM_HELD,
-	CLAIM_LOST					/* the keeper is to close the gate and forget */
+	CLAIM_LOST					/* the keeper is to forget it */
 } ClaimState;
 
 typedef enum RequestState
@@ -31,11 +31,11 @@ typedef enum RequestState
 	REQUEST_DONE
 } RequestState;
 
-/* An ownership that the gate was closed behind. */
+/* A claim that was in use until the gate was closed. */
 typedef struct Left
 {
 	uint64		ownership;		/* 0: none */
-	int64		used_ms;		/* its keys' exact ceiling */
+	int64		used_ms;		/* no key of it is above this */
 } Left;
 
 typedef struct Registry
@@ -51,21 +51,22 @@ typedef struct Registry
 	uint64		token;			/* of this start */
 	uint64		n;				/* number of the last write to Redis */
 	int64		proposed_ms;	/* ceiling that is wanted; 0: not known yet */
-	int64		reach_ms;		/* keys could begin so far ahead */
-	int64		used_ms;		/* ceiling of the keys so far, of "entered" */
+	int64		reach_ms;		/* keys may begin up to here */
+	int64		used_ms;		/* ceiling of the keys made with "entered" */
 	uint64		entered;		/* ownership that the gate is open with, or 0 */
-	Left		left[2];		/* the last that were left, newest first */
-	bool		hurry;			/* the ceiling comes near */
+	Left		left[2];		/* the last claims before it, newest first */
+	bool		hurry;			/* the keys come near limit_ms */
 
 	/* from the registry */
 	ClaimState	state;
-	bool		clone;			/* another server has this node's ID */
+	bool		clone;			/* another server runs as this very one */
+	bool		shared;			/* another server has this one's place */
 	bool		confirmed;		/* by Redis, since the start */
 	Claim		claim;
-	int64		limit_ms;		/* keys end here */
-	int64		renewed_at;		/* when that was asked for, by monotonic_ms() */
+	int64		limit_ms;		/* no key may be above this */
+	int64		renewed_at;		/* when it was asked for, by monotonic_ms() */
 	Claim		leaving;		/* to be released; ownership 0: none */
-	bool		refused;		/* rather than not answered */
+	bool		refused;		/* Redis refused; false: it did not answer */
 	char		detail[GATE_DETAIL_LEN];	/* why there is no claim */
 	char		last_error[NET_ERR_LEN];
 	TimestampTz last_ok;		/* 0: never */
@@ -73,7 +74,7 @@ typedef struct Registry
 	/* an administrator's request; the ticket tells whose the answer is */
 	RequestState request_state;
 	uint64		ticket;
-	int64		request_ends;	/* monotonic; then the next may take over */
+	int64		request_ends;	/* the next may begin then; by monotonic_ms() */
 	RegistryRequest request;
 } Registry;
 

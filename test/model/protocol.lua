@@ -15,7 +15,7 @@ local function past_of(m)
 	local text = ''
 	local leaving = m.leaving and m.leaving.ownership
 	local held = m.state == 'held' and m.claim.ownership
-	for _, p in ipairs(m.node.past) do
+	for _, p in ipairs(m.identity.past) do
 		if p.ownership ~= leaving and p.ownership ~= held then
 			text = text .. ' 0:' .. p.worker .. '/' .. p.ownership .. '/' .. num(p.ceiling) .. '/' ..
 				(p.exact and '1' or '0')
@@ -34,9 +34,9 @@ local function own_of(m)
 end
 
 function protocol.argv(s, m, op, own, n, interval)
-	local node = m.node
-	local argv = {'version', '2', 'operation', op, 'layout', 'twitter', 'node', node.id,
-		'name', s.name, 'place', m.place, 'token', m.token, 'starts', num(node.starts),
+	local identity = m.identity
+	local argv = {'version', '2', 'operation', op, 'layout', 'twitter', 'server', identity.id,
+		'name', s.name, 'place', m.place, 'token', m.token, 'starts', num(identity.starts),
 		'n', num(n), 'interval', num(interval), 'lease', num(s.lease),
 		'boot', s.machine.boot .. '/' .. s.device, 'dc', '0'}
 	local i = #argv

@@ -114,6 +114,10 @@ local stories = {
 	function(i, k, w)			-- one of which is started anew
 		return {{'copy_memory', i, k}, {'restart', k, after = 10}, {'idle', 9, after = 30000}}
 	end,
+	function(i, k, w)			-- one of which is restored in place
+		return {{'copy_memory', i, k}, {'backup', k}, {'restore', k}, {one_of({'worker_id', 'idle'}), i, w}, {one_of({'worker_id', 'idle'}), k, random(3)},
+			{'start', k}, {'idle', 9, after = 20000}, setup = {liveness = true}}
+	end,
 	function(i, k, w)			-- has no ID, and its keys lie ahead
 		return {{'clock', i, 60000}, {'worker_id', i, 1 - w, after = 6000}, {'restart', i, after = 10}, {'flush', after = 12000}, {'new', k, after = 10},
 			{'idle', 9, after = 85000}, setup = {servers = 2, workers = 4}}

@@ -82,28 +82,28 @@ Server.produce = produce
 
 ---- The state file
 
-local function write_file(s, node)
+local function write_file(s, identity)
 	point(s)
-	s.dir.file = {id = node.id, starts = node.starts, place = node.place, life = node.life,
-		is_clone = node.is_clone, claim = node.claim, past = node.past}
+	s.dir.file = {id = identity.id, starts = identity.starts, place = identity.place, life = identity.life,
+		shared = identity.shared, claim = identity.claim, past = identity.past}
 	point(s)
 end
 
 local function become_new(s, m)
-	m.node = {id = world.random_id() .. world.random_id(), starts = 0, place = s.dir.place,
+	m.identity = {id = world.random_id() .. world.random_id(), starts = 0, place = s.dir.place,
 		life = s.dir.life, claim = nil, past = {}}
 end
 
--- The registry's copy of the node: a new ID, or the first, begins a start.
-local function set_node(s, m, is_start)
-	if not m.has_node or m.reg_id ~= m.node.id then
+-- The registry's copy of the identity: a new ID, or the first, begins a start.
+local function set_identity(s, m, is_start)
+	if not m.has_identity or m.reg_id ~= m.identity.id then
 		m.token, m.n, m.state = world.random_id(), 0, 'lost'
-		m.reg_id = m.node.id
+		m.reg_id = m.identity.id
 	end
-	m.has_node = true
-	m.known = m.node.claim
-	if m.state == 'lost' and (is_start or not m.node.claim) then
-		m.state, m.clone = 'none', false
+	m.has_identity = true
+	m.known = m.identity.claim
+	if m.state == 'lost' and (is_start or not m.identity.claim) then
+		m.state, m.clone, m.shared = 'none', false, false
 	end
 	wake_registry(s)
 end
@@ -136,13 +136,13 @@ end
 
 -- Remembers a claim, or none; what it gives up is in the past from then on.
 local function remember(s, m, claim)
-	local node = m.node
-	local old = node.claim
-	local new = {id = node.id, starts = node.starts, place = node.place, life = node.life,
-		is_clone = node.is_clone, claim = claim and copy_claim(claim), past = node.past}
+	local identity = m.identity
+	local old = identity.claim
+	local new = {id = identity.id, starts = identity.starts, place = identity.place, life = identity.life,
+		shared = identity.shared, claim = claim and copy_claim(claim), past = identity.past}
 	if old and (not claim or old.ownership ~= claim.ownership) then
 		local past = {}
-		for i = 1, min(#node.past, 7) do past[i + 1] = node.past[i] end
+		for i = 1, min(#identity.past, 7) do past[i + 1] = identity.past[i] end
 		past[1] = gave_up(s, m, old)
 		new.past = past
 	end
@@ -154,22 +154,25 @@ local function remember(s, m, claim)
 		end
 	end
 	write_file(s, new)
-	m.node = new
-	set_node(s, m, false)
+	m.identity = new
+	set_identity(s, m, false)
 end
 
 -- Who this is; true when the registry knows.
 local function introduce(s, m)
-	if m.has_node and not m.clone then return true end
-	local is_start = not m.has_node or m.clone
+	if m.shared then
+		m.identity.shared, m.place = true, ''
+	end
+	if m.has_identity and not m.clone then return true end
+	local is_start = not m.has_identity or m.clone
 	if m.clone then
 		become_new(s, m)
-		m.node.is_clone = true
+		m.identity.shared = true
 	else
 		local file = s.dir.file
 		if file and file.place == s.dir.place and file.life == s.dir.life then
-			m.node = {id = file.id, starts = file.starts, place = file.place, life = file.life,
-				is_clone = file.is_clone, claim = file.claim and copy_claim(file.claim),
+			m.identity = {id = file.id, starts = file.starts, place = file.place, life = file.life,
+				shared = file.shared, claim = file.claim and copy_claim(file.claim),
 				past = file.past}
 		else
 			if file then log(s, 'this directory is a copy, or was restored') end
@@ -177,14 +180,14 @@ local function introduce(s, m)
 		end
 	end
 	-- the place of a clone is its original's
-	m.place = m.node.is_clone and '' or s.dir.place
+	m.place = m.identity.shared and '' or s.dir.place
 	if is_start then
-		m.node.starts = m.node.starts + 1
-		if s.lease > 0 and m.node.claim then m.node.claim.lease = s.lease end
-		write_file(s, m.node)
+		m.identity.starts = m.identity.starts + 1
+		if s.lease > 0 and m.identity.claim then m.identity.claim.lease = s.lease end
+		write_file(s, m.identity)
 	end
 	m.clone = false
-	set_node(s, m, is_start)
+	set_identity(s, m, is_start)
 	return true
 end
 
@@ -242,18 +245,18 @@ end
 
 -- Where a pair may begin.
 local function pair_find(s, m, claim, now)
-	local wal, node = s.dir.wal, m.node
+	local wal, identity = s.dir.wal, m.identity
 	local own, others = wal[claim.worker], 0
 	local reach = now + s.max_lead + 5000 + s.reserve
 	for worker, ceiling in pairs(wal) do
 		if worker ~= claim.worker and ceiling <= reach then others = max(others, ceiling) end
 	end
 	local pair = copy_claim(claim)
-	local is_new = not node.claim or node.claim.ownership ~= claim.ownership
+	local is_new = not identity.claim or identity.claim.ownership ~= claim.ownership
 	pair.floor = max(own or 0, others, claim.floor)
 	pair.waits = not own or is_new
 	pair.found_at, pair.found_mono = now, mono(s)
-	pair.remember = is_new or node.claim.lease ~= claim.lease
+	pair.remember = is_new or identity.claim.lease ~= claim.lease
 	return pair
 end
 
@@ -274,9 +277,9 @@ local function keeper_turn(s)
 		close_gate(s, m, 'recovery')
 		local c = m.claim
 		if m.state == 'held' and
-			(not m.node.claim or m.node.claim.ownership ~= c.ownership or m.node.claim.lease ~= c.lease) then
+			(not m.identity.claim or m.identity.claim.ownership ~= c.ownership or m.identity.claim.lease ~= c.lease) then
 			local early = copy_claim(c)
-			if not m.node.claim or m.node.claim.ownership ~= c.ownership then
+			if not m.identity.claim or m.identity.claim.ownership ~= c.ownership then
 				early.floor = max(early.floor, now + s.max_lead)
 			end
 			remember(s, m, early)
@@ -373,16 +376,21 @@ local function call(s, m, operation, own, next)
 	end)
 end
 
-local function lose(s, m, clone, why)
+local function lose(s, m, clone, why, shared)
 	local r = m.reg
 	log(s, 'loses its claim: %s', why)
 	world.lost(s, m, why)
-	m.state, m.confirmed, m.clone = 'lost', false, clone
+	m.state, m.confirmed, m.clone, m.shared = 'lost', false, clone, shared
 	r.silent_key = nil
 	r.next_contact = world.now < r.last_loss + 10 * interval_of(s) and
 		world.now + interval_of(s) or 0
 	r.last_loss = world.now
 	wake_keeper(s)
+end
+
+-- A twin is one that got the claim while this server had it.
+local function lose_to(s, m, twin, why)
+	lose(s, m, m.confirmed and twin == 'server', why .. twin, m.confirmed and twin == 'place')
 end
 
 local function got_claim(s, m, claim, ceiling, asked_at, known)
@@ -471,7 +479,7 @@ local function claim_worker_id(s, m, move, after)
 			if by_move then known = m.known end
 			got_claim(s, m, claim, ceiling, mono_began, known)
 		elseif a == 'lost' then
-			lose(s, m, false, 'claim: it is another\'s')
+			lose_to(s, m, answer[3], 'claim: it is another\'s')
 		elseif a == 'late' then
 			lose(s, m, true, 'claim: a copy of the memory')
 		elseif a == 'older' then
@@ -514,7 +522,7 @@ local function mark(s, m)
 		elseif a == 'gone' then
 			return claim_worker_id(s, m, false)
 		elseif a == 'lost' then
-			lose(s, m, answer[3] == '1', 'mark: it is another\'s')
+			lose_to(s, m, answer[3], 'mark: it is another\'s')
 		elseif a == 'revoked' then
 			r.revoked = copy_claim(m.claim)
 			r.revoked_claim = r.revoked
@@ -528,7 +536,7 @@ end
 
 local function release(s, m, claim, next)
 	local ceiling, exact = 0, false
-	for _, past in ipairs(m.node.past) do
+	for _, past in ipairs(m.identity.past) do
 		if past.ownership == claim.ownership then ceiling, exact = past.ceiling, past.exact end
 	end
 	return call(s, m, 'release', {claim = claim, ceiling = ceiling, exact = exact},
@@ -600,8 +608,8 @@ local function registry_turn(s)
 	local m = s.mem
 	local r = m.reg
 	r.answered = false
-	if m.request and m.has_node then serve_request(s, m) end
-	local ready = m.has_node and m.proposed ~= 0 and m.state ~= 'lost'
+	if m.request and m.has_identity then serve_request(s, m) end
+	local ready = m.has_identity and m.proposed ~= 0 and m.state ~= 'lost'
 	if ready and not m.call and not m.stopping then tend_claim(s, m) end
 	if m.call then
 		s.registry_at = FOREVER
@@ -663,7 +671,7 @@ function Server.restart_keeper(s, told)
 	if told then
 		produce(s)
 		close_gate(s, m, 'the keeper leaves')
-		if m.has_node and m.node.claim and m.node.claim.lease > 0 then remember(s, m, nil) end
+		if m.has_identity and m.identity.claim and m.identity.claim.lease > 0 then remember(s, m, nil) end
 	end
 	m.pair = m.open and m.pair or nil
 	s.keeper_at = world.now + 1
@@ -684,7 +692,7 @@ function Server.stop(s)
 	m.stopping = true
 	local claim = m.claim
 	close_gate(s, m, 'shutdown')
-	if m.has_node and m.node.claim and m.node.claim.lease > 0 then remember(s, m, nil) end
+	if m.has_identity and m.identity.claim and m.identity.claim.lease > 0 then remember(s, m, nil) end
 	if not m.call and withdraw_lease(m) and m.reg.backoff == 0 then
 		release(s, m, claim, function() s.mem = nil end)
 		s.keeper_at = FOREVER

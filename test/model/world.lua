@@ -37,28 +37,35 @@ end
 -- Each ownership's pieces: contiguous units, the true time at which they were
 -- made, and when the server's last call before was carried out.
 
+-- Was V cut off for a whole settling, and forgotten, when Y was given out?
+local function was_forgotten(vo, yo)
+	local seen = yo.seen[vo]
+	return seen and seen.lost and seen.contact < seen.lost and
+		yo.at - seen.lost >= vo.interval + max(vo.interval, vo.lease)
+end
+
 -- Is V's overlap with the later ownership Y one that the design admits?
 local function admitted(v, i, y, k)
 	local vo, yo = v.own, y.own
 	local seen = yo.seen[vo]
 	local interval = vo.interval
 
-	if v.s.memory_kin and v.s.memory_kin == y.s.memory_kin and
+	if v.memory_kin and v.memory_kin == y.memory_kin and
 		(v.contact[i] <= max(v.s.image_at, y.claimed[k], y.started[k], y.first[k]) or
 		 v.contact[i] < world.lost_at) then
 		return 'A4'
-	elseif v.s.block_kin and v.s.block_kin == y.s.block_kin and v.s ~= y.s and
+	elseif v.block_kin and v.block_kin == y.block_kin and v.s ~= y.s and
 		(v.contact[i] < v.started[i] or y.contact[k] < y.started[k] or
 		 v.at[i] - v.contact[i] >= 2 * interval or y.at[k] - y.contact[k] >= 2 * interval) then
 		return 'A2'
-	elseif not (v.contact[i] <= yo.at or (v.started[i] <= yo.at and world.lost_at > yo.at)) then
-		-- it has been told since
+	elseif not (v.contact[i] <= yo.at or (vo.lease == 0 and v.started[i] <= yo.at and world.lost_at > yo.at)) then
+		-- it has been told since; a lease that was cut off for so long has lapsed,
+		-- whatever Redis says
 		return nil
 	elseif seen and vo.freed and vo.freed <= yo.at and seen.contact <= vo.freed and
 		yo.at - seen.contact >= 2 * interval then
 		return 'A3'
-	elseif seen and seen.lost and seen.contact < seen.lost and
-		yo.at - seen.lost >= interval + max(interval, vo.lease) then
+	elseif was_forgotten(vo, yo) then
 		return 'A1'
 	end
 end
@@ -110,6 +117,8 @@ function world.made(s, pair, lo, hi)
 			lo = {}, hi = {}, at = {}, contact = {}, first = {}, started = {}, claimed = {}}
 		makers[#makers + 1] = a
 	end
+	-- as they are when it makes keys: later it may get another directory
+	a.memory_kin, a.block_kin = s.memory_kin or a.memory_kin, s.block_kin or a.block_kin
 	local n = a.n + 1
 	a.n, a.lo[n], a.hi[n], a.at[n], a.started[n] = n, lo, hi, world.now, s.start_time
 	a.claimed[n], a.first[n] = s.claimed_at, s.first_contact
@@ -152,11 +161,17 @@ end
 
 -- A server that was connected all the time is to keep what it has.
 function world.lost(s, m, why)
+	s.losses = s.losses + 1
 	local claim = m.state == 'held' and m.claim or m.known
 	if not claim or s.revoked_fairly then return end
 	local own = world.own[claim.ownership]
-	-- of two owners after A1, one loses; which, generations do not tell now
-	if world.clock_back and world.lost_at >= 0 then return end
+	-- of two owners after A1, the newer one keeps the ID, unless Redis' clock was
+	-- set back between the two
+	local record = world.redis.hash['0:' .. claim.worker]
+	local winner = record and world.own[json.decode(record).claim]
+	if own and winner and was_forgotten(winner, own) and winner.at <= world.clock_back and world.clock_back <= own.at then
+		return
+	end
 	if s.block_kin or s.memory_kin or s.restored or not own or own.freed or own.damaged then return end
 	if own.at >= s.bad_at and world.now > own.at then
 		world.fault('thrown out', 'server ' .. s.id .. ', connected all the time, loses ' .. claim.worker .. ': ' .. why)
@@ -190,13 +205,13 @@ local function execute(s, m, argv, op)
 	if world.trace then
 		world.say(string.format('Redis: %s of server %d: %s', op, s.id, table.concat(answer, ' ')))
 	end
-	if op == 'claim' or op == 'mark' then
+	if (op == 'claim' or op == 'mark') and answer[1] ~= 'late' then
 		s.contact = world.now
 		local claim = op == 'mark' and m.claim or m.state == 'held' and m.claim or m.known
 		local o = claim and world.own[claim.ownership]
 		if o then o.contact, o.interval, o.lease = world.now, Server.interval_of(s), s.lease end
 		-- what was given up is told, too
-		for _, past in ipairs(m.node.past) do
+		for _, past in ipairs(m.identity.past) do
 			o = world.own[past.ownership]
 			if o then o.contact = world.now end
 		end
@@ -210,16 +225,16 @@ local function execute(s, m, argv, op)
 		local ownership = answer[3]
 		local o = world.own[ownership]
 		if not o then
-			o = {at = world.now, s = s, ownership = ownership, node = m.node.id, worker = tonumber(answer[2]), contact = world.now,
+			o = {at = world.now, s = s, ownership = ownership, owner = m.identity.id, worker = tonumber(answer[2]), contact = world.now,
 				interval = Server.interval_of(s), lease = s.lease, seen = {}}
 			for _, other in ipairs(world.owns) do
 				if other.worker == o.worker then
 					local its = other.s
 					local contact = other.contact
-					if its.dir.file and its.dir.file.id == other.node then contact = max(contact, its.contact) end
+					if its.dir.file and its.dir.file.id == other.owner then contact = max(contact, its.contact) end
 					o.seen[other] = {contact = contact, lost = other.lost}
 					if its ~= s and its.mem and its.mem.state == 'held' and its.mem.claim.ownership == other.ownership and
-						not (s.block_kin and s.block_kin == its.block_kin) and world.now >= its.cut_until and
+						not (s.block_kin and s.block_kin == its.block_kin) and not its.memory_kin and world.now >= its.cut_until and
 						other.contact > world.lost_at and world.now - other.contact < Server.interval_of(its) then
 						world.fault('given twice', 'server ' .. s.id .. ' gets ' .. o.worker .. ', which server ' .. its.id .. ' has')
 					end
@@ -387,7 +402,7 @@ local function new_slot(id, like)
 		max_lead = world.max_lead, reserve = world.reserve, rate = 1, mono_rate = 1,
 		offset = 0, lead = 0, busy = true, standby = false,
 		contact = -1, told = -1, claimed_at = -1, answered = -1, start_time = 0, first_contact = FOREVER, bad_at = -1, cut_until = -1, paused_until = -1,
-		faults = {}, nfaults = 0, keeper_at = FOREVER, registry_at = FOREVER,
+		faults = {}, nfaults = 0, losses = 0, keeper_at = FOREVER, registry_at = FOREVER,
 		dir = {place = unique(''), life = unique('life'), wal = {}},
 	}
 	if like then
@@ -556,7 +571,7 @@ function steps.redis_down(ms)
 end
 
 function steps.redis_clock(ms)
-	world.clock_back = world.clock_back or ms < 0
+	if ms < 0 then world.clock_back = world.now end
 	world.redis_offset = world.redis_offset + ms
 end
 
@@ -861,7 +876,7 @@ local function heal()
 	world.redis_down_until = -1
 	for s in each_server() do
 		s.cut_until, s.paused_until, s.crash_in = -1, -1, nil
-		s.faults, s.nfaults, s.busy = {}, 0, true
+		s.faults, s.nfaults, s.busy, s.losses = {}, 0, true, 0
 		if s.mem then s.bad_at = max(s.bad_at, world.now + s.interval) end
 		if s.keeper_at == FOREVER and s.mem then s.keeper_at = world.now end
 	end
@@ -888,7 +903,7 @@ local function check_end()
 			worker = tonumber(worker)
 			local who = helper
 			for s in each_server(true) do
-				if s.mem.node and s.mem.node.id ~= r.node then who = s end
+				if s.mem.identity and s.mem.identity.id ~= r.owner then who = s end
 			end
 			local function ask(op, own)
 				local m = who.mem
@@ -907,11 +922,16 @@ local function check_end()
 		end
 	end
 	run_until(world.now + 5 * longest + 5000)
+	for s in each_server(true) do
+		if s.losses > 3 then
+			world.fault('unrest', 'server ' .. s.id .. ' has lost its worker ID ' .. s.losses .. ' times')
+		end
+	end
 	local free = {}
 	local all = records()
 	for worker = 0, world.workers - 1 do
 		local r = all['0:' .. worker]
-		if not r or r.node == '' then free[worker] = r and tonumber(r.ceiling) or 0 end
+		if not r or r.owner == '' then free[worker] = r and tonumber(r.ceiling) or 0 end
 	end
 	for s in each_server(true) do
 		if not s.standby and not s.mem.open then
@@ -939,7 +959,7 @@ function world.run(schedule, trace)
 	world.servers, world.nservers, world.messages, world.next_message = {}, 8, {}, FOREVER
 	world.makers, world.own, world.owns, world.cases = {}, {}, {}, {}
 	world.redis_offset, world.redis_down_until, world.lost_at = 0, -1, -1
-	world.found, world.found_text, world.clock_back = nil, nil, false
+	world.found, world.found_text, world.clock_back = nil, nil, -FOREVER
 	world.stop_at_fault = true
 	local setup = schedule.setup
 	world.workers, world.lease, world.interval = setup.workers, setup.lease, setup.interval

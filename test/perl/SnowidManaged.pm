@@ -31,8 +31,9 @@ sub run_script
 	return;
 }
 
-# A copy of the installation, its own to write into, without a trace of snowid;
-# for PostgreSQL::Test::Cluster->new(install_path => ...).
+# A copy of the installation, its own to write into, without a trace of snowid:
+# its path, for PostgreSQL::Test::Cluster->new(install_path => ...), and its
+# directories of extensions and of libraries.
 sub installation_without_library
 {
 	my $root = PostgreSQL::Test::Utils::tempdir;
@@ -58,7 +59,10 @@ sub installation_without_library
 			symlink $path, "$root$from/$name" or die "$path: $!";
 		}
 	}
-	return (dirname("$root$dir{bindir}"), "$root$dir{sharedir}/extension");
+	return (
+		dirname("$root$dir{bindir}"),
+		"$root$dir{sharedir}/extension",
+		"$root$dir{pkglibdir}");
 }
 
 1;

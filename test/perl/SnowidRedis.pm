@@ -84,13 +84,19 @@ sub stop
 sub freeze { $_[0]{handle}->signal('STOP'); return; }
 sub resume { $_[0]{handle}->signal('CONT'); return; }
 
+# The command line of redis-cli for this Redis, to be followed by a command
+sub client
+{
+	my ($self) = @_;
+	return ($client, '-p', $self->{port}, @{ $self->{cli} });
+}
+
 # What redis-cli prints for a command, without the last newline.
 sub query
 {
 	my ($self, @command) = @_;
 	my ($out,  $err)     = ('', '');
-	IPC::Run::run(
-		[ $client, '-p', $self->{port}, @{ $self->{cli} }, @command ],
+	IPC::Run::run([ $self->client, @command ],
 		'<', '/dev/null', '>', \$out, '2>', \$err);
 	chomp $out;
 	return $out;
@@ -141,7 +147,7 @@ sub edit
 sub owned
 {
 	my ($self, $name) = @_;
-	my @records = grep { /"name":"\Q$name\E"/ && !/"node":""/ } split /\n/,
+	my @records = grep { /"name":"\Q$name\E"/ && !/"owner":""/ } split /\n/,
 	  $self->query('HVALS', 'snowid');
 	return scalar @records;
 }
@@ -256,10 +262,11 @@ sub fake
 
 # Stands before a Redis.  Modes: '': passes all on; 'silent': nothing; 'lose':
 # the script is run, but its answer is lost; 'all:' and bytes: these answer each
-# request; other bytes answer each call of the script.
+# request; 'spoil': what $spoil makes of each answer; other bytes answer each call
+# of the script, with 'mark only:' before them those of this operation.
 sub proxy
 {
-	my ($class, $redis) = @_;
+	my ($class, $redis, $spoil) = @_;
 	my $upstream;
 
 	return $class->fake(
@@ -267,9 +274,13 @@ sub proxy
 			my ($mode, @words) = @_;
 			my $is_script = $words[0] =~ /^EVAL/;
 
-			return       if $mode eq 'silent';
-			return $1    if $mode =~ /\Aall:(.*)\z/s;
-			return $mode if $is_script && $mode ne '' && $mode ne 'lose';
+			return    if $mode eq 'silent';
+			return $1 if $mode =~ /\Aall:(.*)\z/s;
+			if ($mode =~ s/\A(\w+) only://)
+			{
+				$mode = '' if !$is_script || $words[7] ne $1;
+			}
+			return $mode if $is_script && $mode !~ /\A(?:lose|spoil|)\z/;
 			my $answer = eval {
 				$upstream //=
 				  IO::Socket::INET->new("127.0.0.1:$redis->{port}")
@@ -280,8 +291,9 @@ sub proxy
 				$upstream->flush;
 				_read_reply($upstream);
 			};
-			undef $upstream     if !defined $answer;
-			die "no upstream\n" if !defined $answer;
+			undef $upstream          if !defined $answer;
+			die "no upstream\n"      if !defined $answer;
+			return $spoil->($answer) if $mode eq 'spoil';
 			return
 				 $is_script
 			  && $mode eq 'lose'

@@ -68,11 +68,14 @@ sub hold_syncs
 }
 
 # A server, initialised but not started: $node->start runs it under a clock
-# that set_skew() steps.  Settings as lines of postgresql.conf.
+# that set_skew() steps.  Settings as lines of postgresql.conf; it may be of
+# another installation (install_path).
 sub snowid_cluster
 {
 	my ($name, $settings, %init) = @_;
-	my $node = PostgreSQL::Test::Cluster->new($name);
+	my $path = delete $init{install_path};
+	my $node = PostgreSQL::Test::Cluster->new($name,
+		$path ? (install_path => $path) : ());
 
 	$node->init(%init);
 	$node->append_conf('postgresql.conf', <<~EOF);
@@ -81,6 +84,7 @@ sub snowid_cluster
 		log_statement = none
 		synchronous_commit = off
 		autovacuum = off
+		jit = off
 		EOF
 	configure($node, $settings // '');
 	give_clock($node);
@@ -181,7 +185,8 @@ sub give_clock
 	return;
 }
 
-# Cluster.pm's start and restart, with the shim preloaded.
+# Cluster.pm's start and restart, with the shim preloaded, and what else the
+# server is given: SnowidHold.pm's.
 {
 	no warnings 'redefine';
 	foreach my $method (qw(start restart promote))
@@ -191,8 +196,10 @@ sub give_clock
 		*{"PostgreSQL::Test::Cluster::$method"} = sub {
 			my ($node, @args) = @_;
 			return $original->($node, @args) unless $node->{skew_file};
-			local $ENV{LD_PRELOAD} = $shim;
-			local $ENV{SKEW_FILE}  = $node->{skew_file};
+			local $ENV{LD_PRELOAD} =
+			  join(' ', $shim, $node->{preload} // ());
+			local $ENV{HOLD_FILE} = $node->{hold_file} // '';
+			local $ENV{SKEW_FILE} = $node->{skew_file};
 			return $original->($node, @args);
 		};
 	}

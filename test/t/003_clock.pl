@@ -225,7 +225,7 @@ my $errors = status($node, 'errors');
 my $began  = time;
 like(
 	sql_error($node, 'SELECT snowid_next()'),
-	qr/^58000: the next key would lead the clock by 60000[01] ms\nDETAIL:  snowid.max_lead allows 1000 ms, and to wait 599000 ms for the clock is more than snowid.max_wait, 60000 ms.\nHINT:  The clock was set back/,
+	qr/^58000: the next key would lead the clock by 60000[01] ms\nDETAIL:  snowid.max_lead is 1000 ms, so the key is due in 599000 ms, but snowid.max_wait is 60000 ms.\nHINT:  The clock was set back/,
 	'after a step of -10 min callers get an error that says by how much, and a hint'
 );
 like(

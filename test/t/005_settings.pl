@@ -80,7 +80,12 @@ foreach my $bad (
 	[ 'snowid.sequence_start', 'middle' ],
 	[ 'snowid.max_lead',       '1 parsec' ],
 	[ 'snowid.max_wait',       '-1s' ],
-	[ 'snowid.max_jump',       '1ms' ])
+	[ 'snowid.max_jump',       '1ms' ],
+	[ 'snowid.node_name',      'x' x 65 ],
+	[ 'snowid.node_name',      "a\tb" ],
+	[ 'snowid.node_name',      "caf\xe9" ],
+	[ 'snowid.redis_prefix',   '' ],
+	[ 'snowid.redis_lease',    '999ms' ])
 {
 	my ($name, $value, $beside) = @$bad;
 	my $log = -s $node->logfile // 0;

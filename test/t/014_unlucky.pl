@@ -200,7 +200,7 @@ cmp_ok($restored->safe_psql('postgres', 'SELECT snowid_next()'), '>', $key,
 
 #---- Room for origins ----
 
-$restored->append_conf('postgresql.conf', 'max_replication_slots = 4');
+$restored->append_conf('postgresql.conf', origin_places($restored) . ' = 4');
 my $missing = 0;
 foreach my $id (2 .. 9)
 {

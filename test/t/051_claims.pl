@@ -58,7 +58,7 @@ sub new_key
 sub is_free
 {
 	my ($pair) = @_;
-	return ($redis->record($pair, 'node') // '') eq '';
+	return ($redis->record($pair, 'owner') // '') eq '';
 }
 
 sub release
@@ -99,7 +99,7 @@ sub start_claim
 		version    => 2,
 		operation  => 'claim',
 		layout     => $layout,
-		node       => sprintf('%032x', $i),
+		server     => sprintf('%032x', $i),
 		name       => "script$i",
 		place      => '',
 		token      => $is{token},
@@ -125,10 +125,7 @@ sub start_claim
 		leaving    => '',
 		past       => '');
 	my $command = join ' ',
-	  map { "'$_'" }
-	  ($ENV{REDIS_SERVER} // 'redis-server') =~ s/server$/cli/r, '-p',
-	  $redis->{port},
-	  'EVALSHA', $script, 1, 'snowid', @argv;
+	  map { "'$_'" } $redis->client, 'EVALSHA', $script, 1, 'snowid', @argv;
 	return IPC::Run::start(
 		[
 			'sh',
@@ -456,8 +453,10 @@ is(slurp_file($client->{errors}),
 is(worker_id($first),                $one,    'the status says so');
 is($redis->record("0:$one", 'name'), 'first', 'Redis says so');
 
-# not 30, whose keys have been ten minutes ahead of the clock
-my ($other) = grep { $_ != $one && $_ != 30 } reverse 0 .. 31;
+# not one whose keys have been ten minutes ahead of the clock
+my ($other) =
+  grep { $_ != $one && $_ != $two && $_ != worker_id($second) }
+  reverse 0 .. 31;
 $redis->query('HDEL', 'snowid', "0:$other");
 $client = start_client($first);
 clients_go_on($client);

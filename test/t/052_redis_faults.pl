@@ -127,28 +127,28 @@ my @not_redis = (
 	"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n" =>
 	  'Protocol error',
 	"SSH-2.0-OpenSSH_9.2\r\n" => 'Protocol error',
-	"+OK\r\n"                 => 'INFO: an answer of an unexpected type$',
-	":1\r\n"                  => 'INFO: an answer of an unexpected type$',
-	"\$-1\r\n"                => 'INFO: an answer of an unexpected type$',
-	"*-1\r\n"                 => 'INFO: an answer of an unexpected type$',
-	"*0\r\n"                  => 'INFO: an answer of an unexpected type$',
-	strings('role:master')    => 'INFO: an answer of an unexpected type$',
-	"\$5\r\nhello\r\n"        => 'the answer to INFO is not one of Redis$',
+	"+OK\r\n"                 => 'INFO: unexpected type of reply$',
+	":1\r\n"                  => 'INFO: unexpected type of reply$',
+	"\$-1\r\n"                => 'INFO: unexpected type of reply$',
+	"*-1\r\n"                 => 'INFO: unexpected type of reply$',
+	"*0\r\n"                  => 'INFO: unexpected type of reply$',
+	strings('role:master')    => 'INFO: unexpected type of reply$',
+	"\$5\r\nhello\r\n"        => 'the reply to INFO is not from Redis$',
 	"\$24\r\nrole:master\0\r\nrun_id:abc\r\n" =>
-	  'INFO: an answer of an unexpected type$',
-	"\$12\r\nrole:master\n\r\n" => 'the answer to INFO is not one of Redis$',
+	  'INFO: unexpected type of reply$',
+	"\$12\r\nrole:master\n\r\n" => 'the reply to INFO is not from Redis$',
 	"\$21\r\nrole:slave\nrun_id:abc\r\n" => 'this is a replica$',
 	"\$-5\r\n"                           => 'Bulk string length out of range',
 	"\$5x\r\nhello\r\n"                  => 'Bad bulk string length',
 	"\$99999999999999999999\r\n"         => 'Bad bulk string length',
 	"\$9999999999\r\n"                   => 'no answer within',
-	"\$1000000\r\n" . 'x' x 300_000      => 'an answer is too long$',
-	'$1' . '0' x 300_000                 => 'an answer is too long$',
+	"\$1000000\r\n" . 'x' x 300_000      => 'a reply is too long$',
+	'$1' . '0' x 300_000                 => 'a reply is too long$',
 	"*9999999999\r\n"      => 'Multi-bulk length out of range|too long',
-	"*2147483647\r\n"      => 'an answer is too long$|out of range',
+	"*2147483647\r\n"      => 'a reply is too long$|out of range',
 	"*4294967297\r\n"      => 'out of range|too long',
-	"*500000000\r\n"       => 'an answer is too long$',
-	"*1000000\r\n"         => 'an answer is too long$',
+	"*500000000\r\n"       => 'a reply is too long$',
+	"*1000000\r\n"         => 'a reply is too long$',
 	"*1\r\n" x 100         => 'nested|no answer',
 	"-ERR not now\r\n"     => 'INFO: ERR not now$',
 	"-ERR \e[31mred\a\r\n" => 'INFO: ERR \?\[31mred\?$',
@@ -156,17 +156,16 @@ my @not_redis = (
 
 # What the script is said to have answered.
 my @not_the_script = (
-	"+OK\r\n" => "the registry's script: an answer of an unexpected type\$",
-	":-1\r\n" => "the registry's script: an answer of an unexpected type\$",
-	"*0\r\n"  => "the registry's script: an answer of an unexpected type\$",
-	"*1\r\n:1\r\n" =>
-	  "the registry's script: an answer of an unexpected type\$",
+	"+OK\r\n"      => "the registry's script: unexpected type of reply\$",
+	":-1\r\n"      => "the registry's script: unexpected type of reply\$",
+	"*0\r\n"       => "the registry's script: unexpected type of reply\$",
+	"*1\r\n:1\r\n" => "the registry's script: unexpected type of reply\$",
 	"*2\r\n\$2\r\nok\r\n\$-1\r\n" =>
-	  "the registry's script: an answer of an unexpected type\$",
+	  "the registry's script: unexpected type of reply\$",
 	"*1\r\n*1\r\n\$2\r\nok\r\n" =>
-	  "the registry's script: an answer of an unexpected type\$",
+	  "the registry's script: unexpected type of reply\$",
 	"*2\r\n\$2\r\nok\r\n\$3\r\n1\0002\r\n" =>
-	  "the registry's script: an answer of an unexpected type\$",
+	  "the registry's script: unexpected type of reply\$",
 	"-LOADING Redis is loading the dataset in memory\r\n" =>
 	  "the registry's script: LOADING Redis is loading",
 	"-NOPERM this user has no permissions\r\n" =>
@@ -235,7 +234,7 @@ my $client =
   start_client($proxied, 'SELECT snowid_next() FROM pg_sleep(0.002);');
 are_errors($proxied, 'all:', @not_redis);
 are_errors($proxied, '', @not_the_script,
-	map { strings(@$_) => 'the answer to "mark" makes no sense$' } @nonsense);
+	map { strings(@$_) => 'unexpected reply to "mark"$' } @nonsense);
 $proxy->mode(strings('late'));
 my $from = $proxy->requests_size;
 usleep(500_000);

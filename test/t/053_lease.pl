@@ -111,7 +111,9 @@ while (keys %seen < 6)
 			floor(extract(epoch FROM lease_ceiling) * 1000) FROM snowid_status()
 		EOF
 	$samples++;
-	$seen{ record(0, 'n') } //= record(0, 'seen');
+	my $record = $redis->query('HGET', 'snowid', '0:0');
+	my ($n, $at) = map { $record =~ /"$_":"(\d+)"/ } qw(n seen);
+	$seen{$n} //= $at;
 	$above++
 	  if $wal > $lease || $view > $lease || $lease > record(0, 'ceiling');
 }
@@ -270,7 +272,7 @@ wait_for($three,
 );
 my $c_highest = query($three, 'SELECT last_key FROM snowid_status()');
 $three->stop;
-is(record(0, 'node'),    '', 'a clean shutdown gives the ID back');
+is(record(0, 'owner'),   '', 'a clean shutdown gives the ID back');
 is(record(0, 'ceiling'), key_ms($c_highest), 'with the exact last key');
 my ($b_client, $b_recorded) = @cut;
 my @behind;
@@ -319,7 +321,7 @@ $one->start;
 $one->wait_for_log(qr/snowid claimed worker ID 1/, (-s $one->logfile) - 2000);
 poll($one, "registry = 'claimed'");
 $one->stop;
-is(record(1, 'node'), '', 'as a standby it gives the ID back, too');
+is(record(1, 'owner'), '', 'as a standby it gives the ID back, too');
 cmp_ok(record(1, 'ceiling'),
 	'>=', $a_ceiling,
 	'and the ceiling does not fall, for it has made no keys');
@@ -384,7 +386,7 @@ my $a_next = query($one, 'SELECT snowid_reclaim()');
 isnt($a_next, $a_id, 'with another ID');
 seconds_until_open($one, $a_next);
 pass('they go on');
-wait_until('the old ID given back', sub { record($a_id, 'node') eq '' });
+wait_until('the old ID given back', sub { record($a_id, 'owner') eq '' });
 cmp_ok(record($a_id, 'ceiling'),
 	'>=', $a_ceiling,
 	'the old one is given back with the ceiling that its keys have');

@@ -152,11 +152,10 @@ cmp_ok($last_ms, '>', $ceiling,
 # Somebody goes on writing to the record.
 $cold->stop;
 $redis->edit('0:1', boot => 'another', interval => 3000);
-my $node_id = $redis->record('0:1', 'node');
+my $node_id = $redis->record('0:1', 'owner');
 my $holder  = IPC::Run::start(
 	[
-		($ENV{REDIS_SERVER} // 'redis-server') =~ s/server$/cli/r, '-p',
-		$redis->{port}, '-r', -1, '-i', '0.2', 'EVAL',
+		$redis->client, '-r', -1, '-i', '0.2', 'EVAL',
 		SnowidRedis::sum_script() . <<~'EOF', 1, 'snowid', '0:1'
 		local r = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1]))
 		r.n = string.format('%.0f', r.n + 1)
@@ -172,9 +171,9 @@ $cold->start;
 wait_for_claim($cold);
 makes_keys_as($cold, 4,
 	'while a holder goes on writing, the newcomer gets another ID');
-is($redis->record('0:1', 'node'), $node_id, 'and the holder keeps its own');
-isnt($redis->record('0:4', 'node'),
-	$node_id, 'the newcomer is another node now');
+is($redis->record('0:1', 'owner'), $node_id, 'and the holder keeps its own');
+isnt($redis->record('0:4', 'owner'),
+	$node_id, 'the newcomer is another server now');
 like(
 	slurp_file($cold->logfile),
 	qr/Another server uses a copy of this data directory/,
@@ -183,18 +182,18 @@ $holder->signal('KILL');
 $holder->finish;
 
 # An old copy: a later start is on record.
-$node_id = $redis->record('0:4', 'node');
+$node_id = $redis->record('0:4', 'owner');
 $cold->stop;
 $redis->edit('0:4', starts => 1000);
 $cold->start;
 wait_for_claim($cold);
 makes_keys_as($cold, 5, 'a lower count of starts is refused: another ID');
-is($redis->record('0:4', 'node'), $node_id,
-	'and the other one keeps its own');
+is($redis->record('0:4', 'owner'),
+	$node_id, 'and the other one keeps its own');
 
 #---- A block copy: it cannot be told from the original by its file ----
 
-# Gives a stopped server the node ID, starts and claims of another one.
+# Gives a stopped server the ID, starts and claims of another one.
 sub clone_node
 {
 	my ($to, $from) = @_;
@@ -212,12 +211,17 @@ sub clone_node
 	return;
 }
 
+# What it had before is given back, and is not to be the next free one.
+my $had = worker_id($hot);
 $hot->stop;
+$redis->edit("0:$had", ceiling => now_ms() + 3600_000);
 clone_node($hot, $first);
 $redis->edit('0:0', boot => 'another');
 $hot->start;
 wait_for_claim($hot);
-makes_keys_as($hot,   6, 'a clone on another machine gets another ID');
+
+# or the one that its directory had, where that has been silent for long enough
+like(key_of($hot), qr/^[26]$/, 'a clone on another machine gets another ID');
 makes_keys_as($first, 0, 'the living holder keeps its own');
 unlike(
 	slurp_file($first->logfile),

@@ -272,19 +272,16 @@ $local->start;
 my @parrots = (
 	"-ERR unknown command 'AUTH', with args beginning with: '%'\r\n" =>
 	  'the password was refused: ERR$',
-	"-%\r\n" =>
-	  'the password was refused: an answer that is not one of Redis$',
+	"-%\r\n" => 'the password was refused: a reply that is not from Redis$',
 	"-% is wrong\r\n" =>
-	  'the password was refused: an answer that is not one of Redis$',
-	"-\r\n" =>
-	  'the password was refused: an answer that is not one of Redis$',
-	"+%\r\n" =>
-	  'the password was refused: an answer that is not one of Redis$',
+	  'the password was refused: a reply that is not from Redis$',
+	"-\r\n"  => 'the password was refused: a reply that is not from Redis$',
+	"+%\r\n" => 'the password was refused: a reply that is not from Redis$',
 	"\$13\r\n%\r\n" =>
-	  'the password was refused: an answer that is not one of Redis$',
+	  'the password was refused: a reply that is not from Redis$',
 	"%\r\n"        => 'Protocol error, got "h" as reply type byte$',
 	"*1\r\n-%\r\n" =>
-	  'the password was refused: an answer that is not one of Redis$',
+	  'the password was refused: a reply that is not from Redis$',
 	"+OK\r\n" => 'INFO: NOAUTH Authentication required\.$');
 while (my ($answer, $error) = splice @parrots, 0, 2)
 {
@@ -316,7 +313,7 @@ sub start_error
 		return '';
 	}
 	my ($warning, $hint) = slurp_file($local->logfile, $log) =~
-	  /WARNING:  invalid value for parameter "snowid.redis_url": (.*)\n(?:.*HINT:  (A password belongs into the file that snowid.redis_password_file names.)\n)?/;
+	  /WARNING:  invalid value for parameter "snowid.redis_url": (.*)\n(?:.*HINT:  (A password belongs in the file that snowid.redis_password_file names.)\n)?/;
 	push @errors, $warning // '';
 	return 'no hint' if ($warning =~ /must not contain/) != defined $hint;
 	return $warning;
@@ -359,7 +356,12 @@ my @bad      = (
 	'redis://' . 'x' x 200 . '@localhost' => qr/^a user name is too long$/,
 	'unix://tmp/x'                        =>
 	  qr/^unix:\/\/ needs the absolute path of a socket, of at most 107 bytes$/,
-	'unix:///' . 'x' x 107  => qr/^unix:\/\/ needs the absolute path/,
+	'unix:///' . 'x' x 107 => qr/^unix:\/\/ needs the absolute path/,
+	'unix://' . 'x' x 200 . '@/tmp/x' => qr/^a user name is too long$/,
+	'redis://a%40b@localhost'         =>
+	  qr/^a user name is taken as it is, without % escapes$/,
+	'redis://[' . '1' x 300 . ']' => qr/^a host name is too long$/,
+	'redis://a_b!' => qr/^a host name has a character that none can have$/,
 	'redis://a redis://b:x' => qr/^a port or database is not a number$/);
 while (my ($bad, $error) = splice @bad, 0, 2)
 {

@@ -20,7 +20,7 @@ my $short = "snowid.max_wait = '1s'\n";
 # With a new pair the gate stays closed for as long as keys may lead.
 my $unopened = $short . "snowid.max_lead = '1h'\n";
 my @thief    = (
-	node  => 'f' x 32,
+	owner => 'f' x 32,
 	place => '',
 	boot  => 'other',
 	name  => 'thief',

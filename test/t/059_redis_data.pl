@@ -132,7 +132,7 @@ is( join(' ', pairs(), record('claim')),
 	"0:0 meta $ownership",
 	'when it is gone the record is put back');
 
-foreach my $damaged ('not JSON', '5', 'null', '[]', '{"node":')
+foreach my $damaged ('not JSON', '5', 'null', '[]', '{"owner":')
 {
 	$primary->query('HSET', 'snowid', '0:0', $damaged);
 	wait_for_calls('mark', 2);
@@ -156,7 +156,7 @@ sub owners
 			',',
 			map { s/0://r } grep {
 					 $_ ne 'meta'
-				  && $primary->record($_, 'node') ne ''
+				  && $primary->record($_, 'owner') ne ''
 				  && $primary->record($_, 'name') eq $node->name
 			} split / /,
 			pairs())
@@ -195,13 +195,9 @@ settings($first, $short . "snowid.max_wait = '20s'");
 $first->reload;
 
 # it is flushed at each moment of the newcomer's claim
-my $flushing = IPC::Run::start(
-	[
-		'redis-cli', '-s', $primary->{socket}, '-r', 75, '-i', '0.02',
-		'FLUSHALL'
-	],
-	'>',
-	'/dev/null');
+my $flushing =
+  IPC::Run::start([ $primary->client, '-r', 75, '-i', '0.02', 'FLUSHALL' ],
+	'>', '/dev/null');
 my $second = newcomer('second');
 $flushing->finish;
 wait_for_claim($second);

@@ -164,7 +164,7 @@ $node->poll_query_until('postgres',
 hold_syncs($node, 1);
 my $session = start_advance('carried', '20 min');
 $node->poll_query_until('postgres',
-	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND wait_event = 'WALSync'"
+	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND wait_event IN ('WALSync', 'WalSync')"
 ) or die 'the keeper does not write';
 query($node,
 		"SELECT pg_cancel_backend($session->{pid}), pg_terminate_backend("

@@ -21,7 +21,7 @@ my $node = snowid_cluster(
 $node->append_conf('postgresql.conf', <<~EOF);
 	max_logical_replication_workers = 12
 	max_worker_processes = 20
-	max_replication_slots = 20
+	@{[ origin_places($node) ]} = 20
 	EOF
 start_and_open($node);
 

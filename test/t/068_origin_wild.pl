@@ -109,7 +109,7 @@ $node->reload;
 $node->poll_query_until('postgres',
 	"SELECT reason ~ 'no worker ID' FROM snowid_status()")
   or die;
-$node->append_conf('postgresql.conf', 'max_replication_slots = 40');
+$node->append_conf('postgresql.conf', origin_places($node) . ' = 40');
 foreach my $name (@names)
 {
 	query($node, "SELECT pg_replication_origin_create('$name')");

@@ -12,13 +12,9 @@ use SnowidRedis;
 use SnowidTest;
 use Test::More;
 
-my $limit = 'max_replication_slots';
 my $node  = snowid_cluster('room', 'snowid.worker_id = 1');
+my $limit = origin_places($node);
 start_and_open($node);
-$limit = 'max_active_replication_origins'
-  if $node->safe_psql('postgres',
-	"SELECT count(*) FROM pg_settings WHERE name = 'max_active_replication_origins'"
-  );
 
 # The server's worker IDs that have origins.
 sub origins

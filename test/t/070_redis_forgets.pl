@@ -16,7 +16,7 @@ $SIG{PIPE} = 'IGNORE';
 
 my $redis =
   SnowidRedis->start('redis', 'appendonly yes', 'appendfsync always');
-my $lease  = "snowid.redis_lease = '1s'\n";
+my $lease  = "snowid.redis_lease = '5s'\n";
 my $copies = 0;
 
 # Redis' data as they are now.
@@ -42,7 +42,7 @@ sub start_server
 {
 	my ($name, $settings) = @_;
 	my $node = claiming($name, $redis,
-		"snowid.max_wait = '20s'\n" . ($settings // ''));
+		"snowid.max_wait = '60s'\n" . ($settings // ''));
 	wait_for_claim($node);
 	return $node;
 }
@@ -130,7 +130,7 @@ is($a->safe_psql('postgres', 'SELECT snowid_reclaim()'),
 	1, 'a server changes its ID');
 server_is_open($a);
 wait_until('the ID before it is free',
-	sub { $redis->record('0:0', 'node') eq '' });
+	sub { $redis->record('0:0', 'owner') eq '' });
 $b = start_server('b2', 'snowid.worker_id = 0');
 from_here($a, $b);
 forget($copy);
@@ -148,7 +148,7 @@ is($a->safe_psql('postgres', 'SELECT snowid_release(0, 0)'),
 	'released', 'the ID of a server that is down is released');
 my $c = start_server('c2', 'snowid.worker_id = 0');
 from_here($a, $c);
-settings($b, $short . "snowid.max_wait = '20s'");
+settings($b, $short . "snowid.max_wait = '60s'");
 forget($copy);
 $b->start;
 no_key_with($b, 0, 'Redis forgot that an ID was released');
@@ -220,7 +220,7 @@ $a->start;
 wait_for_claim($a);
 is(worker_id($a), 3, 'another ID over a restart');
 wait_until('the ID before it is free',
-	sub { $redis->record('0:0', 'node') eq '' });
+	sub { $redis->record('0:0', 'owner') eq '' });
 cmp_ok($redis->record('0:0', 'ceiling'),
 	'>=', $last,
 	'the one before is given back with the ceiling of its last key');

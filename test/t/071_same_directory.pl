@@ -31,7 +31,7 @@ sub makes_new_keys
 sub used_ids
 {
 	return join ' ', map { s/^0://r }
-	  sort grep { /^0:/ && ($redis->record($_, 'node') // '') ne '' }
+	  sort grep { /^0:/ && ($redis->record($_, 'owner') // '') ne '' }
 	  split /\n/, $redis->query('HKEYS', 'snowid');
 }
 
@@ -55,9 +55,12 @@ sub take_turns
 	my $first = claiming_cluster(
 		"first_$kind", $redis, $short . $of{0},
 		allows_streaming => 1,
-		extra            => ['-k']);
-	$first->append_conf('postgresql.conf',
-		"wal_keep_size = '256MB'\nmax_replication_slots = 10");
+		extra            => [ '-k', '--wal-segsize=1' ]);
+	$first->append_conf('postgresql.conf', <<~EOF);
+		wal_keep_size = '16MB'
+		min_wal_size = '2MB'
+		max_replication_slots = 10
+		EOF
 	$first->start;
 	$first->safe_psql('postgres', 'CREATE EXTENSION snowid');
 	wait_for_claim($first);

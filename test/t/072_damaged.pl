@@ -35,7 +35,7 @@ sub answer
 				version    => 2,
 				operation  => 'claim',
 				layout     => $layout,
-				node       => 'e' x 32,
+				server     => 'e' x 32,
 				name       => 'newcomer',
 				place      => '',
 				token      => 'e' x 16,
@@ -211,7 +211,7 @@ sub memory_kb
 }
 my $before = memory_kb();
 $proxy->mode("all:" . "*900\r\n" . ("*900\r\n" . (":1\r\n" x 900)) x 900);
-error_is($flooded, 'an answer is too long$');
+error_is($flooded, 'a reply is too long$');
 cmp_ok(memory_kb() - $before,
 	'<', 20_000, 'a flood of elements takes no memory');
 $proxy->mode('');

@@ -12,14 +12,25 @@ plan skip_all => 'neither luajit nor lua5.1 is installed'
 my $nothing =
   qr/^model: [1-9]\d* schedules, 0 overlaps, 0 leaks, 0 waits, 0 thrown out, 0 other faults; /;
 
-my @said = `test/model/run --schedules 6000 2>&1`;
-is($?, 0, 'no two servers make keys of the same times with one worker ID')
-  or diag @said;
-like($said[-1], $nothing,
-	'and no ID leaks, nobody waits for ever, nobody is thrown out');
-note @said;
+# Two halves, side by side: fixed schedules and random ones, and random ones.
+my @runs;
+foreach my $which ('--schedules 10000', '--seed 10001 --schedules 10000')
+{
+	open(my $run, '-|', "test/model/run $which 2>&1") or die "$!";
+	push @runs, $run;
+}
+foreach my $run (@runs)
+{
+	my @said = <$run>;
+	close($run);
+	is($?, 0, 'no two servers make keys of the same times with one worker ID')
+	  or diag @said;
+	like($said[-1], $nothing,
+		'and no ID leaks, nobody waits for ever, nobody is thrown out');
+	note @said;
+}
 
-@said =
+my @said =
   `test/model/run --mutate 'newcomers do not settle' --schedules 3000 --enough 1 2>&1`;
 isnt($?, 0, 'without the time of settling there are') or diag @said;
 like(

@@ -75,7 +75,7 @@ foreach my $case (
 	[ q{snowid_next_serial('Ä')}, qr/^22023: invalid code of a serial: "Ä"/ ],
 	[
 		q{snowid_serial_id('PAYÄ', 'PAY')},
-		qr/^22P02: invalid serial: "PAYÄ".*something else than digits/s
+		qr/^22P02: invalid serial: "PAYÄ".*other characters than digits/s
 	])
 {
 	my ($sql, $expected) = @$case;

@@ -305,7 +305,8 @@ my @functions = lines_of(
 	EOF
 my @documented;
 foreach my $row (map { rows(section($reference, $_)) } 'Making keys',
-	'Reading keys', 'Other forms', 'Tables', 'This server', 'The registry')
+	'Reading keys', 'Other forms', 'Segments', 'Tables', 'This server',
+	'The registry')
 {
 	my @forms      = signatures((spans($row->[0]))[0]);
 	my @volatility = $row->[2] =~ /\b(VOLATILE|STABLE|IMMUTABLE)\b/g;
@@ -317,12 +318,13 @@ same('functions', \@documented, \@functions);
 is( join(
 		' ',
 		lines_of(
-			"SELECT objid::regclass FROM $extension WHERE classid = 'pg_class'::regclass"
+			"SELECT objid::regclass FROM $extension WHERE classid = 'pg_class'::regclass AND objid <> 'snowid_segments'::regclass"
 		)),
 	'',
 	'the extension has no view');
 
-foreach my $function (qw(snowid_status snowid_claims snowid_layouts))
+foreach my $function (
+	qw(snowid_status snowid_claims snowid_layouts snowid_segment_status))
 {
 	same(
 		"$function()",

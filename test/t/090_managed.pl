@@ -333,7 +333,10 @@ is( sql(q{CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowid_next(), n in
 	),
 	'1000|1000|t',
 	'defaults and generated columns');
-is( sql(q{SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET force_parallel_mode = on;
+my $force = $node->safe_psql('postgres',
+	"SELECT name FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query')"
+);
+is( sql(qq{SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET $force = on;
 	SELECT count(*) FROM orders WHERE snowid_from_base32(snowid_to_base32(id)) = id AND snowid_serial_id(no, 'O', '+08') = id
 		AND snowid_encode(snowid_timestamp(id), 2, 8, (snowid_decode(id)).sequence) = id}
 	),

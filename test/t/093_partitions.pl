@@ -77,7 +77,7 @@ is(parts('day'), $before, 'once more: nothing to do');
 is(sql(q{INSERT INTO day (n) VALUES (1) RETURNING tableoid::regclass, m}),
 	'day_20261230|2', 'a key finds its partition');
 is( sql(q{SELECT (SELECT count(*) FROM pg_index WHERE indrelid = 'day_20261230'::regclass),
-	(SELECT count(*) FROM pg_constraint WHERE conrelid = 'day_20261230'::regclass)}
+	(SELECT count(*) FROM pg_constraint WHERE conrelid = 'day_20261230'::regclass AND contype <> 'n')}
 	),
 	'2|2',
 	'with indexes and constraints');
@@ -187,13 +187,13 @@ like(
 	'names that would be cut off');
 like(
 	make_error(q{'month', '7 days', 8}),
-	qr/^42P17: partition public.month_202612 holds some keys of the week of 2026-12-28, and not all/,
+	qr/^42P17: partition public.month_202612 holds some keys of the week of 2026-12-28, but not all/,
 	'a partition that holds a part of a period, by name');
 sql('DROP TABLE noon; CREATE TABLE noon PARTITION OF cut FOR VALUES FROM (MINVALUE) TO (2140000000000000000)'
 );
 like(
 	make_error(q{'cut', '1 day', 1}),
-	qr/^42P17: partition public.noon holds some keys of the day of \d+-\d\d-\d\d, and not all/,
+	qr/^42P17: partition public.noon holds some keys of the day of \d+-\d\d-\d\d, but not all/,
 	'so that no gap stays between');
 sql(q{DROP TABLE noon; DO $$ BEGIN EXECUTE format('CREATE TABLE old PARTITION OF cut FOR VALUES FROM (MINVALUE) TO (%s)', snowid_min('2027-01-04Z')); END $$}
 );

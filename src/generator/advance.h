@@ -1,0 +1,19 @@
+/*
+ * advance.h
+ *		snowid_advance(): the caller asks, the keeper carries it out.
+ */
+#ifndef SNOWID_GENERATOR_ADVANCE_H
+#define SNOWID_GENERATOR_ADVANCE_H
+
+#pragma GCC visibility push(hidden)
+
+extern void generator_advance(int64 id);
+
+/* for the keeper only */
+extern int64 generator_advance_asked(void);
+extern bool generator_advance_begin(int64 unit);
+extern void generator_advance_end(bool durable);
+
+#pragma GCC visibility pop
+
+#endif							/* SNOWID_GENERATOR_ADVANCE_H */

@@ -1,0 +1,263 @@
+/*
+ * wait.c
+ *		What stands between a caller and its key: waits and refusals.
+ *
+ * A caller waits for the clock, or for the keeper: for a grant, or for the
+ * gate to open.  All waits can be cancelled, and end after snowid.max_wait by a
+ * clock that nobody sets.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/latch.h"
+#include "utils/wait_event.h"
+
+#include "compat.h"
+#include "generator/state.h"
+#include "generator/wait.h"
+#include "process.h"
+#include "units.h"
+
+/* Tolerance for a clock that is slewed while a caller waits. */
+#define SLEW_MS 10
+
+/*---- The time spent waiting ----*/
+
+/* Starts the wait, or returns how many ms of it have passed. */
+int64
+waited_ms(Patience *patience)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	if (!patience->started)
+	{
+		patience->started = true;
+		patience->start = now;
+	}
+	INSTR_TIME_SUBTRACT(now, patience->start);
+	return (int64) INSTR_TIME_GET_MILLISEC(now);
+}
+
+void
+count_wait(const Patience *patience)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, patience->start);
+	count(&my_counters->waits, 1);
+	count(&my_counters->wait_us, (int64) INSTR_TIME_GET_MICROSEC(now));
+}
+
+/*---- Refusals ----*/
+
+/* Throws the error of a reason. */
+void
+generator_refuse(GateReason reason, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(gate_texts[reason].sqlstate),
+			 errmsg("%s", gate_texts[reason].message),
+			 detail[0] ? errdetail("%s", detail) : 0,
+			 gate_texts[reason].hint ? errhint("%s", gate_texts[reason].hint) : 0));
+}
+
+/* The same for a caller who wanted a key; counted. */
+void
+refuse_key(GateReason reason, const char *detail)
+{
+	count(&my_counters->errors, 1);
+	generator_refuse(reason, detail);
+}
+
+/* The same after a wait for the keeper: it may be the keeper's fault. */
+void
+refuse_late(GateReason reason, char *detail, int64 waited)
+{
+	(void) generator_keeper_trouble(detail[0] ? STUCK_MS : waited, detail);
+	refuse_key(reason, detail);
+}
+
+static void
+refuse_lead(int64 lead, int64 wait)
+{
+	count(&my_counters->errors, 1);
+	ereport(ERROR,
+			(errcode(ERRCODE_SYSTEM_ERROR),
+			 errmsg("the next key would lead the clock by " INT64_FORMAT " ms", lead),
+			 errdetail("snowid.max_lead is %d ms, so the key is due in " INT64_FORMAT " ms, but snowid.max_wait is %d ms.",
+					   snowid_max_lead, wait, snowid_max_wait),
+			 errhint("The clock was set back, or keys are asked for faster than the layout can number them; see snowid_status().")));
+}
+
+/*
+ * Refuses a unit beyond the range of timestamps, or one that is due too late.
+ * Reads the clock again: the caller may have lost its CPU since.
+ */
+static void
+require_in_reach(int64 unit, Patience *patience)
+{
+	int64		now = clock_units();
+	int64		wait;
+
+	if (now < 0)
+		refuse_key(GATE_BEFORE_EPOCH, "");
+	if (unit > generator_range_end())
+	{
+		count(&my_counters->errors, 1);
+		ereport(ERROR,
+				(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
+				 errmsg("the timestamp's range of the snowid layout has ended"),
+				 errhint("See \"Layouts\" in snowid's manual.")));
+	}
+	wait = ms_from_units((unit & ~unit_format.sequence_mask) -
+						 units_from_ms(snowid_max_lead) - now);
+	if (wait > Max(snowid_max_wait - waited_ms(patience), 0))
+		refuse_lead(ms_from_units(unit - now), wait);
+}
+
+/*
+ * For sessions that read keys: throws if the server's layout is refused, since
+ * its answer might be wrong.  Returns true if the gate is open: then the last
+ * keys are known to have this layout.  Called for each key, so it takes no
+ * lock: the reason is one word, and a caller may always come a moment early.
+ */
+bool
+generator_require_layout(void)
+{
+	GateReason	reason = *(volatile GateReason *) &generator->reason;
+
+	if (unlikely(reason == GATE_LAYOUT || reason == GATE_LAYOUT_CONSENT))
+	{
+		GeneratorStatus status;
+
+		generator_status(&status);
+		if (status.reason == reason)
+			generator_refuse(reason, status.detail);
+	}
+	return reason == GATE_OPEN;
+}
+
+/*---- Waiting for the keeper ----*/
+
+/* A grant is wanted: wakes the keeper, once for each grant. */
+pg_noinline void
+ask_for_grant(void)
+{
+	if (pg_atomic_exchange_u64(&generator->ask_above, GATE_CLOSED) != GATE_CLOSED)
+		process_wake(PROCESS_KEEPER);
+}
+
+/*
+ * Why no keys are made.  Returns true if the reason is temporary, so that
+ * callers should wait.  A promotion that the keeper has not seen yet is, too.
+ */
+bool
+look_at_gate(GateReason *reason, char *detail)
+{
+	LWLockAcquire(generator_lock, LW_SHARED);
+	*reason = generator->reason;
+	memcpy(detail, generator->detail, GATE_DETAIL_LEN);
+	LWLockRelease(generator_lock);
+	return gate_texts[*reason].temporary ||
+		(*reason == GATE_RECOVERY && !RecoveryInProgress());
+}
+
+/*
+ * Waits until the keeper opens the gate, or grants this unit.  May return
+ * early, so that the clock is read again.  Throws when the wait is over.
+ */
+static void
+wait_for_keeper(int64 unit, Patience *patience)
+{
+	int64		waited = waited_ms(patience);
+	int64		left = Max(snowid_max_wait, KEEPER_WAIT_MS) - waited;
+	GateReason	reason;
+	char		detail[GATE_DETAIL_LEN];
+	bool		temporary;
+
+	ConditionVariablePrepareToSleep(&generator->changed);
+	temporary = look_at_gate(&reason, detail);
+	if (reason != GATE_OPEN ||
+		unit > (int64) pg_atomic_read_u64(&generator->usable_until))
+	{
+		if (!temporary)
+			refuse_key(reason, detail);
+		if (left <= 0)
+			refuse_late(reason, detail, waited);
+		/* while the gate is closed, the keeper knows when to look */
+		if (reason == GATE_OPEN)
+			ask_for_grant();
+		else if (reason == GATE_RECOVERY)
+			process_notify(PROCESS_KEEPER);
+		(void) ConditionVariableTimedSleep(&generator->changed,
+										   reason == GATE_OPEN ? ASK_MS : left,
+										   own_wait(WAIT_KEEPER));
+	}
+	ConditionVariableCancelSleep();
+}
+
+/*---- Waiting for the clock ----*/
+
+/*
+ * May a unit be taken that is out of reach?  True: take it, and wait until it is
+ * due.  False: start again with a new reading of the clock.  Throws if the wait
+ * would be too long.  "now" is what the caller read from the clock.
+ */
+pg_noinline bool
+may_take_ahead(int64 last, int64 now, int64 unit, Patience *patience)
+{
+	if (last != GATE_CLOSED)
+	{
+		/* a wrong reading of the clock, which is over, is no reason to refuse */
+		if (now > last + 1 && now > clock_units())
+			return false;
+		require_in_reach(unit, patience);
+		if (unit <= (int64) pg_atomic_read_u64(&generator->usable_until))
+			return true;
+	}
+	wait_for_keeper(unit, patience);
+	return false;
+}
+
+/*
+ * Sleeps until a unit, which is taken already, leads the clock by at most
+ * max_lead.  Throws if the clock was set back meanwhile, so that the wait
+ * becomes too long.  A caller who leaves by an error or a cancel leaves a gap.
+ */
+pg_noinline void
+wait_until_due(int64 unit, Patience *patience)
+{
+	int64		due = (unit & ~unit_format.sequence_mask) - units_from_ms(snowid_max_lead);
+
+	for (;;)
+	{
+		int64		now = clock_units();
+		int64		left = due - now;
+		int64		left_ms = ms_from_units(left);
+
+		if (left <= 0)
+			break;
+		if (waited_ms(patience) + left_ms > (int64) snowid_max_wait + SLEW_MS)
+			refuse_lead(ms_from_units(unit - now), left_ms);
+
+		CHECK_FOR_INTERRUPTS();
+		if (left_ms > 2)
+		{
+			(void) WaitLatch(MyLatch,
+							 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							 Min(left_ms - 1, 1000), own_wait(WAIT_CLOCK));
+			ResetLatch(MyLatch);
+		}
+		else
+		{
+			/* a latch's timeout is in whole ms, and a ms has many keys */
+			pgstat_report_wait_start(own_wait(WAIT_CLOCK));
+			pg_usleep((left * 1000 >> server_layout.sequence_bits) + 1);
+			pgstat_report_wait_end();
+		}
+	}
+}

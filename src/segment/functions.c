@@ -1,0 +1,166 @@
+/*
+ * functions.c
+ *		The SQL functions of segments.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+#include "compat.h"
+#include "guard.h"
+#include "segment/pool.h"
+#include "segment/segment.h"
+#include "settings.h"
+
+PG_FUNCTION_INFO_V1(snowid_number);
+PG_FUNCTION_INFO_V1(snowid_numbers);
+PG_FUNCTION_INFO_V1(snowid_number_range);
+PG_FUNCTION_INFO_V1(snowid_segment_forget);
+PG_FUNCTION_INFO_V1(snowid_segment_status);
+
+static const Oid range_columns[] = {INT8OID, INT8OID};
+
+static const Oid status_columns[] = {
+	TEXTOID, REGCLASSOID, INT8OID, INT8OID, INT8OID, INT8OID, FLOAT8OID,
+	FLOAT8OID, TIMESTAMPTZOID, FLOAT8OID, INT8OID, INT8OID, INT8OID, TEXTOID
+};
+
+Datum
+snowid_number(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(segment_next(segment_site(fcinfo), PG_GETARG_TEXT_PP(0)));
+}
+
+/* What snowid_numbers() remembers from number to number. */
+typedef struct Numbers
+{
+	TagSite		site;
+	text	   *tag;
+	int64		next;
+	int64		block;			/* numbers left of the block */
+	int64		left;			/* beyond it */
+} Numbers;
+
+Datum
+snowid_numbers(PG_FUNCTION_ARGS)
+{
+	FuncCallContext *funcctx;
+	Numbers    *numbers;
+
+	if (SRF_IS_FIRSTCALL())
+	{
+		MemoryContext context;
+		int64		count = PG_GETARG_INT64(1);
+
+		if (count < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("count of numbers must not be negative")));
+		funcctx = SRF_FIRSTCALL_INIT();
+		numbers = MemoryContextAllocZero(funcctx->multi_call_memory_ctx, sizeof(Numbers));
+		segment_init_site(&numbers->site, fcinfo->flinfo->fn_oid);
+		context = MemoryContextSwitchTo(funcctx->multi_call_memory_ctx);
+		numbers->tag = PG_GETARG_TEXT_P_COPY(0);
+		MemoryContextSwitchTo(context);
+		numbers->left = count;
+		funcctx->user_fctx = numbers;
+	}
+	funcctx = SRF_PERCALL_SETUP();
+	numbers = funcctx->user_fctx;
+	if (numbers->block == 0)
+	{
+		if (numbers->left == 0)
+			SRF_RETURN_DONE(funcctx);
+		numbers->block = segment_next_block(&numbers->site, numbers->tag,
+											numbers->left, &numbers->next);
+		numbers->left -= numbers->block;
+	}
+	numbers->block--;
+	SRF_RETURN_NEXT(funcctx, Int64GetDatum(numbers->next++));
+}
+
+Datum
+snowid_number_range(PG_FUNCTION_ARGS)
+{
+	TupleDesc	tupdesc;
+	int32		count = PG_GETARG_INT32(1);
+	Datum		values[2];
+	bool		nulls[2] = {false, false};
+
+	if (count < 1 || count > MAX_STEP)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("a range cannot have %d numbers", count),
+				 errdetail("It has from 1 to %d.", MAX_STEP)));
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	require_columns(fcinfo, tupdesc, range_columns, lengthof(range_columns));
+	values[0] = Int64GetDatum(segment_next_range(segment_site(fcinfo), PG_GETARG_TEXT_PP(0), count));
+	values[1] = Int64GetDatum(DatumGetInt64(values[0]) + count - 1);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
+}
+
+Datum
+snowid_segment_forget(PG_FUNCTION_ARGS)
+{
+	TagSite    *site = segment_site(fcinfo);
+	const text *tag = PG_GETARG_TEXT_PP(0);
+	SegmentKey	key;
+
+	if (VARSIZE_ANY_EXHDR(tag) <= TAG_LEN)
+	{
+		pool_make_key(&key, site->relid, VARDATA_ANY(tag), VARSIZE_ANY_EXHDR(tag));
+		pool_forget(&key);
+	}
+	PG_RETURN_VOID();
+}
+
+/* The segments of this database that are in memory. */
+Datum
+snowid_segment_status(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	TagSite		site;
+
+	segment_init_site(&site, fcinfo->flinfo->fn_oid);
+	InitMaterializedSRF(fcinfo, 0);
+	require_columns(fcinfo, rsinfo->setDesc, status_columns, lengthof(status_columns));
+	for (int i = 0; i < snowid_segments; i++)
+	{
+		SegmentStatus status;
+		Datum		values[lengthof(status_columns)];
+		bool		nulls[lengthof(status_columns)] = {false};
+		int			n = 0;
+
+		if (!pool_status(i, site.relid, &status))
+			continue;
+		values[n++] = PointerGetDatum(cstring_to_text_with_len(status.key.tag, status.key.len));
+		nulls[n] = !OidIsValid(status.source);
+		values[n++] = ObjectIdGetDatum(status.source);
+		nulls[n] = status.left == 0;
+		values[n++] = Int64GetDatum(status.next);
+		values[n++] = Int64GetDatum(status.left);
+		values[n++] = Int64GetDatum(status.left_next);
+		nulls[n] = status.step == 0;
+		values[n++] = Int64GetDatum(status.step);
+		nulls[n] = nulls[n + 1] = status.rate == 0;
+		values[n++] = Float8GetDatum(status.rate);
+		values[n++] = Float8GetDatum((status.left + status.left_next) / Max(status.rate, 1e-9));
+		nulls[n] = nulls[n + 1] = status.fetches == 0;
+		values[n++] = TimestampTzGetDatum(status.fetched_at);
+		values[n++] = Float8GetDatum(status.fetch_us / 1000.0);
+		values[n++] = Int64GetDatum(status.fetches);
+		values[n++] = Int64GetDatum(status.waits);
+		values[n++] = Int64GetDatum(status.lost);
+		nulls[n] = status.error[0] == '\0';
+		values[n++] = CStringGetTextDatum(status.error);
+		Assert(n == lengthof(values));
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}

@@ -1,0 +1,39 @@
+/*
+ * segment.h
+ *		Numbers from segments, as callers get them.
+ */
+#ifndef SNOWID_SEGMENT_SEGMENT_H
+#define SNOWID_SEGMENT_SEGMENT_H
+
+#include "fmgr.h"
+
+#include "segment/state.h"
+
+#pragma GCC visibility push(hidden)
+
+/* A tag that this backend knows; another one may take its place. */
+typedef struct KnownTag
+{
+	Segment    *segment;
+	uint64		incarnation;	/* of the segment, when the rights were
+								 * checked */
+	Oid			user;			/* whose they are */
+	SegmentKey	key;
+} KnownTag;
+
+/* What a call site remembers from call to call. */
+typedef struct TagSite
+{
+	Oid			relid;			/* the table snowid_segments of the function */
+	KnownTag   *known;
+} TagSite;
+
+extern void segment_init_site(TagSite *site, Oid function);
+extern TagSite *segment_site(FunctionCallInfo fcinfo);
+extern int64 segment_next(TagSite *site, const text *tag);
+extern int64 segment_next_block(TagSite *site, const text *tag, int64 wanted, int64 *first);
+extern int64 segment_next_range(TagSite *site, const text *tag, int64 length);
+
+#pragma GCC visibility pop
+
+#endif							/* SNOWID_SEGMENT_SEGMENT_H */

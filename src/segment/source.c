@@ -1,0 +1,314 @@
+/*
+ * source.c
+ *		Ranges from a table, here or on another server, by SQL.
+ *
+ * Runs in the process "snowid segments", in a transaction of the caller's.  A
+ * range is its own only when that has been committed.
+ *
+ * What the database's owner may have built must not run as a superuser: each
+ * statement is run with the rights of its table's owner, restricted as in
+ * maintenance commands, and with all names qualified.
+ *
+ * update_time tells the table's trigger who writes: 'infinity' a process that
+ * takes a range, '-infinity' one that gives back what it did not use.  The
+ * trigger puts the time in its place.
+ *
+ * libpq waits without end for a server that hangs, also when it cancels a query.
+ * So who is too late is cut off: its socket is shut down, from the handler of a
+ * timer, and libpq reports a lost connection.
+ */
+#include "postgres.h"
+
+#include <sys/socket.h>
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "segment/source.h"
+
+/* What a foreign server has for all that is asked of it in one transaction. */
+#define FOREIGN_MS 5000
+
+/* What is left of that when the process is told to leave. */
+#define HURRY_MS 1000
+
+/* How often the timer looks. */
+#define TICK_MS 100
+
+/* The tables of this transaction. */
+static Oid	local_table;
+static Oid	source_table;		/* 0: the same */
+static bool extension_is_there;
+static Oid	saved_user;
+static int	saved_context;
+
+/* When a foreign server is cut off, monotonic_ms(); 0: not. */
+static volatile int64 cut_at = 0;
+static volatile bool was_cut = false;
+
+/*---- Cutting off ----*/
+
+/* The sockets of a process of ours are those of foreign servers. */
+static void
+cut_off(void)
+{
+	int64		at = cut_at;
+
+	if (at == 0 || monotonic_ms() < at)
+		return;
+	was_cut = true;
+	for (int fd = 3; fd < 256; fd++)
+	{
+		int			type;
+		socklen_t	len = sizeof(type);
+
+		if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_STREAM)
+			(void) shutdown(fd, SHUT_RDWR);
+	}
+}
+
+void
+source_init(void)
+{
+	RegisterTimeout(USER_TIMEOUT, cut_off);
+}
+
+/* Told to leave: does not wait for a foreign server much longer. */
+void
+source_hurry(void)
+{
+	if (cut_at != 0)
+		cut_at = Min(cut_at, monotonic_ms() + HURRY_MS);
+}
+
+bool
+source_was_cut(void)
+{
+	return was_cut;
+}
+
+bool
+source_is_foreign(Oid source)
+{
+	return OidIsValid(source) && get_rel_relkind(source) == RELKIND_FOREIGN_TABLE;
+}
+
+/*---- Statements ----*/
+
+/* Runs with the rights of the owner of the table that is named by %s. */
+static int
+run(const char *statement, Oid relid, const SegmentKey *key, int64 a, int64 b)
+{
+	Oid			types[] = {TEXTOID, INT8OID, INT8OID};
+	Datum		values[3];
+	StringInfoData sql;
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	int			result;
+
+	if (!HeapTupleIsValid(tuple))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("the table that is the source does not exist")));
+	SetUserIdAndSecContext(((Form_pg_class) GETSTRUCT(tuple))->relowner,
+						   saved_context | SECURITY_RESTRICTED_OPERATION);
+	ReleaseSysCache(tuple);
+	initStringInfo(&sql);
+	appendStringInfo(&sql, statement,
+					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
+												get_rel_name(relid)));
+	values[0] = PointerGetDatum(cstring_to_text_with_len(key->tag, key->len));
+	values[1] = Int64GetDatum(a);
+	values[2] = Int64GetDatum(b);
+	result = SPI_execute_with_args(sql.data, lengthof(values), types, values, NULL, false, 0);
+	SetUserIdAndSecContext(saved_user, saved_context);
+	if (result < 0)
+		elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(result));
+	return (int) SPI_processed;
+}
+
+/* A column of the row that was found. */
+static Datum
+column(int number, bool *isnull)
+{
+	return SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, number, isnull);
+}
+
+static int64
+number_column(int number)
+{
+	bool		isnull;
+
+	return DatumGetInt64(column(number, &isnull));
+}
+
+static Oid
+oid_column(int number)
+{
+	bool		isnull;
+	Datum		value = column(number, &isnull);
+
+	return isnull ? InvalidOid : DatumGetObjectId(value);
+}
+
+/* Begins a transaction: of a table snowid_segments, and its source, or 0. */
+void
+source_begin(Oid relid, Oid source)
+{
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	SPI_connect();
+	GetUserIdAndSecContext(&saved_user, &saved_context);
+	local_table = relid;
+	source_table = source;
+	extension_is_there =
+		getExtensionOfObject(RelationRelationId, relid) == get_extension_oid("snowid", true);
+	was_cut = false;
+	if (source_is_foreign(source))
+	{
+		cut_at = monotonic_ms() + FOREIGN_MS;
+		enable_timeout_every(USER_TIMEOUT, GetCurrentTimestamp(), TICK_MS);
+	}
+}
+
+/* From here on no socket is cut off. */
+void
+source_disarm(void)
+{
+	cut_at = 0;
+	if (get_timeout_active(USER_TIMEOUT))
+		disable_timeout(USER_TIMEOUT, false);
+}
+
+void
+source_end(void)
+{
+	SPI_finish();
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	source_disarm();
+}
+
+/*---- Ranges ----*/
+
+/* A range that lasted less than "cover" is followed by a longer one. */
+static int64
+next_step(const Fetch *fetch, int64 least)
+{
+	int64		step = fetch->step;
+
+	if (step == 0)
+		return least;
+	if (fetch->lasted_ms < fetch->cover_ms)
+		step = step * 2;
+	else if (fetch->lasted_ms > 2 * fetch->cover_ms)
+		step = step / 2;
+	return Min(Max(step, least), MAX_STEP);
+}
+
+/* What is known of the tag here; false: it is not for this process. */
+static bool
+read_row(Fetch *fetch, int64 *max_id)
+{
+	if (run("SELECT max_id, coalesce(limit_id, 9223372036854775807), step::int8,"
+			" (extract(epoch FROM cover) * 1000)::int8, source::oid, role::oid"
+			" FROM %s WHERE biz_tag = $1", local_table, &fetch->key, 0, 0) == 0)
+	{
+		fetch->outcome = OUTCOME_ABSENT;
+		return false;
+	}
+	*max_id = number_column(1);
+	fetch->limit = number_column(2);
+	fetch->cover_ms = number_column(4);
+	fetch->step = next_step(fetch, number_column(3));
+	fetch->source = oid_column(5);
+	fetch->role = oid_column(6);
+	fetch->moved = fetch->source != source_table;
+	return !fetch->moved;
+}
+
+/* The source's own row. */
+static bool
+read_source(Fetch *fetch, int64 *max_id)
+{
+	if (run("SELECT max_id::int8, coalesce(limit_id::int8, 9223372036854775807)"
+			" FROM %s WHERE biz_tag = $1", source_table, &fetch->key, 0, 0) == 0)
+	{
+		fetch->outcome = OUTCOME_ABSENT;
+		strlcpy(fetch->error, "Its source has no such row", sizeof(fetch->error));
+		return false;
+	}
+	*max_id = number_column(1);
+	fetch->limit = number_column(2);
+	return true;
+}
+
+/*
+ * Takes a range of n numbers, unless the limit leaves less, or the source has
+ * forgotten what it gave to this server.
+ */
+static bool
+take_range(Fetch *fetch, int64 n)
+{
+	if (run("UPDATE %s SET max_id = max_id + $2, update_time = 'infinity' WHERE biz_tag = $1"
+			" AND max_id >= $3 AND max_id <= coalesce(limit_id, 9223372036854775807) - $2"
+			" RETURNING max_id::int8",
+			OidIsValid(source_table) ? source_table : local_table, &fetch->key, n, fetch->high) == 0)
+		return false;
+	fetch->range.last = number_column(1);
+	fetch->range.first = fetch->range.last - n + 1;
+	fetch->outcome = OUTCOME_RANGE;
+	return true;
+}
+
+/* Takes a range; "outcome" says what was found. */
+void
+source_take(Fetch *fetch)
+{
+	int64		max_id;
+	int64		n;
+
+	fetch->outcome = OUTCOME_FAILED;
+	fetch->moved = false;
+	fetch->error[0] = '\0';
+	if (!extension_is_there)
+		fetch->outcome = OUTCOME_ABSENT;
+	if (!extension_is_there || !read_row(fetch, &max_id))
+		return;
+	n = Max(fetch->step, fetch->wish);
+	if (OidIsValid(source_table) &&
+		(take_range(fetch, n) || !read_source(fetch, &max_id)))
+		return;
+	if (max_id < fetch->high)
+		snprintf(fetch->error, sizeof(fetch->error),
+				 "Its max_id was lowered: numbers up to " INT64_FORMAT " were handed out here",
+				 fetch->high);
+	else if (max_id >= fetch->limit)
+		fetch->outcome = OUTCOME_USED_UP;
+	else if (!take_range(fetch, Min(n, fetch->limit - max_id)))
+		strlcpy(fetch->error, "Its row is changed all the time", sizeof(fetch->error));
+}
+
+/* Gives a range back where nobody has taken one since; false: somebody has. */
+bool
+source_give_back(const SegmentKey *key, const Range *range)
+{
+	return extension_is_there &&
+		run("UPDATE %s SET max_id = $2, update_time = '-infinity'"
+			" WHERE biz_tag = $1 AND max_id = $3",
+			OidIsValid(source_table) ? source_table : local_table, key,
+			range->first - 1, range->last) > 0;
+}

@@ -1,0 +1,10 @@
+/*
+ * worker.h
+ *		The process "snowid segments".
+ */
+#ifndef SNOWID_SEGMENT_WORKER_H
+#define SNOWID_SEGMENT_WORKER_H
+
+extern PGDLLEXPORT void snowid_segments_main(Datum main_arg);
+
+#endif							/* SNOWID_SEGMENT_WORKER_H */

@@ -1,0 +1,237 @@
+/*
+ * redis.c
+ *		Answers of Redis of any bytes, to all that the registry asks for: whatever
+ *		they are, a claim that is held is one that keys can be made with.
+ *
+ * The first line says what is asked, a letter each: of the URL u(ser) and
+ * d(atabase); w(ait for a replica), l(ease), n(arrow layout); h(eld claim);
+ * and what an administrator wants: R(elease), L(ist), M(ove).  Behind it are
+ * the answers, 0xFF between those of two connections.
+ */
+#include "fuzz.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <hiredis/hiredis.h>
+
+#include "storage/latch.h"
+
+#include "registry/link.h"
+#include "registry/registry_claim.h"
+#include "registry/registry_contact.h"
+#include "registry/registry_request.h"
+#include "registry/registry_view.h"
+#include "settings.h"
+
+static const char *answers;		/* for the connections to come */
+static size_t left;
+static int	other_end = -1;		/* of the connection that there is */
+
+/*---- In place of hiredis' and of net.c ----*/
+
+redisContext *
+redisConnectNonBlock(const char *ip, int port)
+{
+	const char *end = memchr(answers, 0xFF, left);
+	size_t		len = end ? end - answers : left;
+	int			fds[2];
+	redisContext *context;
+
+	if (other_end >= 0)
+		close(other_end);
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) < 0 || write(fds[1], answers, len) != len)
+		abort();
+	shutdown(fds[1], SHUT_WR);
+	other_end = fds[1];
+	answers += len + (end != NULL);
+	left -= len + (end != NULL);
+	fcntl(fds[0], F_SETFL, O_NONBLOCK);
+	context = redisConnectFd(fds[0]);
+	context->flags &= ~REDIS_BLOCK;
+	return context;
+}
+
+bool
+net_wait(int fd, int event, char *err)
+{
+	struct pollfd p = {fd, event == WL_SOCKET_READABLE ? POLLIN : POLLOUT, 0};
+
+	if (poll(&p, 1, 0) == 1)
+		return true;
+	strcpy(err, "no answer");
+	return false;
+}
+
+void
+net_set_deadline(int timeout_ms, bool last_call)
+{
+}
+
+bool
+net_resolve(const char *host, char *addresses, char *err)
+{
+	memset(addresses, 0, NET_ADDRESSES_LEN);
+	strcpy(addresses, host);
+	return true;
+}
+
+/*---- In place of the server's ----*/
+
+volatile sig_atomic_t ShutdownRequestPending = false;
+
+bool
+AcquireExternalFD(void)
+{
+	return true;
+}
+
+void
+ReleaseExternalFD(void)
+{
+}
+
+bool
+LWLockAcquire(LWLock *lock, LWLockMode mode)
+{
+	return true;
+}
+
+void
+LWLockRelease(LWLock *lock)
+{
+}
+
+void
+ConditionVariableBroadcast(ConditionVariable *variable)
+{
+}
+
+void
+process_notify(int process)
+{
+}
+
+bool
+process_may_log(void)
+{
+	return false;
+}
+
+uint64
+random_id(void)
+{
+	return 7;
+}
+
+TimestampTz
+GetCurrentTimestamp(void)
+{
+	return INT64CONST(800000000000000);
+}
+
+/*---- The target ----*/
+
+static void
+begin(const char *mode)
+{
+	static Registry shared;
+	static char url[64];
+
+	registry = &shared;
+	memset(registry, 0, sizeof(Registry));
+	snprintf(url, sizeof(url), "redis://%s127.0.0.1/%s",
+			 strchr(mode, 'u') ? "user@" : "", strchr(mode, 'd') ? "7" : "");
+	layout_read(strchr(mode, 'n') ? "epoch=2020-01-01T00:00:00Z worker=1 sequence=18" : "twitter",
+				&server_layout);
+	snowid_redis_url = url;
+	snowid_redis_password_file = "";
+	snowid_redis_prefix = "snowid";
+	snowid_node_name = "fuzz";
+	snowid_redis_wait_replicas = strchr(mode, 'w') != NULL;
+	snowid_redis_lease = strchr(mode, 'l') ? 30000 : 0;
+	snowid_redis_timeout = 1000;
+	snowid_redis_check_interval = 5000;
+	snowid_datacenter_id = 0;
+	snowid_worker_id = -1;
+
+	registry->has_identity = true;
+	registry->identity.id[0] = 1;
+	registry->proposed_ms = registry->reach_ms = INT64CONST(1746684800000);
+	if (strchr(mode, 'h'))
+	{
+		registry->state = CLAIM_HELD;
+		registry->confirmed = true;
+		registry->claim.ownership = 7;
+		registry->claim.lease_ms = snowid_redis_lease;
+		registry->identity.claim = registry->claim;
+	}
+	registry->request.worker_id = 1;
+	if (strpbrk(mode, "RLM"))
+	{
+		registry->request_state = REQUEST_WAITING;
+		registry->request_ends = PG_INT64_MAX;
+		registry->request.operation = strchr(mode, 'R') ? REQUEST_RELEASE :
+			strchr(mode, 'L') ? REQUEST_LIST : REQUEST_RECLAIM;
+	}
+	next_contact = backoff = 0;
+	silent_key[0] = '\0';
+}
+
+static void
+check(void)
+{
+	const RegistryRequest *request = &registry->request;
+
+	fuzz_check(memchr(registry->detail, '\0', sizeof(registry->detail)) != NULL);
+	fuzz_check(memchr(registry->last_error, '\0', sizeof(registry->last_error)) != NULL);
+	fuzz_check(registry->request_state != REQUEST_RUNNING);
+	fuzz_check(memchr(request->error, '\0', sizeof(request->error)) != NULL);
+	if (registry->state != CLAIM_HELD)
+		return;
+	fuzz_check(registry->claim.ownership != 0);
+	fuzz_check(registry->claim.datacenter_id == 0);
+	fuzz_check(registry->claim.worker_id >= 0 &&
+			   registry->claim.worker_id < 1 << server_layout.worker_bits);
+	fuzz_check(registry->claim.floor_ms >= 0 &&
+			   registry->claim.floor_ms <= layout_last_ms(&server_layout));
+	fuzz_check(registry->claim.lease_ms > 0 ? registry->limit_ms <= layout_last_ms(&server_layout) :
+			   registry->limit_ms == PG_INT64_MAX || registry->limit_ms == 0);
+}
+
+/* Three turns of the registry, as in registry_turn(). */
+static Datum
+turns(PG_FUNCTION_ARGS)
+{
+	for (int i = 0; i < 3; i++)
+	{
+		next_contact = 0;
+		answered = false;
+		if (registry_look(true))
+		{
+			registry_serve_request();
+			(void) registry_look(false);
+			check();
+		}
+		if (seen.state != CLAIM_LOST)
+			registry_tend_claim();
+		(void) registry_look(false);
+		check();
+	}
+	return (Datum) 0;
+}
+
+void
+fuzz_one(const char *data, size_t size)
+{
+	const char *end = data + size;
+	Datum		result;
+
+	begin(fuzz_line(&data));
+	answers = data;
+	left = data < end ? end - data : 0;
+	(void) fuzz_call(turns, &result, 0);
+	link_close();
+}

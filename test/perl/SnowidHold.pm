@@ -1,0 +1,78 @@
+# A server whose keeper a test can hold at a call to the server's functions: see
+# test/hold.c, which has their list.
+
+package SnowidHold;
+
+use strict;
+use warnings;
+use Cwd qw(abs_path);
+use Exporter 'import';
+use Fcntl          qw(O_CREAT O_RDWR SEEK_SET);
+use File::Basename qw(dirname);
+use PostgreSQL::Test::Utils;
+use SnowidTest;
+
+our @EXPORT = qw(let_hold hold_keeper held_keeper let_go);
+
+my $shim = abs_path(dirname(__FILE__) . '/../hold.so');
+
+# struct Hold
+my $layout   = 'Z64 Z64 l< l<';
+my $armed_at = 132;
+
+# For a server that is not started yet.
+sub let_hold
+{
+	my ($node) = @_;
+	$node->{preload}   = $shim;
+	$node->{hold_file} = $node->basedir . '/hold';
+	write_hold($node, pack($layout, '', '', 0, 0));
+	return;
+}
+
+# Has the keeper stop before its first call of the function $at, behind one of
+# $after where that is given.
+sub hold_keeper
+{
+	my ($node, $at, $after) = @_;
+	write_hold($node, pack($layout, $at, $after // '', 0, 0));
+	write_hold($node, pack('l<', 1), $armed_at);
+	return;
+}
+
+# Waits until it has; returns its PID.
+sub held_keeper
+{
+	my ($node) = @_;
+	my $pid;
+
+	wait_until(
+		'the keeper at the call that it is to be held at',
+		sub {
+			$pid = (unpack $layout, slurp_file($node->{hold_file}))[2];
+			return $pid != 0
+			  && slurp_file("/proc/$pid/stat") =~ /\) T /;
+		});
+	return $pid;
+}
+
+# It goes on.
+sub let_go
+{
+	my ($node) = @_;
+	kill 'CONT', held_keeper($node);
+	return;
+}
+
+sub write_hold
+{
+	my ($node, $bytes, $offset) = @_;
+	sysopen(my $file, $node->{hold_file}, O_RDWR | O_CREAT, 0600)
+	  or die "$node->{hold_file}: $!";
+	sysseek($file, $offset // 0, SEEK_SET)   or die "$!";
+	syswrite($file, $bytes) == length $bytes or die "$!";
+	close($file);
+	return;
+}
+
+1;

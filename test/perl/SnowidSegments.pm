@@ -1,0 +1,47 @@
+# Servers that have their segments' numbers from one central server, through
+# postgres_fdw.
+
+package SnowidSegments;
+
+use strict;
+use warnings;
+use Exporter 'import';
+use SnowidTest;
+
+our @EXPORT = qw(use_central number segment_status);
+
+# From here on, the tags of this server are those of another one, which is reached
+# at this host and port.
+sub use_central
+{
+	my ($node, $host, $port, @tags) = @_;
+	query($node, <<~EOF);
+		CREATE EXTENSION IF NOT EXISTS snowid;
+		CREATE EXTENSION postgres_fdw;
+		CREATE SERVER central FOREIGN DATA WRAPPER postgres_fdw
+			OPTIONS (host '$host', port '$port', dbname 'postgres', options '-c statement_timeout=4s');
+		CREATE USER MAPPING FOR CURRENT_USER SERVER central;
+		CREATE FOREIGN TABLE central (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz)
+			SERVER central OPTIONS (schema_name 'public', table_name 'snowid_segments');
+		EOF
+	query($node,
+		"INSERT INTO snowid_segments (biz_tag, step, cover, source) VALUES ('$_', 100, '0', 'central')"
+	) foreach @tags;
+	return;
+}
+
+sub number
+{
+	my ($node, $tag) = @_;
+	return query($node, "SELECT snowid_number('$tag')");
+}
+
+# A column of a tag's status.
+sub segment_status
+{
+	my ($node, $tag, $column) = @_;
+	return query($node,
+		"SELECT $column FROM snowid_segment_status() WHERE biz_tag = '$tag'");
+}
+
+1;

@@ -1,0 +1,63 @@
+# shellcheck shell=bash disable=SC2154 # $build is of setup.sh
+# servers.sh - the servers of test/demo-cluster and test/engines; sourced by them
+# behind setup.sh.
+#
+# No TCP port is used; a server's port is a part of its socket's name, and names
+# its data directory and its log in $build.
+
+# A data directory of its own for each.
+init_servers()
+{
+	local port pid pids=() failed=
+
+	for port; do
+		run initdb -N -D "$build/$port" -A trust -U postgres >"$build/initdb.$port" 2>&1 &
+		pids+=($!)
+	done
+	for pid in "${pids[@]}"; do
+		wait "$pid" || failed=1
+	done
+	[[ ! $failed ]] || { cat "$build"/initdb.*; die "initdb failed"; }
+}
+
+# start_server port option...
+start_server()
+{
+	local port=$1
+	shift
+
+	run pg_ctl -D "$build/$port" -l "$build/$port.log" -w -o "-p $port $*" start \
+		>"$build/pg_ctl.log" 2>&1 ||
+		{ cat "$build/$port.log"; die "server $port did not start"; }
+}
+
+# As a crash of the machine would; what the kernel keeps of it goes as well.
+kill_server()
+{
+	local pid segment
+
+	pid=$(run head -n 1 "$build/$1/postmaster.pid")
+	segment=$(run awk 'NR == 7 { print $2 }' "$build/$1/postmaster.pid")
+	kill -KILL "$pid"
+	run ipcrm -m "$segment"
+}
+
+sql()
+{
+	local port=$1
+	shift
+	run_long psql -X -q -h "$build" -p "$port" -U postgres -d postgres -P pager=off \
+		-P footer=off -v ON_ERROR_STOP=1 "$@" 2>&1
+}
+
+answer() { run psql -X -qAt -h "$build" -p "$1" -U postgres -d postgres -v ON_ERROR_STOP=1 -c "$2"; }
+
+# Until the query gives true, for two minutes.
+wait_until()
+{
+	for _ in {1..600}; do
+		[[ $(answer "$1" "$2") != t ]] || return 0
+		sleep 0.2
+	done
+	return 1
+}

@@ -1,0 +1,70 @@
+# Two servers whose data directories cannot be told apart, on what looks like one
+# boot of one machine (two memory images, of which one was restored): they do not
+# take the worker ID from each other for ever.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidFaults;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+
+$SIG{PIPE} = 'IGNORE';
+
+my $redis = SnowidRedis->start('redis');
+
+# A server with this inode, running.
+sub server_in
+{
+	my ($place, $name, $settings) = @_;
+	my $node = claiming_cluster($name, $redis, $short . ($settings // ''));
+	append_to_file("$node->{skew_file}.place", $place);
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	wait_for_claim($node);
+	return $node;
+}
+
+sub losses
+{
+	return join ' ', map { logged($_, 0, qr/snowid lost its worker ID/) } @_;
+}
+
+# Both go on with these IDs, and whoever lost one lost it once.
+sub both_go_on
+{
+	my ($ids, $losses, $name, @nodes) = @_;
+	wait_for_claim($_) foreach @nodes;
+	foreach (1 .. 5)
+	{
+		answered($_) foreach @nodes;
+	}
+	wait_for_claim($_) foreach @nodes;
+	is(join(' ', map { worker_id($_) } @nodes), $ids, "$name: the IDs");
+	is(losses(@nodes), $losses, "$name: how often they were lost");
+	return;
+}
+
+my $a = server_in(1, 'a');
+is(worker_id($a), 0, 'a server');
+my $place = $redis->record('0:0', 'place');
+my $b     = server_in(1, 'b');
+is($redis->record('0:0', 'name'), 'b', 'another with its place takes the ID');
+$a->wait_for_log(qr/snowid lost its worker ID/);
+both_go_on('1 0', '1 0', 'one place', $a, $b);
+is($redis->record('0:0', 'place'), $place, 'one has the place');
+is($redis->record('0:1', 'place'), '',     'the other has none any more');
+$a->restart;
+$b->restart;
+both_go_on('1 0', '1 0', 'both started anew', $a, $b);
+
+# What the newcomer cannot use it takes away all the same.
+my $c = server_in(2, 'c', 'snowid.worker_id = 5');
+my $d = server_in(2, 'd', 'snowid.worker_id = 6');
+$c->wait_for_log(qr/snowid lost its worker ID/);
+both_go_on('5 6', '1 0', 'one place, two worker IDs set', $c, $d);
+
+$_->stop foreach $a, $b, $c, $d;
+done_testing();

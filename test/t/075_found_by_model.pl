@@ -1,0 +1,120 @@
+# What the simulator found, with real servers and a real Redis: a server that was
+# told to wait, and then is cut off; one that asks for another ID in the settling;
+# keys that only a former owner knows of.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidFaults;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+
+$SIG{PIPE} = 'IGNORE';
+
+my $redis = SnowidRedis->start('redis');
+my $proxy = SnowidRedis->proxy($redis);
+
+# Such a server calls when it is told to, and the settling that it begins lasts
+# for hours.
+my $seldom = "snowid.redis_check_interval = '1h'\n";
+
+sub end_settling
+{
+	$redis->edit('meta', since => 0, span => 0);
+	return;
+}
+
+sub end_all
+{
+	$_->stop foreach @_;
+	$proxy->mode('');
+	$redis->query('FLUSHALL');
+	return;
+}
+
+#---- Told to wait, then cut off ----
+
+my $a = claiming('a', $proxy);
+wait_for_claim($a);
+$a->stop;
+$redis->query('FLUSHALL');
+settings($a, $short . $seldom);
+$a->start;
+poll($a, "NOT is_open AND reason ~ 'registry is empty'");
+$proxy->mode('silent');
+$a->reload;
+poll($a, "is_open AND registry = 'remembered'");
+is(worker_id($a), 0, 'told to wait, and cut off: it goes on with its ID');
+end_settling();
+my $b = claiming('b', $redis);
+wait_for_claim($b);
+is(worker_id($b), 1, 'which a newcomer does not get after the settling');
+settings($a, $short);
+$proxy->mode('');
+$a->reload;
+wait_for_claim($a);
+is(worker_id($a), 0, 'so it keeps it');
+ok(!logged($a, 0, qr/snowid lost its worker ID/), 'all the time');
+end_all($a, $b);
+
+#---- Another ID is asked for in the settling ----
+
+$a = claiming('a1', $redis, $seldom);
+end_settling();
+$a->reload;
+wait_for_claim($a);
+$redis->query('FLUSHALL');
+like(
+	sql_error($a, 'SELECT snowid_reclaim()'),
+	qr/^55000: no other worker ID could be claimed\nDETAIL:  The registry is empty/,
+	'in the settling nobody gets another ID');
+is($redis->record('0:0', 'name'), 'a1', 'but what it has is put back');
+kill_all($a);
+end_settling();
+$b = claiming('b1', $redis);
+wait_for_claim($b);
+is(worker_id($b), 1, 'so that a newcomer does not get it');
+end_all($b);
+
+#---- Keys that only a former owner knows of ----
+
+$a = claiming('a2', $proxy);
+wait_for_claim($a);
+$b = claiming('b2', $redis);
+wait_for_claim($b);
+$proxy->mode('silent');
+error_is($a, 'no answer');
+set_skew($a, 600);
+$a->poll_query_until('postgres',
+	"SELECT last_key_time > now() - interval '1 s' FROM snowid_status(), snowid_next() WHERE snowid_next IS NOT NULL"
+) or die;
+my $last = $a->safe_psql('postgres',
+	'SELECT floor(extract(epoch FROM snowid_timestamp(snowid_next())) * 1000)'
+);
+$b->poll_query_until('postgres',
+	"SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = 0")
+  or die;
+is($b->safe_psql('postgres', 'SELECT snowid_release(0, 0)'),
+	'released', 'the ID of a server that is cut off is released');
+my $c = claiming('c2', $redis, 'snowid.worker_id = 0');
+wait_for_claim($c);
+cmp_ok($redis->record('0:0', 'ceiling'),
+	'<', $last, 'its next owner knows nothing of its last keys');
+$proxy->mode('');
+$a->wait_for_log(qr/snowid lost its worker ID/);
+wait_for_claim($a);
+kill_all($a);
+settings($c, $short . 'snowid.worker_id = 7');
+$c->reload;
+wait_until('the next owner gives it back',
+	sub { $redis->record('0:0', 'owner') eq '' });
+cmp_ok($redis->record('0:0', 'ceiling'), '>=', $last,
+	'with the ceiling that the one before has told, though its own is exact');
+my $d = claiming('d2', $redis, 'snowid.worker_id = 0');
+poll($d, "NOT is_open AND reason ~ 'lie ahead of this server''s clock'");
+ok(1, 'so that nobody makes these keys again');
+end_all($b, $c, $d);
+
+done_testing();

@@ -1,0 +1,322 @@
+# Segments on one server: numbers, blocks and ranges; errors and rights; what is
+# changed by hand is seen by the next number; and nothing is lost by a clean stop.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidTest;
+use Test::More;
+
+my $node = snowid_cluster('segments', <<~EOF);
+	snowid.max_wait = 1s
+	snowid.segments = 40
+	EOF
+$node->append_conf('postgresql.conf', 'max_prepared_transactions = 2');
+$node->start;
+query($node, <<~EOF);
+	CREATE EXTENSION snowid;
+	INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b');
+	EOF
+
+sub number
+{
+	my ($tag, $db) = @_;
+	return $node->safe_psql($db // 'postgres',
+		"SELECT snowid_number('$tag')");
+}
+
+sub max_id
+{
+	my ($tag) = @_;
+	return query($node,
+		"SELECT max_id FROM snowid_segments WHERE biz_tag = '$tag'");
+}
+
+#---- Numbers ----
+
+is(number('a'), 1, 'the first number is 1');
+is( query(
+		$node,
+		"SELECT snowid_number('a'), snowid_number('a'), snowid_number('b')"),
+	'2|3|1',
+	'numbers go on over sessions, each tag by itself');
+is( query(
+		$node,
+		"SELECT min(n), max(n), count(DISTINCT n), bool_and(n = i + 3) FROM snowid_numbers('a', 100000) WITH ORDINALITY AS x (n, i)"
+	),
+	'4|100003|100000|t',
+	'many numbers are consecutive over ranges where nobody else takes some');
+is( query(
+		$node,
+		"SELECT step > 10000 FROM snowid_segment_status() WHERE biz_tag = 'a'"
+	),
+	't',
+	'a range that did not last is followed by a longer one');
+is(query($node, "SELECT count(*) FROM snowid_numbers('a', 0)"), 0, 'or none');
+like(
+	query($node, "EXPLAIN SELECT snowid_numbers('a', 12345)"),
+	qr/rows=12345 /,
+	'the planner knows how many');
+is(query($node, "SELECT * FROM snowid_number_range('a', 10)"),
+	'100004|100013', 'a range');
+is( query(
+		$node,
+		"SELECT sum(snowid_number(CASE i % 2 WHEN 0 THEN 'a' ELSE 'b' END)) FROM generate_series(1, 6) i"
+	),
+	100014 + 100015 + 100016 + 2 + 3 + 4,
+	'tags that change by row');
+is(query($node, "BEGIN READ ONLY; SELECT snowid_number('a'); COMMIT"),
+	100017, 'in a read-only transaction');
+query($node, "BEGIN; SELECT snowid_number('a'); ROLLBACK");
+is(number('a'), 100019, 'a rollback leaves a gap');
+is( query(
+		$node,
+		"INSERT INTO snowid_segments (biz_tag, step) VALUES ('short', 1); SELECT string_agg(snowid_number('short')::text, ',') FROM generate_series(1, 20)"
+	),
+	join(',', 1 .. 20),
+	'ranges of one number');
+
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('r', 10, '0')"
+);
+is( query(
+		$node,
+		"SELECT r.* FROM generate_series(1, 8) i, snowid_number_range('r', 7 + 0 * i) r"
+	),
+	join("\n", map { (7 * $_ - 6) . '|' . 7 * $_ } 1 .. 8),
+	'ranges go from one range of the table to the next, without a gap');
+is(query($node, "SELECT * FROM snowid_number_range('r', 1000000)"),
+	'57|1000056', 'a range that is longer than the step');
+
+#---- What is refused ----
+
+foreach my $refused (
+	[ "snowid_number('c')", '42704: segment "c" does not exist' ],
+	[
+		"snowid_numbers('a', -1)",
+		'22023: count of numbers must not be negative'
+	],
+	[ "snowid_number_range('a', 0)", '22023: a range cannot have 0 numbers' ],
+	[
+		"snowid_number_range('a', 1000001)",
+		'22023: a range cannot have 1000001 numbers'
+	],
+	[ "snowid_number('')", '22023: a tag cannot have 0 bytes' ],
+	[
+		"snowid_number(repeat('x', 129))",
+		'22023: a tag cannot have 129 bytes'
+	])
+{
+	my ($call, $error) = @$refused;
+	like(sql_error($node, "SELECT $call"), qr/^\Q$error\E\n/, $error);
+}
+is(query($node, "SELECT snowid_number(NULL) IS NULL"), 't', 'NULL is NULL');
+like(
+	sql_error(
+		$node,
+		"BEGIN; INSERT INTO snowid_segments (biz_tag) VALUES ('new'); SELECT snowid_number('new')"
+	),
+	qr/^42704: segment "new" does not exist\nDETAIL:  A row of snowid_segments that is not committed yet is not seen\./,
+	'a row of the same transaction is not seen');
+is( query(
+		$node,
+		"INSERT INTO snowid_segments (biz_tag) VALUES ('new'); SELECT snowid_number('new')"
+	),
+	1,
+	'but once it is committed');
+
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, max_id, limit_id) VALUES ('few', 95, 100), ('last', 9223372036854775806, NULL)"
+);
+is( query(
+		$node,
+		"SELECT string_agg(snowid_number('few')::text, ',') FROM generate_series(1, 5)"
+	),
+	'96,97,98,99,100',
+	'limit_id is reached exactly');
+like(
+	sql_error($node, "SELECT snowid_number('few')"),
+	qr/^2200H: the numbers of "few" are used up\nDETAIL:  Its limit_id is 100\./,
+	'then the numbers are used up');
+query($node,
+	"UPDATE snowid_segments SET limit_id = 101 WHERE biz_tag = 'few'");
+is(number('few'),  101,                 'until it is raised');
+is(number('last'), 9223372036854775807, 'so is the last of all numbers');
+like(sql_error($node, "SELECT snowid_number('last')"),
+	qr/^2200H: /, 'and none comes after it');
+
+#---- Rights ----
+
+query($node, <<~EOF);
+	CREATE ROLE clerk; CREATE ROLE boss; CREATE ROLE deputy IN ROLE boss;
+	INSERT INTO snowid_segments (biz_tag, role) VALUES ('secret', 'boss');
+	CREATE FUNCTION as_boss() RETURNS bigint LANGUAGE sql SECURITY DEFINER
+		RETURN snowid_number('secret');
+	ALTER FUNCTION as_boss() OWNER TO boss;
+	EOF
+like(
+	sql_error($node, "SET ROLE clerk; SELECT snowid_number('secret')"),
+	qr/^42501: permission denied for segment "secret"/,
+	'a role for a tag');
+is(query($node, "SET ROLE deputy; SELECT snowid_number('secret')"),
+	1, 'its members get numbers');
+like(
+	sql_error(
+		$node,
+		"SET ROLE boss; PREPARE p AS SELECT snowid_number('secret'); EXECUTE p; SET ROLE clerk; EXECUTE p"
+	),
+	qr/^42501: /,
+	'others do not, also where the session has got some');
+is(query($node, "SET ROLE clerk; SELECT as_boss()"),
+	3, 'or what they call runs as a member');
+query($node,
+	"UPDATE snowid_segments SET role = 'clerk' WHERE biz_tag = 'secret'");
+like(sql_error($node, "SET ROLE deputy; SELECT snowid_number('secret')"),
+	qr/^42501: /, 'a new role counts at once');
+like(
+	sql_error($node, "SET ROLE clerk; UPDATE snowid_segments SET max_id = 1"),
+	qr/^42501: permission denied for table/,
+	'the table is not for everybody');
+like(sql_error($node, "SET ROLE clerk; SELECT snowid_segment_forget('a')"),
+	qr/^42501: /, 'nor is snowid_segment_forget()');
+like(sql_error($node, "SET ROLE clerk; SELECT snowid_segment_status()"),
+	qr/^42501: /, 'nor snowid_segment_status()');
+
+#---- Changes by hand ----
+
+query($node,
+	"UPDATE snowid_segments SET max_id = 5000000 WHERE biz_tag = 'a'");
+is(number('a'), 5000001, 'max_id raised: the next number is above it');
+foreach my $role ('origin', 'local')
+{
+	like(
+		sql_error(
+			$node,
+			"SET session_replication_role = $role; UPDATE snowid_segments SET max_id = max_id - 1 WHERE biz_tag = 'a'"
+		),
+		qr/^22023: max_id of segment "a" cannot be lowered\nDETAIL:  Numbers up to \d+ may have been handed out/,
+		"lowered: refused ($role)");
+}
+query($node,
+	"SET session_replication_role = replica; UPDATE snowid_segments SET max_id = 3, description = 'd' WHERE biz_tag = 'a'"
+);
+is( query(
+		$node,
+		"SELECT max_id > 5000000, description FROM snowid_segments WHERE biz_tag = 'a'"
+	),
+	't|d',
+	'and by replication, the greater one stays');
+
+my $before = number('a');
+query($node,
+	"BEGIN; UPDATE snowid_segments SET max_id = max_id + 1000000 WHERE biz_tag = 'a'; ROLLBACK"
+);
+is(number('a'), $before + 1, 'what is rolled back changes nothing');
+query($node,
+	"UPDATE snowid_segments SET step = 2000, description = 'x' WHERE biz_tag = 'a'"
+);
+is(number('a'), $before + 2, 'nor does another step or description');
+query($node,
+	"BEGIN; UPDATE snowid_segments SET max_id = 7000000 WHERE biz_tag = 'a'; PREPARE TRANSACTION 'p'"
+);
+like(
+	sql_error($node, "SELECT snowid_number('a')"),
+	qr/^55000: no number of "a" is reserved\nDETAIL:  The last error was: canceling statement due to lock timeout\./,
+	'a row that is locked has no numbers, and the error says why');
+is(number('b'), 5, 'other tags have');
+query($node, "COMMIT PREPARED 'p'");
+is(number('a'), 7000001,
+	'a prepared transaction counts when it is committed');
+
+query($node, "DELETE FROM snowid_segments WHERE biz_tag = 'a'");
+like(sql_error($node, "SELECT snowid_number('a')"),
+	qr/^42704: /, 'deleted: it does not exist');
+query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('a')");
+is(number('a'), 1, 'and inserted anew, it begins anew');
+query($node, "TRUNCATE snowid_segments");
+like(sql_error($node, "SELECT snowid_number('b')"),
+	qr/^42704: /, 'a truncated table has no tags');
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('a', 10), ('b', 20), ('c', 30)"
+);
+
+is(number('a'), 11, 'before it is forgotten');
+query($node,
+	"SELECT snowid_segment_forget('a'), snowid_segment_forget('nobody')");
+is(number('a'), 12, 'forgotten: what was not used is given back');
+is( query(
+		$node,
+		"SELECT biz_tag, source IS NULL, next, \"left\" > 0, fetches > 0, lost > 0, error IS NULL FROM snowid_segment_status() WHERE biz_tag = 'a'"
+	),
+	'a|t|13|t|t|t|t',
+	'the status');
+
+#---- A clean stop, restart and dump ----
+
+number('b') foreach 1 .. 3;
+$node->restart;
+is(join(' ', map { number($_) } qw(a b c)),
+	'13 24 31', 'a clean stop loses no number');
+query($node,
+	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'snowid segments'"
+);
+is(number('a'), 14, 'nor does the end of the process');
+
+my $dump = $node->basedir . '/dump.sql';
+$node->restart;
+command_ok([ 'pg_dump', '-f', $dump, $node->connstr('postgres') ], 'pg_dump');
+$node->safe_psql('postgres', 'CREATE DATABASE copy');
+command_ok(
+	[
+		'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $dump,
+		$node->connstr('copy')
+	],
+	'and its restore');
+is(number('a', 'copy'), 15, 'numbers go on in the copy');
+is(number('a'),         15, 'the same tag in two databases is two');
+$node->safe_psql('copy',
+	"CREATE SCHEMA s; ALTER EXTENSION snowid SET SCHEMA s");
+is($node->safe_psql('copy', "SELECT s.snowid_number('a')"),
+	16, 'the extension can be moved');
+is( $node->safe_psql(
+		'copy',
+		"DROP EXTENSION snowid CASCADE; CREATE EXTENSION snowid SCHEMA s; INSERT INTO s.snowid_segments VALUES ('a'); SELECT s.snowid_number('a')"
+	),
+	1,
+	'made anew, it knows nothing of before');
+
+#---- Room ----
+
+query($node,
+	"INSERT INTO snowid_segments (biz_tag) SELECT 't' || i FROM generate_series(1, 100) i"
+);
+like(
+	sql_error(
+		$node,
+		"SELECT snowid_number('t' || i) FROM generate_series(1, 100) i"),
+	qr/^53400: there is no room for another segment\nDETAIL:  There are 40, and all are in use\./,
+	'more tags in use than there is room for');
+wait_for($node,
+	"SELECT sum(\"left\" + left_next) = 0 FROM snowid_segment_status()");
+is( query(
+		$node,
+		"SELECT max(max_id) FROM snowid_segments WHERE biz_tag LIKE 't%'"),
+	1,
+	'what is idle is given back');
+is(number('t100'), 1, 'and makes room for others');
+wait_for($node,
+	"SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'snowid segments'"
+);
+pass('the process leaves when it has no work');
+
+configure($node, 'snowid.segments = 0');
+$node->restart;
+like(
+	sql_error($node, "SELECT snowid_number('a')"),
+	qr/^55000: segments are switched off/,
+	'snowid.segments = 0');
+is(sql_error($node, "UPDATE snowid_segments SET max_id = max_id + 1"),
+	'', 'the table is still there');
+$node->stop;
+done_testing();

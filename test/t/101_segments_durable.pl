@@ -1,0 +1,203 @@
+# No number of a segment is handed out twice, whatever ends: the process that
+# fetches, the server, or the primary; and none is lost where it ends in order.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidTest;
+use Test::More;
+
+# A commit that does not wait is written after 10 s.
+my $node = snowid_cluster('durable', '', allows_streaming => 'logical');
+$node->append_conf('postgresql.conf', <<~EOF);
+	wal_writer_delay = 10s
+	restart_after_crash = on
+	checkpoint_timeout = 1h
+	EOF
+$node->start;
+query($node, <<~EOF);
+	CREATE EXTENSION snowid;
+	CREATE TABLE got (n bigint PRIMARY KEY);
+	INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b'), ('c');
+	INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('busy', 10, '0');
+	CHECKPOINT;
+	EOF
+
+sub number
+{
+	my ($server, $tag) = @_;
+	return query($server, "SELECT snowid_number('$tag')");
+}
+
+# Its process, as an SQL condition on pg_stat_activity.
+my $process = q(backend_type = 'snowid segments');
+
+#---- The server is killed ----
+
+foreach my $round (1 .. 3)
+{
+	my $session = $node->background_psql('postgres');
+	my $seen    = $session->query_safe(
+		"BEGIN; SELECT max(n) FROM snowid_numbers('a', 1500) n");
+	kill_all($node);
+	eval { $session->quit };
+	$node->start;
+	cmp_ok(number($node, 'a'),
+		'>', $seen,
+		"killed with the transaction open: no number comes again ($round)");
+}
+
+my $seen = number($node, 'a');
+my $pid  = process_pid($node, 'snowid segments');
+kill 'KILL', $pid;
+wait_until('the end of the process', sub { !kill 0, $pid });
+wait_for($node, 'SELECT true');
+cmp_ok(number($node, 'a'), '>', $seen, 'nor where its process is killed');
+
+#---- The process ends, under load ----
+
+my $load = start_pgbench(
+	$node, 'postgres',
+	'-c 4 -j 1 -t 400',
+	one => "INSERT INTO got SELECT snowid_number('busy');");
+my $ended = 0;
+while ($load->{handle}->pumpable)
+{
+	$load->{handle}->pump_nb;
+	$ended += query($node,
+		"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE $process"
+	);
+}
+ok(stop_pgbench($load, 'finish'), 'nobody is refused while it is terminated')
+  or diag $load->{out};
+cmp_ok($ended, '>', 0, "$ended times");
+is(query($node, "SELECT count(*), max(n) FROM got"),
+	'1600|1600', 'and no number is lost, and none is there twice');
+
+#---- A clean stop, under load ----
+
+foreach my $mode ('fast', 'smart')
+{
+	my $run = start_pgbench(
+		$node, 'postgres',
+		'-c 4 -j 1 -T 600',
+		one => "INSERT INTO got SELECT snowid_number('busy');");
+	my $count = query($node, 'SELECT count(*) FROM got');
+	wait_for($node, "SELECT count(*) > $count + 100 FROM got");
+	if   ($mode eq 'fast') { $node->stop('fast'); stop_pgbench($run); }
+	else                   { stop_pgbench($run);  $node->stop('smart'); }
+	$node->start;
+	my $lost =
+	  number($node, 'busy') - 1 - query($node, 'SELECT max(n) FROM got');
+	cmp_ok($lost, '<=', 4, "a $mode stop loses at most what was being taken");
+}
+
+#---- Databases that are dropped ----
+
+foreach my $round (1, 2)
+{
+	$node->safe_psql('postgres', 'CREATE DATABASE other');
+	is( $node->safe_psql(
+			'other',
+			"CREATE EXTENSION snowid; INSERT INTO snowid_segments (biz_tag) VALUES ('a'); SELECT snowid_number('a')"
+		),
+		1,
+		"a database of the same name has numbers of its own ($round)");
+	is(sql_error($node, 'CREATE DATABASE copy TEMPLATE other'),
+		'', 'it can be copied at once');
+	is($node->safe_psql('copy', "SELECT snowid_number('a')"),
+		2, 'and the copy goes on');
+	is(sql_error($node, 'DROP DATABASE other'),
+		'', 'it can be dropped at once');
+	is(sql_error($node, 'DROP DATABASE copy'), '', 'so can the copy');
+}
+
+#---- A logical replica has the table, too ----
+
+my $replica = snowid_cluster('replica', '');
+$replica->start;
+query($node,
+	"UPDATE snowid_segments SET max_id = 100000 WHERE biz_tag = 'a'; CREATE PUBLICATION all_tables FOR ALL TABLES"
+);
+my $connection = $node->connstr('postgres') =~ s/'/''/gr;
+query($replica, <<~EOF);
+	CREATE EXTENSION snowid;
+	CREATE TABLE got (n bigint PRIMARY KEY);
+	EOF
+query($replica,
+	"CREATE SUBSCRIPTION s CONNECTION '$connection' PUBLICATION all_tables");
+wait_for($replica, "SELECT count(*) = 4 FROM snowid_segments");
+wait_for($replica,
+	"SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel");
+query($replica,
+	"UPDATE snowid_segments SET max_id = 200000 WHERE biz_tag = 'a'");
+is(number($replica, 'a'), 200001, 'it has numbers of its own');
+query($node,
+	"UPDATE snowid_segments SET max_id = 150000, description = 'told' WHERE biz_tag = 'a'"
+);
+wait_for($replica,
+	"SELECT description = 'told' FROM snowid_segments WHERE biz_tag = 'a'");
+cmp_ok(
+	query($replica, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'a'"),
+	'>=', 200000, 'and what comes from the publisher does not lower max_id');
+cmp_ok(number($replica, 'a'), '>', 200001, 'so that they go on');
+query($node,
+	"UPDATE snowid_segments SET max_id = 300000 WHERE biz_tag = 'a'");
+wait_for($replica, "SELECT snowid_number('a') > 300000");
+pass('but it raises it, and the next number is above that');
+$replica->stop;
+
+#---- A standby ----
+
+$node->backup('backup');
+my $standby =
+  server_from_backup('standby', $node, 'backup', '', has_streaming => 1);
+$standby->start;
+like(
+	sql_error($standby, "SELECT snowid_number('a')"),
+	qr/^55000: a standby hands out no numbers/,
+	'a standby hands out no numbers');
+$node->append_conf('postgresql.conf',
+	"synchronous_standby_names = 'standby'\nsynchronous_commit = on");
+$node->reload;
+wait_for($node,
+	"SELECT sync_state = 'sync' FROM pg_stat_replication WHERE application_name = 'standby'"
+);
+
+# While the standby is away, nobody gets what it has not got.
+my ($receiver) = query($standby, 'SELECT pid FROM pg_stat_wal_receiver');
+kill 'STOP', $receiver;
+my $caller = $node->background_psql('postgres', on_error_stop => 0);
+$caller->query_until(qr/^asked$/m, <<~EOF);
+	\\echo asked
+	SELECT snowid_number('c');
+	EOF
+wait_for($node,
+	"SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE $process");
+$node->stop('fast');
+pass('a fast stop does not wait for a standby that is away');
+unlike($caller->{stdout}, qr/^\d+$/m,
+	'nobody got a number that the standby has not got');
+eval { $caller->quit };
+kill 'CONT', $receiver;
+$node->start;
+wait_for($node,
+	"SELECT sync_state = 'sync' FROM pg_stat_replication WHERE application_name = 'standby'"
+);
+is(number($node, 'c'), 1, 'and it is not lost');
+
+my @clients =
+  map { start_client($node, "SELECT snowid_number('busy');") } 1 .. 3;
+clients_go_on(@clients);
+kill_all($node);
+my @numbers = map { stop_client($_) } @clients;
+$standby->promote;
+my ($last) = sort { $b <=> $a } @numbers;
+cmp_ok(number($standby, 'busy'),
+	'>', $last,
+	'promoted, the standby hands out none that the primary handed out');
+my %seen = map { $_ => 1 } @numbers;
+is(scalar(keys %seen), scalar(@numbers), 'none is there twice');
+$standby->stop;
+done_testing();

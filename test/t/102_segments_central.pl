@@ -1,0 +1,194 @@
+# Segments of several servers with one central table, through postgres_fdw: no
+# number twice and none lost where all is well; conflicts lose nothing; a central
+# server that hangs, is gone or has lost a range stops neither keys nor the tags
+# of the table here, and its own tags go on by themselves.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidSegments;
+use SnowidTest;
+use Test::More;
+
+my $central = snowid_cluster('central', '');
+$central->append_conf('postgresql.conf', 'wal_writer_delay = 10s');
+$central->start;
+query($central, <<~EOF);
+	CREATE EXTENSION snowid;
+	INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b'), ('c'), ('few');
+	UPDATE snowid_segments SET limit_id = 150 WHERE biz_tag = 'few';
+	CHECKPOINT;
+	EOF
+my @servers;
+foreach my $n (1 .. 3)
+{
+	my $server =
+	  snowid_cluster("s$n", "snowid.worker_id = $n\nsnowid.max_wait = 1s");
+	$server->start;
+	use_central($server, $central->host, $central->port,
+		qw(a b c few absent));
+	query($server, <<~EOF);
+		CREATE TABLE got (n bigint, tag text);
+		INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('here', 1, '0');
+		EOF
+	push @servers, $server;
+}
+my ($s1, $s2) = @servers;
+
+is(join(' ', map { number($_, 'a') } @servers),
+	'1 101 201', 'each server has a range of its own');
+is(join(' ', map { number($_, 'a') } @servers), '2 102 202', 'and goes on');
+is(number($s1, 'few'), 1, 'the limit is that of the source ...');
+is(query($s1, "SELECT max(n) FROM snowid_numbers('few', 149) n"),
+	150, 'and what it leaves is taken');
+like(
+	sql_error($s2, "SELECT snowid_number('few')"),
+	qr/^2200H: .*\nDETAIL:  Its limit_id is 150\./,
+	'and no more');
+like(
+	sql_error($s1, "SELECT snowid_number('absent')"),
+	qr/^42704: segment "absent" does not exist\nDETAIL:  Its source has no such row\./,
+	'a tag that the source does not have');
+is(number($s1, 'here'), 1, 'beside them, there are tags of the table here');
+
+#---- Clean stops, and conflicts ----
+
+$_->restart foreach reverse @servers;
+is(number($s1, 'a'),
+	203, 'stopped in order, who has the last range gives it back');
+$_->restart foreach @servers;
+is( query(
+		$central,
+		"SELECT update_time BETWEEN now() - interval '1 h' AND now() FROM snowid_segments WHERE biz_tag = 'a'"
+	),
+	't',
+	'the central table has the time of it');
+
+# All of them take single numbers of the same row.
+query($_,
+	"UPDATE snowid_segments SET step = 1, cover = '0' WHERE biz_tag = 'b'")
+  foreach @servers;
+my @loads = map {
+	start_pgbench(
+		$_, 'postgres',
+		'-c 2 -j 1 -t 150',
+		conflict => "INSERT INTO got SELECT snowid_number('b'), 'b';")
+} @servers;
+ok(stop_pgbench($_, 'finish'),
+	'nobody is refused where they are in each other\'s way')
+  or diag $_->{out}
+  foreach @loads;
+$_->restart foreach @servers;
+my @numbers =
+  map { split /\n/, query($_, "SELECT n FROM got WHERE tag = 'b'") } @servers;
+my %seen = map { $_ => 1 } @numbers;
+is(scalar(keys %seen), 900, 'and no number is there twice');
+cmp_ok(
+	query($central, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'b'")
+	  - 900,
+	'<=', 6, 'nor are any lost by conflicts');
+
+#---- The central server hangs ----
+
+sub keys_and_local_numbers
+{
+	my ($what) = @_;
+	my $before = number($s1, 'here');
+	is(number($s1, 'here'), $before + 1, "$what: the tags here go on");
+	is(query($s1, "SELECT snowid_next() > 0"), 't', "$what: keys go on");
+	return;
+}
+
+server_is_open($s1);
+number($_, 'c') foreach @servers;
+my @hung = processes($central);
+kill 'STOP', @hung;
+my $error =
+  sql_error($s1, "SELECT snowid_number('c') FROM generate_series(1, 100000)");
+like(
+	$error,
+	qr/^55000: no number of "c" is reserved\n/,
+	'hung: numbers go on to the end of what is in memory');
+keys_and_local_numbers('hung');
+$s1->poll_query_until('postgres',
+	"SELECT error LIKE 'The source did not answer in time%' FROM snowid_segment_status() WHERE biz_tag = 'c'"
+);
+like(
+	sql_error($s1, "SELECT snowid_number('c')"),
+	qr/^55000: no number of "c" is reserved\nDETAIL:  The last error was: The source did not answer in time\./,
+	'then callers are told that the source hangs');
+$s2->stop('fast');
+pass('a fast stop does not wait for it');
+$s2->start;
+kill 'CONT', @hung;
+wait_for($s1, "SELECT snowid_number('c') > 0");
+pass('when it is back, numbers go on by themselves');
+
+#---- It is gone, or another one ----
+
+my $last = number($s1, 'c');
+kill_all($central);
+$error =
+  sql_error($s1, "SELECT snowid_number('c') FROM generate_series(1, 100000)");
+like(
+	$error,
+	qr/^55000: no number of "c" is reserved\nDETAIL:  The last error was: .*(?:could not connect to server|server closed the connection|terminat)/,
+	'gone: callers get the error of the source');
+keys_and_local_numbers('gone');
+$central->start;
+wait_for($s1, "SELECT snowid_number('c') > $last");
+pass('killed, it has lost no range');
+
+query($central,
+	"UPDATE snowid_segments SET max_id = 10, update_time = '-infinity' WHERE biz_tag = 'c'"
+);
+$error =
+  sql_error($s1, "SELECT snowid_number('c') FROM generate_series(1, 100000)");
+like(
+	$error,
+	qr/^55000: .*\nDETAIL:  The last error was: Its max_id was lowered: numbers up to \d+ were handed out here\./,
+	'a source that has lost ranges is found out');
+query($central,
+	"UPDATE snowid_segments SET max_id = 1000000 WHERE biz_tag = 'c'");
+wait_for($s1, "SELECT snowid_number('c') > 1000000");
+pass('until its max_id is raised');
+
+#---- A row that is locked there, and one that moves ----
+
+my $locker = $central->background_psql('postgres');
+$locker->query_safe(
+	"BEGIN; UPDATE snowid_segments SET description = 'locked' WHERE biz_tag = 'c'"
+);
+$error = sql_error($s1,
+	"SET statement_timeout = '60s'; SELECT snowid_number('c') FROM generate_series(1, 100000)"
+);
+like(
+	$error,
+	qr/^55000: no number of "c" is reserved/,
+	'a row that is locked there');
+wait_for($s1, "SELECT snowid_number('a') > 0");
+pass('does not stop other tags of that server');
+$locker->query_safe('COMMIT');
+$locker->quit;
+wait_for($s1, "SELECT snowid_number('c') > 0");
+
+query($s1,
+	"UPDATE snowid_segments SET source = NULL, max_id = 77 WHERE biz_tag = 'c'"
+);
+is(number($s1, 'c'), 78, 'another source counts at once');
+
+like(
+	sql_error(
+		$s1,
+		"CREATE ROLE clerk; GRANT INSERT ON snowid_segments TO clerk; SET ROLE clerk; INSERT INTO snowid_segments (biz_tag, source) VALUES ('x', 'central')"
+	),
+	qr/^42501: permission denied for the source of a segment/,
+	'who names a source must have rights on it');
+query($s1, "DROP FOREIGN TABLE central");
+like(
+	sql_error($s1, "SELECT snowid_number('b')"),
+	qr/^55000: no number of "b" is reserved\nDETAIL:  The last error was: the table that is the source does not exist\./,
+	'a source that was dropped');
+$_->stop foreach @servers, $central;
+done_testing();

@@ -1,0 +1,16 @@
+# Half a minute of test/torture-segments: three servers with one central table, any
+# of the four killed or hung and the network cut, under clients that report each
+# number outside the servers.
+use strict;
+use warnings;
+
+use Test::More;
+
+my @said   = `$^X test/torture-segments 30`;
+my $status = $?;
+
+note @said;
+is($status, 0, 'no number twice, none out of order, none lost but by crashes')
+  or diag @said;
+is($said[-1], "PASS\n", 'and the run was complete');
+done_testing();

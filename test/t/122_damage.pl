@@ -1,0 +1,229 @@
+# Damage at random: of records in Redis, of the state file, of replication origins.
+# A server says so or takes no notice; it makes no key out of order or with another's
+# worker ID, ends no process, and goes on when the damage is mended.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use SnowidFaults;
+use SnowidKeys;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+$SIG{PIPE} = 'IGNORE';
+
+my $seconds = $ENV{SNOWID_FUZZ_SECONDS} // 5;
+my $seed    = $ENV{SNOWID_FUZZ_SEED}    // int(rand(1 << 31));
+srand($seed);
+
+sub random_bytes
+{
+	return join '', map { chr(rand(256)) } 1 .. $_[0];
+}
+
+# Some bytes changed, cut off, added, doubled or exchanged.
+sub damaged
+{
+	my ($bytes) = @_;
+	my $kind    = int(rand(6));
+	my $at      = int(rand(length($bytes) || 1));
+
+	if ($kind == 0)
+	{
+		vec($bytes, rand(8 * length $bytes), 1) ^= 1 for 0 .. rand(3);
+		return $bytes;
+	}
+	return substr($bytes, 0, $at)                if $kind == 1;
+	return $bytes . random_bytes(rand(20))       if $kind == 2;
+	return substr($bytes, $at) . $bytes          if $kind == 3;
+	return random_bytes(rand(2) * length $bytes) if $kind == 4;
+	substr($bytes, $at, rand(20)) = random_bytes(rand(20));
+	return $bytes;
+}
+
+my %highest;
+my %made;
+
+# The next key, if there is one: by whom, and above all before.
+sub try_a_key
+{
+	my ($node, $what) = @_;
+	my $name = $node->name;
+	my ($rc, $out, $err) = $node->psql('postgres',
+		"\\set VERBOSITY verbose\nSET statement_timeout = '2s'; SELECT snowid_next()"
+	);
+
+	if ($rc != 0)
+	{
+		fail("$what: $err")
+		  if $err !~ /ERROR:  (?:55000|58000|2200H|57014|XX001): /;
+		return;
+	}
+	fail("$what: $name: $out is not above $highest{$name}")
+	  if $out <= ($highest{$name} // 0);
+	$highest{$name} = $out;
+	$made{$name}++;
+	return query($node, "SELECT worker_id FROM snowid_decode($out)");
+}
+
+# Damages until the time is up: $code->() for each, then all must go on.
+sub each_damage
+{
+	my ($what, $nodes, $code) = @_;
+	my $ends  = time + $seconds / 3;
+	my $count = 0;
+
+	do
+	{
+		$code->();
+		$count++;
+	} until time > $ends;
+	pass("$what: $count times, seed $seed");
+	foreach my $node (@$nodes)
+	{
+		server_is_open($node);
+		ok(defined try_a_key($node, $what), "$what: keys go on");
+		unlike(
+			slurp_file($node->logfile),
+			qr/PANIC|TRAP|terminated by signal|reinitializing/,
+			"$what: no process ended");
+	}
+	return;
+}
+
+#---- Records in Redis ----
+
+my $redis = SnowidRedis->start('redis');
+my @nodes =
+  map { claiming($_, $redis, "snowid.max_wait = '100ms'\n") }
+  qw(first second);
+wait_for_claim($_) foreach @nodes;
+each_damage(
+	'a record',
+	\@nodes,
+	sub {
+		my @fields = split /\n/, $redis->query('HKEYS', 'snowid');
+		my $field  = $fields[ rand @fields ];
+		my $good   = $redis->query('HGET', 'snowid', $field);
+		my $bad    = damaged($good) =~ tr/\0/\1/r;
+
+		my $other_field = rand(8) < 1 && damaged($field) =~ tr/\0/\1/r;
+
+		$redis->query('HSET', 'snowid', $other_field || $field, $bad);
+		for (1 .. 3)
+		{
+			my @ids = grep { defined } map { try_a_key($_, $bad) } @nodes;
+			fail("$bad: two servers are $ids[0]")
+			  if @ids == 2 && $ids[0] == $ids[1];
+			usleep(100_000);
+		}
+		$redis->query('HSET', 'snowid', $field, $good);
+		$redis->query('HDEL', 'snowid', $other_field) if $other_field;
+		wait_for_claim($_) foreach @nodes;
+	});
+my $other = worker_id($nodes[1]);
+
+#---- The state file ----
+
+my $file = $nodes[0]->data_dir . '/snowid/state';
+
+sub new_keeper
+{
+	my ($node) = @_;
+	my $pid = keeper_pid($node);
+	query($node, "SELECT pg_terminate_backend($pid)");
+	wait_for($node, <<~EOF);
+		SELECT count(*) = 1 FROM pg_stat_activity, snowid_status()
+		WHERE backend_type = 'snowid keeper' AND pid <> $pid AND (is_open OR reason IS NOT NULL)
+		EOF
+	return;
+}
+
+sub write_file
+{
+	my ($content) = @_;
+	open(my $out, '>:raw', "$file.new") or die "$!";
+	print $out $content;
+	close($out);
+	rename("$file.new", $file) or die "$!";
+	return;
+}
+
+each_damage(
+	'the state file',
+	[ $nodes[0] ],
+	sub {
+		my $good = slurp_file($file);
+		my $bad  = damaged($good);
+
+		write_file($bad);
+		if   (rand(3) < 1) { $nodes[0]->restart; }
+		else               { new_keeper($nodes[0]); }
+		my $id = try_a_key($nodes[0], unpack('H*', $bad));
+		fail(unpack('H*', $bad) . ": two servers are $id")
+		  if defined $id && $id == $other;
+		write_file($good);
+		wait_for_claim($nodes[0]);
+	});
+$_->stop foreach @nodes;
+
+#---- Origins ----
+
+my $node = snowid_cluster('origins',
+	"max_replication_slots = 100\nsnowid.max_wait = 0\nsnowid.worker_id = 1");
+my $own = 'snowid_1288834974657_5_5_12_0_1';
+start_and_open($node);
+try_a_key($node, 'an origin');
+
+sub use_worker_id
+{
+	my ($id) = @_;
+	configure($node, "snowid.max_wait = 0\nsnowid.worker_id = $id");
+	$node->reload;
+	wait_for($node, "SELECT current_setting('snowid.worker_id') = '$id'");
+	poll($node,
+		$id < 0
+		? "reason ~ 'no worker ID'"
+		: "is_open OR reason !~ 'no worker ID'");
+	return;
+}
+
+each_damage(
+	'an origin',
+	[$node],
+	sub {
+		my $now   = int(1000 * time);
+		my $name  = rand(2) < 1 ? $own : damaged($own) =~ tr/\x20-\x7e//cdr;
+		my $place = (
+			$now + int(rand(7_200_000)) - 3_600_000,
+			int(rand(1 << 53)),
+			int(rand(1 << 31)) << int(rand(33)),
+			$now + int(rand(2**41)))[ rand 4 ];
+
+		use_worker_id(-1);
+		$node->psql('postgres',
+			"SELECT pg_replication_origin_create(\$\$$name\$\$)");
+		$node->psql(
+			'postgres',
+			sprintf(
+				"SELECT pg_replication_origin_advance(\$\$$name\$\$, '%X/%X')",
+				$place >> 32,
+				$place & 0xffffffff));
+		use_worker_id(1);
+		my $id = try_a_key($node, "$name at $place");
+		fail("$name at $place: worker ID $id") if defined $id && $id != 1;
+
+		# a ceiling far ahead stays in memory, too
+		configure($node, "snowid.worker_id = -1");
+		$node->restart;
+		query($node,
+			'SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin'
+		);
+		use_worker_id(1);
+		server_is_open($node);
+	});
+$node->stop;
+diag(join ', ', map { "$_ made $made{$_} keys" } sort keys %made);
+done_testing();

@@ -1,0 +1,261 @@
+# A Redis that answers nonsense, made at random from its own answers: a server says
+# so, neither crashes nor hangs, makes no key out of order or for a pair that the
+# layout does not have, and goes on when Redis is itself again.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use SnowidFaults;
+use SnowidKeys;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+$SIG{PIPE} = 'IGNORE';
+
+my $seconds = $ENV{SNOWID_FUZZ_SECONDS} // 5;
+my $seed    = $ENV{SNOWID_FUZZ_SEED}    // int(rand(1 << 31));
+my @words   = (
+	qw(yours ok lost late older gone revoked layout silence settling taken full
+	  ahead list damaged version free live), '', '0', '1', '-1', '31', '32',
+	'4096',
+	'1700000000000', '9000000000000000', '9223372036854775807', 'ff',
+	'00000000000000ff',
+	"\0", '%s%n', "\xff" x 300, 'a' x 5000);
+
+# The answer with some of it changed; or another one.
+sub spoil
+{
+	my ($answer) = @_;
+	my $kind = int(rand(8));
+
+	return $answer                                  if $kind > 5;
+	return substr($answer, 0, rand(length $answer)) if $kind == 0;
+	return join '', "*$kind\r\n", map { '$' . length($_) . "\r\n$_\r\n" }
+	  map { $words[ rand @words ] } 1 .. $kind
+	  if $kind <= 2;
+	if ($kind == 3)
+	{
+		my $count = int(rand(10));
+		return join '', "*$count\r\n", map {
+			(   "\$" . length($_) . "\r\n$_\r\n", ":$_\r\n",
+				"+$_\r\n",                        "-ERR $_\r\n",
+				"*-1\r\n",                        "\$-1\r\n"
+			)[ rand(10) < 8 ? 0 : rand 6 ]
+		} map { $words[ rand @words ] } 1 .. $count;
+	}
+	if ($kind == 4)
+	{
+		# one of its words is another
+		my @parts = split /(?=\$\d+\r\n)/, $answer;
+		my $word  = $words[ rand @words ];
+		$parts[ rand @parts ] = '$' . length($word) . "\r\n$word\r\n";
+		return join '', @parts;
+	}
+	substr($answer, rand(length $answer), 1) = chr(rand(256))
+	  for 0 .. rand(4);
+	return $answer;
+}
+
+my $redis = SnowidRedis->start('redis');
+srand($seed);
+my $fake  = SnowidRedis->proxy($redis, \&spoil);
+my $good  = claiming('good',  $fake);
+my $lease = claiming('lease', $fake, "snowid.redis_lease = '2s'\n");
+my %nodes = ('for good' => $good, 'on lease' => $lease);
+wait_for_claim($_) foreach values %nodes;
+
+#---- An answer that no operation gives, one at a time ----
+
+# An array of strings, as the script answers.
+sub strings
+{
+	return '*' . @_ . "\r\n" . join '',
+	  map { '$' . length . "\r\n$_\r\n" } @_;
+}
+
+foreach my $answer (
+	['what'], ['ok'],
+	[ 'ok', 'x' ],
+	[ 'ok', -1 ],
+	[ 'ok', '9e9' ],
+	['lost'], [ 'layout', 1 ])
+{
+	$fake->mode('mark only:' . strings(@$answer));
+	error_is($good, '^unexpected reply to "mark"$');
+	$fake->mode('');
+	answered($good);
+	pass("mark: @$answer");
+}
+
+my @claim   = (1, '0' x 15 . '1', 1600000000000, 1700000000000, 1);
+my @answers = (
+	['what'],
+	['yours'],
+	[ 'yours', @claim, 1 ],
+	['lost'],
+	['layout'],
+	['settling'],
+	[ 'silence',  'x', 1 ],
+	[ 'silence',  'x', 'x', 0 ],
+	[ 'silence',  'x', 0,   'x' ],
+	[ 'settling', 'x', 1 ],
+	[ 'settling', 1,   'x' ],
+	[ 'taken',    1 ],
+	[ 'full',     1, 2 ],
+	[ 'full',     1, 2, 'x' ],
+	[ 'ahead',    1, 2, -1 ],
+	[ 'what',     1, 2, 3 ]);
+foreach my $wrong (
+	[ 0, 32 ],
+	[ 0, 'x' ],
+	[ 1, '0' x 16 ],
+	[ 1, '1' ],
+	[ 1, 'x' x 16 ],
+	[ 2, -1 ],
+	[ 3, '9' x 30 ],
+	[ 4, '' ])
+{
+	my @wrong = @claim;
+	$wrong[ $wrong->[0] ] = $wrong->[1];
+	push @answers, [ 'yours', @wrong ];
+}
+my $waiting = claiming('waiting', $fake,
+	"snowid.max_wait = '100ms'\nsnowid.node_name = ''\n");
+$waiting->stop;
+$redis->query('DEL', 'snowid');
+$fake->mode('claim only:' . strings('what'));
+PostgreSQL::Test::Utils::system_or_bail('rm', '-r',
+	$waiting->data_dir . '/snowid');
+$waiting->start;
+foreach my $answer (@answers)
+{
+	$fake->mode('claim only:' . strings('settling', 1, 1700000000000));
+	poll($waiting, "registry ~ 'The registry is empty'");
+	$fake->mode('claim only:' . strings(@$answer));
+	poll($waiting, "registry ~ 'unexpected reply to \"claim\"'");
+	like(sql_error($waiting, 'SELECT snowid_next()'),
+		qr/^55000: /, "claim: @$answer: no key");
+}
+$fake->mode('');
+wait_for_claim($_) foreach $good, $waiting;
+like(
+	query(
+		$good, 'SELECT string_agg(node_name, chr(10)) FROM snowid_claims()'),
+	qr/^[^\n]+:\d+$/m,
+	'without snowid.node_name it is host name and port');
+
+# What administrators ask for.
+foreach my $answer (
+	['what'],
+	[ 'list', 1 ],
+	[ 'list', 2147483647, 'name', 1,        1, 1, 1, 'live', 'ff', 0 ],
+	[ 'list', -1,         'name', 1,        1, 1, 1, 'live', 'ff', 0 ],
+	[ 'list', 1,          'name', -1,       1, 1, 1, 'live', 'ff', 0 ],
+	[ 'list', 1,          'name', '9' x 19, 1, 1, 1, 'live', 'ff', 0 ])
+{
+	$fake->mode('list only:' . strings(@$answer));
+	like(
+		sql_error($good, 'SELECT snowid_claims()'),
+		qr/^08006: unexpected reply from Redis\nHINT:  Is something else/,
+		"list: @$answer");
+}
+$fake->mode('list only:' . strings('list', ('x' x 900) x 9));
+like(
+	sql_error($good, 'SELECT snowid_claims()'),
+	qr/^08006: .*The reply from Redis is too long/s,
+	'list: too long');
+$fake->mode('list only:' . strings('what'));
+like(
+	sql_error($good, 'SELECT snowid_release(0, 31)'),
+	qr/^08006: unexpected reply from Redis/,
+	'release: what');
+
+# A claim that is given back, after another one was got.
+$fake->mode('release only:' . strings('what'));
+query($good, 'SELECT snowid_reclaim()');
+error_is($good, '^unexpected reply to "release"$');
+$fake->mode("release only:-ERR no\r\n");
+error_is($good, "the registry's script: ERR no");
+$fake->mode('');
+answered($good);
+
+# A ceiling that the layout does not have; a claim that is gone, but is not.
+$fake->mode('mark only:' . strings('ok', 2253088648659904));
+error_is($good,
+	'^the ceiling of worker ID \d+ of datacenter 0, 2253088648659904, is not in the range of the layout$'
+);
+$fake->mode('mark only:' . strings('gone'));
+answered($good);
+$fake->mode('');
+answered($good);
+is(claim_state($good), 'claimed', 'a claim that is gone is claimed again');
+
+# A mark that finds the registry of another layout; and one that is gone.
+$fake->mode('mark only:' . strings('layout', 'a layout', 'a server'));
+poll($waiting, "NOT is_open OR registry <> 'claimed'");
+$fake->mode('');
+wait_for_claim($waiting);
+my $before = worker_id($waiting);
+$redis->query('HDEL', 'snowid', "0:$before");
+answered($waiting);
+is(worker_id($waiting), $before, 'a record that is gone is put back');
+$waiting->stop;
+
+# A lease that cannot be given back at a shutdown.
+$fake->mode('release only:' . strings('what'));
+$lease->stop;
+$fake->mode('');
+$lease->start;
+wait_for_claim($_) foreach values %nodes;
+
+#---- At random ----
+
+
+my %answers;
+my $asked = 0;
+my $last  = 0;
+my $ends  = time + $seconds;
+$fake->mode('spoil');
+while (time < $ends)
+{
+	foreach my $name (sort keys %nodes)
+	{
+		my $node = $nodes{$name};
+
+		# what an administrator asks for, too
+		my $sql = (
+			'SELECT count(*) FROM snowid_claims()',
+			'SELECT snowid_release(0, 31)',
+			'SELECT snowid_reclaim()')[ rand 3 ];
+		my $error = sql_error($node, $sql);
+		fail("$sql: $error") if $error !~ /^$|^(?:08006|55000): /;
+		$asked++;
+
+		my ($rc, $key) = $node->psql('postgres',
+			'SET statement_timeout = 300; SELECT snowid_next()');
+		next if $rc != 0;
+		fail("$name: key $key is not above " . ($last // ''))
+		  if $key <= ($answers{$name} // 0);
+		$answers{$name} = $key;
+		my $status = query($node,
+			"SELECT datacenter_id = 0 AND worker_id BETWEEN 0 AND 31 AND lead_ms < 1000 AND snowid_timestamp($key) < now() + interval '10 s' FROM snowid_status()"
+		);
+		fail("$name: a key of a wrong pair or time") if $status eq 'f';
+	}
+}
+pass("$asked requests, seed $seed");
+$fake->mode('');
+foreach my $name (sort keys %nodes)
+{
+	my $node = $nodes{$name};
+	wait_for_claim($node);
+	cmp_ok(next_key($node), '>', $answers{$name} // 0, "$name: it goes on");
+	unlike(
+		slurp_file($node->logfile),
+		qr/PANIC|TRAP|FATAL|terminated by signal|server process .* exited with/,
+		"$name: no process ended");
+	$node->stop;
+}
+done_testing();

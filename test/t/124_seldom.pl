@@ -1,0 +1,225 @@
+# What seldom happens: no descriptor is left, a signal of arithmetic, a data directory
+# that is locked, a state file's place that is taken.  It is told, and it passes.
+use strict;
+use warnings;
+
+use Fcntl qw(:flock O_RDONLY O_DIRECTORY);
+use PostgreSQL::Test::Utils;
+use SnowidFaults;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+
+my $redis = SnowidRedis->start('redis');
+
+#---- No descriptors ----
+
+# The lowest number that a new descriptor of a process would get, while it waits.
+sub lowest_free
+{
+	my ($pid) = @_;
+	my $lowest;
+	for (1 .. 100)
+	{
+		my $fd = 0;
+		$fd++ while -l "/proc/$pid/fd/$fd";
+		$lowest = $fd if !defined $lowest || $fd < $lowest;
+	}
+	return $lowest;
+}
+
+# From here on it may open this many more.
+sub limit_descriptors
+{
+	my ($pid, $more) = @_;
+	my $limit = lowest_free($pid);
+	while ($more > 0) { $more-- if !-l "/proc/$pid/fd/$limit"; $limit++; }
+	system_or_bail('prlimit', '--pid', $pid, "--nofile=$limit:");
+	return;
+}
+
+my $named = claiming('named',   "redis://name.hangs:$redis->{port}");
+my $node  = claiming('numeric', $redis);
+wait_for_claim($_) foreach $named, $node;
+
+# Without a Redis there is no connection, and it is tried again and again.
+sub fails_with
+{
+	my ($what, $server, $more, $error) = @_;
+	my $log = -s $server->logfile;
+	my $pid = process_pid($server, 'snowid registry');
+
+	limit_descriptors($pid, $more);
+	wait_until(
+		$what,
+		sub {
+			slurp_file($server->logfile, $log) =~ $error
+			  || status($server, 'registry_error') =~ $error;
+		});
+	pass($what);
+	system_or_bail('prlimit', '--pid', $pid, '--nofile=1024:');
+	error_is($server, 'Connection refused');
+	return;
+}
+
+SKIP:
+{
+	skip 'there is no prlimit', 3 if system('prlimit >/dev/null 2>&1') != 0;
+	$redis->stop;
+	error_is($_, 'Connection refused') foreach $named, $node;
+	fails_with('no descriptor for the pipe to a look-up',
+		$named, 0, qr/could not create a pipe: Too many open files/);
+	fails_with('none for the socket',
+		$node, 0, qr/127\.0\.0\.1.*Too many open files/);
+	fails_with('none to wait for the socket',
+		$node, 1, qr/ERROR:  .*Too many open files/);
+	$redis->run;
+	answered($_) foreach $named, $node;
+}
+
+#---- A signal of arithmetic ----
+
+# PostgreSQL makes it an error, wherever the process is: also where a name is looked
+# up, which the shim lets hang.
+my $log = -s $named->logfile;
+my $pid = process_pid($named, 'snowid registry');
+append_to_file("$named->{skew_file}.hangs", '');
+settings($named, $short . "snowid.redis_timeout = '60s'\n");
+$named->reload;
+wait_until('the look-up', sub { qx(ps -o pid= --ppid $pid) });
+kill 'FPE', $pid;
+$named->wait_for_log(qr/floating-point exception/, $log);
+unlink "$named->{skew_file}.hangs";
+answered($named);
+pass('while a name is looked up');
+$named->stop;
+
+
+# It ends a process that only waits, and no gate is closed by that: the successor
+# finds it open, and goes on.
+sub ends
+{
+	my ($process) = @_;
+	my $id = process_pid($node, $process);
+	kill 'FPE', $id;
+	wait_for($node,
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = '$process' AND pid <> $id"
+	);
+	return;
+}
+
+my $highest = next_key($node);
+like(
+	sql_error($node, 'SELECT snowid_accept_clock()'),
+	qr/^55000: no jump of the clock waits to be accepted/,
+	'a clock that did not jump');
+foreach my $process ('snowid registry', 'snowid keeper')
+{
+	ends($process);
+	is(status($node, 'is_open'), 't', "$process ended: the gate stays open");
+	cmp_ok(next_key($node), '>', $highest, 'and keys go on');
+	answered($node);
+}
+
+# Who asks Redis while another does waits, and no longer than that one.
+$redis->freeze;
+my @asking = map {
+	IPC::Run::start(
+		[
+			'psql', '-XAtq',
+			'-d',   $node->connstr('postgres'),
+			'-c',   'SELECT snowid_claims()'
+		],
+		'<',
+		'/dev/null',
+		'>&',
+		\my $said)
+} 1 .. 3;
+$_->finish foreach @asking;
+$redis->resume;
+answered($node);
+pass('three ask at once');
+
+# What the planner is told of a snowid and a bigint column's index, seldom a B-tree.
+sub plan
+{
+	my ($index, $condition) = @_;
+	return query($node,
+		"CREATE TABLE h (id bigint); CREATE INDEX h_index ON h USING $index (id); SET enable_seqscan = off; EXPLAIN (COSTS OFF) SELECT FROM h WHERE $condition; DROP TABLE h"
+	);
+}
+my $key = "'0ARYZVZXW377R'::snowid";
+like(plan('hash', "id = $key"), qr/h_index/, 'a hash index answers =');
+unlike(plan(@$_), qr/h_index.*Cond/s, "@$_: no index")
+  foreach [ 'hash', "id < $key" ], [ 'brin', "id = $key" ],
+  [ 'btree', "id <> $key" ],
+  [ 'btree', 'id = floor(random())::bigint::snowid' ];
+
+# It may be that the successor cannot find the ceiling: nothing is reserved until
+# it does.
+my $session = $node->background_psql('postgres');
+$session->query_safe(
+	'BEGIN; LOCK pg_replication_origin IN ACCESS EXCLUSIVE MODE');
+$log = -s $node->logfile;
+ends('snowid keeper');
+$node->wait_for_log(qr/LOG:  snowid cannot use its replication origin/, $log);
+is(status($node, 'is_open'), 't',
+	'the ceiling cannot be read: it stays open');
+$session->query_safe('COMMIT');
+$session->quit;
+$node->wait_for_log(qr/LOG:  snowid reserves keys again/, $log);
+cmp_ok(next_key($node), '>', $highest, 'and keys go on');
+
+#---- The directory is locked, or the file's place is taken ----
+
+my $dir = $node->data_dir . '/snowid';
+$node->stop;
+foreach my $server ('with a claim', 'with an ID of its own')
+{
+	sysopen(my $lock, $node->data_dir, O_RDONLY | O_DIRECTORY) or die "$!";
+	flock($lock, LOCK_EX | LOCK_NB)                            or die "$!";
+	$node->start;
+	poll($node,
+		"reason ~ 'A process of a former server still uses this data directory'"
+	);
+	like(
+		sql_error($node, "SELECT snowid_next()"),
+		qr/^(?:55000|58000|XX001): /,
+		"$server: locked: no key");
+	close($lock);
+	server_is_open($node);
+	pass("$server: and then it opens");
+	$node->stop;
+
+	rename($dir, "$dir.good");
+	append_to_file($dir, '');
+	$node->start;
+	poll($node,
+		"reason ~ 'Could not open file \"snowid/lock\": Not a directory'");
+	pass("$server: a file in place of the directory");
+	unlink $dir;
+	symlink "$dir.none", $dir;
+	poll($node, "reason ~ 'Could not (create directory|open file) \"snowid'");
+	pass("$server: a link to nowhere in place of it");
+	unlink $dir;
+	rename("$dir.good", $dir);
+	server_is_open($node);
+
+	# a file of version 1 that is damaged
+	my $file = "$dir/state";
+	my $good = slurp_file($file);
+	$node->stop;
+	open(my $out, '>:raw', $file) or die "$!";
+	print $out pack('L2', 0x534e4f57, 1), "\0" x 84;
+	close($out);
+	$node->start;
+	poll($node, "reason ~ 'is damaged'");
+	pass("$server: a damaged file of version 1");
+	open($out, '>:raw', $file) or die "$!";
+	print $out $good;
+	close($out);
+	server_is_open($node);
+	$node->stop;
+	configure($node, "snowid.worker_id = 9\nsnowid.max_lead = 10ms");
+}
+done_testing();

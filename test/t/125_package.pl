@@ -1,0 +1,185 @@
+# The files by which others build and run snowid: one version everywhere, a
+# META.json by PGXN's specification, a build outside of the source tree, a
+# Dockerfile with the steps of test/package, and YAML that means what it should.
+use strict;
+use warnings;
+
+use Cwd 'abs_path';
+use File::Basename qw(basename dirname);
+use File::Find;
+use IPC::Run;
+use JSON::PP;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $top = abs_path(dirname(__FILE__) . '/../..');
+
+# What stands in a file at this place; dies where it does not.
+sub in_file
+{
+	my ($file, $pattern) = @_;
+	slurp_file("$top/$file") =~ $pattern or die "$file: no $pattern";
+	return $1;
+}
+
+#---- The version ----
+
+my $version =
+  in_file('snowid.control', qr/^default_version = '(\d+\.\d+)'$/m);
+my $guard = slurp_file("$top/src/guard.c");
+is( join(
+		'.', map { $guard =~ /^#define LIBRARY_$_ (\d+)$/m } qw(MAJOR MINOR)),
+	$version,
+	'src/guard.c');
+is(in_file('CHANGELOG.md',     qr/^## ([\d.]+) /m), $version, 'CHANGELOG.md');
+is(in_file('debian/changelog', qr/\Asnowid \(([\d.]+)-/),
+	$version, 'debian/changelog');
+is( in_file(
+		"sql/snowid--$version.sql", qr/\A.*the SQL surface of snowid (\S+);/),
+	$version,
+	'the script');
+ok(-e "$top/managed/snowid--$version.sql", 'managed/');
+is(in_file('managed/pg_tle.sql', qr/'snowid', '([\d.]+)'/),
+	$version, 'managed/pg_tle.sql');
+
+#---- META.json ----
+
+my $meta = decode_json(slurp_file("$top/META.json"));
+my $full = "$version.0";
+is($meta->{version}, $full, 'META.json: three numbers');
+is_deeply([ sort keys %{ $meta->{provides} } ],
+	['snowid'], 'what it provides');
+my $provided = $meta->{provides}{snowid};
+is($provided->{version}, $full,                      'its version');
+is($provided->{file},    "sql/snowid--$version.sql", 'its script');
+
+foreach my $key (qw(name abstract maintainer license))
+{
+	like($meta->{$key}, qr/\S/, "META.json has a $key");
+}
+is($meta->{license}, 'postgresql', 'a license that PGXN knows');
+is($meta->{'meta-spec'}{version}, '1.0.0',
+	'the version of the specification');
+is( $meta->{abstract},
+	in_file('snowid.control', qr/^comment = '(.*)'$/m),
+	'the abstract is the comment of the extension');
+my ($oldest) =
+  in_file('src/compat.h', qr/#if PG_VERSION_NUM < (\d+)0000\n#error/);
+is($meta->{prereqs}{runtime}{requires}{PostgreSQL},
+	"$oldest.0.0", 'the oldest PostgreSQL');
+is(in_file('debian/pgversions', qr/^(\d+)\+$/m), $oldest, 'in debian/, too');
+
+#---- A build in another directory ----
+
+my $dir  = PostgreSQL::Test::Utils::tempdir;
+my $log  = "$dir/log";
+my @make = (
+	'make',              '-s',
+	'-C',                "$dir/build",
+	'-f',                "$dir/source/Makefile",
+	"VPATH=$dir/source", 'with_llvm=no',
+	'CFLAGS=-O0',        "DESTDIR=$dir/root");
+mkdir "$dir/$_" foreach qw(source build root);
+system('cp', '-r',
+	(map { "$top/$_" } qw(Makefile snowid.control doc sql src)),
+	"$dir/source") == 0
+  or die "cp: $?";
+find(
+	{
+		no_chdir => 1,
+		wanted   => sub { unlink if /\.(?:o|bc|lua\.h)$/ }
+	},
+	"$dir/source/src");
+ok(IPC::Run::run([ @make, 'all', 'install' ], '>&', $log), 'a VPATH build')
+  or diag(slurp_file($log));
+like(qx(nm -D "$dir/build/snowid.so"), qr/ T _PG_init$/m, 'of all sources');
+my @installed;
+find(
+	{
+		no_chdir => 1,
+		wanted   => sub { push @installed, basename($_) if -f }
+	},
+	"$dir/root");
+is_deeply(
+	[ sort @installed ],
+	[
+		sort 'snowid.so',
+		'snowid.control',
+		map { basename($_) } glob("$top/sql/snowid--*.sql $top/doc/*.md")
+	],
+	'it installs library, control file, scripts and pages');
+
+#---- Debian, Docker ----
+
+my $control = slurp_file("$top/debian/control.in");
+is( slurp_file("$top/debian/control"),
+	$control =~ s/PGVERSION/$oldest/gr,
+	'debian/control is made of control.in');
+
+my $steps    = slurp_file("$top/test/package");
+my $commands = join "\n",
+  slurp_file("$top/Dockerfile") =~ s/\\\n\s*//gr =~ /^RUN (.*)$/mg;
+foreach my $command (grep { !/^rm / } split / *&& *|\n/, $commands)
+{
+	ok(index($steps, $command) >= 0, "test/package runs: $command");
+}
+
+#---- YAML ----
+
+SKIP:
+{
+	skip 'YAML::XS is not installed', 1 if !eval { require YAML::XS };
+
+	my %yaml;
+	foreach my $file ('compose.yaml',
+		map { substr($_, length($top) + 1) }
+		glob("$top/doc/kubernetes/*.yaml $top/.github/workflows/*.yml"))
+	{
+		$yaml{$file} =
+		  [ eval { YAML::XS::Load(slurp_file("$top/$file")) } ];
+		is($@, '', "$file is YAML");
+	}
+
+	my %settings =
+	  map { $_ => 1 } slurp_file("$top/src/settings.c") =~ /"(snowid\.\w+)"/g;
+	my %container;
+	foreach my $file (grep { /kubernetes/ } sort keys %yaml)
+	{
+		my ($workload) = grep { $_->{spec}{template} } @{ $yaml{$file} };
+		my $name       = $workload->{metadata}{name};
+		my $template   = $workload->{spec}{template};
+		my ($server)   = @{ $template->{spec}{containers} };
+
+		$container{ $workload->{kind} } = $server;
+		is_deeply(
+			$workload->{spec}{selector}{matchLabels},
+			$template->{metadata}{labels},
+			"$file: the selector finds its pods");
+		is_deeply(
+			[ sort map { $_->{name} } @{ $server->{volumeMounts} } ],
+			[
+				sort map { $_->{name} // $_->{metadata}{name} }
+				  @{ $template->{spec}{volumes} },
+				@{ $workload->{spec}{volumeClaimTemplates} // [] }
+			],
+			"$file: what is mounted is there");
+		ok( !(  grep { !$settings{$_} }
+				map  { /^(snowid\.\w+)=/ } @{ $server->{args} }),
+			"$file: its settings are settings");
+		like(
+			"@{ $server->{readinessProbe}{exec}{command} }",
+			qr/is_open FROM snowid\.snowid_status\(\)/,
+			"$file: ready is who makes keys");
+		is_deeply(
+			$server->{livenessProbe}{exec}{command},
+			[ 'pg_isready', '-U', 'postgres' ],
+			"$file: alive is every server");
+	}
+	my %args = map { $_ => $container{$_}{args} } keys %container;
+	is_deeply(
+		$args{Deployment},
+		[ @{ $args{StatefulSet} }, '-c', 'snowid.redis_lease=30s' ],
+		'a Deployment is on lease, a StatefulSet is not');
+}
+
+done_testing();

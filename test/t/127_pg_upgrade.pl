@@ -1,0 +1,126 @@
+# pg_upgrade carries neither the ceiling nor snowid/state: the steps of
+# doc/operations.md, and what they are for.  OLD_INSTALL=/usr/lib/postgresql/NN
+# upgrades from the snowid of that major; else from this major to itself.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidKeys;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+
+my @old   = (install_path => $ENV{OLD_INSTALL});
+my $ahead = 600;                                                  # s
+my @alike = (extra => [ '--data-checksums', '--locale', 'C' ]);
+
+# A server of the old major whose clock is this far ahead, with rows that have
+# keys; stopped.  Returns it, and its last key.
+sub old_server
+{
+	my ($name, $settings, $ahead) = @_;
+	my $node = snowid_cluster($name, $settings, @old, @alike);
+
+	set_skew($node, $ahead);
+	start_and_open($node);
+	query($node, $_)
+	  foreach
+	  'CREATE TABLE made (id bigint PRIMARY KEY DEFAULT snowid_next())',
+	  'INSERT INTO made SELECT FROM generate_series(1, 1000)';
+	my $last = status($node, 'last_key');
+	$node->stop;
+	return ($node, $last);
+}
+
+# The server that takes its place, not started
+sub upgraded
+{
+	my ($old, $name, $settings) = @_;
+	my $new    = snowid_cluster($name, $settings, @alike);
+	my $bindir = $old->config_data('--bindir');
+	my $dir    = PostgreSQL::Test::Utils::tempdir;
+
+	$new->command_ok(
+		[
+			'sh',
+			'-c',
+			'cd "$1" && shift && pg_upgrade "$@" || { cat *.log */*/*/*.log; false; }',
+			'sh',
+			$dir,
+			'-b',
+			$bindir,
+			'-B',
+			$new->config_data('--bindir'),
+			'-d',
+			$old->data_dir,
+			'-D',
+			$new->data_dir,
+			'-p',
+			$old->port,
+			'-P',
+			$new->port,
+			'-s',
+			$new->host
+		],
+		'pg_upgrade from ' . $old->pg_version . ' to ' . $new->pg_version);
+	return $new;
+}
+
+my $mine = 'SELECT count(*) FROM pg_replication_origin';
+
+#---- A fixed worker ID ----
+
+my ($old, $last) = old_server('old', 'snowid.worker_id = 5', 0);
+my $new = upgraded($old, 'new', 'snowid.worker_id = 5');
+ok(-e $old->data_dir . '/snowid/state',  'the old directory has a state');
+ok(!-e $new->data_dir . '/snowid/state', 'the new one has none');
+$new->start;
+server_is_open($new);
+is(query($new, $mine), 1, 'the only ceiling is the new one');
+cmp_ok(next_key($new), '>', $last, 'new keys are above the old ones');
+is( query($new, 'INSERT INTO made DEFAULT VALUES; SELECT count(*) FROM made'),
+	1001,
+	'defaults make them');
+$new->stop;
+
+#---- The clock was set back ----
+
+($old, $last) = old_server('ahead', 'snowid.worker_id = 6', $ahead);
+$new = upgraded($old, 'set_back', 'snowid.worker_id = 6');
+$new->start;
+server_is_open($new);
+cmp_ok(next_key($new), '<', $last,
+	'a clock that was set back: new keys are below the old ones');
+query($new, "SELECT snowid_advance($last)");
+set_skew($new, $ahead);
+server_is_open($new);
+cmp_ok(next_key($new), '>', $last, 'not after snowid_advance()');
+$new->stop;
+
+#---- Claimed from Redis ----
+
+my $redis = SnowidRedis->start('redis');
+($old, $last) =
+  old_server('claimed', claim_settings('server', $redis), $ahead);
+
+my $other = claiming_cluster('other', $redis);
+start_and_open($other);
+$new = upgraded($old, 'claims', claim_settings('server', $redis));
+$new->start;
+wait_for_claim($new);
+is(worker_id($new), 2, 'another directory: another worker ID');
+is(query($other, 'SELECT snowid_release(0, 0)'),
+	'released', 'the old one is given back');
+configure($new, claim_settings('server', $redis, 'snowid.worker_id = 0'));
+$new->restart;
+like(
+	sql_error($new, 'SELECT snowid_next()'),
+	qr/worker ID 0 lie ahead/,
+	'the old one, taken by its number: not below the ceiling in Redis');
+set_skew($new, $ahead);
+wait_for_claim($new);
+cmp_ok(next_key($new), '>', $last, 'but above it');
+
+$_->stop foreach $new, $other;
+done_testing();
