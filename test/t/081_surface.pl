@@ -66,6 +66,10 @@ foreach my $bad (
 		'A server cannot make keys in this layout: its timestamp is not in milliseconds.'
 	],
 	[
+		'baidu',
+		'A server cannot make keys in this layout: its timestamp is not in milliseconds.'
+	],
+	[
 		'epoch=2020-01-01T00:00:00Z sequence=19',
 		'A server cannot make keys in this layout: it has more than 16 datacenter bits, 22 worker bits or 18 sequence bits.'
 	],
@@ -100,6 +104,7 @@ foreach my $good (
 	[ 'Twitter',  1,    'twitter' ],
 	[ 'pgedge',   1023, 'pgedge' ],
 	[ 'mastodon', 0,    'mastodon' ],
+	[ 'leaf',     1023, 'leaf' ],
 	[
 		'epoch=1970-01-01T00:00:00Z worker=5 sequence=16',
 		31, '1970-01-01 00:00:00+00'
