@@ -328,7 +328,7 @@ my @functions = lines_of(
 is( join(
 		' ',
 		lines_of(
-			"SELECT objid::regclass FROM $extension WHERE classid = 'pg_class'::regclass AND objid <> 'snowid_segments'::regclass"
+			"SELECT objid::regclass FROM $extension WHERE classid = 'pg_class'::regclass AND objid NOT IN ('snowid_segments'::regclass, 'snowid_segment_periods'::regclass)"
 		)),
 	'',
 	'the extension has no view');

@@ -105,7 +105,8 @@ is_deeply(
 	[
 		sort 'snowid.so',
 		'snowid.control',
-		map { basename($_) } glob("$top/sql/snowid--*.sql $top/doc/*.md")
+		map { basename($_) }
+		  glob("$top/sql/snowid--*.sql $top/doc/*.md $top/doc/zh/*.md")
 	],
 	'it installs library, control file, scripts and pages');
 

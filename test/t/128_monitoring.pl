@@ -8,6 +8,7 @@ use warnings;
 
 use Cwd 'abs_path';
 use File::Basename 'dirname';
+use HTTP::Tiny;
 use IPC::Run;
 use JSON::PP;
 use PostgreSQL::Test::Cluster;
@@ -102,11 +103,19 @@ is_deeply(
 	[ sort map { "`$_->{alert}` | $_->{labels}{severity}" } @rules ],
 	'each has a row in the manual');
 
+# Is this program there?  The packages are large; test/monitoring/run installs them.
+sub is_installed
+{
+	my ($program) = @_;
+	my $out;
+	return eval { IPC::Run::run([ $program, '--version' ], '>&', \$out) };
+}
+
 SKIP:
 {
+	skip 'promtool is not installed', 3 if !is_installed('promtool');
+
 	my $out;
-	skip 'promtool is not installed', 2
-	  if !eval { IPC::Run::run([ 'promtool', '--version' ], '>&', \$out) };
 	foreach my $check ([ 'check', 'rules', $file{'alerts.yaml'} ],
 		[ 'test', 'rules', $cases_file ])
 	{
@@ -114,6 +123,39 @@ SKIP:
 			"promtool @$check[0, 1]")
 		  or diag($out);
 	}
+
+	# the cases notice each alert whose first condition is turned round
+	my $dir    = PostgreSQL::Test::Utils::tempdir;
+	my %turned = ('>' => '<=', '<' => '>=', '<=' => '>', '==' => '!=');
+	my @unnoticed;
+	foreach my $rule (@rules)
+	{
+		my $alert = $rule->{alert};
+		my $expr  = $rule->{expr} =~ s/ (==|<=|[<>]) / $turned{$1} /r;
+		my @own   = grep {
+			grep { $_->{alertname} eq $alert } @{ $_->{alert_rule_test} }
+		} @{ $cases->{tests} };
+
+		YAML::XS::DumpFile(
+			"$dir/$alert.rules",
+			{
+				groups => [
+					{
+						name  => 'turned',
+						rules => [ { %$rule, expr => $expr } ]
+					}
+				]
+			});
+		YAML::XS::DumpFile("$dir/$alert.cases",
+			{ %$cases, rule_files => ["$alert.rules"], tests => \@own });
+		push @unnoticed,
+		  $alert
+		  if IPC::Run::run(
+			[ 'promtool', 'test', 'rules', "$dir/$alert.cases" ],
+			'>&', \$out)
+		  || $out !~ /alertname: $alert,/;
+	}
+	is("@unnoticed", '', 'a condition turned round is noticed');
 }
 
 #---- The queries ----
@@ -231,6 +273,148 @@ is( join(' ',
 	'far=1 few=0',
 	'which its tag tells');
 
+#---- A real exporter and a real Prometheus ----
+
+# What a page of this machine has; undef: it cannot be had yet.
+sub page
+{
+	my ($port, $path, $query) = @_;
+	my $http = HTTP::Tiny->new(timeout => 30);
+	my $answer =
+		$query
+	  ? $http->post_form("http://127.0.0.1:$port$path", { query => $query })
+	  : $http->get("http://127.0.0.1:$port$path");
+	return $answer->{success} ? $answer->{content} : undef;
+}
+
+# Starts a program that serves pages, and waits for this one of them.
+my @served;
+my $keeper;
+
+sub serve
+{
+	my ($port, $path, $log, @command) = @_;
+	push @served, IPC::Run::start(\@command, '<', '/dev/null', '>&', $log);
+	wait_until("$command[0]: $path", sub { page($port, $path) });
+	return;
+}
+
+END
+{
+	local $?;
+	kill 'CONT', $keeper if $keeper;
+	$_->kill_kill foreach @served;
+}
+
+SKIP:
+{
+	skip 'exporter or Prometheus are not installed', 8
+	  if grep { !is_installed($_) }
+	  qw(prometheus prometheus-postgres-exporter);
+
+	my $dir = PostgreSQL::Test::Utils::tempdir;
+	my ($exporter, $prometheus) =
+	  map { PostgreSQL::Test::Cluster::get_free_port() } 1, 2;
+	{
+		local $ENV{DATA_SOURCE_NAME} =
+			'user=exporter dbname=postgres sslmode=disable host='
+		  . $node->host
+		  . ' port='
+		  . $node->port;
+		serve(
+			$exporter,
+			'/metrics',
+			"$dir/exporter.log",
+			'prometheus-postgres-exporter',
+			"--extend.query-path=$file{'postgres_exporter.yaml'}",
+			"--web.listen-address=127.0.0.1:$exporter");
+	}
+	my $scrape = page($exporter, '/metrics');
+	my %scraped =
+	  map { $_ => 1 } $scrape =~ /^(snowid_\w+)(?:\{.*\})? \S+$/mg;
+	is_deeply(
+		[ sort keys %scraped ],
+		[ sort @metrics ],
+		'the exporter gives these metrics');
+	like($scrape, qr/^pg_exporter_last_scrape_error 0$/m, 'without an error');
+	like(
+		$scrape,
+		qr/^snowid_segment_is_failing\{biz_tag="far",database="postgres",server=".*"\} 1$/m,
+		'with their labels');
+
+	append_to_file(
+		"$dir/prometheus.yml",
+		YAML::XS::Dump(
+			{
+				global => {
+					scrape_interval     => '1s',
+					evaluation_interval => '1s'
+				},
+				rule_files     => [ $file{'alerts.yaml'} ],
+				scrape_configs => [
+					{
+						job_name       => 'postgres',
+						static_configs =>
+						  [ { targets => ["127.0.0.1:$exporter"] } ]
+					}
+				]
+			}));
+	serve(
+		$prometheus,
+		'/-/ready',
+		"$dir/prometheus.log",
+		'prometheus',
+		"--config.file=$dir/prometheus.yml",
+		"--storage.tsdb.path=$dir/data",
+		"--web.listen-address=127.0.0.1:$prometheus");
+
+	# the rows that Prometheus has for a query, or dies
+	my $ask = sub {
+		my $answer = page($prometheus, '/api/v1/query', $_[0]) // return;
+		return @{ decode_json($answer)->{data}{result} };
+	};
+	my $pending = sub {
+		return join ' ',
+		  sort map { $_->{metric}{alertname} } $ask->('ALERTS');
+	};
+	foreach my $expr (@exprs)
+	{
+		my $query =
+		  $expr =~ s/\$instance/.*/gr =~ s/\$__rate_interval/1m/gr =~
+		  s/ > 0$//r;
+		wait_until("an answer to $query", sub { $ask->($query) });
+	}
+	pass('every query of the dashboard has an answer');
+	is( join(
+			' ',
+			map { $_->{health} eq 'ok' ? () : "$_->{name}: $_->{lastError}" }
+			  map { @{ $_->{rules} } } @{
+				decode_json(page($prometheus, '/api/v1/rules'))
+				  ->{data}{groups}
+			  }),
+		'',
+		'every alert can be evaluated');
+	my $expected = 'SnowidSegmentEmpty SnowidSegmentFails';
+	wait_until('the first alerts', sub { $pending->() eq $expected });
+	pass('the tag whose source fails, and nothing else, has its alerts');
+
+	$redis->stop;
+	settings($node, 'snowid.datacenter_id = 3');
+	$node->restart;
+	wait_until('the alerts',
+		sub { $pending->() =~ /SnowidClosed.* SnowidRegistrySilent/ });
+	pass('without Redis, and with a pair to claim: its alerts');
+	like(
+		page($exporter, '/metrics'),
+		qr/^snowid_server_info\{.*reason="snowid has not claimed a worker ID yet",registry="waits",/m,
+		'and the reason');
+	$_->kill_kill foreach splice @served;
+	$redis->run;
+	settings($node, '');
+	$node->restart;
+	wait_for_claim($node);
+}
+
 #---- A standby ----
 
 $node->backup('standby');
@@ -276,7 +460,7 @@ is( status(
 
 # grants: the age of the last one rises while the keeper does not run
 next_key($node);
-my $keeper = keeper_pid($node);
+$keeper = keeper_pid($node);
 kill 'STOP', $keeper;
 poll($node, 'grant_age_ms > 300');
 my $age = status($node, 'grant_age_ms');
