@@ -289,7 +289,6 @@ sub page
 
 # Starts a program that serves pages, and waits for this one of them.
 my @served;
-my $keeper;
 
 sub serve
 {
@@ -298,6 +297,8 @@ sub serve
 	wait_until("$command[0]: $path", sub { page($port, $path) });
 	return;
 }
+
+my $keeper;
 
 END
 {
