@@ -244,12 +244,9 @@ each_damage(
 		use_worker_id(-1);
 		$node->psql('postgres',
 			"SELECT pg_replication_origin_create(\$\$$name\$\$)");
-		$node->psql(
-			'postgres',
-			sprintf(
-				"SELECT pg_replication_origin_advance(\$\$$name\$\$, '%X/%X')",
-				$place >> 32,
-				$place & 0xffffffff));
+		$node->psql('postgres',
+			"SELECT pg_replication_origin_advance(\$\$$name\$\$, '0/0'::pg_lsn + $place)"
+		);
 		use_worker_id(1);
 		poll($node, "NOT is_open AND reason ~ 'The position of'")
 		  if $name eq $own

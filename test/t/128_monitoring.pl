@@ -262,6 +262,18 @@ is( values_of($row, qw(database biz_tag last_number)),
 	'its end');
 cmp_ok($row->{untaken}, '<', 5000, 'of which some are taken');
 
+query($node, <<~EOF);
+	INSERT INTO snowid_segments (biz_tag, period, format) VALUES ('daily', 'day', '{YYYYMMDD}-{N:4}'), ('new', 'day', '{YYYYMMDD}-{N:2}');
+	INSERT INTO snowid_segments (biz_tag) VALUES ('endless');
+	INSERT INTO snowid_segment_periods (biz_tag, period, max_id) VALUES ('daily', '2020-01-01', 9000), ('daily', '2020-01-02', 1000);
+	EOF
+is( join(' ',
+		map  { "$_->{biz_tag}=$_->{untaken}/$_->{last_number}" }
+		sort { $a->{biz_tag} cmp $b->{biz_tag} }
+		grep { $_->{biz_tag} ne 'few' } rows($node, 'snowid_tag')),
+	'daily=8999/9999 new=99/99',
+	'of tags with periods, the newest; by their format');
+
 query($node, 'ALTER TABLE elsewhere RENAME max_id TO gone');
 settings($node, "snowid.max_wait = '10ms'");
 $node->reload;
@@ -289,7 +301,6 @@ sub page
 
 # Starts a program that serves pages, and waits for this one of them.
 my @served;
-my $keeper;
 
 sub serve
 {
@@ -298,6 +309,8 @@ sub serve
 	wait_until("$command[0]: $path", sub { page($port, $path) });
 	return;
 }
+
+my $keeper;
 
 END
 {
