@@ -47,10 +47,15 @@ PROVE_FLAGS += -I test/perl
 # The pages have plain names, so a folder of their own; PGXS leaves files behind
 # that come from one.
 docmoduledir = $(EXTENSION)
+pages = $(DESTDIR)$(docdir)/$(docmoduledir)
+install: install-zh
+install-zh: installdirs
+	$(MKDIR_P) '$(pages)/zh'
+	$(INSTALL_DATA) $(wildcard $(here)doc/zh/*.md) '$(pages)/zh/'
 uninstall: uninstall-docs
 uninstall-docs:
-	rm -f $(addprefix '$(DESTDIR)$(docdir)/$(docmoduledir)'/, $(notdir $(DOCS)))
-	-rmdir '$(DESTDIR)$(docdir)/$(docmoduledir)'
+	rm -f $(addprefix '$(pages)'/, $(notdir $(DOCS)) $(patsubst $(here)doc/%,%,$(wildcard $(here)doc/zh/*.md)))
+	-rmdir '$(pages)/zh' '$(pages)'
 
 $(shell mkdir -p test $(dir $(OBJS)))
 compiled = $(OBJS) $(OBJS:.o=.bc)
@@ -102,4 +107,4 @@ version = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(EXTENSION).contr
 dist:
 	git archive --format=zip --prefix=$(EXTENSION)-$(version)/ -o $(EXTENSION)-$(version).zip HEAD
 
-.PHONY: coverage demo demo-cluster dist bench fuzz model test torture torture-redis torture-segments uninstall-docs
+.PHONY: coverage demo demo-cluster dist bench fuzz model test torture torture-redis torture-segments uninstall-docs install-zh

@@ -54,7 +54,9 @@ BEGIN
                  ('instagram', 1314220021721, 1, 0, 13, 10, false),
                  ('mastodon', 0, 1, 0, 0, 16, false),
                  ('sonyflake', 1409529600000, 10, 0, 16, 8, true),
-                 ('pgedge', 1672531200000, 1, 0, 10, 12, false)) n(name, epoch, tick, d, w, s, above)
+                 ('pgedge', 1672531200000, 1, 0, 10, 12, false),
+                 ('leaf', 1288834974657, 1, 0, 10, 12, false),
+                 ('baidu', 1463673600000, 1000, 0, 22, 13, false)) n(name, epoch, tick, d, w, s, above)
     WHERE n.name = lower(layout COLLATE "C");
     IF NOT FOUND THEN
         tick := 1;
@@ -257,11 +259,11 @@ COMMENT ON FUNCTION snowid_bits(bigint, text) IS
 CREATE FUNCTION snowid_layouts(OUT name text, OUT epoch timestamptz,
         OUT tick_ms int, OUT timestamp_bits int, OUT datacenter_bits int,
         OUT worker_bits int, OUT sequence_bits int, OUT last_day date)
-    RETURNS SETOF record IMMUTABLE PARALLEL SAFE ROWS 6
+    RETURNS SETOF record IMMUTABLE PARALLEL SAFE ROWS 8
 BEGIN ATOMIC
     SELECT n, snowid_time_of_ms(l.epoch), l.tick, l.timestamp_bits, l.datacenter_bits, l.worker_bits,
         l.sequence_bits, date '1970-01-01' + (l.last_ms / 86400000)::int
-    FROM unnest('{twitter,discord,instagram,mastodon,sonyflake,pgedge}'::text[]) WITH ORDINALITY u(n, i),
+    FROM unnest('{twitter,discord,instagram,mastodon,sonyflake,pgedge,leaf,baidu}'::text[]) WITH ORDINALITY u(n, i),
         snowid_layout_parts(n) l
     ORDER BY i;
 END;
@@ -728,6 +730,42 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION snowid_next_serial(text, text, boolean) IS
     'the next key as a serial number, as snowid_serial() writes it; waits as snowid_next() does';
+
+-- Segments are of the library alone.  Their tables are here, so that a dump of one
+-- side restores on the other.
+
+CREATE TABLE snowid_segments (
+    biz_tag     text PRIMARY KEY CHECK (pg_catalog.octet_length(biz_tag) BETWEEN 1 AND 128),
+    max_id      bigint NOT NULL DEFAULT 0 CHECK (max_id >= 0),
+    step        int NOT NULL DEFAULT 1000 CHECK (step BETWEEN 1 AND 1000000),
+    description text,
+    update_time timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    limit_id    bigint,
+    cover       interval NOT NULL DEFAULT '10 s' CHECK (cover BETWEEN '0' AND '1 day'),
+    source      regclass,
+    role        regrole,
+    period      text NOT NULL DEFAULT 'none',
+    zone        text NOT NULL DEFAULT 'UTC',
+    format      text
+);
+COMMENT ON TABLE snowid_segments IS
+    'tags of snowid_number(), which only the library has; their rows are kept';
+CREATE TABLE snowid_segment_periods (
+    biz_tag     text NOT NULL,
+    period      date NOT NULL CHECK (period BETWEEN '0001-01-01' AND '9999-12-31'),
+    max_id      bigint NOT NULL CHECK (max_id >= 0),
+    update_time timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    PRIMARY KEY (biz_tag, period)
+);
+COMMENT ON TABLE snowid_segment_periods IS
+    'the numbers of tags that have periods; their rows are kept, too';
+DO $do$
+BEGIN
+    PERFORM pg_extension_config_dump('snowid_segments', '');
+    PERFORM pg_extension_config_dump('snowid_segment_periods', '');
+EXCEPTION WHEN feature_not_supported THEN
+    DROP TABLE snowid_segments, snowid_segment_periods;    -- this is not CREATE EXTENSION: no dump names an extension
+END $do$;
 
 -- Puts the schema's name into all functions, and creates snowid_next() without a pair
 

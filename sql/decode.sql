@@ -16,7 +16,15 @@ INSERT INTO known VALUES
     ('mastodon', 'mastodon', 98776444300593659),
     ('sonyflake', 'sonyflake', 314948827708654619),
     ('pgedge', 'pgedge', 136169504773242881),
-    ('tsid', 'epoch=2020-01-01T00:00:00Z sequence=22', 388400145978465528);
+    ('tsid', 'epoch=2020-01-01T00:00:00Z sequence=22', 388400145978465528),
+    -- MyBatis-Plus and Hutool have Twitter's layout, Hutool also with an epoch of its own
+    ('mybatis-plus', 'twitter', 1561666810058739714),
+    ('mybatis-plus', 'twitter', 1900366127446528002),
+    ('hutool', 'twitter', 2023789535040511999),
+    ('hutool', 'epoch=2020-01-01T00:00:00+08 datacenter=5 worker=5 sequence=12', 811748818948710400),
+    ('leaf', 'leaf', 1855762361352040505),
+    ('baidu', 'baidu', 7676587325810163711),
+    ('baidu', 'baidu', 9223372036854775807);
 SELECT format, id, d.* FROM known, snowid_decode(id, layout) d ORDER BY known;
 -- encode is the inverse; 0 where the format has no such field
 SELECT count(*) AS keys, bool_and(id = snowid_encode(created_at,

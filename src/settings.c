@@ -11,6 +11,7 @@
 #include <limits.h>
 
 #include "lib/stringinfo.h"
+#include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 
@@ -25,6 +26,7 @@ Layout		server_layout = {.tick = 1};
 int			snowid_sequence_start = SEQUENCE_FRACTION;
 int			snowid_datacenter_id = 0;
 int			snowid_worker_id = -1;
+int			snowid_spare_worker_id = -1;
 int			snowid_max_lead = 1000;
 int			snowid_max_wait = 5000;
 int			snowid_max_jump = 3600 * 1000;
@@ -95,6 +97,28 @@ check_datacenter_id(int *newval, void **extra, GucSource source)
 static bool
 check_worker_id(int *newval, void **extra, GucSource source)
 {
+	return check_fits(*newval, server_layout.worker_bits);
+}
+
+/*
+ * A reload may change the worker ID and the spare, in any order; then the keeper
+ * checks that they differ.
+ */
+static bool
+check_spare_worker_id(int *newval, void **extra, GucSource source)
+{
+	if (*newval < 0)
+		return true;
+	if (snowid_redis_url[0] != '\0')
+	{
+		GUC_check_errdetail("With snowid.redis_url, worker IDs are claimed.");
+		return false;
+	}
+	if (process_shared_preload_libraries_in_progress && *newval == snowid_worker_id)
+	{
+		GUC_check_errdetail("It is snowid.worker_id, too.");
+		return false;
+	}
 	return check_fits(*newval, server_layout.worker_bits);
 }
 
@@ -183,7 +207,10 @@ typedef struct Setting
 #define ENUM(variable, words) \
 	&variable, 0, 0, NULL, NULL, NULL, NULL, words
 
-/* The layout comes first: the IDs must fit it. */
+/*
+ * The layout comes first: the IDs must fit it.  The spare comes after what it
+ * must fit.
+ */
 static const Setting settings[] =
 {
 	{"snowid.layout",
@@ -216,6 +243,9 @@ static const Setting settings[] =
 	{"snowid.redis_url",
 		"Address of the Redis from which the worker ID is claimed, or several, separated by commas.",
 	PGC_POSTMASTER, GUC_SUPERUSER_ONLY, STRING(snowid_redis_url, check_redis_url, NULL)},
+	{"snowid.spare_worker_id",
+		"The worker ID with which keys continue if the clock was set back too far; no other server may ever have had it; -1: none.",
+	PGC_SIGHUP, 0, NUMBER(snowid_spare_worker_id, -1, INT_MAX, check_spare_worker_id)},
 	{"snowid.redis_password_file",
 		"File whose first line is the password for Redis.",
 	PGC_SIGHUP, GUC_SUPERUSER_ONLY, STRING(snowid_redis_password_file, NULL, NULL)},

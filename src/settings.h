@@ -21,6 +21,7 @@ extern Layout server_layout;	/* snowid.layout */
 extern int	snowid_sequence_start;	/* a SequenceStart */
 extern int	snowid_datacenter_id;
 extern int	snowid_worker_id;	/* -1: not set */
+extern int	snowid_spare_worker_id; /* -1: none */
 extern int	snowid_max_lead;	/* ms */
 extern int	snowid_max_wait;	/* ms */
 extern int	snowid_max_jump;	/* ms */

@@ -55,7 +55,8 @@ static const Oid status_columns[] = {
 	TEXTOID, TIMESTAMPTZOID, INT4OID, INT4OID, INT4OID, INT4OID, TEXTOID, DATEOID,	/* ... last_day */
 	INT8OID, TIMESTAMPTZOID, FLOAT8OID, TIMESTAMPTZOID, /* ... ceiling */
 	INT8OID, INT8OID, FLOAT8OID, INT8OID, INT8OID,	/* ... errors */
-	TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID
+	TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID,	/* ... lease_ceiling */
+	TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, INT4OID, INT8OID
 };
 
 Datum
@@ -86,7 +87,8 @@ snowid_status(PG_FUNCTION_ARGS)
 	nulls[n] = !status.has_pair;
 	values[n++] = Int32GetDatum(status.worker_id);
 	nulls[n] = !status.has_pair;
-	values[n++] = CStringGetTextDatum(!claim_from_redis() ? "setting" :
+	values[n++] = CStringGetTextDatum(status.is_spare ? "spare" :
+									  !claim_from_redis() ? "setting" :
 									  claim.lease_ms > 0 ? "lease" : "claim");
 	values[n++] = BoolGetDatum(open);
 	nulls[n] = open && status.detail[0] == '\0';
@@ -126,6 +128,14 @@ snowid_status(PG_FUNCTION_ARGS)
 	values[n++] = TimestampTzGetDatum(claim.last_ok);
 	nulls[n] = !claim.held || claim.lease_ms == 0;
 	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(claim.lease_ms > 0 ? claim.limit_ms : 0));
+	nulls[n] = claim.last_error_at == 0;
+	values[n++] = TimestampTzGetDatum(claim.last_error_at);
+	nulls[n] = status.grant_age_ms < 0;
+	values[n++] = Int64GetDatum(status.grant_age_ms);
+	values[n++] = TimestampTzGetDatum(status.stats_reset);
+	nulls[n] = status.spare_worker_id < 0;
+	values[n++] = Int32GetDatum(status.spare_worker_id);
+	values[n++] = Int64GetDatum(status.spare_uses);
 	Assert(n == lengthof(values));
 
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),

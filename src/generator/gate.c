@@ -106,6 +106,8 @@ generator_shmem_init(void)
 	pg_atomic_init_u64(&generator->ask_above, 0);
 	ConditionVariableInit(&generator->changed);
 	SpinLockInit(&generator->mutex);
+	generator->stats_reset = GetCurrentTimestamp();
+	generator->spare_worker_id = -1;
 	generator->reason = IsPostmasterEnvironment ? GATE_STARTING : GATE_SINGLE_USER;
 	for (int i = 0; i < MaxBackends; i++)
 	{
@@ -202,11 +204,14 @@ generator_close(GateReason reason, const char *detail)
  * above every unit taken before, unless "forget" is set: those of another pair
  * may be too far ahead of the clock.  Another pair begins in the next ms,
  * because in a key the pair is above the sequence.
+ * Returns whether the pair before was the spare.
  */
-void
-generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
+bool
+generator_open(int datacenter_id, int worker_id, int64 floor, bool forget,
+			   bool is_spare)
 {
 	int64		last;
+	bool		was_spare;
 
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	Assert(generator->reason != GATE_OPEN);
@@ -222,6 +227,10 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 	generator->has_pair = true;
 	generator->datacenter_id = datacenter_id;
 	generator->worker_id = worker_id;
+	was_spare = generator->is_spare;
+	generator->is_spare = is_spare;
+	if (is_spare && !was_spare)
+		generator->spare_uses++;
 	generator->pair_bits =
 		((uint64) datacenter_id << server_layout.worker_bits | (uint64) worker_id)
 		<< server_layout.sequence_bits;
@@ -234,6 +243,17 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 	/* a full barrier: the pair is visible before any unit */
 	pg_atomic_exchange_u64(&generator->last, last);
 	ConditionVariableBroadcast(&generator->changed);
+	return was_spare;
+}
+
+/* The spare worker ID that may be used (-1: none); and is it, now? */
+void
+generator_set_spare(int worker_id, bool is_spare)
+{
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	generator->spare_worker_id = worker_id;
+	generator->is_spare = is_spare;
+	LWLockRelease(generator_lock);
 }
 
 /* How far keys and grants have come. */
@@ -259,8 +279,10 @@ void
 generator_grant(int64 usable_until, int64 ask_above)
 {
 	bool		open;
+	int64		now = monotonic_ms();
 
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	generator->granted_at = now;
 	open = generator->reason == GATE_OPEN;
 	if (open)
 		generator->detail[0] = '\0';
@@ -302,6 +324,7 @@ generator_status(GeneratorStatus *status)
 {
 	int64		last = (int64) pg_atomic_read_u64(&generator->last);
 	int64		now = clock_units();
+	int64		granted_at;
 	int64		floor;
 	uint64		pair_bits;
 
@@ -313,6 +336,11 @@ generator_status(GeneratorStatus *status)
 	status->datacenter_id = generator->datacenter_id;
 	status->worker_id = generator->worker_id;
 	status->steps_back = generator->steps_back;
+	status->stats_reset = generator->stats_reset;
+	granted_at = generator->granted_at;
+	status->is_spare = generator->is_spare;
+	status->spare_worker_id = generator->spare_worker_id;
+	status->spare_uses = generator->spare_uses;
 	status->ceiling_ms = server_layout.epoch +
 		((int64) pg_atomic_read_u64(&generator->usable_until) >> server_layout.sequence_bits);
 	if (last == GATE_CLOSED)
@@ -321,6 +349,7 @@ generator_status(GeneratorStatus *status)
 	pair_bits = generator->pair_bits;
 	LWLockRelease(generator_lock);
 
+	status->grant_age_ms = granted_at == 0 ? -1 : monotonic_ms() - granted_at;
 	status->is_stuck = status->reason == GATE_OPEN &&
 		(int64) pg_atomic_read_u64(&generator->usable_until) < now &&
 		generator_keeper_trouble(STUCK_MS, status->detail);

@@ -6,13 +6,15 @@
 #define SNOWID_KEEPER_CEILING_H
 
 #include "keeper/origin.h"
+#include "registry/claim.h"
 
 #pragma GCC visibility push(hidden)
 
-extern bool ceiling_find(int datacenter_id, int worker_id,
-						 int old_datacenter_id, int old_worker_id,
+extern bool ceiling_find(const Claim *pair, const Claim *old, const Claim *twin,
 						 int64 reach_ms, Ceiling *ceiling,
 						 char *err, Size errlen);
+extern bool ceiling_raise_idle(const Claim *pair, const Claim *twin, int64 unix_ms,
+							   int64 *raised_ms, char *err, Size errlen);
 extern void ceiling_raise(const Ceiling *ceiling, int64 unix_ms);
 extern void ceiling_leave(const Ceiling *ceiling, int64 unix_ms);
 

@@ -14,6 +14,7 @@
 #include "generator/gate.h"
 #include "keeper/ceiling.h"
 #include "keeper/grant.h"
+#include "keeper/spare.h"
 #include "registry/claim.h"
 #include "settings.h"
 #include "units.h"
@@ -105,10 +106,11 @@ grant_first(const Pair *pair, int64 now, int64 begin)
  * caller can withdraw what clock or lease do not allow yet.
  */
 static bool
-advance(const Pair *pair, int64 now)
+advance(Pair *pair, int64 now)
 {
 	int64		unit = generator_advance_asked();
 	GeneratorProgress progress;
+	char		err[GATE_DETAIL_LEN];
 	bool		granted = false;
 
 	if (unit < 0 || unit > now + units_from_ms(snowid_max_jump))
@@ -121,6 +123,14 @@ advance(const Pair *pair, int64 now)
 	if (!generator_advance_begin(unit))
 		return false;
 	generator_progress(&progress);
+	/* the other pair makes no keys below it either */
+	if (unit > progress.last && pair->twin.worker_id >= 0 &&
+		!spare_raise(pair, unix_ms_from_units(unit), err))
+	{
+		generator_no_grant(err);
+		generator_advance_end(false);
+		return false;
+	}
 	if (unit > progress.usable_until)
 		granted = grant(pair, now, progress.last, progress.usable_until, unit);
 	generator_advance_end(true);
@@ -131,7 +141,7 @@ advance(const Pair *pair, int64 now)
  * Gives a grant if one is due.  Returns the ms until the next may be.
  */
 long
-grant_renew(const Pair *pair, int64 now, bool *granted)
+grant_renew(Pair *pair, int64 now, bool *granted)
 {
 	static int64 last_seen = 0;
 	static int64 active_until = 0;	/* by monotonic_ms() */

@@ -11,7 +11,7 @@
 
 extern void grant_start_slowly(void);
 extern void grant_first(const Pair *pair, int64 now, int64 begin);
-extern long grant_renew(const Pair *pair, int64 now, bool *granted);
+extern long grant_renew(Pair *pair, int64 now, bool *granted);
 
 #pragma GCC visibility pop
 

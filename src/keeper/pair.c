@@ -207,8 +207,7 @@ pair_forget(char *err)
 		return identity_remember(NULL, 0, false, err);
 	memset(&ceiling, 0, sizeof(ceiling));
 	if (!claim_used(claim, &used_ms) && !RecoveryInProgress() && !ShutdownRequestPending &&
-		!ceiling_find(claim->datacenter_id, claim->worker_id, claim->datacenter_id, claim->worker_id,
-					  PG_INT64_MAX, &ceiling, err, GATE_DETAIL_LEN))
+		!ceiling_find(claim, claim, NULL, PG_INT64_MAX, &ceiling, err, GATE_DETAIL_LEN))
 		return false;
 	exact = used_before(&ceiling, &used_ms);
 	return identity_remember(NULL, used_ms, exact, err);
@@ -313,11 +312,12 @@ pair_opened(Pair *pair)
 }
 
 /*
- * Finds out where the keys of a claim's pair may begin.  Returns why the gate
- * must stay closed, with the detail in err, or GATE_MAY_OPEN.
+ * Finds out where the keys of a claim's pair may begin, and what its twin's
+ * ceiling is.  Returns why the gate must stay closed, with the detail in err, or
+ * GATE_MAY_OPEN.
  */
 GateReason
-pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
+pair_find(Pair *pair, const Claim *wanted, const Claim *twin, int64 now, char *err)
 {
 	GateReason	reason;
 	const Claim *old = identity_claim();
@@ -330,15 +330,17 @@ pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
 		pair->found_at = now;
 		pair->found_mono = monotonic_ms();
 	}
+	if (!same_pair(&pair->twin, twin))
+		pair->looked_up = false;
 	pair->claim = *wanted;
+	pair->twin = *twin;
 	pair->found = true;
 	if (!statefile_lock(err, GATE_DETAIL_LEN))
 		return GATE_FILE;
 	if (!pair->looked_up)
 	{
-		if (!ceiling_find(wanted->datacenter_id, wanted->worker_id,
-						  old->ownership != 0 ? old->datacenter_id : -1,
-						  old->ownership != 0 ? old->worker_id : -1,
+		if (!ceiling_find(wanted, old->ownership != 0 ? old : NULL,
+						  twin->worker_id >= 0 ? twin : NULL,
 						  unix_ms_from_units(reach_of(now)), &pair->ceiling,
 						  err, GATE_DETAIL_LEN))
 			return GATE_CEILING;

@@ -17,6 +17,8 @@ typedef struct Pair
 	bool		looked_up;		/* "ceiling" belongs to this claim's IDs */
 	bool		known;			/* so does the rest: the gate may open */
 	Claim		claim;
+	Claim		twin;			/* of this and the spare, the other; no worker
+								 * ID (-1): there is no spare */
 	Ceiling		ceiling;
 	int64		limit;			/* unit; on lease, no key is above it */
 	bool		found;			/* the next two belong to this claim */
@@ -35,7 +37,8 @@ extern const Layout *pair_server_layout(bool first);
 extern int64 last_unit_of(int64 unix_ms);
 extern int64 reach_of(int64 now);
 extern GateReason pair_wanted(Claim *wanted, int64 *limit_ms, char *err);
-extern GateReason pair_find(Pair *pair, const Claim *wanted, int64 now, char *err);
+extern GateReason pair_find(Pair *pair, const Claim *wanted, const Claim *twin,
+							int64 now, char *err);
 extern void pair_settle_opening(Pair *pair, int64 now);
 extern void pair_opened(Pair *pair);
 extern bool pair_remember(Pair *pair, char *err);

@@ -23,6 +23,7 @@
 /*
  * Formats that others use.  Discord's worker and process are our datacenter and
  * worker; Instagram's shard, pgEdge's node and Sonyflake's machine our worker.
+ * MyBatis-Plus and Hutool have Twitter's.  Baidu's epoch is a midnight of +08.
  */
 static const struct
 {
@@ -36,7 +37,9 @@ static const struct
 	{"instagram", {INT64CONST(1314220021721), 1, 0, 13, 10, false}},
 	{"mastodon", {0, 1, 0, 0, 16, false}},
 	{"sonyflake", {INT64CONST(1409529600000), 10, 0, 16, 8, true}},
-	{"pgedge", {INT64CONST(1672531200000), 1, 0, 10, 12, false}}
+	{"pgedge", {INT64CONST(1672531200000), 1, 0, 10, 12, false}},
+	{"leaf", {INT64CONST(1288834974657), 1, 0, 10, 12, false}},
+	{"baidu", {INT64CONST(1463673600000), 1000, 0, 22, 13, false}}
 };
 
 /* The i-th named layout and its name; NULL past the last. */

@@ -20,6 +20,9 @@
  * - A segment that is given to another tag keeps its generation, and gets a new
  *	 incarnation before its cursor is usable.  A caller reads the cursor first and
  *	 then the incarnation: either it sees the new one, or its CAS fails.
+ * - term[g & 1], the period of the range, is written with the slot, and so is g's,
+ *	 too.  Periods rise from range to range, and numbers within one.  A number is
+ *	 taken while its period lasts, by the clock that was read before the cursor.
  * - A range that is given back is cut off first, by exchanging a new generation
  *	 of no length into the cursor; what the exchange returns says where.
  *
@@ -31,15 +34,18 @@
 #include "access/xlog.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "nodes/primnodes.h"
 #include "pgstat.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
 #include "compat.h"
 #include "guard.h"
+#include "segment/fetcher.h"
 #include "segment/pool.h"
 #include "segment/segment.h"
 #include "settings.h"
@@ -55,7 +61,7 @@
 
 /* Tags that this backend knows, by their hash. */
 #define KNOWN_TAGS 1024
-static KnownTag *known_tags[KNOWN_TAGS];
+static KnownTag *known_tags[TAG_USES][KNOWN_TAGS];
 
 /* How long a caller waits, and for what. */
 typedef struct Wait
@@ -70,7 +76,7 @@ typedef struct Wait
 
 /* The table is the one beside the function, in whatever schema. */
 void
-segment_init_site(TagSite *site, Oid function)
+segment_init_site(TagSite *site, TagUse use, Oid function)
 {
 	require_preloaded();
 	if (snowid_segments == 0)
@@ -79,18 +85,32 @@ segment_init_site(TagSite *site, Oid function)
 				 errmsg("segments are switched off"),
 				 errhint("Set snowid.segments and restart the server.")));
 	site->known = NULL;
+	site->stamp = 0;
+	site->is_constant = false;
+	site->use = use;
 	site->relid = get_relname_relid("snowid_segments", get_func_namespace(function));
 }
 
+/* Is the tag of a call a constant of the statement? */
+static bool
+tag_is_constant(FmgrInfo *function)
+{
+	Node	   *call = function->fn_expr;
+
+	return call && IsA(call, FuncExpr) &&
+		IsA(linitial(((FuncExpr *) call)->args), Const);
+}
+
 TagSite *
-segment_site(FunctionCallInfo fcinfo)
+segment_site(FunctionCallInfo fcinfo, TagUse use)
 {
 	TagSite    *site = fcinfo->flinfo->fn_extra;
 
 	if (unlikely(site == NULL))
 	{
 		site = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(TagSite));
-		segment_init_site(site, fcinfo->flinfo->fn_oid);
+		segment_init_site(site, use, fcinfo->flinfo->fn_oid);
+		site->is_constant = tag_is_constant(fcinfo->flinfo);
 		fcinfo->flinfo->fn_extra = site;
 	}
 	return site;
@@ -107,6 +127,7 @@ is_of(const KnownTag *known, Oid relid, const char *tag, int len)
 static pg_noinline void
 find_tag(TagSite *site, const char *tag, int len)
 {
+	static uint64 stamps = 0;
 	uint32		hash;
 
 	if (len < 1 || len > TAG_LEN)
@@ -115,13 +136,15 @@ find_tag(TagSite *site, const char *tag, int len)
 				 errmsg("a tag cannot have %d bytes", len),
 				 errdetail("It has from 1 to %d.", TAG_LEN)));
 	hash = hash_bytes((const unsigned char *) tag, len) % KNOWN_TAGS;
-	site->known = known_tags[hash];
+	site->known = known_tags[site->use][hash];
 	if (is_of(site->known, site->relid, tag, len))
 		return;
 	if (site->known == NULL)
-		site->known = known_tags[hash] =
+		site->known = known_tags[site->use][hash] =
 			MemoryContextAllocZero(TopMemoryContext, sizeof(KnownTag));
+	site->known->use = site->use;
 	pool_make_key(&site->known->key, site->relid, tag, len);
+	site->known->stamp = ++stamps;
 	site->known->user = GetUserId();
 	site->known->segment = NULL;
 	site->known->incarnation = UNCHECKED;
@@ -138,15 +161,38 @@ known_tag(TagSite *site, const text *tag)
 	return site->known;
 }
 
+static pg_noinline KnownTag *
+read_tag(FunctionCallInfo fcinfo, TagUse use)
+{
+	TagSite    *site = segment_site(fcinfo, use);
+	KnownTag   *known = known_tag(site, PG_GETARG_TEXT_PP(0));
+
+	if (site->is_constant)
+		site->stamp = known->stamp;
+	return known;
+}
+
+/* The tag that a function was called with: a constant is not read again. */
+static pg_attribute_always_inline KnownTag *
+tag_of_call(FunctionCallInfo fcinfo, TagUse use)
+{
+	TagSite    *site = fcinfo->flinfo->fn_extra;
+	KnownTag   *known = site ? site->known : NULL;
+
+	if (likely(known && known->stamp == site->stamp && known->user == GetUserId()))
+		return known;
+	return read_tag(fcinfo, use);
+}
+
 /*---- The hot path ----*/
 
 /*
  * Takes up to so many numbers, this many at least; returns how many, 0: look at
- * what is wrong.
+ * what is wrong.  Where the caller wants their period, it must last now.
  */
 static pg_attribute_always_inline int64
 take(Segment *segment, uint64 incarnation, int64 wanted, int64 least,
-	 int64 *first, bool *ask)
+	 TimestampTz now, DateADT *period, int64 *first, bool *ask)
 {
 	uint64		cursor = pg_atomic_read_u64(&segment->cursor);
 
@@ -154,6 +200,7 @@ take(Segment *segment, uint64 incarnation, int64 wanted, int64 least,
 	{
 		const int64 offset = cursor_offset(cursor);
 		Slot	   *slot = &segment->slot[cursor_generation(cursor) & 1];
+		Term	   *term = &segment->term[cursor_generation(cursor) & 1];
 		int64		length;
 		int64		n;
 
@@ -161,6 +208,12 @@ take(Segment *segment, uint64 incarnation, int64 wanted, int64 least,
 		length = (int64) pg_atomic_read_u64(&slot->length);
 		*first = (int64) pg_atomic_read_u64(&slot->base) + offset;
 		n = Min(wanted, length - offset);
+		if (period)
+		{
+			*period = (DateADT) pg_atomic_read_u64(&term->label);
+			if (now >= (TimestampTz) pg_atomic_read_u64(&term->until))
+				return 0;
+		}
 		if (pg_atomic_read_u64(&segment->incarnation) != incarnation || n < least)
 			return 0;
 		if (likely(pg_atomic_compare_exchange_u64(&segment->cursor, &cursor, cursor + n)))
@@ -175,7 +228,7 @@ take(Segment *segment, uint64 incarnation, int64 wanted, int64 least,
 static pg_noinline void
 ask_for_next(Segment *segment)
 {
-	(void) pool_call_fetcher(segment_ask(segment, 0));
+	(void) fetcher_call(segment_ask(segment, 0));
 }
 
 /*---- What a caller waits for ----*/
@@ -202,6 +255,9 @@ refuse(const KnownTag *known, const Answer *answer, const Wait *wait)
 			ereport(ERROR,
 					(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
 					 errmsg("the numbers of \"%s\" are used up", tag_of(known)),
+					 answer->format[0] && answer->limit == period_last_number(answer->format) ?
+					 errdetail("Its format has room for numbers up to " INT64_FORMAT ".",
+							   answer->limit) :
 					 errdetail("Its limit_id is " INT64_FORMAT ".", answer->limit)));
 			break;
 		default:
@@ -214,6 +270,32 @@ refuse(const KnownTag *known, const Answer *answer, const Wait *wait)
 					 errdetail("The process \"snowid segments\" has not answered yet; see the server log."),
 					 wait->has_place ? 0 : errhint("Raise max_worker_processes.")));
 	}
+}
+
+void
+segment_refuse_format(const char *tag)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("segment \"%s\" has no format", tag),
+			 errhint("Set \"format\" in its row of snowid_segments.")));
+}
+
+/* Is the row what the function is for? */
+static void
+check_use(const KnownTag *known, const Answer *answer)
+{
+	if ((known->use == USE_NUMBER) != (answer->kind == PERIOD_NONE))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 answer->kind == PERIOD_NONE ?
+				 errmsg("segment \"%s\" has no periods", tag_of(known)) :
+				 errmsg("segment \"%s\" has periods", tag_of(known)),
+				 answer->kind == PERIOD_NONE ?
+				 errhint("Call snowid_number(), or set \"period\" in its row.") :
+				 errhint("Call snowid_period_number() or snowid_period_serial().")));
+	if (known->use == USE_SERIAL && answer->format[0] == '\0')
+		segment_refuse_format(tag_of(known));
 }
 
 /* Finds the segment of the tag anew. */
@@ -256,7 +338,7 @@ start_wait(Wait *wait, Segment *segment)
  * length itself, for which the current range and the next are needed.
  */
 static bool
-get_ready(KnownTag *known, int64 length, Wait *wait, int64 *first)
+get_ready(KnownTag *known, int64 length, TimestampTz now, Wait *wait, int64 *first)
 {
 	uint64		incarnation = look_up(known);
 	Segment    *segment = known->segment;
@@ -273,8 +355,10 @@ get_ready(KnownTag *known, int64 length, Wait *wait, int64 *first)
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 					 errmsg("permission denied for segment \"%s\"", tag_of(known)),
 					 errdetail("Its row in snowid_segments names another role.")));
+		check_use(known, &answer);
+		memcpy(known->format, answer.format, sizeof(known->format));
 		known->incarnation = incarnation;
-		switch (segment_advance(segment, incarnation, length, first))
+		switch (segment_advance(segment, incarnation, now, length, first))
 		{
 			case ADVANCED:
 				return false;
@@ -295,15 +379,15 @@ get_ready(KnownTag *known, int64 length, Wait *wait, int64 *first)
 	left = wait->ends - monotonic_ms();
 	if (left <= 0)
 		refuse(known, &answer, wait);
-	wait->has_place = pool_call_fetcher(segment_ask(segment, length));
+	wait->has_place = fetcher_call(segment_ask(segment, length));
 	(void) ConditionVariableTimedSleep(&segment->changed, Min(left, CALL_MS),
-									   PG_WAIT_EXTENSION);
+									   own_wait(WAIT_SEGMENT));
 	return false;
 }
 
 /* Off the hot path: as many numbers as take() would. */
 static pg_noinline int64
-take_slowly(KnownTag *known, int64 wanted, int64 length, int64 *first)
+take_slowly(KnownTag *known, int64 wanted, int64 length, DateADT *period, int64 *first)
 {
 	Wait		wait = {.has_place = true};
 	int64		n = 0;
@@ -311,11 +395,14 @@ take_slowly(KnownTag *known, int64 wanted, int64 length, int64 *first)
 
 	while (n == 0)
 	{
+		TimestampTz now = period ? GetCurrentTimestamp() : 0;
+
 		CHECK_FOR_INTERRUPTS();
-		if (get_ready(known, length, &wait, first))
+		if (get_ready(known, length, now, &wait, first))
 			n = length;
 		else if (known->incarnation != UNCHECKED)
-			n = take(known->segment, known->incarnation, wanted, length, first, &ask);
+			n = take(known->segment, known->incarnation, wanted, length, now, period,
+					 first, &ask);
 	}
 	if (wait.segment)
 		ConditionVariableCancelSleep();
@@ -325,28 +412,62 @@ take_slowly(KnownTag *known, int64 wanted, int64 length, int64 *first)
 }
 
 /* Up to so many consecutive numbers, this many at least; returns how many. */
-static pg_attribute_always_inline int64
+static int64
 next(KnownTag *known, int64 wanted, int64 least, int64 *first)
 {
 	bool		ask = false;
 	int64		n = 0;
 
 	if (likely(known->incarnation != UNCHECKED))
-		n = take(known->segment, known->incarnation, wanted, least, first, &ask);
+		n = take(known->segment, known->incarnation, wanted, least, 0, NULL, first, &ask);
 	if (unlikely(n == 0))
-		return take_slowly(known, wanted, least, first);
+		return take_slowly(known, wanted, least, NULL, first);
 	if (unlikely(ask))
 		ask_for_next(known->segment);
 	return n;
 }
 
-int64
-segment_next(TagSite *site, const text *tag)
+static pg_noinline int64
+one_slowly(KnownTag *known, DateADT *period)
 {
-	int64		first;
+	int64		number;
 
-	(void) next(known_tag(site, tag), 1, 1, &first);
-	return first;
+	(void) take_slowly(known, 1, 1, period, &number);
+	return number;
+}
+
+int64
+segment_next(FunctionCallInfo fcinfo)
+{
+	KnownTag   *known = tag_of_call(fcinfo, USE_NUMBER);
+	int64		number;
+	bool		ask;
+
+	if (unlikely(known->incarnation == UNCHECKED) ||
+		unlikely(take(known->segment, known->incarnation, 1, 1, 0, NULL, &number, &ask) == 0))
+		return one_slowly(known, NULL);
+	if (unlikely(ask))
+		ask_for_next(known->segment);
+	return number;
+}
+
+/* A number in its period; and the format of the tag, until the next call. */
+int64
+segment_next_in_period(FunctionCallInfo fcinfo, TagUse use, DateADT *period,
+					   const char **format)
+{
+	KnownTag   *known = tag_of_call(fcinfo, use);
+	TimestampTz now = GetCurrentTimestamp();
+	int64		number;
+	bool		ask;
+
+	if (known->incarnation == UNCHECKED ||
+		take(known->segment, known->incarnation, 1, 1, now, period, &number, &ask) == 0)
+		number = one_slowly(known, period);
+	else if (ask)
+		ask_for_next(known->segment);
+	*format = known->format;
+	return number;
 }
 
 int64

@@ -11,6 +11,16 @@
 
 #pragma GCC visibility push(hidden)
 
+/* What a function wants of a tag. */
+typedef enum TagUse
+{
+	USE_NUMBER,
+	USE_PERIOD,					/* a number in a period */
+	USE_SERIAL					/* and its format */
+} TagUse;
+
+#define TAG_USES (USE_SERIAL + 1)
+
 /* A tag that this backend knows; another one may take its place. */
 typedef struct KnownTag
 {
@@ -18,7 +28,10 @@ typedef struct KnownTag
 	uint64		incarnation;	/* of the segment, when the rights were
 								 * checked */
 	Oid			user;			/* whose they are */
+	uint64		stamp;			/* from 1 on; another one for another tag */
 	SegmentKey	key;
+	TagUse		use;
+	char		format[FORMAT_LEN + 1]; /* of this incarnation */
 } KnownTag;
 
 /* What a call site remembers from call to call. */
@@ -26,13 +39,19 @@ typedef struct TagSite
 {
 	Oid			relid;			/* the table snowid_segments of the function */
 	KnownTag   *known;
+	uint64		stamp;			/* of its tag, if that is a constant; or 0 */
+	bool		is_constant;
+	TagUse		use;
 } TagSite;
 
-extern void segment_init_site(TagSite *site, Oid function);
-extern TagSite *segment_site(FunctionCallInfo fcinfo);
-extern int64 segment_next(TagSite *site, const text *tag);
+extern void segment_init_site(TagSite *site, TagUse use, Oid function);
+extern TagSite *segment_site(FunctionCallInfo fcinfo, TagUse use);
+extern int64 segment_next(FunctionCallInfo fcinfo);
 extern int64 segment_next_block(TagSite *site, const text *tag, int64 wanted, int64 *first);
 extern int64 segment_next_range(TagSite *site, const text *tag, int64 length);
+extern int64 segment_next_in_period(FunctionCallInfo fcinfo, TagUse use, DateADT *period,
+									const char **format);
+extern void segment_refuse_format(const char *tag);
 
 #pragma GCC visibility pop
 

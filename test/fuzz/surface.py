@@ -79,6 +79,8 @@ NAMED = {
     'mastodon': Layout(0, 0, 0, 16),
     'sonyflake': Layout(1409529600000, 0, 16, 8, 10, True),
     'pgedge': Layout(1672531200000, 0, 10, 12),
+    'leaf': Layout(1288834974657, 0, 10, 12),
+    'baidu': Layout(1463673600000, 0, 22, 13, 1000),
 }
 
 

@@ -2,9 +2,9 @@
  * generator.pml
  *		The generator's memory protocol, for the model checker spin.
  *
- * Mirrors src/generator/generator.c (the callers) and gate.c (the keeper) where
- * they touch what state.h has outside of its locks: last, usable_until,
- * pair_bits and opening.  A change of one of these accesses, of their order or
+ * Mirrors src/generator/generator.c (the callers), gate.c and advance.c (the
+ * keeper) where they touch what state.h has outside of its locks: last,
+ * usable_until, pair_bits and opening.  A change of one of these accesses, of their order or
  * of their barriers is a change of this model, too; comments name the functions.
  *
  * The memory is arm64's: one for all, but each process performs its accesses in

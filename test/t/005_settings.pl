@@ -64,10 +64,14 @@ sub fresh_server
 #---- Bad settings ----
 
 foreach my $bad (
-	[ 'snowid.worker_id',      99 ],
-	[ 'snowid.worker_id',      'abc' ],
-	[ 'snowid.worker_id',      -2 ],
-	[ 'snowid.datacenter_id',  32 ],
+	[ 'snowid.worker_id',       99 ],
+	[ 'snowid.worker_id',       'abc' ],
+	[ 'snowid.worker_id',       -2 ],
+	[ 'snowid.datacenter_id',   32 ],
+	[ 'snowid.spare_worker_id', 99 ],
+	[ 'snowid.spare_worker_id', -2 ],
+	[ 'snowid.spare_worker_id', 1, 'snowid.worker_id = 1' ],
+	[ 'snowid.spare_worker_id', 1, "snowid.redis_url = 'redis://localhost'" ],
 	[ 'snowid.layout',         'yesterday' ],
 	[ 'snowid.layout',         'epoch=2020-01-01T00:00:00 worker=5' ],
 	[ 'snowid.layout',         'epoch=2020-01-01T00:00:00Z sequence=40' ],
@@ -80,15 +84,18 @@ foreach my $bad (
 	[ 'snowid.node_name',      'x' x 65 ],
 	[ 'snowid.node_name',      "a\tb" ],
 	[ 'snowid.node_name',      "caf\xe9" ],
+	[ 'snowid.segments',       100001 ],
+	[ 'snowid.segments',       'many' ],
 	[ 'snowid.redis_prefix',   '' ],
 	[ 'snowid.redis_lease',    '999ms' ])
 {
-	my ($name, $value) = @$bad;
+	my ($name, $value, $beside) = @$bad;
 	my $log = -s $node->logfile // 0;
 
-	configure($node, "$name = '$value'");
-	ok(!$node->start(fail_ok => 1), "$name = '$value' stops the start")
-	  or $node->stop;
+	configure($node, join("\n", "$name = '$value'", $beside // ()));
+	ok( !$node->start(fail_ok => 1),
+		join(' beside ', "$name = '$value'", $beside // ())
+		  . ' stops the start') or $node->stop;
 	like(
 		slurp_file($node->logfile, $log),
 		qr/FATAL:  invalid value for parameter "$name": "$value"/,

@@ -142,12 +142,10 @@ my $highest = 0;
 my $failed  = 0;
 foreach my $round (1 .. 12)
 {
-	my $worker_id = query($node, 'SELECT snowid_reclaim()');
-	$node->poll_query_until('postgres',
-		"SELECT is_open AND worker_id = $worker_id FROM snowid_status()")
-	  or die "round $round: "
-	  . query($node, 'SELECT reason FROM snowid_status()');
-	my $key = query($node, 'SELECT snowid_next()');
+	settings($node, "snowid.worker_id = $round\n");
+	$node->reload;
+	wait_for_worker_id($node, $round);
+	my $key = next_key($node);
 	$failed++ unless $key > $highest;
 	$highest = $key;
 }

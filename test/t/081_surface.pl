@@ -66,6 +66,10 @@ foreach my $bad (
 		'A server cannot make keys in this layout: its timestamp is not in milliseconds.'
 	],
 	[
+		'baidu',
+		'A server cannot make keys in this layout: its timestamp is not in milliseconds.'
+	],
+	[
 		'epoch=2020-01-01T00:00:00Z sequence=19',
 		'A server cannot make keys in this layout: it has more than 16 datacenter bits, 22 worker bits or 18 sequence bits.'
 	],
@@ -100,6 +104,7 @@ foreach my $good (
 	[ 'Twitter',  1,    'twitter' ],
 	[ 'pgedge',   1023, 'pgedge' ],
 	[ 'mastodon', 0,    'mastodon' ],
+	[ 'leaf',     1023, 'leaf' ],
 	[
 		'epoch=1970-01-01T00:00:00Z worker=5 sequence=16',
 		31, '1970-01-01 00:00:00+00'
@@ -148,7 +153,7 @@ is( $node->safe_psql(
 is( $node->safe_psql('postgres',
 		<<~EOF), '0', 'the schema has all of it, and there is no view');
 	SELECT count(*) FROM pg_class c JOIN pg_depend d ON d.objid = c.oid AND d.classid = 'pg_class'::regclass
-		AND d.deptype = 'e' AND c.oid <> '"key ring".snowid_segments'::regclass
+		AND d.deptype = 'e' AND c.relname NOT IN ('snowid_segments', 'snowid_segment_periods')
 	UNION SELECT count(*) FROM pg_proc WHERE proname ~ '^snowid' AND pronamespace <> '"key ring"'::regnamespace
 	EOF
 is( sql_error(

@@ -1,7 +1,8 @@
 # The manual is true: every message of the sources is in troubleshooting, every
 # function, setting and column in the reference, and nothing that is gone; every
 # SQL block runs and prints what the page says; every link, anchor, test, file
-# and function that is named exists.
+# and function that is named exists.  All of this in Chinese, too, where the
+# reference and troubleshooting have what the English ones have.
 #
 # In the pages, a line "--  text" of an SQL block is what psql prints.  A block
 # behind "<!-- not run: why -->" is not run, and one behind "<!-- run last -->"
@@ -10,6 +11,7 @@ use strict;
 use warnings;
 
 use Cwd 'abs_path';
+use Encode         qw(decode encode);
 use File::Basename qw(basename dirname);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -19,9 +21,14 @@ use Test::More;
 
 my $top   = abs_path(dirname(__FILE__) . '/../..');
 my @names = (
-	'README.md', 'CONTRIBUTING.md', 'CHANGELOG.md',
-	map { 'doc/' . basename($_) } sort glob("$top/doc/*.md"));
-my %page = map { $_ => parse_page(slurp_file("$top/$_")) } @names;
+	'README.md',
+	'README.zh-CN.md',
+	'CONTRIBUTING.md',
+	'CHANGELOG.md',
+	map { substr($_, length($top) + 1) }
+	  sort glob("$top/doc/*.md $top/doc/zh/*.md"));
+my @languages = ('doc', 'doc/zh');
+my %page      = map { $_ => parse_page(slurp_file("$top/$_")) } @names;
 
 # A page's text without its blocks; the blocks; the anchors; the links.
 sub parse_page
@@ -33,9 +40,9 @@ sub parse_page
 		push @{ $page->{blocks} }, { comment => $1, language => $2, text => $3 }; ''}gmse;
 	foreach my $heading ($text =~ /^#+ (.*)$/mg)
 	{
-		my $slug = lc($heading =~ s/\[(.*?)\]\(.*?\)/$1/gr);
+		my $slug = lc(decode('UTF-8', $heading =~ s/\[(.*?)\]\(.*?\)/$1/gr));
 		$slug =~ s/[^\w\- ]//g;
-		$page->{anchors}{ $slug =~ tr/ /-/r } = 1;
+		$page->{anchors}{ encode('UTF-8', $slug =~ tr/ /-/r) } = 1;
 	}
 	$page->{links} = [ $text =~ /\]\(([^)\s]+)\)/g ];
 	$page->{text}  = $text;
@@ -115,14 +122,11 @@ sub normal
 my @messages = map { [ split /\t/ ] } split /\n/,
   qx("$^X" "$top/test/messages");
 cmp_ok(scalar @messages, '>', 100, 'test/messages finds the messages');
-my $troubles = $page{'doc/troubleshooting.md'}{text} =~
-  s/^## PostgreSQL's own messages.*//msr;
-my @told = map { normal($_) } spans($troubles);
 
-# Is it on the page, perhaps with its end as "..."?  A reason may stand within.
+# Is it among these, perhaps with its end as "..."?  A reason may stand within.
 sub is_told
 {
-	my ($kind, $text) = @_;
+	my ($kind, $text, @told) = @_;
 	my $wanted = normal($text);
 	foreach my $told (@told)
 	{
@@ -132,10 +136,6 @@ sub is_told
 	}
 	return 0;
 }
-
-nothing(
-	'every message of the sources is in doc/troubleshooting.md',
-	map { "$_->[0]: $_->[2]" } grep { !is_told(@{$_}[ 1, 2 ]) } @messages);
 
 # What opens a row must be a message of ours.
 my @sources = map { normal($_->[2]) } @messages;
@@ -147,13 +147,25 @@ sub is_ours
 	my ($start) = $told =~ /^(.*?) ?\x01?$/;
 	return grep { $_ eq $told || index($_, $start) == 0 } @sources;
 }
-my @openings = map { (spans($_->[0]))[0] // () } rows($troubles);
-nothing(
-	'and every message there is one of the sources',
-	grep { !is_ours($_) } grep {
-		/^\w/
-		  && !/^(?:Connection refused|INFO: NOAUTH|the registry's script: )/
-	} @openings);
+
+foreach my $name (map { "$_/troubleshooting.md" } @languages)
+{
+	my $ours     = $page{$name}{text} =~ s/^## PostgreSQL.*//msr;
+	my @told     = map { normal($_) } spans($ours);
+	my @openings = map { (spans($_->[0]))[0] // () } rows($ours);
+
+	nothing(
+		"every message of the sources is in $name",
+		map    { "$_->[0]: $_->[2]" }
+		  grep { !is_told(@{$_}[ 1, 2 ], @told) } @messages);
+	nothing(
+		'and every message there is one of the sources',
+		grep { !is_ours($_) } grep {
+			/^\w/
+			  && !
+			  /^(?:Connection refused|INFO: NOAUTH|the registry's script: )/
+		} @openings);
+}
 
 #---- Links, and names of things ----
 
@@ -167,7 +179,7 @@ foreach my $name (@names)
 			$file eq ''           ? $name
 		  : dirname($name) eq '.' ? $file
 		  :                         dirname($name) . "/$file";
-		$target =~ s{[^/]+/\.\./}{};
+		1 while $target =~ s{[^/]+/\.\./}{};
 		push @broken, $link if !-e "$top/$target";
 		push @broken, $link
 		  if $anchor ne ''
@@ -179,9 +191,12 @@ foreach my $name (@names)
 
 my @files = grep { !/\.lua\.h$/ }
   glob("$top/src/*.[ch] $top/src/*/*.[ch] $top/src/*.lua $top/src/*/*.lua");
-my $sources = join("\n",
+my $sources = join(
+	"\n",
 	map { slurp_file($_) } @files,
-	glob("$top/sql/*--*.sql $top/test/perl/*.pm $top/test/t/*.pl"));
+	glob(
+		"$top/sql/*--*.sql $top/managed/*--*.sql $top/test/perl/*.pm $top/test/t/*.pl"
+	));
 foreach my $name (grep { $_ ne 'CHANGELOG.md' } @names)
 {
 	my $text = $page{$name}{text};
@@ -197,17 +212,19 @@ foreach my $name (grep { $_ ne 'CHANGELOG.md' } @names)
 		  grep { index(slurp_file($file), $_) < 0 } $checks =~ /"([^"]+)"/g;
 	}
 
-	# files of the project; functions of the sources
+	# files of the project; functions of SQL and of the sources
 	foreach my $span (spans($text))
 	{
 		push @missing, $span
 		  if $span =~ m{^(?:src|sql|test|doc|\.ci)/[\w./-]+$}
 		  && $span !~ /X\.Y/
 		  && !-e "$top/$span";
+		my ($function) = $span =~ (
+			$name =~ /internals|CONTRIBUTING/
+			? qr/^(\w+)\(\)$/
+			: qr/\b(snowid_\w+)\(/);
 		push @missing, $span
-		  if $name    =~ /internals|CONTRIBUTING/
-		  && $span    =~ /^(\w+)\(\)$/
-		  && $sources !~ /\b$1\b/;
+		  if defined $function && $sources !~ /\b$function\b/;
 	}
 	nothing("$name: the tests, files and functions that it names are there",
 		@missing);
@@ -226,12 +243,16 @@ same(
 	[ map { substr($_, length($top) + 1) } @files ]);
 
 # The rights in Redis: those of the test, and enough for the script.
-my ($rights) =
-  $page{'doc/worker-ids.md'}{source} =~ /^redis-cli ACL SETUSER .*? (\+.*)$/m;
-my @rights = $rights =~ /\+(\w+)/g;
 my ($least) = slurp_file("$top/test/t/055_redis_access.pl") =~
   /\@least\s*=\s*qw\((.*?)\)/;
-same('rights of the user in Redis', \@rights, [ split ' ', $least ]);
+my @least = split ' ', $least;
+foreach my $name (map { "$_/worker-ids.md" } @languages)
+{
+	my ($rights) =
+	  $page{$name}{source} =~ /^redis-cli ACL SETUSER .*? (\+.*)$/m;
+	same("$name: rights of the user in Redis",
+		[ $rights =~ /\+(\w+)/g ], \@least);
+}
 contained(
 	'they are enough for the script',
 	[
@@ -239,7 +260,7 @@ contained(
 		  slurp_file("$top/src/registry/registry.lua") =~
 		  /redis\.call\('(\w+)'/g
 	],
-	\@rights);
+	\@least);
 
 # Hints that send the reader to a section.
 my $hints = join('', map { slurp_file($_) } @files);
@@ -257,8 +278,11 @@ ok(-e "$top/$1", "META.json names the manual: $1")
 my ($docdir) = qx(pg_config --docdir) =~ /(.*)/;
 same(
 	'installed pages',
-	[ map { basename($_) } glob("$docdir/snowid/*") ],
-	[ map { basename($_) } grep { /^doc/ } @names ]);
+	[
+		map { 'doc' . substr($_, length("$docdir/snowid")) }
+		  glob("$docdir/snowid/*.* $docdir/snowid/zh/*")
+	],
+	[ grep { /^doc/ } @names ]);
 
 #---- A server ----
 
@@ -274,8 +298,6 @@ sub lines_of
 }
 
 #---- The reference ----
-
-my $reference = 'doc/reference.md';
 
 # A signature as the reference has it: optional arguments make two of it.  What
 # serves another object of the extension (a type, an operator) is not in it.
@@ -303,38 +325,13 @@ my @functions = lines_of(
 	WHERE prokind <> 'a' AND NOT EXISTS (SELECT FROM pg_depend u
 		WHERE u.refclassid = 'pg_proc'::regclass AND u.refobjid = p.oid AND u.deptype <> 'e')
 	EOF
-my @documented;
-foreach my $row (map { rows(section($reference, $_)) } 'Making keys',
-	'Reading keys', 'Other forms', 'Segments', 'Tables', 'This server',
-	'The registry')
-{
-	my @forms      = signatures((spans($row->[0]))[0]);
-	my @volatility = $row->[2] =~ /\b(VOLATILE|STABLE|IMMUTABLE)\b/g;
-	push @documented,
-	  map { "$forms[$_] " . ($volatility[$_] // $volatility[0]) }
-	  0 .. $#forms;
-}
-same('functions', \@documented, \@functions);
 is( join(
 		' ',
 		lines_of(
-			"SELECT objid::regclass FROM $extension WHERE classid = 'pg_class'::regclass AND objid <> 'snowid_segments'::regclass"
+			"SELECT objid::regclass FROM $extension WHERE classid = 'pg_class'::regclass AND objid NOT IN ('snowid_segments'::regclass, 'snowid_segment_periods'::regclass)"
 		)),
 	'',
 	'the extension has no view');
-
-foreach my $function (
-	qw(snowid_status snowid_claims snowid_layouts snowid_segment_status))
-{
-	same(
-		"$function()",
-		[ map { spans($_->[0]) } rows(section($reference, "$function()")) ],
-		[
-			lines_of(
-				"SELECT n FROM pg_proc, unnest(proargnames, proargmodes) AS a (n, m)
-			WHERE proname = '$function' AND m = 'o'")
-		]);
-}
 
 my @settings = lines_of(
 	q{SELECT name || ' ' || CASE WHEN boot_val = '' THEN 'none'
@@ -345,16 +342,65 @@ my @settings = lines_of(
 		WHEN boot_val::bigint % 1000 = 0 THEN boot_val::bigint / 1000 || 's' ELSE boot_val || 'ms' END
 		|| CASE context WHEN 'postmaster' THEN ' restart' WHEN 'sighup' THEN ' reload' ELSE context END
 	FROM pg_settings WHERE name LIKE 'snowid.%'});
-same(
-	'settings with default and context',
-	[
-		map {
-				(spans($_->[0]))[0] . ' '
-			  . ($_->[1] =~ s/:.*//r =~ tr/`//dr)
-			  . " $_->[3]"
-		} rows(section($reference, 'Settings'))
-	],
-	\@settings);
+
+# What the settings' table has in Chinese.
+my %english = ('无' => 'none', '重启' => 'restart', '重载' => 'reload');
+
+foreach my $reference (map { "$_/reference.md" } @languages)
+{
+	my @rows = grep { $_->[0] =~ /^`/ } rows($page{$reference}{text});
+	my @documented;
+
+	foreach my $row (grep { $_->[0] =~ /^`snowid_\w+\(/ } @rows)
+	{
+		my @forms      = signatures((spans($row->[0]))[0]);
+		my @volatility = $row->[2] =~ /\b(VOLATILE|STABLE|IMMUTABLE)\b/g;
+		push @documented,
+		  map { "$forms[$_] " . ($volatility[$_] // $volatility[0]) }
+		  0 .. $#forms;
+	}
+	same("$reference: functions", \@documented, \@functions);
+
+	foreach my $function (
+		qw(snowid_status snowid_claims snowid_layouts snowid_segment_status))
+	{
+		same(
+			"$reference: $function()",
+			[
+				map { spans($_->[0]) }
+				  rows(section($reference, "$function()"))
+			],
+			[
+				lines_of(
+					"SELECT n FROM pg_proc, unnest(proargnames, proargmodes) AS a (n, m)
+				WHERE proname = '$function' AND m = 'o'")
+			]);
+	}
+	same(
+		"$reference: settings with default and context",
+		[
+			map {
+				my $default = $_->[1] =~ s/:.*//r =~ tr/`//dr;
+
+				join(' ',
+					(spans($_->[0]))[0],
+					map { $english{$_} // $_ } $default,
+					$_->[3])
+			} grep { $_->[0] =~ /^`snowid\./ } @rows
+		],
+		\@settings);
+}
+
+# Both languages have the same rows; of troubleshooting also with the SQLSTATE.
+sub entries
+{
+	my ($name) = @_;
+	return map { join(' ', (sort(spans($_->[0]))), @$_ > 2 ? $_->[1] : ()) }
+	  grep { $_->[0] =~ /`/ } rows($page{$name}{text});
+}
+
+same('troubleshooting in both languages',
+	map { [ entries("$_/troubleshooting.md") ] } @languages);
 
 # Wherever "snowid." is written, it is a setting, a function, a file, or a setting
 # of old.
@@ -422,12 +468,14 @@ sub run_page
 	  grep { $_ ne '' } map { run_block($_->{text}) } @blocks;
 }
 
-# Each page in a database of its own, with the tables of the README.
-foreach my $name ('README.md', grep { m{^doc/} } @names)
+# Each page in a database of its own, with the tables of its README.
+foreach my $name (grep { m{^README|^doc/} } @names)
 {
+	my $readme = $name =~ /\bzh\b/ ? 'README.zh-CN.md' : 'README.md';
+
 	$node->safe_psql('postgres', $_)
 	  foreach 'DROP DATABASE IF EXISTS shop', 'CREATE DATABASE shop';
-	run_page('README.md') if $name ne 'README.md';
+	run_page($readme) if $name ne $readme;
 	my ($count, @errors) = run_page($name);
 	nothing("$name: $count SQL blocks run", @errors);
 	nothing(

@@ -79,7 +79,7 @@ $node->safe_psql('postgres', <<~'EOS');
 		GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
 		RETURN concat_ws('|', sqlstate, sqlerrm, detail, hint);
 	END $$;
-	CREATE TABLE layouts AS SELECT unnest(ARRAY['twitter', 'Discord', 'instagram', 'mastodon', 'SONYFLAKE', 'pgedge',
+	CREATE TABLE layouts AS SELECT unnest(ARRAY['twitter', 'Discord', 'instagram', 'mastodon', 'SONYFLAKE', 'pgedge', 'leaf', 'baidu',
 		'epoch=2020-01-01T00:00:00Z', 'epoch=2020-01-01T00:00:00Z datacenter=16 worker=1 sequence=4',
 		'epoch=1969-12-31T23:59:59.999Z sequence=22', 'sequence=5  epoch=2020-02-29T00:00:00.1234+01:30 worker=3',
 		'epoch=0001-01-01T00:00:00Z', 'epoch=9999-12-31T23:59:59.999Z datacenter=31 worker=31']) AS layout;
@@ -119,7 +119,7 @@ $node->safe_psql('postgres', <<~'EOS');
 		FROM unnest('{pay,ABCDEFGHI,P-Y,Ä,PAY}'::text[]) code, unnest('{Z,z,"",Europe/Berlin,+8,+16,+08:60,"08",+08:,"+ 8",-00:00,0Z}'::text[]) utc_offset
 		UNION ALL
 		SELECT format('snowid_serial_id(%L, %L, %L, %L, %L)', library.snowid_serial(code, id, o, layout, checked), code, o, layout, checked)
-		FROM unnest('{"",PAY}'::text[]) code, keys, unnest('{Z,-03:30}'::text[]) o, unnest('{twitter,sonyflake,pgedge}'::text[]) layout,
+		FROM unnest('{"",PAY}'::text[]) code, keys, unnest('{Z,-03:30}'::text[]) o, unnest('{twitter,sonyflake,pgedge,leaf,baidu}'::text[]) layout,
 			unnest('{t,f}'::bool[]) checked
 		WHERE id >= 0 AND id < 6e18
 		UNION ALL

@@ -161,6 +161,19 @@ foreach my $answer (
 		qr/^08006: unexpected reply from Redis\nHINT:  Is something else/,
 		"list: @$answer");
 }
+foreach my $reply (
+	":1\r\n",             "+list\r\n",
+	"\$4\r\nlist\r\n",    "*-1\r\n",
+	"*0\r\n",             "*1\r\n:1\r\n",
+	"*1\r\n*1\r\n:1\r\n", "*2\r\n\$4\r\nlist\r\n\$-1\r\n",
+	"*1\r\n\$5\r\nli\0st\r\n")
+{
+	$fake->mode("list only:$reply");
+	like(
+		sql_error($good, 'SELECT snowid_claims()'),
+		qr/^08006: .*the registry's script: unexpected type of reply/s,
+		'list: no array of strings: ' . $reply =~ s/\W+/ /gr);
+}
 $fake->mode('list only:' . strings('list', ('x' x 900) x 9));
 like(
 	sql_error($good, 'SELECT snowid_claims()'),

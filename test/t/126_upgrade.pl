@@ -142,7 +142,7 @@ sub contents
 			$node->connstr($db)
 		]);
 	$node->safe_psql('postgres', "DROP DATABASE $db");
-	return join "\n",
+	return join "\n", map { s/\boid = '\K\d+//r }
 	  grep { !/^(?:--|\\|$)|binary_upgrade_|relfrozenxid/ } split /\n/, $dump;
 }
 my %new = map { $_ => contents($_) } $newest, $next;

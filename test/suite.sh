@@ -1,0 +1,109 @@
+# shellcheck shell=bash
+# suite.sh - what test/run and test/sanitize share: sourced by them.
+#
+# Owns the count of results: builds, runs the tests, and shows the logs of what failed.
+# The last line is "N passed, N failed".
+# shellcheck source=test/setup.sh
+source "${BASH_SOURCE[0]%/*}/setup.sh"
+
+# What a TAP test may take, in s; the time-out of one that hangs.
+time_limit=${TIME_LIMIT:-900}
+
+passed=0
+failed=0
+
+# One result of ours: its name, and why it failed if it did.
+result()
+{
+	printf '   %-40s %s\n' "$1" "${2:-ok}"
+	if [[ ${2:-} ]]; then
+		failed=$((failed + 1))
+	else
+		passed=$((passed + 1))
+	fi
+}
+
+build()
+{
+	local log=$build/build.log
+
+	if make_there clean all install COPT="$1" >"$log" 2>&1; then
+		return
+	fi
+	head -n 40 "$log"
+	result "build" FAILED
+	return 1
+}
+
+# Runs one half of `make installcheck` and counts: its name, then make's
+# variables.
+installcheck()
+{
+	local name=$1 log=$build/installcheck.log totals=$build/totals p f
+	shift
+
+	rm -rf "$totals" "$totals.bad" "$work"/{regression.diffs,log,tmp_regress}
+	{ make_there installcheck "$@" 2>"$log.stderr" || echo "make failed"; } |
+		tee "$log" | perl "$work/test/tally.pl" "$totals" "$totals.bad" &
+	wait $!
+	read -r p f <"$totals"
+	passed=$((passed + p))
+	failed=$((failed + f))
+	if ((f > 0)) || grep -qx "make failed" "$log"; then
+		show_logs
+		((f > 0)) || result "$name" FAILED
+	elif ((p == 0)); then
+		result "$name" "FAILED: no test was run"
+	fi
+}
+
+# Runs TAP tests, this many at a time: the number, then their names.
+tap_tests()
+{
+	local jobs=$1 lib tests
+	shift
+
+	lib=$(dirname "$("$bindir/pg_config" --pgxs)")/../test/perl
+	tests=$(printf 'test/t/%s.pl ' "$@")
+	installcheck "TAP tests" REGRESS= PROVE_TESTS="$tests" PROVE="prove -j $jobs --exec \
+		'timeout --foreground --kill-after=60 $time_limit perl -I test/perl -I $lib'"
+}
+
+# What one wants to see of a failure, while it is there.
+show_logs()
+{
+	local name
+
+	if [[ -s $work/regression.diffs ]]; then
+		head -n 200 "$work/regression.diffs"
+	fi
+	show_end "$log.stderr" "$work"/{,tmp_regress/}log/postmaster.log
+	while read -r name; do
+		name=${name%.pl}
+		grep -h -A 12 '\bnot ok ' "$work/tmp_check/log/regress_log_$name" || :
+		show_end "$work/tmp_check/log/"{regress_log_"$name","$name"_*.log}
+	done < <(cat "$totals.bad"; ended_all)
+}
+
+# The tests that ended all others, since a server did not start.
+ended_all()
+{
+	grep -ls 'Bail out!' "$work"/tmp_check/log/regress_log_* | sed 's/.*regress_log_//'
+}
+
+show_end()
+{
+	local file
+
+	for file; do
+		[[ -s $file ]] || continue
+		echo "--- end of ${file##*/}"
+		tail -n 25 "$file"
+	done
+}
+
+finish()
+{
+	echo "$passed passed, $failed failed"
+	exit $((failed > 0))
+}
