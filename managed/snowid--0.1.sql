@@ -761,8 +761,8 @@ COMMENT ON TABLE snowid_segment_periods IS
     'the numbers of tags that have periods; their rows are kept, too';
 DO $do$
 BEGIN
-    PERFORM pg_extension_config_dump('snowid_segments', ''),
-        pg_extension_config_dump('snowid_segment_periods', '');
+    PERFORM pg_extension_config_dump('snowid_segments', '');
+    PERFORM pg_extension_config_dump('snowid_segment_periods', '');
 EXCEPTION WHEN feature_not_supported THEN
     DROP TABLE snowid_segments, snowid_segment_periods;    -- this is not CREATE EXTENSION: no dump names an extension
 END $do$;

@@ -1,9 +1,9 @@
-# shellcheck shell=bash disable=SC2154 # $build is of setup.sh
-# servers.sh - the servers of test/demo-cluster and test/engines; sourced by them
-# behind setup.sh.
+# shellcheck shell=bash disable=SC2154 # $build and $redis_server are of setup.sh
+# servers.sh - the servers and the Redis of test/demo-cluster and test/engines;
+# sourced by them behind setup.sh.
 #
-# No TCP port is used; a server's port is a part of its socket's name, and names
-# its data directory and its log in $build.
+# A server's port is a part of its socket's name, and names its data directory
+# and its log in $build.  Patroni's servers alone use it as a TCP port.
 
 # A data directory of its own for each.
 init_servers()
@@ -40,6 +40,11 @@ kill_server()
 	segment=$(run awk 'NR == 7 { print $2 }' "$build/$1/postmaster.pid")
 	kill -KILL "$pid"
 	run ipcrm -m "$segment"
+	# PostgreSQL does not start while there is a process of that number
+	for _ in {1..300}; do
+		kill -0 "$pid" 2>/dev/null || return 0
+		sleep 0.1
+	done
 }
 
 sql()
@@ -60,4 +65,25 @@ wait_until()
 		sleep 0.2
 	done
 	return 1
+}
+
+# A Redis that keeps what it has, at $build/redis.sock.
+start_redis()
+{
+	run mkdir "$build/redis"
+	run tee "$build/redis.conf" >/dev/null <<-END
+		port 0
+		unixsocket $build/redis.sock
+		dir $build/redis
+		logfile $build/redis.log
+		appendonly yes
+		maxmemory-policy noeviction
+	END
+	run "$redis_server" "$build/redis.conf" >"$build/redis.out" 2>&1 &
+	for _ in {1..100}; do
+		[[ -S $build/redis.sock ]] && return
+		sleep 0.1
+	done
+	cat "$build/redis.out" "$build/redis.log"
+	die "Redis did not start"
 }

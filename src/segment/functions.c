@@ -40,7 +40,7 @@ static const Oid status_columns[] = {
 Datum
 snowid_number(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(segment_next(segment_site(fcinfo, USE_NUMBER), PG_GETARG_TEXT_PP(0)));
+	PG_RETURN_INT64(segment_next(fcinfo));
 }
 
 /* What snowid_numbers() remembers from number to number. */
@@ -128,8 +128,7 @@ snowid_period_number(PG_FUNCTION_ARGS)
 	const char *format;
 	Datum		values[2];
 
-	values[1] = Int64GetDatum(segment_next_in_period(segment_site(fcinfo, USE_PERIOD),
-													 PG_GETARG_TEXT_PP(0), &period, &format));
+	values[1] = Int64GetDatum(segment_next_in_period(fcinfo, USE_PERIOD, &period, &format));
 	values[0] = DateADTGetDatum(period);
 	PG_RETURN_DATUM(pair_of(fcinfo, period_columns, values));
 }
@@ -139,8 +138,7 @@ snowid_period_serial(PG_FUNCTION_ARGS)
 {
 	DateADT		period;
 	const char *format;
-	int64		number = segment_next_in_period(segment_site(fcinfo, USE_SERIAL),
-												PG_GETARG_TEXT_PP(0), &period, &format);
+	int64		number = segment_next_in_period(fcinfo, USE_SERIAL, &period, &format);
 	char		buf[PERIOD_SERIAL_LEN];
 
 	period_write(format, period, number, buf);

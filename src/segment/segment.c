@@ -34,6 +34,7 @@
 #include "access/xlog.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "nodes/primnodes.h"
 #include "pgstat.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -84,8 +85,20 @@ segment_init_site(TagSite *site, TagUse use, Oid function)
 				 errmsg("segments are switched off"),
 				 errhint("Set snowid.segments and restart the server.")));
 	site->known = NULL;
+	site->stamp = 0;
+	site->is_constant = false;
 	site->use = use;
 	site->relid = get_relname_relid("snowid_segments", get_func_namespace(function));
+}
+
+/* Is the tag of a call a constant of the statement? */
+static bool
+tag_is_constant(FmgrInfo *function)
+{
+	Node	   *call = function->fn_expr;
+
+	return call && IsA(call, FuncExpr) &&
+		IsA(linitial(((FuncExpr *) call)->args), Const);
 }
 
 TagSite *
@@ -97,6 +110,7 @@ segment_site(FunctionCallInfo fcinfo, TagUse use)
 	{
 		site = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(TagSite));
 		segment_init_site(site, use, fcinfo->flinfo->fn_oid);
+		site->is_constant = tag_is_constant(fcinfo->flinfo);
 		fcinfo->flinfo->fn_extra = site;
 	}
 	return site;
@@ -113,6 +127,7 @@ is_of(const KnownTag *known, Oid relid, const char *tag, int len)
 static pg_noinline void
 find_tag(TagSite *site, const char *tag, int len)
 {
+	static uint64 stamps = 0;
 	uint32		hash;
 
 	if (len < 1 || len > TAG_LEN)
@@ -129,6 +144,7 @@ find_tag(TagSite *site, const char *tag, int len)
 			MemoryContextAllocZero(TopMemoryContext, sizeof(KnownTag));
 	site->known->use = site->use;
 	pool_make_key(&site->known->key, site->relid, tag, len);
+	site->known->stamp = ++stamps;
 	site->known->user = GetUserId();
 	site->known->segment = NULL;
 	site->known->incarnation = UNCHECKED;
@@ -143,6 +159,29 @@ known_tag(TagSite *site, const text *tag)
 	if (unlikely(!is_of(site->known, site->relid, bytes, len)))
 		find_tag(site, bytes, len);
 	return site->known;
+}
+
+static pg_noinline KnownTag *
+read_tag(FunctionCallInfo fcinfo, TagUse use)
+{
+	TagSite    *site = segment_site(fcinfo, use);
+	KnownTag   *known = known_tag(site, PG_GETARG_TEXT_PP(0));
+
+	if (site->is_constant)
+		site->stamp = known->stamp;
+	return known;
+}
+
+/* The tag that a function was called with: a constant is not read again. */
+static pg_attribute_always_inline KnownTag *
+tag_of_call(FunctionCallInfo fcinfo, TagUse use)
+{
+	TagSite    *site = fcinfo->flinfo->fn_extra;
+	KnownTag   *known = site ? site->known : NULL;
+
+	if (likely(known && known->stamp == site->stamp && known->user == GetUserId()))
+		return known;
+	return read_tag(fcinfo, use);
 }
 
 /*---- The hot path ----*/
@@ -373,35 +412,68 @@ take_slowly(KnownTag *known, int64 wanted, int64 length, DateADT *period, int64 
 }
 
 /* Up to so many consecutive numbers, this many at least; returns how many. */
-static pg_attribute_always_inline int64
-next(KnownTag *known, int64 wanted, int64 least, DateADT *period, int64 *first)
+static int64
+next(KnownTag *known, int64 wanted, int64 least, int64 *first)
 {
-	TimestampTz now = period ? GetCurrentTimestamp() : 0;
 	bool		ask = false;
 	int64		n = 0;
 
 	if (likely(known->incarnation != UNCHECKED))
-		n = take(known->segment, known->incarnation, wanted, least, now, period, first, &ask);
+		n = take(known->segment, known->incarnation, wanted, least, 0, NULL, first, &ask);
 	if (unlikely(n == 0))
-		return take_slowly(known, wanted, least, period, first);
+		return take_slowly(known, wanted, least, NULL, first);
 	if (unlikely(ask))
 		ask_for_next(known->segment);
 	return n;
 }
 
-int64
-segment_next(TagSite *site, const text *tag)
+static pg_noinline int64
+one_slowly(KnownTag *known, DateADT *period)
 {
-	int64		first;
+	int64		number;
 
-	(void) next(known_tag(site, tag), 1, 1, NULL, &first);
-	return first;
+	(void) take_slowly(known, 1, 1, period, &number);
+	return number;
+}
+
+int64
+segment_next(FunctionCallInfo fcinfo)
+{
+	KnownTag   *known = tag_of_call(fcinfo, USE_NUMBER);
+	int64		number;
+	bool		ask;
+
+	if (unlikely(known->incarnation == UNCHECKED) ||
+		unlikely(take(known->segment, known->incarnation, 1, 1, 0, NULL, &number, &ask) == 0))
+		return one_slowly(known, NULL);
+	if (unlikely(ask))
+		ask_for_next(known->segment);
+	return number;
+}
+
+/* A number in its period; and the format of the tag, until the next call. */
+int64
+segment_next_in_period(FunctionCallInfo fcinfo, TagUse use, DateADT *period,
+					   const char **format)
+{
+	KnownTag   *known = tag_of_call(fcinfo, use);
+	TimestampTz now = GetCurrentTimestamp();
+	int64		number;
+	bool		ask;
+
+	if (known->incarnation == UNCHECKED ||
+		take(known->segment, known->incarnation, 1, 1, now, period, &number, &ask) == 0)
+		number = one_slowly(known, period);
+	else if (ask)
+		ask_for_next(known->segment);
+	*format = known->format;
+	return number;
 }
 
 int64
 segment_next_block(TagSite *site, const text *tag, int64 wanted, int64 *first)
 {
-	return next(known_tag(site, tag), Min(wanted, OFFSET_MASK), 1, NULL, first);
+	return next(known_tag(site, tag), Min(wanted, OFFSET_MASK), 1, first);
 }
 
 int64
@@ -409,18 +481,6 @@ segment_next_range(TagSite *site, const text *tag, int64 length)
 {
 	int64		first;
 
-	(void) next(known_tag(site, tag), length, length, NULL, &first);
-	return first;
-}
-
-/* A number in its period; and the format of the tag, until the next call. */
-int64
-segment_next_in_period(TagSite *site, const text *tag, DateADT *period, const char **format)
-{
-	KnownTag   *known = known_tag(site, tag);
-	int64		first;
-
-	(void) next(known, 1, 1, period, &first);
-	*format = known->format;
+	(void) next(known_tag(site, tag), length, length, &first);
 	return first;
 }

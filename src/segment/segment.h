@@ -28,6 +28,7 @@ typedef struct KnownTag
 	uint64		incarnation;	/* of the segment, when the rights were
 								 * checked */
 	Oid			user;			/* whose they are */
+	uint64		stamp;			/* from 1 on; another one for another tag */
 	SegmentKey	key;
 	TagUse		use;
 	char		format[FORMAT_LEN + 1]; /* of this incarnation */
@@ -38,15 +39,17 @@ typedef struct TagSite
 {
 	Oid			relid;			/* the table snowid_segments of the function */
 	KnownTag   *known;
+	uint64		stamp;			/* of its tag, if that is a constant; or 0 */
+	bool		is_constant;
 	TagUse		use;
 } TagSite;
 
 extern void segment_init_site(TagSite *site, TagUse use, Oid function);
 extern TagSite *segment_site(FunctionCallInfo fcinfo, TagUse use);
-extern int64 segment_next(TagSite *site, const text *tag);
+extern int64 segment_next(FunctionCallInfo fcinfo);
 extern int64 segment_next_block(TagSite *site, const text *tag, int64 wanted, int64 *first);
 extern int64 segment_next_range(TagSite *site, const text *tag, int64 length);
-extern int64 segment_next_in_period(TagSite *site, const text *tag, DateADT *period,
+extern int64 segment_next_in_period(FunctionCallInfo fcinfo, TagUse use, DateADT *period,
 									const char **format);
 extern void segment_refuse_format(const char *tag);
 

@@ -258,16 +258,12 @@ next_step(const Fetch *fetch, int64 least)
 static DateADT
 read_newest(Fetch *fetch)
 {
+	Arguments	about = {.key = &fetch->key};
 	bool		isnull;
 	Datum		newest;
 
 	(void) run("SELECT max(period) FROM %s WHERE biz_tag = $1",
-			   table_of(DATEVAL_NOEND), (Arguments)
-/**INDENT** Error@265: Unbalanced parens */
-			   {
-		.key = &fetch->key
-/**INDENT** Warning@267: Extra ) */
-	});
+			   table_of(DATEVAL_NOEND), about);
 	newest = column(1, &isnull);
 	return isnull ? NO_PERIOD : DatumGetDateADT(newest);
 }
@@ -276,18 +272,13 @@ read_newest(Fetch *fetch)
 static bool
 read_row(Fetch *fetch, int64 *max_id)
 {
+	Arguments	about = {.key = &fetch->key};
 	Period	   *period = &fetch->range.period;
 
 	if (run("SELECT max_id, coalesce(limit_id, 9223372036854775807), step::int8,"
 			" (extract(epoch FROM cover) * 1000)::int8, source::oid, role::oid,"
 			" period, zone, format FROM %s WHERE biz_tag = $1",
-			local_table, (Arguments)
-/**INDENT** Error@282: Unbalanced parens */
-			{
-		.key = &fetch->key
-/**INDENT** Warning@284: Extra ) */
-/**INDENT** Warning@284: Extra ) */
-	}) == 0)
+			local_table, about) == 0)
 	{
 		fetch->outcome = OUTCOME_ABSENT;
 		return false;
@@ -340,15 +331,11 @@ read_period(Fetch *fetch, int64 *max_id)
 static bool
 read_source(Fetch *fetch, int64 *max_id)
 {
+	Arguments	about = {.key = &fetch->key};
+
 	if (run("SELECT max_id::int8, coalesce(limit_id::int8, 9223372036854775807)"
 			" FROM %s WHERE biz_tag = $1",
-			source_table, (Arguments)
-/**INDENT** Error@340: Unbalanced parens */
-			{
-		.key = &fetch->key
-/**INDENT** Warning@342: Extra ) */
-/**INDENT** Warning@342: Extra ) */
-	}) == 0)
+			source_table, about) == 0)
 	{
 		fetch->outcome = OUTCOME_ABSENT;
 		strlcpy(fetch->error, "Its source has no such row", sizeof(fetch->error));

@@ -1468,6 +1468,252 @@ sub machine
 	return;
 }
 
+# pgbench with one statement and these options; what it says.
+sub plain_pgbench
+{
+	my ($server, $options, $sql) = @_;
+	my $script = "$dir/tmp/script.sql";
+	open(my $file, '>', $script) or die "$script: $!\n";
+	print $file "$sql;\n";
+	close($file);
+	my $out =
+	  qx(pgbench -n -h $dir -p $port{$server} -U postgres $options -f $script postgres 2>&1);
+	$out =~ /tps = ([\d.]+)/ or die "pgbench failed: $out\n";
+	my $rate = $1;
+	my ($count) = $out =~ /actually processed: (\d+)/;
+	return ($rate, $count);
+}
+
+# The tags of row 11: here, and with their ranges from the other server, which is
+# half a ms away in each direction.
+sub prepare_segments
+{
+	ask($default,
+		"INSERT INTO snowid_segments (biz_tag, step) VALUES ('bench', 100000), ('new', 1000), ('copied', 100000), ('central', 1000)"
+	);
+	ask($wide, <<~END);
+		CREATE EXTENSION postgres_fdw;
+		CREATE SERVER central FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '$dir', port '$port{delayed}', dbname 'postgres');
+		CREATE USER MAPPING FOR CURRENT_USER SERVER central OPTIONS (user 'postgres');
+		CREATE FOREIGN TABLE central (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz)
+			SERVER central OPTIONS (schema_name 'public', table_name 'snowid_segments');
+		INSERT INTO snowid_segments (biz_tag, source) VALUES ('central', 'central')
+		END
+	return;
+}
+
+sub row11
+{
+	my $n         = 20_000;
+	my $number    = "snowid_number('bench')";
+	my @sequences = map { "nextval('cache$_')" } 1, 32, 1000;
+	my @functions = ('bench_nothing()', 'snowid_next()', $number, @sequences);
+	my @lines;
+
+	prepare_segments();
+	timed($default, each_row($_, $n)) foreach @functions;
+	my %ns = turns(
+		full(301, 61),
+		map {
+			my $f = $_;
+			[ $f, sub { timed($default, each_row($f, $n)) / $n } ]
+		} @functions);
+	my ($nothing, $ours) = @ns{ 'bench_nothing()', $number };
+
+	heading('11. Numbers of segments');
+	paragraph(
+		'Against sequences, which cache numbers in each session. Own cost as in row 1.',
+		"Sessions: $n numbers a statement, numbers a second.",
+		'A connection for each number: `pgbench -C`; what it uses up is how many numbers are gone for each that somebody got.'
+	);
+	foreach my $f (@functions)
+	{
+		push @lines,
+		  [
+			"`$f`",
+			digits(median(@{ $ns{$f} })),
+			$f eq 'bench_nothing()'
+			? ''
+			: show(own_ratio($ns{$f}, $ours, $nothing))
+		  ];
+	}
+	table([ 'function', 'ns a row', 'own cost, against ours' ], @lines);
+	my ($one, $cached) =
+	  map { own_ratio($ns{"nextval('cache$_')"}, $ours, $nothing) } 1, 1000;
+	bar('own cost of `nextval` CACHE 1 against that of `snowid_number()`',
+		'at least 5', show($one), $one->[0] >= 5);
+	bar('the same of CACHE 1000', 'above 1', show($cached), $cached->[0] > 1);
+
+	@lines = ();
+	foreach my $clients (full([ 2, 8, 32 ], [ 2, 8 ])->@*)
+	{
+		my %rate = turns(
+			full(5, 2),
+			map {
+				my $f = $_;
+				[
+					$f,
+					sub {
+						pgbench(
+							'default', $clients,
+							full(2, 1),
+							each_row($f, 1000))->{rate} * 1000;
+					}
+				]
+			} $number,
+			@sequences);
+		push @lines,
+		  [
+			$clients,
+			digits(median(@{ $rate{$number} }) / 1e6) . ' M',
+			map { show(ratio($rate{$number}, $rate{$_})) } @sequences
+		  ];
+	}
+	table([ 'sessions', 'ours', map { "against `$_`" } @sequences ], @lines);
+
+	@lines = ();
+	foreach my $case (
+		[
+			"snowid_number('new')",
+			"SELECT next FROM snowid_segment_status() WHERE biz_tag = 'new'"
+		],
+		map { [ "nextval('cache$_')", "SELECT last_value FROM cache$_" ] } 1,
+		32, 1000)
+	{
+		my ($f, $used) = @$case;
+		ask($default, "SELECT $f");
+		my $before = ask($default, $used);
+		my ($rate, $count) =
+		  plain_pgbench('default', '-C -c 2 -T ' . full(5, 2), "SELECT $f");
+		push @lines,
+		  [
+			"`$f`", digits($rate),
+			digits((ask($default, $used) - $before) / $count)
+		  ];
+	}
+	table(
+		[
+			'a connection for each',
+			'connections a second',
+			'used up for each'
+		],
+		@lines);
+
+	# 10,000 a second from a central server
+	ask($wide, "SELECT snowid_number('central')");
+	my $status =
+	  "SELECT waits, fetches FROM snowid_segment_status() WHERE biz_tag = 'central'";
+	my ($waits, $fetches) = split(/\|/, ask($wide, $status));
+	my (undef,  $count)   = plain_pgbench(
+		'wide',
+		'-c 4 -j 2 -R 1000 -T ' . full(30, 8),
+		"SELECT count(snowid_number('central')) FROM generate_series(1, 10)");
+	my ($waits_after, $fetches_after) = split(/\|/, ask($wide, $status));
+	$waits   = $waits_after - $waits;
+	$fetches = $fetches_after - $fetches;
+	my $share = 1 - $waits / (10 * $count);
+	paragraph(
+		sprintf(
+			'A central server that is 1 ms away (there and back), 10,000 numbers a second: %d numbers in %d ranges, %d calls had to wait for one.',
+			10 * $count,
+			$fetches, $waits));
+	bar('numbers without waiting, from a central server 1 ms away, at 10,000 a second',
+		'at least 99.9 %',
+		percent($share),
+		$share >= 0.999);
+
+	# COPY: what a sequence is better at
+	ask($default, <<~END);
+		CREATE TABLE copied_n (id bigint DEFAULT snowid_number('copied'), v int);
+		CREATE TABLE copied_s (id bigserial, v int);
+		COPY (SELECT i FROM generate_series(1, 100000) i) TO '$dir/tmp/rows'
+		END
+	my %copy = turns(
+		full(11, 3),
+		map {
+			my $table = $_;
+			[
+				$table,
+				sub {
+					ask($default, "TRUNCATE $table");
+					timed($default, "COPY $table (v) FROM '$dir/tmp/rows'");
+				}
+			]
+		} qw(copied_n copied_s));
+	bar('COPY with `DEFAULT snowid_number()` against `bigserial`',
+		'lost', show(ratio(@copy{qw(copied_n copied_s)})));
+	return;
+}
+
+# The recipes of the manual, and what they stand against.
+sub row12
+{
+	my $page = read_file('doc/segment.md');
+	foreach my $title ('Numbered at COMMIT', 'Numbered after COMMIT')
+	{
+		my ($sql) = $page =~ /^### \Q$title\E\n.*?^```sql\n(.*?)^```/ms
+		  or die "the manual has no recipe \"$title\"\n";
+		ask($default, $sql);
+	}
+	ask($default, <<~END);
+		CREATE TABLE first (id bigint PRIMARY KEY DEFAULT snowid_next(), number bigint UNIQUE, customer text);
+		CREATE TABLE serial (id bigint PRIMARY KEY DEFAULT snowid_next(), number bigserial UNIQUE, customer text);
+		CREATE TABLE lines (id bigint PRIMARY KEY DEFAULT snowid_next(), bill bigint);
+		INSERT INTO counters VALUES ('first', 0)
+		END
+	my $line = 'INSERT INTO lines (bill) VALUES (1)';
+	my %sql  = (
+		'UPDATE of a counter first' =>
+		  "BEGIN;\nUPDATE counters SET last = last + 1 WHERE tag = 'first' RETURNING last \\gset\nINSERT INTO first (number) VALUES (:last);\n$line;\nCOMMIT",
+		'numbered at COMMIT' =>
+		  "BEGIN;\nINSERT INTO bills (customer) VALUES ('x');\n$line;\nCOMMIT",
+		'numbered after COMMIT' =>
+		  "BEGIN;\nINSERT INTO invoices (customer) VALUES ('x');\n$line;\nCOMMIT",
+		'bigserial, with gaps' =>
+		  "BEGIN;\nINSERT INTO serial (customer) VALUES ('x');\n$line;\nCOMMIT"
+	);
+	my $numberer = session('default');
+	my %rate     = turns(
+		full(7, 2),
+		map {
+			my $way = $_;
+			[
+				$way,
+				sub {
+					my $seconds = full(3, 2);
+					my $rate;
+					if ($way =~ /after/)
+					{
+						print { $numberer->{in} }
+						  "SELECT number_invoices() FROM pg_sleep(1);\n" x
+						  $seconds;
+						$numberer->{in}->flush;
+					}
+					$rate =
+					  pgbench('default', 8, $seconds, $sql{$way})->{rate};
+					ask($numberer, 'SELECT 1') if $way =~ /after/;
+					return $rate;
+				}
+			]
+		} sort keys %sql);
+	leave($numberer);
+
+	heading('12. Numbers without gaps');
+	paragraph(
+		'Transactions of an invoice and a line, eight sessions, each COMMIT flushed: transactions a second.'
+	);
+	table(
+		[ 'way', 'transactions/s', 'against `bigserial`' ],
+		map {
+			[
+				$_,
+				digits(median(@{ $rate{$_} })),
+				show(ratio($rate{$_}, $rate{'bigserial, with gaps'}))
+			]
+		} sort keys %sql);
+	return;
+}
+
 # Writes the data of the plot, and has it drawn.
 sub draw
 {
@@ -1505,9 +1751,11 @@ my %rows = (
 	7  => \&row7,
 	8  => \&row8,
 	9  => \&row9,
-	10 => \&row10);
+	10 => \&row10,
+	11 => \&row11,
+	12 => \&row12);
 my $all = !@rows;
-@rows = 1 .. 10 if $all;
+@rows = 1 .. 12 if $all;
 prepare();
 machine();
 my %took;

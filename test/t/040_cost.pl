@@ -1,5 +1,6 @@
 # What a key costs, as far as it does not depend on the machine: instructions
-# of a session, WAL, and what is written.  Times are compared in test/bench.
+# of a session, WAL, and what is written; and that a number of a segment takes no
+# more instructions.  Times are compared in test/bench.
 use strict;
 use warnings;
 
@@ -21,15 +22,17 @@ my $most_grants = 5;
 
 #---- Instructions ----
 
-# Instructions inside of snowid_next() when a session of its own makes $n keys.
+# Instructions inside of snowid_next() when a session of its own makes $n keys; or
+# inside of snowid_number().
 sub instructions
 {
-	my ($node, $n) = @_;
+	my ($node, $n, $call) = @_;
+	$call //= 'snowid_next()';
 	my ($pid) = split(
 		/\|/,
 		$node->safe_psql(
 			'postgres',
-			"SELECT pg_backend_pid(), count(snowid_next()) FROM generate_series(1, $n)"
+			"SELECT pg_backend_pid(), count($call) FROM generate_series(1, $n)"
 		));
 	my $name = $node->basedir . "/callgrind.$pid";
 	foreach my $i (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
@@ -45,17 +48,18 @@ SKIP:
 {
 	skip(
 		'valgrind is not installed: the instructions of a key are not counted',
-		2) if system('command -v valgrind >/dev/null') != 0;
+		3) if system('command -v valgrind >/dev/null') != 0;
 
 	# which an assertion that fails calls
 	my ($lib) = run_command([ 'pg_config', '--pkglibdir' ]);
 	skip(
 		'the instructions of a key are those of a 64-bit build without assertions',
-		2)
+		3)
 	  if $Config{ptrsize} != 8
 	  || slurp_file("$lib/snowid.so") =~ /ExceptionalCondition/;
 
-	my $node   = snowid_cluster('instructions', 'snowid.worker_id = 1');
+	my $node = snowid_cluster('instructions',
+		"snowid.worker_id = 1\nsnowid.max_wait = 1h");
 	my $log    = $node->logfile;
 	my $server = IPC::Run::start(
 		[
@@ -63,6 +67,7 @@ SKIP:
 			'-q',
 			'--tool=callgrind',
 			'--toggle-collect=snowid_next',
+			'--toggle-collect=snowid_number',
 			'--callgrind-out-file=' . $node->basedir . '/callgrind.%p',
 			'postgres',
 			'-D',
@@ -76,8 +81,11 @@ SKIP:
 		  == 0;
 		usleep(100_000);
 	}
-	$node->safe_psql('postgres',
-		'CREATE EXTENSION snowid; SELECT snowid_next()');
+	$node->safe_psql('postgres', <<~EOF);
+		CREATE EXTENSION snowid;
+		INSERT INTO snowid_segments (biz_tag, step) VALUES ('invoice', 1000000);
+		SELECT snowid_next(), snowid_number('invoice');
+		EOF
 
 	# a wish for a grant, which is seldom, may be in one of them
 	my ($first, $second, $third) = map {
@@ -89,6 +97,15 @@ SKIP:
 	cmp_ok($each, '<=', $most_instructions, 'a key takes few instructions');
 	cmp_ok(abs($third - 2 * $second + $first),
 		'<', 500, 'each key takes as many as the one before');
+
+	# so many that it does not count if a process has to come for the first
+	my ($few, $many) =
+	  map { instructions($node, $_, "snowid_number('invoice')") } 100_000,
+	  200_000;
+	my $number = ($many - $few) / 100_000;
+	note("instructions a number: $number");
+	cmp_ok($number, '<=', $each,
+		'a number of a segment takes no more than a key');
 
 	system_or_bail('pg_ctl', '-D', $node->data_dir, '-m', 'fast', 'stop');
 	$server->finish;

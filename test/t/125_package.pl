@@ -131,9 +131,11 @@ SKIP:
 	skip 'YAML::XS is not installed', 1 if !eval { require YAML::XS };
 
 	my %yaml;
-	foreach my $file ('compose.yaml',
-		map { substr($_, length($top) + 1) }
-		glob("$top/doc/kubernetes/*.yaml $top/.github/workflows/*.yml"))
+	foreach my $file (
+		'compose.yaml',
+		map { substr($_, length($top) + 1) } glob(
+			"$top/doc/kubernetes/*.yaml $top/doc/*.yml $top/.github/workflows/*.yml"
+		))
 	{
 		$yaml{$file} =
 		  [ eval { YAML::XS::Load(slurp_file("$top/$file")) } ];
