@@ -42,7 +42,7 @@ BEGIN
         LOOP
             EXIT WHEN clock_timestamp() >= stop_at;
             asked := clock_timestamp();
-            keys := ARRAY(SELECT snowid_next_batch(1 + cardinality(record.lines)));
+            keys := snowid_next_array(1 + cardinality(record.lines));
             made := clock_timestamp();
 
             INSERT INTO orders (id, item, asked_at, made_at)

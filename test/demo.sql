@@ -47,7 +47,7 @@ BEGIN
                         FILTER (WHERE detail IS NOT NULL), '{}') AS details
         FROM input GROUP BY input.master ORDER BY min(line)
     LOOP
-        keys := ARRAY(SELECT snowid_next_batch(1 + cardinality(record.details)));
+        keys := snowid_next_array(1 + cardinality(record.details));
 
         INSERT INTO master (id, position, name, invoice)
         VALUES (keys[1], record.position, record.name, snowid_period_serial('invoice'));

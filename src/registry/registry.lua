@@ -7,7 +7,7 @@
 --		meta		the layout in use, and which server set it; the instance of
 --					Redis that wrote last; when the settling began and how long
 --					it lasts; since when calls have come without a gap, and the
---					time of the last one
+--					time of the last one; and the highest ceiling of all records
 --		<dc>:<w>	the record of a worker ID
 --
 -- A record stays when its owner has gone, because of its ceiling: the next owner
@@ -78,11 +78,11 @@
 -- dc; and the arguments of the operation.  The answer is an array of strings, the
 -- outcome first.
 
-local VERSION = '2'
+local VERSION = '3'
 local FIELDS = {'v', 'owner', 'name', 'place', 'claim', 'generation', 'era', 'instance',
 	'floor', 'starts', 'token', 'boot', 'n', 'since', 'seen', 'ceiling', 'lease',
 	'interval', 'revoked'}
-local META_FIELDS = {'v', 'instance', 'layout', 'pinned_by', 'since', 'span', 'heard', 'beat'}
+local META_FIELDS = {'v', 'instance', 'layout', 'pinned_by', 'since', 'span', 'heard', 'beat', 'top'}
 
 -- A server does not wait for its former life's keys that are further ahead.
 local HOUR = 3600000
@@ -127,7 +127,7 @@ local function checksum(at, r, fields)
 end
 
 local NUMBERS = {'generation', 'floor', 'starts', 'n', 'since', 'seen', 'ceiling', 'lease',
-	'interval', 'span', 'heard', 'beat'}
+	'interval', 'span', 'heard', 'beat', 'top'}
 local IDS = {owner = 32, place = 48, claim = 16, token = 16}
 
 local function is_whole(at, r, fields)
@@ -167,10 +167,6 @@ local function put_fields(at, r, fields)
 	redis.call('HSET', key, at, cjson.encode(r))
 end
 
-local function put(at, r)
-	put_fields(at, r, FIELDS)
-end
-
 local function bad(at, r)
 	return {r.bad, at, r.v or ''}
 end
@@ -189,11 +185,24 @@ local function held(r)
 end
 
 local meta = decode('meta', redis.call('HGET', key, 'meta'), META_FIELDS) or
-	{instance = '', layout = '', pinned_by = '', since = '0', span = '0', heard = '0', beat = '0'}
+	{instance = '', layout = '', pinned_by = '', since = '0', span = '0', heard = '0', beat = '0',
+		top = '0'}
 if meta.bad then return bad('meta', meta) end
+
+local function put(at, r)
+	raise(meta, 'top', r.ceiling)
+	put_fields(at, r, FIELDS)
+end
 
 local function age(r)
 	return now - num(r.seen)
+end
+
+-- Was the record written under this boot of the machine?  Then its writer is the
+-- caller, or is gone.  Where not, and the caller has the owner's ID, it may be a copy
+-- by block, and the owner alive.
+local function same_boot(r)
+	return r.token == arg.token or r.boot == arg.boot
 end
 
 -- For how long the owner could have written and did not.  The time in which Redis
@@ -211,6 +220,11 @@ end
 local function silent(r)
 	if num(r.lease) > 0 then return lapsed(r) end
 	return unheard(r) > 2 * num(r.interval)
+end
+
+-- The caller has the owner's ID, and gave the claim up.
+local function may_let_go(r)
+	return same_boot(r) or silent(r)
 end
 
 local function free(r)
@@ -245,7 +259,6 @@ end
 local function pin_layout()
 	if meta.layout == '' then
 		meta.layout, meta.pinned_by = arg.layout, arg.name
-		put_fields('meta', meta, META_FIELDS)
 	end
 end
 
@@ -254,6 +267,7 @@ local function settle()
 	local longest = 0
 	for _, r in pairs(records()) do
 		if held(r) and not r.bad then longest = math.max(longest, span(r.interval, r.lease)) end
+		raise(meta, 'top', r.ceiling)
 	end
 	meta.since, meta.span = str(now), str(longest)
 end
@@ -285,7 +299,6 @@ if math.abs(now - num(meta.beat)) > num(arg.interval) then
 end
 meta.since = str(math.min(now, num(meta.since)))
 meta.beat = str(now)
-put_fields('meta', meta, META_FIELDS)
 local settled = num(meta.since) + num(meta.span)
 local settling = now < settled
 
@@ -340,7 +353,11 @@ local function leave_ceiling(at, r, generation, ceiling, used)
 	raise(r, 'ceiling', ceiling, used)
 	-- the present owner does not know of them when it releases the ID
 	if r.owner ~= arg.server then raise(r, 'floor', ceiling, used) end
-	if not r.bad and (r.ceiling ~= before or r.floor ~= begin) then put(at, r) end
+	if r.bad then
+		raise(meta, 'top', r.ceiling)
+	elseif r.ceiling ~= before or r.floor ~= begin then
+		put(at, r)
+	end
 	return r
 end
 
@@ -364,11 +381,11 @@ local function let_go_of_past(all)
 	for claim, past in pairs(given_up()) do
 		local r = all and all[past.at] or not all and get(past.at) or nil
 
-		if r and r.claim == claim then
-			if past.exact then r.lease = '0' end
+		if r and r.claim == claim and may_let_go(r) then
+			if past.exact and same_boot(r) then r.lease = '0' end
 			raise(r, 'ceiling', past.ceiling)
 			let_go(past.at, r)
-		elseif not r or r.owner ~= arg.server then
+		elseif not r or r.claim == claim or r.owner ~= arg.server then
 			r = leave_ceiling(past.at, r, 0, past.ceiling)
 			if all then all[past.at] = r end
 		end
@@ -442,7 +459,10 @@ function operations.claim()
 
 	-- the known ID
 	local mine = known ~= '' and all[known] or nil
-	if mine and mine.bad and not move then return bad(known, mine) end
+	if mine and mine.bad and not move then
+		leave_used(known, mine)
+		return bad(known, mine)
+	end
 	local is_mine = mine ~= nil and not mine.bad and mine.claim == arg.ownership
 	if is_mine and mine.revoked == '1' and not move then return {'lost', mine.name, ''} end
 	local own = is_mine and not move and known ~= arg.leaving and usable(known) and known
@@ -453,18 +473,17 @@ function operations.claim()
 	for at, r in pairs(all) do
 		local same_life = r.owner == arg.server
 		local same_place = arg.place ~= '' and r.place == arg.place and held(r) and not same_life
-		local same_boot = r.token == arg.token or r.boot == arg.boot
 
 		if r.bad or at == arg.leaving or (at == known and (is_mine or move)) then
 			-- stays as it is
 		elseif same_life and not own and not move and usable(at) and r.revoked ~= '1' and not spare then
 			spare = at
 		elseif same_place and not own and not move and usable(at) and r.revoked ~= '1' and
-			(same_boot or num(r.lease) == 0) and floor(r) <= num(arg.reach) + HOUR and
+			(same_boot(r) or num(r.lease) == 0) and floor(r) <= num(arg.reach) + HOUR and
 			(num(r.lease) == 0 or floor(r) <= num(arg.reach)) and
-			(not former or (same_boot and all[former].boot ~= arg.boot)) then
+			(not former or (same_boot(r) and all[former].boot ~= arg.boot)) then
 			former = at
-		elseif (same_life and (same_boot or silent(r))) or (same_place and same_boot) then
+		elseif (same_life and may_let_go(r)) or (same_place and same_boot(r)) then
 			let_go(at, r, same_place and arg.place)
 		end
 	end
@@ -520,13 +539,12 @@ function operations.claim()
 	if spare or former then
 		local at = spare or former
 		local r = all[at]
-		local same_boot = r.token == arg.token or r.boot == arg.boot
 
-		if settling and (same_boot or was_silent(r)) then
+		if settling and (same_boot(r) or was_silent(r)) then
 			return unsettled()
-		elseif spare and same_boot then
+		elseif spare and same_boot(r) then
 			return give(usable(at), r, num(r.floor))
-		elseif same_boot or was_silent(r) then
+		elseif same_boot(r) or was_silent(r) then
 			return give(usable(at), r, floor(r))
 		end
 		return watch(r)
@@ -571,6 +589,7 @@ function operations.mark()
 	local r = get(at)
 
 	if r and r.bad then
+		leave_used(at, r)
 		return bad(at, r)
 	elseif r and r.claim == arg.ownership then
 		if r.token ~= arg.token and num(arg.starts) <= num(r.starts) then
@@ -610,10 +629,11 @@ function operations.release()
 		leave_ceiling(at, r, 0, arg.ceiling)
 		return {'lost'}
 	elseif r.token == arg.token and num(arg.n) <= num(r.n)
-		or r.token ~= arg.token and num(arg.starts) <= num(r.starts) then
+		or r.token ~= arg.token and num(arg.starts) <= num(r.starts)
+		or not may_let_go(r) then
 		return {'late'}
 	end
-	if arg.exact == '1' then
+	if arg.exact == '1' and same_boot(r) then
 		r.lease, r.ceiling = '0', arg.ceiling
 		raise(r, 'ceiling', r.floor)
 	else
@@ -635,11 +655,12 @@ function operations.free()
 	local r = get(at)
 
 	if r and r.bad == 'damaged' then
-		-- its owner, if there is one, puts it back in the settling
-		redis.call('HDEL', key, at)
+		-- its owner, if there is one, puts it back in the settling; another begins
+		-- above the ceiling that cannot be read
+		leave_ceiling(at, nil, 0, str(num(meta.top) + num(meta.span)))
+		local before = meta.span
 		settle()
-		meta.span = str(math.max(num(meta.span), span(arg.interval, arg.lease)))
-		put_fields('meta', meta, META_FIELDS)
+		raise(meta, 'span', before)
 		return {'released', ''}
 	elseif r and r.bad then
 		return bad(at, r)
@@ -689,4 +710,6 @@ function operations.list()
 	return answer
 end
 
-return operations[arg.operation]()
+local answer = operations[arg.operation]()
+put_fields('meta', meta, META_FIELDS)
+return answer

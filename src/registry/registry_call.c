@@ -74,7 +74,7 @@ registry_begin_call(RegistryCall *call, const char *operation, int datacenter_id
 
 	call->count = 0;
 	layout_describe(&server_layout, layout);
-	registry_argument(call, "version", "2");
+	registry_argument(call, "version", "3");
 	registry_argument(call, "operation", operation);
 	registry_argument(call, "layout", pstrdup(layout));
 	registry_argument(call, "server", psprintf("%s%s", registry_hex(seen.identity.id[0]),
@@ -159,7 +159,7 @@ registry_call(RegistryCall *call, bool last_call, char ***answer, int *count, ch
 	}
 	else if (ok && *count == 3 && strcmp((*answer)[0], "version") == 0)
 	{
-		snprintf(reason, sizeof(reason), "the field \"%.20s\" of the hash \"%.100s\" was written by another version of snowid: it has format %.16s, and this one has 2",
+		snprintf(reason, sizeof(reason), "the field \"%.20s\" of the hash \"%.100s\" was written by another version of snowid: it has format %.16s, and this one has 3",
 				 (*answer)[1], snowid_redis_prefix, (*answer)[2]);
 		ok = false;
 	}

@@ -293,8 +293,11 @@ mark(void)
 	}
 	else if (strcmp(answer[0], "late") == 0)
 		lose(true, false, "Another server runs from a copy of this one's memory.");
-	else if (strcmp(answer[0], "gone") == 0)
+	else if (strcmp(answer[0], "gone") == 0 && registry_settings_allow(&seen.claim))
 		claim_worker_id(false);
+	else if (strcmp(answer[0], "gone") == 0)
+		lose(false, false, psprintf("The lease of worker ID %d of datacenter %d has lapsed, and the settings want another ID.",
+									seen.claim.worker_id, seen.claim.datacenter_id));
 	else if (strcmp(answer[0], "lost") == 0 && count == 3)
 		lose_to(answer, &seen.claim);
 	else if (strcmp(answer[0], "revoked") == 0)

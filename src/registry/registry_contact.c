@@ -2,6 +2,11 @@
  * registry_contact.c
  *		Whether Redis can be used: what is said when it cannot, and when it is
  *		called again.
+ *
+ * Logs once when Redis can no longer be used, and once when it can be again; the
+ * reason of each failure is in the status.  Calls that fail are tried again after
+ * pauses that grow up to the interval of the marks.  When Redis cannot be used at
+ * the start, a claim for good that is in the state file is used without it.
  */
 #include "postgres.h"
 

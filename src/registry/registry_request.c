@@ -1,6 +1,10 @@
 /*
  * registry_request.c
- *		Carries out what administrators ask for.
+ *		Carries out what administrators ask for: lists and frees worker IDs, and
+ *		claims another one.
+ *
+ * One request at a time, passed in shared memory by claim_ask() (claim.c); the
+ * answer goes back the same way, unless its caller has stopped waiting.
  */
 #include "postgres.h"
 

@@ -1,6 +1,10 @@
 /*
  * registry_view.c
  *		What the parts of the process "snowid registry" share.
+ *
+ * "seen" is a copy of the shared state, as it was at the last registry_look().
+ * Whoever changes the shared state does so under registry_lock, and looks again
+ * before relying on the copy.
  */
 #include "postgres.h"
 

@@ -73,4 +73,26 @@ return {
 		{40030, 'new', 2},
 		{98000, 'flush'},
 	}},
+	{name = 'a copy by block is to have another worker ID', setup = setup {servers = 2, tail = 10000}, steps = {
+		{14000, 'stop', 2},
+		{25000, 'copy_blocks', 1, 3},
+		{26000, 'start', 3},
+		{28000, 'worker_id', 3, 1},
+		{29500, 'start', 2},
+	}},
+	{name = 'the same, where the original is gone and its keys lie ahead', setup = setup {servers = 2, tail = 60000}, steps = {
+		{20000, 'copy_blocks', 1, 4},
+		{20010, 'clock', 1, 60000},
+		{24000, 'destroy', 1},
+		{24010, 'worker_id', 4, 2},
+		{45000, 'start', 4},
+		{50000, 'new', 5},
+	}},
+	{name = 'the ceiling of a damaged record that is released', setup = setup {servers = 2, tail = 60000}, steps = {
+		{20000, 'clock', 2, 60000},
+		{24000, 'destroy', 2},
+		{24010, 'damage', 1},
+		{24020, 'release', 1, 1, 0},
+		{24030, 'new', 4},
+	}},
 }

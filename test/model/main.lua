@@ -83,7 +83,7 @@ local function load_world(mutation)
 	local script = slurp(script_file)
 	if mutation and mutation[2] == 'registry' then script = replace(script, mutation, 'registry.lua') end
 	Redis.load(script)
-	local world = assert(source('world'))(Redis, json, source)
+	local world = assert(source('world'))(Redis, source)
 	return world
 end
 

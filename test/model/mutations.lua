@@ -9,6 +9,8 @@
 --			silence, or their claim is fresh and begins above the record;
 --		a record that changed is not silent: the C side sees it change, too;
 --		silence lasts by the server's clock: by that of Redis, too;
+--		another ownership is not released: its call is late, or comes from another
+--			boot;
 --		the fingerprint of the directory, with that of its content: a copy has
 --			another of both.
 
@@ -71,7 +73,7 @@ return {
 	{'used keys are forgotten', 'registry',
 		"local function lost(at, r)\n\traise(r, 'ceiling', used_or_asked())\n\traise(r, 'floor', arg.used)\n", "local function lost(at, r)\n"},
 	{'nothing is left behind', 'registry',
-		"if not r.bad and (r.ceiling ~= before or r.floor ~= begin) then put(at, r) end", ""},
+		"	elseif r.ceiling ~= before or r.floor ~= begin then\n\t\tput(at, r)\n", ""},
 	{'what was given up is resumed', 'registry',
 		"\tlet_go_of_past(all)\n", ""},
 	{'marks do not carry the past', 'registry',
@@ -84,9 +86,12 @@ return {
 		"return r.sum == checksum(at, r, fields)", "return true"},
 	{'what lives is released', 'registry',
 		"elseif silent(r) or (r.owner == arg.server and r.boot == arg.boot) then", "elseif true then"},
-	{'another ownership is released', 'registry',
-		"if not held(r) or r.bad or r.owner ~= arg.server or r.claim ~= arg.ownership then",
-		"if not held(r) or r.bad then"},
+	{'a copy gives its original\'s ID back', 'registry',
+		"return same_boot(r) or silent(r)", "return true"},
+	{'a copy knows the last key', 'registry',
+		"if arg.exact == '1' and same_boot(r) then", "if arg.exact == '1' then"},
+	{'a damaged ceiling is forgotten', 'registry',
+		"leave_ceiling(at, nil, 0, str(num(meta.top) + num(meta.span)))", "redis.call('HDEL', key, at)"},
 	{'a release forgets the ceiling', 'registry',
 		"r.lease, r.ceiling = '0', arg.ceiling\n\t\traise(r, 'ceiling', r.floor)", "r.lease, r.ceiling = '0', '0'"},
 	{'a release is of the own keys alone', 'registry',
@@ -96,11 +101,11 @@ return {
 	{'what was revoked is free at once', 'registry',
 		"(r.revoked == '1' and silent(r))", "r.revoked == '1'"},
 	{'a former life is not waited for', 'registry',
-		"elseif same_boot or was_silent(r) then\n\t\t\treturn give(usable(at), r, floor(r))",
+		"elseif same_boot(r) or was_silent(r) then\n\t\t\treturn give(usable(at), r, floor(r))",
 		"elseif true then\n\t\t\treturn give(usable(at), r, floor(r))"},
 	{'a former life begins at 0', 'registry',
-		"elseif same_boot or was_silent(r) then\n\t\t\treturn give(usable(at), r, floor(r))",
-		"elseif same_boot or was_silent(r) then\n\t\t\treturn give(usable(at), r, 0)"},
+		"elseif same_boot(r) or was_silent(r) then\n\t\t\treturn give(usable(at), r, floor(r))",
+		"elseif same_boot(r) or was_silent(r) then\n\t\t\treturn give(usable(at), r, 0)"},
 	{'a name is enough', 'registry',
 		"(r.name == arg.name and num(r.lease) == 0 and silent(r))", "r.name == arg.name"},
 

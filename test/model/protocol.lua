@@ -3,11 +3,10 @@
 
 local world = ...
 
-local format = string.format
 local tonumber = tonumber
 local protocol = {}
 
-local function num(x) return format('%.0f', x) end
+local num = tostring			-- whole, and of 13 digits at most
 
 -- What was given up: <dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>; without
 -- what is about to be released, or is held.
@@ -35,7 +34,7 @@ end
 
 function protocol.argv(s, m, op, own, n, interval)
 	local identity = m.identity
-	local argv = {'version', '2', 'operation', op, 'layout', 'twitter', 'server', identity.id,
+	local argv = {'version', '3', 'operation', op, 'layout', 'twitter', 'server', identity.id,
 		'name', s.name, 'place', m.place, 'token', m.token, 'starts', num(identity.starts),
 		'n', num(n), 'interval', num(interval), 'lease', num(s.lease),
 		'boot', s.machine.boot .. '/' .. s.device, 'dc', '0'}
@@ -84,7 +83,7 @@ function protocol.argv(s, m, op, own, n, interval)
 		add('ownership', own.ownership)
 		add('own', own_of(m))
 		add('force', own.force and '1' or '0')
-		argv.frees = own.ownership
+		argv.frees, argv.worker = own.ownership, own.worker
 	end
 	return argv
 end

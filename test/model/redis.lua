@@ -4,6 +4,10 @@
 --
 -- A script's writes are lost together or not at all, as Redis does it.  Its
 -- answers are held to what the C side takes: an array of strings.
+--
+-- Seven of eight schedules are run "quick": the script's functions are made once and
+-- not at each call, and its records are kept as tables, with a name in place of their
+-- text.  The others, and all in which a record is damaged, run the script as it is.
 
 local json = ...				-- lua-cjson, or a stand-in
 
@@ -83,7 +87,7 @@ end
 -- Compiles the script once; it is bound to the Redis that is current.
 local current
 local env = environment()
-local chunk
+local chunks, chunk = {}, nil
 
 function env.redis.call(command, key, ...)
 	local self = current
@@ -118,7 +122,7 @@ env.redis.error_reply = function(text) return {err = text} end
 
 -- What a record says depends on its text alone: it is read once.  The script
 -- changes what it gets, so each gets a copy.
-local decoded, copiers = {}, {}
+local decoded, copiers, written = {}, {}, 0
 
 local function copier_of(fields)
 	local parts = {'v = r.v', 'sum = r.sum', 'bad = r.bad'}
@@ -126,10 +130,18 @@ local function copier_of(fields)
 	return loadstring('local r = ... return {' .. table.concat(parts, ', ') .. '}')
 end
 
+local function copy_of(r, fields)
+	local copy = copiers[#fields]
+	if not copy then
+		copy = copier_of(fields)
+		copiers[#fields] = copy
+	end
+	return copy(r)
+end
+
 local function once(decode)
 	return function(at, text, fields)
 		if not text then return nil end
-		local kind = #fields
 		local known = decoded[at]
 		if not known then
 			known = {}
@@ -140,28 +152,65 @@ local function once(decode)
 			r = decode(at, text, fields)
 			known[text] = r
 		end
-		local copy = copiers[kind]
-		if not copy then
-			copy = copier_of(fields)
-			copiers[kind] = copy
-		end
-		return copy(r)
+		return copy_of(r, fields)
 	end
 end
 
-function Redis.load(source)
-	local before = '\nlocal function get(at)\n'
-	assert(source:find(before, 1, true), 'the script does not read its records as it did')
-	source = source:gsub(before, function(text) return ' decode = once(decode)' .. text end)
-	chunk = assert(loadstring(source, '=registry.lua'))
-	rawset(env, 'once', once)
-	setfenv(chunk, env)
+-- In place of put_fields().
+local function put_quick(at, r, fields)
+	written = written + 1
+	local name = 'record ' .. written
+	decoded[at] = decoded[at] or {}
+	decoded[at][name] = copy_of(r, fields)
+	current:write(at, name)
 end
 
-function Redis.new(order)
+-- The script's functions and constants once, and what is left as a function.
+local function hoisted(source)
+	local definitions, main, names = {}, {}, {}
+	local into = main
+	for line in (source .. '\n'):gmatch('(.-)\n') do
+		if line:match('^local function ') or line:match('^function ') or
+			line:match('^local [A-Z_]+ = ') or line:match('^local operations = ') then
+			into = definitions
+		elseif line:match('^[^%s}]') and not line:match('^end') then
+			into = main
+			local vars = line:match('^local ([%w_, ]+) = ') or line:match('^local ([%w_, ]+)$')
+			if vars then
+				names[#names + 1] = vars
+				line = line:match(' = ') and line:gsub('^local ', '') or ''
+			end
+		end
+		into[#into + 1] = line
+	end
+	return 'local ' .. table.concat(names, ', ') .. '\n' .. table.concat(definitions, '\n') ..
+		'\nreturn function()\n' .. table.concat(main, '\n') .. '\nend\n'
+end
+
+function Redis.load(source)
+	local function insert_before(text, what)
+		local from = assert(source:find(text, 1, true), 'the script does not keep its records as it did')
+		return source:sub(1, from - 1) .. what .. source:sub(from)
+	end
+	rawset(env, 'once', once)
+	rawset(env, 'put_quick', put_quick)
+	source = insert_before('\nlocal function get(at)\n', ' decode = once(decode)')
+	chunks.whole = setfenv(assert(loadstring(source, '=registry.lua')), env)
+	source = insert_before('\nlocal function bad(at, r)\n', ' put_fields = put_quick')
+	chunks.quick = setfenv(assert(loadstring(hoisted(source), '=registry.lua, hoisted')), env)()
+end
+
+function Redis.new(order, quick)
 	backwards = order
-	sums, nsums, matched, decoded = {}, 0, {}, {}
+	sums, nsums, matched, decoded, written = {}, 0, {}, {}, 0
+	chunk = quick and chunks.quick or chunks.whole
 	return setmetatable({hash = {}, log = {}, nlog = 0, now = 0, instance = 1}, Redis)
+end
+
+-- The record of a field; nil: there is none.
+function Redis:record(at)
+	local text = self.hash[at]
+	return text and (decoded[at] and decoded[at][text] or json.decode(text)) or nil
 end
 
 -- The log has what was there before: field, text or false; and marks between

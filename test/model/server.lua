@@ -369,7 +369,7 @@ local function call(s, m, operation, own, next)
 			answer, err = nil, answer[1]
 		elseif answer then
 			r.answered = true
-			world.heard(s)
+			world.heard(s, operation)
 		end
 		next(answer, err)
 		if r.answered then r.backoff = 0 end
@@ -429,6 +429,11 @@ local function watch_for_silence(s, m, record, interval, lease)
 	m.watched = m.watched or m.state ~= 'held'
 	r.next_contact = min(r.next_contact,
 		world.now + max(r.silent_since + 1 - mono(s), FIRST_PAUSE))
+end
+
+-- Is what it has a lease that it could not renew in time?
+function Server.has_lapsed(s)
+	return s.lease > 0 and mono(s) - s.mem.renewed_at >= s.lease
 end
 
 -- May it resume what Redis forgot: at once, after the settling, or never?
@@ -519,8 +524,10 @@ local function mark(s, m)
 			m.renewed_at = mono_began
 		elseif a == 'late' then
 			lose(s, m, true, 'mark: a copy of the memory')
-		elseif a == 'gone' then
+		elseif a == 'gone' and settings_allow(s, m.claim) then
 			return claim_worker_id(s, m, false)
+		elseif a == 'gone' then
+			lose(s, m, false, 'mark: the lease has lapsed')
 		elseif a == 'lost' then
 			lose_to(s, m, answer[3], 'mark: it is another\'s')
 		elseif a == 'revoked' then

@@ -4,7 +4,7 @@
 -- Runs one schedule: a list of steps {at, name, arguments...}, each on top of
 -- what servers do by themselves.  The same list always gives the same run.
 
-local Redis, json, source = ...
+local Redis, source = ...
 
 local max, min, floor = math.max, math.min, math.floor
 local FOREVER = math.huge
@@ -50,20 +50,23 @@ local function admitted(v, i, y, k)
 	local seen = yo.seen[vo]
 	local interval = vo.interval
 
-	if v.memory_kin and v.memory_kin == y.memory_kin and
-		(v.contact[i] <= max(v.s.image_at, y.claimed[k], y.started[k], y.first[k]) or
-		 v.contact[i] < world.lost_at) then
+	if v.memory_kin and v.contact[i] <= v.s.image_at then
+		return 'A4'				-- what it has may be anybody's by now
+	elseif v.memory_kin and v.memory_kin == y.memory_kin and
+		(v.contact[i] <= max(y.claimed[k], y.started[k], y.first[k]) or v.contact[i] < world.lost_at) then
 		return 'A4'
 	elseif v.block_kin and v.block_kin == y.block_kin and v.s ~= y.s and
 		(v.contact[i] < v.started[i] or y.contact[k] < y.started[k] or
-		 v.at[i] - v.contact[i] >= 2 * interval or y.at[k] - y.contact[k] >= 2 * interval) then
+		 v.at[i] - v.contact[i] >= 2 * interval or y.at[k] - y.contact[k] >= 2 * interval or
+		 -- cut off when the other one got the ID
+		 seen and v.contact[i] <= seen.contact and yo.at - seen.contact >= 2 * interval) then
 		return 'A2'
 	elseif not (v.contact[i] <= yo.at or (vo.lease == 0 and v.started[i] <= yo.at and world.lost_at > yo.at)) then
 		-- it has been told since; a lease that was cut off for so long has lapsed,
 		-- whatever Redis says
 		return nil
 	elseif seen and vo.freed and vo.freed <= yo.at and seen.contact <= vo.freed and
-		yo.at - seen.contact >= 2 * interval then
+		yo.at - seen.contact >= 2 * interval and v.at[i] > seen.contact then
 		return 'A3'
 	elseif was_forgotten(vo, yo) then
 		return 'A1'
@@ -149,7 +152,8 @@ end
 
 ---- What servers tell
 
-function world.heard(s)
+function world.heard(s, op)
+	if op ~= 'claim' and op ~= 'mark' then return end	-- others say nothing of what it has
 	s.answered = world.now
 	if s.first_contact == FOREVER then s.first_contact = world.now end
 	s.mem.confirmed_once = s.mem.confirmed_once or s.mem.confirmed
@@ -167,12 +171,13 @@ function world.lost(s, m, why)
 	local own = world.own[claim.ownership]
 	-- of two owners after A1, the newer one keeps the ID, unless Redis' clock was
 	-- set back between the two
-	local record = world.redis.hash['0:' .. claim.worker]
-	local winner = record and world.own[json.decode(record).claim]
+	local record = world.redis:record('0:' .. claim.worker)
+	local winner = record and world.own[record.claim]
 	if own and winner and was_forgotten(winner, own) and winner.at <= world.clock_back and world.clock_back <= own.at then
 		return
 	end
-	if s.block_kin or s.memory_kin or s.restored or not own or own.freed or own.damaged then return end
+	-- the original of a copy by block, where Redis forgot nothing
+	if s.block_kin and (s.is_copy or world.lost_at >= 0) or s.memory_kin or s.restored or not own or own.freed or own.damaged then return end
 	if own.at >= s.bad_at and world.now > own.at then
 		world.fault('thrown out', 'server ' .. s.id .. ', connected all the time, loses ' .. claim.worker .. ': ' .. why)
 	end
@@ -209,7 +214,10 @@ local function execute(s, m, argv, op)
 		s.contact = world.now
 		local claim = op == 'mark' and m.claim or m.state == 'held' and m.claim or m.known
 		local o = claim and world.own[claim.ownership]
-		if o then o.contact, o.interval, o.lease = world.now, Server.interval_of(s), s.lease end
+		-- not that of a copy which does not have it
+		if o and (s == o.s or m.state == 'held') then
+			o.contact, o.interval, o.lease = world.now, Server.interval_of(s), s.lease
+		end
 		-- what was given up is told, too
 		for _, past in ipairs(m.identity.past) do
 			o = world.own[past.ownership]
@@ -234,6 +242,7 @@ local function execute(s, m, argv, op)
 					if its.dir.file and its.dir.file.id == other.owner then contact = max(contact, its.contact) end
 					o.seen[other] = {contact = contact, lost = other.lost}
 					if its ~= s and its.mem and its.mem.state == 'held' and its.mem.claim.ownership == other.ownership and
+						not Server.has_lapsed(its) and
 						not (s.block_kin and s.block_kin == its.block_kin) and not its.memory_kin and world.now >= its.cut_until and
 						other.contact > world.lost_at and world.now - other.contact < Server.interval_of(its) then
 						world.fault('given twice', 'server ' .. s.id .. ' gets ' .. o.worker .. ', which server ' .. its.id .. ' has')
@@ -245,6 +254,11 @@ local function execute(s, m, argv, op)
 		end
 	elseif op == 'free' and (answer[1] == 'released' or answer[1] == 'revoked') then
 		local o = world.own[argv.frees]
+		if answer[2] == '' then		-- a damaged record: any of these may have been its owner
+			for _, damaged in ipairs(world.owns) do
+				if damaged.worker == argv.worker and damaged.damaged then damaged.freed = world.now end
+			end
+		end
 		local owner = o and o.s.mem
 		if owner and answer[1] == 'released' and owner.state == 'held' and owner.claim.ownership == argv.frees and
 			o.contact > world.lost_at and world.now - o.contact < 2 * Server.interval_of(o.s) then
@@ -656,7 +670,7 @@ local function copy_device(from, k)
 	s.dir = {place = from.dir.place, life = from.dir.life, file = from.dir.file, wal = copy_wal(from.dir.wal)}
 	s.name = from.name
 	from.block_kin = from.block_kin or {}
-	s.block_kin = from.block_kin
+	s.block_kin, s.is_copy = from.block_kin, true
 	return s
 end
 
@@ -866,8 +880,8 @@ end
 
 local function records()
 	local all = {}
-	for at, text in pairs(world.redis.hash) do
-		if at ~= 'meta' then all[at] = json.decode(text) end
+	for at in pairs(world.redis.hash) do
+		if at ~= 'meta' then all[at] = world.redis:record(at) end
 	end
 	return all
 end
@@ -964,7 +978,9 @@ function world.run(schedule, trace)
 	local setup = schedule.setup
 	world.workers, world.lease, world.interval = setup.workers, setup.lease, setup.interval
 	world.max_lead, world.reserve = setup.max_lead, setup.reserve
-	world.redis = Redis.new(setup.backwards)
+	local quick = schedule.seed > 0 and schedule.seed % 8 > 0
+	for _, step in ipairs(schedule.steps) do quick = quick and step[2] ~= 'damage' end
+	world.redis = Redis.new(setup.backwards, quick)
 	new_instance()
 	for i = 1, setup.servers do
 		local s = new_slot(i)

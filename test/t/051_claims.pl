@@ -96,7 +96,7 @@ sub start_claim
 		%with);
 	my $reach = int(time * 1000) + 200;
 	my @argv  = (
-		version    => 2,
+		version    => 3,
 		operation  => 'claim',
 		layout     => $layout,
 		server     => sprintf('%032x', $i),

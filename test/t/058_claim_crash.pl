@@ -36,7 +36,7 @@ my ($replid) =
   $redis->query('INFO', 'replication') =~ /^master_replid:(\w{16})/m;
 $redis->edit(
 	'meta',
-	v         => 2,
+	v         => 3,
 	instance  => "$run_id/$replid",
 	pinned_by => 'test',
 	layout    =>
@@ -44,7 +44,8 @@ $redis->edit(
 	since => now_ms(),
 	span  => 3600_000,
 	heard => 0,
-	beat  => now_ms());
+	beat  => now_ms(),
+	top   => 0);
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 poll($node, "registry ~ '^The registry is empty'");

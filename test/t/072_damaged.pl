@@ -32,7 +32,7 @@ sub answer
 		$script, 1, 'snowid',
 		%{
 			{
-				version    => 2,
+				version    => 3,
 				operation  => 'claim',
 				layout     => $layout,
 				server     => 'e' x 32,
@@ -66,7 +66,7 @@ sub answer
 }
 
 is(answer(version => 1),
-	"version\n2\n1", 'a call of another version is refused');
+	"version\n3\n1", 'a call of another version is refused');
 wait_until('the end of the settling', sub { answer() !~ /^settling/ });
 like(answer(), qr/^taken\n$other\nsecond/, 'a record that is whole');
 
@@ -140,9 +140,9 @@ is(worker_id($second), $other, 'and its owner has it again');
 
 #---- Another version ----
 
-$redis->edit("0:$other", v => 3);
+$redis->edit("0:$other", v => 2);
 error_is($second,
-	"the field \"0:$other\" of the hash \"snowid\" was written by another version of snowid: it has format 3, and this one has 2"
+	"the field \"0:$other\" of the hash \"snowid\" was written by another version of snowid: it has format 2, and this one has 3"
 );
 is( $first->safe_psql(
 		'postgres',

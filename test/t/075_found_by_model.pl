@@ -1,6 +1,7 @@
 # What the simulator found, with real servers and a real Redis: a server that was
 # told to wait, and then is cut off; one that asks for another ID in the settling;
-# keys that only a former owner knows of.
+# keys that only a former owner knows of; a damaged record whose owner is gone; a
+# lease that lapses while its settings want another ID.
 use strict;
 use warnings;
 
@@ -116,5 +117,51 @@ my $d = claiming('d2', $redis, 'snowid.worker_id = 0');
 poll($d, "NOT is_open AND reason ~ 'lie ahead of this server''s clock'");
 ok(1, 'so that nobody makes these keys again');
 end_all($b, $c, $d);
+
+#---- A damaged record, whose owner is gone ----
+
+$a = claiming('a3', $redis);
+wait_for_claim($a);
+$b = claiming('b3', $redis);
+wait_for_claim($b);
+$redis->query('HSET', 'snowid', '0:1',
+	$redis->query('HGET', 'snowid', '0:1') =~ s/"ceiling":"\d/"ceiling":"0/r);
+error_is($b, 'the field "0:1" of the hash "snowid" is damaged');
+set_skew($b, 600);
+wait_until('a mark by its clock',
+	sub { $redis->record('meta', 'top') > (time + 500) * 1000 });
+kill_all($b);
+is($a->safe_psql('postgres', 'SELECT snowid_release(0, 1)'),
+	'released', 'a damaged record is released');
+$c = claiming('c3', $redis, 'snowid.worker_id = 1');
+poll($c, "NOT is_open AND reason ~ 'lie ahead of this server''s clock'");
+ok(1, 'its ceiling cannot be read, and its next owner begins above it');
+set_skew($b, 0);
+end_all($a, $c);
+
+#---- A lease that lapses while the settings want another ID ----
+
+my $on_lease = "snowid.redis_lease = '3s'\n";
+$a = claiming('a4', $proxy, $on_lease);
+wait_for_claim($a);
+$b = claiming('b4', $redis, $on_lease);
+wait_for_claim($b);
+settings($a, $short . $on_lease . 'snowid.worker_id = 1');
+$a->reload;
+$a->wait_for_log(qr/snowid keeps worker ID 0 of datacenter 0/);
+$proxy->mode('silent');
+$b->poll_query_until('postgres',
+	"SELECT state = 'lapsed' FROM snowid_claims() WHERE worker_id = 0")
+  or die;
+$proxy->mode('');
+poll($a,
+	qq(NOT is_open AND reason ~ 'Worker ID 1 of datacenter 0 is held by "b4"')
+);
+ok(1, 'it does not keep an ID that has lapsed');
+like(
+	slurp_file($a->logfile),
+	qr/The lease of worker ID 0 of datacenter 0 has lapsed, and the settings want another ID\./,
+	'and its log says why');
+end_all($a, $b);
 
 done_testing();

@@ -325,6 +325,23 @@ my @functions = lines_of(
 	WHERE prokind <> 'a' AND NOT EXISTS (SELECT FROM pg_depend u
 		WHERE u.refclassid = 'pg_proc'::regclass AND u.refobjid = p.oid AND u.deptype <> 'e')
 	EOF
+
+# Who may call what
+my %granted = map { split / / } lines_of(
+	"SELECT DISTINCT proname || CASE WHEN has_function_privilege('pg_monitor', p.oid, 'EXECUTE') THEN ' pg_monitor' ELSE ' superusers' END
+	FROM pg_proc p JOIN $extension ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+	WHERE NOT has_function_privilege('pg_read_all_data', p.oid, 'EXECUTE')");
+same(
+	'functions that are not for everybody',
+	[
+		map {
+			my ($name) = (spans($_->[0]))[0] =~ /^(\w+)/;
+			$_->[1] =~ /For (superusers; can be granted|`pg_monitor`)\./
+			  ? "$name " . ($1 =~ /(pg_monitor|superusers)/)[0]
+			  : ()
+		} rows($page{'doc/reference.md'}{text})
+	],
+	[ map { "$_ $granted{$_}" } keys %granted ]);
 is( join(
 		' ',
 		lines_of(
@@ -348,7 +365,7 @@ my %english = ('无' => 'none', '重启' => 'restart', '重载' => 'reload');
 
 foreach my $reference (map { "$_/reference.md" } @languages)
 {
-	my @rows = grep { $_->[0] =~ /^`/ } rows($page{$reference}{text});
+	my @rows = grep { $_->[0] =~ /^`/ } rows($page{'doc/reference.md'}{text});
 	my @documented;
 
 	foreach my $row (grep { $_->[0] =~ /^`snowid_\w+\(/ } @rows)

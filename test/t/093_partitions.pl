@@ -9,7 +9,8 @@ use SnowidTest;
 use Test::More;
 use Time::HiRes qw(time);
 
-my $node = snowid_cluster('partitions', 'snowid.worker_id = 1');
+my $node =
+  snowid_cluster('partitions', 'snowid.worker_id = 1', allows_streaming => 1);
 
 # Wednesday, 2026-12-30 12:00 UTC by the server's clock
 my $start = 1798632000 - time;
@@ -230,6 +231,33 @@ is( sql(q{INSERT INTO "My Shop"."Orders" VALUES (keys.snowid_max(now())) RETURNI
 	),
 	'"My Shop"."Orders_202701"',
 	'takes keys');
+
+#---- Who may, and where ----
+
+$node->safe_psql('postgres',
+	'CREATE ROLE other; GRANT USAGE ON SCHEMA keys TO other; CREATE TABLE fresh (id bigint PRIMARY KEY) PARTITION BY RANGE (id)'
+);
+my $call = q{CALL keys.snowid_make_partitions('fresh', '1 day', 1)};
+my $commands =
+  q{SELECT count(*), (SELECT count(*) FROM keys.snowid_migration('public')) FROM keys.snowid_partition_commands('fresh', '1 day', 1)};
+like(sql_error($node, "SET ROLE other; $call"),
+	qr/^42501:/, 'not who does not own the table');
+like(sql_error($node, "SET default_transaction_read_only = on; $call"),
+	qr/^25006:/, 'not in a read-only transaction');
+is( sql("SET ROLE other; SET default_transaction_read_only = on; $commands"),
+	'2|2', 'but everybody may see the commands');
+is(sql(q{SELECT keys.snowid_migration(NULL)}),
+	'', 'no commands for no schema');
+$node->backup('copy');
+my $standby = server_from_backup(
+	'standby', $node, 'copy',
+	'snowid.worker_id = 2',
+	has_streaming => 1);
+$standby->start;
+like(sql_error($standby, $call), qr/^25006:/, 'nor on a standby');
+is($standby->safe_psql('postgres', $commands),
+	'2|2', 'which tells the commands');
+$standby->stop;
 
 $node->stop;
 done_testing();

@@ -122,27 +122,52 @@ foreach my $process ('snowid registry', 'snowid keeper')
 	answered($node);
 }
 
-# Who asks Redis while another does waits, and no longer than that one.
-$redis->freeze;
-my @asking = map {
-	IPC::Run::start(
-		[
-			'psql', '-XAtq',
-			'-d',   $node->connstr('postgres'),
-			'-c',   'SELECT snowid_claims()'
-		],
-		'<',
-		'/dev/null',
-		'>&',
-		\my $said)
-} 1 .. 3;
-$_->finish foreach @asking;
+# Who asks Redis while another does waits for its turn; and no longer than it may.
+sub ask_at_once
+{
+	my ($timeout) = @_;
+	my @asking = ('') x 3;
+
+	settings($node, $short . "snowid.redis_timeout = '$timeout'\n");
+	$node->reload;
+	wait_for($node, "SELECT current_setting('snowid.redis_timeout')",
+		$timeout);
+	answered($node);    # so the process has it, too
+	$redis->freeze;
+	my @handles = map {
+		IPC::Run::start(
+			[
+				'psql', '-XAtq',
+				'-d',   $node->connstr('postgres'),
+				'-c',   'SELECT count(*) FROM snowid_claims()'
+			],
+			'<',
+			'/dev/null',
+			'>&',
+			\$_)
+	} @asking;
+	return (\@handles, \@asking);
+}
+
+my ($handles, $said) = ask_at_once('500ms');
+$_->finish foreach @$handles;
+is(scalar(grep { /ERROR/ } @$said), 3, 'three ask at once: none for ever');
 $redis->resume;
 answered($node);
-pass('three ask at once');
+($handles, $said) = ask_at_once('1min');
+wait_for($node,
+	"SELECT count(*) = 3 FROM pg_stat_activity WHERE query ~ '^SELECT count.* FROM snowid_claims' AND wait_event_type = 'Extension'"
+);
+$redis->resume;
+$_->finish foreach @$handles;
+is(scalar(grep { /^\d+\n$/ } @$said), 3, 'and each gets its answer')
+  or diag(@$said);
+settings($node, $short);
+$node->reload;
+answered($node);
 
 # What the planner is told of a snowid and a bigint column's index, seldom a B-tree.
-sub plan
+sub plan_of
 {
 	my ($index, $condition) = @_;
 	return query($node,
@@ -150,8 +175,8 @@ sub plan
 	);
 }
 my $key = "'0ARYZVZXW377R'::snowid";
-like(plan('hash', "id = $key"), qr/h_index/, 'a hash index answers =');
-unlike(plan(@$_), qr/h_index.*Cond/s, "@$_: no index")
+like(plan_of('hash', "id = $key"), qr/h_index/, 'a hash index answers =');
+unlike(plan_of(@$_), qr/h_index.*Cond/s, "@$_: no index")
   foreach [ 'hash', "id < $key" ], [ 'brin', "id = $key" ],
   [ 'btree', "id <> $key" ],
   [ 'btree', 'id = floor(random())::bigint::snowid' ];
@@ -172,6 +197,20 @@ $node->wait_for_log(qr/LOG:  snowid reserves keys again/, $log);
 cmp_ok(next_key($node), '>', $highest, 'and keys go on');
 
 #---- The directory is locked, or the file's place is taken ----
+
+# While the keeper stands still, lest it make the directory in between.
+sub exchange
+{
+	my ($code) = @_;
+	my $keeper = keeper_pid($node);
+
+	kill 'STOP', $keeper;
+	wait_until('the end of its turn',
+		sub { slurp_file("/proc/$keeper/stat") =~ /\) T / });
+	$code->();
+	kill 'CONT', $keeper;
+	return;
+}
 
 my $dir = $node->data_dir . '/snowid';
 $node->stop;
@@ -198,12 +237,10 @@ foreach my $server ('with a claim', 'with an ID of its own')
 	poll($node,
 		"reason ~ 'Could not open file \"snowid/lock\": Not a directory'");
 	pass("$server: a file in place of the directory");
-	unlink $dir;
-	symlink "$dir.none", $dir;
+	exchange(sub { unlink $dir; symlink "$dir.none", $dir; });
 	poll($node, "reason ~ 'Could not (create directory|open file) \"snowid'");
 	pass("$server: a link to nowhere in place of it");
-	unlink $dir;
-	rename("$dir.good", $dir);
+	exchange(sub { unlink $dir; rename("$dir.good", $dir); });
 	server_is_open($node);
 
 	# a file of version 1 that is damaged
