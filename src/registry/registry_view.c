@@ -1,6 +1,6 @@
 /*
  * registry_view.c
- *		What the parts of the process "snowid registry" share.
+ *		What the parts of a process of the registry share.
  */
 #include "postgres.h"
 
