@@ -37,9 +37,11 @@ own_waits_init(void)
 		[WAIT_REGISTRY] = "SnowidRegistry",
 		[WAIT_ORIGIN] = "SnowidOrigin",
 		[WAIT_REDIS] = "SnowidRedis",
+		[WAIT_SEGMENT] = "SnowidSegment",
 		[WAIT_KEEPER_MAIN] = "SnowidKeeperMain",
 		[WAIT_REGISTRY_MAIN] = "SnowidRegistryMain",
-		[WAIT_ORIGIN_MAIN] = "SnowidOriginMain"
+		[WAIT_ORIGIN_MAIN] = "SnowidOriginMain",
+		[WAIT_SEGMENTS_MAIN] = "SnowidSegmentsMain"
 	};
 
 	for (int i = 0; i < OWN_WAITS; i++)

@@ -56,7 +56,7 @@ static const Oid status_columns[] = {
 	INT8OID, TIMESTAMPTZOID, FLOAT8OID, TIMESTAMPTZOID, /* ... ceiling */
 	INT8OID, INT8OID, FLOAT8OID, INT8OID, INT8OID,	/* ... errors */
 	TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID,	/* ... lease_ceiling */
-	INT4OID, INT8OID
+	TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, INT4OID, INT8OID
 };
 
 Datum
@@ -128,6 +128,11 @@ snowid_status(PG_FUNCTION_ARGS)
 	values[n++] = TimestampTzGetDatum(claim.last_ok);
 	nulls[n] = !claim.held || claim.lease_ms == 0;
 	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(claim.lease_ms > 0 ? claim.limit_ms : 0));
+	nulls[n] = claim.last_error_at == 0;
+	values[n++] = TimestampTzGetDatum(claim.last_error_at);
+	nulls[n] = status.grant_age_ms < 0;
+	values[n++] = Int64GetDatum(status.grant_age_ms);
+	values[n++] = TimestampTzGetDatum(status.stats_reset);
 	nulls[n] = status.spare_worker_id < 0;
 	values[n++] = Int32GetDatum(status.spare_worker_id);
 	values[n++] = Int64GetDatum(status.spare_uses);

@@ -18,6 +18,7 @@ CREATE TABLE master (
     id bigint PRIMARY KEY,
     position int NOT NULL,
     name text NOT NULL,
+    invoice text UNIQUE,
     stored_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE TABLE detail (
@@ -27,6 +28,10 @@ CREATE TABLE detail (
     name text NOT NULL,
     stored_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+
+-- Numbers for people, which begin anew each day.
+INSERT INTO snowid_segments (biz_tag, period, format)
+VALUES ('invoice', 'day', 'INV-{YYYYMMDD}-{N:6}');
 
 -- One transaction a master.  The keys come first: nothing is stored yet, and
 -- the rows that refer to each other can be sent together.
@@ -44,8 +49,8 @@ BEGIN
     LOOP
         keys := ARRAY(SELECT snowid_next_batch(1 + cardinality(record.details)));
 
-        INSERT INTO master (id, position, name)
-        VALUES (keys[1], record.position, record.name);
+        INSERT INTO master (id, position, name, invoice)
+        VALUES (keys[1], record.position, record.name, snowid_period_serial('invoice'));
 
         INSERT INTO detail (id, master_id, position, name)
         SELECT key, keys[1], nr, name
@@ -115,7 +120,14 @@ CREATE VIEW proof (nr, "there is no", found) AS
     UNION ALL
     SELECT 7, 'key of another server than (datacenter 1, worker 7)', count(*)
     FROM made, snowid_decode(id) AS key
-    WHERE (key.datacenter_id, key.worker_id) <> (1, 7);
+    WHERE (key.datacenter_id, key.worker_id) <> (1, 7)
+    UNION ALL
+    SELECT 8, 'invoice number out of order, or of another day',
+           count(*) FILTER (WHERE invoice <= before
+                            OR abs(period - (stored_at AT TIME ZONE 'UTC')::date) > 1)
+    FROM (SELECT invoice, lag(invoice) OVER (ORDER BY position) AS before, stored_at
+          FROM master) AS in_order,
+         snowid_period_parse('invoice', invoice);
 
 SELECT "there is no", found FROM proof ORDER BY nr;
 
@@ -137,6 +149,9 @@ SELECT key, created_at, datacenter_id AS datacenter, worker_id AS worker, sequen
 FROM five, snowid_decode(key) ORDER BY key;
 SELECT key, snowid_bits(key) AS "sign, timestamp, datacenter, worker, sequence"
 FROM five ORDER BY key;
+
+\echo 'Masters, and the invoice numbers of their day'
+SELECT invoice, id, name FROM master WHERE position <= 3 ORDER BY id;
 
 \echo 'A range of time, selected through the primary key'
 CREATE TABLE middle AS

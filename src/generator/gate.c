@@ -106,6 +106,7 @@ generator_shmem_init(void)
 	pg_atomic_init_u64(&generator->ask_above, 0);
 	ConditionVariableInit(&generator->changed);
 	SpinLockInit(&generator->mutex);
+	generator->stats_reset = GetCurrentTimestamp();
 	generator->spare_worker_id = -1;
 	generator->reason = IsPostmasterEnvironment ? GATE_STARTING : GATE_SINGLE_USER;
 	for (int i = 0; i < MaxBackends; i++)
@@ -278,8 +279,10 @@ void
 generator_grant(int64 usable_until, int64 ask_above)
 {
 	bool		open;
+	int64		now = monotonic_ms();
 
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	generator->granted_at = now;
 	open = generator->reason == GATE_OPEN;
 	if (open)
 		generator->detail[0] = '\0';
@@ -321,6 +324,7 @@ generator_status(GeneratorStatus *status)
 {
 	int64		last = (int64) pg_atomic_read_u64(&generator->last);
 	int64		now = clock_units();
+	int64		granted_at;
 	int64		floor;
 	uint64		pair_bits;
 
@@ -332,6 +336,8 @@ generator_status(GeneratorStatus *status)
 	status->datacenter_id = generator->datacenter_id;
 	status->worker_id = generator->worker_id;
 	status->steps_back = generator->steps_back;
+	status->stats_reset = generator->stats_reset;
+	granted_at = generator->granted_at;
 	status->is_spare = generator->is_spare;
 	status->spare_worker_id = generator->spare_worker_id;
 	status->spare_uses = generator->spare_uses;
@@ -343,6 +349,7 @@ generator_status(GeneratorStatus *status)
 	pair_bits = generator->pair_bits;
 	LWLockRelease(generator_lock);
 
+	status->grant_age_ms = granted_at == 0 ? -1 : monotonic_ms() - granted_at;
 	status->is_stuck = status->reason == GATE_OPEN &&
 		(int64) pg_atomic_read_u64(&generator->usable_until) < now &&
 		generator_keeper_trouble(STUCK_MS, status->detail);

@@ -6,6 +6,8 @@
 #ifndef SNOWID_GENERATOR_GATE_H
 #define SNOWID_GENERATOR_GATE_H
 
+#include "datatype/timestamp.h"
+
 #pragma GCC visibility push(hidden)
 
 /* Why no key can be made; gate.c has the message of each. */
@@ -49,6 +51,8 @@ typedef struct GeneratorStatus
 	int64		wait_us;
 	int64		errors;
 	int64		steps_back;
+	int64		grant_age_ms;	/* -1: there was no grant */
+	TimestampTz stats_reset;
 	bool		is_spare;		/* the pair is the spare */
 	int			spare_worker_id;	/* -1: there is none */
 	int64		spare_uses;

@@ -10,6 +10,7 @@
 #ifndef SNOWID_GENERATOR_STATE_H
 #define SNOWID_GENERATOR_STATE_H
 
+#include "datatype/timestamp.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
@@ -73,6 +74,8 @@ typedef struct Generator
 	int64		resume_above;	/* "last" while the gate is closed */
 	int64		floor;			/* "last" when the gate was first opened */
 	int64		steps_back;
+	int64		granted_at;		/* by monotonic_ms(); 0: never */
+	TimestampTz stats_reset;
 	bool		is_spare;		/* the pair is the spare */
 	int			spare_worker_id;	/* -1: there is none */
 	int64		spare_uses;		/* changes to it */

@@ -324,6 +324,7 @@ claim_status(RegistryStatus *status)
 	status->lease_ms = registry->claim.lease_ms;
 	status->limit_ms = in_use ? in_use->limit_ms : registry->limit_ms;
 	status->last_ok = registry->last_ok;
+	status->last_error_at = registry->last_error_at;
 	memcpy(status->detail, registry->detail, GATE_DETAIL_LEN);
 	memcpy(status->last_error, registry->last_error, NET_ERR_LEN);
 	LWLockRelease(registry_lock);

@@ -118,6 +118,7 @@ typedef struct RegistryStatus
 	int64		limit_ms;		/* Unix; on lease, keys end here */
 	TimestampTz last_ok;		/* 0: never */
 	char		detail[GATE_DETAIL_LEN];	/* why there is no claim */
+	TimestampTz last_error_at;	/* 0: never */
 	char		last_error[NET_ERR_LEN];
 } RegistryStatus;
 

@@ -103,6 +103,7 @@ registry_no_answer(const char *err)
 	char		detail[GATE_DETAIL_LEN];
 	bool		remembered = may_use_remembered();
 	bool		is_told = true;
+	TimestampTz now = GetCurrentTimestamp();
 
 	answered = false;
 	/* a record may have changed meanwhile */
@@ -111,6 +112,7 @@ registry_no_answer(const char *err)
 		return;
 	snprintf(detail, sizeof(detail), "Redis cannot be used: %s.", err);
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	registry->last_error_at = now;
 	strlcpy(registry->last_error, err, sizeof(registry->last_error));
 	registry->refused = false;
 	memcpy(registry->detail, detail, sizeof(detail));

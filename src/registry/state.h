@@ -71,7 +71,8 @@ typedef struct Registry
 	bool		refused;		/* Redis refused; false: it did not answer */
 	char		detail[GATE_DETAIL_LEN];	/* why there is no claim */
 	char		last_error[NET_ERR_LEN];
-	TimestampTz last_ok;		/* 0: never */
+	TimestampTz last_error_at;	/* 0: never */
+	TimestampTz last_ok;		/* the same */
 
 	/* an administrator's request; the ticket tells whose the answer is */
 	RequestState request_state;

@@ -5,9 +5,11 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
@@ -20,20 +22,25 @@
 PG_FUNCTION_INFO_V1(snowid_number);
 PG_FUNCTION_INFO_V1(snowid_numbers);
 PG_FUNCTION_INFO_V1(snowid_number_range);
+PG_FUNCTION_INFO_V1(snowid_period_number);
+PG_FUNCTION_INFO_V1(snowid_period_serial);
+PG_FUNCTION_INFO_V1(snowid_period_parse);
 PG_FUNCTION_INFO_V1(snowid_segment_forget);
 PG_FUNCTION_INFO_V1(snowid_segment_status);
 
 static const Oid range_columns[] = {INT8OID, INT8OID};
 
+static const Oid period_columns[] = {DATEOID, INT8OID};
+
 static const Oid status_columns[] = {
-	TEXTOID, REGCLASSOID, INT8OID, INT8OID, INT8OID, INT8OID, FLOAT8OID,
+	TEXTOID, REGCLASSOID, DATEOID, INT8OID, INT8OID, INT8OID, INT8OID, FLOAT8OID,
 	FLOAT8OID, TIMESTAMPTZOID, FLOAT8OID, INT8OID, INT8OID, INT8OID, TEXTOID
 };
 
 Datum
 snowid_number(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(segment_next(segment_site(fcinfo), PG_GETARG_TEXT_PP(0)));
+	PG_RETURN_INT64(segment_next(segment_site(fcinfo, USE_NUMBER), PG_GETARG_TEXT_PP(0)));
 }
 
 /* What snowid_numbers() remembers from number to number. */
@@ -63,7 +70,7 @@ snowid_numbers(PG_FUNCTION_ARGS)
 					 errmsg("count of numbers must not be negative")));
 		funcctx = SRF_FIRSTCALL_INIT();
 		numbers = MemoryContextAllocZero(funcctx->multi_call_memory_ctx, sizeof(Numbers));
-		segment_init_site(&numbers->site, fcinfo->flinfo->fn_oid);
+		segment_init_site(&numbers->site, USE_NUMBER, fcinfo->flinfo->fn_oid);
 		context = MemoryContextSwitchTo(funcctx->multi_call_memory_ctx);
 		numbers->tag = PG_GETARG_TEXT_P_COPY(0);
 		MemoryContextSwitchTo(context);
@@ -84,31 +91,115 @@ snowid_numbers(PG_FUNCTION_ARGS)
 	SRF_RETURN_NEXT(funcctx, Int64GetDatum(numbers->next++));
 }
 
+/* A row of two columns. */
+static Datum
+pair_of(FunctionCallInfo fcinfo, const Oid *columns, Datum *values)
+{
+	TupleDesc	tupdesc;
+	bool		nulls[2] = {false, false};
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	require_columns(fcinfo, tupdesc, columns, 2);
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+}
+
 Datum
 snowid_number_range(PG_FUNCTION_ARGS)
 {
-	TupleDesc	tupdesc;
 	int32		count = PG_GETARG_INT32(1);
 	Datum		values[2];
-	bool		nulls[2] = {false, false};
 
 	if (count < 1 || count > MAX_STEP)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("a range cannot have %d numbers", count),
 				 errdetail("It has from 1 to %d.", MAX_STEP)));
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	require_columns(fcinfo, tupdesc, range_columns, lengthof(range_columns));
-	values[0] = Int64GetDatum(segment_next_range(segment_site(fcinfo), PG_GETARG_TEXT_PP(0), count));
+	values[0] = Int64GetDatum(segment_next_range(segment_site(fcinfo, USE_NUMBER),
+												 PG_GETARG_TEXT_PP(0), count));
 	values[1] = Int64GetDatum(DatumGetInt64(values[0]) + count - 1);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
+	PG_RETURN_DATUM(pair_of(fcinfo, range_columns, values));
+}
+
+Datum
+snowid_period_number(PG_FUNCTION_ARGS)
+{
+	DateADT		period;
+	const char *format;
+	Datum		values[2];
+
+	values[1] = Int64GetDatum(segment_next_in_period(segment_site(fcinfo, USE_PERIOD),
+													 PG_GETARG_TEXT_PP(0), &period, &format));
+	values[0] = DateADTGetDatum(period);
+	PG_RETURN_DATUM(pair_of(fcinfo, period_columns, values));
+}
+
+Datum
+snowid_period_serial(PG_FUNCTION_ARGS)
+{
+	DateADT		period;
+	const char *format;
+	int64		number = segment_next_in_period(segment_site(fcinfo, USE_SERIAL),
+												PG_GETARG_TEXT_PP(0), &period, &format);
+	char		buf[PERIOD_SERIAL_LEN];
+
+	period_write(format, period, number, buf);
+	PG_RETURN_TEXT_P(cstring_to_text(buf));
+}
+
+/* The format of a tag, as its row has it for this transaction. */
+static char *
+read_format(FunctionCallInfo fcinfo, const text *tag)
+{
+	Oid			types[] = {TEXTOID};
+	Datum		values[] = {PointerGetDatum(tag)};
+	MemoryContext caller = CurrentMemoryContext;
+	Oid			schema = get_func_namespace(fcinfo->flinfo->fn_oid);
+	StringInfoData sql;
+	char	   *format;
+
+	initStringInfo(&sql);
+	appendStringInfo(&sql, "SELECT format FROM %s WHERE biz_tag OPERATOR(pg_catalog.=) $1",
+					 quote_qualified_identifier(get_namespace_name(schema), "snowid_segments"));
+	SPI_connect();
+	if (SPI_execute_with_args(sql.data, 1, types, values, NULL, true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "SPI_execute_with_args failed");
+	if (SPI_processed == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("segment \"%s\" does not exist", text_to_cstring(tag))));
+	format = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	if (format == NULL)
+		segment_refuse_format(text_to_cstring(tag));
+	format = MemoryContextStrdup(caller, format);
+	SPI_finish();
+	return format;
+}
+
+Datum
+snowid_period_parse(PG_FUNCTION_ARGS)
+{
+	text	   *tag = PG_GETARG_TEXT_PP(0);
+	char	   *serial = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	DateADT		period = 0;
+	int64		number = 0;
+	Datum		values[2];
+	const char *problem = period_read(read_format(fcinfo, tag), serial, &period, &number);
+
+	if (problem)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
+				 errmsg("invalid serial: \"%s\"", serial),
+				 errdetail("%s", problem)));
+	values[0] = DateADTGetDatum(period);
+	values[1] = Int64GetDatum(number);
+	PG_RETURN_DATUM(pair_of(fcinfo, period_columns, values));
 }
 
 Datum
 snowid_segment_forget(PG_FUNCTION_ARGS)
 {
-	TagSite    *site = segment_site(fcinfo);
+	TagSite    *site = segment_site(fcinfo, USE_NUMBER);
 	const text *tag = PG_GETARG_TEXT_PP(0);
 	SegmentKey	key;
 
@@ -127,7 +218,7 @@ snowid_segment_status(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	TagSite		site;
 
-	segment_init_site(&site, fcinfo->flinfo->fn_oid);
+	segment_init_site(&site, USE_NUMBER, fcinfo->flinfo->fn_oid);
 	InitMaterializedSRF(fcinfo, 0);
 	require_columns(fcinfo, rsinfo->setDesc, status_columns, lengthof(status_columns));
 	for (int i = 0; i < snowid_segments; i++)
@@ -142,6 +233,8 @@ snowid_segment_status(PG_FUNCTION_ARGS)
 		values[n++] = PointerGetDatum(cstring_to_text_with_len(status.key.tag, status.key.len));
 		nulls[n] = !OidIsValid(status.source);
 		values[n++] = ObjectIdGetDatum(status.source);
+		nulls[n] = status.period == NO_PERIOD;
+		values[n++] = DateADTGetDatum(status.period);
 		nulls[n] = status.left == 0;
 		values[n++] = Int64GetDatum(status.next);
 		values[n++] = Int64GetDatum(status.left);

@@ -20,6 +20,9 @@
  * - A segment that is given to another tag keeps its generation, and gets a new
  *	 incarnation before its cursor is usable.  A caller reads the cursor first and
  *	 then the incarnation: either it sees the new one, or its CAS fails.
+ * - term[g & 1], the period of the range, is written with the slot, and so is g's,
+ *	 too.  Periods rise from range to range, and numbers within one.  A number is
+ *	 taken while its period lasts, by the clock that was read before the cursor.
  * - A range that is given back is cut off first, by exchanging a new generation
  *	 of no length into the cursor; what the exchange returns says where.
  *
@@ -36,10 +39,12 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
 #include "compat.h"
 #include "guard.h"
+#include "segment/fetcher.h"
 #include "segment/pool.h"
 #include "segment/segment.h"
 #include "settings.h"
@@ -55,7 +60,7 @@
 
 /* Tags that this backend knows, by their hash. */
 #define KNOWN_TAGS 1024
-static KnownTag *known_tags[KNOWN_TAGS];
+static KnownTag *known_tags[TAG_USES][KNOWN_TAGS];
 
 /* How long a caller waits, and for what. */
 typedef struct Wait
@@ -70,7 +75,7 @@ typedef struct Wait
 
 /* The table is the one beside the function, in whatever schema. */
 void
-segment_init_site(TagSite *site, Oid function)
+segment_init_site(TagSite *site, TagUse use, Oid function)
 {
 	require_preloaded();
 	if (snowid_segments == 0)
@@ -79,18 +84,19 @@ segment_init_site(TagSite *site, Oid function)
 				 errmsg("segments are switched off"),
 				 errhint("Set snowid.segments and restart the server.")));
 	site->known = NULL;
+	site->use = use;
 	site->relid = get_relname_relid("snowid_segments", get_func_namespace(function));
 }
 
 TagSite *
-segment_site(FunctionCallInfo fcinfo)
+segment_site(FunctionCallInfo fcinfo, TagUse use)
 {
 	TagSite    *site = fcinfo->flinfo->fn_extra;
 
 	if (unlikely(site == NULL))
 	{
 		site = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(TagSite));
-		segment_init_site(site, fcinfo->flinfo->fn_oid);
+		segment_init_site(site, use, fcinfo->flinfo->fn_oid);
 		fcinfo->flinfo->fn_extra = site;
 	}
 	return site;
@@ -115,12 +121,13 @@ find_tag(TagSite *site, const char *tag, int len)
 				 errmsg("a tag cannot have %d bytes", len),
 				 errdetail("It has from 1 to %d.", TAG_LEN)));
 	hash = hash_bytes((const unsigned char *) tag, len) % KNOWN_TAGS;
-	site->known = known_tags[hash];
+	site->known = known_tags[site->use][hash];
 	if (is_of(site->known, site->relid, tag, len))
 		return;
 	if (site->known == NULL)
-		site->known = known_tags[hash] =
+		site->known = known_tags[site->use][hash] =
 			MemoryContextAllocZero(TopMemoryContext, sizeof(KnownTag));
+	site->known->use = site->use;
 	pool_make_key(&site->known->key, site->relid, tag, len);
 	site->known->user = GetUserId();
 	site->known->segment = NULL;
@@ -142,11 +149,11 @@ known_tag(TagSite *site, const text *tag)
 
 /*
  * Takes up to so many numbers, this many at least; returns how many, 0: look at
- * what is wrong.
+ * what is wrong.  Where the caller wants their period, it must last now.
  */
 static pg_attribute_always_inline int64
 take(Segment *segment, uint64 incarnation, int64 wanted, int64 least,
-	 int64 *first, bool *ask)
+	 TimestampTz now, DateADT *period, int64 *first, bool *ask)
 {
 	uint64		cursor = pg_atomic_read_u64(&segment->cursor);
 
@@ -154,6 +161,7 @@ take(Segment *segment, uint64 incarnation, int64 wanted, int64 least,
 	{
 		const int64 offset = cursor_offset(cursor);
 		Slot	   *slot = &segment->slot[cursor_generation(cursor) & 1];
+		Term	   *term = &segment->term[cursor_generation(cursor) & 1];
 		int64		length;
 		int64		n;
 
@@ -161,6 +169,12 @@ take(Segment *segment, uint64 incarnation, int64 wanted, int64 least,
 		length = (int64) pg_atomic_read_u64(&slot->length);
 		*first = (int64) pg_atomic_read_u64(&slot->base) + offset;
 		n = Min(wanted, length - offset);
+		if (period)
+		{
+			*period = (DateADT) pg_atomic_read_u64(&term->label);
+			if (now >= (TimestampTz) pg_atomic_read_u64(&term->until))
+				return 0;
+		}
 		if (pg_atomic_read_u64(&segment->incarnation) != incarnation || n < least)
 			return 0;
 		if (likely(pg_atomic_compare_exchange_u64(&segment->cursor, &cursor, cursor + n)))
@@ -175,7 +189,7 @@ take(Segment *segment, uint64 incarnation, int64 wanted, int64 least,
 static pg_noinline void
 ask_for_next(Segment *segment)
 {
-	(void) pool_call_fetcher(segment_ask(segment, 0));
+	(void) fetcher_call(segment_ask(segment, 0));
 }
 
 /*---- What a caller waits for ----*/
@@ -202,6 +216,9 @@ refuse(const KnownTag *known, const Answer *answer, const Wait *wait)
 			ereport(ERROR,
 					(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
 					 errmsg("the numbers of \"%s\" are used up", tag_of(known)),
+					 answer->format[0] && answer->limit == period_last_number(answer->format) ?
+					 errdetail("Its format has room for numbers up to " INT64_FORMAT ".",
+							   answer->limit) :
 					 errdetail("Its limit_id is " INT64_FORMAT ".", answer->limit)));
 			break;
 		default:
@@ -214,6 +231,32 @@ refuse(const KnownTag *known, const Answer *answer, const Wait *wait)
 					 errdetail("The process \"snowid segments\" has not answered yet; see the server log."),
 					 wait->has_place ? 0 : errhint("Raise max_worker_processes.")));
 	}
+}
+
+void
+segment_refuse_format(const char *tag)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("segment \"%s\" has no format", tag),
+			 errhint("Set \"format\" in its row of snowid_segments.")));
+}
+
+/* Is the row what the function is for? */
+static void
+check_use(const KnownTag *known, const Answer *answer)
+{
+	if ((known->use == USE_NUMBER) != (answer->kind == PERIOD_NONE))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 answer->kind == PERIOD_NONE ?
+				 errmsg("segment \"%s\" has no periods", tag_of(known)) :
+				 errmsg("segment \"%s\" has periods", tag_of(known)),
+				 answer->kind == PERIOD_NONE ?
+				 errhint("Call snowid_number(), or set \"period\" in its row.") :
+				 errhint("Call snowid_period_number() or snowid_period_serial().")));
+	if (known->use == USE_SERIAL && answer->format[0] == '\0')
+		segment_refuse_format(tag_of(known));
 }
 
 /* Finds the segment of the tag anew. */
@@ -256,7 +299,7 @@ start_wait(Wait *wait, Segment *segment)
  * length itself, for which the current range and the next are needed.
  */
 static bool
-get_ready(KnownTag *known, int64 length, Wait *wait, int64 *first)
+get_ready(KnownTag *known, int64 length, TimestampTz now, Wait *wait, int64 *first)
 {
 	uint64		incarnation = look_up(known);
 	Segment    *segment = known->segment;
@@ -273,8 +316,10 @@ get_ready(KnownTag *known, int64 length, Wait *wait, int64 *first)
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 					 errmsg("permission denied for segment \"%s\"", tag_of(known)),
 					 errdetail("Its row in snowid_segments names another role.")));
+		check_use(known, &answer);
+		memcpy(known->format, answer.format, sizeof(known->format));
 		known->incarnation = incarnation;
-		switch (segment_advance(segment, incarnation, length, first))
+		switch (segment_advance(segment, incarnation, now, length, first))
 		{
 			case ADVANCED:
 				return false;
@@ -295,15 +340,15 @@ get_ready(KnownTag *known, int64 length, Wait *wait, int64 *first)
 	left = wait->ends - monotonic_ms();
 	if (left <= 0)
 		refuse(known, &answer, wait);
-	wait->has_place = pool_call_fetcher(segment_ask(segment, length));
+	wait->has_place = fetcher_call(segment_ask(segment, length));
 	(void) ConditionVariableTimedSleep(&segment->changed, Min(left, CALL_MS),
-									   PG_WAIT_EXTENSION);
+									   own_wait(WAIT_SEGMENT));
 	return false;
 }
 
 /* Off the hot path: as many numbers as take() would. */
 static pg_noinline int64
-take_slowly(KnownTag *known, int64 wanted, int64 length, int64 *first)
+take_slowly(KnownTag *known, int64 wanted, int64 length, DateADT *period, int64 *first)
 {
 	Wait		wait = {.has_place = true};
 	int64		n = 0;
@@ -311,11 +356,14 @@ take_slowly(KnownTag *known, int64 wanted, int64 length, int64 *first)
 
 	while (n == 0)
 	{
+		TimestampTz now = period ? GetCurrentTimestamp() : 0;
+
 		CHECK_FOR_INTERRUPTS();
-		if (get_ready(known, length, &wait, first))
+		if (get_ready(known, length, now, &wait, first))
 			n = length;
 		else if (known->incarnation != UNCHECKED)
-			n = take(known->segment, known->incarnation, wanted, length, first, &ask);
+			n = take(known->segment, known->incarnation, wanted, length, now, period,
+					 first, &ask);
 	}
 	if (wait.segment)
 		ConditionVariableCancelSleep();
@@ -326,15 +374,16 @@ take_slowly(KnownTag *known, int64 wanted, int64 length, int64 *first)
 
 /* Up to so many consecutive numbers, this many at least; returns how many. */
 static pg_attribute_always_inline int64
-next(KnownTag *known, int64 wanted, int64 least, int64 *first)
+next(KnownTag *known, int64 wanted, int64 least, DateADT *period, int64 *first)
 {
+	TimestampTz now = period ? GetCurrentTimestamp() : 0;
 	bool		ask = false;
 	int64		n = 0;
 
 	if (likely(known->incarnation != UNCHECKED))
-		n = take(known->segment, known->incarnation, wanted, least, first, &ask);
+		n = take(known->segment, known->incarnation, wanted, least, now, period, first, &ask);
 	if (unlikely(n == 0))
-		return take_slowly(known, wanted, least, first);
+		return take_slowly(known, wanted, least, period, first);
 	if (unlikely(ask))
 		ask_for_next(known->segment);
 	return n;
@@ -345,14 +394,14 @@ segment_next(TagSite *site, const text *tag)
 {
 	int64		first;
 
-	(void) next(known_tag(site, tag), 1, 1, &first);
+	(void) next(known_tag(site, tag), 1, 1, NULL, &first);
 	return first;
 }
 
 int64
 segment_next_block(TagSite *site, const text *tag, int64 wanted, int64 *first)
 {
-	return next(known_tag(site, tag), Min(wanted, OFFSET_MASK), 1, first);
+	return next(known_tag(site, tag), Min(wanted, OFFSET_MASK), 1, NULL, first);
 }
 
 int64
@@ -360,6 +409,18 @@ segment_next_range(TagSite *site, const text *tag, int64 length)
 {
 	int64		first;
 
-	(void) next(known_tag(site, tag), length, length, &first);
+	(void) next(known_tag(site, tag), length, length, NULL, &first);
+	return first;
+}
+
+/* A number in its period; and the format of the tag, until the next call. */
+int64
+segment_next_in_period(TagSite *site, const text *tag, DateADT *period, const char **format)
+{
+	KnownTag   *known = known_tag(site, tag);
+	int64		first;
+
+	(void) next(known, 1, 1, period, &first);
+	*format = known->format;
 	return first;
 }

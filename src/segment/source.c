@@ -9,6 +9,11 @@
  * statement is run with the rights of its table's owner, restricted as in
  * maintenance commands, and with all names qualified.
  *
+ * Where numbers begin anew in each period, the row of snowid_segments says so, and
+ * each (tag, period) has its number in a row of snowid_segment_periods, or of the
+ * source.  No range is taken of a period that is older than the newest one there:
+ * so periods do not go back with a clock, also over a crash.
+ *
  * update_time tells the table's trigger who writes: 'infinity' a process that
  * takes a range, '-infinity' one that gives back what it did not use.  The
  * trigger puts the time in its place.
@@ -109,12 +114,22 @@ source_is_foreign(Oid source)
 
 /*---- Statements ----*/
 
+/* What a statement is about: $1, the tag, to $5. */
+typedef struct Arguments
+{
+	const SegmentKey *key;
+	int64		n;
+	int64		high;
+	int64		limit;
+	DateADT		period;
+} Arguments;
+
 /* Runs with the rights of the owner of the table that is named by %s. */
 static int
-run(const char *statement, Oid relid, const SegmentKey *key, int64 a, int64 b)
+run(const char *statement, Oid relid, Arguments about)
 {
-	Oid			types[] = {TEXTOID, INT8OID, INT8OID};
-	Datum		values[3];
+	Oid			types[] = {TEXTOID, INT8OID, INT8OID, INT8OID, DATEOID};
+	Datum		values[lengthof(types)];
 	StringInfoData sql;
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 	int			result;
@@ -130,9 +145,11 @@ run(const char *statement, Oid relid, const SegmentKey *key, int64 a, int64 b)
 	appendStringInfo(&sql, statement,
 					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
 												get_rel_name(relid)));
-	values[0] = PointerGetDatum(cstring_to_text_with_len(key->tag, key->len));
-	values[1] = Int64GetDatum(a);
-	values[2] = Int64GetDatum(b);
+	values[0] = PointerGetDatum(cstring_to_text_with_len(about.key->tag, about.key->len));
+	values[1] = Int64GetDatum(about.n);
+	values[2] = Int64GetDatum(about.high);
+	values[3] = Int64GetDatum(about.limit);
+	values[4] = DateADTGetDatum(about.period);
 	result = SPI_execute_with_args(sql.data, lengthof(values), types, values, NULL, false, 0);
 	SetUserIdAndSecContext(saved_user, saved_context);
 	if (result < 0)
@@ -162,6 +179,24 @@ oid_column(int number)
 	Datum		value = column(number, &isnull);
 
 	return isnull ? InvalidOid : DatumGetObjectId(value);
+}
+
+static char *
+text_column(int number)
+{
+	bool		isnull;
+	Datum		value = column(number, &isnull);
+
+	return isnull ? "" : TextDatumGetCString(value);
+}
+
+/* The table of the numbers: the source, or of those here the one of this job. */
+static Oid
+table_of(DateADT period)
+{
+	if (OidIsValid(source_table) || period == NO_PERIOD)
+		return OidIsValid(source_table) ? source_table : local_table;
+	return get_relname_relid("snowid_segment_periods", get_rel_namespace(local_table));
 }
 
 /* Begins a transaction: of a table snowid_segments, and its source, or 0. */
@@ -219,13 +254,40 @@ next_step(const Fetch *fetch, int64 least)
 	return Min(Max(step, least), MAX_STEP);
 }
 
+/* The newest period that the table knows, or NO_PERIOD. */
+static DateADT
+read_newest(Fetch *fetch)
+{
+	bool		isnull;
+	Datum		newest;
+
+	(void) run("SELECT max(period) FROM %s WHERE biz_tag = $1",
+			   table_of(DATEVAL_NOEND), (Arguments)
+/**INDENT** Error@265: Unbalanced parens */
+			   {
+		.key = &fetch->key
+/**INDENT** Warning@267: Extra ) */
+	});
+	newest = column(1, &isnull);
+	return isnull ? NO_PERIOD : DatumGetDateADT(newest);
+}
+
 /* What is known of the tag here; false: it is not for this process. */
 static bool
 read_row(Fetch *fetch, int64 *max_id)
 {
+	Period	   *period = &fetch->range.period;
+
 	if (run("SELECT max_id, coalesce(limit_id, 9223372036854775807), step::int8,"
-			" (extract(epoch FROM cover) * 1000)::int8, source::oid, role::oid"
-			" FROM %s WHERE biz_tag = $1", local_table, &fetch->key, 0, 0) == 0)
+			" (extract(epoch FROM cover) * 1000)::int8, source::oid, role::oid,"
+			" period, zone, format FROM %s WHERE biz_tag = $1",
+			local_table, (Arguments)
+/**INDENT** Error@282: Unbalanced parens */
+			{
+		.key = &fetch->key
+/**INDENT** Warning@284: Extra ) */
+/**INDENT** Warning@284: Extra ) */
+	}) == 0)
 	{
 		fetch->outcome = OUTCOME_ABSENT;
 		return false;
@@ -236,8 +298,42 @@ read_row(Fetch *fetch, int64 *max_id)
 	fetch->step = next_step(fetch, number_column(3));
 	fetch->source = oid_column(5);
 	fetch->role = oid_column(6);
+	fetch->kind = period_kind(text_column(7));
+	strlcpy(fetch->format, text_column(9), sizeof(fetch->format));
 	fetch->moved = fetch->source != source_table;
+	period->label = NO_PERIOD;
+	period->until = DT_NOEND;
+	if (!fetch->moved && fetch->kind != PERIOD_NONE)
+	{
+		pg_tz	   *zone = period_zone(text_column(8));
+
+		if (fetch->format[0])
+			fetch->limit = Min(fetch->limit, period_last_number(fetch->format));
+		*period = period_at(fetch->kind, GetCurrentTimestamp(), zone,
+							Max(fetch->newest, read_newest(fetch)));
+	}
+	if (period->label != fetch->newest)
+		fetch->high = 0;
 	return !fetch->moved;
+}
+
+/* The row of a period, which is made where there is none. */
+static void
+read_period(Fetch *fetch, int64 *max_id)
+{
+	DateADT		label = fetch->range.period.label;
+	Arguments	about = {.key = &fetch->key,.period = label};
+
+	if (run("SELECT max_id::int8 FROM %s WHERE biz_tag = $1 AND period = $5",
+			table_of(label), about) > 0)
+		*max_id = number_column(1);
+	else
+	{
+		*max_id = 0;
+		(void) run("INSERT INTO %s (biz_tag, period, max_id, update_time)"
+				   " VALUES ($1, $5, 0, 'infinity') ON CONFLICT DO NOTHING",
+				   table_of(label), about);
+	}
 }
 
 /* The source's own row. */
@@ -245,7 +341,14 @@ static bool
 read_source(Fetch *fetch, int64 *max_id)
 {
 	if (run("SELECT max_id::int8, coalesce(limit_id::int8, 9223372036854775807)"
-			" FROM %s WHERE biz_tag = $1", source_table, &fetch->key, 0, 0) == 0)
+			" FROM %s WHERE biz_tag = $1",
+			source_table, (Arguments)
+/**INDENT** Error@340: Unbalanced parens */
+			{
+		.key = &fetch->key
+/**INDENT** Warning@342: Extra ) */
+/**INDENT** Warning@342: Extra ) */
+	}) == 0)
 	{
 		fetch->outcome = OUTCOME_ABSENT;
 		strlcpy(fetch->error, "Its source has no such row", sizeof(fetch->error));
@@ -263,10 +366,16 @@ read_source(Fetch *fetch, int64 *max_id)
 static bool
 take_range(Fetch *fetch, int64 n)
 {
-	if (run("UPDATE %s SET max_id = max_id + $2, update_time = 'infinity' WHERE biz_tag = $1"
+	DateADT		label = fetch->range.period.label;
+	Arguments	about = {&fetch->key, n, fetch->high, fetch->limit, label};
+
+	if (run(label == NO_PERIOD ?
+			"UPDATE %s SET max_id = max_id + $2, update_time = 'infinity' WHERE biz_tag = $1"
 			" AND max_id >= $3 AND max_id <= coalesce(limit_id, 9223372036854775807) - $2"
-			" RETURNING max_id::int8",
-			OidIsValid(source_table) ? source_table : local_table, &fetch->key, n, fetch->high) == 0)
+			" RETURNING max_id::int8" :
+			"UPDATE %s SET max_id = max_id + $2, update_time = 'infinity' WHERE biz_tag = $1"
+			" AND period = $5 AND max_id >= $3 AND max_id <= $4 - $2"
+			" RETURNING max_id::int8", table_of(label), about) == 0)
 		return false;
 	fetch->range.last = number_column(1);
 	fetch->range.first = fetch->range.last - n + 1;
@@ -280,6 +389,7 @@ source_take(Fetch *fetch)
 {
 	int64		max_id;
 	int64		n;
+	bool		in_period;
 
 	fetch->outcome = OUTCOME_FAILED;
 	fetch->moved = false;
@@ -289,8 +399,12 @@ source_take(Fetch *fetch)
 	if (!extension_is_there || !read_row(fetch, &max_id))
 		return;
 	n = Max(fetch->step, fetch->wish);
-	if (OidIsValid(source_table) &&
-		(take_range(fetch, n) || !read_source(fetch, &max_id)))
+	in_period = fetch->range.period.label != NO_PERIOD;
+	if ((in_period || OidIsValid(source_table)) && take_range(fetch, n))
+		return;
+	if (in_period)
+		read_period(fetch, &max_id);
+	else if (OidIsValid(source_table) && !read_source(fetch, &max_id))
 		return;
 	if (max_id < fetch->high)
 		snprintf(fetch->error, sizeof(fetch->error),
@@ -306,9 +420,14 @@ source_take(Fetch *fetch)
 bool
 source_give_back(const SegmentKey *key, const Range *range)
 {
+	DateADT		label = range->period.label;
+	Arguments	about = {key, range->first - 1, range->last,.period = label};
+
 	return extension_is_there &&
-		run("UPDATE %s SET max_id = $2, update_time = '-infinity'"
-			" WHERE biz_tag = $1 AND max_id = $3",
-			OidIsValid(source_table) ? source_table : local_table, key,
-			range->first - 1, range->last) > 0;
+		run(label == NO_PERIOD ?
+			"UPDATE %s SET max_id = $2, update_time = '-infinity'"
+			" WHERE biz_tag = $1 AND max_id = $3" :
+			"UPDATE %s SET max_id = $2, update_time = '-infinity'"
+			" WHERE biz_tag = $1 AND period = $5 AND max_id = $3",
+			table_of(label), about) > 0;
 }

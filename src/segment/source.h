@@ -5,7 +5,7 @@
 #ifndef SNOWID_SEGMENT_SOURCE_H
 #define SNOWID_SEGMENT_SOURCE_H
 
-#include "segment/pool.h"
+#include "segment/row.h"
 
 #pragma GCC visibility push(hidden)
 

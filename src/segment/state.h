@@ -16,6 +16,8 @@
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 
+#include "segment/period.h"
+
 #pragma GCC visibility push(hidden)
 
 /* A cursor is the range's generation, and behind it the offset in the range. */
@@ -29,11 +31,12 @@
 #define SEGMENT_ERROR_LEN 256
 #define MAX_STEP 1000000		/* the greatest range; fits an offset */
 
-/* first to last; none: last < first */
+/* first to last, of a period; none: last < first */
 typedef struct Range
 {
 	int64		first;
 	int64		last;
+	Period		period;
 } Range;
 
 typedef struct Slot
@@ -42,6 +45,13 @@ typedef struct Slot
 	pg_atomic_uint64 length;
 	pg_atomic_uint64 ask_at;	/* the offset from which on the next is wanted */
 } Slot;
+
+/* The period of the range in the slot of the same place. */
+typedef struct Term
+{
+	pg_atomic_uint64 label;
+	pg_atomic_uint64 until;
+} Term;
 
 /* Unused bytes are 0. */
 typedef struct SegmentKey
@@ -70,6 +80,7 @@ typedef struct Segment
 	pg_atomic_uint64 cursor;
 	pg_atomic_uint64 incarnation;	/* another tag, or other rights: look anew */
 	Slot		slot[2];		/* slot[generation & 1] is in use */
+	Term		term[2];
 
 	/* segments_lock protects the following fields */
 	bool		in_use pg_attribute_aligned(PG_CACHE_LINE_SIZE);
@@ -103,7 +114,10 @@ typedef struct Segment
 	int64		limit;			/* the last number */
 	int64		cover_ms;
 	int64		step;			/* of the next range */
-	int64		high;			/* no later range begins at or below it */
+	int64		high;			/* no later range begins at or below it ... */
+	DateADT		newest;			/* of this period, and none is of an older one */
+	PeriodKind	kind;
+	char		format[FORMAT_LEN + 1]; /* of serials; "": it has none */
 
 	/* for the status */
 	int64		fetched_at;		/* monotonic_ms(); 0: never */

@@ -1,15 +1,18 @@
 /*
  * trigger.c
- *		The trigger of the table snowid_segments.
+ *		The triggers of the tables snowid_segments and snowid_segment_periods.
  *
  * max_id only rises, whoever writes: a number that was handed out would come
  * again.  The commit is durable, whatever the writer set.  What is changed by hand
  * is seen by the next number here: at commit, what this server has of the tag in
- * memory is cut off.
+ * memory is cut off.  Whoever sets max_id to what it is already has used the
+ * numbers up to there, so it becomes one more: else what is in memory would be
+ * given back, since the row still ends with that range.
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/sysattr.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
@@ -19,6 +22,7 @@
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -137,33 +141,72 @@ note_change(Oid relid, const text *tag)
 
 /*---- The trigger ----*/
 
+static const char *
+text_of(HeapTuple tuple, TupleDesc desc, const char *name)
+{
+	bool		isnull;
+	Datum		value = column(tuple, desc, name, &isnull);
+
+	return isnull ? NULL : TextDatumGetCString(value);
+}
+
 /*
  * To write to its source, a segment's process takes the rights of the table's
  * owner: who names it must have them.
  */
 static void
-check_source(HeapTuple new, TupleDesc desc)
+check_source(HeapTuple new, TupleDesc desc, PeriodKind kind)
 {
 	bool		isnull;
 	Oid			source = DatumGetObjectId(column(new, desc, "source", &isnull));
 
 	if (!isnull &&
 		(pg_class_aclcheck(source, GetUserId(), ACL_SELECT) != ACLCHECK_OK ||
-		 pg_class_aclcheck(source, GetUserId(), ACL_UPDATE) != ACLCHECK_OK))
+		 pg_class_aclcheck(source, GetUserId(), ACL_UPDATE) != ACLCHECK_OK ||
+		 (kind != PERIOD_NONE &&
+		  pg_class_aclcheck(source, GetUserId(), ACL_INSERT) != ACLCHECK_OK)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for the source of a segment"),
-				 errdetail("A table that is a segment's source needs SELECT and UPDATE.")));
+				 errdetail("A table that is a segment's source needs SELECT and UPDATE, and INSERT for periods.")));
 }
 
-/* The row as it is to be written. */
-static HeapTuple
-guard_update(HeapTuple old, HeapTuple new, Relation rel, bool *by_hand)
+/* What a row says of its periods. */
+static void
+check_period(HeapTuple new, TupleDesc desc, PeriodKind kind)
 {
-	TupleDesc	desc = RelationGetDescr(rel);
+	const char *zone = text_of(new, desc, "zone");
+	const char *format = text_of(new, desc, "format");
+	const char *problem;
+
+	if (zone)
+		(void) period_zone(zone);
+	problem = format ? period_check_format(kind, format) : NULL;
+	if (problem)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid format of a segment: \"%s\"", format),
+				 errdetail("%s", problem)));
+}
+
+/* Checks what is not checked by constraints. */
+static void
+check_row(HeapTuple new, TupleDesc desc, bool source_is_new)
+{
+	const char *period = text_of(new, desc, "period");
+	PeriodKind	kind = period ? period_kind(period) : PERIOD_NONE;
+
+	if (source_is_new)
+		check_source(new, desc, kind);
+	check_period(new, desc, kind);
+}
+
+/* The row as it is to be written, by a statement that sets max_id or does not. */
+static HeapTuple
+guard_update(HeapTuple old, HeapTuple new, TupleDesc desc, bool sets_max_id, bool *by_hand)
+{
 	bool		is_replica = SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA;
 	bool		gives_back;
-	bool		isnull;
 	bool		is_ours = is_process(new, desc, &gives_back);
 	int64		old_id = max_id_of(old, desc);
 	bool		is_lowered = max_id_of(new, desc) < old_id && !gives_back;
@@ -172,52 +215,89 @@ guard_update(HeapTuple old, HeapTuple new, Relation rel, bool *by_hand)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("max_id of segment \"%s\" cannot be lowered",
-						TextDatumGetCString(column(old, desc, "biz_tag", &isnull))),
+						text_of(old, desc, "biz_tag")),
 				 errdetail("Numbers up to " INT64_FORMAT " may have been handed out.", old_id)));
 	if (is_lowered)
 		new = with_column(new, desc, "max_id", Int64GetDatum(old_id));
+	else if (sets_max_id && !is_ours && !is_replica && max_id_of(new, desc) == old_id &&
+			 old_id < PG_INT64_MAX)
+		new = with_column(new, desc, "max_id", Int64GetDatum(old_id + 1));
 	if (is_ours || !is_replica)
 		new = with_column(new, desc, "update_time", TimestampTzGetDatum(GetCurrentTimestamp()));
-	if (differs(old, new, desc, "source"))
-		check_source(new, desc);
-	*by_hand = !is_ours &&
-		(differs(old, new, desc, "max_id") || differs(old, new, desc, "limit_id") ||
-		 differs(old, new, desc, "source") || differs(old, new, desc, "role") ||
-		 differs(old, new, desc, "biz_tag"));
+	*by_hand = !is_ours;
 	return new;
 }
 
-/* Before INSERT, UPDATE or DELETE of a row, or TRUNCATE. */
+/* Does it change what is in memory? */
+static bool
+counts(HeapTuple old, HeapTuple new, TupleDesc desc, const char *const *columns)
+{
+	for (; *columns; columns++)
+	{
+		if (differs(old, new, desc, *columns))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Before INSERT, UPDATE or DELETE of a row, or TRUNCATE: of snowid_segments, or
+ * with an argument of snowid_segment_periods beside it.
+ */
 Datum
 snowid_segments_guard(PG_FUNCTION_ARGS)
 {
+	static const char *const of_tags[] = {
+		"max_id", "limit_id", "source", "role", "biz_tag", "period", "zone", "format", NULL
+	};
+	static const char *const of_periods[] = {"max_id", "biz_tag", "period", NULL};
 	TriggerData *data = (TriggerData *) fcinfo->context;
 	TupleDesc	desc;
 	HeapTuple	row;
+	Oid			relid;
+	bool		of_period;
 	bool		by_hand = true;
-	bool		isnull;
+	bool		ignored;
 
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("snowid_segments_guard() was not called as a trigger")));
+	of_period = data->tg_trigger->tgnargs > 0;
+	relid = of_period ?
+		get_relname_relid("snowid_segments", RelationGetNamespace(data->tg_relation)) :
+		RelationGetRelid(data->tg_relation);
 	if (TRIGGER_FIRED_BY_TRUNCATE(data->tg_event))
 	{
-		note_change(RelationGetRelid(data->tg_relation), NULL);
+		note_change(relid, NULL);
 		return PointerGetDatum(NULL);
 	}
 	desc = RelationGetDescr(data->tg_relation);
 	row = data->tg_trigtuple;
 	if (TRIGGER_FIRED_BY_INSERT(data->tg_event))
 	{
-		check_source(row, desc);
-		by_hand = false;
+		if (!of_period)
+			check_row(row, desc, true);
+		else if (is_process(row, desc, &ignored))
+			row = with_column(row, desc, "update_time",
+							  TimestampTzGetDatum(GetCurrentTimestamp()));
+		by_hand = of_period && row == data->tg_trigtuple;
 	}
 	else if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
-		row = guard_update(row, data->tg_newtuple, data->tg_relation, &by_hand);
+	{
+		HeapTuple	old = row;
+
+		row = guard_update(old, data->tg_newtuple, desc,
+						   bms_is_member(SPI_fnumber(desc, "max_id") -
+										 FirstLowInvalidHeapAttributeNumber,
+										 data->tg_updatedcols),
+						   &by_hand);
+		if (!of_period)
+			check_row(row, desc, differs(old, row, desc, "source"));
+		by_hand = by_hand && counts(old, row, desc, of_period ? of_periods : of_tags);
+	}
 	if (by_hand)
-		note_change(RelationGetRelid(data->tg_relation),
-					DatumGetTextPP(column(data->tg_trigtuple, desc, "biz_tag", &isnull)));
+		note_change(relid, DatumGetTextPP(column(data->tg_trigtuple, desc, "biz_tag", &ignored)));
 	/* what a number is durable by, whatever the writer set */
 	if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
 		(void) set_config_option("synchronous_commit", "on", PGC_USERSET, PGC_S_SESSION,

@@ -103,5 +103,18 @@ waits_for($keepers, 'SnowidOrigin');
 kill 'CONT', $helper;
 wait_for_claim($node);
 
+# a segment's row is locked
+$node->append_conf('postgresql.conf', 'max_worker_processes = 6');
+$node->restart;
+$node->safe_psql('postgres',
+	"INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b')");
+my $locker = $node->background_psql('postgres');
+$locker->query_safe(
+	"BEGIN; SELECT FROM snowid_segments WHERE biz_tag = 'b' FOR UPDATE");
+$node->safe_psql('postgres', "SELECT snowid_number('a')");
+waits_for("backend_type = 'snowid segments'", 'SnowidSegmentsMain');
+caller_waits_for("SELECT snowid_number('b')", 'SnowidSegment');
+$locker->quit;
+
 $node->stop;
 done_testing();

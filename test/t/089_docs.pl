@@ -243,12 +243,16 @@ same(
 	[ map { substr($_, length($top) + 1) } @files ]);
 
 # The rights in Redis: those of the test, and enough for the script.
-my ($rights) =
-  $page{'doc/worker-ids.md'}{source} =~ /^redis-cli ACL SETUSER .*? (\+.*)$/m;
-my @rights = $rights =~ /\+(\w+)/g;
 my ($least) = slurp_file("$top/test/t/055_redis_access.pl") =~
   /\@least\s*=\s*qw\((.*?)\)/;
-same('rights of the user in Redis', \@rights, [ split ' ', $least ]);
+my @least = split ' ', $least;
+foreach my $name (map { "$_/worker-ids.md" } @languages)
+{
+	my ($rights) =
+	  $page{$name}{source} =~ /^redis-cli ACL SETUSER .*? (\+.*)$/m;
+	same("$name: rights of the user in Redis",
+		[ $rights =~ /\+(\w+)/g ], \@least);
+}
 contained(
 	'they are enough for the script',
 	[
@@ -256,7 +260,7 @@ contained(
 		  slurp_file("$top/src/registry/registry.lua") =~
 		  /redis\.call\('(\w+)'/g
 	],
-	\@rights);
+	\@least);
 
 # Hints that send the reader to a section.
 my $hints = join('', map { slurp_file($_) } @files);
@@ -324,7 +328,7 @@ my @functions = lines_of(
 is( join(
 		' ',
 		lines_of(
-			"SELECT objid::regclass FROM $extension WHERE classid = 'pg_class'::regclass AND objid <> 'snowid_segments'::regclass"
+			"SELECT objid::regclass FROM $extension WHERE classid = 'pg_class'::regclass AND objid NOT IN ('snowid_segments'::regclass, 'snowid_segment_periods'::regclass)"
 		)),
 	'',
 	'the extension has no view');

@@ -23,12 +23,16 @@ sub random_bytes
 	return join '', map { chr(rand(256)) } 1 .. $_[0];
 }
 
-# Some bytes changed, cut off, added, doubled or exchanged.
+# How many kinds of damage there are.
+my $kinds = 7;
+
+# Some bytes changed, cut off, added, doubled or exchanged, or a digit of a number; the
+# kinds in turn.
 sub damaged
 {
-	my ($bytes) = @_;
-	my $kind    = int(rand(6));
-	my $at      = int(rand(length($bytes) || 1));
+	my ($bytes, $n) = @_;
+	my $kind = $n % $kinds;
+	my $at   = int(rand(length($bytes) || 1));
 
 	if ($kind == 0)
 	{
@@ -39,8 +43,14 @@ sub damaged
 	return $bytes . random_bytes(rand(20))       if $kind == 2;
 	return substr($bytes, $at) . $bytes          if $kind == 3;
 	return random_bytes(rand(2) * length $bytes) if $kind == 4;
-	substr($bytes, $at, rand(20)) = random_bytes(rand(20));
-	return $bytes;
+	if ($kind == 5)
+	{
+		substr($bytes, $at, rand(20)) = random_bytes(rand(20));
+		return $bytes;
+	}
+	my $digits = () = $bytes =~ /\d/g;
+	my $which  = int(rand($digits));
+	return $bytes =~ s/(\d)/$which-- == 0 ? ($1 + 1) % 10 : $1/ger;
 }
 
 my %highest;
@@ -68,7 +78,8 @@ sub try_a_key
 	return query($node, "SELECT worker_id FROM snowid_decode($out)");
 }
 
-# Damages until the time is up: $code->() for each, then all must go on.
+# Damages until the time is up, and in each way: $code->($n) for each, then all must
+# go on.
 sub each_damage
 {
 	my ($what, $nodes, $code) = @_;
@@ -77,9 +88,8 @@ sub each_damage
 
 	do
 	{
-		$code->();
-		$count++;
-	} until time > $ends;
+		$code->($count++);
+	} until time > $ends && $count >= $kinds;
 	pass("$what: $count times, seed $seed");
 	foreach my $node (@$nodes)
 	{
@@ -96,7 +106,24 @@ sub each_damage
 #---- Records in Redis ----
 
 my $redis = SnowidRedis->start('redis');
-my @nodes =
+my @nodes;
+
+# Whatever was damaged is known to be.
+sub is_told
+{
+	my ($field, $bad) = @_;
+	my ($id) = $field =~ /^0:(\d+)$/;
+	my $told =
+	  defined $id
+	  ? query($nodes[0],
+		"SELECT state FROM snowid_claims() WHERE worker_id = $id")
+	  : sql_error($nodes[0], 'SELECT snowid_claims()');
+	fail("$field: $bad: $told")
+	  if $told !~ /^(?:damaged|version)$|^08006: .*"meta"/s;
+	return;
+}
+
+@nodes =
   map { claiming($_, $redis, "snowid.max_wait = '100ms'\n") }
   qw(first second);
 wait_for_claim($_) foreach @nodes;
@@ -104,12 +131,14 @@ each_damage(
 	'a record',
 	\@nodes,
 	sub {
+		my ($n)    = @_;
 		my @fields = split /\n/, $redis->query('HKEYS', 'snowid');
 		my $field  = $fields[ rand @fields ];
 		my $good   = $redis->query('HGET', 'snowid', $field);
-		my $bad    = damaged($good) =~ tr/\0/\1/r;
+		my $bad    = damaged($good, $n) =~ tr/\0/\1/r;
 
-		my $other_field = rand(8) < 1 && damaged($field) =~ tr/\0/\1/r;
+		my $other_field = rand(8) < 1
+		  && damaged($field, int(rand($kinds))) =~ tr/\0/\1/r;
 
 		$redis->query('HSET', 'snowid', $other_field || $field, $bad);
 		for (1 .. 3)
@@ -119,6 +148,8 @@ each_damage(
 			  if @ids == 2 && $ids[0] == $ids[1];
 			usleep(100_000);
 		}
+		is_told($field, $bad)
+		  if !$other_field && $bad !~ /^\s*\Q$good\E\s*$/;
 		$redis->query('HSET', 'snowid', $field, $good);
 		$redis->query('HDEL', 'snowid', $other_field) if $other_field;
 		wait_for_claim($_) foreach @nodes;
@@ -155,12 +186,15 @@ each_damage(
 	'the state file',
 	[ $nodes[0] ],
 	sub {
+		my ($n)  = @_;
 		my $good = slurp_file($file);
-		my $bad  = damaged($good);
+		my $bad  = damaged($good, $n);
 
 		write_file($bad);
 		if   (rand(3) < 1) { $nodes[0]->restart; }
 		else               { new_keeper($nodes[0]); }
+		poll($nodes[0], "NOT is_open AND reason ~ 'use its state file'")
+		  if $bad ne $good;
 		my $id = try_a_key($nodes[0], unpack('H*', $bad));
 		fail(unpack('H*', $bad) . ": two servers are $id")
 		  if defined $id && $id == $other;
@@ -173,7 +207,8 @@ $_->stop foreach @nodes;
 
 my $node = snowid_cluster('origins',
 	"max_replication_slots = 100\nsnowid.max_wait = 0\nsnowid.worker_id = 1");
-my $own = 'snowid_1288834974657_5_5_12_0_1';
+my ($first, $last) = (1288834974657, 1288834974657 + (1 << 41) - 1);
+my $own = "snowid_${first}_5_5_12_0_1";
 start_and_open($node);
 try_a_key($node, 'an origin');
 
@@ -194,13 +229,17 @@ each_damage(
 	'an origin',
 	[$node],
 	sub {
-		my $now   = int(1000 * time);
-		my $name  = rand(2) < 1 ? $own : damaged($own) =~ tr/\x20-\x7e//cdr;
+		my ($n) = @_;
+		my $now = int(1000 * time);
+		my $name =
+			$n % 8 < 4
+		  ? $own
+		  : damaged($own, int(rand($kinds))) =~ tr/\x20-\x7e//cdr;
 		my $place = (
 			$now + int(rand(7_200_000)) - 3_600_000,
 			int(rand(1 << 53)),
 			int(rand(1 << 31)) << int(rand(33)),
-			$now + int(rand(2**41)))[ rand 4 ];
+			$now + int(rand(2**41)))[ $n % 4 ];
 
 		use_worker_id(-1);
 		$node->psql('postgres',
@@ -212,6 +251,10 @@ each_damage(
 				$place >> 32,
 				$place & 0xffffffff));
 		use_worker_id(1);
+		poll($node, "NOT is_open AND reason ~ 'The position of'")
+		  if $name eq $own
+		  && $place > 0
+		  && ($place < $first || $place > $last);
 		my $id = try_a_key($node, "$name at $place");
 		fail("$name at $place: worker ID $id") if defined $id && $id != 1;
 

@@ -89,6 +89,7 @@ $named->reload;
 wait_until('the look-up', sub { qx(ps -o pid= --ppid $pid) });
 kill 'FPE', $pid;
 $named->wait_for_log(qr/floating-point exception/, $log);
+wait_until('the end of the look-up', sub { !qx(ps -o pid= --ppid $pid) });
 unlink "$named->{skew_file}.hangs";
 answered($named);
 pass('while a name is looked up');

@@ -1,0 +1,160 @@
+-- Segments: values, NULL, edges, errors with their SQLSTATE, rights.  What needs
+-- servers of its own is in test/t/100_segments.pl to 107_periods.pl.
+CREATE EXTENSION snowid;
+SET timezone = 'UTC';
+SET datestyle = 'ISO';
+
+-- how they are marked
+SELECT p.oid::regprocedure AS function, provolatile, proparallel, proisstrict,
+    has_function_privilege('public', p.oid, 'EXECUTE') AS public
+FROM pg_proc p
+WHERE proname ~ '^snowid_(number|period|segment)' AND prorettype <> 'trigger'::regtype
+ORDER BY proname COLLATE "C";
+SELECT relname, has_table_privilege('public', oid, 'SELECT') AS public_reads,
+    has_table_privilege('public', oid, 'INSERT, UPDATE, DELETE, TRUNCATE') AS public_writes,
+    has_table_privilege('pg_database_owner', oid, 'UPDATE') AS owner_writes
+FROM pg_class WHERE relname ~ '^snowid_segment' AND relkind = 'r' ORDER BY 1;
+
+-- the table
+\set VERBOSITY terse
+INSERT INTO snowid_segments (biz_tag) VALUES ('');
+\echo :LAST_ERROR_SQLSTATE
+INSERT INTO snowid_segments (biz_tag) VALUES (repeat('x', 129));
+\echo :LAST_ERROR_SQLSTATE
+INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('a', -1);
+\echo :LAST_ERROR_SQLSTATE
+INSERT INTO snowid_segments (biz_tag, step) VALUES ('a', 0);
+\echo :LAST_ERROR_SQLSTATE
+INSERT INTO snowid_segments (biz_tag, step) VALUES ('a', 1000001);
+\echo :LAST_ERROR_SQLSTATE
+INSERT INTO snowid_segments (biz_tag, cover) VALUES ('a', '-1 s');
+\echo :LAST_ERROR_SQLSTATE
+INSERT INTO snowid_segments (biz_tag, cover) VALUES ('a', '25 h');
+\echo :LAST_ERROR_SQLSTATE
+INSERT INTO snowid_segments (biz_tag, period) VALUES ('a', 'week');
+\echo :LAST_ERROR_SQLSTATE
+INSERT INTO snowid_segments (biz_tag, period, zone) VALUES ('a', 'day', 'Moon/Crater');
+\echo :LAST_ERROR_SQLSTATE
+INSERT INTO snowid_segment_periods VALUES ('a', 'infinity', 1);
+\echo :LAST_ERROR_SQLSTATE
+INSERT INTO snowid_segment_periods VALUES ('a', '2026-11-21', -1);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_segments_guard();
+\echo :LAST_ERROR_SQLSTATE
+\set VERBOSITY default
+
+-- formats: taken, or what is wrong
+CREATE FUNCTION try_format(period text, format text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO snowid_segments (biz_tag, period, format) VALUES ('format', $1, $2);
+    DELETE FROM snowid_segments WHERE biz_tag = 'format';
+    RETURN 'taken';
+EXCEPTION WHEN invalid_parameter_value THEN
+    DECLARE
+        detail text;
+    BEGIN
+        GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+        RETURN detail;
+    END;
+END $$;
+SELECT period, format, try_format(period, format)
+FROM (VALUES ('day', 'INV-{YYYYMMDD}-{N:6}'), ('day', '{DD}/{MM}/{YYYY}_{N:18}'),
+    ('month', 'M{YYYYMM}{N:1}'), ('year', '{N:3}/{YYYY}'),
+    ('day', ''), ('day', '{YYYYMM}{N:6}'), ('month', '{YYYYMMDD}{N:6}'), ('year', '{YYYYMM}{N:6}'),
+    ('none', '{YYYY}{N:6}'), ('day', '{YYYYMMDD}'), ('day', '{YYYYMMDD}{N:6}{N:6}'),
+    ('day', '{YYYYMMDD}{YYYY}{N:6}'), ('year', '{YYYY}{N:0}'), ('year', '{YYYY}{N:19}'),
+    ('year', '{YYYY}{N:-1}'), ('year', '{YYYY}{N: 1}'), ('year', '{YYYY}{N}'), ('year', '{YYYYN:3}'),
+    ('year', '{YYYY{N:3}'), ('year', '{YYYY}{N:3'), ('year', '{YYYY}}{N:3}'), ('year', '{}{YYYY}{N:3}'),
+    ('year', 'a b{YYYY}{N:3}'), ('year', 'ä{YYYY}{N:3}'), ('year', '{yyyy}{N:3}'),
+    ('year', repeat('x', 53) || '{YYYY}{N:3}'), ('year', repeat('x', 54) || '{YYYY}{N:3}')) f (period, format);
+
+-- numbers
+INSERT INTO snowid_segments (biz_tag, limit_id) VALUES ('a', NULL), ('few', 2);
+SELECT snowid_number('a'), snowid_number('a');
+SELECT n FROM snowid_numbers('a', 3) n;
+SELECT * FROM snowid_number_range('a', 10);
+SELECT snowid_number(NULL), (snowid_number_range('a', NULL)).first,
+    (SELECT count(*) FROM snowid_numbers(NULL, 3)), (SELECT count(*) FROM snowid_numbers('a', 0));
+SELECT snowid_numbers('a', -1);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_number_range('a', 0);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_number_range('a', 1000001);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_number('');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_number(repeat('x', 129));
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_number('absent');
+\echo :LAST_ERROR_SQLSTATE
+SELECT count(*) FROM snowid_numbers('few', 2);
+SELECT snowid_number('few');
+\echo :LAST_ERROR_SQLSTATE
+UPDATE snowid_segments SET max_id = 0 WHERE biz_tag = 'a';
+\echo :LAST_ERROR_SQLSTATE
+
+-- numbers in periods
+INSERT INTO snowid_segments (biz_tag, period, zone, format)
+VALUES ('day', 'day', 'Asia/Shanghai', 'D{YYYYMMDD}-{N:4}'), ('bare', 'month', 'UTC', NULL), ('year', 'year', 'UTC', '{YYYY}/{N:4}');
+SELECT period = date_trunc('year', now()) AS this_year, number FROM snowid_period_number('year');
+SELECT snowid_period_serial('year') = extract(year FROM now()) || '/0002' AS second;
+SELECT * FROM snowid_period_parse('day', 'D20261121-0002');
+SELECT extract(day FROM period) AS first, number FROM snowid_period_number('bare');
+SELECT snowid_period_number(NULL), snowid_period_serial(NULL), snowid_period_parse('day', NULL);
+SELECT snowid_number('day');
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM snowid_numbers('day', 2);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_number('a');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_serial('a');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_serial('bare');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_number('absent');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_number('');
+\echo :LAST_ERROR_SQLSTATE
+
+-- serials that are none
+SELECT snowid_period_parse('bare', '1');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_parse('absent', '1');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_parse('day', '');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_parse('day', 'D20261121-00002');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_parse('day', 'D20261121-002');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_parse('day', 'E20261121-0002');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_parse('day', 'D20261121-000a');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_parse('day', 'D20261121-0000');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_parse('day', 'D20261131-0001');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_parse('day', 'D20261321-0001');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_parse('day', 'D20260021-0001');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_parse('day', 'D20260200-0001');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_parse('day', 'D20260229-0001');
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM snowid_period_parse('day', 'D20240229-9999');
+SELECT snowid_period_parse('day', 'D00000101-0001');
+\echo :LAST_ERROR_SQLSTATE
+BEGIN;
+CREATE TEMP TABLE snowid_segments (biz_tag text, format text);
+SELECT * FROM snowid_period_parse('day', 'D20240229-0001');
+ROLLBACK;
+
+-- what is in memory
+SELECT biz_tag, source, period IS NOT NULL AS has_period, lost, error
+FROM snowid_segment_status() ORDER BY biz_tag COLLATE "C";
+SELECT snowid_segment_forget('a'), snowid_segment_forget('absent'), snowid_segment_forget(NULL);
+SELECT snowid_number('a') AS goes_on;
+DROP FUNCTION try_format;
+DROP EXTENSION snowid;

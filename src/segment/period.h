@@ -1,0 +1,48 @@
+/*
+ * period.h
+ *		Days, months and years of a time zone, in which numbers begin anew; and
+ *		serials, which are a period and a number as text.
+ */
+#ifndef SNOWID_SEGMENT_PERIOD_H
+#define SNOWID_SEGMENT_PERIOD_H
+
+#include "pgtime.h"
+#include "utils/date.h"
+
+#pragma GCC visibility push(hidden)
+
+/* The label of what is in no period; below all others. */
+#define NO_PERIOD DATEVAL_NOBEGIN
+
+#define FORMAT_LEN 64			/* bytes */
+#define NUMBER_DIGITS 18
+
+/* Each field of a format is shorter than what it stands for by that at most. */
+#define PERIOD_SERIAL_LEN (FORMAT_LEN + NUMBER_DIGITS + 1)
+
+typedef enum PeriodKind
+{
+	PERIOD_NONE,
+	PERIOD_DAY,
+	PERIOD_MONTH,
+	PERIOD_YEAR
+} PeriodKind;
+
+typedef struct Period
+{
+	DateADT		label;			/* its first day */
+	TimestampTz until;			/* when the next one begins */
+} Period;
+
+extern PeriodKind period_kind(const char *name);
+extern pg_tz *period_zone(const char *name);
+extern Period period_at(PeriodKind kind, TimestampTz now, pg_tz *zone, DateADT newest);
+extern const char *period_check_format(PeriodKind kind, const char *format);
+extern int64 period_last_number(const char *format);
+extern void period_write(const char *format, DateADT label, int64 number, char *buf);
+extern const char *period_read(const char *format, const char *serial,
+							   DateADT *label, int64 *number);
+
+#pragma GCC visibility pop
+
+#endif							/* SNOWID_SEGMENT_PERIOD_H */

@@ -1,0 +1,35 @@
+/*
+ * range.h
+ *		A segment's ranges.
+ */
+#ifndef SNOWID_SEGMENT_RANGE_H
+#define SNOWID_SEGMENT_RANGE_H
+
+#include "segment/state.h"
+
+#pragma GCC visibility push(hidden)
+
+typedef enum Advance
+{
+	EXHAUSTED,					/* a range must be fetched */
+	ADVANCED,					/* try again */
+	TAKEN						/* and from here on they are the caller's */
+} Advance;
+
+extern int64 segment_left(Segment *segment, int64 *next, int64 *left_next);
+extern Advance segment_advance(Segment *segment, uint64 incarnation, TimestampTz now,
+							   int64 length, int64 *first);
+extern void segment_close(Segment *segment);
+extern int	segment_take_tails(Segment *segment, uint64 *incarnation, Range *ranges);
+extern void segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n);
+extern void segment_count_lost(Segment *segment, int64 n);
+
+/* under the mutex */
+extern int64 range_left(Segment *segment, int64 *next, int64 *left_next);
+extern void range_put(Segment *segment, const Range *range);
+extern void range_add_tail(Segment *segment, const Range *range);
+extern void range_close(Segment *segment);
+
+#pragma GCC visibility pop
+
+#endif							/* SNOWID_SEGMENT_RANGE_H */

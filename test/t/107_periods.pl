@@ -1,0 +1,278 @@
+# Numbers that begin anew each day, month or year, in the time zone of their tag:
+# over midnights, days of 23 and 25 hours, clocks that are set back and forth, and
+# crashes, periods never go back and no number of one comes twice; nor with a
+# central server and clocks that differ.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidSegments;
+use SnowidTest;
+use Test::More;
+use Time::HiRes qw(time);
+use Time::Local qw(timegm);
+
+my $node = snowid_cluster('periods', '');
+$node->append_conf('postgresql.conf', 'restart_after_crash = on');
+$node->start;
+query($node, <<~EOF);
+	CREATE EXTENSION snowid;
+	CREATE TABLE got (period date, number bigint, before timestamptz, after timestamptz DEFAULT clock_timestamp());
+	EOF
+
+# A tag of this server: period, zone, format.
+sub add_tag
+{
+	my ($tag, $period, $zone, $format) = @_;
+	query($node,
+		"INSERT INTO snowid_segments (biz_tag, period, zone, format) VALUES ('$tag', '$period', '$zone', '$format')"
+	);
+	return;
+}
+
+# The time of "2026-11-21T12:00:00.000", in Unix ms.
+sub unix_ms
+{
+	my ($y, $mon, $d, $h, $min, $s, $ms) = split /\D/, $_[0];
+	return 1000 * timegm($s, $min, $h, $d, $mon - 1, $y) + $ms;
+}
+
+# A server's clock stands at this time.
+sub stand_at
+{
+	my ($time, $server) = @_;
+	stop_clock($server // $node, unix_ms($time));
+	return;
+}
+
+sub serial
+{
+	my ($tag, $server) = @_;
+	return query($server // $node, "SELECT snowid_period_serial('$tag')");
+}
+
+#---- Days, the clock back and forth ----
+
+add_tag('invoice', 'day', 'UTC', 'INV-{YYYYMMDD}-{N:6}');
+stand_at('2026-11-21T12:00:00.000');
+my $session = $node->background_psql('postgres');
+my $one     = "SELECT snowid_period_serial('invoice')";
+is($session->query_safe($one), 'INV-20261121-000001', 'the first of a day');
+is(serial('invoice'),          'INV-20261121-000002', 'the second');
+is(query($node, "SELECT * FROM snowid_period_number('invoice')"),
+	'2026-11-21|3', 'as a date and a number');
+is( query(
+		$node,
+		"SELECT * FROM snowid_period_parse('invoice', 'INV-20261121-000003')"
+	),
+	'2026-11-21|3',
+	'and read again');
+
+stand_at('2026-11-21T23:59:59.999');
+is($session->query_safe($one), 'INV-20261121-000004', 'the last ms of a day');
+stand_at('2026-11-22T00:00:00.000');
+is($session->query_safe($one), 'INV-20261122-000001', 'midnight');
+is(serial('invoice'),          'INV-20261122-000002', 'in all sessions');
+wait_for($node,
+	"SELECT max_id = 4 FROM snowid_segment_periods WHERE period = '2026-11-21'"
+);
+pass('the row of a day that is over tells how many there were');
+
+stand_at('2026-11-21T12:00:00.000');
+is($session->query_safe($one),
+	'INV-20261122-000003', 'the clock set back: the new day goes on');
+is( $session->query_safe(
+		"SELECT min((n).period), max((n).number) FROM (SELECT snowid_period_number('invoice') AS n FROM generate_series(1, 2000)) x"
+	),
+	'2026-11-22|2003',
+	'also in the ranges after it');
+$session->quit;
+$node->restart;
+is(serial('invoice'), 'INV-20261122-002004', 'over a restart');
+kill_all($node);
+$node->start;
+cmp_ok(serial('invoice'), 'gt', 'INV-20261122-002004', 'over a crash');
+stand_at('2026-11-23T00:00:00.000');
+is(serial('invoice'), 'INV-20261123-000001', 'and with the clock, the next');
+stand_at('2026-11-22T23:59:59.999');
+is(serial('invoice'), 'INV-20261123-000002', 'never back');
+stand_at('2026-11-30T00:00:00.000');
+is(serial('invoice'), 'INV-20261130-000001',
+	'days without numbers are left out');
+
+# A clock that was wrong by far is put right by hand.
+stand_at('2030-01-01T00:00:00.000');
+is(serial('invoice'), 'INV-20300101-000001', 'a clock that is years ahead');
+stand_at('2026-11-30T12:00:00.000');
+is(serial('invoice'), 'INV-20300101-000002', 'is believed');
+query($node,
+	"DELETE FROM snowid_segment_periods WHERE period > '2027-01-01'");
+is(serial('invoice'), 'INV-20261130-000002', 'until its row is deleted');
+query($node,
+	"UPDATE snowid_segment_periods SET max_id = 5000 WHERE period = '2026-11-30'"
+);
+is(serial('invoice'), 'INV-20261130-005001',
+	'max_id raised by hand counts at once');
+like(
+	sql_error(
+		$node,
+		"UPDATE snowid_segment_periods SET max_id = 4999 WHERE period = '2026-11-30'"
+	),
+	qr/^22023: max_id of segment "invoice" cannot be lowered/,
+	'lowered, it is refused');
+
+#---- Zones, months, years ----
+
+# At these times in UTC, the serials are:
+sub periods_are
+{
+	my ($zone, $period, $format, @times) = @_;
+	my ($tag, $last, $n) = ("$zone $period", '', 0);
+	add_tag($tag, $period, $zone, $format . '_{N:2}');
+	while (my ($time, $label) = splice @times, 0, 2)
+	{
+		$n = 0 if $label ne $last;
+		stand_at($time);
+		is( serial($tag),
+			$label . sprintf('_%02d', ++$n),
+			"$zone, $time: $label");
+		$last = $label;
+	}
+	return;
+}
+periods_are(
+	'Europe/Berlin',    'day',
+	'{YYYY}-{MM}-{DD}', '2026-03-28T22:59:59.999',
+	'2026-03-28',       '2026-03-28T23:00:00.000',
+	'2026-03-29',       '2026-03-29T21:59:59.999',
+	'2026-03-29',       '2026-03-29T22:00:00.000',
+	'2026-03-30',       '2026-10-24T21:59:59.999',
+	'2026-10-24',       '2026-10-24T22:00:00.000',
+	'2026-10-25',       '2026-10-25T00:30:00.000',
+	'2026-10-25',       '2026-10-25T01:30:00.000',
+	'2026-10-25',       '2026-10-25T22:59:59.999',
+	'2026-10-25',       '2026-10-25T23:00:00.000',
+	'2026-10-26');
+periods_are(
+	'America/Havana', 'day',
+	'{YYYYMMDD}',     '2026-11-01T03:59:59.999',
+	'20261031',       '2026-11-01T04:00:00.000',
+	'20261101',       '2026-11-01T05:00:00.000',
+	'20261101',       '2026-11-02T04:59:59.999',
+	'20261101',       '2026-11-02T05:00:00.000',
+	'20261102');
+
+# 00:01 local time was followed by 23:01 of the day before
+periods_are(
+	'America/St_Johns', 'day',
+	'{YYYYMMDD}',       '2006-10-29T02:30:30.000',
+	'20061029',         '2006-10-29T02:40:00.000',
+	'20061029');
+periods_are(
+	'Asia/Shanghai', 'month',
+	'{YYYYMM}',      '2026-12-31T15:59:59.999',
+	'202612',        '2026-12-31T16:00:00.000',
+	'202701',        '2027-01-31T15:59:59.999',
+	'202701',        '2027-01-31T16:00:00.000',
+	'202702');
+periods_are(
+	'Pacific/Kiritimati', 'year',
+	'{YYYY}',             '2027-12-31T09:59:59.999',
+	'2027',               '2027-12-31T10:00:00.000',
+	'2028',               '2028-12-31T09:59:59.999',
+	'2028',               '2028-12-31T10:00:00.000',
+	'2029');
+
+#---- Width ----
+
+add_tag('narrow', 'day', 'UTC', '{YYYYMMDD}{N:1}');
+stand_at('2026-11-21T12:00:00.000');
+is( query(
+		$node,
+		"SELECT string_agg(snowid_period_serial('narrow'), ',') FROM generate_series(1, 9)"
+	),
+	join(',', map { "20261121$_" } 1 .. 9),
+	'the last number that has room');
+like(
+	sql_error($node, "SELECT snowid_period_serial('narrow')"),
+	qr/^2200H: the numbers of "narrow" are used up\nDETAIL:  Its format has room for numbers up to 9\./,
+	'then there are no more');
+stand_at('2026-11-22T12:00:00.000');
+is(serial('narrow'), '202611221', 'until the next day');
+query($node,
+	"UPDATE snowid_segments SET format = '{YYYYMMDD}/{N:3}' WHERE biz_tag = 'narrow'"
+);
+is(serial('narrow'), '20261122/002', 'another format counts at once');
+
+#---- Midnight under load ----
+
+set_skew($node, unix_ms('2026-11-24T23:59:55.000') / 1000 - time());
+my $load =
+  start_pgbench($node, 'postgres', '-c 4 -j 1 -T 600', one => <<~EOF);
+	SELECT clock_timestamp() AS before \\gset
+	INSERT INTO got (period, number, before) SELECT period, number, ':before' FROM snowid_period_number('invoice');
+	EOF
+wait_for($node, "SELECT count(*) > 100 FROM got WHERE period = '2026-11-30'");
+set_skew($node, unix_ms('2026-12-01T23:59:58.000') / 1000 - time());
+wait_for($node, "SELECT count(*) > 100 FROM got WHERE period = '2026-12-02'");
+ok(stop_pgbench($load), 'under load, nobody is refused') or diag $load->{out};
+is( query(
+		$node,
+		"SELECT period, count(*) - count(DISTINCT number), count(*) FILTER (WHERE period < before::date OR period > after::date) FROM got WHERE period > '2026-11-30' GROUP BY 1 ORDER BY 1"
+	),
+	"2026-12-01|0|0\n2026-12-02|0|0",
+	'no number of a day comes twice, and each has its own day');
+is(query($node, <<~EOF), 0, 'none is below one that was there before');
+	SELECT count(*) FROM (SELECT period, number, max(returned) OVER (ORDER BY at, returned IS NULL DESC ROWS UNBOUNDED PRECEDING) AS highest
+		FROM (SELECT before AS at, period, number, NULL::text AS returned FROM got UNION ALL
+			SELECT after, NULL, NULL, period || to_char(number, '000000000') FROM got) e) c
+	WHERE period || to_char(number, '000000000') <= highest
+	EOF
+
+#---- One central table, clocks that differ ----
+
+my $central = snowid_cluster('central', '');
+$central->start;
+query($central, 'CREATE EXTENSION snowid');
+my @servers = map {
+	my $server = snowid_cluster("s$_", "snowid.worker_id = $_");
+	$server->start;
+	use_central($server, $central->host, $central->port);
+	query($server, <<~EOF);
+		CREATE FOREIGN TABLE periods (biz_tag text, period date, max_id bigint, update_time timestamptz)
+			SERVER central OPTIONS (schema_name 'public', table_name 'snowid_segment_periods');
+		INSERT INTO snowid_segments (biz_tag, step, cover, source, period, format)
+			VALUES ('a', 3, '0', 'periods', 'day', '{YYYYMMDD}-{N:6}');
+		EOF
+	$server
+} 1, 2;
+my ($ahead, $behind) = @servers;
+stand_at('2026-11-21T12:00:00.000', $_) foreach @servers;
+is(serial('a', $ahead), '20261121-000001', 'a range of a central table');
+my $number = serial('a', $behind);
+like($number, qr/^20261121-/, 'and another server\'s');
+stand_at('2026-11-22T00:00:00.000', $ahead);
+is(serial('a', $ahead), '20261122-000001', 'who is ahead begins a day');
+is( serial('a', $behind),
+	$number =~ s/(\d)$/$1 + 1/er,
+	'others go on with what they have');
+my @rest = map { serial('a', $behind) } 1 .. 10;
+is("@rest", join(' ', sort @rest), 'their numbers increase');
+like($rest[-1], qr/^20261122-/, 'and go on with the newest day');
+kill_all($behind);
+$behind->start;
+stand_at('2026-11-21T12:00:00.000', $behind);
+like(serial('a', $behind), qr/^20261122-/, 'also over a crash');
+$central->restart;
+my @numbers = map { serial('a', $_) } (@servers) x 5;
+my %seen    = map { $_ => 1 } @numbers, @rest, '20261122-000001';
+is(scalar(keys %seen), 21, 'none is there twice');
+is( query(
+		$central,
+		"SELECT string_agg(period::text, ' ' ORDER BY period) FROM snowid_segment_periods"
+	),
+	'2026-11-21 2026-11-22',
+	'the central table has a row a day');
+$_->stop foreach @servers, $central, $node;
+done_testing();
