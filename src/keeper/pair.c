@@ -194,6 +194,15 @@ pair_remember_early(ClaimRole role, const Claim *claim, int64 now, char *err)
 	return identity_remember(role, &early, used_ms, exact, err);
 }
 
+/* The spare's claim, whose origin must stay; NULL: there is none. */
+static const Claim *
+claimed_spare(void)
+{
+	const Claim *spare = identity_claim(ROLE_SPARE);
+
+	return spare->ownership != 0 ? spare : NULL;
+}
+
 /* Removes the own claim from the state file; the gate is closed. */
 bool
 pair_forget(char *err)
@@ -207,7 +216,7 @@ pair_forget(char *err)
 		return identity_remember(ROLE_OWN, NULL, 0, false, err);
 	memset(&ceiling, 0, sizeof(ceiling));
 	if (!claim_used(claim, &used_ms) && !RecoveryInProgress() && !ShutdownRequestPending &&
-		!ceiling_find(claim, claim, NULL, PG_INT64_MAX, &ceiling, err, GATE_DETAIL_LEN))
+		!ceiling_find(claim, claim, claimed_spare(), PG_INT64_MAX, &ceiling, err, GATE_DETAIL_LEN))
 		return false;
 	exact = used_before(ROLE_OWN, &ceiling, &used_ms);
 	return identity_remember(ROLE_OWN, NULL, used_ms, exact, err);
@@ -323,7 +332,6 @@ pair_find(Pair *pair, const Choice *choice, int64 now, char *err)
 	const Claim *wanted = &choice->claim;
 	const Claim *twin = &choice->twin;
 	const Claim *old;
-	const Claim *spare = identity_claim(ROLE_SPARE);
 
 	pair->known = false;
 	pair->role = choice->is_spare && claim_from_redis() ? ROLE_SPARE : ROLE_OWN;
@@ -345,7 +353,7 @@ pair_find(Pair *pair, const Choice *choice, int64 now, char *err)
 	if (!pair->looked_up)
 	{
 		if (!ceiling_find(wanted, old->ownership != 0 ? old : NULL,
-						  twin->worker_id >= 0 ? twin : spare->ownership != 0 ? spare : NULL,
+						  twin->worker_id >= 0 ? twin : claimed_spare(),
 						  unix_ms_from_units(reach_of(now)), &pair->ceiling,
 						  err, GATE_DETAIL_LEN))
 			return GATE_CEILING;
