@@ -41,11 +41,25 @@ int			snowid_redis_timeout = 1000;
 int			snowid_redis_lease = 0;
 int			snowid_redis_check_interval = 5000;
 int			snowid_redis_wait_replicas = 0;
+int			snowid_redis_spare = 0;
 
 static const struct config_enum_entry sequence_starts[] =
 {
 	{"fraction", SEQUENCE_FRACTION, false},
 	{"zero", SEQUENCE_ZERO, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry switches[] =
+{
+	{"off", 0, false},
+	{"on", 1, false},
+	{"false", 0, true},
+	{"true", 1, true},
+	{"no", 0, true},
+	{"yes", 1, true},
+	{"0", 0, true},
+	{"1", 1, true},
 	{NULL, 0, false}
 };
 
@@ -269,7 +283,10 @@ static const Setting settings[] =
 	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_redis_check_interval, 100, 3600 * 1000, NULL)},
 	{"snowid.redis_wait_replicas",
 		"Number of Redis replicas that must confirm a claim or grant.",
-	PGC_SIGHUP, 0, NUMBER(snowid_redis_wait_replicas, 0, 16, NULL)}
+	PGC_SIGHUP, 0, NUMBER(snowid_redis_wait_replicas, 0, 16, NULL)},
+	{"snowid.redis_spare",
+		"Whether a spare worker ID is claimed from Redis, with which keys continue if the clock was set back too far.",
+	PGC_POSTMASTER, 0, ENUM(snowid_redis_spare, switches)}
 };
 
 /*
@@ -299,8 +316,14 @@ define(const Setting *s)
 								s->flags, s->check_number, NULL, NULL);
 	if (value == NULL)
 		return;
-	if (s->string || s->words)
+	if (s->string)
 		taken = pg_strcasecmp(value, GetConfigOption(s->name, false, false)) == 0;
+	else if (s->words)
+	{
+		taken = false;
+		for (const struct config_enum_entry *word = s->words; word->name && !taken; word++)
+			taken = pg_strcasecmp(value, word->name) == 0 && word->val == *s->number;
+	}
 	else
 		taken = parse_int(value, &number, s->flags, NULL) &&
 			number == *s->number;

@@ -195,7 +195,9 @@ settle_gate(int64 now, bool clock_is_good)
 	char		err[GATE_DETAIL_LEN];
 	char		err_buf[GATE_DETAIL_LEN];
 	Claim		own;
+	Claim		spare;
 	int64		limit_ms;
+	int64		spare_limit_ms;
 	bool		has_pair;
 	Claim		in_use = {0};
 	bool		is_wanted;
@@ -205,21 +207,29 @@ settle_gate(int64 now, bool clock_is_good)
 	{
 		/* in this order; the next turn repeats what fails */
 		close_gate(why_closed, err);
-		if (identity_introduce(err) == GATE_MAY_OPEN)
+		if (identity_introduce(ROLE_OWN, err) == GATE_MAY_OPEN)
 			(void) pair_forget(err);
 		return TURN_MS;
 	}
 	if (claim_from_redis())
 	{
-		reason = identity_introduce(err_buf);
+		reason = identity_introduce(ROLE_OWN, err_buf);
 		if (reason != GATE_MAY_OPEN)
 			return stay_closed(reason, err_buf);
+	}
+	if (spare_wanted(&own, &spare, &spare_limit_ms, err_buf) == GATE_CLAIM_LOST)
+	{
+		if (spare.ownership != 0 && claim_entered() == spare.ownership)
+			close_gate(GATE_CLAIM_LOST, err_buf);
+		(void) spare_forget(&pair, err_buf);
+		spare.worker_id = -1;
 	}
 	if (RecoveryInProgress())
 	{
 		close_gate(GATE_RECOVERY, "");
 		if (why_closed == GATE_MAY_OPEN && clock_is_good &&
-			!pair_remember_early(&own, now, err))
+			(!pair_remember_early(ROLE_OWN, &own, now, err) ||
+			 (spare.worker_id >= 0 && !pair_remember_early(ROLE_SPARE, &spare, now, err))))
 			log_state(GATE_FILE, err);
 		return TURN_MS;
 	}
@@ -228,8 +238,10 @@ settle_gate(int64 now, bool clock_is_good)
 		pair.found = false;		/* another server may use it meanwhile */
 		return stay_closed(why_closed, err);
 	}
+	spare_choose(&pair, &own, &spare, now, clock_is_good, &choice);
+	if (choice.is_spare)
+		limit_ms = spare_limit_ms;
 	pair.limit = limit_ms == PG_INT64_MAX ? PG_INT64_MAX : last_unit_of(limit_ms);
-	spare_choose(&pair, &own, now, clock_is_good, &choice);
 
 	reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
 	is_wanted = same_pair(&in_use, &choice.claim) && claim_entered() == choice.claim.ownership;
@@ -251,7 +263,7 @@ settle_gate(int64 now, bool clock_is_good)
 		/* a gate that a predecessor opened with this claim stays open */
 		if (reason == GATE_OPEN && !is_wanted)
 			close_gate(GATE_STARTING, "");
-		why_closed = pair_find(&pair, &choice.claim, &choice.twin, now, err);
+		why_closed = pair_find(&pair, &choice, now, err);
 		reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
 		if (why_closed == GATE_CEILING && reason == GATE_OPEN)
 			return wait_for_ceiling(err);
@@ -264,7 +276,7 @@ settle_gate(int64 now, bool clock_is_good)
 	if (reason == GATE_OPEN)
 		return 0;
 	/* by what is known now, it may be the other one's turn */
-	spare_choose(&pair, &own, now, true, &choice);
+	spare_choose(&pair, &own, &spare, now, true, &choice);
 	if (!same_pair(&pair.claim, &choice.claim))
 		return retry_pause();
 	if (now < pair.opens_at)
@@ -277,7 +289,8 @@ settle_gate(int64 now, bool clock_is_good)
 		return Min(ms_from_units(pair.opens_at - now), TURN_MS);
 	}
 	pair.floor = Max(pair.floor, pair.opens_at);
-	if (pair.is_new && !spare_take(&pair, &choice, true, now, err))
+	if (pair.is_new && !claim_from_redis() &&
+		!spare_take(&pair, &choice, true, now, err))
 		return stay_closed(GATE_CEILING, err);
 	if (!pair_remember(&pair, err))
 		return stay_closed(GATE_FILE, err);
@@ -351,8 +364,10 @@ keeper_stop(void)
 	char		err[GATE_DETAIL_LEN];
 
 	close_gate(GATE_STOPPING, "");
-	if (claim_from_redis() && identity_claim()->lease_ms > 0)
+	if (claim_from_redis() && identity_claim(ROLE_OWN)->lease_ms > 0)
 		(void) pair_forget(err);
+	if (claim_from_redis() && identity_claim(ROLE_SPARE)->lease_ms > 0)
+		(void) spare_forget(&pair, err);
 }
 
 static void

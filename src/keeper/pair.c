@@ -92,7 +92,7 @@ GateReason
 pair_wanted(Claim *wanted, int64 *limit_ms, char *err)
 {
 	if (claim_from_redis())
-		return claim_held(wanted, limit_ms, err);
+		return claim_held(ROLE_OWN, wanted, limit_ms, err);
 	err[0] = '\0';
 	*limit_ms = PG_INT64_MAX;
 	memset(wanted, 0, sizeof(*wanted));
@@ -114,10 +114,10 @@ settle_directory(Pair *pair, char *err)
 	bool		is_new;
 
 	if (claim_from_redis())
-		is_new = !identity_remembers(&pair->claim, &same_terms);
+		is_new = !identity_remembers(pair->role, &pair->claim, &same_terms);
 	else
 	{
-		GateReason	reason = identity_load(&is_new, &is_copy, err);
+		GateReason	reason = identity_load(ROLE_OWN, &is_new, &is_copy, err);
 
 		if (reason != GATE_MAY_OPEN)
 			return reason;
@@ -142,9 +142,9 @@ settle_directory(Pair *pair, char *err)
  * up.  False: a guess.
  */
 static bool
-used_before(const Ceiling *ceiling, int64 *used_ms)
+used_before(ClaimRole role, const Ceiling *ceiling, int64 *used_ms)
 {
-	if (claim_used(identity_claim(), used_ms))
+	if (claim_used(identity_claim(role), used_ms))
 		return true;
 	if (ceiling && ceiling->old_ms != 0)
 	{
@@ -167,9 +167,9 @@ pair_remember(Pair *pair, char *err)
 
 	if (!pair->is_new)
 		return true;
-	exact = used_before(&pair->ceiling, &used_ms);
+	exact = used_before(pair->role, &pair->ceiling, &used_ms);
 	pair->claim.floor_ms = unix_ms_from_units(pair->floor);
-	if (!identity_remember(&pair->claim, used_ms, exact, err))
+	if (!identity_remember(pair->role, &pair->claim, used_ms, exact, err))
 		return false;
 	pair->is_new = false;
 	return true;
@@ -177,40 +177,49 @@ pair_remember(Pair *pair, char *err)
 
 /* The same in advance, on a standby. */
 bool
-pair_remember_early(const Claim *claim, int64 now, char *err)
+pair_remember_early(ClaimRole role, const Claim *claim, int64 now, char *err)
 {
 	Claim		early = *claim;
 	int64		used_ms;
 	bool		exact;
 	bool		same_terms;
-	bool		remembers = identity_remembers(claim, &same_terms);
+	bool		remembers = identity_remembers(role, claim, &same_terms);
 
 	if (claim->ownership == 0 || (remembers && same_terms))
 		return true;
 	if (!remembers)
 		early.floor_ms = Max(early.floor_ms,
 							 unix_ms_from_units(now + units_from_ms(snowid_max_lead)));
-	exact = used_before(NULL, &used_ms);
-	return identity_remember(&early, used_ms, exact, err);
+	exact = used_before(role, NULL, &used_ms);
+	return identity_remember(role, &early, used_ms, exact, err);
 }
 
-/* Removes the claim from the state file; the gate is closed. */
+/* The spare's claim, whose origin must stay; NULL: there is none. */
+static const Claim *
+claimed_spare(void)
+{
+	const Claim *spare = identity_claim(ROLE_SPARE);
+
+	return spare->ownership != 0 ? spare : NULL;
+}
+
+/* Removes the own claim from the state file; the gate is closed. */
 bool
 pair_forget(char *err)
 {
-	const Claim *claim = identity_claim();
+	const Claim *claim = identity_claim(ROLE_OWN);
 	Ceiling		ceiling;
 	int64		used_ms;
 	bool		exact;
 
 	if (claim->ownership == 0)
-		return identity_remember(NULL, 0, false, err);
+		return identity_remember(ROLE_OWN, NULL, 0, false, err);
 	memset(&ceiling, 0, sizeof(ceiling));
 	if (!claim_used(claim, &used_ms) && !RecoveryInProgress() && !ShutdownRequestPending &&
-		!ceiling_find(claim, claim, NULL, PG_INT64_MAX, &ceiling, err, GATE_DETAIL_LEN))
+		!ceiling_find(claim, claim, claimed_spare(), PG_INT64_MAX, &ceiling, err, GATE_DETAIL_LEN))
 		return false;
-	exact = used_before(&ceiling, &used_ms);
-	return identity_remember(NULL, used_ms, exact, err);
+	exact = used_before(ROLE_OWN, &ceiling, &used_ms);
+	return identity_remember(ROLE_OWN, NULL, used_ms, exact, err);
 }
 
 /*
@@ -317,12 +326,16 @@ pair_opened(Pair *pair)
  * GATE_MAY_OPEN.
  */
 GateReason
-pair_find(Pair *pair, const Claim *wanted, const Claim *twin, int64 now, char *err)
+pair_find(Pair *pair, const Choice *choice, int64 now, char *err)
 {
 	GateReason	reason;
-	const Claim *old = identity_claim();
+	const Claim *wanted = &choice->claim;
+	const Claim *twin = &choice->twin;
+	const Claim *old;
 
 	pair->known = false;
+	pair->role = choice->is_spare && claim_from_redis() ? ROLE_SPARE : ROLE_OWN;
+	old = identity_claim(pair->role);
 	if (!pair->found || !same_pair(&pair->claim, wanted) ||
 		pair->claim.ownership != wanted->ownership || now < pair->found_at)
 	{
@@ -340,7 +353,7 @@ pair_find(Pair *pair, const Claim *wanted, const Claim *twin, int64 now, char *e
 	if (!pair->looked_up)
 	{
 		if (!ceiling_find(wanted, old->ownership != 0 ? old : NULL,
-						  twin->worker_id >= 0 ? twin : NULL,
+						  twin->worker_id >= 0 ? twin : claimed_spare(),
 						  unix_ms_from_units(reach_of(now)), &pair->ceiling,
 						  err, GATE_DETAIL_LEN))
 			return GATE_CEILING;

@@ -9,15 +9,23 @@
  * Each has its ceiling in an origin of its own.  The spare gets one when it is
  * taken, before it is needed: it was not this server's before, so it makes no
  * keys of earlier times.
+ *
+ * It comes from the settings, or is a claim of its own.  Then it is used only if
+ * its state file has it, and the ceiling comes first.
  */
 #include "postgres.h"
 
 #include <limits.h>
 
+#include "access/xlog.h"
+#include "postmaster/interrupt.h"
+#include "utils/timestamp.h"
+
 #include "compat.h"
 #include "generator/gate.h"
 #include "keeper/ceiling.h"
 #include "keeper/clock.h"
+#include "keeper/identity.h"
 #include "keeper/spare.h"
 #include "key/layout.h"
 #include "process.h"
@@ -33,20 +41,68 @@
 /* Since when the clock is behind, by monotonic_ms(); 0: it is not. */
 static int64 behind_since = 0;
 
-/* The spare beside a pair, by the settings; -1: there is none. */
-static int
-spare_of(const Claim *own)
+/* Says once why there is no spare; "": there is one, or is to be none. */
+static void
+log_none(const char *detail)
 {
-	static bool logged = false;
-	bool		is_same = snowid_spare_worker_id >= 0 &&
-	snowid_spare_worker_id == own->worker_id;
+	static char logged[GATE_DETAIL_LEN];
 
-	if (is_same && !logged)
-		ereport(LOG,
-				(errmsg("snowid has no spare worker ID"),
-				 errdetail("snowid.spare_worker_id is snowid.worker_id, too.")));
-	logged = is_same;
-	return is_same ? -1 : snowid_spare_worker_id;
+	if (detail[0] && strcmp(detail, logged) != 0 && process_may_log())
+		ereport(LOG, (errmsg("snowid has no spare worker ID"), errdetail("%s", detail)));
+	strlcpy(logged, detail, sizeof(logged));
+}
+
+/*
+ * The spare beside a pair, by the settings or by a claim (no worker ID, -1:
+ * none), and the Unix ms up to which it may be used.  GATE_CLAIM_LOST: the claim
+ * must not be used any more, and spare_forget() is to be called.
+ */
+GateReason
+spare_wanted(const Claim *own, Claim *spare, int64 *limit_ms, char *err)
+{
+	GateReason	reason = GATE_MAY_OPEN;
+
+	*spare = *own;
+	*limit_ms = PG_INT64_MAX;
+	err[0] = '\0';
+	if (!claim_from_redis())
+	{
+		spare->worker_id = snowid_spare_worker_id;
+		if (spare->worker_id >= 0 && spare->worker_id == own->worker_id)
+		{
+			spare->worker_id = -1;
+			strlcpy(err, "snowid.spare_worker_id is snowid.worker_id, too.", GATE_DETAIL_LEN);
+		}
+	}
+	else if (!snowid_redis_spare)
+		spare->worker_id = -1;
+	else
+	{
+		reason = identity_introduce(ROLE_SPARE, err);
+		if (reason == GATE_MAY_OPEN)
+			reason = claim_held(ROLE_SPARE, spare, limit_ms, err);
+		if (reason != GATE_MAY_OPEN && reason != GATE_CLAIM_LOST)
+			spare->worker_id = -1;
+		else if (identity_claim(ROLE_SPARE)->ownership == spare->ownership)
+			spare->floor_ms = Max(spare->floor_ms, identity_claim(ROLE_SPARE)->floor_ms);
+		/* Redis forgot one of them, and one will be lost */
+		if (reason == GATE_MAY_OPEN && same_pair(spare, own))
+		{
+			spare->worker_id = -1;
+			strlcpy(err, "It was claimed twice.", GATE_DETAIL_LEN);
+		}
+	}
+	log_none(err);
+	return reason;
+}
+
+/* Is it in its state file? */
+static bool
+is_remembered(const Claim *spare)
+{
+	bool		same_terms;
+
+	return spare->ownership == 0 || identity_remembers(ROLE_SPARE, spare, &same_terms);
 }
 
 /* The own pair is known: is the spare to be used instead? */
@@ -58,7 +114,8 @@ is_due(const Pair *pair, bool is_open, int64 now)
 
 	generator_progress(&progress);
 	if ((is_open ? progress.last : pair->floor) <= reach ||
-		pair->ceiling.twin_ms == 0 || last_unit_of(pair->ceiling.twin_ms) > reach)
+		pair->ceiling.twin_ms == 0 || !is_remembered(&pair->twin) ||
+		last_unit_of(Max(pair->ceiling.twin_ms, pair->twin.floor_ms)) > reach)
 	{
 		behind_since = 0;
 		return false;
@@ -73,27 +130,25 @@ is_due(const Pair *pair, bool is_open, int64 now)
  * if nothing is, the one in use, or the server's own.
  */
 void
-spare_choose(const Pair *pair, const Claim *own, int64 now, bool clock_is_good,
-			 Choice *choice)
+spare_choose(const Pair *pair, const Claim *own, const Claim *spare, int64 now,
+			 bool clock_is_good, Choice *choice)
 {
-	Claim		spare = *own;
 	Claim		in_use = {0};
 	bool		has_pair;
 	bool		is_open = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id) == GATE_OPEN;
 	bool		is_known = pair->known && clock_is_good;
 
-	spare.worker_id = spare_of(own);
-	if (spare.worker_id < 0)
+	if (spare->worker_id < 0)
 		choice->is_spare = false;
 	else if (is_known && same_pair(&pair->claim, own))
-		choice->is_spare = same_pair(&pair->twin, &spare) && is_due(pair, is_open, now);
-	else if (is_known && same_pair(&pair->claim, &spare))
+		choice->is_spare = same_pair(&pair->twin, spare) && is_due(pair, is_open, now);
+	else if (is_known && same_pair(&pair->claim, spare))
 		choice->is_spare = same_pair(&pair->twin, own) && now <= last_unit_of(pair->ceiling.twin_ms);
 	else
-		choice->is_spare = is_open && same_pair(&in_use, &spare);
-	choice->claim = choice->is_spare ? spare : *own;
-	choice->twin = choice->is_spare ? *own : spare;
-	if (spare.worker_id < 0 || choice->is_spare)
+		choice->is_spare = is_open && same_pair(&in_use, spare);
+	choice->claim = choice->is_spare ? *spare : *own;
+	choice->twin = choice->is_spare ? *own : *spare;
+	if (spare->worker_id < 0 || choice->is_spare)
 		behind_since = 0;
 }
 
@@ -126,18 +181,77 @@ spare_take(Pair *pair, const Choice *choice, bool anew, int64 now, char *err)
 	if (choice->is_spare)
 		return true;
 	if (!same_pair(&pair->twin, &choice->twin))
-	{
-		pair->twin = choice->twin;
 		pair->ceiling.twin_ms = 0;
-	}
-	if (choice->twin.worker_id < 0 || (pair->ceiling.twin_ms != 0 && !anew))
+	pair->twin = choice->twin;
+	if (pair->twin.worker_id < 0)
 		return true;
+	/* a claim from before this start may have its ceiling already */
+	if (pair->twin.ownership != 0 && pair->ceiling.twin_ms == 0 && !anew &&
+		!ceiling_raise_idle(&pair->twin, &pair->claim, 0, &pair->ceiling.twin_ms, err, GATE_DETAIL_LEN))
+		return false;
+	if (pair->ceiling.twin_ms != 0 && !anew)
+		return true;
+	taken_ms = Max(taken_ms, pair->twin.floor_ms);
 	if (!spare_raise(pair, Min(taken_ms, layout_last_ms(&server_layout)), err))
 		return false;
 	ereport(LOG,
 			(errmsg("snowid has worker ID %d of datacenter %d as a spare",
 					choice->twin.worker_id, choice->twin.datacenter_id)));
 	return true;
+}
+
+/*
+ * The Unix ms above which the claim in the spare's state file, which is not in
+ * use, has no key.  False: it cannot be found out now; the reason is in err.
+ */
+static bool
+used_before(const Pair *pair, int64 *used_ms, bool *exact, char *err)
+{
+	const Claim *claim = identity_claim(ROLE_SPARE);
+
+	*exact = true;
+	if (claim->ownership == 0 || claim_used(claim, used_ms))
+		return true;
+	*used_ms = pair->ceiling.twin_ms;
+	if (same_pair(&pair->twin, claim) && *used_ms != 0)
+		return true;
+	if (!RecoveryInProgress() && !ShutdownRequestPending)
+	{
+		if (!ceiling_raise_idle(claim, &pair->claim, 0, used_ms, err, GATE_DETAIL_LEN))
+			return false;
+		if (*used_ms != 0)
+			return true;
+	}
+	*exact = false;
+	*used_ms = unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_lead + snowid_reserve;
+	return true;
+}
+
+/* Writes the spare's claim into its state file, after its ceiling. */
+static bool
+remember(const Pair *pair, char *err)
+{
+	Claim		claim = pair->twin;
+	int64		used_ms = 0;
+	bool		exact;
+
+	if (is_remembered(&claim))
+		return true;
+	claim.floor_ms = pair->ceiling.twin_ms;
+	return used_before(pair, &used_ms, &exact, err) &&
+		identity_remember(ROLE_SPARE, &claim, used_ms, exact, err);
+}
+
+/* Removes the spare's claim from its state file; the gate is not open with it. */
+bool
+spare_forget(const Pair *pair, char *err)
+{
+	int64		used_ms = 0;
+	bool		exact;
+
+	return identity_introduce(ROLE_SPARE, err) == GATE_MAY_OPEN &&
+		used_before(pair, &used_ms, &exact, err) &&
+		identity_remember(ROLE_SPARE, NULL, used_ms, exact, err);
 }
 
 /* What the spare needs while the gate is open. */
@@ -154,7 +268,8 @@ spare_tend(Pair *pair, const Choice *choice, int64 now)
 	if (same_pair(&tried, &choice->twin) && monotonic_ms() < retry_at)
 		return;
 	tried.worker_id = -1;
-	if (spare_take(pair, choice, false, now, err))
+	if (spare_take(pair, choice, !is_remembered(&choice->twin), now, err) &&
+		(choice->is_spare || choice->twin.worker_id < 0 || remember(pair, err)))
 		err[0] = '\0';
 	else
 	{
@@ -168,6 +283,6 @@ spare_tend(Pair *pair, const Choice *choice, int64 now)
 	}
 	strlcpy(logged_detail, err, sizeof(logged_detail));
 	generator_set_spare(choice->is_spare ? choice->claim.worker_id :
-						pair->ceiling.twin_ms != 0 ? pair->twin.worker_id : -1,
+						pair->ceiling.twin_ms != 0 && is_remembered(&pair->twin) ? pair->twin.worker_id : -1,
 						choice->is_spare);
 }

@@ -1,10 +1,11 @@
 /*
  * statefile.c
  *		The file snowid/state, for what must survive a restart but is not for
- *		replicas: which server this is, and the worker ID that it has claimed.
+ *		replicas: which server this is, and the worker ID that it has claimed;
+ *		and snowid/spare, the same for the spare.
  *
- * Nothing else knows the directory "snowid" and the format of the file; only the
- * snowid keeper calls it.  Functions return codes and fill the caller's error
+ * Nothing else knows the directory "snowid" and the format of the files; only
+ * the snowid keeper calls it.  Functions return codes and fill the caller's error
  * buffer; they neither log nor retry.  The file is small, rarely written, and
  * replaced as a whole, so a reader finds the old one or the new one:
  *
@@ -59,8 +60,6 @@
 #include "keeper/statefile.h"
 
 #define STATE_DIR "snowid"
-#define STATE_FILE STATE_DIR "/state"
-#define STATE_FILE_TMP STATE_FILE ".tmp"
 #define LOCK_FILE STATE_DIR "/lock"
 #define CONTROL_FILE "global/pg_control"
 
@@ -84,6 +83,8 @@ StaticAssertDecl(offsetof(StateFile, crc) == 376, "the format has no padding");
 
 StaticAssertDecl(offsetof(StateFile, identity.claim.generation) == V1_LEN,
 				 "version 1 is the beginning of version 2");
+
+static const char *const state_files[ROLES] = {STATE_DIR "/state", STATE_DIR "/spare"};
 
 static int	lock_fd = -1;
 static int	directory_fd = -1;
@@ -196,8 +197,9 @@ crc_of(const StateFile *file, size_t len)
 }
 
 StateFileResult
-statefile_read(Identity *identity, char *err, Size errlen)
+statefile_read(ClaimRole role, Identity *identity, char *err, Size errlen)
 {
+	const char *path = state_files[role];
 	StateFile	file;
 	char		beyond;
 	struct stat st;
@@ -205,18 +207,18 @@ statefile_read(Identity *identity, char *err, Size errlen)
 	int			fd;
 
 	/* a FIFO in its place must not block */
-	fd = OpenTransientFile(STATE_FILE, O_RDONLY | O_NONBLOCK | PG_BINARY);
+	fd = OpenTransientFile(path, O_RDONLY | O_NONBLOCK | PG_BINARY);
 	if (fd < 0 && errno == ENOENT)
 		return STATE_FILE_ABSENT;
 	if (fd < 0)
 	{
-		could_not("open file", STATE_FILE, err, errlen);
+		could_not("open file", path, err, errlen);
 		return STATE_FILE_FAILED;
 	}
 	if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
 	{
 		CloseTransientFile(fd);
-		snprintf(err, errlen, "File \"%s\" is not a regular file.", STATE_FILE);
+		snprintf(err, errlen, "File \"%s\" is not a regular file.", path);
 		return STATE_FILE_FAILED;
 	}
 	memset(&file, 0, sizeof(file));
@@ -224,7 +226,7 @@ statefile_read(Identity *identity, char *err, Size errlen)
 	if (len == STATE_FILE_LEN && read(fd, &beyond, 1) != 0)
 		len++;
 	if (len < 0)
-		could_not("read file", STATE_FILE, err, errlen);
+		could_not("read file", path, err, errlen);
 	CloseTransientFile(fd);
 	if (len < 0)
 		return STATE_FILE_FAILED;
@@ -248,13 +250,13 @@ statefile_read(Identity *identity, char *err, Size errlen)
 		file.magic == STATE_MAGIC && file.version != STATE_VERSION)
 	{
 		snprintf(err, errlen, "File \"%s\" has version %u, and this snowid reads versions 1 and %u.",
-				 STATE_FILE, file.version, STATE_VERSION);
+				 path, file.version, STATE_VERSION);
 		return STATE_FILE_DAMAGED;
 	}
 	if (len != STATE_FILE_LEN || file.magic != STATE_MAGIC ||
 		file.crc != crc_of(&file, offsetof(StateFile, crc)))
 	{
-		snprintf(err, errlen, "File \"%s\" is damaged.", STATE_FILE);
+		snprintf(err, errlen, "File \"%s\" is damaged.", path);
 		return STATE_FILE_DAMAGED;
 	}
 	*identity = file.identity;
@@ -263,8 +265,10 @@ statefile_read(Identity *identity, char *err, Size errlen)
 
 /* Replaces the file; on true it is on the disk. */
 bool
-statefile_write(const Identity *identity, char *err, Size errlen)
+statefile_write(ClaimRole role, const Identity *identity, char *err, Size errlen)
 {
+	const char *path = state_files[role];
+	char		tmp[MAXPGPATH];
 	StateFile	file;
 	int			fd;
 	bool		written;
@@ -275,19 +279,20 @@ statefile_write(const Identity *identity, char *err, Size errlen)
 	file.identity = *identity;
 	file.crc = crc_of(&file, offsetof(StateFile, crc));
 
-	fd = OpenTransientFile(STATE_FILE_TMP,
+	snprintf(tmp, sizeof(tmp), "%s.tmp", path);
+	fd = OpenTransientFile(tmp,
 						   O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | PG_BINARY);
 	if (fd < 0)
-		return could_not("create file", STATE_FILE_TMP, err, errlen);
+		return could_not("create file", tmp, err, errlen);
 	errno = 0;
 	written = write(fd, &file, STATE_FILE_LEN) == STATE_FILE_LEN;
 	if (!written && errno == 0)
 		errno = ENOSPC;			/* a short write does not say why */
 	if (CloseTransientFile(fd) != 0 || !written ||
-		durable_rename(STATE_FILE_TMP, STATE_FILE, DEBUG1) != 0)
+		durable_rename(tmp, path, DEBUG1) != 0)
 	{
-		could_not("write file", STATE_FILE, err, errlen);
-		unlink(STATE_FILE_TMP);
+		could_not("write file", path, err, errlen);
+		unlink(tmp);
 		return false;
 	}
 	return true;

@@ -62,8 +62,10 @@ place(void)
 
 	if (seen.identity.shared != 0 || print->inode == 0 || print->birth_ns == 0)
 		return "";
-	return psprintf("%s%s%s", registry_hex(print->file_system), registry_hex(print->inode),
-					registry_hex((uint64) print->birth_ns));
+	/* two claims of one directory have two places */
+	return psprintf("%s%s%s",
+					registry_hex(seen.is_spare ? ~print->file_system : print->file_system),
+					registry_hex(print->inode), registry_hex((uint64) print->birth_ns));
 }
 
 /* Begins a call, with the arguments that all calls have. */
@@ -210,7 +212,7 @@ registry_parse_claim(char **answer, Claim *claim, int64 *ceiling_ms)
 	claim->datacenter_id = snowid_datacenter_id;
 	claim->lease_ms = snowid_redis_lease;
 	if (!registry_parse_number(answer[1], (INT64CONST(1) << server_layout.worker_bits) - 1, &worker_id) ||
-		(snowid_worker_id >= 0 && worker_id != snowid_worker_id) ||
+		(registry_wanted() >= 0 && worker_id != registry_wanted()) ||
 		strlen(answer[2]) != 16 || *end != '\0' || claim->ownership == 0 ||
 		!registry_parse_number(answer[3], MAX_MS, &claim->floor_ms) ||
 		!registry_parse_number(answer[4], MAX_MS, ceiling_ms) ||

@@ -189,14 +189,14 @@ claim_worker_id(bool move)
 	char	   *text;
 
 	/* prefers another ID to the one that was revoked */
-	if (seen.state == CLAIM_NONE && revoked_claim.ownership != 0 && snowid_worker_id < 0)
+	if (seen.state == CLAIM_NONE && revoked_claim.ownership != 0 && registry_wanted() < 0)
 	{
 		known = &revoked_claim;
 		move = true;
 	}
 	registry_begin_call(&call, "claim", snowid_datacenter_id);
 	registry_argument(&call, "count", registry_number(INT64CONST(1) << server_layout.worker_bits));
-	registry_argument(&call, "wanted", registry_number(snowid_worker_id));
+	registry_argument(&call, "wanted", registry_number(registry_wanted()));
 	registry_argument(&call, "fresh", registry_hex(random_id()));
 	registry_argument(&call, "ceiling", registry_number(seen.proposed_ms));
 	/* the clock may have been set back since the keeper looked */

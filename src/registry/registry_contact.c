@@ -36,19 +36,28 @@ registry_mark_interval(void)
 	return snowid_redis_check_interval;
 }
 
+/* The worker ID that the settings want; -1: any. */
+int
+registry_wanted(void)
+{
+	return registry->is_spare ? -1 : snowid_worker_id;
+}
+
 /* The server's name, for people. */
 const char *
 registry_server_name(void)
 {
-	static char name[NODE_NAME_LEN + 1];
+	static char name[NODE_NAME_LEN + 10];
 	char		host[NODE_NAME_LEN - 6] = "";
+	const char *spare = registry->is_spare ? " (spare)" : "";
 
-	if (snowid_node_name[0])
-		return snowid_node_name;
 	if (gethostname(host, sizeof(host)) < 0)
 		strlcpy(host, "unknown", sizeof(host));
 	host[sizeof(host) - 1] = '\0';
-	snprintf(name, sizeof(name), "%s:%d", host, PostPortNumber);
+	if (snowid_node_name[0])
+		snprintf(name, sizeof(name), "%s%s", snowid_node_name, spare);
+	else
+		snprintf(name, sizeof(name), "%s:%d%s", host, PostPortNumber, spare);
 	return name;
 }
 
@@ -77,7 +86,7 @@ bool
 registry_settings_allow(const Claim *claim)
 {
 	return claim->datacenter_id == snowid_datacenter_id &&
-		(snowid_worker_id < 0 || snowid_worker_id == claim->worker_id) &&
+		(registry_wanted() < 0 || registry_wanted() == claim->worker_id) &&
 		claim->worker_id >> server_layout.worker_bits == 0;
 }
 
@@ -121,7 +130,9 @@ registry_no_answer(const char *err)
 	LWLockRelease(registry_lock);
 	process_notify(PROCESS_KEEPER);
 
-	if (remembered)
+	if (registry->is_spare)
+		is_told = false;		/* "snowid registry" says it */
+	else if (remembered)
 		ereport(WARNING,
 				(errmsg("snowid goes on with the worker ID %d that it claimed before",
 						seen.identity.claim.worker_id),
@@ -144,7 +155,7 @@ registry_all_is_well(void)
 	if (logged_failure)
 		ereport(LOG, (errmsg("Redis can be used again")));
 	logged_failure = false;
-	if (strcmp(logged_policy, redis_may_evict()) != 0 && redis_may_evict()[0])
+	if (strcmp(logged_policy, redis_may_evict()) != 0 && redis_may_evict()[0] && !registry->is_spare)
 		ereport(WARNING,
 				(errmsg("Redis may evict snowid's registry"),
 				 errdetail("Its maxmemory-policy is \"%s\".", redis_may_evict()),

@@ -18,10 +18,24 @@
 static char *
 own_ownerships(void)
 {
-	return psprintf("%s %s %s %s",
-					seen.state == CLAIM_HELD ? registry_hex(seen.claim.ownership) : "",
-					registry_hex(seen.identity.claim.ownership), registry_hex(seen.leaving.ownership),
-					registry_hex(seen.entered));
+	uint64		own[4 * ROLES];
+	int			n = 0;
+	char	   *text = "";
+
+	LWLockAcquire(registry_lock, LW_SHARED);
+	for (int i = 0; i < ROLES; i++)
+	{
+		const Registry *r = &registries[i];
+
+		own[n++] = r->state == CLAIM_HELD ? r->claim.ownership : 0;
+		own[n++] = r->identity.claim.ownership;
+		own[n++] = r->leaving.ownership;
+		own[n++] = r->entered;
+	}
+	LWLockRelease(registry_lock);
+	for (int i = 0; i < n; i++)
+		text = psprintf("%s %s", text, registry_hex(own[i]));
+	return text;
 }
 
 static bool

@@ -43,6 +43,8 @@ typedef struct Registry
 	ConditionVariable request_changed;
 
 	/* registry_lock protects the following fields only */
+	bool		is_spare;		/* the claim is that of the spare */
+
 	/* from the snowid keeper */
 	bool		has_identity;
 	int64		known_since;	/* by monotonic_ms() */
@@ -79,6 +81,8 @@ typedef struct Registry
 	RegistryRequest request;
 } Registry;
 
+/* One for each role; and that of this process, in a process of the registry. */
+extern Registry *registries;
 extern Registry *registry;
 extern LWLock *registry_lock;
 
