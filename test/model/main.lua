@@ -5,11 +5,13 @@ local here = assert(arg[0]:match('^(.*)/[^/]*$'))
 
 local usage = [[
 usage: run [--seconds N] [--schedules N] [--seed N] [--replay FILE]
-           [--mutate NAME | --mutations] [--script FILE]
+           [--all] [--no-shrink] [--mutate NAME | --mutations] [--script FILE]
 
 Runs the fixed schedules (their seeds are 0, -1 ...), and random ones, each from
-its seed, until the seconds or the schedules are over.  A schedule that fails is shrunk and printed, to be kept in a file
-and run again by --replay; --seed N --schedules 1 does the same for its seed.
+its seed, until the seconds or the schedules are over, or 20 have failed (--all:
+goes on).  A schedule that fails is shrunk (unless --no-shrink) and printed, to be
+kept in a file and run again by --replay; --seed N --schedules 1 does the same for
+its seed.
 --mutate NAME takes a guard out; --mutations does so with each, one after the
 other, and tells how many schedules of --schedules catch it.
 ]]
