@@ -17,6 +17,7 @@
 #include "guard.h"
 #include "segment/pool.h"
 #include "segment/segment.h"
+#include "segment/wait.h"
 #include "settings.h"
 
 PG_FUNCTION_INFO_V1(snowid_number);

@@ -7,32 +7,9 @@
 
 #include "fmgr.h"
 
-#include "segment/state.h"
+#include "segment/wait.h"
 
 #pragma GCC visibility push(hidden)
-
-/* What a function wants of a tag. */
-typedef enum TagUse
-{
-	USE_NUMBER,
-	USE_PERIOD,					/* a number in a period */
-	USE_SERIAL					/* and its format */
-} TagUse;
-
-#define TAG_USES (USE_SERIAL + 1)
-
-/* A tag that this backend knows; another one may take its place. */
-typedef struct KnownTag
-{
-	Segment    *segment;
-	uint64		incarnation;	/* of the segment, when the rights were
-								 * checked */
-	Oid			user;			/* whose they are */
-	uint64		stamp;			/* from 1 on; another one for another tag */
-	SegmentKey	key;
-	TagUse		use;
-	char		format[FORMAT_LEN + 1]; /* of this incarnation */
-} KnownTag;
 
 /* What a call site remembers from call to call. */
 typedef struct TagSite
@@ -51,7 +28,6 @@ extern int64 segment_next_block(TagSite *site, const text *tag, int64 wanted, in
 extern int64 segment_next_range(TagSite *site, const text *tag, int64 length);
 extern int64 segment_next_in_period(FunctionCallInfo fcinfo, TagUse use, DateADT *period,
 									const char **format);
-extern void segment_refuse_format(const char *tag);
 
 #pragma GCC visibility pop
 
