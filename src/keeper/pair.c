@@ -136,6 +136,13 @@ settle_directory(Pair *pair, char *err)
 	return GATE_MAY_OPEN;
 }
 
+/* The Unix ms above which this server can have no key by now, if nothing is known. */
+int64
+pair_guess_used(void)
+{
+	return unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_lead + snowid_reserve;
+}
+
 /*
  * The Unix ms above which the claim in the state file, which is out of use, has
  * no key.  Known from when it was left, or from its origin if that was looked
@@ -151,7 +158,7 @@ used_before(ClaimRole role, const Ceiling *ceiling, int64 *used_ms)
 		*used_ms = ceiling->old_ms;
 		return true;
 	}
-	*used_ms = unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_lead + snowid_reserve;
+	*used_ms = pair_guess_used();
 	return false;
 }
 

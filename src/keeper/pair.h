@@ -52,6 +52,7 @@ extern void pair_opened(Pair *pair);
 extern bool pair_remember(Pair *pair, char *err);
 extern bool pair_remember_early(ClaimRole role, const Claim *claim, int64 now, char *err);
 extern bool pair_forget(char *err);
+extern int64 pair_guess_used(void);
 
 #pragma GCC visibility pop
 

@@ -19,7 +19,6 @@
 
 #include "access/xlog.h"
 #include "postmaster/interrupt.h"
-#include "utils/timestamp.h"
 
 #include "compat.h"
 #include "generator/gate.h"
@@ -223,7 +222,7 @@ used_before(const Pair *pair, int64 *used_ms, bool *exact, char *err)
 			return true;
 	}
 	*exact = false;
-	*used_ms = unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_lead + snowid_reserve;
+	*used_ms = pair_guess_used();
 	return true;
 }
 

@@ -51,13 +51,15 @@ registry_server_name(void)
 	char		host[NODE_NAME_LEN - 6] = "";
 	const char *spare = registry->is_spare ? " (spare)" : "";
 
+	if (snowid_node_name[0])
+	{
+		snprintf(name, sizeof(name), "%s%s", snowid_node_name, spare);
+		return name;
+	}
 	if (gethostname(host, sizeof(host)) < 0)
 		strlcpy(host, "unknown", sizeof(host));
 	host[sizeof(host) - 1] = '\0';
-	if (snowid_node_name[0])
-		snprintf(name, sizeof(name), "%s%s", snowid_node_name, spare);
-	else
-		snprintf(name, sizeof(name), "%s:%d%s", host, PostPortNumber, spare);
+	snprintf(name, sizeof(name), "%s:%d%s", host, PostPortNumber, spare);
 	return name;
 }
 

@@ -320,6 +320,18 @@ sub each_row
 	return "SELECT count($f) FROM generate_series(1, $n)";
 }
 
+# ns a row of each function, in turns, $n rows a statement.
+sub row_costs
+{
+	my ($session, $times, $n, @functions) = @_;
+	return turns(
+		$times,
+		map {
+			my $f = $_;
+			[ $f, sub { timed($session, each_row($f, $n)) / $n } ]
+		} @functions);
+}
+
 sub row1
 {
 	my $n         = 20_000;    # shorter than the scheduler's turns
@@ -331,12 +343,7 @@ sub row1
 		'clock_timestamp()');
 	my $waits = ask($default, 'SELECT waits FROM snowid_status()');
 	timed($default, each_row($_, $n)) foreach @functions;
-	my %ns = turns(
-		full(501, 61),
-		map {
-			my $f = $_;
-			[ $f, sub { timed($default, each_row($f, $n)) / $n } ]
-		} @functions);
+	my %ns = row_costs($default, full(501, 61), $n, @functions);
 	my ($nothing, $clock, $next) =
 	  @ns{qw(bench_nothing() bench_clock() snowid_next())};
 	$waits -= ask($default, 'SELECT waits FROM snowid_status()');
@@ -1074,12 +1081,8 @@ sub cost
 {
 	my ($session) = @_;
 	my $n         = 20_000;
-	my %ns        = turns(
-		full(101, 31),
-		map {
-			my $f = $_;
-			[ $f, sub { timed($session, each_row($f, $n)) / $n } ]
-		} qw(bench_nothing() bench_clock() snowid_next()));
+	my %ns        = row_costs($session, full(101, 31),
+		$n, qw(bench_nothing() bench_clock() snowid_next()));
 	return ($ns{'snowid_next()'},
 		ratio(@ns{qw(snowid_next() bench_clock())}));
 }
@@ -1512,12 +1515,7 @@ sub row11
 
 	prepare_segments();
 	timed($default, each_row($_, $n)) foreach @functions;
-	my %ns = turns(
-		full(301, 61),
-		map {
-			my $f = $_;
-			[ $f, sub { timed($default, each_row($f, $n)) / $n } ]
-		} @functions);
+	my %ns = row_costs($default, full(301, 61), $n, @functions);
 	my ($nothing, $ours) = @ns{ 'bench_nothing()', $number };
 
 	heading('11. Numbers of segments');
