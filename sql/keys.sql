@@ -120,8 +120,22 @@ SELECT snowid_next() < snowid_max(clock_timestamp() + interval '2 seconds') AS u
 CREATE ROLE snowid_anyone;
 CREATE ROLE snowid_watcher;
 GRANT pg_monitor TO snowid_watcher;
+-- of the functions all but these are for everybody
+SELECT p.oid::regprocedure::text COLLATE "C" AS function
+FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid JOIN pg_proc p ON p.oid = d.objid
+WHERE e.extname = 'snowid' AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
+    AND NOT has_function_privilege('snowid_anyone', p.oid, 'EXECUTE')
+ORDER BY 1;
 SET ROLE snowid_anyone;
 SELECT snowid_next() > 0 AS key, count(*) FROM snowid_layouts();
+-- also where nothing may be written
+BEGIN READ ONLY;
+SELECT snowid_from_base32(snowid_to_base32(k)) = k AS base32, snowid_from_base62(snowid_to_base62(k)) = k AS base62,
+       k::snowid::text::snowid = k AS type, snowid_serial_id(snowid_serial('PAY', k), 'PAY') = k AS serial,
+       snowid_next_serial('PAY') > snowid_serial('PAY', k) AS next_serial,
+       snowid_next_array(3) > ARRAY[k] AS keys, snowid_next_block(3) > k AS block
+FROM (SELECT snowid_next() AS k) s;
+COMMIT;
 SELECT * FROM snowid_status();
 SELECT snowid_advance(0);
 SET ROLE snowid_watcher;
