@@ -12,6 +12,8 @@ use File::Basename qw(dirname);
 use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidSession;
+use Test::More;
 use Time::HiRes qw(time usleep);
 
 our @EXPORT =
@@ -205,21 +207,48 @@ sub give_clock
 	}
 }
 
-# Cluster.pm's, also of a server that is not back yet: a psql that is refused may
-# go before it has read its query, and IPC::Run dies of that.
+# Cluster.pm's, without a psql for each try; the server may come back meanwhile.
+sub poll_in_session
+{
+	my ($node, $database, $sql, $expected) = @_;
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+	my ($session, $answer);
+
+	for (;;)
+	{
+		$answer = eval {
+			$session //= SnowidSession->new($node, $database);
+			$session->query($sql);
+		};
+		return 1 if ($answer // $@) eq ($expected // 't');
+		if (time > $deadline)
+		{
+			diag("asked in vain: $sql\nlast answer: ", $answer // $@);
+			return 0;
+		}
+		undef $session unless defined $answer;
+		usleep(50_000);
+	}
+}
+
+# Nor for what psql is not needed for.
+sub one_statement
+{
+	my ($node, $database, $sql, %params) = @_;
+
+	return if %params || $ENV{PGOPTIONS} || $sql =~ /\\|;\s*\S|^\s*COPY/i;
+	my $rows = eval { SnowidSession->new($node, $database)->query($sql) };
+	die "error running SQL: $@ with $sql" if !defined $rows;
+	return \$rows;
+}
+
 {
 	no warnings 'redefine';
-	my $original = PostgreSQL::Test::Cluster->can('poll_query_until');
-	*PostgreSQL::Test::Cluster::poll_query_until = sub {
-		local $SIG{PIPE} = 'IGNORE';
-		for (1 .. 100)
-		{
-			my $result = eval { $original->(@_) };
-			return $result if $@ eq '';
-			die $@         if $@ !~ /Broken pipe/;
-			usleep(10_000);
-		}
-		die $@;
+	my $safe_psql = PostgreSQL::Test::Cluster->can('safe_psql');
+	*PostgreSQL::Test::Cluster::poll_query_until = \&poll_in_session;
+	*PostgreSQL::Test::Cluster::safe_psql        = sub {
+		my $rows = one_statement(@_);
+		return $rows ? $$rows : $safe_psql->(@_);
 	};
 }
 

@@ -65,7 +65,18 @@ is( query(
 	't',
 	'the central table has the time of it');
 
-# All of them take single numbers of the same row.
+# All of them take single numbers of the same row, and have time for it.
+sub wait_up_to
+{
+	my ($max) = @_;
+	reload_with(
+		$servers[ $_ - 1 ],
+		'snowid.worker_id' => $_,
+		'snowid.max_wait'  => $max) foreach 1 .. 3;
+	return;
+}
+
+wait_up_to('5min');
 query($_,
 	"UPDATE snowid_segments SET step = 1, cover = '0' WHERE biz_tag = 'b'")
   foreach @servers;
@@ -79,6 +90,7 @@ ok(stop_pgbench($_, 'finish'),
 	'nobody is refused where they are in each other\'s way')
   or diag $_->{out}
   foreach @loads;
+wait_up_to('1s');
 $_->restart foreach @servers;
 my @numbers =
   map { split /\n/, query($_, "SELECT n FROM got WHERE tag = 'b'") } @servers;
