@@ -22,7 +22,8 @@ our @EXPORT =
   wait_for_worker_id
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
-  server_is_open start_and_open keeper_pid process_pid processes kill_all wait_until
+  server_is_open start_and_open keeper_pid process_pid stop_process processes
+  kill_all wait_until
   origin_places crc32c);
 
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
@@ -401,6 +402,28 @@ sub wait_until
 		die "it did not come: $what" if time > $deadline;
 		usleep(20_000);
 	}
+	return;
+}
+
+# Stops a process of snowid's where it waits: elsewhere it may have a lock, and hold
+# up what has nothing to do with it.
+sub stop_process
+{
+	my ($node, $pid) = @_;
+	wait_until(
+		'a process that waits',
+		sub {
+			kill 'STOP', $pid or die "$pid: $!";
+			usleep(1_000) until slurp_file("/proc/$pid/stat") =~ /\) [TZ] /;
+			my $waits = eval {
+				query($node,
+					"SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $pid"
+				);
+			};
+			return 1 if ($waits // '') eq 't';
+			kill 'CONT', $pid;
+			return 0;
+		});
 	return;
 }
 

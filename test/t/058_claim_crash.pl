@@ -51,7 +51,7 @@ $node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 poll($node, "registry ~ '^The registry is empty'");
 is($redis->owned('killed'), 0, 'while the registry settles a newcomer waits');
 my $registry = process_pid($node, 'snowid registry');
-kill 'STOP', $registry;
+stop_process($node, $registry);
 $redis->edit('meta', since => now_ms() - 2 * 3600_000);
 $redis->freeze;
 kill 'CONT', $registry;

@@ -163,7 +163,7 @@ SKIP:
 {
 	# the keeper is stopped, for it repairs what it believes each second
 	my $worker = keeper_pid($node);
-	kill 'STOP', $worker;
+	stop_process($node, $worker);
 	my $done = write_wildly(0);
 	crash_stopped($worker);
 	skip 'the memory of another process cannot be written here', 2
@@ -175,7 +175,7 @@ SKIP:
 		'one half of what is believed is damaged by a crash: the other counts'
 	);
 	$worker = keeper_pid($node);
-	kill 'STOP', $worker;
+	stop_process($node, $worker);
 	write_wildly(0);
 	write_wildly(32);
 	crash_stopped($worker);

@@ -53,7 +53,7 @@ sub nothing_is_left
 sub stop_worker
 {
 	@stopped = (keeper_pid($node));
-	kill 'STOP', @stopped or die "$!";
+	stop_process($node, @stopped);
 	return;
 }
 

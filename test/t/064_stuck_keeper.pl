@@ -65,7 +65,7 @@ sub is_over
 my $before =
   query($node, 'SELECT snowid_next(); SELECT clock_timestamp()') =~
   s/^.*\n//r;
-kill 'STOP', $worker;
+stop_process($node, $worker);
 is_told('a stopped worker', $before);
 kill 'CONT', $worker;
 is_over('a stopped worker');

@@ -14,7 +14,8 @@ use Test::More;
 my $node =
   snowid_cluster('place', 'snowid.worker_id = 1', allows_streaming => 1);
 $node->append_conf('postgresql.conf',
-	"max_worker_processes = 6\nmax_parallel_workers = 20");
+	"max_connections = 20\nmax_worker_processes = 6\nmax_parallel_workers = 20"
+);
 start_and_open($node);
 $node->safe_psql('postgres', 'CREATE ROLE ordinary LOGIN');
 $node->backup('base');

@@ -86,7 +86,7 @@ my $worker = keeper_pid($node);
 foreach my $call ('snowid_next_block(4000)', 'snowid_next_array(4000)')
 {
 	$node->safe_psql('postgres', 'SELECT snowid_next()');
-	kill 'STOP', $worker;
+	stop_process($node, $worker);
 	my $error =
 	  sql_error($node, "SELECT count($call) FROM generate_series(1, 100000)");
 	my $above = $node->safe_psql('postgres',

@@ -204,9 +204,7 @@ sub exchange
 	my ($code) = @_;
 	my $keeper = keeper_pid($node);
 
-	kill 'STOP', $keeper;
-	wait_until('the end of its turn',
-		sub { slurp_file("/proc/$keeper/stat") =~ /\) T / });
+	stop_process($node, $keeper);
 	$code->();
 	kill 'CONT', $keeper;
 	return;

@@ -474,7 +474,7 @@ is( status(
 # grants: the age of the last one rises while the keeper does not run
 next_key($node);
 $keeper = keeper_pid($node);
-kill 'STOP', $keeper;
+stop_process($node, $keeper);
 poll($node, 'grant_age_ms > 300');
 my $age = status($node, 'grant_age_ms');
 set_skew($node, 7200);
