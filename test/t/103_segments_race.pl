@@ -33,34 +33,48 @@ sub run_log_of
 }
 
 my $session = $node->background_psql('postgres');
+$session->set_query_timer_restart();
 my $pid     = $session->query_safe('SELECT pg_backend_pid()');
 my @numbers = $session->query_safe("SELECT snowid_number('a')");
-my $until   = IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default);
-my ($in, $out) = ('', '');
-my $gdb = IPC::Run::start([ 'gdb', '-q', '-nx', '-p', $pid ],
-	'<', \$in, '>&', \$out, $until);
 
-# What gdb says to this.
-sub tell_gdb
+# gdb goes through this by itself; the caller stands at the step until there is the
+# file "go".  Signals of the server's do not stop it.
+my $dir  = $node->basedir;
+my $said = "$dir/gdb.out";
+my $gdb  = IPC::Run::start(
+	[
+		'gdb',
+		'-q',
+		'-nx',
+		'-batch',
+		'-p',
+		$pid,
+		map { ('-ex', $_) }
+		  'handle SIGUSR1 SIGUSR2 SIGURG SIGALRM nostop noprint pass',
+		"break *((long) &segment_next + $at)",
+		"shell touch '$dir/set'",
+		'continue',
+		"shell touch '$dir/at'; until [ -e '$dir/go' ]; do sleep 0.1; done",
+		'delete',
+		'detach'
+	],
+	'<',
+	'/dev/null',
+	'>', $said, '2>&1');
+wait_until('gdb', sub { -e "$dir/set" || !$gdb->pumpable });
+if (slurp_file($said) !~ /^Breakpoint 1 at/m)
 {
-	my ($command, $answer) = @_;
-	$out = '';
-	$in .= "$command\n";
-	$gdb->pump until $out =~ $answer || !$gdb->pumpable;
-	return $out =~ $answer;
-}
-tell_gdb('set pagination off', qr/\(gdb\)/);
-if (!tell_gdb("break *((long) &segment_next + $at)", qr/Breakpoint 1 at/))
-{
-	$in .= "quit\n";
-	eval { $gdb->finish };
+	append_to_file("$dir/go", '');
+	$gdb->finish;
 	plan skip_all => 'gdb cannot attach to a server process';
 }
-tell_gdb('continue', qr/Continuing/);
-$session->{stdin} .= "SELECT snowid_number('a');\n\\echo done\n";
-$session->{run}->pump_nb;
-$gdb->pump until $out =~ /Breakpoint 1,/ || !$gdb->pumpable;
-like($out, qr/Breakpoint 1,/, 'the caller is stopped before its step');
+$session->query_until(qr/^asked$/m,
+	"\\echo asked\nSELECT snowid_number('a');\n");
+wait_until('the caller at its step', sub { -e "$dir/at" });
+like(
+	slurp_file($said),
+	qr/^Breakpoint 1,/m,
+	'the caller is stopped before its step');
 
 # One at a time, lest a range be passed over.
 push @numbers, map { number($node, 'a') } 1 .. 3;
@@ -68,11 +82,10 @@ push @numbers, split /\n/,
   query($node, "SELECT snowid_number('a') FROM generate_series(1, 197)");
 is(segment_status($node, 'a', 'next'),
 	202, 'others have taken two ranges, to the same offset');
-tell_gdb('delete', qr/\(gdb\)/);
-$in .= "detach\nquit\n";
+append_to_file("$dir/go", '');
 $gdb->finish;
-$session->{run}->pump until $session->{stdout} =~ /done/;
-push @numbers, $session->{stdout} =~ /^(\d+)$/m;
+push @numbers,
+  $session->query_until(qr/^done$/m, "\\echo done\n") =~ /^(\d+)$/m;
 is(scalar(@numbers), 202, 'the caller goes on');
 my %seen = map { $_ => 1 } @numbers;
 is(scalar(keys %seen), 202, 'with a number that nobody else has got');

@@ -7,6 +7,7 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidHold;
 use SnowidSegments;
 use SnowidTest;
 use Test::More;
@@ -15,6 +16,7 @@ use Time::Local qw(timegm);
 
 my $node = snowid_cluster('periods', '');
 $node->append_conf('postgresql.conf', 'restart_after_crash = on');
+let_hold($node);
 $node->start;
 query($node, <<~EOF);
 	CREATE EXTENSION snowid;
@@ -46,10 +48,13 @@ sub stand_at
 	return;
 }
 
+# A serial, or the error in its place.
 sub serial
 {
 	my ($tag, $server) = @_;
-	return query($server // $node, "SELECT snowid_period_serial('$tag')");
+	my ($rc, $out, $err) = ($server // $node)
+	  ->psql('postgres', "SELECT snowid_period_serial('$tag')");
+	return $rc == 0 ? $out : $err;
 }
 
 #---- Days, the clock back and forth ----
@@ -121,6 +126,31 @@ like(
 	),
 	qr/^22023: max_id of segment "invoice" cannot be lowered/,
 	'lowered, it is refused');
+
+# The next range is there before the day is over, and is the next day's.
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, step, cover, period, format) VALUES ('late', 20, '0', 'day', '{YYYYMMDD}-{N:3}')"
+);
+hold_process($node, 'snowid segments',
+	'StartTransactionCommand', 'ConditionVariableBroadcast');
+is( query(
+		$node,
+		"SELECT max(snowid_period_serial('late')) FROM generate_series(1, 6)"
+	),
+	'20261130-006',
+	'six of a day');
+held_process($node);
+stand_at('2026-12-01T00:00:00.000');
+let_go($node);
+wait_for($node,
+	"SELECT left_next > 0 FROM snowid_segment_status() WHERE biz_tag = 'late'"
+);
+is(serial('late'), '20261201-001', 'a range that was fetched at midnight');
+ok( $node->poll_query_until(
+		'postgres',
+		"SELECT max_id = 6 FROM snowid_segment_periods WHERE biz_tag = 'late' AND period = '2026-11-30'"
+	),
+	'what is left of the day before is given back');
 
 #---- Zones, months, years ----
 
