@@ -47,6 +47,11 @@ as_owner(<<~EOF);
 	ALTER DATABASE shop SET default_transaction_isolation = serializable;
 	ALTER DATABASE shop SET synchronous_commit = off;
 	EOF
+if ($node->pg_version >= 17)
+{
+	as_owner('ALTER DATABASE shop SET transaction_timeout = 1');
+	$ENV{PGOPTIONS} = '-c transaction_timeout=0';
+}
 as_owner(<<~EOF);
 	SET default_transaction_read_only = off;
 	CREATE EXTENSION snowid SCHEMA public;
