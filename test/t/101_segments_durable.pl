@@ -5,6 +5,7 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidHold;
 use SnowidTest;
 use Test::More;
 
@@ -18,6 +19,7 @@ $node->append_conf('postgresql.conf', <<~EOF);
 	restart_after_crash = on
 	checkpoint_timeout = 1h
 	EOF
+let_hold($node);
 $node->start;
 query($node, <<~EOF);
 	CREATE EXTENSION snowid;
@@ -186,7 +188,17 @@ my $waits =
 ok( $node->poll_query_until('postgres', $waits),
 	'the commit of a range waits for a standby');
 my $told = process_pid($node, 'snowid segments');
+hold_process($node, 'snowid segments',
+	'WaitLatch', 'ConditionVariableBroadcast');
 query($node, "SELECT pg_terminate_backend($told)");
+held_process($node);
+is( query(
+		$node,
+		"SELECT \"left\" + left_next FROM snowid_segment_status() WHERE biz_tag = 'c'"
+	),
+	0,
+	'a process that is told to leave meanwhile has nothing to hand out');
+let_go($node);
 ok($node->poll_query_until('postgres', "$waits AND pid <> $told"),
 	'so does its successor');
 $node->stop('fast');

@@ -49,7 +49,7 @@ as_owner(<<~EOF);
 	EOF
 if ($node->pg_version >= 17)
 {
-	as_owner('ALTER DATABASE shop SET transaction_timeout = 1');
+	query($node, 'ALTER DATABASE shop SET transaction_timeout = 1');
 	$ENV{PGOPTIONS} = '-c transaction_timeout=0';
 }
 as_owner(<<~EOF);
@@ -89,6 +89,22 @@ is(as_owner("SELECT public.snowid_number('b')"),
 	1, 'a table of his as the source');
 is(as_owner("SELECT DISTINCT who, what FROM evil.seen"),
 	'owner|trigger', 'its trigger runs with his rights');
+
+# What would run at COMMIT, when the process has its own rights again.
+as_owner(<<~EOF);
+	$write
+	CREATE TABLE public.later (LIKE public.snowid_segments INCLUDING DEFAULTS);
+	INSERT INTO public.later (biz_tag) VALUES ('d');
+	CREATE CONSTRAINT TRIGGER t AFTER UPDATE ON public.later
+		DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION evil.fires();
+	INSERT INTO public.snowid_segments (biz_tag, source) VALUES ('d', 'public.later');
+	EOF
+like(
+	refused_to_owner("SELECT public.snowid_number('d')"),
+	qr/The last error was: cannot fire deferred trigger within security-restricted operation\./,
+	'a deferred trigger of his');
+is(as_owner("SELECT DISTINCT who, what FROM evil.seen"),
+	'owner|trigger', 'does not run with other rights');
 
 $node->safe_psql('shop', <<~EOF);
 	SET default_transaction_read_only = off;
