@@ -21,11 +21,18 @@ query($node, <<~EOF);
 	INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b');
 	EOF
 
+# What a query gives, or the error in its place.
+sub answer
+{
+	my ($sql, $db) = @_;
+	my ($rc, $out, $err) = $node->psql($db // 'postgres', $sql);
+	return $rc == 0 ? $out : $err;
+}
+
 sub number
 {
 	my ($tag, $db) = @_;
-	return $node->safe_psql($db // 'postgres',
-		"SELECT snowid_number('$tag')");
+	return answer("SELECT snowid_number('$tag')", $db);
 }
 
 sub max_id
@@ -148,8 +155,7 @@ like(
 	),
 	qr/^42704: segment "new" does not exist\nDETAIL:  A row of snowid_segments that is not committed yet is not seen\./,
 	'a row of the same transaction is not seen');
-is( query(
-		$node,
+is( answer(
 		"INSERT INTO snowid_segments (biz_tag) VALUES ('new'); SELECT snowid_number('new')"
 	),
 	1,
@@ -158,8 +164,7 @@ is( query(
 query($node,
 	"INSERT INTO snowid_segments (biz_tag, max_id, limit_id) VALUES ('few', 95, 100), ('last', 9223372036854775806, NULL)"
 );
-is( query(
-		$node,
+is( answer(
 		"SELECT string_agg(snowid_number('few')::text, ',') FROM generate_series(1, 5)"
 	),
 	'96,97,98,99,100',
