@@ -1,10 +1,10 @@
 /*
  * hold.c
- *		A keeper that a test can hold: preloaded into a test's server, stops the
- *		process "snowid keeper" when it comes to a call.
+ *		A background process that a test can hold: preloaded into a test's server,
+ *		stops one of snowid's when it comes to a call.
  *
- * The file $HOLD_FILE says at which one: before the first call of the function
- * "at", or before the first behind one of "after".  There it stands between two
+ * The file $HOLD_FILE says which one, "who", and where: before the first call of
+ * the function "at", or before the first behind one of "after".  There it stands between two
  * of its calls to the server, and so does all of its work that others can see.
  * A release of a lock is held behind it, so that no lock is held.
  *
@@ -57,9 +57,10 @@ static Function real[COUNT];
 /* The file; the test writes all of it, "armed" last. */
 typedef struct Hold
 {
+	char		who[64];
 	char		at[64];
 	char		after[64];		/* "": at once */
-	int32_t		pid;			/* that of the keeper that was held, or 0 */
+	int32_t		pid;			/* of the process that was held, or 0 */
 	int32_t		armed;
 } Hold;
 
@@ -71,7 +72,7 @@ static const char **my_worker;
 static void
 may_hold(enum Number number)
 {
-	if (!hold || !hold->armed || !*my_worker || strcmp(*my_worker, "snowid keeper") != 0)
+	if (!hold || !hold->armed || !*my_worker || strcmp(*my_worker, (char *) hold->who) != 0)
 		return;
 	if (hold->after[0] != '\0')
 	{

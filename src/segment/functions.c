@@ -205,7 +205,7 @@ snowid_segment_forget(PG_FUNCTION_ARGS)
 	if (VARSIZE_ANY_EXHDR(tag) <= TAG_LEN)
 	{
 		pool_make_key(&key, site->relid, VARDATA_ANY(tag), VARSIZE_ANY_EXHDR(tag));
-		pool_forget(&key);
+		pool_forget(&key, NOTHING_GONE);
 	}
 	PG_RETURN_VOID();
 }

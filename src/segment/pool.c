@@ -176,26 +176,26 @@ pool_find(const SegmentKey *key, bool create, uint64 *incarnation)
  * of a table.  Does not throw.
  */
 void
-pool_forget(const SegmentKey *key)
+pool_forget(const SegmentKey *key, Gone gone)
 {
 	PoolEntry  *entry;
 
 	LWLockAcquire(segments_lock, LW_SHARED);
 	entry = hash_search(pool, key, HASH_FIND, NULL);
 	if (entry)
-		segment_forget(&segments[entry->index]);
+		segment_forget(&segments[entry->index], gone);
 	LWLockRelease(segments_lock);
 }
 
 void
-pool_forget_table(Oid relid)
+pool_forget_table(Oid relid, Gone gone)
 {
 	LWLockAcquire(segments_lock, LW_SHARED);
 	for (int i = 0; i < snowid_segments; i++)
 	{
 		if (segments[i].in_use && segments[i].key.database == MyDatabaseId &&
 			segments[i].key.relid == relid)
-			segment_forget(&segments[i]);
+			segment_forget(&segments[i], gone);
 	}
 	LWLockRelease(segments_lock);
 }

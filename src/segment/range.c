@@ -139,6 +139,25 @@ range_close(Segment *segment)
 	range_add_tail(segment, &next);
 }
 
+/* What has no row any more is not given back; the mutex is held. */
+void
+range_drop_tails(Segment *segment, Gone gone)
+{
+	int			n = 0;
+
+	for (int i = 0; i < segment->tails; i++)
+	{
+		Range	   *tail = &segment->tail[i];
+
+		if (tail->period.label >= gone.first && tail->period.label <= gone.last)
+			segment->lost += tail->last - tail->first + 1;
+		else
+			segment->tail[n++] = *tail;
+	}
+	segment->tails = n;
+	segment->stale = segment->stale && n > 0;
+}
+
 /* The period of both ranges has ended; the mutex is held. */
 static void
 end_period(Segment *segment)

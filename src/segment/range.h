@@ -9,6 +9,15 @@
 
 #pragma GCC visibility push(hidden)
 
+/* The periods, first to last, whose rows were deleted. */
+typedef struct Gone
+{
+	DateADT		first;
+	DateADT		last;
+} Gone;
+
+#define NOTHING_GONE ((Gone) {1, 0})
+
 typedef enum Advance
 {
 	EXHAUSTED,					/* a range must be fetched */
@@ -29,6 +38,7 @@ extern int64 range_left(Segment *segment, int64 *next, int64 *left_next);
 extern void range_put(Segment *segment, const Range *range);
 extern void range_add_tail(Segment *segment, const Range *range);
 extern void range_close(Segment *segment);
+extern void range_drop_tails(Segment *segment, Gone gone);
 
 #pragma GCC visibility pop
 

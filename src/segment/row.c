@@ -75,10 +75,11 @@ forget_row(Segment *segment)
 
 /* What the row's change by hand makes wrong is forgotten.  Does not throw. */
 void
-segment_forget(Segment *segment)
+segment_forget(Segment *segment, Gone gone)
 {
 	SpinLockAcquire(&segment->mutex);
 	forget_row(segment);
+	range_drop_tails(segment, gone);
 	SpinLockRelease(&segment->mutex);
 }
 

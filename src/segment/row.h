@@ -73,7 +73,7 @@ typedef struct SegmentStatus
 
 extern void segment_answer(Segment *segment, uint64 incarnation, Answer *answer);
 extern Oid	segment_ask(Segment *segment, int64 wish);
-extern void segment_forget(Segment *segment);
+extern void segment_forget(Segment *segment, Gone gone);
 extern void segment_renew(Segment *segment);
 extern void segment_touch(Segment *segment);
 extern bool segment_is_idle(Segment *segment, int64 now);

@@ -35,8 +35,10 @@
 #include "miscadmin.h"
 #include "nodes/primnodes.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
@@ -51,6 +53,19 @@
 static KnownTag *known_tags[TAG_USES][KNOWN_TAGS];
 
 /*---- Tags ----*/
+
+/* Roles, or who is a member of them, have changed: rights are checked anew. */
+static void
+forget_rights(Datum arg, int cache, uint32 hash)
+{
+	KnownTag  **known = &known_tags[0][0];
+
+	for (int i = 0; i < TAG_USES * KNOWN_TAGS; i++)
+	{
+		if (known[i])
+			known[i]->incarnation = UNCHECKED;
+	}
+}
 
 /* The table is the one beside the function, in whatever schema. */
 void
@@ -122,6 +137,11 @@ find_tag(TagSite *site, const char *tag, int len)
 			MemoryContextAllocZero(TopMemoryContext, sizeof(KnownTag));
 	site->known->use = site->use;
 	pool_make_key(&site->known->key, site->relid, tag, len);
+	if (stamps == 0)
+	{
+		CacheRegisterSyscacheCallback(AUTHOID, forget_rights, 0);
+		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, forget_rights, 0);
+	}
 	site->known->stamp = ++stamps;
 	site->known->user = GetUserId();
 	site->known->segment = NULL;

@@ -7,7 +7,8 @@
  * is seen by the next number here: at commit, what this server has of the tag in
  * memory is cut off.  Whoever sets max_id to what it is already has used the
  * numbers up to there, so it becomes one more: else what is in memory would be
- * given back, since the row still ends with that range.
+ * given back, since the row still ends with that range.  So would it be to a row
+ * that takes the place of a deleted one: what is in memory of that is lost.
  */
 #include "postgres.h"
 
@@ -38,6 +39,7 @@ typedef struct Change
 {
 	struct Change *next;
 	SegmentKey	key;			/* len 0: the whole table */
+	Gone		gone;
 } Change;
 
 static Change *changes = NULL;
@@ -111,9 +113,9 @@ at_end(XactEvent event, void *arg)
 		for (Change *change = changes; change; change = change->next)
 		{
 			if (change->key.len > 0)
-				pool_forget(&change->key);
+				pool_forget(&change->key, change->gone);
 			else
-				pool_forget_table(change->key.relid);
+				pool_forget_table(change->key.relid, change->gone);
 		}
 	}
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
@@ -122,7 +124,7 @@ at_end(XactEvent event, void *arg)
 
 /* At the end of the transaction, the tag is to be forgotten; NULL: all tags. */
 static void
-note_change(Oid relid, const text *tag)
+note_change(Oid relid, const text *tag, Gone gone)
 {
 	static bool registered = false;
 	Change	   *change;
@@ -135,6 +137,7 @@ note_change(Oid relid, const text *tag)
 	registered = true;
 	change = MemoryContextAlloc(TopTransactionContext, sizeof(Change));
 	pool_make_key(&change->key, relid, tag ? VARDATA_ANY(tag) : "", len);
+	change->gone = gone;
 	change->next = changes;
 	changes = change;
 }
@@ -240,6 +243,18 @@ counts(HeapTuple old, HeapTuple new, TupleDesc desc, const char *const *columns)
 	return false;
 }
 
+/* What goes with a row. */
+static Gone
+gone_with(HeapTuple row, TupleDesc desc, bool of_period)
+{
+	Gone		gone = {NO_PERIOD, NO_PERIOD};
+	bool		isnull;
+
+	if (of_period)
+		gone.first = gone.last = DatumGetDateADT(column(row, desc, "period", &isnull));
+	return gone;
+}
+
 /*
  * Before INSERT, UPDATE or DELETE of a row, or TRUNCATE: of snowid_segments, or
  * with an argument of snowid_segment_periods beside it.
@@ -256,6 +271,7 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 	HeapTuple	row;
 	Oid			relid;
 	bool		of_period;
+	Gone		gone = NOTHING_GONE;
 	bool		by_hand = true;
 	bool		ignored;
 
@@ -269,7 +285,9 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 		RelationGetRelid(data->tg_relation);
 	if (TRIGGER_FIRED_BY_TRUNCATE(data->tg_event))
 	{
-		note_change(relid, NULL);
+		gone.first = of_period ? NO_PERIOD + 1 : NO_PERIOD;
+		gone.last = of_period ? DATEVAL_NOEND : NO_PERIOD;
+		note_change(relid, NULL, gone);
 		return PointerGetDatum(NULL);
 	}
 	desc = RelationGetDescr(data->tg_relation);
@@ -295,9 +313,15 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 		if (!of_period)
 			check_row(row, desc, differs(old, row, desc, "source"));
 		by_hand = by_hand && counts(old, row, desc, of_period ? of_periods : of_tags);
+		if (differs(old, row, desc, "biz_tag") ||
+			(of_period && differs(old, row, desc, "period")))
+			gone = gone_with(old, desc, of_period);
 	}
+	else
+		gone = gone_with(row, desc, of_period);
 	if (by_hand)
-		note_change(relid, DatumGetTextPP(column(data->tg_trigtuple, desc, "biz_tag", &ignored)));
+		note_change(relid, DatumGetTextPP(column(data->tg_trigtuple, desc, "biz_tag", &ignored)),
+					gone);
 	/* what a number is durable by, whatever the writer set */
 	if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
 		(void) set_config_option("synchronous_commit", "on", PGC_USERSET, PGC_S_SESSION,

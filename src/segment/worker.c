@@ -225,10 +225,15 @@ settle_settings(void)
 		{"statement_timeout", "0"},
 		{"idle_in_transaction_session_timeout", "0"},
 		{"lock_timeout", "100ms"},
+		{"transaction_timeout", "0"},
 	};
 
 	for (int i = 0; i < lengthof(forced); i++)
-		SetConfigOption(forced[i][0], forced[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	{
+		/* not in all majors */
+		if (GetConfigOption(forced[i][0], true, false))
+			SetConfigOption(forced[i][0], forced[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	}
 	if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
 		SetConfigOption("synchronous_commit", "on", PGC_USERSET, PGC_S_OVERRIDE);
 }

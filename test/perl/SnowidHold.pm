@@ -1,5 +1,5 @@
-# A server whose keeper a test can hold at a call to the server's functions: see
-# test/hold.c, which has their list.
+# A server whose keeper, or another process of snowid's, a test can hold at a call
+# to the server's functions: see test/hold.c, which has their list.
 
 package SnowidHold;
 
@@ -12,13 +12,14 @@ use File::Basename qw(dirname);
 use PostgreSQL::Test::Utils;
 use SnowidTest;
 
-our @EXPORT = qw(let_hold hold_keeper held_keeper let_go);
+our @EXPORT =
+  qw(let_hold hold_keeper held_keeper hold_process held_process let_go);
 
 my $shim = abs_path(dirname(__FILE__) . '/../hold.so');
 
 # struct Hold
-my $layout   = 'Z64 Z64 l< l<';
-my $armed_at = 132;
+my $layout   = 'Z64 Z64 Z64 l< l<';
+my $armed_at = 196;
 
 # For a server that is not started yet.
 sub let_hold
@@ -26,41 +27,50 @@ sub let_hold
 	my ($node) = @_;
 	$node->{preload}   = $shim;
 	$node->{hold_file} = $node->basedir . '/hold';
-	write_hold($node, pack($layout, '', '', 0, 0));
+	write_hold($node, pack($layout, '', '', '', 0, 0));
 	return;
 }
 
-# Has the keeper stop before its first call of the function $at, behind one of
-# $after where that is given.
-sub hold_keeper
+# Has the process "$who" stop before its first call of the function $at, behind one
+# of $after where that is given.
+sub hold_process
 {
-	my ($node, $at, $after) = @_;
-	write_hold($node, pack($layout, $at, $after // '', 0, 0));
+	my ($node, $who, $at, $after) = @_;
+	write_hold($node, pack($layout, $who, $at, $after // '', 0, 0));
 	write_hold($node, pack('l<', 1), $armed_at);
 	return;
 }
 
+sub hold_keeper
+{
+	my ($node, $at, $after) = @_;
+	hold_process($node, 'snowid keeper', $at, $after);
+	return;
+}
+
 # Waits until it has; returns its PID.
-sub held_keeper
+sub held_process
 {
 	my ($node) = @_;
 	my $pid;
 
 	wait_until(
-		'the keeper at the call that it is to be held at',
+		'the process at the call that it is to be held at',
 		sub {
-			$pid = (unpack $layout, slurp_file($node->{hold_file}))[2];
+			$pid = (unpack $layout, slurp_file($node->{hold_file}))[3];
 			return $pid != 0
 			  && slurp_file("/proc/$pid/stat") =~ /\) T /;
 		});
 	return $pid;
 }
 
+sub held_keeper { return held_process(@_); }
+
 # It goes on.
 sub let_go
 {
 	my ($node) = @_;
-	kill 'CONT', held_keeper($node);
+	kill 'CONT', held_process($node);
 	return;
 }
 

@@ -50,10 +50,10 @@ sub caller_waits_for
 	my ($sql, $event) = @_;
 	my $session = $node->background_psql('postgres', on_error_stop => 0);
 	$session->query_until(qr/asked/, "\\echo asked\n$sql;\n");
-	waits_for("query = '$sql;'", $event);
+	my $is_it = "query = \$\$$sql;\$\$";
+	waits_for($is_it, $event);
 	$node->safe_psql('postgres',
-		"SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query = '$sql;'"
-	);
+		"SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE $is_it");
 	$session->quit;
 	return;
 }

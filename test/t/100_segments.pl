@@ -5,6 +5,7 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidHold;
 use SnowidTest;
 use Test::More;
 
@@ -13,17 +14,25 @@ my $node = snowid_cluster('segments', <<~EOF);
 	snowid.segments = 40
 	EOF
 $node->append_conf('postgresql.conf', 'max_prepared_transactions = 2');
+let_hold($node);
 $node->start;
 query($node, <<~EOF);
 	CREATE EXTENSION snowid;
 	INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b');
 	EOF
 
+# What a query gives, or the error in its place.
+sub answer
+{
+	my ($sql, $db) = @_;
+	my ($rc, $out, $err) = $node->psql($db // 'postgres', $sql);
+	return $rc == 0 ? $out : $err;
+}
+
 sub number
 {
 	my ($tag, $db) = @_;
-	return $node->safe_psql($db // 'postgres',
-		"SELECT snowid_number('$tag')");
+	return answer("SELECT snowid_number('$tag')", $db);
 }
 
 sub max_id
@@ -89,6 +98,33 @@ is( query(
 is(query($node, "SELECT * FROM snowid_number_range('r', 1000000)"),
 	'57|1000056', 'a range that is longer than the step');
 
+# What is wanted of several tags is fetched together.
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, step) SELECT 'together' || i, 10 FROM generate_series(1, 4) i"
+);
+my $together =
+  "SELECT count(snowid_number('together' || i)) FROM generate_series(1, 4) i";
+my $of_them = "FROM snowid_segments WHERE biz_tag LIKE 'together%'";
+wait_until(
+	'the process, held while all have numbers',
+	sub {
+		query($node, $together);
+		hold_process($node, 'snowid segments', 'WaitLatch');
+		held_process($node);
+		return 1
+		  if query($node,
+			"SELECT count(*) = 4 FROM snowid_segment_status() WHERE biz_tag LIKE 'together%' AND \"left\" > 5 AND left_next = 0"
+		  ) eq 't';
+		let_go($node);
+		return 0;
+	});
+query($node, "$together; $together") foreach 1 .. 2;
+my $ends = query($node, "SELECT sum(max_id) $of_them");
+let_go($node);
+wait_for($node, "SELECT sum(max_id) > $ends $of_them");
+is(query($node, "SELECT count(DISTINCT xmin::text) $of_them"),
+	1, 'tags that want a range at the same time get theirs in one commit');
+
 #---- What is refused ----
 
 foreach my $refused (
@@ -119,8 +155,7 @@ like(
 	),
 	qr/^42704: segment "new" does not exist\nDETAIL:  A row of snowid_segments that is not committed yet is not seen\./,
 	'a row of the same transaction is not seen');
-is( query(
-		$node,
+is( answer(
 		"INSERT INTO snowid_segments (biz_tag) VALUES ('new'); SELECT snowid_number('new')"
 	),
 	1,
@@ -129,8 +164,7 @@ is( query(
 query($node,
 	"INSERT INTO snowid_segments (biz_tag, max_id, limit_id) VALUES ('few', 95, 100), ('last', 9223372036854775806, NULL)"
 );
-is( query(
-		$node,
+is( answer(
 		"SELECT string_agg(snowid_number('few')::text, ',') FROM generate_series(1, 5)"
 	),
 	'96,97,98,99,100',
@@ -170,6 +204,15 @@ like(
 	'others do not, also where the session has got some');
 is(query($node, "SET ROLE clerk; SELECT as_boss()"),
 	3, 'or what they call runs as a member');
+like(
+	sql_error(
+		$node,
+		"SET ROLE deputy; SELECT snowid_number('secret'); RESET ROLE; REVOKE boss FROM deputy; SET ROLE deputy; SELECT snowid_number('secret')"
+	),
+	qr/^42501: permission denied for segment "secret"/,
+	'who is no member any more gets none, also where his session has got some'
+);
+query($node, "GRANT boss TO deputy");
 query($node,
 	"UPDATE snowid_segments SET role = 'clerk' WHERE biz_tag = 'secret'");
 like(sql_error($node, "SET ROLE deputy; SELECT snowid_number('secret')"),
@@ -240,9 +283,21 @@ like(sql_error($node, "SELECT snowid_number('a')"),
 	qr/^42704: /, 'deleted: it does not exist');
 query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('a')");
 is(number('a'), 1, 'and inserted anew, it begins anew');
-query($node, "TRUNCATE snowid_segments");
+foreach my $way (
+	"DELETE FROM snowid_segments WHERE biz_tag = 'a'",
+	"UPDATE snowid_segments SET biz_tag = 'z' WHERE biz_tag = 'a'",
+	'TRUNCATE snowid_segments')
+{
+	my $end = max_id('a');
+	query($node,
+		"BEGIN; $way; INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('a', $end); COMMIT"
+	);
+	is(number('a'), $end + 1,
+		"also with the max_id that the row had, none is below that: $way");
+}
 like(sql_error($node, "SELECT snowid_number('b')"),
 	qr/^42704: /, 'a truncated table has no tags');
+query($node, "TRUNCATE snowid_segments");
 query($node,
 	"INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('a', 10), ('b', 20), ('c', 30)"
 );

@@ -5,22 +5,30 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidHold;
 use SnowidTest;
 use Test::More;
 
 # A commit that does not wait is written after 10 s.
-my $node = snowid_cluster('durable', '', allows_streaming => 'logical');
+my $node = snowid_cluster(
+	'durable',
+	'snowid.max_wait = 60s',
+	allows_streaming => 'logical');
 $node->append_conf('postgresql.conf', <<~EOF);
 	wal_writer_delay = 10s
 	restart_after_crash = on
 	checkpoint_timeout = 1h
 	EOF
+let_hold($node);
 $node->start;
 query($node, <<~EOF);
 	CREATE EXTENSION snowid;
 	CREATE TABLE got (n bigint PRIMARY KEY);
 	INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b'), ('c');
 	INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('busy', 10, '0');
+	CREATE TABLE plain (biz_tag text PRIMARY KEY, max_id bigint, limit_id bigint, update_time timestamptz);
+	INSERT INTO plain VALUES ('p', 0);
+	INSERT INTO snowid_segments (biz_tag, source) VALUES ('p', 'plain');
 	CHECKPOINT;
 	EOF
 
@@ -35,17 +43,18 @@ my $process = q(backend_type = 'snowid segments');
 
 #---- The server is killed ----
 
-foreach my $round (1 .. 3)
+# a table without the trigger, too, by which a commit is durable
+foreach my $tag ('p', 'a', 'p', 'a')
 {
 	my $session = $node->background_psql('postgres');
 	my $seen    = $session->query_safe(
-		"BEGIN; SELECT max(n) FROM snowid_numbers('a', 1500) n");
+		"BEGIN; SELECT max(n) FROM snowid_numbers('$tag', 1500) n");
 	kill_all($node);
 	eval { $session->quit };
 	$node->start;
-	cmp_ok(number($node, 'a'),
+	cmp_ok(number($node, $tag),
 		'>', $seen,
-		"killed with the transaction open: no number comes again ($round)");
+		"killed with the transaction open: no number comes again ($tag)");
 }
 
 my $seen = number($node, 'a');
@@ -124,10 +133,11 @@ my $connection = $node->connstr('postgres') =~ s/'/''/gr;
 query($replica, <<~EOF);
 	CREATE EXTENSION snowid;
 	CREATE TABLE got (n bigint PRIMARY KEY);
+	CREATE TABLE plain (biz_tag text PRIMARY KEY, max_id bigint, limit_id bigint, update_time timestamptz);
 	EOF
 query($replica,
 	"CREATE SUBSCRIPTION s CONNECTION '$connection' PUBLICATION all_tables");
-wait_for($replica, "SELECT count(*) = 4 FROM snowid_segments");
+wait_for($replica, "SELECT count(*) = 5 FROM snowid_segments");
 wait_for($replica,
 	"SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel");
 query($replica,
@@ -173,8 +183,24 @@ $caller->query_until(qr/^asked$/m, <<~EOF);
 	\\echo asked
 	SELECT snowid_number('c');
 	EOF
-wait_for($node,
-	"SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE $process");
+my $waits =
+  "SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE $process";
+ok( $node->poll_query_until('postgres', $waits),
+	'the commit of a range waits for a standby');
+my $told = process_pid($node, 'snowid segments');
+hold_process($node, 'snowid segments',
+	'WaitLatch', 'ConditionVariableBroadcast');
+query($node, "SELECT pg_terminate_backend($told)");
+held_process($node);
+is( query(
+		$node,
+		"SELECT \"left\" + left_next FROM snowid_segment_status() WHERE biz_tag = 'c'"
+	),
+	0,
+	'a process that is told to leave meanwhile has nothing to hand out');
+let_go($node);
+ok($node->poll_query_until('postgres', "$waits AND pid <> $told"),
+	'so does its successor');
 $node->stop('fast');
 pass('a fast stop does not wait for a standby that is away');
 unlike($caller->{stdout}, qr/^\d+$/m,

@@ -33,49 +33,62 @@ sub run_log_of
 }
 
 my $session = $node->background_psql('postgres');
+$session->set_query_timer_restart();
 my $pid     = $session->query_safe('SELECT pg_backend_pid()');
 my @numbers = $session->query_safe("SELECT snowid_number('a')");
-my $until   = IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default);
-my ($in, $out) = ('', '');
-my $gdb = IPC::Run::start([ 'gdb', '-q', '-nx', '-p', $pid ],
-	'<', \$in, '>&', \$out, $until);
 
-# What gdb says to this.
-sub tell_gdb
-{
-	my ($command, $answer) = @_;
-	$out = '';
-	$in .= "$command\n";
-	$gdb->pump until $out =~ $answer || !$gdb->pumpable;
-	return $out =~ $answer;
-}
-tell_gdb('set pagination off', qr/\(gdb\)/);
-if (!tell_gdb("break *((long) &segment_next + $at)", qr/Breakpoint 1 at/))
-{
-	$in .= "quit\n";
-	eval { $gdb->finish };
-	plan skip_all => 'gdb cannot attach to a server process';
-}
-tell_gdb('continue', qr/Continuing/);
-$session->{stdin} .= "SELECT snowid_number('a');\n\\echo done\n";
-$session->{run}->pump_nb;
-$gdb->pump until $out =~ /Breakpoint 1,/ || !$gdb->pumpable;
-like($out, qr/Breakpoint 1,/, 'the caller is stopped before its step');
+# gdb goes through this by itself, to the first error; the caller stands at the step
+# until there is the file "go".  Signals of the server's do not stop it.
+my $dir  = $node->basedir;
+my $step = "((long) &segment_next + $at)";
+append_to_file("$dir/script", <<~EOF);
+	handle SIGUSR1 SIGUSR2 SIGURG SIGALRM nostop noprint pass
+	break *$step
+	shell touch '$dir/set'
+	continue
+	if \$pc == $step
+	shell touch '$dir/at'; until [ -e '$dir/go' ] || ! kill -0 $$; do sleep 0.1; done
+	end
+	delete
+	detach
+	EOF
+my $gdb = IPC::Run::start(
+	[ 'gdb', '-q', '-nx', '-batch', '-p', $pid, '-x', "$dir/script" ],
+	'<', '/dev/null', '>', "$dir/gdb.out", '2>&1');
+wait_until('gdb', sub { -e "$dir/set" || !$gdb->pumpable });
+plan skip_all => 'gdb cannot attach to a server process' if !-e "$dir/set";
+
+# An idle range is given back, and the next number does not come by this step: so
+# the caller asks until he stands there.
+my $asked = 0;
+wait_until(
+	'the caller at its step',
+	sub {
+		$session->{stdin} .= "SELECT snowid_number('a');\n" if !$asked++;
+		$session->{run}->pump_nb;
+		if ($session->{stdout} =~ s/^(\d+)\n//)
+		{
+			push @numbers, $1;
+			$asked = 0;
+		}
+		return -e "$dir/at" || !$gdb->pumpable;
+	});
+ok(-e "$dir/at", 'the caller is stopped before its step');
 
 # One at a time, lest a range be passed over.
 push @numbers, map { number($node, 'a') } 1 .. 3;
 push @numbers, split /\n/,
   query($node, "SELECT snowid_number('a') FROM generate_series(1, 197)");
-is(segment_status($node, 'a', 'next'),
-	202, 'others have taken two ranges, to the same offset');
-tell_gdb('delete', qr/\(gdb\)/);
-$in .= "detach\nquit\n";
+cmp_ok($numbers[-1] - $numbers[-200],
+	'==', 199, 'others have taken two ranges, to the same offset');
+append_to_file("$dir/go", '');
 $gdb->finish;
-$session->{run}->pump until $session->{stdout} =~ /done/;
-push @numbers, $session->{stdout} =~ /^(\d+)$/m;
-is(scalar(@numbers), 202, 'the caller goes on');
+push @numbers,
+  $session->query_until(qr/^done$/m, "\\echo done\n") =~ /^(\d+)$/m;
+is($numbers[-1] // '', $numbers[-2] + 1, 'the caller goes on');
 my %seen = map { $_ => 1 } @numbers;
-is(scalar(keys %seen), 202, 'with a number that nobody else has got');
+is(scalar(keys %seen),
+	scalar(@numbers), 'with a number that nobody else has got');
 $session->quit;
 $node->stop;
 done_testing();

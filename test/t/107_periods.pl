@@ -7,14 +7,16 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidHold;
 use SnowidSegments;
 use SnowidTest;
 use Test::More;
 use Time::HiRes qw(time);
 use Time::Local qw(timegm);
 
-my $node = snowid_cluster('periods', '');
+my $node = snowid_cluster('periods', 'snowid.max_wait = 60s');
 $node->append_conf('postgresql.conf', 'restart_after_crash = on');
+let_hold($node);
 $node->start;
 query($node, <<~EOF);
 	CREATE EXTENSION snowid;
@@ -46,10 +48,13 @@ sub stand_at
 	return;
 }
 
+# A serial, or the error in its place.
 sub serial
 {
 	my ($tag, $server) = @_;
-	return query($server // $node, "SELECT snowid_period_serial('$tag')");
+	my ($rc, $out, $err) = ($server // $node)
+	  ->psql('postgres', "SELECT snowid_period_serial('$tag')");
+	return $rc == 0 ? $out : $err;
 }
 
 #---- Days, the clock back and forth ----
@@ -74,10 +79,11 @@ is($session->query_safe($one), 'INV-20261121-000004', 'the last ms of a day');
 stand_at('2026-11-22T00:00:00.000');
 is($session->query_safe($one), 'INV-20261122-000001', 'midnight');
 is(serial('invoice'),          'INV-20261122-000002', 'in all sessions');
-wait_for($node,
-	"SELECT max_id = 4 FROM snowid_segment_periods WHERE period = '2026-11-21'"
-);
-pass('the row of a day that is over tells how many there were');
+ok( $node->poll_query_until(
+		'postgres',
+		"SELECT max_id = 4 FROM snowid_segment_periods WHERE period = '2026-11-21'"
+	),
+	'the row of a day that is over tells how many there were');
 
 stand_at('2026-11-21T12:00:00.000');
 is($session->query_safe($one),
@@ -121,6 +127,48 @@ like(
 	),
 	qr/^22023: max_id of segment "invoice" cannot be lowered/,
 	'lowered, it is refused');
+
+# The next range is there before the day is over, and is the next day's.
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, step, cover, period, format) VALUES ('late', 20, '0', 'day', '{YYYYMMDD}-{N:3}')"
+);
+hold_process($node, 'snowid segments',
+	'StartTransactionCommand', 'ConditionVariableBroadcast');
+is( query(
+		$node,
+		"SELECT max(snowid_period_serial('late')) FROM generate_series(1, 6)"
+	),
+	'20261130-006',
+	'six of a day');
+held_process($node);
+stand_at('2026-12-01T00:00:00.000');
+let_go($node);
+wait_for($node,
+	"SELECT left_next > 0 FROM snowid_segment_status() WHERE biz_tag = 'late'"
+);
+is(serial('late'), '20261201-001', 'a range that was fetched at midnight');
+ok( $node->poll_query_until(
+		'postgres',
+		"SELECT max_id = 6 FROM snowid_segment_periods WHERE biz_tag = 'late' AND period = '2026-11-30'"
+	),
+	'what is left of the day before is given back');
+
+# The clock is set back when a caller has seen the day end, and before a range of the
+# next one is there.
+hold_process($node, 'snowid segments', 'StartTransactionCommand');
+stand_at('2026-12-02T00:00:00.000');
+my $caller = $node->background_psql('postgres');
+$caller->query_until(qr/^asked$/m,
+	"\\echo asked\nSELECT snowid_period_serial('late');\n");
+wait_for($node,
+	"SELECT \"left\" + left_next = 0 FROM snowid_segment_status() WHERE biz_tag = 'late'"
+);
+held_process($node);
+stand_at('2026-12-01T12:00:00.000');
+let_go($node);
+like($caller->query_until(qr/^done$/m, "\\echo done\n"),
+	qr/^20261201-002$/m, 'the day that had ended goes on');
+$caller->quit;
 
 #---- Zones, months, years ----
 

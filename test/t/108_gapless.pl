@@ -1,6 +1,6 @@
 # The manual's two recipes for numbers without gaps, as they are written there:
 # under concurrent transactions that commit, roll back, delete what they have
-# inserted, or are killed with the server, no number is missing and none is there
+# inserted or what has no number yet, or are killed with the server, no number is missing and none is there
 # twice.
 use strict;
 use warnings;
@@ -63,22 +63,34 @@ my $wanted = 0;
 foreach my $round ('', 'killed', 'killed again')
 {
 	$wanted += 200;
-	my $run = start_pgbench($node, 'postgres', '-c 6 -j 1 -T 600',
-		load('bills'), load('invoices'),
-		'number@2' => 'SELECT number_invoices();');
+	my $run = start_pgbench(
+		$node,
+		'postgres',
+		'-c 6 -j 1 -T 600',
+		load('bills'),
+		load('invoices'),
+		'invoices-gone@2' =>
+		  'DELETE FROM invoices WHERE id = (SELECT id FROM invoices WHERE number IS NULL LIMIT 1) AND number IS NULL;'
+	);
+	my $job = start_pgbench(
+		$node, 'postgres',
+		'-c 3 -j 1 -T 600',
+		number => 'SELECT number_invoices();');
 	wait_for($node,
 		"SELECT count(*) > $wanted AND (SELECT max(number) > $wanted FROM bills) FROM invoices WHERE number IS NOT NULL"
 	);
 	if ($round)
 	{
 		kill_all($node);
-		stop_pgbench($run, 'finish');
+		stop_pgbench($_, 'finish') foreach $run, $job;
 		$node->start;
 		server_is_open($node);
 	}
 	else
 	{
-		ok(stop_pgbench($run), 'nobody is refused') or diag $run->{out};
+		ok(stop_pgbench($_), 'nobody is refused')
+		  or diag $_->{out}
+		  foreach $run, $job;
 	}
 	is_gapless('bills', $wanted, "numbered at COMMIT $round");
 	query($node, 'SELECT number_invoices()');
