@@ -44,18 +44,19 @@ include $(PGXS)
 
 PROVE_FLAGS += -I test/perl
 
-# The pages have plain names, so a folder of their own; PGXS leaves files behind
-# that come from one.
+# The pages have plain names, so a folder of their own, with the files to which they
+# link.  PGXS leaves files behind that come from a folder.
 docmoduledir = $(EXTENSION)
 pages = $(DESTDIR)$(docdir)/$(docmoduledir)
-install: install-zh
-install-zh: installdirs
-	$(MKDIR_P) '$(pages)/zh'
-	$(INSTALL_DATA) $(wildcard $(here)doc/zh/*.md) '$(pages)/zh/'
+linked = $(patsubst $(here)doc/%,%,$(wildcard $(here)doc/*/* $(here)doc/*.yml))
+install: install-linked
+install-linked: installdirs
+	$(MKDIR_P) $(patsubst %,'$(pages)/%',$(sort $(dir $(linked))))
+	$(foreach file,$(linked),$(INSTALL_DATA) '$(here)doc/$(file)' '$(pages)/$(file)' &&) :
 uninstall: uninstall-docs
 uninstall-docs:
-	rm -f $(addprefix '$(pages)'/, $(notdir $(DOCS)) $(patsubst $(here)doc/%,%,$(wildcard $(here)doc/zh/*.md)))
-	-rmdir '$(pages)/zh' '$(pages)'
+	rm -f $(addprefix '$(pages)'/,$(notdir $(DOCS)) $(linked))
+	-rmdir $(patsubst %,'$(pages)/%',$(filter-out ./,$(sort $(dir $(linked))))) '$(pages)'
 
 $(shell mkdir -p test $(dir $(OBJS)))
 compiled = $(OBJS) $(OBJS:.o=.bc)
@@ -107,4 +108,4 @@ version = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(EXTENSION).contr
 dist:
 	git archive --format=zip --prefix=$(EXTENSION)-$(version)/ -o $(EXTENSION)-$(version).zip HEAD
 
-.PHONY: coverage demo demo-cluster dist bench fuzz model test torture torture-redis torture-segments uninstall-docs install-zh
+.PHONY: coverage demo demo-cluster dist bench fuzz model test torture torture-redis torture-segments uninstall-docs install-linked

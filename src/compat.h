@@ -25,8 +25,10 @@
 #if PG_VERSION_NUM >= 190000
 #define RepOriginId ReplOriginId
 #define InvalidRepOriginId InvalidReplOriginId
+#define shmem_hash(name, n, info, flags) ShmemInitHash(name, n, info, flags)
 #else
 #define PG_SIG_IGN SIG_IGN
+#define shmem_hash(name, n, info, flags) ShmemInitHash(name, n, n, info, flags)
 #endif
 #if PG_VERSION_NUM < 160000
 #define ereturn(context, dummy, ...) ereport(ERROR, __VA_ARGS__)

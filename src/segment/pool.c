@@ -62,8 +62,8 @@ pool_shmem_init(void)
 		return;
 	segments_lock = &GetNamedLWLockTranche(LOCK_NAME)[0].lock;
 	fetcher_shmem_init(&GetNamedLWLockTranche(LOCK_NAME)[1].lock);
-	pool = ShmemInitHash("snowid segments by tag", snowid_segments, snowid_segments,
-						 &info, HASH_ELEM | HASH_BLOBS);
+	pool = shmem_hash("snowid segments by tag", snowid_segments, &info,
+					  HASH_ELEM | HASH_BLOBS);
 	memory = ShmemInitStruct("snowid segments", segments_size(), &found);
 	segments = (Segment *) TYPEALIGN(PG_CACHE_LINE_SIZE, memory);
 	if (!found)

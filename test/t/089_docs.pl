@@ -280,7 +280,7 @@ same(
 	'installed pages',
 	[
 		map { 'doc' . substr($_, length("$docdir/snowid")) }
-		  glob("$docdir/snowid/*.* $docdir/snowid/zh/*")
+		  glob("$docdir/snowid/*.md $docdir/snowid/zh/*")
 	],
 	[ grep { /^doc/ } @names ]);
 

@@ -106,9 +106,9 @@ is_deeply(
 		sort 'snowid.so',
 		'snowid.control',
 		map { basename($_) }
-		  glob("$top/sql/snowid--*.sql $top/doc/*.md $top/doc/zh/*.md")
+		  glob("$top/sql/snowid--*.sql $top/doc/*.* $top/doc/*/*")
 	],
-	'it installs library, control file, scripts and pages');
+	'it installs library, control file, scripts, and pages with their files');
 
 #---- Debian, Docker ----
 
