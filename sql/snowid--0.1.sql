@@ -591,6 +591,7 @@ SELECT pg_catalog.pg_extension_config_dump('snowid_segments', '');
 
 CREATE FUNCTION snowid_segments_guard() RETURNS trigger
     AS 'MODULE_PATHNAME' LANGUAGE C;
+REVOKE ALL ON FUNCTION snowid_segments_guard() FROM PUBLIC;
 COMMENT ON FUNCTION snowid_segments_guard() IS
     'keeps max_id from falling, and lets the next number see what was changed by hand';
 CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON snowid_segments

@@ -105,7 +105,7 @@ generator_advance(int64 id)
 				ereport(ERROR,
 						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						 errmsg("key " INT64_FORMAT " leads the clock by " INT64_FORMAT " ms, more than snowid.max_jump",
-								id, ms_from_units(unit - now)),
+								id, parts.unix_ms - unix_ms_from_units(now)),
 						 errdetail("No key could be made until the clock reaches it."),
 						 errhint("Is it a key of this layout? If so, raise snowid.max_jump.")));
 			if (!temporary)

@@ -104,7 +104,7 @@ read_number(const Notation *n, const char *str, int len, uint64 greatest,
 			continue;
 		if (digit == NO_DIGIT)
 			return psprintf("\"%.*s\" at position %d is not a digit of base %d.",
-							pg_mblen(str + i), str + i,
+							Min(pg_mblen(str + i), len - i), str + i,
 							pg_mbstrlen_with_len(str, i) + 1, n->base);
 		digits++;
 		overflow |= pg_mul_u64_overflow(*value, n->base, value) |

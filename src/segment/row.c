@@ -222,7 +222,7 @@ segment_finish(const Fetch *fetch, int64 took_us)
 			segment->newest = fetch->range.period.label;
 			segment->step = fetch->step;
 			segment->last_ms = segment->fetched_at ? now - segment->fetched_at : 0;
-			segment->last_length = fetch->range.last - fetch->range.first + 1;
+			segment->last_length = range_length(&fetch->range);
 			segment->fetched_at = now;
 			segment->fetched_unix_us = now_us;
 			segment->fetch_us = took_us;

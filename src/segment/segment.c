@@ -204,7 +204,7 @@ take(Segment *segment, uint64 incarnation, int64 wanted, int64 least,
 
 		pg_read_barrier();
 		length = (int64) pg_atomic_read_u64(&slot->length);
-		*first = (int64) pg_atomic_read_u64(&slot->base) + offset;
+		*first = (int64) (pg_atomic_read_u64(&slot->base) + offset);
 		n = Min(wanted, length - offset);
 		if (period)
 		{

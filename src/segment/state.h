@@ -31,7 +31,7 @@
 #define SEGMENT_ERROR_LEN 256
 #define MAX_STEP 1000000		/* the greatest range; fits an offset */
 
-/* first to last, of a period; none: last < first */
+/* first to last, of a period; none: first is the one after last */
 typedef struct Range
 {
 	int64		first;

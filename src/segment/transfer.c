@@ -275,7 +275,7 @@ transfer_give_back(Return *returns, int n)
 		else
 		{
 			for (int j = 0; j < r->n; j++)
-				lost += r->range[j].last - r->range[j].first + 1;
+				lost += range_length(&r->range[j]);
 			segment_count_lost(r->segment, lost);
 		}
 	}

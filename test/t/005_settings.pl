@@ -256,6 +256,14 @@ SKIP:
 		'a clock that is set back before the epoch is an error');
 	set_clock(2100, 1, 1, 0, 0, 10);
 
+	# of this one the last unit is the greatest number of all
+	fresh_server(
+		"snowid.worker_id = 0\nsnowid.layout = 'epoch=2100-01-01T00:00:00Z sequence=16'",
+		2099, 12, 31, 23, 30, 0);
+	like(
+		sql_error($node, 'SELECT snowid_advance(9223372036854775807)'),
+		qr/^22023: key 9223372036854775807 leads the clock by 14073749\d{7} ms, /,
+		'by how much its last key leads a clock before the epoch');
 }
 
 #---- The state file ----

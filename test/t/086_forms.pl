@@ -86,6 +86,18 @@ foreach my $case (
 	like($err, $expected, $sql);
 }
 
+# No text should end within a character; one that does shows nothing behind it.
+my $cut = sql_error($node, <<~'EOF');
+	\c utf8
+	CREATE CAST (bytea AS text) WITHOUT FUNCTION;
+	CREATE TABLE cut AS SELECT '\xf0'::bytea::text AS key, 'QQQ'::text AS next;
+	DROP CAST (bytea AS text);
+	SELECT snowid_from_base32(key) FROM cut;
+	EOF
+query($node, "\\c utf8\nDROP TABLE cut");
+like($cut, qr/^22P02: .*" at position 1 is/s, 'a character that is cut off');
+unlike($cut, qr/Q/, 'hides what follows it');
+
 #---- Binary COPY: the 8 bytes of a bigint ----
 
 my $file = $node->basedir . '/binary';

@@ -179,6 +179,15 @@ is(number('few'),  101,                 'until it is raised');
 is(number('last'), 9223372036854775807, 'so is the last of all numbers');
 like(sql_error($node, "SELECT snowid_number('last')"),
 	qr/^2200H: /, 'and none comes after it');
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('end', 9223372036854775797)"
+);
+is( query($node,
+		<<~EOF), '9223372036854775798,9223372036854775801|9223372036854775802|(9223372036854775803,9223372036854775807)',
+		SELECT (SELECT min(n) || ',' || max(n) FROM snowid_numbers('end', 4) n),
+			snowid_number('end'), (SELECT r FROM snowid_number_range('end', 5) r)
+		EOF
+	'several at once come as far');
 
 #---- Rights ----
 

@@ -71,7 +71,9 @@ foreach my $attempt (
 	'ALTER TABLE public.snowid_segments ADD CHECK (evil.equals(biz_tag, biz_tag))',
 	'ALTER EXTENSION snowid DROP TABLE public.snowid_segments',
 	'DROP TABLE public.snowid_segments',
-	'CREATE INDEX ON public.snowid_segments (evil.equals(biz_tag, biz_tag))')
+	'CREATE INDEX ON public.snowid_segments (evil.equals(biz_tag, biz_tag))',
+	'CREATE TRIGGER t BEFORE INSERT ON evil.seen EXECUTE FUNCTION public.snowid_segments_guard()'
+  )
 {
 	like(
 		owner_gets("$write$attempt"),

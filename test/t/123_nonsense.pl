@@ -179,11 +179,14 @@ like(
 	sql_error($good, 'SELECT snowid_claims()'),
 	qr/^08006: .*The reply from Redis is too long/s,
 	'list: too long');
-$fake->mode('list only:' . strings('what'));
-like(
-	sql_error($good, 'SELECT snowid_release(0, 31)'),
-	qr/^08006: unexpected reply from Redis/,
-	'release: what');
+foreach my $answer ('what', 'live')
+{
+	$fake->mode('list only:' . strings($answer));
+	like(
+		sql_error($good, 'SELECT snowid_release(0, 31)'),
+		qr/^08006: unexpected reply from Redis/,
+		"release: $answer");
+}
 
 # A claim that is given back, after another one was got.
 $fake->mode('release only:' . strings('what'));
