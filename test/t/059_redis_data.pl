@@ -116,10 +116,17 @@ is(status($first, 'registry, worker_id'),
 
 #---- What may be wrong in Redis ----
 
+# a slow answer is none of the faults here
+my $patient = "snowid.redis_timeout = '60s'\n";
+settings($first, $short . $patient . "snowid.max_wait = '20s'");
+$first->reload;
+answered($first);
 my $log = log_size($first);
 $primary->query('SCRIPT', 'FLUSH');
 answered($first);
 is(logged($first, $log, $gone), 0, 'the script may be flushed');
+settings($first, $short . "snowid.max_wait = '20s'");
+$first->reload;
 
 my $ownership = record('claim');
 $primary->query('SET', 'snowid', 'x');
@@ -248,11 +255,13 @@ $replica->run;
 $replica->query('REPLICAOF', '127.0.0.1', $primary->{port});
 answered($first);
 pass('until there is one');
-settings($first, $slow);
+settings($first, $slow . $patient);
 $log = log_size($first);
 $first->reload;
 answered($first);
 is(logged($first, $log, $gone), 0, 'a replica is skipped');
+settings($first, $slow);
+$first->reload;
 
 # the replica misses the last claim, and is promoted
 $replica->query('REPLICAOF', '127.0.0.1', '1');
