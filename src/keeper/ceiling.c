@@ -54,8 +54,8 @@ ask_about(OriginQuestion *question, const Claim *pair, const Claim *old, const C
 
 /*
  * Finds the ceiling of a pair, of an old pair, and of its twin.  Creates the
- * pair's origin if there is none, and takes ownership of it; not during
- * recovery, when replay moves it.  False: the reason is in err.
+ * pair's origin if there is none, and takes ownership of it; so it must not be
+ * called during recovery, when replay moves it.  False: the reason is in err.
  *
  * Before it is owned, the origin may be dropped and its number be given to
  * another one.  So its name is looked up again once it is owned.
@@ -67,6 +67,7 @@ ceiling_find(const Claim *pair, const Claim *old, const Claim *twin, int64 reach
 	OriginQuestion question;
 	Ceiling		ignored;
 
+	Assert(!RecoveryInProgress());
 	let_go();
 	if (max_active_replication_origins == 0)
 	{
@@ -78,13 +79,6 @@ ceiling_find(const Claim *pair, const Claim *old, const Claim *twin, int64 reach
 	question.reach_ms = reach_ms;
 	if (!inquiry_ask(&question, ceiling, err, errlen))
 		return false;
-	if (RecoveryInProgress())
-		return true;
-	if (ceiling->origin == InvalidRepOriginId)
-	{
-		strlcpy(err, "It was looked up during recovery.", errlen);
-		return false;
-	}
 	replorigin_session_setup_here(ceiling->origin);
 	owned = ceiling->origin;
 	if (ceiling->own_ms != (int64) replorigin_session_get_progress(false))

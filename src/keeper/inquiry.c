@@ -14,7 +14,6 @@
 #include "access/heapam.h"
 #include "access/table.h"
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "catalog/pg_database.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -113,11 +112,9 @@ answer_question(void)
 			origin_require_owned(&question);
 		else
 			answer = origin_look_up(&question);
-		done = question.owned != 0 ||
-			TransactionStartedDuringRecovery();
+		done = question.owned != 0;
 		CommitTransactionCommand();
-		if (!RecoveryInProgress())
-			origin_find_old(&question);
+		origin_find_old(&question);
 		if (answer.own_ms == 0 && !done)
 			origin_drop_old();
 		if (question.raise)

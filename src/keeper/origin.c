@@ -3,8 +3,8 @@
  *		snowid's replication origins: their names, and their catalog, in which
  *		they are looked up, created and dropped.
  *
- * For the process "snowid origin" alone, except origin_other_layout().  During
- * recovery nothing is created or dropped.
+ * For the process "snowid origin" alone, which is not asked during recovery;
+ * except origin_other_layout().
  */
 #include "postgres.h"
 
@@ -322,7 +322,7 @@ origin_look_up(const OriginQuestion *question)
 		else if (origin->ms <= question->reach_ms)
 			answer.others_ms = Max(answer.others_ms, origin->ms);
 	}
-	if (answer.origin == InvalidRepOriginId && !TransactionStartedDuringRecovery())
+	if (answer.origin == InvalidRepOriginId)
 	{
 		origin_name(own_name, &server_layout, question->datacenter_id,
 					question->worker_id);

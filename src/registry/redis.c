@@ -236,8 +236,7 @@ redis_connect(bool last_call, char *err)
 		Address		address;
 		size_t		used = strlen(reasons);
 
-		if (url_parse(urls, end, &address) != NULL)
-			continue;			/* cannot happen: the setting was checked */
+		(void) url_parse(urls, end, &address);	/* the setting was checked */
 		other_urls = end;
 		if (connect_to(&address, last_call, err))
 			return true;

@@ -53,7 +53,7 @@ sub url { return "redis://127.0.0.1:$_[0]{port}"; }
 sub cut  { kill 'STOP', $_[0]{pid}; return; }
 sub mend { kill 'CONT', $_[0]{pid}; return; }
 
-# Ends the connections that there are.
+# Ends the connections that there are, as a machine does that was started anew.
 sub drop { kill 'USR1', $_[0]{pid}; return; }
 
 # Connections are refused, and what was on its way is lost.
@@ -78,6 +78,8 @@ sub pass_on
 		{
 			delete $other{$socket};
 			$select->remove($socket);
+			setsockopt($socket, SOL_SOCKET, SO_LINGER, pack('ii', 1, 0))
+			  if $dropped;
 			close($socket);
 		}
 	};
@@ -89,8 +91,8 @@ sub pass_on
 		my @ready = $select->can_read(1);
 		if ($dropped)
 		{
-			$dropped = 0;
 			$end->($_) foreach grep { $_ != $listener } $select->handles;
+			$dropped = 0;
 			next;
 		}
 		foreach my $socket (@ready)

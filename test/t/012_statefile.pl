@@ -63,6 +63,11 @@ END
 
 #---- The file ----
 
+sub content
+{
+	return -f $file && -r $file && !-l $file ? slurp_file($file) : '';
+}
+
 my $good = slurp_file($file);
 is(length $good, 380, 'the file is there');
 
@@ -72,7 +77,7 @@ sub is_refused
 	my ($name, $sqlstate, $detail, $damage, $mend) = @_;
 
 	$damage->();
-	my $damaged = -f $file && -r $file ? slurp_file($file) : '';
+	my $damaged = content();
 	like(
 		verdict(),
 		qr/^snowid cannot use its state file: $detail/,
@@ -81,8 +86,7 @@ sub is_refused
 		sql_error($node, 'SELECT snowid_next()'),
 		qr/^$sqlstate: snowid cannot use its state file\nDETAIL:  $detail\nHINT:  See "The state file" in snowid's manual; /,
 		"$name: the error says so");
-	ok((-f $file && -r $file ? slurp_file($file) : '') eq $damaged,
-		"$name: nothing is overwritten");
+	ok(content() eq $damaged, "$name: nothing is overwritten");
 	$mend->();
 	keys_go_on("$name, mended");
 	return;
@@ -101,6 +105,12 @@ is_refused(
 	qr/File "snowid\/state" is not a regular file\./,
 	sub { unlink $file; mkdir $file },
 	sub { rmdir $file;  put_back() });
+is_refused(
+	'a disk error',
+	'55000',
+	qr/Could not read file "snowid\/state": Input\/output error\./,
+	sub { unlink $file; symlink '/proc/self/mem', $file },
+	sub { unlink $file; put_back() });
 is_refused(
 	'truncated', 'XX001',
 	qr/File "snowid\/state" is damaged\./,

@@ -6,6 +6,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidFaults;
+use SnowidProxy;
 use SnowidRedis;
 use SnowidTest;
 use Test::More;
@@ -104,6 +105,20 @@ survives(
 	'no answer within');
 answered($named);
 
+# what ends a connection that waits for the next call is no fault
+my $way = SnowidProxy->start($redis);
+my $far = claiming('far', $way);
+wait_for_claim($far);
+my $unnoticed = log_size($far);
+foreach (1 .. 5)
+{
+	$way->drop;
+	answered($far);
+}
+is(logged($far, $unnoticed, $gone),
+	0, 'a connection that is reset between two calls: it is made anew');
+$far->stop;
+
 # a name is looked up where the connection is new
 survives(
 	'name server',
@@ -111,6 +126,13 @@ survives(
 	sub { append_to_file("$named->{skew_file}.hangs", ''); $named->reload; },
 	sub { unlink "$named->{skew_file}.hangs"; },
 	'name.hangs port .*no answer within');
+
+# no name server knows it
+my $nameless = claiming('nameless', 'redis://a..b');
+error_is($nameless,
+	'^a\.\.b port 6379: the name "a\.\.b" could not be looked up: [^:]+$');
+pass('a name that does not exist');
+$nameless->stop;
 
 #---- What answers is not Redis, or talks nonsense ----
 

@@ -198,6 +198,14 @@ my @refused = (
 		'is not a regular file'
 	],
 	[
+		sub { rmtree($file); symlink('/proc/self/mem', $file) },
+		'could not read password file ".*": Input/output error'
+	],
+	[
+		sub { append_to_file("$node->{skew_file}.stranger", '') },
+		'password file ".*" must be owned by the server.s user or root'
+	],
+	[
 		sub { password_file("x$secret\n") },
 		'the password was refused: WRONGPASS\.$'
 	],
@@ -213,6 +221,7 @@ foreach my $case (@refused)
 	my ($make, $error) = @$case;
 	$make->();
 	error_is($node, $error, "refused: $error");
+	unlink "$node->{skew_file}.stranger";
 	password_file("$secret\r\nsecond line\n", 0400);
 	$redis->query('ACL', 'SETUSER', 'snowid', 'on');
 	answered($node);    # without a reload: read at each connect

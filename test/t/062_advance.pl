@@ -113,6 +113,9 @@ stop_worker();
 $node->poll_query_until('postgres',
 	"SELECT current_setting('snowid.max_wait') = '1h'")
   or die;
+
+# the clock stands, so that it does not come near before the keeper goes on
+stop_clock($node, time * 1000);
 my @sessions = map { start_advance("session$_", "$_ s") } 1 .. 3;
 query($node,
 	"SELECT pg_terminate_backend($sessions[0]{pid}), pg_cancel_backend($sessions[1]{pid})"
@@ -127,6 +130,7 @@ like(
 	$sessions[2]{out},
 	qr/^NOTICE:  00000: keys wait until/,
 	'and makes room for the next');
+set_skew($node, 0);
 configure($node, $settings);
 $node->reload;
 

@@ -16,7 +16,9 @@ sub start
 {
 	my ($name, $skew, $settings) = @_;
 	my $node = snowid_cluster($name, $settings);
-	set_skew($node, $skew);
+
+	# a wrong clock stands, so that what waits for it does so until it is set right
+	stop_clock($node, (time + $skew) * 1000) if $skew;
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 	return $node;

@@ -80,6 +80,19 @@ foreach my $other ('snowid_1288834974657_5_5_12_0_2',
 	keys_go_on('dropped: keys go on');
 }
 
+# Who reads keys before the keeper has judged is not told of a layout by them.
+configure($node, 'snowid.worker_id = -1');
+$node->restart;
+poll($node, q(reason ~ 'no worker ID'));
+query($node, <<~EOF);
+	SELECT pg_replication_origin_create('snowid_1577836800000_5_5_12_0_2');
+	SELECT pg_replication_origin_advance('snowid_1577836800000_5_5_12_0_2', 'FFFFF/0');
+	EOF
+is(sql_error($node, "SELECT snowid_timestamp($last_key)"),
+	'', 'no pair, and a wild position of another layout: keys can be read');
+move('snowid_1577836800000_5_5_12_0_2');
+keys_go_on('dropped: keys go on');
+
 #---- Names ----
 
 my @names = map { "snowid_$_" } (

@@ -90,10 +90,21 @@ query($node, 'SELECT snowid_accept_clock()');
 make_keys_as(10, $skew);
 make_keys_as(11, $skew);
 origins_are('8 10 11', 'one that is in use stays');
+
+# So do all while their catalog is locked, and that stops nothing either.
+my $session = $node->background_psql('postgres');
+$session->query_safe('BEGIN; LOCK pg_replication_origin IN SHARE MODE');
 query($node,
 	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
 );
 stop_pgbench($holder);
+make_keys_as(10, $skew);
+wait_for($node,
+	"SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'snowid origin' AND datname IS NOT NULL"
+);
+origins_are('8 10 11', 'while the catalog is locked all stay');
+$session->query_safe('COMMIT');
+$session->quit;
 
 #---- A lower limit ----
 

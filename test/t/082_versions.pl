@@ -75,6 +75,19 @@ foreach my $function (
 	}
 }
 
+foreach my $function ([ 'snowid_status', '' ], [ 'snowid_decode', 'bigint' ])
+{
+	my ($symbol, $argument) = @$function;
+	like(
+		sql_error($node, <<~EOF),
+			CREATE FUNCTION pg_temp.f($argument) RETURNS int
+				AS '\$libdir/snowid', '$symbol' LANGUAGE C;
+			SELECT pg_temp.f(@{[ $argument && 0 ]});
+			EOF
+		qr/^XX000: return type must be a row type\n/,
+		"$symbol($argument), declared as one number");
+}
+
 # What each script does first.
 my $script_version;
 foreach my $script (

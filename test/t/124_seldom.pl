@@ -14,28 +14,14 @@ my $redis = SnowidRedis->start('redis');
 
 #---- No descriptors ----
 
-# The lowest number that a new descriptor of a process would get, while it waits.
-sub lowest_free
-{
-	my ($pid) = @_;
-	my $lowest;
-	for (1 .. 100)
-	{
-		my $fd = 0;
-		$fd++ while -l "/proc/$pid/fd/$fd";
-		$lowest = $fd if !defined $lowest || $fd < $lowest;
-	}
-	return $lowest;
-}
-
-# From here on it may open this many more.
-sub limit_descriptors
+# The limit with which a process in its present state could open this many more.
+sub limit_of
 {
 	my ($pid, $more) = @_;
-	my $limit = lowest_free($pid);
-	while ($more > 0) { $more-- if !-l "/proc/$pid/fd/$limit"; $limit++; }
-	system_or_bail('prlimit', '--pid', $pid, "--nofile=$limit:");
-	return;
+	my $limit = -1;
+	do { $more-- if !-l '/proc/' . $pid . '/fd/' . ++$limit }
+	  while $more >= 0;
+	return $limit;
 }
 
 my $named = claiming('named',   "redis://name.hangs:$redis->{port}");
@@ -46,14 +32,19 @@ wait_for_claim($_) foreach $named, $node;
 sub fails_with
 {
 	my ($what, $server, $more, $error) = @_;
-	my $log = -s $server->logfile;
-	my $pid = process_pid($server, 'snowid registry');
+	my $log   = -s $server->logfile;
+	my $pid   = process_pid($server, 'snowid registry');
+	my $limit = 1024;
 
-	limit_descriptors($pid, $more);
+	# down to that of a process which only waits, and has the fewest
 	wait_until(
 		$what,
 		sub {
-			slurp_file($server->logfile, $log) =~ $error
+			my $lower = limit_of($pid, $more);
+			system_or_bail('prlimit', '--pid', $pid, "--nofile=$lower:")
+			  if $lower < $limit;
+			$limit = $lower if $lower < $limit;
+			return slurp_file($server->logfile, $log) =~ $error
 			  || status($server, 'registry_error') =~ $error;
 		});
 	pass($what);
@@ -64,7 +55,7 @@ sub fails_with
 
 SKIP:
 {
-	skip 'there is no prlimit', 3 if system('prlimit >/dev/null 2>&1') != 0;
+	skip 'there is no prlimit', 4 if system('prlimit >/dev/null 2>&1') != 0;
 	$redis->stop;
 	error_is($_, 'Connection refused') foreach $named, $node;
 	fails_with('no descriptor for the pipe to a look-up',
@@ -73,6 +64,14 @@ SKIP:
 		$node, 0, qr/127\.0\.0\.1.*Too many open files/);
 	fails_with('none to wait for the socket',
 		$node, 1, qr/ERROR:  .*Too many open files/);
+
+	my @limit = ('prlimit', '--pid', process_pid($named, 'snowid registry'));
+	my $soft  = qx(@limit --nproc --noheadings --output SOFT) =~ s/\s//gr;
+	system_or_bail(@limit, '--nproc=1:');
+	error_is($named, 'could not fork: Resource temporarily unavailable');
+	system_or_bail(@limit, "--nproc=$soft:");
+	error_is($named, 'Connection refused');
+	pass('no process for a look-up');
 	$redis->run;
 	answered($_) foreach $named, $node;
 }
@@ -210,6 +209,13 @@ sub exchange
 	return;
 }
 
+# A failure must not leave what the next run cannot remove.
+END
+{
+	local $?;
+	chmod 0700, $node->data_dir if $node;
+}
+
 my $dir = $node->data_dir . '/snowid';
 $node->stop;
 foreach my $server ('with a claim', 'with an ID of its own')
@@ -238,7 +244,12 @@ foreach my $server ('with a claim', 'with an ID of its own')
 	exchange(sub { unlink $dir; symlink "$dir.none", $dir; });
 	poll($node, "reason ~ 'Could not (create directory|open file) \"snowid'");
 	pass("$server: a link to nowhere in place of it");
-	exchange(sub { unlink $dir; rename("$dir.good", $dir); });
+	exchange(sub { unlink $dir; chmod 0500, $node->data_dir; });
+	poll($node,
+		"reason ~ 'Could not create directory \"snowid\": Permission denied'"
+	);
+	pass("$server: a data directory that cannot be written");
+	exchange(sub { chmod 0700, $node->data_dir; rename("$dir.good", $dir); });
 	server_is_open($node);
 
 	# a file of version 1 that is damaged
