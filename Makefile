@@ -18,7 +18,7 @@ REGRESS_OPTS = --temp-instance=tmp_regress --temp-config=$(srcdir)/test/snowid.c
 TAP_TESTS = 1
 PROVE_TESTS = test/t/*.pl
 script = src/registry/registry.lua.h
-EXTRA_CLEAN = tmp_check tmp_regress test/skew.so test/hold.so $(script)
+EXTRA_CLEAN = tmp_check tmp_regress test/skew.so test/hold.so test/keys $(script)
 
 PG_CPPFLAGS = -Isrc -I$(srcdir)/src
 
@@ -69,9 +69,13 @@ $(script): src/registry/registry.lua
 
 # The clock that a test can step, and the keeper that it can hold: preloaded into
 # the test's servers only.
-installcheck: test/skew.so test/hold.so
+installcheck: test/skew.so test/hold.so test/keys
 test/%.so: test/%.c
 	$(CC) $(CFLAGS) -fvisibility=default -fPIC -shared -o $@ $< -ldl
+
+# What checks the keys of a torture.
+test/keys: test/keys.c
+	$(CC) $(CFLAGS) -o $@ $<
 
 test:
 	test/run
@@ -84,11 +88,11 @@ bench:
 
 # Makes keys while the server is ill-treated; not as root.
 SECONDS = 60
-torture: test/skew.so
+torture: test/skew.so test/keys
 	PG_CONFIG=$(PG_CONFIG) test/torture $(SECONDS)
-torture-redis: test/skew.so
+torture-redis: test/skew.so test/keys
 	PG_CONFIG=$(PG_CONFIG) test/torture-redis $(SECONDS)
-torture-segments: test/skew.so
+torture-segments: test/skew.so test/keys
 	PG_CONFIG=$(PG_CONFIG) test/torture-segments $(SECONDS)
 
 # The registry's script in a simulator; needs luajit or lua5.1.

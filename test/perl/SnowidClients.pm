@@ -7,11 +7,11 @@
 # by itself, and goes on until it is stopped.
 #
 # Files in the clients' directory, one of each a client:
-#	keys.N		a key a line
-#	calls.N		"ns b server:pair least-key" when a call began, "ns e server:pair
-#				greatest-key" when it ended, one of each for the keys of a pair
-#				(datacenter and worker ID in one number); "ns d ..." where they do
-#				not increase, "ns f ..." where the pair is not the server's
+#	keys.N.server:pair	a key a line, those of one pair (datacenter and worker ID
+#				in one number) of a server; they should increase
+#	calls.N		"ns b server:pair first-key" when a call began, "ns e server:pair
+#				last-key" when it ended, one of each for the keys of a pair;
+#				"ns f ..." where the pair is not the server's
 #	errors.N	"ns SQLSTATE message"
 #	marks		"ns m kind", what was done to the server
 
@@ -20,7 +20,11 @@ package SnowidClients;
 use strict;
 use warnings;
 use Exporter 'import';
-use Fcntl qw(:DEFAULT :seek);
+use Cwd            qw(abs_path);
+use Fcntl          qw(:DEFAULT :seek);
+use File::Basename qw(dirname);
+use File::Glob     qw(bsd_glob);
+use IPC::Run;
 use IO::Select;
 use IO::Socket::UNIX;
 use List::Util  qw(max);
@@ -28,10 +32,11 @@ use POSIX       ();
 use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep);
 
 our @EXPORT = qw(start_clients point_clients pause_clients stop_clients
-  wait_for_keys mark check_keys);
+  wait_for_keys mark check_keys longest_pause);
 
 my $target_len = 256;
-my $no_answer  = 30;    # seconds
+my $no_answer  = 30;                                         # seconds
+my $check      = abs_path(dirname(__FILE__) . '/../keys');
 
 sub ns { return int(clock_gettime(CLOCK_MONOTONIC) * 1e9); }
 
@@ -39,10 +44,11 @@ sub ns { return int(clock_gettime(CLOCK_MONOTONIC) * 1e9); }
 
 # Starts $count clients that wait for point_clients().  Client n uses database
 # n modulo their number; each session begins with $options, as in PGOPTIONS.
-# $statement->() gives the next one to run; its first column is a key.
+# $statement->() gives the next one to run; its first column is a key or an array
+# of keys.  The first $hasty ones (1) do not sleep between calls.
 sub start_clients
 {
-	my ($dir, $count, $databases, $options, $statement) = @_;
+	my ($dir, $count, $databases, $options, $statement, $hasty) = @_;
 	my $clients = { dir => $dir, pids => [], count => $count };
 
 	write_target($clients, 'none');
@@ -59,7 +65,7 @@ sub start_clients
 			eval {
 				srand($seed);
 				client($dir, $n, $databases->[ $n % @$databases ],
-					$options, $statement);
+					$options, $statement, $n <= ($hasty // 1));
 			};
 			print STDERR "client $n: $@" if $@;
 			POSIX::_exit($@ ? 1 : 0);
@@ -142,6 +148,7 @@ sub check_keys
 		return join(' ', map { "$_/$name" } @dirs);
 	};
 	my $tmp    = $sets[0]{dir};
+	my @keys   = map { bsd_glob("$_->{dir}/keys.*") } @sets;
 	my %result = (
 		keys       => 0,
 		calls      => 0,
@@ -158,18 +165,27 @@ sub check_keys
 
 	local $ENV{LC_ALL} = 'C';
 	close($_->{marks}) foreach @sets;
-	open(my $doubles, '-|',
-		"sort -T '$tmp' " . $files->('keys.*') . ' | uniq -d')
-	  or die "$!";
-	while (<$doubles>)
-	{
-		chomp;
-		$result{duplicates}++;
-		push @{ $result{examples} }, "key $_ was made twice"
-		  if $result{duplicates} <= 3;
-	}
-	close($doubles) or die 'sort failed';
-	chomp($result{keys} = `cat @{[ $files->('keys.*') ]} | wc -l`);
+
+	open(my $found, '-|', $check, @keys) or die "$check: $!";
+	chomp(my @found = <$found>);
+	close($found) or die "$check failed";
+	@result{qw(keys order foreign)} = split / /, pop @found;
+
+	# files that increase need only be merged
+	IPC::Run::run(
+		[
+			qw(sort -n -S 1G -T),
+			$tmp,        $result{order} ? () : qw(--merge --batch-size=1000),
+			'/dev/null', @keys
+		],
+		'|',
+		[qw(uniq -d)],
+		'>',
+		\my $twice) or die 'sort failed';
+	my @twice = split /\n/, $twice;
+	$result{duplicates} = @twice;
+	push @found, map { "key $_ was made twice" } splice(@twice, 0, 3);
+	$result{examples} = \@found;
 
 	# at equal times "b" comes before "e": that call was not over yet
 	open(
@@ -223,7 +239,6 @@ sub check_keys
 				$last_end{$server} = $at;
 			}
 		}
-		elsif ($what eq 'd') { $result{order}++; }
 		elsif ($what eq 'f') { $result{foreign}++; }
 	}
 	close($events) or die 'sort failed';
@@ -242,6 +257,29 @@ sub check_keys
 	}
 	close($errors);
 	return \%result;
+}
+
+# The longest time, in s, from one call to the next in which one of these clients
+# got no keys.
+sub longest_pause
+{
+	my ($clients) = @_;
+	my $longest = 0;
+
+	foreach my $file (bsd_glob("$clients->{dir}/calls.*"))
+	{
+		my $last;
+		open(my $calls, '<', $file) or die "$file: $!";
+		while (<$calls>)
+		{
+			my ($at, $what) = split / /;
+			next if $what ne 'e';
+			$longest = max($longest, $at - ($last // $at));
+			$last    = $at;
+		}
+		close($calls);
+	}
+	return $longest / 1e9;
 }
 
 #---- The client ----
@@ -265,24 +303,36 @@ sub read_target
 	return unpack("A$target_len", $target);
 }
 
+# Of keys that have a line each.
+sub first_of { return substr($_[0], 0, index($_[0], "\n")); }
+
+sub last_of
+{
+	return substr($_[0], rindex($_[0], "\n", length($_[0]) - 2) + 1, -1);
+}
+
+sub pair_of { return ($_[0] >> 12) & 1023; }
+
 sub client
 {
-	my ($dir, $n, $database, $options, $statement) = @_;
+	my ($dir, $n, $database, $options, $statement, $is_hasty) = @_;
 	my ($conn, $server);
 	my $in_use = 'none';
 	my $parent = getppid();
 
 	open(my $target_file, '<', "$dir/target") or die "$!";
 	my %out;
-	foreach my $name ('keys', 'calls', 'errors')
-	{
-		open($out{$name}, '>>', "$dir/$name.$n") or die "$!";
-		$out{$name}->autoflush(1);
-	}
-	my $failed = sub {
-		my ($error) = @_;
-		print { $out{errors} } ns(), " $error\n";
+	my $put = sub {
+		my ($name, @lines) = @_;
+		if (!$out{$name})
+		{
+			open($out{$name}, '>>', "$dir/$name") or die "$dir/$name: $!";
+			$out{$name}->autoflush(1);
+		}
+		print { $out{$name} } @lines or die "$dir/$name: $!";
 	};
+	my $failed = sub { $put->("errors.$n", ns(), " $_[0]\n"); };
+	$put->("$_.$n", '') foreach 'calls', 'errors';
 	while (getppid() == $parent)
 	{
 		my $target = read_target($target_file);
@@ -311,36 +361,35 @@ sub client
 		}
 
 		my $began = ns();
-		my ($keys, $error, $is_lost) = pg_query($conn, $statement->());
+		my ($rows, $error, $is_lost) = pg_query($conn, $statement->());
 		my $ended = ns();
 
-		if (@$keys)
+		if (@$rows)
 		{
-			my ($of, $last) = (-1, -1);
-			my $call = '';
-			foreach my $key (@$keys)
+			my $lines = join("\n", @$rows, '') =~ tr/,{}/\n/dr;
+			my %of    = (pair_of(first_of($lines)) => $lines);
+			my $call  = '';
+			if (!exists $of{ pair_of(last_of($lines)) })
 			{
-				my $its_pair = ($key >> 12) & 1023;
-				if ($its_pair != $of)
-				{
-					$call .= "$ended e $server:$of $last\n" if $last >= 0;
-					$call .= "$began b $server:$its_pair $key\n";
-					$call .= "$ended f $server:$its_pair $key\n"
-					  if $server =~ /^\d/ && $server != $its_pair;
-				}
-				elsif ($key <= $last)
-				{
-					$call .= "$ended d $server:$of $key\n";
-				}
-				($of, $last) = ($its_pair, $key);
+				%of = ();
+				$of{ pair_of($_) } .= "$_\n" foreach split /\n/, $lines;
 			}
-			print { $out{keys} } join("\n", @$keys, '');
-			print { $out{calls} } "$call$ended e $server:$of $last\n";
+			foreach my $its_pair (keys %of)
+			{
+				my $name  = "$server:$its_pair";
+				my $first = first_of($of{$its_pair});
+				$call .= "$began b $name $first\n";
+				$call .= "$ended e $name " . last_of($of{$its_pair}) . "\n";
+				$call .= "$ended f $name $first\n"
+				  if $server =~ /^\d/ && $server != $its_pair;
+				$put->("keys.$n.$name", $of{$its_pair});
+			}
+			$put->("calls.$n", $call);
 		}
 		$failed->($error) if $error ne '';
 
-		# the server needs the processor, too; one client is hasty
-		sleep(rand(0.004)) if $n > 1 || $error ne '';
+		# the server needs the processor, too
+		sleep(rand(0.004)) if !$is_hasty || $error ne '';
 		undef $conn        if $is_lost;
 	}
 	return;
@@ -415,11 +464,17 @@ sub pg_answer
 			$at += $size + 1;
 		}
 		substr($conn->{buffer}, 0, $at, '');
-		return (\@values, $error || "XXXXX no answer in $no_answer s", 1)
-		  unless $conn->{select}->can_read($no_answer);
-		sysread($conn->{socket}, $conn->{buffer}, 1 << 16,
-			length($conn->{buffer}))
-		  or return (\@values, $error || $lost, 1);
+		my $comes = $conn->{select}->can_read($no_answer);
+		next
+		  if $comes
+		  && sysread($conn->{socket}, $conn->{buffer}, 1 << 16,
+			length($conn->{buffer}));
+
+		# of an array that is cut off, the elements that are whole
+		push @values, $1 if $conn->{buffer} =~ /^D.{10}(\{.*),/s;
+		return (\@values,
+			$error || ($comes ? $lost : "XXXXX no answer in $no_answer s"),
+			1);
 	}
 }
 

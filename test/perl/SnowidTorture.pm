@@ -1,6 +1,9 @@
 # What the torture programs share: where they work, how they end, the rounds of
 # faults, and the report on the keys that the clients got.
 #
+# To each belongs a server whose processes nobody touches, so that they last as
+# long as the run: their memory must not grow, and its clients see no pause.
+#
 # To be used before PostgreSQL's modules, which look at the environment when
 # they are loaded.  PG_CONFIG=... chooses a PostgreSQL.  The last line that is
 # printed is PASS or FAIL.  KEEP=1 keeps the directory of a run that failed.
@@ -18,7 +21,7 @@ use List::Util  qw(max shuffle sum);
 use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep);
 
 our @EXPORT =
-  qw($work say_so any between torture kill_server start_server new_client_dir);
+  qw($work say_so any between many torture kill_server start_server new_client_dir);
 
 our $work;
 my ($out, $main, $test_dir);
@@ -32,7 +35,9 @@ BEGIN
 	die "$0: $pg_config does not run\n" if !$lib;
 
 	$test_dir = dirname(abs_path(__FILE__)) . '/..';
-	-e "$test_dir/skew.so" or die "$0: run \"make test/skew.so\" first\n";
+	-e "$test_dir/$_"
+	  or die "$0: run \"make test/$_\" first\n"
+	  foreach 'skew.so', 'keys';
 	unshift @INC, "$lib/pgxs/src/test/perl";
 	$work = File::Temp->newdir('torture.XXXXXX', TMPDIR => 1, CLEANUP => 0);
 	$ENV{PATH}        = "$bin:$ENV{PATH}";
@@ -73,6 +78,18 @@ sub say_so { print $out @_, "\n"; return; }
 sub any     { return $_[ int(rand(@_)) ]; }
 sub between { return $_[0] + rand($_[1] - $_[0]); }
 
+# How many keys a client is to ask for in one array, ten times a second; else 0.
+my $many      = $ENV{MANY} // 0;
+my $next_many = 0;
+
+sub many
+{
+	my $now = clock_gettime(CLOCK_MONOTONIC);
+	return 0 if !$many || $now < $next_many;
+	$next_many = $now + 0.1;
+	return 1 + int(rand($many));
+}
+
 my $client_dirs = 0;
 
 sub new_client_dir
@@ -107,6 +124,28 @@ sub start_server
 	return;
 }
 
+# The memory of each of its processes that last, in kB, without what is shared.
+sub memory
+{
+	my ($node) = @_;
+	my %kb;
+
+	foreach my $pid (processes($node))
+	{
+		my $about = eval {
+				slurp_file("/proc/$pid/cmdline")
+			  . slurp_file("/proc/$pid/status");
+		} // next;
+		my $name =
+			$pid == $node->{_pid}      ? 'postmaster'
+		  : $about =~ /: (snowid \w+)/ ? $1
+		  : $about =~ /\[local\]/      ? 'session'
+		  :                              next;
+		($kb{"$name $pid"}) = $about =~ /^RssAnon:\s+(\d+)/m;
+	}
+	return \%kb;
+}
+
 #---- The run ----
 
 # Faults in random order, until the time is over; after each one all clients get
@@ -117,11 +156,12 @@ sub start_server
 #	all		=> sub that returns these and all that were stopped before
 #	finish	=> sub that stops the servers, and returns further problems
 #	servers	=> sub that returns how many there were
+#	steady	=> the node that lasts, and those of its clients that should see no pause
 sub torture
 {
 	my (%run) = @_;
 	my $end = clock_gettime(CLOCK_MONOTONIC) + $run{seconds};
-	my (%done, @problems);
+	my (%done, @problems, $memory, $later);
 	my $any_keys = sub {
 		my ($after) = @_;
 		foreach my $clients ($run{clients}->())
@@ -143,8 +183,10 @@ sub torture
 			say_so("  $kind") if $ENV{VERBOSE};
 			$run{faults}{$kind}->();
 			$any_keys->("after: $kind");
+			$memory //= memory($run{steady}[0]);
 			sleep(between(0, 0.3));
 		}
+		$later = memory($run{steady}[0]);
 	};
 	push @problems, $@ if $@;
 	foreach my $clients ($run{clients}->())
@@ -180,6 +222,22 @@ sub torture
 			$checked->{given_up}
 			? "; order given up $checked->{given_up} times for another worker ID"
 			: ''));
+	say_so(
+		sprintf
+		  'the server that nobody touches: longest pause of a client %.2f s',
+		longest_pause($run{steady}[1]));
+	foreach my $process (grep { defined $memory->{$_} } sort keys %$later)
+	{
+		my $growth = $later->{$process} - $memory->{$process};
+		say_so(
+			"  memory of $process: $memory->{$process} kB, grown by $growth kB"
+		);
+
+		# what is used for the first time is less; 100 bytes lost ten times a
+		# second are more after 20 minutes; malloc() keeps the largest array
+		push @problems, "the memory of $process grows\n"
+		  if $growth > 1024 + ($process =~ /session/ ? $many / 10 : 0);
+	}
 	push @problems, $run{check}->($checked) if $run{check};
 	say_so("  $_") foreach @{ $checked->{examples} // [] };
 	my %seen;

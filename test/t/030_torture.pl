@@ -1,9 +1,44 @@
 # Half a minute of test/torture: processes killed, clock stepped, directory taken
 # away, standby promoted, under clients that report each key outside the server.
+# And its check finds what is wrong.
 use strict;
 use warnings;
 
+use FindBin;
+use lib "$FindBin::RealBin/../perl";
+use File::Temp;
+use SnowidClients;
 use Test::More;
+
+# What the check finds in files of these keys, of the pair 0: how many keys,
+# duplicates, out of order, of another pair.
+sub found
+{
+	my (@keys) = @_;
+	my $set    = { dir => File::Temp->newdir };
+	my %lines  = (
+		'calls.1'  => [],
+		'errors.1' => [],
+		marks      => [],
+		map { ("keys.$_.s1:0" => $keys[$_]) } 0 .. $#keys);
+
+	foreach my $name (keys %lines)
+	{
+		open($set->{$name}, '>', "$set->{dir}/$name") or die "$!";
+		print { $set->{$name} } map { "$_\n" } @{ $lines{$name} };
+		close($set->{$name});
+	}
+	my $checked = check_keys($set);
+	return "@$checked{qw(keys duplicates order foreign)}";
+}
+
+is(found([ 1, 3,  10 ], [ 2, 9 ]), '5 0 0 0', 'good keys');
+is(found([ 1, 3,  10 ], [ 3, 9 ]), '5 1 0 0', 'one key at two clients');
+is(found([ 1, 3,  3 ],  [ 2, 9 ]), '5 1 1 0', 'one key at a client, twice');
+is(found([ 1, 10, 3 ],  [ 2, 9 ]), '5 0 1 0', 'keys that fall');
+is(found([ 1, 10, 3 ],  [ 2, 3, 10, 11 ]),
+	'7 2 1 0', 'keys that fall and are there twice');
+is(found([ 1, 1 << 12 ], [2]), '3 0 0 1', "another pair's key");
 
 my @said   = `$^X test/torture 30`;
 my $status = $?;
