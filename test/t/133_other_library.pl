@@ -16,6 +16,7 @@ my $node = snowid_cluster('both', 'snowid.worker_id = 1');
 $node->append_conf('postgresql.conf', <<~EOF);
 	shared_preload_libraries = 'pg_stat_statements, snowid'
 	restart_after_crash = on
+	synchronous_commit = on
 	EOF
 start_and_open($node);
 query($node, 'CREATE EXTENSION pg_stat_statements');
