@@ -10,7 +10,7 @@ use SnowidTest;
 use Test::More;
 
 my $node = snowid_cluster('segments', <<~EOF);
-	snowid.max_wait = 1s
+	snowid.max_wait = 1min
 	snowid.segments = 40
 	EOF
 $node->append_conf('postgresql.conf', 'max_prepared_transactions = 2');
@@ -260,6 +260,7 @@ is( query(
 	't|d',
 	'and by replication, the greater one stays');
 
+number('b');
 my $set = query($node,
 	"UPDATE snowid_segments SET max_id = max_id WHERE biz_tag = 'b' RETURNING max_id"
 );
@@ -278,10 +279,12 @@ is(number('a'), $before + 2, 'nor does another step or description');
 query($node,
 	"BEGIN; UPDATE snowid_segments SET max_id = 7000000 WHERE biz_tag = 'a'; PREPARE TRANSACTION 'p'"
 );
+reload_with($node, 'snowid.max_wait' => '1s', 'snowid.segments' => 40);
 like(
 	sql_error($node, "SELECT snowid_number('a')"),
 	qr/^55000: no number of "a" is reserved\nDETAIL:  The last error was: canceling statement due to lock timeout\./,
 	'a row that is locked has no numbers, and the error says why');
+reload_with($node, 'snowid.max_wait' => '1min', 'snowid.segments' => 40);
 is(number('b'), $set + 2, 'other tags have');
 query($node, "COMMIT PREPARED 'p'");
 is(number('a'), 7000001,

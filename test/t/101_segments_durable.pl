@@ -117,6 +117,8 @@ foreach my $round (1, 2)
 		'', 'it can be copied at once');
 	is($node->safe_psql('copy', "SELECT snowid_number('a')"),
 		2, 'and the copy goes on');
+	is($node->safe_psql('other', "SELECT snowid_number('a')"),
+		2, 'so does the first, by itself');
 	is(sql_error($node, 'DROP DATABASE other'),
 		'', 'it can be dropped at once');
 	is(sql_error($node, 'DROP DATABASE copy'), '', 'so can the copy');
