@@ -17,8 +17,8 @@ my $their_macros = qr/\b(?:ereport|ereturn|elog|Assert|CHECK_FOR_INTERRUPTS
 	|SpinLock\w+|VAR(?:SIZE|DATA)\w+|ARR_\w+|PG_GETARG_\w+_PP?|PG_TRY|PG_CATCH|HOLD_INTERRUPTS
 	|RESUME_INTERRUPTS|TIMESTAMP_\w+|foreach\w*|list_\w+|lfirst\w*)\b/x;
 
-# %count of a file: its lines, how often each was run; and its branches, by line.
-my (%count, %branches, %text);
+# Of a file, by line: how often it was run, its branches, and the function it is of.
+my (%count, %branches, %function);
 while (my $json = <STDIN>)
 {
 	foreach my $file (@{ decode_json($json)->{files} })
@@ -30,6 +30,7 @@ while (my $json = <STDIN>)
 		{
 			my $n = $line->{line_number};
 			$count{$name}{$n} += $line->{count};
+			$function{$name}{$n} = $line->{function_name} // '';
 
 			# an inline function is there once for each file that includes it
 			my $i = 0;
@@ -48,8 +49,8 @@ sub lines_of
 	return @lines;
 }
 
-# The list: a file's name, the texts of its lines behind a tab each, and why; a blank
-# line.  What is said to be reached "now and then" may be.
+# The list: a file's name, behind a tab each the function and the text of a line, and
+# why; a blank line.  What is said to be reached "now and then" may be.
 my (%listed, %maybe, @wrong);
 if (-e $list)
 {
@@ -68,7 +69,7 @@ if (-e $list)
 	}
 }
 
-my (%sum, %missed);
+my (%sum, %there, %missed);
 printf "%-34s %15s %17s\n", 'file', 'lines', 'branches';
 foreach my $name (sort keys %count)
 {
@@ -78,11 +79,13 @@ foreach my $name (sort keys %count)
 	foreach my $n (sort { $a <=> $b } keys %{ $count{$name} })
 	{
 		my $text = $text[ $n - 1 ] =~ s/^\s+|\s+$//gr;
+		my $line = "$function{$name}{$n}: $text";
 		$lines++;
+		$there{$name}{$line}++;
 		$reached++ if $count{$name}{$n};
-		push @wrong, "src/$name:$n: not reached, and not in the list: $text"
+		push @wrong, "src/$name:$n: not reached, and not in the list: $line"
 		  if !$count{$name}{$n}
-		  && ++$missed{$name}{$text} > ($listed{$name}{$text} // 0);
+		  && ++$missed{$name}{$line} > ($listed{$name}{$line} // 0);
 		my $branches = $branches{$name}{$n};
 		next if !$branches || $text =~ $their_macros;
 		$ways  += @$branches;
@@ -105,11 +108,15 @@ sub show
 
 foreach my $name (sort keys %listed)
 {
-	foreach my $text (sort keys %{ $listed{$name} })
+	foreach my $line (sort keys %{ $listed{$name} })
 	{
-		push @wrong, "src/$name: in the list, and reached or gone: $text"
-		  if ($missed{$name}{$text} // 0) < $listed{$name}{$text}
-		  && !exists $maybe{$name}{$text};
+		my $n = $listed{$name}{$line};
+		push @wrong, "src/$name: in the list, and gone: $line"
+		  if ($there{$name}{$line} // 0) < $n;
+		push @wrong, "src/$name: in the list, and reached: $line"
+		  if ($there{$name}{$line} // 0) >= $n
+		  && ($missed{$name}{$line} // 0) < $n
+		  && !exists $maybe{$name}{$line};
 	}
 }
 push @wrong, "below the aim: $aim{lines} % of lines"

@@ -75,17 +75,21 @@ foreach my $function (
 	}
 }
 
-foreach my $function ([ 'snowid_status', '' ], [ 'snowid_decode', 'bigint' ])
+query($node, q(INSERT INTO snowid_segments (biz_tag) VALUES ('a')));
+foreach my $function (
+	[ 'snowid_status',       '',          '' ],
+	[ 'snowid_decode',       'bigint',    '0' ],
+	[ 'snowid_number_range', 'text, int', q('a', 1) ])
 {
-	my ($symbol, $argument) = @$function;
+	my ($symbol, $arguments, $call) = @$function;
 	like(
 		sql_error($node, <<~EOF),
-			CREATE FUNCTION pg_temp.f($argument) RETURNS int
+			CREATE FUNCTION f($arguments) RETURNS int
 				AS '\$libdir/snowid', '$symbol' LANGUAGE C;
-			SELECT pg_temp.f(@{[ $argument && 0 ]});
+			SELECT f($call);
 			EOF
 		qr/^XX000: return type must be a row type\n/,
-		"$symbol($argument), declared as one number");
+		"$symbol($arguments), declared as one number");
 }
 
 # What each script does first.

@@ -167,4 +167,81 @@ cmp_ok(
 	'>=',
 	($used >> 22) + 1288834974657,
 	'with what it has used');
+
+#---- Taken away while it is not in use ----
+
+sub take_away
+{
+	my ($id) = @_;
+	$redis->edit(
+		"0:$id",
+		owner => 'f' x 32,
+		place => '',
+		name  => 'thief',
+		token => 'f' x 16,
+		claim => 'f' x 16);
+	return;
+}
+
+# Waits until it has another one; returns it.
+sub gets_another
+{
+	my ($name) = @_;
+	poll($node, "spare_worker_id <> $spare");
+	pass($name);
+	return (both($node))[1];
+}
+
+$redis->query('FLUSHALL');
+$node = claiming_cluster('idle', $redis, $settings, allows_streaming => 1);
+set_skew($node, 0);
+start_and_open($node);
+($own, $spare) = both($node);
+take_away($spare);
+$spare = gets_another('lost before it was used: another spare');
+
+# a position that no keeper wrote: how far its keys went cannot be looked up
+my $wild = 'snowid_1288834974657_5_5_12_0_31';
+query($node,
+	"SELECT pg_replication_origin_create('$wild'); SELECT pg_replication_origin_advance('$wild', '0/1')"
+);
+$node->stop;
+take_away($spare);
+$node->start;
+poll($node, q(reason ~ 'which is not a Unix time'));
+query($node, "SELECT pg_replication_origin_drop('$wild')");
+$spare = gets_another('lost while the server was down: another spare');
+
+# Redis forgets the own one, and gives it out as the spare: one of the two is lost
+my $key = next_key($node);
+my $log = -s $node->logfile;
+my $pid = process_pid($node, 'snowid registry');
+kill 'STOP', $pid;
+$redis->query('HDEL', 'snowid', "0:$own");
+take_away($spare);
+$node->wait_for_log(
+	qr/LOG:  snowid has no spare worker ID\n.*DETAIL:  It was claimed twice\./,
+	$log);
+kill 'CONT', $pid;
+$node->wait_for_log(qr/LOG:  snowid lost its worker ID\n/, $log);
+my @two = both($node);
+isnt($two[0], $two[1], 'one ID claimed twice: there are two in the end');
+cmp_ok(next_key($node), '>', $key, 'and keys go on increasing');
+
+# on a standby, where no origin can be asked
+$node->backup('idle');
+$standby = server_from_backup(
+	'waits', $node, 'idle',
+	claim_settings('waits', $redis, $settings),
+	has_streaming => 1);
+set_skew($standby, 0);
+$standby->start;
+my $spares =
+  q(FROM snowid_claims() WHERE is_me AND node_name = 'waits (spare)');
+wait_for($standby, "SELECT count(*) = 1 $spares");
+$spare = query($standby, "SELECT worker_id $spares");
+take_away($spare);
+wait_for($standby, "SELECT count(*) = 1 $spares AND worker_id <> $spare");
+pass('a standby that loses its spare gets another one');
+$_->stop foreach $standby, $node;
 done_testing();

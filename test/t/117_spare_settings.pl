@@ -243,4 +243,30 @@ $node->append_conf('postgresql.conf', origin_places($node) . ' = 2');
 $node->start;
 key_is_of(2, 'when there is room, it is');
 $node->stop;
+
+#---- The catalog of origins is locked ----
+
+start_new('locked', 0, { worker_id => 1, spare_worker_id => 2 });
+poll($node, 'spare_worker_id = 2');
+my $session = $node->background_psql('postgres');
+$session->query_safe('BEGIN; LOCK pg_replication_origin IN SHARE MODE');
+like(
+	sql_error(
+		$node,
+		q(SELECT snowid_advance(snowid_max(clock_timestamp() + '1 min')))),
+	qr/^55000: snowid could not reserve more keys\nDETAIL:  Another transaction has created or dropped/,
+	'where the spare could make keys below it, an advance is refused');
+key_is_of(1, 'and nothing has changed');
+reload(worker_id => -1);
+poll($node, q(reason ~ 'no worker ID'));
+unlink $node->data_dir . '/snowid/state';
+reload(worker_id => 1, spare_worker_id => 2);
+poll($node,
+	q(reason ~ 'cannot use its replication origin: Another transaction has created or dropped')
+);
+pass('a pair that is new here begins when it has its spare');
+$session->query_safe('COMMIT');
+$session->quit;
+key_is_of(1, 'which is when the catalog is free');
+$node->stop;
 done_testing();
