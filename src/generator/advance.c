@@ -169,6 +169,7 @@ void
 generator_advance_end(bool durable)
 {
 	bool		running;
+	int			procno;
 
 	SpinLockAcquire(&generator->mutex);
 	running = generator->advance == ADVANCE_RUNNING;
@@ -185,6 +186,7 @@ generator_advance_end(bool durable)
 	}
 	SpinLockAcquire(&generator->mutex);
 	generator->advance = durable ? ADVANCE_DONE : ADVANCE_FAILED;
+	procno = generator->advance_procno;
 	SpinLockRelease(&generator->mutex);
-	process_set_latch(generator->advance_procno);
+	process_set_latch(procno);
 }

@@ -188,10 +188,11 @@ block_spill(const UnitBlock *block, int64 *keys)
 	while (unit <= block->end)
 	{
 		int64		last = Min(unit | unit_format.sequence_mask, block->end);
-		int64		key = key_from_unit(unit, block->pair_bits);
+		uint64		key = key_from_unit(unit, block->pair_bits);
 
+		/* behind the greatest key of all it does not overflow */
 		for (; unit <= last; unit++)
-			*keys++ = key++;
+			*keys++ = (int64) key++;
 	}
 	return keys;
 }

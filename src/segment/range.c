@@ -234,14 +234,18 @@ segment_close(Segment *segment)
 
 /*---- Tails, for who fetches ----*/
 
-/* What is to be given back, which is the caller's from here on; returns how many. */
+/*
+ * What is to be given back, which is the caller's from here on; returns how many.
+ * "stale": if that fails, it must not be used.
+ */
 int
-segment_take_tails(Segment *segment, uint64 *incarnation, Range *ranges)
+segment_take_tails(Segment *segment, uint64 *incarnation, bool *stale, Range *ranges)
 {
 	int			n;
 
 	SpinLockAcquire(&segment->mutex);
-	*incarnation = pg_atomic_read_u64(&segment->incarnation) - segment->stale;
+	*incarnation = pg_atomic_read_u64(&segment->incarnation);
+	*stale = segment->stale;
 	segment->stale = false;
 	n = segment->tails;
 	memcpy(ranges, segment->tail, n * sizeof(Range));

@@ -87,6 +87,8 @@ segment_forget(Segment *segment, Gone gone)
 void
 segment_renew(Segment *segment)
 {
+	int64		now = monotonic_ms();
+
 	SpinLockAcquire(&segment->mutex);
 	forget_row(segment);
 	segment->tails = 0;
@@ -95,7 +97,7 @@ segment_renew(Segment *segment)
 	segment->wish = segment->retry_at = segment->retry_ms = 0;
 	segment->fetched_at = segment->fetch_us = segment->last_ms = segment->last_length = 0;
 	segment->fetches = segment->waits = segment->lost = 0;
-	segment->used_at = monotonic_ms();
+	segment->used_at = now;
 	SpinLockRelease(&segment->mutex);
 }
 
@@ -103,8 +105,10 @@ segment_renew(Segment *segment)
 void
 segment_touch(Segment *segment)
 {
+	int64		now = monotonic_ms();
+
 	SpinLockAcquire(&segment->mutex);
-	segment->used_at = monotonic_ms();
+	segment->used_at = now;
 	SpinLockRelease(&segment->mutex);
 }
 
@@ -249,6 +253,6 @@ segment_lower_high(Segment *segment, uint64 incarnation, const Range *range)
 	SpinLockAcquire(&segment->mutex);
 	if (pg_atomic_read_u64(&segment->incarnation) == incarnation &&
 		segment->newest == range->period.label)
-		segment->high = range->first - 1;
+		segment->high = Min(segment->high, range->first - 1);
 	SpinLockRelease(&segment->mutex);
 }

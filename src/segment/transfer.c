@@ -271,7 +271,7 @@ transfer_give_back(Return *returns, int n)
 		for (; r->given > 0; r->given--)
 			segment_lower_high(r->segment, r->incarnation, &r->range[--r->n]);
 		if (!in_doubt)
-			segment_keep(r->segment, r->incarnation, r->range, r->n);
+			segment_keep(r->segment, r->stale ? PG_UINT64_MAX : r->incarnation, r->range, r->n);
 		else
 		{
 			for (int j = 0; j < r->n; j++)

@@ -15,6 +15,7 @@ typedef struct Return
 	Segment    *segment;
 	SegmentKey	key;
 	uint64		incarnation;
+	bool		stale;			/* what cannot be given back is lost */
 	int			n;
 	Range		range[TAILS];
 	int			given;			/* the last so many of them are */

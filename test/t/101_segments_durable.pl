@@ -215,6 +215,32 @@ wait_for($node,
 );
 is(number($node, 'c'), 1, 'and it is not lost');
 
+# What it has fetched then, and what is left of the range in use, it gives back.
+my $taken;
+($receiver) = query($standby, 'SELECT pid FROM pg_stat_wal_receiver');
+wait_until(
+	'a range in use',
+	sub {
+		number($node, 'c');
+		kill 'STOP', $receiver;
+
+		# an idle one was given back meanwhile
+		$node->psql(
+			'postgres',
+			"SELECT max(snowid_number('c')) FROM generate_series(1, 150)",
+			stdout => \$taken,
+			stderr => \my $err);
+		kill 'CONT', $receiver if $taken eq '';
+		return $taken ne '';
+	});
+wait_for($node,
+	"SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE $process");
+query($node,
+	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE $process");
+wait_for($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE $process");
+kill 'CONT', $receiver;
+is(number($node, 'c'), $taken + 1, 'the next process goes on there');
+
 my @clients =
   map { start_client($node, "SELECT snowid_number('busy');") } 1 .. 3;
 clients_go_on(@clients);
