@@ -14,6 +14,8 @@
 #include "utils/datetime.h"
 #include "utils/timestamp.h"
 
+#include "compat.h"
+
 static sigjmp_buf on_error;
 static char said[8192];			/* the last message, detail or hint */
 
@@ -139,7 +141,11 @@ errfinish(const char *file, int line, const char *function)
 }
 
 void
-ExceptionalCondition(const char *condition, const char *type, const char *file, int line)
+ExceptionalCondition(const char *condition,
+#if PG_VERSION_NUM < 160000
+					 const char *type,
+#endif
+					 const char *file, int line)
 {
 	fuzz_failed(condition, file, line);
 }
