@@ -14,8 +14,6 @@
 #include "utils/datetime.h"
 #include "utils/timestamp.h"
 
-#include "compat.h"
-
 static sigjmp_buf on_error;
 static char said[8192];			/* the last message, detail or hint */
 
