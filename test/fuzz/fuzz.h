@@ -14,6 +14,8 @@
 
 #include "fmgr.h"
 
+#include "compat.h"
+
 /* One input, of any bytes, with a NUL behind it. */
 extern void fuzz_one(const char *data, size_t size);
 
@@ -25,6 +27,6 @@ extern char *fuzz_line(const char **data);
 
 #define fuzz_check(condition) \
 	((condition) ? (void) 0 : fuzz_failed(#condition, __FILE__, __LINE__))
-extern void fuzz_failed(const char *condition, const char *file, int line) pg_attribute_noreturn();
+extern void fuzz_failed(const char *condition, const char *file, int line) __attribute__((noreturn));
 
 #endif							/* SNOWID_FUZZ_H */

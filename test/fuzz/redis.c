@@ -19,6 +19,7 @@
 
 #include "storage/latch.h"
 
+#include "key/layout_text.h"
 #include "registry/link.h"
 #include "registry/registry_claim.h"
 #include "registry/registry_contact.h"

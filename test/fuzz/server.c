@@ -139,7 +139,11 @@ errfinish(const char *file, int line, const char *function)
 }
 
 void
-ExceptionalCondition(const char *condition, const char *type, const char *file, int line)
+ExceptionalCondition(const char *condition,
+#if PG_VERSION_NUM < 160000
+					 const char *type,
+#endif
+					 const char *file, int line)
 {
 	fuzz_failed(condition, file, line);
 }

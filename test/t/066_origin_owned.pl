@@ -129,8 +129,11 @@ $node->stop;
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'snowid'");
 $node->start;
 keys_go_on('dropped while no keeper ran: it is made anew');
-is(query($node, q(SELECT pg_replication_origin_progress('thief', false))),
-	'0/10', 'and the other one is not touched');
+is( query(
+		$node,
+		q(SELECT pg_replication_origin_progress('thief', false) = '0/10')),
+	't',
+	'and the other one is not touched');
 query($node, q(SELECT pg_replication_origin_drop('thief')));
 
 #---- Dropped again and again, while keepers come and go ----

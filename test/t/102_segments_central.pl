@@ -24,7 +24,7 @@ my @servers;
 foreach my $n (1 .. 3)
 {
 	my $server =
-	  snowid_cluster("s$n", "snowid.worker_id = $n\nsnowid.max_wait = 1s");
+	  snowid_cluster("s$n", "snowid.worker_id = $n\nsnowid.max_wait = 10s");
 	$server->start;
 	use_central($server, $central->host, $central->port,
 		qw(a b c few absent));

@@ -34,7 +34,7 @@ IPC::Run::run(
 		'PG_CONFIG=' . ($ENV{PG_CONFIG} // 'pg_config')
 	],
 	'>&',
-	\$out) or BAIL_OUT($out);
+	\$out) or die $out;
 
 # A corpus is a file, with an input in each line: other bytes than printable ASCII,
 # and \, are written as \xHH.
