@@ -1,5 +1,5 @@
-# A session with a server, by PostgreSQL's protocol: a query in it costs a fiftieth of
-# what a psql of its own costs, and most of what the tests did was to start psql.
+# A session with a server, by PostgreSQL's protocol: a query in it costs a small part
+# of what it costs in a psql of its own.
 
 package SnowidSession;
 
