@@ -74,7 +74,7 @@ sub keys_are_right
 		$keys     += @made;
 		@seen{@made} = ();
 	}
-	ok($keys > 100 && $disorder == 0 && keys %seen == $keys, $name)
+	ok($keys > 0 && $disorder == 0 && keys %seen == $keys, $name)
 	  or diag("$keys keys, $disorder out of order, " .
 		  keys(%seen) . ' different ones');
 	return;
