@@ -82,7 +82,8 @@ run()
 	"${as_user[@]}" env -i --chdir="$work" --default-signal=INT,QUIT \
 		PATH="${bindir:+$bindir:}$PATH" HOME="$build" TMPDIR="$build/tmp" \
 		LC_ALL=C.UTF-8 HARNESS_VERBOSE=1 REDIS_SERVER="$redis_server" OLD_INSTALL="${OLD_INSTALL:-}" \
-		PG_TEST_TIMEOUT_DEFAULT="${PG_TEST_TIMEOUT_DEFAULT:-180}" "$@"
+		PG_TEST_TIMEOUT_DEFAULT="${PG_TEST_TIMEOUT_DEFAULT:-180}" \
+		PGCTLTIMEOUT="${PG_TEST_TIMEOUT_DEFAULT:-180}" "$@"
 }
 
 # The same for what takes long: a signal to us does not wait for its end.

@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-my $node = snowid_cluster('rights', 'snowid.max_wait = 1s');
+my $node = snowid_cluster('rights', 'snowid.max_wait = 20s');
 $node->start;
 query($node, 'CREATE ROLE owner LOGIN');
 query($node, 'CREATE DATABASE shop OWNER owner');
@@ -126,6 +126,7 @@ query($node,
 	"CREATE EXTENSION snowid; INSERT INTO snowid_segments (biz_tag) VALUES ('a')"
 );
 $node->append_conf('postgresql.conf', 'max_worker_processes = 3');
+configure($node, 'snowid.max_wait = 1s');
 $node->restart;
 like(
 	sql_error($node, "SELECT snowid_number('a')"),
