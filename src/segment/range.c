@@ -150,7 +150,7 @@ range_drop_tails(Segment *segment, Gone gone)
 		Range	   *tail = &segment->tail[i];
 
 		if (tail->period.label >= gone.first && tail->period.label <= gone.last)
-			segment->lost += tail->last - tail->first + 1;
+			segment->lost += range_length(tail);
 		else
 			segment->tail[n++] = *tail;
 	}

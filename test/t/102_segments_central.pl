@@ -90,7 +90,6 @@ ok(stop_pgbench($_, 'finish'),
 	'nobody is refused where they are in each other\'s way')
   or diag $_->{out}
   foreach @loads;
-wait_up_to('1s');
 $_->restart foreach @servers;
 my @numbers =
   map { split /\n/, query($_, "SELECT n FROM got WHERE tag = 'b'") } @servers;
@@ -114,6 +113,7 @@ sub keys_and_local_numbers
 
 server_is_open($s1);
 number($_, 'c') foreach @servers;
+wait_up_to('1s');
 my @hung = processes($central);
 kill 'STOP', @hung;
 my $error =
