@@ -236,14 +236,16 @@ segment_close(Segment *segment)
 
 /* What is to be given back, which is the caller's from here on; returns how many. */
 int
-segment_take_tails(Segment *segment, uint64 *incarnation, Range *ranges)
+segment_take_tails(Segment *segment, uint64 *incarnation, bool *stale, Range *ranges)
 {
 	int			n;
 
 	SpinLockAcquire(&segment->mutex);
-	*incarnation = pg_atomic_read_u64(&segment->incarnation) - segment->stale;
+	*incarnation = pg_atomic_read_u64(&segment->incarnation);
+	*stale = segment->stale;
 	segment->stale = false;
 	n = segment->tails;
+	segment->returning = n > 0;
 	memcpy(ranges, segment->tail, n * sizeof(Range));
 	segment->tails = 0;
 	SpinLockRelease(&segment->mutex);
@@ -258,6 +260,7 @@ void
 segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n)
 {
 	SpinLockAcquire(&segment->mutex);
+	segment->returning = false;
 	for (int i = 0; i < n; i++)
 	{
 		int64		length = range_length(&ranges[i]);
@@ -282,6 +285,7 @@ void
 segment_count_lost(Segment *segment, int64 n)
 {
 	SpinLockAcquire(&segment->mutex);
+	segment->returning = false;
 	segment->lost += n;
 	SpinLockRelease(&segment->mutex);
 }

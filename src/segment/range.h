@@ -39,7 +39,8 @@ extern int64 segment_left(Segment *segment, int64 *next, int64 *left_next);
 extern Advance segment_advance(Segment *segment, uint64 incarnation, TimestampTz now,
 							   int64 length, int64 *first);
 extern void segment_close(Segment *segment);
-extern int	segment_take_tails(Segment *segment, uint64 *incarnation, Range *ranges);
+extern int	segment_take_tails(Segment *segment, uint64 *incarnation, bool *stale,
+							   Range *ranges);
 extern void segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n);
 extern void segment_count_lost(Segment *segment, int64 n);
 

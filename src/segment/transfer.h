@@ -15,6 +15,7 @@ typedef struct Return
 	Segment    *segment;
 	SegmentKey	key;
 	uint64		incarnation;
+	bool		stale;			/* not to be used, if that cannot be done */
 	int			n;
 	Range		range[TAILS];
 	int			given;			/* the last so many of them are */

@@ -153,7 +153,7 @@ return_ranges(bool leaving)
 				continue;
 			if (leaving || is_idle(&segments[i], now))
 				segment_close(&segments[i]);
-			r->n = segment_take_tails(&segments[i], &r->incarnation, r->range);
+			r->n = segment_take_tails(&segments[i], &r->incarnation, &r->stale, r->range);
 			if (r->n > 0)
 			{
 				r->segment = &segments[i];
