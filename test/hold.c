@@ -32,6 +32,7 @@
 	X(ProcessConfigFile) \
 	X(StartTransactionCommand) \
 	X(CommitTransactionCommand) \
+	X(get_timeout_active) \
 	X(replorigin_advance) \
 	X(replorigin_session_advance) \
 	X(replorigin_session_reset) \

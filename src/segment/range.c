@@ -248,6 +248,7 @@ segment_take_tails(Segment *segment, uint64 *incarnation, bool *stale, Range *ra
 	*stale = segment->stale;
 	segment->stale = false;
 	n = segment->tails;
+	segment->returning = n > 0;
 	memcpy(ranges, segment->tail, n * sizeof(Range));
 	segment->tails = 0;
 	SpinLockRelease(&segment->mutex);
@@ -262,6 +263,7 @@ void
 segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n)
 {
 	SpinLockAcquire(&segment->mutex);
+	segment->returning = false;
 	for (int i = 0; i < n; i++)
 	{
 		int64		length = range_length(&ranges[i]);
@@ -286,6 +288,7 @@ void
 segment_count_lost(Segment *segment, int64 n)
 {
 	SpinLockAcquire(&segment->mutex);
+	segment->returning = false;
 	segment->lost += n;
 	SpinLockRelease(&segment->mutex);
 }

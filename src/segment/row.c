@@ -80,6 +80,8 @@ segment_forget(Segment *segment, Gone gone)
 	SpinLockAcquire(&segment->mutex);
 	forget_row(segment);
 	range_drop_tails(segment, gone);
+	if (gone.first <= gone.last)
+		segment->replaced = pg_atomic_read_u64(&segment->incarnation);
 	SpinLockRelease(&segment->mutex);
 }
 
@@ -124,7 +126,8 @@ segment_is_idle(Segment *segment, int64 now)
 	bool		idle;
 
 	SpinLockAcquire(&segment->mutex);
-	idle = !segment->asked && segment->tails == 0 && now - segment->used_at > RECENT_MS &&
+	idle = !segment->asked && segment->tails == 0 && !segment->returning &&
+		now - segment->used_at > RECENT_MS &&
 		(segment->kept || (range_left(segment, &ignored, &left_next) <= 0 && left_next == 0));
 	SpinLockRelease(&segment->mutex);
 	return idle;
@@ -173,6 +176,7 @@ segment_begin(Segment *segment, Fetch *fetch, long *pause)
 		fetch->high = segment->high;
 		fetch->newest = segment->newest;
 		fetch->alone = segment->alone;
+		fetch->unusable = false;
 	}
 	SpinLockRelease(&segment->mutex);
 	return begins;
@@ -180,7 +184,8 @@ segment_begin(Segment *segment, Fetch *fetch, long *pause)
 
 /*
  * Publishes what was fetched, and is durable.  Where the row was changed by hand
- * since the fetch began, the range is given back and another one is fetched.
+ * since the fetch began, the range is given back and another one is fetched; it is
+ * lost where there is another row.
  */
 void
 segment_finish(const Fetch *fetch, int64 took_us)
@@ -193,9 +198,12 @@ segment_finish(const Fetch *fetch, int64 took_us)
 	int64		left_next;
 
 	SpinLockAcquire(&segment->mutex);
-	if (pg_atomic_read_u64(&segment->incarnation) != fetch->incarnation || segment->ready)
+	if (pg_atomic_read_u64(&segment->incarnation) != fetch->incarnation ||
+		fetch->unusable || segment->ready)
 	{
-		if (has_range)
+		if (has_range && fetch->incarnation < segment->replaced)
+			segment->lost += range_length(&fetch->range);
+		else if (has_range)
 			range_add_tail(segment, &fetch->range);
 		segment->stale = segment->tails > 0;
 	}
@@ -244,6 +252,18 @@ segment_finish(const Fetch *fetch, int64 took_us)
 	}
 	SpinLockRelease(&segment->mutex);
 	ConditionVariableBroadcast(&segment->changed);
+}
+
+/* Is the row another one than it was then? */
+bool
+segment_was_replaced(Segment *segment, uint64 incarnation)
+{
+	bool		replaced;
+
+	SpinLockAcquire(&segment->mutex);
+	replaced = incarnation < segment->replaced;
+	SpinLockRelease(&segment->mutex);
+	return replaced;
 }
 
 /* A range was given back: the next one may begin there. */

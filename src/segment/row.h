@@ -38,6 +38,7 @@ typedef struct Fetch
 	int64		high;			/* a range begins above it ... */
 	DateADT		newest;			/* in this period, and is of none before it */
 	bool		alone;			/* in a transaction of its own */
+	bool		unusable;		/* what was fetched is not to be handed out */
 
 	/* what was found */
 	Outcome		outcome;
@@ -82,6 +83,7 @@ extern void segment_status(Segment *segment, SegmentStatus *status);
 /* for who fetches */
 extern bool segment_begin(Segment *segment, Fetch *fetch, long *pause);
 extern void segment_finish(const Fetch *fetch, int64 took_us);
+extern bool segment_was_replaced(Segment *segment, uint64 incarnation);
 extern void segment_lower_high(Segment *segment, uint64 incarnation, const Range *range);
 
 #pragma GCC visibility pop

@@ -403,12 +403,11 @@ source_take(Fetch *fetch)
 		strlcpy(fetch->error, "Its row is changed all the time", sizeof(fetch->error));
 }
 
-/* Gives a range back where nobody has taken one since; false: somebody has. */
-bool
-source_give_back(const SegmentKey *key, const Range *range)
+/* Changes max_id; false: it was not "from". */
+static bool
+change_max_id(const SegmentKey *key, DateADT label, int64 from, int64 to)
 {
-	DateADT		label = range->period.label;
-	Arguments	about = {key, range->first - 1, range->last,.period = label};
+	Arguments	about = {key, to, from,.period = label};
 
 	return extension_is_there &&
 		run(label == NO_PERIOD ?
@@ -417,4 +416,18 @@ source_give_back(const SegmentKey *key, const Range *range)
 			"UPDATE %s SET max_id = $2, update_time = '-infinity'"
 			" WHERE biz_tag = $1 AND period = $5 AND max_id = $3",
 			table_of(label), about) > 0;
+}
+
+/* Gives a range back where nobody has taken one since; false: somebody has. */
+bool
+source_give_back(const SegmentKey *key, const Range *range)
+{
+	return change_max_id(key, range->period.label, range->last, range->first - 1);
+}
+
+/* Undoes that, in the same transaction. */
+void
+source_take_back(const SegmentKey *key, const Range *range)
+{
+	(void) change_max_id(key, range->period.label, range->first - 1, range->last);
 }

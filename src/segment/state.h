@@ -90,6 +90,8 @@ typedef struct Segment
 
 	slock_t		mutex;			/* protects the following fields only */
 	Oid			source;			/* who fetches; 0: from the table here */
+	uint64		replaced;		/* the incarnation since which the row is
+								 * another one */
 	bool		ready;			/* the slot that is not in use has the next
 								 * range */
 	bool		asked;			/* a range is wanted; cleared once it is there */
@@ -101,6 +103,7 @@ typedef struct Segment
 	bool		alone;			/* it failed by itself, and must not fail
 								 * others */
 	int			tails;
+	bool		returning;		/* that is being done with some */
 	bool		stale;			/* and not to be used, if that cannot be done */
 	Range		tail[TAILS];
 

@@ -213,7 +213,7 @@ transfer_fetch(Fetch *fetches, int n)
 		fail_all(fetches, n, why);
 	/* told to leave, it did not wait for a standby: nobody may use these */
 	for (int i = 0; i < n && ShutdownRequestPending; i++)
-		fetches[i].incarnation = PG_UINT64_MAX;
+		fetches[i].unusable = true;
 	finish_all(fetches, n, began);
 	for (int i = 0; i < n; i++)
 	{
@@ -224,7 +224,10 @@ transfer_fetch(Fetch *fetches, int n)
 
 /*---- Giving back ----*/
 
-/* From the last to the first: each makes room for the one before. */
+/*
+ * From the last to the first: each makes room for the one before.  To a row that
+ * took another's place, nothing is given back.
+ */
 static void
 give_all(void *what, int n)
 {
@@ -239,6 +242,11 @@ give_all(void *what, int n)
 		{
 			if (!source_give_back(&r->key, &r->range[j]))
 				break;
+			if (segment_was_replaced(r->segment, r->incarnation))
+			{
+				source_take_back(&r->key, &r->range[j]);
+				break;
+			}
 			r->given++;
 		}
 	}

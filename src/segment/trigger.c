@@ -103,12 +103,14 @@ differs(HeapTuple old, HeapTuple new, TupleDesc desc, const char *name)
 
 /*
  * At COMMIT the change is visible, and at PREPARE its lock keeps everybody from
- * the row: from here on no number from before is handed out here.
+ * the row: from here on no number from before is handed out here.  Who finds a
+ * row that took another's place must know it: so it is told before COMMIT, too.
  */
 static void
 at_end(XactEvent event, void *arg)
 {
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE)
+	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_COMMIT ||
+		event == XACT_EVENT_PREPARE)
 	{
 		for (Change *change = changes; change; change = change->next)
 		{

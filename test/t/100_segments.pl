@@ -42,6 +42,27 @@ sub max_id
 		"SELECT max_id FROM snowid_segments WHERE biz_tag = '$tag'");
 }
 
+# Takes numbers, and holds the process while so many segments have some left.
+sub hold_with_numbers
+{
+	my ($condition, $take, $segments) = @_;
+	$segments //= 1;
+	wait_until(
+		'the process, held while there are numbers',
+		sub {
+			$take->();
+			hold_process($node, 'snowid segments', 'WaitLatch');
+			held_process($node);
+			return 1
+			  if query($node,
+				"SELECT count(*) = $segments FROM snowid_segment_status() WHERE $condition AND \"left\" > 5"
+			  ) eq 't';
+			let_go($node);
+			return 0;
+		});
+	return;
+}
+
 #---- Numbers ----
 
 is(number('a'), 1, 'the first number is 1');
@@ -105,19 +126,8 @@ query($node,
 my $together =
   "SELECT count(snowid_number('together' || i)) FROM generate_series(1, 4) i";
 my $of_them = "FROM snowid_segments WHERE biz_tag LIKE 'together%'";
-wait_until(
-	'the process, held while all have numbers',
-	sub {
-		query($node, $together);
-		hold_process($node, 'snowid segments', 'WaitLatch');
-		held_process($node);
-		return 1
-		  if query($node,
-			"SELECT count(*) = 4 FROM snowid_segment_status() WHERE biz_tag LIKE 'together%' AND \"left\" > 5 AND left_next = 0"
-		  ) eq 't';
-		let_go($node);
-		return 0;
-	});
+hold_with_numbers("biz_tag LIKE 'together%' AND left_next = 0",
+	sub { query($node, $together) }, 4);
 query($node, "$together; $together") foreach 1 .. 2;
 my $ends = query($node, "SELECT sum(max_id) $of_them");
 let_go($node);
@@ -267,11 +277,15 @@ my $set = query($node,
 is(number('b'), $set + 1,
 	'set to what it was: no number up to there is handed out any more');
 
-my $before = number('a');
+my $before;
+hold_with_numbers("biz_tag = 'a'", sub { $before = number('a') });
 query($node,
 	"BEGIN; UPDATE snowid_segments SET max_id = max_id + 1000000 WHERE biz_tag = 'a'; ROLLBACK"
 );
-is(number('a'), $before + 1, 'what is rolled back changes nothing');
+is( number('a'),
+	$before + 1,
+	'what is rolled back changes nothing, nor is anything fetched for it');
+let_go($node);
 query($node,
 	"UPDATE snowid_segments SET step = 2000, description = 'x' WHERE biz_tag = 'a'"
 );
@@ -307,6 +321,30 @@ foreach my $way (
 	is(number('a'), $end + 1,
 		"also with the max_id that the row had, none is below that: $way");
 }
+
+# What the process does is held while the row is another one.
+sub replace_held
+{
+	held_process($node);
+	my $end = max_id('a');
+	query($node,
+		"BEGIN; DELETE FROM snowid_segments WHERE biz_tag = 'a'; INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('a', $end); COMMIT"
+	);
+	let_go($node);
+	return $end;
+}
+
+hold_process($node, 'snowid segments', 'StartTransactionCommand');
+query($node, "SELECT snowid_segment_forget('a')");
+my $replaced = replace_held();
+is(number('a'), $replaced + 1, 'nor what is just being given back');
+number('a');
+hold_process($node, 'snowid segments',
+	'get_timeout_active', 'CommitTransactionCommand');
+query($node, "SELECT snowid_numbers('a', 500)");
+$replaced = replace_held();
+is(number('a'), $replaced + 1, 'nor what has just been fetched');
+
 like(sql_error($node, "SELECT snowid_number('b')"),
 	qr/^42704: /, 'a truncated table has no tags');
 query($node, "TRUNCATE snowid_segments");
