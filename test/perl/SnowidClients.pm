@@ -150,11 +150,7 @@ sub check_keys
 	my $tmp    = $sets[0]{dir};
 	my @keys   = map { bsd_glob("$_->{dir}/keys.*") } @sets;
 	my %result = (
-		keys       => 0,
 		calls      => 0,
-		duplicates => 0,
-		order      => 0,
-		foreign    => 0,
 		refused    => 0,
 		errors     => {},
 		unexpected => [],

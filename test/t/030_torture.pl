@@ -1,12 +1,14 @@
 # Half a minute of test/torture: processes killed, clock stepped, directory taken
 # away, standby promoted, under clients that report each key outside the server.
-# And its check finds what is wrong.
+# Its check finds what is wrong, and what was cut off counts.
 use strict;
 use warnings;
 
 use FindBin;
 use lib "$FindBin::RealBin/../perl";
 use File::Temp;
+use IO::Select;
+use IO::Socket;
 use SnowidClients;
 use Test::More;
 
@@ -39,6 +41,19 @@ is(found([ 1, 10, 3 ],  [ 2, 9 ]), '5 0 1 0', 'keys that fall');
 is(found([ 1, 10, 3 ],  [ 2, 3, 10, 11 ]),
 	'7 2 1 0', 'keys that fall and are there twice');
 is(found([ 1, 1 << 12 ], [2]), '3 0 0 1', "another pair's key");
+
+# A server that dies as it sends the array {1,2,345}.
+my ($client, $server) =
+  IO::Socket->socketpair(AF_UNIX, SOCK_STREAM, PF_UNSPEC);
+$server->print('D', pack('N n N', 19, 1, 9), '{1,2,34');
+close($server);
+my ($rows) = SnowidClients::pg_answer(
+	{
+		socket => $client,
+		buffer => '',
+		select => IO::Select->new($client)
+	});
+is("@$rows", '{1,2', 'the keys of an array that was cut off');
 
 my @said   = `$^X test/torture 30`;
 my $status = $?;
