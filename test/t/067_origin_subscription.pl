@@ -18,7 +18,10 @@ my $node = snowid_cluster(
 	'subscriber',
 	"snowid.worker_id = 1\nsnowid.max_lead = 10ms",
 	allows_streaming => 'logical');
+
+# A table's copy ends with a commit; the publisher forgets it then.
 $node->append_conf('postgresql.conf', <<~EOF);
+	synchronous_commit = on
 	max_logical_replication_workers = 12
 	max_worker_processes = 20
 	@{[ origin_places($node) ]} = 20
