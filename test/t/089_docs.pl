@@ -330,7 +330,8 @@ my @functions = lines_of(
 my %granted = map { split / / } lines_of(
 	"SELECT DISTINCT proname || CASE WHEN has_function_privilege('pg_monitor', p.oid, 'EXECUTE') THEN ' pg_monitor' ELSE ' superusers' END
 	FROM pg_proc p JOIN $extension ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
-	WHERE NOT has_function_privilege('pg_read_all_data', p.oid, 'EXECUTE') AND prorettype <> 'trigger'::regtype");
+	WHERE NOT has_function_privilege('pg_read_all_data', p.oid, 'EXECUTE') AND prorettype <> 'trigger'::regtype"
+);
 same(
 	'functions that are not for everybody',
 	[
