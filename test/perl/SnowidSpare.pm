@@ -10,7 +10,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-use SnowidTest qw(query set_skew server_is_open sql_error status
+use SnowidTest qw(query set_skew server_is_open sql_error status wait_for
   wait_for_worker_id keeper_pid kill_all);
 
 our @EXPORT = qw(use_server step_clock let_pass keys_are_of changes_to
@@ -51,10 +51,12 @@ sub let_pass
 
 sub last_key { return $last_key; }
 
-# Makes keys.  They are new, have this worker ID and the clock's time.
+# Makes keys.  They are new, have this worker ID and the clock's time.  After a
+# crash they begin at the ceiling, which may be too far ahead at first.
 sub keys_are_of
 {
 	my ($worker_id, $name) = @_;
+	wait_for($node, 'SELECT lead_ms < 100 FROM snowid_status()');
 	my @keys  = split /\n/, query($node, 'SELECT snowid_next_batch(1000)');
 	my $twice = grep { $made{$_}++ } @keys;
 	my @parts = split /\|/,

@@ -37,17 +37,32 @@ my @clients = map { start_client($node, $_) } (
 	'SELECT snowid_next_batch(3000);',
 	'INSERT INTO made DEFAULT VALUES RETURNING id;');
 my $steps = 4;
-clients_go_on(@clients);
+
+# Waits until each has got a key of this worker ID, the last one that it wrote.
+sub clients_get_keys_of
+{
+	my ($id) = @_;
+	foreach my $file (map { $_->{keys} } @clients)
+	{
+		wait_until(
+			"a key of worker ID $id",
+			sub {
+				my ($key) = qx(tail -c 64 $file) =~ /^(\d{18,})\n[^\n]*\z/m;
+				return $key && key_worker_id($key) == $id;
+			});
+	}
+	return;
+}
+
+clients_get_keys_of(1);
 for (1 .. $steps)
 {
 	step(60);
 	clients_go_on(@clients);
 	step(-30);
-	wait_for_worker_id($node, 2);
-	clients_go_on(@clients);
+	clients_get_keys_of(2);
 	step(30);
-	wait_for_worker_id($node, 1);
-	clients_go_on(@clients);
+	clients_get_keys_of(1);
 }
 is(status($node, 'spare_uses'), $steps, "$steps steps back and forth");
 my (%made, $twice, $wrong);
