@@ -1331,6 +1331,9 @@ sub row9
 		'at most 50',
 		$beyond,
 		$beyond <= 50);
+	system("pg_ctl -D $dir/wide -l $dir/wide.log -w start >/dev/null") == 0
+	  or die "cannot start the server\n";
+	$wide = session('wide');
 	return;
 }
 
