@@ -143,6 +143,21 @@ sub edit
 	return;
 }
 
+# From here on another server, "thief", has this worker ID; with other fields, if any.
+sub take_away
+{
+	my ($self, $pair, @fields) = @_;
+	$self->edit(
+		$pair,
+		owner => 'f' x 32,
+		place => '',
+		name  => 'thief',
+		token => 'f' x 16,
+		claim => 'f' x 16,
+		@fields);
+	return;
+}
+
 # How many records have this name, and an owner.
 sub owned
 {

@@ -19,13 +19,6 @@ my $short = "snowid.max_wait = '1s'\n";
 
 # With a new pair the gate stays closed for as long as keys may lead.
 my $unopened = $short . "snowid.max_lead = '1h'\n";
-my @thief    = (
-	owner => 'f' x 32,
-	place => '',
-	boot  => 'other',
-	name  => 'thief',
-	token => 'f' x 16,
-	claim => 'f' x 16);
 
 #---- kill -9 at every step of a claim ----
 
@@ -113,7 +106,7 @@ makes_keys_as($node, $id, 'which Redis confirms');
 sub loses
 {
 	my ($pair) = @_;
-	$redis->edit($pair, @thief, ceiling => 0);
+	$redis->take_away($pair, boot => 'other', ceiling => 0);
 	poll($node, "worker_id <> $id AND registry = 'claimed' AND is_open");
 	return;
 }
@@ -147,7 +140,7 @@ ok(!$lost{$id}, 'not the lost one');
 settings($node, $unopened);
 $node->restart;
 wait_for_claim($node);
-$redis->edit("0:$id", @thief, ceiling => 0);
+$redis->take_away("0:$id", boot => 'other', ceiling => 0);
 poll($node, "reason ~ 'A pair that is new'");
 kill_all($node);
 settings($node, $short);
@@ -164,7 +157,7 @@ ok(!$lost{$id}, 'not the lost one');
 
 # While it is down.
 $node->stop;
-$redis->edit("0:$id", @thief);
+$redis->take_away("0:$id", boot => 'other');
 $node->start;
 wait_for_claim($node);
 $lost{$id} = 1;
@@ -186,7 +179,7 @@ $node->restart;
 server_is_open($node);
 makes_keys_as($node, $id, 'lost while Redis is away: it goes on');
 $redis->run;
-$redis->edit("0:$id", @thief);
+$redis->take_away("0:$id", boot => 'other');
 poll($node, "worker_id <> $id AND registry = 'claimed' AND is_open");
 $lost{$id} = 1;
 makes_keys_as(

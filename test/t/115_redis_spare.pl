@@ -170,19 +170,6 @@ cmp_ok(
 
 #---- Taken away while it is not in use ----
 
-sub take_away
-{
-	my ($id) = @_;
-	$redis->edit(
-		"0:$id",
-		owner => 'f' x 32,
-		place => '',
-		name  => 'thief',
-		token => 'f' x 16,
-		claim => 'f' x 16);
-	return;
-}
-
 # Waits until it has another one; returns it.
 sub gets_another
 {
@@ -197,7 +184,7 @@ $node = claiming_cluster('idle', $redis, $settings, allows_streaming => 1);
 set_skew($node, 0);
 start_and_open($node);
 ($own, $spare) = both($node);
-take_away($spare);
+$redis->take_away("0:$spare");
 $spare = gets_another('lost before it was used: another spare');
 
 # a position that no keeper wrote: how far its keys went cannot be looked up
@@ -206,7 +193,7 @@ query($node,
 	"SELECT pg_replication_origin_create('$wild'); SELECT pg_replication_origin_advance('$wild', '0/1')"
 );
 $node->stop;
-take_away($spare);
+$redis->take_away("0:$spare");
 $node->start;
 poll($node, q(reason ~ 'which is not a Unix time'));
 query($node, "SELECT pg_replication_origin_drop('$wild')");
@@ -218,7 +205,7 @@ my $log = -s $node->logfile;
 my $pid = process_pid($node, 'snowid registry');
 kill 'STOP', $pid;
 $redis->query('HDEL', 'snowid', "0:$own");
-take_away($spare);
+$redis->take_away("0:$spare");
 $node->wait_for_log(
 	qr/LOG:  snowid has no spare worker ID\n.*DETAIL:  It was claimed twice\./,
 	$log);
@@ -240,7 +227,7 @@ my $spares =
   q(FROM snowid_claims() WHERE is_me AND node_name = 'waits (spare)');
 wait_for($standby, "SELECT count(*) = 1 $spares");
 $spare = query($standby, "SELECT worker_id $spares");
-take_away($spare);
+$redis->take_away("0:$spare");
 wait_for($standby, "SELECT count(*) = 1 $spares AND worker_id <> $spare");
 pass('a standby that loses its spare gets another one');
 $_->stop foreach $standby, $node;

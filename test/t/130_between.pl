@@ -29,13 +29,7 @@ $node->stop;
 hold_keeper($node, 'XLogFlush', 'replorigin_session_setup');
 $node->start;
 held_keeper($node);
-$redis->edit(
-	"0:$lost",
-	owner => 'f' x 32,
-	place => '',
-	name  => 'thief',
-	token => 'f' x 16,
-	claim => 'f' x 16);
+$redis->take_away("0:$lost");
 poll($node, q(registry ~ 'held by "thief"'));
 my $log = -s $node->logfile;
 let_go($node);

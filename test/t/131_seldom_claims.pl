@@ -60,13 +60,7 @@ query($node,
 	"SELECT pg_replication_origin_create('$wild'); SELECT pg_replication_origin_advance('$wild', '0/1')"
 );
 $node->stop;
-$redis->edit(
-	"0:$id",
-	owner => 'f' x 32,
-	place => '',
-	name  => 'thief',
-	token => 'f' x 16,
-	claim => 'f' x 16);
+$redis->take_away("0:$id");
 my $owned = ownership($node);
 $node->start;
 poll($node, q(reason ~ 'held by "thief"'));
