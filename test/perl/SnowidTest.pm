@@ -232,24 +232,18 @@ sub poll_in_session
 	}
 }
 
-# Nor for what psql is not needed for.
-sub one_statement
-{
-	my ($node, $database, $sql, %params) = @_;
-
-	return if %params || $ENV{PGOPTIONS} || $sql =~ /\\|;\s*\S|^\s*COPY/i;
-	my $rows = eval { SnowidSession->new($node, $database)->query($sql) };
-	die "error running SQL: $@ with $sql" if !defined $rows;
-	return \$rows;
-}
-
+# Nor for one statement, which needs nothing of psql's.
 {
 	no warnings 'redefine';
 	my $safe_psql = PostgreSQL::Test::Cluster->can('safe_psql');
 	*PostgreSQL::Test::Cluster::poll_query_until = \&poll_in_session;
 	*PostgreSQL::Test::Cluster::safe_psql        = sub {
-		my $rows = one_statement(@_);
-		return $rows ? $$rows : $safe_psql->(@_);
+		my ($node, $database, $sql, %params) = @_;
+		return $safe_psql->(@_)
+		  if %params || $ENV{PGOPTIONS} || $sql =~ /\\|;\s*\S|^\s*COPY/i;
+		my $rows =
+		  eval { SnowidSession->new($node, $database)->query($sql) };
+		return $rows // die "error running SQL: $@ with $sql";
 	};
 }
 
