@@ -168,8 +168,20 @@ sub hold_at
 	}
 	my $pid = held_keeper($node);
 	push @clients, start_client($node, $sql);
+	clients_are_connected($node, @clients);
 	keys_are_used_up($node);
 	return ($pid, @clients);
+}
+
+# One that came only after the crash would go on for ever.
+sub clients_are_connected
+{
+	my ($node, @clients) = @_;
+	my $count = @clients;
+	wait_for($node,
+		"SELECT count(*) = $count FROM pg_stat_activity WHERE application_name = '095_crash_points.pl'"
+	);
+	return;
 }
 
 # Waits until clients have all that they can get.
