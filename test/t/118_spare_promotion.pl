@@ -38,17 +38,19 @@ my @clients = map { start_client($node, $_) } (
 	'INSERT INTO made DEFAULT VALUES RETURNING id;');
 my $steps = 4;
 
-# Waits until each has got a key of this worker ID, the last one that it wrote.
+# Waits until each has got a key of this worker ID, the last one that it wrote,
+# that was made after the clock's last step.
 sub clients_get_keys_of
 {
 	my ($id) = @_;
+	my $step = query($node, 'SELECT snowid_min(clock_timestamp())');
 	foreach my $file (map { $_->{keys} } @clients)
 	{
 		wait_until(
 			"a key of worker ID $id",
 			sub {
 				my ($key) = qx(tail -c 64 $file) =~ /^(\d{18,})\n[^\n]*\z/m;
-				return $key && key_worker_id($key) == $id;
+				return $key && key_worker_id($key) == $id && $key >= $step;
 			});
 	}
 	return;
@@ -58,7 +60,7 @@ clients_get_keys_of(1);
 for (1 .. $steps)
 {
 	step(60);
-	clients_go_on(@clients);
+	clients_get_keys_of(1);
 	step(-30);
 	clients_get_keys_of(2);
 	step(30);
