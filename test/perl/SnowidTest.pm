@@ -308,12 +308,18 @@ sub stop_pgbench
 }
 
 # A session in the background that makes one key after the other and reports
-# each to a file outside of the server, until it is stopped or the server goes.
+# each to a file outside of the server, until it is stopped or the server goes.  It
+# asks a thousand times a second; a hasty one without a pause, for what lasts
+# microseconds: that takes a processor from other tests.
 my $clients = 0;
+my $asking  = <<~'EOF';
+	$| = 1;
+	select(undef, undef, undef, 0.005) while print "$ARGV[0]\n" x 5;
+	EOF
 
 sub start_client
 {
-	my ($node, $sql) = @_;
+	my ($node, $sql, $hasty) = @_;
 	my $file   = $node->basedir . '/client' . ++$clients;
 	my $client = {
 		keys    => "$file.keys",
@@ -321,7 +327,10 @@ sub start_client
 		timeout => patience()
 	};
 	$client->{handle} = IPC::Run::start(
-		[ 'yes', $sql // 'SELECT snowid_next();' ],
+		[
+			$hasty ? 'yes' : ($^X, '-e', $asking),
+			$sql // 'SELECT snowid_next();'
+		],
 		'|',
 		[ 'psql', '-XAtq', '-d', $node->connstr('postgres') ],
 		'>',

@@ -110,7 +110,7 @@ note "$wal bytes";
 
 #---- The keeper ends ----
 
-my @clients = map { start_client($node) } 1, 2;
+my @clients = map { start_client($node, undef, 'hasty') } 1, 2;
 foreach my $round (1 .. 5)
 {
 	my $pid = keeper_pid($node);
@@ -135,7 +135,7 @@ reload_with(
 	'snowid.worker_id' => 1,
 	'snowid.max_lead'  => '2h',
 	'snowid.max_jump'  => '1d');
-@clients = map { start_client($node) } 1, 2;
+@clients = map { start_client($node, undef, 'hasty') } 1, 2;
 foreach my $round (1 .. 3)
 {
 	clients_go_on(@clients);

@@ -233,7 +233,7 @@ my @late;
 foreach my $round (1 .. 8)
 {
 	my ($old, $new) = $round % 2 ? (1, 2) : (2, 1);
-	my @clients = map { start_client($node) } 1 .. 3;
+	my @clients = map { start_client($node, undef, 'hasty') } 1 .. 3;
 	clients_go_on(@clients);
 	configure($node,
 		"snowid.worker_id = $new\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=8'\nsnowid.max_lead = 10ms"

@@ -139,7 +139,7 @@ query($node, q(SELECT pg_replication_origin_drop('thief')));
 #---- Dropped again and again, while keepers come and go ----
 
 # A thief of the number stays for a moment, and says what it has got.
-my $thief = start_client($node, <<~EOF =~ s/\n//gr);
+my $thief = start_client($node, <<~EOF =~ s/\n//gr, 'hasty');
 	DO \$\$ DECLARE got pg_lsn; BEGIN
 		BEGIN
 			PERFORM pg_replication_origin_drop('$name');

@@ -47,7 +47,7 @@ my $ours =
   q(SELECT string_agg(roident || ' ' || roname, ', ' ORDER BY roident)
 	FROM pg_replication_origin WHERE roname LIKE 'snowid\_%\_0\_1');
 my $before  = query($node, $ours);
-my $dropper = start_client($node, <<~EOF =~ s/\n//gr);
+my $dropper = start_client($node, <<~EOF =~ s/\n//gr, 'hasty');
 	DO \$\$ DECLARE name text; BEGIN
 		FOR name IN SELECT roname FROM pg_replication_origin WHERE roname LIKE 'snowid%_0_1' LOOP
 			BEGIN

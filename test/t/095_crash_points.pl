@@ -152,7 +152,7 @@ sub hold_at
 		? 'INSERT INTO made SELECT snowid_next_batch(20)'
 		: 'SELECT count(*) FROM snowid_next_batch(20)');
 	hold_keeper($node, @$step);
-	if    ($what eq 'a grant') { @clients = start_client($node, $sql); }
+	if ($what eq 'a grant') { @clients = start_client($node, $sql, 'hasty'); }
 	elsif ($what eq 'another worker ID')
 	{
 		set_worker_id($node, 3 - $worker_id);
@@ -167,7 +167,7 @@ sub hold_at
 			q(SELECT snowid_advance(snowid_min(clock_timestamp() + '2 s'));));
 	}
 	my $pid = held_keeper($node);
-	push @clients, start_client($node, $sql);
+	push @clients, start_client($node, $sql, 'hasty');
 	clients_are_connected($node, @clients);
 	keys_are_used_up($node);
 	return ($pid, @clients);

@@ -242,7 +242,8 @@ kill 'CONT', $receiver;
 is(number($node, 'c'), $taken + 1, 'the next process goes on there');
 
 my @clients =
-  map { start_client($node, "SELECT snowid_number('busy');") } 1 .. 3;
+  map { start_client($node, "SELECT snowid_number('busy');", 'hasty') }
+  1 .. 3;
 clients_go_on(@clients);
 kill_all($node);
 my @numbers = map { stop_client($_) } @clients;
