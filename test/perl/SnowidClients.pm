@@ -45,7 +45,8 @@ sub ns { return int(clock_gettime(CLOCK_MONOTONIC) * 1e9); }
 # Starts $count clients that wait for point_clients().  Client n uses database
 # n modulo their number; each session begins with $options, as in PGOPTIONS.
 # $statement->() gives the next one to run; its first column is a key or an array
-# of keys.  The first $hasty ones (1) do not sleep between calls.
+# of keys.  The first $hasty ones (1) do not sleep between calls; with CALM=1 in the
+# environment they sleep, too, since they would take all processors.
 sub start_clients
 {
 	my ($dir, $count, $databases, $options, $statement, $hasty) = @_;
@@ -315,6 +316,7 @@ sub client
 	my ($conn, $server);
 	my $in_use = 'none';
 	my $parent = getppid();
+	my $pause  = !$is_hasty ? 0.004 : $ENV{CALM} ? 0.001 : 0;
 
 	open(my $target_file, '<', "$dir/target") or die "$!";
 	my %out;
@@ -385,8 +387,8 @@ sub client
 		$failed->($error) if $error ne '';
 
 		# the server needs the processor, too
-		sleep(rand(0.004)) if !$is_hasty || $error ne '';
-		undef $conn        if $is_lost;
+		sleep(rand($error ne '' ? 0.004 : $pause)) if $pause || $error ne '';
+		undef $conn                                if $is_lost;
 	}
 	return;
 }
