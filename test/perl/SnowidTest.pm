@@ -24,7 +24,7 @@ our @EXPORT =
   start_client clients_go_on stop_client
   server_is_open start_and_open keeper_pid process_pid stop_process processes
   kill_all wait_until
-  origin_places crc32c);
+  origin_places has_assertions crc32c);
 
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
 
@@ -462,6 +462,13 @@ sub origin_places
 	return $node->pg_version >= 18
 	  ? 'max_active_replication_origins'
 	  : 'max_replication_slots';
+}
+
+# Is the library built with assertions?  What measures is run without them, too.
+sub has_assertions
+{
+	my ($dir) = run_command([ 'pg_config', '--pkglibdir' ]);
+	return slurp_file("$dir/snowid.so") =~ /ExceptionalCondition/;
 }
 
 # The checksum of a state file.
