@@ -30,9 +30,9 @@ sub makes_new_keys
 
 sub used_ids
 {
+	my %record = split /\n/, $redis->query('HGETALL', 'snowid');
 	return join ' ', map { s/^0://r }
-	  sort grep { /^0:/ && ($redis->record($_, 'owner') // '') ne '' }
-	  split /\n/, $redis->query('HKEYS', 'snowid');
+	  sort grep { /^0:/ && $record{$_} =~ /"owner":"[^"]/ } keys %record;
 }
 
 sub its_settings
