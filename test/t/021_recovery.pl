@@ -65,7 +65,7 @@ clients_go_on(@clients);
 $living->safe_psql('postgres', 'SELECT pg_switch_wal()');
 $living->poll_query_until(
 	'postgres', q(SELECT count(*) = 1 FROM pg_stat_archiver
-	WHERE last_archived_wal >= pg_walfile_name(pg_current_wal_lsn() - 16 * 1024 * 1024))
+	WHERE last_archived_wal >= pg_walfile_name(pg_current_wal_lsn() - pg_size_bytes(current_setting('wal_segment_size'))))
 ) or die;
 
 sub set_back

@@ -53,12 +53,11 @@ sub take_turns
 {
 	my ($kind, $turns, %of) = @_;
 	my $first = claiming_cluster(
-		"first_$kind", $redis, $short . $of{0},
-		allows_streaming => 1,
-		extra            => [ '-k', '--wal-segsize=1' ]);
+		"first_$kind", $redis,
+		$short . $of{0},
+		allows_streaming => 1);
 	$first->append_conf('postgresql.conf', <<~EOF);
-		wal_keep_size = '16MB'
-		min_wal_size = '2MB'
+		wal_keep_size = '64MB'
 		max_replication_slots = 10
 		EOF
 	$first->start;
