@@ -23,11 +23,14 @@ result()
 	fi
 }
 
+# Builds and installs with these flags: from "clean" on, or from what is there where the
+# second argument is ''.
 build()
 {
 	local log=$build/build.log
 
-	if make_there clean all install COPT="$1" >"$log" 2>&1; then
+	# shellcheck disable=SC2086 # nothing, or a word
+	if make_there ${2-clean} all install COPT="$1" >"$log" 2>&1; then
 		return
 	fi
 	head -n 40 "$log"
