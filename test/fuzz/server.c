@@ -138,6 +138,20 @@ errfinish(const char *file, int line, const char *function)
 	siglongjmp(on_error, 1);
 }
 
+#if PG_VERSION_NUM >= 160000
+bool
+errsave_start(struct Node *context, const char *domain)
+{
+	return true;
+}
+
+void
+errsave_finish(struct Node *context, const char *file, int line, const char *function)
+{
+	errfinish(file, line, function);
+}
+#endif
+
 void
 ExceptionalCondition(const char *condition,
 #if PG_VERSION_NUM < 160000

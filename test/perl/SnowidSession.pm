@@ -58,8 +58,10 @@ sub bytes
 
 	while (length($self->{buffer}) < $count)
 	{
-		IO::Select->new($self->{socket})->can_read($patience)
-		  or die "no answer in $patience s\n";
+		$! = 0;
+		my $ready = IO::Select->new($self->{socket})->can_read($patience);
+		next                             if !$ready && $!{EINTR};
+		die "no answer in $patience s\n" if !$ready;
 		sysread($self->{socket}, $self->{buffer}, 1 << 16,
 			length($self->{buffer}))
 		  or die "the connection was lost\n";
