@@ -143,6 +143,45 @@ SKIP:
 		is($@, '', "$file is YAML");
 	}
 
+	# The command of the standby, with stand-ins for the programs of its image: a
+	# first copy that was interrupted is made again.
+	my %programs = (
+		install       => 'mkdir "${!#}"',
+		gosu          => 'shift; exec "$@"',
+		pg_basebackup => <<'END',
+while [ "$1" != -D ]; do shift; done
+touch "$2/PG_VERSION"
+[ -e "$0.works" ] || { kill -KILL $PPID; exit 1; }
+touch "$2/pg_control"
+END
+		'docker-entrypoint.sh' => 'ls "$PGDATA"');
+	mkdir "$dir/$_" foreach qw(bin volume);
+	foreach my $program (keys %programs)
+	{
+		append_to_file("$dir/bin/$program",
+			"#!/bin/bash\n$programs{$program}\n");
+		chmod 0755, "$dir/bin/$program";
+	}
+	my $start = sub {
+		local $ENV{PATH}   = "$dir/bin:$ENV{PATH}";
+		local $ENV{PGDATA} = "$dir/volume/pgdata";
+		IPC::Run::run(
+			[
+				map { s/\$\$/\$/gr }
+				  @{ $yaml{'compose.yaml'}[0]{services}{standby}{command} }
+			],
+			'>&',
+			\my $output);
+		return $output;
+	};
+	is($start->(), '', 'compose.yaml: the standby is killed while it copies');
+	append_to_file("$dir/bin/pg_basebackup.works", '');
+	foreach my $turn ('copies again', 'has its copy')
+	{
+		is($start->(), "PG_VERSION\npg_control\n",
+			"compose.yaml: the standby $turn");
+	}
+
 	my %settings =
 	  map { $_ => 1 } slurp_file("$top/src/settings.c") =~ /"(snowid\.\w+)"/g;
 	my %container;
