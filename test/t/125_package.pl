@@ -120,10 +120,14 @@ is( slurp_file("$top/debian/control"),
 my $steps    = slurp_file("$top/test/package");
 my $commands = join "\n",
   slurp_file("$top/Dockerfile") =~ s/\\\n\s*//gr =~ /^RUN (.*)$/mg;
-foreach my $command (grep { !/^rm / } split / *&& *|\n/, $commands)
+foreach my $command (grep { !/^(?:rm|echo) / } split / *&& *|\n/, $commands)
 {
 	ok(index($steps, $command) >= 0, "test/package runs: $command");
 }
+like(
+	$commands,
+	qr/^echo "shared_preload_libraries = 'snowid'" /m,
+	'the image preloads snowid');
 
 #---- YAML ----
 
