@@ -57,6 +57,7 @@ EXCEPTION WHEN invalid_parameter_value THEN
         RETURN detail;
     END;
 END $$;
+\pset format unaligned
 SELECT period, format, try_format(period, format)
 FROM (VALUES ('day', 'INV-{YYYYMMDD}-{N:6}'), ('day', '{DD}/{MM}/{YYYY}_{N:18}'),
     ('month', 'M{YYYYMM}{N:1}'), ('year', '{N:3}/{YYYY}'),
@@ -67,6 +68,7 @@ FROM (VALUES ('day', 'INV-{YYYYMMDD}-{N:6}'), ('day', '{DD}/{MM}/{YYYY}_{N:18}')
     ('year', '{YYYY{N:3}'), ('year', '{YYYY}{N:3'), ('year', '{YYYY}}{N:3}'), ('year', '{}{YYYY}{N:3}'),
     ('year', 'a b{YYYY}{N:3}'), ('year', 'ä{YYYY}{N:3}'), ('year', '{yyyy}{N:3}'),
     ('year', repeat('x', 53) || '{YYYY}{N:3}'), ('year', repeat('x', 54) || '{YYYY}{N:3}')) f (period, format);
+\pset format aligned
 
 -- numbers
 INSERT INTO snowid_segments (biz_tag, limit_id) VALUES ('a', NULL), ('few', 2);

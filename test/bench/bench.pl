@@ -1757,10 +1757,10 @@ sub row12
 	ask($default, <<~END);
 		CREATE TABLE first (id bigint PRIMARY KEY DEFAULT snowid_next(), number bigint UNIQUE, customer text);
 		CREATE TABLE serial (id bigint PRIMARY KEY DEFAULT snowid_next(), number bigserial UNIQUE, customer text);
-		CREATE TABLE lines (id bigint PRIMARY KEY DEFAULT snowid_next(), bill bigint);
+		CREATE TABLE bill_lines (id bigint PRIMARY KEY DEFAULT snowid_next(), bill bigint);
 		INSERT INTO counters VALUES ('first', 0)
 		END
-	my $line = 'INSERT INTO lines (bill) VALUES (1)';
+	my $line = 'INSERT INTO bill_lines (bill) VALUES (1)';
 	my %sql  = (
 		'UPDATE of a counter first' =>
 		  "BEGIN;\nUPDATE counters SET last = last + 1 WHERE tag = 'first' RETURNING last \\gset\nINSERT INTO first (number) VALUES (:last);\n$line;\nCOMMIT",

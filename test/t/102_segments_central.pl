@@ -11,7 +11,7 @@ use SnowidSegments;
 use SnowidTest;
 use Test::More;
 
-my $central = snowid_cluster('central', '');
+my $central = snowid_cluster('central', '', allows_streaming => 1);
 $central->append_conf('postgresql.conf', 'wal_writer_delay = 10s');
 $central->start;
 query($central, <<~EOF);
@@ -99,6 +99,41 @@ cmp_ok(
 	query($central, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'b'")
 	  - 900,
 	'<=', 6, 'nor are any lost by conflicts');
+
+#---- A commit of which nothing is known ----
+
+# The central server commits what $s1 gives back, and tells it only when $s1 has
+# cut the line: it waits for a standby that does not exist.
+query($s1, 'ALTER SERVER central OPTIONS (DROP options)');    # the time-out
+my $doubt = number($s1, 'a');
+$central->append_conf('postgresql.conf',
+	"synchronous_standby_names = 'none'");
+$central->reload;
+wait_for($central,
+	"SELECT current_setting('synchronous_standby_names') = 'none'");
+
+# commits wait when the checkpointer has seen it, the second time at the latest
+query($central, 'CHECKPOINT') for 1 .. 2;
+my $fetchers = query($s1,
+	"SELECT string_agg(pid::text, ', ') FROM pg_stat_activity WHERE backend_type = 'snowid segments'"
+);
+query($s1,
+	"SELECT pg_terminate_backend(pid) FROM unnest(ARRAY[$fetchers]) pid");
+wait_for($s1,
+	"SELECT count(*) = 0 FROM pg_stat_activity WHERE pid IN ($fetchers)");
+$central->append_conf('postgresql.conf', "synchronous_standby_names = ''");
+$central->reload;
+wait_for($central,
+	"SELECT max_id = $doubt FROM snowid_segments WHERE biz_tag = 'a'");
+pass('the central server has committed what was given back');
+is(number($s2, 'a'), $doubt + 1, 'another server goes on there');
+is( number($s1, 'a'),
+	$doubt + 101,
+	'who gave it back without an answer does not use it');
+cmp_ok(segment_status($s1, 'a', 'lost'), '>', 0,
+	'and has counted it as lost');
+query($s1,
+	"ALTER SERVER central OPTIONS (ADD options '-c statement_timeout=4s')");
 
 #---- The central server hangs ----
 
