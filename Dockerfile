@@ -15,5 +15,6 @@ COPY --from=build /postgresql-*-snowid_*.deb /
 RUN apt-get update && \
 	apt-get install -y --no-install-recommends /postgresql-*-snowid_*.deb && \
 	rm -r /postgresql-*-snowid_*.deb /var/lib/apt/lists/*
+# for new data directories
+RUN echo "shared_preload_libraries = 'snowid'" >>/usr/share/postgresql/postgresql.conf.sample
 COPY docker/create-extension.sql /docker-entrypoint-initdb.d/
-CMD ["postgres", "-c", "shared_preload_libraries=snowid"]

@@ -120,10 +120,14 @@ is( slurp_file("$top/debian/control"),
 my $steps    = slurp_file("$top/test/package");
 my $commands = join "\n",
   slurp_file("$top/Dockerfile") =~ s/\\\n\s*//gr =~ /^RUN (.*)$/mg;
-foreach my $command (grep { !/^rm / } split / *&& *|\n/, $commands)
+foreach my $command (grep { !/^(?:rm|echo) / } split / *&& *|\n/, $commands)
 {
 	ok(index($steps, $command) >= 0, "test/package runs: $command");
 }
+like(
+	$commands,
+	qr/^echo "shared_preload_libraries = 'snowid'" /m,
+	'the image preloads snowid');
 
 #---- YAML ----
 
@@ -141,6 +145,45 @@ SKIP:
 		$yaml{$file} =
 		  [ eval { YAML::XS::Load(slurp_file("$top/$file")) } ];
 		is($@, '', "$file is YAML");
+	}
+
+	# The command of the standby, with stand-ins for the programs of its image: a
+	# first copy that was interrupted is made again.
+	my %programs = (
+		install       => 'mkdir "${!#}"',
+		gosu          => 'shift; exec "$@"',
+		pg_basebackup => <<'END',
+while [ "$1" != -D ]; do shift; done
+touch "$2/PG_VERSION"
+[ -e "$0.works" ] || { kill -KILL $PPID; exit 1; }
+touch "$2/pg_control"
+END
+		'docker-entrypoint.sh' => 'ls "$PGDATA"');
+	mkdir "$dir/$_" foreach qw(bin volume);
+	foreach my $program (keys %programs)
+	{
+		append_to_file("$dir/bin/$program",
+			"#!/bin/bash\n$programs{$program}\n");
+		chmod 0755, "$dir/bin/$program";
+	}
+	my $start = sub {
+		local $ENV{PATH}   = "$dir/bin:$ENV{PATH}";
+		local $ENV{PGDATA} = "$dir/volume/pgdata";
+		IPC::Run::run(
+			[
+				map { s/\$\$/\$/gr }
+				  @{ $yaml{'compose.yaml'}[0]{services}{standby}{command} }
+			],
+			'>&',
+			\my $output);
+		return $output;
+	};
+	is($start->(), '', 'compose.yaml: the standby is killed while it copies');
+	append_to_file("$dir/bin/pg_basebackup.works", '');
+	foreach my $turn ('copies again', 'has its copy')
+	{
+		is($start->(), "PG_VERSION\npg_control\n",
+			"compose.yaml: the standby $turn");
 	}
 
 	my %settings =
