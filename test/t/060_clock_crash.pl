@@ -44,14 +44,12 @@ sub crash
 	my ($node, $who) = @_;
 	my $worker = keeper_pid($node);
 	my $client = start_client($node, 'SELECT pg_sleep(600);');
-	my $pid    = $node->poll_query_until('postgres',
-		"SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
-	  )
-	  && $node->safe_psql(
-		'postgres',
-		"SELECT min(pid) FROM pg_stat_activity WHERE backend_type = '$who' AND pid <> pg_backend_pid()"
-	  );
+	my $slept  = "wait_event = 'PgSleep'";
+	my $which  = $who eq 'client backend' ? $slept : "backend_type = '$who'";
 
+	wait_for($node, "SELECT count(*) > 0 FROM pg_stat_activity WHERE $slept");
+	my $pid =
+	  query($node, "SELECT min(pid) FROM pg_stat_activity WHERE $which");
 	kill 'KILL', $pid or die "$who: $!";
 	$client->{handle}->finish;
 	$node->poll_query_until('postgres',
