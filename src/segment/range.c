@@ -50,6 +50,7 @@ range_of(Segment *segment, uint64 generation, int64 offset)
 
 	range.first = (int64) (base + offset);
 	range.last = (int64) (base + pg_atomic_read_u64(&slot->length) - 1);
+	range.before = offset > 0 ? range.first - 1 : term->before;
 	range.period.label = (DateADT) pg_atomic_read_u64(&term->label);
 	range.period.until = (TimestampTz) pg_atomic_read_u64(&term->until);
 	return range;
@@ -70,6 +71,7 @@ range_put(Segment *segment, const Range *range)
 	pg_atomic_write_u64(&slot->ask_at, (uint64) length / 10);
 	pg_atomic_write_u64(&term->label, (uint64) range->period.label);
 	pg_atomic_write_u64(&term->until, (uint64) range->period.until);
+	term->before = range->before;
 	segment->ready = true;
 }
 
@@ -106,7 +108,10 @@ range_add_tail(Segment *segment, const Range *range)
 		tail[i - 1].last = range->last;
 	else if (i < n && tail[i].period.label == range->period.label &&
 			 range->last == tail[i].first - 1)
+	{
 		tail[i].first = range->first;
+		tail[i].before = range->before;
+	}
 	else if (n < TAILS)
 	{
 		memmove(&tail[i + 1], &tail[i], (n - i) * sizeof(Range));
@@ -288,7 +293,6 @@ void
 segment_count_lost(Segment *segment, int64 n)
 {
 	SpinLockAcquire(&segment->mutex);
-	segment->returning = false;
 	segment->lost += n;
 	SpinLockRelease(&segment->mutex);
 }

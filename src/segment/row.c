@@ -266,13 +266,16 @@ segment_was_replaced(Segment *segment, uint64 incarnation)
 	return replaced;
 }
 
-/* A range was given back: the next one may begin there. */
+/*
+ * A range was given back.  So may others be that lie below it: the next range begins
+ * behind what this server has handed out.
+ */
 void
 segment_lower_high(Segment *segment, uint64 incarnation, const Range *range)
 {
 	SpinLockAcquire(&segment->mutex);
 	if (pg_atomic_read_u64(&segment->incarnation) == incarnation &&
 		segment->newest == range->period.label)
-		segment->high = Min(segment->high, range->first - 1);
+		segment->high = Min(segment->high, range->before);
 	SpinLockRelease(&segment->mutex);
 }

@@ -366,6 +366,7 @@ take_range(Fetch *fetch, int64 n)
 		return false;
 	fetch->range.last = number_column(1);
 	fetch->range.first = fetch->range.last - n + 1;
+	fetch->range.before = fetch->high;
 	fetch->outcome = OUTCOME_RANGE;
 	return true;
 }

@@ -36,6 +36,7 @@ typedef struct Range
 {
 	int64		first;
 	int64		last;
+	int64		before;			/* the greatest number of this server below it */
 	Period		period;
 } Range;
 
@@ -51,6 +52,7 @@ typedef struct Term
 {
 	pg_atomic_uint64 label;
 	pg_atomic_uint64 until;
+	int64		before;			/* the range's; under the mutex */
 } Term;
 
 /* Unused bytes are 0. */

@@ -274,17 +274,17 @@ transfer_give_back(Return *returns, int n)
 		Return	   *r = &returns[i];
 		int64		lost = 0;
 
-		if (sqlstate != 0)
+		if (sqlstate != 0 && !in_doubt)
 			r->given = 0;
 		for (; r->given > 0; r->given--)
-			segment_lower_high(r->segment, r->incarnation, &r->range[--r->n]);
-		if (!in_doubt)
-			segment_keep(r->segment, r->stale ? PG_UINT64_MAX : r->incarnation, r->range, r->n);
-		else
 		{
-			for (int j = 0; j < r->n; j++)
-				lost += range_length(&r->range[j]);
-			segment_count_lost(r->segment, lost);
+			Range	   *range = &r->range[--r->n];
+
+			segment_lower_high(r->segment, r->incarnation, range);
+			if (in_doubt)
+				lost += range_length(range);
 		}
+		segment_keep(r->segment, r->stale ? PG_UINT64_MAX : r->incarnation, r->range, r->n);
+		segment_count_lost(r->segment, lost);
 	}
 }

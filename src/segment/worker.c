@@ -113,7 +113,7 @@ serve_wishes(long *pause)
 	return n;
 }
 
-/* No number of it was taken for a while, and there are some. */
+/* No number of it was taken or fetched for a while, and there are some. */
 static bool
 is_idle(Segment *segment, int64 now)
 {
@@ -126,7 +126,7 @@ is_idle(Segment *segment, int64 now)
 		segment->idle_cursor = cursor;
 		segment->idle_since = now;
 	}
-	return now - segment->idle_since >= IDLE_MS && !segment->kept &&
+	return now - Max(segment->idle_since, segment->fetched_at) >= IDLE_MS && !segment->kept &&
 		segment_left(segment, &next, &left_next) + left_next > 0;
 }
 

@@ -100,12 +100,36 @@ cmp_ok(
 	  - 900,
 	'<=', 6, 'nor are any lost by conflicts');
 
+#---- A range between those of others ----
+
+# $s1 has one range before $s2's and one behind it; it gives the latter back when it is
+# idle, and $s2 what it has left of its own when it stops.
+is(number($_, 'c'), $_ == $s1 ? 1 : 101, 'a range each') foreach $s1, $s2;
+query($s1, "SELECT snowid_number('c') FROM generate_series(2, 20)");
+wait_for($s1,
+	"SELECT left_next = 100 FROM snowid_segment_status() WHERE biz_tag = 'c'"
+);
+wait_for($central,
+	"SELECT max_id = 200 FROM snowid_segments WHERE biz_tag = 'c'");
+$s2->stop;
+is( query($central, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'c'"),
+	101,
+	'both are given back');
+is( query(
+		$s1,
+		"SELECT string_agg(n, ' ') FROM (SELECT snowid_number('c')::text AS n FROM generate_series(20, 101)) s"
+	),
+	join(' ', 21 .. 100, 102, 103),
+	'numbers go on behind what others have used');
+$s2->start;
+
 #---- A commit of which nothing is known ----
 
 # The central server commits what $s1 gives back, and tells it only when $s1 has
 # cut the line: it waits for a standby that does not exist.
 query($s1, 'ALTER SERVER central OPTIONS (DROP options)');    # the time-out
 my $doubt = number($s1, 'a');
+is(number($s1, 'c'), 104, 'a range of another tag, too');
 $central->append_conf('postgresql.conf',
 	"synchronous_standby_names = 'none'");
 $central->reload;
@@ -126,7 +150,8 @@ $central->reload;
 wait_for($central,
 	"SELECT max_id = $doubt FROM snowid_segments WHERE biz_tag = 'a'");
 pass('the central server has committed what was given back');
-is(number($s2, 'a'), $doubt + 1, 'another server goes on there');
+is(number($s1, 'c'), 105,        'who gave it back goes on there');
+is(number($s2, 'a'), $doubt + 1, 'or another server, where it is the first');
 is( number($s1, 'a'),
 	$doubt + 101,
 	'who gave it back without an answer does not use it');
