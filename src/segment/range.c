@@ -50,7 +50,7 @@ range_of(Segment *segment, uint64 generation, int64 offset)
 
 	range.first = (int64) (base + offset);
 	range.last = (int64) (base + pg_atomic_read_u64(&slot->length) - 1);
-	range.before = offset > 0 ? range.first - 1 : term->before;
+	range.before = offset > 0 ? (int64) (base + offset - 1) : term->before;
 	range.period.label = (DateADT) pg_atomic_read_u64(&term->label);
 	range.period.until = (TimestampTz) pg_atomic_read_u64(&term->until);
 	return range;
@@ -262,10 +262,11 @@ segment_take_tails(Segment *segment, uint64 *incarnation, bool *stale, Range *ra
 
 /*
  * What could not be given back is used, unless the row was changed by hand
- * meanwhile.
+ * meanwhile.  "refused": it cannot be later, too.
  */
 void
-segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n)
+segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n,
+			 bool refused)
 {
 	SpinLockAcquire(&segment->mutex);
 	segment->returning = false;
@@ -283,6 +284,7 @@ segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n)
 			(void) switch_slot(segment, pg_atomic_read_u64(&segment->cursor), 0);
 		range_put(segment, &ranges[i]);
 		segment->kept = true;
+		segment->refused = refused;
 		segment->asked = false;
 	}
 	SpinLockRelease(&segment->mutex);

@@ -41,7 +41,8 @@ extern Advance segment_advance(Segment *segment, uint64 incarnation, TimestampTz
 extern void segment_close(Segment *segment);
 extern int	segment_take_tails(Segment *segment, uint64 *incarnation, bool *stale,
 							   Range *ranges);
-extern void segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n);
+extern void segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n,
+						 bool refused);
 extern void segment_count_lost(Segment *segment, int64 n);
 
 /* under the mutex */

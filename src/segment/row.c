@@ -95,7 +95,7 @@ segment_renew(Segment *segment)
 	forget_row(segment);
 	segment->tails = 0;
 	segment->stale = false;
-	segment->asked = segment->kept = segment->alone = false;
+	segment->asked = segment->kept = segment->refused = segment->alone = false;
 	segment->wish = segment->retry_at = segment->retry_ms = 0;
 	segment->fetched_at = segment->fetch_us = segment->last_ms = segment->last_length = 0;
 	segment->fetches = segment->waits = segment->lost = 0;
@@ -239,7 +239,7 @@ segment_finish(const Fetch *fetch, int64 took_us)
 			segment->fetched_unix_us = now_us;
 			segment->fetch_us = took_us;
 			segment->fetches++;
-			segment->kept = false;
+			segment->kept = segment->refused = false;
 		}
 		/* what failed is tried again while it may be needed */
 		if (fetch->outcome != OUTCOME_FAILED ||

@@ -137,7 +137,8 @@ typedef struct Segment
 	/* the process's own */
 	uint64		idle_cursor;
 	int64		idle_since;
-	bool		kept;			/* what is left cannot be given back */
+	bool		kept;			/* what is left could not be given back ... */
+	bool		refused;		/* ... and cannot be later */
 } Segment;
 
 extern Segment *segments;		/* snowid_segments of them, in shared memory */

@@ -137,27 +137,30 @@ static void
 return_ranges(bool leaving)
 {
 	Return	   *returns = palloc(BATCH * sizeof(Return));
+	int			at = 0;
 	int			n;
 	int			same;
 	int64		now = monotonic_ms();
 
+	transfer_begin_turn();
 	do
 	{
 		n = 0;
 		LWLockAcquire(segments_lock, LW_SHARED);
-		for (int i = 0; i < snowid_segments && n < BATCH; i++)
+		for (; at < snowid_segments && n < BATCH; at++)
 		{
+			Segment    *segment = &segments[at];
 			Return	   *r = &returns[n];
 
-			if (!is_mine(&segments[i]))
+			if (!is_mine(segment))
 				continue;
-			if (leaving || is_idle(&segments[i], now))
-				segment_close(&segments[i]);
-			r->n = segment_take_tails(&segments[i], &r->incarnation, &r->stale, r->range);
+			if (leaving || is_idle(segment, now))
+				segment_close(segment);
+			r->n = segment_take_tails(segment, &r->incarnation, &r->stale, r->range);
 			if (r->n > 0)
 			{
-				r->segment = &segments[i];
-				r->key = segments[i].key;
+				r->segment = segment;
+				r->key = segment->key;
 				n++;
 			}
 		}
@@ -168,7 +171,7 @@ return_ranges(bool leaving)
 				;
 			transfer_give_back(&returns[i], same);
 		}
-	} while (n == BATCH);
+	} while (at < snowid_segments);	/* what is kept is not tried again */
 }
 
 /* Is there anything that this process has to stay for? */
@@ -185,7 +188,7 @@ may_leave(void)
 
 		if (is_mine(&segments[i]))
 			idle = !segments[i].asked && segments[i].tails == 0 &&
-				(segments[i].kept ||
+				(segments[i].refused ||
 				 segment_left(&segments[i], &next, &left_next) + left_next <= 0);
 	}
 	LWLockRelease(segments_lock);
