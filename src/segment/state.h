@@ -105,6 +105,7 @@ typedef struct Segment
 	bool		alone;			/* it failed by itself, and must not fail
 								 * others */
 	int			tails;
+	Oid			tail_source;	/* whose they are */
 	bool		returning;		/* that is being done with some */
 	bool		stale;			/* and not to be used, if that cannot be done */
 	Range		tail[TAILS];

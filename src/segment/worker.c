@@ -61,12 +61,18 @@ handle_stop(SIGNAL_ARGS)
 
 /*---- Turns ----*/
 
+/* Is it one of this database?  segments_lock is held. */
+static bool
+is_ours(Segment *segment)
+{
+	return segment->in_use && segment->key.database == MyDatabaseId;
+}
+
 /* Is this segment looked after by this process?  segments_lock is held. */
 static bool
 is_mine(Segment *segment)
 {
-	return segment->in_use && segment->key.database == MyDatabaseId &&
-		segment->source == my_source;
+	return is_ours(segment) && segment->source == my_source;
 }
 
 /*
@@ -152,11 +158,12 @@ return_ranges(bool leaving)
 			Segment    *segment = &segments[at];
 			Return	   *r = &returns[n];
 
-			if (!is_mine(segment))
+			if (!is_ours(segment))
 				continue;
-			if (leaving || is_idle(segment, now))
+			if (is_mine(segment) && (leaving || is_idle(segment, now)))
 				segment_close(segment);
-			r->n = segment_take_tails(segment, &r->incarnation, &r->stale, r->range);
+			r->n = segment_take_tails(segment, my_source, &r->incarnation, &r->stale,
+									  r->range);
 			if (r->n > 0)
 			{
 				r->segment = segment;
@@ -187,9 +194,12 @@ may_leave(void)
 		int64		left_next;
 
 		if (is_mine(&segments[i]))
-			idle = !segments[i].asked && segments[i].tails == 0 &&
+			idle = !segments[i].asked &&
 				(segments[i].refused ||
 				 segment_left(&segments[i], &next, &left_next) + left_next <= 0);
+		if (is_ours(&segments[i]) && segments[i].tails > 0 &&
+			segments[i].tail_source == my_source)
+			idle = false;
 	}
 	LWLockRelease(segments_lock);
 	return idle;

@@ -70,6 +70,14 @@ use_central($server, $central->host, $central->port, @tags);
 query($server, "ALTER SERVER central OPTIONS (ADD connect_timeout '3')");
 query($server,
 	"SELECT count(snowid_number(biz_tag)) FROM snowid_segments");
+is(number($server, 'c1'), 2, 'a number of another server');
+query($server,
+	"UPDATE snowid_segments SET limit_id = 1 WHERE biz_tag = 'c1'");
+wait_for($central,
+	"SELECT max_id = 2 FROM snowid_segments WHERE biz_tag = 'c1'");
+is(number($server, 'c1'),
+	3, 'its range is given back to it when the row is changed here');
+
 query($central,
 	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'postgres_fdw'"
 );
