@@ -50,7 +50,7 @@ range_of(Segment *segment, uint64 generation, int64 offset)
 
 	range.first = (int64) (base + offset);
 	range.last = (int64) (base + pg_atomic_read_u64(&slot->length) - 1);
-	range.before = offset > 0 ? range.first - 1 : term->before;
+	range.before = offset > 0 ? (int64) (base + offset - 1) : term->before;
 	range.period.label = (DateADT) pg_atomic_read_u64(&term->label);
 	range.period.until = (TimestampTz) pg_atomic_read_u64(&term->until);
 	return range;
@@ -88,10 +88,11 @@ switch_slot(Segment *segment, uint64 cursor, int64 offset)
 }
 
 /*
- * In order, since they are given back from the last on; the mutex is held.
+ * In order, since they are given back from the last on: to this source, and those of
+ * one source at a time.  The mutex is held.
  */
 void
-range_add_tail(Segment *segment, const Range *range)
+range_add_tail(Segment *segment, const Range *range, Oid source)
 {
 	Range	   *tail = segment->tail;
 	int			n = segment->tails;
@@ -99,6 +100,12 @@ range_add_tail(Segment *segment, const Range *range)
 
 	if (range_length(range) == 0)
 		return;
+	if (n > 0 && segment->tail_source != source)
+	{
+		segment->lost += range_length(range);
+		return;
+	}
+	segment->tail_source = source;
 	while (i < n && (tail[i].period.label < range->period.label ||
 					 (tail[i].period.label == range->period.label &&
 					  tail[i].first < range->first)))
@@ -140,8 +147,8 @@ range_close(Segment *segment)
 	pg_atomic_write_u64(&segment->slot[(generation + 1) & 1].length, 0);
 	cursor = pg_atomic_exchange_u64(&segment->cursor, cursor_start(generation + 1));
 	current = range_of(segment, generation, cursor_offset(cursor));
-	range_add_tail(segment, &current);
-	range_add_tail(segment, &next);
+	range_add_tail(segment, &current, segment->source);
+	range_add_tail(segment, &next, segment->source);
 }
 
 /* What has no row any more is not given back; the mutex is held. */
@@ -217,7 +224,7 @@ segment_advance(Segment *segment, uint64 incarnation, TimestampTz now, int64 len
 		{
 			if (has_ended)
 			{
-				range_add_tail(segment, &current);
+				range_add_tail(segment, &current, segment->source);
 				segment->stale = true;
 			}
 			else
@@ -240,32 +247,38 @@ segment_close(Segment *segment)
 /*---- Tails, for who fetches ----*/
 
 /*
- * What is to be given back, which is the caller's from here on; returns how many.
+ * What is to be given back to a source, which is the caller's from here on; returns
+ * how many.
  * "stale": if that fails, it must not be used.
  */
 int
-segment_take_tails(Segment *segment, uint64 *incarnation, bool *stale, Range *ranges)
+segment_take_tails(Segment *segment, Oid source, uint64 *incarnation, bool *stale,
+				   Range *ranges)
 {
 	int			n;
 
 	SpinLockAcquire(&segment->mutex);
-	*incarnation = pg_atomic_read_u64(&segment->incarnation);
-	*stale = segment->stale;
-	segment->stale = false;
-	n = segment->tails;
-	segment->returning = n > 0;
-	memcpy(ranges, segment->tail, n * sizeof(Range));
-	segment->tails = 0;
+	n = segment->tail_source == source ? segment->tails : 0;
+	if (n > 0)
+	{
+		*incarnation = pg_atomic_read_u64(&segment->incarnation);
+		*stale = segment->stale;
+		segment->stale = false;
+		segment->returning = true;
+		memcpy(ranges, segment->tail, n * sizeof(Range));
+		segment->tails = 0;
+	}
 	SpinLockRelease(&segment->mutex);
 	return n;
 }
 
 /*
  * What could not be given back is used, unless the row was changed by hand
- * meanwhile.
+ * meanwhile.  "refused": it cannot be later, too.
  */
 void
-segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n)
+segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n,
+			 bool refused)
 {
 	SpinLockAcquire(&segment->mutex);
 	segment->returning = false;
@@ -283,6 +296,7 @@ segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n)
 			(void) switch_slot(segment, pg_atomic_read_u64(&segment->cursor), 0);
 		range_put(segment, &ranges[i]);
 		segment->kept = true;
+		segment->refused = refused;
 		segment->asked = false;
 	}
 	SpinLockRelease(&segment->mutex);

@@ -39,15 +39,16 @@ extern int64 segment_left(Segment *segment, int64 *next, int64 *left_next);
 extern Advance segment_advance(Segment *segment, uint64 incarnation, TimestampTz now,
 							   int64 length, int64 *first);
 extern void segment_close(Segment *segment);
-extern int	segment_take_tails(Segment *segment, uint64 *incarnation, bool *stale,
-							   Range *ranges);
-extern void segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n);
+extern int	segment_take_tails(Segment *segment, Oid source, uint64 *incarnation,
+							   bool *stale, Range *ranges);
+extern void segment_keep(Segment *segment, uint64 incarnation, const Range *ranges, int n,
+						 bool refused);
 extern void segment_count_lost(Segment *segment, int64 n);
 
 /* under the mutex */
 extern int64 range_left(Segment *segment, int64 *next, int64 *left_next);
 extern void range_put(Segment *segment, const Range *range);
-extern void range_add_tail(Segment *segment, const Range *range);
+extern void range_add_tail(Segment *segment, const Range *range, Oid source);
 extern void range_close(Segment *segment);
 extern void range_drop_tails(Segment *segment, Gone gone);
 

@@ -57,11 +57,17 @@ segment_ask(Segment *segment, int64 wish)
 	return source;
 }
 
-/* Forgets what is known of the row; the mutex is held. */
+/*
+ * Forgets what is known of the row.  What was kept is not tried again: the process of
+ * its source may have left.  The mutex is held.
+ */
 static void
 forget_row(Segment *segment)
 {
 	range_close(segment);
+	if (segment->kept && OidIsValid(segment->source))
+		range_drop_tails(segment, (Gone) {NO_PERIOD, DATEVAL_NOEND});
+	segment->kept = segment->refused = false;
 	segment->stale = segment->tails > 0;
 	pg_atomic_fetch_add_u64(&segment->incarnation, 1);
 	segment->source = InvalidOid;
@@ -95,7 +101,7 @@ segment_renew(Segment *segment)
 	forget_row(segment);
 	segment->tails = 0;
 	segment->stale = false;
-	segment->asked = segment->kept = segment->alone = false;
+	segment->asked = segment->alone = false;
 	segment->wish = segment->retry_at = segment->retry_ms = 0;
 	segment->fetched_at = segment->fetch_us = segment->last_ms = segment->last_length = 0;
 	segment->fetches = segment->waits = segment->lost = 0;
@@ -204,7 +210,7 @@ segment_finish(const Fetch *fetch, int64 took_us)
 		if (has_range && fetch->incarnation < segment->replaced)
 			segment->lost += range_length(&fetch->range);
 		else if (has_range)
-			range_add_tail(segment, &fetch->range);
+			range_add_tail(segment, &fetch->range, fetch->source);
 		segment->stale = segment->tails > 0;
 	}
 	else if (fetch->moved)
@@ -239,7 +245,7 @@ segment_finish(const Fetch *fetch, int64 took_us)
 			segment->fetched_unix_us = now_us;
 			segment->fetch_us = took_us;
 			segment->fetches++;
-			segment->kept = false;
+			segment->kept = segment->refused = false;
 		}
 		/* what failed is tried again while it may be needed */
 		if (fetch->outcome != OUTCOME_FAILED ||

@@ -105,6 +105,7 @@ typedef struct Segment
 	bool		alone;			/* it failed by itself, and must not fail
 								 * others */
 	int			tails;
+	Oid			tail_source;	/* whose they are */
 	bool		returning;		/* that is being done with some */
 	bool		stale;			/* and not to be used, if that cannot be done */
 	Range		tail[TAILS];
@@ -137,7 +138,8 @@ typedef struct Segment
 	/* the process's own */
 	uint64		idle_cursor;
 	int64		idle_since;
-	bool		kept;			/* what is left cannot be given back */
+	bool		kept;			/* what is left could not be given back ... */
+	bool		refused;		/* ... and cannot be later */
 } Segment;
 
 extern Segment *segments;		/* snowid_segments of them, in shared memory */

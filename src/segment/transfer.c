@@ -150,6 +150,22 @@ attempt_all(void (*statements) (void *what, int n), Oid relid, void *what, int n
 	return sqlstate;
 }
 
+/* The same, unless the connection has failed in this turn. */
+static int
+attempt_in_turn(void (*statements) (void *what, int n), Oid relid, void *what, int n,
+				char *why)
+{
+	int			sqlstate;
+
+	in_doubt = false;
+	if (line_failed)
+		return ERRCODE_CONNECTION_FAILURE;
+	sqlstate = attempt_all(statements, relid, what, n, why);
+	line_failed = sqlstate != 0 &&
+		(source_was_cut() || ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_CONNECTION_EXCEPTION);
+	return sqlstate;
+}
+
 /*---- Fetching ----*/
 
 static void
@@ -192,14 +208,8 @@ transfer_fetch(Fetch *fetches, int n)
 {
 	static char why[SEGMENT_ERROR_LEN];
 	int64		began = monotonic_ms();
-	int			sqlstate = 0;
+	int			sqlstate = attempt_in_turn(take_all, fetches[0].key.relid, fetches, n, why);
 
-	if (!line_failed)
-	{
-		sqlstate = attempt_all(take_all, fetches[0].key.relid, fetches, n, why);
-		line_failed = sqlstate != 0 &&
-			(source_was_cut() || ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_CONNECTION_EXCEPTION);
-	}
 	if (sqlstate != 0 && current && (n == 1 || source_was_cut()))
 		current->alone = true;
 	current = NULL;
@@ -209,7 +219,7 @@ transfer_fetch(Fetch *fetches, int n)
 			transfer_fetch(&fetches[i], 1);
 		return;
 	}
-	if (sqlstate != 0 || line_failed)
+	if (sqlstate != 0)
 		fail_all(fetches, n, why);
 	/* told to leave, it did not wait for a standby: nobody may use these */
 	for (int i = 0; i < n && ShutdownRequestPending; i++)
@@ -261,9 +271,9 @@ void
 transfer_give_back(Return *returns, int n)
 {
 	char		why[SEGMENT_ERROR_LEN] = "";
-	int			sqlstate = attempt_all(give_all, returns[0].key.relid, returns, n, why);
+	int			sqlstate = attempt_in_turn(give_all, returns[0].key.relid, returns, n, why);
 
-	if (sqlstate != 0 && n > 1 && !in_doubt && !source_was_cut())
+	if (sqlstate != 0 && n > 1 && !in_doubt && !line_failed)
 	{
 		for (int i = 0; i < n; i++)
 			transfer_give_back(&returns[i], 1);
@@ -284,7 +294,8 @@ transfer_give_back(Return *returns, int n)
 			if (in_doubt)
 				lost += range_length(range);
 		}
-		segment_keep(r->segment, r->stale ? PG_UINT64_MAX : r->incarnation, r->range, r->n);
+		segment_keep(r->segment, r->stale ? PG_UINT64_MAX : r->incarnation, r->range, r->n,
+					 sqlstate == 0 || in_doubt || sqlstate == ERRCODE_UNDEFINED_TABLE);
 		segment_count_lost(r->segment, lost);
 	}
 }

@@ -61,12 +61,18 @@ handle_stop(SIGNAL_ARGS)
 
 /*---- Turns ----*/
 
+/* Is it one of this database?  segments_lock is held. */
+static bool
+is_ours(Segment *segment)
+{
+	return segment->in_use && segment->key.database == MyDatabaseId;
+}
+
 /* Is this segment looked after by this process?  segments_lock is held. */
 static bool
 is_mine(Segment *segment)
 {
-	return segment->in_use && segment->key.database == MyDatabaseId &&
-		segment->source == my_source;
+	return is_ours(segment) && segment->source == my_source;
 }
 
 /*
@@ -137,27 +143,31 @@ static void
 return_ranges(bool leaving)
 {
 	Return	   *returns = palloc(BATCH * sizeof(Return));
+	int			at = 0;
 	int			n;
 	int			same;
 	int64		now = monotonic_ms();
 
+	transfer_begin_turn();
 	do
 	{
 		n = 0;
 		LWLockAcquire(segments_lock, LW_SHARED);
-		for (int i = 0; i < snowid_segments && n < BATCH; i++)
+		for (; at < snowid_segments && n < BATCH; at++)
 		{
+			Segment    *segment = &segments[at];
 			Return	   *r = &returns[n];
 
-			if (!is_mine(&segments[i]))
+			if (!is_ours(segment))
 				continue;
-			if (leaving || is_idle(&segments[i], now))
-				segment_close(&segments[i]);
-			r->n = segment_take_tails(&segments[i], &r->incarnation, &r->stale, r->range);
+			if (is_mine(segment) && (leaving || is_idle(segment, now)))
+				segment_close(segment);
+			r->n = segment_take_tails(segment, my_source, &r->incarnation, &r->stale,
+									  r->range);
 			if (r->n > 0)
 			{
-				r->segment = &segments[i];
-				r->key = segments[i].key;
+				r->segment = segment;
+				r->key = segment->key;
 				n++;
 			}
 		}
@@ -168,7 +178,7 @@ return_ranges(bool leaving)
 				;
 			transfer_give_back(&returns[i], same);
 		}
-	} while (n == BATCH);
+	} while (at < snowid_segments);	/* what is kept is not tried again */
 }
 
 /* Is there anything that this process has to stay for? */
@@ -184,9 +194,12 @@ may_leave(void)
 		int64		left_next;
 
 		if (is_mine(&segments[i]))
-			idle = !segments[i].asked && segments[i].tails == 0 &&
-				(segments[i].kept ||
+			idle = !segments[i].asked &&
+				(segments[i].refused ||
 				 segment_left(&segments[i], &next, &left_next) + left_next <= 0);
+		if (is_ours(&segments[i]) && segments[i].tails > 0 &&
+			segments[i].tail_source == my_source)
+			idle = false;
 	}
 	LWLockRelease(segments_lock);
 	return idle;
