@@ -35,6 +35,12 @@ INSERT INTO snowid_segments (biz_tag, period) VALUES ('a', 'week');
 \echo :LAST_ERROR_SQLSTATE
 INSERT INTO snowid_segments (biz_tag, period, zone) VALUES ('a', 'day', 'Moon/Crater');
 \echo :LAST_ERROR_SQLSTATE
+INSERT INTO snowid_segments (biz_tag) VALUES (NULL);
+\echo :LAST_ERROR_SQLSTATE
+INSERT INTO snowid_segment_periods VALUES (NULL, '2026-11-21', 1);
+\echo :LAST_ERROR_SQLSTATE
+INSERT INTO snowid_segment_periods VALUES ('a', NULL, 1);
+\echo :LAST_ERROR_SQLSTATE
 INSERT INTO snowid_segment_periods VALUES ('a', 'infinity', 1);
 \echo :LAST_ERROR_SQLSTATE
 INSERT INTO snowid_segment_periods VALUES ('a', '2026-11-21', -1);

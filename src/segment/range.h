@@ -17,6 +17,7 @@ typedef struct Gone
 } Gone;
 
 #define NOTHING_GONE ((Gone) {1, 0})
+#define ALL_GONE ((Gone) {NO_PERIOD, DATEVAL_NOEND})
 
 typedef enum Advance
 {

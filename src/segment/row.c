@@ -66,7 +66,7 @@ forget_row(Segment *segment)
 {
 	range_close(segment);
 	if (segment->kept && OidIsValid(segment->source))
-		range_drop_tails(segment, (Gone) {NO_PERIOD, DATEVAL_NOEND});
+		range_drop_tails(segment, ALL_GONE);
 	segment->kept = segment->refused = false;
 	segment->stale = segment->tails > 0;
 	pg_atomic_fetch_add_u64(&segment->incarnation, 1);
@@ -188,6 +188,16 @@ segment_begin(Segment *segment, Fetch *fetch, long *pause)
 	return begins;
 }
 
+/* Nothing is wanted any more, nor is being fetched. */
+void
+segment_unask(Segment *segment)
+{
+	SpinLockAcquire(&segment->mutex);
+	segment->asked = false;
+	segment->wish = 0;
+	SpinLockRelease(&segment->mutex);
+}
+
 /*
  * Publishes what was fetched, and is durable.  Where the row was changed by hand
  * since the fetch began, the range is given back and another one is fetched; it is
@@ -214,7 +224,11 @@ segment_finish(const Fetch *fetch, int64 took_us)
 		segment->stale = segment->tails > 0;
 	}
 	else if (fetch->moved)
+	{
 		segment->source = fetch->source;
+		segment->high = 0;
+		segment->newest = NO_PERIOD;
+	}
 	else
 	{
 		segment->outcome = fetch->outcome;

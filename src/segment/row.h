@@ -82,6 +82,7 @@ extern void segment_status(Segment *segment, SegmentStatus *status);
 
 /* for who fetches */
 extern bool segment_begin(Segment *segment, Fetch *fetch, long *pause);
+extern void segment_unask(Segment *segment);
 extern void segment_finish(const Fetch *fetch, int64 took_us);
 extern bool segment_was_replaced(Segment *segment, uint64 incarnation);
 extern void segment_lower_high(Segment *segment, uint64 incarnation, const Range *range);

@@ -268,7 +268,10 @@ read_newest(Fetch *fetch)
 	return isnull ? NO_PERIOD : DatumGetDateADT(newest);
 }
 
-/* What is known of the tag here; false: it is not for this process. */
+/*
+ * What is known of the tag here; false: it is not for this process.  The row is locked:
+ * so nothing is fetched between a change by hand and its COMMIT PREPARED.
+ */
 static bool
 read_row(Fetch *fetch, int64 *max_id)
 {
@@ -277,7 +280,7 @@ read_row(Fetch *fetch, int64 *max_id)
 
 	if (run("SELECT max_id, coalesce(limit_id, 9223372036854775807), step::int8,"
 			" (extract(epoch FROM cover) * 1000)::int8, source::oid, role::oid,"
-			" period, zone, format FROM %s WHERE biz_tag = $1",
+			" period, zone, format FROM %s WHERE biz_tag = $1 FOR SHARE",
 			local_table, about) == 0)
 	{
 		fetch->outcome = OUTCOME_ABSENT;
@@ -321,6 +324,8 @@ read_period(Fetch *fetch, int64 *max_id)
 	else
 	{
 		*max_id = 0;
+		if (fetch->high > 0)
+			return;				/* it was deleted */
 		(void) run("INSERT INTO %s (biz_tag, period, max_id, update_time)"
 				   " VALUES ($1, $5, 0, 'infinity') ON CONFLICT DO NOTHING",
 				   table_of(label), about);

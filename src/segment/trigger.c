@@ -275,7 +275,8 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 	bool		of_period;
 	Gone		gone = NOTHING_GONE;
 	bool		by_hand = true;
-	bool		ignored;
+	bool		isnull;
+	Datum		tag;
 
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
@@ -298,7 +299,7 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 	{
 		if (!of_period)
 			check_row(row, desc, true);
-		else if (is_process(row, desc, &ignored))
+		else if (is_process(row, desc, &isnull))
 			row = with_column(row, desc, "update_time",
 							  TimestampTzGetDatum(GetCurrentTimestamp()));
 		by_hand = of_period && row == data->tg_trigtuple;
@@ -321,9 +322,9 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 	}
 	else
 		gone = gone_with(row, desc, of_period);
-	if (by_hand)
-		note_change(relid, DatumGetTextPP(column(data->tg_trigtuple, desc, "biz_tag", &ignored)),
-					gone);
+	tag = column(data->tg_trigtuple, desc, "biz_tag", &isnull);
+	if (by_hand && !isnull)		/* null, the row is refused */
+		note_change(relid, DatumGetTextPP(tag), gone);
 	/* what a number is durable by, whatever the writer set */
 	if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
 		(void) set_config_option("synchronous_commit", "on", PGC_USERSET, PGC_S_SESSION,

@@ -178,7 +178,7 @@ return_ranges(bool leaving)
 				;
 			transfer_give_back(&returns[i], same);
 		}
-	} while (at < snowid_segments);	/* what is kept is not tried again */
+	} while (at < snowid_segments); /* what is kept is not tried again */
 }
 
 /* Is there anything that this process has to stay for? */
@@ -220,9 +220,17 @@ database_is_wanted(void)
 
 /*---- The process ----*/
 
+/* Who still waits asks again; else a wish would keep its segment for ever. */
 static void
 leave(int code, Datum arg)
 {
+	LWLockAcquire(segments_lock, LW_SHARED);
+	for (int i = 0; i < snowid_segments; i++)
+	{
+		if (is_mine(&segments[i]))
+			segment_unask(&segments[i]);
+	}
+	LWLockRelease(segments_lock);
 	fetcher_detach();
 }
 

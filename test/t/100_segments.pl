@@ -291,18 +291,27 @@ query($node,
 );
 is(number('a'), $before + 2, 'nor does another step or description');
 query($node,
-	"BEGIN; UPDATE snowid_segments SET max_id = 7000000 WHERE biz_tag = 'a'; PREPARE TRANSACTION 'p'"
+	"INSERT INTO snowid_segments (biz_tag, period) VALUES ('daily', 'day'); SELECT snowid_period_number('daily')"
+);
+query($node,
+	"BEGIN; UPDATE snowid_segments SET max_id = 7000000 WHERE biz_tag = 'a'; DELETE FROM snowid_segments WHERE biz_tag = 'daily'; PREPARE TRANSACTION 'p'"
 );
 reload_with($node, 'snowid.max_wait' => '1s', 'snowid.segments' => 40);
 like(
 	sql_error($node, "SELECT snowid_number('a')"),
 	qr/^55000: no number of "a" is reserved\nDETAIL:  The last error was: canceling statement due to lock timeout\./,
 	'a row that is locked has no numbers, and the error says why');
+like(
+	sql_error($node, "SELECT snowid_period_number('daily')"),
+	qr/^55000: no number of "daily" is reserved\nDETAIL:  The last error was: canceling statement due to lock timeout\./,
+	'nor has a row with periods');
 reload_with($node, 'snowid.max_wait' => '1min', 'snowid.segments' => 40);
 is(number('b'), $set + 2, 'other tags have');
 query($node, "COMMIT PREPARED 'p'");
 is(number('a'), 7000001,
 	'a prepared transaction counts when it is committed');
+like(sql_error($node, "SELECT snowid_period_number('daily')"),
+	qr/^42704: /, 'also for a row with periods');
 
 query($node, "DELETE FROM snowid_segments WHERE biz_tag = 'a'");
 like(sql_error($node, "SELECT snowid_number('a')"),

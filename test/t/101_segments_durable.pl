@@ -3,6 +3,7 @@
 use strict;
 use warnings;
 
+use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidHold;
@@ -123,6 +124,36 @@ foreach my $round (1, 2)
 		'', 'it can be dropped at once');
 	is(sql_error($node, 'DROP DATABASE copy'), '', 'so can the copy');
 }
+
+# Somebody wanted a range, and nobody has fetched it.
+my $places = $node->safe_psql('postgres', 'SHOW snowid.segments');
+$node->append_conf('postgresql.conf', 'snowid.segments = 1');
+$node->restart;
+$node->safe_psql('postgres', 'CREATE DATABASE other');
+$node->safe_psql('other',
+	"CREATE EXTENSION snowid; INSERT INTO snowid_segments (biz_tag) VALUES ('a'); SELECT snowid_number('a')"
+);
+my $fetcher = query($node,
+	"SELECT pid FROM pg_stat_activity WHERE backend_type = 'snowid segments'"
+);
+kill 'STOP', $fetcher;
+$node->safe_psql('other',
+	"SELECT snowid_number('a') FROM generate_series(1, 200)");
+my $drop = IPC::Run::start(
+	[
+		'psql', '-XAtq',
+		'-d',   $node->connstr('postgres'),
+		'-c',   'DROP DATABASE other'
+	]);
+wait_for($node,
+	"SELECT count(*) = 1 FROM pg_locks WHERE classid = 'pg_database'::regclass AND mode = 'AccessExclusiveLock' AND granted"
+);
+kill 'CONT', $fetcher;
+$drop->finish;
+wait_for($node, "SELECT snowid_number('a') > 0");
+pass('what was wanted in a database that is gone takes no place');
+$node->append_conf('postgresql.conf', "snowid.segments = $places");
+$node->restart;
 
 #---- A logical replica has the table, too ----
 

@@ -324,5 +324,24 @@ is( query(
 	),
 	'2026-11-21 2026-11-22',
 	'the central table has a row a day');
+
+# Somebody deletes the newest day.
+query($central,
+	"DELETE FROM snowid_segment_periods WHERE period = '2026-11-22'");
+like(
+	sql_error(
+		$ahead,
+		"SELECT snowid_period_number('a') FROM generate_series(1, 10)"),
+	qr/^55000: no number of "a" is reserved\n/,
+	'a day that was deleted has no numbers');
+wait_for($ahead,
+	"SELECT error LIKE 'Its max_id was lowered:%' FROM snowid_segment_status()"
+);
+is(query($central, "SELECT max(period) FROM snowid_segment_periods"),
+	'2026-11-21', 'nor is it made again by who had it');
+query($_, "SELECT snowid_segment_forget('a')") foreach @servers;
+like(serial('a', $behind),
+	qr/^20261121-/,
+	'until all have forgotten it: then they go on with the day before');
 $_->stop foreach @servers, $central, $node;
 done_testing();
