@@ -55,7 +55,7 @@ pglogical_settings()
 {
 	echo "shared_preload_libraries = 'snowid,pglogical'"
 	# the newest minor releases ask for consent
-	! run postgres --describe-config | grep -q ^output_plugin_libraries ||
+	[[ $(run postgres --describe-config) != *output_plugin_libraries* ]] ||
 		echo "output_plugin_libraries = 'pgoutput, pglogical_output'"
 }
 
