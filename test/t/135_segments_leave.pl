@@ -11,8 +11,7 @@ use SnowidTest;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-my $fetchers =
-  "FROM pg_stat_activity WHERE backend_type = 'snowid segments'";
+my $fetchers = "FROM pg_stat_activity WHERE backend_type = 'snowid segments'";
 
 my $node = snowid_cluster('leave', 'snowid.max_wait = 60s');
 $node->start;
@@ -68,8 +67,7 @@ my $server =
 $server->start;
 use_central($server, $central->host, $central->port, @tags);
 query($server, "ALTER SERVER central OPTIONS (ADD connect_timeout '3')");
-query($server,
-	"SELECT count(snowid_number(biz_tag)) FROM snowid_segments");
+query($server, "SELECT count(snowid_number(biz_tag)) FROM snowid_segments");
 is(number($server, 'c1'), 2, 'a number of another server');
 query($server,
 	"UPDATE snowid_segments SET limit_id = 1 WHERE biz_tag = 'c1'");
