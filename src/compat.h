@@ -89,6 +89,18 @@ monotonic_ms(void)
 	return now.tv_sec * INT64CONST(1000) + now.tv_nsec / 1000000;
 }
 
+/*
+ * How long to wait for that monotonic_ms(), 1 at least.  Not Max(at - monotonic_ms(), 1),
+ * which reads the clock twice: a time-out below 0 never ends.
+ */
+static inline long
+ms_until(int64 at)
+{
+	int64		left = at - monotonic_ms();
+
+	return Max(left, 1);
+}
+
 extern bool compat_birth(const char *path, uint64 *inode, int64 *birth_ns);
 extern uint64 compat_file_system(const char *path);
 extern void compat_die_with_parent(void);

@@ -6,7 +6,8 @@
  *		stands still.  The file is mapped, so that a change is seen at once in
  *		every process.
  *
- * CLOCK_MONOTONIC and CLOCK_BOOTTIME, and so all sleeps, are left alone.
+ * CLOCK_MONOTONIC and CLOCK_BOOTTIME, and so all sleeps, are left alone; but while there
+ * is a file $SKEW_FILE.slow, reading CLOCK_BOOTTIME takes 5 ms.
  *
  * And a name server that hangs: a name that ends in ".hangs" is not found while
  * there is a file $SKEW_FILE.hangs, and then is this machine.  A data directory
@@ -33,6 +34,16 @@
 static const int64_t no_skew[2];
 static const volatile int64_t *skew = no_skew;
 static int	(*real_clock_gettime) (clockid_t, struct timespec *);
+
+static int
+there_is(const char *suffix)
+{
+	const char *path = getenv("SKEW_FILE");
+	char		file[4096];
+
+	snprintf(file, sizeof(file), "%s.%s", path ? path : "", suffix);
+	return path && access(file, F_OK) == 0;
+}
 
 __attribute__((constructor))
 static void
@@ -65,6 +76,8 @@ clock_gettime(clockid_t clock, struct timespec *t)
 
 	if (!real_clock_gettime)
 		map_skew();				/* called before our constructor */
+	if (clock == CLOCK_BOOTTIME && there_is("slow"))
+		usleep(5000);
 	result = real_clock_gettime(clock, t);
 	if (result != 0 || (clock != CLOCK_REALTIME &&
 						clock != CLOCK_REALTIME_COARSE && clock != CLOCK_TAI))
@@ -111,16 +124,6 @@ time(time_t *result)
 	if (result)
 		*result = t.tv_sec;
 	return t.tv_sec;
-}
-
-static int
-there_is(const char *suffix)
-{
-	const char *path = getenv("SKEW_FILE");
-	char		file[4096];
-
-	snprintf(file, sizeof(file), "%s.%s", path ? path : "", suffix);
-	return path && access(file, F_OK) == 0;
 }
 
 static void

@@ -155,8 +155,7 @@ spare_choose(const Pair *pair, const Claim *own, const Claim *spare, int64 now,
 long
 spare_pause(void)
 {
-	return behind_since == 0 ? LONG_MAX :
-		Max(behind_since + BEHIND_MS - monotonic_ms(), 1);
+	return behind_since == 0 ? LONG_MAX : ms_until(behind_since + BEHIND_MS);
 }
 
 /* Raises the twin's ceiling.  False: the reason is in err. */

@@ -87,7 +87,7 @@ registry_turn(bool news, bool reloaded)
 	if (answered)
 		registry_all_is_well();
 	if (ready)
-		pause.ms = Max(next_contact - monotonic_ms(), 1);
+		pause.ms = ms_until(next_contact);
 	return pause;
 }
 

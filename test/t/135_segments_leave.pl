@@ -76,6 +76,20 @@ wait_for($central,
 is(number($server, 'c1'),
 	3, 'its range is given back to it when the row is changed here');
 
+# Another server takes a range, so that what is left here cannot be given back.
+is(number($server, 'c2'), 2, 'a number of another tag');
+query($central,
+	"UPDATE snowid_segments SET max_id = max_id + 100, update_time = 'infinity' WHERE biz_tag = 'c2'"
+);
+wait_for($server, "SELECT count(*) = 0 $fetchers");
+query($server,
+	"UPDATE snowid_segments SET limit_id = 1 WHERE biz_tag = 'c2'");
+is(segment_status($server, 'c2', 'lost'),
+	98, 'what was used on is lost when the row is changed');
+is(number($server, 'c2'), 201,
+	'and numbers go on behind the other server\'s');
+
+query($server, "SELECT count(snowid_number(biz_tag)) FROM snowid_segments");
 query($central,
 	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'postgres_fdw'"
 );
