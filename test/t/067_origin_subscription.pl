@@ -91,7 +91,8 @@ sub all_rows_come
 foreach my $n (1 .. 6)
 {
 	query($node,
-		"CREATE SUBSCRIPTION s$n CONNECTION '$connection' PUBLICATION p$n");
+		"CREATE SUBSCRIPTION s$n CONNECTION '$connection' PUBLICATION p$n WITH (synchronous_commit = on)"
+	);
 	more_rows();
 }
 clients_go_on($client);
@@ -114,7 +115,7 @@ foreach my $round (1 .. 3)
 	);
 	query($node, "DROP SUBSCRIPTION s$round; TRUNCATE t$round");
 	query($node,
-		"CREATE SUBSCRIPTION s$round CONNECTION '$connection' PUBLICATION p$round"
+		"CREATE SUBSCRIPTION s$round CONNECTION '$connection' PUBLICATION p$round WITH (synchronous_commit = on)"
 	);
 	more_rows();
 	clients_go_on($client);
@@ -129,7 +130,7 @@ foreach my $worker_id (2 .. 5)
 	query($node, "DROP SUBSCRIPTION s$worker_id; TRUNCATE t$worker_id");
 	$node->reload;
 	query($node,
-		"CREATE SUBSCRIPTION s$worker_id CONNECTION '$connection' PUBLICATION p$worker_id"
+		"CREATE SUBSCRIPTION s$worker_id CONNECTION '$connection' PUBLICATION p$worker_id WITH (synchronous_commit = on)"
 	);
 	$node->poll_query_until('postgres',
 		"SELECT is_open AND worker_id = $worker_id FROM snowid_status()")
