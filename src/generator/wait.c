@@ -101,7 +101,8 @@ static void
 require_in_reach(int64 unit, Patience *patience)
 {
 	int64		now = clock_units();
-	int64		wait;
+	int64		wait,
+				may_wait;
 
 	if (now < 0)
 		refuse_key(GATE_BEFORE_EPOCH, "");
@@ -115,7 +116,8 @@ require_in_reach(int64 unit, Patience *patience)
 	}
 	wait = ms_from_units((unit & ~unit_format.sequence_mask) -
 						 units_from_ms(snowid_max_lead) - now);
-	if (wait > Max(snowid_max_wait - waited_ms(patience), 0))
+	may_wait = snowid_max_wait - waited_ms(patience);
+	if (wait > Max(may_wait, 0))
 		refuse_lead(ms_from_units(unit - now), wait);
 }
 

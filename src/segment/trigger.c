@@ -275,6 +275,7 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 	bool		of_period;
 	Gone		gone = NOTHING_GONE;
 	bool		by_hand = true;
+	bool		ignored;
 	bool		isnull;
 	Datum		tag;
 
@@ -299,7 +300,7 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 	{
 		if (!of_period)
 			check_row(row, desc, true);
-		else if (is_process(row, desc, &isnull))
+		else if (is_process(row, desc, &ignored))
 			row = with_column(row, desc, "update_time",
 							  TimestampTzGetDatum(GetCurrentTimestamp()));
 		by_hand = of_period && row == data->tg_trigtuple;

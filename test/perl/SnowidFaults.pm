@@ -13,14 +13,22 @@ use SnowidTest;
 use Test::More;
 use Time::HiRes qw(time);
 
-our @EXPORT = qw($short $gone $back claiming error_is answered log_size logged
-  duration keys_are_right);
+our @EXPORT =
+  qw($short $gone $back strings claiming error_is answered log_size
+  logged duration keys_are_right);
 
 # Short calls, so that faults are found soon.
 our $short =
   "snowid.redis_check_interval = '200ms'\nsnowid.redis_timeout = '500ms'\n";
 
-# A server with a claim, running; %params: url, settings.
+# An array of strings, as registry.lua answers, in Redis' protocol.
+sub strings
+{
+	return '*' . @_ . "\r\n" . join '',
+	  map { '$' . length . "\r\n$_\r\n" } @_;
+}
+
+# A server with a claim, running; $settings: more lines of postgresql.conf.
 sub claiming
 {
 	my ($name, $redis, $settings) = @_;

@@ -136,13 +136,6 @@ $nameless->stop;
 
 #---- What answers is not Redis, or talks nonsense ----
 
-# An array of strings, as the script answers.
-sub strings
-{
-	return '*' . @_ . "\r\n" . join '',
-	  map { '$' . length($_) . "\r\n$_\r\n" } @_;
-}
-
 # What is answered to each request, and the error.
 my @not_redis = (
 	"\0\xff\x13\r\n" => 'Protocol error',

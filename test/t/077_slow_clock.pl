@@ -17,10 +17,7 @@ my $fake = SnowidRedis->proxy(SnowidRedis->start('redis'), sub { $_[0] });
 sub settling
 {
 	my ($ms) = @_;
-	return
-	  sprintf
-	  "*3\r\n\$8\r\nsettling\r\n\$%d\r\n%d\r\n\$13\r\n1700000000000\r\n",
-	  length $ms, $ms;
+	return strings('settling', $ms, 1700000000000);
 }
 
 my $node = claiming_cluster('slow', $fake, $short);

@@ -30,11 +30,9 @@ sub spoil
 	my ($answer) = @_;
 	my $kind = int(rand(8));
 
-	return $answer                                  if $kind > 5;
-	return substr($answer, 0, rand(length $answer)) if $kind == 0;
-	return join '', "*$kind\r\n", map { '$' . length($_) . "\r\n$_\r\n" }
-	  map { $words[ rand @words ] } 1 .. $kind
-	  if $kind <= 2;
+	return $answer                                           if $kind > 5;
+	return substr($answer, 0, rand(length $answer))          if $kind == 0;
+	return strings(map { $words[ rand @words ] } 1 .. $kind) if $kind <= 2;
 	if ($kind == 3)
 	{
 		my $count = int(rand(10));
@@ -67,13 +65,6 @@ my %nodes = ('for good' => $good, 'on lease' => $lease);
 wait_for_claim($_) foreach values %nodes;
 
 #---- An answer that no operation gives, one at a time ----
-
-# An array of strings, as the script answers.
-sub strings
-{
-	return '*' . @_ . "\r\n" . join '',
-	  map { '$' . length . "\r\n$_\r\n" } @_;
-}
 
 foreach my $answer (
 	['what'], ['ok'],
