@@ -15,7 +15,7 @@ use Time::HiRes qw(time);
 
 our @EXPORT =
   qw($short $gone $back strings claiming error_is answered log_size
-  logged duration keys_are_right);
+  logged no_process_ended duration keys_are_right);
 
 # Short calls, so that faults are found soon.
 our $short =
@@ -67,6 +67,18 @@ sub logged
 	my ($node, $offset, $pattern) = @_;
 	my @lines = slurp_file($node->logfile, $offset) =~ /$pattern/g;
 	return scalar @lines;
+}
+
+# That no process of a server has ended but by a stop.
+sub no_process_ended
+{
+	my ($node, $name) = @_;
+	my @ends =
+	  grep { !/due to administrator command$/ }
+	  slurp_file($node->logfile) =~
+	  /^.*(?:PANIC|TRAP|FATAL|terminated by signal|reinitializing).*$/mg;
+	is(join("\n", @ends), '', "$name: no process ended");
+	return;
 }
 
 our $gone = qr/LOG:  Redis cannot be used$/m;

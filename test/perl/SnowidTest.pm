@@ -409,7 +409,7 @@ sub wait_until
 }
 
 # Stops a process of snowid's where it waits: elsewhere it may have a lock, and hold
-# up what has nothing to do with it.
+# up what has nothing to do with it, and this query.
 sub stop_process
 {
 	my ($node, $pid) = @_;
@@ -418,12 +418,13 @@ sub stop_process
 		sub {
 			kill 'STOP', $pid or die "$pid: $!";
 			usleep(1_000) until slurp_file("/proc/$pid/stat") =~ /\) [TZ] /;
-			my $waits = eval {
-				query($node,
-					"SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $pid"
-				);
-			};
-			return 1 if ($waits // '') eq 't';
+			$node->psql(
+				'postgres',
+				"SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $pid",
+				stdout    => \my $waits,
+				timeout   => 5,
+				timed_out => \my $held_up);
+			return 1 if !$held_up && $waits eq 't';
 			kill 'CONT', $pid;
 			return 0;
 		});

@@ -95,10 +95,7 @@ sub each_damage
 	{
 		server_is_open($node);
 		ok(defined try_a_key($node, $what), "$what: keys go on");
-		unlike(
-			slurp_file($node->logfile),
-			qr/PANIC|TRAP|terminated by signal|reinitializing/,
-			"$what: no process ended");
+		no_process_ended($node, $what);
 	}
 	return;
 }

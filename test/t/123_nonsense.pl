@@ -259,10 +259,7 @@ foreach my $name (sort keys %nodes)
 	my $node = $nodes{$name};
 	wait_for_claim($node);
 	cmp_ok(next_key($node), '>', $answers{$name} // 0, "$name: it goes on");
-	unlike(
-		slurp_file($node->logfile),
-		qr/PANIC|TRAP|FATAL|terminated by signal|server process .* exited with/,
-		"$name: no process ended");
+	no_process_ended($node, $name);
 	$node->stop;
 }
 done_testing();
