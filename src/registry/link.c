@@ -39,7 +39,7 @@ typedef size_t ElementCount;
 static redisContext *connection = NULL;
 static char linked_to[300];		/* the address, for people */
 #ifdef SNOWID_TLS
-static SSL *tls = NULL;			/* the connection's; hiredis frees it */
+static SSL *tls = NULL;			/* the connection's, which frees it */
 #endif
 
 /* From here on, errors name this address. */
@@ -263,7 +263,12 @@ start_tls(const Address *address, char *err)
 	}
 	ERR_clear_error();
 	if (redisInitiateSSL(connection, tls) != REDIS_OK)
-		return link_failed(err, "%s", io_error());
+	{
+		const char *reason = io_error();
+
+		SSL_free(tls);			/* hiredis has not taken it */
+		return link_failed(err, "%s", reason);
+	}
 	return true;
 }
 #endif

@@ -1,8 +1,10 @@
-# rediss://: the certificate's chain and its host name are both checked.
+# rediss://: the certificate's chain and its host name are both checked, and calls
+# that fail leave nothing in memory.
 # Skipped where hiredis, redis-server or openssl cannot do TLS.
 use strict;
 use warnings;
 
+use IO::Socket::INET;
 use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -123,5 +125,26 @@ foreach my $host ('localhost', '127.0.0.1')
 	);
 	$node->stop;
 }
+
+#---- A listener that hangs up, as a balancer without a server does ----
+
+my $listener =
+  IO::Socket::INET->new(Listen => 5, LocalAddr => '127.0.0.1', Timeout => 60)
+  or die $!;
+append_to_file("$node->{skew_file}.slow", '');
+connect_with({ tls_port => $listener->sockport }, '127.0.0.1', 'ca');
+my $pid = process_pid($node, 'snowid registry');
+
+# after so many calls more, in kB
+sub memory_after
+{
+	my ($calls) = @_;
+	close($listener->accept || die $!) for 1 .. $calls;
+	return slurp_file("/proc/$pid/status") =~ /^RssAnon:\s+(\d+)/m ? $1 : die;
+}
+my $before = memory_after(20);
+my $growth = memory_after(40) - $before;
+cmp_ok($growth, '<', 1_000, 'calls that fail leave nothing in memory');
+$node->stop;
 
 done_testing();
