@@ -55,8 +55,8 @@ explain_lease(const Pair *pair)
 	char		detail[GATE_DETAIL_LEN];
 
 	claim_status(&status);
-	snprintf(detail, sizeof(detail), "The lease of worker ID %d has not been renewed. The last trouble with Redis was: %s.",
-			 pair->claim.worker_id, status.last_error[0] ? status.last_error : "none");
+	snprintf(detail, sizeof(detail), "The lease of worker ID %d has not been renewed: %.400s",
+			 pair->claim.worker_id, status.detail[0] ? status.detail : "Redis has not answered yet.");
 	generator_no_grant(detail);
 }
 

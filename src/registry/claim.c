@@ -319,6 +319,7 @@ claim_status(RegistryStatus *status)
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	in_use = find_entered();
+	status->is_asking = registry->has_identity && process_is_there(PROCESS_REGISTRY);
 	status->held = registry->state == CLAIM_HELD;
 	status->confirmed = registry->confirmed;
 	status->lease_ms = registry->claim.lease_ms;

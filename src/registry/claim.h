@@ -112,6 +112,7 @@ typedef struct RegistryRequest
 
 typedef struct RegistryStatus
 {
+	bool		is_asking;		/* its process runs, and knows the server */
 	bool		held;			/* there is a claim */
 	bool		confirmed;		/* by Redis, since the start */
 	int			lease_ms;

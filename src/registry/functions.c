@@ -43,6 +43,11 @@ ask(RegistryRequest *request)
 	if (!claim_ask(request))
 	{
 		claim_status(&status);
+		if (!status.is_asking)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("Redis was not asked"),
+					 errhint("\"reason\" in snowid_status() says why.")));
 		ereport(ERROR,
 				(errcode(ERRCODE_CONNECTION_FAILURE),
 				 errmsg("Redis did not answer within snowid.redis_timeout"),
@@ -148,6 +153,7 @@ snowid_release(PG_FUNCTION_ARGS)
 	const char *outcome = request.answer;
 	const char *name;
 
+	require_preloaded();
 	request.datacenter_id = PG_GETARG_INT32(0);
 	request.worker_id = PG_GETARG_INT32(1);
 	request.force = PG_GETARG_BOOL(2);

@@ -264,9 +264,12 @@ script_sha1(char hex[2 * SHA1_DIGEST_LENGTH + 1])
 		snprintf(hex + 2 * i, 3, "%02x", digest[i]);
 }
 
-/* Waits for the replicas that snowid.redis_wait_replicas asks for. */
-static bool
-wait_for_replicas(char *err)
+/*
+ * Waits for the replicas that snowid.redis_wait_replicas asks for, to have what
+ * the script wrote; with the deadline of its call.
+ */
+bool
+redis_wait_for_replicas(char *err)
 {
 	char		count[16];
 	char		timeout[16];
@@ -347,5 +350,5 @@ redis_run_script(const char *key, const char **args, int nargs, bool last_call,
 	for (int i = 0; i < *count; i++)
 		(*answer)[i] = pstrdup(reply->element[i]->str);
 	freeReplyObject(reply);
-	return wait_for_replicas(err);
+	return true;
 }

@@ -14,6 +14,7 @@ extern const char *redis_may_evict(void);
 extern bool redis_run_script(const char *key, const char **args, int nargs,
 							 bool last_call, char ***answer, int *count,
 							 char *err);
+extern bool redis_wait_for_replicas(char *err);
 
 #pragma GCC visibility pop
 

@@ -116,6 +116,16 @@ registry_past(void)
 	return text;
 }
 
+/*
+ * Is this a claim or a grant?  It counts when the replicas have it, too.  What
+ * takes a worker ID away counts at once, and so does what only tells.
+ */
+static bool
+is_given(const char *outcome)
+{
+	return strcmp(outcome, "yours") == 0 || strcmp(outcome, "ok") == 0;
+}
+
 /* Calls once.  False: there is no answer; the reason is in err. */
 static bool
 try_call(RegistryCall *call, bool last_call, char ***answer, int *count, char *err)
@@ -130,7 +140,8 @@ try_call(RegistryCall *call, bool last_call, char ***answer, int *count, char *e
 	LWLockRelease(registry_lock);
 	registry_argument(&numbered, "n", registry_number((int64) n));
 	return redis_run_script(snowid_redis_prefix, numbered.args, numbered.count, last_call,
-							answer, count, err);
+							answer, count, err) &&
+		(!is_given((*answer)[0]) || redis_wait_for_replicas(err));
 }
 
 /*

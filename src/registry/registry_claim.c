@@ -20,6 +20,8 @@
 
 static bool untidy;				/* a second ID may have been claimed by a call
 								 * without an answer */
+static bool settling;			/* said Redis, the last time: it does not help
+								 * to hurry */
 static bool revoked;			/* the next call is to release revoked_claim */
 static Claim revoked_claim;
 static char refusal[GATE_DETAIL_LEN];	/* why Redis refused the last time */
@@ -219,6 +221,7 @@ claim_worker_id(bool move)
 		return;
 	}
 	untidy = false;
+	settling = strcmp(answer[0], "settling") == 0;
 
 	next_contact = monotonic_ms() + registry_mark_interval();
 	if (strcmp(answer[0], "yours") == 0 && count == 6 &&
@@ -287,7 +290,9 @@ mark(void)
 			registry->limit_ms = ceiling_ms;
 		registry->hurry = false;
 		registry->renewed_at = began;
+		registry->detail[0] = '\0';
 		LWLockRelease(registry_lock);
+		settling = false;
 		if (seen.claim.lease_ms > 0)
 			process_notify(PROCESS_KEEPER);
 	}
@@ -397,6 +402,6 @@ registry_tend_claim(void)
 		if (answered && seen.state == CLAIM_HELD && !registry_settings_allow(&seen.claim))
 			mark();
 	}
-	else if (due || (seen.hurry && backoff == 0))
+	else if (due || (seen.hurry && backoff == 0 && !settling))
 		mark();
 }

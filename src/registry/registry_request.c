@@ -85,6 +85,7 @@ registry_serve_request(void)
 	int			count = 0;
 	bool		ok = true;
 	size_t		used = 0;
+	int64		due = next_contact;
 
 	request->error[0] = '\0';
 	request->refused = false;
@@ -96,7 +97,8 @@ registry_serve_request(void)
 		LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 		if (registry->state != CLAIM_HELD || registry->claim.ownership == seen.claim.ownership)
 		{
-			request->refused = answered;
+			/* or it was not asked, though it can be */
+			request->refused = answered || backoff == 0;
 			strlcpy(request->error, refusal[0] ? refusal :
 					registry->detail[0] ? registry->detail : "There is no claim that Redis has confirmed, or another one is under way.",
 					sizeof(request->error));
@@ -109,14 +111,12 @@ registry_serve_request(void)
 	else
 		ok = list(request->datacenter_id, request->worker_id, REGISTRY_PAGE, &answer, &count,
 				  request->error);
-	if (!ok)
-		registry_no_answer(request->error);
-	else if (count == 3 && strcmp(answer[0], "layout") == 0)
+	if (ok && count == 3 && strcmp(answer[0], "layout") == 0)
 	{
 		request->refused = true;
 		strlcpy(request->error, registry_layout_conflict(answer), sizeof(request->error));
 	}
-	else
+	else if (ok)
 	{
 		for (int i = 0; i < count && used < sizeof(request->answer); i++)
 		{
@@ -126,6 +126,8 @@ registry_serve_request(void)
 		if (used > sizeof(request->answer))
 			strlcpy(request->error, "The reply from Redis is too long.", sizeof(request->error));
 	}
+	/* a mark is not put off, however often there are requests */
+	next_contact = Min(next_contact, due);
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	if (registry->ticket == ticket && registry->request_state == REQUEST_RUNNING)

@@ -53,7 +53,7 @@ sub answered
 	my ($node) = @_;
 	for (1 .. 2)
 	{
-		my $last = status($node, 'registry_ok_at');
+		my $last = status($node, "coalesce(registry_ok_at, '-infinity')");
 		poll($node, "registry_ok_at > '$last'");
 	}
 	return;

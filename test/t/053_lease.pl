@@ -138,7 +138,7 @@ like(
 	sql_error(
 		$one,
 		'SELECT snowid_next(), pg_sleep(0.05) FROM generate_series(1, 100)'),
-	qr/^55000: snowid could not reserve more keys\n.*The lease of worker ID 0 has not been renewed\. The last trouble with Redis was: .*no answer within snowid\.redis_timeout/s,
+	qr/^55000: snowid could not reserve more keys\n.*The lease of worker ID 0 has not been renewed: Redis cannot be used: .*no answer within snowid\.redis_timeout/s,
 	'without Redis keys end, and the error says why');
 my $end = highest(map { key_ms($_) } so_far($load));
 cmp_ok($end, '<=', $ceiling, 'no key is above the ceiling in the record');

@@ -1,0 +1,92 @@
+# What administrators ask of Redis: it does not keep a server from its own marks,
+# however often it is refused, and the errors are true.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidFaults;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+
+$SIG{PIPE} = 'IGNORE';
+
+my $redis = SnowidRedis->start('redis');
+
+sub calls
+{
+	return $redis->query('INFO', 'commandstats') =~
+	  /^cmdstat_evalsha:calls=(\d+)/m ? $1 : 0;
+}
+
+#---- Refused again and again ----
+
+my $two_ids =
+  "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=1 sequence=12'\n"
+  . "snowid.redis_check_interval = 2s\n";
+my ($asks, $other) = map { claiming($_, $redis, $two_ids) } qw(asks other);
+wait_for_claim($_) foreach $asks, $other;
+
+# when its record was written last, by Redis' clock
+my $last_seen =
+  'SELECT last_seen FROM snowid_claims() WHERE worker_id = '
+  . worker_id($asks);
+for (1 .. 2)
+{
+	my $last = query($other, $last_seen);
+	wait_until(
+		'a mark',
+		sub {
+			my $error = sql_error($asks, 'SELECT snowid_reclaim()');
+			die $error
+			  if $error !~
+			  /^55000: no other worker ID could be claimed\nDETAIL:  All 2 worker IDs/;
+			return query($other, $last_seen) ne $last;
+		});
+}
+pass('a server that is refused another ID all the time is marked as before');
+$_->stop foreach $asks, $other;
+$redis->query('DEL', 'snowid');
+
+#---- What the errors say ----
+
+my $node = claiming('node', $redis);
+wait_for_claim($node);
+is(query($node, 'SELECT snowid_reclaim()'), 1, 'another ID');
+like(
+	sql_error($node, 'SELECT snowid_reclaim()'),
+	qr/^55000: no other worker ID could be claimed\nDETAIL:  There is no claim that Redis has confirmed, or another one is under way\.$/m,
+	'and at once another one');
+wait_for_worker_id($node, 1);
+$node->stop;
+append_to_file($node->data_dir . '/snowid/state', 'x');
+$node->start;
+my $calls = calls();
+
+foreach
+  my $call ('snowid_claims()', 'snowid_release(0, 9)', 'snowid_reclaim()')
+{
+	like(
+		sql_error($node, "SELECT $call"),
+		qr/^55000: Redis was not asked\nHINT:  "reason" in snowid_status\(\) says why\.$/m,
+		"with a damaged state file: $call");
+}
+is(calls(), $calls, 'nor was it');
+like(status($node, 'reason'), qr/state file/, 'the status says why');
+$node->stop;
+
+my $plain = PostgreSQL::Test::Cluster->new('plain');
+$plain->init;
+$plain->start;
+$plain->safe_psql('postgres', 'CREATE EXTENSION snowid');
+foreach
+  my $call ('snowid_claims()', 'snowid_release(0, 7)', 'snowid_reclaim()')
+{
+	like(
+		sql_error($plain, "SELECT $call"),
+		qr/^55000: snowid is not loaded by this server/,
+		"not preloaded: $call");
+}
+$plain->stop;
+done_testing();
