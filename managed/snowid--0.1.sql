@@ -23,6 +23,9 @@
 -- that no cancel and no error can leave it held; sequences are not rolled back.
 -- If a session ends in between, turn stays odd, and the next one jumps again.
 --
+-- A superuser may run this in a schema of a user who is none.  So what is run or parsed
+-- here names pg_catalog where the schema could have something that fits better.
+--
 -- "@schema@" is replaced at the end.  snowid_next() runs as its owner, but has no
 -- search_path of its own, which would cost as much as a key; so it names the
 -- schema of everything that it uses.
@@ -64,7 +67,7 @@ BEGIN
         worker_bits := 0;
         sequence_bits := 0;
         sequence_above := false;
-        FOREACH word IN ARRAY regexp_split_to_array(layout, '[ \t\n]')
+        FOREACH word IN ARRAY regexp_split_to_array(layout, E'[ \t\n]')
         LOOP
             CONTINUE WHEN word = '';
             field := substring(word FROM '^(epoch|datacenter|worker|sequence)=');
@@ -263,7 +266,7 @@ CREATE FUNCTION snowid_layouts(OUT name text, OUT epoch timestamptz,
 BEGIN ATOMIC
     SELECT n, snowid_time_of_ms(l.epoch), l.tick, l.timestamp_bits, l.datacenter_bits, l.worker_bits,
         l.sequence_bits, date '1970-01-01' + (l.last_ms / 86400000)::int
-    FROM unnest('{twitter,discord,instagram,mastodon,sonyflake,pgedge,leaf,baidu}'::text[]) WITH ORDINALITY u(n, i),
+    FROM pg_catalog.unnest('{twitter,discord,instagram,mastodon,sonyflake,pgedge,leaf,baidu}'::text[]) WITH ORDINALITY u(n, i),
         snowid_layout_parts(n) l
     ORDER BY i;
 END;
@@ -761,8 +764,8 @@ COMMENT ON TABLE snowid_segment_periods IS
     'the numbers of tags that have periods; their rows are kept, too';
 DO $do$
 BEGIN
-    PERFORM pg_extension_config_dump('snowid_segments', '');
-    PERFORM pg_extension_config_dump('snowid_segment_periods', '');
+    PERFORM pg_catalog.pg_extension_config_dump('snowid_segments', '');
+    PERFORM pg_catalog.pg_extension_config_dump('snowid_segment_periods', '');
 EXCEPTION WHEN feature_not_supported THEN
     DROP TABLE snowid_segments, snowid_segment_periods;    -- this is not CREATE EXTENSION: no dump names an extension
 END $do$;
@@ -771,16 +774,18 @@ END $do$;
 
 DO $do$
 DECLARE
+    target CONSTANT text := pg_catalog.quote_ident(pg_catalog.current_schema());
     func regprocedure;
 BEGIN
     FOR func IN
         SELECT oid FROM pg_catalog.pg_proc
-        WHERE pronamespace = quote_ident(current_schema())::regnamespace AND proname ~ '^snowid_' AND prosrc ~ '@schema@'
+        WHERE pronamespace OPERATOR(pg_catalog.=) target::pg_catalog.regnamespace
+            AND proname OPERATOR(pg_catalog.~) '^snowid_' AND prosrc OPERATOR(pg_catalog.~) '@schema@'
     LOOP
-        EXECUTE replace(pg_get_functiondef(func), '"@' || 'schema@"', quote_ident(current_schema()));
+        EXECUTE pg_catalog.replace(pg_catalog.pg_get_functiondef(func), '"@' || 'schema@"', target);
     END LOOP;
-    PERFORM setval('snowid_turn', 0), setval('snowid_units_0', 0), setval('snowid_units_1', 0);
-    PERFORM snowid_compile(NULL, NULL);
+    PERFORM pg_catalog.setval('snowid_turn', 0), pg_catalog.setval('snowid_units_0', 0), pg_catalog.setval('snowid_units_1', 0);
+    PERFORM snowid_compile(NULL::int, NULL::int);
     COMMENT ON FUNCTION snowid_pair() IS 'internal: the bits of the pair in a key; throws if there is no pair';
     COMMENT ON FUNCTION snowid_next() IS
         'the next key: 64 bits, positive, greater than every key this database made before; waits for up to 5 s, then throws an error that says why';

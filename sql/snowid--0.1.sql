@@ -2,6 +2,9 @@
 
 \echo Use "CREATE EXTENSION snowid" to load this file. \quit
 
+-- The script may run as a superuser in a schema of a user who is none.  So a call in
+-- it names pg_catalog where the schema could have a function that fits better.
+
 -- Is the server's library new enough for this script?
 
 CREATE FUNCTION snowid_require_library(version text) RETURNS void
@@ -296,13 +299,13 @@ BEGIN
                 ('<', 'lt', '>', '>=', 'scalarlt'), ('>', 'gt', '<', '<=', 'scalargt'),
                 ('<=', 'le', '>=', '>', 'scalarle'), ('>=', 'ge', '<=', '<', 'scalarge')) v (name, f, commutator, negator, sel)
         LOOP
-            EXECUTE format('CREATE FUNCTION snowid_%s(%s, %s) RETURNS boolean
+            EXECUTE pg_catalog.format('CREATE FUNCTION snowid_%s(%s, %s) RETURNS boolean
                     AS %L LANGUAGE internal IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE %s',
                 op.f, types.l, types.r, 'int' || types.suffix || op.f,
                 CASE WHEN 'bigint' IN (types.l, types.r) THEN 'SUPPORT snowid_compare_support' END);
-            EXECUTE format('COMMENT ON FUNCTION snowid_%s(%s, %s) IS %L',
+            EXECUTE pg_catalog.format('COMMENT ON FUNCTION snowid_%s(%s, %s) IS %L',
                 op.f, types.l, types.r, 'implementation of ' || op.name || ' operator');
-            EXECUTE format('CREATE OPERATOR %s (FUNCTION = snowid_%s, LEFTARG = %s, RIGHTARG = %s,
+            EXECUTE pg_catalog.format('CREATE OPERATOR %s (FUNCTION = snowid_%s, LEFTARG = %s, RIGHTARG = %s,
                     COMMUTATOR = %s, NEGATOR = %s, RESTRICT = %ssel, JOIN = %sjoinsel %s)',
                 op.name, op.f, types.l, types.r, op.commutator, op.negator, op.sel, op.sel,
                 CASE op.name WHEN '=' THEN types.joins END);
@@ -350,7 +353,7 @@ BEGIN
             ('snowid', 'smallint', 'btint82cmp(bigint, smallint)'),
             ('smallint', 'snowid', 'btint28cmp(smallint, bigint)')) v (l, r, cmp)
     LOOP
-        EXECUTE format('ALTER OPERATOR FAMILY snowid_ops USING btree ADD
+        EXECUTE pg_catalog.format('ALTER OPERATOR FAMILY snowid_ops USING btree ADD
                 OPERATOR 1 < (%1$s, %2$s), OPERATOR 2 <= (%1$s, %2$s), OPERATOR 3 = (%1$s, %2$s),
                 OPERATOR 4 >= (%1$s, %2$s), OPERATOR 5 > (%1$s, %2$s), FUNCTION 1 (%1$s, %2$s) %3$s',
             types.l, types.r, types.cmp);
@@ -483,7 +486,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION snowid_partition_commands(regclass, interval, int, interval) IS
-    'the commands that snowid_make_partitions() runs, but with DETACH PARTITION CONCURRENTLY; for \gexec of psql outside a transaction';
+    E'the commands that snowid_make_partitions() runs, but with DETACH PARTITION CONCURRENTLY; for \\gexec of psql outside a transaction';
 
 CREATE PROCEDURE snowid_make_partitions(parent regclass, step interval, ahead int,
         keep interval DEFAULT NULL)
@@ -556,7 +559,7 @@ BEGIN
     RETURN NEXT 'RESET lock_timeout';
 END $$;
 COMMENT ON FUNCTION snowid_migration(regnamespace) IS
-    'commands that change the serial and identity columns of type bigint in a schema to snowid_next(), one for each column, for \gexec of psql; comments name the columns that cannot be changed, and why';
+    E'commands that change the serial and identity columns of type bigint in a schema to snowid_next(), one for each column, for \\gexec of psql; comments name the columns that cannot be changed, and why';
 
 -- Segments: plain numbers from memory, a range at a time from a table
 

@@ -225,5 +225,32 @@ is( sql_error(
 	),
 	'',
 	'the extension can be moved');
+
+#---- By the owner of a database, who is no superuser ----
+
+# The script runs as a superuser: what he has in the schema must not run with it.
+$node->safe_psql('postgres',
+	'CREATE ROLE mallory; CREATE DATABASE shop OWNER mallory');
+$node->safe_psql('shop', <<~'EOF');
+	SET ROLE mallory;
+	CREATE SCHEMA evil;
+	CREATE FUNCTION evil.format(VARIADIC text[]) RETURNS text LANGUAGE plpgsql AS $$
+	BEGIN
+		IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+			ALTER ROLE mallory SUPERUSER;
+		END IF;
+		RETURN pg_catalog.format($1[1], VARIADIC $1[2:]);
+	END $$;
+	SET standard_conforming_strings = off;
+	CREATE EXTENSION snowid SCHEMA evil;
+	EOF
+is( $node->safe_psql(
+		'shop', q{SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'}),
+	'f',
+	'who creates the extension becomes no superuser by that');
+is($node->safe_psql('shop', <<~'EOF'), '0|2', 'its comments are whole');
+	SELECT count(*) FILTER (WHERE d ~ ' gexec'), count(*) FILTER (WHERE strpos(d, '\gexec') > 0)
+	FROM pg_proc, obj_description(oid, 'pg_proc') d WHERE pronamespace = 'evil'::regnamespace
+	EOF
 $node->stop;
 done_testing();

@@ -326,6 +326,29 @@ is(as_app(<<~'EOS'), '', 'nor a table');
 	SELECT managed.snowid_next_block(2) \gset
 	EOS
 
+# What the owner of a schema has in it does not run with the script, which a
+# superuser may run there.
+$node->safe_psql('postgres', 'CREATE DATABASE shop');
+$node->safe_psql('shop',     <<~'EOS');
+	CREATE SCHEMA trap;
+	SET search_path = trap;
+	DO $do$
+	DECLARE
+		arguments text;
+	BEGIN
+		FOREACH arguments IN ARRAY ARRAY['pg_get_functiondef(regprocedure)', 'setval(text, int)', 'snowid_compile(text, text)',
+			'quote_ident(name)', 'pg_extension_config_dump(text, text)', 'unnest(text[])', 'equals(oid, regnamespace)', 'matches(name, name)']
+		LOOP
+			EXECUTE format('CREATE FUNCTION %s RETURNS bool LANGUAGE plpgsql AS $f$ BEGIN RAISE EXCEPTION $m$run as %%$m$, current_user; END $f$', arguments);
+		END LOOP;
+	END $do$;
+	CREATE OPERATOR = (FUNCTION = equals, LEFTARG = oid, RIGHTARG = regnamespace);
+	CREATE OPERATOR ~ (FUNCTION = matches, LEFTARG = name, RIGHTARG = name);
+	EOS
+run_script($node, 'shop', 'trap');
+is($node->safe_psql('shop', 'SELECT count(*) FROM trap.snowid_layouts()'),
+	'8', 'nor do its functions call that');
+
 #---- As a default, in a generated column and an index, and in a parallel plan ----
 
 is( sql(q{CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowid_next(), n int,
