@@ -334,8 +334,7 @@ CREATE OPERATOR CLASS snowid_ops DEFAULT FOR TYPE snowid USING hash AS
     FUNCTION 1 (snowid, snowid) hashint8(bigint),
     FUNCTION 2 (snowid, snowid) hashint8extended(bigint, bigint);
 ALTER OPERATOR FAMILY snowid_ops USING btree ADD
-    OPERATOR 3 #= (bigint, bigint),
-    FUNCTION 1 (bigint, bigint) btint8cmp(bigint, bigint);
+    OPERATOR 3 #= (bigint, bigint);
 ALTER OPERATOR FAMILY snowid_ops USING hash ADD
     OPERATOR 1 = (snowid, bigint), OPERATOR 1 = (bigint, snowid),
     OPERATOR 1 #= (bigint, bigint),
@@ -357,6 +356,37 @@ BEGIN
                 OPERATOR 1 < (%1$s, %2$s), OPERATOR 2 <= (%1$s, %2$s), OPERATOR 3 = (%1$s, %2$s),
                 OPERATOR 4 >= (%1$s, %2$s), OPERATOR 5 > (%1$s, %2$s), FUNCTION 1 (%1$s, %2$s) %3$s',
             types.l, types.r, types.cmp);
+    END LOOP;
+END $do$;
+
+-- For arrays of another type: a search by index sorts the elements for = ANY, and
+-- takes the greatest for < ANY, the least for > ANY, all with the family of the
+-- index.  No = for int and smallint, which could then refer to a snowid.
+DO $do$
+DECLARE
+    types record;
+    op record;
+BEGIN
+    FOR types IN
+        SELECT * FROM (VALUES ('bigint', '8'), ('int', '4'), ('smallint', '2')) v (name, suffix)
+    LOOP
+        FOR op IN
+            SELECT * FROM (VALUES ('<', 'lt', '>'), ('>', 'gt', '<')) v (name, f, commutator)
+        LOOP
+            EXECUTE pg_catalog.format('CREATE FUNCTION snowid_%1$s(%2$s, %2$s) RETURNS boolean
+                    AS %3$L LANGUAGE internal IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE',
+                op.f, types.name, 'int' || types.suffix || op.f);
+            EXECUTE pg_catalog.format('COMMENT ON FUNCTION snowid_%1$s(%2$s, %2$s) IS %3$L',
+                op.f, types.name, 'implementation of #' || op.name || ' operator');
+            EXECUTE pg_catalog.format('CREATE OPERATOR #%1$s (FUNCTION = snowid_%2$s, LEFTARG = %3$s, RIGHTARG = %3$s,
+                    COMMUTATOR = #%4$s, RESTRICT = scalar%2$ssel, JOIN = scalar%2$sjoinsel)',
+                op.name, op.f, types.name, op.commutator);
+            EXECUTE pg_catalog.format('COMMENT ON OPERATOR #%1$s (%2$s, %2$s) IS %3$L',
+                op.name, types.name, 'the order of numbers in the operator family of snowid; use ' || op.name);
+        END LOOP;
+        EXECUTE pg_catalog.format('ALTER OPERATOR FAMILY snowid_ops USING btree ADD
+                OPERATOR 1 #< (%1$s, %1$s), OPERATOR 5 #> (%1$s, %1$s), FUNCTION 1 (%1$s, %1$s) btint%2$scmp(%1$s, %1$s)',
+            types.name, types.suffix);
     END LOOP;
 END $do$;
 

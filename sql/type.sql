@@ -92,6 +92,38 @@ EXECUTE by_number(388400145978465528);
 CREATE INDEX ON k USING hash (id);
 SELECT n FROM k WHERE id = 388400145978465529;
 
+-- Arrays of each type, by index and without one; lists, of which PostgreSQL 18 makes arrays
+CREATE TABLE few (id snowid PRIMARY KEY);
+INSERT INTO few SELECT n::bigint FROM generate_series(1, 2000) n;
+ANALYZE few;
+CREATE FUNCTION rows_by_arrays(OUT scan text, OUT type text, OUT rows text) RETURNS SETOF record LANGUAGE plpgsql AS $$
+DECLARE
+    condition text;
+    found int;
+BEGIN
+    FOREACH scan IN ARRAY '{index,bitmap,seq}'::text[] LOOP
+        PERFORM set_config('enable_seqscan', (scan = 'seq')::text, true), set_config('enable_bitmapscan', (scan = 'bitmap')::text, true),
+            set_config('enable_indexscan', (scan = 'index')::text, true), set_config('enable_indexonlyscan', 'off', true);
+        FOREACH type IN ARRAY '{snowid,bigint,int,smallint}'::text[] LOOP
+            rows := '';
+            FOREACH condition IN ARRAY ARRAY['id = ANY (%2$s)', 'id < ANY (%2$s)', 'id <= ANY (%2$s)', 'id > ANY (%2$s)', 'id >= ANY (%2$s)',
+                'id < ALL (%2$s)', 'id > ALL (%2$s)', 'id <> ALL (%2$s)', 'id = ANY (%2$s) AND id > ANY (%2$s)',
+                'id IN (3::bigint::%1$s, 7::bigint::%1$s, 1990::bigint::%1$s)', 'id = 3::bigint::%1$s OR id = 7::bigint::%1$s',
+                'id < 4::bigint::%1$s OR id < 7::bigint::%1$s'] LOOP
+                EXECUTE format('SELECT count(*) FROM few WHERE ' || condition, type, format('%L::bigint[]::%s[]', '{7,3,3,1990}', type)) INTO found;
+                rows := rows || ' ' || found;
+            END LOOP;
+            RETURN NEXT;
+        END LOOP;
+    END LOOP;
+END $$;
+SELECT * FROM rows_by_arrays();
+DROP FUNCTION rows_by_arrays;
+EXPLAIN (COSTS OFF) SELECT * FROM few WHERE id = ANY ('{1,2}'::int[]);
+SELECT count(*) FROM few JOIN generate_series(-10, 1500) n ON n = id;
+SELECT count(*) FROM few WHERE id > ANY ('{5,NULL}'::bigint[]) AND id < ANY ('{9,NULL}'::int[]);
+DROP TABLE few;
+
 -- Joins with a bigint column find the index on either side; hash; merge
 CREATE TABLE b (id bigint PRIMARY KEY, n int);
 INSERT INTO b SELECT id, n FROM k;
@@ -126,6 +158,7 @@ SET enable_nestloop = off;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM b JOIN i ON b.id = i.id;
 RESET enable_hashjoin;
 RESET enable_nestloop;
+EXPLAIN (COSTS OFF) SELECT * FROM i JOIN k ON k.id = i.id WHERE i.id < 3;
 
 -- Foreign keys both ways
 CREATE TABLE k_of_b (id snowid PRIMARY KEY REFERENCES b ON UPDATE CASCADE ON DELETE CASCADE);
@@ -138,6 +171,7 @@ INSERT INTO k_of_k SELECT max(id) FROM k;
 INSERT INTO k_of_b VALUES ('0000000000001');
 INSERT INTO b_of_k VALUES (1);
 INSERT INTO k_of_k VALUES ('0000000000001');
+CREATE TABLE i_of_k (id int REFERENCES k);
 DELETE FROM k WHERE id = (SELECT id FROM k_of_k);
 \set VERBOSITY default
 UPDATE b SET id = 5 WHERE id = 388400145978465528;

@@ -163,6 +163,9 @@ like(
 	),
 	qr/Index Scan|Bitmap Index Scan/,
 	'and found by index');
+my $by_arrays =
+  q{SET enable_seqscan = off; SELECT count(*) FROM k WHERE id = ANY ('{-1,5}'::int[]) AND id < ANY ('{0,1}'::bigint[])};
+is($node->safe_psql('restored', $by_arrays), '1', 'or by arrays');
 
 #---- A schema of one's own, and a move ----
 
@@ -229,6 +232,7 @@ like(
 	$plan,
 	qr/Index Cond: \(id < '5'::bigint\).*Index Cond: \(id = '388400145978465528'::bigint\).*Hash.*Merge Full Join/s,
 	'indexes, hash and merge joins work as before');
+is($new->safe_psql('utf8', $by_arrays), '1', 'and arrays');
 is( $new->safe_psql(
 		'utf8',
 		q{CREATE TABLE fk (id bigint REFERENCES k); SELECT count(*) FROM fk}),
