@@ -542,7 +542,8 @@ COMMENT ON PROCEDURE snowid_make_partitions(regclass, interval, int, interval) I
 -- From serial or identity
 
 CREATE FUNCTION snowid_migration(schema regnamespace) RETURNS SETOF text
-    LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+    SET quote_all_identifiers = off AS $$
 DECLARE
     keys text := (SELECT quote_ident(nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = extnamespace
                   WHERE extname = 'snowid');
@@ -561,23 +562,27 @@ BEGIN
                             AND d.refobjid = c.oid AND d.refobjsubid = attnum AND d.deptype IN ('a', 'i')
                             AND s.relkind = 'S')
             AND (attidentity <> '' OR EXISTS (SELECT FROM pg_attrdef WHERE adrelid = c.oid AND adnum = attnum
-                                              AND pg_get_expr(adbin, adrelid) ~ '^nextval\('))
+                                              AND pg_get_expr(adbin, adrelid) ~ '^nextval[(]'))
         ORDER BY relname, attnum
     LOOP
         -- narrower columns that refer to it, and views that would need another type
+        WITH RECURSIVE narrow AS (
+            SELECT oid FROM pg_type WHERE oid IN ('integer'::regtype, 'smallint'::regtype)
+            UNION
+            SELECT t.oid FROM pg_type t JOIN narrow n ON n.oid = t.typbasetype)
         SELECT string_agg(what, ', ' ORDER BY what) INTO others FROM (
             SELECT format('%s.%I refers to it', conrelid::regclass, attname) AS what
-            FROM pg_constraint JOIN pg_attribute ON attrelid = conrelid AND attnum = ANY (conkey)
-            WHERE contype = 'f' AND confrelid = col.relid AND col.attnum = ANY (confkey) AND conparentid = 0
-                AND atttypid IN ('integer'::regtype, 'smallint'::regtype)
+            FROM pg_constraint JOIN pg_attribute ON attrelid = conrelid AND attnum = conkey[array_position(confkey, col.attnum)]
+            WHERE contype = 'f' AND confrelid = col.relid AND conparentid = 0 AND atttypid IN (SELECT oid FROM narrow)
             UNION
             SELECT format('view %s has it', ev_class::regclass)
             FROM pg_depend JOIN pg_rewrite r ON r.oid = objid
             WHERE classid = 'pg_rewrite'::regclass AND refobjid = col.relid AND refobjsubid = col.attnum
                 AND col.atttypid <> 'bigint'::regtype) o;
         IF col.atttypid <> 'bigint'::regtype OR others IS NOT NULL THEN
-            RETURN NEXT concat_ws(', ', format('-- not done: %s.%I is %s', col.relid::regclass, col.attname,
-                format_type(col.atttypid, NULL)), others);
+            -- one line: what stood after a line break in a name would be run
+            RETURN NEXT translate(concat_ws(', ', format('-- not done: %s.%I is %s', col.relid::regclass, col.attname,
+                format_type(col.atttypid, NULL)), others), E'\n\r', '  ');
         ELSIF col.is_identity THEN
             RETURN NEXT format('ALTER TABLE %1$s ALTER COLUMN %2$I DROP IDENTITY, ALTER COLUMN %2$I SET DEFAULT %3$s.snowid_next()',
                 col.relid::regclass, col.attname, keys);

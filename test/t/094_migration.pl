@@ -206,5 +206,58 @@ is( sql(q{SELECT string_agg(DISTINCT format_type(atttypid, NULL), ' '), bool_and
 is(sql(q{SELECT count(*) FROM orders WHERE id <= 20000}),
 	'20000', 'the old rows are there');
 
+#---- Names, composite keys and domains ----
+
+# A comment ends with its line.
+my $evil     = '\000A;ALTER ROLE mallory SUPERUSER;--';
+my $evil_too = '\000D;ALTER ROLE mallory SUPERUSER;--';
+sql(<<~"EOF");
+	CREATE ROLE mallory;
+	CREATE SCHEMA app AUTHORIZATION mallory;
+	SET ROLE mallory;
+	CREATE TABLE app.a (U&"a$evil" serial);
+	CREATE DOMAIN app.U&"d$evil_too" AS bigint;
+	CREATE TABLE app.b (id bigserial, x app.U&"d$evil_too");
+	CREATE SEQUENCE app.s OWNED BY app.b.x;
+	ALTER TABLE app.b ALTER x SET DEFAULT nextval('app.s');
+	CREATE TABLE app.U&"e$evil_too" (id serial PRIMARY KEY);
+	CREATE VIEW app.U&"v$evil_too" AS SELECT id FROM app.U&"e$evil_too";
+	CREATE TABLE app.U&"f$evil" (U&"r$evil_too" int REFERENCES app.U&"e$evil_too");
+	EOF
+$node->psql('postgres', q{SELECT keys.snowid_migration('app') \gexec});
+is(sql(q{SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'}),
+	'f', 'nothing in a name is run');
+is( sql(q{SELECT count(*), count(*) FILTER (WHERE strpos(c, chr(10)) + strpos(c, chr(13)) > 0)
+	FROM keys.snowid_migration('app') c WHERE c ~ '^-- not done: '}),
+	'3|0',
+	'a comment is one line');
+
+sql(<<~'EOF');
+	CREATE SCHEMA shop;
+	CREATE DOMAIN shop.number AS int;
+	CREATE DOMAIN shop.part_number AS shop.number;
+	CREATE TABLE shop.masters (tenant int, id bigserial, PRIMARY KEY (tenant, id));
+	CREATE TABLE shop.details (tenant int, master bigint, FOREIGN KEY (tenant, master) REFERENCES shop.masters);
+	CREATE TABLE shop.orders (tenant bigint, id bigserial, PRIMARY KEY (tenant, id));
+	CREATE TABLE shop.lines (number int, tenant bigint, FOREIGN KEY (number, tenant) REFERENCES shop.orders (id, tenant));
+	CREATE TABLE shop.parts (id bigserial PRIMARY KEY);
+	CREATE TABLE shop.uses (part shop.part_number REFERENCES shop.parts);
+	EOF
+$commands = <<~'EOF' =~ s/\n$//r;
+	SET lock_timeout = '500ms'
+	ALTER TABLE shop.masters ALTER COLUMN id SET DEFAULT keys.snowid_next()
+	-- not done: shop.orders.id is bigint, shop.lines.number refers to it
+	-- not done: shop.parts.id is bigint, shop.uses.part refers to it
+	RESET lock_timeout
+	EOF
+is(sql(q{SELECT keys.snowid_migration('shop')}),
+	$commands, 'a column refers to the one that stands at its place');
+foreach my $setting ('standard_conforming_strings = off',
+	'quote_all_identifiers = on')
+{
+	is(sql(qq{SET $setting; SELECT keys.snowid_migration('shop')}),
+		$commands, "the same under $setting");
+}
+
 $node->stop;
 done_testing();
