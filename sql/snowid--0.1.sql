@@ -411,14 +411,17 @@ CREATE FUNCTION snowid_partition_commands(parent regclass, step interval, ahead 
     LANGUAGE plpgsql STABLE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     -- intervals are compared with months of 30 days
-    unit text := CASE WHEN step = interval '1 day' THEN 'day' WHEN step = interval '1 week' THEN 'week'
-        WHEN step = interval '1 month' AND extract(month FROM step) = 1 THEN 'month' END;
+    months numeric := extract(year FROM step) * 12 + extract(month FROM step);
+    unit text := CASE WHEN step = interval '1 day' AND months = 0 THEN 'day'
+        WHEN step = interval '1 week' AND months = 0 THEN 'week'
+        WHEN step = interval '1 month' AND months = 1 THEN 'month' END;
     this_period timestamp := date_trunc(unit, now() AT TIME ZONE 'UTC');
     keys text := (SELECT quote_ident(nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = extnamespace
                   WHERE extname = 'snowid');
     table_schema name;
     table_name name;
     table_owner name;
+    table_place text;
     key_type regtype;
     default_part oid;
     bounds text;
@@ -429,6 +432,9 @@ DECLARE
     highs bigint[] := '{}';    -- excluded; NULL: no bound
     low bigint;
     high bigint;
+    epoch timestamp;
+    second_day bigint;         -- its first key
+    first_key bigint;
     period timestamp;
     oldest timestamp;
     part_name text;
@@ -443,10 +449,12 @@ BEGIN
     ELSIF keep < interval '0' THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'keep must not be negative';
     END IF;
-    SELECT nspname, relname, pg_get_userbyid(relowner), atttypid, partdefid
-    INTO table_schema, table_name, table_owner, key_type, default_part
+    SELECT nspname, relname, pg_get_userbyid(relowner), atttypid, partdefid,
+        concat(' USING ' || quote_ident(amname), ' TABLESPACE ' || quote_ident(spcname))
+    INTO table_schema, table_name, table_owner, key_type, default_part, table_place
     FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace JOIN pg_partitioned_table ON partrelid = c.oid
         JOIN pg_attribute ON attrelid = c.oid AND attnum = partattrs[0]
+        LEFT JOIN pg_am m ON m.oid = relam LEFT JOIN pg_tablespace t ON t.oid = reltablespace
     WHERE c.oid = parent AND partstrat = 'r' AND partnatts = 1
         AND (atttypid = 'bigint'::regtype OR atttypid = to_regtype(keys || '.snowid'));
     IF NOT FOUND THEN
@@ -462,7 +470,7 @@ BEGIN
         SELECT c.oid, pg_get_expr(relpartbound, c.oid) FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid
         WHERE inhparent = parent AND NOT inhdetachpending
     LOOP
-        bound := regexp_match(bounds, '^FOR VALUES FROM \(''?(-?\w+)''?\) TO \(''?(-?\w+)''?\)');
+        bound := regexp_match(bounds, '^FOR VALUES FROM [(]''?(-?[[:alnum:]]+)''?[)] TO [(]''?(-?[[:alnum:]]+)''?[)]');
         FOR i IN 1..2 LOOP
             IF bound[i] IN ('MINVALUE', 'MAXVALUE') THEN
                 bound[i] := CASE bound[i] WHEN 'MINVALUE' THEN '-1' END;
@@ -476,17 +484,23 @@ BEGIN
         highs := highs || bound[2]::bigint;
     END LOOP;
 
+    -- a partition that ends in the first day of the layout has other numbers, such as old serial keys
+    EXECUTE format('SELECT %s.snowid_timestamp(0) AT TIME ZONE $1', keys) INTO epoch USING 'UTC';
+    EXECUTE format('SELECT %s.snowid_min($1)', keys)
+        INTO second_day USING (date_trunc('day', epoch) + interval '1 day') AT TIME ZONE 'UTC';
+    first_key := (SELECT greatest(max(h), 0) FROM unnest(highs) h WHERE h < second_day);
+
     -- from the end of the first one, so that no gap remains; never before "keep"
-    EXECUTE format('SELECT date_trunc($1, %s.snowid_timestamp(min(h)) AT TIME ZONE $3) FROM unnest($2) h', keys)
-        INTO period USING unit, highs, 'UTC';
+    EXECUTE format('SELECT date_trunc($1, %s.snowid_timestamp(min(h)) AT TIME ZONE $4) FROM unnest($2) h WHERE h >= $3', keys)
+        INTO period USING unit, highs, second_day, 'UTC';
     period := least(period, this_period);
     IF keep IS NOT NULL THEN
-        oldest := date_trunc(unit, (now() - keep) AT TIME ZONE 'UTC');
+        oldest := date_trunc(unit, (now() - least(keep, interval '1000 years')) AT TIME ZONE 'UTC');
         period := greatest(period, oldest);
     END IF;
     WHILE period <= this_period + ahead * step LOOP
-        EXECUTE format('SELECT %1$s.snowid_min($1), %1$s.snowid_min($2)', keys)
-            INTO low, high USING period AT TIME ZONE 'UTC', (period + step) AT TIME ZONE 'UTC';
+        EXECUTE format('SELECT greatest(%1$s.snowid_min($1), $3), %1$s.snowid_min($2)', keys) INTO low, high
+            USING greatest(period, epoch) AT TIME ZONE 'UTC', (period + step) AT TIME ZONE 'UTC', first_key;
         part := NULL;
         SELECT p, ARRAY[l, h] INTO part, bound FROM unnest(parts, lows, highs) u(p, l, h)
         WHERE (l < high AND (h > low OR h IS NULL)) ORDER BY l LIMIT 1;
@@ -495,11 +509,13 @@ BEGIN
             IF octet_length(part_name) > 63 THEN
                 RAISE EXCEPTION USING ERRCODE = '42622', MESSAGE = format('the name of a partition is too long: %s', part_name);
             END IF;
-            -- PARTITION OF would lock out readers of the table
-            RETURN NEXT format('CREATE TABLE %1$I.%2$I (LIKE %3$s INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED INCLUDING STORAGE INCLUDING COMPRESSION); '
+            -- PARTITION OF would lock out readers of the table.  ATTACH locks out writers of a table that a
+            -- foreign key refers to; it waits less than deadlock_timeout, so that this session gives up in a deadlock.
+            RETURN NEXT format('SET LOCAL lock_timeout = ''500ms''; '
+                'CREATE TABLE %1$I.%2$I (LIKE %3$s INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED INCLUDING STORAGE INCLUDING COMPRESSION)%7$s; '
                 'ALTER TABLE %1$I.%2$I OWNER TO %4$I; '
-                'ALTER TABLE %3$s ATTACH PARTITION %1$I.%2$I FOR VALUES FROM (%5$s) TO (%6$s)',
-                table_schema, part_name, parent, table_owner, low, high);
+                'ALTER TABLE %3$s ATTACH PARTITION %1$I.%2$I FOR VALUES FROM (%5$s::bigint) TO (%6$s::bigint)',
+                table_schema, part_name, parent, table_owner, low, high, table_place);
         ELSIF bound[1]::bigint > low OR bound[2]::bigint < high THEN
             RAISE EXCEPTION USING ERRCODE = '42P17',
                 MESSAGE = format('partition %s holds some keys of the %s of %s, but not all', part, unit, period::date),
@@ -508,7 +524,7 @@ BEGIN
         period := period + step;
     END LOOP;
 
-    IF keep IS NOT NULL THEN
+    IF oldest > epoch THEN
         EXECUTE format('SELECT %s.snowid_min($1)', keys) INTO low USING oldest AT TIME ZONE 'UTC';
         FOR part IN SELECT p FROM unnest(parts, highs) u(p, h) WHERE h <= low ORDER BY h LOOP
             RETURN NEXT format('ALTER TABLE %s DETACH PARTITION %s CONCURRENTLY', parent, part);
@@ -522,8 +538,8 @@ CREATE PROCEDURE snowid_make_partitions(parent regclass, step interval, ahead in
         keep interval DEFAULT NULL)
     LANGUAGE plpgsql AS $$
 DECLARE
-    commands text[];
-    command text;
+    commands pg_catalog.text[];
+    command pg_catalog.text;
 BEGIN
     -- no search_path of its own: a procedure that has one cannot COMMIT
     EXECUTE pg_catalog.format('SELECT ARRAY(SELECT %I.snowid_partition_commands($1, $2, $3, $4))',
@@ -532,7 +548,7 @@ BEGIN
         INTO commands USING parent, step, ahead, keep;
     FOREACH command IN ARRAY commands LOOP
         -- a procedure cannot detach concurrently
-        EXECUTE pg_catalog.regexp_replace(command, '^(ALTER TABLE .*) CONCURRENTLY$', '\1');
+        EXECUTE pg_catalog.regexp_replace(command, '^(ALTER TABLE .*) CONCURRENTLY$', E'SET LOCAL lock_timeout = ''500ms''; \\1');
         COMMIT;
     END LOOP;
 END $$;

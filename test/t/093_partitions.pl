@@ -139,7 +139,54 @@ like(
 	qr/^day_20270103\|.*day_20270110/s,
 	'after what was made before it is committed');
 $writer->query_safe('COMMIT;');
+
+# A foreign key: to attach needs a lock of the table that it refers to, for which
+# it does not wait long, since all writers of that table would wait behind it.
+sql(q{CREATE TABLE orders (id bigint PRIMARY KEY);
+	CREATE TABLE lines (id bigint PRIMARY KEY, order_id bigint REFERENCES orders) PARTITION BY RANGE (id)}
+);
+$writer->query_safe('BEGIN; INSERT INTO orders VALUES (1);');
+my $make_lines =
+  q{SET statement_timeout = '60s'; CALL snowid_make_partitions('lines', '1 day', 1)};
+like(sql_error($node, $make_lines),
+	qr/^55P03:/,
+	'it gives up while a transaction writes what its foreign key refers to');
+is(sql_error($node, 'INSERT INTO orders VALUES (2)'),
+	'', 'so that others can');
+$writer->query_safe('COMMIT;');
+$writer->query_safe(
+	'BEGIN; INSERT INTO day (id, n) VALUES (snowid_min(now()), 3);');
+is(sql_error($node, $make_lines), '', 'after that it goes');
+is( sql(q{INSERT INTO lines SELECT snowid_min(now()), min(id) FROM orders RETURNING tableoid::regclass}
+	),
+	'lines_20270104',
+	'and keys find their partition');
+like(
+	sql_error(
+		$node,
+		q{SET statement_timeout = '60s'; CALL snowid_make_partitions('day', '1 day', 5, '0 days')}
+	),
+	qr/^55P03:/,
+	'nor does it wait long for a detach');
+is( sql(q{SET lock_timeout = '3s'; CALL snowid_make_partitions('lines', '1 day', 1); SHOW lock_timeout}
+	),
+	'3s',
+	'the lock_timeout of the session stays');
+$writer->query_safe('COMMIT;');
 $writer->quit;
+
+#---- The tablespace ----
+
+sql(q{SET allow_in_place_tablespaces = on; CREATE TABLESPACE "fast disk" LOCATION ''}
+);
+sql(q{CREATE TABLE "placed" (id bigint) PARTITION BY RANGE (id) TABLESPACE "fast disk"}
+);
+make(q{'placed', '1 month', 0});
+is( sql(q{SELECT c.relname, spcname FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid LEFT JOIN pg_tablespace t ON t.oid = reltablespace
+	WHERE inhparent = 'placed'::regclass}),
+	'placed_202701|fast disk',
+	'a partition is where its parent says');
+sql($_) foreach 'DROP TABLE placed', 'DROP TABLESPACE "fast disk"';
 
 #---- What is refused ----
 
@@ -167,7 +214,8 @@ like(
 	qr/^22023: step cannot be/,
 	"no step of $_")
   foreach '2 days', '1 hour', '30 days', '-1 day', '1 year', '1 month 1 day',
-  '0';
+  '1 month -29 days', '1 year -359 days', '13 months -360 days',
+  '1 month -23 days', '0';
 like(make_error(q{'day', '1 day', -1}), qr/^22023: ahead must be/,
 	'ahead -1');
 like(
@@ -213,6 +261,19 @@ like(
 		$node, q{BEGIN; CALL snowid_make_partitions('week', '7 days', 9)}),
 	qr/^2D000:/,
 	'not in a transaction');
+
+#---- standard_conforming_strings = off ----
+
+sql(q{CREATE TABLE strings (id bigint) PARTITION BY RANGE (id);
+	SET standard_conforming_strings = off;
+	CALL snowid_make_partitions('strings', '1 day', 0)});
+set_skew($node, $start + 7 * 86400);
+sql(q{SET standard_conforming_strings = off; CALL snowid_make_partitions('strings', '1 day', 0, '1 day')}
+);
+like(
+	parts('strings'),
+	qr/^strings_20270105\|[^\n]*\nstrings_20270106\|[^\n]*$/,
+	'backslashes are no matter');
 
 #---- The type snowid, other schemas, another owner ----
 
