@@ -32,6 +32,9 @@ static bool source_is_remote = false;
 /* In a transaction that may be cancelled. */
 static volatile bool may_cancel = false;
 
+/* In its commit, which waits for a standby: no cancel ends that. */
+static volatile bool is_committing = false;
+
 /* The connection to the source failed: nothing else is tried in this turn. */
 static bool line_failed = false;
 
@@ -65,6 +68,14 @@ transfer_hurry(void)
 {
 	source_hurry();
 	if (may_cancel)
+		InterruptPending = QueryCancelPending = true;
+}
+
+/* In a signal handler: ends a statement, as PostgreSQL's time-outs do. */
+void
+transfer_cancel(void)
+{
+	if (!is_committing)
 		InterruptPending = QueryCancelPending = true;
 }
 
@@ -104,6 +115,8 @@ attempt(void (*statements) (void *what, int n), Oid relid, void *what, int n, ch
 		may_cancel = !source_is_remote && !ShutdownRequestPending;
 		source_begin(relid, my_source);
 		statements(what, n);
+		is_committing = true;
+		CHECK_FOR_INTERRUPTS();
 		in_doubt = source_is_remote;
 		source_end();
 		in_doubt = false;
@@ -114,6 +127,7 @@ attempt(void (*statements) (void *what, int n), Oid relid, void *what, int n, ch
 		ErrorData  *error;
 
 		may_cancel = false;
+		is_committing = false;
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
 		FlushErrorState();
@@ -124,6 +138,7 @@ attempt(void (*statements) (void *what, int n), Oid relid, void *what, int n, ch
 	}
 	PG_END_TRY();
 	may_cancel = false;
+	is_committing = false;
 	QueryCancelPending = false;
 	MemoryContextSwitchTo(context);
 	return sqlstate;
@@ -221,8 +236,12 @@ transfer_fetch(Fetch *fetches, int n)
 	}
 	if (sqlstate != 0)
 		fail_all(fetches, n, why);
-	/* told to leave, it did not wait for a standby: nobody may use these */
-	for (int i = 0; i < n && ShutdownRequestPending; i++)
+
+	/*
+	 * Told to leave, or without a postmaster, it did not wait for a standby:
+	 * nobody may use these.
+	 */
+	for (int i = 0; i < n && (ShutdownRequestPending || ProcDiePending); i++)
 		fetches[i].unusable = true;
 	finish_all(fetches, n, began);
 	for (int i = 0; i < n; i++)

@@ -24,6 +24,7 @@ typedef struct Return
 extern void transfer_init(Oid source);
 extern void transfer_begin_turn(void);
 extern void transfer_hurry(void);
+extern void transfer_cancel(void);
 extern void transfer_fetch(Fetch *fetches, int n);
 extern void transfer_give_back(Return *returns, int n);
 

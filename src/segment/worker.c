@@ -59,6 +59,17 @@ handle_stop(SIGNAL_ARGS)
 	errno = save_errno;
 }
 
+/* SIGINT: an administrator's cancel, or a time-out of PostgreSQL's. */
+static void
+handle_cancel(SIGNAL_ARGS)
+{
+	int			save_errno = errno;
+
+	transfer_cancel();
+	SetLatch(MyLatch);
+	errno = save_errno;
+}
+
 /*---- Turns ----*/
 
 /* Is it one of this database?  segments_lock is held. */
@@ -279,6 +290,7 @@ snowid_segments_main(Datum main_arg)
 	settle_settings();
 	transfer_init(my_source);
 	pqsignal(SIGTERM, handle_stop);
+	pqsignal(SIGINT, handle_cancel);
 
 	turn_context = AllocSetContextCreate(TopMemoryContext, "snowid segments",
 										 ALLOCSET_DEFAULT_SIZES);

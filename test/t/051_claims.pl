@@ -528,6 +528,7 @@ is( $first->safe_psql(
 	'and work again when it is back');
 
 # What was asked for is carried out after all, and nobody hears of it.
+wait_until('the end of the change', sub { $redis->owned('first') == 1 });
 $redis->freeze;
 like(sql_error($first, 'SELECT snowid_reclaim()'),
 	qr/^08006:/, 'a reclaim that is not answered');

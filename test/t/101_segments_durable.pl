@@ -221,6 +221,10 @@ my $waits =
 ok( $node->poll_query_until('postgres', $waits),
 	'the commit of a range waits for a standby');
 my $told = process_pid($node, 'snowid segments');
+query($node, "SELECT pg_cancel_backend($told), pg_sleep(0.5)");
+is( query($node, "SELECT wait_event FROM pg_stat_activity WHERE pid = $told"),
+	'SyncRep',
+	'and no cancel ends that');
 hold_process($node, 'snowid segments',
 	'WaitLatch', 'ConditionVariableBroadcast');
 query($node, "SELECT pg_terminate_backend($told)");

@@ -95,16 +95,19 @@ pass('while a name is looked up');
 $named->stop;
 
 
-# It ends a process that only waits, and no gate is closed by that: the successor
-# finds it open, and goes on.
+# It ends a process that only waits, and not one that is at work; no gate is closed
+# by that: the successor finds it open, and goes on.
 sub ends
 {
 	my ($process) = @_;
 	my $id = process_pid($node, $process);
-	kill 'FPE', $id;
-	wait_for($node,
-		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = '$process' AND pid <> $id"
-	);
+	wait_until(
+		"the end of $process",
+		sub {
+			my $now = process_pid($node, $process);
+			kill 'FPE', $id if $now eq $id;
+			return $now ne $id && $now ne '';
+		});
 	return;
 }
 
