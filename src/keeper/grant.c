@@ -124,8 +124,8 @@ advance(Pair *pair, int64 now)
 		return false;
 	generator_progress(&progress);
 	/* the other pair makes no keys below it either */
-	if (unit > progress.last && pair->twin.worker_id >= 0 &&
-		!spare_raise(pair, unix_ms_from_units(unit), err))
+	if (pair->twin.worker_id >= 0 &&
+		!spare_raise(pair, unix_ms_from_units(unit), now, err))
 	{
 		generator_no_grant(err);
 		generator_advance_end(false);

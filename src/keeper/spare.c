@@ -158,10 +158,24 @@ spare_pause(void)
 	return behind_since == 0 ? LONG_MAX : ms_until(behind_since + BEHIND_MS);
 }
 
-/* Raises the twin's ceiling.  False: the reason is in err. */
-bool
-spare_raise(Pair *pair, int64 unix_ms, char *err)
+/* The Unix ms up to which others may have used a spare that is taken now. */
+static int64
+taken_ms(const Pair *pair, int64 now)
 {
+	int64		unix_ms = unix_ms_from_units(now) + snowid_max_lead + snowid_reserve;
+
+	return Min(Max(unix_ms, pair->twin.floor_ms), layout_last_ms(&server_layout));
+}
+
+/*
+ * Raises the twin's ceiling.  One that had none is taken by that.  False: the
+ * reason is in err.
+ */
+bool
+spare_raise(Pair *pair, int64 unix_ms, int64 now, char *err)
+{
+	if (pair->ceiling.twin_ms == 0)
+		unix_ms = Max(unix_ms, taken_ms(pair, now));
 	return pair->ceiling.twin_ms >= unix_ms ||
 		ceiling_raise_idle(&pair->twin, &pair->claim, unix_ms,
 						   &pair->ceiling.twin_ms, err, GATE_DETAIL_LEN);
@@ -174,8 +188,6 @@ spare_raise(Pair *pair, int64 unix_ms, char *err)
 bool
 spare_take(Pair *pair, const Choice *choice, bool anew, int64 now, char *err)
 {
-	int64		taken_ms = unix_ms_from_units(now) + snowid_max_lead + snowid_reserve;
-
 	if (choice->is_spare)
 		return true;
 	if (!same_pair(&pair->twin, &choice->twin))
@@ -189,8 +201,7 @@ spare_take(Pair *pair, const Choice *choice, bool anew, int64 now, char *err)
 		return false;
 	if (pair->ceiling.twin_ms != 0 && !anew)
 		return true;
-	taken_ms = Max(taken_ms, pair->twin.floor_ms);
-	if (!spare_raise(pair, Min(taken_ms, layout_last_ms(&server_layout)), err))
+	if (!spare_raise(pair, taken_ms(pair, now), now, err))
 		return false;
 	ereport(LOG,
 			(errmsg("snowid has worker ID %d of datacenter %d as a spare",

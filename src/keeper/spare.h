@@ -13,7 +13,7 @@ extern GateReason spare_wanted(const Claim *own, Claim *spare, int64 *limit_ms, 
 extern void spare_choose(const Pair *pair, const Claim *own, const Claim *spare,
 						 int64 now, bool clock_is_good, Choice *choice);
 extern long spare_pause(void);
-extern bool spare_raise(Pair *pair, int64 unix_ms, char *err);
+extern bool spare_raise(Pair *pair, int64 unix_ms, int64 now, char *err);
 extern bool spare_take(Pair *pair, const Choice *choice, bool anew, int64 now,
 					   char *err);
 extern void spare_tend(Pair *pair, const Choice *choice, int64 now);

@@ -197,12 +197,27 @@ set_skew($node, -$day + 2 * $hour);
 key_is_of(1, 'until the time is there');
 cmp_ok(next_key($node), '>', $id, 'above it');
 
+# Merged rows may be below the own keys and above those of the spare.
+set_skew($node, -$day + 3 * $hour);
+key_is_of(1, 'time passes');
+$id = advance('-10 min');
+cmp_ok(next_key($node), '>', $id, 'advanced to below the last key');
+$node->stop;
+set_skew($node, -$day + 2.7 * $hour);
+$node->start;
+is_refused('the spare makes no keys below that, either');
+is(status($node, 'worker_id'), '1', 'so it is not used');
+set_skew($node, -$day + 2.9 * $hour);
+key_is_of(2, 'only above it');
+set_skew($node, -$day + 3.1 * $hour);
+key_is_of(1, 'time passes');
+
 #---- A copy of the directory ----
 
 $node->backup('copy');
-set_skew($node, -$day + 2.5 * $hour);
+set_skew($node, -$day + 3.5 * $hour);
 key_is_of(1, 'the original goes on');
-set_skew($node, -$day + 2.2 * $hour);
+set_skew($node, -$day + 3.2 * $hour);
 key_is_of(2, 'and uses its spare');
 my $spare_key = next_key($node);
 $node->stop;
@@ -210,18 +225,18 @@ my $copy = server_from_backup('copied', $node, 'copy',
 	"snowid.worker_id = 1\nsnowid.spare_worker_id = 2\nsnowid.max_lead = 100ms\nsnowid.max_wait = 200ms\nsnowid.max_jump = 10d"
 );
 $node = $copy;
-set_skew($node, -$day + 3 * $hour);
+set_skew($node, -$day + 4 * $hour);
 $node->start;
 key_is_of(1, 'a copy of the data directory in its place');
 $node->stop('immediate');
-set_skew($node, -$day + 2.2 * $hour);
+set_skew($node, -$day + 3.2 * $hour);
 $node->start;
 is_refused(
 	'does not use the spare for a time before its start, for the original may have'
 );
-set_skew($node, -$day + 4 * $hour);
+set_skew($node, -$day + 5 * $hour);
 key_is_of(1, 'time passes');
-set_skew($node, -$day + 3.5 * $hour);
+set_skew($node, -$day + 4.5 * $hour);
 key_is_of(2, 'but for one behind it');
 cmp_ok(next_key($node), '>', $spare_key, 'above the keys of the original');
 $node->stop;
@@ -242,6 +257,27 @@ $node->stop;
 $node->append_conf('postgresql.conf', origin_places($node) . ' = 2');
 $node->start;
 key_is_of(2, 'when there is room, it is');
+$node->stop;
+
+# snowid_advance() takes it, too, and as if it were set then.
+start_new('late', -$day, { worker_id => 1 }, origin_places($node) . ' = 2');
+query($node,
+	q(SELECT pg_replication_origin_advance('other', '0/1') FROM pg_replication_origin_create('other'))
+);
+$log = -s $node->logfile;
+reload(worker_id => 1, spare_worker_id => 2);
+$node->wait_for_log(qr/LOG:  snowid could not take its spare worker ID 2\n/,
+	$log);
+query($node, q(SELECT pg_replication_origin_drop('other')));
+advance('-10 min');
+poll($node, 'spare_worker_id = 2');
+$node->stop;
+set_skew($node, -$day - 5 * $minute);
+$node->start;
+is_refused(
+	'a spare that there was no room for is not used for a time before it was taken'
+);
+is(status($node, 'worker_id'), '1', 'not even one after an advance');
 $node->stop;
 
 #---- The catalog of origins is locked ----
