@@ -336,12 +336,18 @@ keeper_turn(bool news, bool reloaded)
 	return pause;
 }
 
-/* Logs an error once, and tells callers. */
+/*
+ * Logs an error once, and tells callers.  An open gate stays open: keys go on up
+ * to the ceiling.  A closed one has the reason of an earlier turn, which has
+ * passed, except for recovery.
+ */
 static Pause
 keeper_recover(const ErrorData *error)
 {
 	Pause		pause;
 	char		detail[GATE_DETAIL_LEN];
+	bool		has_pair;
+	int			ignored;
 
 	snprintf(detail, sizeof(detail), "%s.%s%s", error->message,
 			 error->hint ? " " : "", error->hint ? error->hint : "");
@@ -350,7 +356,10 @@ keeper_recover(const ErrorData *error)
 		EmitErrorReport();
 		strlcpy(logged_detail, detail, sizeof(logged_detail));
 	}
-	generator_no_grant(detail);
+	if (RecoveryInProgress() || generator_gate(&has_pair, &ignored, &ignored) == GATE_OPEN)
+		generator_no_grant(detail);
+	else
+		(void) generator_close(GATE_CEILING, detail);
 	generator_advance_end(false);
 	pause.ms = retry_pause();
 	pause.after_failure = true;

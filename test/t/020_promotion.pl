@@ -222,6 +222,18 @@ $primary->wait_for_catchup($cramped);
 is( highest_of($cramped, 1),
 	highest_of($primary, 1),
 	'with room for the origins it goes on');
+
+# enough for the primary's origin, and not for one of its own
+configure($cramped, 'snowid.worker_id = 2');
+$cramped->append_conf('postgresql.conf', "$places = 1");
+$cramped->restart;
+$cramped->promote;
+poll($cramped, q(reason ~ 'replication state'));
+like(
+	sql_error($cramped, 'SELECT snowid_next()'),
+	qr/^55000: snowid cannot use its replication origin\nDETAIL:  could not find free replication state slot/,
+	'promoted without room for its own origin it says so, and not that it is a standby'
+);
 $cramped->stop;
 $primary->stop;
 
