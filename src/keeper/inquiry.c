@@ -42,8 +42,11 @@
 /* An older answer that nobody took is not used. */
 #define STALE_MS 30000
 
-/* Once connected, the process waits this long for another question. */
-#define LINGER_MS 10000
+/*
+ * Once connected, the process waits this long for another question: longer than
+ * the keeper does before a retry, since the log has a line for each process.
+ */
+#define LINGER_MS 2000
 
 /* Whose turn it is. */
 typedef enum Stage
@@ -218,9 +221,10 @@ snowid_origin_main(Datum main_arg)
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
 		}
+		/* at work it may wait for a lock */
+		pqsignal(SIGTERM, die);
 		if (!is_connected)
 		{
-			pqsignal(SIGTERM, die);
 			BackgroundWorkerInitializeConnectionByOid(inquiry->database, InvalidOid,
 													  BGWORKER_BYPASS_ALLOWCONN);
 			/* durable here is enough: a synchronous standby may be down */
@@ -233,6 +237,8 @@ snowid_origin_main(Datum main_arg)
 			origin_drop_old();
 			break;
 		}
+		/* from here on it leaves without an error */
+		pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 		hand_back();
 		leave_at = monotonic_ms() + LINGER_MS;
 	}
@@ -261,14 +267,16 @@ inquiry_register(void)
 /*---- The keeper's side ----*/
 
 /*
- * A database to connect to: template1, which nobody uses, or any other.  This
- * catalog can be read without a connection.
+ * A database to connect to: postgres, or else template1, or else any other.
+ * CREATE DATABASE needs template1 without connections, and the keeper may ask
+ * again and again.  This catalog can be read without a connection.
  */
 static Oid
 some_database(void)
 {
 	MemoryContext context = CurrentMemoryContext;
 	Oid			found = InvalidOid;
+	int			best = 0;
 	Relation	rel;
 	TableScanDesc scan;
 	HeapTuple	tuple;
@@ -280,14 +288,15 @@ some_database(void)
 	while (HeapTupleIsValid(tuple = heap_getnext(scan, ForwardScanDirection)))
 	{
 		Form_pg_database database = (Form_pg_database) GETSTRUCT(tuple);
-		bool		is_template1 =
-		strcmp(NameStr(database->datname), "template1") == 0;
+		const char *name = NameStr(database->datname);
+		int			rank = strcmp(name, "postgres") == 0 ? 3 : strcmp(name, "template1") == 0 ? 2 : 1;
 
 		/* a limit of -2 is what an interrupted DROP DATABASE leaves */
-		if (database->datconnlimit != -2 && (is_template1 || !OidIsValid(found)))
+		if (database->datconnlimit != -2 && rank > best)
+		{
 			found = database->oid;
-		if (is_template1)
-			break;
+			best = rank;
+		}
 	}
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);

@@ -1,5 +1,5 @@
-# Unlucky moments, each found by a review: template1 is another database than
-# it was; a transaction that dropped some origin stays open; the clock steps
+# Unlucky moments, each found by a review: postgres and template1 are not there; a
+# transaction that dropped some origin stays open; the clock steps
 # back for a while and then right; a backend crashes while the clock is wrong;
 # the clock is wrong at a start, with another pair's ceiling in the future; a
 # standby and its primary do not agree on the layout; callers wait in a crowd; an
@@ -30,20 +30,30 @@ sub is_of_today
 	return ok(abs($off) < 60, $name) || diag("$off s off");
 }
 
-#---- template1 is not the one that initdb made ----
+#---- The usual databases are not there ----
 
-query($node, $_)
-  foreach 'ALTER DATABASE template1 IS_TEMPLATE false',
-  'DROP DATABASE template1',
-  'CREATE DATABASE template1 TEMPLATE template0';
+sub keys_go_on_in
+{
+	my ($database, $name) = @_;
+	my $key =
+	  $node->safe_psql($database, 'SELECT last_key FROM snowid_status()');
+	$node->restart;
+	$node->poll_query_until($database, 'SELECT is_open FROM snowid_status()')
+	  or die;
+	cmp_ok($node->safe_psql($database, 'SELECT snowid_next()'),
+		'>', $key, $name);
+	return;
+}
+
 my $key = next_key($node);
-$node->restart;
-cmp_ok(next_key($node), '>', $key,
-	'a template1 that was made anew: keys go on');
-query($node, $_) foreach 'DROP DATABASE template1';
-$node->restart;
-cmp_ok(next_key($node), '>', $key, 'also with none');
-query($node, 'CREATE DATABASE template1 TEMPLATE template0');
+$node->safe_psql('template1', 'ALTER DATABASE postgres RENAME TO other');
+keys_go_on_in('other', 'without the database postgres keys go on');
+$node->safe_psql('other', $_)
+  foreach 'ALTER DATABASE template1 IS_TEMPLATE false',
+  'DROP DATABASE template1';
+keys_go_on_in('other', 'also without template1');
+$node->safe_psql('other',     'CREATE DATABASE template1 TEMPLATE template0');
+$node->safe_psql('template1', 'ALTER DATABASE other RENAME TO postgres');
 
 #---- A lock on the catalog of origins, until a transaction ends ----
 

@@ -2,7 +2,8 @@
 # whose parallel queries hold every other one keeps no key off, at a reload, a
 # new keeper or a promotion; where the process does not come, another one is
 # started; a lock on the catalog stops keys only where the catalog is to be
-# written, and the reason is told.
+# written, and the reason is told; so it is where no place is left for an origin,
+# and databases can be created meanwhile.
 use strict;
 use warnings;
 
@@ -171,6 +172,8 @@ $node->poll_query_until('postgres',
 	"SELECT reason ~ 'Another transaction has created or dropped a replication origin and not ended yet' FROM snowid_status()"
 ) or die;
 pass('a new origin waits for its end, and the reason is told');
+is(sql_error($node, 'CREATE DATABASE new'),
+	'', 'a database can be created meanwhile');
 $idle->query_safe('COMMIT');
 makes_keys($node, 7, 'then keys go on');
 
@@ -199,5 +202,35 @@ pass('the server stops while a question waits');
 eval { $idle->quit };
 $node->start;
 makes_keys($node, 1, 'and makes keys again');
+$node->stop;
+
+#---- No place is left for an origin ----
+
+# The keeper fails again and again.
+$node = snowid_cluster('full', '');
+$node->append_conf('postgresql.conf', origin_places($node) . ' = 2');
+$node->start;
+query($node, 'CREATE EXTENSION snowid');
+query($node,
+	"SELECT pg_replication_origin_advance(name, '0/1') FROM (SELECT 'other_' || n AS name, pg_replication_origin_create('other_' || n) FROM generate_series(1, 2) n) o"
+);
+poll($node, "reason ~ 'no worker ID'");
+use_worker_id(1);
+poll($node, "reason ~ 'replication state'");
+my $why =
+  qr/^snowid cannot use its replication origin: could not find free replication state/;
+like(status($node, 'reason'),
+	$why, 'no place for an origin: the reason is not that of before');
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: snowid cannot use its replication origin\nDETAIL:  could not find free replication state/,
+	'and callers are told');
+is(sql_error($node, "CREATE DATABASE new_$_"),
+	'', 'a database can be created meanwhile')
+  foreach 1 .. 2;
+like(status($node, 'reason'), $why, 'while the keeper tries again');
+query($node, q(SELECT pg_replication_origin_drop('other_1')));
+$highest = 0;
+makes_keys($node, 1, 'and keys go on when there is a place');
 $node->stop;
 done_testing();
