@@ -123,6 +123,23 @@ ceiling_raise(const Ceiling *ceiling, int64 unix_ms)
 }
 
 /*
+ * Drops the origins of all other layouts, so that this one came last whatever
+ * their ceilings are.  The pair's ceiling is durable, and above all of their
+ * keys.  False: the reason is in err, and some may be gone.
+ */
+bool
+ceiling_leave_layouts(const Claim *pair, const Claim *old, const Claim *twin,
+					  char *err, Size errlen)
+{
+	OriginQuestion question;
+	Ceiling		ignored;
+
+	ask_about(&question, pair, old, twin);
+	question.leave_layouts = true;
+	return inquiry_ask(&question, &ignored, err, errlen);
+}
+
+/*
  * Raises the ceiling of a pair that is not in use, and creates its origin if
  * there is none; it is durable when this returns.  The process "snowid origin"
  * does it, since the keeper owns the twin's origin.  False: the reason is in

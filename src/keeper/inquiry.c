@@ -113,9 +113,11 @@ answer_question(void)
 		StartTransactionCommand();
 		if (question.owned != 0)
 			origin_require_owned(&question);
+		else if (question.leave_layouts)
+			origin_leave_layouts();
 		else
 			answer = origin_look_up(&question);
-		done = question.owned != 0;
+		done = question.owned != 0 || question.leave_layouts;
 		CommitTransactionCommand();
 		origin_find_old(&question);
 		if (answer.own_ms == 0 && !done)

@@ -294,6 +294,8 @@ settle_gate(int64 now, bool clock_is_good)
 		return stay_closed(GATE_CEILING, err);
 	if (!pair_remember(&pair, err))
 		return stay_closed(GATE_FILE, err);
+	if (!pair_leave_layouts(&pair, err))
+		return stay_closed(GATE_CEILING, err);
 	return open_gate(now) ? 0 : retry_pause();
 }
 

@@ -308,6 +308,9 @@ origin_look_up(const OriginQuestion *question)
 				answer.other_layout = origin->layout;
 				answer.other_layout_ms = origin->ms;
 			}
+			if (origin->ms != 0)
+				answer.other_layout_key = Max(answer.other_layout_key,
+											  layout_key_at(&origin->layout, origin->ms, true));
 			continue;
 		}
 		if (is_pair(origin, question->old_datacenter_id, question->old_worker_id))
@@ -351,6 +354,32 @@ origin_raise(const OriginQuestion *question)
 					   false, true);
 	XLogFlush(XactLastRecEnd);
 	return (int64) replorigin_get_progress(id, false);
+}
+
+/*
+ * Drops the origins of all other layouts; throws if that cannot be done.  The
+ * ceiling of this layout is durable, and above all of their keys.
+ *
+ * A crash may leave some of them, or a drop that throws.  The one with the
+ * newest ceiling goes last: if its layout comes back, its keys begin above that
+ * ceiling, and so above those that are gone.
+ */
+void
+origin_leave_layouts(void)
+{
+	int			ignored;
+	ListCell   *cell;
+	List	   *origins;
+
+	lock_origins();
+	origins = read_origins(&ignored);
+	foreach(cell, origins)
+	{
+		Origin	   *origin = lfirst(cell);
+
+		if (!layout_equal(&origin->layout, &server_layout))
+			replorigin_drop_by_name(origin->name, true, true);
+	}
 }
 
 /*

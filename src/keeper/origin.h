@@ -20,6 +20,7 @@ typedef struct Ceiling
 	int64		others_ms;		/* greatest of other pairs within reach */
 	int64		other_layout_ms;	/* greatest of other layouts ... */
 	Layout		other_layout;	/* ... and that layout */
+	int64		other_layout_key;	/* no key of any other layout is above it */
 } Ceiling;
 
 /* A question to the process that reads the catalog of origins. */
@@ -34,6 +35,7 @@ typedef struct OriginQuestion
 	uint16		owned;			/* 0, or: is this still the pair's origin? */
 	bool		has_position;	/* the owned one had a position */
 	bool		raise;			/* not in use, it is to have a ceiling */
+	bool		leave_layouts;	/* other layouts' origins are to go */
 
 	/* these may differ when the same question is asked again */
 	int64		reach_ms;		/* ceilings further ahead are ignored */
@@ -43,6 +45,7 @@ typedef struct OriginQuestion
 
 extern Ceiling origin_look_up(const OriginQuestion *question);
 extern int64 origin_raise(const OriginQuestion *question);
+extern void origin_leave_layouts(void);
 extern void origin_require_owned(const OriginQuestion *question);
 extern void origin_find_old(const OriginQuestion *question);
 extern void origin_drop_old(void);

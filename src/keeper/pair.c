@@ -201,13 +201,20 @@ pair_remember_early(ClaimRole role, const Claim *claim, int64 now, char *err)
 	return identity_remember(role, &early, used_ms, exact, err);
 }
 
-/* The spare's claim, whose origin must stay; NULL: there is none. */
+/* The claim in the state file; NULL: there is none. */
 static const Claim *
-claimed_spare(void)
+old_claim(ClaimRole role)
 {
-	const Claim *spare = identity_claim(ROLE_SPARE);
+	const Claim *claim = identity_claim(role);
 
-	return spare->ownership != 0 ? spare : NULL;
+	return claim->ownership != 0 ? claim : NULL;
+}
+
+/* The twin, or the spare's claim, whose origin must stay; NULL: there is none. */
+static const Claim *
+twin_claim(const Claim *twin)
+{
+	return twin->worker_id >= 0 ? twin : old_claim(ROLE_SPARE);
 }
 
 /* Removes the own claim from the state file; the gate is closed. */
@@ -223,7 +230,7 @@ pair_forget(char *err)
 		return identity_remember(ROLE_OWN, NULL, 0, false, err);
 	memset(&ceiling, 0, sizeof(ceiling));
 	if (!claim_used(claim, &used_ms) && !RecoveryInProgress() && !ShutdownRequestPending &&
-		!ceiling_find(claim, claim, claimed_spare(), PG_INT64_MAX, &ceiling, err, GATE_DETAIL_LEN))
+		!ceiling_find(claim, claim, old_claim(ROLE_SPARE), PG_INT64_MAX, &ceiling, err, GATE_DETAIL_LEN))
 		return false;
 	exact = used_before(ROLE_OWN, &ceiling, &used_ms);
 	return identity_remember(ROLE_OWN, NULL, used_ms, exact, err);
@@ -244,6 +251,7 @@ settle_layout(Pair *pair, int64 now, char *err)
 	bool		made_last;
 	char		ours[LAYOUT_TEXT_LEN];
 
+	pair->new_layout = false;
 	/* a ceiling that is far ahead does not tell which layout came last */
 	made_last = ceiling->others_ms > ceiling->other_layout_ms ||
 		(ceiling->own_ms > ceiling->other_layout_ms &&
@@ -278,7 +286,7 @@ settle_layout(Pair *pair, int64 now, char *err)
 		int64		used_ms = Max(now_ms + snowid_max_lead + snowid_reserve,
 								  ceiling->other_layout_ms);
 		bool		above = layout_key_at(&server_layout, now_ms, false) >
-		layout_key_at(&ceiling->other_layout, used_ms, true);
+		Max(layout_key_at(&ceiling->other_layout, used_ms, true), ceiling->other_layout_key);
 
 		snprintf(err, GATE_DETAIL_LEN, "%s%s",
 				 layout_difference(&server_layout, &ceiling->other_layout),
@@ -286,14 +294,9 @@ settle_layout(Pair *pair, int64 now, char *err)
 		if (!above || pg_atomic_read_u32(accept_layout) == 0)
 			return above ? GATE_LAYOUT_CONSENT : GATE_LAYOUT;
 
-		/*
-		 * Older keys of this layout are below the floor.  From here on its
-		 * ceiling is above the other layout's, as far as it is within reach.
-		 */
-		pair->floor = Max(pair->floor, now);
-		pair->floor = Max(pair->floor,
-						  Min(last_unit_of(ceiling->other_layout_ms),
-							  now + units_from_ms((int64) snowid_max_lead + snowid_reserve)));
+		/* so older keys of this layout are below the floor, too */
+		pair->floor = Max(pair->floor, last_unit_of(now_ms));
+		pair->new_layout = true;
 	}
 	return GATE_MAY_OPEN;
 }
@@ -319,6 +322,26 @@ pair_settle_opening(Pair *pair, int64 now)
 	pair->opens_at = pair->found_at + units_from_ms(snowid_max_lead);
 }
 
+/*
+ * Records the consent to a new layout, just before its first key.  The ceiling
+ * comes first: from then on every layout's new keys must be above those of all
+ * that are left here, this one's or a former one's that comes back.  So their
+ * ceilings are not needed any more.  False: the reason is in err; the consent
+ * still holds.
+ */
+bool
+pair_leave_layouts(Pair *pair, char *err)
+{
+	if (!pair->new_layout)
+		return true;
+	ceiling_raise(&pair->ceiling, unix_ms_from_units(pair->floor));
+	if (!ceiling_leave_layouts(&pair->claim, old_claim(pair->role), twin_claim(&pair->twin),
+							   err, GATE_DETAIL_LEN))
+		return false;
+	pair->new_layout = false;
+	return true;
+}
+
 /* The gate was opened with the pair: clears what was for this opening only. */
 void
 pair_opened(Pair *pair)
@@ -338,11 +361,9 @@ pair_find(Pair *pair, const Choice *choice, int64 now, char *err)
 	GateReason	reason;
 	const Claim *wanted = &choice->claim;
 	const Claim *twin = &choice->twin;
-	const Claim *old;
 
 	pair->known = false;
 	pair->role = choice->is_spare && claim_from_redis() ? ROLE_SPARE : ROLE_OWN;
-	old = identity_claim(pair->role);
 	if (!pair->found || !same_pair(&pair->claim, wanted) ||
 		pair->claim.ownership != wanted->ownership || now < pair->found_at)
 	{
@@ -359,8 +380,7 @@ pair_find(Pair *pair, const Choice *choice, int64 now, char *err)
 		return GATE_FILE;
 	if (!pair->looked_up)
 	{
-		if (!ceiling_find(wanted, old->ownership != 0 ? old : NULL,
-						  twin->worker_id >= 0 ? twin : claimed_spare(),
+		if (!ceiling_find(wanted, old_claim(pair->role), twin_claim(twin),
 						  unix_ms_from_units(reach_of(now)), &pair->ceiling,
 						  err, GATE_DETAIL_LEN))
 			return GATE_CEILING;

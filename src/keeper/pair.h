@@ -37,6 +37,7 @@ typedef struct Pair
 	int64		opens_at;		/* unit; the clock must have passed it */
 	int64		floor;			/* unit; keys begin above it */
 	bool		is_new;			/* the state file does not have it yet */
+	bool		new_layout;		/* the last keys have another, which is left */
 } Pair;
 
 extern Size pair_shmem_size(void);
@@ -48,6 +49,7 @@ extern int64 reach_of(int64 now);
 extern GateReason pair_wanted(Claim *wanted, int64 *limit_ms, char *err);
 extern GateReason pair_find(Pair *pair, const Choice *choice, int64 now, char *err);
 extern void pair_settle_opening(Pair *pair, int64 now);
+extern bool pair_leave_layouts(Pair *pair, char *err);
 extern void pair_opened(Pair *pair);
 extern bool pair_remember(Pair *pair, char *err);
 extern bool pair_remember_early(ClaimRole role, const Claim *claim, int64 now, char *err);

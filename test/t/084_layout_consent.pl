@@ -1,0 +1,215 @@
+# A consent to a new layout is given once, also where the clock once ran far ahead
+# under the old one: neither a new keeper nor a start asks again, and standbys read
+# the new keys.  A crash between its steps lets no key of the old layout come
+# again; nor does a change back to it, which needs a consent of its own.
+use strict;
+use warnings;
+
+use POSIX qw(strftime);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidHold;
+use SnowidTest;
+use Test::More;
+
+my ($day, $year) = (86400, 365 * 86400);
+
+sub layout
+{
+	my ($years, $sequence) = @_;
+	my $epoch = strftime('%Y-%m-%dT%H:%M:%SZ', gmtime(time - $years * $year));
+	return "epoch=$epoch datacenter=5 worker=5 sequence=$sequence";
+}
+
+# Keys of the new one are above those of the old, until a year has passed.
+my %layouts = (old => layout(1, 13), new => layout(3, 12));
+
+sub settings
+{
+	my ($layout, $worker_id) = @_;
+	return
+	  "snowid.worker_id = $worker_id\nsnowid.max_lead = 100ms\nsnowid.max_wait = 10s\nsnowid.layout = '$layouts{$layout}'";
+}
+
+my $node =
+  snowid_cluster('consent', settings('old', 1), allows_streaming => 1);
+$node->append_conf('postgresql.conf', 'restart_after_crash = on');
+let_hold($node);
+my $highest = 0;
+
+# Starts with a layout and the clock this many seconds off, until it is decided
+# whether keys may be made.
+sub start_with
+{
+	my ($layout, $worker_id, $skew) = @_;
+	configure($node, settings($layout, $worker_id));
+	$node->stop;
+	set_skew($node, $skew);
+	$node->start;
+	poll($node, q(is_open OR reason ~ 'layout'));
+	return;
+}
+
+sub key_is_above
+{
+	my ($name, $server) = @_;
+	my $key = next_key($server // $node);
+	cmp_ok($key, '>', $highest, $name);
+	$highest = $key;
+	return;
+}
+
+sub is_refused
+{
+	my ($name, $error) = @_;
+	like(sql_error($node, 'SELECT snowid_next()'), $error, $name);
+	return;
+}
+
+my $asks  = qr/^55000: snowid's layout was changed\n/;
+my $never = qr/^55000: snowid cannot use this layout\n/;
+my $waits = qr/^58000: the next key would lead the clock by/;
+
+#---- The clock runs ahead ----
+
+set_skew($node, 30 * $day);
+start_and_open($node);
+$highest = next_key($node);
+start_with('old', 2, 10 * $day);
+next_key($node);
+start_with('old', 1, 0);
+is_refused('the clock ran ahead: no keys for a month', $waits);
+$node->backup('copy');
+my $standby = server_from_backup(
+	'standby', $node, 'copy',
+	settings('new', 1),
+	has_streaming => 1);
+$standby->start;
+
+#---- A crash within the consent ----
+
+# The keeper dies at a step of it, and the old layout comes back.
+sub crash_at
+{
+	my ($name, @step) = @_;
+	start_with('new', 1, 0);
+	is_refused('the layout is changed', $asks);
+	hold_keeper($node, @step);
+	query($node, 'SELECT snowid_accept_layout()');
+	my $pid = held_keeper($node);
+	kill 'KILL', $pid;
+	wait_for($node,
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $pid"
+	);
+	start_with('old', 1, 0);
+	is_refused("$name: no key of the old layout comes again",
+		qr/$waits|$never/);
+	return;
+}
+
+crash_at('a crash before the new ceiling', 'XLogInsert');
+
+# One of the old origins cannot be dropped.
+start_with('new', 1, 0);
+my $holder = $node->background_psql('postgres');
+$holder->query_safe(
+	q(SELECT pg_replication_origin_session_setup(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid%_13_0_2')
+);
+query($node, 'SELECT snowid_accept_layout()');
+poll($node, q(reason ~ 'origin: Could not drop .* in use by PID'));
+is_refused(
+	'an origin in use: no key before it is dropped',
+	qr/^55000: snowid cannot use its replication origin\n/);
+$holder->quit;
+$node->stop('immediate');
+set_skew($node, 10 * $day);
+configure($node, settings('old', 1));
+$node->start;
+poll($node, q(is_open OR reason ~ 'layout'));
+is_refused('stopped then: no key of the old layout comes again',
+	qr/$waits|$never/);
+
+crash_at('a crash behind the new ceiling', 'WaitLatch', 'XLogFlush');
+
+#---- With consent ----
+
+start_with('new', 1, 0);
+query($node, 'SELECT snowid_accept_layout()')
+  if status($node, 'is_open') eq 'f';
+server_is_open($node);
+key_is_above('with consent keys are above all old ones');
+
+sub standby_reads
+{
+	my ($name) = @_;
+	$node->wait_for_catchup($standby);
+	is(sql_error($standby, "SELECT snowid_timestamp($highest)"),
+		'', "$name: a standby reads the new keys");
+	return;
+}
+
+standby_reads('with consent');
+my $pid = keeper_pid($node);
+query($node, "SELECT pg_terminate_backend($pid)");
+wait_for($node, <<~EOF);
+	SELECT is_open OR reason ~ 'layout' FROM snowid_status(), pg_stat_activity
+	WHERE backend_type = 'snowid keeper' AND pid <> $pid
+	EOF
+key_is_above('a new keeper does not ask again');
+start_with('new', 1, 0);
+key_is_above('nor does a start');
+$standby->restart;
+standby_reads('started again');
+
+# The clock runs ahead under the new layout.
+start_with('new', 1, 30 * $day);
+key_is_above('the clock runs ahead again');
+start_with('new', 1, 0);
+is_refused('and comes back: that asks for nothing', $waits);
+start_with('new', 2, 0);
+is(sql_error($node, 'SELECT snowid_next()'), '',
+	'nor does another worker ID');
+
+$node->wait_for_catchup($standby);
+configure($standby, settings('new', 2));
+$standby->restart;
+$standby->promote;
+poll($standby, q(is_open OR reason ~ 'layout'));
+is(sql_error($standby, 'SELECT snowid_next()'),
+	'', 'nor does a promoted standby');
+$standby->stop;
+
+#---- Back to the old layout ----
+
+start_with('old', 1, 10 * $day);
+is_refused('no way back while its keys would be below', $never);
+start_with('old', 1, 2 * $year);
+is_refused('when they are above, consent is asked for', $asks);
+query($node, 'SELECT snowid_accept_layout()');
+server_is_open($node);
+key_is_above('and keys are above all of both');
+$node->stop;
+
+#---- More than one former layout ----
+
+# The newest ceiling is not that of the greatest keys.
+%layouts = (new => layout(15, 12));
+$node    = snowid_cluster('three', settings('new', -1));
+$node->start;
+query($node, 'CREATE EXTENSION snowid');
+foreach my $former ([ 10, 0 ], [ 20, 3600 ])
+{
+	my ($years, $age) = @$former;
+	my $epoch = (time - $years * $year) * 1000;
+	my $name  = "snowid_${epoch}_5_5_12_0_1";
+	query($node, <<~EOF);
+		SELECT pg_replication_origin_advance('$name', '0/0'::pg_lsn + (extract(epoch FROM now()) - $age)::bigint * 1000)
+		FROM pg_replication_origin_create('$name')
+		EOF
+}
+configure($node, settings('new', 1));
+$node->reload;
+poll($node, q(is_open OR reason ~ 'layout'));
+is_refused('keys must be above those of every former layout', $never);
+$node->stop;
+done_testing();
