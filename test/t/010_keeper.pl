@@ -7,6 +7,7 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidHold;
 use SnowidKeys;
 use SnowidTest;
 use Test::More;
@@ -290,6 +291,27 @@ append_to_file($node->data_dir . '/snowid/state', $state);
 $node->start;
 server_is_open($node);
 cmp_ok(next_key($node), '>', $highest, 'keys go on after all of it');
+$node->stop;
+
+#---- An error while keys are made ----
+
+let_hold($node);
+$node->start;
+server_is_open($node);
+$highest = next_key($node);
+my $from = -s $node->logfile;
+hold_keeper($node, 'replorigin_session_advance');
+my $at_work = held_keeper($node);
+kill 'FPE', $at_work;
+let_go($node);
+$node->wait_for_log(qr/ERROR:  floating-point exception/, $from);
+cmp_ok(next_key($node), '>', $highest, 'keys go on after an error');
+query($node, 'SELECT count(*) FROM snowid_next_batch(4000000)');
+unlike(
+	slurp_file($node->logfile, $from),
+	qr/snowid makes keys/,
+	'it closes no open gate');
+is(keeper_pid($node), $at_work, 'nor does it end the keeper');
 $node->stop;
 
 #---- Nobody makes keys ----
