@@ -53,11 +53,17 @@ $redis->query('DEL', 'snowid');
 
 my $node = claiming('node', $redis);
 wait_for_claim($node);
+
+# the change goes on for as long as the keeper stands
+my $keeper = keeper_pid($node);
+END { kill 'CONT', $keeper if $keeper; }
+stop_process($node, $keeper);
 is(query($node, 'SELECT snowid_reclaim()'), 1, 'another ID');
 like(
 	sql_error($node, 'SELECT snowid_reclaim()'),
 	qr/^55000: no other worker ID could be claimed\nDETAIL:  There is no claim that Redis has confirmed, or another one is under way\.$/m,
 	'and at once another one');
+kill 'CONT', $keeper;
 wait_for_worker_id($node, 1);
 $node->stop;
 append_to_file($node->data_dir . '/snowid/state', 'x');
