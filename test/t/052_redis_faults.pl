@@ -25,6 +25,7 @@ my $redis = SnowidRedis->start('redis');
 sub survives
 {
 	my ($name, $node, $begin, $end, $error) = @_;
+	answered($node);    # the fault before, too, has ended for it
 	my $id     = worker_id($node);
 	my $client = start_client($node);
 	my $log    = log_size($node);
@@ -34,7 +35,7 @@ sub survives
 	$begin->();
 	error_is($node, $error);
 	wait_until('the log', sub { logged($node, $log, $gone) })
-	  ;    # not an older fault's
+	  ;                 # not an older fault's
 	$ok_at = status($node, 'registry_ok_at');
 	clients_go_on($client);
 	usleep(300_000);    # some more tries
