@@ -23,16 +23,30 @@
 -- that no cancel and no error can leave it held; sequences are not rolled back.
 -- If a session ends in between, turn stays odd, and the next one jumps again.
 --
--- A superuser may run this in a schema of a user who is none.  So what is run or parsed
--- here names pg_catalog where the schema could have something that fits better.
+-- From its bit 52 on, turn holds the pair.  snowid_setup() compiles another one into
+-- snowid_next(), which then jumps, to the next ms; from there on no unit counts for
+-- a session that still runs the function of before.
+--
+-- A dump, or CREATE DATABASE ... TEMPLATE, takes the functions along, but a copy must not
+-- make keys.  So snowid_setup() gives the sequence snowid_home another file, and what it
+-- compiles works only where that sequence has the OID and the file, and the database the
+-- OID, of then.  A template's copy has another database OID.  In a restored dump
+-- a sequence's file has the number of its OID, which it never has after
+-- a set-up.  pg_upgrade keeps all three; nothing rewrites a sequence by itself.
+--
+-- The functions that make keys run as their owner, and call each other by name: with all
+-- their arguments and the exact types, so that nothing can fit better.  The owner of
+-- a schema can replace what is in it; so a schema of somebody else is refused at the end.
 --
 -- "@schema@" is replaced at the end.  snowid_next() runs as its owner, but has no
 -- search_path of its own, which would cost as much as a key; so it names the
 -- schema of everything that it uses.
 
--- The sequences come first: a dump restores functions before sequences, so a copy
--- never has the OIDs that snowid_setup() saw.  Units from 0 to 2^53 - 1.
+CREATE SEQUENCE snowid_home;
+CREATE TABLE snowid_lock ();
+COMMENT ON TABLE snowid_lock IS 'internal: locked by who jumps to the clock';
 
+-- Units from 0 to 2^53 - 1.
 CREATE SEQUENCE snowid_turn MINVALUE 0;
 CREATE SEQUENCE snowid_units_0 MINVALUE 0 MAXVALUE 9007199254740991;
 CREATE SEQUENCE snowid_units_1 MINVALUE 0 MAXVALUE 9007199254740991;
@@ -311,16 +325,6 @@ COMMENT ON FUNCTION snowid_bits(bigint) IS
 
 -- Making keys
 
-CREATE FUNCTION snowid_identity() RETURNS text
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN format('%s %s %s %s', (SELECT oid FROM pg_database WHERE datname = current_database()),
-        '"@schema@".snowid_turn'::regclass::oid, '"@schema@".snowid_units_0'::regclass::oid,
-        '"@schema@".snowid_units_1'::regclass::oid);
-END $$;
-COMMENT ON FUNCTION snowid_identity() IS
-    'internal: distinguishes this database from a copy';
-
 CREATE FUNCTION snowid_now() RETURNS bigint
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -329,8 +333,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION snowid_now() IS 'internal: the clock in units';
 
-CREATE FUNCTION snowid_reserve(count bigint, in_one_ms boolean DEFAULT false,
-        lowest bigint DEFAULT 0) RETURNS bigint
+CREATE FUNCTION snowid_reserve(count bigint, in_one_ms boolean, lowest bigint,
+        OUT first bigint, OUT pair bigint)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     max_lead CONSTANT bigint := 1000 * 4096;
@@ -338,18 +342,20 @@ DECLARE
     turn bigint;
     now bigint;
     last bigint;
-    first bigint;
     wait bigint := 0;
     nap float8;
     napped float8 := 0;
 BEGIN
-    PERFORM "@schema@".snowid_pair();    -- throws if it is not set up
     BEGIN
-        PERFORM pg_advisory_xact_lock('"@schema@".snowid_turn'::regclass::oid::bigint::bit(32)::int, 0);
+        LOCK TABLE "@schema@".snowid_lock IN EXCLUSIVE MODE;
+        pair := "@schema@".snowid_pair();    -- throws if it is not set up
         turn := coalesce(pg_sequence_last_value('"@schema@".snowid_turn'), 0) | 1;
         PERFORM setval('"@schema@".snowid_turn', turn);
         now := "@schema@".snowid_now();
         last := greatest(pg_sequence_last_value('"@schema@".snowid_units_0'), pg_sequence_last_value('"@schema@".snowid_units_1'), 0);
+        IF turn >> 52 <> pair THEN
+            last := last | 4095;    -- in one ms a lower pair would make lower keys
+        END IF;
         first := greatest(last + 1, now, lowest);
         IF in_one_ms AND (first & 4095) + count > 4096 THEN
             first := (first | 4095) + 1;
@@ -364,7 +370,7 @@ BEGIN
         IF first + count - 1 > 9007199254740991 THEN
             RAISE EXCEPTION USING ERRCODE = '2200H', MESSAGE = 'the timestamp''s range of the snowid layout has ended';
         END IF;
-        turn := turn + 1;
+        turn := pair << 52 | ((turn + 1) & (1::bigint << 52) - 1);
         PERFORM setval(CASE WHEN turn & 2 = 0 THEN '"@schema@".snowid_units_0'::regclass ELSE '"@schema@".snowid_units_1' END,
             first + count - 1);
         PERFORM setval('"@schema@".snowid_turn', turn);
@@ -386,22 +392,30 @@ BEGIN
         PERFORM pg_sleep(nap);
         wait := first + count - 1 - max_lead - "@schema@".snowid_now();
     END LOOP;
-    RETURN first;
 END $$;
 COMMENT ON FUNCTION snowid_reserve(bigint, boolean, bigint) IS
-    'internal: takes count units, in one ms if wanted, from "lowest" on, and returns the first';
+    'internal: takes count units, in one ms if wanted, from "lowest" on; the first of them, and the pair';
 
 CREATE FUNCTION snowid_compile(datacenter_id int, worker_id int) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $compile$
 DECLARE
-    pair bigint := (datacenter_id << 5 | worker_id) << 12;
+    home CONSTANT regclass := '"@schema@".snowid_home';
+    pair CONSTANT bigint := datacenter_id << 5 | worker_id;
+    file text := 'none';
 BEGIN
+    IF pair IS NOT NULL THEN
+        LOOP
+            ALTER SEQUENCE "@schema@".snowid_home RESTART;
+            EXIT WHEN pg_relation_filenode(home) <> home::oid;
+        END LOOP;
+        file := substring(pg_relation_filepath(home) FROM '/[0-9]+/[0-9]+$');    -- /database/file
+    END IF;
     EXECUTE format($format$
 CREATE OR REPLACE FUNCTION "@schema@".snowid_pair() RETURNS bigint
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $pair$
 BEGIN
-    IF %L = "@schema@".snowid_identity() THEN
-        RETURN %L;
+    IF '"@schema@".snowid_home'::regclass::oid = %1$s AND right(pg_relation_filepath('"@schema@".snowid_home'), %2$s) = %3$L THEN
+        RETURN %4$s;
     END IF;
     RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'snowid has no worker ID in this database',
         DETAIL = 'The database is new, or a copy of another one, and must not make the same keys.',
@@ -414,6 +428,7 @@ DECLARE
     now bigint;
     turn bigint;
     unit bigint;
+    pair bigint := %4$s;
 BEGIN
     LOOP
         now := ((pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.-) 1288834974.6570005)
@@ -421,24 +436,23 @@ BEGIN
         turn := pg_catalog.pg_sequence_last_value('"@schema@".snowid_turn'::pg_catalog.regclass);
         unit := pg_catalog.nextval(CASE WHEN turn OPERATOR(pg_catalog.&) 2 OPERATOR(pg_catalog.=) 0
             THEN '"@schema@".snowid_units_0'::pg_catalog.regclass ELSE '"@schema@".snowid_units_1'::pg_catalog.regclass END);
-        -- the name and an OID tell a copy at no cost; a unit may be up to a ms
-        -- behind the clock, and up to 1 s ahead
-        IF pg_catalog.current_database() OPERATOR(pg_catalog.=) %3$L
-            AND '"@schema@".snowid_turn'::pg_catalog.regclass::pg_catalog.oid OPERATOR(pg_catalog.=) %4$L
+        -- a unit may be up to a ms behind the clock, and up to 1 s ahead
+        IF '"@schema@".snowid_home'::pg_catalog.regclass::pg_catalog.oid OPERATOR(pg_catalog.=) %1$s
+            AND pg_catalog.right(pg_catalog.pg_relation_filepath('"@schema@".snowid_home'::pg_catalog.regclass), %2$s) OPERATOR(pg_catalog.=) %3$L
+            AND turn OPERATOR(pg_catalog.>>) 52 OPERATOR(pg_catalog.=) pair
             AND turn OPERATOR(pg_catalog.&) 1 OPERATOR(pg_catalog.=) 0
             AND unit OPERATOR(pg_catalog.>=) (now OPERATOR(pg_catalog.-) 4096)
             AND unit OPERATOR(pg_catalog.<=) (now OPERATOR(pg_catalog.+) 4096000)
         THEN
             CONTINUE WHEN pg_catalog.pg_sequence_last_value('"@schema@".snowid_turn'::pg_catalog.regclass) OPERATOR(pg_catalog.<>) turn;
         ELSE
-            unit := "@schema@".snowid_reserve(1);
+            SELECT r.first, r.pair INTO unit, pair FROM "@schema@".snowid_reserve(1::bigint, false, 0::bigint) r;
         END IF;
-        RETURN unit OPERATOR(pg_catalog.>>) 12 OPERATOR(pg_catalog.<<) 22 OPERATOR(pg_catalog.|) %2$L::bigint
+        RETURN unit OPERATOR(pg_catalog.>>) 12 OPERATOR(pg_catalog.<<) 22 OPERATOR(pg_catalog.|) (pair OPERATOR(pg_catalog.<<) 12)
             OPERATOR(pg_catalog.|) (unit OPERATOR(pg_catalog.&) 4095);
     END LOOP;
 END $next$;
-$format$, CASE WHEN pair IS NOT NULL THEN "@schema@".snowid_identity() END, pair, current_database(),
-        '"@schema@".snowid_turn'::regclass::oid);
+$format$, home::oid, length(file), file, coalesce(pair::text, 'NULL'));
 END $compile$;
 COMMENT ON FUNCTION snowid_compile(int, int) IS
     'internal: creates snowid_next() for a pair, or for none';
@@ -458,18 +472,18 @@ COMMENT ON FUNCTION snowid_setup(int, int) IS
 CREATE FUNCTION snowid_next_batch(count bigint) RETURNS SETOF bigint
     LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER ROWS 1000 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    pair CONSTANT bigint := "@schema@".snowid_pair();
     block bigint;
-    first bigint;
+    taken record;
 BEGIN
+    PERFORM "@schema@".snowid_pair();    -- throws if it is not set up
     IF count < 0 THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'count of keys must not be negative';
     END IF;
     WHILE count > 0 LOOP
         block := least(count, 65536);    -- 16 ms of keys
-        first := "@schema@".snowid_reserve(block);
-        RETURN QUERY SELECT unit >> 12 << 22 | pair | (unit & 4095)
-            FROM generate_series(first, first + block - 1) unit;
+        taken := "@schema@".snowid_reserve(block, false, 0::bigint);
+        RETURN QUERY SELECT unit >> 12 << 22 | (taken.pair << 12) | (unit & 4095)
+            FROM generate_series(taken.first, taken.first + block - 1) unit;
         count := count - block;
     END LOOP;
 END $$;
@@ -491,14 +505,14 @@ COMMENT ON FUNCTION snowid_next_array(bigint) IS
 CREATE FUNCTION snowid_next_block(count bigint) RETURNS bigint
     LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    first bigint;
+    taken record;
 BEGIN
     IF count NOT BETWEEN 1 AND 4096 THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('a block cannot have %s keys', count),
             DETAIL = 'It has from 1 to 4096, the keys of one millisecond.';
     END IF;
-    first := "@schema@".snowid_reserve(count, true);
-    RETURN first >> 12 << 22 | "@schema@".snowid_pair() | (first & 4095);
+    taken := "@schema@".snowid_reserve(count, true, 0::bigint);
+    RETURN taken.first >> 12 << 22 | (taken.pair << 12) | (taken.first & 4095);
 END $$;
 COMMENT ON FUNCTION snowid_next_block(bigint) IS
     'the first of count keys that are consecutive integers of one millisecond, all of them for the caller; count is from 1 to 4096; waits as snowid_next() does';
@@ -516,7 +530,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('key %s leads the clock by %s ms, more than an hour', id, lead),
             DETAIL = 'No key could be made until the clock reaches it.', HINT = 'Is it a key of the layout "twitter"?';
     END IF;
-    PERFORM "@schema@".snowid_reserve(0, false, lowest);
+    PERFORM "@schema@".snowid_reserve(0::bigint, false, lowest);
     IF lead > 1000 THEN
         RAISE NOTICE 'keys wait until the clock has come within 1 s of key %, in % ms', id, lead - 1000;
     END IF;
@@ -774,19 +788,44 @@ END $do$;
 
 DO $do$
 DECLARE
-    target CONSTANT text := pg_catalog.quote_ident(pg_catalog.current_schema());
+    target CONSTANT name := pg_catalog.current_schema();
+    stranger text;
     func regprocedure;
 BEGIN
+    IF pg_catalog.to_regprocedure('snowid_next()') IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '42710', MESSAGE = pg_catalog.format('schema "%s" has snowid already', target);
+    END IF;
+    IF target OPERATOR(pg_catalog.~) '["$''\\%]' THEN
+        RAISE EXCEPTION USING ERRCODE = '42602', MESSAGE = pg_catalog.format('invalid name of a schema for snowid: "%s"', target),
+            DETAIL = 'It must not have any of the characters "$''\%.';
+    END IF;
+    -- the owner of public is the role pg_database_owner, which has the database's as its member
+    IF NOT (SELECT pg_catalog.pg_has_role(CASE WHEN r.rolname OPERATOR(pg_catalog.=) 'pg_database_owner' THEN d.datdba ELSE r.oid END, current_user, 'MEMBER')
+            FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) n.nspowner, pg_catalog.pg_database d
+            WHERE n.nspname OPERATOR(pg_catalog.=) target AND d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) THEN
+        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = pg_catalog.format('schema "%s" belongs to a role without the rights of role "%s"', target, current_user),
+            DETAIL = 'The functions run as their owner, and the owner of the schema can replace them.',
+            HINT = 'Install snowid as the owner of the schema, or in another one.';
+    END IF;
+    SELECT o.name INTO stranger FROM (
+        SELECT proname, proowner, pronamespace FROM pg_catalog.pg_proc
+        UNION ALL SELECT relname, relowner, relnamespace FROM pg_catalog.pg_class) o(name, owner, schema)
+    WHERE o.schema OPERATOR(pg_catalog.=) pg_catalog.quote_ident(target)::pg_catalog.regnamespace
+        AND o.name OPERATOR(pg_catalog.~) '^snowid_' AND pg_catalog.pg_get_userbyid(o.owner) OPERATOR(pg_catalog.<>) current_user;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = pg_catalog.format('"%s" in schema "%s" belongs to another role than "%s"', stranger, target, current_user),
+            HINT = 'Drop it, or install snowid in another schema.';
+    END IF;
     FOR func IN
         SELECT oid FROM pg_catalog.pg_proc
-        WHERE pronamespace OPERATOR(pg_catalog.=) target::pg_catalog.regnamespace
+        WHERE pronamespace OPERATOR(pg_catalog.=) pg_catalog.quote_ident(target)::pg_catalog.regnamespace
             AND proname OPERATOR(pg_catalog.~) '^snowid_' AND prosrc OPERATOR(pg_catalog.~) '@schema@'
     LOOP
-        EXECUTE pg_catalog.replace(pg_catalog.pg_get_functiondef(func), '"@' || 'schema@"', target);
+        EXECUTE pg_catalog.replace(pg_catalog.pg_get_functiondef(func), '"@' || 'schema@"', pg_catalog.quote_ident(target));
     END LOOP;
     PERFORM pg_catalog.setval('snowid_turn', 0), pg_catalog.setval('snowid_units_0', 0), pg_catalog.setval('snowid_units_1', 0);
     PERFORM snowid_compile(NULL::int, NULL::int);
-    COMMENT ON FUNCTION snowid_pair() IS 'internal: the bits of the pair in a key; throws if there is no pair';
+    COMMENT ON FUNCTION snowid_pair() IS 'internal: the pair as a number from 0 to 1023; throws if there is none';
     COMMENT ON FUNCTION snowid_next() IS
         'the next key: 64 bits, positive, greater than every key this database made before; waits for up to 5 s, then throws an error that says why';
     REVOKE ALL ON FUNCTION snowid_pair(), snowid_reserve(bigint, boolean, bigint), snowid_compile(int, int),

@@ -95,8 +95,9 @@ pass('while a name is looked up');
 $named->stop;
 
 
-# It ends a process that only waits, and not one that is at work; no gate is closed
-# by that: the successor finds it open, and goes on.
+# It ends a process that only waits, and not one that asks Redis; no gate is closed by
+# that: the successor finds it open, and goes on.  Elsewhere it may come in malloc(),
+# which the end of the process needs.
 sub ends
 {
 	my ($process) = @_;
@@ -105,8 +106,10 @@ sub ends
 		"the end of $process",
 		sub {
 			my $now = process_pid($node, $process);
-			kill 'FPE', $id if $now eq $id;
-			return $now ne $id && $now ne '';
+			return $now ne '' if $now ne $id;
+			eval { stop_process($node, $id); kill 'FPE', $id }; # dies when it is over
+			kill 'CONT', $id;
+			return 0;
 		});
 	return;
 }
