@@ -36,7 +36,7 @@
 --
 -- The functions that make keys run as their owner, and call each other by name: with all
 -- their arguments and the exact types, so that nothing can fit better.  The owner of
--- a schema can replace what is in it; so a schema of somebody else is refused at the end.
+-- a schema can replace what is in it; so in the end all belongs to who owns the schema.
 --
 -- "@schema@" is replaced at the end.  snowid_next() runs as its owner, but has no
 -- search_path of its own, which would cost as much as a key; so it names the
@@ -58,11 +58,11 @@ CREATE FUNCTION snowid_layout_parts(layout text, OUT epoch bigint, OUT tick int,
         OUT sequence_above boolean, OUT timestamp_bits int, OUT last_ms bigint)
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    word text;
+    word text COLLATE "C";
     problem text;
     seen text[] := '{}';
-    field text;
-    value text;
+    field text COLLATE "C";
+    value text COLLATE "C";
 BEGIN
     SELECT n.epoch, n.tick, n.d, n.w, n.s, n.above
     INTO epoch, tick, datacenter_bits, worker_bits, sequence_bits, sequence_above
@@ -81,7 +81,7 @@ BEGIN
         worker_bits := 0;
         sequence_bits := 0;
         sequence_above := false;
-        FOREACH word IN ARRAY regexp_split_to_array(layout, E'[ \t\n]')
+        FOREACH word IN ARRAY regexp_split_to_array(layout COLLATE "C", E'[ \t\n]')
         LOOP
             CONTINUE WHEN word = '';
             field := substring(word FROM '^(epoch|datacenter|worker|sequence)=');
@@ -561,15 +561,15 @@ COMMENT ON FUNCTION snowid_write_digits(bigint, int, int) IS 'internal: a key as
 CREATE FUNCTION snowid_read_digits(str text, base int, length int) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    digits CONSTANT text := CASE base WHEN 32 THEN '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
+    digits CONSTANT text COLLATE "C" := CASE base WHEN 32 THEN '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
         ELSE '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz' END;
-    other CONSTANT int := length(substring(str FROM CASE base WHEN 32 THEN '^[-0-9A-TV-Za-tv-z]*' ELSE '^[0-9A-Za-z]*' END)) + 1;
-    read text := str;
+    other CONSTANT int := length(substring(str COLLATE "C" FROM CASE base WHEN 32 THEN '^[-0-9A-TV-Za-tv-z]*' ELSE '^[0-9A-Za-z]*' END)) + 1;
+    read text COLLATE "C" := str;
     value numeric := 0;
     problem text;
 BEGIN
     IF base = 32 THEN
-        read := translate(str, 'abcdefghijklmnopqrstuvwxyzILO-', 'ABCDEFGH1JK1MN0PQRSTUVWXYZ110');
+        read := translate(str COLLATE "C", 'abcdefghijklmnopqrstuvwxyzILO-', 'ABCDEFGH1JK1MN0PQRSTUVWXYZ110');
     END IF;
     IF other <= length(str) THEN
         problem := format('"%s" at position %s is not a digit of base %s.', substr(str, other, 1), other, base);
@@ -619,7 +619,7 @@ DECLARE
     parts record := "@schema@".snowid_decode(id, layout);
     local timestamp := (parts.created_at AT TIME ZONE 'UTC') + shift * interval '1 min';
     field record;
-    result text;
+    result text COLLATE "C";
 BEGIN
     IF local < '0001-01-01' OR local >= '10000-01-01' THEN
         RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = format('time of key %s has no year of four digits', id);
@@ -646,13 +646,13 @@ COMMENT ON FUNCTION snowid_serial(text, bigint, text, text, boolean) IS
 CREATE FUNCTION snowid_serial_offset(code text, utc_offset text) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    ms bigint := ("@schema@".snowid_read_epoch('1970-01-01T00:00:00' || utc_offset)).ms;
+    ms bigint := ("@schema@".snowid_read_epoch('1970-01-01T00:00:00' || utc_offset COLLATE "C")).ms;
 BEGIN
-    IF code !~ '^[0-9A-Z]{0,8}$' THEN
+    IF code COLLATE "C" !~ '^[0-9A-Z]{0,8}$' THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('invalid code of a serial: "%s"', code),
             DETAIL = 'It has up to 8 characters, digits and capital letters from A to Z.';
     END IF;
-    IF ms IS NULL OR utc_offset !~ '^[-+Z]' THEN
+    IF ms IS NULL OR utc_offset COLLATE "C" !~ '^[-+Z]' THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('invalid offset from UTC: "%s"', utc_offset),
             DETAIL = 'It must be a fixed offset of less than 16 hours: in a named zone times repeat at the end of summer time, and so would serials.',
             HINT = 'Write it as "+08" or "-05:30", or "Z" for UTC.';
@@ -668,7 +668,7 @@ CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text, layout
 DECLARE
     shift CONSTANT bigint := "@schema@".snowid_serial_offset(code, utc_offset);
     l record := "@schema@".snowid_layout_parts(layout);
-    rest text := substr(serial, length(code) + 1);
+    rest text COLLATE "C" := substr(serial, length(code) + 1);
     size int := length(code) + 17 + CASE WHEN check_digits THEN 2 ELSE 0 END;
     fields int[] := ARRAY[l.datacenter_bits, CASE WHEN l.sequence_above THEN l.sequence_bits ELSE l.worker_bits END,
         CASE WHEN l.sequence_above THEN l.worker_bits ELSE l.sequence_bits END];
@@ -678,12 +678,12 @@ DECLARE
     id bigint;
     local timestamp;
     ms bigint;
-    again text;
+    again text COLLATE "C";
     problem text;
 BEGIN
     SELECT size + sum(length(((1::bigint << b) - 1)::text)) FILTER (WHERE b > 0) INTO size FROM unnest(fields) b;
     size := coalesce(size, length(code) + 17 + CASE WHEN check_digits THEN 2 ELSE 0 END);
-    IF left(serial, length(code)) <> code THEN
+    IF left(serial, length(code)) <> code COLLATE "C" THEN
         problem := format('It does not begin with the code "%s".', code);
     ELSIF rest !~ '^[0-9]*$' THEN
         problem := 'After its code it has other characters than digits.';
@@ -713,10 +713,10 @@ BEGIN
     END IF;
     IF problem IS NULL THEN
         again := "@schema@".snowid_serial(code, id, utc_offset, layout, check_digits);
-        IF again = serial THEN
+        IF again = serial COLLATE "C" THEN
             RETURN id;
         END IF;
-        problem := CASE WHEN left(again, length(code) + 17) = left(serial, length(code) + 17)
+        problem := CASE WHEN left(again, length(code) + 17) = left(serial COLLATE "C", length(code) + 17)
             THEN 'Its check digits do not match.' ELSE 'The layout has no such time.' END;
     END IF;
     RAISE EXCEPTION USING ERRCODE = '22P02', MESSAGE = format('invalid serial: "%s"', serial), DETAIL = problem;
@@ -791,21 +791,15 @@ DECLARE
     target CONSTANT name := pg_catalog.current_schema();
     stranger text;
     func regprocedure;
+    owner oid;
+    object text;
 BEGIN
-    IF pg_catalog.to_regprocedure('snowid_next()') IS NOT NULL THEN
+    IF pg_catalog.to_regprocedure(pg_catalog.format('%I.snowid_next()', target)) IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '42710', MESSAGE = pg_catalog.format('schema "%s" has snowid already', target);
     END IF;
     IF target OPERATOR(pg_catalog.~) '["$''\\%]' THEN
         RAISE EXCEPTION USING ERRCODE = '42602', MESSAGE = pg_catalog.format('invalid name of a schema for snowid: "%s"', target),
             DETAIL = 'It must not have any of the characters "$''\%.';
-    END IF;
-    -- the owner of public is the role pg_database_owner, which has the database's as its member
-    IF NOT (SELECT pg_catalog.pg_has_role(CASE WHEN r.rolname OPERATOR(pg_catalog.=) 'pg_database_owner' THEN d.datdba ELSE r.oid END, current_user, 'MEMBER')
-            FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) n.nspowner, pg_catalog.pg_database d
-            WHERE n.nspname OPERATOR(pg_catalog.=) target AND d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) THEN
-        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = pg_catalog.format('schema "%s" belongs to a role without the rights of role "%s"', target, current_user),
-            DETAIL = 'The functions run as their owner, and the owner of the schema can replace them.',
-            HINT = 'Install snowid as the owner of the schema, or in another one.';
     END IF;
     SELECT o.name INTO stranger FROM (
         SELECT proname, proowner, pronamespace FROM pg_catalog.pg_proc
@@ -830,4 +824,22 @@ BEGIN
         'the next key: 64 bits, positive, greater than every key this database made before; waits for up to 5 s, then throws an error that says why';
     REVOKE ALL ON FUNCTION snowid_pair(), snowid_reserve(bigint, boolean, bigint), snowid_compile(int, int),
         snowid_setup(int, int), snowid_advance(bigint) FROM PUBLIC;
+
+    -- the owner of public is the role pg_database_owner, which stands for the database's
+    SELECT CASE WHEN r.rolname OPERATOR(pg_catalog.=) 'pg_database_owner' THEN d.datdba ELSE r.oid END INTO owner
+    FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) n.nspowner, pg_catalog.pg_database d
+    WHERE n.nspname OPERATOR(pg_catalog.=) target AND d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
+    IF NOT pg_catalog.pg_has_role(owner, current_user, 'MEMBER') THEN
+        FOR object IN
+            SELECT pg_catalog.concat('ROUTINE ', p.oid::pg_catalog.regprocedure) FROM pg_catalog.pg_proc p
+            WHERE pronamespace OPERATOR(pg_catalog.=) pg_catalog.quote_ident(target)::pg_catalog.regnamespace
+                AND proname OPERATOR(pg_catalog.~) '^snowid_'
+            UNION ALL
+            SELECT pg_catalog.concat(CASE relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END, c.oid::pg_catalog.regclass) FROM pg_catalog.pg_class c
+            WHERE relnamespace OPERATOR(pg_catalog.=) pg_catalog.quote_ident(target)::pg_catalog.regnamespace
+                AND relname OPERATOR(pg_catalog.~) '^snowid_' AND relkind OPERATOR(pg_catalog.=) ANY ('{S,r}')
+        LOOP
+            EXECUTE pg_catalog.format('ALTER %s OWNER TO %I', object, pg_catalog.pg_get_userbyid(owner));
+        END LOOP;
+    END IF;
 END $do$;

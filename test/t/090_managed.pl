@@ -79,6 +79,7 @@ $node->safe_psql('postgres', <<~'EOS');
 		GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
 		RETURN concat_ws('|', sqlstate, sqlerrm, detail, hint);
 	END $$;
+	CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
 	CREATE TABLE layouts AS SELECT unnest(ARRAY['twitter', 'Discord', 'instagram', 'mastodon', 'SONYFLAKE', 'pgedge', 'leaf', 'baidu',
 		'epoch=2020-01-01T00:00:00Z', 'epoch=2020-01-01T00:00:00Z datacenter=16 worker=1 sequence=4',
 		'epoch=1969-12-31T23:59:59.999Z sequence=22', 'sequence=5  epoch=2020-02-29T00:00:00.1234+01:30 worker=3',
@@ -142,6 +143,12 @@ $node->safe_psql('postgres', <<~'EOS');
 			"epoch=2020-01-01T00:00:00Z worker=1x","epoch=2020-01-01T00:00:00Z worker=1 worker=1","epoch=2020-01-01T00:00:00Z worker=0031",
 			"epoch=2020-01-01T00:00:00Z datacenter=31 worker=31 sequence=1","epoch=2020-01-01T00:00:00Z datacenter=999999999999999999999",
 			"epoch=2020-01-01T00:00:00Z\tworker=3\nsequence=4",nonsense,"twitter ","epoch=2020-01-01T00:00:00Z Worker=1"}'::text[]) layout
+		UNION ALL
+		SELECT unnest(ARRAY['snowid_from_base32(''0ARYZVZXW377R'' COLLATE ci)', 'snowid_from_base62(''0000000000z'' COLLATE ci)',
+			'snowid_serial_id(''PAY2022062816074010511260000'' COLLATE ci, ''PAY'', ''Z'', ''twitter'')',
+			'snowid_serial_id(''pay2022062816074010511260000'' COLLATE ci, ''PAY'', ''Z'', ''twitter'')',
+			'snowid_serial(''PAY'' COLLATE ci, 1541815603606036480, ''Z'', ''twitter'', true)', 'snowid_timestamp(5, ''twitter'' COLLATE ci)',
+			'snowid_timestamp(5, ''Epoch=2020-01-01T00:00:00Z'' COLLATE ci)', 'snowid_timestamp(5, ''epoch=2020-01-01T00:00:00Z worker=5'' COLLATE ci)'])
 		UNION ALL VALUES ('snowid_layouts()'), ('snowid_next_batch(-1)'), ('snowid_next_array(-1)'), ('snowid_next_batch(NULL)'),
 			('snowid_next_array(NULL)'), ('snowid_next_block(NULL)'), ('snowid_next_block(0)'), ('snowid_next_block(4097)'),
 			('snowid_next_block(-9223372036854775808)'), ('snowid_next_batch(0)'), ('snowid_next_array(0)'), ('snowid_next_serial(''x'')'),
@@ -277,8 +284,10 @@ sub as_app
 	return sql_error($node, "SET SESSION AUTHORIZATION app;\n$_[0]");
 }
 foreach my $sql (
-	'snowid_setup(1, 1)', 'snowid_advance(1)',
-	'snowid_reserve(1)',  'snowid_compile(1, 1)',
+	'snowid_setup(1, 1)',
+	'snowid_advance(1)',
+	'snowid_reserve(1::bigint, false, 0::bigint)',
+	'snowid_compile(1, 1)',
 	'snowid_pair()')
 {
 	like(

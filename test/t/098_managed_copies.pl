@@ -1,0 +1,297 @@
+# managed/: no copy makes keys before its set-up; another pair; what a role can do that
+# owns the database, the schema or something in it, or that has no rights; a second run.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidManaged;
+use SnowidSession;
+use SnowidTest;
+use Test::More;
+
+my $no_pair = qr/^55000: snowid has no worker ID in this database/;
+
+sub server
+{
+	my ($name) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+	$node->init;
+	give_clock($node);
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE DATABASE shop');
+	return $node;
+}
+
+sub sql
+{
+	my ($node, $sql) = @_;
+	return $node->safe_psql('shop', $sql);
+}
+
+sub error
+{
+	my ($node, $db, $sql) = @_;
+	return sql_error($node, "\\c $db\n$sql");
+}
+
+#---- A restored dump of a restored dump ----
+
+# A server that is restored into while it is new gives all objects the same OIDs.
+sub move
+{
+	my ($from, $to) = @_;
+	my $file = $from->basedir . '/dump';
+
+	$from->command_ok(
+		[ 'pg_dump', '-Fc', '-f', $file, '-d', $from->connstr('shop') ],
+		'pg_dump');
+	$to->command_ok([ 'pg_restore', '-e', '-d', $to->connstr('shop'), $file ],
+		'pg_restore');
+	return;
+}
+my $oids =
+  q{SELECT string_agg(oid::text, ' ' ORDER BY relname) FROM pg_class WHERE relname ~ '^snowid_'};
+my ($first, $second, $third) = map { server($_) } 'first', 'second', 'third';
+run_script($first, 'shop', 'public');
+sql($first, 'SELECT snowid_setup(0, 7)');
+move($first, $second);
+like(error($second, 'shop', 'SELECT snowid_next()'),
+	$no_pair, 'a restored dump makes no key');
+sql($second, 'SELECT snowid_setup(0, 8)');
+move($second, $third);
+is(sql($third, $oids), sql($second, $oids), 'the same OIDs');
+
+foreach my $call ('next()', 'next_block(1)', 'next_batch(1)', 'next_array(0)')
+{
+	like(error($third, 'shop', "SELECT snowid_$call"),
+		$no_pair, "no key: $call");
+}
+sql($third, 'SELECT snowid_setup(0, 9)');
+is(sql($third, 'SELECT worker_id FROM snowid_decode(snowid_next())'),
+	'9', 'before its set-up');
+$_->stop foreach $first, $second;
+
+#---- Databases that change their names ----
+
+my $node = $third;
+
+# Lets keys lead a clock that stands still, so that nobody has to jump to it.
+sub lead
+{
+	my $ms = sql($node,
+		q{SELECT floor(extract(epoch FROM clock_timestamp()) * 1000) + 59 * 60000}
+	);
+	sql($node,
+		"SELECT snowid_advance(snowid_encode(to_timestamp($ms / 1000.0), 0, 0, 0))"
+	);
+	stop_clock($node, $ms - 500);
+	return sql($node, 'SELECT snowid_next()');
+}
+
+sub names
+{
+	my ($from, $to) = @_;
+	$node->safe_psql('postgres', "ALTER DATABASE $from RENAME TO $to");
+	return;
+}
+lead();
+$node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE shop');
+names('shop', 'original');
+names('copy', 'shop');
+like(error($node, 'shop', 'SELECT snowid_next()'),
+	$no_pair, 'a copy under the name of the original makes no key');
+is( $node->safe_psql(
+		'original', 'SELECT worker_id FROM snowid_decode(snowid_next())'),
+	'9',
+	'the original does, under another name');
+names('shop',     'copy');
+names('original', 'shop');
+
+#---- Another pair ----
+
+sql($node, 'SELECT snowid_setup(31, 31)');
+my $last = sql($node, 'SELECT max(k) FROM snowid_next_batch(2) k');
+my $old  = SnowidSession->new($node, 'shop');
+$old->query('BEGIN');
+$old->query(
+	'DECLARE keys CURSOR FOR SELECT snowid_next() FROM generate_series(1, 100)'
+);
+my $of_old = $old->query('FETCH keys');
+cmp_ok($of_old, '>', $last, 'keys');
+sql($node, 'SELECT snowid_setup(0, 0)');
+my $of_new = sql($node, 'SELECT snowid_next()');
+cmp_ok($of_new, '>', $of_old,
+	'a lower pair does not make lower keys in the same millisecond');
+$last = $old->query('FETCH keys');
+cmp_ok($last, '>', $of_new, 'nor does a statement of before go on in it');
+is(sql($node, "SELECT worker_id FROM snowid_decode($last)"),
+	'0', 'and it has the new pair');
+is( $old->query('FETCH 3 FROM keys'),
+	join("\n", map { $last + $_ } 1 .. 3),
+	'then one unit follows another');
+undef $old;
+sql($node, 'BEGIN; SELECT snowid_setup(31, 31), snowid_next(); ROLLBACK');
+is(sql($node, "SELECT worker_id FROM snowid_decode(snowid_next())"),
+	'0', 'a set-up that is rolled back leaves nothing');
+
+#---- A clock that was far ahead ----
+
+$last = lead();
+set_skew($node, 0);
+like(error($node, 'shop', 'SELECT snowid_next()'),
+	qr/^58000:/, 'no key where the clock was far ahead');
+my ($remedy) = slurp_file("$managed/../doc/managed.md") =~
+  /the clock was far ahead.*?```sql\n(.*?)```/s;
+like($remedy, qr/setval/, 'the manual tells what to do');
+sql($node, $remedy);
+cmp_ok(sql($node, 'SELECT snowid_next()'),
+	'<', $last, 'keys at the present time');
+isnt(sql($node, 'SELECT worker_id FROM snowid_decode(snowid_next())'),
+	'0', 'with another worker ID');
+
+#---- The script again ----
+
+my @script = ('-f', "$managed/snowid--0.1.sql");
+
+sub run_psql
+{
+	my ($db, @arguments) = @_;
+	IPC::Run::run([ 'psql', '-XqAt', '-d', $node->connstr($db), @arguments ],
+		'>', \my $out, '2>', \my $err);
+	return "$out$err";
+}
+lead();
+$last = sql($node, 'SELECT snowid_next()');
+like(
+	run_psql('shop', @script),
+	qr/ERROR:  schema "public" has snowid already/,
+	'it says that it has run');
+cmp_ok(sql($node, 'SELECT snowid_next()'), '>', $last, 'and changes nothing');
+
+#---- Roles ----
+
+$node->safe_psql('postgres',
+	'CREATE ROLE mallory LOGIN; CREATE ROLE app LOGIN; CREATE DATABASE theirs OWNER mallory'
+);
+
+sub refused
+{
+	my ($schema, $message, $what) = @_;
+	like(
+		run_psql('theirs', '-1', '-c', "SET search_path = $schema", @script),
+		qr/ERROR:  $message/,
+		$what);
+	is( $node->safe_psql(
+			'theirs',
+			q{SELECT count(*) FROM pg_class WHERE relname = 'snowid_turn'}),
+		'0',
+		'nothing is left');
+	return;
+}
+$node->safe_psql('theirs', <<~'EOF');
+	SET SESSION AUTHORIZATION mallory;
+	CREATE SCHEMA x;
+	SET check_function_bodies = off;
+	CREATE FUNCTION x.snowid_trap() RETURNS void LANGUAGE plpgsql AS $trap$
+	BEGIN
+	END $function"@schema@"$;
+	ALTER ROLE mallory SUPERUSER;
+	SELECT $function"@schema@"$ $trap$;
+	RESET SESSION AUTHORIZATION;
+	CREATE SCHEMA "o'brien";
+	CREATE SCHEMA "100%";
+	CREATE SCHEMA shared;
+	GRANT ALL ON SCHEMA shared TO mallory;
+	SET SESSION AUTHORIZATION mallory;
+	CREATE FUNCTION shared.snowid_reserve(int) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
+	EOF
+refused(
+	'x',
+	qr/"snowid_trap" in schema "x" belongs to another role than/,
+	'a function that would run with the script');
+refused(
+	'shared',
+	qr/"snowid_reserve" in schema "shared" belongs to another role than/,
+	'a function of somebody else');
+foreach my $schema ("o'brien", '100%')
+{
+	refused(
+		qq{"$schema"},
+		qr/invalid name of a schema for snowid: "\Q$schema\E"/,
+		"a name that would be more than a name: $schema");
+}
+is( run_psql(
+		'theirs',
+		'-1',
+		'-v',
+		'ON_ERROR_STOP=1',
+		@script,
+		'-c',
+		q{SELECT snowid_setup(0, 12); SELECT worker_id FROM snowid_decode(snowid_next())}
+	),
+	"\n12\n",
+	'in public');
+my $of_others =
+  q{SELECT count(*), count(*) FILTER (WHERE o <> 'mallory'::regrole) FROM
+	(SELECT proowner AS o FROM pg_proc WHERE proname ~ '^snowid_' AND pronamespace = 'public'::regnamespace
+	UNION ALL SELECT relowner FROM pg_class WHERE relname ~ '^snowid_' AND relnamespace = 'public'::regnamespace) x};
+like($node->safe_psql('theirs', $of_others),
+	qr/^[1-9]\d+\|0$/, 'all of it belongs to who could replace it');
+is( run_psql(
+		'theirs',
+		'-c',
+		'SET ROLE mallory',
+		'-c',
+		'SELECT snowid_setup(0, 13); SELECT worker_id FROM snowid_decode(snowid_next())'
+	),
+	"\n13\n",
+	'who can set it up');
+
+# with a function that fits a careless call better, in a schema where all may create
+sql($node, <<~'EOF');
+	GRANT CREATE ON SCHEMA public TO app;
+	SET SESSION AUTHORIZATION app;
+	DO $do$
+	DECLARE
+		f text;
+	BEGIN
+		FOREACH f IN ARRAY '{snowid_reserve(int),snowid_reserve(bigint),snowid_reserve(bigint\,bool),snowid_reserve(int\,bool\,bigint),
+			snowid_next_batch(int),snowid_next_block(int)}'::text[]
+		LOOP
+			EXECUTE format('CREATE FUNCTION %s RETURNS bigint LANGUAGE plpgsql AS $f$ BEGIN RAISE EXCEPTION $m$run as %%$m$, current_user; END $f$', f);
+		END LOOP;
+	END $do$;
+	EOF
+is( error(
+		$node,
+		'shop',
+		'SELECT snowid_next() \\gset
+		SELECT snowid_next_block(2::bigint), snowid_next_array(2), (SELECT count(*) FROM snowid_next_batch(2::bigint)), snowid_next_serial($$A$$), snowid_advance(5::bigint) \\gset'
+	),
+	'',
+	'functions that fit better are not called');
+
+my $idle = SnowidSession->new($node, 'shop');
+$idle->query('SET SESSION AUTHORIZATION app');
+$idle->query("SELECT pg_advisory_lock($_), pg_advisory_lock($_, 0)")
+  foreach split /\n/,
+  sql($node, q{SELECT oid FROM pg_class WHERE relname ~ '^snowid_'});
+like(
+	error(
+		$node,
+		'shop',
+		"SET SESSION AUTHORIZATION app;\nBEGIN;\nLOCK TABLE snowid_lock IN ACCESS SHARE MODE"
+	),
+	qr/^42501: permission denied for table snowid_lock/,
+	'the lock is not for everybody');
+is( error(
+		$node,
+		'shop',
+		"SET statement_timeout = '60s';\nSELECT snowid_next_block(1::bigint) \\gset"
+	),
+	'',
+	'and another one does not hold keys up');
+
+$node->stop;
+done_testing();
