@@ -160,6 +160,28 @@ RESET enable_hashjoin;
 RESET enable_nestloop;
 EXPLAIN (COSTS OFF) SELECT * FROM i JOIN k ON k.id = i.id WHERE i.id < 3;
 
+-- An index of bigint serves if it has the operator, whatever its order
+CREATE FUNCTION cmp_down(bigint, bigint) RETURNS int LANGUAGE sql IMMUTABLE STRICT AS 'SELECT btint8cmp($2, $1)';
+CREATE OPERATOR CLASS down_ops FOR TYPE bigint USING btree AS
+    OPERATOR 1 >, OPERATOR 2 >=, OPERATOR 3 =, OPERATOR 4 <=, OPERATOR 5 <, FUNCTION 1 cmp_down(bigint, bigint);
+CREATE TABLE down (id bigint);
+INSERT INTO down SELECT generate_series(1, 1000);
+CREATE INDEX ON down (id down_ops);
+SET enable_seqscan = off;
+SET enable_bitmapscan = off;
+EXPLAIN (COSTS OFF) SELECT id FROM down WHERE id < 10::bigint::snowid;
+SELECT count(*), max(id) FROM down WHERE id < 10::bigint::snowid;
+SELECT count(*), min(id) FROM down WHERE 990::bigint::snowid <= id;
+RESET enable_bitmapscan;
+DROP INDEX down_id_idx;
+CREATE INDEX ON down USING brin (id);
+EXPLAIN (COSTS OFF) SELECT count(*) FROM down WHERE id < 10::bigint::snowid;
+SELECT count(*) FROM down WHERE id < 10::bigint::snowid;
+RESET enable_seqscan;
+DROP TABLE down;
+DROP OPERATOR FAMILY down_ops USING btree;
+DROP FUNCTION cmp_down;
+
 -- Foreign keys both ways
 CREATE TABLE k_of_b (id snowid PRIMARY KEY REFERENCES b ON UPDATE CASCADE ON DELETE CASCADE);
 CREATE TABLE b_of_k (id bigint PRIMARY KEY REFERENCES k ON UPDATE CASCADE ON DELETE CASCADE);

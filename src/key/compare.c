@@ -9,7 +9,7 @@
 #include "postgres.h"
 
 #include "access/nbtree.h"
-#include "catalog/pg_am_d.h"
+#include "catalog/pg_opfamily_d.h"
 #include "catalog/pg_type_d.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
@@ -21,23 +21,18 @@
 
 PG_FUNCTION_INFO_V1(snowid_compare_support);
 
-/* The operator of a bigint index for this btree strategy, or 0. */
+/* Core's operator of bigint of this btree strategy, if the index has it; or 0. */
 static Oid
 operator_of_index(const SupportRequestIndexCondition *request, int strategy)
 {
+	Oid			opno;
+
 	if (strategy == InvalidStrategy)
 		return InvalidOid;
 	if (request->indexarg == 1)
 		strategy = BTCommuteStrategyNumber(strategy);
-	if (request->index->relam == HASH_AM_OID)
-	{
-		if (strategy != BTEqualStrategyNumber)
-			return InvalidOid;
-		strategy = HTEqualStrategyNumber;
-	}
-	else if (request->index->relam != BTREE_AM_OID)
-		return InvalidOid;
-	return get_opfamily_member(request->opfamily, INT8OID, INT8OID, strategy);
+	opno = get_opfamily_member(INTEGER_BTREE_FAM_OID, INT8OID, INT8OID, strategy);
+	return op_in_opfamily(opno, request->opfamily) ? opno : InvalidOid;
 }
 
 Datum
