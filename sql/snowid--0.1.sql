@@ -526,7 +526,7 @@ BEGIN
 
     IF oldest > epoch THEN
         EXECUTE format('SELECT %s.snowid_min($1)', keys) INTO low USING oldest AT TIME ZONE 'UTC';
-        FOR part IN SELECT p FROM unnest(parts, highs) u(p, h) WHERE h <= low ORDER BY h LOOP
+        FOR part IN SELECT p FROM unnest(parts, highs) u(p, h) WHERE h BETWEEN second_day AND low ORDER BY h LOOP
             RETURN NEXT format('ALTER TABLE %s DETACH PARTITION %s CONCURRENTLY', parent, part);
         END LOOP;
     END IF;
