@@ -44,6 +44,7 @@ typedef struct Fetch
 	Outcome		outcome;
 	bool		moved;			/* "source" is another one's to fetch from */
 	Oid			source;
+	DateADT		latest;			/* the newest period, in the table or here */
 	Range		range;
 	Oid			role;
 	int64		limit;

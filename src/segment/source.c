@@ -303,33 +303,42 @@ read_row(Fetch *fetch, int64 *max_id)
 
 		if (fetch->format[0])
 			fetch->limit = Min(fetch->limit, period_last_number(fetch->format));
-		*period = period_at(fetch->kind, GetCurrentTimestamp(), zone,
-							Max(fetch->newest, read_newest(fetch)));
+		fetch->latest = read_newest(fetch);
+		fetch->latest = Max(fetch->latest, fetch->newest);
+		*period = period_at(fetch->kind, GetCurrentTimestamp(), zone, fetch->latest);
 	}
 	if (period->label != fetch->newest)
 		fetch->high = 0;
 	return !fetch->moved;
 }
 
-/* The row of a period, which is made where there is none. */
-static void
+/*
+ * The row of a period, which is made where there is none; but none that was deleted
+ * after it was seen: numbers would begin there anew.
+ */
+static bool
 read_period(Fetch *fetch, int64 *max_id)
 {
 	DateADT		label = fetch->range.period.label;
 	Arguments	about = {.key = &fetch->key,.period = label};
 
+	*max_id = 0;
 	if (run("SELECT max_id::int8 FROM %s WHERE biz_tag = $1 AND period = $5",
 			table_of(label), about) > 0)
 		*max_id = number_column(1);
-	else
+	else if (fetch->high == 0)
 	{
-		*max_id = 0;
-		if (fetch->high > 0)
-			return;				/* it was deleted */
+		if (label <= fetch->latest && read_newest(fetch) != fetch->latest)
+		{
+			strlcpy(fetch->error, "The row of its newest period was deleted",
+					sizeof(fetch->error));
+			return false;
+		}
 		(void) run("INSERT INTO %s (biz_tag, period, max_id, update_time)"
 				   " VALUES ($1, $5, 0, 'infinity') ON CONFLICT DO NOTHING",
 				   table_of(label), about);
 	}
+	return true;
 }
 
 /* The source's own row. */
@@ -395,9 +404,8 @@ source_take(Fetch *fetch)
 	in_period = fetch->range.period.label != NO_PERIOD;
 	if ((in_period || OidIsValid(source_table)) && take_range(fetch, n))
 		return;
-	if (in_period)
-		read_period(fetch, &max_id);
-	else if (OidIsValid(source_table) && !read_source(fetch, &max_id))
+	if (in_period ? !read_period(fetch, &max_id) :
+		OidIsValid(source_table) && !read_source(fetch, &max_id))
 		return;
 	if (max_id < fetch->high)
 		snprintf(fetch->error, sizeof(fetch->error),
