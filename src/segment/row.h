@@ -44,6 +44,7 @@ typedef struct Fetch
 	Outcome		outcome;
 	bool		moved;			/* "source" is another one's to fetch from */
 	Oid			source;
+	int64		here;			/* the greatest number from before it had one */
 	DateADT		latest;			/* the newest period, in the table or here */
 	Range		range;
 	Oid			role;

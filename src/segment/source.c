@@ -190,13 +190,19 @@ text_column(int number)
 	return isnull ? "" : TextDatumGetCString(value);
 }
 
+static Oid
+periods_here(void)
+{
+	return get_relname_relid("snowid_segment_periods", get_rel_namespace(local_table));
+}
+
 /* The table of the numbers: the source, or of those here the one of this job. */
 static Oid
 table_of(DateADT period)
 {
-	if (OidIsValid(source_table) || period == NO_PERIOD)
-		return OidIsValid(source_table) ? source_table : local_table;
-	return get_relname_relid("snowid_segment_periods", get_rel_namespace(local_table));
+	if (OidIsValid(source_table))
+		return source_table;
+	return period == NO_PERIOD ? local_table : periods_here();
 }
 
 /* Begins a transaction: of a table snowid_segments, and its source, or 0. */
@@ -313,6 +319,24 @@ read_row(Fetch *fetch, int64 *max_id)
 }
 
 /*
+ * The greatest number that was taken from the table here, before the tag moved to its
+ * source; of the period, where it has some.
+ */
+static int64
+read_here(Fetch *fetch, int64 max_id)
+{
+	DateADT		label = fetch->range.period.label;
+	Arguments	about = {.key = &fetch->key,.period = label};
+
+	if (!OidIsValid(source_table))
+		return 0;
+	if (label == NO_PERIOD)
+		return max_id;
+	return run("SELECT max_id FROM %s WHERE biz_tag = $1 AND period = $5",
+			   periods_here(), about) > 0 ? number_column(1) : 0;
+}
+
+/*
  * The row of a period, which is made where there is none; but none that was deleted
  * after it was seen: numbers would begin there anew.
  */
@@ -320,7 +344,7 @@ static bool
 read_period(Fetch *fetch, int64 *max_id)
 {
 	DateADT		label = fetch->range.period.label;
-	Arguments	about = {.key = &fetch->key,.period = label};
+	Arguments	about = {.key = &fetch->key,.high = fetch->here,.period = label};
 
 	*max_id = 0;
 	if (run("SELECT max_id::int8 FROM %s WHERE biz_tag = $1 AND period = $5",
@@ -335,8 +359,9 @@ read_period(Fetch *fetch, int64 *max_id)
 			return false;
 		}
 		(void) run("INSERT INTO %s (biz_tag, period, max_id, update_time)"
-				   " VALUES ($1, $5, 0, 'infinity') ON CONFLICT DO NOTHING",
+				   " VALUES ($1, $5, $3, 'infinity') ON CONFLICT DO NOTHING",
 				   table_of(label), about);
+		*max_id = fetch->here;
 	}
 	return true;
 }
@@ -368,7 +393,8 @@ static bool
 take_range(Fetch *fetch, int64 n)
 {
 	DateADT		label = fetch->range.period.label;
-	Arguments	about = {&fetch->key, n, fetch->high, fetch->limit, label};
+	int64		high = Max(fetch->high, fetch->here);
+	Arguments	about = {&fetch->key, n, high, fetch->limit, label};
 
 	if (run(label == NO_PERIOD ?
 			"UPDATE %s SET max_id = max_id + $2, update_time = 'infinity' WHERE biz_tag = $1"
@@ -380,7 +406,7 @@ take_range(Fetch *fetch, int64 n)
 		return false;
 	fetch->range.last = number_column(1);
 	fetch->range.first = fetch->range.last - n + 1;
-	fetch->range.before = fetch->high;
+	fetch->range.before = high;
 	fetch->outcome = OUTCOME_RANGE;
 	return true;
 }
@@ -402,6 +428,7 @@ source_take(Fetch *fetch)
 		return;
 	n = Max(fetch->step, fetch->wish);
 	in_period = fetch->range.period.label != NO_PERIOD;
+	fetch->here = read_here(fetch, max_id);
 	if ((in_period || OidIsValid(source_table)) && take_range(fetch, n))
 		return;
 	if (in_period ? !read_period(fetch, &max_id) :
@@ -411,6 +438,10 @@ source_take(Fetch *fetch)
 		snprintf(fetch->error, sizeof(fetch->error),
 				 "Its max_id was lowered: numbers up to " INT64_FORMAT " were handed out here",
 				 fetch->high);
+	else if (max_id < fetch->here)
+		snprintf(fetch->error, sizeof(fetch->error),
+				 "Its source is behind: numbers up to " INT64_FORMAT " were handed out here",
+				 fetch->here);
 	else if (max_id >= fetch->limit)
 		fetch->outcome = OUTCOME_USED_UP;
 	else if (!take_range(fetch, Min(n, fetch->limit - max_id)))

@@ -206,6 +206,30 @@ check_row(HeapTuple new, TupleDesc desc, bool source_is_new)
 	check_period(new, desc, kind);
 }
 
+/*
+ * What was taken from a source is not known here: a row that leaves it needs a max_id
+ * that somebody has looked up, or is sure of.
+ */
+static void
+check_move(HeapTuple old, HeapTuple new, TupleDesc desc)
+{
+	bool		had_none;
+	bool		is_sure;
+
+	(void) column(old, desc, "source", &had_none);
+	if (!had_none && differs(old, new, desc, "source") &&
+		max_id_of(new, desc) <= max_id_of(old, desc) &&
+		!is_process(new, desc, &is_sure) &&
+		SessionReplicationRole != SESSION_REPLICATION_ROLE_REPLICA)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("source of segment \"%s\" cannot be changed without its max_id",
+						text_of(old, desc, "biz_tag")),
+				 errdetail("Numbers above " INT64_FORMAT " may have been handed out from its source.",
+						   max_id_of(old, desc)),
+				 errhint("Raise max_id in the same statement, to that of the source at least.")));
+}
+
 /* The row as it is to be written, by a statement that sets max_id or does not. */
 static HeapTuple
 guard_update(HeapTuple old, HeapTuple new, TupleDesc desc, bool sets_max_id, bool *by_hand)
@@ -309,6 +333,8 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 	{
 		HeapTuple	old = row;
 
+		if (!of_period)
+			check_move(old, data->tg_newtuple, desc);
 		row = guard_update(old, data->tg_newtuple, desc,
 						   bms_is_member(SPI_fnumber(desc, "max_id") -
 										 FirstLowInvalidHeapAttributeNumber,

@@ -22,17 +22,18 @@ query($node, <<~EOF);
 	INSERT INTO snowid_segments (biz_tag, period) VALUES ('bill', 'day'), ('receipt', 'day');
 	EOF
 
-# What a statement gives whose numbers the process can fetch only when $release was
-# called: the process waits for a lock until then.
-sub answer_behind_lock
+my $waits_for_lock =
+  "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid segments' AND wait_event_type = 'Lock'";
+
+# What a statement gives whose numbers can be fetched only when $release was called,
+# which is done when $held is so.
+sub answer_after
 {
-	my ($sql, $release) = @_;
+	my ($sql, $held, $release) = @_;
 	my $caller = $node->background_psql('postgres', on_error_stop => 0);
 
 	$caller->query_until(qr/^asked$/m, "\\echo asked\n$sql;\n");
-	wait_for($node,
-		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid segments' AND wait_event_type = 'Lock'"
-	);
+	wait_for($node, $held);
 	$release->();
 	my $answer = $caller->query_until(qr/^done$/m, "\\echo done\n");
 	$caller->quit;
@@ -64,8 +65,9 @@ sub days
 my $delete  = begin_future('bill');
 my $deleter = $node->background_psql('postgres');
 $deleter->query_safe("BEGIN; $delete");
-is( answer_behind_lock(
+is( answer_after(
 		"SELECT * FROM snowid_period_number('bill')",
+		$waits_for_lock,
 		sub { $deleter->query_safe('COMMIT') }),
 	'2026-11-21|1',
 	'a day of the future that is deleted while a range of it is fetched');
@@ -74,12 +76,100 @@ is(days('bill'), '2026-11-21', 'is not made again');
 
 $delete = begin_future('receipt');
 query($node, "BEGIN; $delete; PREPARE TRANSACTION 'p'");
-is( answer_behind_lock(
+is( answer_after(
 		"SELECT * FROM snowid_period_number('receipt')",
+		$waits_for_lock,
 		sub { query($node, "COMMIT PREPARED 'p'") }),
 	'2026-11-21|1',
 	'nor by COMMIT PREPARED');
 is(days('receipt'), '2026-11-21', 'which makes none of it');
+
+#---- To a source, and back ----
+
+query($node, <<~EOF);
+	CREATE TABLE source (biz_tag text PRIMARY KEY, max_id bigint, limit_id bigint, update_time timestamptz);
+	INSERT INTO source VALUES ('a', 0);
+	CREATE TABLE days (biz_tag text, period date, max_id bigint, update_time timestamptz, PRIMARY KEY (biz_tag, period));
+	INSERT INTO snowid_segments (biz_tag) VALUES ('a');
+	INSERT INTO snowid_segments (biz_tag, period) VALUES ('new', 'day'), ('used', 'day');
+	EOF
+
+# A caller's numbers are not fetched, for what lies behind $error.
+sub fails_with
+{
+	my ($error) = @_;
+	return
+	  "SELECT count(*) = 1 FROM snowid_segment_status() WHERE error = '$error'";
+}
+
+query($node, "SELECT snowid_numbers('a', 5000)");
+query($node,
+	"UPDATE snowid_segments SET source = 'source' WHERE biz_tag = 'a'");
+is( answer_after(
+		"SELECT snowid_number('a')",
+		fails_with(
+			'Its source is behind: numbers up to 5000 were handed out here'),
+		sub { query($node, "UPDATE source SET max_id = 7000") }),
+	7001,
+	'a tag that is moved to a source whose max_id is lower has no numbers until that is raised'
+);
+foreach my $source ('NULL', "'days'")
+{
+	like(
+		sql_error(
+			$node,
+			"UPDATE snowid_segments SET source = $source WHERE biz_tag = 'a'"
+		),
+		qr/^22023: source of segment "a" cannot be changed without its max_id\nDETAIL:  Numbers above 5000 may have been handed out from its source\.\nHINT:  Raise max_id in the same statement, to that of the source at least\./,
+		"moved from its source to $source, it needs another max_id");
+}
+query($node, <<~EOF);
+	BEGIN;
+	SELECT FROM snowid_segments WHERE biz_tag = 'a' FOR UPDATE;
+	UPDATE snowid_segments here SET source = NULL, max_id = greatest(here.max_id, there.max_id) + 1
+		FROM source there WHERE here.biz_tag = 'a' AND there.biz_tag = 'a';
+	COMMIT
+	EOF
+cmp_ok(query($node, "SELECT snowid_number('a')"),
+	'>', 7001, 'with that of its source, none comes twice');
+
+# Of each period, too.
+foreach my $tag ('new', 'used')
+{
+	query($node, "SELECT snowid_period_number('$tag')") foreach 1 .. 5;
+	query($node,
+		"UPDATE snowid_segments SET source = 'days' WHERE biz_tag = '$tag'");
+	wait_for($node,
+		"SELECT max_id = 5 FROM snowid_segment_periods WHERE biz_tag = '$tag'"
+	);
+}
+is(query($node, "SELECT * FROM snowid_period_number('new')"),
+	'2026-11-21|6',
+	'where the source has no row of the day, the day goes on');
+query($node, "INSERT INTO days VALUES ('used', '2026-11-21', 4)");
+is( answer_after(
+		"SELECT * FROM snowid_period_number('used')",
+		fails_with(
+			'Its source is behind: numbers up to 5 were handed out here'),
+		sub {
+			query($node,
+				"UPDATE days SET max_id = 10 WHERE biz_tag = 'used'");
+		}),
+	'2026-11-21|11',
+	'where it has one, that must be raised');
+query($node, <<~EOF);
+	BEGIN;
+	SELECT FROM snowid_segments WHERE biz_tag = 'used' FOR UPDATE;
+	UPDATE snowid_segments SET source = NULL, max_id = max_id + 1 WHERE biz_tag = 'used';
+	INSERT INTO snowid_segment_periods SELECT biz_tag, period, max_id FROM days WHERE biz_tag = 'used'
+		ON CONFLICT (biz_tag, period) DO UPDATE SET max_id = greatest(snowid_segment_periods.max_id, excluded.max_id);
+	COMMIT
+	EOF
+is( query(
+		$node, "SELECT period, number > 11 FROM snowid_period_number('used')"
+	),
+	'2026-11-21|t',
+	'moved back, its periods go on, too');
 
 $node->stop;
 done_testing();
