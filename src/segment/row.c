@@ -79,15 +79,34 @@ forget_row(Segment *segment)
 	segment->step = 0;
 }
 
+/*
+ * Were only periods deleted that are older than all of which there are ranges here, or
+ * on their way?  The mutex is held.
+ */
+static bool
+is_over(Segment *segment, Gone gone)
+{
+	uint64		generation = cursor_generation(pg_atomic_read_u64(&segment->cursor));
+	Term	   *term = &segment->term[generation & 1];
+	DateADT		oldest = (DateADT) pg_atomic_read_u64(&term->label);
+
+	return gone.first > NO_PERIOD && gone.first <= gone.last &&
+		gone.last < Min(oldest, segment->newest) &&
+		!segment->returning && !OidIsValid(segment->source);
+}
+
 /* What the row's change by hand makes wrong is forgotten.  Does not throw. */
 void
 segment_forget(Segment *segment, Gone gone)
 {
 	SpinLockAcquire(&segment->mutex);
-	forget_row(segment);
+	if (!is_over(segment, gone))
+	{
+		forget_row(segment);
+		if (gone.first <= gone.last)
+			segment->replaced = pg_atomic_read_u64(&segment->incarnation);
+	}
 	range_drop_tails(segment, gone);
-	if (gone.first <= gone.last)
-		segment->replaced = pg_atomic_read_u64(&segment->incarnation);
 	SpinLockRelease(&segment->mutex);
 }
 

@@ -351,7 +351,12 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 		gone = gone_with(row, desc, of_period);
 	tag = column(data->tg_trigtuple, desc, "biz_tag", &isnull);
 	if (by_hand && !isnull)		/* null, the row is refused */
+	{
+		/* the row of an old period may be that of the newest one now */
+		if (TRIGGER_FIRED_BY_UPDATE(data->tg_event) && of_period)
+			note_change(relid, DatumGetTextPP(tag), NOTHING_GONE);
 		note_change(relid, DatumGetTextPP(tag), gone);
+	}
 	/* what a number is durable by, whatever the writer set */
 	if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
 		(void) set_config_option("synchronous_commit", "on", PGC_USERSET, PGC_S_SESSION,
