@@ -274,6 +274,17 @@ read_newest(Fetch *fetch)
 	return isnull ? NO_PERIOD : DatumGetDateADT(newest);
 }
 
+static int
+select_row(const SegmentKey *key)
+{
+	Arguments	about = {.key = key};
+
+	return run("SELECT max_id, coalesce(limit_id, 9223372036854775807), step::int8,"
+			   " (extract(epoch FROM cover) * 1000)::int8, source::oid, role::oid,"
+			   " period, zone, format FROM %s WHERE biz_tag = $1 FOR SHARE",
+			   local_table, about);
+}
+
 /*
  * What is known of the tag here; false: it is not for this process.  The row is locked:
  * so nothing is fetched between a change by hand and its COMMIT PREPARED.
@@ -281,13 +292,10 @@ read_newest(Fetch *fetch)
 static bool
 read_row(Fetch *fetch, int64 *max_id)
 {
-	Arguments	about = {.key = &fetch->key};
 	Period	   *period = &fetch->range.period;
 
-	if (run("SELECT max_id, coalesce(limit_id, 9223372036854775807), step::int8,"
-			" (extract(epoch FROM cover) * 1000)::int8, source::oid, role::oid,"
-			" period, zone, format FROM %s WHERE biz_tag = $1 FOR SHARE",
-			local_table, about) == 0)
+	/* a row that took the place of one that was waited for is seen only then */
+	if (select_row(&fetch->key) == 0 && select_row(&fetch->key) == 0)
 	{
 		fetch->outcome = OUTCOME_ABSENT;
 		return false;

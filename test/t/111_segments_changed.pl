@@ -84,6 +84,18 @@ is( answer_after(
 	'nor by COMMIT PREPARED');
 is(days('receipt'), '2026-11-21', 'which makes none of it');
 
+# Another row of the same tag, when the old one is still being looked at.
+query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('anew')");
+query($node,
+	"BEGIN; DELETE FROM snowid_segments WHERE biz_tag = 'anew'; INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('anew', 40); PREPARE TRANSACTION 'p'"
+);
+is( answer_after(
+		"SELECT snowid_number('anew')",
+		$waits_for_lock,
+		sub { query($node, "COMMIT PREPARED 'p'") }),
+	41,
+	'a tag that is begun anew by COMMIT PREPARED is there all the time');
+
 #---- To a source, and back ----
 
 query($node, <<~EOF);
