@@ -33,6 +33,7 @@
 	X(StartTransactionCommand) \
 	X(CommitTransactionCommand) \
 	X(get_timeout_active) \
+	X(quote_qualified_identifier) \
 	X(replorigin_advance) \
 	X(replorigin_session_advance) \
 	X(replorigin_session_reset) \

@@ -17,6 +17,7 @@
 #include "guard.h"
 #include "segment/pool.h"
 #include "segment/segment.h"
+#include "segment/statement.h"
 #include "segment/wait.h"
 #include "settings.h"
 
@@ -155,16 +156,11 @@ read_format(FunctionCallInfo fcinfo, const text *tag)
 	Datum		values[] = {PointerGetDatum(tag)};
 	MemoryContext caller = CurrentMemoryContext;
 	Oid			schema = get_func_namespace(fcinfo->flinfo->fn_oid);
-	StringInfoData sql;
 	char	   *format;
 
-	initStringInfo(&sql);
-	appendStringInfo(&sql, "SELECT format FROM %s WHERE biz_tag OPERATOR(pg_catalog.=) $1",
-					 quote_qualified_identifier(get_namespace_name(schema), "snowid_segments"));
 	SPI_connect();
-	if (SPI_execute_with_args(sql.data, 1, types, values, NULL, true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "SPI_execute_with_args failed");
-	if (SPI_processed == 0)
+	if (statement_run("SELECT format FROM %s WHERE biz_tag OPERATOR(pg_catalog.=) $1",
+					  get_relname_relid("snowid_segments", schema), 1, types, values, true) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("segment \"%s\" does not exist", text_to_cstring(tag))));

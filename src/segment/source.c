@@ -7,7 +7,8 @@
  *
  * What the database's owner may have built must not run as a superuser: each
  * statement is run with the rights of its table's owner, restricted as in
- * maintenance commands, and with all names qualified.
+ * maintenance commands, with search_path set, and about that table alone, whatever
+ * has its name.
  *
  * Where numbers begin anew in each period, the row of snowid_segments says so, and
  * each (tag, period) has its number in a row of snowid_segment_periods, or of the
@@ -35,6 +36,7 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -44,6 +46,7 @@
 
 #include "compat.h"
 #include "segment/source.h"
+#include "segment/statement.h"
 
 /* What a foreign server has for all that is asked of it in one transaction. */
 #define FOREIGN_MS 5000
@@ -124,15 +127,18 @@ typedef struct Arguments
 	DateADT		period;
 } Arguments;
 
-/* Runs with the rights of the owner of the table that is named by %s. */
+/*
+ * Runs with the rights of the owner of the table that is named by %s.  What a trigger
+ * of his sets does not last.
+ */
 static int
 run(const char *statement, Oid relid, Arguments about)
 {
 	Oid			types[] = {TEXTOID, INT8OID, INT8OID, INT8OID, DATEOID};
 	Datum		values[lengthof(types)];
-	StringInfoData sql;
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	int			result;
+	int			nest_level = NewGUCNestLevel();
+	int			rows;
 
 	if (!HeapTupleIsValid(tuple))
 		ereport(ERROR,
@@ -141,20 +147,15 @@ run(const char *statement, Oid relid, Arguments about)
 	SetUserIdAndSecContext(((Form_pg_class) GETSTRUCT(tuple))->relowner,
 						   saved_context | SECURITY_RESTRICTED_OPERATION);
 	ReleaseSysCache(tuple);
-	initStringInfo(&sql);
-	appendStringInfo(&sql, statement,
-					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
-												get_rel_name(relid)));
 	values[0] = PointerGetDatum(cstring_to_text_with_len(about.key->tag, about.key->len));
 	values[1] = Int64GetDatum(about.n);
 	values[2] = Int64GetDatum(about.high);
 	values[3] = Int64GetDatum(about.limit);
 	values[4] = DateADTGetDatum(about.period);
-	result = SPI_execute_with_args(sql.data, lengthof(values), types, values, NULL, false, 0);
+	rows = statement_run(statement, relid, lengthof(values), types, values, false);
+	AtEOXact_GUC(false, nest_level);
 	SetUserIdAndSecContext(saved_user, saved_context);
-	if (result < 0)
-		elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(result));
-	return (int) SPI_processed;
+	return rows;
 }
 
 /* A column of the row that was found. */

@@ -4,12 +4,15 @@
 use strict;
 use warnings;
 
+use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidHold;
 use SnowidTest;
 use Test::More;
 
 my $node = snowid_cluster('rights', 'snowid.max_wait = 20s');
+let_hold($node);
 $node->start;
 query($node, 'CREATE ROLE owner LOGIN');
 query($node, 'CREATE DATABASE shop OWNER owner');
@@ -119,6 +122,126 @@ like(
 	),
 	qr/permission denied for the source of a segment/,
 	'a table that is not his is no source');
+
+# What he sets in a trigger, for the session.
+as_owner(<<~EOF);
+	$write
+	CREATE TABLE public.sets (LIKE public.snowid_segments INCLUDING DEFAULTS);
+	INSERT INTO public.sets (biz_tag) VALUES ('e');
+	CREATE FUNCTION evil.sets() RETURNS trigger LANGUAGE plpgsql AS \$\$
+	BEGIN
+		PERFORM set_config('search_path', 'evil, public, pg_catalog', false);
+		RETURN NEW;
+	END \$\$;
+	CREATE TRIGGER t BEFORE UPDATE ON public.sets FOR EACH ROW EXECUTE FUNCTION evil.sets();
+	INSERT INTO public.snowid_segments (biz_tag, source, step, cover) VALUES ('e', 'public.sets', 10, '0');
+	EOF
+is( owner_gets(
+		"SELECT max(public.snowid_number('e')) FROM pg_catalog.generate_series(1, 50)"
+	),
+	50,
+	'a trigger of his that sets search_path');
+is(as_owner("SELECT DISTINCT who, what FROM evil.seen"),
+	'owner|trigger', 'has no operator of his called for other tables');
+
+#---- Names that become another table's ----
+
+reload_with($node, 'snowid.max_wait' => '1min');
+query($node, 'CREATE DATABASE swap OWNER owner');
+my @psql = ('psql', '-XAtq', '-d', $node->connstr('swap'), '-U');
+
+sub swap
+{
+	my ($sql) = @_;
+	return $node->safe_psql('swap', $sql, extra_params => [ '-U', 'owner' ]);
+}
+
+# A statement of somebody's, in the background.
+sub begin_psql
+{
+	my ($user, $sql) = @_;
+	my $run = { out => '' };
+	$run->{handle} = IPC::Run::start([ @psql, $user, '-c', $sql ],
+		'<', '/dev/null', '>&', \$run->{out},
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	return $run;
+}
+
+sub end_psql
+{
+	my ($run) = @_;
+	$run->{handle}->finish;
+	return $run->{out};
+}
+
+swap(<<~EOF);
+	CREATE SCHEMA s;
+	CREATE EXTENSION snowid SCHEMA s;
+	INSERT INTO s.snowid_segments (biz_tag) VALUES ('first'), ('second');
+	INSERT INTO s.snowid_segments (biz_tag, period, format) VALUES ('day', 'day', '{YYYYMMDD}-{N:2}');
+	CREATE SCHEMA other;
+	CREATE TABLE other.seen (who text, what text);
+	GRANT ALL ON other.seen TO PUBLIC;
+	CREATE FUNCTION other.sees(what text) RETURNS text LANGUAGE plpgsql AS \$\$
+	BEGIN
+		INSERT INTO other.seen VALUES (current_user, what);
+		RETURN what;
+	END \$\$;
+	CREATE FUNCTION other.fires() RETURNS trigger LANGUAGE plpgsql AS \$\$
+	BEGIN
+		PERFORM other.sees('trigger');
+		RETURN NEW;
+	END \$\$;
+	CREATE SCHEMA s_next;
+	CREATE TABLE s_next.snowid_segments (LIKE s.snowid_segments INCLUDING DEFAULTS);
+	INSERT INTO s_next.snowid_segments (biz_tag, max_id, limit_id) VALUES ('first', 0, 0), ('second', 1000, NULL);
+	CREATE TRIGGER t BEFORE UPDATE ON s_next.snowid_segments FOR EACH ROW EXECUTE FUNCTION other.fires();
+	EOF
+my $to_other =
+  'ALTER SCHEMA s RENAME TO s_last; ALTER SCHEMA s_next RENAME TO s';
+my $to_ours =
+  'ALTER SCHEMA s RENAME TO s_next; ALTER SCHEMA s_last RENAME TO s';
+
+# The process has looked up the name for one of its statements, and not resolved it.
+my $at = 'quote_qualified_identifier';
+foreach ([ 'first', '' ], [ 'second', $at ])
+{
+	my ($tag, $after) = @$_;
+	wait_for($node,
+		"SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'snowid segments' AND datname = 'swap'"
+	);
+	hold_process($node, 'snowid segments', $at, $after);
+	my $caller = begin_psql('owner', "SELECT s.snowid_number('$tag')");
+	held_process($node);
+	swap($to_other);
+	let_go($node);
+	is(end_psql($caller), "1\n",
+		"the schema is another one from the $tag statement on: the number is of the table"
+	);
+	swap($to_ours);
+}
+is(swap('SELECT count(*) FROM other.seen'),
+	0, 'and no trigger of his is called');
+
+swap(<<~EOF);
+	DROP TABLE s_next.snowid_segments;
+	CREATE VIEW s_next.snowid_segments AS SELECT 'day' AS biz_tag, other.sees('view') AS format;
+	EOF
+my $holder =
+  $node->background_psql('swap', extra_params => [ '-U', 'owner' ]);
+$holder->query_safe('SELECT pg_advisory_lock(1)');
+my $reader = begin_psql(
+	scalar getpwuid($<),
+	"SELECT s.snowid_period_parse('day', serial), pg_advisory_lock(1) FROM (VALUES ('20261121-01'), ('20261122-01')) v (serial)"
+);
+wait_for($node, "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted");
+swap($to_other);
+$holder->quit;
+like(
+	end_psql($reader),
+	qr/the table of a segment was renamed meanwhile/,
+	'a serial is not read by the format of another table');
+is(swap('SELECT count(*) FROM other.seen'), 0, 'nor is a view of his read');
 
 #---- No place for the process ----
 
