@@ -115,6 +115,24 @@ source_is_foreign(Oid source)
 	return OidIsValid(source) && get_rel_relkind(source) == RELKIND_FOREIGN_TABLE;
 }
 
+/*
+ * Throws unless it can be a source.  In a view, or a partitioned table, another
+ * server's rows may be, and nobody would know that a commit is in doubt; where a table
+ * has children, its statements are about its own rows only.
+ */
+void
+source_check(Oid source)
+{
+	char		kind = get_rel_relkind(source);
+
+	if (kind != RELKIND_RELATION && kind != RELKIND_FOREIGN_TABLE && kind != '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" cannot be the source of a segment", get_rel_name(source)),
+				 errdetail("A source is an ordinary table or a foreign table."),
+				 errhint("Name the table that has the rows.")));
+}
+
 /*---- Statements ----*/
 
 /* What a statement is about: $1, the tag, to $5. */
@@ -219,6 +237,7 @@ source_begin(Oid relid, Oid source)
 	extension_is_there =
 		getExtensionOfObject(RelationRelationId, relid) == get_extension_oid("snowid", true);
 	was_cut = false;
+	source_check(source);
 	if (source_is_foreign(source))
 	{
 		cut_at = monotonic_ms() + FOREIGN_MS;
@@ -269,7 +288,7 @@ read_newest(Fetch *fetch)
 	bool		isnull;
 	Datum		newest;
 
-	(void) run("SELECT max(period) FROM %s WHERE biz_tag = $1",
+	(void) run("SELECT max(period) FROM ONLY %s WHERE biz_tag = $1",
 			   table_of(DATEVAL_NOEND), about);
 	newest = column(1, &isnull);
 	return isnull ? NO_PERIOD : DatumGetDateADT(newest);
@@ -282,7 +301,7 @@ select_row(const SegmentKey *key)
 
 	return run("SELECT max_id, coalesce(limit_id, 9223372036854775807), step::int8,"
 			   " (extract(epoch FROM cover) * 1000)::int8, source::oid, role::oid,"
-			   " period, zone, format FROM %s WHERE biz_tag = $1 FOR SHARE",
+			   " period, zone, format FROM ONLY %s WHERE biz_tag = $1 FOR SHARE",
 			   local_table, about);
 }
 
@@ -341,7 +360,7 @@ read_here(Fetch *fetch, int64 max_id)
 		return 0;
 	if (label == NO_PERIOD)
 		return max_id;
-	return run("SELECT max_id FROM %s WHERE biz_tag = $1 AND period = $5",
+	return run("SELECT max_id FROM ONLY %s WHERE biz_tag = $1 AND period = $5",
 			   periods_here(), about) > 0 ? number_column(1) : 0;
 }
 
@@ -356,7 +375,7 @@ read_period(Fetch *fetch, int64 *max_id)
 	Arguments	about = {.key = &fetch->key,.high = fetch->here,.period = label};
 
 	*max_id = 0;
-	if (run("SELECT max_id::int8 FROM %s WHERE biz_tag = $1 AND period = $5",
+	if (run("SELECT max_id::int8 FROM ONLY %s WHERE biz_tag = $1 AND period = $5",
 			table_of(label), about) > 0)
 		*max_id = number_column(1);
 	else if (fetch->high == 0)
@@ -382,7 +401,7 @@ read_source(Fetch *fetch, int64 *max_id)
 	Arguments	about = {.key = &fetch->key};
 
 	if (run("SELECT max_id::int8, coalesce(limit_id::int8, 9223372036854775807)"
-			" FROM %s WHERE biz_tag = $1",
+			" FROM ONLY %s WHERE biz_tag = $1",
 			source_table, about) == 0)
 	{
 		fetch->outcome = OUTCOME_ABSENT;
@@ -406,10 +425,10 @@ take_range(Fetch *fetch, int64 n)
 	Arguments	about = {&fetch->key, n, high, fetch->limit, label};
 
 	if (run(label == NO_PERIOD ?
-			"UPDATE %s SET max_id = max_id + $2, update_time = 'infinity' WHERE biz_tag = $1"
+			"UPDATE ONLY %s SET max_id = max_id + $2, update_time = 'infinity' WHERE biz_tag = $1"
 			" AND max_id >= $3 AND max_id <= coalesce(limit_id, 9223372036854775807) - $2"
 			" RETURNING max_id::int8" :
-			"UPDATE %s SET max_id = max_id + $2, update_time = 'infinity' WHERE biz_tag = $1"
+			"UPDATE ONLY %s SET max_id = max_id + $2, update_time = 'infinity' WHERE biz_tag = $1"
 			" AND period = $5 AND max_id >= $3 AND max_id <= $4 - $2"
 			" RETURNING max_id::int8", table_of(label), about) == 0)
 		return false;
@@ -465,9 +484,9 @@ change_max_id(const SegmentKey *key, DateADT label, int64 from, int64 to)
 
 	return extension_is_there &&
 		run(label == NO_PERIOD ?
-			"UPDATE %s SET max_id = $2, update_time = '-infinity'"
+			"UPDATE ONLY %s SET max_id = $2, update_time = '-infinity'"
 			" WHERE biz_tag = $1 AND max_id = $3" :
-			"UPDATE %s SET max_id = $2, update_time = '-infinity'"
+			"UPDATE ONLY %s SET max_id = $2, update_time = '-infinity'"
 			" WHERE biz_tag = $1 AND period = $5 AND max_id = $3",
 			table_of(label), about) > 0;
 }

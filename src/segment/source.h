@@ -17,6 +17,7 @@ extern void source_take(Fetch *fetch);
 extern bool source_give_back(const SegmentKey *key, const Range *range);
 extern void source_take_back(const SegmentKey *key, const Range *range);
 extern bool source_is_foreign(Oid source);
+extern void source_check(Oid source);
 extern void source_hurry(void);
 extern bool source_was_cut(void);
 

@@ -30,6 +30,7 @@
 
 #include "guard.h"
 #include "segment/pool.h"
+#include "segment/source.h"
 #include "settings.h"
 
 PG_FUNCTION_INFO_V1(snowid_segments_guard);
@@ -174,6 +175,8 @@ check_source(HeapTuple new, TupleDesc desc, PeriodKind kind)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for the source of a segment"),
 				 errdetail("A table that is a segment's source needs SELECT and UPDATE, and INSERT for periods.")));
+	if (!isnull)
+		source_check(source);
 }
 
 /* What a row says of its periods. */

@@ -261,7 +261,50 @@ like(
 	),
 	qr/^42501: permission denied for the source of a segment/,
 	'who names a source must have rights on it');
-query($s1, "DROP FOREIGN TABLE central");
+
+#---- What can be no source ----
+
+# Behind these a foreign table is not seen, and what it leaves in doubt would be used.
+query($s1, <<~EOF);
+	CREATE VIEW view AS SELECT * FROM central;
+	CREATE TABLE parts (LIKE central) PARTITION BY LIST (biz_tag);
+	ALTER TABLE parts ATTACH PARTITION central DEFAULT;
+	EOF
+foreach my $source ('view', 'parts')
+{
+	my $insert =
+	  "INSERT INTO snowid_segments (biz_tag, source) VALUES ('a_$source', '$source')";
+	like(
+		sql_error($s1, $insert),
+		qr/^42809: "$source" cannot be the source of a segment\nDETAIL:  A source is an ordinary table or a foreign table\.\n/,
+		"what hides a foreign table is no source: $source");
+	query($s1,
+		"ALTER TABLE snowid_segments DISABLE TRIGGER guard; $insert; ALTER TABLE snowid_segments ENABLE ALWAYS TRIGGER guard"
+	);
+	wait_until(
+		'nor where it was not checked',
+		sub {
+			sql_error($s1, "SELECT snowid_number('a_$source')") =~
+			  /^55000: .*\nDETAIL:  The last error was: "$source" cannot be the source of a segment: /;
+		});
+	pass('nor where it was not checked');
+}
+query($s1, <<~EOF);
+	ALTER TABLE parts DETACH PARTITION central;
+	CREATE TABLE parent (LIKE central);
+	INSERT INTO snowid_segments (biz_tag, source) VALUES ('c_parent', 'parent');
+	ALTER FOREIGN TABLE central INHERIT parent;
+	EOF
+query($central, "INSERT INTO snowid_segments (biz_tag) VALUES ('c_parent')");
+wait_until(
+	'nor are the rows of a table that inherits from a source',
+	sub {
+		sql_error($s1, "SELECT snowid_number('c_parent')") =~
+		  /^42704: .*\nDETAIL:  Its source has no such row\./;
+	});
+pass('nor are the rows of a table that inherits from a source');
+
+query($s1, "DROP FOREIGN TABLE central CASCADE");
 like(
 	sql_error($s1, "SELECT snowid_number('b')"),
 	qr/^55000: no number of "b" is reserved\nDETAIL:  The last error was: the table that is the source does not exist\./,
