@@ -197,7 +197,7 @@ check_period(HeapTuple new, TupleDesc desc, PeriodKind kind)
 				 errdetail("%s", problem)));
 }
 
-/* Checks what is not checked by constraints. */
+/* Checks what is not checked by constraints; the source, where another row of it is named. */
 static void
 check_row(HeapTuple new, TupleDesc desc, bool source_is_new)
 {
@@ -344,7 +344,10 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 										 data->tg_updatedcols),
 						   &by_hand);
 		if (!of_period)
-			check_row(row, desc, differs(old, row, desc, "source"));
+			check_row(row, desc,
+					  differs(old, row, desc, "source") ||
+					  differs(old, row, desc, "period") ||
+					  differs(old, row, desc, "biz_tag"));
 		by_hand = by_hand && counts(old, row, desc, of_period ? of_periods : of_tags);
 		if (differs(old, row, desc, "biz_tag") ||
 			(of_period && differs(old, row, desc, "period")))

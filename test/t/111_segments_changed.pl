@@ -219,5 +219,32 @@ query($node,
 is(query($node, "SELECT * FROM snowid_period_number('today')"),
 	'2026-11-30|8', 'one that becomes the newest counts at once');
 
+#---- Rights on a source ----
+
+query($node, <<~EOF);
+	CREATE ROLE clerk;
+	GRANT SELECT, INSERT, UPDATE ON snowid_segments TO clerk;
+	GRANT SELECT, UPDATE ON days TO clerk;
+	INSERT INTO snowid_segments (biz_tag, source) VALUES ('boss', 'source');
+	SET ROLE clerk;
+	INSERT INTO snowid_segments (biz_tag, source) VALUES ('clerk', 'days')
+	EOF
+foreach my $change (
+	"period = 'day' WHERE biz_tag = 'clerk'",
+	"biz_tag = 'clerks' WHERE biz_tag = 'boss'")
+{
+	like(
+		sql_error(
+			$node, "SET ROLE clerk; UPDATE snowid_segments SET $change"),
+		qr/^42501: permission denied for the source of a segment/,
+		"who has no right on a source: SET $change");
+}
+is( sql_error(
+		$node,
+		"SET ROLE clerk; UPDATE snowid_segments SET step = 5 WHERE biz_tag = 'boss'"
+	),
+	'',
+	'what is not about the source can be changed');
+
 $node->stop;
 done_testing();
