@@ -246,5 +246,17 @@ is( sql_error(
 	'',
 	'what is not about the source can be changed');
 
+#---- max_id lowered by who is sure ----
+
+query($node,
+	"INSERT INTO snowid_segments (biz_tag) VALUES ('lowered'); SELECT snowid_numbers('lowered', 50)"
+);
+query($node,
+	"UPDATE snowid_segments SET max_id = 10, update_time = '-infinity' WHERE biz_tag = 'lowered'"
+);
+query($node, "SELECT snowid_segment_forget('lowered')");
+is(query($node, "SELECT snowid_number('lowered')"),
+	11, 'max_id lowered by who is sure, and forgotten, counts');
+
 $node->stop;
 done_testing();
