@@ -258,5 +258,33 @@ query($node, "SELECT snowid_segment_forget('lowered')");
 is(query($node, "SELECT snowid_number('lowered')"),
 	11, 'max_id lowered by who is sure, and forgotten, counts');
 
+#---- The data alone are restored ----
+
+query($node, 'CREATE DATABASE copy');
+foreach
+  my $options (['--schema-only'], [ '--data-only', '--disable-triggers' ])
+{
+	my $dump = $node->basedir . '/dump.sql';
+	$node->command_ok(
+		[ 'pg_dump', @$options, '-f', $dump, $node->connstr('postgres') ],
+		"pg_dump @$options");
+	$node->command_ok(
+		[
+			'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $dump,
+			$node->connstr('copy')
+		],
+		'and its restore');
+}
+$node->safe_psql('copy', <<~EOF);
+	ALTER TABLE snowid_segments ENABLE ALWAYS TRIGGER guard, ENABLE ALWAYS TRIGGER guard_all;
+	ALTER TABLE snowid_segment_periods ENABLE ALWAYS TRIGGER guard, ENABLE ALWAYS TRIGGER guard_all;
+	EOF
+is( $node->safe_psql(
+		'copy',
+		"SELECT string_agg(tgenabled::text, '') FROM pg_trigger WHERE tgname IN ('guard', 'guard_all')"
+	),
+	'AAAA',
+	'its triggers are set to fire always, as the manual says');
+
 $node->stop;
 done_testing();
