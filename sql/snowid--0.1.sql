@@ -408,7 +408,7 @@ COMMENT ON AGGREGATE max(snowid) IS 'the last key';
 
 CREATE FUNCTION snowid_partition_commands(parent regclass, step interval, ahead int,
         keep interval DEFAULT NULL) RETURNS SETOF text
-    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
 DECLARE
     -- intervals are compared with months of 30 days
     months numeric := extract(year FROM step) * 12 + extract(month FROM step);
@@ -559,7 +559,7 @@ COMMENT ON PROCEDURE snowid_make_partitions(regclass, interval, int, interval) I
 
 CREATE FUNCTION snowid_migration(schema regnamespace) RETURNS SETOF text
     LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
-    SET quote_all_identifiers = off AS $$
+    SET quote_all_identifiers = off SET lock_timeout = '500ms' AS $$
 DECLARE
     keys text := (SELECT quote_ident(nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = extnamespace
                   WHERE extname = 'snowid');

@@ -139,6 +139,18 @@ like(
 	qr/^day_20270103\|.*day_20270110/s,
 	'after what was made before it is committed');
 $writer->query_safe('COMMIT;');
+sql('CREATE TABLE tickets (id serial PRIMARY KEY, n int CHECK (n > 0))');
+$writer->query_safe('BEGIN; LOCK TABLE day, tickets;');
+
+foreach my $call (q{CALL snowid_make_partitions('day', '1 day', 5)},
+	q{SELECT snowid_migration('public')})
+{
+	like(sql_error($node, "SET statement_timeout = '60s'; $call"),
+		qr/^55P03:/,
+		"nor does what only reads the catalogs wait long: $call");
+}
+$writer->query_safe('COMMIT;');
+sql('DROP TABLE tickets');
 
 # A foreign key: to attach needs a lock of the table that it refers to, for which
 # it does not wait long, since all writers of that table would wait behind it.
