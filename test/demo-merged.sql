@@ -34,7 +34,7 @@ BEGIN
     EXECUTE format('CREATE SERVER %I FOREIGN DATA WRAPPER postgres_fdw
                     OPTIONS (host %L, port %L, dbname ''postgres'', fetch_size ''10000'')',
                    name, sockets, port);
-    EXECUTE format('CREATE USER MAPPING FOR postgres SERVER %I', name);
+    EXECUTE format('CREATE USER MAPPING FOR postgres SERVER %I OPTIONS (user ''postgres'')', name);
     EXECUTE format('CREATE FOREIGN TABLE everywhere.%I
                     PARTITION OF everywhere.orders FOR VALUES IN (%s)
                     SERVER %I OPTIONS (schema_name ''public'', table_name ''orders'')',
