@@ -350,9 +350,11 @@ generator_status(GeneratorStatus *status)
 	LWLockRelease(generator_lock);
 
 	status->grant_age_ms = granted_at == 0 ? -1 : monotonic_ms() - granted_at;
-	status->is_stuck = status->reason == GATE_OPEN &&
-		(int64) pg_atomic_read_u64(&generator->usable_until) < now &&
-		generator_keeper_trouble(STUCK_MS, status->detail);
+	if (status->reason == GATE_OPEN)
+		status->is_stuck = (int64) pg_atomic_read_u64(&generator->usable_until) < now &&
+			generator_keeper_trouble(STUCK_MS, status->detail);
+	else if (status->reason == GATE_STARTING && status->detail[0] == '\0')
+		(void) generator_keeper_trouble(STUCK_MS, status->detail);
 	status->has_last = status->has_pair && last > floor;
 	if (status->has_last)
 	{

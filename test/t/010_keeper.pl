@@ -234,6 +234,10 @@ like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid is not ready yet\nDETAIL:  The "snowid keeper" process is not running; it needs a free place in max_worker_processes/,
 	'with no place for the keeper in max_worker_processes the error says so');
+like(
+	status($node, 'reason'),
+	qr/^snowid is not ready yet: The "snowid keeper" process is not running/,
+	'and the status');
 restart_with("max_logical_replication_workers = 0\nmax_worker_processes = 1");
 poll($node, "reason ~ 'raise'");
 like(
