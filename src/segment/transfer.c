@@ -15,6 +15,7 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "postmaster/interrupt.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 
 #include "compat.h"
@@ -54,6 +55,10 @@ transfer_init(Oid source)
 	StartTransactionCommand();
 	source_is_remote = source_is_foreign(source);
 	CommitTransactionCommand();
+
+	/* here only a lock is committed: no standby needs that */
+	if (source_is_remote)
+		SetConfigOption("synchronous_commit", "local", PGC_USERSET, PGC_S_OVERRIDE);
 }
 
 void

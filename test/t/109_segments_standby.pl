@@ -1,0 +1,64 @@
+# A synchronous standby that is away, and segments: nobody gets a number of the table
+# here; ranges of a central server, which has
+# them durably, do not wait for it, nor does a stop.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidSegments;
+use SnowidTest;
+use Test::More;
+
+my $fetchers = "FROM pg_stat_activity WHERE backend_type = 'snowid segments'";
+
+my $central = snowid_cluster('central', '');
+$central->start;
+query($central,
+	"CREATE EXTENSION snowid; INSERT INTO snowid_segments (biz_tag) VALUES ('a')"
+);
+my $server =
+  snowid_cluster('s1', 'snowid.max_wait = 1min', allows_streaming => 1);
+$server->start;
+use_central($server, $central->host, $central->port, 'a');
+query($server, "INSERT INTO snowid_segments (biz_tag) VALUES ('here')");
+is(number($server, 'a'), 1, 'a number of a central server');
+$server->append_conf('postgresql.conf',
+	"synchronous_standby_names = 'nobody'\nsynchronous_commit = on");
+$server->reload;
+wait_for($server,
+	"SELECT current_setting('synchronous_standby_names') = 'nobody'");
+
+# commits wait when the checkpointer has seen it, the second time at the latest
+query($server, 'CHECKPOINT') for 1 .. 2;
+
+is( query(
+		$server,
+		"SELECT count(snowid_number('a')) FROM generate_series(1, 500)"),
+	500,
+	'its next ranges need no standby here');
+my @callers;
+foreach my $database ('postgres')
+{
+	my $caller = $server->background_psql($database, on_error_stop => 0);
+	$caller->query_until(qr/^asked$/m, <<~EOF);
+		\\echo asked
+		SELECT snowid_number('here');
+		EOF
+	ok( $server->poll_query_until(
+			'postgres',
+			"SELECT count(*) = 1 $fetchers AND datname = '$database' AND wait_event = 'SyncRep'"
+		),
+		"$database: a number of the table here waits for the standby");
+	push @callers, $caller;
+}
+
+$server->stop('fast');
+pass('a fast stop does not wait for it');
+foreach my $caller (@callers)
+{
+	eval { $caller->quit };
+	unlike($caller->{stdout}, qr/^\d+$/m, 'nobody got a number');
+}
+$central->stop;
+done_testing();
