@@ -24,6 +24,7 @@
 #include "storage/proc.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
+#include "utils/guc_tables.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
 
@@ -245,6 +246,21 @@ leave(int code, Datum arg)
 	fetcher_detach();
 }
 
+/* Was it set for a database or a role, and not by us? */
+static bool
+is_set_by_owner(const char *name)
+{
+	int			n;
+	struct config_generic **all = all_settings(&n);
+
+	for (int i = 0; i < n; i++)
+	{
+		if (strcmp(all[i]->name, name) == 0)
+			return all[i]->source >= PGC_S_DATABASE && all[i]->source < PGC_S_OVERRIDE;
+	}
+	return false;
+}
+
 /* What the database's owner may have set must not count here. */
 static void
 settle_settings(void)
@@ -266,7 +282,9 @@ settle_settings(void)
 		if (GetConfigOption(forced[i][0], true, false))
 			SetConfigOption(forced[i][0], forced[i][1], PGC_SUSET, PGC_S_OVERRIDE);
 	}
-	if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
+	if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF ||
+		(synchronous_commit < SYNCHRONOUS_COMMIT_REMOTE_FLUSH &&
+		 is_set_by_owner("synchronous_commit")))
 		SetConfigOption("synchronous_commit", "on", PGC_USERSET, PGC_S_OVERRIDE);
 }
 

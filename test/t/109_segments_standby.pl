@@ -1,5 +1,5 @@
 # A synchronous standby that is away, and segments: nobody gets a number of the table
-# here; ranges of a central server, which has
+# here, whatever the database's owner has set; ranges of a central server, which has
 # them durably, do not wait for it, nor does a stop.
 use strict;
 use warnings;
@@ -21,7 +21,16 @@ my $server =
   snowid_cluster('s1', 'snowid.max_wait = 1min', allows_streaming => 1);
 $server->start;
 use_central($server, $central->host, $central->port, 'a');
-query($server, "INSERT INTO snowid_segments (biz_tag) VALUES ('here')");
+query($server, <<~EOF);
+	INSERT INTO snowid_segments (biz_tag) VALUES ('here');
+	CREATE ROLE owner LOGIN;
+	CREATE DATABASE shop OWNER owner;
+	EOF
+$server->safe_psql('shop', <<~EOF, extra_params => [ '-U', 'owner' ]);
+	CREATE EXTENSION snowid;
+	INSERT INTO snowid_segments (biz_tag) VALUES ('here');
+	ALTER DATABASE shop SET synchronous_commit = local;
+	EOF
 is(number($server, 'a'), 1, 'a number of a central server');
 $server->append_conf('postgresql.conf',
 	"synchronous_standby_names = 'nobody'\nsynchronous_commit = on");
@@ -38,7 +47,7 @@ is( query(
 	500,
 	'its next ranges need no standby here');
 my @callers;
-foreach my $database ('postgres')
+foreach my $database ('postgres', 'shop')
 {
 	my $caller = $server->background_psql($database, on_error_stop => 0);
 	$caller->query_until(qr/^asked$/m, <<~EOF);
