@@ -196,7 +196,7 @@ segment_begin(Segment *segment, Fetch *fetch, long *pause)
 		fetch->incarnation = pg_atomic_read_u64(&segment->incarnation);
 		fetch->attempt = ++segment->attempt;
 		fetch->wish = segment->wish;
-		fetch->step = segment->step;
+		fetch->last_step = segment->step;
 		fetch->lasted_ms = now - segment->fetched_at;
 		fetch->high = segment->high;
 		fetch->newest = segment->newest;

@@ -33,7 +33,7 @@ typedef struct Fetch
 	uint64		incarnation;
 	uint64		attempt;
 	int64		wish;			/* least length */
-	int64		step;			/* of the last range; 0: there was none */
+	int64		last_step;		/* of the last range; 0: there was none */
 	int64		lasted_ms;		/* since the last fetch */
 	int64		high;			/* a range begins above it ... */
 	DateADT		newest;			/* in this period, and is of none before it */
@@ -50,6 +50,7 @@ typedef struct Fetch
 	Oid			role;
 	int64		limit;
 	int64		cover_ms;
+	int64		step;
 	PeriodKind	kind;
 	char		format[FORMAT_LEN + 1];
 	char		error[SEGMENT_ERROR_LEN];

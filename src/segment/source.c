@@ -269,7 +269,7 @@ source_end(void)
 static int64
 next_step(const Fetch *fetch, int64 least)
 {
-	int64		step = fetch->step;
+	int64		step = fetch->last_step;
 
 	if (step == 0)
 		return least;

@@ -100,6 +100,25 @@ cmp_ok(
 	  - 900,
 	'<=', 6, 'nor are any lost by conflicts');
 
+query($s1, <<~'EOF');
+	CREATE TABLE plain (biz_tag text PRIMARY KEY, max_id bigint, limit_id bigint, update_time timestamptz);
+	INSERT INTO plain VALUES ('tried', 0);
+	CREATE SEQUENCE tries;
+	CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		IF nextval('public.tries') BETWEEN 2 AND 4 THEN
+			RAISE 'conflict' USING ERRCODE = 'serialization_failure';
+		END IF;
+		RETURN NEW;
+	END $$;
+	CREATE TRIGGER conflict BEFORE UPDATE ON plain FOR EACH ROW EXECUTE FUNCTION conflict();
+	INSERT INTO snowid_segments (biz_tag, source, step, cover) VALUES ('tried', 'plain', 100, '1 day');
+	EOF
+query($s1, "SELECT snowid_number('tried') FROM generate_series(1, 101)");
+cmp_ok(query($s1, 'SELECT last_value FROM tries'),
+	'>=', 5, 'a range is tried to be fetched again and again');
+is(segment_status($s1, 'tried', 'step'), 200, 'and is not longer for that');
+
 #---- A range between those of others ----
 
 # $s1 has one range before $s2's and one behind it; it gives the latter back when it is
