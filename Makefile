@@ -29,6 +29,9 @@ PG_CPPFLAGS += -DSNOWID_TLS
 SHLIB_LINK += -lhiredis_ssl -lssl -lcrypto
 endif
 
+# Timers are in a library of their own there.
+SHLIB_LINK += $(if $(filter freebsd,$(PORTNAME)),-lrt)
+
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 
 PG_CONFIG ?= pg_config

@@ -32,8 +32,8 @@
 	X(ProcessConfigFile) \
 	X(StartTransactionCommand) \
 	X(CommitTransactionCommand) \
-	X(get_timeout_active) \
 	X(quote_qualified_identifier) \
+	X(timer_settime) \
 	X(replorigin_advance) \
 	X(replorigin_session_advance) \
 	X(replorigin_session_reset) \

@@ -20,8 +20,8 @@
  * trigger puts the time in its place.
  *
  * libpq waits without end for a server that hangs, also when it cancels a query.
- * So who is too late is cut off: its socket is shut down, from the handler of a
- * timer, and libpq reports a lost connection.
+ * So who is too late is cut off: its socket is shut down, from a signal handler,
+ * and libpq reports a lost connection.
  */
 #include "postgres.h"
 
@@ -41,7 +41,6 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
-#include "utils/timeout.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
@@ -53,9 +52,6 @@
 
 /* What is left of that when the process is told to leave. */
 #define HURRY_MS 1000
-
-/* How often the timer looks. */
-#define TICK_MS 100
 
 /* The tables of this transaction. */
 static Oid	local_table;
@@ -70,9 +66,12 @@ static volatile bool was_cut = false;
 
 /*---- Cutting off ----*/
 
-/* The sockets of a process of ours are those of foreign servers. */
-static void
-cut_off(void)
+/*
+ * In a signal handler, again and again: cuts off who is too late.  The sockets of
+ * a process of ours are those of foreign servers.
+ */
+void
+source_cut_off(void)
 {
 	int64		at = cut_at;
 
@@ -87,12 +86,6 @@ cut_off(void)
 		if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_STREAM)
 			(void) shutdown(fd, SHUT_RDWR);
 	}
-}
-
-void
-source_init(void)
-{
-	RegisterTimeout(USER_TIMEOUT, cut_off);
 }
 
 /* Told to leave: does not wait for a foreign server much longer. */
@@ -239,10 +232,7 @@ source_begin(Oid relid, Oid source)
 	was_cut = false;
 	source_check(source);
 	if (source_is_foreign(source))
-	{
 		cut_at = monotonic_ms() + FOREIGN_MS;
-		enable_timeout_every(USER_TIMEOUT, GetCurrentTimestamp(), TICK_MS);
-	}
 }
 
 /* From here on no socket is cut off. */
@@ -250,8 +240,6 @@ void
 source_disarm(void)
 {
 	cut_at = 0;
-	if (get_timeout_active(USER_TIMEOUT))
-		disable_timeout(USER_TIMEOUT, false);
 }
 
 void

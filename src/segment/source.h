@@ -9,7 +9,6 @@
 
 #pragma GCC visibility push(hidden)
 
-extern void source_init(void);
 extern void source_begin(Oid relid, Oid source);
 extern void source_end(void);
 extern void source_disarm(void);
@@ -19,6 +18,7 @@ extern void source_take_back(const SegmentKey *key, const Range *range);
 extern bool source_is_foreign(Oid source);
 extern void source_check(Oid source);
 extern void source_hurry(void);
+extern void source_cut_off(void);
 extern bool source_was_cut(void);
 
 #pragma GCC visibility pop

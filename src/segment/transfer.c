@@ -15,6 +15,8 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "postmaster/interrupt.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
@@ -27,6 +29,12 @@
 /* Somebody else was faster, so often in a row. */
 #define CONFLICTS 10
 
+/* How often it looks, in a transaction, whether somebody is too late. */
+#define TICK_MS 100
+
+/* A lock is waited for until that many looks in a row have seen it. */
+#define LOCK_TICKS 2
+
 static Oid	my_source;
 static bool source_is_remote = false;
 
@@ -35,6 +43,10 @@ static volatile bool may_cancel = false;
 
 /* In its commit, which waits for a standby: no cancel ends that. */
 static volatile bool is_committing = false;
+
+/* A lock has been waited for at the last looks, and then for too long. */
+static volatile int lock_ticks = 0;
+static volatile bool was_locked = false;
 
 /* The connection to the source failed: nothing else is tried in this turn. */
 static bool line_failed = false;
@@ -47,11 +59,28 @@ static Fetch *current = NULL;
 
 static char logged[SEGMENT_ERROR_LEN];
 
+/* In a signal handler. */
+static void
+tick(void)
+{
+	source_cut_off();
+	if (MyProc && MyProc->waitStatus == PROC_WAIT_STATUS_WAITING)
+		lock_ticks++;
+	else
+		lock_ticks = 0;
+	if (lock_ticks >= LOCK_TICKS && !is_committing)
+	{
+		was_locked = true;
+		transfer_cancel();
+		SetLatch(MyLatch);
+	}
+}
+
 void
 transfer_init(Oid source)
 {
 	my_source = source;
-	source_init();
+	compat_tick_init(tick);
 	StartTransactionCommand();
 	source_is_remote = source_is_foreign(source);
 	CommitTransactionCommand();
@@ -92,6 +121,8 @@ note_error(const ErrorData *error, char *why)
 {
 	if (source_was_cut())
 		strlcpy(why, "The source did not answer in time", SEGMENT_ERROR_LEN);
+	else if (was_locked)
+		strlcpy(why, "Its row is locked", SEGMENT_ERROR_LEN);
 	else if (error->detail)
 		snprintf(why, SEGMENT_ERROR_LEN, "%s: %s", error->message, error->detail);
 	else
@@ -115,8 +146,11 @@ attempt(void (*statements) (void *what, int n), Oid relid, void *what, int n, ch
 	volatile int sqlstate = 0;
 
 	in_doubt = false;
+	was_locked = false;
+	lock_ticks = 0;
 	PG_TRY();
 	{
+		compat_tick_every(TICK_MS);
 		may_cancel = !source_is_remote && !ShutdownRequestPending;
 		source_begin(relid, my_source);
 		statements(what, n);
@@ -142,6 +176,7 @@ attempt(void (*statements) (void *what, int n), Oid relid, void *what, int n, ch
 		sqlstate = error->sqlerrcode;
 	}
 	PG_END_TRY();
+	compat_tick_every(0);
 	may_cancel = false;
 	is_committing = false;
 	QueryCancelPending = false;

@@ -272,7 +272,7 @@ settle_settings(void)
 		{"default_transaction_deferrable", "off"},
 		{"statement_timeout", "0"},
 		{"idle_in_transaction_session_timeout", "0"},
-		{"lock_timeout", "100ms"},
+		{"lock_timeout", "0"},
 		{"transaction_timeout", "0"},
 	};
 

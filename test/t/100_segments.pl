@@ -299,11 +299,11 @@ query($node,
 reload_with($node, 'snowid.max_wait' => '1s', 'snowid.segments' => 40);
 like(
 	sql_error($node, "SELECT snowid_number('a')"),
-	qr/^55000: no number of "a" is reserved\nDETAIL:  The last error was: canceling statement due to lock timeout\./,
+	qr/^55000: no number of "a" is reserved\nDETAIL:  The last error was: Its row is locked\./,
 	'a row that is locked has no numbers, and the error says why');
 like(
 	sql_error($node, "SELECT snowid_period_number('daily')"),
-	qr/^55000: no number of "daily" is reserved\nDETAIL:  The last error was: canceling statement due to lock timeout\./,
+	qr/^55000: no number of "daily" is reserved\nDETAIL:  The last error was: Its row is locked\./,
 	'nor has a row with periods');
 reload_with($node, 'snowid.max_wait' => '1min', 'snowid.segments' => 40);
 is(number('b'), $set + 2, 'other tags have');
@@ -349,7 +349,7 @@ my $replaced = replace_held();
 is(number('a'), $replaced + 1, 'nor what is just being given back');
 number('a');
 hold_process($node, 'snowid segments',
-	'get_timeout_active', 'CommitTransactionCommand');
+	'timer_settime', 'CommitTransactionCommand');
 query($node, "SELECT snowid_numbers('a', 500)");
 $replaced = replace_held();
 is(number('a'), $replaced + 1, 'nor what has just been fetched');

@@ -196,7 +196,7 @@ is(query($node, $number), 1, 'the first of today');
 
 # The next range is committed, and nobody has it yet.
 hold_process($node, 'snowid segments',
-	'get_timeout_active', 'CommitTransactionCommand');
+	'timer_settime', 'CommitTransactionCommand');
 is(query($node, $number), 2, 'the second');
 held_process($node);
 query($node,

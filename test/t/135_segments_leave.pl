@@ -27,7 +27,7 @@ my $locker = $node->background_psql('postgres');
 $locker->query_safe(
 	"BEGIN; SELECT FROM snowid_segments WHERE biz_tag = 'locked' FOR UPDATE");
 wait_until('it is idle, and its row is locked',
-	sub { slurp_file($node->logfile) =~ /due to lock timeout/ });
+	sub { slurp_file($node->logfile) =~ /Its row is locked/ });
 $locker->query_safe('COMMIT');
 $locker->quit;
 sleep 6;    # longer than a process without work stays
