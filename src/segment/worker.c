@@ -236,6 +236,11 @@ database_is_wanted(void)
 static void
 leave(int code, Datum arg)
 {
+	static bool has_left = false;
+
+	if (has_left)
+		return;
+	has_left = true;
 	LWLockAcquire(segments_lock, LW_SHARED);
 	for (int i = 0; i < snowid_segments; i++)
 	{
@@ -244,6 +249,18 @@ leave(int code, Datum arg)
 	}
 	LWLockRelease(segments_lock);
 	fetcher_detach();
+}
+
+/*
+ * Makes room for another process, which stays for what could not be given back, up to
+ * a clean stop; during that one, it does not come.
+ */
+static void
+call_successor(void)
+{
+	leave(0, 0);
+	if (!may_leave())
+		(void) fetcher_call(my_source);
 }
 
 /* Was it set for a database or a role, and not by us? */
@@ -330,6 +347,7 @@ snowid_segments_main(Datum main_arg)
 		if (ShutdownRequestPending || database_is_wanted())
 		{
 			return_ranges(true);
+			call_successor();
 			break;
 		}
 		return_ranges(false);	/* first: the next range may begin there */

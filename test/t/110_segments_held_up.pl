@@ -1,6 +1,6 @@
-# The process that fetches ranges is held up: by a central server that hangs, or by a
-# row that is locked.  It goes on in time also where the clock is set back meanwhile,
-# by which PostgreSQL's own time-outs do not end.
+# The process that fetches ranges is held up: by a central server that hangs, by a
+# row that is locked, or by who wants the database for himself.  It goes on in time also
+# where the clock is set back meanwhile, by which PostgreSQL's own time-outs do not end.
 use strict;
 use warnings;
 
@@ -20,8 +20,9 @@ my $node = snowid_cluster('s1', 'snowid.max_wait = 60s');
 $node->start;
 use_central($node, $central->host, $central->port, 'a');
 query($node,
-	"INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('locked', 10, '0'), ('free', 10, '0')"
+	"INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('locked', 10, '0'), ('free', 10, '0'), ('kept', 100, '0')"
 );
+my $fetchers = "FROM pg_stat_activity WHERE backend_type = 'snowid segments'";
 
 # Takes numbers of a tag in the background.
 sub start_taking
@@ -45,10 +46,26 @@ sub start_taking
 	return $taking;
 }
 
+#---- The process is terminated and cannot give back ----
+
+is(number($node, 'kept'), 1, 'a number');
+my $locker = $node->background_psql('postgres');
+$locker->query_safe(
+	"BEGIN; SELECT FROM snowid_segments WHERE biz_tag = 'kept' FOR UPDATE");
+my $pid = process_pid($node, 'snowid segments');
+query($node, "SELECT pg_terminate_backend($pid)");
+wait_for($node,
+	"SELECT array_agg(pid) <> ARRAY[$pid] AND min(wait_event_type) = 'Extension' $fetchers"
+);
+$locker->query_safe('COMMIT');
+$locker->quit;
+$node->restart;
+is(number($node, 'kept'), 2, 'a clean stop gives back what its process kept');
+
 #---- The clock is set back, and stands still ----
 
 stop_clock($node, (time - 7200) * 1000);
-my $locker = $node->background_psql('postgres');
+$locker = $node->background_psql('postgres');
 $locker->query_safe(
 	"BEGIN; SELECT FROM snowid_segments WHERE biz_tag = 'locked' FOR UPDATE");
 my $waits = start_taking('locked', 1);
@@ -63,7 +80,7 @@ $locker->quit;
 $waits->{handle}->finish;
 is($waits->{out}, "1\n", 'when it is not any more, it has numbers');
 
-is(number($node, 'a'), 1, 'a number of the central server');
+cmp_ok(number($node, 'a'), '>', 0, 'a number of the central server');
 my @hung = processes($central);
 kill 'STOP', @hung;
 $waits = start_taking('a', 1000);
