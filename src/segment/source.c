@@ -31,10 +31,12 @@
 #include "access/xact.h"
 #include "catalog/dependency.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
@@ -50,7 +52,7 @@
 /* What a foreign server has for all that is asked of it in one transaction. */
 #define FOREIGN_MS 5000
 
-/* What is left of that when the process is told to leave. */
+/* The same where somebody waits for the process to leave. */
 #define HURRY_MS 1000
 
 /* The tables of this transaction. */
@@ -217,6 +219,20 @@ table_of(DateADT period)
 	return period == NO_PERIOD ? local_table : periods_here();
 }
 
+/*
+ * From here to the end of the transaction, who wants the database for himself waits
+ * for its lock: only when he has that, his 5 s begin in which all others must leave.
+ * False: somebody waits already, or has it.
+ */
+static bool
+hold_database(void)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, MyDatabaseId, 0);
+	return LockAcquire(&tag, RowExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
 /* Begins a transaction: of a table snowid_segments, and its source, or 0. */
 void
 source_begin(Oid relid, Oid source)
@@ -232,7 +248,7 @@ source_begin(Oid relid, Oid source)
 	was_cut = false;
 	source_check(source);
 	if (source_is_foreign(source))
-		cut_at = monotonic_ms() + FOREIGN_MS;
+		cut_at = monotonic_ms() + (hold_database() ? FOREIGN_MS : HURRY_MS);
 }
 
 /* From here on no socket is cut off. */

@@ -5,7 +5,8 @@
  *
  * There is one for each database and source in use, lest a server that cannot be
  * reached stop the numbers of the table here.  A caller starts it; it leaves when
- * it has had no work for a while, or when somebody wants the database for himself.
+ * it has had no work for a while, or when somebody wants the database for himself
+ * and can have it, since no session is in it.
  *
  * It goes with nothing in memory that it could give back: so a clean stop loses no
  * number, unless another server has taken a range since.
@@ -22,6 +23,7 @@
 #include "storage/latch.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
+#include "storage/procarray.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
@@ -42,6 +44,9 @@
 
 /* It leaves when it has nothing to do for so long. */
 #define LINGER_MS 2000
+
+/* How often it looks whether those have gone for whom somebody else waits. */
+#define WANTED_MS 100
 
 /* Ranges fetched in one transaction. */
 #define BATCH 500
@@ -333,6 +338,7 @@ snowid_segments_main(Datum main_arg)
 	for (;;)
 	{
 		long		pause = TURN_MS;
+		bool		is_wanted;
 
 		QueryCancelPending = false;
 		CHECK_FOR_INTERRUPTS(); /* barriers: DROP DATABASE waits for them */
@@ -344,7 +350,12 @@ snowid_segments_main(Datum main_arg)
 		}
 		if (ShutdownRequestPending)
 			SetConfigOption("synchronous_commit", "local", PGC_USERSET, PGC_S_OVERRIDE);
-		if (ShutdownRequestPending || database_is_wanted())
+		is_wanted = database_is_wanted();
+		if (is_wanted)
+			pause = WANTED_MS;
+		/* while a session is in it, nobody gets it */
+		if (ShutdownRequestPending ||
+			(is_wanted && CountDBConnections(MyDatabaseId) == 0))
 		{
 			return_ranges(true);
 			call_successor();

@@ -62,6 +62,66 @@ $locker->quit;
 $node->restart;
 is(number($node, 'kept'), 2, 'a clean stop gives back what its process kept');
 
+#---- A copy of the database that must fail ----
+
+my $client = start_client($node, "SELECT snowid_number('free');");
+clients_go_on($client);
+$pid = process_pid($node, 'snowid segments');
+like(
+	sql_error($node, 'CREATE DATABASE copy TEMPLATE postgres'),
+	qr/^55006: source database "postgres" is being accessed by other users/,
+	'a database that is in use cannot be copied');
+is(process_pid($node, 'snowid segments'),
+	$pid, 'and the process stays, for those who use it');
+clients_go_on($client);
+stop_client($client);
+
+#---- A database is dropped while its central server hangs ----
+
+my ($host, $port) = ($central->host, $central->port);
+
+# Makes a database with a number of the central server in memory, and has that hang.
+sub hang
+{
+	query($node, 'CREATE DATABASE other');
+	$node->safe_psql('other', <<~EOF);
+		CREATE EXTENSION snowid; CREATE EXTENSION postgres_fdw;
+		CREATE SERVER central FOREIGN DATA WRAPPER postgres_fdw
+			OPTIONS (host '$host', port '$port', dbname 'postgres');
+		CREATE USER MAPPING FOR CURRENT_USER SERVER central;
+		CREATE FOREIGN TABLE central (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz)
+			SERVER central OPTIONS (schema_name 'public', table_name 'snowid_segments');
+		INSERT INTO snowid_segments (biz_tag, step, source) VALUES ('a', 100, 'central');
+		EOF
+	$node->safe_psql('other', "SELECT snowid_number('a')");
+	my @pids = processes($central);
+	kill 'STOP', @pids;
+	return @pids;
+}
+
+my @hung = hang();
+is(sql_error($node, 'DROP DATABASE other'),
+	'', 'a database can be dropped while its central server hangs');
+kill 'CONT', @hung;
+@hung = hang();
+my $session = $node->background_psql('other', on_error_stop => 0);
+$session->query_until(qr/^asked$/m,
+	"\\echo asked\nSELECT count(snowid_number('a')) FROM generate_series(1, 1000);\n"
+);
+wait_for($node,
+	"SELECT count(*) = 1 FROM pg_stat_activity WHERE datname = 'other' AND backend_type = 'client backend' AND wait_event_type = 'Extension'"
+);
+query($node,
+	"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = 'other' AND backend_type = 'client backend'"
+);
+is(sql_error($node, 'DROP DATABASE other'), '', 'also during a fetch');
+kill 'CONT', @hung;
+eval { $session->quit };
+@hung = hang();
+is(sql_error($node, 'DROP DATABASE other WITH (FORCE)'),
+	'', 'also with force');
+kill 'CONT', @hung;
+
 #---- The clock is set back, and stands still ----
 
 stop_clock($node, (time - 7200) * 1000);
@@ -81,7 +141,7 @@ $waits->{handle}->finish;
 is($waits->{out}, "1\n", 'when it is not any more, it has numbers');
 
 cmp_ok(number($node, 'a'), '>', 0, 'a number of the central server');
-my @hung = processes($central);
+@hung = processes($central);
 kill 'STOP', @hung;
 $waits = start_taking('a', 1000);
 wait_for($node,
