@@ -180,10 +180,10 @@ sub plan_of
 	);
 }
 my $key = "'0ARYZVZXW377R'::snowid";
-like(plan_of('hash', "id = $key"), qr/h_index/, 'a hash index answers =');
+like(plan_of($_, "id = $key"), qr/h_index.*Cond/s, "a $_ index answers =")
+  foreach 'hash', 'brin';
 unlike(plan_of(@$_), qr/h_index.*Cond/s, "@$_: no index")
-  foreach [ 'hash', "id < $key" ], [ 'brin', "id = $key" ],
-  [ 'btree', "id <> $key" ],
+  foreach [ 'hash', "id < $key" ], [ 'btree', "id <> $key" ],
   [ 'btree', 'id = floor(random())::bigint::snowid' ];
 
 # It may be that the successor cannot find the ceiling: nothing is reserved until
