@@ -292,7 +292,7 @@ read_newest(Fetch *fetch)
 	bool		isnull;
 	Datum		newest;
 
-	(void) run("SELECT max(period) FROM ONLY %s WHERE biz_tag = $1",
+	(void) run("SELECT max(period)::date FROM ONLY %s WHERE biz_tag = $1",
 			   table_of(DATEVAL_NOEND), about);
 	newest = column(1, &isnull);
 	return isnull ? NO_PERIOD : DatumGetDateADT(newest);

@@ -234,6 +234,20 @@ periods_are(
 	'2028',               '2028-12-31T10:00:00.000',
 	'2029');
 
+#---- A source whose periods are of another type ----
+
+query($node, <<~EOF);
+	CREATE TABLE times (biz_tag text, period timestamp, max_id bigint, update_time timestamptz, PRIMARY KEY (biz_tag, period));
+	INSERT INTO snowid_segments (biz_tag, source, period) VALUES ('times', 'times', 'day');
+	EOF
+stand_at('2026-11-24T12:00:00.000');
+foreach my $which ('a', 'the next')
+{
+	like(query($node, "SELECT * FROM snowid_period_number('times')"),
+		qr/^2026-11-24\|\d+$/, "a timestamp: $which number has its day");
+	query($node, "SELECT snowid_segment_forget('times')");
+}
+
 #---- Width ----
 
 add_tag('narrow', 'day', 'UTC', '{YYYYMMDD}{N:1}');
