@@ -268,6 +268,11 @@ transfer_fetch(Fetch *fetches, int n)
 	if (sqlstate != 0 && current && (n == 1 || source_was_cut()))
 		current->alone = true;
 	current = NULL;
+	for (int i = 0; i < n && in_doubt; i++)
+	{
+		if (fetches[i].outcome == OUTCOME_RANGE)
+			segment_count_lost(fetches[i].segment, range_length(&fetches[i].range));
+	}
 	if (sqlstate != 0 && n > 1 && !line_failed && !ShutdownRequestPending)
 	{
 		for (int i = 0; i < n; i++)

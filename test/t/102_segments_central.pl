@@ -5,6 +5,7 @@
 use strict;
 use warnings;
 
+use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidSegments;
@@ -157,6 +158,17 @@ wait_for($central,
 
 # commits wait when the checkpointer has seen it, the second time at the latest
 query($central, 'CHECKPOINT') for 1 .. 2;
+my $asker = IPC::Run::start(
+	[
+		'psql', '-XAtq',
+		'-d',   $s1->connstr('postgres'),
+		'-c',   "SELECT snowid_number('b')"
+	],
+	'>',
+	\my $asked);
+wait_for($s1,
+	"SELECT lost > 0 FROM snowid_segment_status() WHERE biz_tag = 'b'");
+pass('what is fetched without an answer is counted as lost');
 my $fetchers = query($s1,
 	"SELECT string_agg(pid::text, ', ') FROM pg_stat_activity WHERE backend_type = 'snowid segments'"
 );
@@ -169,6 +181,8 @@ $central->reload;
 wait_for($central,
 	"SELECT max_id = $doubt FROM snowid_segments WHERE biz_tag = 'a'");
 pass('the central server has committed what was given back');
+$asker->finish;
+like($asked, qr/^\d+$/, 'who waited for a number gets another one');
 is(number($s1, 'c'), 105,        'who gave it back goes on there');
 is(number($s2, 'a'), $doubt + 1, 'or another server, where it is the first');
 is( number($s1, 'a'),
