@@ -104,8 +104,8 @@ period_at(PeriodKind kind, TimestampTz now, pg_tz *zone, DateADT newest)
 		period.label = Max(period.label, first_day(kind, year, month, day));
 	}
 
-	/* zones change at whole seconds; none is two days from UTC */
-	high = (period.label + (kind == PERIOD_DAY ? 3 : kind == PERIOD_MONTH ? 33 : 368)) *
+	/* zones change at whole seconds; none is more than a week from UTC */
+	high = (period.label + (kind == PERIOD_DAY ? 9 : kind == PERIOD_MONTH ? 39 : 374)) *
 		USECS_PER_DAY;
 	while (high - low > USECS_PER_SEC)
 	{
