@@ -252,7 +252,7 @@ segment_finish(const Fetch *fetch, int64 took_us)
 	{
 		segment->outcome = fetch->outcome;
 		segment->outcome_attempt = fetch->attempt;
-		segment->alone = fetch->alone;
+		segment->alone = fetch->alone && fetch->outcome == OUTCOME_FAILED;
 		segment->retry_ms = fetch->outcome == OUTCOME_FAILED ?
 			Min(Max(2 * segment->retry_ms, FIRST_RETRY_MS), LAST_RETRY_MS) : 0;
 		segment->retry_at = now + segment->retry_ms;

@@ -14,7 +14,7 @@ my $node = snowid_cluster('together',
 	"snowid.worker_id = 1\nsnowid.max_wait = '10min'");
 start_and_open($node);
 query($node, <<~'EOF');
-	INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b'), ('c'), ('d'), ('first');
+	INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b'), ('c'), ('d'), ('e'), ('first');
 	CREATE SEQUENCE tries;
 	-- from the second time on when it may
 	CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -79,6 +79,17 @@ kill 'CONT', $pid;
 is_answered('c', 'so does who comes later');
 query($node, 'DROP TRIGGER refuse ON snowid_segments');
 is_answered('b', 'and that one as soon as it can');
+kill 'STOP', $pid;
+query($node, "SELECT snowid_segment_forget('b')");
+ask_for($_) foreach qw(b e);
+kill 'CONT', $pid;
+is_answered($_, "$_ has numbers") foreach qw(b e);
+is( query(
+		$node,
+		"SELECT count(DISTINCT xmin::text) FROM snowid_segments WHERE biz_tag IN ('b', 'e')"
+	),
+	1,
+	'from then on, together with others again');
 
 #---- Tables that are not the extension's ----
 
