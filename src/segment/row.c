@@ -110,7 +110,7 @@ segment_forget(Segment *segment, Gone gone)
 	SpinLockRelease(&segment->mutex);
 }
 
-/* From here on it is another tag's. */
+/* From here on it is another tag's: what is still fetched for the former one is lost. */
 void
 segment_renew(Segment *segment)
 {
@@ -118,6 +118,7 @@ segment_renew(Segment *segment)
 
 	SpinLockAcquire(&segment->mutex);
 	forget_row(segment);
+	segment->replaced = pg_atomic_read_u64(&segment->incarnation);
 	segment->tails = 0;
 	segment->stale = false;
 	segment->asked = segment->alone = false;

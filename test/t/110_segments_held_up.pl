@@ -7,6 +7,7 @@ use warnings;
 use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidHold;
 use SnowidSegments;
 use SnowidTest;
 use Test::More;
@@ -152,6 +153,48 @@ $node->stop('fast');
 pass('and a fast stop does not wait for it');
 $waits->{handle}->finish;
 kill 'CONT', @hung;
+
+#---- The place of a tag is given to another one during a fetch ----
+
+my $small = snowid_cluster('s2',
+	"snowid.worker_id = 2\nsnowid.max_wait = 60s\nsnowid.segments = 1");
+let_hold($small);
+$small->start;
+use_central($small, $central->host, $central->port, 'a');
+my $first = number($small, 'a');
+hold_process($small, 'snowid segments',
+	'timer_settime', 'CommitTransactionCommand');
+is( query(
+		$small, "SELECT max(snowid_number('a')) FROM generate_series(1, 99)"),
+	$first + 99,
+	'a range is used up');
+held_process($small);
+query($small, <<~EOF);
+	UPDATE snowid_segments SET source = NULL, max_id = 1000000, limit_id = 1000000 WHERE biz_tag = 'a';
+	INSERT INTO snowid_segments (biz_tag) VALUES ('b');
+	EOF
+like(sql_error($small, "SELECT snowid_number('a')"),
+	qr/^2200H: /, 'and the tag has no other');
+wait_until(
+	'its place',
+	sub {
+		sql_error($small, "SELECT snowid_number('b')") !~
+		  /^53400: there is no room for another segment/;
+	});
+query($central,
+	"INSERT INTO snowid_segments (biz_tag, max_id) SELECT 'b', max_id FROM snowid_segments WHERE biz_tag = 'a'"
+);
+let_go($small);
+my $same = 'SELECT count(DISTINCT max_id) FROM snowid_segments';
+wait_until(
+	'the end of the fetch',
+	sub {
+		query($small, 'SELECT lost FROM snowid_segment_status()') > 0
+		  || query($central, $same) > 1;
+	});
+is(query($central, $same),
+	1, 'what is fetched then is not given back to the other tag');
+$small->stop;
 
 $central->stop;
 done_testing();
