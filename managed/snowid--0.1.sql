@@ -43,8 +43,9 @@
 -- schema of everything that it uses.
 
 CREATE SEQUENCE snowid_home;
-CREATE TABLE snowid_lock ();
-COMMENT ON TABLE snowid_lock IS 'internal: locked by who jumps to the clock';
+-- no table: ANALYZE would lock it
+CREATE VIEW snowid_lock AS SELECT;
+COMMENT ON VIEW snowid_lock IS 'internal: locked by who jumps to the clock';
 
 -- Units from 0 to 2^53 - 1.
 CREATE SEQUENCE snowid_turn MINVALUE 0;
@@ -333,9 +334,11 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION snowid_now() IS 'internal: the clock in units';
 
+-- Sends no messages, lest a client that reads none of them keep the lock.
 CREATE FUNCTION snowid_reserve(count bigint, in_one_ms boolean, lowest bigint,
         OUT first bigint, OUT pair bigint)
-    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+    SET client_min_messages = error AS $$
 DECLARE
     max_lead CONSTANT bigint := 1000 * 4096;
     max_wait CONSTANT bigint := 5000 * 4096;
@@ -396,6 +399,23 @@ END $$;
 COMMENT ON FUNCTION snowid_reserve(bigint, boolean, bigint) IS
     'internal: takes count units, in one ms if wanted, from "lowest" on; the first of them, and the pair';
 
+CREATE FUNCTION snowid_pair() RETURNS bigint
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    pair bigint := "@schema@".snowid_compiled_pair();
+BEGIN
+    IF pair IS NULL THEN
+        pair := "@schema@".snowid_compiled_pair();    -- a set-up may have come between the function and the file
+    END IF;
+    IF pair IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'snowid has no worker ID in this database',
+            DETAIL = 'The database is new, or a copy of another one, and must not make the same keys.',
+            HINT = 'Call snowid_setup(datacenter_id, worker_id) with a worker ID that no other server or database has.';
+    END IF;
+    RETURN pair;
+END $$;
+COMMENT ON FUNCTION snowid_pair() IS 'internal: the pair as a number from 0 to 1023; throws if there is none';
+
 CREATE FUNCTION snowid_compile(datacenter_id int, worker_id int) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $compile$
 DECLARE
@@ -411,15 +431,13 @@ BEGIN
         file := substring(pg_relation_filepath(home) FROM '/[0-9]+/[0-9]+$');    -- /database/file
     END IF;
     EXECUTE format($format$
-CREATE OR REPLACE FUNCTION "@schema@".snowid_pair() RETURNS bigint
+CREATE OR REPLACE FUNCTION "@schema@".snowid_compiled_pair() RETURNS bigint
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $pair$
 BEGIN
     IF '"@schema@".snowid_home'::regclass::oid = %1$s AND right(pg_relation_filepath('"@schema@".snowid_home'), %2$s) = %3$L THEN
         RETURN %4$s;
     END IF;
-    RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'snowid has no worker ID in this database',
-        DETAIL = 'The database is new, or a copy of another one, and must not make the same keys.',
-        HINT = 'Call snowid_setup(datacenter_id, worker_id) with a worker ID that no other server or database has.';
+    RETURN NULL;
 END $pair$;
 
 CREATE OR REPLACE FUNCTION "@schema@".snowid_next() RETURNS bigint
@@ -457,11 +475,51 @@ END $compile$;
 COMMENT ON FUNCTION snowid_compile(int, int) IS
     'internal: creates snowid_next() for a pair, or for none';
 
+CREATE FUNCTION snowid_secure() RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    mine oid := (SELECT relowner FROM pg_class WHERE oid = '"@schema@".snowid_home'::regclass);
+    -- the owner of public is the role pg_database_owner, which stands for the database's
+    owner oid := (SELECT CASE WHEN nspowner = (SELECT oid FROM pg_roles WHERE rolname = 'pg_database_owner')
+            THEN (SELECT datdba FROM pg_database WHERE datname = current_database()) ELSE nspowner END
+        FROM pg_namespace WHERE oid = '"@schema@"'::regnamespace);
+    command text;
+BEGIN
+    IF NOT pg_has_role(owner, mine, 'USAGE') THEN
+        FOR command IN
+            SELECT format('ALTER ROUTINE %s OWNER TO %I', p.oid::regprocedure, pg_get_userbyid(owner)) FROM pg_proc p
+            WHERE pronamespace = '"@schema@"'::regnamespace AND proname ~ '^snowid_' AND proowner = mine
+            UNION ALL
+            SELECT format('ALTER %s %s OWNER TO %I', CASE relkind WHEN 'S' THEN 'SEQUENCE' WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END,
+                c.oid::regclass, pg_get_userbyid(owner)) FROM pg_class c
+            WHERE relnamespace = '"@schema@"'::regnamespace AND relname ~ '^snowid_' AND relkind = ANY ('{S,v,r}') AND relowner = mine
+        LOOP
+            EXECUTE command;
+        END LOOP;
+    END IF;
+    -- also what default privileges gave
+    FOR command IN
+        SELECT DISTINCT format('REVOKE ALL ON %s FROM %s CASCADE', object, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END)
+        FROM (SELECT 'ROUTINE ' || p.oid::regprocedure, proowner, coalesce(proacl, acldefault('f', proowner)) FROM pg_proc p
+            WHERE pronamespace = '"@schema@"'::regnamespace AND proname = ANY ('{snowid_pair,snowid_compiled_pair,snowid_reserve,snowid_compile,snowid_secure,snowid_setup,snowid_advance}')
+            UNION ALL
+            SELECT c.oid::regclass::text, relowner, relacl FROM pg_class c
+            WHERE relnamespace = '"@schema@"'::regnamespace AND relname = ANY ('{snowid_home,snowid_turn,snowid_units_0,snowid_units_1,snowid_lock}')) o(object, owned_by, acl),
+            aclexplode(acl)
+        WHERE grantee <> owned_by
+    LOOP
+        EXECUTE command;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION snowid_secure() IS
+    'internal: all is owned by who owns the schema, and others have only what makes and reads keys';
+
 CREATE FUNCTION snowid_setup(datacenter_id int, worker_id int) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF datacenter_id BETWEEN 0 AND 31 AND worker_id BETWEEN 0 AND 31 THEN
         PERFORM "@schema@".snowid_compile(datacenter_id, worker_id);
+        PERFORM "@schema@".snowid_secure();    -- a dump may have lost it
     ELSE
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'datacenter_id and worker_id must be from 0 to 31';
     END IF;
@@ -791,8 +849,6 @@ DECLARE
     target CONSTANT name := pg_catalog.current_schema();
     stranger text;
     func regprocedure;
-    owner oid;
-    object text;
 BEGIN
     IF pg_catalog.to_regprocedure(pg_catalog.format('%I.snowid_next()', target)) IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '42710', MESSAGE = pg_catalog.format('schema "%s" has snowid already', target);
@@ -814,32 +870,14 @@ BEGIN
         SELECT oid FROM pg_catalog.pg_proc
         WHERE pronamespace OPERATOR(pg_catalog.=) pg_catalog.quote_ident(target)::pg_catalog.regnamespace
             AND proname OPERATOR(pg_catalog.~) '^snowid_' AND prosrc OPERATOR(pg_catalog.~) '@schema@'
+            AND pg_catalog.pg_get_userbyid(proowner) OPERATOR(pg_catalog.=) current_user
     LOOP
         EXECUTE pg_catalog.replace(pg_catalog.pg_get_functiondef(func), '"@' || 'schema@"', pg_catalog.quote_ident(target));
     END LOOP;
     PERFORM pg_catalog.setval('snowid_turn', 0), pg_catalog.setval('snowid_units_0', 0), pg_catalog.setval('snowid_units_1', 0);
     PERFORM snowid_compile(NULL::int, NULL::int);
-    COMMENT ON FUNCTION snowid_pair() IS 'internal: the pair as a number from 0 to 1023; throws if there is none';
+    COMMENT ON FUNCTION snowid_compiled_pair() IS 'internal: the pair that was set up here, or NULL';
     COMMENT ON FUNCTION snowid_next() IS
         'the next key: 64 bits, positive, greater than every key this database made before; waits for up to 5 s, then throws an error that says why';
-    REVOKE ALL ON FUNCTION snowid_pair(), snowid_reserve(bigint, boolean, bigint), snowid_compile(int, int),
-        snowid_setup(int, int), snowid_advance(bigint) FROM PUBLIC;
-
-    -- the owner of public is the role pg_database_owner, which stands for the database's
-    SELECT CASE WHEN r.rolname OPERATOR(pg_catalog.=) 'pg_database_owner' THEN d.datdba ELSE r.oid END INTO owner
-    FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) n.nspowner, pg_catalog.pg_database d
-    WHERE n.nspname OPERATOR(pg_catalog.=) target AND d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
-    IF NOT pg_catalog.pg_has_role(owner, current_user, 'MEMBER') THEN
-        FOR object IN
-            SELECT pg_catalog.concat('ROUTINE ', p.oid::pg_catalog.regprocedure) FROM pg_catalog.pg_proc p
-            WHERE pronamespace OPERATOR(pg_catalog.=) pg_catalog.quote_ident(target)::pg_catalog.regnamespace
-                AND proname OPERATOR(pg_catalog.~) '^snowid_'
-            UNION ALL
-            SELECT pg_catalog.concat(CASE relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END, c.oid::pg_catalog.regclass) FROM pg_catalog.pg_class c
-            WHERE relnamespace OPERATOR(pg_catalog.=) pg_catalog.quote_ident(target)::pg_catalog.regnamespace
-                AND relname OPERATOR(pg_catalog.~) '^snowid_' AND relkind OPERATOR(pg_catalog.=) ANY ('{S,r}')
-        LOOP
-            EXECUTE pg_catalog.format('ALTER %s OWNER TO %I', object, pg_catalog.pg_get_userbyid(owner));
-        END LOOP;
-    END IF;
+    PERFORM snowid_secure();
 END $do$;

@@ -166,6 +166,9 @@ is( $managed_server->safe_psql(
 	),
 	"\n\nt|3",
 	'then keys go on');
+$server->safe_psql('postgres', 'CREATE DATABASE again OWNER owner');
+move($managed_server, 'back', $server, 'again',
+	'and once more to the library, where a superuser had created it');
 is( $managed_server->safe_psql(
 		'back',
 		q{DROP EXTENSION snowid CASCADE; SELECT count(*) FROM pg_class WHERE relname ~ '^snowid'}

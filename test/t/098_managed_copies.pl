@@ -283,7 +283,7 @@ like(
 		'shop',
 		"SET SESSION AUTHORIZATION app;\nBEGIN;\nLOCK TABLE snowid_lock IN ACCESS SHARE MODE"
 	),
-	qr/^42501: permission denied for table snowid_lock/,
+	qr/^42501: permission denied for view snowid_lock/,
 	'the lock is not for everybody');
 is( error(
 		$node,
@@ -292,6 +292,84 @@ is( error(
 	),
 	'',
 	'and another one does not hold keys up');
+
+
+# who does not read what the server says while it has the lock, here of a subtransaction's end
+foreach my $padding (1 .. 20)
+{
+	my $silent = SnowidSession->new($node, 'shop');
+	my ($pid) = $silent->query('SELECT pg_backend_pid()');
+	$silent->query(
+		'SET SESSION AUTHORIZATION app; SET client_min_messages = debug5');
+	$silent->send(
+		pack('Z*',
+				'SELECT repeat($$x$$, '
+			  . $padding * 131
+			  . '); SELECT count(snowid_next_block(1::bigint)) FROM generate_series(1, 3000)'
+		),
+		'Q');
+	wait_until(
+		'it waits for its client, or is done',
+		sub {
+			sql($node,
+				"SELECT state = 'idle' OR wait_event = 'ClientWrite' FROM pg_stat_activity WHERE pid = $pid"
+			) eq 't';
+		});
+	push @{ $idle->{silent} }, $silent;
+}
+is( error(
+		$node,
+		'shop',
+		"SET statement_timeout = '60s';\nSELECT snowid_next_block(1::bigint) \\gset"
+	),
+	'',
+	'nor do clients that read nothing');
+undef $idle;
+my $analyst = SnowidSession->new($node, 'shop');
+$analyst->query('BEGIN');
+$analyst->query('ANALYZE');
+is( error(
+		$node,
+		'shop',
+		"SET statement_timeout = '60s';\nSELECT snowid_next_block(1::bigint) \\gset"
+	),
+	'',
+	'nor does ANALYZE');
+undef $analyst;
+
+#---- Rights that come by themselves ----
+
+# The rights that a role has on what is not for everybody.
+my $rights =
+  q{SELECT concat_ws(' ', string_agg(proname, ' ' ORDER BY proname) FILTER (WHERE has_function_privilege('app', p.oid, 'EXECUTE')),
+		(SELECT string_agg(relname, ' ') FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relname ~ '^snowid_(home|turn|units|lock)'
+			AND CASE relkind WHEN 'S' THEN has_sequence_privilege('app', oid, 'USAGE, SELECT, UPDATE') ELSE has_table_privilege('app', oid, 'SELECT, INSERT, UPDATE') END))
+	FROM pg_proc p WHERE pronamespace = 'public'::regnamespace AND proname = ANY ('{snowid_pair,snowid_reserve,snowid_compile,snowid_secure,snowid_setup,snowid_advance,snowid_next}')};
+$node->safe_psql('postgres', 'CREATE DATABASE given OWNER mallory');
+$node->safe_psql('given',    <<~'EOF');
+	ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO app;
+	ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO app, PUBLIC;
+	ALTER DEFAULT PRIVILEGES GRANT ALL ON FUNCTIONS TO app;
+	EOF
+run_script($node, 'given', 'public');
+is($node->safe_psql('given', $rights),
+	'snowid_next', 'default privileges give away nothing');
+$node->safe_psql('given',    'SELECT snowid_setup(0, 14)');
+$node->safe_psql('postgres', 'CREATE DATABASE moved OWNER mallory');
+$node->command_ok(
+	[
+		'sh', '-c',
+		'pg_dump -O -x -d "$1" | psql -Xq -v ON_ERROR_STOP=1 -d "$2"',
+		'sh',
+		$node->connstr('given'),
+		$node->connstr('moved')
+	],
+	'a dump without rights and owners');
+$node->safe_psql('moved', 'SELECT snowid_setup(0, 15)');
+is($node->safe_psql('moved', $rights),
+	'snowid_next', 'nor does it, from the set-up on');
+like($node->safe_psql('moved', $of_others),
+	qr/^[1-9]\d+\|0$/, 'and all belongs to who owns the schema');
 
 $node->stop;
 done_testing();
