@@ -265,6 +265,7 @@ segment_take_tails(Segment *segment, Oid source, uint64 *incarnation, bool *stal
 		*stale = segment->stale;
 		segment->stale = false;
 		segment->returning = true;
+		segment->returning_from = segment->tail[0].period.label;
 		memcpy(ranges, segment->tail, n * sizeof(Range));
 		segment->tails = 0;
 	}

@@ -92,7 +92,8 @@ is_over(Segment *segment, Gone gone)
 
 	return gone.first > NO_PERIOD && gone.first <= gone.last &&
 		gone.last < Min(oldest, segment->newest) &&
-		!segment->returning && !OidIsValid(segment->source);
+		(!segment->returning || gone.last < segment->returning_from) &&
+		!OidIsValid(segment->source);
 }
 
 /* What the row's change by hand makes wrong is forgotten.  Does not throw. */

@@ -106,7 +106,8 @@ typedef struct Segment
 								 * others */
 	int			tails;
 	Oid			tail_source;	/* whose they are */
-	bool		returning;		/* that is being done with some */
+	bool		returning;		/* that is being done with some ... */
+	DateADT		returning_from; /* of this period, and of later ones */
 	bool		stale;			/* and not to be used, if that cannot be done */
 	Range		tail[TAILS];
 

@@ -96,6 +96,64 @@ is( answer_after(
 	41,
 	'a tag that is begun anew by COMMIT PREPARED is there all the time');
 
+#---- Periods that are over ----
+
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, period, step, cover) VALUES ('today', 'day', 10, '0')"
+);
+query($node,
+	"INSERT INTO snowid_segment_periods VALUES ('today', '2020-01-01', 7), ('today', '2020-01-02', 7), ('today', '2020-01-03', 7)"
+);
+my $number = "SELECT number FROM snowid_period_number('today')";
+is(query($node, $number), 1, 'the first of today');
+
+# The next range is committed, and nobody has it yet.
+hold_process($node, 'snowid segments',
+	'timer_settime', 'CommitTransactionCommand');
+is(query($node, $number), 2, 'the second');
+held_process($node);
+query($node,
+	"DELETE FROM snowid_segment_periods WHERE biz_tag = 'today' AND period = '2020-01-01'"
+);
+query($node,
+	"UPDATE snowid_segment_periods SET max_id = max_id WHERE biz_tag = 'today' AND period = '2020-01-02'"
+);
+let_go($node);
+is( query(
+		$node,
+		"SELECT string_agg((n).number::text, ' ') FROM (SELECT snowid_period_number('today') AS n FROM generate_series(1, 30)) s"
+	),
+	join(' ', 3 .. 32),
+	'rows of days that are over can be deleted and changed, and no number of today is lost'
+);
+
+# Those of today alone are given back, when they were not used for ten seconds.
+query($node,
+	"SELECT snowid_segment_forget(biz_tag) FROM snowid_segments WHERE biz_tag <> 'today'"
+);
+wait_for($node,
+	"SELECT (SELECT max_id = 41 FROM snowid_segments WHERE biz_tag = 'anew') AND (SELECT bool_and(max_id = 1) FROM snowid_segment_periods WHERE biz_tag <> 'today')"
+);
+wait_for($node,
+	"SELECT \"left\" + left_next = 10 FROM snowid_segment_status() WHERE biz_tag = 'today'"
+);
+hold_process($node, 'snowid segments', 'StartTransactionCommand');
+wait_for($node,
+	"SELECT \"left\" + left_next = 0 FROM snowid_segment_status() WHERE biz_tag = 'today'"
+);
+held_process($node);
+query($node,
+	"DELETE FROM snowid_segment_periods WHERE biz_tag = 'today' AND period = '2020-01-02'"
+);
+let_go($node);
+is(query($node, $number), 33, 'nor where they are just being given back');
+
+query($node,
+	"UPDATE snowid_segment_periods SET period = '2026-11-30' WHERE biz_tag = 'today' AND period = '2020-01-03'"
+);
+is(query($node, "SELECT * FROM snowid_period_number('today')"),
+	'2026-11-30|8', 'one that becomes the newest counts at once');
+
 #---- To a source, and back ----
 
 query($node, <<~EOF);
@@ -182,42 +240,6 @@ is( query(
 	),
 	'2026-11-21|t',
 	'moved back, its periods go on, too');
-
-#---- Periods that are over ----
-
-query($node,
-	"INSERT INTO snowid_segments (biz_tag, period, step, cover) VALUES ('today', 'day', 10, '0')"
-);
-query($node,
-	"INSERT INTO snowid_segment_periods VALUES ('today', '2020-01-01', 7), ('today', '2020-01-02', 7), ('today', '2020-01-03', 7)"
-);
-my $number = "SELECT number FROM snowid_period_number('today')";
-is(query($node, $number), 1, 'the first of today');
-
-# The next range is committed, and nobody has it yet.
-hold_process($node, 'snowid segments',
-	'timer_settime', 'CommitTransactionCommand');
-is(query($node, $number), 2, 'the second');
-held_process($node);
-query($node,
-	"DELETE FROM snowid_segment_periods WHERE biz_tag = 'today' AND period = '2020-01-01'"
-);
-query($node,
-	"UPDATE snowid_segment_periods SET max_id = max_id WHERE biz_tag = 'today' AND period = '2020-01-02'"
-);
-let_go($node);
-is( query(
-		$node,
-		"SELECT string_agg((n).number::text, ' ') FROM (SELECT snowid_period_number('today') AS n FROM generate_series(1, 30)) s"
-	),
-	join(' ', 3 .. 32),
-	'rows of days that are over can be deleted and changed, and no number of today is lost'
-);
-query($node,
-	"UPDATE snowid_segment_periods SET period = '2026-11-30' WHERE biz_tag = 'today' AND period = '2020-01-03'"
-);
-is(query($node, "SELECT * FROM snowid_period_number('today')"),
-	'2026-11-30|8', 'one that becomes the newest counts at once');
 
 #---- Rights on a source ----
 
