@@ -106,8 +106,10 @@ query($s1, <<~'EOF');
 	INSERT INTO plain VALUES ('tried', 0);
 	CREATE SEQUENCE tries;
 	CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$
+	DECLARE
+		try bigint := nextval('public.tries');
 	BEGIN
-		IF nextval('public.tries') BETWEEN 2 AND 4 THEN
+		IF try BETWEEN 2 AND 4 THEN
 			RAISE 'conflict' USING ERRCODE = 'serialization_failure';
 		END IF;
 		RETURN NEW;
