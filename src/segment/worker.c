@@ -273,14 +273,11 @@ static bool
 is_set_by_owner(const char *name)
 {
 	int			n;
-	struct config_generic **all = all_settings(&n);
+	struct config_generic **setting = all_settings(&n);
 
-	for (int i = 0; i < n; i++)
-	{
-		if (strcmp(all[i]->name, name) == 0)
-			return all[i]->source >= PGC_S_DATABASE && all[i]->source < PGC_S_OVERRIDE;
-	}
-	return false;
+	while (strcmp((*setting)->name, name) != 0)
+		setting++;
+	return (*setting)->source >= PGC_S_DATABASE && (*setting)->source < PGC_S_OVERRIDE;
 }
 
 /* What the database's owner may have set must not count here. */
