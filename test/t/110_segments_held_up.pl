@@ -134,9 +134,10 @@ my $waits = start_taking('locked', 1);
 my $free  = start_taking('free',   100);
 $free->{handle}->finish;
 is($free->{out}, "100\n", 'a row that is locked does not stop other tags');
-is( segment_status($node, 'locked', 'error'),
-	'Its row is locked',
-	'and the status says what it is');
+wait_for($node,
+	"SELECT error = 'Its row is locked' FROM snowid_segment_status() WHERE biz_tag = 'locked'"
+);
+pass('and the status says what it is');
 $locker->query_safe('COMMIT');
 $locker->quit;
 $waits->{handle}->finish;
