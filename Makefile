@@ -29,8 +29,8 @@ PG_CPPFLAGS += -DSNOWID_TLS
 SHLIB_LINK += -lhiredis_ssl -lssl -lcrypto
 endif
 
-# Timers are in a library of their own there.
-SHLIB_LINK += $(if $(filter freebsd,$(PORTNAME)),-lrt)
+# Timers are in a library of their own on FreeBSD, and before glibc 2.34.
+SHLIB_LINK += $(if $(filter freebsd linux,$(PORTNAME)),-lrt)
 
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 

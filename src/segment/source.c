@@ -292,8 +292,13 @@ read_newest(Fetch *fetch)
 	bool		isnull;
 	Datum		newest;
 
-	(void) run("SELECT max(period)::date FROM ONLY %s WHERE biz_tag = $1",
+	(void) run("SELECT max(period) FROM ONLY %s WHERE biz_tag = $1",
 			   table_of(DATEVAL_NOEND), about);
+	/* a cast would go by the zone of this process */
+	if (SPI_gettypeid(SPI_tuptable->tupdesc, 1) != DATEOID)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("the periods of a segment's source must be of type date")));
 	newest = column(1, &isnull);
 	return isnull ? NO_PERIOD : DatumGetDateADT(newest);
 }

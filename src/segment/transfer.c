@@ -172,6 +172,7 @@ attempt(void (*statements) (void *what, int n), Oid relid, void *what, int n, ch
 		FlushErrorState();
 		AbortCurrentTransaction();
 		source_disarm();
+		QueryCancelPending = false; /* lest the log entry throw it */
 		note_error(error, why);
 		sqlstate = error->sqlerrcode;
 	}

@@ -235,6 +235,28 @@ database_is_wanted(void)
 	return false;
 }
 
+/* The sessions that keep it from who wants it; not himself, where he is in it. */
+static int
+sessions_in_the_way(void)
+{
+	int			sessions = CountDBConnections(MyDatabaseId);
+	VirtualTransactionId *holders;
+	LOCKTAG		tag;
+	int			n;
+
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, MyDatabaseId, 0);
+	holders = GetLockConflicts(&tag, RowExclusiveLock, &n);
+	for (int i = 0; i < n; i++)
+	{
+		PGPROC	   *holder = proc_of(holders[i]);
+
+		if (holder && holder->databaseId == MyDatabaseId)
+			sessions--;
+	}
+	pfree(holders);
+	return sessions;
+}
+
 /*---- The process ----*/
 
 /* Who still waits asks again; else a wish would keep its segment for ever. */
@@ -352,7 +374,7 @@ snowid_segments_main(Datum main_arg)
 			pause = WANTED_MS;
 		/* while a session is in it, nobody gets it */
 		if (ShutdownRequestPending ||
-			(is_wanted && CountDBConnections(MyDatabaseId) == 0))
+			(is_wanted && sessions_in_the_way() == 0))
 		{
 			return_ranges(true);
 			call_successor();

@@ -266,13 +266,15 @@ query($node, <<~EOF);
 	CREATE TABLE times (biz_tag text, period timestamp, max_id bigint, update_time timestamptz, PRIMARY KEY (biz_tag, period));
 	INSERT INTO snowid_segments (biz_tag, source, period) VALUES ('times', 'times', 'day');
 	EOF
-stand_at('2026-11-24T12:00:00.000');
-foreach my $which ('a', 'the next')
-{
-	like(query($node, "SELECT * FROM snowid_period_number('times')"),
-		qr/^2026-11-24\|\d+$/, "a timestamp: $which number has its day");
-	query($node, "SELECT snowid_segment_forget('times')");
-}
+my $asking = $node->background_psql('postgres', on_error_stop => 0);
+$asking->query_until(qr/^asked$/m,
+	"\\echo asked\nSELECT snowid_period_number('times');\n");
+wait_for($node,
+	q{SELECT error ~ 'must be of type date' FROM snowid_segment_status() WHERE biz_tag = 'times'}
+);
+pass('a time, which would be another day in another zone, is no period');
+query($node, "DELETE FROM snowid_segments WHERE biz_tag = 'times'");
+$asking->quit;
 
 #---- Width ----
 

@@ -77,6 +77,8 @@ is(process_pid($node, 'snowid segments'),
 	$pid, 'and the process stays, for those who use it');
 clients_go_on($client);
 stop_client($client);
+is(sql_error($node, 'CREATE DATABASE copy TEMPLATE postgres'),
+	'', 'from the only session in it, it can');
 
 #---- A database is dropped while its central server hangs ----
 
