@@ -142,6 +142,9 @@ is(query($node, 'SELECT count(*) FROM pg_replication_origin'),
 #---- In the range, but its end ----
 
 move($own, $last);
+$node->poll_query_until('postgres',
+	"SELECT coalesce(reason, '') !~ 'no worker ID' FROM snowid_status()")
+  or die;
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^(58000|2200H): /,
