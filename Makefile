@@ -16,7 +16,7 @@ DOCS = $(call found,doc/*.md)
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(call found,sql/*.sql)))
 REGRESS_OPTS = --temp-instance=tmp_regress --temp-config=$(srcdir)/test/snowid.conf
 TAP_TESTS = 1
-PROVE_TESTS = test/t/*.pl
+PROVE_TESTS = test/t/*/*.pl
 script = src/registry/registry.lua.h
 EXTRA_CLEAN = tmp_check tmp_regress test/skew.so test/hold.so test/keys $(script)
 

@@ -1,5 +1,5 @@
 -- Segments: values, NULL, edges, errors with their SQLSTATE, rights.  What needs
--- servers of its own is in test/t/100_segments.pl to 107_periods.pl.
+-- servers of its own is in test/t/segment/numbers.pl to segment/periods.pl.
 CREATE EXTENSION snowid;
 SET timezone = 'UTC';
 SET datestyle = 'ISO';

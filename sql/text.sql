@@ -19,7 +19,7 @@ FROM (SELECT (power(1.7::numeric, n) + i)::bigint AS id FROM generate_series(0, 
 SELECT snowid_from_base32(t) = snowid_from_base32('01ARYZVZXW377') AS same
 FROM unnest(ARRAY['01aryzvzxw377', 'OIARYZVZXW377', 'oLaryZVZXW377', '0larYZVZXW377', '0i-ARYZ-VZXW-377', '-01ARYZVZXW377--']) t;
 
--- Text sorts as keys do (test/t/086_forms.pl has other collations)
+-- Text sorts as keys do (test/t/forms/text_and_type.pl has other collations)
 CREATE TABLE keys AS SELECT (n * 92233720368547)::bigint + n AS id FROM generate_series(0, 99999) n;
 SELECT bool_and(a < b COLLATE "C") AS base32, bool_and(c < d COLLATE "C") AS base62
 FROM (SELECT snowid_to_base32(id) AS a, lead(snowid_to_base32(id)) OVER w AS b,

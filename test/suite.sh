@@ -78,6 +78,12 @@ installcheck()
 	fi
 }
 
+# The names of all TAP tests: SUBJECT/NAME
+test_names()
+{
+	(cd "$top/test/t" && printf '%s\n' */*.pl | sed 's/\.pl$//')
+}
+
 # Runs TAP tests, this many at a time: the number, then their names.
 tap_tests()
 {
@@ -100,6 +106,7 @@ show_logs()
 	fi
 	show_end "$log.stderr" "$work"/{,tmp_regress/}log/postmaster.log
 	while read -r name; do
+		name=${name##*/}
 		name=${name%.pl}
 		grep -h -A 12 '\bnot ok ' "$work/tmp_check/log/regress_log_$name" || :
 		show_end "$work/tmp_check/log/"{regress_log_"$name","$name"_*.log}

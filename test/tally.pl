@@ -58,7 +58,7 @@ $| = 1;
 while (my $line = <STDIN>)
 {
 	chomp $line;
-	if ($line =~ m{^(?:\S*/)?([^/\s]+\.pl) \.\.+ ?(.*)})
+	if ($line =~ m{^(?:\S*/)?([^/\s]+/[^/\s]+\.pl) \.\.+ ?(.*)})
 	{
 		end_script();
 		($script, $ok, $not_ok, $verdict) = ($1, 0, 0, $2);

@@ -5,7 +5,7 @@ use strict;
 use warnings;
 
 use FindBin;
-use lib "$FindBin::RealBin/../perl";
+use lib "$FindBin::RealBin/../../perl";
 use File::Temp;
 use IO::Select;
 use IO::Socket;

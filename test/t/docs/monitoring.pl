@@ -19,7 +19,7 @@ use Test::More;
 
 plan skip_all => 'YAML::XS is not installed' if !eval { require YAML::XS };
 
-my $top = abs_path(dirname(__FILE__) . '/../..');
+my $top = abs_path(dirname(__FILE__) . '/../../..');
 my %file =
   map { $_ => "$top/doc/monitoring/$_" }
   qw(postgres_exporter.yaml alerts.yaml dashboard.json);

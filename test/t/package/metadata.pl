@@ -12,7 +12,7 @@ use JSON::PP;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $top = abs_path(dirname(__FILE__) . '/../..');
+my $top = abs_path(dirname(__FILE__) . '/../../..');
 
 # What stands in a file at this place; dies where it does not.
 sub in_file

@@ -179,7 +179,7 @@ sub clients_are_connected
 	my ($node, @clients) = @_;
 	my $count = @clients;
 	wait_for($node,
-		"SELECT count(*) = $count FROM pg_stat_activity WHERE application_name = '095_crash_points.pl'"
+		"SELECT count(*) = $count FROM pg_stat_activity WHERE application_name = 'crash_points.pl'"
 	);
 	return;
 }

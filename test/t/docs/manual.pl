@@ -19,7 +19,7 @@ use SnowidRedis;
 use SnowidTest;
 use Test::More;
 
-my $top   = abs_path(dirname(__FILE__) . '/../..');
+my $top   = abs_path(dirname(__FILE__) . '/../../..');
 my @names = (
 	'README.md',
 	'README.zh-CN.md',
@@ -195,7 +195,7 @@ my $sources = join(
 	"\n",
 	map { slurp_file($_) } @files,
 	glob(
-		"$top/sql/*--*.sql $top/managed/*--*.sql $top/test/perl/*.pm $top/test/t/*.pl"
+		"$top/sql/*--*.sql $top/managed/*--*.sql $top/test/perl/*.pm $top/test/t/*/*.pl"
 	));
 foreach my $name (grep { $_ ne 'CHANGELOG.md' } @names)
 {
@@ -203,7 +203,8 @@ foreach my $name (grep { $_ ne 'CHANGELOG.md' } @names)
 	my @missing;
 
 	# tests, with what is quoted behind them
-	while ($text =~ /`(?:test\/t\/)?(\d{3}_\w+\.pl)`(?::((?:,? "[^"]+")+))?/g)
+	while ($text =~
+		/`(?:test\/t\/)?((?!test\/)[a-z]+\/\w+\.pl)`(?::((?:,? "[^"]+")+))?/g)
 	{
 		my ($test, $checks) = ($1, $2 // '');
 		my $file = "$top/test/t/$test";
@@ -243,8 +244,8 @@ same(
 	[ map { substr($_, length($top) + 1) } @files ]);
 
 # The rights in Redis: those of the test, and enough for the script.
-my ($least) = slurp_file("$top/test/t/055_redis_access.pl") =~
-  /\@least\s*=\s*qw\((.*?)\)/;
+my ($least) =
+  slurp_file("$top/test/t/registry/access.pl") =~ /\@least\s*=\s*qw\((.*?)\)/;
 my @least = split ' ', $least;
 foreach my $name (map { "$_/worker-ids.md" } @languages)
 {

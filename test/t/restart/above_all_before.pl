@@ -156,7 +156,7 @@ sub crash
 		my $log = -s $node->logfile;
 		kill 'KILL',
 		  query($node,
-			"SELECT pid FROM pg_stat_activity WHERE application_name = '011_restart.pl' LIMIT 1"
+			"SELECT pid FROM pg_stat_activity WHERE application_name = 'above_all_before.pl' LIMIT 1"
 		  );
 		$node->wait_for_log(
 			qr/all server processes terminated; reinitializing/, $log);

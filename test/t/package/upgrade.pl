@@ -15,7 +15,7 @@ use SnowidManaged;
 use SnowidTest;
 use Test::More;
 
-my $top = abs_path(dirname(__FILE__) . '/../..');
+my $top = abs_path(dirname(__FILE__) . '/../../..');
 my %script =
   map { basename($_) => slurp_file($_) } glob("$top/sql/snowid--*.sql");
 my ($newest) =
