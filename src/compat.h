@@ -18,6 +18,7 @@
 #endif
 #if PG_VERSION_NUM < 180000
 #define max_active_replication_origins max_replication_slots
+#define PG_MODULE_MAGIC_EXT(...) PG_MODULE_MAGIC
 #endif
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"

@@ -13,10 +13,6 @@
 
 PG_FUNCTION_INFO_V1(snowid_require_library);
 
-/* The newest SQL script that this library can serve. */
-#define LIBRARY_MAJOR 0
-#define LIBRARY_MINOR 1
-
 #define RESTART_HINT "Restart the server, so that it loads the library that is installed."
 #define UPDATE_HINT "Run ALTER EXTENSION snowid UPDATE."
 

@@ -11,6 +11,11 @@
 
 #pragma GCC visibility push(hidden)
 
+/* The library's version: that of the newest SQL script that it can serve. */
+#define LIBRARY_MAJOR 0
+#define LIBRARY_MINOR 1
+#define LIBRARY_VERSION CppAsString2(LIBRARY_MAJOR) "." CppAsString2(LIBRARY_MINOR)
+
 /* The postmaster has loaded the library, so its shared memory exists. */
 extern bool library_is_preloaded;
 

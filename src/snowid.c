@@ -29,7 +29,10 @@
 #include "settings.h"
 #include "units.h"
 
-PG_MODULE_MAGIC;
+PG_MODULE_MAGIC_EXT(
+					.name = "snowid",
+					.version = LIBRARY_VERSION
+);
 
 extern PGDLLEXPORT void _PG_init(void);
 

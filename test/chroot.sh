@@ -44,16 +44,34 @@ mirror()
 		head -n 1
 }
 
-# Makes a bare system of that Debian release, and sets $bare to it.
+# In a system: PostgreSQL 19 comes from Debian experimental, and nothing else does but
+# what it depends on.
+add_experimental()
+{
+	echo "deb $(mirror) experimental main" >"$1/etc/apt/sources.list.d/experimental.list"
+	cat >"$1/etc/apt/preferences.d/experimental" <<-END
+		Package: *
+		Pin: release a=experimental
+		Pin-Priority: 100
+
+		Package: postgresql-19 postgresql-server-dev-19 postgresql-client-19 libpq5 libpq-dev libpgtypes3
+		Pin: release a=experimental
+		Pin-Priority: 990
+	END
+}
+
+# Makes a bare system of that Debian release, and sets $bare to it.  "experimental" is
+# forky with PostgreSQL 19.
 make_bare()
 {
-	local script='' new=$chroots/$1.new
+	local release=${1/experimental/forky} script='' new=$chroots/$1.new
 
 	bare=$chroots/$1
 	[[ ! -e $bare ]] || return 0
-	[[ -e /usr/share/debootstrap/scripts/$1 ]] || script=/usr/share/debootstrap/scripts/sid
+	[[ -e /usr/share/debootstrap/scripts/$release ]] ||
+		script=/usr/share/debootstrap/scripts/sid
 	rm -rf --one-file-system "$new"
-	unshare --mount debootstrap --variant=minbase "$1" "$new" "$(mirror)" \
+	unshare --mount debootstrap --variant=minbase "$release" "$new" "$(mirror)" \
 		${script:+"$script"} >"$bare.log" 2>&1 ||
 		{ tail -n 30 "$bare.log"; die "debootstrap of $1 failed"; }
 	printf '#!/bin/sh\nexit 101\n' >"$new/usr/sbin/policy-rc.d"
@@ -61,6 +79,7 @@ make_bare()
 	# the way to the packages: proxies, and what is believed of dates
 	apt-config dump | grep -E '^Acquire::(https?::|Check-|Retries)' \
 		>"$new/etc/apt/apt.conf.d/99host" || :
+	[[ $1 == "$release" ]] || add_experimental "$new"
 	mv "$new" "$bare"
 }
 

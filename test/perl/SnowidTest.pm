@@ -24,7 +24,7 @@ our @EXPORT =
   start_client clients_go_on stop_client
   server_is_open start_and_open keeper_pid process_pid stop_process processes
   kill_all wait_until
-  origin_places has_assertions crc32c);
+  origin_places old_strings has_assertions crc32c);
 
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
 
@@ -463,6 +463,16 @@ sub origin_places
 	return $node->pg_version >= 18
 	  ? 'max_active_replication_origins'
 	  : 'max_replication_slots';
+}
+
+# Makes backslashes in strings escapes, for what must not depend on that.
+# PostgreSQL 19 no longer has such strings.
+sub old_strings
+{
+	my ($node) = @_;
+	return $node->pg_version->major < 19
+	  ? 'SET standard_conforming_strings = off;'
+	  : '';
 }
 
 # Is the library built with assertions?  What measures is run without them, too.

@@ -26,11 +26,11 @@ sub in_file
 
 my $version =
   in_file('snowid.control', qr/^default_version = '(\d+\.\d+)'$/m);
-my $guard = slurp_file("$top/src/guard.c");
+my $guard = slurp_file("$top/src/guard.h");
 is( join(
 		'.', map { $guard =~ /^#define LIBRARY_$_ (\d+)$/m } qw(MAJOR MINOR)),
 	$version,
-	'src/guard.c');
+	'src/guard.h');
 is(in_file('CHANGELOG.md',     qr/^## ([\d.]+) /m), $version, 'CHANGELOG.md');
 is(in_file('debian/changelog', qr/\Asnowid \(([\d.]+)-/),
 	$version, 'debian/changelog');
@@ -68,6 +68,18 @@ my ($oldest) =
 is($meta->{prereqs}{runtime}{requires}{PostgreSQL},
 	"$oldest.0.0", 'the oldest PostgreSQL');
 is(in_file('debian/pgversions', qr/^(\d+)\+$/m), $oldest, 'in debian/, too');
+
+# The majors: as README says, in its Chinese form and in the workflow.
+my $majors = in_file('README.md', qr/PostgreSQL (\d+ to \d+)\b/);
+like(
+	slurp_file("$top/README.zh-CN.md"),
+	qr/PostgreSQL ${\($majors =~ s, to , 到 ,r)}\b/,
+	'README.zh-CN.md names the majors of README.md');
+my ($first, $last) = $majors =~ /(\d+)/g;
+is($first, $oldest, 'README.md names the oldest major');
+is( in_file('.github/workflows/test.yml', qr/postgres: \[(.*)\]/),
+	join(', ', $first .. $last),
+	'the workflow runs on each major of README.md');
 
 #---- A build in another directory ----
 

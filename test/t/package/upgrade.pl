@@ -116,6 +116,19 @@ $node->safe_psql('postgres', $_)
   foreach q{CREATE EXTENSION snowid VERSION '0.0'},
   'CREATE TABLE made (id bigint DEFAULT snowid_next())';
 
+SKIP:
+{
+	skip 'PostgreSQL before 18 knows no version of a library', 1
+	  if $node->pg_version->major < 18;
+	is( $node->safe_psql(
+			'postgres',
+			q{SELECT module_name, version FROM pg_get_loaded_modules() WHERE file_name ~ '^snowid[.]'}
+		),
+		"snowid|$newest",
+		'the server tells the name and the version of the library that it runs'
+	);
+}
+
 sub update
 {
 	my ($version) = @_;

@@ -252,10 +252,10 @@ $commands = <<~'EOF' =~ s/\n$//r;
 	EOF
 is(sql(q{SELECT keys.snowid_migration('shop')}),
 	$commands, 'a column refers to the one that stands at its place');
-foreach my $setting ('standard_conforming_strings = off',
-	'quote_all_identifiers = on')
+foreach my $setting (grep { $_ } old_strings($node),
+	'SET quote_all_identifiers = on;')
 {
-	is(sql(qq{SET $setting; SELECT keys.snowid_migration('shop')}),
+	is(sql("$setting SELECT keys.snowid_migration('shop')"),
 		$commands, "the same under $setting");
 }
 

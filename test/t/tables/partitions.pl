@@ -276,12 +276,12 @@ like(
 
 #---- standard_conforming_strings = off ----
 
-sql(q{CREATE TABLE strings (id bigint) PARTITION BY RANGE (id);
-	SET standard_conforming_strings = off;
-	CALL snowid_make_partitions('strings', '1 day', 0)});
+sql(    'CREATE TABLE strings (id bigint) PARTITION BY RANGE (id);'
+	  . old_strings($node)
+	  . q{CALL snowid_make_partitions('strings', '1 day', 0)});
 set_skew($node, $start + 7 * 86400);
-sql(q{SET standard_conforming_strings = off; CALL snowid_make_partitions('strings', '1 day', 0, '1 day')}
-);
+sql(old_strings($node)
+	  . q{CALL snowid_make_partitions('strings', '1 day', 0, '1 day')});
 like(
 	parts('strings'),
 	qr/^strings_20270105\|[^\n]*\nstrings_20270106\|[^\n]*$/,
