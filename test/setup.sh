@@ -7,7 +7,8 @@
 # apt-get installs what is missing.
 #
 #   $top    the checkout, which is only read
-#   $build  the build directory; removed at the end, with every process in it
+#   $build  the build directory; removed at the end, with every process in it.  With
+#           $kept_build it is this one, which stays, and is used again
 #   $work   the copy of the checkout in it
 #   $bindir the programs of the private PostgreSQL, where `make install` goes
 #   $redis_server  the program, and its package: redis-server, or REDIS_SERVER=...
@@ -15,6 +16,8 @@
 top=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 oldest_postgresql=15
 redis_server=${REDIS_SERVER:-redis-server}
+kept_build=
+clean=clean						# where a build begins; '' if it was built before
 exec </dev/null
 umask 022
 
@@ -25,7 +28,11 @@ die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 # another user, since PostgreSQL refuses root.
 make_build_directory()
 {
-	build=$(mktemp -d "${TMPDIR:-/tmp}/snowid.XXXXXX")
+	if [[ $kept_build ]]; then
+		use_kept_build
+	else
+		build=$(mktemp -d "${TMPDIR:-/tmp}/snowid.XXXXXX")
+	fi
 	trap remove_build_directory EXIT
 	trap 'exit 129' HUP
 	trap 'exit 130' INT
@@ -37,13 +44,29 @@ make_build_directory()
 	as_user=()
 }
 
+# A directory that is not ours stays as it is.
+use_kept_build()
+{
+	local lock
+
+	mkdir -p "$kept_build"
+	build=$(cd "$kept_build" && pwd -P)
+	[[ -e $build/for || ! $(ls -A "$build") ]] ||
+		die "KEEP_BUILD=$kept_build is neither empty nor a build directory of this script"
+	touch "$build/for"
+	exec {lock}<"$build"
+	flock -n "$lock" || die "another run uses KEEP_BUILD=$kept_build"
+}
+
 remove_build_directory()
 {
 	local status=$?
 
 	trap '' HUP INT QUIT PIPE TERM
 	stop_processes
-	if [[ $status != 0 && ${KEEP:-0} == 1 ]]; then
+	if [[ $kept_build ]]; then
+		exit "$status"
+	elif [[ $status != 0 && ${KEEP:-0} == 1 ]]; then
 		echo "kept: $build" >&2
 	else
 		rm -rf "$build"
@@ -210,8 +233,8 @@ copy_postgresql()
 {
 	local root=$build/root dir option
 
-	[[ -x $pg_config ]] || die "no such program: $pg_config"
-	check_major
+	bindir=$root$("$pg_config" --bindir)
+	[[ $clean ]] || return 0
 	for option in bindir pkglibdir sharedir; do
 		dir=$("$pg_config" "--$option")
 		run mkdir -p "$root$dir"
@@ -223,15 +246,56 @@ copy_postgresql()
 		run mkdir -p "$root${dir%/*}"
 		run ln -s "$dir" "$root$dir"
 	done
-	bindir=$root$("$pg_config" --bindir)
-	rm -f "$root$("$pg_config" --pkglibdir)"/snowid.so \
-		"$root$("$pg_config" --sharedir)"/extension/snowid[.-]*
+}
+
+# What is installed of snowid in the private copy: the machine's own, or what the
+# last build left there
+uninstall_snowid()
+{
+	rm -f "$build/root$("$pg_config" --pkglibdir)"/snowid*.so \
+		"$build/root$("$pg_config" --sharedir)"/extension/snowid[._-]*
+}
+
+# The copy of the checkout, with what was built in the former one.
+copy_checkout()
+{
+	local former=$build/former
+
+	if [[ ! $clean && ! -e $former ]]; then
+		mv "$work" "$former"
+	fi
+	rm -rf "$work"
+	"${as_user[@]}" mkdir "$work"
+	pack_checkout | run tar -xf -
+	[[ ! $clean ]] || return 0
+	run sh -c 'cd "$1" && find . -name "*.o" -o -name "*.so" -o -name "*.lua.h" -o -path ./test/keys |
+		tar -cf - -T -' sh "$former" | run tar -xf -
+	rm -rf "$former"
 }
 
 # The sources as git sees them, without what earlier builds left, as a tar file
 pack_checkout()
 {
 	tar -C "$top" --exclude=.git --exclude-from=<(sed 's,/$,,' "$top/.gitignore") -cf - .
+}
+
+# The private PostgreSQL, or a kept one if it is the same and was finished
+prepare_build_directory()
+{
+	local same
+
+	[[ -x $pg_config ]] || die "no such program: $pg_config"
+	check_major
+	same=$("$pg_config" --version --bindir)
+	if [[ $kept_build && $(<"$build/for") == "$same" ]]; then
+		clean=
+	else
+		find "$build" -mindepth 1 ! -name for ! -name '*.log' -delete
+	fi
+	"${as_user[@]}" mkdir -p "$work" "$build/tmp"
+	copy_postgresql
+	uninstall_snowid
+	[[ ! $kept_build ]] || echo "$same" >"$build/for"
 }
 
 # make in the copy, against the private PostgreSQL
@@ -256,7 +320,6 @@ set_up()
 		"${as_user[@]}" test -x "$build" ||
 			die "user $user cannot enter $build: set TMPDIR to a directory that it can"
 	fi
-	"${as_user[@]}" mkdir "$work" "$build/tmp"
-	copy_postgresql
-	pack_checkout | run tar -xf -
+	prepare_build_directory
+	copy_checkout
 }

@@ -24,13 +24,13 @@ result()
 }
 
 # Builds and installs with these flags: from "clean" on, or from what is there where the
-# second argument is ''.
+# second argument is '', or the directory was kept.
 build()
 {
 	local log=$build/build.log
 
 	# shellcheck disable=SC2086 # nothing, or a word
-	if make_there ${2-clean} all install COPT="$1" >"$log" 2>&1; then
+	if make_there ${2-$clean} all install COPT="$1" >"$log" 2>&1; then
 		return
 	fi
 	head -n 40 "$log"
@@ -43,16 +43,19 @@ build()
 # PostgreSQL 15 does not know INITDB_TEMPLATE: its initdb is a script that does.
 make_template()
 {
+	local initdb=$bindir/initdb
+
 	template=$build/template
-	[[ -e $template ]] && return
-	run initdb -D "$template" -A trust -N --wal-segsize=1 >/dev/null
+	[[ -e $initdb.real && -e $initdb ]] && return
+	[[ -e $initdb.real ]] || run mv "$initdb" "$initdb.real"
+	run rm -rf "$template"
+	run "$initdb.real" -D "$template" -A trust -N --wal-segsize=1 >/dev/null
 	printf '%s\n' 'max_wal_size = 1GB' 'wal_keep_size = 64MB' |
 		run sh -c 'cat >>"$1"' sh "$template/postgresql.conf"
-	run mv "$bindir/initdb" "$bindir/initdb.real"
 	# shellcheck disable=SC2016 # expanded in there
 	printf '%s\n' '#!/bin/sh' \
 		'[ "$*" != "-D $2 -A trust -N" ] || exec cp -RPp "$INITDB_TEMPLATE" "$2"' \
-		'exec "$0.real" "$@"' | run sh -c 'cat >"$1"; chmod 755 "$1"' sh "$bindir/initdb"
+		'exec "$0.real" "$@"' | run sh -c 'cat >"$1.new"; chmod 755 "$1.new"; mv "$1.new" "$1"' sh "$initdb"
 }
 
 # Runs one half of `make installcheck` and counts: its name, then make's
@@ -78,10 +81,63 @@ installcheck()
 	fi
 }
 
+# What the script's head says
+usage()
+{
+	sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+	exit 0
+}
+
 # The names of all TAP tests: SUBJECT/NAME
 test_names()
 {
 	(cd "$top/test/t" && printf '%s\n' */*.pl | sed 's/\.pl$//')
+}
+
+# Sets $tests to what is named: subjects, names, or both as in SUBJECT/NAME
+find_tests()
+{
+	local word found
+
+	tests=()
+	for word; do
+		word=${word#test/t/}
+		word=${word%.pl}
+		mapfile -t found < <(test_names | awk -F/ -v word="${word%/}" \
+			'$0 == word || $1 == word || $2 == word')
+		((${#found[@]} > 0)) ||
+			die "there is no test $word; near it: $(near "$word" | paste -sd' ')"
+		tests+=("${found[@]}")
+	done
+}
+
+# The names that have the most groups of three letters in common with this one; the
+# subjects, if none has any
+near()
+{
+	local names
+
+	names=$(most_like "$1")
+	echo "${names:-$(test_names | sed 's,/.*,,' | uniq)}"
+}
+
+most_like()
+{
+	test_names | awk -v word="$1" '{
+		n = 0
+		for (i = 1; i < length(word) - 1; i++)
+			n += index($0, substr(word, i, 3)) > 0
+		if (n)
+			print n, $0
+	}' | sort -k 1,1nr | sed -n '1,5s/.* //p'
+}
+
+# The packages that these tests need: what their heads name, and Redis
+needed_by()
+{
+	echo libipc-run-perl procps
+	(cd "$top/test/t" && sed -n -e 's/^# needs: //p' \
+		-e "s/^use SnowidRedis;/$redis_server/p" "${@/%/.pl}" | sort -u)
 }
 
 # Runs TAP tests, this many at a time: the number, then their names.

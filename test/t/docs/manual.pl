@@ -7,6 +7,7 @@
 # In the pages, a line "--  text" of an SQL block is what psql prints.  A block
 # behind "<!-- not run: why -->" is not run, and one behind "<!-- run last -->"
 # is run after the others of its page.
+# needs: python3
 use strict;
 use warnings;
 

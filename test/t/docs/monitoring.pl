@@ -3,6 +3,7 @@
 # dashboard name those metrics and no others; each alert is told in the manual,
 # and has tests in test/monitoring/alerts.yaml, which promtool runs.  With a real
 # exporter and a real Prometheus: test/monitoring/run.
+# needs: libyaml-libyaml-perl
 use strict;
 use warnings;
 

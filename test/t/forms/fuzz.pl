@@ -2,6 +2,7 @@
 # read that is not there, nothing overflows, and what is understood is written as it
 # was read.  test/fuzz/ has a file for each target; SNOWID_FUZZ_SECONDS says how long,
 # and SNOWID_FUZZ_KEEP=1 keeps the inputs that reach more in test/fuzz/corpus.
+# needs: clang? libclang-rt-dev?
 use strict;
 use warnings;
 

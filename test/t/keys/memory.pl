@@ -1,5 +1,6 @@
 # The memory protocol of the generator, by going through all interleavings of its
 # model with spin: test/memory/run; and two barriers that it needs.
+# needs: spin
 use strict;
 use warnings;
 

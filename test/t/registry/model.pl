@@ -1,5 +1,6 @@
 # The registry's script in a simulator: test/model/run.  Random schedules of every
 # fault that is known, and a mutation that must be caught.
+# needs: luajit lua-cjson
 use strict;
 use warnings;
 

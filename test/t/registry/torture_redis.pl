@@ -1,5 +1,6 @@
 # Half a minute of test/torture-redis: three servers, one Redis, and all that can
 # happen to them, under clients that report each key outside the servers.
+# needs: redis-server
 use strict;
 use warnings;
 
