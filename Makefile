@@ -1,6 +1,8 @@
 # snowid: 64-bit, time-ordered, globally unique keys made inside PostgreSQL
 #
-#	make && make install && make installcheck	with the packages at hand, not as root
+#	make && make install	with the packages at hand
+#	make installcheck		not as root: pg_regress; and, where perl has IPC::Run
+#							and a Redis is installed, the TAP tests, which take long
 #	make test, demo, demo-cluster, bench		install by themselves what is missing
 
 # Where this file is: another directory in a VPATH build.
@@ -11,12 +13,17 @@ EXTENSION = snowid
 MODULE_big = snowid
 OBJS = $(patsubst %.c,%.o,$(call found,src/*.c src/*/*.c))
 DATA = $(call found,sql/snowid--*.sql)
-DOCS = $(call found,doc/*.md)
 
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(call found,sql/*.sql)))
 REGRESS_OPTS = --temp-instance=tmp_regress --temp-config=$(srcdir)/test/snowid.conf
-TAP_TESTS = 1
 PROVE_TESTS = test/t/*/*.pl
+# Packages that the TAP tests need, and that are not here.
+redis = $(or $(REDIS_SERVER),redis-server)
+lacks := $(shell perl -MIPC::Run -e 1 2>/dev/null || echo libipc-run-perl; \
+	command -v $(redis) >/dev/null || echo $(redis))
+ifeq ($(lacks),)
+TAP_TESTS = 1
+endif
 script = src/registry/registry.lua.h
 EXTRA_CLEAN = tmp_check tmp_regress test/skew.so test/hold.so test/keys $(script)
 
@@ -47,19 +54,19 @@ include $(PGXS)
 
 PROVE_FLAGS += -I test/perl
 
-# The pages have plain names, so a folder of their own, with the files to which they
-# link.  PGXS leaves files behind that come from a folder.
-docmoduledir = $(EXTENSION)
-pages = $(DESTDIR)$(docdir)/$(docmoduledir)
-linked = $(patsubst $(here)doc/%,%,$(wildcard $(here)doc/*/* $(here)doc/*.yml))
-install: install-linked
-install-linked: installdirs
-	$(MKDIR_P) $(patsubst %,'$(pages)/%',$(sort $(dir $(linked))))
-	$(foreach file,$(linked),$(INSTALL_DATA) '$(here)doc/$(file)' '$(pages)/$(file)' &&) :
-uninstall: uninstall-docs
-uninstall-docs:
-	rm -f $(addprefix '$(pages)'/,$(notdir $(DOCS)) $(linked))
-	-rmdir $(patsubst %,'$(pages)/%',$(filter-out ./,$(sort $(dir $(linked))))) '$(pages)'
+# The manual, in the folders that it has here, so that its links lead somewhere.
+manual = $(sort $(call found,*.md LICENSE doc/*.* doc/*/* managed/* src/*.md test/bench/results.*))
+pages = $(DESTDIR)$(docdir)/$(EXTENSION)
+folders = $(sort $(patsubst %/,%,$(dir $(manual))))
+install: install-manual
+install-manual:
+	$(MKDIR_P) $(patsubst %,'$(pages)/%',$(folders))
+	$(foreach file,$(manual),$(INSTALL_DATA) '$(here)$(file)' '$(pages)/$(file)' &&) :
+uninstall: uninstall-manual
+uninstall-manual:
+	rm -f $(patsubst %,'$(pages)/%',$(manual))
+	-cd '$(pages)' && rmdir -p $(foreach folder,$(filter-out .,$(folders)),'$(folder)') 2>/dev/null
+	-rmdir '$(pages)'
 
 $(shell mkdir -p test $(dir $(OBJS)))
 compiled = $(OBJS) $(OBJS:.o=.bc)
@@ -72,7 +79,9 @@ $(script): src/registry/registry.lua
 
 # The clock that a test can step, and the keeper that it can hold: preloaded into
 # the test's servers only.
-installcheck: test/skew.so test/hold.so test/keys
+installcheck: $(if $(TAP_TESTS),test/skew.so test/hold.so test/keys,no-tap-tests)
+no-tap-tests:
+	@echo 'No TAP tests$(if $(lacks),: they need the packages $(lacks)).'
 test/%.so: test/%.c
 	$(CC) $(CFLAGS) -fvisibility=default -fPIC -shared -o $@ $< -ldl
 
@@ -115,4 +124,4 @@ version = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(EXTENSION).contr
 dist:
 	git archive --format=zip --prefix=$(EXTENSION)-$(version)/ -o $(EXTENSION)-$(version).zip HEAD
 
-.PHONY: coverage demo demo-cluster dist bench fuzz model test torture torture-redis torture-segments uninstall-docs install-linked
+.PHONY: coverage demo demo-cluster dist bench fuzz model test torture torture-redis torture-segments install-manual no-tap-tests uninstall-manual

@@ -278,13 +278,7 @@ my $meta = slurp_file("$top/META.json");
 ok(-e "$top/$1", "META.json names the manual: $1")
   foreach $meta =~ /"docfile": "(.*?)"/;
 my ($docdir) = qx(pg_config --docdir) =~ /(.*)/;
-same(
-	'installed pages',
-	[
-		map { 'doc' . substr($_, length("$docdir/snowid")) }
-		  glob("$docdir/snowid/*.md $docdir/snowid/zh/*")
-	],
-	[ grep { /^doc/ } @names ]);
+nothing('every page is installed', grep { !-e "$docdir/snowid/$_" } @names);
 
 #---- A server ----
 

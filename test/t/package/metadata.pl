@@ -92,11 +92,15 @@ my @make = (
 	'-f',                "$dir/source/Makefile",
 	"VPATH=$dir/source", 'with_llvm=no',
 	'CFLAGS=-O0',        "DESTDIR=$dir/root");
-mkdir "$dir/$_" foreach qw(source build root);
-system('cp', '-r',
-	(map { "$top/$_" } qw(Makefile snowid.control doc sql src)),
-	"$dir/source") == 0
-  or die "cp: $?";
+mkdir "$dir/$_" foreach qw(source source/test build root);
+system('cp', '-r', @$_) == 0
+  or die "cp: $?"
+  foreach [
+	(   map { glob("$top/$_") }
+		  qw(Makefile snowid.control LICENSE *.md doc managed sql src)),
+	"$dir/source"
+  ],
+  [ "$top/test/bench", "$dir/source/test" ];
 find(
 	{
 		no_chdir => 1,
@@ -106,22 +110,54 @@ find(
 ok(IPC::Run::run([ @make, 'all', 'install' ], '>&', $log), 'a VPATH build')
   or diag(slurp_file($log));
 like(qx(nm -D "$dir/build/snowid.so"), qr/ T _PG_init$/m, 'of all sources');
-my @installed;
+
+# The manual is installed in the folders that it has in the sources, and what
+# else is installed has no folder of its own.
+my %installed;
+my ($docdir) = run_command([ 'pg_config', '--docdir' ]);
+my $manual = "$dir/root$docdir/snowid";
 find(
 	{
 		no_chdir => 1,
-		wanted   => sub { push @installed, basename($_) if -f }
+		wanted   => sub {
+			$installed{ m{^\Q$manual\E/(.*)} ? $1 : basename($_) } = $_ if -f;
+		}
 	},
 	"$dir/root");
 is_deeply(
-	[ sort @installed ],
+	[ sort keys %installed ],
 	[
 		sort 'snowid.so',
 		'snowid.control',
-		map { basename($_) }
-		  glob("$top/sql/snowid--*.sql $top/doc/*.* $top/doc/*/*")
+		(map { basename($_) } glob("$top/sql/snowid--*.sql")),
+		map { substr($_, length($top) + 1) } glob(
+			"$top/*.md $top/LICENSE $top/doc/*.* $top/doc/*/* $top/managed/* $top/src/*.md $top/test/bench/results.*"
+		)
 	],
-	'it installs library, control file, scripts, and pages with their files');
+	'it installs library, control file, scripts, and the manual with its files'
+);
+my @dead;
+foreach my $page (grep { /\.md$/ } sort keys %installed)
+{
+	my $text = slurp_file($installed{$page}) =~ s/^```.*?^```$//gmsr;
+	push @dead, map { "$page: $_" }
+	  grep { !-e dirname($installed{$page}) . "/$_" }
+	  map  { s/#.*//r }
+	  grep { !/^(?:https?:|#)/ } $text =~ /\]\(([^)\s]+)\)/g;
+}
+is(join("\n", @dead),
+	'', 'every link of the installed manual leads somewhere');
+my ($output, $errors) = ('', '');
+IPC::Run::run([ @make, 'installcheck', 'REGRESS=', 'REDIS_SERVER=no-redis' ],
+	'>', \$output, '2>', \$errors);
+is( "$output$errors",
+	"No TAP tests: they need the packages no-redis.\n",
+	'make installcheck without a Redis says so, and runs no TAP test');
+ok(IPC::Run::run([ @make, 'uninstall' ], '>&', $log), 'make uninstall')
+  or diag(slurp_file($log));
+is(join(' ', grep { -f } values %installed),
+	'', 'make uninstall removes each file');
+ok(!-e $manual, "make uninstall removes the manual's folders");
 
 #---- Debian, Docker ----
 
