@@ -9,10 +9,10 @@
 here := $(dir $(firstword $(MAKEFILE_LIST)))
 found = $(patsubst $(here)%,%,$(wildcard $(addprefix $(here),$(1))))
 
-EXTENSION = snowid
+EXTENSION = snowid snowid_segments
 MODULE_big = snowid
 OBJS = $(patsubst %.c,%.o,$(call found,src/*.c src/*/*.c))
-DATA = $(call found,sql/snowid--*.sql)
+DATA = $(call found,$(EXTENSION:%=sql/%--*.sql))
 
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(call found,sql/*.sql)))
 REGRESS_OPTS = --temp-instance=tmp_regress --temp-config=$(srcdir)/test/snowid.conf
@@ -56,7 +56,7 @@ PROVE_FLAGS += -I test/perl
 
 # The manual, in the folders that it has here, so that its links lead somewhere.
 manual = $(sort $(call found,*.md LICENSE doc/*.* doc/*/* managed/* src/*.md test/bench/results.*))
-pages = $(DESTDIR)$(docdir)/$(EXTENSION)
+pages = $(DESTDIR)$(docdir)/snowid
 folders = $(sort $(patsubst %/,%,$(dir $(manual))))
 install: install-manual
 install-manual:
@@ -120,8 +120,8 @@ coverage:
 	test/coverage
 
 # The archive for PGXN, of what is committed; it wants three numbers in a version.
-version = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(EXTENSION).control).0
+version = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" snowid.control).0
 dist:
-	git archive --format=zip --prefix=$(EXTENSION)-$(version)/ -o $(EXTENSION)-$(version).zip HEAD
+	git archive --format=zip --prefix=snowid-$(version)/ -o snowid-$(version).zip HEAD
 
 .PHONY: coverage demo demo-cluster dist bench fuzz model test torture torture-redis torture-segments install-manual no-tap-tests uninstall-manual

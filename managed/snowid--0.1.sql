@@ -806,42 +806,6 @@ END $$;
 COMMENT ON FUNCTION snowid_next_serial(text, text, boolean) IS
     'the next key as a serial number, as snowid_serial() writes it; waits as snowid_next() does';
 
--- Segments are of the library alone.  Their tables are here, so that a dump of one
--- side restores on the other.
-
-CREATE TABLE snowid_segments (
-    biz_tag     text PRIMARY KEY CHECK (pg_catalog.octet_length(biz_tag) BETWEEN 1 AND 128),
-    max_id      bigint NOT NULL DEFAULT 0 CHECK (max_id >= 0),
-    step        int NOT NULL DEFAULT 1000 CHECK (step BETWEEN 1 AND 1000000),
-    description text,
-    update_time timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-    limit_id    bigint,
-    cover       interval NOT NULL DEFAULT '10 s' CHECK (cover BETWEEN '0' AND '1 day'),
-    source      regclass,
-    role        regrole,
-    period      text NOT NULL DEFAULT 'none',
-    zone        text NOT NULL DEFAULT 'UTC',
-    format      text
-);
-COMMENT ON TABLE snowid_segments IS
-    'tags of snowid_number(), which only the library has; their rows are kept';
-CREATE TABLE snowid_segment_periods (
-    biz_tag     text NOT NULL,
-    period      date NOT NULL CHECK (period BETWEEN '0001-01-01' AND '9999-12-31'),
-    max_id      bigint NOT NULL CHECK (max_id >= 0),
-    update_time timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-    PRIMARY KEY (biz_tag, period)
-);
-COMMENT ON TABLE snowid_segment_periods IS
-    'the numbers of tags that have periods; their rows are kept, too';
-DO $do$
-BEGIN
-    PERFORM pg_catalog.pg_extension_config_dump('snowid_segments', '');
-    PERFORM pg_catalog.pg_extension_config_dump('snowid_segment_periods', '');
-EXCEPTION WHEN feature_not_supported THEN
-    DROP TABLE snowid_segments, snowid_segment_periods;    -- this is not CREATE EXTENSION: no dump names an extension
-END $do$;
-
 -- Puts the schema's name into all functions, and creates snowid_next() without a pair
 
 DO $do$

@@ -1,6 +1,6 @@
 -- Segments: values, NULL, edges, errors with their SQLSTATE, rights.  What needs
 -- servers of its own is in test/t/segment/numbers.pl to segment/periods.pl.
-CREATE EXTENSION snowid;
+CREATE EXTENSION snowid_segments;
 SET timezone = 'UTC';
 SET datestyle = 'ISO';
 
@@ -14,6 +14,10 @@ SELECT relname, has_table_privilege('public', oid, 'SELECT') AS public_reads,
     has_table_privilege('public', oid, 'INSERT, UPDATE, DELETE, TRUNCATE') AS public_writes,
     has_table_privilege('pg_database_owner', oid, 'UPDATE') AS owner_writes
 FROM pg_class WHERE relname ~ '^snowid_segment' AND relkind = 'r' ORDER BY 1;
+-- nothing without a comment, and nothing of the other extension
+SELECT count(*) FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e'
+WHERE p.proname LIKE 'snowid%' AND obj_description(p.oid) IS NULL;
+SELECT to_regproc('snowid_next') AS key, to_regtype('snowid') AS type;
 
 -- the table
 \set VERBOSITY terse
@@ -165,4 +169,4 @@ FROM snowid_segment_status() ORDER BY biz_tag COLLATE "C";
 SELECT snowid_segment_forget('a'), snowid_segment_forget('absent'), snowid_segment_forget(NULL);
 SELECT snowid_number('a') AS goes_on;
 DROP FUNCTION try_format;
-DROP EXTENSION snowid;
+DROP EXTENSION snowid_segments;

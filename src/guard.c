@@ -5,7 +5,10 @@
  */
 #include "postgres.h"
 
+#include "catalog/dependency.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "commands/extension.h"
 #include "utils/builtins.h"
 #include "utils/regproc.h"
 
@@ -14,7 +17,7 @@
 PG_FUNCTION_INFO_V1(snowid_require_library);
 
 #define RESTART_HINT "Restart the server, so that it loads the library that is installed."
-#define UPDATE_HINT "Run ALTER EXTENSION snowid UPDATE."
+#define UPDATE_HINT "Run ALTER EXTENSION %s UPDATE."
 
 bool		library_is_preloaded = false;
 
@@ -37,19 +40,24 @@ void
 require_columns(FunctionCallInfo fcinfo, TupleDesc row, const Oid *types, int n)
 {
 	bool		same = row->natts == n;
+	Oid			extension;
+	const char *name;
 
 	for (int i = 0; same && i < n; i++)
 		same = TupleDescAttr(row, i)->atttypid == types[i];
-	if (!same)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("%s is not declared as the snowid library has it",
-						format_procedure(fcinfo->flinfo->fn_oid)),
-				 errdetail("It is declared with %d columns, and the library has %d.",
-						   row->natts, n),
-				 errhint("%s", row->natts > n ? RESTART_HINT :
-						 row->natts < n ? UPDATE_HINT :
-						 RESTART_HINT " If that does not help: " UPDATE_HINT)));
+	if (same)
+		return;
+	extension = getExtensionOfObject(ProcedureRelationId, fcinfo->flinfo->fn_oid);
+	name = OidIsValid(extension) ? get_extension_name(extension) : "snowid";
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("%s is not declared as the snowid library has it",
+					format_procedure(fcinfo->flinfo->fn_oid)),
+			 errdetail("It is declared with %d columns, and the library has %d.",
+					   row->natts, n),
+			 row->natts > n ? errhint(RESTART_HINT) :
+			 row->natts < n ? errhint(UPDATE_HINT, name) :
+			 errhint(RESTART_HINT " If that does not help: " UPDATE_HINT, name)));
 }
 
 /*

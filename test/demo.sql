@@ -5,6 +5,7 @@
 \pset null ''
 
 CREATE EXTENSION snowid;
+CREATE EXTENSION snowid_segments;
 
 CREATE TABLE input (
     line bigint GENERATED ALWAYS AS IDENTITY,

@@ -244,7 +244,7 @@ source_begin(Oid relid, Oid source)
 	local_table = relid;
 	source_table = source;
 	extension_is_there =
-		getExtensionOfObject(RelationRelationId, relid) == get_extension_oid("snowid", true);
+		getExtensionOfObject(RelationRelationId, relid) == get_extension_oid("snowid_segments", true);
 	was_cut = false;
 	source_check(source);
 	if (source_is_foreign(source))

@@ -295,6 +295,7 @@ sub prepare
 		my $session = session($server);
 		ask($session, <<~END);
 			CREATE EXTENSION snowid;
+			CREATE EXTENSION snowid_segments;
 			CREATE FUNCTION bench_nothing() RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
 			CREATE FUNCTION bench_clock() RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
 			CREATE FUNCTION bench_longest(regprocedure, int) RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;

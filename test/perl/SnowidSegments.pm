@@ -16,7 +16,7 @@ sub use_central
 {
 	my ($node, $host, $port, @tags) = @_;
 	query($node, <<~EOF);
-		CREATE EXTENSION IF NOT EXISTS snowid;
+		CREATE EXTENSION IF NOT EXISTS snowid_segments;
 		CREATE EXTENSION postgres_fdw;
 		CREATE SERVER central FOREIGN DATA WRAPPER postgres_fdw
 			OPTIONS (host '$host', port '$port', dbname 'postgres', options '-c statement_timeout=4s');

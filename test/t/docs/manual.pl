@@ -286,6 +286,7 @@ my $redis = SnowidRedis->start('redis');
 my $node  = claiming_cluster('docs', $redis);
 start_and_open($node);
 wait_for_claim($node);
+$node->safe_psql('postgres', 'CREATE EXTENSION snowid_segments');
 
 sub lines_of
 {
@@ -306,7 +307,7 @@ sub signatures
 my $types =
   q{replace(replace(replace(replace(replace(%s, 'timestamp with time zone', 'timestamptz'), 'integer', 'int'), 'SETOF', 'setof'), '::text', ''), '::interval', '')};
 my $extension =
-  q{pg_depend d JOIN pg_extension e ON d.refobjid = e.oid AND d.deptype = 'e' AND e.extname = 'snowid'};
+  q{pg_depend d JOIN pg_extension e ON d.refobjid = e.oid AND d.deptype = 'e' AND e.extname IN ('snowid', 'snowid_segments')};
 my @functions = lines_of(
 	sprintf(
 		<<~'EOF', sprintf($types, 'pg_get_function_arguments(p.oid)'), sprintf($types, 'pg_get_function_result(p.oid)'), sprintf($types, 'format_type(t, NULL)'), $extension));
@@ -342,10 +343,10 @@ same(
 is( join(
 		' ',
 		lines_of(
-			"SELECT objid::regclass FROM $extension WHERE classid = 'pg_class'::regclass AND objid NOT IN ('snowid_segments'::regclass, 'snowid_segment_periods'::regclass)"
+			"SELECT extname, objid::regclass FROM $extension WHERE classid = 'pg_class'::regclass ORDER BY objid"
 		)),
-	'',
-	'the extension has no view');
+	'snowid_segments|snowid_segments snowid_segments|snowid_segment_periods',
+	'snowid has no table and no view, and snowid_segments two tables');
 
 my @settings = lines_of(
 	q{SELECT name || ' ' || CASE WHEN boot_val = '' THEN 'none'

@@ -23,15 +23,19 @@ plan skip_all => 'YAML::XS is not installed' if !eval { require YAML::XS };
 my $top = abs_path(dirname(__FILE__) . '/../../..');
 my %file =
   map { $_ => "$top/doc/monitoring/$_" }
-  qw(postgres_exporter.yaml alerts.yaml dashboard.json);
+  qw(postgres_exporter.yaml postgres_exporter_segments.yaml alerts.yaml dashboard.json);
 my $cases_file = "$top/test/monitoring/alerts.yaml";
 
 #---- The files ----
 
-my $queries = YAML::XS::LoadFile($file{'postgres_exporter.yaml'});
-my $alerts  = YAML::XS::LoadFile($file{'alerts.yaml'});
-my $cases   = YAML::XS::LoadFile($cases_file);
-my $board   = decode_json(slurp_file($file{'dashboard.json'}));
+my $of_keys = YAML::XS::LoadFile($file{'postgres_exporter.yaml'});
+my $queries = {
+	%$of_keys,
+	%{ YAML::XS::LoadFile($file{'postgres_exporter_segments.yaml'}) }
+};
+my $alerts = YAML::XS::LoadFile($file{'alerts.yaml'});
+my $cases  = YAML::XS::LoadFile($cases_file);
+my $board  = decode_json(slurp_file($file{'dashboard.json'}));
 
 # What a query declares: its columns with their usage.
 sub columns
@@ -167,6 +171,7 @@ $node->start;
 $node->safe_psql('postgres', <<~EOF);
 	CREATE SCHEMA snowid;
 	CREATE EXTENSION snowid SCHEMA snowid;
+	CREATE EXTENSION snowid_segments SCHEMA snowid;
 	ALTER ROLE postgres SET search_path = public, snowid;
 	CREATE ROLE exporter LOGIN IN ROLE pg_monitor;
 	GRANT USAGE ON SCHEMA snowid TO exporter;
@@ -329,6 +334,8 @@ SKIP:
 	my $dir = PostgreSQL::Test::Utils::tempdir;
 	my ($exporter, $prometheus) =
 	  map { PostgreSQL::Test::Cluster::get_free_port() } 1, 2;
+	append_to_file("$dir/queries.yaml", slurp_file($file{$_}))
+	  foreach 'postgres_exporter.yaml', 'postgres_exporter_segments.yaml';
 	{
 		local $ENV{DATA_SOURCE_NAME} =
 			'user=exporter dbname=postgres sslmode=disable host='
@@ -340,7 +347,7 @@ SKIP:
 			'/metrics',
 			"$dir/exporter.log",
 			'prometheus-postgres-exporter',
-			"--extend.query-path=$file{'postgres_exporter.yaml'}",
+			"--extend.query-path=$dir/queries.yaml",
 			"--web.listen-address=127.0.0.1:$exporter");
 	}
 	my $scrape = page($exporter, '/metrics');
@@ -427,6 +434,16 @@ SKIP:
 	settings($node, '');
 	$node->restart;
 	wait_for_claim($node);
+}
+
+#---- Keys without segments ----
+
+$node->safe_psql('postgres', 'CREATE DATABASE keys');
+$node->safe_psql('keys',     'CREATE EXTENSION snowid');
+foreach my $name (sort keys %$of_keys)
+{
+	my ($rc, $out, $err) = $node->psql('keys', $of_keys->{$name}{query});
+	is($err, '', "$name: the query does not need snowid_segments");
 }
 
 #---- A standby ----

@@ -107,7 +107,8 @@ wait_for_claim($node);
 $node->append_conf('postgresql.conf', 'max_worker_processes = 6');
 $node->restart;
 $node->safe_psql('postgres',
-	"INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b')");
+	"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b')"
+);
 my $locker = $node->background_psql('postgres');
 $locker->query_safe(
 	"BEGIN; SELECT FROM snowid_segments WHERE biz_tag = 'b' FOR UPDATE");

@@ -80,6 +80,7 @@ SKIP:
 	}
 	$node->safe_psql('postgres', <<~EOF);
 		CREATE EXTENSION snowid;
+		CREATE EXTENSION snowid_segments;
 		INSERT INTO snowid_segments (biz_tag, step) VALUES ('invoice', 1000000);
 		SELECT snowid_next(), snowid_number('invoice');
 		EOF

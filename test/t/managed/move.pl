@@ -137,24 +137,11 @@ is( $server->safe_psql(
 	"\nt|2",
 	'keys go on with the worker ID of that server');
 $server->safe_psql('shop', 'DELETE FROM orders WHERE customer IS NULL');
-$server->safe_psql(
-	'shop',
-	q{INSERT INTO "Keys".snowid_segments (biz_tag, max_id) VALUES ('ticket', 77);
-	INSERT INTO "Keys".snowid_segments (biz_tag, period) VALUES ('invoice', 'day');
-	INSERT INTO "Keys".snowid_segment_periods VALUES ('invoice', '2026-11-22', 5)}
-);
 
 #---- And back ----
 
 move($server, 'shop', $managed_server, 'back', 'back');
 is($managed_server->safe_psql('back', $sum), $before, 'all is there');
-is( $managed_server->safe_psql(
-		'back',
-		q{SELECT s.biz_tag, s.max_id, p.period, p.max_id FROM "Keys".snowid_segments s
-		LEFT JOIN "Keys".snowid_segment_periods p USING (biz_tag) ORDER BY 1}
-	),
-	"invoice|0|2026-11-22|5\nticket|77||",
-	'and the rows of segments, too');
 like(
 	sql_error($managed_server, "\\c back\nINSERT INTO orders DEFAULT VALUES"),
 	qr/^55000: snowid has no worker ID in this database/,

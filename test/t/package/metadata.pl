@@ -35,10 +35,17 @@ is( join(
 is(in_file('CHANGELOG.md',     qr/^## ([\d.]+) /m), $version, 'CHANGELOG.md');
 is(in_file('debian/changelog', qr/\Asnowid \(([\d.]+)-/),
 	$version, 'debian/changelog');
-is( in_file(
-		"sql/snowid--$version.sql", qr/\A.*the SQL surface of snowid (\S+);/),
-	$version,
-	'the script');
+foreach my $extension (qw(snowid snowid_segments))
+{
+	is( in_file("$extension.control", qr/^default_version = '(\d+\.\d+)'$/m),
+		$version,
+		"$extension.control has the version");
+	is( in_file(
+			"sql/$extension--$version.sql",
+			qr/\A.*the SQL surface of $extension (\S+);/),
+		$version,
+		"the script of $extension has the version");
+}
 ok(-e "$top/managed/snowid--$version.sql", 'managed/');
 is(in_file('managed/pg_tle.sql', qr/'snowid', '([\d.]+)'/),
 	$version, 'managed/pg_tle.sql');
@@ -48,11 +55,25 @@ is(in_file('managed/pg_tle.sql', qr/'snowid', '([\d.]+)'/),
 my $meta = decode_json(slurp_file("$top/META.json"));
 my $full = "$version.0";
 is($meta->{version}, $full, 'META.json: three numbers');
-is_deeply([ sort keys %{ $meta->{provides} } ],
-	['snowid'], 'what it provides');
-my $provided = $meta->{provides}{snowid};
-is($provided->{version}, $full,                      'its version');
-is($provided->{file},    "sql/snowid--$version.sql", 'its script');
+is_deeply(
+	[ sort keys %{ $meta->{provides} } ],
+	[ 'snowid', 'snowid_segments' ],
+	'META.json provides both extensions');
+foreach my $extension (qw(snowid snowid_segments))
+{
+	my $provided = $meta->{provides}{$extension};
+
+	is($provided->{version}, $full,
+		"META.json has the version of $extension");
+	is( $provided->{file},
+		"sql/$extension--$version.sql",
+		"META.json has the script of $extension");
+	is( $provided->{abstract} // $meta->{abstract},
+		in_file("$extension.control", qr/^comment = '(.*)'$/m),
+		"META.json has the comment of $extension");
+	ok(-e "$top/$provided->{docfile}",
+		"META.json has a page about $extension");
+}
 
 foreach my $key (qw(name abstract maintainer license))
 {
@@ -61,9 +82,6 @@ foreach my $key (qw(name abstract maintainer license))
 is($meta->{license}, 'postgresql', 'a license that PGXN knows');
 is($meta->{'meta-spec'}{version}, '1.0.0',
 	'the version of the specification');
-is( $meta->{abstract},
-	in_file('snowid.control', qr/^comment = '(.*)'$/m),
-	'the abstract is the comment of the extension');
 my ($oldest) =
   in_file('src/compat.h', qr/#if PG_VERSION_NUM < (\d+)0000\n#error/);
 is($meta->{prereqs}{runtime}{requires}{PostgreSQL},
@@ -97,7 +115,7 @@ system('cp', '-r', @$_) == 0
   or die "cp: $?"
   foreach [
 	(   map { glob("$top/$_") }
-		  qw(Makefile snowid.control LICENSE *.md doc managed sql src)),
+		  qw(Makefile *.control LICENSE *.md doc managed sql src)),
 	"$dir/source"
   ],
   [ "$top/test/bench", "$dir/source/test" ];
@@ -129,12 +147,14 @@ is_deeply(
 	[
 		sort 'snowid.so',
 		'snowid.control',
-		(map { basename($_) } glob("$top/sql/snowid--*.sql")),
+		'snowid_segments.control',
+		(   map { basename($_) }
+			  glob("$top/sql/snowid--*.sql $top/sql/snowid_segments--*.sql")),
 		map { substr($_, length($top) + 1) } glob(
 			"$top/*.md $top/LICENSE $top/doc/*.* $top/doc/*/* $top/managed/* $top/src/*.md $top/test/bench/results.*"
 		)
 	],
-	'it installs library, control file, scripts, and the manual with its files'
+	'it installs library, control files, scripts, and the manual with its files'
 );
 my @dead;
 foreach my $page (grep { /\.md$/ } sort keys %installed)

@@ -28,6 +28,10 @@ sub old_server
 	  foreach
 	  'CREATE TABLE made (id bigint PRIMARY KEY DEFAULT snowid_next())',
 	  'INSERT INTO made SELECT FROM generate_series(1, 1000)';
+	query($node, $_)
+	  foreach 'CREATE EXTENSION snowid_segments',
+	  q{INSERT INTO snowid_segments (biz_tag) VALUES ('a')},
+	  q{SELECT snowid_number('a')};
 	my $last = status($node, 'last_key');
 	$node->stop;
 	return ($node, $last);
@@ -82,6 +86,8 @@ cmp_ok(next_key($new), '>', $last, 'new keys are above the old ones');
 is( query($new, 'INSERT INTO made DEFAULT VALUES; SELECT count(*) FROM made'),
 	1001,
 	'defaults make them');
+is(query($new, q{SELECT snowid_number('a')}),
+	2, 'numbers of a tag go on after pg_upgrade');
 $new->stop;
 
 #---- The clock was set back ----

@@ -17,12 +17,13 @@ use Test::More;
 
 my $top = abs_path(dirname(__FILE__) . '/../../..');
 my %script =
-  map { basename($_) => slurp_file($_) } glob("$top/sql/snowid--*.sql");
-my ($newest) =
-  slurp_file("$top/snowid.control") =~ /^default_version = '(.*)'/m;
-my $fresh    = $script{"snowid--$newest.sql"};
-my @versions = sort { number($a) <=> number($b) }
-  map { /^snowid--([\d.]+)\.sql$/ } keys %script;
+  map { basename($_) => slurp_file($_) } glob("$top/sql/snowid*--*.sql");
+my @extensions = qw(snowid snowid_segments);
+my %newest =
+  map { $_ => slurp_file("$top/$_.control") =~ /^default_version = '(.*)'/m }
+  @extensions;
+my $newest = $newest{snowid};
+my %fresh  = map { $_ => $script{"$_--$newest.sql"} } @extensions;
 
 sub number
 {
@@ -32,18 +33,34 @@ sub number
 
 #---- The scripts ----
 
-is($versions[-1], $newest, 'the newest script is the default version');
-ok( $script{"snowid--$versions[ $_ - 1 ]--$versions[$_].sql"},
-	"a script updates $versions[ $_ - 1 ] to $versions[$_]"
-) foreach 1 .. $#versions;
+my %versions;
+foreach my $extension (@extensions)
+{
+	my @versions = sort { number($a) <=> number($b) }
+	  map { /^\Q$extension\E--([\d.]+)\.sql$/ } keys %script;
+
+	is($newest{$extension}, $newest,
+		"$extension has the version of the library");
+	is($versions[-1], $newest,
+		"the newest script of $extension is the default version");
+	ok($script{"$extension--$versions[ $_ - 1 ]--$versions[$_].sql"},
+		"a script updates $extension from $versions[ $_ - 1 ] to $versions[$_]"
+	) foreach 1 .. $#versions;
+	$versions{$extension} = \@versions;
+}
 
 my %released =
   map { reverse split } grep { !/^#/ } split /\n/,
   slurp_file("$top/test/released.sha256");
 is(sha256_hex(slurp_file("$top/$_")), $released{$_}, "$_ is as released")
   foreach sort keys %released;
-ok($released{"sql/snowid--$_.sql"}, "the script of release $_ is frozen")
-  foreach slurp_file("$top/CHANGELOG.md") =~ /^## ([\d.]+) \(\d.*\)$/mg;
+foreach
+  my $release (slurp_file("$top/CHANGELOG.md") =~ /^## ([\d.]+) \(\d.*\)$/mg)
+{
+	ok($released{"sql/$_--$release.sql"},
+		"the script of $_ in release $release is frozen")
+	  foreach @extensions;
+}
 
 #---- An installation with more versions ----
 
@@ -51,7 +68,7 @@ my ($install_path, $extensions, $libraries) = installation_without_library();
 symlink((run_command([ 'pg_config', '--pkglibdir' ]))[0] . '/snowid.so',
 	"$libraries/snowid.so")
   or die "$!";
-copy("$top/snowid.control", $extensions) or die "$!";
+copy("$top/$_.control", $extensions) or die "$!" foreach @extensions;
 
 sub write_script
 {
@@ -64,7 +81,7 @@ sub write_script
 sub guard
 {
 	my ($version) = @_;
-	return $fresh =~
+	return $fresh{snowid} =~
 	  /^(CREATE FUNCTION snowid_require_library.*?^DROP .*?;\n)/ms
 	  ? $1 =~ s/'\Q$newest\E'/'$version'/r
 	  : die 'no guard';
@@ -72,18 +89,28 @@ sub guard
 write_script($_, $script{$_}) foreach keys %script;
 
 # One whose status has a column less than the library's
-my ($status) = $fresh =~
-  /^(CREATE FUNCTION snowid_status\(.*?^GRANT .*? snowid_status\(\) .*?;\n)/ms;
-my $old_status = $status =~ s/,\s*OUT \w+ \w+\)/)/r;
-isnt($old_status, $status, 'a status without its last column');
-write_script('snowid--0.0.sql', $fresh =~ s/\Q$status\E/$old_status/r);
-write_script(
-	"snowid--0.0--$newest.sql",       guard($newest),
-	'DROP FUNCTION snowid_status();', $status);
+my %status =
+  (snowid => 'snowid_status', snowid_segments => 'snowid_segment_status');
+foreach my $extension (@extensions)
+{
+	my $function = $status{$extension};
+	my ($status) = $fresh{$extension} =~
+	  /^(CREATE FUNCTION $function\(.*?^GRANT .*? $function\(\) .*?;\n(?:COMMENT ON FUNCTION $function\(\).*?;\n)?)/ms;
+	my $old_status = $status =~ s/,\s*OUT \w+ \w+\)/)/r;
+
+	isnt($old_status, $status,
+		"a status of $extension without its last column");
+	write_script("$extension--0.0.sql",
+		$fresh{$extension} =~ s/\Q$status\E/$old_status/r);
+	write_script(
+		"$extension--0.0--$newest.sql", guard($newest),
+		"DROP FUNCTION $function();",   $status);
+}
 
 # One behind the present one, which the library serves, too; and updates to it
 # that forget one change each.
-my @changes = (
+my %changes;
+$changes{snowid} = [
 	'CREATE FUNCTION snowid_new(bigint) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT RETURN $1;',
 	q{COMMENT ON FUNCTION snowid_next() IS 'another one';},
 	'ALTER FUNCTION snowid_bits(bigint) COST 7;',
@@ -93,14 +120,26 @@ my @changes = (
 	q{CREATE OR REPLACE FUNCTION snowid_migration(schema regnamespace) RETURNS SETOF text
 		LANGUAGE sql STABLE STRICT AS 'SELECT NULL WHERE false';},
 	'CREATE TABLE snowid_table (id snowid);',
-	'CREATE CAST (snowid AS json) WITH INOUT;');
+	'CREATE CAST (snowid AS json) WITH INOUT;'
+];
+$changes{snowid_segments} = [
+	'ALTER TABLE snowid_segments ADD COLUMN color text;',
+	'ALTER TABLE snowid_segments DISABLE TRIGGER guard;',
+	'GRANT DELETE ON snowid_segment_periods TO pg_monitor;',
+	q{CREATE TABLE snowid_more (id int); SELECT pg_catalog.pg_extension_config_dump('snowid_more', '');}
+];
 my $next = "$newest.1";
-write_script("snowid--$next.sql",          $fresh,        @changes);
-write_script("snowid--$newest--$next.sql", guard($next),  @changes);
-write_script("snowid--$newest--99.0.sql",  guard('99.0'), @changes);
-write_script("snowid--$newest--but$_.sql", guard($next),
-	@changes[ 0 .. $_ - 1, $_ + 1 .. $#changes ])
-  foreach 0 .. $#changes;
+foreach my $extension (@extensions)
+{
+	my @changes = @{ $changes{$extension} };
+
+	write_script("$extension--$next.sql", $fresh{$extension},     @changes);
+	write_script("$extension--$newest--$next.sql", guard($next),  @changes);
+	write_script("$extension--$newest--99.0.sql",  guard('99.0'), @changes);
+	write_script("$extension--$newest--but$_.sql",
+		guard($next), @changes[ 0 .. $_ - 1, $_ + 1 .. $#changes ])
+	  foreach 0 .. $#changes;
+}
 
 #---- Updates ----
 
@@ -114,6 +153,8 @@ $node->append_conf('postgresql.conf', <<~EOF);
 $node->start;
 $node->safe_psql('postgres', $_)
   foreach q{CREATE EXTENSION snowid VERSION '0.0'},
+  q{CREATE EXTENSION snowid_segments VERSION '0.0'},
+  q{INSERT INTO snowid_segments (biz_tag) VALUES ('a')},
   'CREATE TABLE made (id bigint DEFAULT snowid_next())';
 
 SKIP:
@@ -131,22 +172,24 @@ SKIP:
 
 sub update
 {
-	my ($version) = @_;
-	return sql_error($node, "ALTER EXTENSION snowid UPDATE TO '$version'");
+	my ($extension, $version) = @_;
+	return sql_error($node,
+		"ALTER EXTENSION $extension UPDATE TO '$version'");
 }
 
 # All that an extension consists of, as pg_upgrade would make it: without numbers
-# and the version.  It is of the first version, and updated to the others.
+# and the version.  It is of the first version, and updated to the others.  Its name
+# comes first.
 my $databases = 0;
 
 sub contents
 {
-	my ($first, @others) = @_;
+	my ($extension, $first, @others) = @_;
 	my $db = 'db' . ++$databases;
 
 	$node->safe_psql('postgres', "CREATE DATABASE $db");
-	$node->safe_psql($db,        "CREATE EXTENSION snowid VERSION '$first'");
-	$node->safe_psql($db,        "ALTER EXTENSION snowid UPDATE TO '$_'")
+	$node->safe_psql($db, "CREATE EXTENSION $extension VERSION '$first'");
+	$node->safe_psql($db, "ALTER EXTENSION $extension UPDATE TO '$_'")
 	  foreach @others;
 	my ($dump) = run_command(
 		[
@@ -158,18 +201,27 @@ sub contents
 	return join "\n", map { s/\boid = '\K\d+//r }
 	  grep { !/^(?:--|\\|$)|binary_upgrade_|relfrozenxid/ } split /\n/, $dump;
 }
-my %new = map { $_ => contents($_) } $newest, $next;
+foreach my $extension (@extensions)
+{
+	my %new     = map  { $_ => contents($extension, $_) } $newest, $next;
+	my @older   = grep { $_ ne $newest } @{ $versions{$extension} };
+	my @changes = @{ $changes{$extension} };
 
-like(
-	$new{$newest},
-	qr/ADD FUNCTION \w+\.snowid_next\(\)/,
-	'the comparison sees the functions');
-is(contents($_, $newest), $new{$newest}, "$_ updated to $newest")
-  foreach '0.0', @versions[ 0 .. $#versions - 1 ];
-is(contents('0.0', $next), $new{$next}, "all the way to $next");
-isnt(contents($newest, "but$_"),
-	$new{$next}, "it would be seen that an update forgets: $changes[$_]")
-  foreach 0 .. $#changes;
+	like(
+		$new{$newest},
+		qr/ADD FUNCTION \w+\.$status{$extension}\(/,
+		"the comparison sees the functions of $extension");
+	is(contents($extension, $_, $newest),
+		$new{$newest}, "$extension $_ updated to $newest")
+	  foreach '0.0', @older;
+	is(contents($extension, '0.0', $next),
+		$new{$next}, "$extension updated all the way to $next");
+	isnt(
+		contents($extension, $newest, "but$_"),
+		$new{$next},
+		"it would be seen that an update of $extension forgets: $changes[$_]"
+	) foreach 0 .. $#changes;
+}
 
 #---- A library and SQL of different versions, while keys are made ----
 
@@ -184,15 +236,28 @@ like(
 	sql_error($node, $is_open),
 	qr/^55000: snowid_status\(\) is not declared as the snowid library has it.*^HINT:  Run ALTER EXTENSION snowid UPDATE\./ms,
 	'SQL older than the library says so');
-is(update($newest),        '',  'after the update');
-is(query($node, $is_open), 't', 'it serves again');
-like(update('99.0'), $too_old, 'SQL newer than the library is refused');
+like(
+	sql_error($node, 'SELECT * FROM snowid_segment_status()'),
+	qr/^55000: snowid_segment_status\(\) is not declared as the snowid library has it.*^HINT:  Run ALTER EXTENSION snowid_segments UPDATE\./ms,
+	'SQL of snowid_segments older than the library names that extension');
+is(update('snowid_segments', $newest),
+	'', 'snowid_segments is updated by itself');
+is(query($node, q{SELECT snowid_number('a')}),
+	1, 'numbers go on after the update');
+is(query($node, 'SELECT count(*) FROM snowid_segment_status()'),
+	1, 'the status of segments serves after the update');
+like(update('snowid_segments', '99.0'),
+	$too_old, 'SQL of snowid_segments newer than the library is refused');
+is(update('snowid', $newest), '',  'after the update');
+is(query($node, $is_open),    't', 'it serves again');
+like(update('snowid', '99.0'),
+	$too_old, 'SQL newer than the library is refused');
 is( query(
 		$node,
 		q{SELECT extversion FROM pg_extension WHERE extname = 'snowid'}),
 	$newest,
 	'and changes nothing');
-is(update($next), '', 'an update that the library serves');
+is(update('snowid', $next), '', 'an update that the library serves');
 clients_go_on($client);
 
 my @keys = stop_client($client);

@@ -75,7 +75,9 @@ foreach my $function (
 	}
 }
 
-query($node, q(INSERT INTO snowid_segments (biz_tag) VALUES ('a')));
+query($node,
+	q(CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('a'))
+);
 foreach my $function (
 	[ 'snowid_status',       '',          '' ],
 	[ 'snowid_decode',       'bigint',    '0' ],
@@ -95,7 +97,7 @@ foreach my $function (
 # What each script does first.
 my $script_version;
 foreach my $script (
-	glob(`pg_config --sharedir` =~ s/\n//r . '/extension/snowid--*.sql'))
+	glob(`pg_config --sharedir` =~ s/\n//r . '/extension/snowid*--*.sql'))
 {
 	($script_version) = $script =~ /--([\d.]+)\.sql$/;
 	my ($first) = slurp_file($script) =~ /^(CREATE .*?;\nSELECT .*?;\n)/ms;

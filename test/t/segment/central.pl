@@ -16,7 +16,7 @@ my $central = snowid_cluster('central', '', allows_streaming => 1);
 $central->append_conf('postgresql.conf', 'wal_writer_delay = 10s');
 $central->start;
 query($central, <<~EOF);
-	CREATE EXTENSION snowid;
+	CREATE EXTENSION snowid_segments;
 	INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b'), ('c'), ('few');
 	UPDATE snowid_segments SET limit_id = 150 WHERE biz_tag = 'few';
 	CHECKPOINT;
@@ -30,6 +30,7 @@ foreach my $n (1 .. 3)
 	use_central($server, $central->host, $central->port,
 		qw(a b c few absent));
 	query($server, <<~EOF);
+		CREATE EXTENSION snowid;
 		CREATE TABLE got (n bigint, tag text);
 		INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('here', 1, '0');
 		EOF

@@ -18,7 +18,7 @@ $node->start;
 # Noon of 2026-11-21, and all the time: so no lock_timeout ends a wait.
 stop_clock($node, 1795262400000);
 query($node, <<~EOF);
-	CREATE EXTENSION snowid;
+	CREATE EXTENSION snowid_segments;
 	INSERT INTO snowid_segments (biz_tag, period) VALUES ('bill', 'day'), ('receipt', 'day');
 	EOF
 

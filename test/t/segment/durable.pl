@@ -23,7 +23,7 @@ $node->append_conf('postgresql.conf', <<~EOF);
 let_hold($node);
 $node->start;
 query($node, <<~EOF);
-	CREATE EXTENSION snowid;
+	CREATE EXTENSION snowid_segments;
 	CREATE TABLE got (n bigint PRIMARY KEY);
 	INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b'), ('c');
 	INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('busy', 10, '0');
@@ -110,7 +110,7 @@ foreach my $round (1, 2)
 	$node->safe_psql('postgres', 'CREATE DATABASE other');
 	is( $node->safe_psql(
 			'other',
-			"CREATE EXTENSION snowid; INSERT INTO snowid_segments (biz_tag) VALUES ('a'); SELECT snowid_number('a')"
+			"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('a'); SELECT snowid_number('a')"
 		),
 		1,
 		"a database of the same name has numbers of its own ($round)");
@@ -131,7 +131,7 @@ $node->append_conf('postgresql.conf', 'snowid.segments = 1');
 $node->restart;
 $node->safe_psql('postgres', 'CREATE DATABASE other');
 $node->safe_psql('other',
-	"CREATE EXTENSION snowid; INSERT INTO snowid_segments (biz_tag) VALUES ('a'); SELECT snowid_number('a')"
+	"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('a'); SELECT snowid_number('a')"
 );
 my $fetcher = query($node,
 	"SELECT pid FROM pg_stat_activity WHERE backend_type = 'snowid segments'"
@@ -164,7 +164,7 @@ query($node,
 );
 my $connection = $node->connstr('postgres') =~ s/'/''/gr;
 query($replica, <<~EOF);
-	CREATE EXTENSION snowid;
+	CREATE EXTENSION snowid_segments;
 	CREATE TABLE got (n bigint PRIMARY KEY);
 	CREATE TABLE plain (biz_tag text PRIMARY KEY, max_id bigint, limit_id bigint, update_time timestamptz);
 	EOF

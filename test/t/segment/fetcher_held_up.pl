@@ -16,7 +16,7 @@ use Test::More;
 my $central = snowid_cluster('central', '');
 $central->start;
 query($central,
-	"CREATE EXTENSION snowid; INSERT INTO snowid_segments (biz_tag) VALUES ('a')"
+	"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('a')"
 );
 my $node = snowid_cluster('s1', 'snowid.max_wait = 60s');
 $node->start;
@@ -89,7 +89,7 @@ sub hang
 {
 	query($node, 'CREATE DATABASE other');
 	$node->safe_psql('other', <<~EOF);
-		CREATE EXTENSION snowid; CREATE EXTENSION postgres_fdw;
+		CREATE EXTENSION snowid_segments; CREATE EXTENSION postgres_fdw;
 		CREATE SERVER central FOREIGN DATA WRAPPER postgres_fdw
 			OPTIONS (host '$host', port '$port', dbname 'postgres');
 		CREATE USER MAPPING FOR CURRENT_USER SERVER central;

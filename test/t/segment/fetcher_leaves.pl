@@ -16,7 +16,7 @@ my $fetchers = "FROM pg_stat_activity WHERE backend_type = 'snowid segments'";
 my $node = snowid_cluster('leave', 'snowid.max_wait = 60s');
 $node->start;
 query($node, <<~EOF);
-	CREATE EXTENSION snowid;
+	CREATE EXTENSION snowid_segments;
 	INSERT INTO snowid_segments (biz_tag, step) VALUES ('locked', 100);
 	EOF
 
@@ -59,7 +59,7 @@ my $central = snowid_cluster('central', '');
 $central->start;
 my @tags = map { "c$_" } 1 .. 40;
 query($central, <<~EOF);
-	CREATE EXTENSION snowid;
+	CREATE EXTENSION snowid_segments;
 	INSERT INTO snowid_segments (biz_tag) SELECT 'c' || n FROM generate_series(1, 40) n;
 	EOF
 my $server =

@@ -17,7 +17,7 @@ $node->append_conf('postgresql.conf', 'max_prepared_transactions = 2');
 let_hold($node);
 $node->start;
 query($node, <<~EOF);
-	CREATE EXTENSION snowid;
+	CREATE EXTENSION snowid_segments;
 	INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b');
 	EOF
 
@@ -84,10 +84,6 @@ is( query(
 	't',
 	'a range that did not last is followed by a longer one');
 is(query($node, "SELECT count(*) FROM snowid_numbers('a', 0)"), 0, 'or none');
-like(
-	query($node, "EXPLAIN SELECT snowid_numbers('a', 12345)"),
-	qr/rows=12345 /,
-	'the planner knows how many');
 is(query($node, "SELECT * FROM snowid_number_range('a', 10)"),
 	'100004|100013', 'a range');
 is( query(
@@ -396,12 +392,12 @@ command_ok(
 is(number('a', 'copy'), 15, 'numbers go on in the copy');
 is(number('a'),         15, 'the same tag in two databases is two');
 $node->safe_psql('copy',
-	"CREATE SCHEMA s; ALTER EXTENSION snowid SET SCHEMA s");
+	"CREATE SCHEMA s; ALTER EXTENSION snowid_segments SET SCHEMA s");
 is($node->safe_psql('copy', "SELECT s.snowid_number('a')"),
 	16, 'the extension can be moved');
 is( $node->safe_psql(
 		'copy',
-		"DROP EXTENSION snowid CASCADE; CREATE EXTENSION snowid SCHEMA s; INSERT INTO s.snowid_segments VALUES ('a'); SELECT s.snowid_number('a')"
+		"DROP EXTENSION snowid_segments CASCADE; CREATE EXTENSION snowid_segments SCHEMA s; INSERT INTO s.snowid_segments VALUES ('a'); SELECT s.snowid_number('a')"
 	),
 	1,
 	'made anew, it knows nothing of before');

@@ -58,7 +58,7 @@ if ($node->pg_version >= 17)
 }
 as_owner(<<~EOF);
 	SET default_transaction_read_only = off;
-	CREATE EXTENSION snowid SCHEMA public;
+	CREATE EXTENSION snowid_segments SCHEMA public;
 	INSERT INTO public.snowid_segments (biz_tag) VALUES ('a');
 	EOF
 is(owner_gets("SELECT public.snowid_number('a')"),
@@ -72,7 +72,7 @@ foreach my $attempt (
 	'CREATE RULE r AS ON UPDATE TO public.snowid_segments DO ALSO SELECT 1',
 	'ALTER TABLE public.snowid_segments DISABLE TRIGGER ALL',
 	'ALTER TABLE public.snowid_segments ADD CHECK (evil.equals(biz_tag, biz_tag))',
-	'ALTER EXTENSION snowid DROP TABLE public.snowid_segments',
+	'ALTER EXTENSION snowid_segments DROP TABLE public.snowid_segments',
 	'DROP TABLE public.snowid_segments',
 	'CREATE INDEX ON public.snowid_segments (evil.equals(biz_tag, biz_tag))',
 	'CREATE TRIGGER t BEFORE INSERT ON evil.seen EXECUTE FUNCTION public.snowid_segments_guard()'
@@ -176,7 +176,7 @@ sub end_psql
 
 swap(<<~EOF);
 	CREATE SCHEMA s;
-	CREATE EXTENSION snowid SCHEMA s;
+	CREATE EXTENSION snowid_segments SCHEMA s;
 	INSERT INTO s.snowid_segments (biz_tag) VALUES ('first'), ('second');
 	INSERT INTO s.snowid_segments (biz_tag, period, format) VALUES ('day', 'day', '{YYYYMMDD}-{N:2}');
 	CREATE SCHEMA other;
@@ -246,7 +246,7 @@ is(swap('SELECT count(*) FROM other.seen'), 0, 'nor is a view of his read');
 #---- No place for the process ----
 
 query($node,
-	"CREATE EXTENSION snowid; INSERT INTO snowid_segments (biz_tag) VALUES ('a')"
+	"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('a')"
 );
 $node->append_conf('postgresql.conf', 'max_worker_processes = 3');
 configure($node, 'snowid.max_wait = 1s');

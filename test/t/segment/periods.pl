@@ -19,7 +19,7 @@ $node->append_conf('postgresql.conf', 'restart_after_crash = on');
 let_hold($node);
 $node->start;
 query($node, <<~EOF);
-	CREATE EXTENSION snowid;
+	CREATE EXTENSION snowid_segments;
 	CREATE TABLE got (period date, number bigint, before timestamptz, after timestamptz DEFAULT clock_timestamp());
 	EOF
 
@@ -326,7 +326,7 @@ is(query($node, <<~EOF), 0, 'none is below one that was there before');
 
 my $central = snowid_cluster('central', '');
 $central->start;
-query($central, 'CREATE EXTENSION snowid');
+query($central, 'CREATE EXTENSION snowid_segments');
 my @servers = map {
 	my $server = snowid_cluster("s$_", "snowid.worker_id = $_");
 	$server->start;

@@ -14,7 +14,7 @@ use Test::More;
 my $node = snowid_cluster('race', '');
 $node->start;
 query($node, <<~EOF);
-	CREATE EXTENSION snowid;
+	CREATE EXTENSION snowid_segments;
 	INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('a', 100, '0');
 	EOF
 

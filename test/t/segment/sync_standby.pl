@@ -15,7 +15,7 @@ my $fetchers = "FROM pg_stat_activity WHERE backend_type = 'snowid segments'";
 my $central = snowid_cluster('central', '');
 $central->start;
 query($central,
-	"CREATE EXTENSION snowid; INSERT INTO snowid_segments (biz_tag) VALUES ('a')"
+	"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('a')"
 );
 my $server =
   snowid_cluster('s1', 'snowid.max_wait = 1min', allows_streaming => 1);
@@ -27,7 +27,7 @@ query($server, <<~EOF);
 	CREATE DATABASE shop OWNER owner;
 	EOF
 $server->safe_psql('shop', <<~EOF, extra_params => [ '-U', 'owner' ]);
-	CREATE EXTENSION snowid;
+	CREATE EXTENSION snowid_segments;
 	INSERT INTO snowid_segments (biz_tag) VALUES ('here');
 	ALTER DATABASE shop SET synchronous_commit = local;
 	EOF

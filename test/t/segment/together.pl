@@ -14,6 +14,7 @@ my $node = snowid_cluster('together',
 	"snowid.worker_id = 1\nsnowid.max_wait = '10min'");
 start_and_open($node);
 query($node, <<~'EOF');
+	CREATE EXTENSION snowid_segments;
 	INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b'), ('c'), ('d'), ('e'), ('first');
 	CREATE SEQUENCE tries;
 	-- from the second time on when it may
@@ -102,7 +103,7 @@ like(
 	sql_error($node, q(INSERT INTO other VALUES ('a'))),
 	qr/^42703: the table of segments has no column "\w+"$/m,
 	'the trigger of another table');
-query($node, 'ALTER EXTENSION snowid DROP TABLE snowid_segments');
+query($node, 'ALTER EXTENSION snowid_segments DROP TABLE snowid_segments');
 like(
 	sql_error($node, q(SELECT snowid_number('d'))),
 	qr/^42704: segment "d" does not exist$/m,

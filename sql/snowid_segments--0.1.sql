@@ -1,0 +1,127 @@
+/* snowid_segments--0.1.sql: the SQL surface of snowid_segments 0.1; frozen once released */
+
+\echo Use "CREATE EXTENSION snowid_segments" to load this file. \quit
+
+-- Plain numbers under a tag, from memory, a range at a time from a table.  The library
+-- is that of snowid; of its SQL nothing is needed here.
+
+-- The script may run as a superuser in a schema of a user who is none.  So a call in
+-- it names pg_catalog where the schema could have a function that fits better.
+
+-- Is the server's library new enough for this script?
+
+CREATE FUNCTION snowid_require_library(version text) RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
+SELECT snowid_require_library('0.1'::pg_catalog.text);
+DROP FUNCTION snowid_require_library(text);
+
+-- The tables
+
+CREATE TABLE snowid_segments (
+    biz_tag     text PRIMARY KEY CHECK (pg_catalog.octet_length(biz_tag) BETWEEN 1 AND 128),
+    max_id      bigint NOT NULL DEFAULT 0 CHECK (max_id >= 0),
+    step        int NOT NULL DEFAULT 1000 CHECK (step BETWEEN 1 AND 1000000),
+    description text,
+    update_time timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    limit_id    bigint,
+    cover       interval NOT NULL DEFAULT '10 s' CHECK (cover BETWEEN '0' AND '1 day'),
+    source      regclass,
+    role        regrole,
+    period      text NOT NULL DEFAULT 'none',
+    zone        text NOT NULL DEFAULT 'UTC',
+    format      text
+) WITH (fillfactor = 50);
+COMMENT ON TABLE snowid_segments IS 'tags under which snowid_number() hands out plain numbers';
+COMMENT ON COLUMN snowid_segments.max_id IS 'the greatest number that was given to any server; it never falls';
+COMMENT ON COLUMN snowid_segments.step IS 'the least number of numbers that a server takes at a time';
+COMMENT ON COLUMN snowid_segments.update_time IS 'when the row was last changed';
+COMMENT ON COLUMN snowid_segments.limit_id IS 'the last number; null: the last of bigint';
+COMMENT ON COLUMN snowid_segments.cover IS 'how long a range is to last: the length is doubled and halved by that';
+COMMENT ON COLUMN snowid_segments.source IS 'the (foreign) table with these columns whose row hands out the ranges; null: this one';
+COMMENT ON COLUMN snowid_segments.role IS 'the role whose members get numbers; null: everybody';
+COMMENT ON COLUMN snowid_segments.period IS 'day, month or year: numbers begin anew in each, and max_id is in snowid_segment_periods; or none';
+COMMENT ON COLUMN snowid_segments.zone IS 'the time zone of the period';
+COMMENT ON COLUMN snowid_segments.format IS 'how snowid_period_serial() writes period and number, such as INV-{YYYYMMDD}-{N:6}';
+GRANT SELECT ON snowid_segments TO PUBLIC;
+GRANT INSERT, UPDATE, DELETE, TRUNCATE ON snowid_segments TO pg_database_owner;
+SELECT pg_catalog.pg_extension_config_dump('snowid_segments', '');
+
+CREATE FUNCTION snowid_segments_guard() RETURNS trigger
+    AS 'MODULE_PATHNAME' LANGUAGE C;
+REVOKE ALL ON FUNCTION snowid_segments_guard() FROM PUBLIC;
+COMMENT ON FUNCTION snowid_segments_guard() IS
+    'keeps max_id from falling, and lets the next number see what was changed by hand';
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON snowid_segments
+    FOR EACH ROW EXECUTE FUNCTION snowid_segments_guard();
+CREATE TRIGGER guard_all BEFORE TRUNCATE ON snowid_segments
+    FOR EACH STATEMENT EXECUTE FUNCTION snowid_segments_guard();
+ALTER TABLE snowid_segments ENABLE ALWAYS TRIGGER guard;
+ALTER TABLE snowid_segments ENABLE ALWAYS TRIGGER guard_all;
+
+CREATE TABLE snowid_segment_periods (
+    biz_tag     text NOT NULL,
+    period      date NOT NULL CHECK (period BETWEEN '0001-01-01' AND '9999-12-31'),
+    max_id      bigint NOT NULL CHECK (max_id >= 0),
+    update_time timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    PRIMARY KEY (biz_tag, period)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE snowid_segment_periods IS 'the numbers of each tag of snowid_segments that has periods, in each period';
+COMMENT ON COLUMN snowid_segment_periods.period IS 'its first day';
+COMMENT ON COLUMN snowid_segment_periods.max_id IS 'the greatest number that was given to any server; it never falls';
+GRANT SELECT ON snowid_segment_periods TO PUBLIC;
+GRANT INSERT, UPDATE, DELETE, TRUNCATE ON snowid_segment_periods TO pg_database_owner;
+SELECT pg_catalog.pg_extension_config_dump('snowid_segment_periods', '');
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON snowid_segment_periods
+    FOR EACH ROW EXECUTE FUNCTION snowid_segments_guard('periods');
+CREATE TRIGGER guard_all BEFORE TRUNCATE ON snowid_segment_periods
+    FOR EACH STATEMENT EXECUTE FUNCTION snowid_segments_guard('periods');
+ALTER TABLE snowid_segment_periods ENABLE ALWAYS TRIGGER guard;
+ALTER TABLE snowid_segment_periods ENABLE ALWAYS TRIGGER guard_all;
+
+CREATE FUNCTION snowid_number(tag text) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowid_number(text) IS
+    'the next number of a tag in snowid_segments, greater than every one that this server handed out before; waits up to snowid.max_wait, then an error that says why';
+
+CREATE FUNCTION snowid_numbers(tag text, count bigint) RETURNS SETOF bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1000;
+COMMENT ON FUNCTION snowid_numbers(text, bigint) IS
+    'the next count numbers (0 or more) of a tag, increasing, in blocks of consecutive numbers';
+
+CREATE FUNCTION snowid_number_range(tag text, count int, OUT first bigint, OUT last bigint)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowid_number_range(text, int) IS
+    'count consecutive numbers of a tag (1 to 1000000), all the caller''s';
+
+CREATE FUNCTION snowid_period_number(tag text, OUT period date, OUT number bigint)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowid_period_number(text) IS
+    'the next number of a tag in the present day, month or year, and the first day of that';
+
+CREATE FUNCTION snowid_period_serial(tag text) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowid_period_serial(text) IS
+    'the same as text, by the format of the tag';
+
+CREATE FUNCTION snowid_period_parse(tag text, serial text, OUT period date, OUT number bigint)
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_period_parse(text, text) IS
+    'period and number of a serial, by the format that the tag has now';
+
+CREATE FUNCTION snowid_segment_forget(tag text) RETURNS void
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION snowid_segment_forget(text) FROM PUBLIC;
+COMMENT ON FUNCTION snowid_segment_forget(text) IS
+    'drops what this server has of a tag in memory, so that its next number comes from the table';
+
+CREATE FUNCTION snowid_segment_status(OUT biz_tag text, OUT source regclass,
+        OUT period date, OUT next bigint, OUT "left" bigint, OUT left_next bigint, OUT step bigint,
+        OUT rate float8, OUT cover_left float8, OUT fetched_at timestamptz,
+        OUT fetch_ms float8, OUT fetches bigint, OUT waits bigint,
+        OUT lost bigint, OUT error text)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100;
+REVOKE ALL ON FUNCTION snowid_segment_status() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowid_segment_status() TO pg_monitor;
+COMMENT ON FUNCTION snowid_segment_status() IS
+    'the tags of this database that this server has in memory: their newest period, the next number, numbers left of the range and of the one after it, length of the next range, numbers a second, for how many seconds they last, when and how fast the last range came, numbers lost, the last error';
