@@ -120,8 +120,8 @@ poll($node, q(reason ~ 'origin: Could not drop .* in use by PID'));
 is_refused(
 	'an origin in use: no key before it is dropped',
 	qr/^55000: snowid cannot use its replication origin\n/);
-$holder->quit;
 $node->stop('immediate');
+$holder->{run}->finish;
 set_skew($node, 10 * $day);
 configure($node, settings('old', 1));
 $node->start;
