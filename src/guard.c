@@ -6,9 +6,12 @@
 #include "postgres.h"
 
 #include "catalog/dependency.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/regproc.h"
 
@@ -29,6 +32,17 @@ require_preloaded(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("snowid is not loaded by this server"),
 				 errhint("Add snowid to shared_preload_libraries and restart the server.")));
+}
+
+/*
+ * May the caller be told of addresses and files that the settings have?  Others
+ * are referred to the server's log.
+ */
+bool
+may_read_settings(void)
+{
+	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_SETTINGS) ||
+		has_privs_of_role(GetUserId(), ROLE_PG_MONITOR);
 }
 
 /*

@@ -20,6 +20,7 @@
 extern bool library_is_preloaded;
 
 extern void require_preloaded(void);
+extern bool may_read_settings(void);
 extern void require_columns(FunctionCallInfo fcinfo, TupleDesc row,
 							const Oid *types, int n);
 

@@ -17,6 +17,7 @@
 #include "compat.h"
 #include "generator/state.h"
 #include "generator/wait.h"
+#include "guard.h"
 #include "process.h"
 #include "units.h"
 
@@ -54,10 +55,20 @@ count_wait(const Patience *patience)
 
 /*---- Refusals ----*/
 
+/* May the detail of a reason have an address or a path of the settings? */
+static bool
+is_of_redis(GateReason reason)
+{
+	return reason == GATE_CLAIM || reason == GATE_CLAIM_LOST || reason == GATE_CLAIM_REFUSED ||
+		(reason == GATE_OPEN && snowid_redis_url[0]);
+}
+
 /* Throws the error of a reason. */
 void
 generator_refuse(GateReason reason, const char *detail)
 {
+	if (detail[0] && is_of_redis(reason) && !may_read_settings())
+		detail = "See the server log.";
 	ereport(ERROR,
 			(errcode(gate_texts[reason].sqlstate),
 			 errmsg("%s", gate_texts[reason].message),

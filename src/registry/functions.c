@@ -51,7 +51,9 @@ ask(RegistryRequest *request)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONNECTION_FAILURE),
 				 errmsg("Redis did not answer within snowid.redis_timeout"),
-				 status.last_error[0] ? errdetail("The last error was: %s.", status.last_error) : 0,
+				 !status.last_error[0] ? 0 :
+				 may_read_settings() ? errdetail("The last error was: %s.", status.last_error) :
+				 errdetail("See the server log."),
 				 errhint("What was asked for may be carried out yet; see snowid_claims().")));
 	}
 	if (request->error[0])
@@ -61,7 +63,7 @@ ask(RegistryRequest *request)
 				 request->refused && request->operation == REQUEST_RECLAIM ?
 				 errmsg("no other worker ID could be claimed") :
 				 errmsg("Redis cannot be used"),
-				 errdetail("%s", request->error)));
+				 errdetail("%s", request->refused || may_read_settings() ? request->error : "See the server log.")));
 }
 
 /* No registry of ours answers this. */

@@ -73,9 +73,12 @@
 -- compared with keys alone.  A ceiling is lowered only when its owner releases
 -- the ID, since only the owner knows its last key.
 --
+-- Times of records that are further ahead than the caller's clock can be ("latest")
+-- are nobody's keys: the caller is told so, and neither uses nor repeats them.
+--
 -- ARGV: name, value, name, value ...  Each call has version, operation, layout,
--- server (its random ID), name, place, token, starts, n, interval, lease, boot and
--- dc; and the arguments of the operation.  The answer is an array of strings, the
+-- server (its random ID), name, place, token, starts, n, interval, lease, latest,
+-- boot and dc; and the arguments of the operation.  The answer is an array of strings, the
 -- outcome first.
 
 local VERSION = '3'
@@ -189,8 +192,18 @@ local meta = decode('meta', redis.call('HGET', key, 'meta'), META_FIELDS) or
 		top = '0'}
 if meta.bad then return bad('meta', meta) end
 
+-- The answer where a record has a time beyond what can be; nil: it has none.
+local function beyond(at, r)
+	local last = math.max(num(r.ceiling), num(r.floor))
+	return last > num(arg.latest) and {'beyond', at, str(last)} or nil
+end
+
+local function raise_top(r)
+	if num(r.ceiling) <= num(arg.latest) then raise(meta, 'top', r.ceiling) end
+end
+
 local function put(at, r)
-	raise(meta, 'top', r.ceiling)
+	raise_top(r)
 	put_fields(at, r, FIELDS)
 end
 
@@ -267,7 +280,7 @@ local function settle()
 	local longest = 0
 	for _, r in pairs(records()) do
 		if held(r) and not r.bad then longest = math.max(longest, span(r.interval, r.lease)) end
-		raise(meta, 'top', r.ceiling)
+		raise_top(r)
 	end
 	meta.since, meta.span = str(now), str(longest)
 end
@@ -354,7 +367,7 @@ local function leave_ceiling(at, r, generation, ceiling, used)
 	-- the present owner does not know of them when it releases the ID
 	if r.owner ~= arg.server then raise(r, 'floor', ceiling, used) end
 	if r.bad then
-		raise(meta, 'top', r.ceiling)
+		raise_top(r)
 	elseif r.ceiling ~= before or r.floor ~= begin then
 		put(at, r)
 	end
@@ -488,6 +501,7 @@ function operations.claim()
 		end
 	end
 
+	if own and beyond(own, mine) then return beyond(own, mine) end
 	if own then
 		raise(mine, 'ceiling', arg.used)
 		local worker = usable(own)
@@ -507,6 +521,8 @@ function operations.claim()
 		return watch(mine)
 	end
 
+	local is_beyond = mine and not mine.bad and beyond(known, mine)
+
 	-- Restores a claim that Redis forgot.
 	local function put_back()
 		local r = mine or {}
@@ -517,11 +533,13 @@ function operations.claim()
 		return r
 	end
 	local keeps = (move or not usable(known)) and arg.resume == 'now' and known ~= '' and
-		known ~= arg.leaving and forgotten(mine, arg.generation)
+		known ~= arg.leaving and forgotten(mine, arg.generation) and not is_beyond
 	if keeps then put_back() end	-- it uses the known ID until it has another
 	if known ~= '' and not move and not keeps and known ~= arg.leaving and spare ~= known then
 		if not forgotten(mine, arg.generation) then
 			if not is_mine then return lost(known, mine) end
+		elseif is_beyond then
+			return is_beyond
 		elseif usable(known) and arg.resume ~= 'record' then
 			local r = put_back()
 			if settling and arg.resume ~= 'now' then
@@ -540,6 +558,7 @@ function operations.claim()
 		local at = spare or former
 		local r = all[at]
 
+		if beyond(at, r) then return beyond(at, r) end
 		if settling and (same_boot(r) or was_silent(r)) then
 			return unsettled()
 		elseif spare and same_boot(r) then
@@ -601,6 +620,8 @@ function operations.mark()
 		elseif lapsed(r) then
 			leave_used(at, r)
 			return {'gone'}
+		elseif beyond(at, r) then
+			return beyond(at, r)
 		end
 		raise(r, 'ceiling', arg.used)
 		own_record(at, r, r.claim, r.generation, r.era, r.floor)
@@ -608,6 +629,8 @@ function operations.mark()
 		if arg.resume ~= 'now' then
 			leave_used(at, r)
 			return {'gone'}
+		elseif r and beyond(at, r) then
+			return beyond(at, r)
 		end
 		r = r or {}
 		r.since = str(now)
@@ -654,10 +677,10 @@ function operations.free()
 	local at = field(arg.worker)
 	local r = get(at)
 
-	if r and r.bad == 'damaged' then
+	if r and (r.bad == 'damaged' or not r.bad and beyond(at, r)) then
 		-- its owner, if there is one, puts it back in the settling; another begins
 		-- above the ceiling that cannot be read
-		leave_ceiling(at, nil, 0, str(num(meta.top) + num(meta.span)))
+		leave_ceiling(at, nil, 0, str(math.min(num(meta.top), num(arg.latest)) + num(meta.span)))
 		local before = meta.span
 		settle()
 		raise(meta, 'span', before)
@@ -695,9 +718,9 @@ function operations.list()
 	local answer = {'list'}
 	for i = 1, math.min(count, #found) do
 		local worker, r = unpack(found[i])
-		if r.bad then r = {name = '', since = '', seen = '', ceiling = '', claim = '', bad = r.bad} end
+		if r.bad then r = {floor = '0', name = '', since = '', seen = '', ceiling = '', claim = '', bad = r.bad} end
 		local mine = not r.bad and in_use(r)
-		local state = r.bad or r.owner == arg.server and not mine and 'unused'
+		local state = r.bad or beyond('', r) and 'damaged' or r.owner == arg.server and not mine and 'unused'
 			or r.revoked == '1' and 'revoked' or lapsed(r) and 'lapsed'
 			or num(r.lease) > 0 and age(r) > num(r.lease) and 'ended'
 			or silent(r) and 'silent' or 'live'

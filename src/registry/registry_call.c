@@ -68,6 +68,25 @@ place(void)
 					registry_hex(print->inode), registry_hex((uint64) print->birth_ns));
 }
 
+/*
+ * The Unix ms that no time of the registry can be above: further ahead than this
+ * server's clock can be (snowid.max_jump), and than its keys.  What is above was
+ * written by somebody else than a server, and is kept nowhere.
+ */
+static int64
+latest_ms(void)
+{
+	int64		ms = unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_jump;
+
+	if (seen.entered != 0)
+		ms = Max(ms, seen.used_ms);
+	for (int i = 0; i < lengthof(seen.left); i++)
+		ms = Max(ms, seen.left[i].used_ms);
+	ms += snowid_max_lead + snowid_reserve +
+		Max(snowid_redis_lease, 2 * (int64) snowid_redis_check_interval);
+	return Max(Min(ms, layout_last_ms(&server_layout)), 0);
+}
+
 /* Begins a call, with the arguments that all calls have. */
 void
 registry_begin_call(RegistryCall *call, const char *operation, int datacenter_id)
@@ -90,6 +109,7 @@ registry_begin_call(RegistryCall *call, const char *operation, int datacenter_id
 					  registry_number(registry_mark_interval() +
 									  url_count(snowid_redis_url) * (int64) snowid_redis_timeout));
 	registry_argument(call, "lease", registry_number(snowid_redis_lease));
+	registry_argument(call, "latest", registry_number(latest_ms()));
 	registry_argument(call, "boot", seen.boot);
 	registry_argument(call, "dc", registry_number(datacenter_id));
 }
@@ -144,6 +164,14 @@ try_call(RegistryCall *call, bool last_call, char ***answer, int *count, char *e
 		(!is_given((*answer)[0]) || redis_wait_for_replicas(err));
 }
 
+/* Says that a record has a time that cannot be. */
+static void
+describe_beyond(char *reason, size_t size, int datacenter_id, int worker_id, int64 unix_ms)
+{
+	snprintf(reason, size, "the record of worker ID %d of datacenter %d has a ceiling in %s, further ahead than snowid.max_jump",
+			 worker_id, datacenter_id, timestamptz_to_str(timestamptz_from_unix_ms(unix_ms)));
+}
+
 /*
  * Calls an operation.  False: there is no answer, or the registry cannot be read.
  * The reason is in err; where that is NULL, it has been dealt with.
@@ -155,6 +183,9 @@ registry_call(RegistryCall *call, bool last_call, char ***answer, int *count, ch
 	int64		began = monotonic_ms();
 	bool		fresh = !link_is_open();
 	bool		ok = try_call(call, last_call, answer, count, reason);
+	int			datacenter_id;
+	int			worker_id;
+	int64		unix_ms;
 
 	/* an idle connection may have ended long ago; to call twice does no harm */
 	if (!ok && !fresh && monotonic_ms() - began < snowid_redis_timeout / 2)
@@ -174,6 +205,13 @@ registry_call(RegistryCall *call, bool last_call, char ***answer, int *count, ch
 	{
 		snprintf(reason, sizeof(reason), "the field \"%.20s\" of the hash \"%.100s\" was written by another version of snowid: it has format %.16s, and this one has 3",
 				 (*answer)[1], snowid_redis_prefix, (*answer)[2]);
+		ok = false;
+	}
+	else if (ok && *count == 3 && strcmp((*answer)[0], "beyond") == 0 &&
+			 sscanf((*answer)[1], "%d:%d", &datacenter_id, &worker_id) == 2 &&
+			 registry_parse_number((*answer)[2], MAX_MS, &unix_ms))
+	{
+		describe_beyond(reason, sizeof(reason), datacenter_id, worker_id, unix_ms);
 		ok = false;
 	}
 	if (ok)
@@ -237,16 +275,18 @@ registry_parse_claim(char **answer, Claim *claim, int64 *ceiling_ms)
 }
 
 /*
- * Is a time of a record in the layout's range?  If not, it is dealt with like a
+ * Can this be a time of this server's record?  If not, it is dealt with like a
  * record that cannot be read.
  */
 bool
-registry_check_time(const char *what, const Claim *claim, int64 unix_ms)
+registry_check_time(const Claim *claim, int64 unix_ms)
 {
-	if (unix_ms <= layout_last_ms(&server_layout))
+	char		reason[NET_ERR_LEN];
+
+	if (unix_ms <= latest_ms())
 		return true;
-	registry_no_answer(psprintf("the %s of worker ID %d of datacenter %d, " INT64_FORMAT ", is not in the range of the layout",
-								what, claim->worker_id, claim->datacenter_id, unix_ms));
+	describe_beyond(reason, sizeof(reason), claim->datacenter_id, claim->worker_id, unix_ms);
+	registry_no_answer(reason);
 	return false;
 }
 

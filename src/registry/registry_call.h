@@ -28,7 +28,7 @@ extern const char *registry_field(const Claim *claim);
 extern void registry_nonsense(const char *operation);
 extern char *registry_layout_conflict(char **answer);
 extern bool registry_parse_claim(char **answer, Claim *claim, int64 *ceiling_ms);
-extern bool registry_check_time(const char *what, const Claim *claim, int64 unix_ms);
+extern bool registry_check_time(const Claim *claim, int64 unix_ms);
 extern char *registry_refusal(char **answer, int count);
 
 #pragma GCC visibility pop

@@ -227,7 +227,7 @@ claim_worker_id(bool move)
 	if (strcmp(answer[0], "yours") == 0 && count == 6 &&
 		registry_parse_claim(answer, &claim, &ceiling_ms))
 	{
-		if (registry_check_time("floor", &claim, claim.floor_ms) && registry_check_time("ceiling", &claim, ceiling_ms))
+		if (registry_check_time(&claim, Max(claim.floor_ms, ceiling_ms)))
 			got_claim(&claim, ceiling_ms, began, known == &revoked_claim ? &seen.identity.claim : known);
 	}
 	else if (strcmp(answer[0], "lost") == 0 && count == 3)
@@ -283,7 +283,7 @@ mark(void)
 	next_contact = monotonic_ms() + registry_mark_interval();
 	if (strcmp(answer[0], "ok") == 0 && count == 2 && registry_parse_number(answer[1], MAX_MS, &ceiling_ms))
 	{
-		if (!registry_check_time("ceiling", &seen.claim, ceiling_ms))
+		if (!registry_check_time(&seen.claim, ceiling_ms))
 			return;
 		LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 		if (seen.claim.lease_ms > 0)

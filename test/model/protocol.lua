@@ -37,7 +37,7 @@ function protocol.argv(s, m, op, own, n, interval)
 	local argv = {'version', '3', 'operation', op, 'layout', 'twitter', 'server', identity.id,
 		'name', s.name, 'place', m.place, 'token', m.token, 'starts', num(identity.starts),
 		'n', num(n), 'interval', num(interval), 'lease', num(s.lease),
-		'boot', s.machine.boot .. '/' .. s.device, 'dc', '0'}
+		'latest', num(world.latest(s)), 'boot', s.machine.boot .. '/' .. s.device, 'dc', '0'}
 	local i = #argv
 	local function add(name, value)
 		argv[i + 1], argv[i + 2] = name, value

@@ -365,7 +365,7 @@ local function call(s, m, operation, own, next)
 	point(s)
 	world.call(s, m, argv, operation, function(answer, err)
 		point(s)
-		if answer and (answer[1] == 'damaged' or answer[1] == 'version') then
+		if answer and (answer[1] == 'damaged' or answer[1] == 'version' or answer[1] == 'beyond') then
 			answer, err = nil, answer[1]
 		elseif answer then
 			r.answered = true

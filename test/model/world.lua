@@ -150,6 +150,16 @@ function world.stray_own(s, pair)
 	return o
 end
 
+-- The highest time that it takes from the registry, and tells it.
+function world.latest(s)
+	local m, ms = s.mem, Server.wall(s) + 3600000
+	if m.entered then ms = max(ms, m.used) end
+	for i = 1, 2 do
+		if m.left[i] then ms = max(ms, m.left[i].used) end
+	end
+	return ms + s.max_lead + s.reserve + max(s.lease, 2 * s.interval)
+end
+
 ---- What servers tell
 
 function world.heard(s, op)

@@ -306,6 +306,55 @@ while (my ($answer, $error) = splice @parrots, 0, 2)
 	  sql_error($local, 'SELECT snowid_claims();');
 }
 is(leaks($node, $local), '', 'the password is nowhere');
+
+#---- Who is told of addresses and paths ----
+
+$local->safe_psql('postgres', <<~'EOF');
+	CREATE ROLE anybody;
+	CREATE ROLE reader IN ROLE pg_read_all_settings;
+	CREATE ROLE monitor IN ROLE pg_monitor;
+	GRANT EXECUTE ON FUNCTION snowid_reclaim() TO anybody;
+	EOF
+$local->stop;
+unlink $local->data_dir . '/snowid/state' or die "$!";
+use_url(
+	$local,
+	'redis://snowid@127.0.0.1:' . $parrot->{port},
+	"snowid.max_wait = '1s'\n");
+$local->start;
+
+# What a role is told by an error, in one line.
+sub told
+{
+	my ($role, $call) = @_;
+	return sql_error($local, "SET ROLE $role; SELECT $call") =~ s/\n/ /gr;
+}
+
+foreach my $refused (
+	[
+		sub { $parrot->mode("+OK\r\n") },
+		'Redis cannot be used: 127\.0\.0\.1 port \d+: INFO'
+	],
+	[
+		sub { password_file("$secret\n", 0604) },
+		"password file \"\Q$file\E\" has group"
+	])
+{
+	my ($make, $detail) = @$refused;
+	$make->();
+	poll($local, "reason ~ \$_\$$detail\$_\$");
+	like(told($_, 'snowid_next()'),
+		qr/$detail/, "the error of snowid_next() tells $_: $detail")
+	  foreach qw(reader monitor);
+	like(
+		told('anybody', 'snowid_next()'),
+		qr/^55000: snowid has not claimed a worker ID yet DETAIL:  See the server log\. HINT/,
+		"an ordinary role is referred to the log, not told: $detail");
+	unlike(told('anybody', 'snowid_reclaim()'),
+		qr/$detail/,
+		"snowid_reclaim() tells an ordinary role nothing of: $detail");
+}
+password_file("$secret\n");
 $local->stop;
 
 #---- URLs ----

@@ -44,6 +44,7 @@ sub answer
 				interval   => 1000,
 				lease      => 0,
 				boot       => 'boot',
+				latest     => 3e12,
 				dc         => 0,
 				count      => 32,
 				wanted     => $other,
@@ -160,29 +161,77 @@ answered($second);
 is(worker_id($second), $other, 'when it is gone its owner has it again');
 $third->stop;
 
-#---- Times that the layout does not have ----
+#---- Times that nobody's keys can have ----
 
-$second->stop;
-my $far = 2253088648659904;
-$redis->edit("0:$other", floor => $far);
-$second->start;
-error_is($second,
-	"the floor of worker ID $other of datacenter 0, $far, is not in the range of the layout"
-);
-$redis->edit("0:$other", floor => 0, ceiling => $far);
-error_is($second,
-	"the ceiling of worker ID $other of datacenter 0, $far, is not in the range of the layout"
-);
-my $now_ms = time * 1000;
-cmp_ok(
-	$second->safe_psql(
-		'postgres',
+# The ceiling of a server, in Unix ms.
+sub ceiling_ms
+{
+	my ($node) = @_;
+	return $node->safe_psql('postgres',
 		'SELECT floor(extract(epoch FROM ceiling) * 1000) FROM snowid_status()'
+	);
+}
+
+my $far     = 3155760000000;
+my $outside = 2253088648659904;
+my $beyond =
+  'the record of worker ID %d of datacenter 0 has a ceiling in %d-.*, further ahead than snowid.max_jump';
+$redis->edit("0:$other", floor => $far, ceiling => $far);
+error_is($second, sprintf $beyond, $other, 2070);
+is(status($second, 'is_open'), 't', 'a running server goes on');
+$second->restart;
+error_is($second, sprintf $beyond, $other, 2070);
+is(status($second, 'is_open, registry, worker_id'),
+	"t|remembered|$other",
+	'a server that starts goes on with the ID in its file');
+$second->safe_psql('postgres', 'SELECT snowid_next()');
+$second->restart('immediate');
+poll($second, "is_open AND registry = 'remembered'");
+$second->safe_psql('postgres', 'SELECT snowid_next()');
+cmp_ok(
+	ceiling_ms($second), '<',
+	(time + 100) * 1000,
+	'the ceiling of the record is in no file and no origin');
+$redis->edit("0:$other", floor => 0, ceiling => $outside);
+error_is($second, sprintf $beyond, $other, 73367);
+my $fourth = claiming('fourth', $redis, "snowid.redis_lease = '3s'\n");
+wait_for_claim($fourth);
+my $leased = worker_id($fourth);
+$fourth->stop('immediate');
+$redis->edit("0:$leased", ceiling => $far);
+$fourth->start;
+poll($fourth,
+	"NOT is_open AND reason ~ '" . sprintf("$beyond'", $leased, 2070));
+is( $first->safe_psql(
+		'postgres',
+		"SELECT string_agg(worker_id::text, ' ' ORDER BY worker_id) FROM snowid_claims() WHERE state = 'damaged'"
 	),
+	"$other $leased",
+	'snowid_claims() shows both as damaged');
+is($first->safe_psql('postgres', "SELECT snowid_release(0, $_)"),
+	'released', "it is released: $_")
+  foreach $other, $leased;
+wait_for_claim($_) foreach $second, $fourth;
+is(worker_id($second), $other,
+	'when the record is released its owner has it again');
+cmp_ok(
+	$redis->record("0:$other", 'ceiling'),
 	'<',
-	$now_ms + 100_000,
-	'no key is granted up to there');
-$second->stop;
+	(time + 100) * 1000,
+	'and has written a ceiling of its own keys');
+cmp_ok(
+	ceiling_ms($_), '<',
+	(time + 100) * 1000,
+	'no key is granted up to there, ' . $_->name) foreach $second, $fourth;
+$redis->edit('meta', top => $far);
+$redis->query('HSET', 'snowid', "0:$leased", '{}');
+$first->safe_psql('postgres', "SELECT snowid_release(0, $leased)");
+cmp_ok(
+	$redis->record("0:$leased", 'ceiling'),
+	'<',
+	(time + 4000) * 1000,
+	'its next owner begins within snowid.max_jump');
+$_->stop foreach $second, $fourth;
 
 #---- No other ID ----
 

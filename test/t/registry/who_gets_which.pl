@@ -107,6 +107,7 @@ sub start_claim
 		n          => $is{n},
 		interval   => 300,
 		lease      => 0,
+		latest     => $reach + 3_600_000,
 		boot       => $is{boot},
 		dc         => 0,
 		count      => 32,
