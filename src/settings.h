@@ -27,7 +27,7 @@ extern int	snowid_max_lead;	/* ms */
 extern int	snowid_max_wait;	/* ms */
 extern int	snowid_max_jump;	/* ms */
 extern int	snowid_reserve;		/* ms */
-extern int	snowid_segments;	/* tags in memory; 0: off */
+extern int	snowid_max_segments;	/* tags in memory; 0: off */
 extern char *snowid_redis_url;	/* "": no Redis */
 extern char *snowid_redis_password_file;
 extern char *snowid_redis_ca_file;

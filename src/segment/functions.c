@@ -217,7 +217,7 @@ snowid_segment_status(PG_FUNCTION_ARGS)
 	segment_init_site(&site, USE_NUMBER, fcinfo->flinfo->fn_oid);
 	InitMaterializedSRF(fcinfo, 0);
 	require_columns(fcinfo, rsinfo->setDesc, status_columns, lengthof(status_columns));
-	for (int i = 0; i < snowid_segments; i++)
+	for (int i = 0; i < snowid_max_segments; i++)
 	{
 		SegmentStatus status;
 		Datum		values[lengthof(status_columns)];

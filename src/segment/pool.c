@@ -36,17 +36,17 @@ static HTAB *pool = NULL;
 static Size
 segments_size(void)
 {
-	return add_size(mul_size(snowid_segments, sizeof(Segment)), PG_CACHE_LINE_SIZE);
+	return add_size(mul_size(snowid_max_segments, sizeof(Segment)), PG_CACHE_LINE_SIZE);
 }
 
 void
 pool_shmem_request(void)
 {
-	if (snowid_segments == 0)
+	if (snowid_max_segments == 0)
 		return;
 	RequestAddinShmemSpace(segments_size());
 	RequestAddinShmemSpace(fetcher_shmem_size());
-	RequestAddinShmemSpace(hash_estimate_size(snowid_segments, sizeof(PoolEntry)));
+	RequestAddinShmemSpace(hash_estimate_size(snowid_max_segments, sizeof(PoolEntry)));
 	RequestNamedLWLockTranche(LOCK_NAME, 2);
 }
 
@@ -58,18 +58,18 @@ pool_shmem_init(void)
 	void	   *memory;
 	bool		found;
 
-	if (snowid_segments == 0)
+	if (snowid_max_segments == 0)
 		return;
 	segments_lock = &GetNamedLWLockTranche(LOCK_NAME)[0].lock;
 	fetcher_shmem_init(&GetNamedLWLockTranche(LOCK_NAME)[1].lock);
-	pool = shmem_hash("snowid segments by tag", snowid_segments, &info,
+	pool = shmem_hash("snowid segments by tag", snowid_max_segments, &info,
 					  HASH_ELEM | HASH_BLOBS);
 	memory = ShmemInitStruct("snowid segments", segments_size(), &found);
 	segments = (Segment *) TYPEALIGN(PG_CACHE_LINE_SIZE, memory);
 	if (!found)
 	{
 		memset(memory, 0, segments_size());
-		for (int i = 0; i < snowid_segments; i++)
+		for (int i = 0; i < snowid_max_segments; i++)
 		{
 			Segment    *segment = &segments[i];
 
@@ -107,11 +107,11 @@ find_room(void)
 	static int	clock = 0;
 	int64		now = monotonic_ms();
 
-	for (int i = 0; i < snowid_segments; i++)
+	for (int i = 0; i < snowid_max_segments; i++)
 	{
 		Segment    *segment = &segments[clock];
 
-		clock = (clock + 1) % snowid_segments;
+		clock = (clock + 1) % snowid_max_segments;
 		if (!segment->in_use)
 			return segment;
 		if (segment_is_idle(segment, now))
@@ -191,7 +191,7 @@ void
 pool_forget_table(Oid relid, Gone gone)
 {
 	LWLockAcquire(segments_lock, LW_SHARED);
-	for (int i = 0; i < snowid_segments; i++)
+	for (int i = 0; i < snowid_max_segments; i++)
 	{
 		if (segments[i].in_use && segments[i].key.database == MyDatabaseId &&
 			segments[i].key.relid == relid)

@@ -72,11 +72,11 @@ void
 segment_init_site(TagSite *site, TagUse use, Oid function)
 {
 	require_preloaded();
-	if (snowid_segments == 0)
+	if (snowid_max_segments == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("segments are switched off"),
-				 errhint("Set snowid.segments and restart the server.")));
+				 errhint("Set snowid.max_segments and restart the server.")));
 	site->known = NULL;
 	site->stamp = 0;
 	site->is_constant = false;

@@ -143,7 +143,7 @@ typedef struct Segment
 	bool		refused;		/* ... and cannot be later */
 } Segment;
 
-extern Segment *segments;		/* snowid_segments of them, in shared memory */
+extern Segment *segments;		/* snowid_max_segments of them, in shared memory */
 extern LWLock *segments_lock;
 
 #pragma GCC visibility pop

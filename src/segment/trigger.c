@@ -133,7 +133,7 @@ note_change(Oid relid, const text *tag, Gone gone)
 	Change	   *change;
 	int			len = tag ? VARSIZE_ANY_EXHDR(tag) : 0;
 
-	if (!library_is_preloaded || snowid_segments == 0 || len > TAG_LEN)
+	if (!library_is_preloaded || snowid_max_segments == 0 || len > TAG_LEN)
 		return;
 	if (!registered)
 		RegisterXactCallback(at_end, NULL);

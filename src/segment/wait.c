@@ -102,8 +102,8 @@ look_up(KnownTag *known)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("there is no room for another segment"),
-				 errdetail("There are %d, and all are in use.", snowid_segments),
-				 errhint("Raise snowid.segments and restart the server.")));
+				 errdetail("There are %d, and all are in use.", snowid_max_segments),
+				 errhint("Raise snowid.max_segments and restart the server.")));
 	return incarnation;
 }
 

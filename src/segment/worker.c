@@ -118,7 +118,7 @@ serve_wishes(long *pause)
 	int			same;
 
 	LWLockAcquire(segments_lock, LW_SHARED);
-	for (int i = 0; i < snowid_segments && n < BATCH; i++)
+	for (int i = 0; i < snowid_max_segments && n < BATCH; i++)
 	{
 		if (is_mine(&segments[i]) && segment_begin(&segments[i], &fetches[n], pause))
 			fetches[n++].key = segments[i].key;
@@ -170,7 +170,7 @@ return_ranges(bool leaving)
 	{
 		n = 0;
 		LWLockAcquire(segments_lock, LW_SHARED);
-		for (; at < snowid_segments && n < BATCH; at++)
+		for (; at < snowid_max_segments && n < BATCH; at++)
 		{
 			Segment    *segment = &segments[at];
 			Return	   *r = &returns[n];
@@ -195,7 +195,7 @@ return_ranges(bool leaving)
 				;
 			transfer_give_back(&returns[i], same);
 		}
-	} while (at < snowid_segments); /* what is kept is not tried again */
+	} while (at < snowid_max_segments); /* what is kept is not tried again */
 }
 
 /* Is there anything that this process has to stay for? */
@@ -205,7 +205,7 @@ may_leave(void)
 	bool		idle = true;
 
 	LWLockAcquire(segments_lock, LW_SHARED);
-	for (int i = 0; i < snowid_segments && idle; i++)
+	for (int i = 0; i < snowid_max_segments && idle; i++)
 	{
 		int64		next;
 		int64		left_next;
@@ -269,7 +269,7 @@ leave(int code, Datum arg)
 		return;
 	has_left = true;
 	LWLockAcquire(segments_lock, LW_SHARED);
-	for (int i = 0; i < snowid_segments; i++)
+	for (int i = 0; i < snowid_max_segments; i++)
 	{
 		if (is_mine(&segments[i]))
 			segment_unask(&segments[i]);

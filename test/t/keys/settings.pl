@@ -84,8 +84,8 @@ foreach my $bad (
 	[ 'snowid.node_name',      'x' x 65 ],
 	[ 'snowid.node_name',      "a\tb" ],
 	[ 'snowid.node_name',      "caf\xe9" ],
-	[ 'snowid.segments',       100001 ],
-	[ 'snowid.segments',       'many' ],
+	[ 'snowid.max_segments',   100001 ],
+	[ 'snowid.max_segments',   'many' ],
 	[ 'snowid.redis_prefix',   '' ],
 	[ 'snowid.redis_lease',    '999ms' ])
 {

@@ -126,8 +126,8 @@ foreach my $round (1, 2)
 }
 
 # Somebody wanted a range, and nobody has fetched it.
-my $places = $node->safe_psql('postgres', 'SHOW snowid.segments');
-$node->append_conf('postgresql.conf', 'snowid.segments = 1');
+my $places = $node->safe_psql('postgres', 'SHOW snowid.max_segments');
+$node->append_conf('postgresql.conf', 'snowid.max_segments = 1');
 $node->restart;
 $node->safe_psql('postgres', 'CREATE DATABASE other');
 $node->safe_psql('other',
@@ -152,7 +152,7 @@ kill 'CONT', $fetcher;
 $drop->finish;
 wait_for($node, "SELECT snowid_number('a') > 0");
 pass('what was wanted in a database that is gone takes no place');
-$node->append_conf('postgresql.conf', "snowid.segments = $places");
+$node->append_conf('postgresql.conf', "snowid.max_segments = $places");
 $node->restart;
 
 #---- A logical replica has the table, too ----

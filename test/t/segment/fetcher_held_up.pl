@@ -161,7 +161,7 @@ kill 'CONT', @hung;
 #---- The place of a tag is given to another one during a fetch ----
 
 my $small = snowid_cluster('s2',
-	"snowid.worker_id = 2\nsnowid.max_wait = 60s\nsnowid.segments = 1");
+	"snowid.worker_id = 2\nsnowid.max_wait = 60s\nsnowid.max_segments = 1");
 let_hold($small);
 $small->start;
 use_central($small, $central->host, $central->port, 'a');

@@ -11,7 +11,7 @@ use Test::More;
 
 my $node = snowid_cluster('segments', <<~EOF);
 	snowid.max_wait = 1min
-	snowid.segments = 40
+	snowid.max_segments = 40
 	EOF
 $node->append_conf('postgresql.conf', 'max_prepared_transactions = 2');
 let_hold($node);
@@ -292,7 +292,7 @@ query($node,
 query($node,
 	"BEGIN; UPDATE snowid_segments SET max_id = 7000000 WHERE biz_tag = 'a'; DELETE FROM snowid_segments WHERE biz_tag = 'daily'; PREPARE TRANSACTION 'p'"
 );
-reload_with($node, 'snowid.max_wait' => '1s', 'snowid.segments' => 40);
+reload_with($node, 'snowid.max_wait' => '1s', 'snowid.max_segments' => 40);
 like(
 	sql_error($node, "SELECT snowid_number('a')"),
 	qr/^55000: no number of "a" is reserved\nDETAIL:  The last error was: Its row is locked\./,
@@ -301,7 +301,7 @@ like(
 	sql_error($node, "SELECT snowid_period_number('daily')"),
 	qr/^55000: no number of "daily" is reserved\nDETAIL:  The last error was: Its row is locked\./,
 	'nor has a row with periods');
-reload_with($node, 'snowid.max_wait' => '1min', 'snowid.segments' => 40);
+reload_with($node, 'snowid.max_wait' => '1min', 'snowid.max_segments' => 40);
 is(number('b'), $set + 2, 'other tags have');
 query($node, "COMMIT PREPARED 'p'");
 is(number('a'), 7000001,
@@ -426,12 +426,12 @@ wait_for($node,
 );
 pass('the process leaves when it has no work');
 
-configure($node, 'snowid.segments = 0');
+configure($node, 'snowid.max_segments = 0');
 $node->restart;
 like(
 	sql_error($node, "SELECT snowid_number('a')"),
 	qr/^55000: segments are switched off/,
-	'snowid.segments = 0');
+	'snowid.max_segments = 0');
 is(sql_error($node, "UPDATE snowid_segments SET max_id = max_id + 1"),
 	'', 'the table is still there');
 $node->stop;
