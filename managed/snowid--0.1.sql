@@ -796,16 +796,6 @@ CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text DEFAULT
 COMMENT ON FUNCTION snowid_serial_id(text, text, text, boolean) IS
     'the key of a serial number that snowid_serial() wrote with the same code, offset and check digits';
 
-CREATE FUNCTION snowid_next_serial(code text, utc_offset text DEFAULT 'Z',
-        check_digits boolean DEFAULT false) RETURNS text
-    LANGUAGE plpgsql VOLATILE STRICT SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM "@schema@".snowid_serial_offset(code, utc_offset);    -- before a key is made
-    RETURN "@schema@".snowid_serial(code, "@schema@".snowid_next(), utc_offset, 'twitter', check_digits);
-END $$;
-COMMENT ON FUNCTION snowid_next_serial(text, text, boolean) IS
-    'the next key as a serial number, as snowid_serial() writes it; waits as snowid_next() does';
-
 -- Puts the schema's name into all functions, and creates snowid_next() without a pair
 
 DO $do$

@@ -132,7 +132,6 @@ SELECT snowid_next() > 0 AS key, count(*) FROM snowid_layouts();
 BEGIN READ ONLY;
 SELECT snowid_from_base32(snowid_to_base32(k)) = k AS base32, snowid_from_base62(snowid_to_base62(k)) = k AS base62,
        k::snowid::text::snowid = k AS type, snowid_serial_id(snowid_serial('PAY', k), 'PAY') = k AS serial,
-       snowid_next_serial('PAY') > snowid_serial('PAY', k) AS next_serial,
        snowid_next_array(3) > ARRAY[k] AS keys, snowid_next_block(3) > k AS block
 FROM (SELECT snowid_next() AS k) s;
 COMMIT;

@@ -39,14 +39,14 @@ FROM (VALUES ('epoch=2020-01-01T00:00:00Z sequence=9')) v(l), snowid_encode('202
 
 -- One's own and nobody else's
 SELECT length(s) AS length, snowid_serial_id(s, 'PAY', '+08', true) BETWEEN snowid_min(now() - interval '1 min') AND snowid_next() AS now
-FROM snowid_next_serial('PAY', '+08', true) s;
-SELECT snowid_next_serial('A') < snowid_next_serial('A') AS increasing;
+FROM snowid_serial('PAY', snowid_next(), '+08', true) s;
+SELECT snowid_serial('A', snowid_next()) < snowid_serial('A', snowid_next()) AS increasing;
 BEGIN READ ONLY;
-SELECT length(snowid_next_serial(''));
+SELECT length(snowid_serial('', snowid_next()));
 COMMIT;
 
 -- As a default, and as a generated column
-CREATE TABLE payments (no text PRIMARY KEY DEFAULT snowid_next_serial('PAY', '+08', true), amount int);
+CREATE TABLE payments (no text PRIMARY KEY DEFAULT snowid_serial('PAY', snowid_next(), '+08', true), amount int);
 INSERT INTO payments (amount) SELECT generate_series(1, 100);
 SELECT count(*), bool_and(no > p OR p IS NULL) AS sorts
 FROM (SELECT no, lag(no) OVER (ORDER BY amount) AS p FROM payments) s;
@@ -70,13 +70,13 @@ SELECT snowid_serial('PAY', 1, '+08:00:01', 'twitter');
 SELECT snowid_serial('PAY', 1, '.5Z', 'twitter');
 SELECT snowid_serial('PAY', 1, ':00Z', 'twitter');
 SELECT snowid_serial('PAY', 1, 'CET', 'twitter');
-SELECT snowid_next_serial('PAY', 'Z1');
+SELECT snowid_serial('PAY', 1, 'Z1');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowid_serial('pay', 1, 'Z', 'twitter');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowid_serial('ABCDEFGHI', 1, 'Z', 'twitter');
 SELECT snowid_serial('A-B', 1, 'Z', 'twitter');
-SELECT snowid_next_serial(' ');
+SELECT snowid_serial(' ', 1);
 SELECT snowid_serial('PAY', -1, 'Z', 'twitter');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowid_serial('PAY', snowid_max('9999-12-31 23:59:59.999Z', 'epoch=2000-01-01T00:00:00Z'), 'Z', 'epoch=2000-01-01T00:00:00Z');
@@ -120,7 +120,7 @@ SELECT count(*) AS swaps, bool_and(is_refused(bad)) AS refused
 FROM (SELECT overlay(overlay(:'good' placing substr(:'good', j, 1) from i) placing substr(:'good', i, 1) from j) AS bad
       FROM generate_series(1, 26) i, generate_series(i + 1, least(i + 2, 27)) j) s
 WHERE bad <> :'good';
-SELECT snowid_serial(NULL, 1), snowid_serial('A', NULL), snowid_serial_id(NULL, 'A'), snowid_next_serial(NULL),
+SELECT snowid_serial(NULL, 1), snowid_serial('A', NULL), snowid_serial_id(NULL, 'A'),
        snowid_serial('A', 1, NULL), snowid_serial('A', 1, 'Z', NULL::text);
 DROP FUNCTION is_refused(text);
 DROP TABLE payments, orders;

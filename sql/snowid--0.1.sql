@@ -220,12 +220,6 @@ CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text DEFAULT
 COMMENT ON FUNCTION snowid_serial_id(text, text, text, boolean) IS
     'the key of a serial number that snowid_serial() wrote with the same code, offset and check digits';
 
-CREATE FUNCTION snowid_next_serial(code text, utc_offset text DEFAULT 'Z',
-        check_digits boolean DEFAULT false) RETURNS text
-    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
-COMMENT ON FUNCTION snowid_next_serial(text, text, boolean) IS
-    'the next key as a serial number, as snowid_serial() writes it; waits as snowid_next() does';
-
 -- ... and in a layout that is named or spelled out
 
 CREATE FUNCTION snowid_serial(code text, id bigint, utc_offset text, layout text,

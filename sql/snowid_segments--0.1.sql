@@ -83,11 +83,6 @@ CREATE FUNCTION snowid_number(tag text) RETURNS bigint
 COMMENT ON FUNCTION snowid_number(text) IS
     'the next number of a tag in snowid_segments, greater than every one that this server handed out before; waits up to snowid.max_wait, then an error that says why';
 
-CREATE FUNCTION snowid_numbers(tag text, count bigint) RETURNS SETOF bigint
-    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1000;
-COMMENT ON FUNCTION snowid_numbers(text, bigint) IS
-    'the next count numbers (0 or more) of a tag, increasing, in blocks of consecutive numbers';
-
 CREATE FUNCTION snowid_number_range(tag text, count int, OUT first bigint, OUT last bigint)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowid_number_range(text, int) IS

@@ -21,7 +21,6 @@
 #include "generator/advance.h"
 #include "generator/generator.h"
 #include "guard.h"
-#include "key/serial.h"
 #include "units.h"
 
 PG_FUNCTION_INFO_V1(snowid_next);
@@ -30,7 +29,6 @@ PG_FUNCTION_INFO_V1(snowid_next_batch_support);
 PG_FUNCTION_INFO_V1(snowid_next_array);
 PG_FUNCTION_INFO_V1(snowid_next_block);
 PG_FUNCTION_INFO_V1(snowid_advance);
-PG_FUNCTION_INFO_V1(snowid_next_serial);
 
 /* What one allocation can hold after an array's header. */
 #define MAX_ARRAY_KEYS \
@@ -174,14 +172,4 @@ snowid_advance(PG_FUNCTION_ARGS)
 	require_preloaded();
 	generator_advance(PG_GETARG_INT64(0));
 	PG_RETURN_VOID();
-}
-
-Datum
-snowid_next_serial(PG_FUNCTION_ARGS)
-{
-	SerialForm	form = serial_form_of_call(fcinfo, 0, 1);
-	char		buf[SERIAL_LEN];
-
-	serial_write(&form, generator_next(), buf);
-	PG_RETURN_TEXT_P(cstring_to_text(buf));
 }

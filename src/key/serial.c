@@ -15,18 +15,33 @@
  */
 #include "postgres.h"
 
+#include "fmgr.h"
 #include "utils/builtins.h"
 #include "utils/datetime.h"
 
 #include "key/decode.h"
 #include "key/layout_text.h"
-#include "key/serial.h"
 
 PG_FUNCTION_INFO_V1(snowid_serial);
 PG_FUNCTION_INFO_V1(snowid_serial_id);
 
 #define DAY_MS (INT64CONST(24) * 3600 * 1000)
 #define OFFSET_LIMIT_MS (INT64CONST(16) * 3600 * 1000)
+
+#define CODE_LEN 8
+#define TIME_LEN 17
+
+/* Code, time, three fields of 10 digits at most, check digits, NUL. */
+#define SERIAL_LEN (CODE_LEN + TIME_LEN + 3 * 10 + 2 + 1)
+
+/* How a serial is written. */
+typedef struct SerialForm
+{
+	const char *code;
+	int64		offset_ms;		/* of the local time */
+	bool		check_digits;
+	const Layout *layout;
+} SerialForm;
 
 /* A field after the time. */
 typedef struct Field
@@ -85,8 +100,8 @@ has_year(int64 ms)
 }
 
 /* Writes the serial of a key; throws if its year does not have four digits. */
-void
-serial_write(const SerialForm *form, int64 id, char *buf)
+static void
+write_serial(const SerialForm *form, int64 id, char *buf)
 {
 	Parts		parts;
 	Field		fields[3];
@@ -138,7 +153,7 @@ number(const char **p, int width)
 
 /* Reads the key of a serial.  NULL, or what is wrong with it. */
 static const char *
-serial_read(const SerialForm *form, const char *serial, int64 *id)
+read_serial(const SerialForm *form, const char *serial, int64 *id)
 {
 	int			code_len = strlen(form->code);
 	int			len = code_len + TIME_LEN + (form->check_digits ? 2 : 0);
@@ -185,7 +200,7 @@ serial_read(const SerialForm *form, const char *serial, int64 *id)
 		*fields[i].value = (int) value;
 	}
 	*id = layout_pack(form->layout, &parts);
-	serial_write(form, *id, again);
+	write_serial(form, *id, again);
 	if (strcmp(serial, again) == 0)
 		return NULL;
 	if (strncmp(serial, again, code_len + TIME_LEN) != 0)
@@ -211,11 +226,11 @@ parse_offset(const char *str)
 }
 
 /*
- * The form of a call's arguments: the code; from "offset_arg" on the offset, the
- * layout in IMMUTABLE functions only, and whether there are check digits.
+ * The form of a call's arguments: the code; as the third the offset, then the layout
+ * in IMMUTABLE functions only, and whether there are check digits.
  */
-SerialForm
-serial_form_of_call(FunctionCallInfo fcinfo, int code_arg, int offset_arg)
+static SerialForm
+form_of_call(FunctionCallInfo fcinfo, int code_arg)
 {
 	SerialForm	form;
 	int			last = PG_NARGS() - 1;
@@ -229,19 +244,19 @@ serial_form_of_call(FunctionCallInfo fcinfo, int code_arg, int offset_arg)
 				 errdetail("It has up to %d characters, digits and capital letters from A to Z.",
 						   CODE_LEN)));
 	form.code = code;
-	form.offset_ms = parse_offset(text_to_cstring(PG_GETARG_TEXT_PP(offset_arg)));
+	form.offset_ms = parse_offset(text_to_cstring(PG_GETARG_TEXT_PP(2)));
 	form.check_digits = PG_GETARG_BOOL(last);
-	form.layout = layout_of_call(fcinfo, last - offset_arg > 1 ? offset_arg + 1 : PG_NARGS());
+	form.layout = layout_of_call(fcinfo, last > 3 ? 3 : PG_NARGS());
 	return form;
 }
 
 Datum
 snowid_serial(PG_FUNCTION_ARGS)
 {
-	SerialForm	form = serial_form_of_call(fcinfo, 0, 2);
+	SerialForm	form = form_of_call(fcinfo, 0);
 	char		buf[SERIAL_LEN];
 
-	serial_write(&form, PG_GETARG_INT64(1), buf);
+	write_serial(&form, PG_GETARG_INT64(1), buf);
 	PG_RETURN_TEXT_P(cstring_to_text(buf));
 }
 
@@ -249,9 +264,9 @@ Datum
 snowid_serial_id(PG_FUNCTION_ARGS)
 {
 	char	   *serial = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	SerialForm	form = serial_form_of_call(fcinfo, 1, 2);
+	SerialForm	form = form_of_call(fcinfo, 1);
 	int64		id = 0;
-	const char *problem = serial_read(&form, serial, &id);
+	const char *problem = read_serial(&form, serial, &id);
 
 	if (problem)
 		ereport(ERROR,

@@ -22,7 +22,6 @@
 #include "settings.h"
 
 PG_FUNCTION_INFO_V1(snowid_number);
-PG_FUNCTION_INFO_V1(snowid_numbers);
 PG_FUNCTION_INFO_V1(snowid_number_range);
 PG_FUNCTION_INFO_V1(snowid_period_number);
 PG_FUNCTION_INFO_V1(snowid_period_serial);
@@ -43,55 +42,6 @@ Datum
 snowid_number(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT64(segment_next(fcinfo));
-}
-
-/* What snowid_numbers() remembers from number to number. */
-typedef struct Numbers
-{
-	TagSite		site;
-	text	   *tag;
-	int64		first;			/* of the block */
-	int64		block;			/* its numbers */
-	int64		used;			/* so many of them are returned */
-	int64		left;			/* beyond it */
-} Numbers;
-
-Datum
-snowid_numbers(PG_FUNCTION_ARGS)
-{
-	FuncCallContext *funcctx;
-	Numbers    *numbers;
-
-	if (SRF_IS_FIRSTCALL())
-	{
-		MemoryContext context;
-		int64		count = PG_GETARG_INT64(1);
-
-		if (count < 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("count of numbers must not be negative")));
-		funcctx = SRF_FIRSTCALL_INIT();
-		numbers = MemoryContextAllocZero(funcctx->multi_call_memory_ctx, sizeof(Numbers));
-		segment_init_site(&numbers->site, USE_NUMBER, fcinfo->flinfo->fn_oid);
-		context = MemoryContextSwitchTo(funcctx->multi_call_memory_ctx);
-		numbers->tag = PG_GETARG_TEXT_P_COPY(0);
-		MemoryContextSwitchTo(context);
-		numbers->left = count;
-		funcctx->user_fctx = numbers;
-	}
-	funcctx = SRF_PERCALL_SETUP();
-	numbers = funcctx->user_fctx;
-	if (numbers->used == numbers->block)
-	{
-		if (numbers->left == 0)
-			SRF_RETURN_DONE(funcctx);
-		numbers->block = segment_next_block(&numbers->site, numbers->tag,
-											numbers->left, &numbers->first);
-		numbers->left -= numbers->block;
-		numbers->used = 0;
-	}
-	SRF_RETURN_NEXT(funcctx, Int64GetDatum(numbers->first + numbers->used++));
 }
 
 /* A row of two columns. */

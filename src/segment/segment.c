@@ -185,12 +185,12 @@ tag_of_call(FunctionCallInfo fcinfo, TagUse use)
 /*---- The hot path ----*/
 
 /*
- * Takes up to so many numbers, this many at least; returns how many, 0: look at
- * what is wrong.  Where the caller wants their period, it must last now.
+ * Takes so many consecutive numbers; false: look at what is wrong.  Where the caller
+ * wants their period, it must last now.
  */
-static pg_attribute_always_inline int64
-take(Segment *segment, uint64 incarnation, int64 wanted, int64 least,
-	 TimestampTz now, DateADT *period, int64 *first, bool *ask)
+static pg_attribute_always_inline bool
+take(Segment *segment, uint64 incarnation, int64 wanted, TimestampTz now,
+	 DateADT *period, int64 *first, bool *ask)
 {
 	uint64		cursor = pg_atomic_read_u64(&segment->cursor);
 
@@ -200,24 +200,24 @@ take(Segment *segment, uint64 incarnation, int64 wanted, int64 least,
 		Slot	   *slot = &segment->slot[cursor_generation(cursor) & 1];
 		Term	   *term = &segment->term[cursor_generation(cursor) & 1];
 		int64		length;
-		int64		n;
 
 		pg_read_barrier();
 		length = (int64) pg_atomic_read_u64(&slot->length);
 		*first = (int64) (pg_atomic_read_u64(&slot->base) + offset);
-		n = Min(wanted, length - offset);
 		if (period)
 		{
 			*period = (DateADT) pg_atomic_read_u64(&term->label);
 			if (now >= (TimestampTz) pg_atomic_read_u64(&term->until))
-				return 0;
+				return false;
 		}
-		if (pg_atomic_read_u64(&segment->incarnation) != incarnation || n < least)
-			return 0;
-		if (likely(pg_atomic_compare_exchange_u64(&segment->cursor, &cursor, cursor + n)))
+		if (pg_atomic_read_u64(&segment->incarnation) != incarnation ||
+			wanted > length - offset)
+			return false;
+		if (likely(pg_atomic_compare_exchange_u64(&segment->cursor, &cursor,
+												  cursor + wanted)))
 		{
-			*ask = (uint64) (offset + n) > pg_atomic_read_u64(&slot->ask_at);
-			return n;
+			*ask = (uint64) (offset + wanted) > pg_atomic_read_u64(&slot->ask_at);
+			return true;
 		}
 	}
 }
@@ -229,55 +229,29 @@ ask_for_next(Segment *segment)
 	(void) fetcher_call(segment_ask(segment, 0));
 }
 
-/* Off the hot path: as many numbers as take() would. */
+/* Off the hot path: the first of so many consecutive numbers. */
 static pg_noinline int64
-take_slowly(KnownTag *known, int64 wanted, int64 length, DateADT *period, int64 *first)
+take_slowly(KnownTag *known, int64 wanted, DateADT *period)
 {
 	Wait		wait = {.has_place = true};
-	int64		n = 0;
+	int64		first;
+	bool		taken = false;
 	bool		ask = false;
 
-	while (n == 0)
+	while (!taken)
 	{
 		TimestampTz now = period ? GetCurrentTimestamp() : 0;
 
 		CHECK_FOR_INTERRUPTS();
-		if (segment_get_ready(known, length, now, &wait, first))
-			n = length;
-		else if (known->incarnation != UNCHECKED)
-			n = take(known->segment, known->incarnation, wanted, length, now, period,
-					 first, &ask);
+		taken = segment_get_ready(known, wanted, now, &wait, &first) ||
+			(known->incarnation != UNCHECKED &&
+			 take(known->segment, known->incarnation, wanted, now, period, &first, &ask));
 	}
 	if (wait.segment)
 		ConditionVariableCancelSleep();
 	if (ask)
 		ask_for_next(known->segment);
-	return n;
-}
-
-/* Up to so many consecutive numbers, this many at least; returns how many. */
-static int64
-next(KnownTag *known, int64 wanted, int64 least, int64 *first)
-{
-	bool		ask = false;
-	int64		n = 0;
-
-	if (likely(known->incarnation != UNCHECKED))
-		n = take(known->segment, known->incarnation, wanted, least, 0, NULL, first, &ask);
-	if (unlikely(n == 0))
-		return take_slowly(known, wanted, least, NULL, first);
-	if (unlikely(ask))
-		ask_for_next(known->segment);
-	return n;
-}
-
-static pg_noinline int64
-one_slowly(KnownTag *known, DateADT *period)
-{
-	int64		number;
-
-	(void) take_slowly(known, 1, 1, period, &number);
-	return number;
+	return first;
 }
 
 int64
@@ -288,8 +262,8 @@ segment_next(FunctionCallInfo fcinfo)
 	bool		ask;
 
 	if (unlikely(known->incarnation == UNCHECKED) ||
-		unlikely(take(known->segment, known->incarnation, 1, 1, 0, NULL, &number, &ask) == 0))
-		return one_slowly(known, NULL);
+		unlikely(!take(known->segment, known->incarnation, 1, 0, NULL, &number, &ask)))
+		return take_slowly(known, 1, NULL);
 	if (unlikely(ask))
 		ask_for_next(known->segment);
 	return number;
@@ -306,8 +280,8 @@ segment_next_in_period(FunctionCallInfo fcinfo, TagUse use, DateADT *period,
 	bool		ask;
 
 	if (known->incarnation == UNCHECKED ||
-		take(known->segment, known->incarnation, 1, 1, now, period, &number, &ask) == 0)
-		number = one_slowly(known, period);
+		!take(known->segment, known->incarnation, 1, now, period, &number, &ask))
+		number = take_slowly(known, 1, period);
 	else if (ask)
 		ask_for_next(known->segment);
 	*format = known->format;
@@ -315,16 +289,16 @@ segment_next_in_period(FunctionCallInfo fcinfo, TagUse use, DateADT *period,
 }
 
 int64
-segment_next_block(TagSite *site, const text *tag, int64 wanted, int64 *first)
-{
-	return next(known_tag(site, tag), Min(wanted, OFFSET_MASK), 1, first);
-}
-
-int64
 segment_next_range(TagSite *site, const text *tag, int64 length)
 {
+	KnownTag   *known = known_tag(site, tag);
 	int64		first;
+	bool		ask;
 
-	(void) next(known_tag(site, tag), length, length, &first);
+	if (known->incarnation == UNCHECKED ||
+		!take(known->segment, known->incarnation, length, 0, NULL, &first, &ask))
+		return take_slowly(known, length, NULL);
+	if (ask)
+		ask_for_next(known->segment);
 	return first;
 }

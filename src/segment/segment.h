@@ -24,7 +24,6 @@ typedef struct TagSite
 extern void segment_init_site(TagSite *site, TagUse use, Oid function);
 extern TagSite *segment_site(FunctionCallInfo fcinfo, TagUse use);
 extern int64 segment_next(FunctionCallInfo fcinfo);
-extern int64 segment_next_block(TagSite *site, const text *tag, int64 wanted, int64 *first);
 extern int64 segment_next_range(TagSite *site, const text *tag, int64 length);
 extern int64 segment_next_in_period(FunctionCallInfo fcinfo, TagUse use, DateADT *period,
 									const char **format);

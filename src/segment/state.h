@@ -143,7 +143,7 @@ typedef struct Segment
 	bool		refused;		/* ... and cannot be later */
 } Segment;
 
-extern Segment *segments;		/* snowid_max_segments of them, in shared memory */
+extern Segment *segments;		/* as many as snowid_max_segments says */
 extern LWLock *segments_lock;
 
 #pragma GCC visibility pop

@@ -72,7 +72,7 @@ foreach my $case (
 	],
 	[ q{snowid_from_base62('é0000000000')}, qr/"é" at position 1 is/ ],
 	[ q{snowid_from_base62('AzL8n0Y5ß8m')}, qr/"ß" at position 9 is/ ],
-	[ q{snowid_next_serial('Ä')}, qr/^22023: invalid code of a serial: "Ä"/ ],
+	[ q{snowid_serial('Ä', 1)}, qr/^22023: invalid code of a serial: "Ä"/ ],
 	[
 		q{snowid_serial_id('PAYÄ', 'PAY')},
 		qr/^22P02: invalid serial: "PAYÄ".*other characters than digits/s
@@ -133,7 +133,7 @@ $node->safe_psql('utf8', <<~'EOF');
 	CREATE INDEX ON lines (order_id);
 	INSERT INTO lines (order_id, of_bigint) SELECT id, id FROM k WHERE n > 0;
 	CREATE VIEW old AS SELECT * FROM k WHERE id < 388400145978465529 AND id > '0000000000000';
-	CREATE TABLE logs (id snowid DEFAULT snowid_next(), no text DEFAULT snowid_next_serial('A')) PARTITION BY RANGE (id);
+	CREATE TABLE logs (id snowid DEFAULT snowid_next(), no text DEFAULT snowid_serial('A', snowid_next())) PARTITION BY RANGE (id);
 	CREATE TABLE logs_all PARTITION OF logs FOR VALUES FROM ('0000000000000') TO (9223372036854775807);
 	INSERT INTO logs DEFAULT VALUES;
 	EOF

@@ -267,7 +267,7 @@ is( error(
 		$node,
 		'shop',
 		'SELECT snowid_next() \\gset
-		SELECT snowid_next_block(2::bigint), snowid_next_array(2), (SELECT count(*) FROM snowid_next_batch(2::bigint)), snowid_next_serial($$A$$), snowid_advance(5::bigint) \\gset'
+		SELECT snowid_next_block(2::bigint), snowid_next_array(2), (SELECT count(*) FROM snowid_next_batch(2::bigint)), snowid_serial($$A$$, 5::bigint), snowid_advance(5::bigint) \\gset'
 	),
 	'',
 	'functions that fit better are not called');

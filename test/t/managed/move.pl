@@ -75,7 +75,7 @@ as_owner($managed_server, 'shop', <<~'EOF');
 	CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowid_next(), customer text,
 		no text GENERATED ALWAYS AS (snowid_serial('O', id, '+08', 'twitter')) STORED);
 	CREATE TABLE lines (id bigint PRIMARY KEY DEFAULT snowid_next(), order_id bigint REFERENCES orders,
-		code text DEFAULT snowid_next_serial('L'));
+		code text DEFAULT snowid_serial('L', snowid_next()));
 	CREATE INDEX ON orders (snowid_timestamp(id, 'twitter'));
 	CREATE VIEW today AS SELECT * FROM orders WHERE id >= snowid_min(date_trunc('day', now()));
 	WITH o AS (INSERT INTO orders (customer) SELECT 'c' || n FROM generate_series(1, 1000) n RETURNING id)

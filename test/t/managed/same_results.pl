@@ -151,8 +151,8 @@ $node->safe_psql('postgres', <<~'EOS');
 			'snowid_timestamp(5, ''Epoch=2020-01-01T00:00:00Z'' COLLATE ci)', 'snowid_timestamp(5, ''epoch=2020-01-01T00:00:00Z worker=5'' COLLATE ci)'])
 		UNION ALL VALUES ('snowid_layouts()'), ('snowid_next_batch(-1)'), ('snowid_next_array(-1)'), ('snowid_next_batch(NULL)'),
 			('snowid_next_array(NULL)'), ('snowid_next_block(NULL)'), ('snowid_next_block(0)'), ('snowid_next_block(4097)'),
-			('snowid_next_block(-9223372036854775808)'), ('snowid_next_batch(0)'), ('snowid_next_array(0)'), ('snowid_next_serial(''x'')'),
-			('snowid_next_serial(''X'', ''UTC'')'), ('snowid_next_serial(NULL)'), ('snowid_advance(-1)'), ('snowid_advance(NULL)'),
+			('snowid_next_block(-9223372036854775808)'), ('snowid_next_batch(0)'), ('snowid_next_array(0)'),
+			('snowid_advance(-1)'), ('snowid_advance(NULL)'),
 			('snowid_decode(NULL)'), ('snowid_min(NULL)'), ('snowid_serial(NULL, 1)'), ('snowid_from_base32(NULL)');
 	EOS
 my $count = sql('SELECT count(*) FROM expressions');
@@ -189,7 +189,7 @@ is( sql(q{SELECT k BETWEEN snowid_min(clock_timestamp() - interval '1 min') AND 
 	FROM snowid_next() k}),
 	't',
 	'they have the time');
-is( sql(q{SELECT snowid_serial_id(s, 'PAY', '+08', true) < snowid_next() FROM snowid_next_serial('PAY', '+08', true) s}
+is( sql(q{SELECT snowid_serial_id(s, 'PAY', '+08', true) < snowid_next() FROM snowid_serial('PAY', snowid_next(), '+08', true) s}
 	),
 	't',
 	'serials, too');
@@ -300,7 +300,7 @@ like(
 	qr/^42501: permission denied for sequence/,
 	'nor are the sequences');
 is( as_app(
-		q{SELECT managed.snowid_next(), managed.snowid_next_array(2), managed.snowid_next_block(2), managed.snowid_next_serial('A') \gset}
+		q{SELECT managed.snowid_next(), managed.snowid_next_array(2), managed.snowid_next_block(2) \gset}
 	),
 	'',
 	'keys are');
@@ -327,7 +327,7 @@ is( as_app(
 	CREATE FUNCTION evil.nextval(regclass) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
 	CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$SELECT '2000-01-01'::timestamptz$$;
 	SELECT count(managed.snowid_next()) FROM generate_series(1, 100) \gset
-	SELECT managed.snowid_next_array(2), managed.snowid_next_block(2), managed.snowid_next_serial('A') \gset
+	SELECT managed.snowid_next_array(2), managed.snowid_next_block(2) \gset
 	EOS
 is(as_app(<<~'EOS'), '', 'nor a table');
 	SET search_path = public;

@@ -172,7 +172,7 @@ sub fails_with
 	  "SELECT count(*) = 1 FROM snowid_segment_status() WHERE error = '$error'";
 }
 
-query($node, "SELECT snowid_numbers('a', 5000)");
+query($node, "SELECT snowid_number('a') FROM generate_series(1, 5000)");
 query($node,
 	"UPDATE snowid_segments SET source = 'source' WHERE biz_tag = 'a'");
 is( answer_after(
@@ -271,7 +271,7 @@ is( sql_error(
 #---- max_id lowered by who is sure ----
 
 query($node,
-	"INSERT INTO snowid_segments (biz_tag) VALUES ('lowered'); SELECT snowid_numbers('lowered', 50)"
+	"INSERT INTO snowid_segments (biz_tag) VALUES ('lowered'); SELECT snowid_number('lowered') FROM generate_series(1, 50)"
 );
 query($node,
 	"UPDATE snowid_segments SET max_id = 10, update_time = '-infinity' WHERE biz_tag = 'lowered'"

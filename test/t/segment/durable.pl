@@ -49,7 +49,8 @@ foreach my $tag ('p', 'a', 'p', 'a')
 {
 	my $session = $node->background_psql('postgres');
 	my $seen    = $session->query_safe(
-		"BEGIN; SELECT max(n) FROM snowid_numbers('$tag', 1500) n");
+		"BEGIN; SELECT max(snowid_number('$tag')) FROM generate_series(1, 1500)"
+	);
 	kill_all($node);
 	eval { $session->quit };
 	$node->start;
