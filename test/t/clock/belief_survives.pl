@@ -80,7 +80,7 @@ foreach my $who ('client backend', 'snowid keeper')
 	is(logged($node, $log, $jumped),
 		0, "kill -9 of a $who: a jump that was accepted stays so");
 	cmp_ok($node->safe_psql('postgres', 'SELECT snowid_next()'),
-		'>', $last, 'and keys go on above all before');
+		'>', $last, "kill -9 of a $who: keys go on above all before");
 }
 
 #---- A jump that is not believed ----
@@ -95,12 +95,12 @@ is(logged($node, $log, $jumped),
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: .*\nDETAIL:  The clock jumped ahead/,
-	'nor by callers');
+	'a crash during a jump: callers are told that the clock jumped');
 $log = -s $node->logfile;
 set_skew($node, 0);
 keys_follow($node, 0);
 is(logged($node, $log, qr/LOG:  the clock is back after its jump ahead/),
-	1, 'and is over when the clock is back');
+	1, 'a crash during a jump: it is over when the clock is back');
 
 #---- A step back ----
 

@@ -105,7 +105,7 @@ is($disorder,   0, 'keys increase throughout');
 is(jumps($log), 1, 'the log has one line for it');
 is_at(0, 'keys have the time of today');
 is(status($node, "abs(extract(epoch FROM ceiling - now())) < 60"),
-	't', 'so has the ceiling');
+	't', 'the ceiling has the time of today');
 
 set_worker_id(1);
 
@@ -132,7 +132,7 @@ like(
 	'a keeper that starts during a glitch grants nothing');
 set_skew($node, 0);
 server_is_open($node);
-is_at(0, 'and goes on after it');
+is_at(0, 'the keeper goes on after the glitch');
 
 #---- A jump that was right ----
 
@@ -143,16 +143,20 @@ like(
 	$error,
 	qr/^55000: snowid could not reserve more keys\nDETAIL:  The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock\(\)/,
 	'a jump that lasts: keys stop, and the error says what to do');
-like(status($node, 'reason'), qr/The clock jumped ahead/, 'the status, too');
+like(
+	status($node, 'reason'),
+	qr/The clock jumped ahead/,
+	'a jump that lasts: the status tells it, too');
 sql_error($node, 'SELECT snowid_next()');
-is(query($node, 'SELECT snowid_accept_clock()'), '', 'snowid_accept_clock()');
+is(query($node, 'SELECT snowid_accept_clock()'),
+	'', 'snowid_accept_clock() accepts the jump');
 poll($node, 'reason IS NULL');
-is_at($year, 'and keys go on at the new time');
+is_at($year, 'keys go on at the time that was accepted');
 is(jumps($log), 1, 'the log has the jump once');
 like(
 	slurp_file($node->logfile, $log),
 	qr/LOG:  the jump of the clock was accepted/,
-	'and that it was accepted');
+	'the log has that the jump was accepted');
 my $ahead = first_of_batch();
 
 #---- It was not right ----
@@ -166,7 +170,7 @@ set_worker_id(1);
 is_refused($year, 'under the old one there are none, still');
 $node->restart;
 server_is_open($node);
-is_refused($year, 'nor after a restart');
+is_refused($year, 'under the old one there are none after a restart, either');
 set_worker_id(2);
 cmp_ok(first_of_batch(), '>', $today,
 	'under the other one they go on above its own');
@@ -189,13 +193,14 @@ $node->stop;
 set_skew($node, 0);
 $node->start;
 server_is_open($node);
-is_refused(5 * $year, 'and again today makes no key below its own');
+is_refused(5 * $year,
+	'a server that was started years ahead makes no key of today');
 set_worker_id(2);
 is_at(0, 'under another worker ID keys have the time of today, at once');
 set_worker_id(3);
 is_refused(5 * $year, 'under the old one there are none, still');
 set_worker_id(1);
-is_refused($year, 'nor under the one before');
+is_refused($year, 'under the one before it there are none, either');
 
 # When the time has come.
 configure($node, 'snowid.worker_id = 3');

@@ -195,7 +195,7 @@ is(key_ms(next_key($node)), $t, 'a key has the time of the clock');
 my $waits = status($node, 'waits');
 stop_clock($node, $t - 50);
 is(key_ms(next_key($node)), $t, 'after a step of -50 ms keys lead by that');
-is(status($node, 'waits'),  $waits, 'and nobody waits');
+is(status($node, 'waits'),  $waits, 'after a step of -50 ms nobody waits');
 
 # 1.5 s back is 0.5 s more than keys may lead
 my $waited = status($node, 'wait_ms');
@@ -208,9 +208,11 @@ stop_clock($node, $t - 1000);
 $session->{handle}->finish;
 like($session->{out}, qr/^\d+\n\z/,
 	'after a step of -1.5 s a caller waits until the clock is 0.5 s further');
-is(key_ms($session->{out}), $t,         'and its key leads by 1 s');
-is(status($node, 'waits'),  $waits + 1, 'the view counts the wait');
-cmp_ok(status($node, 'wait_ms'), '>', $waited, 'and its time');
+is(key_ms($session->{out}),
+	$t, 'the key of a caller that waited leads by 1 s');
+is(status($node, 'waits'), $waits + 1, 'the view counts the wait');
+cmp_ok(status($node, 'wait_ms'),
+	'>', $waited, 'the view counts the time of the wait');
 
 set_skew($node, $clock);
 poll($node, 'lead_ms = 0');
@@ -231,8 +233,9 @@ like(
 like(
 	sql_error($node, 'SELECT snowid_next_batch(1000)'),
 	qr/^58000: the next key would lead the clock by 60000[01] ms/,
-	'a batch, too');
-cmp_ok(time - $began, '<', 30, 'at once');
+	'after a step of -10 min a batch gets the same error');
+cmp_ok(time - $began,
+	'<', 30, 'after a step of -10 min the errors come at once');
 is(status($node, 'last_key'), $last, 'the refused callers used no number up');
 is(status($node, 'errors'),   $errors + 2, 'the view counts the errors');
 set_skew($node, $clock);

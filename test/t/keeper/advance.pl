@@ -123,13 +123,13 @@ query($node,
 $_->{handle}->finish foreach @sessions[ 0, 1 ];
 like($sessions[0]{out}, qr/57P01/, 'a session that waits can be terminated');
 like($sessions[1]{out}, qr/57014/,
-	'or cancelled, also one that waits for another one');
+	"a session that waits for another one's call can be cancelled");
 continue_worker();
 $sessions[2]{handle}->finish;
 like(
 	$sessions[2]{out},
 	qr/^NOTICE:  00000: keys wait until/,
-	'and makes room for the next');
+	'a session that is cancelled makes room for the next');
 set_skew($node, 0);
 configure($node, $settings);
 $node->reload;
@@ -151,7 +151,7 @@ $standby->poll_query_until('postgres',
 like(
 	sql_error($standby, advance('30 min')),
 	qr/^55000: snowid makes no keys during recovery/,
-	'a standby refuses it');
+	'a standby refuses the call');
 $standby->promote;
 nothing_is_left($standby, 'refused by a standby, and a promotion');
 $standby->stop;
@@ -183,7 +183,8 @@ is( query(
 hold_syncs($node, 0);
 $session->{handle}->finish;
 unlike($session->{out}, qr/ERROR|FATAL|connection/,
-	'and succeeds, cancelled or not, and though the keeper is told to leave');
+	'the call succeeds, cancelled or not, and though the keeper is told to leave'
+);
 my $refused =
   qr/^58000: the next key would lead the clock by 1[12]\d\d\d\d\d ms\n/;
 server_is_open($node);
@@ -192,8 +193,8 @@ like(sql_error($node, 'SELECT snowid_next()'),
 $node->stop('immediate');
 $node->start;
 server_is_open($node);
-like(sql_error($node, 'SELECT snowid_next()'), $refused,
-	'after a crash, too');
+like(sql_error($node, 'SELECT snowid_next()'),
+	$refused, 'after a crash keys are above it, too');
 is(sql_error($node, 'SELECT snowid_advance(1)'),
 	'', 'a call that has nothing to do succeeds');
 $node->stop;

@@ -66,7 +66,8 @@ $run = start_pgbench(
 	$node, 'postgres', '-c 3 -j 1 -T 2',
 	ceiling => 'SELECT make_below_ceiling(5);',
 	batch   => 'SELECT count(*) FROM (SELECT snowid_next_batch(1000000)) b;');
-ok(stop_pgbench($run, 'finish'), 'nor where keys outrun the format')
+ok(stop_pgbench($run, 'finish'),
+	'no key is above it where keys outrun the format, either')
   or diag($run->{out});
 
 # A step of the clock at a time, by less than the reserve, so that the keeper's
@@ -97,7 +98,8 @@ foreach (1 .. 3)
 	now_is($ms += 1300, 0);
 }
 next_key($node);
-is(status($node, 'waits'), $waits, 'nor where keys are some seconds apart');
+is(status($node, 'waits'),
+	$waits, 'where keys are some seconds apart nobody waits for a grant');
 set_skew($node, 0);
 poll($node, 'lead_ms = 0');
 
@@ -125,9 +127,10 @@ pass('a keeper that is terminated comes back, and keys go on');
 my $pid = keeper_pid($node);
 query($node, "SELECT pg_cancel_backend($pid)");
 clients_go_on(@clients);
-pass('also one that is cancelled');
-keys_are_right('increasing, none twice', @clients);
-is(complaints(@clients), '', 'and no caller gets an error');
+pass('a keeper that is cancelled goes on, and so do keys');
+keys_are_right('the keeper is replaced: keys increase, none twice', @clients);
+is(complaints(@clients), '',
+	'no caller gets an error while the keeper is replaced');
 
 # At the very moment that the clock is set back.  With max_lead as large as the
 # step, keys need only the keeper.
@@ -150,9 +153,14 @@ foreach my $round (1 .. 3)
 	clients_go_on(@clients);
 	set_skew($node, 0);
 }
-pass('also where the clock is set back by an hour in that moment');
-keys_are_right('increasing, none twice', @clients);
-is(complaints(@clients), '', 'and no caller gets an error');
+pass(
+	'a keeper comes back where the clock is set back by an hour in that moment'
+);
+keys_are_right(
+	'the clock is set back as the keeper ends: keys increase, none twice',
+	@clients);
+is(complaints(@clients), '',
+	'the clock is set back as the keeper ends: no caller gets an error');
 reload_with(
 	$node,
 	'snowid.worker_id' => 1,
@@ -223,30 +231,30 @@ poll($node, "reason ~ 'slot'");
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use its replication origin\nDETAIL:  There is no place for it; raise max_replication_slots /,
-	"with no place in $places the error says so");
+	"no place in $places: the error says so");
 is( () =
 	  slurp_file($node->logfile, $log) =~
 	  /LOG:  snowid cannot use its replication origin\n/g,
 	1,
-	'and the log, once');
+	'no place in $places: the log has it once');
 restart_with("$places = 10\nmax_wal_senders = 10\nmax_worker_processes = 0");
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid is not ready yet\nDETAIL:  The "snowid keeper" process is not running; it needs a free place in max_worker_processes/,
-	'with no place for the keeper in max_worker_processes the error says so');
+	'no place for the keeper in max_worker_processes: the error says so');
 like(
 	status($node, 'reason'),
 	qr/^snowid is not ready yet: The "snowid keeper" process is not running/,
-	'and the status');
+	'no place for the keeper in max_worker_processes: the status says so');
 restart_with("max_logical_replication_workers = 0\nmax_worker_processes = 1");
 poll($node, "reason ~ 'raise'");
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use its replication origin\nDETAIL:  No process could be started to read it; raise max_worker_processes/,
-	'nor with none for its helper');
+	"no place for the keeper's helper: the error says so");
 restart_with("max_logical_replication_workers = 4\nmax_worker_processes = 8");
 server_is_open($node);
-cmp_ok(next_key($node), '>', $highest, 'with enough places keys go on');
+cmp_ok(next_key($node), '>', $highest, 'enough places again: keys go on');
 
 #---- PostgreSQL's tools ----
 
@@ -286,11 +294,12 @@ $node->_update_pid(1);
 my $lsn = query($node, 'SELECT pg_current_wal_insert_lsn()');
 like(sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: /, 'it makes no keys then');
-is(keeper_pid($node), '', 'and has no keeper');
+is(keeper_pid($node), '', 'a server of pg_upgrade has no keeper');
 is(query($node, 'SELECT pg_current_wal_insert_lsn()'),
-	$lsn, 'nothing is granted');
+	$lsn, 'a server of pg_upgrade writes no grant into the WAL');
 $node->stop;
-ok(!-e $node->data_dir . '/snowid/state', 'nor written');
+ok( !-e $node->data_dir . '/snowid/state',
+	'a server of pg_upgrade writes no state file');
 append_to_file($node->data_dir . '/snowid/state', $state);
 $node->start;
 server_is_open($node);
@@ -315,7 +324,7 @@ unlike(
 	slurp_file($node->logfile, $from),
 	qr/snowid makes keys/,
 	'it closes no open gate');
-is(keeper_pid($node), $at_work, 'nor does it end the keeper');
+is(keeper_pid($node), $at_work, 'it does not end the keeper, either');
 $node->stop;
 
 #---- Nobody makes keys ----
@@ -334,6 +343,6 @@ pass(
 	'a server where nobody makes keys writes no WAL, a minute after its start'
 );
 is(sql_error($idle, 'CREATE EXTENSION snowid; SELECT snowid_next()'),
-	'', 'and then makes one at once');
+	'', 'a server that made no key makes one at once');
 $idle->stop;
 done_testing();

@@ -74,7 +74,7 @@ wait_for($node,
 	"SELECT ($position) >= (SELECT $ceiling_ms FROM snowid_status())");
 pass('dropped between two keepers: the ceiling is above all keys again');
 like(sql_error($node, "SELECT pg_replication_origin_drop('$name')"),
-	qr/^55006: /, 'and owned');
+	qr/^55006: /, 'dropped between two keepers: the new origin is owned');
 makes_keys_as($node, 1, 'keys are made');
 $node->stop('immediate');
 $node->start;
@@ -101,6 +101,6 @@ isnt(keeper_pid($node), $keeper,
 $session->query_safe('SELECT pg_replication_origin_session_reset()');
 $session->quit;
 server_is_open($node);
-makes_keys_as($node, 1, 'with the origin it makes keys');
+makes_keys_as($node, 1, 'the successor makes keys with the origin');
 $node->stop;
 done_testing();

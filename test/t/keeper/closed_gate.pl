@@ -70,9 +70,10 @@ sub is_quiet
 		$turns, '<',
 		$bound * ($helpers ? 8 : 1),
 		"$what: the keeper rests");
-	cmp_ok($calls,   '<', $bound / 3, "$what: so do who waits for it");
-	cmp_ok($helpers, '<', $bound,     "$what: few helper processes");
-	cmp_ok($lines,   '<', 3,          "$what: the log is quiet");
+	cmp_ok($calls, '<', $bound / 3,
+		"$what: callers who wait for it rest, too");
+	cmp_ok($helpers, '<', $bound, "$what: few helper processes");
+	cmp_ok($lines,   '<', 3,      "$what: the log is quiet");
 	return @clients;
 }
 
@@ -153,6 +154,6 @@ pass(
 );
 set_skew($node, 0);
 poll($node, 'is_open AND worker_id = 4');
-pass('and the new one taken when the clock is back');
+pass('the new worker ID is taken when the clock is back');
 $node->stop;
 done_testing();

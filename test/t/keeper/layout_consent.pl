@@ -137,7 +137,7 @@ start_with('new', 1, 0);
 query($node, 'SELECT snowid_accept_layout()')
   if status($node, 'is_open') eq 'f';
 server_is_open($node);
-key_is_above('with consent keys are above all old ones');
+key_is_above('consent given: keys are above all old ones');
 
 sub standby_reads
 {
@@ -148,7 +148,7 @@ sub standby_reads
 	return;
 }
 
-standby_reads('with consent');
+standby_reads('consent given');
 my $pid = keeper_pid($node);
 query($node, "SELECT pg_terminate_backend($pid)");
 wait_for($node, <<~EOF);
@@ -157,7 +157,7 @@ wait_for($node, <<~EOF);
 	EOF
 key_is_above('a new keeper does not ask again');
 start_with('new', 1, 0);
-key_is_above('nor does a start');
+key_is_above('a start does not ask again');
 $standby->restart;
 standby_reads('started again');
 
@@ -165,10 +165,10 @@ standby_reads('started again');
 start_with('new', 1, 30 * $day);
 key_is_above('the clock runs ahead again');
 start_with('new', 1, 0);
-is_refused('and comes back: that asks for nothing', $waits);
+is_refused('a clock that comes back: no consent is asked for', $waits);
 start_with('new', 2, 0);
-is(sql_error($node, 'SELECT snowid_next()'), '',
-	'nor does another worker ID');
+is(sql_error($node, 'SELECT snowid_next()'),
+	'', 'another worker ID does not ask again');
 
 $node->wait_for_catchup($standby);
 configure($standby, settings('new', 2));
@@ -176,7 +176,7 @@ $standby->restart;
 $standby->promote;
 poll($standby, q(is_open OR reason ~ 'layout'));
 is(sql_error($standby, 'SELECT snowid_next()'),
-	'', 'nor does a promoted standby');
+	'', 'a promoted standby does not ask again');
 $standby->stop;
 
 #---- Back to the old layout ----
@@ -187,7 +187,8 @@ start_with('old', 1, 2 * $year);
 is_refused('when they are above, consent is asked for', $asks);
 query($node, 'SELECT snowid_accept_layout()');
 server_is_open($node);
-key_is_above('and keys are above all of both');
+key_is_above(
+	'consent given to the way back: keys are above those of both layouts');
 $node->stop;
 
 #---- More than one former layout ----

@@ -76,7 +76,7 @@ is( $node->safe_psql(
 		'SELECT snowid_timestamp(snowid_next()) < clock_timestamp() + interval \'1 s\''
 	),
 	't',
-	'which ends when max_lead is lowered');
+	'the wait ends when max_lead is lowered');
 
 #---- Steps while it waits ----
 
@@ -93,12 +93,13 @@ set_skew($node, 0);
 poll($node,
 	"$waits AND substring(reason FROM 'has passed (.*)\\.\$')::timestamptz < clock_timestamp() + interval '11 min'"
 );
-cmp_ok(opens_in($node) + time - $began, '>', 595, 'nor its end');
+cmp_ok(opens_in($node) + time - $began,
+	'>', 595, 'a step ahead and back does not shorten the wait');
 set_skew($node, -2 * $hour);
 poll($node,
 	"$waits AND substring(reason FROM 'has passed (.*)\\.\$')::timestamptz < clock_timestamp() + interval '11 min'"
 );
-cmp_ok(opens_in($node), '>', 590, 'nor a step back');
+cmp_ok(opens_in($node), '>', 590, 'a step back does not shorten the wait');
 
 # By less than it has waited, the first reading may have been right: what another
 # server made up to max_lead ahead of it is below.
@@ -162,7 +163,7 @@ SKIP:
 	like(
 		sql_error($node, 'SELECT snowid_next()'),
 		qr/^55000: snowid cannot use its state file\nDETAIL:  .*Permission denied/,
-		'and callers are told');
+		'a directory that cannot be written: callers are told');
 	chmod 0700, $directory;
 	poll($node, 'is_open AND worker_id = 2');
 	pass('keys go on when it can be');

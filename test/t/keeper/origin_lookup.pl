@@ -138,7 +138,7 @@ let_go($node);
 poll($node, q(is_open OR reason ~ 'already active for PID'));
 is(status($node, 'is_open'), 'f', 'while it has it, no keys are made');
 $session->query_safe('SELECT pg_replication_origin_session_reset()');
-makes_keys_as($node, 1, 'then they are made');
+makes_keys_as($node, 1, 'the session has left: keys are made');
 
 note 'one that is being dropped';
 close_gate();

@@ -50,7 +50,7 @@ like(
 		q(SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid\_%')
 	),
 	qr/^55006: could not drop /,
-	'so is one of all that are ours');
+	'a drop of all origins of snowid is refused');
 like(
 	sql_error($node, "SELECT pg_replication_origin_advance('$name', '0/1')"),
 	qr/^55006: .*already active for PID $pid\n/,
@@ -58,7 +58,7 @@ like(
 like(
 	sql_error($node, "SELECT pg_replication_origin_session_setup('$name')"),
 	qr/^55006: .*already active for PID $pid\n/,
-	'nor used by a session');
+	'it cannot be used by a session');
 query($node, "SELECT pg_terminate_backend($pid)");
 $node->poll_query_until('postgres',
 	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $pid"
@@ -70,7 +70,7 @@ like(
 	qr/^55006: .* in use by PID $pid\n/,
 	'a new keeper owns it, too');
 keys_are_right('keys are as they should be', $client);
-keys_go_on('and go on');
+keys_go_on('keys go on after the attempts');
 
 # Each grant is in the WAL: a crash finds it.
 query($node, 'CHECKPOINT') foreach 1 .. 3;
@@ -95,7 +95,7 @@ $node->start;
 is(position(), last_ms($last_key), 'a clean stop stores the last key');
 configure($node, $settings);
 $node->reload;
-keys_go_on('and keys go on behind it');
+keys_go_on('keys go on behind the key of the clean stop');
 
 query($node, q(SELECT pg_replication_origin_create('somebody_else')));
 my $idle = $node->background_psql('postgres');
@@ -133,7 +133,7 @@ is( query(
 		$node,
 		q(SELECT pg_replication_origin_progress('thief', false) = '0/10')),
 	't',
-	'and the other one is not touched');
+	'the origin that has the number now is not touched');
 query($node, q(SELECT pg_replication_origin_drop('thief')));
 
 #---- Dropped again and again, while keepers come and go ----
@@ -169,7 +169,8 @@ cmp_ok(scalar @stolen, '>=', 5, 'it was dropped between keepers');
 clients_go_on($client);
 stop_client($thief);
 like(sql_error($node, "SELECT pg_replication_origin_drop('$name')"),
-	qr/^55006: /, 'and is there and owned now');
+	qr/^55006: /,
+	'dropped between keepers: the origin is there and owned now');
 unlike(slurp_file($thief->{errors}),
 	qr/got /, 'who got its number never got a ceiling');
 keys_are_right('increasing, none twice', $client);

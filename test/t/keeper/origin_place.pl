@@ -121,7 +121,7 @@ my @held = hold_places($node);
 use_worker_id(3);
 makes_keys($node, 3, 'all places held: a new worker ID makes keys');
 new_keeper();
-makes_keys($node, 3, 'and so does a new keeper');
+makes_keys($node, 3, 'all places held: a new keeper makes keys');
 
 # The process itself does not come: no second one can be started.
 my $helper = helper_pid();
@@ -132,7 +132,7 @@ $node->poll_query_until('postgres',
   or die;
 pass('where no process can be started the reason says so');
 kill 'CONT', $helper;
-makes_keys($node, 4, 'and keys go on when it comes');
+makes_keys($node, 4, 'keys go on when the process comes');
 let_places_go($node, @held);
 
 $standby->poll_query_until('postgres',
@@ -153,7 +153,7 @@ use_worker_id(5);
 makes_keys($node, 5, 'a process that does not come is replaced');
 kill 'CONT', $helper;
 use_worker_id(6);
-makes_keys($node, 6, 'and when it does it is of use again');
+makes_keys($node, 6, 'a process that comes late is of use again');
 
 #---- The catalog is locked ----
 
@@ -166,7 +166,9 @@ new_keeper();
 makes_keys($node, 6,
 	'a transaction that dropped an origin keeps no new keeper from its own');
 use_worker_id(5);
-makes_keys($node, 5, 'nor from one that is there');
+makes_keys($node, 5,
+	'a transaction that dropped an origin keeps no new worker ID from an origin that is there'
+);
 use_worker_id(7);
 $node->poll_query_until('postgres',
 	"SELECT reason ~ 'Another transaction has created or dropped a replication origin and not ended yet' FROM snowid_status()"
@@ -175,7 +177,7 @@ pass('a new origin waits for its end, and the reason is told');
 is(sql_error($node, 'CREATE DATABASE new'),
 	'', 'a database can be created meanwhile');
 $idle->query_safe('COMMIT');
-makes_keys($node, 7, 'then keys go on');
+makes_keys($node, 7, 'the transaction has ended: keys go on');
 
 $idle->query_safe(
 	'BEGIN; LOCK pg_replication_origin IN ACCESS EXCLUSIVE MODE');
@@ -186,7 +188,7 @@ $node->poll_query_until('postgres',
   or die;
 pass('a catalog that nobody may read: the reason is told');
 $idle->query_safe('COMMIT');
-makes_keys($node, 7, 'then keys go on');
+makes_keys($node, 7, 'the catalog can be read again: keys go on');
 $idle->quit;
 
 # A server that stops does not wait for an answer.
@@ -201,7 +203,7 @@ $node->stop;
 pass('the server stops while a question waits');
 eval { $idle->quit };
 $node->start;
-makes_keys($node, 1, 'and makes keys again');
+makes_keys($node, 1, 'the server that was stopped makes keys again');
 $node->stop;
 
 #---- No place is left for an origin ----
@@ -224,13 +226,14 @@ like(status($node, 'reason'),
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use its replication origin\nDETAIL:  could not find free replication state/,
-	'and callers are told');
+	'no place for an origin: callers are told');
 is(sql_error($node, "CREATE DATABASE new_$_"),
 	'', 'a database can be created meanwhile')
   foreach 1 .. 2;
-like(status($node, 'reason'), $why, 'while the keeper tries again');
+like(status($node, 'reason'),
+	$why, 'while the keeper tries again the reason stays');
 query($node, q(SELECT pg_replication_origin_drop('other_1')));
 $highest = 0;
-makes_keys($node, 1, 'and keys go on when there is a place');
+makes_keys($node, 1, 'a place for the origin again: keys go on');
 $node->stop;
 done_testing();

@@ -135,9 +135,9 @@ configure($node, "snowid.worker_id = 1\nsnowid.max_lead = 10ms");
 $node->reload;
 keys_go_on('origins whose names are no layout of ours stop no key');
 $node->restart;
-keys_go_on('nor after a restart');
+keys_go_on('they stop none after a restart, either');
 is(query($node, 'SELECT count(*) FROM pg_replication_origin'),
-	@names + 1, 'and are left alone');
+	@names + 1, 'origins whose names are no layout of ours are left alone');
 
 #---- In the range, but its end ----
 

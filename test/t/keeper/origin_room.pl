@@ -116,7 +116,7 @@ $node->restart;
 server_is_open($node);
 pass("$limit can be lowered to a few, and the server starts");
 make_keys_as($_, $skew + 120) foreach 16 .. 22;
-pass('also where worker IDs come and go');
+pass('a few origins are enough where worker IDs come and go');
 
 #---- What made the last keys stays ----
 
@@ -140,7 +140,7 @@ pass('another layout waits for consent, days later, too');
 configure($node, 'snowid.worker_id = 22');
 $node->restart;
 server_is_open($node);
-pass('and the layout of the last keys is known');
+pass('the layout of the last keys is known');
 $node->stop;
 
 #---- Worker IDs from Redis ----
@@ -163,6 +163,6 @@ foreach my $round (1 .. 12)
 is($failed, 0,
 	'a dozen worker IDs from Redis, one after the other: keys go on');
 cmp_ok(query($node, 'SELECT count(*) FROM pg_replication_origin'),
-	'<=', 4, 'and their origins have room');
+	'<=', 4, 'a dozen worker IDs from Redis: four origins are kept at most');
 $node->stop;
 done_testing();

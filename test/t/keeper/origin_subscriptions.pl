@@ -103,9 +103,10 @@ like(
 		"SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid\\_%\\_0\\_1'"
 	),
 	qr/^55006: /,
-	'ours cannot be dropped then');
-is(query($node, $ours), $before, 'and has its number');
-unlike(slurp_file($dropper->{errors}), qr/dropped/, 'whoever tried');
+	'the origin of snowid cannot be dropped then');
+is(query($node, $ours), $before, 'the origin of snowid keeps its number');
+unlike(slurp_file($dropper->{errors}),
+	qr/dropped/, 'no attempt to drop an origin of snowid succeeded');
 
 # Keepers end, and tables are copied anew: their origins come and go.
 foreach my $round (1 .. 3)

@@ -123,7 +123,7 @@ foreach my $process ('snowid registry', 'snowid keeper')
 {
 	ends($process);
 	is(status($node, 'is_open'), 't', "$process ended: the gate stays open");
-	cmp_ok(next_key($node), '>', $highest, 'and keys go on');
+	cmp_ok(next_key($node), '>', $highest, "$process ended: keys go on");
 	answered($node);
 }
 
@@ -165,7 +165,8 @@ wait_for($node,
 );
 $redis->resume;
 $_->finish foreach @$handles;
-is(scalar(grep { /^\d+\n$/ } @$said), 3, 'and each gets its answer')
+is(scalar(grep { /^\d+\n$/ } @$said),
+	3, 'each of three waiting callers gets its answer')
   or diag(@$said);
 settings($node, $short);
 $node->reload;
@@ -199,7 +200,8 @@ is(status($node, 'is_open'), 't',
 $session->query_safe('COMMIT');
 $session->quit;
 $node->wait_for_log(qr/LOG:  snowid reserves keys again/, $log);
-cmp_ok(next_key($node), '>', $highest, 'and keys go on');
+cmp_ok(next_key($node), '>', $highest,
+	'the ceiling cannot be read: keys go on');
 
 #---- The directory is locked, or the file's place is taken ----
 
@@ -224,7 +226,7 @@ END
 
 my $dir = $node->data_dir . '/snowid';
 $node->stop;
-foreach my $server ('with a claim', 'with an ID of its own')
+foreach my $server ('a server with a claim', 'a server with a number')
 {
 	sysopen(my $lock, $node->data_dir, O_RDONLY | O_DIRECTORY) or die "$!";
 	flock($lock, LOCK_EX | LOCK_NB)                            or die "$!";
@@ -238,7 +240,7 @@ foreach my $server ('with a claim', 'with an ID of its own')
 		"$server: locked: no key");
 	close($lock);
 	server_is_open($node);
-	pass("$server: and then it opens");
+	pass("$server: the gate opens when the lock is gone");
 	$node->stop;
 
 	rename($dir, "$dir.good");

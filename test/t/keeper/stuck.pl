@@ -42,7 +42,7 @@ sub is_told
 	like(
 		$reason,
 		qr/^snowid could not reserve more keys: $stuck$/,
-		"$what: so is who reads the status");
+		"$what: the status tells who and since when");
 	my ($since) = $reason =~ $stuck;
 	is( query(
 			$node,
