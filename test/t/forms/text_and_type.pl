@@ -56,7 +56,8 @@ SKIP:
 			q{SELECT in_order('base32', 'cs-x-icu'), in_order('base32', 'lt-x-icu'),
 			in_order('base62', 'C'), in_order('base62', 'und-x-icu')}),
 		'f|f|t|f',
-		'but not of all; base62 under "C" only');
+		'base32 does not sort so in some languages; base62 sorts so under "C" only'
+	);
 }
 
 #---- The place of what is wrong is counted in characters ----
@@ -143,7 +144,7 @@ my $sum =
 	(SELECT md5(min(id)::text || min(no)) FROM logs) FROM k};
 my $before = $node->safe_psql('utf8', $sum);
 like($before, qr/^1002\|FZZZZZZZZZZZZ\|/,
-	'what a bigint cast may store is dumped, too');
+	'values that a cast from bigint stored are dumped, too');
 my $dump = $node->basedir . '/dump';
 $node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, 'utf8' ], 'pg_dump');
 $node->backup('copy');
@@ -162,10 +163,11 @@ like(
 		q{SET enable_seqscan = off; EXPLAIN SELECT * FROM lines WHERE order_id = 388400145978465529}
 	),
 	qr/Index Scan|Bitmap Index Scan/,
-	'and found by index');
+	'restored rows are found by index');
 my $by_arrays =
   q{SET enable_seqscan = off; SELECT count(*) FROM k WHERE id = ANY ('{-1,5}'::int[]) AND id < ANY ('{0,1}'::bigint[])};
-is($node->safe_psql('restored', $by_arrays), '1', 'or by arrays');
+is($node->safe_psql('restored', $by_arrays),
+	'1', 'restored rows are found by arrays');
 
 #---- A schema of one's own, and a move ----
 
@@ -181,7 +183,7 @@ is( $node->safe_psql(
 		SELECT max(id), count(*) FROM k WHERE id >= 388400145978465528 AND id = '0ARYZVZXW377R'}
 	),
 	'0ARYZVZXW377R|1',
-	'or is made there');
+	'the extension can be created in a schema of its own');
 is( $node->safe_psql(
 		'other', q{DROP TABLE k; DROP EXTENSION snowid;
 		SELECT count(*) FROM pg_opfamily WHERE opfname = 'snowid_ops'}),
@@ -199,7 +201,7 @@ is($standby->safe_psql('utf8', $sum), $before, 'a standby reads the type');
 is( $standby->safe_psql(
 		'utf8', q{SELECT n FROM k WHERE id = '0ARYZVZXW377R'}),
 	'0',
-	'and finds by it');
+	'a standby finds rows by the type');
 $standby->stop;
 
 #---- pg_upgrade carries type, operators and families ----
@@ -232,12 +234,12 @@ like(
 	$plan,
 	qr/Index Cond: \(id < '5'::bigint\).*Index Cond: \(id = '388400145978465528'::bigint\).*Hash.*Merge Full Join/s,
 	'indexes, hash and merge joins work as before');
-is($new->safe_psql('utf8', $by_arrays), '1', 'and arrays');
+is($new->safe_psql('utf8', $by_arrays), '1', 'arrays work as before');
 is( $new->safe_psql(
 		'utf8',
 		q{CREATE TABLE fk (id bigint REFERENCES k); SELECT count(*) FROM fk}),
 	'0',
-	'and foreign keys');
+	'foreign keys work as before');
 $new->stop;
 
 done_testing();

@@ -186,8 +186,7 @@ ok( $slow <= $calls / 5000 + 3 * $took{nextval}[1] && $most < 30_000,
   or diag(
 	"$slow of $calls calls took over 100 ms, and $took{nextval}[1] of nextval()"
   );
-is(status($node, 'waits'), $waits,
-	'and the generator made none of them wait');
+is(status($node, 'waits'), $waits, 'the generator makes no caller wait');
 
 $node->stop;
 done_testing();

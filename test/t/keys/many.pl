@@ -52,7 +52,8 @@ is( sql_error(
 		'SELECT count(snowid_next_block(2049)) FROM generate_series(1, 1000)'
 	),
 	'',
-	'nor does one that leaves half a millisecond');
+	'a block that leaves half a millisecond never waits longer than that, either'
+);
 
 #---- A clock that steps back ----
 
@@ -71,7 +72,7 @@ foreach my $call ('snowid_next_block(100)', 'snowid_next_array(100)')
 set_skew($node, 0);
 is( sql_error($node, "SELECT snowid_next_block(100), snowid_next_array(100)"),
 	'',
-	'and took nothing: keys go on when the clock is back');
+	'refused calls took nothing: keys go on when the clock is back');
 
 #---- Not above the ceiling ----
 
@@ -95,7 +96,7 @@ foreach my $call ('snowid_next_block(4000)', 'snowid_next_array(4000)')
 		"$call stops at the ceiling");
 	is($above, 'f', 'no key is above it');
 	ok($node->poll_query_until('postgres', "SELECT count($call) = 1"),
-		'and goes on when the keeper does');
+		"$call goes on when the keeper does");
 }
 
 #---- Interrupts ----
@@ -148,7 +149,7 @@ is( $node->safe_psql(
 		q{SELECT snowid_to_base32(388400145978465528), snowid_from_base32('0arYZ-vzxw377r'),
 		snowid_serial('', 1541815603606036480, 'Z', 'twitter')}),
 	'0ARYZVZXW377R|388400145978465528|2022062816074010511260000',
-	'what needs no server works');
+	'functions that need no server work without the library');
 $node->stop;
 
 #---- A layout of few keys a millisecond ----
@@ -168,7 +169,7 @@ is( $small->safe_psql(
 like(
 	sql_error($small, 'SELECT snowid_next_block(2)'),
 	qr/^22023.*from 1 to 1,/s,
-	'not of two');
+	'a block of two is refused where a millisecond has one key');
 $small->stop;
 
 done_testing();

@@ -89,7 +89,7 @@ closed_with($node, 'no worker ID');
 all_work('no key was made yet', $node);
 restart_with($node, settings($lower, ''));
 closed_with($node, 'no worker ID');
-all_work('nor in another layout', $node);
+all_work('no key was made yet, in another layout', $node);
 
 #---- Its layout is refused ----
 
@@ -175,7 +175,7 @@ none_works('a standby with another layout',
 is( $before->safe_psql(
 		'postgres', "SELECT snowid_decode($key, '$layout_1') IS NOT NULL"),
 	't',
-	'which reads what it is told');
+	'a standby with another layout reads by the layout that it is told');
 
 # the primary changes its layout, and standbys with the next one wait for it
 my $highest =
@@ -190,7 +190,7 @@ server_is_open($node);
 $node->safe_psql('postgres', 'SELECT snowid_next()');
 $node->wait_for_catchup($_) foreach $next, $same;
 all_work('when the primary has it, too', $next);
-none_works('and a standby with the former one',
+none_works('a standby with the former layout',
 	$same, $higher, $highest, $cannot);
 $next->promote;
 server_is_open($next);

@@ -40,7 +40,7 @@ sub restore
 	my ($to, $db, $file) = @_;
 	$to->safe_psql('postgres', "CREATE DATABASE $db");
 	my $rc = $to->psql($db, slurp_file($file), on_error_stop => 1);
-	is($rc, 0, 'restore');
+	is($rc, 0, 'pg_restore ends without error');
 	return;
 }
 
@@ -67,7 +67,7 @@ sub dump_and_restore
 					$db, "SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef
 					WHERE adrelid = 'orders'::regclass AND adnum = 1"),
 				'snowid_next()',
-				'and the default');
+				'the default is restored');
 		}
 	};
 	return $db;
@@ -225,7 +225,7 @@ pass('a reload with a worker ID that does not fit logs the range');
 is( $node->safe_psql(
 		'postgres', 'SELECT worker_id FROM snowid_decode(snowid_next())'),
 	'2',
-	'and the old one stays');
+	'a pair that is not allowed: the old worker ID stays');
 configure($node, 'snowid.worker_id = 2');
 $node->reload;
 
@@ -238,7 +238,7 @@ is( $node->safe_psql(
 	't',
 	'a restored default makes keys above the restored ones');
 like(sql_error($plain, "\\c $db\nINSERT INTO orders DEFAULT VALUES"),
-	$not_loaded, 'and says so where snowid is not loaded');
+	$not_loaded, 'an insert where snowid is not loaded says so');
 
 #---- Who may do what ----
 
@@ -258,7 +258,7 @@ is(as('monitor', 'postgres', 'SELECT * FROM snowid_status()'),
 like(as('app', 'postgres', 'SELECT * FROM snowid_status()'),
 	qr/^42501: /, 'another role cannot');
 like(as('app', 'postgres', 'SELECT snowid_status()'),
-	qr/^42501: /, 'nor call its function');
+	qr/^42501: /, 'another role cannot call its function');
 is( as( 'app', 'postgres',
 		'SELECT snowid_decode(snowid_next()) FROM snowid_layouts()'),
 	'',
@@ -272,7 +272,7 @@ foreach my $role ('app', 'monitor')
 		qr/^42501: /, "snowid_advance is not for $role");
 }
 like(as('app', 'app', 'SELECT snowid_advance(1)'),
-	qr/^42501: /, 'nor for the owner of the database');
+	qr/^42501: /, 'snowid_advance is not for the owner of the database');
 
 #---- A standby ----
 
@@ -289,7 +289,7 @@ my $began = time;
 like(sql_error($standby, 'SELECT snowid_next()'),
 	$recovery, 'standby: snowid_next says so');
 like(sql_error($standby, 'SELECT snowid_next_batch(1)'),
-	$recovery, 'standby: a batch, too');
+	$recovery, 'standby: a batch says so');
 cmp_ok(time - $began, '<', 30, 'standby: at once');
 is( $standby->safe_psql(
 		'postgres', "SELECT worker_id FROM snowid_decode($old_key)"),
@@ -322,7 +322,7 @@ like(
 	qr/^22023: key $key leads the clock by 400000\d ms, more than snowid.max_jump\n/,
 	'snowid_advance beyond max_jump is refused, and by how much');
 is(behind("INSERT INTO orders DEFAULT VALUES RETURNING id < $key"),
-	't', 'and changes nothing');
+	't', 'an insert behind the restored keys changes nothing');
 
 stop_clock($behind, key_ms($key) - 1_800_000);
 like(
@@ -332,10 +332,10 @@ like(
 like(
 	sql_error($behind, '\c restored' . "\nINSERT INTO orders DEFAULT VALUES"),
 	qr/^58000: the next key would lead the clock by (180|179)\d{4} ms\n/,
-	'then keys are refused while the clock is far behind');
+	'after snowid_advance() keys are refused while the clock is far behind');
 set_skew($behind, 0);
 is(behind("INSERT INTO orders DEFAULT VALUES RETURNING id > $key"),
-	't', 'and are above the restored ones when it is there');
+	't', 'keys are above the restored ones when the clock is there');
 stop_clock($behind, (time + 1) * 1000);
 is( behind(
 		'SELECT snowid_advance(id) FROM (SELECT snowid_max(clock_timestamp() + interval \'0.5 s\') AS id) a;

@@ -132,7 +132,8 @@ is(stored_ceiling(), ms($ahead),
 $node->start;
 my $key = first_key_is_above('clean stop ahead of the clock');
 cmp_ok(ms($key), '<=', ms($ahead) + 1,
-	'and the next start goes on behind it');
+	'a clean stop ahead of the clock: the next start goes on behind the value'
+);
 set_skew($node, 0);
 
 #---- Crashes ----

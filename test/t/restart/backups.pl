@@ -105,17 +105,20 @@ foreach my $node ($beside, $past)
 }
 cmp_ok(highest_of($past), '>=', $then,
 	'set back: the rows are there up to the restore point');
-cmp_ok(highest_of($past), '<', highest_of($living), 'and no later ones');
+cmp_ok(highest_of($past), '<', highest_of($living),
+	'set back: no later rows are there');
 my @others = map { start_client($_, $insert) } ($beside, $past);
 clients_go_on(@clients, @others);
 ok(only_by(2, collect($beside, stop_client($others[0]))),
 	'a restored backup makes keys with the worker ID that it was given');
-ok(only_by(3, collect($past, stop_client($others[1]))),
-	'so does a server that was set back');
+ok( only_by(3, collect($past, stop_client($others[1]))),
+	'a server that was set back makes keys with the worker ID that it was given'
+);
 $_->stop foreach ($beside, $past);
 my @keys = collect($living, map { stop_client($_) } @clients);
 ok(only_by(1, @keys), 'while the living server went on');
-is("@repeated", '', 'and no key was made twice');
+is("@repeated", '',
+	'a restored backup and a server set back: no key was made twice');
 
 #---- Set back, with the same worker ID: the other one is gone for good ----
 
@@ -150,7 +153,8 @@ cmp_ok(
 	$same->safe_psql('postgres', $insert),
 	'>',
 	(sort { $a <=> $b } @keys)[-1],
-	'and above all that its past made, where the clock has passed that');
+	'it begins above all that its past made, where the clock has passed that'
+);
 $same->stop;
 
 #---- A copy of the directory ----
@@ -177,7 +181,7 @@ ok(only_by(1, collect($same, stop_client($clients[0]))),
 	'the original makes keys');
 ok( only_by(4, collect($copy, stop_client($clients[1]))),
 	'the copy with the worker ID that it was given');
-is("@repeated", '', 'and no key was made twice');
+is("@repeated", '', 'a copied data directory: no key was made twice');
 $_->stop foreach ($same, $copy);
 
 #---- A dump, restored into a new server with the same worker ID ----
@@ -205,14 +209,13 @@ my $key = $new->safe_psql('postgres', $insert);
 like(
 	slurp_file($new->logfile),
 	qr/DETAIL:  A pair that is new to this server begins when the clock has passed /,
-	'which says what it waits for');
+	'the new server says what it waits for');
 cmp_ok(
 	key_ms($key), '>',
 	($began + 3) * 1000,
 	'it makes no key until the clock has passed its start by max_lead');
 cmp_ok($key, '>', $highest,
-	'so its keys are above those of a server that had the worker ID until then'
-);
+	'its keys are above those of a server that had the worker ID until then');
 $new->stop;
 
 $new = snowid_cluster('behind', 'snowid.worker_id = 1');
@@ -231,7 +234,7 @@ $new->start;
 like(
 	sql_error($new, $insert),
 	qr/^58000: the next key would lead the clock/,
-	'also after a crash');
+	'none is made below the restored ones after a crash, either');
 reload_with(
 	$new,
 	'snowid.worker_id' => 1,
@@ -242,7 +245,7 @@ is( $new->safe_psql(
 		"SELECT snowid_next() > $highest, clock_timestamp() < snowid_timestamp($highest)"
 	),
 	't|t',
-	'and they go on above them');
+	'keys go on above the restored ones');
 $new->stop;
 
 done_testing();

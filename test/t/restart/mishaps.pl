@@ -51,7 +51,7 @@ keys_go_on_in('other', 'without the database postgres keys go on');
 $node->safe_psql('other', $_)
   foreach 'ALTER DATABASE template1 IS_TEMPLATE false',
   'DROP DATABASE template1';
-keys_go_on_in('other', 'also without template1');
+keys_go_on_in('other', 'without the database template1 keys go on');
 $node->safe_psql('other',     'CREATE DATABASE template1 TEMPLATE template0');
 $node->safe_psql('template1', 'ALTER DATABASE other RENAME TO postgres');
 
@@ -80,7 +80,7 @@ is_of_today(next_key($node),
 unlike(
 	slurp_file($node->logfile),
 	qr/jumped ahead/,
-	'and is not logged as one');
+	'the end of a step back by two hours is not logged as a jump');
 
 #---- A crash while the clock is wrong ----
 
@@ -144,7 +144,7 @@ my $crowd    = start_pgbench($node, 'postgres', '-c 8 -t 1',
 ok(stop_pgbench($crowd, 'finish'),
 	'callers wait for a clock that was set back');
 cmp_ok(worker_switches() - $switches,
-	'<', 2000, 'and do not keep the keeper busy');
+	'<', 2000, 'callers that wait do not keep the keeper busy');
 set_skew($node, 0);
 
 #---- A standby with another layout than its primary's keys ----

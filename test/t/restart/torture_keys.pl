@@ -34,13 +34,15 @@ sub found
 	return "@$checked{qw(keys duplicates order foreign)}";
 }
 
-is(found([ 1, 3,  10 ], [ 2, 9 ]), '5 0 0 0', 'good keys');
-is(found([ 1, 3,  10 ], [ 3, 9 ]), '5 1 0 0', 'one key at two clients');
-is(found([ 1, 3,  3 ],  [ 2, 9 ]), '5 1 1 0', 'one key at a client, twice');
-is(found([ 1, 10, 3 ],  [ 2, 9 ]), '5 0 1 0', 'keys that fall');
-is(found([ 1, 10, 3 ],  [ 2, 3, 10, 11 ]),
-	'7 2 1 0', 'keys that fall and are there twice');
-is(found([ 1, 1 << 12 ], [2]), '3 0 0 1', "another pair's key");
+is(found([ 1, 3, 10 ], [ 2, 9 ]), '5 0 0 0', 'good keys have no fault');
+is(found([ 1, 3, 10 ], [ 3, 9 ]),
+	'5 1 0 0', 'one key at two clients is found');
+is(found([ 1, 3, 3 ], [ 2, 9 ]),
+	'5 1 1 0', 'one key that a client has twice is found');
+is(found([ 1, 10, 3 ], [ 2, 9 ]), '5 0 1 0', 'keys that fall are found');
+is(found([ 1, 10, 3 ], [ 2, 3, 10, 11 ]),
+	'7 2 1 0', 'keys that fall and are there twice are found');
+is(found([ 1, 1 << 12 ], [2]), '3 0 0 1', "a key of another pair is found");
 
 # A server that dies as it sends the array {1,2,345}.
 my ($client, $server) =
@@ -53,7 +55,7 @@ my ($rows) = SnowidClients::pg_answer(
 		buffer => '',
 		select => IO::Select->new($client)
 	});
-is("@$rows", '{1,2', 'the keys of an array that was cut off');
+is("@$rows", '{1,2', 'the whole keys of an array that was cut off are read');
 
 local $ENV{CALM} = 1;
 my @said   = `$^X test/torture 30`;
@@ -63,5 +65,5 @@ note @said;
 is($status, 0,
 	'no key twice, none out of order, none with the number of another server')
   or diag @said;
-is($said[-1], "PASS\n", 'and the run was complete');
+is($said[-1], "PASS\n", 'the torture ran to its end');
 done_testing();

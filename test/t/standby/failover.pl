@@ -118,7 +118,8 @@ is( compare(
 	"pg_rewind brings the source's state file");
 is( slurp_file($first->data_dir . '/snowid.conf'),
 	"snowid.worker_id = 2\n",
-	'and its worker ID, where that is set in the data directory');
+	"pg_rewind brings the source's worker ID, where that is set in the data directory"
+);
 system_or_bail('cp', '-p', "$saved/$_", $first->data_dir)
   foreach ('postgresql.conf', 'snowid.conf');
 $first->enable_streaming($second);
@@ -171,7 +172,7 @@ foreach my $key (@before)
 	$highest = $key if $key > $highest;
 }
 load($first);
-period_is_good('with the new worker ID', 3);
+period_is_good('keys of the new worker ID', 3);
 $first->stop;
 $second->promote;
 wait_for_worker_id($second, 2);
@@ -180,7 +181,7 @@ period_is_good('the second primary again', 2);
 set_worker_id($second, 3);
 wait_for_worker_id($second, 3);
 load($second);
-period_is_good('with the worker ID that the first one had last', 3);
+period_is_good('keys of the worker ID that the first one had last', 3);
 $second->stop;
 
 is($repeated, 0, 'no key was made twice in ' . keys(%made));

@@ -54,8 +54,7 @@ sub begins_above
 	my $highest = highest_of($node, $worker_id);
 
 	makes_none_while_behind($node, $highest,
-		"$what: with its clock two minutes behind it makes no key below those in its rows"
-	);
+		"$what: two minutes behind, it makes no key below those in its rows");
 	reload_with(
 		$node,
 		'snowid.worker_id' => $worker_id,
@@ -66,7 +65,7 @@ sub begins_above
 		FROM snowid_next() key, snowid_decode(key)
 		EOF
 		"t|$worker_id|t",
-		"$what: with its clock only just behind it begins above them");
+		"$what: only just behind, it begins above those in its rows");
 	return;
 }
 
@@ -105,7 +104,8 @@ foreach my $call ('snowid_next()', 'snowid_next_batch(1)')
 		sql_error($standby, "SELECT $call"),
 		qr/^55000: snowid makes no keys during recovery/,
 		"a standby makes no keys: $call");
-	cmp_ok(time - $began, '<', 30, 'and says so at once');
+	cmp_ok(time - $began,
+		'<', 30, 'a standby says at once that it makes no keys');
 }
 
 # one more, from a backup that is taken on a standby and follows that
@@ -132,7 +132,8 @@ is( $standby->safe_psql(
 		'postgres', 'SELECT worker_id FROM snowid_decode(snowid_next())'),
 	'2',
 	'under load: a worker ID of its own lets it make keys at once');
-cmp_ok(time - $began, '<', 30, 'within seconds');
+cmp_ok(time - $began,
+	'<', 30, 'under load: a worker ID of its own makes a key within seconds');
 configure($standby, 'snowid.worker_id = 1');
 $standby->reload;
 wait_for_worker_id($standby, 1);
@@ -214,14 +215,14 @@ server_is_open($primary);
 $primary->safe_psql('postgres', $insert);
 $cramped->wait_for_log(
 	qr/FATAL: .*could not find free replication state slot/);
-pass('and stops replay at the first ceiling');
+pass('a standby without room for origins stops replay at the first ceiling');
 $cramped->stop('immediate', fail_ok => 1);
 $cramped->append_conf('postgresql.conf', "$places = 10");
 $cramped->start;
 $primary->wait_for_catchup($cramped);
 is( highest_of($cramped, 1),
 	highest_of($primary, 1),
-	'with room for the origins it goes on');
+	'room for the origins: replay goes on');
 
 # enough for the primary's origin, and not for one of its own
 configure($cramped, 'snowid.worker_id = 2');
