@@ -88,7 +88,7 @@ is( join(' ',
 		grep { !$known{$_} } map { $_->{legendFormat} =~ /\{\{(\w+)\}\}/g }
 		map { @{ $_->{targets} } } @{ $board->{panels} }),
 	'',
-	'and labels that are there');
+	"the dashboard's labels are there");
 my @ids = map { $_->{id} } @{ $board->{panels} };
 is_deeply(\@ids, [ 1 .. @ids ], 'its panels are numbered');
 
@@ -100,7 +100,8 @@ foreach my $case (map { @{ $_->{alert_rule_test} } } @{ $cases->{tests} })
 }
 is_deeply([ sort keys %fires ],
 	\@names, 'each alert has a case where it fires');
-is_deeply([ sort keys %silent ], \@names, 'and one where it does not');
+is_deeply([ sort keys %silent ],
+	\@names, 'each alert has a case where it does not fire');
 my $page = slurp_file("$top/doc/monitoring.md");
 my @told = $page =~ /^\| (`\w+` \| (?:critical|warning)) \|/mg;
 is_deeply(
@@ -207,7 +208,7 @@ sub row
 	is_deeply(
 		[ sort keys %$row ],
 		[ sort keys %columns ],
-		'with what it declares');
+		"$name gives the columns that it declares");
 	is( join(
 			' ',
 			grep {
@@ -216,7 +217,7 @@ sub row
 			  }
 			  sort keys %columns),
 		'',
-		'and numbers');
+		"$name gives numbers");
 	return $row;
 }
 
@@ -245,9 +246,9 @@ is( values_of(
 		qw(datacenter_id worker_id worker_id_source layout reason registry info)
 	),
 	'datacenter_id=0|worker_id=0|worker_id_source=claim|layout=epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12|reason=|registry=claimed|info=1',
-	'who it is');
+	'the server tells who it is');
 is(values_of(row($node, 'snowid_worker_ids'), qw(taken places)),
-	'taken=1|places=32', 'worker IDs');
+	'taken=1|places=32', 'the places of worker IDs are counted');
 
 query($node, <<~EOF);
 	CREATE TABLE elsewhere (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz);
@@ -261,11 +262,11 @@ like(
 		row($node, 'snowid_segment'),
 		qw(database biz_tag is_failing lost_total reserved)),
 	qr/^database=postgres\|biz_tag=few\|is_failing=0\|lost_total=0\|reserved=[1-9]/,
-	'a segment');
+	'a segment tells its state');
 $row = row($node, 'snowid_tag');
 is( values_of($row, qw(database biz_tag last_number)),
 	'database=postgres|biz_tag=few|last_number=5000',
-	'its end');
+	'a segment tells its end');
 cmp_ok($row->{untaken}, '<', 5000, 'of which some are taken');
 
 query($node, <<~EOF);
@@ -289,7 +290,7 @@ is( join(' ',
 		  sort { $a->{biz_tag} cmp $b->{biz_tag} }
 		  rows($node, 'snowid_segment')),
 	'far=1 few=0',
-	'which its tag tells');
+	'the tag of a source that fails tells so');
 
 #---- A real exporter and a real Prometheus ----
 
@@ -361,7 +362,7 @@ SKIP:
 	like(
 		$scrape,
 		qr/^snowid_segment_is_failing\{biz_tag="far",database="postgres",server=".*"\} 1$/m,
-		'with their labels');
+		'the metrics of segments have their labels');
 
 	append_to_file(
 		"$dir/prometheus.yml",
@@ -428,7 +429,7 @@ SKIP:
 	like(
 		page($exporter, '/metrics'),
 		qr/^snowid_server_info\{.*reason="snowid has not claimed a worker ID yet",registry="waits",/m,
-		'and the reason');
+		'a server without Redis tells the reason');
 	$_->kill_kill foreach splice @served;
 	$redis->run;
 	settings($node, '');
@@ -455,11 +456,12 @@ my $standby = server_from_backup(
 	has_streaming => 1);
 $standby->start;
 is(values_of(row($standby, 'snowid'), qw(is_open in_recovery)),
-	'is_open=0|in_recovery=1', 'a standby');
+	'is_open=0|in_recovery=1', 'a standby tells that it makes no keys');
 is( row($standby, 'snowid_server')->{reason},
 	'snowid makes no keys during recovery',
-	'tells why it makes none');
-is_deeply([ rows($standby, 'snowid_segment') ], [], 'it has no segments');
+	'a standby tells why it makes no keys');
+is_deeply([ rows($standby, 'snowid_segment') ],
+	[], 'a standby has no segments');
 $standby->stop;
 
 #---- What snowid_status() has for it ----
@@ -467,10 +469,11 @@ $standby->stop;
 is(status($node, 'registry_error_at IS NULL'), 't', 'no error yet');
 $redis->stop;
 poll($node, 'registry_error_at > registry_ok_at');
-is($node->psql('postgres', "SELECT 1"), 0, 'Redis is away');
+is($node->psql('postgres', "SELECT 1"),
+	0, 'Redis is away: the server answers');
 is_deeply([ rows($node, 'snowid_worker_ids') ],
-	[], 'then it is not asked for worker IDs');
-is($@, '', 'which is no error');
+	[], 'Redis is away: it is not asked for worker IDs');
+is($@, '', 'Redis is away: the query for worker IDs is no error');
 my $error_at = status($node, 'registry_error_at');
 poll($node, "registry_error_at > '$error_at'");
 pass('registry_error_at is that of the last error');
@@ -479,8 +482,9 @@ poll($node, "is_open AND registry = 'remembered'");
 is(status($node, 'registry_ok_at IS NULL'),
 	't', 'not one answer since the start');
 isnt(row($node, 'snowid')->{registry_age_seconds},
-	'', 'is counted from the start');
-is(row($node, 'snowid_server')->{registry}, 'remembered', 'and told');
+	'', 'not one answer: the age is counted from the start');
+is(row($node, 'snowid_server')->{registry},
+	'remembered', 'a remembered claim is told');
 $redis->run;
 wait_for_claim($node);
 is( status(
@@ -500,14 +504,15 @@ cmp_ok(
 	status($node, 'grant_age_ms'),
 	'<',
 	$age + 3_600_000,
-	'not by the clock that was set forward');
+	'the age does not follow a clock that was set forward');
 set_skew($node, -7200);
-cmp_ok(status($node, 'grant_age_ms'), '>=', $age, 'nor back');
+cmp_ok(status($node, 'grant_age_ms'),
+	'>=', $age, 'the age does not follow a clock that was set back');
 set_skew($node, 0);
 kill 'CONT', $keeper;
 next_key($node);
 poll($node, 'grant_age_ms < 300');
-pass('and begins anew with the next grant');
+pass('the age begins again with the next grant');
 
 # counters
 is( status(
@@ -524,7 +529,7 @@ wait_for($node, "SELECT current_setting('restart_after_crash') = 'on'");
 kill 'KILL', process_pid($node, 'background writer');
 wait_for($node, "SELECT stats_reset > '$reset' FROM snowid_status()");
 poll($node, 'is_open');
-is(status($node, 'keys'), 0, 'or from the last crash');
+is(status($node, 'keys'), 0, 'the counters count from the last crash');
 $node->stop;
 
 #---- Without Redis, on lease, and where nothing can be made ----
@@ -533,13 +538,13 @@ configure($node, '');
 $node->start;
 is( values_of(row($node, 'snowid'), qw(is_open registry_age_seconds)),
 	'is_open=0|registry_age_seconds=',
-	'a server without worker ID');
+	'a server without worker ID has its gate closed');
 is( values_of(row($node, 'snowid_server'), qw(worker_id reason registry)),
 	'worker_id=|reason=snowid has no worker ID|registry=',
-	'tells so');
-is_deeply([ rows($node, 'snowid_worker_ids') ], [],
-	'and has no Redis to ask');
-is($@, '', 'which is no error');
+	'a server without worker ID tells so');
+is_deeply([ rows($node, 'snowid_worker_ids') ],
+	[], 'a server without Redis gives no row of worker IDs');
+is($@, '', 'a server without Redis: the query for worker IDs is no error');
 $node->stop;
 
 settings($node,
@@ -549,7 +554,7 @@ wait_for_claim($node);
 $row = row($node, 'snowid');
 is( values_of($row, qw(lease_seconds registry_interval_seconds)),
 	'lease_seconds=600|registry_interval_seconds=200',
-	'on lease');
+	'the lease and its interval are told');
 cmp_ok($row->{lease_left_seconds}, '>', 300, 'more than half of it is left');
 $node->stop;
 done_testing();

@@ -217,7 +217,8 @@ my $bindir = $node->config_data('--bindir');
 	  '-D', $new->data_dir, '-s', $node->host, '-p', $node->port, '-P',
 	  $new->port, '--no-sync';
 	my $ok = system("cd '$here' && $command >pg_upgrade.log 2>&1") == 0;
-	ok($ok, 'pg_upgrade') or diag slurp_file("$here/pg_upgrade.log");
+	ok($ok, 'pg_upgrade ends without error')
+	  or diag slurp_file("$here/pg_upgrade.log");
 }
 $new->start;
 is($new->safe_psql('utf8', $sum), $before, 'all is there');

@@ -124,12 +124,13 @@ my $of_new = sql($node, 'SELECT snowid_next()');
 cmp_ok($of_new, '>', $of_old,
 	'a lower pair does not make lower keys in the same millisecond');
 $last = $old->query('FETCH keys');
-cmp_ok($last, '>', $of_new, 'nor does a statement of before go on in it');
+cmp_ok($last, '>', $of_new,
+	'a statement that began before does not go on in that millisecond');
 is(sql($node, "SELECT worker_id FROM snowid_decode($last)"),
-	'0', 'and it has the new pair');
+	'0', 'the statement that began before has the new pair');
 is( $old->query('FETCH 3 FROM keys'),
 	join("\n", map { $last + $_ } 1 .. 3),
-	'then one unit follows another');
+	'the statement goes on unit by unit');
 undef $old;
 sql($node, 'BEGIN; SELECT snowid_setup(31, 31), snowid_next(); ROLLBACK');
 is(sql($node, "SELECT worker_id FROM snowid_decode(snowid_next())"),
@@ -146,9 +147,9 @@ my ($remedy) = slurp_file("$managed/../doc/managed.md") =~
 like($remedy, qr/setval/, 'the manual tells what to do');
 sql($node, $remedy);
 cmp_ok(sql($node, 'SELECT snowid_next()'),
-	'<', $last, 'keys at the present time');
+	'<', $last, 'keys have the present time');
 isnt(sql($node, 'SELECT worker_id FROM snowid_decode(snowid_next())'),
-	'0', 'with another worker ID');
+	'0', 'keys carry another worker ID');
 
 #---- The script again ----
 
@@ -167,7 +168,8 @@ like(
 	run_psql('shop', @script),
 	qr/ERROR:  schema "public" has snowid already/,
 	'it says that it has run');
-cmp_ok(sql($node, 'SELECT snowid_next()'), '>', $last, 'and changes nothing');
+cmp_ok(sql($node, 'SELECT snowid_next()'),
+	'>', $last, 'a second run changes nothing');
 
 #---- Roles ----
 
@@ -291,7 +293,7 @@ is( error(
 		"SET statement_timeout = '60s';\nSELECT snowid_next_block(1::bigint) \\gset"
 	),
 	'',
-	'and another one does not hold keys up');
+	'a lock that anybody can take does not hold keys up');
 
 
 # who does not read what the server says while it has the lock, here of a subtransaction's end
@@ -323,7 +325,7 @@ is( error(
 		"SET statement_timeout = '60s';\nSELECT snowid_next_block(1::bigint) \\gset"
 	),
 	'',
-	'nor do clients that read nothing');
+	'clients that read nothing do not hold keys up');
 undef $idle;
 my $analyst = SnowidSession->new($node, 'shop');
 $analyst->query('BEGIN');
@@ -334,7 +336,7 @@ is( error(
 		"SET statement_timeout = '60s';\nSELECT snowid_next_block(1::bigint) \\gset"
 	),
 	'',
-	'nor does ANALYZE');
+	'ANALYZE does not hold keys up');
 undef $analyst;
 
 #---- Rights that come by themselves ----
@@ -367,9 +369,9 @@ $node->command_ok(
 	'a dump without rights and owners');
 $node->safe_psql('moved', 'SELECT snowid_setup(0, 15)');
 is($node->safe_psql('moved', $rights),
-	'snowid_next', 'nor does it, from the set-up on');
+	'snowid_next', 'it gives away nothing from the set-up on, either');
 like($node->safe_psql('moved', $of_others),
-	qr/^[1-9]\d+\|0$/, 'and all belongs to who owns the schema');
+	qr/^[1-9]\d+\|0$/, "all objects belong to the schema's owner");
 
 $node->stop;
 done_testing();

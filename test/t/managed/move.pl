@@ -102,7 +102,7 @@ like(
 		 WHERE deptype = 'e' AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'snowid') AND identity ~ 'turn|snowid_next\(') x}
 	),
 	qr/snowid_turn.*snowid_next\(\)|snowid_next\(\).*snowid_turn/,
-	'what set-up replaced is still of the extension');
+	'functions that the set-up replaced are still of the extension');
 
 sub move
 {
@@ -152,10 +152,10 @@ is( $managed_server->safe_psql(
 		INSERT INTO orders DEFAULT VALUES RETURNING id > (SELECT max(id) FROM orders), (SELECT worker_id FROM "Keys".snowid_decode(id))}
 	),
 	"\n\nt|3",
-	'then keys go on');
+	'keys go on above the restored ones');
 $server->safe_psql('postgres', 'CREATE DATABASE again OWNER owner');
 move($managed_server, 'back', $server, 'again',
-	'and once more to the library, where a superuser had created it');
+	'once more to the library, where a superuser had created it');
 is( $managed_server->safe_psql(
 		'back',
 		q{DROP EXTENSION snowid CASCADE; SELECT count(*) FROM pg_class WHERE relname ~ '^snowid'}
@@ -176,7 +176,8 @@ my $command = join ' ', "$bindir/pg_upgrade", '-b', $bindir, '-B', $bindir,
   '-d', $managed_server->data_dir, '-D', $new->data_dir,
   '-s', $new->host, '-p', $managed_server->port, '-P', $new->port,
   '--no-sync';
-ok(system("cd '$here' && $command >pg_upgrade.log 2>&1") == 0, 'pg_upgrade')
+ok(system("cd '$here' && $command >pg_upgrade.log 2>&1") == 0,
+	'pg_upgrade ends without error')
   or diag slurp_file("$here/pg_upgrade.log");
 $new->start;
 is( $new->safe_psql(

@@ -32,7 +32,7 @@ like(
 	qr/^55000: snowid has no worker ID in this database/,
 	'no key before the set-up');
 like(sql_error($node, 'SELECT managed.snowid_next_block(1)'),
-	qr/^55000:/, 'nor a block');
+	qr/^55000:/, 'no block before the set-up');
 foreach my $pair ('0, 32', '-1, 0', 'NULL, 1', '1, NULL')
 {
 	like(
@@ -61,7 +61,7 @@ is( sql(q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'managed'::regnamesp
 is( sql(q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'managed'::regnamespace AND prosrc ~ '@schema'}
 	),
 	'0',
-	'and the name of its schema');
+	'no function has a placeholder for the name of its schema');
 
 #---- The same results and errors ----
 
@@ -192,7 +192,7 @@ is( sql(q{SELECT k BETWEEN snowid_min(clock_timestamp() - interval '1 min') AND 
 is( sql(q{SELECT snowid_serial_id(s, 'PAY', '+08', true) < snowid_next() FROM snowid_serial('PAY', snowid_next(), '+08', true) s}
 	),
 	't',
-	'serials, too');
+	'the key of a serial is below the next key');
 
 # a block of every key of a millisecond: 6 s of them are more than may be waited for
 like(
@@ -206,7 +206,7 @@ is( sql(q{CREATE TABLE far AS SELECT snowid_encode(date_trunc('ms', clock_timest
 	SELECT snowid_advance(id) FROM far; SELECT snowid_next() > id, snowid_timestamp(snowid_next()) > snowid_timestamp(id) - interval '1 ms' FROM far}
 	),
 	"\nt|t",
-	'snowid_advance()');
+	'keys go on above the key that snowid_advance() was given');
 sql('SELECT snowid_setup(2, 8)');
 is( sql('SELECT snowid_next() > id, (snowid_decode(snowid_next())).worker_id FROM far'
 	),
@@ -222,7 +222,7 @@ is( sql(q{BEGIN; CREATE TEMP TABLE t AS SELECT snowid_next() AS id; SELECT id FR
 is( sql(q{BEGIN; SELECT snowid_setup(3, 9); ROLLBACK; SELECT (snowid_decode(snowid_next())).worker_id}
 	),
 	"\n8",
-	'but a set-up');
+	'a set-up that is rolled back changes nothing');
 like(
 	sql_error(
 		$node,
@@ -263,7 +263,7 @@ set_skew($node, $clock += 58 * 60);
 like(
 	sql_error($node, "\\c restored\nSELECT managed.snowid_next()"),
 	qr/^55000: snowid has no worker ID in this database/,
-	'and makes no keys');
+	'a restored copy makes no keys');
 is( $node->safe_psql(
 		'restored',
 		'SELECT managed.snowid_setup(3, 9); SELECT (managed.snowid_decode(managed.snowid_next())).worker_id'
@@ -298,7 +298,7 @@ foreach my $sql (
 like(
 	as_app("SELECT setval('managed.snowid_turn', 1)"),
 	qr/^42501: permission denied for sequence/,
-	'nor are the sequences');
+	'the sequences are not for everybody');
 is( as_app(
 		q{SELECT managed.snowid_next(), managed.snowid_next_array(2), managed.snowid_next_block(2) \gset}
 	),
@@ -329,7 +329,7 @@ is( as_app(
 	SELECT count(managed.snowid_next()) FROM generate_series(1, 100) \gset
 	SELECT managed.snowid_next_array(2), managed.snowid_next_block(2) \gset
 	EOS
-is(as_app(<<~'EOS'), '', 'nor a table');
+is(as_app(<<~'EOS'), '', 'a table of the caller is not read as the owner');
 	SET search_path = public;
 	CREATE TEMP TABLE pg_database (oid oid, datname name);
 	SELECT managed.snowid_next_block(2) \gset
@@ -356,7 +356,7 @@ $node->safe_psql('shop',     <<~'EOS');
 	EOS
 run_script($node, 'shop', 'trap');
 is($node->safe_psql('shop', 'SELECT count(*) FROM trap.snowid_layouts()'),
-	'8', 'nor do its functions call that');
+	'8', 'the functions do not call that, either');
 
 #---- As a default, in a generated column and an index, and in a parallel plan ----
 

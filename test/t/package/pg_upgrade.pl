@@ -126,7 +126,8 @@ like(
 	'the old one, taken by its number: not below the ceiling in Redis');
 set_skew($new, $ahead);
 wait_for_claim($new);
-cmp_ok(next_key($new), '>', $last, 'but above it');
+cmp_ok(next_key($new), '>', $last,
+	'the old one, taken by its number: above the ceiling in Redis');
 
 $_->stop foreach $new, $other;
 done_testing();

@@ -110,7 +110,7 @@ $node->safe_psql('postgres',
 	"CREATE FUNCTION require(text) RETURNS void AS '\$libdir/snowid', 'snowid_require_library' LANGUAGE C"
 );
 is(sql_error($node, "SELECT require('$script_version')"),
-	'', 'which this library is');
+	'', 'the version that a script asks for is that of this library');
 foreach my $newer ($script_version . '0', '0.99', '99.0', 'new')
 {
 	like(

@@ -74,7 +74,8 @@ my $commands = <<~'EOF' =~ s/\n$//r;
 	-- not done: public.small.id is integer, view public.smalls has it
 	RESET lock_timeout
 	EOF
-is(sql(q{SELECT keys.snowid_migration('public')}), $commands, 'the commands');
+is(sql(q{SELECT keys.snowid_migration('public')}),
+	$commands, 'snowid_migration() tells the commands');
 
 #---- bigint columns, prepared statements, under load ----
 
@@ -106,7 +107,7 @@ is( sql('SELECT bool_and(max_old < min_new) FROM (SELECT max(id) FILTER (WHERE i
 	't',
 	'new keys are above the old');
 is(sql('INSERT INTO log (n) VALUES (1) RETURNING id > 1000000000'),
-	't', 'partitions, too');
+	't', 'partitions make keys, too');
 is( sql(q{SELECT count(*) FROM keys.snowid_migration('public') c WHERE c ~ '^ALTER'}
 	),
 	'0',

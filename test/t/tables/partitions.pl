@@ -53,13 +53,15 @@ sql(q{CREATE TABLE day (id bigint PRIMARY KEY DEFAULT snowid_next(), n int NOT N
 #---- Days, weeks, months, by the clock ----
 
 make(q{'day', '1 day', 2});
-is(parts('day'), <<~'EOF' =~ s/\n$//r, 'days');
+is( parts('day'),
+	<<~'EOF' =~ s/\n$//r, 'partitions of days end at midnight of UTC');
 	day_20261230|2026-12-30 00:00:00|2026-12-30 23:59:59.999
 	day_20261231|2026-12-31 00:00:00|2026-12-31 23:59:59.999
 	day_20270101|2027-01-01 00:00:00|2027-01-01 23:59:59.999
 	EOF
 make(q{'week', '7 days', 1});
-is(parts('week'), <<~'EOF' =~ s/\n$//r, 'weeks, from Monday');
+is(parts('week'),
+	<<~'EOF' =~ s/\n$//r, 'partitions of weeks begin on Monday');
 	week_2026w53|2026-12-28 00:00:00|2027-01-03 23:59:59.999
 	week_2027w01|2027-01-04 00:00:00|2027-01-10 23:59:59.999
 	EOF
@@ -81,7 +83,7 @@ is( sql(q{SELECT (SELECT count(*) FROM pg_index WHERE indrelid = 'day_20261230':
 	(SELECT count(*) FROM pg_constraint WHERE conrelid = 'day_20261230'::regclass AND contype <> 'n')}
 	),
 	'2|2',
-	'with indexes and constraints');
+	'a new partition has indexes and constraints');
 
 # a key far ahead moves nothing: not by max(id)
 sql(q{INSERT INTO day (id, n) VALUES (snowid_max('2027-01-01 23:00Z'), 1)});
@@ -101,7 +103,7 @@ like(
 make(q{'day', '1 day', 0, '3 days'});
 like(parts('day'), qr/^day_20270101\|/, 'older partitions are detached');
 is(sql(q{SELECT count(*), (SELECT count(*) FROM day) FROM day_20261230}),
-	'1|1', 'and there with their rows');
+	'1|1', 'detached partitions keep their rows');
 make(q{'day', '1 day', 0, '3 days'});
 like(parts('day'), qr/^day_20270101\|/, 'once more: nothing to do');
 $node->command_ok(
@@ -113,7 +115,8 @@ $node->command_ok(
 		$node->connstr('postgres')
 	],
 	'the commands for psql, which detaches concurrently');
-like(parts('day'), qr/^day_20270103\|/, 'did so');
+like(parts('day'), qr/^day_20270103\|/,
+	'the commands for psql detach the older partitions');
 
 #---- Locks ----
 
@@ -133,11 +136,11 @@ like(
 		q{SET lock_timeout = '300ms'; CALL snowid_make_partitions('day', '1 day', 6, '0 days')}
 	),
 	qr/^55P03:/,
-	'but a detach, by its lock_timeout');
+	'a detach ends by its lock_timeout');
 like(
 	parts('day'),
 	qr/^day_20270103\|.*day_20270110/s,
-	'after what was made before it is committed');
+	'a detach that fails: what was made before it is committed');
 $writer->query_safe('COMMIT;');
 sql('CREATE TABLE tickets (id serial PRIMARY KEY, n int CHECK (n > 0))');
 $writer->query_safe('BEGIN; LOCK TABLE day, tickets;');
@@ -147,7 +150,7 @@ foreach my $call (q{CALL snowid_make_partitions('day', '1 day', 5)},
 {
 	like(sql_error($node, "SET statement_timeout = '60s'; $call"),
 		qr/^55P03:/,
-		"nor does what only reads the catalogs wait long: $call");
+		"a call that only reads the catalogs does not wait long: $call");
 }
 $writer->query_safe('COMMIT;');
 sql('DROP TABLE tickets');
@@ -164,7 +167,7 @@ like(sql_error($node, $make_lines),
 	qr/^55P03:/,
 	'it gives up while a transaction writes what its foreign key refers to');
 is(sql_error($node, 'INSERT INTO orders VALUES (2)'),
-	'', 'so that others can');
+	'', 'other statements can insert');
 $writer->query_safe('COMMIT;');
 $writer->query_safe(
 	'BEGIN; INSERT INTO day (id, n) VALUES (snowid_min(now()), 3);');
@@ -172,14 +175,14 @@ is(sql_error($node, $make_lines), '', 'after that it goes');
 is( sql(q{INSERT INTO lines SELECT snowid_min(now()), min(id) FROM orders RETURNING tableoid::regclass}
 	),
 	'lines_20270104',
-	'and keys find their partition');
+	'keys find their partition');
 like(
 	sql_error(
 		$node,
 		q{SET statement_timeout = '60s'; CALL snowid_make_partitions('day', '1 day', 5, '0 days')}
 	),
 	qr/^55P03:/,
-	'nor does it wait long for a detach');
+	'a call does not wait long for a detach');
 is( sql(q{SET lock_timeout = '3s'; CALL snowid_make_partitions('lines', '1 day', 1); SHOW lock_timeout}
 	),
 	'3s',
@@ -255,7 +258,7 @@ sql('DROP TABLE noon; CREATE TABLE noon PARTITION OF cut FOR VALUES FROM (MINVAL
 like(
 	make_error(q{'cut', '1 day', 1}),
 	qr/^42P17: partition public.noon holds some keys of the day of \d+-\d\d-\d\d, but not all/,
-	'so that no gap stays between');
+	'a partition that would leave a gap is refused');
 sql(q{DROP TABLE noon; DO $$ BEGIN EXECUTE format('CREATE TABLE old PARTITION OF cut FOR VALUES FROM (MINVALUE) TO (%s)', snowid_min('2027-01-04Z')); END $$}
 );
 make(q{'cut', '1 day', 1});
@@ -303,7 +306,7 @@ is( sql(q{SELECT string_agg(relname, ' ' ORDER BY relname), min(pg_get_userbyid(
 is( sql(q{INSERT INTO "My Shop"."Orders" VALUES (keys.snowid_max(now())) RETURNING tableoid::regclass}
 	),
 	'"My Shop"."Orders_202701"',
-	'takes keys');
+	'a table of another schema, type and owner takes keys');
 
 #---- Who may, and where ----
 
@@ -318,7 +321,7 @@ like(sql_error($node, "SET ROLE other; $call"),
 like(sql_error($node, "SET default_transaction_read_only = on; $call"),
 	qr/^25006:/, 'not in a read-only transaction');
 is( sql("SET ROLE other; SET default_transaction_read_only = on; $commands"),
-	'2|2', 'but everybody may see the commands');
+	'2|2', 'everybody may see the commands');
 is(sql(q{SELECT keys.snowid_migration(NULL)}),
 	'', 'no commands for no schema');
 $node->backup('copy');
@@ -327,9 +330,10 @@ my $standby = server_from_backup(
 	'snowid.worker_id = 2',
 	has_streaming => 1);
 $standby->start;
-like(sql_error($standby, $call), qr/^25006:/, 'nor on a standby');
+like(sql_error($standby, $call),
+	qr/^25006:/, 'partitions cannot be made on a standby');
 is($standby->safe_psql('postgres', $commands),
-	'2|2', 'which tells the commands');
+	'2|2', 'a standby tells the commands');
 $standby->stop;
 
 $node->stop;
