@@ -36,11 +36,19 @@
 --
 -- The functions that make keys run as their owner, and call each other by name: with all
 -- their arguments and the exact types, so that nothing can fit better.  The owner of
--- a schema can replace what is in it; so in the end all belongs to who owns the schema.
+-- a schema can replace what is in it; so in the end all belongs to who owns the schema,
+-- and only then do functions become SECURITY DEFINER, all in one transaction.
 --
 -- "@schema@" is replaced at the end.  snowid_next() runs as its owner, but has no
 -- search_path of its own, which would cost as much as a key; so it names the
 -- schema of everything that it uses.
+
+-- The search_path may be of a database's owner.
+DO $do$
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', pg_catalog.quote_ident(pg_catalog.current_schema()), true),
+        pg_catalog.set_config('snowid_managed.transaction', pg_catalog.pg_current_xact_id()::pg_catalog.text, true);
+END $do$;
 
 CREATE SEQUENCE snowid_home;
 -- no table: ANALYZE would lock it
@@ -294,33 +302,33 @@ CREATE FUNCTION snowid_decode(id bigint, OUT created_at timestamptz,
         OUT datacenter_id int, OUT worker_id int, OUT sequence int)
     STABLE STRICT PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT * FROM snowid_decode(id, 'twitter');
+    SELECT * FROM snowid_decode(id, 'twitter'::text);
 END;
 COMMENT ON FUNCTION snowid_decode(bigint) IS
     'the fields of a key, the time to the millisecond';
 
 CREATE FUNCTION snowid_timestamp(id bigint) RETURNS timestamptz
-    STABLE STRICT PARALLEL SAFE RETURN snowid_timestamp(id, 'twitter');
+    STABLE STRICT PARALLEL SAFE RETURN snowid_timestamp(id, 'twitter'::text);
 COMMENT ON FUNCTION snowid_timestamp(bigint) IS 'the time of a key, to the millisecond';
 
 CREATE FUNCTION snowid_min(ts timestamptz) RETURNS bigint
-    STABLE STRICT PARALLEL SAFE RETURN snowid_min(ts, 'twitter');
+    STABLE STRICT PARALLEL SAFE RETURN snowid_min(ts, 'twitter'::text);
 COMMENT ON FUNCTION snowid_min(timestamptz) IS
     'the least key of the millisecond of ts; throws outside the layout''s range';
 
 CREATE FUNCTION snowid_max(ts timestamptz) RETURNS bigint
-    STABLE STRICT PARALLEL SAFE RETURN snowid_max(ts, 'twitter');
+    STABLE STRICT PARALLEL SAFE RETURN snowid_max(ts, 'twitter'::text);
 COMMENT ON FUNCTION snowid_max(timestamptz) IS
     'the greatest key of the millisecond of ts; throws outside the layout''s range';
 
 CREATE FUNCTION snowid_encode(created_at timestamptz, datacenter_id int,
         worker_id int, sequence int) RETURNS bigint
-    STABLE STRICT PARALLEL SAFE RETURN snowid_encode(created_at, datacenter_id, worker_id, sequence, 'twitter');
+    STABLE STRICT PARALLEL SAFE RETURN snowid_encode(created_at, datacenter_id, worker_id, sequence, 'twitter'::text);
 COMMENT ON FUNCTION snowid_encode(timestamptz, int, int, int) IS
     'the key with these fields; throws if one does not fit';
 
 CREATE FUNCTION snowid_bits(id bigint) RETURNS text
-    STABLE STRICT PARALLEL SAFE RETURN snowid_bits(id, 'twitter');
+    STABLE STRICT PARALLEL SAFE RETURN snowid_bits(id, 'twitter'::text);
 COMMENT ON FUNCTION snowid_bits(bigint) IS
     'the 64 bits, with spaces between the fields: sign, timestamp, datacenter, worker, sequence';
 
@@ -528,7 +536,7 @@ COMMENT ON FUNCTION snowid_setup(int, int) IS
     'gives this database its pair, which no other database or server may have; keys continue above the last one';
 
 CREATE FUNCTION snowid_next_batch(count bigint) RETURNS SETOF bigint
-    LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER ROWS 1000 SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql VOLATILE STRICT ROWS 1000 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     block bigint;
     taken record;
@@ -561,7 +569,7 @@ COMMENT ON FUNCTION snowid_next_array(bigint) IS
     'the next count keys (0 to 67108864), increasing, in one array';
 
 CREATE FUNCTION snowid_next_block(count bigint) RETURNS bigint
-    LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql VOLATILE STRICT SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     taken record;
 BEGIN
@@ -576,7 +584,7 @@ COMMENT ON FUNCTION snowid_next_block(bigint) IS
     'the first of count keys that are consecutive integers of one millisecond, all of them for the caller; count is from 1 to 4096; waits as snowid_next() does';
 
 CREATE FUNCTION snowid_advance(id bigint) RETURNS void
-    LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql VOLATILE STRICT SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     lowest CONSTANT bigint := (id >> 22) + 1 << 12;    -- the next ms: the pairs may differ
     lead CONSTANT bigint := (lowest - "@schema@".snowid_now()) / 4096;
@@ -786,13 +794,13 @@ COMMENT ON FUNCTION snowid_serial_id(text, text, text, text, boolean) IS
 
 CREATE FUNCTION snowid_serial(code text, id bigint, utc_offset text DEFAULT 'Z',
         check_digits boolean DEFAULT false) RETURNS text
-    STABLE STRICT PARALLEL SAFE RETURN snowid_serial(code, id, utc_offset, 'twitter', check_digits);
+    STABLE STRICT PARALLEL SAFE RETURN snowid_serial(code, id, utc_offset, 'twitter'::text, check_digits);
 COMMENT ON FUNCTION snowid_serial(text, bigint, text, boolean) IS
     'a key as a serial number: code (up to 8 characters 0 to 9, A to Z), time at a fixed offset from UTC (yyyymmddhhmissms), datacenter, worker and sequence with leading zeros; two check digits (ISO 7064 MOD 97-10) on request; sorts as keys do under every collation';
 
 CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text DEFAULT 'Z',
         check_digits boolean DEFAULT false) RETURNS bigint
-    STABLE STRICT PARALLEL SAFE RETURN snowid_serial_id(serial, code, utc_offset, 'twitter', check_digits);
+    STABLE STRICT PARALLEL SAFE RETURN snowid_serial_id(serial, code, utc_offset, 'twitter'::text, check_digits);
 COMMENT ON FUNCTION snowid_serial_id(text, text, text, boolean) IS
     'the key of a serial number that snowid_serial() wrote with the same code, offset and check digits';
 
@@ -800,12 +808,17 @@ COMMENT ON FUNCTION snowid_serial_id(text, text, text, boolean) IS
 
 DO $do$
 DECLARE
-    target CONSTANT name := pg_catalog.current_schema();
-    stranger text;
-    func regprocedure;
+    target CONSTANT pg_catalog.name := pg_catalog.current_schema();
+    stranger pg_catalog.text;
+    func pg_catalog.regprocedure;
 BEGIN
     IF pg_catalog.to_regprocedure(pg_catalog.format('%I.snowid_next()', target)) IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '42710', MESSAGE = pg_catalog.format('schema "%s" has snowid already', target);
+    END IF;
+    IF pg_catalog.concat(pg_catalog.current_setting('snowid_managed.transaction', true))
+        OPERATOR(pg_catalog.<>) pg_catalog.pg_current_xact_id()::pg_catalog.text THEN
+        RAISE EXCEPTION USING ERRCODE = '25P01', MESSAGE = 'the script of snowid must run in one transaction',
+            HINT = 'Drop what it has created, and run it with "psql -1".';
     END IF;
     IF target OPERATOR(pg_catalog.~) '["$''\\%]' THEN
         RAISE EXCEPTION USING ERRCODE = '42602', MESSAGE = pg_catalog.format('invalid name of a schema for snowid: "%s"', target),
@@ -829,6 +842,9 @@ BEGIN
         EXECUTE pg_catalog.replace(pg_catalog.pg_get_functiondef(func), '"@' || 'schema@"', pg_catalog.quote_ident(target));
     END LOOP;
     PERFORM pg_catalog.setval('snowid_turn', 0), pg_catalog.setval('snowid_units_0', 0), pg_catalog.setval('snowid_units_1', 0);
+    ALTER FUNCTION snowid_next_batch(bigint) SECURITY DEFINER;
+    ALTER FUNCTION snowid_next_block(bigint) SECURITY DEFINER;
+    ALTER FUNCTION snowid_advance(bigint) SECURITY DEFINER;
     PERFORM snowid_compile(NULL::int, NULL::int);
     COMMENT ON FUNCTION snowid_compiled_pair() IS 'internal: the pair that was set up here, or NULL';
     COMMENT ON FUNCTION snowid_next() IS

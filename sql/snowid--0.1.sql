@@ -2,8 +2,9 @@
 
 \echo Use "CREATE EXTENSION snowid" to load this file. \quit
 
--- The script may run as a superuser in a schema of a user who is none.  So a call in
--- it names pg_catalog where the schema could have a function that fits better.
+-- The script may run as a superuser in a schema of a user who is none, and others may
+-- create functions there.  So a call in it names pg_catalog where the schema could have
+-- a function that fits better, and calls of its own functions have the exact types.
 
 -- Is the server's library new enough for this script?
 
@@ -479,7 +480,7 @@ BEGIN
     END LOOP;
 
     -- a partition that ends in the first day of the layout has other numbers, such as old serial keys
-    EXECUTE format('SELECT %s.snowid_timestamp(0) AT TIME ZONE $1', keys) INTO epoch USING 'UTC';
+    EXECUTE format('SELECT %s.snowid_timestamp(0::bigint) AT TIME ZONE $1', keys) INTO epoch USING 'UTC';
     EXECUTE format('SELECT %s.snowid_min($1)', keys)
         INTO second_day USING (date_trunc('day', epoch) + interval '1 day') AT TIME ZONE 'UTC';
     first_key := (SELECT greatest(max(h), 0) FROM unnest(highs) h WHERE h < second_day);

@@ -1452,7 +1452,7 @@ sub row10
 sub row13
 {
 	ask($default, 'CREATE SCHEMA managed; SET search_path = managed');
-	ask($default, "\\i $dir/snowid/managed/snowid--0.1.sql");
+	ask($default, "BEGIN;\n\\i $dir/snowid/managed/snowid--0.1.sql\nCOMMIT");
 	ask($default, 'SELECT snowid_setup(1, 7); RESET search_path');
 
 	my $loop = 'FROM generate_series(1, 20)';

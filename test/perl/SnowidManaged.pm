@@ -21,7 +21,7 @@ sub run_script
 	my ($node, $db, $schema) = @_;
 	$node->command_ok(
 		[
-			'psql', '-XqAt',
+			'psql', '-XqAt1',
 			'-v',   'ON_ERROR_STOP=1',
 			'-c',   "SET search_path = $schema",
 			'-f',   "$managed/snowid--0.1.sql",

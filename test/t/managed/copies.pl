@@ -171,6 +171,21 @@ like(
 cmp_ok(sql($node, 'SELECT snowid_next()'),
 	'>', $last, 'a second run changes nothing');
 
+# A function that runs as a superuser would call what is in the schema "@schema@"
+# until the last statement of the script.
+$node->safe_psql('postgres', 'CREATE DATABASE statements');
+like(
+	run_psql('statements', @script),
+	qr/ERROR:  the script of snowid must run in one transaction\nHINT:  Drop what it has created, and run it with "psql -1"\./,
+	'statement by statement it is refused');
+is( $node->safe_psql(
+		'statements',
+		q{SELECT count(*) FILTER (WHERE prosecdef), count(*) > 20
+			FROM pg_proc WHERE proname ~ '^snowid_'}
+	),
+	'0|t',
+	'what it leaves runs with the rights of its callers');
+
 #---- Roles ----
 
 $node->safe_psql('postgres',
