@@ -149,7 +149,7 @@ GRANT EXECUTE ON FUNCTION snowid_status() TO pg_monitor;
 
 -- The registry in Redis
 
-CREATE FUNCTION snowid_claims(OUT worker_id int, OUT node_name text,
+CREATE FUNCTION snowid_claims(OUT worker_id int, OUT server_name text,
         OUT since timestamptz, OUT last_seen timestamptz,
         OUT ceiling timestamptz, OUT lease_left_ms bigint, OUT state text,
         OUT is_me boolean)

@@ -36,7 +36,7 @@ char	   *snowid_redis_url = "";
 char	   *snowid_redis_password_file = "";
 char	   *snowid_redis_ca_file = "";
 char	   *snowid_redis_prefix = "snowid";
-char	   *snowid_node_name = "";
+char	   *snowid_server_name = "";
 int			snowid_redis_timeout = 1000;
 int			snowid_redis_lease = 0;
 int			snowid_redis_check_interval = 5000;
@@ -154,9 +154,9 @@ check_redis_url(char **newval, void **extra, GucSource source)
 static bool
 check_plain_name(char **newval, void **extra, GucSource source)
 {
-	if (strlen(*newval) > NODE_NAME_LEN)
+	if (strlen(*newval) > SERVER_NAME_LEN)
 	{
-		GUC_check_errdetail("It has %d characters at most.", NODE_NAME_LEN);
+		GUC_check_errdetail("It has %d characters at most.", SERVER_NAME_LEN);
 		return false;
 	}
 	for (const char *p = *newval; *p; p++)
@@ -269,9 +269,9 @@ static const Setting settings[] =
 	{"snowid.redis_prefix",
 		"Key of the registry in Redis.",
 	PGC_POSTMASTER, 0, STRING(snowid_redis_prefix, check_redis_prefix, NULL)},
-	{"snowid.node_name",
+	{"snowid.server_name",
 		"Name of this server, for people; empty: host name and port.",
-	PGC_SIGHUP, 0, STRING(snowid_node_name, check_plain_name, NULL)},
+	PGC_SIGHUP, 0, STRING(snowid_server_name, check_plain_name, NULL)},
 	{"snowid.redis_timeout",
 		"How long a call to Redis may take.",
 	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_redis_timeout, 10, 60 * 1000, NULL)},

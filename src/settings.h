@@ -9,7 +9,7 @@
 
 #pragma GCC visibility push(hidden)
 
-#define NODE_NAME_LEN 64		/* bytes, without the NUL */
+#define SERVER_NAME_LEN 64		/* bytes, without the NUL */
 
 typedef enum SequenceStart
 {
@@ -32,7 +32,7 @@ extern char *snowid_redis_url;	/* "": no Redis */
 extern char *snowid_redis_password_file;
 extern char *snowid_redis_ca_file;
 extern char *snowid_redis_prefix;
-extern char *snowid_node_name;	/* "": host name and port */
+extern char *snowid_server_name;	/* "": host name and port */
 extern int	snowid_redis_timeout;	/* ms */
 extern int	snowid_redis_lease; /* ms; 0: for good */
 extern int	snowid_redis_check_interval;	/* ms */

@@ -47,13 +47,13 @@ registry_wanted(void)
 const char *
 registry_server_name(void)
 {
-	static char name[NODE_NAME_LEN + 10];
-	char		host[NODE_NAME_LEN - 6] = "";
+	static char name[SERVER_NAME_LEN + 10];
+	char		host[SERVER_NAME_LEN - 6] = "";
 	const char *spare = registry->is_spare ? " (spare)" : "";
 
-	if (snowid_node_name[0])
+	if (snowid_server_name[0])
 	{
-		snprintf(name, sizeof(name), "%s%s", snowid_node_name, spare);
+		snprintf(name, sizeof(name), "%s%s", snowid_server_name, spare);
 		return name;
 	}
 	if (gethostname(host, sizeof(host)) < 0)

@@ -94,7 +94,7 @@ event()
 workers_of()
 {
 	answer "${sql_port[leader]}" "SELECT string_agg(worker_id::text, ',') FROM snowid_claims()
-		WHERE node_name LIKE '%:${sql_port[$1]}' AND state = 'live'"
+		WHERE server_name LIKE '%:${sql_port[$1]}' AND state = 'live'"
 }
 
 switch_to()
@@ -136,7 +136,7 @@ prove_cluster()
 	start_patroni 2
 	start_patroni 3
 	wait_for_cluster 2
-	sql "${sql_port[leader]}" -c "SELECT worker_id, node_name, state FROM snowid_claims()"
+	sql "${sql_port[leader]}" -c "SELECT worker_id, server_name, state FROM snowid_claims()"
 
 	trade 4 "$store_order" -d "host=127.0.0.1,127.0.0.1,127.0.0.1 port=${sql_port[1]},${sql_port[2]},${sql_port[3]}
 		user=postgres dbname=postgres target_session_attrs=read-write connect_timeout=3"
@@ -168,7 +168,7 @@ prove_cluster()
 	switch_to "$spare" ", which was set up anew"
 	stop_trading
 
-	sql "${sql_port[leader]}" -c "SELECT worker_id, node_name, state FROM snowid_claims()"
+	sql "${sql_port[leader]}" -c "SELECT worker_id, server_name, state FROM snowid_claims()"
 	for number in 1 2 3; do
 		mapfile -t had < <(tr , '\n' <<<"${workers[number]}" | grep . | sort -nu)
 		workers[number]=$(IFS=,; echo "${had[*]}")

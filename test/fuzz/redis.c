@@ -151,7 +151,7 @@ begin(const char *mode)
 	snowid_redis_url = url;
 	snowid_redis_password_file = "";
 	snowid_redis_prefix = "snowid";
-	snowid_node_name = "fuzz";
+	snowid_server_name = "fuzz";
 	snowid_redis_wait_replicas = strchr(mode, 'w') != NULL;
 	snowid_redis_lease = strchr(mode, 'l') ? 30000 : 0;
 	snowid_redis_timeout = 1000;

@@ -238,7 +238,7 @@ sub claim_settings
 	my $url = ref $redis ? $redis->url : $redis;
 	return <<~EOF . ($settings // '');
 		snowid.redis_url = '$url'
-		snowid.node_name = '$name'
+		snowid.server_name = '$name'
 		snowid.redis_check_interval = '300ms'
 		snowid.redis_timeout = '1s'
 		snowid.max_lead = '200ms'

@@ -123,7 +123,7 @@ is(status($first, 'is_open, registry, worker_id'),
 	"t|claimed|$mine", 'others go on, also when Redis was restarted');
 is( $first->safe_psql(
 		'postgres',
-		"SELECT worker_id, node_name, ceiling, state, is_me FROM snowid_claims() WHERE worker_id = $other"
+		"SELECT worker_id, server_name, ceiling, state, is_me FROM snowid_claims() WHERE worker_id = $other"
 	),
 	"$other|||damaged|f",
 	'snowid_claims() shows it');

@@ -54,8 +54,9 @@ is($redis->record('0:0', 'name'), 'renamed', 'under its new name');
 settings($first, $short);
 $first->reload;
 wait_until('the new name', sub { $redis->record('0:0', 'name') eq 'first' });
-is($first->safe_psql('postgres', 'SELECT node_name FROM snowid_claims()'),
-	'first', 'a name is changed by reload');
+is( $first->safe_psql('postgres', 'SELECT server_name FROM snowid_claims()'),
+	'first',
+	'a name is changed by reload');
 
 $first->stop('immediate');
 $redis->edit('0:0', interval => 60_000);

@@ -443,14 +443,14 @@ sub copy_of
 		  . $copy->port
 		  . "\nunix_socket_directories = '"
 		  . $copy->host
-		  . "'\nsnowid.node_name = '$name'");
+		  . "'\nsnowid.server_name = '$name'");
 	give_clock($copy);
 	my $settings = slurp_file($node->data_dir . '/snowid.conf') =~
-	  s/^snowid\.(redis_url|node_name).*\n//gmr;
+	  s/^snowid\.(redis_url|server_name).*\n//gmr;
 	configure($copy,
 			"$settings\nsnowid.redis_url = '"
 		  . $redis->url
-		  . "'\nsnowid.node_name = '$name'");
+		  . "'\nsnowid.server_name = '$name'");
 	return $copy;
 }
 

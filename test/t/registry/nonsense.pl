@@ -113,7 +113,7 @@ foreach my $wrong (
 	push @answers, [ 'yours', @wrong ];
 }
 my $waiting = claiming('waiting', $fake,
-	"snowid.max_wait = '100ms'\nsnowid.node_name = ''\n");
+	"snowid.max_wait = '100ms'\nsnowid.server_name = ''\n");
 $waiting->stop;
 $redis->query('DEL', 'snowid');
 $fake->mode('claim only:' . strings('what'));
@@ -133,9 +133,10 @@ $fake->mode('');
 wait_for_claim($_) foreach $good, $waiting;
 like(
 	query(
-		$good, 'SELECT string_agg(node_name, chr(10)) FROM snowid_claims()'),
+		$good, 'SELECT string_agg(server_name, chr(10)) FROM snowid_claims()'
+	),
 	qr/^[^\n]+:\d+$/m,
-	'without snowid.node_name it is host name and port');
+	'without snowid.server_name it is host name and port');
 
 # What administrators ask for.
 foreach my $answer (

@@ -22,7 +22,7 @@ is(worker_id($nodes[0]), 0, 'the first gets the lowest ID');
 is(worker_id($nodes[1]), 1, 'the second the next one');
 is( $nodes[1]->safe_psql(
 		'postgres',
-		'SELECT worker_id, node_name, state, is_me FROM snowid_claims()'),
+		'SELECT worker_id, server_name, state, is_me FROM snowid_claims()'),
 	"0|node1|live|f\n1|node2|live|t",
 	'snowid_claims() shows both');
 

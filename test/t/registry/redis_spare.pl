@@ -30,7 +30,8 @@ sub both
 sub claims
 {
 	return query($node,
-		'SELECT worker_id, node_name, is_me FROM snowid_claims() ORDER BY 1');
+		'SELECT worker_id, server_name, is_me FROM snowid_claims() ORDER BY 1'
+	);
 }
 
 # A server that has its spare for longer than any of its steps.
@@ -224,7 +225,7 @@ $standby = server_from_backup(
 set_skew($standby, 0);
 $standby->start;
 my $spares =
-  q(FROM snowid_claims() WHERE is_me AND node_name = 'waits (spare)');
+  q(FROM snowid_claims() WHERE is_me AND server_name = 'waits (spare)');
 wait_for($standby, "SELECT count(*) = 1 $spares");
 $spare = query($standby, "SELECT worker_id $spares");
 $redis->take_away("0:$spare");

@@ -175,7 +175,7 @@ wait_until(
 pass('who asks often marks its own claim all the same');
 is( $first->safe_psql(
 		'postgres',
-		"SELECT string_agg(node_name, ' ' ORDER BY worker_id) FROM snowid_claims()"
+		"SELECT string_agg(server_name, ' ' ORDER BY worker_id) FROM snowid_claims()"
 	),
 	join(' ',
 		map { $_ == $one ? 'first' : $_ == $two ? 'second' : $owner{$_} }
@@ -253,12 +253,12 @@ like(
 my ($gone, $gone2, $gone3) = grep { $owner{$_} } 11 .. 31;
 ok( $first->poll_query_until(
 		'postgres',
-		"SELECT bool_and(state = 'silent') FROM snowid_claims() WHERE node_name ~ 'script'"
+		"SELECT bool_and(state = 'silent') FROM snowid_claims() WHERE server_name ~ 'script'"
 	),
 	'the nodes that ended are silent');
 is( $first->safe_psql(
 		'postgres',
-		"SELECT string_agg(state, ' ') FROM snowid_claims() WHERE node_name !~ 'script'"
+		"SELECT string_agg(state, ' ') FROM snowid_claims() WHERE server_name !~ 'script'"
 	),
 	'live live',
 	'the servers are live');
@@ -336,8 +336,8 @@ $late->wait_for_log(qr/snowid gave worker ID $gone3 of datacenter 0 back/,
 	$log);
 ok(is_free("0:$gone3"), 'and the ID before it is free');
 is( $late->safe_psql(
-		'postgres', 'SELECT worker_id, node_name, is_me FROM snowid_claims()'
-	),
+		'postgres',
+		'SELECT worker_id, server_name, is_me FROM snowid_claims()'),
 	'3|late|t',
 	'each datacenter has its own claims');
 like(
@@ -354,7 +354,7 @@ wait_until('the ID before it is free', sub { is_free('2:3') });
 is( $first->safe_psql('postgres', <<~EOF),
 		SELECT since < last_seen, last_seen BETWEEN now() - interval '1 min' AND now() + interval '1 min',
 			ceiling BETWEEN now() - interval '1 min' AND now() + interval '1 min', lease_left_ms IS NULL
-		FROM snowid_claims() WHERE node_name = 'second'
+		FROM snowid_claims() WHERE server_name = 'second'
 		EOF
 	't|t|t|t',
 	'snowid_claims() shows since when, when last seen, and the ceiling');
