@@ -56,7 +56,7 @@ sub makes_keys_as
 	cmp_ok(
 		$last_key, '>',
 		$highest{ $node->name } // 0,
-		"$name: and keys go on increasing");
+		"$name: keys increase");
 	$highest{ $node->name } = $last_key;
 	return;
 }

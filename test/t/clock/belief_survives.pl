@@ -107,6 +107,13 @@ is(logged($node, $log, qr/LOG:  the clock is back after its jump ahead/),
 $log = -s $node->logfile;
 set_skew($node, -2 * $hour);
 $node->wait_for_log($set_back, $log);
+set_skew($node, 0);
+keys_follow($node, 0);
+is(logged($node, $log, $jumped),
+	0, 'the end of a step back by two hours is no jump');
+$log = -s $node->logfile;
+set_skew($node, -2 * $hour);
+$node->wait_for_log($set_back, $log);
 crash($node, 'client backend');
 poll($node, 'is_open');
 is(logged($node, $log, $set_back),

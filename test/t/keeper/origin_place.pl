@@ -3,7 +3,7 @@
 # new keeper or a promotion; where the process does not come, another one is
 # started; a lock on the catalog stops keys only where the catalog is to be
 # written, and the reason is told; so it is where no place is left for an origin,
-# and databases can be created meanwhile.
+# and databases can be created meanwhile.  It needs neither postgres nor template1.
 use strict;
 use warnings;
 
@@ -165,6 +165,11 @@ $idle->query_safe(
 new_keeper();
 makes_keys($node, 6,
 	'a transaction that dropped an origin keeps no new keeper from its own');
+my $ceiling = status($node, 'ceiling');
+$node->poll_query_until('postgres',
+	"SELECT snowid_timestamp(snowid_next()) > '$ceiling'::timestamptz + interval '1 s'"
+) or die 'no key above the ceiling';
+pass('a transaction that dropped an origin stops no grant');
 use_worker_id(5);
 makes_keys($node, 5,
 	'a transaction that dropped an origin keeps no new worker ID from an origin that is there'
@@ -204,6 +209,33 @@ pass('the server stops while a question waits');
 eval { $idle->quit };
 $node->start;
 makes_keys($node, 1, 'the server that was stopped makes keys again');
+$node->stop;
+
+#---- The usual databases are not there ----
+
+# Keys go on after a start; asks in this database.
+sub keys_go_on_in
+{
+	my ($database, $name) = @_;
+	my $key =
+	  $node->safe_psql($database, 'SELECT last_key FROM snowid_status()');
+	$node->restart;
+	$node->poll_query_until($database, 'SELECT is_open FROM snowid_status()')
+	  or die;
+	cmp_ok($node->safe_psql($database, 'SELECT snowid_next()'),
+		'>', $key, $name);
+	return;
+}
+
+$node = snowid_cluster('databases', 'snowid.worker_id = 1');
+start_and_open($node);
+next_key($node);
+$node->safe_psql('template1', 'ALTER DATABASE postgres RENAME TO other');
+keys_go_on_in('other', 'without the database postgres keys go on');
+$node->safe_psql('other', $_)
+  foreach 'ALTER DATABASE template1 IS_TEMPLATE false',
+  'DROP DATABASE template1';
+keys_go_on_in('other', 'without the database template1 keys go on');
 $node->stop;
 
 #---- No place is left for an origin ----

@@ -127,7 +127,7 @@ is($server->safe_psql('shop', $sum), $before, 'all is there');
 is( $server->safe_psql(
 		'shop', q{SELECT probin FROM pg_proc WHERE proname = 'snowid_next'}),
 	'$libdir/snowid',
-	'and the functions are the library\'s');
+	"the functions are the library's");
 $server->poll_query_until('shop',
 	'SELECT is_open FROM "Keys".snowid_status()');
 is( $server->safe_psql(

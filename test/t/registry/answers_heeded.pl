@@ -32,7 +32,7 @@ is(query($stays, "SELECT snowid_release(0, $id)"),
 	'released', 'the ID of a server that is down is released');
 my $next = claiming('next', $redis, $replicas);
 wait_for_claim($next);
-is(worker_id($next), $id, 'and becomes another\'s');
+is(worker_id($next), $id, "an ID that is released becomes another server's");
 
 $replica->stop;
 error_is($next, ': 0 of the 1 replicas ');
@@ -41,7 +41,7 @@ poll($former, "is_open OR registry ~ ': 0 of the 1 replicas '");
 is(status($former, 'is_open'),
 	'f', 'its former server learns of that without the replica, too');
 cmp_ok(query($stays, 'SELECT count(*) FROM snowid_claims()'),
-	'>=', 2, 'and who has which ID can be seen');
+	'>=', 2, 'a missing replica: snowid_claims() tells who has which ID');
 
 # A server that runs, too, is told so.
 $redis->take_away('0:' . worker_id($stays));

@@ -64,8 +64,11 @@ $node->start;
 waits_for_redis($node, 'started without Redis it has no ID');
 $redis->resume;
 wait_for_claim($node);
-makes_keys_as($node, $id, 'with Redis it gets what was claimed for it');
-is($redis->owned('killed'), 1, 'and no second one');
+makes_keys_as($node, $id,
+	'killed while Redis does not answer: with Redis it gets what was claimed for it'
+);
+is($redis->owned('killed'),
+	1, 'killed while Redis does not answer: it has no second ID');
 
 # Claimed, and the gate not open yet.
 $node->stop;
@@ -85,8 +88,10 @@ waits_for_redis($node,
 	'killed before the gate was open: without Redis it has no ID');
 $redis->resume;
 wait_for_claim($node);
-makes_keys_as($node, $id, 'with Redis it gets the same one');
-is($redis->owned('killed'), 2, 'and no second one');
+makes_keys_as($node, $id,
+	'killed before the gate was open: with Redis it gets the same ID');
+is($redis->owned('killed'),
+	2, 'killed before the gate was open: it has no second ID');
 
 # Open.
 kill_all($node);
@@ -95,10 +100,12 @@ $node->start;
 server_is_open($node);
 is(claim_state($node), 'remembered',
 	'killed after the gate was open: it goes on without Redis');
-makes_keys_as($node, $id, 'with its own ID');
+makes_keys_as($node, $id,
+	'killed after the gate was open: keys have its own ID');
 $redis->resume;
 wait_for_claim($node);
-makes_keys_as($node, $id, 'which Redis confirms');
+makes_keys_as($node, $id,
+	'killed after the gate was open: Redis confirms its ID');
 
 #---- Lost to another node ----
 
@@ -122,7 +129,7 @@ like(
 	qr/LOG:  snowid lost its worker ID\n.*DETAIL:  Worker ID $id of datacenter 0 was given back, or is held by "thief" now\./,
 	'lost while it runs: the gate is closed, and the log says to whom');
 is(disorder(@keys),                 0,       'keys go on increasing');
-is($redis->record("0:$id", 'name'), 'thief', 'the other one keeps it');
+is($redis->record("0:$id", 'name'), 'thief', 'the other server keeps the ID');
 cmp_ok(
 	$redis->record("0:$id", 'ceiling'),
 	'>=',
@@ -130,11 +137,11 @@ cmp_ok(
 		'postgres',
 		"SELECT floor(extract(epoch FROM snowid_timestamp($lost[-1])) * 1000)"
 	),
-	"and the record's ceiling is above the last key");
+	"the record's ceiling is above the last key");
 my %lost = ($id => 1);
 $highest{killed} = $keys[-1];
 makes_keys_as($node, $id = worker_id($node), 'it has another one');
-ok(!$lost{$id}, 'not the lost one');
+ok(!$lost{$id}, 'the ID is not the lost one');
 
 # The same, and killed before it has another one.
 settings($node, $unopened);
@@ -151,9 +158,11 @@ waits_for_redis($node,
 $redis->resume;
 wait_for_claim($node);
 $lost{$id} = 1;
-makes_keys_as($node, $id = worker_id($node),
-	'with Redis it gets another one');
-ok(!$lost{$id}, 'not the lost one');
+makes_keys_as(
+	$node,
+	$id = worker_id($node),
+	'killed when it had lost its ID: with Redis it gets another one');
+ok(!$lost{$id}, 'the ID is not the lost one');
 
 # While it is down.
 $node->stop;
@@ -165,11 +174,12 @@ makes_keys_as(
 	$node,
 	$id = worker_id($node),
 	'lost while it was down: it gets another one');
-ok(!$lost{$id}, 'not the lost one');
+ok(!$lost{$id}, 'the ID is not the lost one');
 $redis->freeze;
 $node->restart;
 server_is_open($node);
-is(claim_state($node), 'remembered', 'and started without Redis');
+is(claim_state($node), 'remembered',
+	'a server that was started without Redis remembers its ID');
 makes_keys_as($node, $id, 'it goes on with the new one');
 $redis->resume;
 
@@ -185,8 +195,8 @@ $lost{$id} = 1;
 makes_keys_as(
 	$node,
 	$id = worker_id($node),
-	'until Redis is back: then it gets another one');
-ok(!$lost{$id}, 'not the lost one');
+	'Redis is back: a server that lost its ID gets another one');
+ok(!$lost{$id}, 'the ID is not the lost one');
 
 #---- From for good to a lease, and back ----
 
@@ -194,7 +204,7 @@ settings($node, $short . "snowid.redis_lease = '5s'");
 $node->restart;
 wait_for_claim($node);
 is(status($node, 'worker_id_source'), 'lease', 'the claim becomes a lease');
-makes_keys_as($node, $id, 'of the same ID');
+makes_keys_as($node, $id, 'the lease is of the same ID');
 kill_all($node);
 settings($node, $short);
 $redis->freeze;
@@ -202,13 +212,13 @@ $node->start;
 waits_for_redis($node, 'what was a lease is not remembered without Redis');
 $redis->resume;
 wait_for_claim($node);
-is(status($node, 'worker_id_source'), 'claim', 'and is for good again');
+is(status($node, 'worker_id_source'), 'claim', 'the claim is for good again');
 $id = worker_id($node);
 kill_all($node);
 $redis->freeze;
 $node->start;
 server_is_open($node);
-makes_keys_as($node, $id, 'which is remembered');
+makes_keys_as($node, $id, 'a claim that is for good again is remembered');
 
 $node->stop;
 done_testing();

@@ -32,10 +32,10 @@ foreach my $ms (1 .. 20)
 	$fake->mode('claim only:' . settling($ms));
 	answered($node);
 }
-pass('Redis is called again and again');
+pass('a process that is held up calls Redis again and again');
 unlink "$node->{skew_file}.slow";
 $fake->mode('');
 wait_for_claim($node);
-pass('and at last it claims a worker ID');
+pass('a process that was held up claims a worker ID at last');
 $node->stop;
 done_testing();

@@ -28,7 +28,7 @@ poll($node, "registry_error ~ 'trouble number'");
 my $before = () = $fake->requests(0);
 my $log    = -s $node->logfile;
 my $began  = time;
-wait_until('so many tries',
+wait_until('the tries that were asked for',
 	sub { (() = $fake->requests(0)) >= $before + $asked });
 my $lines = () = slurp_file($node->logfile, $log) =~
   /(?:LOG|WARNING|ERROR|FATAL):  |DETAIL:  /g;

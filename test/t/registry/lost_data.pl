@@ -34,7 +34,7 @@ cmp_ok(duration(sub { $error = sql_error($first, 'SELECT snowid_next();') }),
 like(
 	$error,
 	qr/^55000: snowid has not claimed a worker ID yet\nDETAIL:  Redis cannot be used: 127\.0\.0\.1 port $replica->{port}: Connection refused; 127\.0\.0\.1 port $proxy->{port}: Server closed the connection\.$/m,
-	'and gets the last error');
+	'a caller who waits gets the last error');
 
 # How often an operation was called, from an offset on.
 sub calls
@@ -69,7 +69,7 @@ is(pairs(), '0:0 meta',
 like(
 	sql_error($first, 'SELECT snowid_next();'),
 	qr/^55000: .*no answer within/s,
-	'nor is it used');
+	'a claim whose answer is lost is not used');
 settings($first, $short . "snowid.max_wait = '20s'");
 $first->reload;
 my $client =
@@ -112,7 +112,7 @@ is(pairs(), '0:0 meta',
 $proxy->mode('');
 answered($first);
 is(status($first, 'registry, worker_id'),
-	'claimed|0', 'and the claim goes on');
+	'claimed|0', 'calls that are executed late do not end the claim');
 
 #---- What may be wrong in Redis ----
 
@@ -145,7 +145,8 @@ foreach my $damaged ('not JSON', '5', 'null', '[]', '{"owner":')
 		"a damaged record \"$damaged\" is an error");
 	$primary->query('HDEL', 'snowid', '0:0');
 	answered($first);
-	is(record('claim'), $ownership, 'and the right one is put back');
+	is(record('claim'), $ownership,
+		"a damaged record \"$damaged\" is put right");
 }
 
 #---- Redis lost its data, or went back in time ----
@@ -223,7 +224,8 @@ crash_redis('');
 answered($_) foreach $first, $second;
 is( owners($first, $second),
 	'first=0/0 second=1/1',
-	'and without: the owners put them back');
+	'Redis was restarted without its data: the owners put their records back'
+);
 
 my $third;
 crash_redis(
@@ -236,7 +238,8 @@ wait_for_claim($third);
 answered($_) foreach $first, $second;
 is( owners($first, $second, $third),
 	'first=0/0 second=1/1 third=2/2',
-	'and with old data: the newcomer does not get what Redis has forgotten');
+	'Redis was restarted with old data: the newcomer does not get what Redis has forgotten'
+);
 
 #---- Replicas ----
 
@@ -249,7 +252,7 @@ pass('a missing replica is an error');
 $replica->run;
 $replica->query('REPLICAOF', '127.0.0.1', $primary->{port});
 answered($first);
-pass('until there is one');
+pass('a missing replica is no error any more when there is one');
 settings($first, $slow);
 $log = log_size($first);
 $first->reload;

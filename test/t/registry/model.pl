@@ -27,17 +27,18 @@ foreach my $run (@runs)
 	is($?, 0, 'no two servers make keys of the same times with one worker ID')
 	  or diag @said;
 	like($said[-1], $nothing,
-		'and no ID leaks, nobody waits for ever, nobody is thrown out');
+		'no ID leaks, nobody waits for ever, nobody is thrown out');
 	note @said;
 }
 
 my @said =
   `test/model/run --mutate 'newcomers do not settle' --schedules 3000 --enough 1 2>&1`;
-isnt($?, 0, 'without the time of settling there are') or diag @said;
+isnt($?, 0, 'without the time of settling a fault is found') or diag @said;
 like(
 	join('', @said),
 	qr/: (overlap|thrown out|given twice): server/,
-	'and the steps are told') or diag @said;
+	'without the time of settling the steps to the fault are told'
+) or diag @said;
 
 SKIP:
 {

@@ -40,7 +40,7 @@ is(query($first, "SELECT snowid_release(0, $id, true)"),
 $second->wait_for_log(qr/LOG:  snowid lost its worker ID\n/, $log);
 wait_for_claim($second);
 is(worker_id($second), $id, 'there is no other: its owner gets it again');
-cmp_ok(next_key($second), '>', $key, 'and its keys go on increasing');
+cmp_ok(next_key($second), '>', $key, 'no other ID: keys go on increasing');
 $_->stop foreach $first, $second;
 
 #---- Lost, and the origins cannot be read ----
@@ -71,8 +71,9 @@ is(ownership($node), $owned,
 	'where its keys end is not known: a lost claim is not given up yet');
 query($node, "SELECT pg_replication_origin_drop('$wild')");
 wait_for_claim($node);
-isnt(worker_id($node), $id, 'then it is, and another one is claimed');
-makes_keys_as($node, worker_id($node), 'with which keys go on');
+isnt(worker_id($node), $id,
+	'the origins can be read again: another ID is claimed');
+makes_keys_as($node, worker_id($node), 'keys go on with the other ID');
 
 #---- The first claim of a standby, on a full disk ----
 
@@ -112,7 +113,8 @@ SKIP:
 	$standby->promote;
 	server_is_open($standby);
 	is(claim_state($standby), 'remembered',
-		'with space it is written: promoted without Redis it makes keys');
+		'space again: the file is written, and promoted without Redis it makes keys'
+	);
 	$standby->stop;
 }
 done_testing();

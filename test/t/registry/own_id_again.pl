@@ -39,11 +39,11 @@ $redis->stop;
 $nodes[1]->restart;
 server_is_open($nodes[1]);
 is(claim_state($nodes[1]), 'remembered', 'without Redis it goes on');
-is(worker_id($nodes[1]),   1,            'with the same ID');
+is(worker_id($nodes[1]),   1, 'started without Redis it has the same ID');
 like(
 	$nodes[1]
 	  ->safe_psql('postgres', 'SELECT registry_error FROM snowid_status()'),
 	qr/^127\.0\.0\.1 port \d+: Connection refused$/,
-	'and says why');
+	'started without Redis it tells the error');
 
 done_testing();

@@ -63,9 +63,9 @@ sub survives
 	$log = log_size($node);
 	settings($node, $short);
 	cmp_ok(duration(sub { $node->start; server_is_open($node); }),
-		'<', 30, "$name: nor does a start");
+		'<', 30, "$name: a start waits for nothing");
 	is(status($node, 'registry, worker_id'),
-		"remembered|$id", "$name: with the same ID");
+		"remembered|$id", "$name: a start has the same ID");
 	keys_are_right("$name: the keys were right", $client);
 
 	$client = start_client($node);
@@ -239,7 +239,7 @@ sub are_errors
 		'10', 'it is logged once');
 	$fake->mode('');
 	answered($node);
-	is(logged($node, $log, $back), 1, 'and that it is over');
+	is(logged($node, $log, $back), 1, 'the end of the fault is logged once');
 	return;
 }
 
@@ -255,7 +255,7 @@ $proxy->mode(strings('late'));
 my $from = $proxy->requests_size;
 usleep(500_000);
 cmp_ok(scalar($proxy->requests($from)),
-	'<', 20, 'nor do nonsense answers cause a storm of requests');
+	'<', 20, 'nonsense answers cause no storm of requests');
 $proxy->mode('');
 answered($proxied);
 clients_go_on($client);

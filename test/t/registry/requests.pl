@@ -58,11 +58,12 @@ wait_for_claim($node);
 my $keeper = keeper_pid($node);
 END { kill 'CONT', $keeper if $keeper; }
 stop_process($node, $keeper);
-is(query($node, 'SELECT snowid_reclaim()'), 1, 'another ID');
+is(query($node, 'SELECT snowid_reclaim()'),
+	1, 'snowid_reclaim() gives another ID');
 like(
 	sql_error($node, 'SELECT snowid_reclaim()'),
 	qr/^55000: no other worker ID could be claimed\nDETAIL:  There is no claim that Redis has confirmed, or another one is under way\.$/m,
-	'and at once another one');
+	'a second snowid_reclaim() at once is refused');
 kill 'CONT', $keeper;
 wait_for_worker_id($node, 1);
 $node->stop;
@@ -78,7 +79,7 @@ foreach
 		qr/^55000: Redis was not asked\nHINT:  "reason" in snowid_status\(\) says why\.$/m,
 		"with a damaged state file: $call");
 }
-is(calls(), $calls, 'nor was it');
+is(calls(), $calls, 'Redis was not asked');
 like(status($node, 'reason'), qr/state file/, 'the status says why');
 $node->stop;
 

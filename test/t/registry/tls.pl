@@ -122,7 +122,7 @@ foreach my $host ('localhost', '127.0.0.1')
 	connect_with($right, $host, 'ca');
 	wait_for_claim($node);
 	is(worker_id($node), 0,
-		"with the right certificate, the worker ID is claimed over TLS: $host"
+		"the right certificate: the worker ID is claimed over TLS from $host"
 	);
 	$node->stop;
 }

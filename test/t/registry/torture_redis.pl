@@ -14,5 +14,5 @@ note @said;
 is($status, 0,
 	'no key twice over all servers, none out of order, none with an ID that its server did not have'
 ) or diag @said;
-is($said[-1], "PASS\n", 'and the run was complete');
+is($said[-1], "PASS\n", 'the torture ran to its end');
 done_testing();

@@ -248,4 +248,27 @@ is( $new->safe_psql(
 	'keys go on above the restored ones');
 $new->stop;
 
+#---- An old backup with the same worker ID ----
+
+my $settings = "snowid.worker_id = 1\nsnowid.max_lead = 4s";
+my $original = snowid_cluster('original', $settings, allows_streaming => 1);
+start_and_open($original);
+$original->safe_psql('postgres', 'SELECT snowid_next()');
+$original->backup('old');
+set_skew($original, -3);
+my $made_after = $original->safe_psql('postgres',
+	'SELECT max(k) FROM (SELECT snowid_next_batch(4000000) AS k) b');
+$original->stop('immediate');
+my $restored = server_from_backup('restored', $original, 'old', $settings);
+set_skew($restored, -3);
+$restored->start;
+server_is_open($restored);
+cmp_ok(
+	$restored->safe_psql('postgres', 'SELECT snowid_next()'),
+	'>',
+	$made_after,
+	'a backup that is put back begins above what was made up to max_lead ahead of its clock'
+);
+$restored->stop;
+
 done_testing();

@@ -238,4 +238,45 @@ like(
 $cramped->stop;
 $primary->stop;
 
+#---- A standby with another layout than its primary's keys ----
+
+my $layout_1 = "snowid.worker_id = 4\n";
+my $layout_2 = $layout_1
+  . "snowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'\n";
+my $node = snowid_cluster('layouts', $layout_1, allows_streaming => 1);
+$node->start;
+query($node, 'CREATE EXTENSION snowid');
+$node->poll_query_until('postgres', 'SELECT snowid_next() > 0') or die;
+$node->backup('base');
+my %standby = map {
+	my $name   = "layout_$_";
+	my $server = server_from_backup(
+		$name, $node, 'base',
+		$_ == 1 ? $layout_1 : $layout_2,
+		has_streaming => 1);
+	$server->start;
+	$_ => $server;
+} 1, 2;
+configure($node, $layout_2);
+$node->restart;
+$node->poll_query_until('postgres',
+	q(SELECT reason LIKE 'snowid''s layout was changed%' FROM snowid_status())
+) or die;
+query($node, 'SELECT snowid_accept_layout()');
+server_is_open($node);
+my $key = query($node,
+	'CREATE TABLE t AS SELECT snowid_next() AS id; SELECT id FROM t');
+$node->wait_for_catchup($_) foreach values %standby;
+$_->promote foreach values %standby;
+like(
+	sql_error($standby{1}, 'SELECT snowid_next()'),
+	qr/^55000: snowid cannot use this layout\n/,
+	'promoted with the layout before, a standby makes no key below those of the last'
+);
+server_is_open($standby{2});
+cmp_ok($standby{2}->safe_psql('postgres', 'SELECT snowid_next()'),
+	'>', $key, 'promoted with the last layout, it asks for no consent');
+
+$_->stop foreach $node, values %standby;
+
 done_testing();
