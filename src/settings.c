@@ -30,7 +30,6 @@ int			snowid_spare_worker_id = -1;
 int			snowid_max_lead = 1000;
 int			snowid_max_wait = 5000;
 int			snowid_max_jump = 3600 * 1000;
-int			snowid_reserve = 500;
 int			snowid_max_segments = 1000;
 char	   *snowid_redis_url = "";
 char	   *snowid_redis_password_file = "";
@@ -248,9 +247,6 @@ static const Setting settings[] =
 	{"snowid.max_jump",
 		"How far the clock may jump ahead, and snowid_advance() ahead of the clock.",
 	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_max_jump, 1000, INT_MAX, NULL)},
-	{"snowid.reserve",
-		"How far ahead of use keys are reserved in the WAL.",
-	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_reserve, 10, 60 * 1000, NULL)},
 	{"snowid.max_segments",
 		"How many tags of snowid_segments can be in memory; 0: none.",
 	PGC_POSTMASTER, 0, NUMBER(snowid_max_segments, 0, 100 * 1000, NULL)},

@@ -9,6 +9,9 @@
 
 #pragma GCC visibility push(hidden)
 
+/* How far ahead of use keys are reserved in the WAL. */
+#define RESERVE_MS 500
+
 #define SERVER_NAME_LEN 64		/* bytes, without the NUL */
 
 typedef enum SequenceStart
@@ -26,7 +29,6 @@ extern int	snowid_redis_spare; /* 1: a spare is claimed, too */
 extern int	snowid_max_lead;	/* ms */
 extern int	snowid_max_wait;	/* ms */
 extern int	snowid_max_jump;	/* ms */
-extern int	snowid_reserve;		/* ms */
 extern int	snowid_max_segments;	/* tags in memory; 0: off */
 extern char *snowid_redis_url;	/* "": no Redis */
 extern char *snowid_redis_password_file;

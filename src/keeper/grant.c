@@ -44,7 +44,7 @@ grant_start_slowly(void)
 static int64
 step(void)
 {
-	return units_from_ms(snowid_reserve) >> slow_start;
+	return units_from_ms(RESERVE_MS) >> slow_start;
 }
 
 /* Keys end at the limit of the lease: tells callers why. */
@@ -61,8 +61,8 @@ explain_lease(const Pair *pair)
 }
 
 /*
- * A grant reaches snowid.reserve past the clock or the last unit, whichever is
- * greater, but at most max_lead + reserve ahead of the clock.  "least" is what
+ * A grant reaches RESERVE_MS past the clock or the last unit, whichever is
+ * greater, but at most max_lead more ahead of the clock.  "least" is what
  * snowid_advance() needs.  On lease, it never exceeds what Redis has recorded.
  * False: there is nothing to grant yet.
  */
@@ -71,7 +71,7 @@ grant(const Pair *pair, int64 now, int64 last, int64 usable_until, int64 least)
 {
 	int64		until = Max(now, last) + step();
 
-	until = Min(until, now + units_from_ms((int64) snowid_max_lead + snowid_reserve));
+	until = Min(until, now + units_from_ms((int64) snowid_max_lead + RESERVE_MS));
 	until = Max(until, least);
 	until = Min(last_unit_of(unix_ms_from_units(until)), generator_range_end());
 	if (until > pair->limit)

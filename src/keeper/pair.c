@@ -81,7 +81,7 @@ int64
 reach_of(int64 now)
 {
 	return now + units_from_ms((int64) snowid_max_lead + snowid_max_wait +
-							   snowid_reserve);
+							   RESERVE_MS);
 }
 
 /*
@@ -140,7 +140,7 @@ settle_directory(Pair *pair, char *err)
 int64
 pair_guess_used(void)
 {
-	return unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_lead + snowid_reserve;
+	return unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_lead + RESERVE_MS;
 }
 
 /*
@@ -283,7 +283,7 @@ settle_layout(Pair *pair, int64 now, char *err)
 	}
 	if (!made_last && ceiling->other_layout_ms != 0)
 	{
-		int64		used_ms = Max(now_ms + snowid_max_lead + snowid_reserve,
+		int64		used_ms = Max(now_ms + snowid_max_lead + RESERVE_MS,
 								  ceiling->other_layout_ms);
 		bool		above = layout_key_at(&server_layout, now_ms, false) >
 		Max(layout_key_at(&ceiling->other_layout, used_ms, true), ceiling->other_layout_key);

@@ -162,7 +162,7 @@ spare_pause(void)
 static int64
 taken_ms(const Pair *pair, int64 now)
 {
-	int64		unix_ms = unix_ms_from_units(now) + snowid_max_lead + snowid_reserve;
+	int64		unix_ms = unix_ms_from_units(now) + snowid_max_lead + RESERVE_MS;
 
 	return Min(Max(unix_ms, pair->twin.floor_ms), layout_last_ms(&server_layout));
 }

@@ -190,7 +190,7 @@ claim_propose(int64 now_ms, int64 wish_ms, bool hurry)
 {
 	int64		horizon = snowid_redis_lease > 0 ? snowid_redis_lease :
 	2 * (int64) snowid_redis_check_interval;
-	int64		proposed = Max(now_ms + snowid_max_lead + snowid_reserve + horizon, wish_ms);
+	int64		proposed = Max(now_ms + snowid_max_lead + RESERVE_MS + horizon, wish_ms);
 	bool		wake[ROLES];
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);

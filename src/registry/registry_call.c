@@ -82,7 +82,7 @@ latest_ms(void)
 		ms = Max(ms, seen.used_ms);
 	for (int i = 0; i < lengthof(seen.left); i++)
 		ms = Max(ms, seen.left[i].used_ms);
-	ms += snowid_max_lead + snowid_reserve +
+	ms += snowid_max_lead + RESERVE_MS +
 		Max(snowid_redis_lease, 2 * (int64) snowid_redis_check_interval);
 	return Max(Min(ms, layout_last_ms(&server_layout)), 0);
 }

@@ -1564,7 +1564,7 @@ sub machine
 			'snowid',
 			join(', ',
 				map { "$_ = " . ask($default, "SHOW snowid.$_") }
-				  qw(layout sequence_start max_lead max_wait reserve))
+				  qw(layout sequence_start max_lead max_wait))
 		],
 		[
 			'second server',

@@ -51,14 +51,13 @@ sub settings
 	return reload_with(
 		$node,
 		'snowid.worker_id' => 1,
-		'snowid.reserve'   => '5s',
 		'snowid.max_lead'  => $max_lead,
 		'snowid.max_wait'  => $max_wait);
 }
 
 # Each call notes what it got: key, or error; the server's (skewed) clock before
 # and after; and numbers of a sequence, which order the calls whatever the clock
-# does.
+# does.  That the keeper is late says nothing about the clock.
 query($node, <<~EOF);
 	CREATE EXTENSION snowid;
 	CREATE UNLOGGED SEQUENCE tick;
@@ -76,6 +75,9 @@ query($node, <<~EOF);
 			key := snowid_next();
 		EXCEPTION WHEN system_error OR object_not_in_prerequisite_state THEN
 			problem := sqlstate || ' ' || sqlerrm;
+			IF problem = '55000 snowid could not reserve more keys' THEN
+				RETURN;
+			END IF;
 		END;
 		INSERT INTO made
 		SELECT client, began, nextval('tick'), before, clock_timestamp(), key, problem;

@@ -20,7 +20,6 @@ use constant LEASE => 2000;    # ms
 my $on_lease = <<~EOF;
 	snowid.redis_lease = '2s'
 	snowid.redis_check_interval = '5s'
-	snowid.reserve = '200ms'
 	snowid.max_wait = '500ms'
 	EOF
 my (%made, %proxy);

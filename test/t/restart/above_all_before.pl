@@ -173,7 +173,7 @@ foreach my $how (@crashes)
 	makes_keys_until(sub { crash($how) });
 	first_key_is_above($how);
 	cmp_ok(ms($highest) - now_ms(),
-		'<', 600, "$how: at most snowid.reserve is lost");
+		'<', 600, "$how: at most what is reserved is lost");
 }
 
 sub poll_lead_below

@@ -21,8 +21,7 @@ use Time::HiRes qw(time);
 # Few units a millisecond, so that a grant is soon used up.
 my %settings = (
 	'snowid.worker_id' => 1,
-	'snowid.max_lead'  => '10min',
-	'snowid.reserve'   => '100ms');
+	'snowid.max_lead'  => '10min');
 my $layout =
   "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=2'";
 
@@ -133,7 +132,7 @@ sub is_at_rest
 		sub {
 			query($node, $make);
 			return status($node,
-				q(ceiling > last_key_time + interval '60 ms')) eq 't';
+				q(ceiling > last_key_time + interval '300 ms')) eq 't';
 		});
 	return;
 }
@@ -149,8 +148,8 @@ sub hold_at
 
 	is_at_rest($node,
 		$sql
-		? 'INSERT INTO made SELECT snowid_next_batch(20)'
-		: 'SELECT count(*) FROM snowid_next_batch(20)');
+		? 'INSERT INTO made SELECT snowid_next_batch(100)'
+		: 'SELECT count(*) FROM snowid_next_batch(100)');
 	hold_keeper($node, @$step);
 	if ($what eq 'a grant') { @clients = start_client($node, $sql, 'hasty'); }
 	elsif ($what eq 'another worker ID')
