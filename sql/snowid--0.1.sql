@@ -235,6 +235,18 @@ CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text, layout
 COMMENT ON FUNCTION snowid_serial_id(text, text, text, text, boolean) IS
     'the key of a serial number in a layout';
 
+-- Keys for outsiders, enciphered
+
+CREATE FUNCTION snowid_to_public(id bigint, prefix text) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_to_public(bigint, text) IS
+    'the public form of a key: the prefix (1 to 20 characters a to z, 0 to 9, inner underscores), an underscore and 16 digits of base32, from which neither key, time nor order can be read without a secret of snowid.public_key_file';
+
+CREATE FUNCTION snowid_from_public(public text, prefix text) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_from_public(text, text) IS
+    'the key of a public form that snowid_to_public() made with the same prefix and a secret that this server has; throws for any other text, but for one in 4096';
+
 -- The type: a bigint that is written in base32
 
 CREATE TYPE snowid;

@@ -31,6 +31,7 @@ int			snowid_max_lead = 1000;
 int			snowid_max_wait = 5000;
 int			snowid_max_jump = 3600 * 1000;
 int			snowid_max_segments = 1000;
+char	   *snowid_public_key_file = "";
 char	   *snowid_redis_url = "";
 char	   *snowid_redis_password_file = "";
 char	   *snowid_redis_ca_file = "";
@@ -250,6 +251,9 @@ static const Setting settings[] =
 	{"snowid.max_segments",
 		"How many tags of snowid_segments can be in memory; 0: none.",
 	PGC_POSTMASTER, 0, NUMBER(snowid_max_segments, 0, 100 * 1000, NULL)},
+	{"snowid.public_key_file",
+		"File with the secrets of the public form of keys.",
+	PGC_SIGHUP, GUC_SUPERUSER_ONLY, STRING(snowid_public_key_file, NULL, NULL)},
 	{"snowid.redis_url",
 		"Address of the Redis from which the worker ID is claimed, or several, separated by commas.",
 	PGC_POSTMASTER, GUC_SUPERUSER_ONLY, STRING(snowid_redis_url, check_redis_url, NULL)},

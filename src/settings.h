@@ -30,6 +30,7 @@ extern int	snowid_max_lead;	/* ms */
 extern int	snowid_max_wait;	/* ms */
 extern int	snowid_max_jump;	/* ms */
 extern int	snowid_max_segments;	/* tags in memory; 0: off */
+extern char *snowid_public_key_file;	/* "": none */
 extern char *snowid_redis_url;	/* "": no Redis */
 extern char *snowid_redis_password_file;
 extern char *snowid_redis_ca_file;

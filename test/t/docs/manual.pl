@@ -283,7 +283,12 @@ nothing('every page is installed', grep { !-e "$docdir/snowid/$_" } @names);
 #---- A server ----
 
 my $redis = SnowidRedis->start('redis');
-my $node  = claiming_cluster('docs', $redis);
+my $node =
+  claiming_cluster('docs', $redis, "snowid.public_key_file = 'public_keys'");
+my ($secret) =
+  $page{'doc/public.md'}{source} =~ /a secret that tests use: `(.*?)`/;
+append_to_file($node->data_dir . '/public_keys', "$secret\n");
+chmod 0600, $node->data_dir . '/public_keys';
 start_and_open($node);
 wait_for_claim($node);
 $node->safe_psql('postgres', 'CREATE EXTENSION snowid_segments');
