@@ -488,7 +488,9 @@ sub run_page
 	  grep { $_ ne '' } map { run_block($_->{text}) } @blocks;
 }
 
-# Each page in a database of its own, with the tables of its README.
+# Each page in a database of its own, with the tables of its README, and with the role
+# that README makes.
+$node->safe_psql('postgres', 'CREATE ROLE app');
 foreach my $name (grep { m{^README|^doc/} } @names)
 {
 	my $readme = $name =~ /\bzh\b/ ? 'README.zh-CN.md' : 'README.md';
@@ -503,29 +505,6 @@ foreach my $name (grep { m{^README|^doc/} } @names)
 		map    { $_->{text} }
 		  grep { $_->{language} eq '' && $_->{text} =~ /\bSELECT\b/ }
 		  @{ $page{$name}{blocks} });
-}
-
-#---- Python ----
-
-SKIP:
-{
-	skip 'psycopg 3 is not installed', 1
-	  if system("python3 -c 'import psycopg' 2>/dev/null") != 0;
-	my ($block) =
-	  grep { $_->{language} eq 'python' } @{ $page{'README.md'}{blocks} };
-	my ($out, $err) = ('', '');
-
-	$node->safe_psql('postgres', $_)
-	  foreach 'DROP DATABASE shop', 'CREATE DATABASE shop';
-	run_page('README.md');
-	local $ENV{PGHOST} = $node->host;
-	local $ENV{PGPORT} = $node->port;
-	IPC::Run::run([ 'python3', '-' ],
-		'<', \$block->{text}, '>', \$out, '2>', \$err);
-	like(
-		$out,
-		qr/^stored order \d+ with lines \d+ \d+$/,
-		'the Python of README.md runs') or diag($err);
 }
 
 $node->stop;
