@@ -122,13 +122,6 @@ answer_question(void)
 		origin_find_old(&question);
 		if (answer.own_ms == 0 && !done)
 			origin_drop_old();
-		if (question.raise)
-		{
-			StartTransactionCommand();
-			answer.own_ms = origin_raise(&question);
-			CommitTransactionCommand();
-			done = true;
-		}
 		inquiry->answer = answer;
 		inquiry->error[0] = '\0';
 	}
