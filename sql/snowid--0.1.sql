@@ -139,10 +139,11 @@ CREATE FUNCTION snowid_status(OUT datacenter_id int, OUT worker_id int,
         OUT registry text, OUT registry_error text,
         OUT registry_ok_at timestamptz, OUT lease_ceiling timestamptz,
         OUT registry_error_at timestamptz, OUT grant_age_ms bigint,
-        OUT stats_reset timestamptz)
+        OUT stats_reset timestamptz, OUT spare_worker_id int,
+        OUT spare_uses bigint)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_status() IS
-    'the state of this server''s generator: its pair, whether it makes keys or why not, the layout, the last key and its lead over the clock, the time up to which keys are reserved and how long ago they were, counters and since when they count; and if the worker ID comes from Redis, the state of the claim, the last error and its time, and when Redis last answered';
+    'the state of this server''s generator: its pair, whether it makes keys or why not, the layout, the last key and its lead over the clock, the time up to which keys are reserved and how long ago they were, counters and since when they count; if the worker ID comes from Redis, the state of the claim, the last error and its time, and when Redis last answered; and the spare worker ID, with how often it came into use';
 REVOKE ALL ON FUNCTION snowid_status() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowid_status() TO pg_monitor;
 
@@ -233,18 +234,6 @@ CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text, layout
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_serial_id(text, text, text, text, boolean) IS
     'the key of a serial number in a layout';
-
--- Keys for outsiders, enciphered
-
-CREATE FUNCTION snowid_to_public(id bigint, prefix text) RETURNS text
-    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowid_to_public(bigint, text) IS
-    'the public form of a key: the prefix (1 to 20 characters a to z, 0 to 9, inner underscores), an underscore and 16 digits of base32, from which neither key, time nor order can be read without a secret of snowid.public_key_file';
-
-CREATE FUNCTION snowid_from_public(public text, prefix text) RETURNS bigint
-    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowid_from_public(text, text) IS
-    'the key of a public form that snowid_to_public() made with the same prefix and a secret that this server has; throws for any other text, but for one in 4096';
 
 -- The type: a bigint that is written in base32
 
@@ -412,154 +401,11 @@ COMMENT ON AGGREGATE max(snowid) IS 'the last key';
 
 -- Partitions by time
 
-CREATE FUNCTION snowid_partition_commands(parent regclass, step interval, ahead int,
-        keep interval DEFAULT NULL) RETURNS SETOF text
-    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
-DECLARE
-    -- intervals are compared with months of 30 days
-    months numeric := extract(year FROM step) * 12 + extract(month FROM step);
-    unit text := CASE WHEN step = interval '1 day' AND months = 0 THEN 'day'
-        WHEN step = interval '1 week' AND months = 0 THEN 'week'
-        WHEN step = interval '1 month' AND months = 1 THEN 'month' END;
-    this_period timestamp := date_trunc(unit, now() AT TIME ZONE 'UTC');
-    keys text := (SELECT quote_ident(nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = extnamespace
-                  WHERE extname = 'snowid');
-    table_schema name;
-    table_name name;
-    table_owner name;
-    table_place text;
-    key_type regtype;
-    default_part oid;
-    bounds text;
-    bound text[];
-    part regclass;
-    parts regclass[] := '{}';
-    lows bigint[] := '{}';     -- of the partitions, in their order; -1: no bound
-    highs bigint[] := '{}';    -- excluded; NULL: no bound
-    low bigint;
-    high bigint;
-    epoch timestamp;
-    second_day bigint;         -- its first key
-    first_key bigint;
-    period timestamp;
-    oldest timestamp;
-    part_name text;
-BEGIN
-    IF parent IS NULL OR step IS NULL OR ahead IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'parent, step and ahead must not be null';
-    ELSIF unit IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('step cannot be %s', step),
-            DETAIL = 'It must be one day, one week or one month.';
-    ELSIF ahead NOT BETWEEN 0 AND 1000 THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'ahead must be from 0 to 1000';
-    ELSIF keep < interval '0' THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'keep must not be negative';
-    END IF;
-    SELECT nspname, relname, pg_get_userbyid(relowner), atttypid, partdefid,
-        concat(' USING ' || quote_ident(amname), ' TABLESPACE ' || quote_ident(spcname))
-    INTO table_schema, table_name, table_owner, key_type, default_part, table_place
-    FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace JOIN pg_partitioned_table ON partrelid = c.oid
-        JOIN pg_attribute ON attrelid = c.oid AND attnum = partattrs[0]
-        LEFT JOIN pg_am m ON m.oid = relam LEFT JOIN pg_tablespace t ON t.oid = reltablespace
-    WHERE c.oid = parent AND partstrat = 'r' AND partnatts = 1
-        AND (atttypid = 'bigint'::regtype OR atttypid = to_regtype(keys || '.snowid'));
-    IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = '42809', MESSAGE = format('%s is not partitioned by range of a key', parent),
-            DETAIL = 'Its partition key must be one column of type bigint or snowid.';
-    ELSIF default_part <> 0 THEN
-        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('%s has the default partition %s', parent, default_part::regclass),
-            DETAIL = 'No partition can be made for keys that it holds, and none at all without reading it under a lock.',
-            HINT = 'Detach it, make the partitions, and insert its rows again.';
-    END IF;
-
-    FOR part, bounds IN
-        SELECT c.oid, pg_get_expr(relpartbound, c.oid) FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid
-        WHERE inhparent = parent AND NOT inhdetachpending
-    LOOP
-        bound := regexp_match(bounds, '^FOR VALUES FROM [(]''?(-?[[:alnum:]]+)''?[)] TO [(]''?(-?[[:alnum:]]+)''?[)]');
-        FOR i IN 1..2 LOOP
-            IF bound[i] IN ('MINVALUE', 'MAXVALUE') THEN
-                bound[i] := CASE bound[i] WHEN 'MINVALUE' THEN '-1' END;
-            ELSIF key_type <> 'bigint'::regtype THEN
-                EXECUTE format('SELECT $1::%s::bigint', key_type) INTO low USING bound[i];
-                bound[i] := low;
-            END IF;
-        END LOOP;
-        parts := parts || part;
-        lows := lows || bound[1]::bigint;
-        highs := highs || bound[2]::bigint;
-    END LOOP;
-
-    -- a partition that ends in the first day of the layout has other numbers, such as old serial keys
-    EXECUTE format('SELECT %s.snowid_timestamp(0::bigint) AT TIME ZONE $1', keys) INTO epoch USING 'UTC';
-    EXECUTE format('SELECT %s.snowid_min($1)', keys)
-        INTO second_day USING (date_trunc('day', epoch) + interval '1 day') AT TIME ZONE 'UTC';
-    first_key := (SELECT greatest(max(h), 0) FROM unnest(highs) h WHERE h < second_day);
-
-    -- from the end of the first one, so that no gap remains; never before "keep"
-    EXECUTE format('SELECT date_trunc($1, %s.snowid_timestamp(min(h)) AT TIME ZONE $4) FROM unnest($2) h WHERE h >= $3', keys)
-        INTO period USING unit, highs, second_day, 'UTC';
-    period := least(period, this_period);
-    IF keep IS NOT NULL THEN
-        oldest := date_trunc(unit, (now() - least(keep, interval '1000 years')) AT TIME ZONE 'UTC');
-        period := greatest(period, oldest);
-    END IF;
-    WHILE period <= this_period + ahead * step LOOP
-        EXECUTE format('SELECT greatest(%1$s.snowid_min($1), $3), %1$s.snowid_min($2)', keys) INTO low, high
-            USING greatest(period, epoch) AT TIME ZONE 'UTC', (period + step) AT TIME ZONE 'UTC', first_key;
-        part := NULL;
-        SELECT p, ARRAY[l, h] INTO part, bound FROM unnest(parts, lows, highs) u(p, l, h)
-        WHERE (l < high AND (h > low OR h IS NULL)) ORDER BY l LIMIT 1;
-        IF part IS NULL THEN
-            part_name := table_name || to_char(period, CASE unit WHEN 'day' THEN '_YYYYMMDD' WHEN 'week' THEN '_IYYY"w"IW' ELSE '_YYYYMM' END);
-            IF octet_length(part_name) > 63 THEN
-                RAISE EXCEPTION USING ERRCODE = '42622', MESSAGE = format('the name of a partition is too long: %s', part_name);
-            END IF;
-            -- PARTITION OF would lock out readers of the table.  ATTACH locks out writers of a table that a
-            -- foreign key refers to; it waits less than deadlock_timeout, so that this session gives up in a deadlock.
-            RETURN NEXT format('SET LOCAL lock_timeout = ''500ms''; '
-                'CREATE TABLE %1$I.%2$I (LIKE %3$s INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING GENERATED INCLUDING STORAGE INCLUDING COMPRESSION)%7$s; '
-                'ALTER TABLE %1$I.%2$I OWNER TO %4$I; '
-                'ALTER TABLE %3$s ATTACH PARTITION %1$I.%2$I FOR VALUES FROM (%5$s::bigint) TO (%6$s::bigint)',
-                table_schema, part_name, parent, table_owner, low, high, table_place);
-        ELSIF bound[1]::bigint > low OR bound[2]::bigint < high THEN
-            RAISE EXCEPTION USING ERRCODE = '42P17',
-                MESSAGE = format('partition %s holds some keys of the %s of %s, but not all', part, unit, period::date),
-                DETAIL = format('It is from %s to %s, but the %s is from %s to %s.', bound[1], bound[2], unit, low, high);
-        END IF;
-        period := period + step;
-    END LOOP;
-
-    IF oldest > epoch THEN
-        EXECUTE format('SELECT %s.snowid_min($1)', keys) INTO low USING oldest AT TIME ZONE 'UTC';
-        FOR part IN SELECT p FROM unnest(parts, highs) u(p, h) WHERE h BETWEEN second_day AND low ORDER BY h LOOP
-            RETURN NEXT format('ALTER TABLE %s DETACH PARTITION %s CONCURRENTLY', parent, part);
-        END LOOP;
-    END IF;
-END $$;
-COMMENT ON FUNCTION snowid_partition_commands(regclass, interval, int, interval) IS
-    E'the commands that snowid_make_partitions() runs, but with DETACH PARTITION CONCURRENTLY; for \\gexec of psql outside a transaction';
-
 CREATE PROCEDURE snowid_make_partitions(parent regclass, step interval, ahead int,
         keep interval DEFAULT NULL)
-    LANGUAGE plpgsql AS $$
-DECLARE
-    commands pg_catalog.text[];
-    command pg_catalog.text;
-BEGIN
-    -- no search_path of its own: a procedure that has one cannot COMMIT
-    EXECUTE pg_catalog.format('SELECT ARRAY(SELECT %I.snowid_partition_commands($1, $2, $3, $4))',
-        (SELECT n.nspname FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n
-            ON n.oid OPERATOR(pg_catalog.=) e.extnamespace WHERE e.extname OPERATOR(pg_catalog.=) 'snowid'))
-        INTO commands USING parent, step, ahead, keep;
-    FOREACH command IN ARRAY commands LOOP
-        -- a procedure cannot detach concurrently
-        EXECUTE pg_catalog.regexp_replace(command, '^(ALTER TABLE .*) CONCURRENTLY$', E'SET LOCAL lock_timeout = ''500ms''; \\1');
-        COMMIT;
-    END LOOP;
-END $$;
+    AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON PROCEDURE snowid_make_partitions(regclass, interval, int, interval) IS
-    'makes partitions of a table that is partitioned by range of a key: for the present day, week or month (UTC) and as many after it as "ahead" says; detaches those older than "keep"; commits after each';
+    'makes partitions of a table that is partitioned by range of a key: for the present day, week or month (UTC) and as many after it as "ahead" says; detaches those older than "keep"; runs each command as the owner of the table, and commits it';
 
 -- From serial or identity
 
@@ -574,17 +420,28 @@ DECLARE
 BEGIN
     -- less than deadlock_timeout, so that this session gives up in a deadlock
     RETURN NEXT $_$SET lock_timeout = '500ms'$_$;
+    -- all columns that take numbers from a sequence, but for those that a parent changes with its own
     FOR col IN
-        SELECT c.oid AS relid, attnum, attname, atttypid, attidentity <> '' AS is_identity
-        FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid
-        WHERE relnamespace = schema AND relkind IN ('r', 'p') AND NOT relispartition
-            AND attnum > 0 AND NOT attisdropped AND attinhcount = 0
-            AND EXISTS (SELECT FROM pg_depend d JOIN pg_class s ON s.oid = d.objid
+        WITH RECURSIVE above AS (
+            SELECT inhrelid, inhparent FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid WHERE relnamespace = schema
+            UNION
+            SELECT a.inhrelid, i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.inhparent),
+        numbered AS (
+            SELECT c.oid AS relid, relname, relnamespace, relkind, relowner, attnum, attname, atttypid, attinhcount > 0 AS is_inherited,
+                attidentity <> '' AS is_identity, pg_get_expr(adbin, adrelid) ~ '^nextval[(]''([^'']|'''')*''::regclass[)]$' AS is_nextval,
+                EXISTS (SELECT FROM pg_depend d JOIN pg_class s ON s.oid = d.objid
                         WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass
                             AND d.refobjid = c.oid AND d.refobjsubid = attnum AND d.deptype IN ('a', 'i')
-                            AND s.relkind = 'S')
-            AND (attidentity <> '' OR EXISTS (SELECT FROM pg_attrdef WHERE adrelid = c.oid AND adnum = attnum
-                                              AND pg_get_expr(adbin, adrelid) ~ '^nextval[(]'))
+                            AND s.relkind = 'S') AS is_owned
+            FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid
+                LEFT JOIN pg_attrdef ON adrelid = c.oid AND adnum = attnum
+            WHERE (relnamespace = schema OR c.oid IN (SELECT inhparent FROM above))
+                AND relkind IN ('r', 'p', 'f') AND attnum > 0 AND NOT attisdropped
+                AND (attidentity <> '' OR pg_get_expr(adbin, adrelid) ~ '(^|[^[:alnum:]_".])nextval[(]'))
+        SELECT * FROM numbered n
+        WHERE relnamespace = schema
+            AND NOT (is_inherited AND EXISTS (
+                SELECT FROM above JOIN numbered p ON p.relid = inhparent WHERE inhrelid = n.relid AND p.attname = n.attname))
         ORDER BY relname, attnum
     LOOP
         -- narrower columns that refer to it, and views that would need another type
@@ -601,10 +458,17 @@ BEGIN
             FROM pg_depend JOIN pg_rewrite r ON r.oid = objid
             WHERE classid = 'pg_rewrite'::regclass AND refobjid = col.relid AND refobjsubid = col.attnum
                 AND col.atttypid <> 'bigint'::regtype) o;
-        IF col.atttypid <> 'bigint'::regtype OR others IS NOT NULL THEN
+        others := concat_ws(', ', others,
+            CASE WHEN NOT col.is_identity AND NOT col.is_nextval THEN 'its default is more than nextval()'
+                WHEN NOT col.is_owned THEN 'its sequence is not its own' END,
+            CASE WHEN col.relkind = 'f' THEN 'its table is a foreign table' END,
+            CASE WHEN col.is_inherited THEN 'its table inherits it from one that has no such default' END,
+            CASE WHEN col.relowner <> quote_ident(current_user)::regrole
+                THEN format('its table is of another role: SET ROLE %I', pg_get_userbyid(col.relowner)) END);
+        IF col.atttypid <> 'bigint'::regtype OR others <> '' THEN
             -- one line: what stood after a line break in a name would be run
             RETURN NEXT translate(concat_ws(', ', format('-- not done: %s.%I is %s', col.relid::regclass, col.attname,
-                format_type(col.atttypid, NULL)), others), E'\n\r', '  ');
+                format_type(col.atttypid, NULL)), nullif(others, '')), E'\n\r', '  ');
         ELSIF col.is_identity THEN
             RETURN NEXT format('ALTER TABLE %1$s ALTER COLUMN %2$I DROP IDENTITY, ALTER COLUMN %2$I SET DEFAULT %3$s.snowid_next()',
                 col.relid::regclass, col.attname, keys);
@@ -616,4 +480,4 @@ BEGIN
     RETURN NEXT 'RESET lock_timeout';
 END $$;
 COMMENT ON FUNCTION snowid_migration(regnamespace) IS
-    E'commands that change the serial and identity columns of type bigint in a schema to snowid_next(), one for each column, for \\gexec of psql; comments name the columns that cannot be changed, and why';
+    E'commands that change the serial and identity columns of type bigint in a schema to snowid_next(), one for each column, for \\gexec of psql; comments name the columns with a sequence that are left, and why; a table of another role is left to that role';

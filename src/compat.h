@@ -35,6 +35,7 @@
 #define ereturn(context, dummy, ...) ereport(ERROR, __VA_ARGS__)
 #define replorigin_session_setup_here(origin) replorigin_session_setup(origin)
 #define all_settings(n) (*(n) = GetNumConfigOptions(), get_guc_variables())
+#define member_can_set_role(member, role) is_member_of_role(member, role)
 #else
 #define replorigin_session_setup_here(origin) replorigin_session_setup(origin, 0)
 #define all_settings(n) get_guc_variables(n)

@@ -13,10 +13,11 @@
 typedef enum ProcessId
 {
 	PROCESS_KEEPER,
-	PROCESS_REGISTRY
+	PROCESS_REGISTRY,
+	PROCESS_SPARE
 } ProcessId;
 
-#define PROCESSES (PROCESS_REGISTRY + 1)
+#define PROCESSES (PROCESS_SPARE + 1)
 
 /*
  * The pause until the next turn.  After a failure only news and signals end it

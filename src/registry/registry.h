@@ -1,12 +1,13 @@
 /*
  * registry.h
- *		The process "snowid registry".
+ *		The processes "snowid registry" and "snowid spare".
  */
 #ifndef SNOWID_REGISTRY_REGISTRY_H
 #define SNOWID_REGISTRY_REGISTRY_H
 
-/* PostgreSQL looks it up by name. */
+/* PostgreSQL looks them up by name. */
 extern PGDLLEXPORT void snowid_registry_main(Datum main_arg);
+extern PGDLLEXPORT void snowid_spare_main(Datum main_arg);
 
 #pragma GCC visibility push(hidden)
 

@@ -174,20 +174,23 @@ my @refused = (
 	[ sub { password_file("$secret\n", 0620) }, 'has group or world access' ],
 	[
 		sub { unlink $file },
-		'could not open file ".*/password": No such file'
+		'could not open password file ".*/password": No such file'
 	],
 	[
 		sub { password_file("$secret\n", 0000) },
-		'could not open file ".*": Permission denied'
+		'could not open password file ".*": Permission denied'
 	],
-	[ sub { password_file('') }, 'the first line of file ".*" is empty' ],
+	[
+		sub { password_file('') },
+		'the first line of password file ".*" is empty'
+	],
 	[
 		sub { password_file("\n$secret\n") },
-		'the first line of file ".*" is empty'
+		'the first line of password file ".*" is empty'
 	],
 	[
 		sub { password_file($secret x 100) },
-		'the first line of file ".*" is too long'
+		'the first line of password file ".*" is too long'
 	],
 	[ sub { unlink $file; mkdir $file }, 'is not a regular file' ],
 	[
@@ -196,11 +199,11 @@ my @refused = (
 	],
 	[
 		sub { rmtree($file); symlink('/proc/self/mem', $file) },
-		'could not read file ".*": Input/output error'
+		'could not read password file ".*": Input/output error'
 	],
 	[
 		sub { append_to_file("$node->{skew_file}.stranger", '') },
-		'file ".*" must be owned by the server.s user or root'
+		'password file ".*" must be owned by the server.s user or root'
 	],
 	[
 		sub { password_file("x$secret\n") },
@@ -334,7 +337,7 @@ foreach my $refused (
 	],
 	[
 		sub { password_file("$secret\n", 0604) },
-		"file \"\Q$file\E\" has group"
+		"password file \"\Q$file\E\" has group"
 	])
 {
 	my ($make, $detail) = @$refused;

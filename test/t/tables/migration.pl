@@ -225,13 +225,26 @@ sql(<<~"EOF");
 	CREATE VIEW app.U&"v$evil_too" AS SELECT id FROM app.U&"e$evil_too";
 	CREATE TABLE app.U&"f$evil" (U&"r$evil_too" int REFERENCES app.U&"e$evil_too");
 	EOF
-$node->psql('postgres', q{SELECT keys.snowid_migration('app') \gexec});
-is(sql(q{SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'}),
-	'f', 'nothing in a name is run');
-is( sql(q{SELECT count(*), count(*) FILTER (WHERE strpos(c, chr(10)) + strpos(c, chr(13)) > 0)
-	FROM keys.snowid_migration('app') c WHERE c ~ '^-- not done: '}),
-	'3|0',
-	'a comment is one line');
+my $not_done =
+  q{SELECT count(*), count(*) FILTER (WHERE strpos(c, chr(10)) + strpos(c, chr(13)) > 0)
+	FROM keys.snowid_migration('app') c WHERE c ~ '^-- not done: '};
+is(sql($not_done), '4|0',
+	'each comment is one line, and the tables of another role are left');
+is( sql(q{SELECT count(*) FROM keys.snowid_migration('app') c WHERE c ~ ', its table is of another role: SET ROLE mallory$'}
+	),
+	'4',
+	'comments name the role whose tables are left');
+sql('GRANT USAGE ON SCHEMA keys TO mallory');
+
+foreach my $role ('', 'SET ROLE mallory;')
+{
+	$node->psql('postgres',
+		"$role SELECT keys.snowid_migration('app') \\gexec");
+	is(sql(q{SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'}),
+		'f', "nothing in a name is run: \"$role\"");
+}
+is(sql("SET ROLE mallory; $not_done"),
+	'3|0', 'with that role the others are changed');
 
 sql(<<~'EOF');
 	CREATE SCHEMA shop;
@@ -259,6 +272,44 @@ foreach my $setting (grep { $_ } old_strings($node),
 	is(sql("$setting SELECT keys.snowid_migration('shop')"),
 		$commands, "the same under $setting");
 }
+
+#---- Columns that are left, by name ----
+
+sql(<<~'EOF');
+	CREATE SCHEMA kept;
+	CREATE SEQUENCE kept.shared;
+	CREATE SEQUENCE kept."it's (one)";
+	CREATE TABLE kept.a (id bigint PRIMARY KEY DEFAULT nextval('kept.shared'));
+	CREATE TABLE kept.b (id bigint DEFAULT nextval('kept."it''s (one)"'));
+	ALTER SEQUENCE kept."it's (one)" OWNED BY kept.b.id;
+	CREATE TABLE kept.c (no text DEFAULT 'C-' || nextval('kept.shared'), id bigserial, n bigint DEFAULT 5,
+		twice bigint DEFAULT nextval('kept.shared') * 2);
+	CREATE TABLE kept.d (LIKE kept.c INCLUDING DEFAULTS);
+	CREATE TABLE kept.e (id bigint DEFAULT 0);
+	CREATE TABLE kept.f () INHERITS (kept.e);
+	ALTER TABLE kept.f ALTER id SET DEFAULT nextval('kept.shared');
+	CREATE TABLE kept.g () INHERITS (kept.c);
+	CREATE FUNCTION kept.nextval(int) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
+	CREATE TABLE kept.h (id bigint DEFAULT kept.nextval(1));
+	CREATE FOREIGN DATA WRAPPER nowhere;
+	CREATE SERVER nowhere FOREIGN DATA WRAPPER nowhere;
+	CREATE FOREIGN TABLE kept.i (id bigserial) SERVER nowhere;
+	EOF
+is( sql(q{SELECT keys.snowid_migration('kept')}),
+	<<~'EOF' =~ s/\n$//r, 'every column with a sequence is named');
+	SET lock_timeout = '500ms'
+	-- not done: kept.a.id is bigint, its sequence is not its own
+	ALTER TABLE kept.b ALTER COLUMN id SET DEFAULT keys.snowid_next()
+	-- not done: kept.c.no is text, its default is more than nextval()
+	ALTER TABLE kept.c ALTER COLUMN id SET DEFAULT keys.snowid_next()
+	-- not done: kept.c.twice is bigint, its default is more than nextval()
+	-- not done: kept.d.no is text, its default is more than nextval()
+	-- not done: kept.d.id is bigint, its sequence is not its own
+	-- not done: kept.d.twice is bigint, its default is more than nextval()
+	-- not done: kept.f.id is bigint, its sequence is not its own, its table inherits it from one that has no such default
+	-- not done: kept.i.id is bigint, its table is a foreign table
+	RESET lock_timeout
+	EOF
 
 $node->stop;
 done_testing();

@@ -1,0 +1,527 @@
+/*
+ * partitions.c
+ *		snowid_make_partitions(): partitions of a table by the time of its keys.
+ *
+ * It owns what these partitions are: their periods, their names and the commands
+ * that make and detach them.  First all commands are found, then each is run and
+ * committed.
+ *
+ * No code of another role runs with the caller's rights: a table has expressions
+ * (checks, defaults, indexes) that its owner wrote, and ALTER TABLE can evaluate
+ * them.  So from when the table is opened all is done as its owner, under the
+ * restrictions of REINDEX, in which SET ROLE and RESET ROLE are refused.  A name
+ * that becomes another table's meanwhile finds the rights of that owner, too.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "catalog/namespace.h"
+#include "catalog/objectaddress.h"
+#include "catalog/partition.h"
+#include "catalog/pg_partitioned_table.h"
+#include "commands/defrem.h"
+#include "commands/tablespace.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "partitioning/partbounds.h"
+#include "partitioning/partdesc.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/date.h"
+#include "utils/datetime.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "key/decode.h"
+
+PG_FUNCTION_INFO_V1(snowid_make_partitions);
+
+#define WEEK_DAYS 7
+#define MAX_KEEP_YEARS 1000
+
+/*
+ * Less than deadlock_timeout, so that this session gives up in a deadlock, and
+ * who waits behind it does not wait long.
+ */
+#define LOCK_TIMEOUT "500ms"
+
+/* A bound that a partition does not have. */
+#define NO_LOW PG_INT64_MIN
+#define NO_HIGH PG_INT64_MAX
+
+typedef enum Unit
+{
+	UNIT_NONE,
+	UNIT_DAY,
+	UNIT_WEEK,					/* from Monday */
+	UNIT_MONTH
+} Unit;
+
+static const char *const unit_names[] = {NULL, "day", "week", "month"};
+
+/* A partition: its keys are from low to high, which is excluded. */
+typedef struct Part
+{
+	int64		low;
+	int64		high;
+	char	   *name;			/* qualified and quoted */
+} Part;
+
+/* The table, read once. */
+typedef struct Parent
+{
+	Oid			owner;
+	char	   *name;			/* qualified and quoted */
+	char	   *schema;			/* quoted */
+	char	   *bare_name;
+	char	   *place;			/* where its partitions are, or "" */
+	Part	   *parts;			/* in the order of their keys */
+	int			nparts;
+} Parent;
+
+/* What the caller wants. */
+typedef struct Wanted
+{
+	Unit		unit;
+	int			ahead;
+	Interval   *keep;			/* or NULL */
+} Wanted;
+
+/* The rights and settings of before as_owner(). */
+typedef struct Before
+{
+	Oid			user;
+	int			context;
+	int			guc_level;
+} Before;
+
+/*---- Periods ----*/
+
+/* The unit of a step.  Core compares intervals with months of 30 days. */
+static Unit
+unit_of(const Interval *step)
+{
+	int64		days = step->day + step->time / USECS_PER_DAY;
+
+	if (step->time % USECS_PER_DAY != 0)
+		return UNIT_NONE;
+	if (step->month == 1 && days == 0)
+		return UNIT_MONTH;
+	if (step->month == 0 && days == 1)
+		return UNIT_DAY;
+	if (step->month == 0 && days == WEEK_DAYS)
+		return UNIT_WEEK;
+	return UNIT_NONE;
+}
+
+/* The first day of the period that is n periods after that of a day. */
+static DateADT
+period_of(Unit unit, DateADT day, int n)
+{
+	int			year,
+				month,
+				mday;
+
+	if (unit == UNIT_DAY)
+		return day + n;
+	if (unit == UNIT_WEEK)
+	{
+		/* 2000-01-03, which is day 2, was a Monday */
+		int			since_monday = ((day - 2) % WEEK_DAYS + WEEK_DAYS) % WEEK_DAYS;
+
+		return day - since_monday + n * WEEK_DAYS;
+	}
+	j2date(day + POSTGRES_EPOCH_JDATE, &year, &month, &mday);
+	month += n - 1;
+	return date2j(year + month / MONTHS_PER_YEAR, month % MONTHS_PER_YEAR + 1, 1) -
+		POSTGRES_EPOCH_JDATE;
+}
+
+/* What a partition of a period is called behind the name of its table. */
+static char *
+period_suffix(Unit unit, DateADT day)
+{
+	int			year,
+				month,
+				mday;
+
+	j2date(day + POSTGRES_EPOCH_JDATE, &year, &month, &mday);
+	if (unit == UNIT_DAY)
+		return psprintf("_%04d%02d%02d", year, month, mday);
+	if (unit == UNIT_WEEK)
+		return psprintf("_%04dw%02d", date2isoyear(year, month, mday),
+						date2isoweek(year, month, mday));
+	return psprintf("_%04d%02d", year, month);
+}
+
+static DateADT
+day_of(TimestampTz ts)
+{
+	int64		of_day = (ts % USECS_PER_DAY + USECS_PER_DAY) % USECS_PER_DAY;
+
+	return (DateADT) ((ts - of_day) / USECS_PER_DAY);
+}
+
+static TimestampTz
+start_of(DateADT day)
+{
+	return day * USECS_PER_DAY;
+}
+
+static int64
+first_key_at(const Layout *layout, TimestampTz ts)
+{
+	return layout_bound(layout, ts, false);
+}
+
+static TimestampTz
+time_of_key(const Layout *layout, int64 key)
+{
+	Parts		parts;
+
+	layout_unpack(layout, key, &parts);
+	return timestamptz_from_unix_ms(parts.unix_ms);
+}
+
+/*---- What is to be done ----*/
+
+/* A bound as the user sees it. */
+static const char *
+bound_text(int64 bound)
+{
+	if (bound == NO_LOW)
+		return "MINVALUE";
+	if (bound == NO_HIGH)
+		return "MAXVALUE";
+	return psprintf(INT64_FORMAT, bound);
+}
+
+/* The command that makes a partition for the keys from low to high. */
+static char *
+make_command(const Parent *parent, const char *bare_name, int64 low, int64 high)
+{
+	const char *name = psprintf("%s.%s", parent->schema, quote_identifier(bare_name));
+
+	if (strlen(bare_name) >= NAMEDATALEN)
+		ereport(ERROR,
+				(errcode(ERRCODE_NAME_TOO_LONG),
+				 errmsg("the name of a partition is too long: %s", bare_name)));
+
+	/*
+	 * PARTITION OF would lock out readers of the table.  ATTACH locks out
+	 * writers of a table that a foreign key refers to.
+	 */
+	return psprintf("CREATE TABLE %s (LIKE %s INCLUDING DEFAULTS INCLUDING CONSTRAINTS"
+					" INCLUDING GENERATED INCLUDING STORAGE INCLUDING COMPRESSION)%s; "
+					"ALTER TABLE %s ATTACH PARTITION %s FOR VALUES"
+					" FROM (" INT64_FORMAT "::bigint) TO (" INT64_FORMAT "::bigint)",
+					name, parent->name, parent->place, parent->name, name, low, high);
+}
+
+/* The first partition that has keys from low to high; or NULL. */
+static const Part *
+part_of(const Parent *parent, int64 low, int64 high)
+{
+	for (int i = 0; i < parent->nparts; i++)
+		if (parent->parts[i].low < high && parent->parts[i].high > low)
+			return &parent->parts[i];
+	return NULL;
+}
+
+/*
+ * The commands to run, in their order, at a time.
+ *
+ * A partition that ends in the first day of the layout has other numbers, such as
+ * old serial keys: second_day is the first key that ends none of these.
+ */
+static List *
+commands_for(const Parent *parent, const Wanted *wanted, const Layout *layout,
+			 TimestampTz now)
+{
+	TimestampTz epoch = time_of_key(layout, 0);
+	int64		second_day = first_key_at(layout, start_of(day_of(epoch) + 1));
+	int64		first_key = 0;
+	DateADT		period = period_of(wanted->unit, day_of(now), 0);
+	DateADT		last = period_of(wanted->unit, day_of(now), wanted->ahead);
+	DateADT		oldest = period;
+	List	   *commands = NIL;
+
+	/* from the end of the first partition, so that no gap remains */
+	for (int i = parent->nparts - 1; i >= 0; i--)
+	{
+		int64		high = parent->parts[i].high;
+
+		if (high < second_day)
+			first_key = Max(first_key, high);
+		else if (high != NO_HIGH)
+			period = Min(period, period_of(wanted->unit, day_of(time_of_key(layout, high)), 0));
+	}
+	if (wanted->keep)
+	{
+		TimestampTz from = DatumGetTimestamp(DirectFunctionCall2(timestamp_mi_interval,
+																 TimestampGetDatum(now),
+																 IntervalPGetDatum(wanted->keep)));
+
+		oldest = period_of(wanted->unit, day_of(from), 0);
+		period = Max(period, oldest);
+	}
+	for (; period <= last; period = period_of(wanted->unit, period, 1))
+	{
+		int64		low = first_key_at(layout, Max(start_of(period), epoch));
+		int64		high = first_key_at(layout, start_of(period_of(wanted->unit, period, 1)));
+		const Part *part;
+
+		low = Max(low, first_key);
+		part = part_of(parent, low, high);
+		if (part == NULL)
+			commands = lappend(commands,
+							   make_command(parent,
+											psprintf("%s%s", parent->bare_name,
+													 period_suffix(wanted->unit, period)),
+											low, high));
+		else if (part->low > low || part->high < high)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+					 errmsg("partition %s holds some keys of the %s of %s, but not all",
+							part->name, unit_names[wanted->unit],
+							DatumGetCString(DirectFunctionCall1(date_out,
+																DateADTGetDatum(period)))),
+					 errdetail("It is from %s to %s, but the %s is from " INT64_FORMAT " to " INT64_FORMAT ".",
+							   bound_text(part->low), bound_text(part->high),
+							   unit_names[wanted->unit], low, high)));
+	}
+	if (wanted->keep && start_of(oldest) > epoch)
+	{
+		int64		low = first_key_at(layout, start_of(oldest));
+
+		for (int i = 0; i < parent->nparts; i++)
+			if (parent->parts[i].high >= second_day && parent->parts[i].high <= low)
+				commands = lappend(commands,
+								   psprintf("ALTER TABLE %s DETACH PARTITION %s",
+											parent->name, parent->parts[i].name));
+	}
+	return commands;
+}
+
+/*---- The table ----*/
+
+static char *
+qualified_name(Oid relid)
+{
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
+									  get_rel_name(relid));
+}
+
+/*
+ * Is a table partitioned by range of one column that is a bigint or a snowid?  By
+ * the catalogs: to load its key would evaluate the expressions of a hostile one.
+ */
+static bool
+is_partitioned_by_key(Oid relid, Oid snowid_type)
+{
+	HeapTuple	tuple = SearchSysCache1(PARTRELID, ObjectIdGetDatum(relid));
+	Form_pg_partitioned_table form;
+	bool		result = false;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_partitioned_table) GETSTRUCT(tuple);
+	if (form->partstrat == PARTITION_STRATEGY_RANGE && form->partnatts == 1 &&
+		form->partattrs.values[0] != 0)
+	{
+		Oid			type = get_atttype(relid, form->partattrs.values[0]);
+
+		result = type == INT8OID || type == snowid_type;
+	}
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/* The partitions of a table that is open, in the order of their keys. */
+static void
+read_parts(Relation rel, Parent *parent)
+{
+	PartitionDesc desc = RelationGetPartitionDesc(rel, true);
+	PartitionBoundInfo info = desc->boundinfo;
+
+	parent->parts = palloc_array(Part, desc->nparts + 1);
+	parent->nparts = 0;
+	if (info == NULL)
+		return;
+	if (partition_bound_has_default(info))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("%s has the default partition %s", parent->name,
+						qualified_name(desc->oids[info->default_index])),
+				 errdetail("No partition can be made for keys that it holds, and none at all without reading it under a lock."),
+				 errhint("Detach it, make the partitions, and insert its rows again.")));
+
+	/* a partition is between its bound and the one before */
+	for (int i = 1; i < info->ndatums; i++)
+	{
+		Part	   *part = &parent->parts[parent->nparts];
+
+		if (info->indexes[i] < 0)
+			continue;
+		part->low = info->kind[i - 1][0] == PARTITION_RANGE_DATUM_VALUE ?
+			DatumGetInt64(info->datums[i - 1][0]) : NO_LOW;
+		part->high = info->kind[i][0] == PARTITION_RANGE_DATUM_VALUE ?
+			DatumGetInt64(info->datums[i][0]) : NO_HIGH;
+		part->name = qualified_name(desc->oids[info->indexes[i]]);
+		parent->nparts++;
+	}
+}
+
+/* What partitions have by themselves only where they are made by PARTITION OF. */
+static char *
+place_of(Relation rel)
+{
+	char	   *method = get_am_name(rel->rd_rel->relam);
+	char	   *tablespace = get_tablespace_name(rel->rd_rel->reltablespace);
+	StringInfoData place;
+
+	initStringInfo(&place);
+	if (method)
+		appendStringInfo(&place, " USING %s", quote_identifier(method));
+	if (tablespace)
+		appendStringInfo(&place, " TABLESPACE %s", quote_identifier(tablespace));
+	return place.data;
+}
+
+/* From here on with the rights of this role, until as_before(). */
+static Before
+as_owner(Oid owner)
+{
+	Before		before;
+
+	GetUserIdAndSecContext(&before.user, &before.context);
+	SetUserIdAndSecContext(owner, before.context | SECURITY_RESTRICTED_OPERATION);
+	before.guc_level = NewGUCNestLevel();
+	(void) set_config_option("lock_timeout", LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	return before;
+}
+
+static void
+as_before(Before before)
+{
+	AtEOXact_GUC(false, before.guc_level);
+	SetUserIdAndSecContext(before.user, before.context);
+}
+
+/* Opens a table and finds the commands; its owner is who runs them. */
+static List *
+plan(Oid relid, const Wanted *wanted, const Layout *layout, Oid snowid_type,
+	 Parent *parent)
+{
+	int			guc_level = NewGUCNestLevel();
+	Relation	rel;
+	List	   *commands;
+	Before		before;
+
+	(void) set_config_option("lock_timeout", LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	rel = try_relation_open(relid, AccessShareLock);
+	if (rel == NULL || !is_partitioned_by_key(relid, snowid_type))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("%s is not partitioned by range of a key",
+						rel ? qualified_name(relid) : psprintf("%u", relid)),
+				 errdetail("Its partition key must be one column of type bigint or snowid.")));
+	parent->owner = rel->rd_rel->relowner;
+	if (!member_can_set_role(GetUserId(), parent->owner))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, RelationGetRelationName(rel));
+	before = as_owner(parent->owner);
+	parent->name = qualified_name(relid);
+	parent->schema = pstrdup(quote_identifier(get_namespace_name(RelationGetNamespace(rel))));
+	parent->bare_name = pstrdup(RelationGetRelationName(rel));
+	parent->place = place_of(rel);
+	read_parts(rel, parent);
+	commands = commands_for(parent, wanted, layout,
+							GetCurrentTransactionStartTimestamp());
+	as_before(before);
+	relation_close(rel, AccessShareLock);
+	AtEOXact_GUC(false, guc_level);
+	return commands;
+}
+
+/*---- The procedure ----*/
+
+/* The arguments, if they can be. */
+static Wanted
+wanted_of_call(FunctionCallInfo fcinfo)
+{
+	Wanted		wanted;
+	Interval   *longest;
+	Interval	zero = {0};
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(2))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("parent, step and ahead must not be null")));
+	wanted.unit = unit_of(PG_GETARG_INTERVAL_P(1));
+	if (wanted.unit == UNIT_NONE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("step cannot be %s",
+						DatumGetCString(DirectFunctionCall1(interval_out,
+															PG_GETARG_DATUM(1)))),
+				 errdetail("It must be one day, one week or one month.")));
+	wanted.ahead = PG_GETARG_INT32(2);
+	if (wanted.ahead < 0 || wanted.ahead > 1000)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("ahead must be from 0 to 1000")));
+	wanted.keep = NULL;
+	if (PG_ARGISNULL(3))
+		return wanted;
+	if (DatumGetBool(DirectFunctionCall2(interval_lt, PG_GETARG_DATUM(3),
+										 IntervalPGetDatum(&zero))))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("keep must not be negative")));
+	longest = palloc0(sizeof(Interval));
+	longest->month = MAX_KEEP_YEARS * MONTHS_PER_YEAR;
+	wanted.keep = DatumGetIntervalP(DirectFunctionCall2(interval_smaller,
+														PG_GETARG_DATUM(3),
+														IntervalPGetDatum(longest)));
+	return wanted;
+}
+
+Datum
+snowid_make_partitions(PG_FUNCTION_ARGS)
+{
+	Wanted		wanted = wanted_of_call(fcinfo);
+	const Layout *layout = layout_of_call(fcinfo, PG_NARGS());
+	bool		atomic = !(fcinfo->context && IsA(fcinfo->context, CallContext) &&
+						   !castNode(CallContext, fcinfo->context)->atomic);
+	Oid			schema = get_func_namespace(fcinfo->flinfo->fn_oid);
+	Oid			snowid_type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid,
+											  CStringGetDatum("snowid"),
+											  ObjectIdGetDatum(schema));
+	Parent		parent;
+	List	   *commands;
+	ListCell   *lc;
+
+	/* what is allocated from here on outlives a COMMIT */
+	if (SPI_connect_ext(atomic ? 0 : SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	commands = plan(PG_GETARG_OID(0), &wanted, layout, snowid_type, &parent);
+	foreach(lc, commands)
+	{
+		Before		before = as_owner(parent.owner);
+
+		if (SPI_execute(lfirst(lc), false, 0) < 0)
+			elog(ERROR, "SPI_execute failed: %s", (char *) lfirst(lc));
+		as_before(before);
+		SPI_commit();
+	}
+	SPI_finish();
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,334 @@
+# A hostile tenant: the owner of a database, who is no superuser, and an ordinary
+# role try to get other rights than theirs, to read what is not for them, and to
+# stop others.  Each new function of the extensions is tried here, too.
+#
+# rights/overloads.pl tries what is planted beside the names that our scripts use.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidTest;
+use Test::More;
+
+my $node = snowid_cluster('tenant', 'snowid.worker_id = 1');
+start_and_open($node);
+query($node, "CREATE ROLE $_ LOGIN") foreach qw(owner mallory member);
+query($node, 'CREATE ROLE app NOLOGIN');
+query($node, 'GRANT app TO member');
+query($node, 'CREATE DATABASE shop OWNER owner');
+my $superuser = query($node, 'SELECT current_user');
+
+sub as
+{
+	my ($role, $sql) = @_;
+	return $node->safe_psql('shop', $sql, extra_params => [ '-U', $role ]);
+}
+
+# The error that a role gets, SQLSTATE first; '' where there is none.
+sub error_of
+{
+	my ($role, $sql) = @_;
+	my (undef, undef, $err) = $node->psql(
+		'shop',
+		"\\set VERBOSITY verbose\n$sql",
+		extra_params => [ '-U', $role ]);
+	return $err =~ /(?:ERROR|FATAL):\s+(.*)/s ? $1 : '';
+}
+
+#---- The trap ----
+
+# What the owner's code does wherever it runs: it tells the log as whom, and tries
+# to get more rights, and to leave something behind in the session.
+as('owner', <<~'EOS');
+	CREATE SCHEMA evil;
+	GRANT USAGE, CREATE ON SCHEMA evil TO PUBLIC;
+	CREATE FUNCTION evil.trap(what text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+	DECLARE
+		attack text;
+	BEGIN
+		RAISE LOG 'trap % runs as %', what, current_user;
+		FOREACH attack IN ARRAY ARRAY['ALTER ROLE owner SUPERUSER', 'ALTER ROLE mallory SUPERUSER', 'RESET ROLE',
+			'SET ROLE postgres', 'RESET SESSION AUTHORIZATION', 'SET SESSION AUTHORIZATION postgres',
+			'ALTER ROLE owner SUPERUSER', 'ALTER ROLE mallory SUPERUSER', 'GRANT app TO mallory',
+			'CREATE TEMP TABLE pg_class (oid oid)', 'LISTEN evil', 'PREPARE evil AS SELECT 1',
+			'SELECT set_config(''search_path'', ''evil, pg_catalog'', false)',
+			'SELECT set_config(''role'', ''none'', false)'] LOOP
+			BEGIN
+				EXECUTE attack;
+				RAISE LOG 'trap % had as %: %', what, current_user, attack;
+			EXCEPTION WHEN OTHERS THEN
+				NULL;
+			END;
+		END LOOP;
+	END $$;
+	CREATE FUNCTION evil.yes(what text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
+		$$ BEGIN PERFORM evil.trap(what); RETURN true; END $$;
+	CREATE FUNCTION evil.one(what text) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS
+		$$ BEGIN PERFORM evil.trap(what); RETURN 1; END $$;
+	CREATE FUNCTION evil.fires() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN PERFORM evil.trap('trigger'); RETURN NEW; END $$;
+	CREATE DOMAIN evil.checked AS text CHECK (evil.yes('domain'));
+	CREATE DOMAIN evil.with_default AS bigint DEFAULT evil.one('default of a domain');
+	CREATE TYPE evil.pair AS (a evil.checked, b evil.with_default);
+	CREATE EXTENSION snowid SCHEMA public;
+	EOS
+
+# As whom did the traps run since then?
+my $read = 0;
+
+sub ran_as
+{
+	my $log = slurp_file($node->logfile, $read);
+	my %ran = map { $_ => 1 } $log =~ /LOG:  trap .* runs as (\w+)$/mg;
+
+	$read = -s $node->logfile;
+	return join ' ', sort keys %ran;
+}
+
+# Nobody has got a right, and nothing of the trap's is left in a session.
+sub harmless
+{
+	my ($what) = @_;
+	is( query(
+			$node,
+			q{SELECT string_agg(rolname, ' ') FROM pg_roles WHERE rolsuper AND oid <> 10}
+		),
+		'',
+		"nobody becomes a superuser: $what");
+	is( query(
+			$node,
+			q{SELECT string_agg(member::regrole::text, ' ') FROM pg_auth_members WHERE roleid = 'app'::regrole}
+		),
+		'member',
+		"nobody becomes a member of another role: $what");
+	disarm();
+	return;
+}
+
+sub disarm
+{
+	query($node, "ALTER ROLE $_ NOSUPERUSER") foreach qw(owner mallory);
+	query($node, 'REVOKE app FROM mallory');
+	return;
+}
+
+# Calls as a role, and then asks the same session for what is left in it.
+my $left =
+  q{SELECT current_user OPERATOR(pg_catalog.=) session_user, pg_catalog.current_setting('search_path'),
+	(SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statements),
+	(SELECT pg_catalog.count(*) FROM pg_catalog.pg_listening_channels()),
+	(SELECT pg_catalog.count(*) FROM pg_catalog.pg_class WHERE relpersistence OPERATOR(pg_catalog.=) 't')};
+
+sub leaves_nothing
+{
+	my ($role, $call, $what) = @_;
+	my ($rc,   $out,  $err)  = $node->psql(
+		'shop', "$call\n;\n$left;",
+		on_error_stop => 0,
+		extra_params  => [ '-U', $role ]);
+	is($err, '', "$what: done");
+	like(
+		$out,
+		qr/^t\|"\$user", public\|0\|0\|0$/m,
+		"$what: nothing is left in the session");
+	return;
+}
+
+#---- Partitions ----
+
+# A hostile table of each kind: what stands behind it, and whether to attach a
+# partition evaluates it.
+my %hostile = (
+	'check constraint' =>
+	  [ q{ALTER TABLE NAME ADD CHECK (evil.yes('check'))}, 'evaluated' ],
+	'not valid check' =>
+	  [ q{ALTER TABLE NAME ADD CHECK (evil.yes('check')) NOT VALID}, '' ],
+	'default' =>
+	  [ q{ALTER TABLE NAME ALTER note SET DEFAULT evil.one('default')}, '' ],
+	'generated column' => [
+		q{ALTER TABLE NAME ADD g bigint GENERATED ALWAYS AS (evil.one('generated') + id) STORED},
+		''
+	],
+	'domain' => [
+		q{ALTER TABLE NAME ADD c evil.checked, ADD d evil.with_default DEFAULT 7, ADD e evil.pair},
+		''
+	],
+	'expression index' => [
+		q{CREATE INDEX ON NAME ((evil.one('index') + id)) WHERE evil.yes('predicate')},
+		''
+	],
+	'statistics' => [
+		q{CREATE STATISTICS NAME_s ON (evil.one('statistics') + id), note FROM NAME},
+		''
+	],
+	'trigger' => [
+		q{CREATE TRIGGER t BEFORE INSERT ON NAME FOR EACH ROW WHEN (evil.yes('when')) EXECUTE FUNCTION evil.fires();
+		CREATE TRIGGER s BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON NAME EXECUTE FUNCTION evil.fires()},
+		''
+	],
+	'rule' => [
+		q{CREATE RULE r AS ON INSERT TO NAME DO ALSO SELECT evil.yes('rule')},
+		''
+	],
+	'row security' => [
+		q{CREATE POLICY p ON NAME USING (evil.yes('policy')); ALTER TABLE NAME ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY},
+		''
+	],
+	'foreign key' => [
+		q{CREATE TABLE NAME_master (id bigint PRIMARY KEY, CHECK (evil.yes('master'))) PARTITION BY RANGE (id);
+		CREATE TABLE NAME_master_1 PARTITION OF NAME_master FOR VALUES FROM (MINVALUE) TO (5);
+		ALTER TABLE NAME ADD m bigint REFERENCES NAME_master},
+		''
+	],
+	'bounds' => [
+		q{CREATE TABLE NAME_old PARTITION OF NAME FOR VALUES FROM (evil.one('from')) TO (1 + evil.one('to'))},
+		''
+	]);
+my $make =
+  q{CALL public.snowid_make_partitions('NAME', '1 day', 2, '3 days')};
+my $count = 0;
+foreach my $kind (sort keys %hostile)
+{
+	my ($commands, $evaluated) = @{ $hostile{$kind} };
+	my $name = 'public.t' . ++$count;
+
+	as('owner',
+		"CREATE TABLE $name (id bigint NOT NULL DEFAULT snowid_next(), note bigint) PARTITION BY RANGE (id); "
+		  . $commands =~ s/NAME/$name/gr);
+	ran_as();
+	leaves_nothing(
+		$superuser,
+		$make =~ s/NAME/$name/r,
+		"partitions by a superuser, hostile $kind");
+	my $ran = ran_as();
+	like(
+		$ran,
+		$evaluated ? qr/^owner$/ : qr/^(?:owner)?$/,
+		"the owner's code runs with the owner's rights alone: $kind");
+	harmless("partitions, hostile $kind");
+	is( as( 'owner',
+			"SELECT count(*) >= 3, string_agg(DISTINCT pg_get_userbyid(relowner), ' ') FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid WHERE inhparent = '$name'::regclass"
+		),
+		't|owner',
+		"partitions are made, and belong to the table's owner: $kind");
+}
+
+# Keys that are expressions.
+as('owner',
+	q{CREATE TABLE public.by_expression (id bigint) PARTITION BY RANGE ((evil.one('key') + id))}
+);
+ran_as();
+like(
+	error_of($superuser, $make =~ s/NAME/public.by_expression/r),
+	qr/^42809: public\.by_expression is not partitioned by range of a key/,
+	'a table that is partitioned by an expression is refused');
+is(ran_as(), '', 'its expression is not evaluated');
+
+# A partition of another role, which is detached.
+as('owner',
+	q{CREATE TABLE public.theirs (id bigint NOT NULL) PARTITION BY RANGE (id); GRANT CREATE ON SCHEMA public TO mallory}
+);
+as('mallory', <<~'EOS');
+	CREATE TABLE public.theirs_old (id bigint NOT NULL CHECK (evil.yes('check of a partition')));
+	EOS
+as($superuser, <<~'EOS');
+	ALTER TABLE public.theirs ATTACH PARTITION public.theirs_old
+		FOR VALUES FROM (public.snowid_min('2020-01-01Z', 'twitter')) TO (public.snowid_min('2020-01-02Z', 'twitter'));
+	EOS
+disarm();
+ran_as();
+leaves_nothing(
+	'owner',
+	$make =~ s/NAME/public.theirs/r,
+	'a partition of another role is detached');
+is(ran_as(), '', 'its code does not run with the rights of who detaches it');
+
+# A table whose name becomes another's while partitions are made: the owner's
+# code renames schemas when the first of them is attached.
+as('owner', <<~'EOS');
+	CREATE SCHEMA one;
+	CREATE SCHEMA two;
+	CREATE FUNCTION evil.swap() RETURNS boolean LANGUAGE plpgsql AS $$
+	BEGIN
+		IF to_regnamespace('two') IS NOT NULL THEN
+			EXECUTE 'ALTER SCHEMA one RENAME TO three; ALTER SCHEMA two RENAME TO one';
+		END IF;
+		RETURN true;
+	END $$;
+	CREATE FUNCTION evil.swap_later() RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+	BEGIN
+		PERFORM evil.swap();
+		RETURN true;
+	END $$;
+	CREATE TABLE one.ev (id bigint NOT NULL CHECK (evil.swap_later())) PARTITION BY RANGE (id);
+	EOS
+as($superuser,
+	'CREATE TABLE two.ev (id bigint NOT NULL) PARTITION BY RANGE (id)');
+like(
+	error_of($superuser, $make =~ s/NAME/one.ev/r),
+	qr/^42501: (?:must be owner of|permission denied for) table ev/,
+	'a name that becomes that of a table of a superuser is refused');
+is( as( $superuser,
+		q{SELECT count(*) FROM pg_inherits JOIN pg_class c ON c.oid = inhparent WHERE relname = 'ev' AND pg_get_userbyid(relowner) <> 'owner'}
+	),
+	'0',
+	'the table of the superuser has no new partition');
+
+# Who may.
+as('owner',
+	q{CREATE TABLE public.ours (id bigint NOT NULL) PARTITION BY RANGE (id)});
+like(
+	error_of('mallory', $make =~ s/NAME/public.ours/r),
+	qr/^42501: must be owner of table ours/,
+	'partitions of a table are not made by another role');
+as($superuser,
+	'CREATE SCHEMA app AUTHORIZATION app; CREATE TABLE app.ev (id bigint NOT NULL) PARTITION BY RANGE (id); ALTER TABLE app.ev OWNER TO app; GRANT USAGE ON SCHEMA app TO member'
+);
+leaves_nothing(
+	'member',
+	$make =~ s/NAME/app.ev/r,
+	'partitions of a table of a role, by a member');
+is( as( $superuser,
+		q{SELECT string_agg(DISTINCT pg_get_userbyid(relowner), ' ') FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid WHERE inhparent = 'app.ev'::regclass}
+	),
+	'app',
+	'they belong to the role');
+like(
+	error_of(
+		'owner',
+		'CREATE EVENT TRIGGER e ON ddl_command_end EXECUTE FUNCTION evil.fires()'
+	),
+	qr/^42501: permission denied to create event trigger/,
+	'the owner of a database has no event triggers');
+
+#---- Migration ----
+
+as('owner', 'CREATE SCHEMA old');
+as('owner', <<~"EOS" =~ s/NAME/old.t$_->[1]/gr) foreach
+	CREATE TABLE NAME (id bigserial NOT NULL, note bigint) PARTITION BY RANGE (id);
+	$_->[0]
+	EOS
+  map { [ $hostile{ (sort keys %hostile)[$_] }[0], $_ ] }
+  0 .. scalar(keys %hostile) - 1;
+as('owner',
+	q{CREATE TABLE old.by_expression (id bigint GENERATED ALWAYS AS IDENTITY, CHECK (evil.yes('check'))) PARTITION BY RANGE ((evil.one('key') + id))}
+);
+ran_as();
+my $migrate = q{SELECT public.snowid_migration('old') \gexec};
+my $still =
+  q{SELECT count(*) FROM public.snowid_migration('old') c WHERE c ~ '^ALTER'};
+leaves_nothing($superuser, $migrate, 'migration by a superuser');
+is( as('owner', $still),
+	1 + keys %hostile,
+	"a superuser's list leaves tables of other roles to these");
+leaves_nothing(
+	$superuser,
+	"SET ROLE owner;\n$migrate\nRESET ROLE",
+	'migration by a superuser as the owner');
+is(as('owner', $still), 0,  "the owner's tables are changed");
+is(ran_as(),            '', "none of the owner's code runs");
+harmless('migration of hostile tables');
+
+$node->stop;
+done_testing();
