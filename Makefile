@@ -14,7 +14,7 @@ MODULE_big = snowid
 OBJS = $(patsubst %.c,%.o,$(call found,src/*.c src/*/*.c))
 DATA = $(call found,$(EXTENSION:%=sql/%--*.sql))
 
-REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(call found,sql/*.sql)))
+REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA) $(without),$(call found,sql/*.sql)))
 REGRESS_OPTS = --temp-instance=tmp_regress --temp-config=$(srcdir)/test/snowid.conf
 PROVE_TESTS = test/t/*/*.pl
 # Packages that the TAP tests need, and that are not here.
@@ -25,7 +25,7 @@ ifeq ($(lacks),)
 TAP_TESTS = 1
 endif
 script = src/registry/registry.lua.h
-EXTRA_CLEAN = tmp_check tmp_regress test/skew.so test/hold.so test/keys $(script)
+EXTRA_CLEAN = tmp_check tmp_regress test/skew.so test/hold.so test/keys test/ff1 $(script)
 
 PG_CPPFLAGS = -Isrc -I$(srcdir)/src
 
@@ -34,6 +34,14 @@ SHLIB_LINK = -lhiredis
 ifeq ($(shell $(CC) -E -include hiredis/hiredis_ssl.h -xc /dev/null >/dev/null 2>&1 && echo yes),yes)
 PG_CPPFLAGS += -DSNOWID_TLS
 SHLIB_LINK += -lhiredis_ssl -lssl -lcrypto
+endif
+
+# The public form of keys; PostgreSQL has libcrypto, where it has TLS.
+ifeq ($(shell $(CC) -E -include openssl/evp.h -xc /dev/null >/dev/null 2>&1 && echo yes),yes)
+PG_CPPFLAGS += -DSNOWID_OPENSSL
+SHLIB_LINK += -lcrypto
+else
+without = sql/public.sql
 endif
 
 # Timers are in a library of their own on FreeBSD, and before glibc 2.34.
@@ -79,7 +87,7 @@ $(script): src/registry/registry.lua
 
 # The clock that a test can step, and the keeper that it can hold: preloaded into
 # the test's servers only.
-installcheck: $(if $(TAP_TESTS),test/skew.so test/hold.so test/keys,no-tap-tests)
+installcheck: $(if $(TAP_TESTS),test/skew.so test/hold.so test/keys $(if $(without),,test/ff1),no-tap-tests)
 no-tap-tests:
 	@echo 'No TAP tests$(if $(lacks),: they need the packages $(lacks)).'
 test/%.so: test/%.c
@@ -88,6 +96,10 @@ test/%.so: test/%.c
 # What checks the keys of a torture.
 test/keys: test/keys.c
 	$(CC) $(CFLAGS) -o $@ $<
+
+# What checks the cipher of the public form.
+test/ff1: test/ff1.c src/key/ff1.o src/key/public_form.o
+	$(CC) $(CFLAGS) $(CPPFLAGS) -o $@ $^ -lcrypto -lm
 
 test:
 	test/run

@@ -139,11 +139,10 @@ CREATE FUNCTION snowid_status(OUT datacenter_id int, OUT worker_id int,
         OUT registry text, OUT registry_error text,
         OUT registry_ok_at timestamptz, OUT lease_ceiling timestamptz,
         OUT registry_error_at timestamptz, OUT grant_age_ms bigint,
-        OUT stats_reset timestamptz, OUT spare_worker_id int,
-        OUT spare_uses bigint)
+        OUT stats_reset timestamptz)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_status() IS
-    'the state of this server''s generator: its pair, whether it makes keys or why not, the layout, the last key and its lead over the clock, the time up to which keys are reserved and how long ago they were, counters and since when they count; if the worker ID comes from Redis, the state of the claim, the last error and its time, and when Redis last answered; and the spare worker ID, with how often it came into use';
+    'the state of this server''s generator: its pair, whether it makes keys or why not, the layout, the last key and its lead over the clock, the time up to which keys are reserved and how long ago they were, counters and since when they count; and if the worker ID comes from Redis, the state of the claim, the last error and its time, and when Redis last answered';
 REVOKE ALL ON FUNCTION snowid_status() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowid_status() TO pg_monitor;
 
@@ -234,6 +233,18 @@ CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text, layout
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_serial_id(text, text, text, text, boolean) IS
     'the key of a serial number in a layout';
+
+-- Keys for outsiders, enciphered
+
+CREATE FUNCTION snowid_to_public(id bigint, prefix text) RETURNS text
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_to_public(bigint, text) IS
+    'the public form of a key: the prefix (1 to 20 characters a to z, 0 to 9, inner underscores), an underscore and 16 digits of base32, from which neither key, time nor order can be read without a secret of snowid.public_key_file';
+
+CREATE FUNCTION snowid_from_public(public text, prefix text) RETURNS bigint
+    AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_from_public(text, text) IS
+    'the key of a public form that snowid_to_public() made with the same prefix and a secret that this server has; throws for any other text, but for one in 4096';
 
 -- The type: a bigint that is written in base32
 

@@ -13,11 +13,10 @@
 typedef enum ProcessId
 {
 	PROCESS_KEEPER,
-	PROCESS_REGISTRY,
-	PROCESS_SPARE
+	PROCESS_REGISTRY
 } ProcessId;
 
-#define PROCESSES (PROCESS_SPARE + 1)
+#define PROCESSES (PROCESS_REGISTRY + 1)
 
 /*
  * The pause until the next turn.  After a failure only news and signals end it

@@ -26,11 +26,11 @@ Layout		server_layout = {.tick = 1};
 int			snowid_sequence_start = SEQUENCE_FRACTION;
 int			snowid_datacenter_id = 0;
 int			snowid_worker_id = -1;
-int			snowid_spare_worker_id = -1;
 int			snowid_max_lead = 1000;
 int			snowid_max_wait = 5000;
 int			snowid_max_jump = 3600 * 1000;
 int			snowid_max_segments = 1000;
+char	   *snowid_public_key_file = "";
 char	   *snowid_redis_url = "";
 char	   *snowid_redis_password_file = "";
 char	   *snowid_redis_ca_file = "";
@@ -40,25 +40,11 @@ int			snowid_redis_timeout = 1000;
 int			snowid_redis_lease = 0;
 int			snowid_redis_check_interval = 5000;
 int			snowid_redis_wait_replicas = 0;
-int			snowid_redis_spare = 0;
 
 static const struct config_enum_entry sequence_starts[] =
 {
 	{"fraction", SEQUENCE_FRACTION, false},
 	{"zero", SEQUENCE_ZERO, false},
-	{NULL, 0, false}
-};
-
-static const struct config_enum_entry switches[] =
-{
-	{"off", 0, false},
-	{"on", 1, false},
-	{"false", 0, true},
-	{"true", 1, true},
-	{"no", 0, true},
-	{"yes", 1, true},
-	{"0", 0, true},
-	{"1", 1, true},
 	{NULL, 0, false}
 };
 
@@ -107,29 +93,14 @@ check_datacenter_id(int *newval, void **extra, GucSource source)
 	return check_fits(*newval, server_layout.datacenter_bits);
 }
 
+/* At the start, refuse_two_sources() says it more clearly. */
 static bool
 check_worker_id(int *newval, void **extra, GucSource source)
 {
-	return check_fits(*newval, server_layout.worker_bits);
-}
-
-/*
- * A reload may change the worker ID and the spare, in any order; then the keeper
- * checks that they differ.
- */
-static bool
-check_spare_worker_id(int *newval, void **extra, GucSource source)
-{
-	if (*newval < 0)
-		return true;
-	if (snowid_redis_url[0] != '\0')
+	if (*newval >= 0 && snowid_redis_url[0] != '\0' &&
+		!process_shared_preload_libraries_in_progress)
 	{
-		GUC_check_errdetail("With snowid.redis_url, worker IDs are claimed.");
-		return false;
-	}
-	if (process_shared_preload_libraries_in_progress && *newval == snowid_worker_id)
-	{
-		GUC_check_errdetail("It is snowid.worker_id, too.");
+		GUC_check_errdetail("With snowid.redis_url, the worker ID is claimed.");
 		return false;
 	}
 	return check_fits(*newval, server_layout.worker_bits);
@@ -220,10 +191,7 @@ typedef struct Setting
 #define ENUM(variable, words) \
 	&variable, 0, 0, NULL, NULL, NULL, NULL, words
 
-/*
- * The layout comes first: the IDs must fit it.  The spare comes after what it
- * must fit.
- */
+/* The layout comes first: the IDs must fit it. */
 static const Setting settings[] =
 {
 	{"snowid.layout",
@@ -250,12 +218,12 @@ static const Setting settings[] =
 	{"snowid.max_segments",
 		"How many tags of snowid_segments can be in memory; 0: none.",
 	PGC_POSTMASTER, 0, NUMBER(snowid_max_segments, 0, 100 * 1000, NULL)},
+	{"snowid.public_key_file",
+		"File with the secrets of the public form of keys.",
+	PGC_SIGHUP, GUC_SUPERUSER_ONLY, STRING(snowid_public_key_file, NULL, NULL)},
 	{"snowid.redis_url",
 		"Address of the Redis from which the worker ID is claimed, or several, separated by commas.",
 	PGC_POSTMASTER, GUC_SUPERUSER_ONLY, STRING(snowid_redis_url, check_redis_url, NULL)},
-	{"snowid.spare_worker_id",
-		"The worker ID with which keys continue if the clock was set back too far; no other server may ever have had it; -1: none.",
-	PGC_SIGHUP, 0, NUMBER(snowid_spare_worker_id, -1, INT_MAX, check_spare_worker_id)},
 	{"snowid.redis_password_file",
 		"File whose first line is the password for Redis.",
 	PGC_SIGHUP, GUC_SUPERUSER_ONLY, STRING(snowid_redis_password_file, NULL, NULL)},
@@ -279,10 +247,7 @@ static const Setting settings[] =
 	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_redis_check_interval, 100, 3600 * 1000, NULL)},
 	{"snowid.redis_wait_replicas",
 		"Number of Redis replicas that must confirm a claim or grant.",
-	PGC_SIGHUP, 0, NUMBER(snowid_redis_wait_replicas, 0, 16, NULL)},
-	{"snowid.redis_spare",
-		"Whether a spare worker ID is claimed from Redis, with which keys continue if the clock was set back too far.",
-	PGC_POSTMASTER, 0, ENUM(snowid_redis_spare, switches)}
+	PGC_SIGHUP, 0, NUMBER(snowid_redis_wait_replicas, 0, 16, NULL)}
 };
 
 /*
@@ -392,11 +357,24 @@ refuse_unknown_settings(void)
 	}
 }
 
+/* A server has one source of its worker ID. */
+static void
+refuse_two_sources(void)
+{
+	if (snowid_worker_id >= 0 && snowid_redis_url[0] != '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("snowid.worker_id and snowid.redis_url cannot be set together"),
+				 errdetail("A worker ID is a number of the settings, or is claimed from Redis."),
+				 errhint("Remove one of them.")));
+}
+
 void
 settings_define(void)
 {
 	for (int i = 0; i < lengthof(settings); i++)
 		define(&settings[i]);
+	refuse_two_sources();
 	refuse_replaced_settings();
 	refuse_unknown_settings();
 	MarkGUCPrefixReserved("snowid");

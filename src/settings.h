@@ -24,12 +24,11 @@ extern Layout server_layout;	/* snowid.layout */
 extern int	snowid_sequence_start;	/* a SequenceStart */
 extern int	snowid_datacenter_id;
 extern int	snowid_worker_id;	/* -1: not set */
-extern int	snowid_spare_worker_id; /* -1: none */
-extern int	snowid_redis_spare; /* 1: a spare is claimed, too */
 extern int	snowid_max_lead;	/* ms */
 extern int	snowid_max_wait;	/* ms */
 extern int	snowid_max_jump;	/* ms */
 extern int	snowid_max_segments;	/* tags in memory; 0: off */
+extern char *snowid_public_key_file;	/* "": none */
 extern char *snowid_redis_url;	/* "": no Redis */
 extern char *snowid_redis_password_file;
 extern char *snowid_redis_ca_file;

@@ -56,7 +56,7 @@ static const Oid status_columns[] = {
 	INT8OID, TIMESTAMPTZOID, FLOAT8OID, TIMESTAMPTZOID, /* ... ceiling */
 	INT8OID, INT8OID, FLOAT8OID, INT8OID, INT8OID,	/* ... errors */
 	TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID,	/* ... lease_ceiling */
-	TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, INT4OID, INT8OID
+	TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID
 };
 
 Datum
@@ -87,8 +87,7 @@ snowid_status(PG_FUNCTION_ARGS)
 	nulls[n] = !status.has_pair;
 	values[n++] = Int32GetDatum(status.worker_id);
 	nulls[n] = !status.has_pair;
-	values[n++] = CStringGetTextDatum(status.is_spare ? "spare" :
-									  !claim_from_redis() ? "setting" :
+	values[n++] = CStringGetTextDatum(!claim_from_redis() ? "setting" :
 									  claim.lease_ms > 0 ? "lease" : "claim");
 	values[n++] = BoolGetDatum(open);
 	nulls[n] = open && status.detail[0] == '\0';
@@ -133,9 +132,6 @@ snowid_status(PG_FUNCTION_ARGS)
 	nulls[n] = status.grant_age_ms < 0;
 	values[n++] = Int64GetDatum(status.grant_age_ms);
 	values[n++] = TimestampTzGetDatum(status.stats_reset);
-	nulls[n] = status.spare_worker_id < 0;
-	values[n++] = Int32GetDatum(status.spare_worker_id);
-	values[n++] = Int64GetDatum(status.spare_uses);
 	Assert(n == lengthof(values));
 
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),

@@ -311,7 +311,7 @@ set_up()
 	local user
 
 	make_build_directory
-	install_packages gcc libc6-dev make perl libhiredis-dev 'libssl-dev?' "$@"
+	install_packages gcc libc6-dev make perl libhiredis-dev libssl-dev "$@"
 	if [[ $EUID == 0 ]]; then
 		user=postgres
 		id "$user" >/dev/null 2>&1 || user=nobody

@@ -107,7 +107,6 @@ generator_shmem_init(void)
 	ConditionVariableInit(&generator->changed);
 	SpinLockInit(&generator->mutex);
 	generator->stats_reset = GetCurrentTimestamp();
-	generator->spare_worker_id = -1;
 	generator->reason = IsPostmasterEnvironment ? GATE_STARTING : GATE_SINGLE_USER;
 	for (int i = 0; i < MaxBackends; i++)
 	{
@@ -204,14 +203,11 @@ generator_close(GateReason reason, const char *detail)
  * above every unit taken before, unless "forget" is set: those of another pair
  * may be too far ahead of the clock.  Another pair begins in the next ms,
  * because in a key the pair is above the sequence.
- * Returns whether the pair before was the spare.
  */
-bool
-generator_open(int datacenter_id, int worker_id, int64 floor, bool forget,
-			   bool is_spare)
+void
+generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 {
 	int64		last;
-	bool		was_spare;
 
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	Assert(generator->reason != GATE_OPEN);
@@ -227,10 +223,6 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget,
 	generator->has_pair = true;
 	generator->datacenter_id = datacenter_id;
 	generator->worker_id = worker_id;
-	was_spare = generator->is_spare;
-	generator->is_spare = is_spare;
-	if (is_spare && !was_spare)
-		generator->spare_uses++;
 	generator->pair_bits =
 		((uint64) datacenter_id << server_layout.worker_bits | (uint64) worker_id)
 		<< server_layout.sequence_bits;
@@ -243,17 +235,6 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget,
 	/* a full barrier: the pair is visible before any unit */
 	pg_atomic_exchange_u64(&generator->last, last);
 	ConditionVariableBroadcast(&generator->changed);
-	return was_spare;
-}
-
-/* The spare worker ID that may be used (-1: none); and is it, now? */
-void
-generator_set_spare(int worker_id, bool is_spare)
-{
-	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
-	generator->spare_worker_id = worker_id;
-	generator->is_spare = is_spare;
-	LWLockRelease(generator_lock);
 }
 
 /* How far keys and grants have come. */
@@ -338,9 +319,6 @@ generator_status(GeneratorStatus *status)
 	status->steps_back = generator->steps_back;
 	status->stats_reset = generator->stats_reset;
 	granted_at = generator->granted_at;
-	status->is_spare = generator->is_spare;
-	status->spare_worker_id = generator->spare_worker_id;
-	status->spare_uses = generator->spare_uses;
 	status->ceiling_ms = server_layout.epoch +
 		((int64) pg_atomic_read_u64(&generator->usable_until) >> server_layout.sequence_bits);
 	if (last == GATE_CLOSED)

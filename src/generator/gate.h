@@ -53,9 +53,6 @@ typedef struct GeneratorStatus
 	int64		steps_back;
 	int64		grant_age_ms;	/* -1: there was no grant */
 	TimestampTz stats_reset;
-	bool		is_spare;		/* the pair is the spare */
-	int			spare_worker_id;	/* -1: there is none */
-	int64		spare_uses;
 } GeneratorStatus;
 
 /* What a grant depends on, in units. */
@@ -76,9 +73,8 @@ extern void generator_status(GeneratorStatus *status);
 extern GateReason generator_gate(bool *has_pair, int *datacenter_id,
 								 int *worker_id);
 extern int64 generator_close(GateReason reason, const char *detail);
-extern bool generator_open(int datacenter_id, int worker_id, int64 floor,
-						   bool forget, bool is_spare);
-extern void generator_set_spare(int worker_id, bool is_spare);
+extern void generator_open(int datacenter_id, int worker_id, int64 floor,
+						   bool forget);
 extern void generator_progress(GeneratorProgress *progress);
 extern void generator_grant(int64 usable_until, int64 ask_above);
 extern void generator_ask_above(int64 unit);

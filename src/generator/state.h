@@ -76,9 +76,6 @@ typedef struct Generator
 	int64		steps_back;
 	int64		granted_at;		/* by monotonic_ms(); 0: never */
 	TimestampTz stats_reset;
-	bool		is_spare;		/* the pair is the spare */
-	int			spare_worker_id;	/* -1: there is none */
-	int64		spare_uses;		/* changes to it */
 
 	Counters	counters[FLEXIBLE_ARRAY_MEMBER];	/* one for each backend */
 } Generator;

@@ -8,8 +8,7 @@
  * backups carry it without code of ours; pg_replication_origin_status shows it.
  *
  * Only the keeper calls this.  While the gate may be open, it owns the origin as
- * a session does: then nobody can drop it, move it, or get its number.  The
- * spare's, while it is not in use, has no owner.
+ * a session does: then nobody can drop it, move it, or get its number.
  */
 #include "postgres.h"
 
@@ -38,30 +37,27 @@ let_go(void)
 	replorigin_session_reset();
 }
 
-/* Begins a question about a pair; NULL: no such other. */
+/* Begins a question about a pair, and about an old one unless that is NULL. */
 static void
-ask_about(OriginQuestion *question, const Claim *pair, const Claim *old, const Claim *twin)
+ask_about(OriginQuestion *question, const Claim *pair, const Claim *old)
 {
 	memset(question, 0, sizeof(*question));
 	question->datacenter_id = pair->datacenter_id;
 	question->worker_id = pair->worker_id;
 	question->old_datacenter_id = old ? old->datacenter_id : -1;
 	question->old_worker_id = old ? old->worker_id : -1;
-	question->twin_datacenter_id = twin ? twin->datacenter_id : -1;
-	question->twin_worker_id = twin ? twin->worker_id : -1;
 	question->max_jump = snowid_max_jump;
 }
 
 /*
- * Finds the ceiling of a pair, of an old pair, and of its twin.  Creates the
- * pair's origin if there is none, and takes ownership of it; so it must not be
+ * Finds the ceiling of a pair, and of an old one.  Creates the pair's origin if there is none, and takes ownership of it; so it must not be
  * called during recovery, when replay moves it.  False: the reason is in err.
  *
  * Before it is owned, the origin may be dropped and its number be given to
  * another one.  So its name is looked up again once it is owned.
  */
 bool
-ceiling_find(const Claim *pair, const Claim *old, const Claim *twin, int64 reach_ms,
+ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
 			 Ceiling *ceiling, char *err, Size errlen)
 {
 	OriginQuestion question;
@@ -75,7 +71,7 @@ ceiling_find(const Claim *pair, const Claim *old, const Claim *twin, int64 reach
 				errlen);
 		return false;
 	}
-	ask_about(&question, pair, old, twin);
+	ask_about(&question, pair, old);
 	question.reach_ms = reach_ms;
 	if (!inquiry_ask(&question, ceiling, err, errlen))
 		return false;
@@ -128,38 +124,14 @@ ceiling_raise(const Ceiling *ceiling, int64 unix_ms)
  * keys.  False: the reason is in err, and some may be gone.
  */
 bool
-ceiling_leave_layouts(const Claim *pair, const Claim *old, const Claim *twin,
-					  char *err, Size errlen)
+ceiling_leave_layouts(const Claim *pair, const Claim *old, char *err, Size errlen)
 {
 	OriginQuestion question;
 	Ceiling		ignored;
 
-	ask_about(&question, pair, old, twin);
+	ask_about(&question, pair, old);
 	question.leave_layouts = true;
 	return inquiry_ask(&question, &ignored, err, errlen);
-}
-
-/*
- * Raises the ceiling of a pair that is not in use, and creates its origin if
- * there is none; it is durable when this returns.  The process "snowid origin"
- * does it, since the keeper owns the twin's origin.  False: the reason is in
- * err.
- */
-bool
-ceiling_raise_idle(const Claim *pair, const Claim *twin, int64 unix_ms,
-				   int64 *raised_ms, char *err, Size errlen)
-{
-	OriginQuestion question;
-	Ceiling		answer;
-
-	ask_about(&question, pair, NULL, twin);
-	question.raise = true;
-	question.raise_ms = question.reach_ms = unix_ms;
-	/* a late answer may be to an earlier question */
-	if (!inquiry_ask(&question, &answer, err, errlen) || answer.own_ms < unix_ms)
-		return false;
-	*raised_ms = answer.own_ms;
-	return true;
 }
 
 /*

@@ -10,13 +10,10 @@
 
 #pragma GCC visibility push(hidden)
 
-extern bool ceiling_find(const Claim *pair, const Claim *old, const Claim *twin,
-						 int64 reach_ms, Ceiling *ceiling,
-						 char *err, Size errlen);
-extern bool ceiling_leave_layouts(const Claim *pair, const Claim *old, const Claim *twin,
+extern bool ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
+						 Ceiling *ceiling, char *err, Size errlen);
+extern bool ceiling_leave_layouts(const Claim *pair, const Claim *old,
 								  char *err, Size errlen);
-extern bool ceiling_raise_idle(const Claim *pair, const Claim *twin, int64 unix_ms,
-							   int64 *raised_ms, char *err, Size errlen);
 extern void ceiling_raise(const Ceiling *ceiling, int64 unix_ms);
 extern void ceiling_leave(const Ceiling *ceiling, int64 unix_ms);
 

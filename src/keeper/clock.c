@@ -141,24 +141,6 @@ clock_accept(void)
 }
 
 /*
- * The wall clock has been at this Unix ms, and is behind it since: it may come
- * back in one step, however long that takes.
- */
-void
-clock_expect(int64 unix_ms)
-{
-	Belief		belief = watch->belief[0];
-	struct timespec steady;
-
-	clock_gettime(STEADY_CLOCK, &steady);
-	if (steady.tv_sec >= belief.before_step_until)
-		belief.before_step = unix_ms * 1000 -
-			(steady.tv_sec * INT64CONST(1000000) + steady.tv_nsec / 1000);
-	belief.before_step_until = steady.tv_sec + STEP_S;
-	believe(belief);
-}
-
-/*
  * Reads the wall clock, in units.  False: it has jumped ahead, and must not be
  * used.  (Backends cannot detect steps: even of a steady clock, two backends'
  * readings are often out of order.)

@@ -9,7 +9,6 @@
 
 extern void clock_shmem_init(void);
 extern bool clock_accept(void);
-extern void clock_expect(int64 unix_ms);
 extern bool clock_read(int64 *now);
 
 #pragma GCC visibility pop

@@ -14,7 +14,6 @@
 #include "generator/gate.h"
 #include "keeper/ceiling.h"
 #include "keeper/grant.h"
-#include "keeper/spare.h"
 #include "registry/claim.h"
 #include "settings.h"
 #include "units.h"
@@ -110,7 +109,6 @@ advance(Pair *pair, int64 now)
 {
 	int64		unit = generator_advance_asked();
 	GeneratorProgress progress;
-	char		err[GATE_DETAIL_LEN];
 	bool		granted = false;
 
 	if (unit < 0 || unit > now + units_from_ms(snowid_max_jump))
@@ -123,14 +121,6 @@ advance(Pair *pair, int64 now)
 	if (!generator_advance_begin(unit))
 		return false;
 	generator_progress(&progress);
-	/* the other pair makes no keys below it either */
-	if (pair->twin.worker_id >= 0 &&
-		!spare_raise(pair, unix_ms_from_units(unit), now, err))
-	{
-		generator_no_grant(err);
-		generator_advance_end(false);
-		return false;
-	}
 	if (unit > progress.usable_until)
 		granted = grant(pair, now, progress.last, progress.usable_until, unit);
 	generator_advance_end(true);

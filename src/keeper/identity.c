@@ -1,10 +1,10 @@
 /*
  * identity.c
  *		Which server this is: its data directory, as distinct from copies of it,
- *		and the claim in its state file; and the same for its spare.
+ *		and the claim in its state file.
  *
- * Keeps the snowid keeper's copies of the state files, and writes them.  A copy of
- * the directory is another server: what it knows may be out of date, and its
+ * Keeps the snowid keeper's copy of the state file, and writes it.  A copy of the
+ * directory is another server: what it knows may be out of date, and its
  * claim belongs to the original.  A directory that was restored or rewound in
  * place is a new server, too, but the registry recognizes it by its fingerprint.
  * If another server turns out to have the same fingerprint (a copy of the whole
@@ -29,25 +29,19 @@
 
 #define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
 
-/* As in the files, or as they are about to be written. */
-static Identity identities[ROLES];
-static bool is_loaded[ROLES];
+/* As in the file, or as it is about to be written. */
+static Identity identity;
+static bool is_loaded = false;
 
 static void
-become_new(Identity *identity, bool shared)
+become_new(bool shared)
 {
-	memset(identity, 0, sizeof(*identity));
-	identity->directory = statefile_fingerprint();
-	identity->life = statefile_life();
-	identity->shared = shared;
-	identity->id[0] = random_id();
-	identity->id[1] = random_id();
-}
-
-static bool
-write_file(ClaimRole role, char *err)
-{
-	return statefile_write(role, &identities[role], err, GATE_DETAIL_LEN);
+	memset(&identity, 0, sizeof(identity));
+	identity.directory = statefile_fingerprint();
+	identity.life = statefile_life();
+	identity.shared = shared;
+	identity.id[0] = random_id();
+	identity.id[1] = random_id();
 }
 
 /*
@@ -80,33 +74,26 @@ describe_boot(char *boot)
  * another directory's.
  */
 GateReason
-identity_load(ClaimRole role, bool *is_new, bool *is_copy, char *err)
+identity_load(bool *is_new, bool *is_copy, char *err)
 {
-	Identity   *identity = &identities[role];
 	StateFileResult result;
 	Fingerprint directory = statefile_fingerprint();
 	Life		life = statefile_life();
 
 	if (!statefile_lock(err, GATE_DETAIL_LEN))
 		return GATE_FILE;
-	result = statefile_read(role, identity, err, GATE_DETAIL_LEN);
+	result = statefile_read(&identity, err, GATE_DETAIL_LEN);
 	if (result == STATE_FILE_FAILED)
 		return GATE_FILE;
 	if (result == STATE_FILE_DAMAGED)
 		return GATE_FILE_DAMAGED;
 	*is_copy = result == STATE_FILE_OK &&
-		(memcmp(&identity->directory, &directory, sizeof(directory)) != 0 ||
-		 (identity->life.inode != 0 && memcmp(&identity->life, &life, sizeof(life)) != 0));
+		(memcmp(&identity.directory, &directory, sizeof(directory)) != 0 ||
+		 memcmp(&identity.life, &life, sizeof(life)) != 0);
 	*is_new = result == STATE_FILE_ABSENT || *is_copy;
 	if (*is_new)
-		become_new(identity, false);
-	else if (identity->life.inode == 0)
-	{
-		/* written by a former version */
-		identity->life = life;
-		*is_new = true;
-	}
-	is_loaded[role] = true;
+		become_new(false);
+	is_loaded = true;
 	return GATE_MAY_OPEN;
 }
 
@@ -116,71 +103,68 @@ identity_load(ClaimRole role, bool *is_new, bool *is_copy, char *err)
  * identity_load() does.
  */
 GateReason
-identity_introduce(ClaimRole role, char *err)
+identity_introduce(char *err)
 {
-	Identity   *identity = &identities[role];
 	bool		clone;
 	bool		shared;
-	bool		is_known = claim_has_identity(role, &clone, &shared);
+	bool		is_known = claim_has_identity(&clone, &shared);
 	bool		is_new = false;
 	bool		is_copy;
 	bool		is_start;
 	char		boot[BOOT_LEN];
 
-	if (is_known && is_loaded[role] && !clone && !shared)
+	if (is_known && is_loaded && !clone && !shared)
 		return GATE_MAY_OPEN;
-	if (!is_loaded[role])
+	if (!is_loaded)
 	{
-		GateReason	reason = identity_load(role, &is_new, &is_copy, err);
+		GateReason	reason = identity_load(&is_new, &is_copy, err);
 
 		if (reason != GATE_MAY_OPEN)
 			return reason;
-		if (is_copy && role == ROLE_OWN)
+		if (is_copy)
 			ereport(LOG,
 					(errmsg("this data directory is a copy, or was restored"),
 					 errdetail("Its worker ID is claimed anew.")));
 	}
 	if (clone)
-		become_new(identity, true);
+		become_new(true);
 	else if (shared)
 	{
 		/* in the file, once that forgets the lost claim */
-		identity->shared = 1;
+		identity.shared = 1;
 		return GATE_MAY_OPEN;
 	}
 	is_start = !is_known || is_new || clone;
 	if (is_start)
 	{
-		identity->starts++;
+		identity.starts++;
 		/* once Redis knows it as a lease, it is no longer for good */
-		if (snowid_redis_lease > 0 && identity->claim.ownership != 0)
-			identity->claim.lease_ms = snowid_redis_lease;
-		if (!write_file(role, err))
+		if (snowid_redis_lease > 0 && identity.claim.ownership != 0)
+			identity.claim.lease_ms = snowid_redis_lease;
+		if (!statefile_write(&identity, err, GATE_DETAIL_LEN))
 		{
-			is_loaded[role] = false;
+			is_loaded = false;
 			return GATE_FILE;
 		}
 	}
 	describe_boot(boot);
-	claim_set_identity(role, identity, boot, is_start);
+	claim_set_identity(&identity, boot, is_start);
 	return GATE_MAY_OPEN;
 }
 
 /* Does the file have this ownership, and on the same terms? */
 bool
-identity_remembers(ClaimRole role, const Claim *claim, bool *same_terms)
+identity_remembers(const Claim *claim, bool *same_terms)
 {
-	const Identity *identity = &identities[role];
-
-	*same_terms = identity->claim.lease_ms == claim->lease_ms;
-	return identity->claim.ownership == claim->ownership;
+	*same_terms = identity.claim.lease_ms == claim->lease_ms;
+	return identity.claim.ownership == claim->ownership;
 }
 
 /* The claim in the file; ownership 0: none. */
 const Claim *
-identity_claim(ClaimRole role)
+identity_claim(void)
 {
-	return &identities[role].claim;
+	return &identity.claim;
 }
 
 /*
@@ -189,35 +173,34 @@ identity_claim(ClaimRole role)
  * them is above it.  False: nothing was written; the reason is in err.
  */
 bool
-identity_remember(ClaimRole role, const Claim *claim, int64 used_ms, bool exact, char *err)
+identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 {
-	Identity   *identity = &identities[role];
-	Identity	before = *identity;
+	Identity	before = identity;
 	Claim		none = {0};
 
 	if (!claim)
 		claim = &none;
-	if (identity->claim.ownership != 0 && identity->claim.ownership != claim->ownership)
+	if (identity.claim.ownership != 0 && identity.claim.ownership != claim->ownership)
 	{
-		memmove(identity->past + 1, identity->past, sizeof(identity->past) - sizeof(identity->past[0]));
-		memset(&identity->past[0], 0, sizeof(identity->past[0]));
-		identity->past[0].ownership = identity->claim.ownership;
-		identity->past[0].datacenter_id = identity->claim.datacenter_id;
-		identity->past[0].worker_id = identity->claim.worker_id;
-		identity->past[0].ceiling_ms = Max(Max(used_ms, identity->claim.floor_ms), 0);
-		identity->past[0].exact = exact;
+		memmove(identity.past + 1, identity.past, sizeof(identity.past) - sizeof(identity.past[0]));
+		memset(&identity.past[0], 0, sizeof(identity.past[0]));
+		identity.past[0].ownership = identity.claim.ownership;
+		identity.past[0].datacenter_id = identity.claim.datacenter_id;
+		identity.past[0].worker_id = identity.claim.worker_id;
+		identity.past[0].ceiling_ms = Max(Max(used_ms, identity.claim.floor_ms), 0);
+		identity.past[0].exact = exact;
 	}
 	/* a lease that this keeper's predecessor gave up, and that goes on */
 	for (int i = 0; i < PAST_CLAIMS; i++)
-		if (claim->ownership != 0 && identity->past[i].ownership == claim->ownership)
-			memset(&identity->past[i], 0, sizeof(identity->past[i]));
-	identity->claim = *claim;
-	if (!write_file(role, err))
+		if (claim->ownership != 0 && identity.past[i].ownership == claim->ownership)
+			memset(&identity.past[i], 0, sizeof(identity.past[i]));
+	identity.claim = *claim;
+	if (!statefile_write(&identity, err, GATE_DETAIL_LEN))
 	{
-		*identity = before;
+		identity = before;
 		return false;
 	}
 	if (claim_from_redis())
-		claim_set_identity(role, identity, "", false);
+		claim_set_identity(&identity, "", false);
 	return true;
 }

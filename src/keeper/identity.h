@@ -10,11 +10,11 @@
 
 #pragma GCC visibility push(hidden)
 
-extern GateReason identity_load(ClaimRole role, bool *is_new, bool *is_copy, char *err);
-extern GateReason identity_introduce(ClaimRole role, char *err);
-extern bool identity_remembers(ClaimRole role, const Claim *claim, bool *same_terms);
-extern const Claim *identity_claim(ClaimRole role);
-extern bool identity_remember(ClaimRole role, const Claim *claim, int64 used_ms, bool exact, char *err);
+extern GateReason identity_load(bool *is_new, bool *is_copy, char *err);
+extern GateReason identity_introduce(char *err);
+extern bool identity_remembers(const Claim *claim, bool *same_terms);
+extern const Claim *identity_claim(void);
+extern bool identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err);
 
 #pragma GCC visibility pop
 

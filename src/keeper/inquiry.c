@@ -39,8 +39,11 @@
 /* It waits this long for the process before it starts a second one. */
 #define COME_MS 1000
 
-/* An older answer that nobody took is not used. */
-#define STALE_MS 30000
+/*
+ * A late answer leaves out what was out of reach when it was asked for.  It is
+ * not used when the clock or the settings have moved the reach by more than this.
+ */
+#define REACH_MS 30000
 
 /*
  * Once connected, the process waits this long for another question: longer than
@@ -61,7 +64,6 @@ typedef struct Inquiry
 {
 	slock_t		mutex;			/* protects the following fields only */
 	Stage		stage;
-	int64		asked_at;		/* monotonic ms */
 	int			procno;			/* of the waiting process, or -1 */
 
 	/* for whoever's turn it is */
@@ -122,13 +124,6 @@ answer_question(void)
 		origin_find_old(&question);
 		if (answer.own_ms == 0 && !done)
 			origin_drop_old();
-		if (question.raise)
-		{
-			StartTransactionCommand();
-			answer.own_ms = origin_raise(&question);
-			CommitTransactionCommand();
-			done = true;
-		}
 		inquiry->answer = answer;
 		inquiry->error[0] = '\0';
 	}
@@ -316,12 +311,12 @@ ask_once(const OriginQuestion *question, Oid database, bool *is_asked)
 {
 	bool		answered = false;
 	int			procno;
-	int64		now = monotonic_ms();
 
 	SpinLockAcquire(&inquiry->mutex);
 	if (inquiry->stage != STAGE_WORKING)
 	{
-		bool		old_one = now - inquiry->asked_at > STALE_MS ||
+		int64		moved_ms = question->reach_ms - inquiry->question.reach_ms;
+		bool		old_one = Abs(moved_ms) > REACH_MS ||
 		memcmp(question, &inquiry->question, offsetof(OriginQuestion, reach_ms)) != 0;
 
 		answered = inquiry->stage == STAGE_ANSWERED && !old_one;
@@ -330,7 +325,6 @@ ask_once(const OriginQuestion *question, Oid database, bool *is_asked)
 		else if (inquiry->stage != STAGE_ASKED || old_one)
 		{
 			inquiry->question = *question;
-			inquiry->asked_at = now;
 			inquiry->database = database;
 			inquiry->stage = STAGE_ASKED;
 		}

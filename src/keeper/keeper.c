@@ -4,8 +4,7 @@
  *		opens and closes the gate.
  *
  * It alone decides whether keys may be made, with which pair and how far; it
- * alone writes the state file and the ceiling of the pair in use (the process
- * "snowid origin" raises that of the other one).  It makes no keys and never
+ * alone writes the state file and the ceiling.  It makes no keys and never
  * talks to the network.  What fails is tried again.
  *
  * To open: state file synced, ceiling flushed to the WAL, usable_until set,
@@ -27,7 +26,6 @@
 #include "keeper/identity.h"
 #include "keeper/keeper.h"
 #include "keeper/pair.h"
-#include "keeper/spare.h"
 #include "keeper/statefile.h"
 #include "key/layout_text.h"
 #include "process.h"
@@ -45,9 +43,8 @@
 #define FIRST_RETRY_MS 20
 #define LAST_RETRY_MS 500
 
-/* The pair that this keeper looks after, and why it is this one. */
+/* The pair that this keeper looks after. */
 static Pair pair;
-static Choice choice;
 
 /* The pause after the last failure; 0: the last turn succeeded. */
 static long retry_ms = 0;
@@ -98,7 +95,6 @@ open_gate(int64 now)
 	bool		has_pair;
 	Claim		before = {0};
 	bool		other_pair;
-	bool		was_spare;
 	bool		forget;
 	int64		begin;
 	char		layout[LAYOUT_TEXT_LEN];
@@ -115,8 +111,7 @@ open_gate(int64 now)
 	generator_progress(&progress);
 	if (!claim_enter(&pair.claim, unix_ms_from_units(progress.usable_until)))
 		return false;			/* it was lost meanwhile */
-	was_spare = generator_open(pair.claim.datacenter_id, pair.claim.worker_id, pair.floor,
-							   forget, choice.is_spare);
+	generator_open(pair.claim.datacenter_id, pair.claim.worker_id, pair.floor, forget);
 
 	logged_reason = GATE_OPEN;
 	logged_detail[0] = '\0';
@@ -126,14 +121,6 @@ open_gate(int64 now)
 			(errmsg("snowid makes keys as datacenter %d, worker %d",
 					pair.claim.datacenter_id, pair.claim.worker_id),
 			 errdetail("The layout is \"%s\".", layout)));
-	if (choice.is_spare)
-		ereport(LOG,
-				(errmsg("snowid uses its spare worker ID"),
-				 errdetail("The clock is behind the keys of worker ID %d, which end at %s; keys are below them until it is there.",
-						   pair.twin.worker_id,
-						   timestamptz_to_str(timestamptz_from_unix_ms(pair.ceiling.twin_ms)))));
-	else if (was_spare)
-		ereport(LOG, (errmsg("snowid does not use its spare worker ID any more")));
 	return true;
 }
 
@@ -194,42 +181,32 @@ settle_gate(int64 now, bool clock_is_good)
 	GateReason	why_closed;
 	char		err[GATE_DETAIL_LEN];
 	char		err_buf[GATE_DETAIL_LEN];
-	Claim		own;
-	Claim		spare;
+	Claim		wanted;
 	int64		limit_ms;
-	int64		spare_limit_ms;
 	bool		has_pair;
 	Claim		in_use = {0};
 	bool		is_wanted;
 
-	why_closed = pair_wanted(&own, &limit_ms, err);
+	why_closed = pair_wanted(&wanted, &limit_ms, err);
 	if (why_closed == GATE_CLAIM_LOST)
 	{
 		/* in this order; the next turn repeats what fails */
 		close_gate(why_closed, err);
-		if (identity_introduce(ROLE_OWN, err) == GATE_MAY_OPEN)
+		if (identity_introduce(err) == GATE_MAY_OPEN)
 			(void) pair_forget(err);
 		return TURN_MS;
 	}
 	if (claim_from_redis())
 	{
-		reason = identity_introduce(ROLE_OWN, err_buf);
+		reason = identity_introduce(err_buf);
 		if (reason != GATE_MAY_OPEN)
 			return stay_closed(reason, err_buf);
-	}
-	if (spare_wanted(&own, &spare, &spare_limit_ms, err_buf) == GATE_CLAIM_LOST)
-	{
-		if (spare.ownership != 0 && claim_entered() == spare.ownership)
-			close_gate(GATE_CLAIM_LOST, err_buf);
-		(void) spare_forget(&pair, err_buf);
-		spare.worker_id = -1;
 	}
 	if (RecoveryInProgress())
 	{
 		close_gate(GATE_RECOVERY, "");
 		if (why_closed == GATE_MAY_OPEN && clock_is_good &&
-			(!pair_remember_early(ROLE_OWN, &own, now, err) ||
-			 (spare.worker_id >= 0 && !pair_remember_early(ROLE_SPARE, &spare, now, err))))
+			!pair_remember_early(&wanted, now, err))
 			log_state(GATE_FILE, err);
 		return TURN_MS;
 	}
@@ -238,13 +215,10 @@ settle_gate(int64 now, bool clock_is_good)
 		pair.found = false;		/* another server may use it meanwhile */
 		return stay_closed(why_closed, err);
 	}
-	spare_choose(&pair, &own, &spare, now, clock_is_good, &choice);
-	if (choice.is_spare)
-		limit_ms = spare_limit_ms;
 	pair.limit = limit_ms == PG_INT64_MAX ? PG_INT64_MAX : last_unit_of(limit_ms);
 
 	reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
-	is_wanted = same_pair(&in_use, &choice.claim) && claim_entered() == choice.claim.ownership;
+	is_wanted = same_pair(&in_use, &wanted) && claim_entered() == wanted.ownership;
 	if (!clock_is_good)
 	{
 		static const char *const detail = "The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock().";
@@ -257,13 +231,13 @@ settle_gate(int64 now, bool clock_is_good)
 	}
 	if (reason != GATE_OPEN)
 		pair_settle_opening(&pair, now);
-	if (!pair.known || !same_pair(&pair.claim, &choice.claim) ||
-		pair.claim.ownership != choice.claim.ownership)
+	if (!pair.known || !same_pair(&pair.claim, &wanted) ||
+		pair.claim.ownership != wanted.ownership)
 	{
 		/* a gate that a predecessor opened with this claim stays open */
 		if (reason == GATE_OPEN && !is_wanted)
 			close_gate(GATE_STARTING, "");
-		why_closed = pair_find(&pair, &choice, now, err);
+		why_closed = pair_find(&pair, &wanted, now, err);
 		reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
 		if (why_closed == GATE_CEILING && reason == GATE_OPEN)
 			return wait_for_ceiling(err);
@@ -275,10 +249,6 @@ settle_gate(int64 now, bool clock_is_good)
 	}
 	if (reason == GATE_OPEN)
 		return 0;
-	/* by what is known now, it may be the other one's turn */
-	spare_choose(&pair, &own, &spare, now, true, &choice);
-	if (!same_pair(&pair.claim, &choice.claim))
-		return retry_pause();
 	if (now < pair.opens_at)
 	{
 		/* in whole seconds, since a slewed clock moves it */
@@ -289,9 +259,6 @@ settle_gate(int64 now, bool clock_is_good)
 		return Min(ms_from_units(pair.opens_at - now), TURN_MS);
 	}
 	pair.floor = Max(pair.floor, pair.opens_at);
-	if (pair.is_new && !claim_from_redis() &&
-		!spare_take(&pair, &choice, true, now, err))
-		return stay_closed(GATE_CEILING, err);
 	if (!pair_remember(&pair, err))
 		return stay_closed(GATE_FILE, err);
 	if (!pair_leave_layouts(&pair, err))
@@ -313,7 +280,6 @@ take_turn(void)
 	pause = settle_gate(now, clock_is_good);
 	if (pause > 0)
 		return pause;
-	spare_tend(&pair, &choice, now);
 	pause = grant_renew(&pair, now, &granted);
 	if (granted && logged_reason == GATE_OPEN && logged_detail[0])
 	{
@@ -321,7 +287,7 @@ take_turn(void)
 		ereport(LOG, (errmsg("snowid reserves keys again")));
 	}
 	retry_ms = 0;
-	return Min(pause, spare_pause());
+	return pause;
 }
 
 /*---- The process ----*/
@@ -375,10 +341,8 @@ keeper_stop(void)
 	char		err[GATE_DETAIL_LEN];
 
 	close_gate(GATE_STOPPING, "");
-	if (claim_from_redis() && identity_claim(ROLE_OWN)->lease_ms > 0)
+	if (claim_from_redis() && identity_claim()->lease_ms > 0)
 		(void) pair_forget(err);
-	if (claim_from_redis() && identity_claim(ROLE_SPARE)->lease_ms > 0)
-		(void) spare_forget(&pair, err);
 }
 
 static void

@@ -11,7 +11,6 @@
 #include "access/genam.h"
 #include "access/table.h"
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "catalog/pg_replication_origin.h"
 #include "miscadmin.h"
 #include "replication/origin.h"
@@ -161,11 +160,11 @@ lock_origins(void)
 
 /*
  * The names of origins that may be dropped, of pairs that this server no longer
- * uses: not the pair's own, nor its twin's.  Their ceiling must be a day in the past, both by the clock, which may
- * be wrong, and by the newest ceiling within reach.  If room for origins is
- * short, or there are more than a few, max_jump in the past is enough; and if
- * pairs come from Redis, whose records have the ceiling too, any time in the
- * past.  The newest one stays: it tells which layout came last, and how far its
+ * uses: not the pair's own.  Their ceiling must be a day in the past, both by
+ * the clock, which may be wrong, and by the newest ceiling within reach.  If
+ * room for origins is short, or there are more than a few, max_jump in the past
+ * is enough; and if pairs come from Redis, whose records have the ceiling too,
+ * any time in the past.  The newest one stays: it tells which layout came last, and how far its
  * keys went.
  */
 static List *
@@ -198,8 +197,7 @@ list_old(const OriginQuestion *question, List *origins, int count)
 
 		if (is_wild(origin) ||
 			is_pair(origin, question->datacenter_id, question->worker_id) ||
-			is_pair(origin, question->old_datacenter_id, question->old_worker_id) ||
-			is_pair(origin, question->twin_datacenter_id, question->twin_worker_id))
+			is_pair(origin, question->old_datacenter_id, question->old_worker_id))
 			continue;
 		if (count > max_active_replication_origins - 2 || others > FEW)
 			may_go = may_go || origin->ms < past_ms - question->max_jump ||
@@ -315,8 +313,6 @@ origin_look_up(const OriginQuestion *question)
 		}
 		if (is_pair(origin, question->old_datacenter_id, question->old_worker_id))
 			answer.old_ms = origin->ms;
-		if (is_pair(origin, question->twin_datacenter_id, question->twin_worker_id))
-			answer.twin_ms = origin->ms;
 		if (is_pair(origin, question->datacenter_id, question->worker_id))
 		{
 			answer.origin = origin->id;
@@ -333,27 +329,6 @@ origin_look_up(const OriginQuestion *question)
 		answer.origin = replorigin_create(own_name);
 	}
 	return answer;
-}
-
-/*
- * Raises the ceiling of a pair that is not in use and has an origin; returns
- * what it is then, which is durable.  The lock keeps the origin from being
- * dropped.
- */
-int64
-origin_raise(const OriginQuestion *question)
-{
-	char		own_name[NAMEDATALEN];
-	RepOriginId id;
-
-	origin_name(own_name, &server_layout, question->datacenter_id,
-				question->worker_id);
-	lock_origins();
-	id = replorigin_by_name(own_name, false);
-	replorigin_advance(id, (XLogRecPtr) question->raise_ms, InvalidXLogRecPtr,
-					   false, true);
-	XLogFlush(XactLastRecEnd);
-	return (int64) replorigin_get_progress(id, false);
 }
 
 /*

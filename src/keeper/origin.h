@@ -16,7 +16,6 @@ typedef struct Ceiling
 	uint16		origin;			/* the pair's own; 0: none, during recovery */
 	int64		own_ms;			/* the pair's own ceiling */
 	int64		old_ms;			/* that of the question's old pair */
-	int64		twin_ms;		/* that of its twin */
 	int64		others_ms;		/* greatest of other pairs within reach */
 	int64		other_layout_ms;	/* greatest of other layouts ... */
 	Layout		other_layout;	/* ... and that layout */
@@ -30,21 +29,16 @@ typedef struct OriginQuestion
 	int			worker_id;
 	int			old_datacenter_id;	/* whose ceiling is, too, or -1 */
 	int			old_worker_id;
-	int			twin_datacenter_id; /* the same */
-	int			twin_worker_id;
 	uint16		owned;			/* 0, or: is this still the pair's origin? */
 	bool		has_position;	/* the owned one had a position */
-	bool		raise;			/* not in use, it is to have a ceiling */
 	bool		leave_layouts;	/* other layouts' origins are to go */
 
 	/* these may differ when the same question is asked again */
 	int64		reach_ms;		/* ceilings further ahead are ignored */
 	int64		max_jump;		/* ms by which the clock may be wrong */
-	int64		raise_ms;		/* the least ceiling it is to have */
 } OriginQuestion;
 
 extern Ceiling origin_look_up(const OriginQuestion *question);
-extern int64 origin_raise(const OriginQuestion *question);
 extern void origin_leave_layouts(void);
 extern void origin_require_owned(const OriginQuestion *question);
 extern void origin_find_old(const OriginQuestion *question);

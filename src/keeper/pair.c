@@ -92,7 +92,7 @@ GateReason
 pair_wanted(Claim *wanted, int64 *limit_ms, char *err)
 {
 	if (claim_from_redis())
-		return claim_held(ROLE_OWN, wanted, limit_ms, err);
+		return claim_held(wanted, limit_ms, err);
 	err[0] = '\0';
 	*limit_ms = PG_INT64_MAX;
 	memset(wanted, 0, sizeof(*wanted));
@@ -114,13 +114,15 @@ settle_directory(Pair *pair, char *err)
 	bool		is_new;
 
 	if (claim_from_redis())
-		is_new = !identity_remembers(pair->role, &pair->claim, &same_terms);
+		is_new = !identity_remembers(&pair->claim, &same_terms);
 	else
 	{
-		GateReason	reason = identity_load(ROLE_OWN, &is_new, &is_copy, err);
+		GateReason	reason = identity_load(&is_new, &is_copy, err);
 
 		if (reason != GATE_MAY_OPEN)
 			return reason;
+		/* of a server that has left Redis, and is not to resume it */
+		is_new |= identity_claim()->ownership != 0;
 	}
 	pair->is_new = is_new || !same_terms;
 	pair->waits |= is_copy || (is_new && claim_from_redis());
@@ -136,29 +138,22 @@ settle_directory(Pair *pair, char *err)
 	return GATE_MAY_OPEN;
 }
 
-/* The Unix ms above which this server can have no key by now, if nothing is known. */
-int64
-pair_guess_used(void)
-{
-	return unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_lead + RESERVE_MS;
-}
-
 /*
  * The Unix ms above which the claim in the state file, which is out of use, has
  * no key.  Known from when it was left, or from its origin if that was looked
  * up.  False: a guess.
  */
 static bool
-used_before(ClaimRole role, const Ceiling *ceiling, int64 *used_ms)
+used_before(const Ceiling *ceiling, int64 *used_ms)
 {
-	if (claim_used(identity_claim(role), used_ms))
+	if (claim_used(identity_claim(), used_ms))
 		return true;
 	if (ceiling && ceiling->old_ms != 0)
 	{
 		*used_ms = ceiling->old_ms;
 		return true;
 	}
-	*used_ms = pair_guess_used();
+	*used_ms = unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_lead + RESERVE_MS;
 	return false;
 }
 
@@ -174,66 +169,79 @@ pair_remember(Pair *pair, char *err)
 
 	if (!pair->is_new)
 		return true;
-	exact = used_before(pair->role, &pair->ceiling, &used_ms);
+	exact = used_before(&pair->ceiling, &used_ms);
 	pair->claim.floor_ms = unix_ms_from_units(pair->floor);
-	if (!identity_remember(pair->role, &pair->claim, used_ms, exact, err))
+	if (!identity_remember(&pair->claim, used_ms, exact, err))
 		return false;
 	pair->is_new = false;
 	return true;
 }
 
-/* The same in advance, on a standby. */
-bool
-pair_remember_early(ClaimRole role, const Claim *claim, int64 now, char *err)
-{
-	Claim		early = *claim;
-	int64		used_ms;
-	bool		exact;
-	bool		same_terms;
-	bool		remembers = identity_remembers(role, claim, &same_terms);
-
-	if (claim->ownership == 0 || (remembers && same_terms))
-		return true;
-	if (!remembers)
-		early.floor_ms = Max(early.floor_ms,
-							 unix_ms_from_units(now + units_from_ms(snowid_max_lead)));
-	exact = used_before(role, NULL, &used_ms);
-	return identity_remember(role, &early, used_ms, exact, err);
-}
-
 /* The claim in the state file; NULL: there is none. */
 static const Claim *
-old_claim(ClaimRole role)
+old_claim(void)
 {
-	const Claim *claim = identity_claim(role);
+	const Claim *claim = identity_claim();
 
 	return claim->ownership != 0 ? claim : NULL;
 }
 
-/* The twin, or the spare's claim, whose origin must stay; NULL: there is none. */
-static const Claim *
-twin_claim(const Claim *twin)
-{
-	return twin->worker_id >= 0 ? twin : old_claim(ROLE_SPARE);
-}
-
-/* Removes the own claim from the state file; the gate is closed. */
+/* Removes the claim from the state file; the gate is closed. */
 bool
 pair_forget(char *err)
 {
-	const Claim *claim = identity_claim(ROLE_OWN);
+	const Claim *claim = identity_claim();
 	Ceiling		ceiling;
 	int64		used_ms;
 	bool		exact;
 
 	if (claim->ownership == 0)
-		return identity_remember(ROLE_OWN, NULL, 0, false, err);
+		return identity_remember(NULL, 0, false, err);
 	memset(&ceiling, 0, sizeof(ceiling));
 	if (!claim_used(claim, &used_ms) && !RecoveryInProgress() && !ShutdownRequestPending &&
-		!ceiling_find(claim, claim, old_claim(ROLE_SPARE), PG_INT64_MAX, &ceiling, err, GATE_DETAIL_LEN))
+		!ceiling_find(claim, claim, PG_INT64_MAX, &ceiling, err, GATE_DETAIL_LEN))
 		return false;
-	exact = used_before(ROLE_OWN, &ceiling, &used_ms);
-	return identity_remember(ROLE_OWN, NULL, used_ms, exact, err);
+	exact = used_before(&ceiling, &used_ms);
+	return identity_remember(NULL, used_ms, exact, err);
+}
+
+/*
+ * A server whose worker ID is a number now is not to resume a claim of before.
+ * False: the reason is in err.
+ */
+static bool
+leave_registry(char *err)
+{
+	static bool has_left = false;
+	bool		is_new;
+	bool		is_copy;
+
+	if (!has_left)
+		has_left = identity_load(&is_new, &is_copy, err) == GATE_MAY_OPEN &&
+			(identity_claim()->ownership == 0 || pair_forget(err));
+	return has_left;
+}
+
+/* What pair_remember() does, in advance, on a standby. */
+bool
+pair_remember_early(const Claim *claim, int64 now, char *err)
+{
+	Claim		early = *claim;
+	int64		used_ms;
+	bool		exact;
+	bool		same_terms;
+	bool		remembers;
+
+	if (!claim_from_redis())
+		return leave_registry(err);
+	remembers = identity_remembers(claim, &same_terms);
+	if (remembers && same_terms)
+		return true;
+	if (!remembers)
+		early.floor_ms = Max(early.floor_ms,
+							 unix_ms_from_units(now + units_from_ms(snowid_max_lead)));
+	exact = used_before(NULL, &used_ms);
+	return identity_remember(&early, used_ms, exact, err);
 }
 
 /*
@@ -335,8 +343,7 @@ pair_leave_layouts(Pair *pair, char *err)
 	if (!pair->new_layout)
 		return true;
 	ceiling_raise(&pair->ceiling, unix_ms_from_units(pair->floor));
-	if (!ceiling_leave_layouts(&pair->claim, old_claim(pair->role), twin_claim(&pair->twin),
-							   err, GATE_DETAIL_LEN))
+	if (!ceiling_leave_layouts(&pair->claim, old_claim(), err, GATE_DETAIL_LEN))
 		return false;
 	pair->new_layout = false;
 	return true;
@@ -351,19 +358,15 @@ pair_opened(Pair *pair)
 }
 
 /*
- * Finds out where the keys of a claim's pair may begin, and what its twin's
- * ceiling is.  Returns why the gate must stay closed, with the detail in err, or
- * GATE_MAY_OPEN.
+ * Finds out where the keys of a claim's pair may begin.  Returns why the gate
+ * must stay closed, with the detail in err, or GATE_MAY_OPEN.
  */
 GateReason
-pair_find(Pair *pair, const Choice *choice, int64 now, char *err)
+pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
 {
 	GateReason	reason;
-	const Claim *wanted = &choice->claim;
-	const Claim *twin = &choice->twin;
 
 	pair->known = false;
-	pair->role = choice->is_spare && claim_from_redis() ? ROLE_SPARE : ROLE_OWN;
 	if (!pair->found || !same_pair(&pair->claim, wanted) ||
 		pair->claim.ownership != wanted->ownership || now < pair->found_at)
 	{
@@ -371,18 +374,14 @@ pair_find(Pair *pair, const Choice *choice, int64 now, char *err)
 		pair->found_at = now;
 		pair->found_mono = monotonic_ms();
 	}
-	if (!same_pair(&pair->twin, twin))
-		pair->looked_up = false;
 	pair->claim = *wanted;
-	pair->twin = *twin;
 	pair->found = true;
 	if (!statefile_lock(err, GATE_DETAIL_LEN))
 		return GATE_FILE;
 	if (!pair->looked_up)
 	{
-		if (!ceiling_find(wanted, old_claim(pair->role), twin_claim(twin),
-						  unix_ms_from_units(reach_of(now)), &pair->ceiling,
-						  err, GATE_DETAIL_LEN))
+		if (!ceiling_find(wanted, old_claim(), unix_ms_from_units(reach_of(now)),
+						  &pair->ceiling, err, GATE_DETAIL_LEN))
 			return GATE_CEILING;
 		pair->looked_up = true;
 	}

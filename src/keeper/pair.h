@@ -11,23 +11,12 @@
 
 #pragma GCC visibility push(hidden)
 
-/* With which of its pairs this server makes keys. */
-typedef struct Choice
-{
-	Claim		claim;			/* the pair to use */
-	Claim		twin;			/* the other one; no worker ID (-1): none */
-	bool		is_spare;		/* the former is the spare */
-} Choice;
-
 /* What is known of this server's pair. */
 typedef struct Pair
 {
 	bool		looked_up;		/* "ceiling" belongs to this claim's IDs */
 	bool		known;			/* so does the rest: the gate may open */
-	ClaimRole	role;			/* of the claim, with Redis */
 	Claim		claim;
-	Claim		twin;			/* of this and the spare, the other; no worker
-								 * ID (-1): there is no spare */
 	Ceiling		ceiling;
 	int64		limit;			/* unit; on lease, no key is above it */
 	bool		found;			/* the next two belong to this claim */
@@ -47,14 +36,13 @@ extern const Layout *pair_server_layout(bool first);
 extern int64 last_unit_of(int64 unix_ms);
 extern int64 reach_of(int64 now);
 extern GateReason pair_wanted(Claim *wanted, int64 *limit_ms, char *err);
-extern GateReason pair_find(Pair *pair, const Choice *choice, int64 now, char *err);
+extern GateReason pair_find(Pair *pair, const Claim *wanted, int64 now, char *err);
 extern void pair_settle_opening(Pair *pair, int64 now);
 extern bool pair_leave_layouts(Pair *pair, char *err);
 extern void pair_opened(Pair *pair);
 extern bool pair_remember(Pair *pair, char *err);
-extern bool pair_remember_early(ClaimRole role, const Claim *claim, int64 now, char *err);
+extern bool pair_remember_early(const Claim *claim, int64 now, char *err);
 extern bool pair_forget(char *err);
-extern int64 pair_guess_used(void);
 
 #pragma GCC visibility pop
 

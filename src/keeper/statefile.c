@@ -1,11 +1,10 @@
 /*
  * statefile.c
  *		The file snowid/state, for what must survive a restart but is not for
- *		replicas: which server this is, and the worker ID that it has claimed;
- *		and snowid/spare, the same for the spare.
+ *		replicas: which server this is, and the worker ID that it has claimed.
  *
- * Nothing else knows the directory "snowid" and the format of the files; only
- * the snowid keeper calls it.  Functions return codes and fill the caller's error
+ * Nothing else knows the directory "snowid" and the format of the file; only the
+ * snowid keeper calls it.  Functions return codes and fill the caller's error
  * buffer; they neither log nor retry.  The file is small, rarely written, and
  * replaced as a whole, so a reader finds the old one or the new one:
  *
@@ -40,8 +39,6 @@
  *			 24	| worker ID          int32        |
  *			 28	| 0                  int32        |
  *
- * Version 1 ends with its CRC at byte 88; it can still be read.
- *
  * PostgreSQL's own lock on a data directory does not work between containers;
  * flock() on the file "lock" beside the state file does.
  */
@@ -60,6 +57,8 @@
 #include "keeper/statefile.h"
 
 #define STATE_DIR "snowid"
+#define STATE_FILE STATE_DIR "/state"
+#define TMP_FILE STATE_FILE ".tmp"
 #define LOCK_FILE STATE_DIR "/lock"
 #define CONTROL_FILE "global/pg_control"
 
@@ -77,14 +76,6 @@ typedef struct StateFile
 StaticAssertDecl(offsetof(StateFile, crc) == 376, "the format has no padding");
 
 #define STATE_FILE_LEN (offsetof(StateFile, crc) + sizeof(pg_crc32c))
-
-/* The length of version 1 without its CRC. */
-#define V1_LEN 88
-
-StaticAssertDecl(offsetof(StateFile, identity.claim.generation) == V1_LEN,
-				 "version 1 is the beginning of version 2");
-
-static const char *const state_files[ROLES] = {STATE_DIR "/state", STATE_DIR "/spare"};
 
 static int	lock_fd = -1;
 static int	directory_fd = -1;
@@ -186,20 +177,19 @@ statefile_life(void)
 }
 
 static pg_crc32c
-crc_of(const StateFile *file, size_t len)
+crc_of(const StateFile *file)
 {
 	pg_crc32c	crc;
 
 	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, file, len);
+	COMP_CRC32C(crc, file, offsetof(StateFile, crc));
 	FIN_CRC32C(crc);
 	return crc;
 }
 
 StateFileResult
-statefile_read(ClaimRole role, Identity *identity, char *err, Size errlen)
+statefile_read(Identity *identity, char *err, Size errlen)
 {
-	const char *path = state_files[role];
 	StateFile	file;
 	char		beyond;
 	struct stat st;
@@ -207,18 +197,18 @@ statefile_read(ClaimRole role, Identity *identity, char *err, Size errlen)
 	int			fd;
 
 	/* a FIFO in its place must not block */
-	fd = OpenTransientFile(path, O_RDONLY | O_NONBLOCK | PG_BINARY);
+	fd = OpenTransientFile(STATE_FILE, O_RDONLY | O_NONBLOCK | PG_BINARY);
 	if (fd < 0 && errno == ENOENT)
 		return STATE_FILE_ABSENT;
 	if (fd < 0)
 	{
-		could_not("open file", path, err, errlen);
+		could_not("open file", STATE_FILE, err, errlen);
 		return STATE_FILE_FAILED;
 	}
 	if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
 	{
 		CloseTransientFile(fd);
-		snprintf(err, errlen, "File \"%s\" is not a regular file.", path);
+		snprintf(err, errlen, "File \"%s\" is not a regular file.", STATE_FILE);
 		return STATE_FILE_FAILED;
 	}
 	memset(&file, 0, sizeof(file));
@@ -226,37 +216,23 @@ statefile_read(ClaimRole role, Identity *identity, char *err, Size errlen)
 	if (len == STATE_FILE_LEN && read(fd, &beyond, 1) != 0)
 		len++;
 	if (len < 0)
-		could_not("read file", path, err, errlen);
+		could_not("read file", STATE_FILE, err, errlen);
 	CloseTransientFile(fd);
 	if (len < 0)
 		return STATE_FILE_FAILED;
-
-	if (len == V1_LEN + sizeof(pg_crc32c) && file.magic == STATE_MAGIC && file.version == 1)
-	{
-		pg_crc32c	crc;
-
-		memcpy(&crc, (char *) &file + V1_LEN, sizeof(crc));
-		if (crc == crc_of(&file, V1_LEN))
-		{
-			file.identity.claim.generation = 0; /* where the CRC was */
-			*identity = file.identity;
-			return STATE_FILE_OK;
-		}
-		file.version = STATE_VERSION;	/* as one that is cut off */
-	}
 
 	/* another version may have another length, and its CRC elsewhere */
 	if (len >= (ssize_t) offsetof(StateFile, identity) &&
 		file.magic == STATE_MAGIC && file.version != STATE_VERSION)
 	{
-		snprintf(err, errlen, "File \"%s\" has version %u, and this snowid reads versions 1 and %u.",
-				 path, file.version, STATE_VERSION);
+		snprintf(err, errlen, "File \"%s\" has version %u, and this snowid reads version %u.",
+				 STATE_FILE, file.version, STATE_VERSION);
 		return STATE_FILE_DAMAGED;
 	}
 	if (len != STATE_FILE_LEN || file.magic != STATE_MAGIC ||
-		file.crc != crc_of(&file, offsetof(StateFile, crc)))
+		file.crc != crc_of(&file))
 	{
-		snprintf(err, errlen, "File \"%s\" is damaged.", path);
+		snprintf(err, errlen, "File \"%s\" is damaged.", STATE_FILE);
 		return STATE_FILE_DAMAGED;
 	}
 	*identity = file.identity;
@@ -265,10 +241,8 @@ statefile_read(ClaimRole role, Identity *identity, char *err, Size errlen)
 
 /* Replaces the file; on true it is on the disk. */
 bool
-statefile_write(ClaimRole role, const Identity *identity, char *err, Size errlen)
+statefile_write(const Identity *identity, char *err, Size errlen)
 {
-	const char *path = state_files[role];
-	char		tmp[MAXPGPATH];
 	StateFile	file;
 	int			fd;
 	bool		written;
@@ -277,22 +251,21 @@ statefile_write(ClaimRole role, const Identity *identity, char *err, Size errlen
 	file.magic = STATE_MAGIC;
 	file.version = STATE_VERSION;
 	file.identity = *identity;
-	file.crc = crc_of(&file, offsetof(StateFile, crc));
+	file.crc = crc_of(&file);
 
-	snprintf(tmp, sizeof(tmp), "%s.tmp", path);
-	fd = OpenTransientFile(tmp,
+	fd = OpenTransientFile(TMP_FILE,
 						   O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | PG_BINARY);
 	if (fd < 0)
-		return could_not("create file", tmp, err, errlen);
+		return could_not("create file", TMP_FILE, err, errlen);
 	errno = 0;
 	written = write(fd, &file, STATE_FILE_LEN) == STATE_FILE_LEN;
 	if (!written && errno == 0)
 		errno = ENOSPC;			/* a short write does not say why */
 	if (CloseTransientFile(fd) != 0 || !written ||
-		durable_rename(tmp, path, DEBUG1) != 0)
+		durable_rename(TMP_FILE, STATE_FILE, DEBUG1) != 0)
 	{
-		could_not("write file", path, err, errlen);
-		unlink(tmp);
+		could_not("write file", STATE_FILE, err, errlen);
+		unlink(TMP_FILE);
 		return false;
 	}
 	return true;

@@ -1,6 +1,6 @@
 /*
  * statefile.h
- *		The files snowid/state and snowid/spare in the data directory.
+ *		The file snowid/state in the data directory.
  */
 #ifndef SNOWID_KEEPER_STATEFILE_H
 #define SNOWID_KEEPER_STATEFILE_H
@@ -21,9 +21,8 @@ extern bool statefile_lock(char *err, Size errlen);
 extern void statefile_unlock(void);
 extern Fingerprint statefile_fingerprint(void);
 extern Life statefile_life(void);
-extern StateFileResult statefile_read(ClaimRole role, Identity *identity, char *err,
-									  Size errlen);
-extern bool statefile_write(ClaimRole role, const Identity *identity, char *err, Size errlen);
+extern StateFileResult statefile_read(Identity *identity, char *err, Size errlen);
+extern bool statefile_write(const Identity *identity, char *err, Size errlen);
 
 #pragma GCC visibility pop
 

@@ -19,6 +19,7 @@
 #include "utils/builtins.h"
 
 #include "compat.h"
+#include "key/text.h"
 
 PG_FUNCTION_INFO_V1(snowid_in);
 PG_FUNCTION_INFO_V1(snowid_out);
@@ -26,9 +27,6 @@ PG_FUNCTION_INFO_V1(snowid_to_base32);
 PG_FUNCTION_INFO_V1(snowid_from_base32);
 PG_FUNCTION_INFO_V1(snowid_to_base62);
 PG_FUNCTION_INFO_V1(snowid_from_base62);
-
-#define NO_DIGIT (-1)
-#define SKIPPED (-2)
 
 /* How numbers are written; known to the compiler wherever it is used. */
 typedef struct Notation
@@ -38,25 +36,6 @@ typedef struct Notation
 	const char *digits;
 	int			(*digit_of) (char c);
 } Notation;
-
-/* What the letters from A to Z are in base32. */
-static const int8 base32_letters[] =
-{
-	10, 11, 12, 13, 14, 15, 16, 17, 1, 18, 19, 1, 20,
-	21, 0, 22, 23, 24, 25, 26, NO_DIGIT, 27, 28, 29, 30, 31
-};
-
-static inline int
-digit_of_base32(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'A' && c <= 'Z')
-		return base32_letters[c - 'A'];
-	if (c >= 'a' && c <= 'z')
-		return base32_letters[c - 'a'];
-	return c == '-' ? SKIPPED : NO_DIGIT;
-}
 
 static inline int
 digit_of_base62(char c)

@@ -28,7 +28,6 @@
 /* The registry process is not missed for so long after the start. */
 #define START_MS 2000
 
-Registry   *registries = NULL;
 Registry   *registry = NULL;
 LWLock	   *registry_lock = NULL;
 
@@ -37,7 +36,7 @@ LWLock	   *registry_lock = NULL;
 void
 claim_shmem_request(void)
 {
-	RequestAddinShmemSpace(MAXALIGN(ROLES * sizeof(Registry)));
+	RequestAddinShmemSpace(MAXALIGN(sizeof(Registry)));
 	RequestNamedLWLockTranche("snowid_registry", 1);
 }
 
@@ -47,40 +46,18 @@ claim_shmem_init(void)
 	bool		found;
 
 	registry_lock = &GetNamedLWLockTranche("snowid_registry")->lock;
-	registries = ShmemInitStruct("snowid registry", ROLES * sizeof(Registry), &found);
-	registry = &registries[ROLE_OWN];
+	registry = ShmemInitStruct("snowid registry", sizeof(Registry), &found);
 	if (found)
 		return;
-	memset(registries, 0, ROLES * sizeof(Registry));
-	for (int i = 0; i < ROLES; i++)
-	{
-		ConditionVariableInit(&registries[i].request_changed);
-		registries[i].is_spare = i == ROLE_SPARE;
-		registries[i].limit_ms = PG_INT64_MAX;
-	}
+	memset(registry, 0, sizeof(Registry));
+	ConditionVariableInit(&registry->request_changed);
+	registry->limit_ms = PG_INT64_MAX;
 }
 
 bool
 claim_from_redis(void)
 {
 	return snowid_redis_url[0] != '\0';
-}
-
-/* Which process looks after a claim. */
-static ProcessId
-process_of(ClaimRole role)
-{
-	return role == ROLE_SPARE ? PROCESS_SPARE : PROCESS_REGISTRY;
-}
-
-/* The claim that the gate is open with; NULL: none.  The lock is held. */
-static Registry *
-find_entered(void)
-{
-	for (int i = 0; i < ROLES; i++)
-		if (registries[i].entered != 0)
-			return &registries[i];
-	return NULL;
 }
 
 /* A random number that nobody else has; never 0. */
@@ -103,15 +80,14 @@ random_id(void)
  * clone of this server, or to another server with its place?
  */
 bool
-claim_has_identity(ClaimRole role, bool *clone, bool *shared)
+claim_has_identity(bool *clone, bool *shared)
 {
-	Registry   *r = &registries[role];
 	bool		has_identity;
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	has_identity = r->has_identity;
-	*clone = r->state == CLAIM_LOST && r->clone;
-	*shared = r->state == CLAIM_LOST && r->shared;
+	has_identity = registry->has_identity;
+	*clone = registry->state == CLAIM_LOST && registry->clone;
+	*shared = registry->state == CLAIM_LOST && registry->shared;
 	LWLockRelease(registry_lock);
 	return has_identity;
 }
@@ -121,32 +97,31 @@ claim_has_identity(ClaimRole role, bool *clone, bool *shared)
  * another ID, begins a start.  A lost claim must have left the file.
  */
 void
-claim_set_identity(ClaimRole role, const Identity *identity, const char *boot, bool is_start)
+claim_set_identity(const Identity *identity, const char *boot, bool is_start)
 {
-	Registry   *r = &registries[role];
 	uint64		token = random_id();
 	int64		now = monotonic_ms();
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	if (!r->has_identity || memcmp(r->identity.id, identity->id, sizeof(identity->id)) != 0)
+	if (!registry->has_identity || memcmp(registry->identity.id, identity->id, sizeof(identity->id)) != 0)
 	{
-		r->token = token;
-		r->n = 0;
-		r->state = CLAIM_LOST;
-		strlcpy(r->boot, boot, sizeof(r->boot));
+		registry->token = token;
+		registry->n = 0;
+		registry->state = CLAIM_LOST;
+		strlcpy(registry->boot, boot, sizeof(registry->boot));
 	}
-	r->identity = *identity;
-	if (!r->has_identity)
-		r->known_since = now;
-	r->has_identity = true;
-	if (r->state == CLAIM_LOST && (is_start || identity->claim.ownership == 0))
+	registry->identity = *identity;
+	if (!registry->has_identity)
+		registry->known_since = now;
+	registry->has_identity = true;
+	if (registry->state == CLAIM_LOST && (is_start || identity->claim.ownership == 0))
 	{
-		r->state = CLAIM_NONE;
-		r->clone = false;
-		r->shared = false;
+		registry->state = CLAIM_NONE;
+		registry->clone = false;
+		registry->shared = false;
 	}
 	LWLockRelease(registry_lock);
-	process_wake(process_of(role));
+	process_wake(PROCESS_REGISTRY);
 }
 
 /*
@@ -154,28 +129,26 @@ claim_set_identity(ClaimRole role, const Identity *identity, const char *boot, b
  * none.  GATE_CLAIM_LOST: the keeper must close the gate and forget the claim.
  */
 GateReason
-claim_held(ClaimRole role, Claim *claim, int64 *limit_ms, char *err)
+claim_held(Claim *claim, int64 *limit_ms, char *err)
 {
-	Registry   *r = &registries[role];
 	GateReason	reason = GATE_MAY_OPEN;
 	bool		has_process;
 	int64		now = monotonic_ms();
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	has_process = process_is_there(process_of(role)) || now < r->known_since + START_MS || !r->has_identity;
-	*claim = r->claim;
-	*limit_ms = r->limit_ms;
-	if (r->state != CLAIM_HELD)
+	has_process = process_is_there(PROCESS_REGISTRY) || now < registry->known_since + START_MS ||
+		!registry->has_identity;
+	*claim = registry->claim;
+	*limit_ms = registry->limit_ms;
+	if (registry->state != CLAIM_HELD)
 	{
-		memcpy(err, r->detail, GATE_DETAIL_LEN);
-		reason = r->state == CLAIM_LOST ? GATE_CLAIM_LOST :
-			r->refused ? GATE_CLAIM_REFUSED : GATE_CLAIM;
+		memcpy(err, registry->detail, GATE_DETAIL_LEN);
+		reason = registry->state == CLAIM_LOST ? GATE_CLAIM_LOST :
+			registry->refused ? GATE_CLAIM_REFUSED : GATE_CLAIM;
 	}
 	LWLockRelease(registry_lock);
 	if (reason == GATE_CLAIM && (err[0] == '\0' || !has_process))
 		strlcpy(err, has_process ? "Redis has not answered yet." :
-				role == ROLE_SPARE ?
-				"The \"snowid spare\" process is not running; it needs a free place in max_worker_processes." :
 				"The \"snowid registry\" process is not running; it needs a free place in max_worker_processes.",
 				GATE_DETAIL_LEN);
 	return reason;
@@ -191,22 +164,16 @@ claim_propose(int64 now_ms, int64 wish_ms, bool hurry)
 	int64		horizon = snowid_redis_lease > 0 ? snowid_redis_lease :
 	2 * (int64) snowid_redis_check_interval;
 	int64		proposed = Max(now_ms + snowid_max_lead + RESERVE_MS + horizon, wish_ms);
-	bool		wake[ROLES];
+	bool		wake;
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	for (int i = 0; i < ROLES; i++)
-	{
-		Registry   *r = &registries[i];
-
-		wake[i] = hurry || r->proposed_ms == 0;
-		r->proposed_ms = Max(Min(proposed, Min(MAX_MS, layout_last_ms(&server_layout))), 0);
-		r->reach_ms = Max(now_ms + snowid_max_lead, 0);
-		r->hurry |= hurry;
-	}
+	wake = hurry || registry->proposed_ms == 0;
+	registry->proposed_ms = Max(Min(proposed, Min(MAX_MS, layout_last_ms(&server_layout))), 0);
+	registry->reach_ms = Max(now_ms + snowid_max_lead, 0);
+	registry->hurry |= hurry;
 	LWLockRelease(registry_lock);
-	for (int i = 0; i < ROLES; i++)
-		if (wake[i])
-			process_wake(process_of(i));
+	if (wake)
+		process_wake(PROCESS_REGISTRY);
 }
 
 /*
@@ -216,21 +183,16 @@ claim_propose(int64 now_ms, int64 wish_ms, bool hurry)
 bool
 claim_enter(const Claim *claim, int64 used_ms)
 {
-	bool		held = false;
+	bool		held;
 
 	if (!claim_from_redis())
 		return true;
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	for (int i = 0; i < ROLES && !held; i++)
+	held = registry->state == CLAIM_HELD && registry->claim.ownership == claim->ownership;
+	if (held)
 	{
-		Registry   *r = &registries[i];
-
-		held = r->state == CLAIM_HELD && r->claim.ownership == claim->ownership;
-		if (held)
-		{
-			r->entered = claim->ownership;
-			r->used_ms = Max(Min(used_ms, MAX_MS), 0);
-		}
+		registry->entered = claim->ownership;
+		registry->used_ms = Max(Min(used_ms, MAX_MS), 0);
 	}
 	LWLockRelease(registry_lock);
 	return held;
@@ -240,14 +202,11 @@ claim_enter(const Claim *claim, int64 used_ms)
 void
 claim_use(int64 used_ms)
 {
-	Registry   *r;
-
 	if (!claim_from_redis())
 		return;
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	r = find_entered();
-	if (r)
-		r->used_ms = Max(r->used_ms, Min(used_ms, MAX_MS));
+	if (registry->entered != 0)
+		registry->used_ms = Max(registry->used_ms, Min(used_ms, MAX_MS));
 	LWLockRelease(registry_lock);
 }
 
@@ -255,12 +214,10 @@ claim_use(int64 used_ms)
 uint64
 claim_entered(void)
 {
-	Registry   *r;
 	uint64		entered;
 
-	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	r = find_entered();
-	entered = r ? r->entered : 0;
+	LWLockAcquire(registry_lock, LW_SHARED);
+	entered = registry->entered;
 	LWLockRelease(registry_lock);
 	return entered;
 }
@@ -269,22 +226,21 @@ claim_entered(void)
 void
 claim_leave(int64 used_ms)
 {
-	Registry   *r;
+	bool		was_entered;
 
 	if (!claim_from_redis())
 		return;
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	r = find_entered();
-	if (r)
+	was_entered = registry->entered != 0;
+	if (was_entered)
 	{
-		r->left[1] = r->left[0];
-		r->left[0].ownership = r->entered;
-		r->left[0].used_ms = Max(Min(used_ms, MAX_MS), 0);
-		r->entered = 0;
+		registry->left.ownership = registry->entered;
+		registry->left.used_ms = Max(Min(used_ms, MAX_MS), 0);
+		registry->entered = 0;
 	}
 	LWLockRelease(registry_lock);
-	if (r)
-		process_wake(process_of(r->is_spare ? ROLE_SPARE : ROLE_OWN));
+	if (was_entered)
+		process_wake(PROCESS_REGISTRY);
 }
 
 /*
@@ -294,18 +250,12 @@ claim_leave(int64 used_ms)
 bool
 claim_used(const Claim *claim, int64 *used_ms)
 {
-	bool		found = false;
+	bool		found;
 
 	LWLockAcquire(registry_lock, LW_SHARED);
-	for (int i = 0; i < ROLES * lengthof(registry->left) && !found; i++)
-	{
-		const Registry *r = &registries[i % ROLES];
-		const Left *left = &r->left[i / ROLES];
-
-		found = claim->ownership != 0 && r->entered != claim->ownership &&
-			left->ownership == claim->ownership;
-		*used_ms = left->used_ms;
-	}
+	found = claim->ownership != 0 && registry->entered != claim->ownership &&
+		registry->left.ownership == claim->ownership;
+	*used_ms = registry->left.used_ms;
 	LWLockRelease(registry_lock);
 	return found;
 }
@@ -315,15 +265,12 @@ claim_used(const Claim *claim, int64 *used_ms)
 void
 claim_status(RegistryStatus *status)
 {
-	const Registry *in_use;
-
-	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	in_use = find_entered();
+	LWLockAcquire(registry_lock, LW_SHARED);
 	status->is_asking = registry->has_identity && process_is_there(PROCESS_REGISTRY);
 	status->held = registry->state == CLAIM_HELD;
 	status->confirmed = registry->confirmed;
 	status->lease_ms = registry->claim.lease_ms;
-	status->limit_ms = in_use ? in_use->limit_ms : registry->limit_ms;
+	status->limit_ms = registry->limit_ms;
 	status->last_ok = registry->last_ok;
 	status->last_error_at = registry->last_error_at;
 	memcpy(status->detail, registry->detail, GATE_DETAIL_LEN);

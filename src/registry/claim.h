@@ -15,19 +15,6 @@
 
 #define BOOT_LEN 64
 
-/*
- * A server can have two claims: that of its own worker ID, and that of a spare.
- * To Redis these are two servers, each with an ID, a place and a count of starts
- * of its own; so what registry.lua says of servers holds for them, too.
- */
-typedef enum ClaimRole
-{
-	ROLE_OWN,
-	ROLE_SPARE
-} ClaimRole;
-
-#define ROLES (ROLE_SPARE + 1)
-
 /* How a data directory is told from a copy of it. */
 typedef struct Fingerprint
 {
@@ -39,7 +26,7 @@ typedef struct Fingerprint
 /* How its content is told from content that was restored into it. */
 typedef struct Life
 {
-	uint64		inode;			/* 0: not known */
+	uint64		inode;
 	int64		birth_ns;
 } Life;
 
@@ -68,7 +55,7 @@ typedef struct PastClaim
 
 #define PAST_CLAIMS 8
 
-/* What the state file of a role holds. */
+/* What the state file holds. */
 typedef struct Identity
 {
 	Fingerprint directory;
@@ -131,10 +118,9 @@ extern bool claim_ask(RegistryRequest *request);
 extern void claim_status(RegistryStatus *status);
 
 /* for the snowid keeper only */
-extern bool claim_has_identity(ClaimRole role, bool *clone, bool *shared);
-extern void claim_set_identity(ClaimRole role, const Identity *identity, const char *boot,
-							   bool is_start);
-extern GateReason claim_held(ClaimRole role, Claim *claim, int64 *limit_ms, char *err);
+extern bool claim_has_identity(bool *clone, bool *shared);
+extern void claim_set_identity(const Identity *identity, const char *boot, bool is_start);
+extern GateReason claim_held(Claim *claim, int64 *limit_ms, char *err);
 extern void claim_propose(int64 now_ms, int64 wish_ms, bool hurry);
 extern bool claim_enter(const Claim *claim, int64 used_ms);
 extern void claim_use(int64 used_ms);

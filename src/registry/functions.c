@@ -197,11 +197,6 @@ snowid_reclaim(PG_FUNCTION_ARGS)
 	RegistryRequest request = {.operation = REQUEST_RECLAIM};
 
 	require_preloaded();
-	if (claim_from_redis() && snowid_worker_id >= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("snowid.worker_id says which worker ID this server has"),
-				 errhint("Change the setting and reload the configuration.")));
 	ask(&request);
 	PG_RETURN_INT32(request.worker_id);
 }

@@ -10,18 +10,14 @@
  */
 #include "postgres.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <hiredis/hiredis.h>
 
 #include "common/cryptohash.h"
 #include "common/sha1.h"
-#include "storage/fd.h"
 
 #include "registry/link.h"
 #include "registry/redis.h"
+#include "secret_file.h"
 #include "settings.h"
 #include "url.h"
 
@@ -38,40 +34,18 @@ static char may_evict[64];
 
 /*---- Secrets ----*/
 
-/*
- * Reads the password: the first line of the file, if one is configured.  Its
- * permissions are checked as PostgreSQL checks those of its own key files.
- */
+/* Reads the password: the first line of the file, if one is configured. */
 static bool
 read_password(char *password, char *err)
 {
 	const char *path = snowid_redis_password_file;
-	struct stat st;
-	int			fd;
 	ssize_t		len;
 	size_t		line;
 
 	password[0] = '\0';
 	if (path[0] == '\0')
 		return true;
-	fd = OpenTransientFile(path, O_RDONLY | O_NONBLOCK | PG_BINARY);
-	if (fd < 0 || fstat(fd, &st) < 0)
-	{
-		snprintf(err, NET_ERR_LEN, "could not open password file \"%s\": %s", path, strerror(errno));
-		if (fd >= 0)
-			CloseTransientFile(fd);
-		return false;
-	}
-	len = -1;
-	if (!S_ISREG(st.st_mode))
-		snprintf(err, NET_ERR_LEN, "password file \"%s\" is not a regular file", path);
-	else if (st.st_uid != geteuid() && st.st_uid != 0)
-		snprintf(err, NET_ERR_LEN, "password file \"%s\" must be owned by the server's user or root", path);
-	else if (st.st_mode & (st.st_uid == 0 ? (S_IWGRP | S_IXGRP | S_IRWXO) : (S_IRWXG | S_IRWXO)))
-		snprintf(err, NET_ERR_LEN, "password file \"%s\" has group or world access; its permissions should be u=rw (0600) or less, or u=rw,g=r (0640) or less if owned by root", path);
-	else if ((len = read(fd, password, MAX_PASSWORD - 1)) < 0)
-		snprintf(err, NET_ERR_LEN, "could not read password file \"%s\": %s", path, strerror(errno));
-	CloseTransientFile(fd);
+	len = secret_file_read(path, password, MAX_PASSWORD - 1, err, NET_ERR_LEN);
 	if (len < 0)
 		return false;
 	password[len] = '\0';
@@ -82,7 +56,7 @@ read_password(char *password, char *err)
 		return true;
 	}
 	explicit_bzero(password, MAX_PASSWORD);
-	snprintf(err, NET_ERR_LEN, "the first line of password file \"%s\" is %s", path,
+	snprintf(err, NET_ERR_LEN, "the first line of file \"%s\" is %s", path,
 			 line == 0 ? "empty" : "too long");
 	return false;
 }

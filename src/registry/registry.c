@@ -1,8 +1,7 @@
 /*
  * registry.c
  *		The process "snowid registry": claims this server's worker ID from Redis,
- *		marks it, gives it back.  The process "snowid spare" does the same for
- *		the spare.  Here are their turns.
+ *		marks it, gives it back.  Here are its turns.
  *
  * Runs only with snowid.redis_url.  It alone talks to Redis; it makes no key,
  * opens no gate and writes no file.  It says in shared memory which pair may be
@@ -128,47 +127,26 @@ registry_stop(void)
 	}
 }
 
-static const Process processes[ROLES] = {
-	[ROLE_OWN] = {
-		.id = PROCESS_REGISTRY,
-		.name = "snowid registry",
-		.function = "snowid_registry_main",
-		.wait = WAIT_REGISTRY_MAIN,
-		.turn = registry_turn,
-		.recover = registry_recover,
-		.stop = registry_stop,
-		.leave = link_close
-	},
-	[ROLE_SPARE] = {
-		.id = PROCESS_SPARE,
-		.name = "snowid spare",
-		.function = "snowid_spare_main",
-		.wait = WAIT_REGISTRY_MAIN,
-		.turn = registry_turn,
-		.recover = registry_recover,
-		.stop = registry_stop,
-		.leave = link_close
-	}
+static const Process process = {
+	.id = PROCESS_REGISTRY,
+	.name = "snowid registry",
+	.function = "snowid_registry_main",
+	.wait = WAIT_REGISTRY_MAIN,
+	.turn = registry_turn,
+	.recover = registry_recover,
+	.stop = registry_stop,
+	.leave = link_close
 };
 
 /* Runs in the postmaster, if a Redis is configured. */
 void
 registry_register(void)
 {
-	process_register(&processes[ROLE_OWN]);
-	if (snowid_redis_spare)
-		process_register(&processes[ROLE_SPARE]);
+	process_register(&process);
 }
 
 void
 snowid_registry_main(Datum main_arg)
 {
-	process_run(&processes[ROLE_OWN]);
-}
-
-void
-snowid_spare_main(Datum main_arg)
-{
-	registry = &registries[ROLE_SPARE];
-	process_run(&processes[ROLE_SPARE]);
+	process_run(&process);
 }

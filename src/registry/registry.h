@@ -1,13 +1,12 @@
 /*
  * registry.h
- *		The processes "snowid registry" and "snowid spare".
+ *		The process "snowid registry".
  */
 #ifndef SNOWID_REGISTRY_REGISTRY_H
 #define SNOWID_REGISTRY_REGISTRY_H
 
-/* PostgreSQL looks them up by name. */
+/* PostgreSQL looks it up by name. */
 extern PGDLLEXPORT void snowid_registry_main(Datum main_arg);
-extern PGDLLEXPORT void snowid_spare_main(Datum main_arg);
 
 #pragma GCC visibility push(hidden)
 

@@ -62,9 +62,7 @@ place(void)
 
 	if (seen.identity.shared != 0 || print->inode == 0 || print->birth_ns == 0)
 		return "";
-	/* two claims of one directory have two places */
-	return psprintf("%s%s%s",
-					registry_hex(seen.is_spare ? ~print->file_system : print->file_system),
+	return psprintf("%s%s%s", registry_hex(print->file_system),
 					registry_hex(print->inode), registry_hex((uint64) print->birth_ns));
 }
 
@@ -80,8 +78,7 @@ latest_ms(void)
 
 	if (seen.entered != 0)
 		ms = Max(ms, seen.used_ms);
-	for (int i = 0; i < lengthof(seen.left); i++)
-		ms = Max(ms, seen.left[i].used_ms);
+	ms = Max(ms, seen.left.used_ms);
 	ms += snowid_max_lead + RESERVE_MS +
 		Max(snowid_redis_lease, 2 * (int64) snowid_redis_check_interval);
 	return Max(Min(ms, layout_last_ms(&server_layout)), 0);
@@ -261,7 +258,6 @@ registry_parse_claim(char **answer, Claim *claim, int64 *ceiling_ms)
 	claim->datacenter_id = snowid_datacenter_id;
 	claim->lease_ms = snowid_redis_lease;
 	if (!registry_parse_number(answer[1], (INT64CONST(1) << server_layout.worker_bits) - 1, &worker_id) ||
-		(registry_wanted() >= 0 && worker_id != registry_wanted()) ||
 		strlen(answer[2]) != 16 || *end != '\0' || claim->ownership == 0 ||
 		!registry_parse_number(answer[3], MAX_MS, &claim->floor_ms) ||
 		!registry_parse_number(answer[4], MAX_MS, ceiling_ms) ||
@@ -300,18 +296,11 @@ registry_refusal(char **answer, int count)
 
 	if (strcmp(outcome, "layout") == 0 && count == 3)
 		return registry_layout_conflict(answer);
-	if (strcmp(outcome, "taken") == 0 && count == 3)
-		return psprintf("Worker ID %d of datacenter %d is held by \"%.64s\".",
-						snowid_worker_id, snowid_datacenter_id, answer[2]);
-	if (count != 4 || !registry_parse_number(answer[3], MAX_MS, &until_ms))
+	if (strcmp(outcome, "full") != 0 || count != 4 ||
+		!registry_parse_number(answer[3], MAX_MS, &until_ms))
 		return NULL;
 	until = timestamptz_to_str(timestamptz_from_unix_ms(until_ms));
-	if (strcmp(outcome, "ahead") == 0)
-		return psprintf("The keys of worker ID %d lie ahead of this server's clock, up to %s.",
-						snowid_worker_id, until);
-	if (strcmp(outcome, "full") == 0)
-		return psprintf("All %d worker IDs of datacenter %d are in use: %.10s have an owner, and the keys of %.10s lie ahead of this server's clock%s%s.",
-						1 << server_layout.worker_bits, snowid_datacenter_id, answer[1], answer[2],
-						until_ms > 0 ? ", the nearest up to " : "", until_ms > 0 ? until : "");
-	return NULL;
+	return psprintf("All %d worker IDs of datacenter %d are in use: %.10s have an owner, and the keys of %.10s lie ahead of this server's clock%s%s.",
+					1 << server_layout.worker_bits, snowid_datacenter_id, answer[1], answer[2],
+					until_ms > 0 ? ", the nearest up to " : "", until_ms > 0 ? until : "");
 }

@@ -36,9 +36,8 @@ used_of(const Claim *claim)
 {
 	if (claim->ownership != 0 && seen.entered == claim->ownership)
 		return seen.used_ms;
-	for (int i = 0; i < lengthof(seen.left); i++)
-		if (claim->ownership != 0 && seen.left[i].ownership == claim->ownership)
-			return seen.left[i].used_ms;
+	if (claim->ownership != 0 && seen.left.ownership == claim->ownership)
+		return seen.left.used_ms;
 	return 0;
 }
 
@@ -191,14 +190,14 @@ claim_worker_id(bool move)
 	char	   *text;
 
 	/* prefers another ID to the one that was revoked */
-	if (seen.state == CLAIM_NONE && revoked_claim.ownership != 0 && registry_wanted() < 0)
+	if (seen.state == CLAIM_NONE && revoked_claim.ownership != 0)
 	{
 		known = &revoked_claim;
 		move = true;
 	}
 	registry_begin_call(&call, "claim", snowid_datacenter_id);
 	registry_argument(&call, "count", registry_number(INT64CONST(1) << server_layout.worker_bits));
-	registry_argument(&call, "wanted", registry_number(registry_wanted()));
+	registry_argument(&call, "wanted", "-1");
 	registry_argument(&call, "fresh", registry_hex(random_id()));
 	registry_argument(&call, "ceiling", registry_number(seen.proposed_ms));
 	/* the clock may have been set back since the keeper looked */
@@ -301,7 +300,7 @@ mark(void)
 	else if (strcmp(answer[0], "gone") == 0 && registry_settings_allow(&seen.claim))
 		claim_worker_id(false);
 	else if (strcmp(answer[0], "gone") == 0)
-		lose(false, false, psprintf("The lease of worker ID %d of datacenter %d has lapsed, and the settings want another ID.",
+		lose(false, false, psprintf("The lease of worker ID %d of datacenter %d has lapsed, and the settings want another datacenter.",
 									seen.claim.worker_id, seen.claim.datacenter_id));
 	else if (strcmp(answer[0], "lost") == 0 && count == 3)
 		lose_to(answer, &seen.claim);

@@ -36,30 +36,19 @@ registry_mark_interval(void)
 	return snowid_redis_check_interval;
 }
 
-/* The worker ID that the settings want; -1: any. */
-int
-registry_wanted(void)
-{
-	return registry->is_spare ? -1 : snowid_worker_id;
-}
-
 /* The server's name, for people. */
 const char *
 registry_server_name(void)
 {
-	static char name[SERVER_NAME_LEN + 10];
+	static char name[SERVER_NAME_LEN + 1];
 	char		host[SERVER_NAME_LEN - 6] = "";
-	const char *spare = registry->is_spare ? " (spare)" : "";
 
 	if (snowid_server_name[0])
-	{
-		snprintf(name, sizeof(name), "%s%s", snowid_server_name, spare);
-		return name;
-	}
+		return snowid_server_name;
 	if (gethostname(host, sizeof(host)) < 0)
 		strlcpy(host, "unknown", sizeof(host));
 	host[sizeof(host) - 1] = '\0';
-	snprintf(name, sizeof(name), "%s:%d%s", host, PostPortNumber, spare);
+	snprintf(name, sizeof(name), "%s:%d", host, PostPortNumber);
 	return name;
 }
 
@@ -88,7 +77,6 @@ bool
 registry_settings_allow(const Claim *claim)
 {
 	return claim->datacenter_id == snowid_datacenter_id &&
-		(registry_wanted() < 0 || registry_wanted() == claim->worker_id) &&
 		claim->worker_id >> server_layout.worker_bits == 0;
 }
 
@@ -109,7 +97,6 @@ registry_no_answer(const char *err)
 {
 	char		detail[GATE_DETAIL_LEN];
 	bool		remembered = may_use_remembered();
-	bool		is_told = true;
 	TimestampTz now = GetCurrentTimestamp();
 
 	answered = false;
@@ -132,19 +119,20 @@ registry_no_answer(const char *err)
 	LWLockRelease(registry_lock);
 	process_notify(PROCESS_KEEPER);
 
-	if (registry->is_spare)
-		is_told = false;		/* "snowid registry" says it */
-	else if (remembered)
+	if (remembered)
+	{
+		logged_failure = true;
 		ereport(WARNING,
 				(errmsg("snowid goes on with the worker ID %d that it claimed before",
 						seen.identity.claim.worker_id),
 				 errdetail("%s", detail),
 				 errhint("It checks the claim as soon as Redis can be used.")));
+	}
 	else if (!logged_failure && process_may_log())
+	{
+		logged_failure = true;
 		ereport(LOG, (errmsg("Redis cannot be used"), errdetail("%s.", err)));
-	else
-		is_told = logged_failure;
-	logged_failure = is_told;
+	}
 	registry_try_later();
 }
 
@@ -157,7 +145,7 @@ registry_all_is_well(void)
 	if (logged_failure)
 		ereport(LOG, (errmsg("Redis can be used again")));
 	logged_failure = false;
-	if (strcmp(logged_policy, redis_may_evict()) != 0 && redis_may_evict()[0] && !registry->is_spare)
+	if (strcmp(logged_policy, redis_may_evict()) != 0 && redis_may_evict()[0])
 		ereport(WARNING,
 				(errmsg("Redis may evict snowid's registry"),
 				 errdetail("Its maxmemory-policy is \"%s\".", redis_may_evict()),

@@ -13,7 +13,6 @@
 #define FIRST_PAUSE_MS 100
 
 extern int	registry_mark_interval(void);
-extern int	registry_wanted(void);
 extern const char *registry_server_name(void);
 extern void registry_set_detail(bool refused, const char *detail);
 extern void registry_try_later(void);

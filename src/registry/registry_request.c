@@ -18,22 +18,16 @@
 static char *
 own_ownerships(void)
 {
-	uint64		own[4 * ROLES];
-	int			n = 0;
+	uint64		own[4];
 	char	   *text = "";
 
 	LWLockAcquire(registry_lock, LW_SHARED);
-	for (int i = 0; i < ROLES; i++)
-	{
-		const Registry *r = &registries[i];
-
-		own[n++] = r->state == CLAIM_HELD ? r->claim.ownership : 0;
-		own[n++] = r->identity.claim.ownership;
-		own[n++] = r->leaving.ownership;
-		own[n++] = r->entered;
-	}
+	own[0] = registry->state == CLAIM_HELD ? registry->claim.ownership : 0;
+	own[1] = registry->identity.claim.ownership;
+	own[2] = registry->leaving.ownership;
+	own[3] = registry->entered;
 	LWLockRelease(registry_lock);
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < lengthof(own); i++)
 		text = psprintf("%s %s", text, registry_hex(own[i]));
 	return text;
 }

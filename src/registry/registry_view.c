@@ -1,6 +1,6 @@
 /*
  * registry_view.c
- *		What the parts of a process of the registry share.
+ *		What the parts of the registry process share.
  *
  * "seen" is a copy of the shared state, as it was at the last registry_look().
  * Whoever changes the shared state does so under registry_lock, and looks again

@@ -1,6 +1,6 @@
 /*
  * registry_view.h
- *		What the parts of a process of the registry share: a copy of the shared
+ *		What the parts of the registry process share: a copy of the shared
  *		state, and when to call Redis next.
  */
 #ifndef SNOWID_REGISTRY_REGISTRY_VIEW_H

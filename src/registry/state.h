@@ -43,8 +43,6 @@ typedef struct Registry
 	ConditionVariable request_changed;
 
 	/* registry_lock protects the following fields only */
-	bool		is_spare;		/* the claim is that of the spare */
-
 	/* from the snowid keeper */
 	bool		has_identity;
 	int64		known_since;	/* by monotonic_ms() */
@@ -56,7 +54,7 @@ typedef struct Registry
 	int64		reach_ms;		/* keys may begin up to here */
 	int64		used_ms;		/* ceiling of the keys made with "entered" */
 	uint64		entered;		/* ownership that the gate is open with, or 0 */
-	Left		left[2];		/* the last claims before it, newest first */
+	Left		left;			/* the last claim that it was open with before */
 	bool		hurry;			/* the keys come near limit_ms */
 
 	/* from the registry */
@@ -81,8 +79,6 @@ typedef struct Registry
 	RegistryRequest request;
 } Registry;
 
-/* One for each role; and that of this process, in a process of the registry. */
-extern Registry *registries;
 extern Registry *registry;
 extern LWLock *registry_lock;
 

@@ -239,7 +239,7 @@ function schedule.make(n)
 		lease = one_of({0, 0, 0, 9000, 15000}),
 		interval = 5000,
 		max_lead = one_of({0, 1000, 1000}),
-		reserve = 500,
+		reserve = one_of({500, 2000}),
 		mixed = random(8) == 0,
 		backwards = random(2) == 0,
 		tail = one_of({2000, 8000}),

@@ -283,7 +283,12 @@ nothing('every page is installed', grep { !-e "$docdir/snowid/$_" } @names);
 #---- A server ----
 
 my $redis = SnowidRedis->start('redis');
-my $node  = claiming_cluster('docs', $redis);
+my $node =
+  claiming_cluster('docs', $redis, "snowid.public_key_file = 'public_keys'");
+my ($secret) =
+  $page{'doc/public.md'}{source} =~ /a secret that tests use: `(.*?)`/;
+append_to_file($node->data_dir . '/public_keys', "$secret\n");
+chmod 0600, $node->data_dir . '/public_keys';
 start_and_open($node);
 wait_for_claim($node);
 $node->safe_psql('postgres', 'CREATE EXTENSION snowid_segments');
@@ -483,7 +488,9 @@ sub run_page
 	  grep { $_ ne '' } map { run_block($_->{text}) } @blocks;
 }
 
-# Each page in a database of its own, with the tables of its README.
+# Each page in a database of its own, with the tables of its README, and with the role
+# that README makes.
+$node->safe_psql('postgres', 'CREATE ROLE app');
 foreach my $name (grep { m{^README|^doc/} } @names)
 {
 	my $readme = $name =~ /\bzh\b/ ? 'README.zh-CN.md' : 'README.md';
@@ -498,29 +505,6 @@ foreach my $name (grep { m{^README|^doc/} } @names)
 		map    { $_->{text} }
 		  grep { $_->{language} eq '' && $_->{text} =~ /\bSELECT\b/ }
 		  @{ $page{$name}{blocks} });
-}
-
-#---- Python ----
-
-SKIP:
-{
-	skip 'psycopg 3 is not installed', 1
-	  if system("python3 -c 'import psycopg' 2>/dev/null") != 0;
-	my ($block) =
-	  grep { $_->{language} eq 'python' } @{ $page{'README.md'}{blocks} };
-	my ($out, $err) = ('', '');
-
-	$node->safe_psql('postgres', $_)
-	  foreach 'DROP DATABASE shop', 'CREATE DATABASE shop';
-	run_page('README.md');
-	local $ENV{PGHOST} = $node->host;
-	local $ENV{PGPORT} = $node->port;
-	IPC::Run::run([ 'python3', '-' ],
-		'<', \$block->{text}, '>', \$out, '2>', \$err);
-	like(
-		$out,
-		qr/^stored order \d+ with lines \d+ \d+$/,
-		'the Python of README.md runs') or diag($err);
 }
 
 $node->stop;

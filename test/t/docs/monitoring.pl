@@ -521,7 +521,7 @@ is( status(
 	),
 	't',
 	'the counters count from the start');
-cmp_ok(status($node, 'keys'), '>', 0, 'these');
+cmp_ok(status($node, 'keys'), '>', 0, 'the keys since the start are counted');
 my $reset = status($node, 'stats_reset');
 $node->safe_psql('postgres', 'ALTER SYSTEM SET restart_after_crash = on');
 $node->reload;

@@ -84,7 +84,7 @@ foreach my $case (
 		"\\set VERBOSITY verbose\nSET client_encoding = 'UTF8';\nSELECT $sql"
 	);
 	$err =~ s/^.*?ERROR:\s+//s;
-	like($err, $expected, $sql);
+	like($err, $expected, "the place of what is wrong: $sql");
 }
 
 # No text should end within a character; one that does shows nothing behind it.
@@ -146,7 +146,8 @@ my $before = $node->safe_psql('utf8', $sum);
 like($before, qr/^1002\|FZZZZZZZZZZZZ\|/,
 	'values that a cast from bigint stored are dumped, too');
 my $dump = $node->basedir . '/dump';
-$node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, 'utf8' ], 'pg_dump');
+$node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, 'utf8' ],
+	'pg_dump ends without error');
 $node->backup('copy');
 $node->append_conf('postgresql.conf', "shared_preload_libraries = ''");
 $node->restart;

@@ -134,8 +134,7 @@ goes_on('the ceiling cannot be written', @clients);
 #---- Redis is away ----
 
 my $port = PostgreSQL::Test::Cluster::get_free_port();
-settings(
-	"snowid.worker_id = 1\nsnowid.redis_url = 'redis://127.0.0.1:$port'");
+settings("snowid.redis_url = 'redis://127.0.0.1:$port'");
 $node->restart;
 @clients = is_quiet('Redis is away', 'Redis cannot be used');
 stop_client($_) foreach @clients;

@@ -79,7 +79,7 @@ keys_go_on('keys go on after the attempts');
 
 # Each grant is in the WAL: a crash finds it.
 query($node, 'CHECKPOINT') foreach 1 .. 3;
-keys_go_on('after checkpoints');
+keys_go_on('keys go on after checkpoints');
 my $ceiling = position();
 $node->stop('immediate');
 $node->start;

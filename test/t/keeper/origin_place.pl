@@ -211,6 +211,48 @@ $node->start;
 makes_keys($node, 1, 'the server that was stopped makes keys again');
 $node->stop;
 
+#---- An answer that comes when nobody waits for it any more ----
+
+# Two pairs of one server, and the ceiling of one is half an hour ahead.
+my $late = "snowid.max_lead = 10ms\nsnowid.max_wait = 200ms\n";
+$node = snowid_cluster('late', $late . 'snowid.worker_id = 1');
+start_and_open($node);
+next_key($node);
+$node->stop;
+configure($node, $late . 'snowid.worker_id = 2');
+set_skew($node, 1800);
+$node->start;
+server_is_open($node);
+$highest = next_key($node);
+$node->stop;
+configure($node, $late);
+set_skew($node, 0);
+$node->start;
+poll($node, "reason ~ 'no worker ID'");
+
+# That ceiling is out of reach while the question is asked, and a reload brings it
+# within.
+$idle = $node->background_psql('postgres');
+$idle->query_safe(
+	'BEGIN; LOCK pg_replication_origin IN ACCESS EXCLUSIVE MODE');
+configure($node, $late . 'snowid.worker_id = 1');
+$node->reload;
+poll($node, "reason ~ 'has not answered yet'");
+configure($node, $late);
+$node->reload;
+poll($node, "reason ~ 'no worker ID'");
+$idle->query_safe('COMMIT');
+$idle->quit;
+wait_for($node,
+	"SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'snowid origin' AND datname IS NOT NULL"
+);
+configure($node, "snowid.max_lead = 1h\nsnowid.worker_id = 1");
+$node->reload;
+makes_keys($node, 1,
+	'a late answer is not used: keys are above those of a pair that came within reach'
+);
+$node->stop;
+
 #---- The usual databases are not there ----
 
 # Keys go on after a start; asks in this database.

@@ -57,7 +57,7 @@ sub is_refused
 
 my $own  = 'snowid_1288834974657_5_5_12_0_1';
 my $last = 1288834974657 + (1 << 41) - 1;
-keys_go_on('keys');
+keys_go_on('keys of a new server');
 foreach
   my $ms (1, 1288834974656, $last + 1, 2253088648659904, 1 << 52, 1 << 53,
 	9223372036854775807)

@@ -153,15 +153,16 @@ my $highest = 0;
 my $failed  = 0;
 foreach my $round (1 .. 12)
 {
-	settings($node, "snowid.worker_id = $round\n");
+	settings($node, "snowid.datacenter_id = $round\n");
 	$node->reload;
-	wait_for_worker_id($node, $round);
+	poll($node, "is_open AND datacenter_id = $round");
 	my $key = next_key($node);
 	$failed++ unless $key > $highest;
 	$highest = $key;
 }
 is($failed, 0,
-	'a dozen worker IDs from Redis, one after the other: keys go on');
+	'a dozen datacenters, one after the other, with worker IDs from Redis: keys go on'
+);
 cmp_ok(query($node, 'SELECT count(*) FROM pg_replication_origin'),
 	'<=', 4, 'a dozen worker IDs from Redis: four origins are kept at most');
 $node->stop;

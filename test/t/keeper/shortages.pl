@@ -259,21 +259,6 @@ foreach my $server ('a server with a claim', 'a server with a number')
 	pass("$server: a data directory that cannot be written");
 	exchange(sub { chmod 0700, $node->data_dir; rename("$dir.good", $dir); });
 	server_is_open($node);
-
-	# a file of version 1 that is damaged
-	my $file = "$dir/state";
-	my $good = slurp_file($file);
-	$node->stop;
-	open(my $out, '>:raw', $file) or die "$!";
-	print $out pack('L2', 0x534e4f57, 1), "\0" x 84;
-	close($out);
-	$node->start;
-	poll($node, "reason ~ 'is damaged'");
-	pass("$server: a damaged file of version 1");
-	open($out, '>:raw', $file) or die "$!";
-	print $out $good;
-	close($out);
-	server_is_open($node);
 	$node->stop;
 	configure($node, "snowid.worker_id = 9\nsnowid.max_lead = 10ms");
 }

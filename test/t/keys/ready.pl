@@ -32,7 +32,7 @@ sub dump_to
 	my ($from, $file) = @_;
 	return $from->command_ok(
 		[ 'pg_dump', '-d', $from->connstr('postgres'), '-f', $file ],
-		'pg_dump');
+		'pg_dump ends without error');
 }
 
 sub restore

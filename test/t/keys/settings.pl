@@ -64,14 +64,10 @@ sub fresh_server
 #---- Bad settings ----
 
 foreach my $bad (
-	[ 'snowid.worker_id',       99 ],
-	[ 'snowid.worker_id',       'abc' ],
-	[ 'snowid.worker_id',       -2 ],
-	[ 'snowid.datacenter_id',   32 ],
-	[ 'snowid.spare_worker_id', 99 ],
-	[ 'snowid.spare_worker_id', -2 ],
-	[ 'snowid.spare_worker_id', 1, 'snowid.worker_id = 1' ],
-	[ 'snowid.spare_worker_id', 1, "snowid.redis_url = 'redis://localhost'" ],
+	[ 'snowid.worker_id',      99 ],
+	[ 'snowid.worker_id',      'abc' ],
+	[ 'snowid.worker_id',      -2 ],
+	[ 'snowid.datacenter_id',  32 ],
 	[ 'snowid.layout',         'yesterday' ],
 	[ 'snowid.layout',         'epoch=2020-01-01T00:00:00 worker=5' ],
 	[ 'snowid.layout',         'epoch=2020-01-01T00:00:00Z sequence=40' ],
@@ -89,13 +85,12 @@ foreach my $bad (
 	[ 'snowid.redis_prefix',   '' ],
 	[ 'snowid.redis_lease',    '999ms' ])
 {
-	my ($name, $value, $beside) = @$bad;
+	my ($name, $value) = @$bad;
 	my $log = -s $node->logfile // 0;
 
-	configure($node, join("\n", "$name = '$value'", $beside // ()));
-	ok( !$node->start(fail_ok => 1),
-		join(' beside ', "$name = '$value'", $beside // ())
-		  . ' stops the start') or $node->stop;
+	configure($node, "$name = '$value'");
+	ok(!$node->start(fail_ok => 1), "$name = '$value' stops the start")
+	  or $node->stop;
 	like(
 		slurp_file($node->logfile, $log),
 		qr/FATAL:  invalid value for parameter "$name": "$value"/,
@@ -112,6 +107,19 @@ foreach my $name ('snowid.worker_idd', 'SnowID.epoc')
 		qr/FATAL:  unrecognized configuration parameter "$name"/i,
 		'and is named in the log');
 }
+
+#---- One source of the worker ID ----
+
+my $at = -s $node->logfile;
+configure($node,
+	"snowid.redis_url = 'redis://127.0.0.1:1'\nsnowid.worker_id = 1");
+ok(!$node->start(fail_ok => 1),
+	'snowid.worker_id beside snowid.redis_url stops the start')
+  or $node->stop;
+like(
+	slurp_file($node->logfile, $at),
+	qr/FATAL:  snowid\.worker_id and snowid\.redis_url cannot be set together\n.*DETAIL:  A worker ID is a number of the settings, or is claimed from Redis\.\n.*HINT:  Remove one of them\./,
+	'the log names both sources of the worker ID, and what to do');
 
 $pristine->backup_fs_cold('fresh');
 fresh_server($worker_1, 2075, 1, 1);

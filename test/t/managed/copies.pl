@@ -45,9 +45,9 @@ sub move
 
 	$from->command_ok(
 		[ 'pg_dump', '-Fc', '-f', $file, '-d', $from->connstr('shop') ],
-		'pg_dump');
+		'pg_dump ends without error');
 	$to->command_ok([ 'pg_restore', '-e', '-d', $to->connstr('shop'), $file ],
-		'pg_restore');
+		'pg_restore ends without error');
 	return;
 }
 my $oids =
@@ -118,7 +118,8 @@ $old->query(
 	'DECLARE keys CURSOR FOR SELECT snowid_next() FROM generate_series(1, 100)'
 );
 my $of_old = $old->query('FETCH keys');
-cmp_ok($of_old, '>', $last, 'keys');
+cmp_ok($of_old, '>', $last,
+	'a statement that began before the set-up makes a key above the last');
 sql($node, 'SELECT snowid_setup(0, 0)');
 my $of_new = sql($node, 'SELECT snowid_next()');
 cmp_ok($of_new, '>', $of_old,
@@ -248,7 +249,7 @@ is( run_psql(
 		q{SELECT snowid_setup(0, 12); SELECT worker_id FROM snowid_decode(snowid_next())}
 	),
 	"\n12\n",
-	'in public');
+	'the script runs as one transaction in the schema public');
 my $of_others =
   q{SELECT count(*), count(*) FILTER (WHERE o <> 'mallory'::regrole) FROM
 	(SELECT proowner AS o FROM pg_proc WHERE proname ~ '^snowid_' AND pronamespace = 'public'::regnamespace

@@ -52,7 +52,7 @@ $managed_server->command_ok(
 		'sh',
 		$managed_server->connstr('postgres')
 	],
-	'pg_tle.sql');
+	'the text for pg_tle can be run');
 my $known =
   q{SELECT default_version, comment FROM pg_available_extensions WHERE name = 'snowid'};
 is( $managed_server->safe_psql('postgres', $known),
@@ -111,9 +111,9 @@ sub move
 
 	$from->command_ok(
 		[ 'pg_dump', '-Fc', '-f', $file, '-d', $from->connstr($from_db) ],
-		"$what: pg_dump");
+		"$what: pg_dump ends without error");
 	$to->command_ok([ 'pg_restore', '-e', '-d', $to->connstr($to_db), $file ],
-		"$what: pg_restore");
+		"$what: pg_restore ends without error");
 	return;
 }
 

@@ -156,7 +156,8 @@ $node->safe_psql('postgres', <<~'EOS');
 			('snowid_decode(NULL)'), ('snowid_min(NULL)'), ('snowid_serial(NULL, 1)'), ('snowid_from_base32(NULL)');
 	EOS
 my $count = sql('SELECT count(*) FROM expressions');
-cmp_ok($count, '>', 3000, "expressions: $count");
+cmp_ok($count, '>', 3000,
+	"results and errors of $count expressions are the same");
 is( sql(q{SELECT expression, m, l FROM expressions, outcome('managed', expression) m, outcome('library', expression) l WHERE m <> l LIMIT 10}
 	),
 	'',
@@ -303,7 +304,7 @@ is( as_app(
 		q{SELECT managed.snowid_next(), managed.snowid_next_array(2), managed.snowid_next_block(2) \gset}
 	),
 	'',
-	'keys are');
+	'keys are for everybody');
 is( as_app(
 		<<~'EOS'), '', 'an operator or a function of the caller is not run as the owner');
 	CREATE SCHEMA evil;
@@ -376,7 +377,7 @@ is( sql(qq{SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_par
 		AND snowid_encode(snowid_timestamp(id), 2, 8, (snowid_decode(id)).sequence) = id}
 	),
 	'1000',
-	'parallel plans');
+	'functions in parallel plans give the same');
 like(
 	sql(q{SET enable_seqscan = off; EXPLAIN (COSTS OFF) SELECT * FROM orders WHERE id >= snowid_min(now() - interval '1 h')}
 	),

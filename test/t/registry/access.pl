@@ -174,23 +174,20 @@ my @refused = (
 	[ sub { password_file("$secret\n", 0620) }, 'has group or world access' ],
 	[
 		sub { unlink $file },
-		'could not open password file ".*/password": No such file'
+		'could not open file ".*/password": No such file'
 	],
 	[
 		sub { password_file("$secret\n", 0000) },
-		'could not open password file ".*": Permission denied'
+		'could not open file ".*": Permission denied'
 	],
-	[
-		sub { password_file('') },
-		'the first line of password file ".*" is empty'
-	],
+	[ sub { password_file('') }, 'the first line of file ".*" is empty' ],
 	[
 		sub { password_file("\n$secret\n") },
-		'the first line of password file ".*" is empty'
+		'the first line of file ".*" is empty'
 	],
 	[
 		sub { password_file($secret x 100) },
-		'the first line of password file ".*" is too long'
+		'the first line of file ".*" is too long'
 	],
 	[ sub { unlink $file; mkdir $file }, 'is not a regular file' ],
 	[
@@ -199,11 +196,11 @@ my @refused = (
 	],
 	[
 		sub { rmtree($file); symlink('/proc/self/mem', $file) },
-		'could not read password file ".*": Input/output error'
+		'could not read file ".*": Input/output error'
 	],
 	[
 		sub { append_to_file("$node->{skew_file}.stranger", '') },
-		'password file ".*" must be owned by the server.s user or root'
+		'file ".*" must be owned by the server.s user or root'
 	],
 	[
 		sub { password_file("x$secret\n") },
@@ -337,7 +334,7 @@ foreach my $refused (
 	],
 	[
 		sub { password_file("$secret\n", 0604) },
-		"password file \"\Q$file\E\" has group"
+		"file \"\Q$file\E\" has group"
 	])
 {
 	my ($make, $detail) = @$refused;

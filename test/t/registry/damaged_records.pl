@@ -137,7 +137,7 @@ is(status($second, 'is_open, registry, worker_id'),
 is($first->safe_psql('postgres', "SELECT snowid_release(0, $other)"),
 	'released', 'it is released');
 wait_for_claim($second);
-is(worker_id($second), $other, 'and its owner has it again');
+is(worker_id($second), $other, 'the owner of the released ID has it again');
 
 #---- Another version ----
 
@@ -218,7 +218,7 @@ cmp_ok(
 	$redis->record("0:$other", 'ceiling'),
 	'<',
 	(time + 100) * 1000,
-	'and has written a ceiling of its own keys');
+	'the owner has written a ceiling of its own keys');
 cmp_ok(
 	ceiling_ms($_), '<',
 	(time + 100) * 1000,

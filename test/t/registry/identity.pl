@@ -229,21 +229,22 @@ unlike(
 	qr/lost its worker ID/,
 	'and never lost it');
 
-# A clone that is to have another ID does not give the holder's back.
+# A clone in another datacenter does not give the holder's back.
 settings($first, $short . "snowid.redis_check_interval = '10s'");
 $first->reload;
 wait_until('the new interval',
 	sub { $redis->record('0:0', 'interval') >= 10_000 });
 $hot->stop;
 clone_node($hot, $first);
-settings($hot, $short . 'snowid.worker_id = 7');
+settings($hot, $short . 'snowid.datacenter_id = 7');
 my $held = $redis->record('0:0', 'claim');
 $hot->start;
 wait_for_claim($hot);
-makes_keys_as($hot, 7, 'a clone with an ID of its own in the settings');
-my $marks = $redis->record('0:7', 'n');
+makes_keys_as($hot, 0,
+	'a clone with a datacenter of its own in the settings');
+my $marks = $redis->record('7:0', 'n');
 wait_until('marks of the clone',
-	sub { $redis->record('0:7', 'n') > $marks + 2 });
+	sub { $redis->record('7:0', 'n') > $marks + 2 });
 is($redis->record('0:0', 'claim'), $held, 'the living holder keeps its own');
 
 # Redis goes away while the clone waits for silence: that is no silence.

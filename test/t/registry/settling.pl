@@ -1,7 +1,7 @@
 # What the simulator found, with real servers and a real Redis: a server that was
 # told to wait, and then is cut off; one that asks for another ID in the settling;
 # keys that only a former owner knows of; a damaged record whose owner is gone; a
-# lease that lapses while its settings want another ID.
+# lease that lapses while its settings want another datacenter.
 use strict;
 use warnings;
 
@@ -99,7 +99,7 @@ $b->poll_query_until('postgres',
   or die;
 is($b->safe_psql('postgres', 'SELECT snowid_release(0, 0)'),
 	'released', 'the ID of a server that is cut off is released');
-my $c = claiming('c2', $redis, 'snowid.worker_id = 0');
+my $c = claiming('c2', $redis);
 wait_for_claim($c);
 cmp_ok($redis->record('0:0', 'ceiling'),
 	'<', $last, 'its next owner knows nothing of its last keys');
@@ -107,15 +107,14 @@ $proxy->mode('');
 $a->wait_for_log(qr/snowid lost its worker ID/);
 wait_for_claim($a);
 kill_all($a);
-settings($c, $short . 'snowid.worker_id = 7');
-$c->reload;
+query($c, 'SELECT snowid_reclaim()');
 wait_until('the next owner gives it back',
 	sub { $redis->record('0:0', 'owner') eq '' });
 cmp_ok($redis->record('0:0', 'ceiling'), '>=', $last,
 	'with the ceiling that the one before has told, though its own is exact');
-my $d = claiming('d2', $redis, 'snowid.worker_id = 0');
-poll($d, "NOT is_open AND reason ~ 'lie ahead of this server''s clock'");
-ok(1, 'so that nobody makes these keys again');
+my $d = claiming('d2', $redis);
+wait_for_claim($d);
+isnt(worker_id($d), 0, 'so that no newcomer makes these keys again');
 end_all($b, $c, $d);
 
 #---- A damaged record, whose owner is gone ----
@@ -133,20 +132,28 @@ wait_until('a mark by its clock',
 kill_all($b);
 is($a->safe_psql('postgres', 'SELECT snowid_release(0, 1)'),
 	'released', 'a damaged record is released');
-$c = claiming('c3', $redis, 'snowid.worker_id = 1');
-poll($c, "NOT is_open AND reason ~ 'lie ahead of this server''s clock'");
-ok(1, 'its ceiling cannot be read, and its next owner begins above it');
+$c = claiming('c3', $redis);
+wait_for_claim($c);
+is(worker_id($c), 2,
+	'its ceiling cannot be read, so a newcomer whose clock may be behind it gets another ID'
+);
 set_skew($b, 0);
 end_all($a, $c);
 
-#---- A lease that lapses while the settings want another ID ----
+#---- A lease that lapses while the settings want another datacenter ----
 
 my $on_lease = "snowid.redis_lease = '3s'\n";
 $a = claiming('a4', $proxy, $on_lease);
 wait_for_claim($a);
 $b = claiming('b4', $redis, $on_lease);
 wait_for_claim($b);
-settings($a, $short . $on_lease . 'snowid.worker_id = 1');
+foreach my $full (0 .. 31)
+{
+	$redis->query('HSET', 'snowid', "1:$full",
+		$redis->query('HGET', 'snowid', '0:1'));
+	$redis->take_away("1:$full", interval => 3600_000, lease => 0);
+}
+settings($a, $short . $on_lease . 'snowid.datacenter_id = 1');
 $a->reload;
 $a->wait_for_log(qr/snowid keeps worker ID 0 of datacenter 0/);
 $proxy->mode('silent');
@@ -155,12 +162,12 @@ $b->poll_query_until('postgres',
   or die;
 $proxy->mode('');
 poll($a,
-	qq(NOT is_open AND reason ~ 'Worker ID 1 of datacenter 0 is held by "b4"')
+	"NOT is_open AND reason ~ 'All 32 worker IDs of datacenter 1 are in use'"
 );
 ok(1, 'it does not keep an ID that has lapsed');
 like(
 	slurp_file($a->logfile),
-	qr/The lease of worker ID 0 of datacenter 0 has lapsed, and the settings want another ID\./,
+	qr/The lease of worker ID 0 of datacenter 0 has lapsed, and the settings want another datacenter\./,
 	'and its log says why');
 end_all($a, $b);
 

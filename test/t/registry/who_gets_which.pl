@@ -1,6 +1,6 @@
-# Who gets which worker ID: 32 nodes at the same moment and the 33rd, a fixed
-# ID and its conflicts, IDs moved by a reload, the layout that the registry
-# pins; and the administrator's functions.
+# Who gets which worker ID: 32 nodes at the same moment and the 33rd, another
+# datacenter by a reload, the layout that the registry pins; and the
+# administrator's functions.
 use strict;
 use warnings;
 
@@ -90,6 +90,7 @@ sub start_claim
 		boot      => 'boot',
 		token     => sprintf('%016x', $i),
 		unchanged => '',
+		dc        => 0,
 		n         => 1,
 		known     => '',
 		move      => 0,
@@ -109,7 +110,7 @@ sub start_claim
 		lease      => 0,
 		latest     => $reach + 3_600_000,
 		boot       => $is{boot},
-		dc         => 0,
+		dc         => $is{dc},
 		count      => 32,
 		wanted     => -1,
 		fresh      => sprintf('%016x', $i),
@@ -250,7 +251,7 @@ like(
 	refused($late, 'owner'),
 	qr/^55000: snowid was refused a worker ID\nDETAIL:  All 32 worker IDs of datacenter 0 are in use: 32 have an owner, and the keys of 0 lie ahead of this server's clock\.\nHINT:  See snowid_claims\(\)/,
 	'the 33rd is refused, with the number of owners');
-my ($gone, $gone2, $gone3) = grep { $owner{$_} } 11 .. 31;
+my ($gone, $gone2) = grep { $owner{$_} } 11 .. 31;
 ok( $first->poll_query_until(
 		'postgres',
 		"SELECT bool_and(state = 'silent') FROM snowid_claims() WHERE server_name ~ 'script'"
@@ -280,7 +281,22 @@ wait_for_pair($late, $gone);
 pass('and the 33rd gets it');
 is((new_key($late))[0], "0:$gone", 'and makes keys with it');
 
-#---- A fixed ID ----
+#---- A number beside a claim ----
+
+like(
+	sql_error($first, 'ALTER SYSTEM SET snowid.worker_id = 1'),
+	qr/^22023: invalid value for parameter "snowid\.worker_id": 1\nDETAIL:  With snowid\.redis_url, the worker ID is claimed\./,
+	'ALTER SYSTEM refuses a number as long as the worker ID is claimed');
+my $log = -s $late->logfile;
+settings($late, "snowid.worker_id = $gone2");
+$late->reload;
+$late->wait_for_log(
+	qr/invalid value for parameter "snowid\.worker_id": $gone2\n.*DETAIL:  With snowid\.redis_url, the worker ID is claimed\./,
+	$log);
+is(status($late, 'worker_id'),
+	$gone, 'a reload with a number does not change what is claimed');
+
+#---- Another datacenter, by a reload ----
 
 my $highest = (new_key($late))[2];
 
@@ -294,62 +310,40 @@ sub keys_go_on
 	return;
 }
 
-my $log = -s $late->logfile;
-settings($late, "snowid.worker_id = $gone2");
+start_claim(200 + $_, dc => 3)->finish foreach 1 .. 32;
+$log = -s $late->logfile;
+settings($late, 'snowid.datacenter_id = 3');
 $late->reload;
 $late->wait_for_log(
-	qr/snowid keeps worker ID $gone of datacenter 0\n.*DETAIL:  Worker ID $gone2 of datacenter 0 is held by "$owner{$gone2}"\./,
+	qr/snowid keeps worker ID $gone of datacenter 0\n.*DETAIL:  All 32 worker IDs of datacenter 3 are in use: 32 have an owner/,
 	$log);
-keys_go_on($late, "0:$gone", 'a reload with an ID that is taken');
-$late->restart;
-like(
-	refused($late, 'held by'),
-	qr/^55000: snowid was refused a worker ID\nDETAIL:  Worker ID $gone2 of datacenter 0 is held by "$owner{$gone2}"\.\nHINT:/,
-	'a start with a fixed ID that is taken: the error names the owner');
-is($redis->record("0:$gone2", 'name'), $owner{$gone2}, 'who keeps it');
-is(released($first, 0, $gone2),        'released',     'it is released');
-wait_for_pair($late, $gone2);
-keys_go_on($late, "0:$gone2", 'a fixed ID');
-wait_until('the ID before it is free', sub { is_free("0:$gone") });
+keys_go_on($late, "0:$gone", 'a reload with a datacenter that is full');
 
-released($first, 0, $gone3);
 $log = -s $late->logfile;
-settings($late, "snowid.worker_id = $gone3");
+settings($late, 'snowid.datacenter_id = 2');
 $late->reload;
-wait_for_pair($late, $gone3);
-keys_go_on($late, "0:$gone3", 'moved by a reload');
-$late->wait_for_log(qr/snowid gave worker ID $gone2 of datacenter 0 back/,
+wait_for_pair($late, 0, 2);
+keys_go_on($late, '2:0', 'another datacenter by a reload');
+$late->wait_for_log(qr/snowid gave worker ID $gone of datacenter 0 back/,
 	$log);
-ok(is_free("0:$gone2"), 'and the ID before it is free');
+ok(is_free("0:$gone"),
+	'after the change to another datacenter the ID before it is free');
 cmp_ok(
-	$redis->record("0:$gone2", 'ceiling'),
+	$redis->record("0:$gone", 'ceiling'),
 	'<',
 	time * 1000 + 200,
-	'with the ceiling of its last key');
-
-$log = -s $late->logfile;
-settings($late, "snowid.worker_id = 3\nsnowid.datacenter_id = 2");
-$late->reload;
-wait_for_pair($late, 3, 2);
-keys_go_on($late, '2:3', 'another datacenter by a reload');
-$late->wait_for_log(qr/snowid gave worker ID $gone3 of datacenter 0 back/,
-	$log);
-ok(is_free("0:$gone3"), 'and the ID before it is free');
+	'it is given back with the ceiling of its last key');
 is( $late->safe_psql(
 		'postgres',
 		'SELECT worker_id, server_name, is_me FROM snowid_claims()'),
-	'3|late|t',
+	'0|late|t',
 	'each datacenter has its own claims');
-like(
-	sql_error($late, 'SELECT snowid_reclaim()'),
-	qr/^55000: snowid\.worker_id says which worker ID this server has\nHINT:  Change the setting and reload/,
-	'snowid_reclaim() does not change a fixed ID');
 
-settings($late, "snowid.worker_id = $gone3");
+settings($late);
 $late->restart;
-wait_for_pair($late, $gone3);
-keys_go_on($late, "0:$gone3", 'changed while it was down');
-wait_until('the ID before it is free', sub { is_free('2:3') });
+wait_for_pair($late, $gone);
+keys_go_on($late, "0:$gone", 'another datacenter, changed while it was down');
+wait_until('the ID before it is free', sub { is_free('2:0') });
 
 is( $first->safe_psql('postgres', <<~EOF),
 		SELECT since < last_seen, last_seen BETWEEN now() - interval '1 min' AND now() + interval '1 min',
@@ -377,8 +371,8 @@ like(
 	qr/^55000: .*this server's own/,
 	'release of its own, by force');
 like(
-	release($first, 2, 3),
-	qr/^55000: worker ID 3 of datacenter 2 is not claimed\n/,
+	release($first, 2, 0),
+	qr/^55000: worker ID 0 of datacenter 2 is not claimed\n/,
 	'release of a free one');
 like(
 	release($first, 4, 5),
@@ -392,7 +386,9 @@ is(worker_id($second), $two, 'which keeps it');
 is($first->safe_psql('postgres', 'SELECT snowid_release(NULL, 1)'),
 	'', 'release of NULL');
 
-# By force, of a server whose clock is ahead.
+# By force, of a server whose clock is ahead; there is one other for it.
+is(released($first, 0, $gone2),
+	'released', 'the ID of another dead one is released');
 set_skew($second, 600);
 $second->poll_query_until('postgres',
 	'SELECT last_key_time > ceiling - interval \'1 s\' FROM snowid_status(), snowid_next() WHERE snowid_next IS NOT NULL'
@@ -418,16 +414,19 @@ cmp_ok(
 	'its ceiling is above the last key');
 set_skew($second, 0);
 
-settings($late, "snowid.worker_id = $two");
-$late->restart;
 like(
-	refused($late, 'lie ahead'),
-	qr/^55000: .*\nDETAIL:  The keys of worker ID $two lie ahead of this server's clock, up to \d{4}-/,
+	sql_error($late, 'SELECT snowid_reclaim()'),
+	qr/^55000: no other worker ID could be claimed\nDETAIL:  All 32 worker IDs of datacenter 0 are in use: 31 have an owner, and the keys of 1 lie ahead of this server's clock, the nearest up to \d{4}-/,
 	'the next owner waits for the ceiling');
 set_skew($late, 600);
+wait_until(
+	'the ID',
+	sub {
+		(eval { query($late, 'SELECT snowid_reclaim()') } // -1) == $two;
+	});
 wait_for_pair($late, $two);
 ($pair, my $made, $key) = new_key($late);
-is($pair, "0:$two", 'and gets the ID');
+is($pair, "0:$two", 'its keys have the ID');
 cmp_ok($made, '>', $ceiling, 'its keys are above the recorded ceiling');
 cmp_ok($key,  '>', $ahead,   'and above the last key of the owner before');
 
@@ -554,14 +553,13 @@ foreach my $call (@calls)
 }
 
 # The claim that a server remembers is not for other settings.
-settings($late,
-	'snowid.worker_id = ' . ($two == 30 ? 29 : 30) . "\nsnowid.max_wait = 0");
+settings($late, "snowid.datacenter_id = 1\nsnowid.max_wait = 0");
 $late->start;
 poll($late, 'registry_error IS NOT NULL');
 like(
 	sql_error($late, 'SELECT snowid_next()'),
 	qr/^55000: snowid has not claimed a worker ID yet\nDETAIL:  Redis cannot be used: .*Connection refused/,
-	'with another worker_id, and without Redis, the remembered claim is not used'
+	'with another datacenter_id, and without Redis, the remembered claim is not used'
 );
 $late->stop;
 

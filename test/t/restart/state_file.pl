@@ -126,7 +126,7 @@ is_refused(
 is_refused(
 	'another version',
 	'XX001',
-	qr/File "snowid\/state" has version 3, and this snowid reads versions 1 and 2\./,
+	qr/File "snowid\/state" has version 3, and this snowid reads version 2\./,
 	sub {
 		write_state(
 			substr($good, 0, 4) . pack('L', 3) . substr($good, 8) . 'more');

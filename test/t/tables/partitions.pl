@@ -213,7 +213,7 @@ sql(q{CREATE TABLE plain (id bigint);
 like(
 	make_error("'$_', '1 day', 1"),
 	qr/^42809: (?:public\.)?$_ is not partitioned by range of a key/,
-	"not $_") foreach qw(plain list two ints expr);
+	"table $_ is refused") foreach qw(plain list two ints expr);
 like(
 	make_error(q{4000000000::oid::regclass, '1 day', 1}),
 	qr/^42809: 4000000000 is not partitioned by range of a key/,
@@ -229,16 +229,18 @@ like(
   foreach '2 days', '1 hour', '30 days', '-1 day', '1 year', '1 month 1 day',
   '1 month -29 days', '1 year -359 days', '13 months -360 days',
   '1 month -23 days', '0';
-like(make_error(q{'day', '1 day', -1}), qr/^22023: ahead must be/,
-	'ahead -1');
+like(
+	make_error(q{'day', '1 day', -1}),
+	qr/^22023: ahead must be/,
+	'an ahead of -1 is refused');
 like(
 	make_error(q{'day', '1 day', 1001}),
 	qr/^22023: ahead must be/,
-	'ahead 1001');
+	'an ahead of 1001 is refused');
 like(
 	make_error(q{'day', '1 day', 1, '-1 day'}),
 	qr/^22023: keep must not be negative/,
-	'keep -1 day');
+	'a keep of -1 day is refused');
 like(make_error($_), qr/^22004:/, "$_")
   foreach q{NULL, '1 day', 1}, q{'day', NULL, 1}, q{'day', '1 day', NULL};
 like(

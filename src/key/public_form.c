@@ -1,0 +1,278 @@
+/*
+ * public_form.c
+ *		The public form of a key, and the lines of the file with its secrets.
+ *
+ *		prefix | _ | number of the secret | 15 digits
+ *
+ * The 15 digits are those of the key in base32, 13, and two zeros, enciphered by
+ * FF1 with radix 32.  The tweak is the prefix and a byte with the number of the
+ * secret, so the same key looks different under each.  A key is below 2^63, so its
+ * first digit is below 8: with the zeros, 12 bits tell a text that was made so from
+ * any other.  What passes is a key in any case.
+ *
+ * Nothing here throws or needs a server.  A secret is passed on to OpenSSL, and its
+ * bytes are wiped.
+ */
+#include "postgres.h"
+
+#ifdef SNOWID_OPENSSL
+
+#include "key/public_form.h"
+#include "key/text.h"
+
+/* The halves: 7 and 8 digits, of 5 bits each. */
+#define HIGH_BITS 35
+#define LOW_BITS 40
+#define ZERO_BITS 10			/* two digits below the key's */
+
+static const Ff1 form = {
+	.radix = 32,.length = 15,.bytes = LOW_BITS / 8,
+	.modulus = {UINT64CONST(1) << HIGH_BITS, UINT64CONST(1) << LOW_BITS}
+};
+
+/* A part of a line. */
+typedef struct Word
+{
+	const char *str;
+	int			len;
+} Word;
+
+static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
+
+/*---- The secrets ----*/
+
+void
+secrets_init(Secrets *secrets)
+{
+	memset(secrets, 0, sizeof(*secrets));
+	secrets->writer = -1;
+}
+
+void
+secrets_free(Secrets *secrets)
+{
+	for (int i = 0; i < SECRETS; i++)
+	{
+		if (secrets->keys[i])
+			ff1_key_free(secrets->keys[i]);
+	}
+	secrets_init(secrets);
+}
+
+static int
+hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* The words of a line, up to "most" of them; returns how many. */
+static int
+split(const char *line, int len, Word *words, int most)
+{
+	int			count = 0;
+
+	for (int i = 0; i < len && count < most; i++)
+	{
+		if (line[i] == ' ' || line[i] == '\t')
+			continue;
+		words[count].str = line + i;
+		while (i < len && line[i] != ' ' && line[i] != '\t')
+			i++;
+		words[count].len = line + i - words[count].str;
+		count++;
+	}
+	return count;
+}
+
+/* A number from 0 to 31; -1: it is none. */
+static int
+read_secret_number(Word word)
+{
+	int			number = 0;
+
+	if (word.len > 2)
+		return -1;
+	for (int i = 0; i < word.len; i++)
+	{
+		if (word.str[i] < '0' || word.str[i] > '9')
+			return -1;
+		number = number * 10 + word.str[i] - '0';
+	}
+	return number < SECRETS ? number : -1;
+}
+
+/* Expands a secret from its digits; NULL: OpenSSL does not take it. */
+static Ff1Key *
+expand(Word hex)
+{
+	uint8		bytes[SECRET_LEN];
+	Ff1Key	   *key;
+
+	for (int i = 0; i < hex.len / 2; i++)
+		bytes[i] = hex_digit(hex.str[2 * i]) << 4 | hex_digit(hex.str[2 * i + 1]);
+	key = ff1_key_new(bytes, hex.len / 2);
+	explicit_bzero(bytes, sizeof(bytes));
+	return key;
+}
+
+/*
+ * Adds the secret of a line: its number, its bytes in hexadecimal, and perhaps
+ * "read", for one that does not write.  An empty line, or one that begins with #,
+ * has none.
+ */
+LineProblem
+secrets_add_line(Secrets *secrets, const char *line, int len)
+{
+	Word		words[4];
+	int			count = split(line, len, words, lengthof(words));
+	int			number;
+
+	if (count == 0 || words[0].str[0] == '#')
+		return LINE_GOOD;
+	number = read_secret_number(words[0]);
+	if (number < 0 || count < 2 || count > 3 ||
+		(words[1].len != SECRET_LEN && words[1].len != 2 * SECRET_LEN) ||
+		(count == 3 && (words[2].len != 4 || memcmp(words[2].str, "read", 4) != 0)))
+		return LINE_BAD;
+	for (int i = 0; i < words[1].len; i++)
+	{
+		if (hex_digit(words[1].str[i]) < 0)
+			return LINE_BAD;
+	}
+	if (secrets->keys[number])
+		return LINE_REPEATED;
+	secrets->keys[number] = expand(words[1]);
+	if (secrets->keys[number] == NULL)
+		return LINE_NO_CIPHER;
+	if (count == 2)
+		secrets->writer = Max(secrets->writer, number);
+	return LINE_GOOD;
+}
+
+/*---- The form ----*/
+
+/* A prefix has a to z, 0 to 9, and inner underscores. */
+bool
+public_prefix_is_good(const char *prefix, int len)
+{
+	if (len < 1 || len > PREFIX_LEN || prefix[0] == '_' || prefix[len - 1] == '_')
+		return false;
+	for (int i = 0; i < len; i++)
+	{
+		if (!(prefix[i] >= 'a' && prefix[i] <= 'z') &&
+			!(prefix[i] >= '0' && prefix[i] <= '9') && prefix[i] != '_')
+			return false;
+	}
+	return true;
+}
+
+/* Enciphers the halves under a prefix and secret, or deciphers them. */
+static bool
+crypt_halves(const Secrets *secrets, int number, const char *prefix, int prefix_len,
+			 bool encrypt, uint64 half[2])
+{
+	uint8		tweak[PREFIX_LEN + 1];
+
+	memcpy(tweak, prefix, prefix_len);
+	tweak[prefix_len] = (uint8) number;
+	return ff1_crypt(&form, secrets->keys[number], tweak, prefix_len + 1, encrypt, half);
+}
+
+/*
+ * Writes the public form of a key, which is not negative, with the secret that
+ * writes; returns its length, or 0: OpenSSL does not encipher.
+ */
+int
+public_write(const Secrets *secrets, const char *prefix, int prefix_len, int64 id,
+			 char *buf)
+{
+	uint64		half[2];
+	int			end = prefix_len + 1 + PUBLIC_DIGITS;
+
+	half[0] = (uint64) id >> (LOW_BITS - ZERO_BITS);
+	half[1] = ((uint64) id << ZERO_BITS) & (form.modulus[1] - 1);
+	if (!crypt_halves(secrets, secrets->writer, prefix, prefix_len, true, half))
+		return 0;
+	memcpy(buf, prefix, prefix_len);
+	buf[prefix_len] = '_';
+	buf[prefix_len + 1] = digits[secrets->writer];
+	for (int i = 1; i < PUBLIC_DIGITS; i++)
+	{
+		int			side = i <= LOW_BITS / 5 ? 1 : 0;
+
+		buf[end - i] = digits[half[side] & 31];
+		half[side] >>= 5;
+	}
+	return end;
+}
+
+/* Does the text begin with the prefix, in either case, and an underscore? */
+static bool
+has_prefix(const char *str, int len, const char *prefix, int prefix_len)
+{
+	if (len <= prefix_len || str[prefix_len] != '_')
+		return false;
+	for (int i = 0; i < prefix_len; i++)
+	{
+		char		c = str[i];
+
+		if (c >= 'A' && c <= 'Z')
+			c += 'a' - 'A';
+		if (c != prefix[i])
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Reads a public form.  If it is none, *detail says more: PublicProblem.
+ */
+PublicProblem
+public_read(const Secrets *secrets, const char *prefix, int prefix_len,
+			const char *str, int len, int64 *id, int *detail)
+{
+	uint64		half[2] = {0, 0};
+	int			number = 0;
+	int			count = 0;
+
+	if (!has_prefix(str, len, prefix, prefix_len))
+		return PUBLIC_OTHER_PREFIX;
+	for (int i = prefix_len + 1; i < len; i++)
+	{
+		int			digit = digit_of_base32(str[i]);
+
+		if (digit == SKIPPED)
+			continue;
+		*detail = i;
+		if (digit == NO_DIGIT)
+			return PUBLIC_NO_DIGIT;
+		if (count == 0)
+			number = digit;
+		else
+		{
+			int			side = count < PUBLIC_DIGITS - LOW_BITS / 5 ? 0 : 1;
+
+			half[side] = half[side] << 5 | digit;
+		}
+		count++;
+	}
+	*detail = count;
+	if (count != PUBLIC_DIGITS)
+		return PUBLIC_LENGTH;
+	*detail = number;
+	if (secrets->keys[number] == NULL)
+		return PUBLIC_NO_SECRET;
+	if (!crypt_halves(secrets, number, prefix, prefix_len, false, half))
+		return PUBLIC_NO_CIPHER;
+	if (half[0] >> (63 - (LOW_BITS - ZERO_BITS)) != 0 ||
+		(half[1] & ((1 << ZERO_BITS) - 1)) != 0)
+		return PUBLIC_NOT_MADE;
+	*id = (int64) (half[0] << (LOW_BITS - ZERO_BITS) | half[1] >> ZERO_BITS);
+	return PUBLIC_GOOD;
+}
+
+#endif							/* SNOWID_OPENSSL */

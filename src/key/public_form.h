@@ -1,0 +1,58 @@
+/*
+ * public_form.h
+ *		The public form of a key, and the lines of the file with its secrets.
+ */
+#ifndef SNOWID_KEY_PUBLIC_FORM_H
+#define SNOWID_KEY_PUBLIC_FORM_H
+
+#include "key/ff1.h"
+
+#pragma GCC visibility push(hidden)
+
+#define SECRETS 32				/* their numbers are digits of base32 */
+#define SECRET_LEN 32			/* bytes; or half of it */
+#define PREFIX_LEN 20
+#define PUBLIC_DIGITS 16		/* with that of the secret's number */
+#define PUBLIC_LEN (PREFIX_LEN + 1 + PUBLIC_DIGITS)
+
+/* The secrets of a file. */
+typedef struct Secrets
+{
+	Ff1Key	   *keys[SECRETS];	/* NULL: there is no such number */
+	int			writer;			/* the number that writes; -1: none */
+} Secrets;
+
+/* What can be wrong with a line of the file. */
+typedef enum LineProblem
+{
+	LINE_GOOD,
+	LINE_BAD,					/* it is not a secret */
+	LINE_REPEATED,				/* its number was there before */
+	LINE_NO_CIPHER				/* OpenSSL does not take it */
+} LineProblem;
+
+/* What can be wrong with a public form. */
+typedef enum PublicProblem
+{
+	PUBLIC_GOOD,
+	PUBLIC_OTHER_PREFIX,
+	PUBLIC_NO_DIGIT,			/* at byte *detail, from 0 */
+	PUBLIC_LENGTH,				/* it has *detail digits */
+	PUBLIC_NO_SECRET,			/* with number *detail */
+	PUBLIC_NOT_MADE,			/* with this prefix and secret *detail */
+	PUBLIC_NO_CIPHER
+} PublicProblem;
+
+extern void secrets_init(Secrets *secrets);
+extern void secrets_free(Secrets *secrets);
+extern LineProblem secrets_add_line(Secrets *secrets, const char *line, int len);
+extern bool public_prefix_is_good(const char *prefix, int len);
+extern int	public_write(const Secrets *secrets, const char *prefix, int prefix_len,
+						 int64 id, char *buf);
+extern PublicProblem public_read(const Secrets *secrets, const char *prefix,
+								 int prefix_len, const char *str, int len,
+								 int64 *id, int *detail);
+
+#pragma GCC visibility pop
+
+#endif							/* SNOWID_KEY_PUBLIC_FORM_H */

@@ -1,0 +1,241 @@
+/*
+ * public.c
+ *		The public form of keys in SQL, and the file with its secrets.
+ *
+ * Each process reads the file when it first needs it, and again after each reload
+ * of the configuration; a file that cannot be used is an error, and is tried again
+ * by the next call.  Secrets are in the memory of OpenSSL, and nowhere else: what
+ * was read is wiped before anything can throw.  No message has any of the file; its
+ * name and what is wrong with it are for those who may see the setting, and for the
+ * log.
+ */
+#include "postgres.h"
+
+#include "mb/pg_wchar.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "guard.h"
+#include "key/public_form.h"
+#include "secret_file.h"
+#include "settings.h"
+
+PG_FUNCTION_INFO_V1(snowid_to_public);
+PG_FUNCTION_INFO_V1(snowid_from_public);
+
+#ifdef SNOWID_OPENSSL
+
+/* Room for all secrets, and as much again for comments. */
+#define FILE_SIZE 8192
+#define PROBLEM_LEN (MAXPGPATH + 256)
+
+static Secrets secrets;
+static char *read_path = NULL;	/* the file that they are from; NULL: none */
+static TimestampTz read_for;	/* the reload for which it was read */
+
+/*---- The file ----*/
+
+/* Adds the secrets of the file's lines; false: the problem is told. */
+static bool
+add_lines(const char *path, const char *lines, int len, char *problem)
+{
+	int			number = 1;
+
+	for (int from = 0; from < len; number++)
+	{
+		const char *newline = memchr(lines + from, '\n', len - from);
+		int			end = newline ? newline - lines : len;
+		int			next = end + 1;
+
+		if (end > from && lines[end - 1] == '\r')
+			end--;
+		switch (secrets_add_line(&secrets, lines + from, end - from))
+		{
+			case LINE_GOOD:
+				break;
+			case LINE_BAD:
+				snprintf(problem, PROBLEM_LEN, "line %d of file \"%s\" is not a number from 0 to 31, then 32 or 64 hexadecimal digits, then nothing or the word \"read\"",
+						 number, path);
+				return false;
+			case LINE_REPEATED:
+				snprintf(problem, PROBLEM_LEN, "line %d of file \"%s\" has the number of a line before it",
+						 number, path);
+				return false;
+			case LINE_NO_CIPHER:
+				snprintf(problem, PROBLEM_LEN, "OpenSSL does not take the secret of line %d of file \"%s\"",
+						 number, path);
+				return false;
+		}
+		from = next;
+	}
+	if (secrets.writer >= 0)
+		return true;
+	snprintf(problem, PROBLEM_LEN, "file \"%s\" has no secret that writes", path);
+	return false;
+}
+
+/* Reads the secrets; false: the problem is told, and there are none. */
+static bool
+read_secrets(const char *path, char *problem)
+{
+	char	   *text = palloc(FILE_SIZE);
+	ssize_t		len = secret_file_read(path, text, FILE_SIZE, problem, PROBLEM_LEN);
+	bool		good = len >= 0 && len < FILE_SIZE;
+
+	if (good)
+		good = add_lines(path, text, len, problem);
+	else if (len == FILE_SIZE)
+		snprintf(problem, PROBLEM_LEN, "file \"%s\" is longer than %d bytes",
+				 path, FILE_SIZE - 1);
+	explicit_bzero(text, FILE_SIZE);
+	pfree(text);
+	if (!good)
+		secrets_free(&secrets);
+	return good;
+}
+
+/* Has the secrets of the file as it is since the last reload. */
+static void
+load_secrets(void)
+{
+	const char *path = snowid_public_key_file;
+	char		problem[PROBLEM_LEN];
+	char	   *kept;
+	bool		may_know;
+
+	if (path[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("snowid.public_key_file is not set"),
+				 errhint("Make a file with a secret, name it in the setting, and reload: \"Keys that outsiders see\" in snowid's manual.")));
+	secrets_free(&secrets);
+	if (read_path)
+		pfree(read_path);
+	read_path = NULL;
+	kept = MemoryContextStrdup(TopMemoryContext, path);
+	if (read_secrets(path, problem))
+	{
+		read_path = kept;
+		read_for = PgReloadTime;
+		return;
+	}
+	pfree(kept);
+	may_know = may_read_settings();
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIG_FILE_ERROR),
+			 errmsg("the file of snowid.public_key_file cannot be used"),
+			 errdetail("%s.", may_know ? problem : "See the server log"),
+			 errdetail_log("%s.", problem)));
+}
+
+/*---- Calls ----*/
+
+/* What each call needs: the secrets, and a prefix that is one. */
+static inline void
+begin_call(const text *prefix)
+{
+	require_preloaded();
+	if (unlikely(read_path == NULL || read_for != PgReloadTime ||
+				 strcmp(read_path, snowid_public_key_file) != 0))
+		load_secrets();
+	if (!public_prefix_is_good(VARDATA_ANY(prefix), VARSIZE_ANY_EXHDR(prefix)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid prefix: \"%s\"", text_to_cstring(prefix)),
+				 errdetail("It has from 1 to %d characters, a to z, 0 to 9 and underscores, the first and the last no underscore.",
+						   PREFIX_LEN)));
+}
+
+Datum
+snowid_to_public(PG_FUNCTION_ARGS)
+{
+	int64		id = PG_GETARG_INT64(0);
+	text	   *prefix = PG_GETARG_TEXT_PP(1);
+	char		buf[PUBLIC_LEN];
+	int			len;
+
+	begin_call(prefix);
+	if (id < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("key must not be negative")));
+	len = public_write(&secrets, VARDATA_ANY(prefix), VARSIZE_ANY_EXHDR(prefix), id, buf);
+	if (len == 0)
+		elog(ERROR, "OpenSSL does not encipher");
+	PG_RETURN_TEXT_P(cstring_to_text_with_len(buf, len));
+}
+
+/* The sentence for what is wrong with a text; "detail" is public_read()'s. */
+static const char *
+describe(PublicProblem problem, const text *prefix, const char *str, int len, int detail)
+{
+	switch (problem)
+	{
+		case PUBLIC_OTHER_PREFIX:
+			return psprintf("It does not begin with \"%s_\".", text_to_cstring(prefix));
+		case PUBLIC_NO_DIGIT:
+			return psprintf("\"%.*s\" at position %d is not a digit of base %d.",
+							Min(pg_mblen(str + detail), len - detail), str + detail,
+							pg_mbstrlen_with_len(str, detail) + 1, 32);
+		case PUBLIC_LENGTH:
+			return psprintf("It has %d digits instead of %d.", detail, PUBLIC_DIGITS);
+		case PUBLIC_NO_SECRET:
+			return psprintf("This server has no secret with its number, %d.", detail);
+		case PUBLIC_NOT_MADE:
+			return psprintf("It was not made with this prefix and this server's secret %d, or was altered.", detail);
+		default:
+			elog(ERROR, "OpenSSL does not decipher");
+	}
+}
+
+Datum
+snowid_from_public(PG_FUNCTION_ARGS)
+{
+	text	   *public = PG_GETARG_TEXT_PP(0);
+	text	   *prefix = PG_GETARG_TEXT_PP(1);
+	const char *str = VARDATA_ANY(public);
+	int			len = VARSIZE_ANY_EXHDR(public);
+	int64		id;
+	int			detail;
+	PublicProblem problem;
+
+	begin_call(prefix);
+	problem = public_read(&secrets, VARDATA_ANY(prefix), VARSIZE_ANY_EXHDR(prefix),
+						  str, len, &id, &detail);
+	if (problem != PUBLIC_GOOD)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
+				 errmsg("invalid public form of a key: \"%s\"", text_to_cstring(public)),
+				 errdetail("%s", describe(problem, prefix, str, len, detail))));
+	PG_RETURN_INT64(id);
+}
+
+#else							/* !SNOWID_OPENSSL */
+
+static void
+refuse(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("snowid was built without OpenSSL"),
+			 errdetail("The public form of a key needs it."),
+			 errhint("Install the headers of OpenSSL, and build snowid again.")));
+}
+
+Datum
+snowid_to_public(PG_FUNCTION_ARGS)
+{
+	refuse();
+	PG_RETURN_NULL();
+}
+
+Datum
+snowid_from_public(PG_FUNCTION_ARGS)
+{
+	refuse();
+	PG_RETURN_NULL();
+}
+
+#endif							/* SNOWID_OPENSSL */

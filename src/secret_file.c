@@ -1,0 +1,73 @@
+/*
+ * secret_file.c
+ *		Reads a file that holds a secret.
+ *
+ * Owner and permissions are checked as PostgreSQL checks those of its own key
+ * files.  An error names the file, and nothing of what it holds.
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "storage/fd.h"
+
+#include "secret_file.h"
+
+/* What is wrong with the file, apart from what it holds; false: nothing. */
+static bool
+is_refused(const char *path, const struct stat *st, char *err, size_t err_size)
+{
+	if (!S_ISREG(st->st_mode))
+		snprintf(err, err_size, "file \"%s\" is not a regular file", path);
+	else if (st->st_uid != geteuid() && st->st_uid != 0)
+		snprintf(err, err_size, "file \"%s\" must be owned by the server's user or root", path);
+	else if (st->st_mode & (st->st_uid == 0 ? (S_IWGRP | S_IXGRP | S_IRWXO) : (S_IRWXG | S_IRWXO)))
+		snprintf(err, err_size, "file \"%s\" has group or world access; its permissions should be u=rw (0600) or less, or u=rw,g=r (0640) or less if owned by root", path);
+	else
+		return false;
+	return true;
+}
+
+/*
+ * Reads the file, or as much of it as there is room for; returns the length, or
+ * -1 and why.  The caller wipes the buffer.  A path that is not absolute is in the
+ * data directory, where all processes of the server are.
+ */
+ssize_t
+secret_file_read(const char *path, char *buf, size_t size, char *err, size_t err_size)
+{
+	struct stat st;
+	ssize_t		got = 1;
+	ssize_t		len = 0;
+	int			fd = OpenTransientFile(path, O_RDONLY | O_NONBLOCK | PG_BINARY);
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+	{
+		snprintf(err, err_size, "could not open file \"%s\": %s", path, strerror(errno));
+		if (fd >= 0)
+			CloseTransientFile(fd);
+		return -1;
+	}
+	if (is_refused(path, &st, err, err_size))
+	{
+		CloseTransientFile(fd);
+		return -1;
+	}
+	while (got > 0 && len < size)
+	{
+		got = read(fd, buf + len, size - len);
+		if (got > 0)
+			len += got;
+		else if (got < 0 && errno == EINTR)
+			got = 1;
+	}
+	if (got < 0)
+	{
+		snprintf(err, err_size, "could not read file \"%s\": %s", path, strerror(errno));
+		explicit_bzero(buf, size);
+	}
+	CloseTransientFile(fd);
+	return got < 0 ? -1 : len;
+}
