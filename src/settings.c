@@ -10,15 +10,18 @@
 
 #include <limits.h>
 
-#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
+#include "utils/varlena.h"
 
 #include "compat.h"
 #include "key/layout_text.h"
 #include "settings.h"
 #include "url.h"
+
+#define PREFIX "snowid."
+#define PREFIX_LEN (sizeof(PREFIX) - 1)
 
 static char *layout_setting = "twitter";
 
@@ -277,14 +280,8 @@ define(const Setting *s)
 								s->flags, s->check_number, NULL, NULL);
 	if (value == NULL)
 		return;
-	if (s->string)
+	if (s->string || s->words)
 		taken = pg_strcasecmp(value, GetConfigOption(s->name, false, false)) == 0;
-	else if (s->words)
-	{
-		taken = false;
-		for (const struct config_enum_entry *word = s->words; word->name && !taken; word++)
-			taken = pg_strcasecmp(value, word->name) == 0 && word->val == *s->number;
-	}
 	else
 		taken = parse_int(value, &number, s->flags, NULL) &&
 			number == *s->number;
@@ -297,46 +294,28 @@ define(const Setting *s)
 				 errhint("Correct the configuration; see the warning before this message.")));
 }
 
-/* The settings that snowid.layout has replaced, and their words in it. */
-static const struct
+/* The setting that somebody who wrote this may have meant, or NULL. */
+static const char *
+nearest_setting(const char *name)
 {
-	const char *name;
-	const char *word;
-	const char *value;			/* the default */
-}			replaced[] =
+	const char *nearest = NULL;
+	int			len = strlen(name) - PREFIX_LEN;
+	int			allowed = Min(4, len / 2);
 
-{
-	{"snowid.epoch", "epoch", "2010-11-04T01:42:54.657Z"},
-	{"snowid.datacenter_bits", "datacenter", "5"},
-	{"snowid.worker_bits", "worker", "5"},
-	{"snowid.sequence_bits", "sequence", "12"}
-};
-
-static void
-refuse_replaced_settings(void)
-{
-	const char *found = NULL;
-	StringInfoData line;
-
-	initStringInfo(&line);
-	for (int i = 0; i < lengthof(replaced); i++)
+	for (int i = 0; i < lengthof(settings); i++)
 	{
-		const char *value = GetConfigOption(replaced[i].name, true, false);
+		const char *candidate = settings[i].name + PREFIX_LEN;
+		int			distance = varstr_levenshtein_less_equal(name + PREFIX_LEN, len,
+															 candidate, strlen(candidate),
+															 1, 1, 1, allowed, true);
 
-		if (value)
-			found = replaced[i].name;
-		appendStringInfo(&line, "%s%s=", i > 0 ? " " : "", replaced[i].word);
-		/* a space between date and time would end the word */
-		for (const char *p = value ? value : replaced[i].value; *p; p++)
-			appendStringInfoChar(&line, *p == ' ' ? 'T' : *p);
+		if (distance <= allowed)
+		{
+			nearest = settings[i].name;
+			allowed = distance - 1;
+		}
 	}
-	if (found)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("unrecognized configuration parameter \"%s\"", found),
-				 errdetail("snowid.layout has replaced it."),
-				 errhint("Remove snowid.epoch, snowid.datacenter_bits, snowid.worker_bits and snowid.sequence_bits, and write: snowid.layout = '%s'",
-						 line.data)));
+	return nearest;
 }
 
 /* A setting that does not exist is a typing error, too. */
@@ -348,12 +327,16 @@ refuse_unknown_settings(void)
 
 	for (int i = 0; i < n; i++)
 	{
-		if (pg_strncasecmp(all[i]->name, "snowid.", 7) == 0 &&
-			(all[i]->flags & GUC_CUSTOM_PLACEHOLDER))
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_OBJECT),
-					 errmsg("unrecognized configuration parameter \"%s\"",
-							all[i]->name)));
+		const char *nearest;
+
+		if (pg_strncasecmp(all[i]->name, PREFIX, PREFIX_LEN) != 0 ||
+			!(all[i]->flags & GUC_CUSTOM_PLACEHOLDER))
+			continue;
+		nearest = nearest_setting(all[i]->name);
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("unrecognized configuration parameter \"%s\"", all[i]->name),
+				 nearest ? errhint("Perhaps you meant \"%s\".", nearest) : 0));
 	}
 }
 
@@ -375,7 +358,6 @@ settings_define(void)
 	for (int i = 0; i < lengthof(settings); i++)
 		define(&settings[i]);
 	refuse_two_sources();
-	refuse_replaced_settings();
 	refuse_unknown_settings();
 	MarkGUCPrefixReserved("snowid");
 }

@@ -422,12 +422,10 @@ sub entries
 same('troubleshooting in both languages',
 	map { [ entries("$_/troubleshooting.md") ] } @languages);
 
-# Wherever "snowid." is written, it is a setting, a function, a file, or a setting
-# of old.
+# Wherever "snowid." is written, it is a setting, a function or a file.
 my %dotted = map { $_ => 1 } (map { (split / /)[0] } @settings),
   (map { 'snowid.' . (split /\(/)[0] } @functions),
-  map { "snowid.$_" } qw(c h conf control redis so),
-  qw(epoch datacenter_bits worker_bits sequence_bits);
+  map { "snowid.$_" } qw(c h conf control redis so);
 foreach my $name (grep { $_ ne 'CHANGELOG.md' } @names)
 {
 	nothing(

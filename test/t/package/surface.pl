@@ -1,5 +1,5 @@
-# What people write: snowid.layout in place of four settings, functions and no
-# views, and the extension in a schema of its own.
+# What people write: layouts, functions and no views, and the extension in a schema
+# of its own.
 use strict;
 use warnings;
 
@@ -8,8 +8,7 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-my $node     = snowid_cluster('surface');
-my $worker_1 = "snowid.worker_id = 1\n";
+my $node = snowid_cluster('surface');
 
 # What the log says of a start that fails.
 sub start_fails
@@ -24,38 +23,6 @@ sub start_fails
 		return 'it started';
 	}
 	return slurp_file($node->logfile, $log);
-}
-
-#---- The settings that snowid.layout has replaced ----
-
-my $remove =
-  'Remove snowid.epoch, snowid.datacenter_bits, snowid.worker_bits and snowid.sequence_bits, and write: ';
-my $new_line;
-foreach my $old (
-	[
-		"snowid.epoch = '2020-01-01 00:00:00Z'",
-		'epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'
-	],
-	[
-		'snowid.sequence_bits = 13',
-		'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=13'
-	],
-	[
-		"SNOWID.worker_bits = 8\nsnowid.datacenter_bits = 2",
-		'epoch=2010-11-04T01:42:54.657Z datacenter=2 worker=8 sequence=12'
-	],
-	[
-		"snowid.layout = twitter\nsnowid.epoch = '2024-01-01 00:00:00Z'",
-		'epoch=2024-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'
-	])
-{
-	my ($settings, $layout) = @$old;
-
-	like(
-		start_fails($settings),
-		qr/FATAL:  unrecognized configuration parameter "snowid\.\w+"\n.*DETAIL:  snowid\.layout has replaced it\.\n.*HINT:  \Q${remove}snowid.layout = '$layout'\E\n/,
-		"an old setting stops the start with the new line: $settings");
-	$new_line = "snowid.layout = '$layout'";
 }
 
 #---- Layouts that no server makes keys in ----
@@ -127,7 +94,9 @@ foreach my $good (
 
 #---- In a schema of its own ----
 
-configure($node, $worker_1 . $new_line);
+configure($node,
+	"snowid.worker_id = 1\nsnowid.layout = 'epoch=2024-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'"
+);
 $node->start;
 $node->safe_psql('postgres', <<~EOF);
 	CREATE SCHEMA "key ring";
@@ -149,7 +118,7 @@ sub server_is_open_in
 is( $node->safe_psql(
 		'postgres', "SELECT layout FROM \"key ring\".snowid_status()"),
 	'epoch=2024-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12',
-	'the new line makes the layout of the old ones');
+	'the status has the layout, written out');
 is( $node->safe_psql('postgres',
 		<<~EOF), '0', 'the schema has all of it, and there is no table or view');
 	SELECT count(*) FROM pg_depend WHERE classid = 'pg_class'::regclass AND deptype = 'e'
