@@ -124,14 +124,15 @@ wait_for_claim($node);
 is($redis->query('-n', 3, 'HGET', 'snowid', '0:0') =~ /"name":"node"/,
 	1, 'an ACL user claims, in database 3');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM snowid_claims()'),
-	1, 'and may do all that we do');
+	1, 'an ACL user may list the claims');
 
 my $local = snowid_cluster('local');
 use_url($local, "unix://snowid\@$redis->{socket}");
 $local->start;
 $local->safe_psql('postgres', 'CREATE EXTENSION snowid');
 wait_for_claim($local);
-is($redis->record('0:0', 'name'), 'local', 'and through a socket');
+is($redis->record('0:0', 'name'), 'local',
+	'a server claims through a socket');
 
 # each of these rights is needed, and its lack is told
 foreach my $command (@least, 'select')
@@ -144,7 +145,7 @@ foreach my $command (@least, 'select')
 		"(NOPERM .*'$command'|The user executing the script can't run|no permissions to run the|NOPERM)",
 		"without $command there is an error");
 	$redis->query('ACL', 'SETUSER', 'snowid', "+$command");
-	works($node, 'and with it there is none');
+	works($node, "$command is allowed again: there is no error");
 }
 is(status($node, 'is_open, registry, worker_id'), 't|claimed|0',
 	'keys go on');
@@ -153,15 +154,15 @@ error_is($node, '0 of the 1 replicas', 'WAIT is allowed');
 use_url($node, $url);
 works($node, 'without them it goes on');
 $redis->query('ACL', 'SETUSER', 'snowid', '-wait');
-works($node, 'and not needed otherwise');
+works($node, 'WAIT is not needed otherwise');
 use_url($node, $url, 'snowid.redis_wait_replicas = 1');
 error_is($node, 'NOPERM', 'WAIT is needed for replicas');
 use_url($node, $url);
-works($node, 'and goes on');
+works($node, 'no replica is waited for: it goes on');
 $redis->query('ACL', 'SETUSER', 'snowid', 'resetkeys', '~snowidx', '~other');
 error_is($node, 'NOPERM.*key', 'without our key there is an error');
 $redis->query('ACL', 'SETUSER', 'snowid', 'resetkeys', '~snowid');
-works($node, 'and with it there is none');
+works($node, 'the user may use our key again: there is no error');
 
 #---- The password file ----
 
@@ -236,7 +237,7 @@ password_file('Another');
 works($node, 'is taken with a reload');
 $redis->query('ACL', 'SETUSER', 'snowid', ">$secret", '<Another');
 password_file("$secret\n");
-works($node, 'and back');
+works($node, 'the password is put back: it goes on');
 
 use_url($node, $url, 'snowid.redis_password_file = \'\'');
 error_is(
@@ -244,7 +245,7 @@ error_is(
 	'the password was refused: WRONGPASS\.$',
 	'a user without a password is refused');
 use_url($node, $url);
-works($node, 'and goes on');
+works($node, 'the password file is set again: it goes on');
 
 # one that has no users
 $redis->query(

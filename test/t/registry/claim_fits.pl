@@ -28,7 +28,8 @@ error_is($node, 'Connection refused');
 error_is($node, 'Connection refused');
 like(sql_error($node, "SELECT snowid_next()"),
 	qr/^55000: /, 'no key is made without Redis');
-isnt(claim_state($node), 'remembered', 'nor counts anything as remembered');
+isnt(claim_state($node), 'remembered',
+	'no claim is remembered that does not fit');
 
 $redis->run;
 settings($node, $narrow . "snowid.redis_prefix = 'narrow'");

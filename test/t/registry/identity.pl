@@ -49,7 +49,7 @@ $first->append_conf('postgresql.conf', "port = $first->{_port}");
 $first->start;
 wait_for_claim($first);
 makes_keys_as($first, 0,
-	'with another name and another port it gets its ID back');
+	'a server with another name and another port gets its ID back');
 is($redis->record('0:0', 'name'), 'renamed', 'under its new name');
 settings($first, $short);
 $first->reload;
@@ -88,7 +88,7 @@ makes_keys_as($cold, 1,
 like(
 	slurp_file($cold->logfile),
 	qr/this data directory is a copy, or was restored/,
-	'and its log says why');
+	'a file copy: its log says why');
 $redis->freeze;
 $first->start;
 server_is_open($first);
@@ -114,7 +114,7 @@ is($redis->record('0:3', 'name'), 'standby', 'a standby claims in advance');
 like(
 	sql_error($standby, 'SELECT snowid_next()'),
 	qr/^55000: snowid makes no keys during recovery/,
-	'and makes no keys');
+	'a standby makes no keys');
 my $state = $standby->data_dir . '/snowid/state';
 wait_until('the claim in its file',
 	sub { unpack('x80 V', slurp_file($state)) == 3 });
@@ -125,11 +125,12 @@ $began = time;
 $standby->promote;
 server_is_open($standby);
 cmp_ok(time - $began, '<', 30, 'its promotion needs no Redis');
-makes_keys_as($standby, 3, 'and it makes keys with its own ID');
+makes_keys_as($standby, 3, 'a promoted standby makes keys with its own ID');
 makes_keys_as($first,   0, 'beside those of the former primary');
 $redis->resume;
 wait_for_claim($standby);
-is($redis->record('0:3', 'name'), 'standby', 'which Redis confirms');
+is($redis->record('0:3', 'name'),
+	'standby', 'Redis confirms the ID of the promoted standby');
 $standby->stop;
 
 #---- Another boot ----
@@ -145,10 +146,11 @@ wait_for_claim($cold);
 cmp_ok(time - $began, '>', 3,
 	'after a reboot the ID is taken back after twice the interval of silence'
 );
-cmp_ok(time - $began, '<', 30, 'and no later');
+cmp_ok(time - $began,
+	'<', 30, 'after a reboot the ID is taken back without a longer wait');
 makes_keys_as($cold, 1, 'it is the same');
 cmp_ok($last_ms, '>', $ceiling,
-	'and its keys are above the recorded ceiling');
+	'after a reboot keys are above the recorded ceiling');
 
 # Somebody goes on writing to the record.
 $cold->stop;
@@ -172,13 +174,14 @@ $cold->start;
 wait_for_claim($cold);
 makes_keys_as($cold, 4,
 	'while a holder goes on writing, the newcomer gets another ID');
-is($redis->record('0:1', 'owner'), $node_id, 'and the holder keeps its own');
+is($redis->record('0:1', 'owner'),
+	$node_id, 'while a holder goes on writing, it keeps its own');
 isnt($redis->record('0:4', 'owner'),
 	$node_id, 'the newcomer is another server now');
 like(
 	slurp_file($cold->logfile),
 	qr/Another server uses a copy of this data directory/,
-	'and its log says why');
+	'the newcomer is another server: its log says why');
 $holder->signal('KILL');
 $holder->finish;
 
@@ -190,7 +193,8 @@ $cold->start;
 wait_for_claim($cold);
 makes_keys_as($cold, 5, 'a lower count of starts is refused: another ID');
 is($redis->record('0:4', 'owner'),
-	$node_id, 'and the other one keeps its own');
+	$node_id,
+	'a lower count of starts is refused: the other one keeps its own');
 
 #---- A block copy: it cannot be told from the original by its file ----
 
@@ -227,7 +231,7 @@ makes_keys_as($first, 0, 'the living holder keeps its own');
 unlike(
 	slurp_file($first->logfile),
 	qr/lost its worker ID/,
-	'and never lost it');
+	'the living holder never lost its ID');
 
 # A clone in another datacenter does not give the holder's back.
 settings($first, $short . "snowid.redis_check_interval = '10s'");
@@ -265,12 +269,12 @@ makes_keys_as($first, 0, 'the holder does');
 $redis->run;
 wait_for_claim($hot);
 isnt(key_of($hot), 0,
-	'what Redis was away is not silence: the clone gets another ID');
+	'time without Redis is not silence: the clone gets another ID');
 makes_keys_as($first, 0, 'the living holder keeps its own');
 unlike(
 	slurp_file($first->logfile),
 	qr/lost its worker ID/,
-	'and never lost it');
+	'the living holder never lost its ID, without Redis neither');
 $hot->stop;
 settings($first, $short);
 $first->reload;

@@ -141,7 +141,10 @@ like(
 	'without Redis keys end, and the error says why');
 my $end = highest(map { key_ms($_) } so_far($load));
 cmp_ok($end, '<=', $ceiling, 'no key is above the ceiling in the record');
-cmp_ok($end, '>',  $ceiling - 1500, 'and keys go on up to there');
+cmp_ok(
+	$end, '>',
+	$ceiling - 1500,
+	'keys go on up to the ceiling in the record');
 my $count = so_far($load);
 usleep(300_000);
 is(scalar(so_far($load)), $count, 'no more are made');
@@ -246,7 +249,7 @@ my @b_keys = keys_of($b_load);
 is( scalar(grep { key_worker_id($_) != 0 || key_ms($_) <= $cut[1] } @b_keys),
 	0,
 	'the new one makes keys above that with this ID');
-is(record(0, 'name'), 'b', 'and keeps it');
+is(record(0, 'name'), 'b', 'the new server keeps the ID');
 
 #---- The same to it, with the next one's clock behind: it waits for that ----
 
@@ -264,10 +267,14 @@ is(worker_id($three), 3, 'a third server');
 		# of b's keys the clock is to come through the last ones yet
 		set_skew($three,
 			($cut[1] = record(0, 'ceiling')) / 1000 - time - 100);
-		isnt(reclaim($three), 0, 'nor as long as some of them do');
+		isnt(reclaim($three), 0,
+			'an ID is not given to a newcomer as long as some of its keys lie ahead'
+		);
 		set_skew($three, $cut[1] / 1000 - time);
 		wait_until('the lapsed ID', sub { reclaim($three) == 0 });
-		pass('but as soon as none of them does');
+		pass(
+			'an ID is given to a newcomer as soon as none of its keys lies ahead'
+		);
 	},
 	0);
 wait_for_worker_id($three, 0);
@@ -282,8 +289,10 @@ wait_for($three,
 );
 my $c_highest = query($three, 'SELECT last_key FROM snowid_status()');
 $three->stop;
-is(record(0, 'owner'),   '', 'a clean shutdown gives the ID back');
-is(record(0, 'ceiling'), key_ms($c_highest), 'with the exact last key');
+is(record(0, 'owner'), '', 'a clean shutdown gives the ID back');
+is(record(0, 'ceiling'),
+	key_ms($c_highest),
+	'a clean shutdown gives the ID back with the exact last key');
 my ($b_client, $b_recorded) = @cut;
 my @behind;
 $proxy{b}->mend;
@@ -299,7 +308,8 @@ cmp_ok(
 	$b_recorded - 1500,
 	'the one that was cut off made keys up to its ceiling');
 cmp_ok((sort { $a <=> $b } @b_new)[0],
-	'>', $c_highest, 'and has the ID again, above those of the one between');
+	'>', $c_highest,
+	'the server has the ID again, and keys above those of the one between');
 is(disorder(@b_all), 0, 'in order');
 
 #---- A crash, and a start in place ----
@@ -336,7 +346,7 @@ $one->stop;
 is(record($a_has, 'owner'), '', 'as a standby it gives the ID back, too');
 cmp_ok(record($a_has, 'ceiling'),
 	'>=', $a_ceiling,
-	'and the ceiling does not fall, for it has made no keys');
+	'a standby has made no keys, and the ceiling does not fall');
 unlink $one->data_dir . '/standby.signal';
 
 #---- A record whose ceiling lies years ahead ----
@@ -384,7 +394,7 @@ cmp_ok(
 	record($a_id, 'ceiling'),
 	'>',
 	($began + 600) * 1000,
-	'with a grant in the record');
+	'the clock goes ten minutes ahead: the grant is in the record');
 set_skew($one, 0);
 like(
 	sql_error($one, 'SELECT snowid_next()'),
@@ -395,9 +405,9 @@ my @ahead = keys_of($load);
 is(disorder(@ahead), 0, 'in order');
 $a_ceiling = highest(map { key_ms($_) } @ahead);
 my $a_next = query($one, 'SELECT snowid_reclaim()');
-isnt($a_next, $a_id, 'with another ID');
+isnt($a_next, $a_id, 'snowid_reclaim() gives another ID');
 seconds_until_open($one, $a_next);
-pass('they go on');
+pass('keys go on with the other ID');
 wait_until('the old ID given back', sub { record($a_id, 'owner') eq '' });
 cmp_ok(record($a_id, 'ceiling'),
 	'>=', $a_ceiling,
@@ -418,7 +428,10 @@ like(
 	'before the generator goes on there');
 set_skew($one, 60);
 my $advanced = query($one, 'SELECT snowid_next()');
-cmp_ok(key_ms($advanced), '>', ($began + 58) * 1000, 'it does');
+cmp_ok(
+	key_ms($advanced), '>',
+	($began + 58) * 1000,
+	'the generator goes on there when the clock has come there');
 $made{$advanced}++;
 $proxy{a}->stop;
 like(
@@ -433,7 +446,7 @@ cmp_ok(
 	),
 	'<=',
 	record($a_next, 'ceiling'),
-	'and does not');
+	"without Redis it does not raise the ceiling above the record's");
 $proxy{a}->run;
 wait_for_claim($one);
 
@@ -516,7 +529,7 @@ is( scalar(
 		grep { key_worker_id($_) == $a_was && key_ms($_) > $a_recorded }
 		  @a_keys),
 	0,
-	'with no key above its ceiling');
+	'the one on lease made no key above its ceiling');
 is( scalar(
 		grep { key_worker_id($_) != $a_was || key_ms($_) <= $a_recorded }
 		  keys_of($copy_load)),
@@ -563,7 +576,8 @@ foreach my $process ('registry', 'keeper', 'registry')
 }
 my @terminated = keys_of($load);
 is(disorder(@terminated), 0, 'registry and worker terminated: order is kept');
-is(scalar(grep { key_worker_id($_) != $a_id } @terminated), 0, 'and the ID');
+is(scalar(grep { key_worker_id($_) != $a_id } @terminated),
+	0, 'registry and worker terminated: the ID is kept');
 $pid = query($one, 'SELECT pid ' . sprintf($backend, 'registry'));
 kill 9, $pid;
 usleep(5_000) while kill(0, $pid);

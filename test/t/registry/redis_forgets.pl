@@ -66,7 +66,7 @@ sub ids_are
 			map { my $id = worker_id($_); $redis->record("0:$id", 'name') }
 			  @nodes),
 		join(' ', map { $_->name } @nodes),
-		"$name: and their records");
+		"$name: the records are those of the IDs");
 	is( join(' ',
 			grep { logged(@{ $logs{$_} }, qr/snowid lost its worker ID/) }
 			sort keys %logs),
@@ -141,7 +141,7 @@ from_here($a, $b);
 forget($copy);
 ids_are('1 0', 'Redis forgot that an ID was changed, and who has it now',
 	$a, $b);
-is($redis->owned('a2'), 1, 'and nobody has two');
+is($redis->owned('a2'), 1, 'no server has two IDs');
 
 # Who was down when that happened does not know.
 $copy = copy_of_redis();
@@ -169,7 +169,7 @@ wait_for_claim($a);
 from_here($a);
 forget($copy);
 ids_are('0', 'Redis forgot a restart', $a);
-is($redis->owned('a4'), 1, 'and no ID leaks');
+is($redis->owned('a4'), 1, 'Redis forgot a restart: no ID leaks');
 
 # Redis is emptied while it is restarted.
 $copy = copy_of_redis();
@@ -179,7 +179,8 @@ foreach my $how (qw(stop kill))
 	$redis->query('FLUSHALL');
 	$a->start;
 	ids_are('0', "Redis was emptied meanwhile ($how)", $a);
-	is($redis->owned('a4'), 1, 'and no ID leaks');
+	is($redis->owned('a4'), 1,
+		"Redis was emptied meanwhile ($how): no ID leaks");
 }
 end_all($a);
 
@@ -240,14 +241,18 @@ set_skew($redis, 0);
 $b->poll_query_until('postgres',
 	"SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = 0")
   or die 'it is never silent';
-is($b->safe_psql('postgres', 'SELECT snowid_release(0, 0)'),
+is( $b->safe_psql('postgres', 'SELECT snowid_release(0, 0)'),
 	'released',
-	'and is set right: the ID of a server that died can be released');
+	'the clock of Redis is set right: the ID of a server that died can be released'
+);
 wait_for($b,
 	"SELECT state = 'lapsed' FROM snowid_claims() WHERE worker_id = 2");
 my $d = start_server('d6', $lease);
-is(worker_id($d),                        0, 'the released ID is given out');
-is(query($d, 'SELECT snowid_reclaim()'), 2, 'and so is a lease that lapsed');
+is(worker_id($d), 0, 'the released ID is given out');
+is( query($d, 'SELECT snowid_reclaim()'),
+	2,
+	'the clock of Redis is set right: the ID of a lease that lapsed is given out'
+);
 $_->stop foreach $b, $d;
 
 done_testing();

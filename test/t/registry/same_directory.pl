@@ -108,7 +108,10 @@ sub take_turns
 	}
 	is(join(', ', sort keys %wrong),
 		'', "$kind: two servers need two IDs for ever");
-	makes_new_keys($nodes[0], worker_id($nodes[0]), "$kind: and make keys");
+	makes_new_keys(
+		$nodes[0],
+		worker_id($nodes[0]),
+		"$kind: both servers make keys");
 	$_->stop foreach reverse @nodes;
 	$redis->query('FLUSHALL');
 	return;
@@ -153,7 +156,7 @@ foreach my $clock (0, -150)
 	set_skew($node, 0);
 	wait_for_claim($node);
 	makes_new_keys($node, $id,
-		"restored in place ($clock s): and makes no key twice");
+		"restored in place ($clock s): no key is made twice");
 	cmp_ok((sort { $a <=> $b } keys %seen)[-1],
 		'>', $highest, 'above those before');
 	$node->stop;
@@ -179,7 +182,8 @@ $fixed->start;
 server_is_open($fixed);
 is(logged($fixed, 0, $restored),
 	1, 'a backup that is restored into the same directory is noticed');
-makes_new_keys($fixed, 9, 'and repeats no key');
+makes_new_keys($fixed, 9,
+	'a backup that is restored into the same directory repeats no key');
 $fixed->stop;
 
 done_testing();

@@ -51,13 +51,16 @@ is(worker_id($a), 0, 'told to wait, and cut off: it goes on with its ID');
 end_settling();
 my $b = claiming('b', $redis);
 wait_for_claim($b);
-is(worker_id($b), 1, 'which a newcomer does not get after the settling');
+is(worker_id($b), 1,
+	'told to wait, and cut off: a newcomer does not get its ID after the settling'
+);
 settings($a, $short);
 $proxy->mode('');
 $a->reload;
 wait_for_claim($a);
-is(worker_id($a), 0, 'so it keeps it');
-ok(!logged($a, 0, qr/snowid lost its worker ID/), 'all the time');
+is(worker_id($a), 0, 'told to wait, and cut off: it keeps its ID');
+ok( !logged($a, 0, qr/snowid lost its worker ID/),
+	'told to wait, and cut off: it never lost its ID');
 end_all($a, $b);
 
 #---- Another ID is asked for in the settling ----
@@ -71,12 +74,14 @@ like(
 	sql_error($a, 'SELECT snowid_reclaim()'),
 	qr/^55000: no other worker ID could be claimed\nDETAIL:  The registry is empty/,
 	'in the settling nobody gets another ID');
-is($redis->record('0:0', 'name'), 'a1', 'but what it has is put back');
+is($redis->record('0:0', 'name'),
+	'a1', 'in the settling the ID that a server has is put back');
 kill_all($a);
 end_settling();
 $b = claiming('b1', $redis);
 wait_for_claim($b);
-is(worker_id($b), 1, 'so that a newcomer does not get it');
+is(worker_id($b), 1,
+	'an ID that is put back in the settling is not given to a newcomer');
 end_all($b);
 
 #---- Keys that only a former owner knows of ----
@@ -111,10 +116,11 @@ query($c, 'SELECT snowid_reclaim()');
 wait_until('the next owner gives it back',
 	sub { $redis->record('0:0', 'owner') eq '' });
 cmp_ok($redis->record('0:0', 'ceiling'), '>=', $last,
-	'with the ceiling that the one before has told, though its own is exact');
+	'the record has the ceiling that the owner before has told, though its own is exact'
+);
 my $d = claiming('d2', $redis);
 wait_for_claim($d);
-isnt(worker_id($d), 0, 'so that no newcomer makes these keys again');
+isnt(worker_id($d), 0, 'a newcomer does not get the ID of these keys');
 end_all($b, $c, $d);
 
 #---- A damaged record, whose owner is gone ----
@@ -168,7 +174,7 @@ ok(1, 'it does not keep an ID that has lapsed');
 like(
 	slurp_file($a->logfile),
 	qr/The lease of worker ID 0 of datacenter 0 has lapsed, and the settings want another datacenter\./,
-	'and its log says why');
+	'a lease that has lapsed: the log says why it is not kept');
 end_all($a, $b);
 
 done_testing();

@@ -153,7 +153,7 @@ is(scalar(grep { $_->[0] eq 'yours' } @answers),
 my %owner = map { $answers[ $_ - 1 ][1] => "script$_" } 1 .. 30;
 my ($one, $two) = map { worker_id($_) } $first, $second;
 is(scalar(keys %{ { %owner, $one => 1, $two => 1 } }),
-	32, 'with two servers beside them: 32 different ones');
+	32, 'the 30 nodes and two servers beside them have 32 different ones');
 is( $first->safe_psql(
 		'postgres',
 		"SELECT count(*), count(DISTINCT worker_id), min(worker_id), max(worker_id) FROM snowid_claims()"
@@ -185,7 +185,7 @@ is( $first->safe_psql(
 is( $first->safe_psql(
 		'postgres', 'SELECT worker_id FROM snowid_claims() WHERE is_me'),
 	$one,
-	'and who asks is marked');
+	'the claim of the server that asks is marked');
 
 # What Redis itself says to a node that was restarted.
 sub answer_to
@@ -201,7 +201,7 @@ my @again = (token => 'a' x 16, starts => 2);
 my $seen  = sprintf('%016x/2', 1);
 is(answer_to(1, n => 2),
 	"yours $own", 'a claim that is made twice gets the same ID');
-is(answer_to(1), 'late', 'but not one that is carried out late');
+is(answer_to(1), 'late', 'a claim that is carried out late gets no ID');
 is(answer_to(1, @again, starts => 0),
 	'older', 'a lower count of starts is refused');
 is( answer_to(1, @again, boot => 'other'),
@@ -217,7 +217,7 @@ wait_until(
 		  "yours $own";
 	});
 is(answer_to(1, @again, boot => 'other', token => 'b' x 16, starts => 3),
-	"yours $own", 'and after the same boot at once');
+	"yours $own", 'a claim after the same boot gets the ID at once');
 
 ($own) = grep { $owner{$_} eq 'script2' } keys %owner;
 my @move = (known => "0:$own", move => 1);
@@ -237,11 +237,11 @@ like(
 like(
 	sql_error($late, 'SELECT * FROM snowid_claims()'),
 	qr/is for the layout/,
-	'and can list nothing');
+	'a node of another layout can list nothing');
 like(
 	release($late, 0, (grep { $owner{$_} } 0 .. 31)[0]),
 	qr/is for the layout/,
-	'and release nothing');
+	'a node of another layout can release nothing');
 
 #---- The 33rd ----
 
@@ -278,8 +278,8 @@ wait_for($first,
 is(released($first, 0, $gone), 'released',
 	'the ID of a dead one is released');
 wait_for_pair($late, $gone);
-pass('and the 33rd gets it');
-is((new_key($late))[0], "0:$gone", 'and makes keys with it');
+pass('the 33rd gets the ID that is released');
+is((new_key($late))[0], "0:$gone", 'the 33rd makes keys with the ID');
 
 #---- A number beside a claim ----
 
@@ -382,7 +382,7 @@ like(
 	release($first, 0, $two),
 	qr/^55000: worker ID $two of datacenter 0 is in use\nDETAIL:  "second" was seen \d+ ms ago\.\nHINT:  Stop that server first, or use force\./,
 	'release of a live one');
-is(worker_id($second), $two, 'which keeps it');
+is(worker_id($second), $two, 'a live server keeps its ID at a release');
 is($first->safe_psql('postgres', 'SELECT snowid_release(NULL, 1)'),
 	'', 'release of NULL');
 
@@ -403,8 +403,9 @@ like(
 	'the log of its owner says why');
 my ($pair, undef, $key) = new_key($second);
 isnt($pair, "0:$two", 'its owner yields and gets another');
-cmp_ok($key, '>', $ahead, 'and its keys go on increasing');
-ok(is_free("0:$two"), 'and the revoked one is free');
+cmp_ok($key, '>', $ahead,
+	'the keys of an owner that yields go on increasing');
+ok(is_free("0:$two"), 'the revoked ID is free');
 my $ceiling = $redis->record("0:$two", 'ceiling');
 cmp_ok(
 	$ceiling, '>=',
@@ -428,7 +429,8 @@ wait_for_pair($late, $two);
 ($pair, my $made, $key) = new_key($late);
 is($pair, "0:$two", 'its keys have the ID');
 cmp_ok($made, '>', $ceiling, 'its keys are above the recorded ceiling');
-cmp_ok($key,  '>', $ahead,   'and above the last key of the owner before');
+cmp_ok($key, '>', $ahead,
+	'its keys are above the last key of the owner before');
 
 #---- snowid_reclaim() ----
 
@@ -447,7 +449,7 @@ like(
 clients_go_on($client);
 my @keys = stop_client($client);
 is(scalar(grep { key_worker_id($_) != $one } @keys),
-	0, 'and it keeps the one that it has');
+	0, 'reclaim where none is free: the server keeps the ID that it has');
 is(slurp_file($client->{errors}),
 	'', 'without a pause of its keys that a caller notices');
 is(worker_id($first),                $one,    'the status says so');
@@ -472,12 +474,12 @@ my %workers = map { key_worker_id($_) => 1 } @keys;
 is( join(' ', sort keys %workers),
 	join(' ', sort $one, $other),
 	'keys are made with the one, and then with the other');
-is(disorder(@keys),               0,  'and go on increasing');
+is(disorder(@keys), 0, 'keys go on increasing over a change of the ID');
 is(slurp_file($client->{errors}), '', 'no caller gets an error');
 ok(is_free("0:$one"), 'the old one is free');
 $first->restart;
 wait_for_pair($first, $other);
-pass('and a restart keeps the new one');
+pass('a restart keeps the new ID');
 
 #---- Who may ----
 
@@ -498,7 +500,7 @@ is( $first->safe_psql(
 	1,
 	'pg_monitor may list');
 like(sql_error($first, "SET ROLE monitor; SELECT snowid_release(0, 1)"),
-	qr/^42501:/, 'and not release');
+	qr/^42501:/, 'pg_monitor cannot release');
 like(sql_error($first, "SET ROLE monitor; SELECT snowid_reclaim()"),
 	qr/^42501:/, 'nor reclaim');
 
@@ -525,7 +527,7 @@ $first->poll_query_until('postgres',
 is( $first->safe_psql(
 		'postgres', 'SELECT bool_or(is_me) FROM snowid_claims()'),
 	't',
-	'and work again when it is back');
+	'the functions work again when Redis is back');
 
 # What was asked for is carried out after all, and nobody hears of it.
 wait_until('the end of the change', sub { $redis->owned('first') == 1 });
@@ -541,7 +543,7 @@ $first->poll_query_until('postgres',
 wait_until('one ID', sub { $redis->owned('first') == 1 });
 pass('leaves no second ID behind');
 is($redis->record('0:' . worker_id($first), 'name'),
-	'first', 'and the server has the one in Redis');
+	'first', 'the server has the ID in Redis');
 
 $redis->stop;
 foreach my $call (@calls)
@@ -559,8 +561,7 @@ poll($late, 'registry_error IS NOT NULL');
 like(
 	sql_error($late, 'SELECT snowid_next()'),
 	qr/^55000: snowid has not claimed a worker ID yet\nDETAIL:  Redis cannot be used: .*Connection refused/,
-	'with another datacenter_id, and without Redis, the remembered claim is not used'
-);
+	'another datacenter_id, and no Redis: the remembered claim is not used');
 $late->stop;
 
 configure($late, 'snowid.worker_id = 1');

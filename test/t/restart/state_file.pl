@@ -163,7 +163,7 @@ keys_go_on('mended');
 like(
 	slurp_file($file),
 	qr/^\Q${\ substr($good, 0, 32)}\E.{348}$/s,
-	'and the file is written');
+	'a directory that can be written again: the file is written');
 
 $node->stop;
 unlink $file;
@@ -174,9 +174,9 @@ $node->wait_for_log(
 	qr/Could not write file "snowid\/state": No space left on device/,
 	$before);
 ok(!-e $file || -s $file == 380, 'a full disk leaves no half a file');
-keys_go_on('with space again');
+keys_go_on('keys go on when there is space again');
 $good = slurp_file($file);
-is(length $good, 380, 'and the file is written then');
+is(length $good, 380, 'the file is written when there is space again');
 
 #---- Another server on the directory ----
 
@@ -193,7 +193,7 @@ like(status($node, 'reason'),
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use its state file\nDETAIL:  $locked\n/,
-	'and the error');
+	'while another process holds it the error says so');
 ok(slurp_file($file) eq $good, 'nothing is overwritten');
 close($lock);
 keys_go_on('when it is free');
@@ -216,7 +216,7 @@ ok(slurp_file($copy->data_dir . '/snowid/state') ne $good,
 $copy->restart;
 server_is_open($copy);
 is(() = slurp_file($copy->logfile) =~ /$warning/g,
-	1, 'and it is a copy no longer');
+	1, 'a copy is a copy no longer after its next start');
 
 # Logged once where the file cannot be written, too.
 $copy->stop;
@@ -294,9 +294,9 @@ is_closed(
 	[ '2024-01-01', 12 ],
 	\@refused);
 like(sql_error($node, 'SELECT snowid_accept_layout()'),
-	$nothing_waits, 'and nobody can consent to it');
+	$nothing_waits, 'nobody can consent to such a layout');
 is_closed(
-	'so it stays',
+	'the layout is refused after it, too',
 	[ '2025-01-01', 12 ],
 	[ '2024-01-01', 12 ], \@refused);
 restart_with($settings);
@@ -318,7 +318,7 @@ is_closed(
 	[ '2024-01-01', 12 ], \@refused);
 restart_with($settings =~ s/2024-01-01/2023-12-31/r);
 is_closed(
-	'until it has passed them',
+	'the layout waits until the clock has passed the old keys',
 	[ '2023-12-31', 12 ],
 	[ '2024-01-01', 12 ], \@waits);
 
@@ -328,7 +328,8 @@ is_closed(
 	'a change to greater keys waits for consent',
 	[ '2024-01-01', 13 ],
 	[ '2024-01-01', 12 ], \@waits);
-is(sql_error($node, 'SELECT snowid_accept_layout()'), '', 'consent');
+is(sql_error($node, 'SELECT snowid_accept_layout()'),
+	'', 'consent to the layout is taken');
 keys_go_on('after the consent, above all old ones');
 is( query(
 		$node,
