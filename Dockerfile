@@ -1,5 +1,8 @@
 # PostgreSQL's official image with snowid: docker build -t postgres-snowid .
 # What RUN does are steps of test/package.
+#
+# The extension alone, for CloudNativePG, with the major and the Debian of its image:
+#	docker build --target extension --build-arg FROM=postgres:18-trixie -t snowid-extension .
 ARG FROM=postgres:17-trixie
 
 FROM $FROM AS build
@@ -9,6 +12,13 @@ COPY . .
 RUN apt-get update && \
 	apt-get build-dep -y --no-install-recommends ./ && \
 	dpkg-buildpackage -b -us -uc
+
+FROM build AS files
+RUN make with_llvm=no HIREDIS=static DESTDIR=/files all install
+
+FROM scratch AS extension
+COPY --from=files /files/usr/lib/postgresql/*/lib/ /lib/
+COPY --from=files /files/usr/share/postgresql/*/extension/ /share/extension/
 
 FROM $FROM
 COPY --from=build /postgresql-*-snowid_*.deb /

@@ -29,11 +29,16 @@ EXTRA_CLEAN = tmp_check tmp_regress test/skew.so test/hold.so test/keys test/ff1
 
 PG_CPPFLAGS = -Isrc -I$(srcdir)/src
 
+# HIREDIS=static puts hiredis into the library, for an image that has the extension's
+# files and nothing else.
+hiredis = $(if $(filter static,$(HIREDIS)),-Wl$(comma)--exclude-libs$(comma)lib$(1).a -l:lib$(1).a,-l$(1))
+comma = ,
+
 # TLS where hiredis has it: from 1.0 on, in a library of its own.
-SHLIB_LINK = -lhiredis
+SHLIB_LINK = $(call hiredis,hiredis)
 ifeq ($(shell $(CC) -E -include hiredis/hiredis_ssl.h -xc /dev/null >/dev/null 2>&1 && echo yes),yes)
 PG_CPPFLAGS += -DSNOWID_TLS
-SHLIB_LINK += -lhiredis_ssl -lssl -lcrypto
+SHLIB_LINK := $(call hiredis,hiredis_ssl) $(SHLIB_LINK) -lssl -lcrypto
 endif
 
 # The public form of keys; PostgreSQL has libcrypto, where it has TLS.
