@@ -316,7 +316,7 @@ ask_once(const OriginQuestion *question, Oid database, bool *is_asked)
 	if (inquiry->stage != STAGE_WORKING)
 	{
 		int64		moved_ms = question->reach_ms - inquiry->question.reach_ms;
-		bool		old_one = Abs(moved_ms) > REACH_MS ||
+		bool		old_one = moved_ms > REACH_MS || moved_ms < -REACH_MS ||
 		memcmp(question, &inquiry->question, offsetof(OriginQuestion, reach_ms)) != 0;
 
 		answered = inquiry->stage == STAGE_ANSWERED && !old_one;
