@@ -138,9 +138,7 @@ COMMIT;
 SELECT * FROM snowid_status();
 SELECT snowid_advance(0);
 SET ROLE snowid_watcher;
-SELECT datacenter_id, worker_id, worker_id_source, is_open, reason, layout, epoch,
-       timestamp_bits, datacenter_bits, worker_bits, sequence_bits,
-       sequence_start, last_day, last_key > :ahead AS last_key,
+SELECT datacenter_id, worker_id, worker_id_source, is_open, reason, layout, last_day, last_key > :ahead AS last_key,
        last_key_time > '2026-01-01' AS last_key_time, lead_ms < 1000 AS lead,
        keys > 100000 AS keys, waits >= 0 AS waits, wait_ms >= 0 AS wait_ms,
        clock_steps_back, errors

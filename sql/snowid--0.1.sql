@@ -130,9 +130,7 @@ COMMENT ON FUNCTION snowid_layouts() IS
 
 CREATE FUNCTION snowid_status(OUT datacenter_id int, OUT worker_id int,
         OUT worker_id_source text, OUT is_open boolean, OUT reason text,
-        OUT layout text, OUT epoch timestamptz, OUT timestamp_bits int,
-        OUT datacenter_bits int, OUT worker_bits int, OUT sequence_bits int,
-        OUT sequence_start text, OUT last_day date, OUT last_key bigint,
+        OUT layout text, OUT last_day date, OUT last_key bigint,
         OUT last_key_time timestamptz, OUT lead_ms float8,
         OUT ceiling timestamptz, OUT keys bigint, OUT waits bigint,
         OUT wait_ms float8, OUT clock_steps_back bigint, OUT errors bigint,

@@ -9,7 +9,6 @@
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/timestamp.h"
 
 #include "generator/gate.h"
@@ -52,7 +51,7 @@ snowid_accept_layout(PG_FUNCTION_ARGS)
 
 static const Oid status_columns[] = {
 	INT4OID, INT4OID, TEXTOID, BOOLOID, TEXTOID,	/* ... reason */
-	TEXTOID, TIMESTAMPTZOID, INT4OID, INT4OID, INT4OID, INT4OID, TEXTOID, DATEOID,	/* ... last_day */
+	TEXTOID, DATEOID,			/* ... last_day */
 	INT8OID, TIMESTAMPTZOID, FLOAT8OID, TIMESTAMPTZOID, /* ... ceiling */
 	INT8OID, INT8OID, FLOAT8OID, INT8OID, INT8OID,	/* ... errors */
 	TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID,	/* ... lease_ceiling */
@@ -97,12 +96,6 @@ snowid_status(PG_FUNCTION_ARGS)
 											   status.detail));
 	layout_describe(&server_layout, layout);
 	values[n++] = CStringGetTextDatum(layout);
-	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(server_layout.epoch));
-	values[n++] = Int32GetDatum(layout_timestamp_bits(&server_layout));
-	values[n++] = Int32GetDatum(server_layout.datacenter_bits);
-	values[n++] = Int32GetDatum(server_layout.worker_bits);
-	values[n++] = Int32GetDatum(server_layout.sequence_bits);
-	values[n++] = CStringGetTextDatum(GetConfigOption("snowid.sequence_start", false, false));
 	values[n++] = DateADTGetDatum(layout_last_day(&server_layout));
 	nulls[n] = !status.has_last;
 	values[n++] = Int64GetDatum(status.last_key);

@@ -74,7 +74,8 @@ foreach my $good (
 	[ 'leaf',     1023, 'leaf' ],
 	[
 		'epoch=1970-01-01T00:00:00Z worker=5 sequence=16',
-		31, '1970-01-01 00:00:00+00'
+		31,
+		'epoch=1970-01-01T00:00:00.000Z datacenter=0 worker=5 sequence=16'
 	])
 {
 	my ($layout, $worker_id, $is) = @$good;
@@ -86,7 +87,7 @@ foreach my $good (
 			<<~EOF), 't|t|t', "keys in the layout $layout");
 		SELECT snowid_decode(key) = snowid_decode(key, '$layout'),
 			snowid_timestamp(key) BETWEEN now() - interval '1 s' AND now() + interval '1 minute',
-			'$is' IN (lower(current_setting('snowid.layout')), epoch::text)
+			'$is' IN (lower(current_setting('snowid.layout')), layout)
 		FROM snowid_next() key, snowid_status()
 		EOF
 	$server->stop;
