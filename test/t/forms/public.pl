@@ -125,7 +125,7 @@ $node->reload;
 wait_until('the reload', sub { return $session->query($ask) =~ /^ord_2/ });
 pass('after a reload the session reads it again');
 is($session->query("SELECT snowid_from_public('$first', 'ord')"),
-	$id, 'what another secret of the file wrote is read');
+	$id, 'a form that another secret of the file wrote is read');
 
 # Another file by the setting
 write_file("$file.other", "3 $hex[2]\n");

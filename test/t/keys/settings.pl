@@ -94,7 +94,7 @@ foreach my $bad (
 	like(
 		slurp_file($node->logfile, $log),
 		qr/FATAL:  invalid value for parameter "$name": "$value"/,
-		'and is named in the log');
+		"the log names $name and the value");
 }
 foreach my $unknown (
 	[ 'snowid.worker_idd',         'snowid.worker_id' ],
@@ -155,7 +155,7 @@ SKIP:
 			"SELECT created_at FROM snowid_decode(snowid_max('2080-07-10', 'twitter'), 'twitter')"
 		),
 		'2080-07-10 00:00:00+00',
-		'and decodes when it is named');
+		'a layout that is refused decodes when it is named');
 
 	restart_with($worker_1, 2060, 1, 1);
 	my $key = next_key($node);
@@ -196,7 +196,7 @@ SKIP:
 	like(
 		slurp_file($node->logfile, $log),
 		qr/WARNING:  the timestamp's range of the snowid layout ends at 2080-07-10/,
-		'and a start warns of the end');
+		'a start warns of the end of a layout in use');
 
 	my $ended =
 	  qr/^2200H: the timestamp's range of the snowid layout has ended\nHINT:  /;
@@ -221,7 +221,7 @@ SKIP:
 		't|t|t',
 		'after the very last key');
 	like(sql_error($node, 'SELECT snowid_next()'),
-		$ended, 'and single keys, too');
+		$ended, 'single keys: the range has ended');
 	foreach
 	  my $time ([ 2080, 7, 10, 17, 30, 31 ], [ 2080, 7, 11 ], [ 2150, 3, 15 ])
 	{
@@ -231,7 +231,7 @@ SKIP:
 	}
 	restart_with($worker_1);
 	like(sql_error($node, 'SELECT snowid_next()'),
-		$ended, 'nor after a restart');
+		$ended, 'never a wrap: a restart makes no key');
 
 	#---- A change of the layout that is meant ----
 
@@ -246,7 +246,7 @@ SKIP:
 		'a layout whose keys are above the old ones waits for consent');
 	query($node, 'SELECT snowid_accept_layout()');
 	server_is_open($node);
-	cmp_ok(next_key($node), '>', $key, 'with consent keys go on in order');
+	cmp_ok(next_key($node), '>', $key, 'consent given: keys go on in order');
 
 	#---- Before the epoch ----
 
@@ -261,7 +261,7 @@ SKIP:
 	set_clock(2100, 1, 1, 0, 0, 1);
 	server_is_open($node);
 	is(status($node, 'last_key, last_key_time, lead_ms'),
-		'||0', 'and has made none');
+		'||0', 'a server whose clock is before the epoch has made no key');
 	is( query(
 			$node,
 			'SELECT created_at::date FROM snowid_decode(snowid_next())'),

@@ -31,10 +31,11 @@ my $guard = slurp_file("$top/src/guard.h");
 is( join(
 		'.', map { $guard =~ /^#define LIBRARY_$_ (\d+)$/m } qw(MAJOR MINOR)),
 	$version,
-	'src/guard.h');
-is(in_file('CHANGELOG.md',     qr/^## ([\d.]+) /m), $version, 'CHANGELOG.md');
+	'src/guard.h has the version');
+is(in_file('CHANGELOG.md', qr/^## ([\d.]+) /m),
+	$version, 'CHANGELOG.md has the version');
 is(in_file('debian/changelog', qr/\Asnowid \(([\d.]+)-/),
-	$version, 'debian/changelog');
+	$version, 'debian/changelog has the version');
 foreach my $extension (qw(snowid snowid_segments))
 {
 	is( in_file("$extension.control", qr/^default_version = '(\d+\.\d+)'$/m),
@@ -46,9 +47,10 @@ foreach my $extension (qw(snowid snowid_segments))
 		$version,
 		"the script of $extension has the version");
 }
-ok(-e "$top/managed/snowid--$version.sql", 'managed/');
+ok( -e "$top/managed/snowid--$version.sql",
+	'the script under managed/ has the version');
 is(in_file('managed/pg_tle.sql', qr/'snowid', '([\d.]+)'/),
-	$version, 'managed/pg_tle.sql');
+	$version, 'managed/pg_tle.sql has the version');
 
 #---- META.json ----
 
@@ -173,7 +175,8 @@ IPC::Run::run([ @make, 'installcheck', 'REGRESS=', 'REDIS_SERVER=no-redis' ],
 is( "$output$errors",
 	"No TAP tests: they need the packages no-redis.\n",
 	'make installcheck without a Redis says so, and runs no TAP test');
-ok(IPC::Run::run([ @make, 'uninstall' ], '>&', $log), 'make uninstall')
+ok(IPC::Run::run([ @make, 'uninstall' ], '>&', $log),
+	'make uninstall ends without error')
   or diag(slurp_file($log));
 is(join(' ', grep { -f } values %installed),
 	'', 'make uninstall removes each file');

@@ -33,7 +33,7 @@ sub both_work
 	return;
 }
 
-both_work('both work');
+both_work('both libraries work');
 my $log = -s $node->logfile;
 kill 'KILL', keeper_pid($node);
 $node->wait_for_log(qr/database system is ready to accept connections/, $log);

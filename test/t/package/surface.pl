@@ -138,11 +138,11 @@ is( $node->safe_psql(
 		'SET search_path = public, "key ring"; SELECT snowid_next() > max(id) FROM orders'
 	),
 	't',
-	'and works with it');
+	'a call works with the search_path');
 is( $node->safe_psql(
 		'postgres', 'SELECT "key ring".snowid_next() > max(id) FROM orders'),
 	't',
-	'or by the whole name');
+	'a call works by the whole name');
 is( $node->safe_psql(
 		'postgres',
 		'SELECT count(DISTINCT key) FROM "key ring".snowid_next_batch(3::bigint) key'
@@ -176,7 +176,7 @@ foreach my $format ('plain', 'custom')
 			'-d',         $node->connstr($db),
 			$dump
 		],
-		"and its restore");
+		"pg_restore of it ends without error");
 	is( $node->safe_psql($db,        $rows),
 		$node->safe_psql('postgres', $rows),
 		'the rows are the same');
@@ -185,7 +185,7 @@ foreach my $format ('plain', 'custom')
 			"INSERT INTO orders (note) VALUES ('restored') RETURNING id > (SELECT max(id) FROM orders)"
 		),
 		't',
-		'and the default makes greater keys');
+		'the restored default makes greater keys');
 }
 
 is( sql_error(

@@ -256,7 +256,7 @@ is( query(
 		$node,
 		q{SELECT extversion FROM pg_extension WHERE extname = 'snowid'}),
 	$newest,
-	'and changes nothing');
+	'SQL newer than the library changes nothing');
 is(update('snowid', $next), '', 'an update that the library serves');
 clients_go_on($client);
 

@@ -218,7 +218,7 @@ foreach my $case (@refused)
 {
 	my ($make, $error) = @$case;
 	$make->();
-	error_is($node, $error, "refused: $error");
+	error_is($node, $error, "a password file is refused: $error");
 	unlink "$node->{skew_file}.stranger";
 	password_file("$secret\r\nsecond line\n", 0400);
 	$redis->query('ACL', 'SETUSER', 'snowid', 'on');
@@ -232,7 +232,7 @@ works($node, 'a relative path counts from the data directory');
 # rotated
 use_url($node, $url);
 $redis->query('ACL', 'SETUSER', 'snowid', '>Another', "<$secret");
-error_is($node, 'WRONGPASS', 'another password');
+error_is($node, 'WRONGPASS', 'another password in Redis is refused');
 password_file('Another');
 works($node, 'is taken with a reload');
 $redis->query('ACL', 'SETUSER', 'snowid', ">$secret", '<Another');
@@ -299,7 +299,7 @@ while (my ($answer, $error) = splice @parrots, 0, 2)
 	  while (grep { $_->[0] eq 'AUTH' } $parrot->requests($from)) < 2
 	  && time < $deadline;
 	like(status($local, 'registry_error'),
-		qr/$error/, "what a server answers to AUTH is not repeated: $error");
+		qr/$error/, "an answer to AUTH is not repeated: $error");
 	push @errors, status($local, 'registry_error'),
 	  sql_error($local, 'SELECT snowid_claims();');
 }
@@ -421,7 +421,8 @@ my @bad      = (
 	'redis://a redis://b:x' => qr/^a port or database is not a number$/);
 while (my ($bad, $error) = splice @bad, 0, 2)
 {
-	like(start_error($bad), $error, 'refused: ' . substr($bad, 0, 60));
+	like(start_error($bad), $error,
+		'a URL is refused: ' . substr($bad, 0, 60));
 }
 is(start_error($_), '', "taken: $_")
   foreach 'redis://[::1]:6379/0, redis://user@a.b-c_d',

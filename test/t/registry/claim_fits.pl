@@ -12,7 +12,7 @@ use Test::More;
 my $redis = SnowidRedis->start('redis');
 my $node  = claiming('server', $redis);
 wait_for_claim($node);
-is(query($node, 'SELECT snowid_reclaim()'), 1, 'a claim');
+is(query($node, 'SELECT snowid_reclaim()'), 1, 'a claim is made at first');
 wait_for_claim($node);
 answered($node);
 

@@ -150,8 +150,9 @@ usleep(300_000);
 is(scalar(so_far($load)), $count, 'no more are made');
 $redis->resume;
 clients_go_on($load);
-is(worker_id($one),          0, 'Redis is back: they go on by themselves');
-is(disorder(keys_of($load)), 0, 'in order');
+is(worker_id($one), 0, 'Redis is back: they go on by themselves');
+is(disorder(keys_of($load)), 0,
+	'keys are in order over a time without Redis');
 
 #---- Its way to Redis is cut, and its ID is another's: its clock five minutes ahead of ours ----
 
@@ -220,7 +221,7 @@ sub come_back
 			  @keys),
 		0,
 		'it goes on with another ID');
-	is(disorder(@keys), 0, 'in order');
+	is(disorder(@keys), 0, 'keys are in order over the change of the ID');
 	return;
 }
 
@@ -310,7 +311,7 @@ cmp_ok(
 cmp_ok((sort { $a <=> $b } @b_new)[0],
 	'>', $c_highest,
 	'the server has the ID again, and keys above those of the one between');
-is(disorder(@b_all), 0, 'in order');
+is(disorder(@b_all), 0, 'all keys of the one that was cut off are in order');
 
 #---- A crash, and a start in place ----
 
@@ -402,7 +403,7 @@ like(
 	'ten minutes back: they would lead too far');
 poll($one, 'clock_steps_back > 0');
 my @ahead = keys_of($load);
-is(disorder(@ahead), 0, 'in order');
+is(disorder(@ahead), 0, 'keys ahead of the clock are in order');
 $a_ceiling = highest(map { key_ms($_) } @ahead);
 my $a_next = query($one, 'SELECT snowid_reclaim()');
 isnt($a_next, $a_id, 'snowid_reclaim() gives another ID');

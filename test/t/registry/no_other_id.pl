@@ -54,7 +54,7 @@ sub ownership
 
 my $node = start_claiming('lost', '', allows_streaming => 1);
 $id = worker_id($node);
-makes_keys_as($node, $id, 'a claim');
+makes_keys_as($node, $id, 'a claim that Redis has');
 my $wild = 'snowid_1288834974657_5_5_12_0_31';
 query($node,
 	"SELECT pg_replication_origin_create('$wild'); SELECT pg_replication_origin_advance('$wild', '0/1')"

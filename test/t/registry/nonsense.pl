@@ -77,7 +77,7 @@ foreach my $answer (
 	error_is($good, '^unexpected reply to "mark"$');
 	$fake->mode('');
 	answered($good);
-	pass("mark: @$answer");
+	pass("an unexpected reply to mark is an error: @$answer");
 }
 
 my @claim   = (1, '0' x 15 . '1', 1600000000000, 1700000000000, 1);
@@ -151,7 +151,7 @@ foreach my $answer (
 	like(
 		sql_error($good, 'SELECT snowid_claims()'),
 		qr/^08006: unexpected reply from Redis\nHINT:  Is something else/,
-		"list: @$answer");
+		"an unexpected reply to list is an error: @$answer");
 }
 foreach my $reply (
 	":1\r\n",             "+list\r\n",
@@ -170,14 +170,14 @@ $fake->mode('list only:' . strings('list', ('x' x 900) x 9));
 like(
 	sql_error($good, 'SELECT snowid_claims()'),
 	qr/^08006: .*The reply from Redis is too long/s,
-	'list: too long');
+	'a reply to list that is too long is an error');
 foreach my $answer ('what', 'live')
 {
 	$fake->mode('list only:' . strings($answer));
 	like(
 		sql_error($good, 'SELECT snowid_release(0, 31)'),
 		qr/^08006: unexpected reply from Redis/,
-		"release: $answer");
+		"an unexpected reply to release is an error: $answer");
 }
 
 # A claim that is given back, after another one was got.

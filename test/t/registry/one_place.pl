@@ -49,7 +49,7 @@ sub both_go_on
 }
 
 my $a = server_in(1, 'a');
-is(worker_id($a), 0, 'a server');
+is(worker_id($a), 0, 'a server claims the first ID');
 my $place = $redis->record('0:0', 'place');
 my $b     = server_in(1, 'b');
 is($redis->record('0:0', 'name'), 'b', 'another with its place takes the ID');

@@ -77,7 +77,7 @@ foreach
 	like(
 		sql_error($node, "SELECT $call"),
 		qr/^55000: Redis was not asked\nHINT:  "reason" in snowid_status\(\) says why\.$/m,
-		"with a damaged state file: $call");
+		"a damaged state file: $call says that Redis was not asked");
 }
 is(calls(), $calls, 'Redis was not asked');
 like(status($node, 'reason'), qr/state file/, 'the status says why');

@@ -502,7 +502,7 @@ is( $first->safe_psql(
 like(sql_error($first, "SET ROLE monitor; SELECT snowid_release(0, 1)"),
 	qr/^42501:/, 'pg_monitor cannot release');
 like(sql_error($first, "SET ROLE monitor; SELECT snowid_reclaim()"),
-	qr/^42501:/, 'nor reclaim');
+	qr/^42501:/, 'pg_monitor cannot reclaim');
 
 #---- Redis is away, or not there at all ----
 
@@ -516,7 +516,7 @@ foreach my $call (@calls)
 		sql_error($first, "SELECT $call"),
 		qr/^08006: Redis (did not answer within snowid\.redis_timeout|cannot be used)\n/,
 		"$call while Redis does not answer");
-	cmp_ok(time - $began, '<', 30, 'after snowid.redis_timeout');
+	cmp_ok(time - $began, '<', 30, "$call ends after snowid.redis_timeout");
 }
 is((new_key($first))[0], "0:$other", 'keys go on');
 $redis->resume;

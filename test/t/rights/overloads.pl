@@ -383,7 +383,7 @@ as('shop', $_, $trap =~ s/CREATOR/$_/gr) foreach qw(mallory owner);
 cmp_ok(plant('shop', 'mallory', 'public', 'core'),
 	'>', 1000, 'traps are planted in the schema of the extension');
 cmp_ok(plant('shop', 'owner', 'owner', 'core'),
-	'>', 1000, 'and in a schema before it');
+	'>', 1000, 'traps are planted in a schema before that of the extension');
 as('shop', 'owner',
 	'ALTER DATABASE shop SET search_path = owner, mallory, public, pg_catalog'
 );

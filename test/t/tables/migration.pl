@@ -244,7 +244,7 @@ foreach my $role ('', 'SET ROLE mallory;')
 		'f', "nothing in a name is run: \"$role\"");
 }
 is(sql("SET ROLE mallory; $not_done"),
-	'3|0', 'with that role the others are changed');
+	'3|0', 'the other columns are changed by that role');
 
 sql(<<~'EOF');
 	CREATE SCHEMA shop;

@@ -131,10 +131,8 @@ like(
 	),
 	qr/^55P03:/,
 	'a detach ends by its lock_timeout');
-like(
-	parts('day'),
-	qr/^day_20270103\|.*day_20270110/s,
-	'a detach that fails: what was made before it is committed');
+like(parts('day'), qr/^day_20270103\|.*day_20270110/s,
+	'a detach that fails: partitions that were made before it are committed');
 $writer->query_safe('COMMIT;');
 sql('CREATE TABLE tickets (id serial PRIMARY KEY, n int CHECK (n > 0))');
 $writer->query_safe('BEGIN; LOCK TABLE day, tickets;');
@@ -217,7 +215,7 @@ like(
 like(
 	make_error(q{4000000000::oid::regclass, '1 day', 1}),
 	qr/^42809: 4000000000 is not partitioned by range of a key/,
-	'nor what does not exist');
+	'a table that does not exist is refused');
 like(
 	make_error(q{'with_default', '1 day', 1}),
 	qr/^55000: public.with_default has the default partition public.rest$/m,
