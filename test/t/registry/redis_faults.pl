@@ -1,5 +1,7 @@
 # Faults of Redis and of the network: keys, start, shutdown, reload and sessions
-# are unaffected, each change of state is told once, and it goes on by itself.
+# are unaffected, each change of state is told once, and it goes on by itself.  The
+# log stays short whatever Redis says, and a process that is held up between two
+# readings of the clock waits no longer than it should.
 use strict;
 use warnings;
 
@@ -224,10 +226,10 @@ sub are_errors
 		my $began = time;
 		$fake->mode("$prefix$answer");
 
-		# the second has begun: the first is through
+		# a call is tried twice: when a third has begun, the first call is through
 		my $from = $fake->requests_size;
 		usleep(10_000)
-		  while (grep { $_->[0] eq $command } $fake->requests($from)) < 2
+		  while (grep { $_->[0] eq $command } $fake->requests($from)) < 3
 		  && time < $began + 30;
 		my $found = status($node, 'registry_error');
 		$found = sprintf('%.1f s', time - $began) if time > $began + 30;
@@ -260,5 +262,74 @@ $proxy->mode('');
 answered($proxied);
 clients_go_on($client);
 keys_are_right('keys do not mind', $client);
+
+#---- An error that is another one each time, asked again and again ----
+
+{
+	my $asked = 300;
+
+	my $count = 0;
+	my $fake  = SnowidRedis->fake(
+		sub {
+			$count++;
+			return "-ERR trouble number $count\r\n";
+		});
+	my $node = snowid_cluster('asks', <<~EOF);
+		snowid.redis_url = 'redis://127.0.0.1:$fake->{port}'
+		snowid.redis_check_interval = '100ms'
+		EOF
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	poll($node, "registry_error ~ 'trouble number'");
+
+	my $before = () = $fake->requests(0);
+	my $log    = -s $node->logfile;
+	my $began  = time;
+	wait_until('the tries that were asked for',
+		sub { (() = $fake->requests(0)) >= $before + $asked });
+	my $lines = () = slurp_file($node->logfile, $log) =~
+	  /(?:LOG|WARNING|ERROR|FATAL):  |DETAIL:  /g;
+
+	# two processes, each 30 lines with a detail, and then one each 10 s
+	cmp_ok(
+		$lines, '<=',
+		2 * 2 * (31 + (time - $began) / 10),
+		"of $asked different errors few are logged");
+	cmp_ok($lines, '<', $asked, 'fewer than there were');
+	poll($node, "registry_error ~ 'trouble number'");
+	pass('the status has the last one all the same');
+	$node->stop;
+}
+
+#---- A process that is held up between two readings of the clock ----
+
+# Says that the registry is empty, and may be asked again after so many ms.
+sub settling
+{
+	my ($ms) = @_;
+	return strings('settling', $ms, 1700000000000);
+}
+
+{
+	my $fake = SnowidRedis->proxy(SnowidRedis->start('redis'), sub { $_[0] });
+	my $node = claiming_cluster('slow', $fake, $short);
+	$fake->mode('claim only:' . settling(1));
+	append_to_file("$node->{skew_file}.slow", '');
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	poll($node, "registry ~ 'The registry is empty'");
+
+	foreach my $ms (1 .. 20)
+	{
+		$fake->mode('claim only:' . settling($ms));
+		answered($node);
+	}
+	pass('a process that is held up calls Redis again and again');
+	unlink "$node->{skew_file}.slow";
+	$fake->mode('');
+	wait_for_claim($node);
+	pass('a process that was held up claims a worker ID at last');
+	$node->stop;
+}
 
 done_testing();
