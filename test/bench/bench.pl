@@ -301,6 +301,8 @@ sub prepare
 			CREATE FUNCTION bench_longest(regprocedure, int) RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
 			CREATE FUNCTION bench_oversleep(int, int) RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
 			CREATE FUNCTION bench_call(regprocedure, bigint, int) RETURNS float8 AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
+			CREATE FUNCTION bench_to_form(bigint, text) RETURNS text AS '$dir/snowid/$bench/baseline' LANGUAGE C STABLE STRICT;
+			CREATE FUNCTION bench_from_form(text, text) RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C STABLE STRICT;
 			CREATE SEQUENCE cache1;
 			CREATE SEQUENCE cache32 CACHE 32;
 			CREATE SEQUENCE cache1000 CACHE 1000;
@@ -1814,6 +1816,69 @@ sub row12
 	return;
 }
 
+# The public form, beyond a call of the same shape.
+sub row14
+{
+	my $n = 5000;
+	my $aes =
+	  read_file('/proc/cpuinfo') =~ /^(?:flags|Features)\s*:.*\baes\b/m;
+	my %row;
+	my @lines;
+	my $worst = 0;
+
+	chomp(my $openssl = qx(openssl version));
+	foreach my $prefix (qw(ord customer9))
+	{
+		ask($default,
+			"CREATE TABLE forms_$prefix AS SELECT i AS id, snowid_to_public(i, '$prefix') AS form FROM generate_series(1, $n) i"
+		);
+		$row{"$_($prefix)"} =
+		  "SELECT count($_(id, '$prefix')) FROM forms_$prefix"
+		  foreach qw(snowid_to_public bench_to_form);
+		$row{"$_($prefix)"} =
+		  "SELECT count($_(form, '$prefix')) FROM forms_$prefix"
+		  foreach qw(snowid_from_public bench_from_form);
+	}
+	my %ns = turns(
+		full(501, 61),
+		map {
+			my $sql = $row{$_};
+			[ $_, sub { timed($default, $sql) / $n } ]
+		} sort keys %row);
+	foreach my $name (sort grep { /^snowid/ } keys %row)
+	{
+		my $least = $name =~ s/snowid_(\w+)_public/bench_$1_form/r;
+		my @own =
+		  map { $ns{$name}[$_] - $ns{$least}[$_] } 0 .. $#{ $ns{$name} };
+		my $own = median(@own);
+		push @lines,
+		  [
+			"`$name`",
+			digits(median(@{ $ns{$name} })),
+			sprintf(
+				'%.0f (%.0f-%.0f)',
+				$own,
+				quantile(0.25, @own),
+				quantile(0.75, @own))
+		  ];
+		$worst = max($worst, $own);
+	}
+
+	heading('14. Public forms');
+	paragraph(
+		'Rows as in 1, one key a row, beyond a function that takes and gives the same and enciphers nothing;',
+		'the argument is the prefix.',
+		($aes ? 'With' : 'Without') . " AES in the processor; $openssl.");
+	table([ 'function', 'ns a row', 'ns beyond the call' ], @lines);
+	bar('a public form beyond the call, prefix of 3 and of 9 ('
+		  . ($aes ? 'with' : 'without')
+		  . ' AES in the processor)',
+		'at most 600 ns',
+		sprintf('%.0f ns', $worst),
+		$worst <= 600);
+	return;
+}
+
 # Writes the data of the plot, and has it drawn.
 sub draw
 {
@@ -1854,9 +1919,10 @@ my %rows = (
 	10 => \&row10,
 	11 => \&row11,
 	12 => \&row12,
-	13 => \&row13);
+	13 => \&row13,
+	14 => \&row14);
 my $all = !@rows;
-@rows = 1 .. 13 if $all;
+@rows = 1 .. 14 if $all;
 prepare();
 machine();
 my %took;
