@@ -17,13 +17,15 @@
 
 /* What is wrong with the file, apart from what it holds; false: nothing. */
 static bool
-is_refused(const char *path, const struct stat *st, char *err, size_t err_size)
+is_refused(const char *path, int fd, char *err, size_t err_size)
 {
-	if (!S_ISREG(st->st_mode))
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		snprintf(err, err_size, "file \"%s\" is not a regular file", path);
-	else if (st->st_uid != geteuid() && st->st_uid != 0)
+	else if (st.st_uid != geteuid() && st.st_uid != 0)
 		snprintf(err, err_size, "file \"%s\" must be owned by the server's user or root", path);
-	else if (st->st_mode & (st->st_uid == 0 ? (S_IWGRP | S_IXGRP | S_IRWXO) : (S_IRWXG | S_IRWXO)))
+	else if (st.st_mode & (st.st_uid == 0 ? (S_IWGRP | S_IXGRP | S_IRWXO) : (S_IRWXG | S_IRWXO)))
 		snprintf(err, err_size, "file \"%s\" has group or world access; its permissions should be u=rw (0600) or less, or u=rw,g=r (0640) or less if owned by root", path);
 	else
 		return false;
@@ -38,19 +40,16 @@ is_refused(const char *path, const struct stat *st, char *err, size_t err_size)
 ssize_t
 secret_file_read(const char *path, char *buf, size_t size, char *err, size_t err_size)
 {
-	struct stat st;
 	ssize_t		got = 1;
 	ssize_t		len = 0;
 	int			fd = OpenTransientFile(path, O_RDONLY | O_NONBLOCK | PG_BINARY);
 
-	if (fd < 0 || fstat(fd, &st) < 0)
+	if (fd < 0)
 	{
 		snprintf(err, err_size, "could not open file \"%s\": %s", path, strerror(errno));
-		if (fd >= 0)
-			CloseTransientFile(fd);
 		return -1;
 	}
-	if (is_refused(path, &st, err, err_size))
+	if (is_refused(path, fd, err, err_size))
 	{
 		CloseTransientFile(fd);
 		return -1;
@@ -58,10 +57,7 @@ secret_file_read(const char *path, char *buf, size_t size, char *err, size_t err
 	while (got > 0 && len < size)
 	{
 		got = read(fd, buf + len, size - len);
-		if (got > 0)
-			len += got;
-		else if (got < 0 && errno == EINTR)
-			got = 1;
+		len += Max(got, 0);
 	}
 	if (got < 0)
 	{

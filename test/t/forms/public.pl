@@ -406,11 +406,15 @@ sub memory_has
 {
 	my ($pid, @texts) = @_;
 	my $found = 0;
-	open(my $memory, '<:raw', "/proc/$pid/mem") or return;
+	no warnings 'portable';
+	open(my $memory, '<:raw', "/proc/$pid/mem") or return 0;
 	foreach my $line (split /\n/, slurp_file("/proc/$pid/maps"))
 	{
 		my ($from, $to) = $line =~ /^([0-9a-f]+)-([0-9a-f]+) rw.p/ or next;
 		my $piece = '';
+
+		# the shadow of a sanitizer
+		next if hex($to) - hex($from) > 2**28;
 		sysseek($memory, hex($from), 0)                 or next;
 		sysread($memory, $piece, hex($to) - hex($from)) or next;
 		$found += grep { index($piece, $_) >= 0 } @texts;
@@ -418,15 +422,17 @@ sub memory_has
 	return $found;
 }
 
+# Behind comments, so that what the session allocates next does not cover it.
+write_file($file, ("#\n" x 3000) . "0 $hex[3]\n");
 my $reader = SnowidSession->new($node, 'postgres');
 my $marker = join('', 'a marker ', 'in the memory');
+my $pid    = $reader->query('SELECT pg_backend_pid()');
 like(
 	$reader->query(
 		"SET application_name = '$marker'; SELECT snowid_to_public($id, 'ord')"
 	),
 	qr/^ord_0/,
 	'a session has read the file');
-my $pid = $reader->query('SELECT pg_backend_pid()');
 SKIP:
 {
 	skip 'the memory of a process cannot be read', 1
