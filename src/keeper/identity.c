@@ -32,6 +32,8 @@
 /* As in the file, or as it is about to be written. */
 static Identity identity;
 static bool is_loaded = false;
+static bool is_new;				/* the file does not have it yet */
+static bool is_copy;			/* the file was another directory's */
 
 static void
 become_new(bool shared)
@@ -69,17 +71,18 @@ describe_boot(char *boot)
 }
 
 /*
- * Reads the state file.  Returns why the gate must stay closed, with the detail
- * in err, or GATE_MAY_OPEN.  *is_new: the file must be written; *is_copy: it is
- * another directory's.
+ * Reads the state file, once.  Returns why the gate must stay closed, with the
+ * detail in err, or GATE_MAY_OPEN.
  */
 GateReason
-identity_load(bool *is_new, bool *is_copy, char *err)
+identity_load(char *err)
 {
 	StateFileResult result;
 	Fingerprint directory = statefile_fingerprint();
 	Life		life = statefile_life();
 
+	if (is_loaded)
+		return GATE_MAY_OPEN;
 	if (!statefile_lock(err, GATE_DETAIL_LEN))
 		return GATE_FILE;
 	result = statefile_read(&identity, err, GATE_DETAIL_LEN);
@@ -87,14 +90,24 @@ identity_load(bool *is_new, bool *is_copy, char *err)
 		return GATE_FILE;
 	if (result == STATE_FILE_DAMAGED)
 		return GATE_FILE_DAMAGED;
-	*is_copy = result == STATE_FILE_OK &&
+	is_copy = result == STATE_FILE_OK &&
 		(memcmp(&identity.directory, &directory, sizeof(directory)) != 0 ||
 		 memcmp(&identity.life, &life, sizeof(life)) != 0);
-	*is_new = result == STATE_FILE_ABSENT || *is_copy;
-	if (*is_new)
+	is_new = result == STATE_FILE_ABSENT || is_copy;
+	if (is_new)
 		become_new(false);
 	is_loaded = true;
 	return GATE_MAY_OPEN;
+}
+
+/* False: the reason is in err. */
+static bool
+write_file(char *err)
+{
+	if (!statefile_write(&identity, err, GATE_DETAIL_LEN))
+		return false;
+	is_new = false;
+	return true;
 }
 
 /*
@@ -108,24 +121,16 @@ identity_introduce(char *err)
 	bool		clone;
 	bool		shared;
 	bool		is_known = claim_has_identity(&clone, &shared);
-	bool		is_new = false;
-	bool		is_copy;
 	bool		is_start;
 	char		boot[BOOT_LEN];
+	static bool is_told = false;
 
-	if (is_known && is_loaded && !clone && !shared)
+	if (is_told && is_known && !clone && !shared)
 		return GATE_MAY_OPEN;
-	if (!is_loaded)
-	{
-		GateReason	reason = identity_load(&is_new, &is_copy, err);
-
-		if (reason != GATE_MAY_OPEN)
-			return reason;
-		if (is_copy)
-			ereport(LOG,
-					(errmsg("this data directory is a copy, or was restored"),
-					 errdetail("Its worker ID is claimed anew.")));
-	}
+	if (is_copy && !is_told)
+		ereport(LOG,
+				(errmsg("this data directory is a copy, or was restored"),
+				 errdetail("It claims a worker ID of its own.")));
 	if (clone)
 		become_new(true);
 	else if (shared)
@@ -141,7 +146,7 @@ identity_introduce(char *err)
 		/* once Redis knows it as a lease, it is no longer for good */
 		if (snowid_redis_lease > 0 && identity.claim.ownership != 0)
 			identity.claim.lease_ms = snowid_redis_lease;
-		if (!statefile_write(&identity, err, GATE_DETAIL_LEN))
+		if (!write_file(err))
 		{
 			is_loaded = false;
 			return GATE_FILE;
@@ -149,6 +154,7 @@ identity_introduce(char *err)
 	}
 	describe_boot(boot);
 	claim_set_identity(&identity, boot, is_start);
+	is_told = true;
 	return GATE_MAY_OPEN;
 }
 
@@ -158,6 +164,74 @@ identity_remembers(const Claim *claim, bool *same_terms)
 {
 	*same_terms = identity.claim.lease_ms == claim->lease_ms;
 	return identity.claim.ownership == claim->ownership;
+}
+
+/* Does the file have a claim that another source granted than the present one? */
+bool
+identity_changed_source(void)
+{
+	return identity.claim.ownership != 0 &&
+		(identity.claim.generation != 0) != claim_from_redis();
+}
+
+/* Was the directory copied or restored, so that another server may have its claim? */
+bool
+identity_was_copied(void)
+{
+	return is_copy;
+}
+
+/* The highest Unix ms up to which this server is known to have used a pair; 0: none. */
+int64
+identity_known_ms(const Claim *pair)
+{
+	int64		known_ms = 0;
+
+	if (identity.claim.ownership != 0 && same_pair(&identity.claim, pair))
+		known_ms = identity.ceiling_ms;
+	for (int i = 0; i < PAST_CLAIMS; i++)
+		if (identity.past[i].ownership != 0 &&
+			identity.past[i].datacenter_id == pair->datacenter_id &&
+			identity.past[i].worker_id == pair->worker_id)
+			known_ms = Max(known_ms, identity.past[i].ceiling_ms);
+	return known_ms;
+}
+
+/*
+ * The layout changes: ceilings of pairs by the settings are of the former one.
+ * False: the reason is in err.
+ */
+bool
+identity_forget_ceilings(char *err)
+{
+	Identity	before = identity;
+
+	if (identity.claim.generation == 0)
+		identity.ceiling_ms = 0;
+	for (int i = 0; i < PAST_CLAIMS; i++)
+		if (identity.past[i].by_setting)
+			identity.past[i].ceiling_ms = 0;
+	if (write_file(err))
+		return true;
+	identity = before;
+	return false;
+}
+
+/*
+ * Writes the ceiling of the claim into the file: no key of it is above, by now.
+ * Where that fails, the origin alone has it.
+ */
+void
+identity_remember_ceiling(uint64 ownership, int64 unix_ms)
+{
+	int64		before = identity.ceiling_ms;
+	char		err[GATE_DETAIL_LEN];
+
+	if (!is_loaded || ownership == 0 || identity.claim.ownership != ownership || unix_ms <= before)
+		return;
+	identity.ceiling_ms = unix_ms;
+	if (!write_file(err))
+		identity.ceiling_ms = before;
 }
 
 /* The claim in the file; ownership 0: none. */
@@ -187,15 +261,19 @@ identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 		identity.past[0].ownership = identity.claim.ownership;
 		identity.past[0].datacenter_id = identity.claim.datacenter_id;
 		identity.past[0].worker_id = identity.claim.worker_id;
-		identity.past[0].ceiling_ms = Max(Max(used_ms, identity.claim.floor_ms), 0);
+		identity.past[0].ceiling_ms = Max(Max(used_ms, identity.ceiling_ms), 0);
 		identity.past[0].exact = exact;
+		identity.past[0].by_setting = identity.claim.generation == 0;
 	}
+	if (identity.claim.ownership != claim->ownership)
+		identity.ceiling_ms = 0;
 	/* a lease that this keeper's predecessor gave up, and that goes on */
 	for (int i = 0; i < PAST_CLAIMS; i++)
 		if (claim->ownership != 0 && identity.past[i].ownership == claim->ownership)
 			memset(&identity.past[i], 0, sizeof(identity.past[i]));
 	identity.claim = *claim;
-	if (!statefile_write(&identity, err, GATE_DETAIL_LEN))
+	identity.ceiling_ms = Max(identity.ceiling_ms, claim->floor_ms);
+	if (!write_file(err))
 	{
 		identity = before;
 		return false;

@@ -83,6 +83,7 @@ close_gate(GateReason reason, const char *detail)
 		pair.known = pair.looked_up = false;
 		ceiling_leave(&pair.ceiling, unix_ms_from_units(last));
 		generator_grant(last, last);
+		identity_remember_ceiling(pair.claim.ownership, unix_ms_from_units(last));
 	}
 	pair.known = false;
 	claim_leave(unix_ms_from_units(last));
@@ -187,21 +188,22 @@ settle_gate(int64 now, bool clock_is_good)
 	Claim		in_use = {0};
 	bool		is_wanted;
 
+	reason = identity_load(err_buf);
+	if (reason == GATE_MAY_OPEN && !pair_leave_source(err_buf))
+		reason = GATE_CEILING;
 	why_closed = pair_wanted(&wanted, &limit_ms, err);
 	if (why_closed == GATE_CLAIM_LOST)
 	{
 		/* in this order; the next turn repeats what fails */
 		close_gate(why_closed, err);
-		if (identity_introduce(err) == GATE_MAY_OPEN)
+		if (reason == GATE_MAY_OPEN && identity_introduce(err) == GATE_MAY_OPEN)
 			(void) pair_forget(err);
 		return TURN_MS;
 	}
-	if (claim_from_redis())
-	{
+	if (reason == GATE_MAY_OPEN && claim_from_redis())
 		reason = identity_introduce(err_buf);
-		if (reason != GATE_MAY_OPEN)
-			return stay_closed(reason, err_buf);
-	}
+	if (reason != GATE_MAY_OPEN && (claim_from_redis() || !RecoveryInProgress()))
+		return stay_closed(reason, err_buf);
 	if (RecoveryInProgress())
 	{
 		close_gate(GATE_RECOVERY, "");

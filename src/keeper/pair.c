@@ -85,8 +85,29 @@ reach_of(int64 now)
 }
 
 /*
- * The pair that the server should use, by the settings or by a claim, and the
- * Unix ms up to which.  Returns what pair_find() does.
+ * The claim that the settings grant: the one in the state file if that has this
+ * pair, else a new one.
+ */
+static void
+claim_by_settings(Claim *wanted)
+{
+	static Claim fresh = {0};
+	const Claim *remembered = identity_claim();
+
+	if (fresh.ownership == 0 || fresh.datacenter_id != snowid_datacenter_id ||
+		fresh.worker_id != snowid_worker_id)
+	{
+		fresh.ownership = random_id();
+		fresh.datacenter_id = snowid_datacenter_id;
+		fresh.worker_id = snowid_worker_id;
+	}
+	*wanted = remembered->ownership != 0 && same_pair(remembered, &fresh) ? *remembered : fresh;
+	wanted->floor_ms = 0;		/* the ceilings say more */
+}
+
+/*
+ * The claim that the settings or Redis grant, and the Unix ms up to which.
+ * Returns what pair_find() does.
  */
 GateReason
 pair_wanted(Claim *wanted, int64 *limit_ms, char *err)
@@ -95,47 +116,27 @@ pair_wanted(Claim *wanted, int64 *limit_ms, char *err)
 		return claim_held(wanted, limit_ms, err);
 	err[0] = '\0';
 	*limit_ms = PG_INT64_MAX;
-	memset(wanted, 0, sizeof(*wanted));
-	wanted->datacenter_id = snowid_datacenter_id;
-	wanted->worker_id = snowid_worker_id;
-	return snowid_worker_id < 0 ? GATE_NO_WORKER_ID : GATE_MAY_OPEN;
+	if (snowid_worker_id < 0)
+		return GATE_NO_WORKER_ID;
+	claim_by_settings(wanted);
+	return GATE_MAY_OPEN;
 }
 
 /*
- * Has this directory used the pair before?  If not, what it knows of the pair
- * may be out of date, and the pair begins like one with no recorded ceiling.
+ * Did this server make its last keys with this claim?  If not, or if nothing is
+ * known of its keys, others may have used the pair until now.  A position that
+ * vanished from the origins is the state file's, unless another layout's.
  */
-static GateReason
-settle_directory(Pair *pair, char *err)
+static void
+settle_claim(Pair *pair)
 {
-	static bool warned = false;
-	bool		is_copy = false;
-	bool		same_terms = true;
-	bool		is_new;
+	bool		same_terms;
+	bool		remembers = identity_remembers(&pair->claim, &same_terms);
 
-	if (claim_from_redis())
-		is_new = !identity_remembers(&pair->claim, &same_terms);
-	else
-	{
-		GateReason	reason = identity_load(&is_new, &is_copy, err);
-
-		if (reason != GATE_MAY_OPEN)
-			return reason;
-		/* of a server that has left Redis, and is not to resume it */
-		is_new |= identity_claim()->ownership != 0;
-	}
-	pair->is_new = is_new || !same_terms;
-	pair->waits |= is_copy || (is_new && claim_from_redis());
-	if (is_copy && !warned)
-	{
-		ereport(WARNING,
-				(errmsg("this data directory is a copy, or was restored"),
-				 errdetail("Its keys are made as datacenter %d, worker %d.",
-						   pair->claim.datacenter_id, pair->claim.worker_id),
-				 errhint("Make sure that no other server has this worker ID.")));
-		warned = true;
-	}
-	return GATE_MAY_OPEN;
+	pair->is_new = !remembers || !same_terms;
+	pair->waits = !remembers || pair->ceiling.own_ms == 0;
+	if (!pair->new_layout)
+		pair->floor = Max(pair->floor, last_unit_of(identity_known_ms(&pair->claim)));
 }
 
 /*
@@ -164,11 +165,23 @@ used_before(const Ceiling *ceiling, int64 *used_ms)
 bool
 pair_remember(Pair *pair, char *err)
 {
+	static bool warned = false;
 	int64		used_ms;
 	bool		exact;
 
+	if (pair->new_layout && !identity_forget_ceilings(err))
+		return false;
 	if (!pair->is_new)
 		return true;
+	if (identity_was_copied() && !claim_from_redis() && !warned)
+	{
+		ereport(WARNING,
+				(errmsg("this data directory is a copy, or was restored"),
+				 errdetail("Its keys are made as datacenter %d, worker %d.",
+						   pair->claim.datacenter_id, pair->claim.worker_id),
+				 errhint("Make sure that no other server has this worker ID.")));
+		warned = true;
+	}
 	exact = used_before(&pair->ceiling, &used_ms);
 	pair->claim.floor_ms = unix_ms_from_units(pair->floor);
 	if (!identity_remember(&pair->claim, used_ms, exact, err))
@@ -206,20 +219,13 @@ pair_forget(char *err)
 }
 
 /*
- * A server whose worker ID is a number now is not to resume a claim of before.
- * False: the reason is in err.
+ * Gives up a claim that another source granted than the present one, before
+ * anything else: it is never resumed.  False: the reason is in err.
  */
-static bool
-leave_registry(char *err)
+bool
+pair_leave_source(char *err)
 {
-	static bool has_left = false;
-	bool		is_new;
-	bool		is_copy;
-
-	if (!has_left)
-		has_left = identity_load(&is_new, &is_copy, err) == GATE_MAY_OPEN &&
-			(identity_claim()->ownership == 0 || pair_forget(err));
-	return has_left;
+	return !identity_changed_source() || pair_forget(err);
 }
 
 /* What pair_remember() does, in advance, on a standby. */
@@ -233,7 +239,7 @@ pair_remember_early(const Claim *claim, int64 now, char *err)
 	bool		remembers;
 
 	if (!claim_from_redis())
-		return leave_registry(err);
+		return true;
 	remembers = identity_remembers(claim, &same_terms);
 	if (remembers && same_terms)
 		return true;
@@ -387,14 +393,12 @@ pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
 	}
 
 	/* above the keys of this server's other pairs that are within reach */
-	pair->waits = pair->ceiling.own_ms == 0;
 	pair->floor = Max(last_unit_of(pair->ceiling.own_ms),
 					  last_unit_of(pair->ceiling.others_ms));
 	pair->floor = Max(pair->floor, last_unit_of(wanted->floor_ms));
 
 	reason = settle_layout(pair, now, err);
-	if (reason == GATE_MAY_OPEN)
-		reason = settle_directory(pair, err);
+	settle_claim(pair);
 	pair_settle_opening(pair, now);
 	pair->known = reason == GATE_MAY_OPEN;
 	return reason;

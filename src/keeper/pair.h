@@ -43,6 +43,7 @@ extern void pair_opened(Pair *pair);
 extern bool pair_remember(Pair *pair, char *err);
 extern bool pair_remember_early(const Claim *claim, int64 now, char *err);
 extern bool pair_forget(char *err);
+extern bool pair_leave_source(char *err);
 
 #pragma GCC visibility pop
 

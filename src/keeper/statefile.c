@@ -1,7 +1,7 @@
 /*
  * statefile.c
  *		The file snowid/state, for what must survive a restart but is not for
- *		replicas: which server this is, and the worker ID that it has claimed.
+ *		replicas: which server this is, and with which claims it has made keys.
  *
  * Nothing else knows the directory "snowid" and the format of the file; only the
  * snowid keeper calls it.  Functions return codes and fill the caller's error
@@ -22,13 +22,14 @@
  *			 76	| datacenter ID      int32        |
  *			 80	| worker ID          int32        |
  *			 84	| 0                  int32        |
- *			 88	| generation         int64        |  of the claim
+ *			 88	| generation         int64        |  of the claim; 0: of the settings
  *			 96	| inode              uint64       |  of global/pg_control
  *			104	| birth time, ns     int64        |
  *			112	| shared             uint64       |  1: see identity.c
  *			120	| past claims        8 x 32 bytes |  newest first
- *			376	| CRC-32C of all above            |
- *			380	+---------------------------------+
+ *			376	| ceiling, Unix ms   int64        |  of the claim, as far as known
+ *			384	| CRC-32C of all above            |
+ *			388	+---------------------------------+
  *
  * of a past claim
  *
@@ -37,7 +38,7 @@
  *			 16	| exact              int32        |  1: no key is above
  *			 20	| datacenter ID      int32        |
  *			 24	| worker ID          int32        |
- *			 28	| 0                  int32        |
+ *			 28	| by setting         int32        |  1: Redis does not know it
  *
  * PostgreSQL's own lock on a data directory does not work between containers;
  * flock() on the file "lock" beside the state file does.
@@ -73,7 +74,7 @@ typedef struct StateFile
 	pg_crc32c	crc;
 } StateFile;
 
-StaticAssertDecl(offsetof(StateFile, crc) == 376, "the format has no padding");
+StaticAssertDecl(offsetof(StateFile, crc) == 384, "the format has no padding");
 
 #define STATE_FILE_LEN (offsetof(StateFile, crc) + sizeof(pg_crc32c))
 

@@ -185,10 +185,9 @@ claim_enter(const Claim *claim, int64 used_ms)
 {
 	bool		held;
 
-	if (!claim_from_redis())
-		return true;
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	held = registry->state == CLAIM_HELD && registry->claim.ownership == claim->ownership;
+	held = !claim_from_redis() ||
+		(registry->state == CLAIM_HELD && registry->claim.ownership == claim->ownership);
 	if (held)
 	{
 		registry->entered = claim->ownership;
@@ -202,15 +201,13 @@ claim_enter(const Claim *claim, int64 used_ms)
 void
 claim_use(int64 used_ms)
 {
-	if (!claim_from_redis())
-		return;
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	if (registry->entered != 0)
 		registry->used_ms = Max(registry->used_ms, Min(used_ms, MAX_MS));
 	LWLockRelease(registry_lock);
 }
 
-/* The claim that the gate is open with; 0: it is closed, or open without one. */
+/* The claim that the gate is open with; 0: the gate is closed. */
 uint64
 claim_entered(void)
 {
@@ -228,8 +225,6 @@ claim_leave(int64 used_ms)
 {
 	bool		was_entered;
 
-	if (!claim_from_redis())
-		return;
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	was_entered = registry->entered != 0;
 	if (was_entered)

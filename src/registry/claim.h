@@ -30,16 +30,17 @@ typedef struct Life
 	int64		birth_ns;
 } Life;
 
-/* This server's pair.  A pair from the settings has no ownership. */
+/* This server's pair, granted by the settings or by Redis. */
 typedef struct Claim
 {
-	uint64		ownership;		/* a random ID; 0: not claimed */
+	uint64		ownership;		/* a random ID; 0: none */
 	int64		floor_ms;		/* Unix; keys begin above it */
 	int32		lease_ms;		/* 0: for good */
 	int32		datacenter_id;
 	int32		worker_id;
 	int32		unused;
-	int64		generation;		/* rises with each ownership of the pair */
+	int64		generation;		/* rises with each ownership of the pair in
+								 * Redis; 0: granted by the settings */
 } Claim;
 
 /* A claim that was given up. */
@@ -50,7 +51,7 @@ typedef struct PastClaim
 	int32		exact;			/* 1: no key of it is above the ceiling */
 	int32		datacenter_id;
 	int32		worker_id;
-	int32		unused;
+	int32		by_setting;		/* 1: Redis does not know it */
 } PastClaim;
 
 #define PAST_CLAIMS 8
@@ -65,6 +66,7 @@ typedef struct Identity
 	Life		life;
 	uint64		shared;			/* 1: another server has this fingerprint */
 	PastClaim	past[PAST_CLAIMS];	/* newest first */
+	int64		ceiling_ms;		/* Unix; the highest known of the claim */
 } Identity;
 
 static inline bool

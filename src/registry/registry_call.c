@@ -125,7 +125,7 @@ registry_past(void)
 	{
 		const PastClaim *past = &seen.identity.past[i];
 
-		if (past->ownership != 0 && past->ownership != seen.leaving.ownership &&
+		if (past->ownership != 0 && !past->by_setting && past->ownership != seen.leaving.ownership &&
 			!(seen.state == CLAIM_HELD && past->ownership == seen.claim.ownership))
 			text = psprintf("%s %d:%d/%s/" INT64_FORMAT "/%d", text, past->datacenter_id, past->worker_id,
 							registry_hex(past->ownership), past->ceiling_ms, past->exact);

@@ -40,7 +40,8 @@ sub write_state
 	return;
 }
 
-# What a new keeper says to the file.
+# What a new keeper says to the file; the gate is closed, so that the one before
+# does not write it.
 sub verdict
 {
 	my $pid = keeper_pid($node);
@@ -69,17 +70,20 @@ sub content
 }
 
 my $good = slurp_file($file);
-is(length $good, 380, 'the file is there');
+is(length $good, 388, 'the file is there');
 
 # Damages the file, and mends it.
 sub is_refused
 {
 	my ($name, $sqlstate, $detail, $damage, $mend) = @_;
 
+	$node->stop;
 	$damage->();
 	my $damaged = content();
+	$node->start;
+	poll($node, "is_open OR reason ~ 'state file'");
 	like(
-		verdict(),
+		status($node, 'reason'),
 		qr/^snowid cannot use its state file: $detail/,
 		"$name: the status says so");
 	like(
@@ -135,6 +139,10 @@ is_refused(
 
 # A flipped bit in a byte.
 my @accepted;
+$node->stop;
+write_state('');
+$node->start;
+poll($node, "reason ~ 'state file'");
 foreach my $byte (0 .. 11, map { 12 + 16 * $_ } 0 .. 22)
 {
 	my $flipped = $good;
@@ -162,7 +170,7 @@ chmod 0700, $node->data_dir . '/snowid';
 keys_go_on('mended');
 like(
 	slurp_file($file),
-	qr/^\Q${\ substr($good, 0, 32)}\E.{348}$/s,
+	qr/^\Q${\ substr($good, 0, 32)}\E.{356}$/s,
 	'a directory that can be written again: the file is written');
 
 $node->stop;
@@ -173,16 +181,17 @@ $node->start;
 $node->wait_for_log(
 	qr/Could not write file "snowid\/state": No space left on device/,
 	$before);
-ok(!-e $file || -s $file == 380, 'a full disk leaves no half a file');
+ok(!-e $file || -s $file == 388, 'a full disk leaves no half a file');
 keys_go_on('keys go on when there is space again');
 $good = slurp_file($file);
-is(length $good, 380, 'the file is written when there is space again');
+is(length $good, 388, 'the file is written when there is space again');
 
 #---- Another server on the directory ----
 
 open(my $lock, '<', $node->data_dir . '/snowid/lock') or die "$!";
 ok(!flock($lock, LOCK_EX | LOCK_NB), 'a running server holds the lock');
 $node->stop;
+$good = slurp_file($file);
 ok(flock($lock, LOCK_EX | LOCK_NB), 'a stopped one does not');
 $node->start;
 poll($node, "reason ~ 'file'");
