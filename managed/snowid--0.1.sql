@@ -60,6 +60,14 @@ CREATE SEQUENCE snowid_turn MINVALUE 0;
 CREATE SEQUENCE snowid_units_0 MINVALUE 0 MAXVALUE 9007199254740991;
 CREATE SEQUENCE snowid_units_1 MINVALUE 0 MAXVALUE 9007199254740991;
 
+-- Errors are logged, so they show the beginning of a text alone.
+CREATE FUNCTION snowid_shown(str text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN left(str, 100) || CASE WHEN length(str) > 100 THEN '...' ELSE '' END;
+END $$;
+COMMENT ON FUNCTION snowid_shown(text) IS 'internal: a text as an error shows it';
+
 -- Layouts
 
 CREATE FUNCTION snowid_layout_parts(layout text, OUT epoch bigint, OUT tick int,
@@ -112,11 +120,11 @@ BEGIN
     END IF;
     timestamp_bits := 63 - datacenter_bits - worker_bits - sequence_bits;
     problem := CASE
-        WHEN problem IS NOT NULL THEN format('"%s" is %s.', word, problem)
+        WHEN problem IS NOT NULL THEN format('"%s" is %s.', "@schema@".snowid_shown(word), problem)
         WHEN epoch IS NULL THEN 'The epoch is missing.'
         WHEN timestamp_bits < 1 THEN 'The widths leave no bit of 63 for the timestamp.' END;
     IF problem IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('invalid layout "%s"', layout),
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('invalid layout "%s"', "@schema@".snowid_shown(layout)),
             DETAIL = problem,
             HINT = 'A layout is a name that snowid_layouts() lists, or spelled out, for instance "epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12".';
     END IF;
@@ -650,7 +658,7 @@ BEGIN
         END IF;
         problem := 'It is greater than the greatest key.';
     END IF;
-    RAISE EXCEPTION USING ERRCODE = '22P02', MESSAGE = format('invalid key in base %s: "%s"', base, str), DETAIL = problem;
+    RAISE EXCEPTION USING ERRCODE = '22P02', MESSAGE = format('invalid key in base %s: "%s"', base, "@schema@".snowid_shown(str)), DETAIL = problem;
 END $$;
 COMMENT ON FUNCTION snowid_read_digits(text, int, int) IS 'internal: the key of a text';
 
@@ -715,11 +723,11 @@ DECLARE
     ms bigint := ("@schema@".snowid_read_epoch('1970-01-01T00:00:00' || utc_offset COLLATE "C")).ms;
 BEGIN
     IF code COLLATE "C" !~ '^[0-9A-Z]{0,8}$' THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('invalid code of a serial: "%s"', code),
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('invalid code of a serial: "%s"', "@schema@".snowid_shown(code)),
             DETAIL = 'It has up to 8 characters, digits and capital letters from A to Z.';
     END IF;
     IF ms IS NULL OR utc_offset COLLATE "C" !~ '^[-+Z]' THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('invalid offset from UTC: "%s"', utc_offset),
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('invalid offset from UTC: "%s"', "@schema@".snowid_shown(utc_offset)),
             DETAIL = 'It must be a fixed offset of less than 16 hours: in a named zone times repeat at the end of summer time, and so would serials.',
             HINT = 'Write it as "+08" or "-05:30", or "Z" for UTC.';
     END IF;
@@ -785,7 +793,7 @@ BEGIN
         problem := CASE WHEN left(again, length(code) + 17) = left(serial COLLATE "C", length(code) + 17)
             THEN 'Its check digits do not match.' ELSE 'The layout has no such time.' END;
     END IF;
-    RAISE EXCEPTION USING ERRCODE = '22P02', MESSAGE = format('invalid serial: "%s"', serial), DETAIL = problem;
+    RAISE EXCEPTION USING ERRCODE = '22P02', MESSAGE = format('invalid serial: "%s"', "@schema@".snowid_shown(serial)), DETAIL = problem;
 END $$;
 COMMENT ON FUNCTION snowid_serial_id(text, text, text, text, boolean) IS
     'the key of a serial number in a layout';

@@ -251,11 +251,12 @@ CREATE TYPE snowid;
 CREATE FUNCTION snowid_in(cstring) RETURNS snowid
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_in(cstring) IS
-    '13 digits of base32 as snowid_from_base32() reads them, but all 64 bits: at most FZZZZZZZZZZZZ';
+    '13 digits of base32 as snowid_from_base32() reads them; for a negative value, which is no key, a minus and 19 decimal digits';
 
 CREATE FUNCTION snowid_out(snowid) RETURNS cstring
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowid_out(snowid) IS '13 digits of base32';
+COMMENT ON FUNCTION snowid_out(snowid) IS
+    '13 digits of base32; for a negative value, which is no key, a minus and 19 decimal digits';
 
 CREATE FUNCTION snowid_recv(internal) RETURNS snowid
     AS 'int8recv' LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE;
@@ -337,6 +338,12 @@ CREATE OPERATOR CLASS snowid_ops DEFAULT FOR TYPE snowid USING hash AS
     OPERATOR 1 =,
     FUNCTION 1 (snowid, snowid) hashint8(bigint),
     FUNCTION 2 (snowid, snowid) hashint8extended(bigint, bigint);
+CREATE OPERATOR CLASS snowid_minmax_ops DEFAULT FOR TYPE snowid USING brin AS
+    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
+    FUNCTION 1 brin_minmax_opcinfo(internal),
+    FUNCTION 2 brin_minmax_add_value(internal, internal, internal, internal),
+    FUNCTION 3 brin_minmax_consistent(internal, internal, internal),
+    FUNCTION 4 brin_minmax_union(internal, internal, internal);
 ALTER OPERATOR FAMILY snowid_ops USING btree ADD
     OPERATOR 3 #= (bigint, bigint);
 ALTER OPERATOR FAMILY snowid_ops USING hash ADD
@@ -360,6 +367,12 @@ BEGIN
                 OPERATOR 1 < (%1$s, %2$s), OPERATOR 2 <= (%1$s, %2$s), OPERATOR 3 = (%1$s, %2$s),
                 OPERATOR 4 >= (%1$s, %2$s), OPERATOR 5 > (%1$s, %2$s), FUNCTION 1 (%1$s, %2$s) %3$s',
             types.l, types.r, types.cmp);
+        IF types.l = 'snowid' THEN
+            EXECUTE pg_catalog.format('ALTER OPERATOR FAMILY snowid_minmax_ops USING brin ADD
+                    OPERATOR 1 < (%1$s, %2$s), OPERATOR 2 <= (%1$s, %2$s), OPERATOR 3 = (%1$s, %2$s),
+                    OPERATOR 4 >= (%1$s, %2$s), OPERATOR 5 > (%1$s, %2$s)',
+                types.l, types.r);
+        END IF;
     END LOOP;
 END $do$;
 

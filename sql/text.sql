@@ -36,6 +36,14 @@ SELECT snowid_from_base32('01ARYZVZXW3777');
 SELECT snowid_from_base32('01ARYZVZUW377');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowid_from_base32(' 01ARYZVZXW377');
+-- an error, and so the log, shows the beginning of a long text alone
+SELECT snowid_from_base32(repeat('9', 100000));
+SELECT snowid_from_base62(repeat('e', 101));
+SELECT snowid_timestamp(5, repeat('a ', 100000));
+SELECT snowid_timestamp(5, repeat('a', 100000));
+SELECT snowid_serial_id(repeat('1', 100000), 'A', 'Z', 'twitter');
+SELECT snowid_serial(repeat('a', 100000), 5, 'Z', 'twitter');
+SELECT snowid_serial('A', 5, repeat('+', 100000), 'twitter');
 SELECT snowid_from_base32('01ARYZVZXW377' || chr(10));
 SELECT snowid_from_base32('8000000000000');
 \echo :LAST_ERROR_SQLSTATE

@@ -11,10 +11,21 @@ FROM pg_type WHERE typname = 'snowid';
 SELECT 388400145978465528::snowid, '0ARYZVZXW377R'::snowid::bigint, 'oAryzVz-xw377r'::snowid, 12345::bigint::snowid,
        '0ARYZVZXW377R'::snowid::text, '0ARYZVZXW377R'::text::snowid, NULL::snowid;
 SELECT snowid_send('0ARYZVZXW377R') = int8send(388400145978465528) AS send;
--- nothing is between it and a bigint: all 64 bits are written, and read again
-SELECT (-1)::bigint::snowid, 'FZZZZZZZZZZZZ'::snowid::bigint, (-9223372036854775808)::bigint::snowid, '8000000000000'::snowid::bigint;
-SELECT 'G000000000000'::snowid;
+-- nothing is between it and a bigint: a negative value is written, and read again
+SELECT v::snowid, v::snowid::text::snowid = v AS same
+FROM unnest('{-1,-42,-9223372036854775807,-9223372036854775808}'::bigint[]) v;
+SELECT '-1234567890123'::snowid = '1234567890123'::snowid AS base32, '-0ARYZVZXW377R'::snowid = '0ARYZVZXW377R'::snowid AS hyphen;
+-- but text that begins as a greater key is no negative value
+SELECT '8000000000000'::snowid;
 \echo :LAST_ERROR_SQLSTATE
+SELECT 'FZZZZZZZZZZZZ'::snowid;
+SELECT 'G000000000000'::snowid;
+SELECT '-9223372036854775809'::snowid;
+SELECT '-0000000000000000000'::snowid;
+SELECT '-1'::snowid;
+SELECT '-00000000000000000001'::snowid;
+SELECT '-000000000000000000A'::snowid;
+SELECT repeat('x', 150)::snowid;
 SELECT '0ARYZ!ZXW377R'::snowid;
 \echo :LAST_ERROR_SQLSTATE
 SELECT '388400145978465528'::snowid;
@@ -231,6 +242,37 @@ CREATE TABLE h1 PARTITION OF h FOR VALUES WITH (MODULUS 2, REMAINDER 1);
 INSERT INTO h SELECT id FROM k;
 SELECT count(*) FROM h WHERE id = '0ARYZVZXW377S';
 EXPLAIN (COSTS OFF) SELECT * FROM h WHERE id = '0ARYZVZXW377S';
+
+-- BRIN: ranges of any type find the pages, and the same rows as without
+CREATE TABLE br (id snowid, n int) WITH (fillfactor = 10);
+INSERT INTO br SELECT snowid_min(timestamptz '2026-01-01Z' + i * interval '1 h', 'twitter')::snowid, i FROM generate_series(1, 5000) i;
+INSERT INTO br VALUES ((-5)::bigint::snowid, -5), (100::bigint::snowid, 100);
+CREATE INDEX ON br USING brin (id) WITH (pages_per_range = 2);
+SELECT opcname FROM pg_index JOIN pg_opclass o ON o.oid = indclass[0] WHERE indrelid = 'br'::regclass;
+ANALYZE br;
+SET enable_seqscan = off;
+EXPLAIN (COSTS OFF) SELECT * FROM br WHERE id >= snowid_min('2026-02-01Z', 'twitter') AND id < '0ARYZVZXW377R';
+EXPLAIN (COSTS OFF) SELECT * FROM br WHERE id = 100 OR id < 0::smallint;
+CREATE FUNCTION found(condition text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    n bigint;
+BEGIN
+    EXECUTE 'SELECT sum(n) FROM br WHERE ' || condition INTO n;
+    RETURN n;
+END $$;
+SELECT id::text AS text, id::bigint AS number FROM br WHERE n = 2500 \gset
+CREATE TEMP TABLE conditions AS SELECT format('%s %s %s', l, op, r) AS condition
+FROM (SELECT l, r FROM unnest(ARRAY['(-5)::bigint::snowid', '100::smallint', '100', '100::bigint',
+          format('%L::snowid', :'text'), format('%L::bigint', :'number')]) v, LATERAL (VALUES ('id', v), (v, 'id')) o(l, r)) o,
+    unnest('{<,<=,=,>=,>}'::text[]) op;
+CREATE TEMP TABLE by_index AS SELECT condition, found(condition) FROM conditions;
+SET enable_seqscan = on;
+SET enable_bitmapscan = off;
+SELECT count(*), bool_and(i.found IS NOT DISTINCT FROM found(condition)) AS same FROM by_index i;
+RESET enable_bitmapscan;
+RESET enable_seqscan;
+DROP TABLE br, conditions, by_index;
+DROP FUNCTION found;
 
 -- A bigint column becomes one in place, and back: no rewrite of the table
 CREATE TABLE old (id bigint PRIMARY KEY DEFAULT snowid_next(), n int);

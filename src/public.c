@@ -19,6 +19,7 @@
 #include "compat.h"
 #include "guard.h"
 #include "key/public_form.h"
+#include "key/text.h"
 #include "secret_file.h"
 #include "settings.h"
 
@@ -143,7 +144,8 @@ begin_call(const text *prefix)
 	if (!public_prefix_is_good(VARDATA_ANY(prefix), VARSIZE_ANY_EXHDR(prefix)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid prefix: \"%s\"", text_to_cstring(prefix)),
+				 errmsg("invalid prefix: \"%s\"",
+						text_shown(VARDATA_ANY(prefix), VARSIZE_ANY_EXHDR(prefix))),
 				 errdetail("It has from 1 to %d characters, a to z, 0 to 9 and underscores, the first and the last no underscore.",
 						   PREFIX_LEN)));
 }
@@ -207,7 +209,7 @@ snowid_from_public(PG_FUNCTION_ARGS)
 	if (problem != PUBLIC_GOOD)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
-				 errmsg("invalid public form of a key: \"%s\"", text_to_cstring(public)),
+				 errmsg("invalid public form of a key: \"%s\"", text_shown(str, len)),
 				 errdetail("%s", describe(problem, prefix, str, len, detail))));
 	PG_RETURN_INT64(id);
 }

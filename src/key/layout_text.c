@@ -13,6 +13,7 @@
 #include "utils/timestamp.h"
 
 #include "key/layout_text.h"
+#include "key/text.h"
 
 #define MAX_WIDTH 31
 
@@ -218,7 +219,7 @@ layout_read(const char *str, Layout *layout)
 			fields[i].seen = true;
 		}
 		if (problem)
-			return psprintf("\"%s\" is %s.", word, problem);
+			return psprintf("\"%s\" is %s.", text_shown(word, strlen(word)), problem);
 	}
 	if (!has_epoch)
 		return "The epoch is missing.";
@@ -237,7 +238,7 @@ layout_parse(text *spec, Layout *layout)
 	if (problem)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid layout \"%s\"", str),
+				 errmsg("invalid layout \"%s\"", text_shown(str, strlen(str))),
 				 errdetail("%s", problem),
 				 errhint(LAYOUT_HINT)));
 	pfree(str);

@@ -21,6 +21,7 @@
 
 #include "key/decode.h"
 #include "key/layout_text.h"
+#include "key/text.h"
 
 PG_FUNCTION_INFO_V1(snowid_serial);
 PG_FUNCTION_INFO_V1(snowid_serial_id);
@@ -218,7 +219,8 @@ parse_offset(const char *str)
 		layout_read_epoch(psprintf("1970-01-01T00:00:00%s", str), &unix_ms) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid offset from UTC: \"%s\"", str),
+				 errmsg("invalid offset from UTC: \"%s\"",
+						text_shown(str, strlen(str))),
 				 errdetail("It must be a fixed offset of less than 16 hours: in a named zone times repeat at the end of summer time, and so would serials."),
 				 errhint("Write it as \"+08\" or \"-05:30\", or \"Z\" for UTC.")));
 	Assert(unix_ms > -OFFSET_LIMIT_MS && unix_ms < OFFSET_LIMIT_MS);
@@ -240,7 +242,8 @@ form_of_call(FunctionCallInfo fcinfo, int code_arg)
 		strspn(code, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") != strlen(code))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid code of a serial: \"%s\"", code),
+				 errmsg("invalid code of a serial: \"%s\"",
+						text_shown(code, strlen(code))),
 				 errdetail("It has up to %d characters, digits and capital letters from A to Z.",
 						   CODE_LEN)));
 	form.code = code;
@@ -271,7 +274,8 @@ snowid_serial_id(PG_FUNCTION_ARGS)
 	if (problem)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
-				 errmsg("invalid serial: \"%s\"", serial),
+				 errmsg("invalid serial: \"%s\"",
+						text_shown(serial, strlen(serial))),
 				 errdetail("%s", problem)));
 	PG_RETURN_INT64(id);
 }

@@ -8,9 +8,10 @@
  * its digits in the order of ASCII.  Both have a fixed width, so that under
  * COLLATE "C" the text sorts as the keys do.
  *
- * A value of the type is a bigint, and casts do not check it, so the type writes
- * and reads all 64 bits; the functions take keys only.  No setting and no shared
- * memory is read: all is IMMUTABLE.
+ * A value of the type is a bigint, and casts do not check it, so a negative value,
+ * which is no key, has a text, too, for dumps: a minus and 19 decimal digits, which
+ * no digits of base32 are taken for.  No setting and no shared memory is read: all
+ * is IMMUTABLE.
  */
 #include "postgres.h"
 
@@ -27,6 +28,12 @@ PG_FUNCTION_INFO_V1(snowid_to_base32);
 PG_FUNCTION_INFO_V1(snowid_from_base32);
 PG_FUNCTION_INFO_V1(snowid_to_base62);
 PG_FUNCTION_INFO_V1(snowid_from_base62);
+
+/* How many characters of a text are shown in an error. */
+#define SHOWN 100
+
+/* How many digits the text of a negative value has. */
+#define NEGATIVE_DIGITS 19
 
 /* How numbers are written; known to the compiler wherever it is used. */
 typedef struct Notation
@@ -66,15 +73,28 @@ write_number(const Notation *n, char *buf, uint64 value)
 	}
 }
 
-/* Reads a number up to "greatest".  Returns NULL, or what is wrong. */
-static inline const char *
-read_number(const Notation *n, const char *str, int len, uint64 greatest,
-			uint64 *value)
+/*
+ * A text as an error shows it: its beginning.  What comes from outside can be long,
+ * and errors are logged; and it may end within a character.
+ */
+char *
+text_shown(const char *str, int len)
 {
+	int			shown = 0;
+
+	for (int i = 0; i < SHOWN && shown < len; i++)
+		shown += Min(pg_mblen(str + shown), len - shown);
+	return psprintf("%.*s%s", shown, str, shown < len ? "..." : "");
+}
+
+/* Reads a key.  Returns NULL, or what is wrong. */
+static inline const char *
+read_number(const Notation *n, const char *str, int len, int64 *id)
+{
+	uint64		value = 0;
 	int			digits = 0;
 	bool		overflow = false;
 
-	*value = 0;
 	for (int i = 0; i < len; i++)
 	{
 		int			digit = n->digit_of(str[i]);
@@ -86,40 +106,61 @@ read_number(const Notation *n, const char *str, int len, uint64 greatest,
 							Min(pg_mblen(str + i), len - i), str + i,
 							pg_mbstrlen_with_len(str, i) + 1, n->base);
 		digits++;
-		overflow |= pg_mul_u64_overflow(*value, n->base, value) |
-			pg_add_u64_overflow(*value, digit, value);
+		overflow |= pg_mul_u64_overflow(value, n->base, &value) |
+			pg_add_u64_overflow(value, digit, &value);
 	}
 	if (digits != n->length)
 		return psprintf("It has %d digits instead of %d.", digits, n->length);
-	if (overflow || *value > greatest)
+	if (overflow || value > PG_INT64_MAX)
 		return "It is greater than the greatest key.";
+	*id = (int64) value;
 	return NULL;
 }
 
 /*---- The type ----*/
 
+/* Reads what snowid_out() writes for a negative value, if it is that. */
+static bool
+read_negative(const char *str, int64 *value)
+{
+	if (str[0] != '-' || strspn(str + 1, "0123456789") != NEGATIVE_DIGITS ||
+		str[1 + NEGATIVE_DIGITS] != '\0')
+		return false;
+	errno = 0;
+	*value = strtoll(str, NULL, 10);
+	return errno == 0 && *value < 0;
+}
+
 Datum
 snowid_in(PG_FUNCTION_ARGS)
 {
 	char	   *str = PG_GETARG_CSTRING(0);
-	uint64		value;
-	const char *problem = read_number(&base32, str, strlen(str), PG_UINT64_MAX,
-									  &value);
+	int64		value = 0;
+	const char *problem;
 
+	if (unlikely(str[0] == '-') && read_negative(str, &value))
+		PG_RETURN_INT64(value);
+	problem = read_number(&base32, str, strlen(str), &value);
 	if (problem)
 		ereturn(fcinfo->context, (Datum) 0,
 				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
-				 errmsg("invalid input syntax for type %s: \"%s\"", "snowid", str),
+				 errmsg("invalid input syntax for type %s: \"%s\"", "snowid",
+						text_shown(str, strlen(str))),
 				 errdetail("%s", problem)));
-	PG_RETURN_INT64((int64) value);
+	PG_RETURN_INT64(value);
 }
 
 Datum
 snowid_out(PG_FUNCTION_ARGS)
 {
-	char	   *str = palloc(base32.length + 1);
+	int64		value = PG_GETARG_INT64(0);
+	char	   *str;
 
-	write_number(&base32, str, (uint64) PG_GETARG_INT64(0));
+	if (unlikely(value < 0))
+		PG_RETURN_CSTRING(psprintf("-%0*" INT64_MODIFIER "u", NEGATIVE_DIGITS,
+								   -(uint64) value));
+	str = palloc(base32.length + 1);
+	write_number(&base32, str, (uint64) value);
 	str[base32.length] = '\0';
 	PG_RETURN_CSTRING(str);
 }
@@ -142,16 +183,16 @@ to_text(const Notation *n, int64 id)
 static inline Datum
 from_text(const Notation *n, const text *str)
 {
-	uint64		value;
-	const char *problem = read_number(n, VARDATA_ANY(str), VARSIZE_ANY_EXHDR(str),
-									  PG_INT64_MAX, &value);
+	int64		id = 0;
+	const char *problem = read_number(n, VARDATA_ANY(str), VARSIZE_ANY_EXHDR(str), &id);
 
 	if (problem)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
-				 errmsg("invalid key in base %d: \"%s\"", n->base, text_to_cstring(str)),
+				 errmsg("invalid key in base %d: \"%s\"", n->base,
+						text_shown(VARDATA_ANY(str), VARSIZE_ANY_EXHDR(str))),
 				 errdetail("%s", problem)));
-	PG_RETURN_INT64((int64) value);
+	PG_RETURN_INT64(id);
 }
 
 Datum

@@ -1,6 +1,6 @@
 /*
  * text.h
- *		The digits of base32, as all forms of keys read them.
+ *		The digits of base32, as all forms of keys read them; and texts in errors.
  */
 #ifndef SNOWID_KEY_TEXT_H
 #define SNOWID_KEY_TEXT_H
@@ -26,5 +26,11 @@ digit_of_base32(char c)
 		return letters[c - 'a'];
 	return c == '-' ? SKIPPED : NO_DIGIT;
 }
+
+#pragma GCC visibility push(hidden)
+
+extern char *text_shown(const char *str, int len);
+
+#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEY_TEXT_H */

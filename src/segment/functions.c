@@ -15,6 +15,7 @@
 
 #include "compat.h"
 #include "guard.h"
+#include "key/text.h"
 #include "segment/pool.h"
 #include "segment/segment.h"
 #include "segment/statement.h"
@@ -113,7 +114,8 @@ read_format(FunctionCallInfo fcinfo, const text *tag)
 					  get_relname_relid("snowid_segments", schema), 1, types, values, true) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("segment \"%s\" does not exist", text_to_cstring(tag))));
+				 errmsg("segment \"%s\" does not exist",
+						text_shown(VARDATA_ANY(tag), VARSIZE_ANY_EXHDR(tag)))));
 	format = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 	if (format == NULL)
 		segment_refuse_format(text_to_cstring(tag));
@@ -135,7 +137,8 @@ snowid_period_parse(PG_FUNCTION_ARGS)
 	if (problem)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
-				 errmsg("invalid serial: \"%s\"", serial),
+				 errmsg("invalid serial: \"%s\"",
+						text_shown(serial, strlen(serial))),
 				 errdetail("%s", problem)));
 	values[0] = DateADTGetDatum(period);
 	values[1] = Int64GetDatum(number);

@@ -395,8 +395,7 @@ class Calls:
             return 'snowid_from_base62(%s)' % literal(written), lambda: base62_value(written)
         if kind == 11:
             written = self.spoil(write(key % (1 << 64), BASE32, 13).lower(), BASE32 + 'iloILO-uU é😀')
-            return '%s::snowid' % literal(written), lambda: write(
-                base32_value(written, (1 << 64) - 1), BASE32, 13)
+            return '%s::snowid' % literal(written), lambda: write(base32_value(written, (1 << 63) - 1), BASE32, 13)
         if kind == 12:
             other = rng.choice([key, self.key(guess), rng.randint(-3, 3), rng.randint(-1 << 31, (1 << 31) - 1)])
             types = ['bigint', 'snowid']

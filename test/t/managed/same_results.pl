@@ -149,6 +149,10 @@ $node->safe_psql('postgres', <<~'EOS');
 			'snowid_serial_id(''pay2022062816074010511260000'' COLLATE ci, ''PAY'', ''Z'', ''twitter'')',
 			'snowid_serial(''PAY'' COLLATE ci, 1541815603606036480, ''Z'', ''twitter'', true)', 'snowid_timestamp(5, ''twitter'' COLLATE ci)',
 			'snowid_timestamp(5, ''Epoch=2020-01-01T00:00:00Z'' COLLATE ci)', 'snowid_timestamp(5, ''epoch=2020-01-01T00:00:00Z worker=5'' COLLATE ci)'])
+		UNION ALL
+		SELECT format(f, text) FROM unnest('{snowid_from_base32(%L),snowid_from_base62(%L),"snowid_bits(5, %L)","snowid_serial(%L, 5)",
+			"snowid_serial(''A'', 5, %L)","snowid_serial_id(%L, ''A'')"}'::text[]) f,
+			(VALUES (repeat('a', 100)), (repeat('a', 101)), (repeat('Ä', 100)), (repeat('Ä', 150)), (repeat('a ', 100))) v(text)
 		UNION ALL VALUES ('snowid_layouts()'), ('snowid_next_batch(-1)'), ('snowid_next_array(-1)'), ('snowid_next_batch(NULL)'),
 			('snowid_next_array(NULL)'), ('snowid_next_block(NULL)'), ('snowid_next_block(0)'), ('snowid_next_block(4097)'),
 			('snowid_next_block(-9223372036854775808)'), ('snowid_next_batch(0)'), ('snowid_next_array(0)'),

@@ -282,7 +282,8 @@ my %value = (
 # What fails as it should, even for a superuser.
 my $refused = qr/
 	no.jump.of.the.clock.waits|no.change.of.the.layout.waits|does.not.come.from.Redis|
-	segment."none".does.not.exist|tag."none"
+	segment."none".does.not.exist|tag."none"|
+	snowid\.public_key_file.is.not.set|without.OpenSSL
 /x;
 
 # Calls of all functions and operators, each with the exact types.  Calls in CALL
