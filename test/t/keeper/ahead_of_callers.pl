@@ -313,7 +313,7 @@ command_ok(
 $node->_update_pid(1);
 my $lsn = query($node, 'SELECT pg_current_wal_insert_lsn()');
 like(sql_error($node, 'SELECT snowid_next()'),
-	qr/^55000: /, 'it makes no keys then');
+	qr/^55000: /, 'a server of pg_upgrade makes no keys');
 is(keeper_pid($node), '', 'a server of pg_upgrade has no keeper');
 is(query($node, 'SELECT pg_current_wal_insert_lsn()'),
 	$lsn, 'a server of pg_upgrade writes no grant into the WAL');
@@ -343,8 +343,8 @@ query($node, 'SELECT count(*) FROM snowid_next_batch(4000000)');
 unlike(
 	slurp_file($node->logfile, $from),
 	qr/snowid makes keys/,
-	'it closes no open gate');
-is(keeper_pid($node), $at_work, 'it does not end the keeper, either');
+	'an error of the keeper closes no open gate');
+is(keeper_pid($node), $at_work, 'an error of the keeper does not end it');
 $node->stop;
 
 #---- Nobody makes keys ----

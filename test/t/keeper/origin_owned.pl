@@ -59,11 +59,11 @@ like(
 like(
 	sql_error($node, "SELECT pg_replication_origin_advance('$name', '0/1')"),
 	qr/^55006: .*already active for PID $pid\n/,
-	'it cannot be moved');
+	'the origin cannot be moved');
 like(
 	sql_error($node, "SELECT pg_replication_origin_session_setup('$name')"),
 	qr/^55006: .*already active for PID $pid\n/,
-	'it cannot be used by a session');
+	'the origin cannot be used by a session');
 query($node, "SELECT pg_terminate_backend($pid)");
 $node->poll_query_until('postgres',
 	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $pid"
@@ -84,7 +84,7 @@ my $ceiling = position();
 $node->stop('immediate');
 $node->start;
 cmp_ok(position(), '>=', $ceiling, 'a crash finds the ceiling');
-keys_go_on('after a crash');
+keys_go_on('keys go on after a crash');
 
 #---- A clean stop ----
 
@@ -113,7 +113,8 @@ $node->poll_query_until('postgres',
 	"SELECT reason ~ 'no worker ID' FROM snowid_status()")
   or die;
 cmp_ok(position(), '>=', last_ms($last_key),
-	'it does not keep the gate from closing, and the ceiling stays');
+	'an open transaction does not keep the gate from closing, and the ceiling stays'
+);
 configure($node, $settings);
 $node->reload;
 keys_go_on('keys again, though it is open yet');
@@ -170,7 +171,7 @@ for (1 .. 400)
 	@stolen = slurp_file($thief->{errors}) =~ /dropped/g;
 	last if @stolen >= 5;
 }
-cmp_ok(scalar @stolen, '>=', 5, 'it was dropped between keepers');
+cmp_ok(scalar @stolen, '>=', 5, 'the origin was dropped between keepers');
 clients_go_on($client);
 stop_client($thief);
 like(sql_error($node, "SELECT pg_replication_origin_drop('$name')"),

@@ -135,7 +135,9 @@ configure($node, "snowid.worker_id = 1\nsnowid.max_lead = 10ms");
 $node->reload;
 keys_go_on('origins whose names are no layout of ours stop no key');
 $node->restart;
-keys_go_on('they stop none after a restart, either');
+keys_go_on(
+	'origins whose names are no layout of ours stop no key after a restart, either'
+);
 is(query($node, 'SELECT count(*) FROM pg_replication_origin'),
 	@names + 1, 'origins whose names are no layout of ours are left alone');
 

@@ -143,7 +143,7 @@ $node->stop('immediate');
 $node->start;
 server_is_open($node);
 $client->{handle}->finish;
-all_rows_come('after a crash');
+all_rows_come('a subscriber that crashed');
 keys_are_right('keys increase, none twice', $client);
 is(query($node, "SELECT count(*) FROM t1 WHERE from_snowid IS NOT NULL"),
 	'0', 'rows are as they were sent');

@@ -103,7 +103,7 @@ restart_with($node, settings($lower));
 closed_with($node, $cannot);
 none_works('refused', $node, $lower, $layout_1, $cannot);
 is($node->safe_psql('postgres', 'SELECT errors FROM snowid_status()'),
-	0, 'they do not count as errors of keys');
+	0, 'functions that fail do not count as errors of keys');
 
 # one session, over the consent
 restart_with($node, settings($higher));

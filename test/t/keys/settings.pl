@@ -159,7 +159,7 @@ SKIP:
 
 	restart_with($worker_1, 2060, 1, 1);
 	my $key = next_key($node);
-	cmp_ok($key, '>', 0, 'it makes keys where it lasts longer');
+	cmp_ok($key, '>', 0, 'a layout whose range lasts longer makes keys');
 
 	#---- Another layout on the same server ----
 

@@ -168,7 +168,7 @@ $last = sql($node, 'SELECT snowid_next()');
 like(
 	run_psql('shop', @script),
 	qr/ERROR:  schema "public" has snowid already/,
-	'it says that it has run');
+	'a second run says that the script has run');
 cmp_ok(sql($node, 'SELECT snowid_next()'),
 	'>', $last, 'a second run changes nothing');
 
@@ -385,7 +385,8 @@ $node->command_ok(
 	'a dump without rights and owners');
 $node->safe_psql('moved', 'SELECT snowid_setup(0, 15)');
 is($node->safe_psql('moved', $rights),
-	'snowid_next', 'it gives away nothing from the set-up on, either');
+	'snowid_next',
+	'default privileges give away nothing from the set-up on, either');
 like($node->safe_psql('moved', $of_others),
 	qr/^[1-9]\d+\|0$/, "all objects belong to the schema's owner");
 

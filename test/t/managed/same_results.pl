@@ -193,7 +193,7 @@ is( sql(q{SELECT bool_and(snowid_min(snowid_timestamp(b)) <= b AND snowid_max(sn
 is( sql(q{SELECT k BETWEEN snowid_min(clock_timestamp() - interval '1 min') AND snowid_max(clock_timestamp() + interval '1 s')
 	FROM snowid_next() k}),
 	't',
-	'they have the time');
+	'keys have the time of the clock');
 is( sql(q{SELECT snowid_serial_id(s, 'PAY', '+08', true) < snowid_next() FROM snowid_serial('PAY', snowid_next(), '+08', true) s}
 	),
 	't',

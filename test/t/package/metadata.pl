@@ -156,7 +156,7 @@ is_deeply(
 			"$top/*.md $top/LICENSE $top/doc/*.* $top/doc/*/* $top/managed/* $top/src/*.md $top/test/bench/results.*"
 		)
 	],
-	'it installs library, control files, scripts, and the manual with its files'
+	'make install installs library, control files, scripts, and the manual with its files'
 );
 my @dead;
 foreach my $page (grep { /\.md$/ } sort keys %installed)

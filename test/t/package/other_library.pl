@@ -38,6 +38,6 @@ my $log = -s $node->logfile;
 kill 'KILL', keeper_pid($node);
 $node->wait_for_log(qr/database system is ready to accept connections/, $log);
 server_is_open($node);
-both_work('after a crash, too');
+both_work('both libraries work after a crash');
 $node->stop;
 done_testing();

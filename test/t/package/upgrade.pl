@@ -249,7 +249,7 @@ is(query($node, 'SELECT count(*) FROM snowid_segment_status()'),
 like(update('snowid_segments', '99.0'),
 	$too_old, 'SQL of snowid_segments newer than the library is refused');
 is(update('snowid', $newest), '',  'after the update');
-is(query($node, $is_open),    't', 'it serves again');
+is(query($node, $is_open),    't', 'snowid_status() serves again');
 like(update('snowid', '99.0'),
 	$too_old, 'SQL newer than the library is refused');
 is( query(
@@ -262,7 +262,7 @@ clients_go_on($client);
 
 my @keys = stop_client($client);
 is(disorder(@keys), 0, 'keys of a session that went on: they increase');
-is(slurp_file($client->{errors}), '', 'it saw no error');
+is(slurp_file($client->{errors}), '', 'a session that went on saw no error');
 
 $node->stop;
 done_testing();

@@ -238,7 +238,7 @@ sub are_errors
 	}
 	is(join("\n", @wrong), '', 'each has its error');
 	is(logged($node, $log, $gone) . logged($node, $log, $back),
-		'10', 'it is logged once');
+		'10', 'the fault is logged once');
 	$fake->mode('');
 	answered($node);
 	is(logged($node, $log, $back), 1, 'the end of the fault is logged once');

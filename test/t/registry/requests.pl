@@ -130,8 +130,10 @@ $plain->stop;
 	error_is($next, ': 0 of the 1 replicas ');
 	$former->start;
 	poll($former, "is_open OR registry ~ ': 0 of the 1 replicas '");
-	is(status($former, 'is_open'),
-		'f', 'its former server learns of that without the replica, too');
+	is( status($former, 'is_open'),
+		'f',
+		'the former server of the ID learns of that without the replica, too'
+	);
 	cmp_ok(query($stays, 'SELECT count(*) FROM snowid_claims()'),
 		'>=', 2, 'a missing replica: snowid_claims() tells who has which ID');
 

@@ -145,7 +145,7 @@ is( $same->safe_psql(
 		"SELECT snowid_next() > $highest, clock_timestamp() < snowid_timestamp($highest)"
 	),
 	't|t',
-	'it begins above them');
+	'a server that was set back begins above the keys in its rows');
 $same->stop('immediate');
 set_skew($same, 0);
 $same->start;
@@ -153,7 +153,7 @@ cmp_ok(
 	$same->safe_psql('postgres', $insert),
 	'>',
 	(sort { $a <=> $b } @keys)[-1],
-	'it begins above all that its past made, where the clock has passed that'
+	'a server that was set back begins above all that its past made, where the clock has passed that'
 );
 $same->stop;
 
@@ -210,12 +210,12 @@ like(
 	slurp_file($new->logfile),
 	qr/DETAIL:  A pair that is new to this server begins when the clock has passed /,
 	'the new server says what it waits for');
-cmp_ok(
-	key_ms($key), '>',
-	($began + 3) * 1000,
-	'it makes no key until the clock has passed its start by max_lead');
+cmp_ok(key_ms($key), '>', ($began + 3) * 1000,
+	'the new server makes no key until the clock has passed its start by max_lead'
+);
 cmp_ok($key, '>', $highest,
-	'its keys are above those of a server that had the worker ID until then');
+	"the new server's keys are above those of a server that had the worker ID until then"
+);
 $new->stop;
 
 $new = snowid_cluster('behind', 'snowid.worker_id = 1');

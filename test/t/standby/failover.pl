@@ -144,7 +144,7 @@ pass('the log says that its state file is another one\'s');
 like(
 	$first->safe_psql('postgres', $origins),
 	qr/_0_1 \S+, \S*_0_2 /,
-	'it has the ceilings of both worker IDs');
+	'the server that took over again has the ceilings of both worker IDs');
 load($first);
 clients_go_on(@clients);
 period_is_good('failed back', 1);

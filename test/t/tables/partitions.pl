@@ -156,9 +156,11 @@ sql(q{CREATE TABLE orders (id bigint PRIMARY KEY);
 $writer->query_safe('BEGIN; INSERT INTO orders VALUES (1);');
 my $make_lines =
   q{SET statement_timeout = '60s'; CALL snowid_make_partitions('lines', '1 day', 1)};
-like(sql_error($node, $make_lines),
+like(
+	sql_error($node, $make_lines),
 	qr/^55P03:/,
-	'it gives up while a transaction writes what its foreign key refers to');
+	"a call gives up while a transaction writes what the table's foreign key refers to"
+);
 is(sql_error($node, 'INSERT INTO orders VALUES (2)'),
 	'', 'other statements can insert');
 $writer->query_safe('COMMIT;');
