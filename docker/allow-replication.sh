@@ -1,3 +1,3 @@
 #!/bin/sh
 # For compose.yaml: the standby may connect to a new primary.
-echo 'host replication postgres samenet scram-sha-256' >>"$PGDATA/pg_hba.conf"
+echo "host replication \"$POSTGRES_USER\" samenet scram-sha-256" >>"$PGDATA/pg_hba.conf"

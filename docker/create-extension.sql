@@ -5,8 +5,10 @@ CREATE EXTENSION snowid SCHEMA snowid;
 GRANT USAGE ON SCHEMA snowid TO PUBLIC;
 SELECT format('ALTER DATABASE %I SET search_path = "$user", public, snowid', current_database()) \gexec
 
+\set app_password ''
 \getenv app_password APP_PASSWORD
-\if :{?app_password}
+SELECT :'app_password' <> '' AS has_app \gset
+\if :has_app
 CREATE ROLE app LOGIN PASSWORD :'app_password';
 SELECT format('ALTER DATABASE %I OWNER TO app', current_database()) \gexec
 \endif

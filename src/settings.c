@@ -8,7 +8,9 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
 #include <limits.h>
+#include <unistd.h>
 
 #include "miscadmin.h"
 #include "utils/guc.h"
@@ -24,11 +26,16 @@
 #define PREFIX_LEN (sizeof(PREFIX) - 1)
 
 static char *layout_setting = "twitter";
+static char *worker_id_setting = "-1";
+
+/* Read once, when the server starts: a host that is renamed keeps its worker ID till then. */
+char		snowid_host_name[256] = "";
 
 Layout		server_layout = {.tick = 1};
 int			snowid_sequence_start = SEQUENCE_FRACTION;
 int			snowid_datacenter_id = 0;
 int			snowid_worker_id = -1;
+bool		snowid_worker_from_host = false;
 int			snowid_max_lead = 1000;
 int			snowid_max_wait = 5000;
 int			snowid_max_jump = 3600 * 1000;
@@ -96,17 +103,107 @@ check_datacenter_id(int *newval, void **extra, GucSource source)
 	return check_fits(*newval, server_layout.datacenter_bits);
 }
 
+/*
+ * The number behind the last hyphen of a host's name, without its domain; -1: there
+ * is none.  Nor is the end of an address (ip-10-0-0-7) one: a host of another network
+ * may have the same.
+ */
+static int
+host_number(const char *name)
+{
+	const char *end = name + strcspn(name, ".");
+	const char *last = NULL;
+	const char *p = end;
+	int			numbers = 0;
+	int64		number = 0;
+
+	/* the numbers that it ends in, between hyphens */
+	for (;;)
+	{
+		const char *stop = p;
+
+		while (p > name && isdigit((unsigned char) p[-1]))
+			p--;
+		if (p == stop || (p > name && p[-1] != '-'))
+			break;
+		if (numbers++ == 0)
+			last = p;
+		if (p == name)
+			break;
+		p--;
+	}
+	if (numbers == 0 || numbers >= 4 || last == name)
+		return -1;
+	for (p = last; p < end; p++)
+		number = Min(number * 10 + (*p - '0'), INT_MAX);
+	return (int) number;
+}
+
+/*
+ * Is it the host of a job that prepares the directory of the server of that number,
+ * as CloudNativePG calls them (shop-1-initdb)?  It must start, and makes no keys.
+ */
+static bool
+is_host_of_job(const char *name)
+{
+	const char *end = name + strcspn(name, ".");
+
+	for (const char *p = strchr(name, '-'); p && p < end; p = strchr(p + 1, '-'))
+	{
+		size_t		digits = strspn(p + 1, "0123456789");
+
+		if (digits > 0 && p[digits + 1] == '-' && isalpha((unsigned char) p[digits + 2]))
+			return true;
+	}
+	return false;
+}
+
+static bool
+is_host_name(const char *setting)
+{
+	return pg_strcasecmp(setting, "hostname") == 0;
+}
+
+/* The worker ID that the setting means; -1: none; -2: it is not valid. */
+static int
+worker_id_of(const char *setting)
+{
+	int			number;
+
+	if (is_host_name(setting))
+		number = host_number(snowid_host_name);
+	else if (!parse_int(setting, &number, 0, NULL) || number < -1)
+		number = -2;
+	return number;
+}
+
 /* At the start, refuse_two_sources() says it more clearly. */
 static bool
-check_worker_id(int *newval, void **extra, GucSource source)
+check_worker_id(char **newval, void **extra, GucSource source)
 {
-	if (*newval >= 0 && snowid_redis_url[0] != '\0' &&
+	int			number = worker_id_of(*newval);
+
+	if (number >= 0 && snowid_redis_url[0] != '\0' &&
 		!process_shared_preload_libraries_in_progress)
-	{
 		GUC_check_errdetail("With snowid.redis_url, the worker ID is claimed.");
-		return false;
-	}
-	return check_fits(*newval, server_layout.worker_bits);
+	else if (number < -1)
+		GUC_check_errdetail("It must be a number, or \"hostname\".");
+	else if (is_host_name(*newval) && number < 0 && !is_host_of_job(snowid_host_name))
+		GUC_check_errdetail("The host name \"%s\" must end in a hyphen and a number, and not in an address.",
+							snowid_host_name);
+	else if (is_host_name(*newval) && number >= 0 && number >> server_layout.worker_bits != 0)
+		GUC_check_errdetail("The number in the host name \"%s\" is not in the layout's range, from 0 to %d.",
+							snowid_host_name, (1 << server_layout.worker_bits) - 1);
+	else
+		return check_fits(number, server_layout.worker_bits);
+	return false;
+}
+
+static void
+assign_worker_id(const char *newval, void *extra)
+{
+	snowid_worker_id = worker_id_of(newval);
+	snowid_worker_from_host = is_host_name(newval);
 }
 
 /* The value may contain a password, so the message does not have it. */
@@ -207,8 +304,8 @@ static const Setting settings[] =
 		"This server's datacenter ID.",
 	PGC_SIGHUP, 0, NUMBER(snowid_datacenter_id, 0, INT_MAX, check_datacenter_id)},
 	{"snowid.worker_id",
-		"This server's worker ID, which no other server of the datacenter may use; -1: none.",
-	PGC_SIGHUP, 0, NUMBER(snowid_worker_id, -1, INT_MAX, check_worker_id)},
+		"This server's worker ID, which no other server of the datacenter may use, or \"hostname\": the number at the end of the host's name; -1: none.",
+	PGC_SIGHUP, 0, STRING(worker_id_setting, check_worker_id, assign_worker_id)},
 	{"snowid.max_lead",
 		"How far a key's timestamp may lead the clock.",
 	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_max_lead, 0, 24 * 3600 * 1000, NULL)},
@@ -261,6 +358,8 @@ static void
 define(const Setting *s)
 {
 	const char *value = GetConfigOption(s->name, true, false);
+	char	   *copy;
+	void	   *extra = NULL;
 	int			number;
 	bool		taken;
 
@@ -285,13 +384,21 @@ define(const Setting *s)
 	else
 		taken = parse_int(value, &number, s->flags, NULL) &&
 			number == *s->number;
-	if (!taken)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid value for parameter \"%s\": \"%s\"", s->name,
-						s->string == &snowid_redis_url ? "..." : value),
-				 errdetail("The server would start with another value than the configured one."),
-				 errhint("Correct the configuration; see the warning before this message.")));
+	if (taken)
+		return;
+
+	/* once more, for what is wrong with it */
+	GUC_check_errdetail_string = NULL;
+	copy = pstrdup(value);
+	if (s->check_string)
+		(void) s->check_string(&copy, &extra, PGC_S_FILE);
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid value for parameter \"%s\": \"%s\"", s->name,
+					s->string == &snowid_redis_url ? "..." : value),
+			 GUC_check_errdetail_string ? errdetail_internal("%s", GUC_check_errdetail_string) :
+			 errdetail("The server would start with another value than the configured one."),
+			 errhint("Correct the configuration; see the warning before this message.")));
 }
 
 /* The setting that somebody who wrote this may have meant, or NULL. */
@@ -344,17 +451,19 @@ refuse_unknown_settings(void)
 static void
 refuse_two_sources(void)
 {
-	if (snowid_worker_id >= 0 && snowid_redis_url[0] != '\0')
+	if ((snowid_worker_id >= 0 || snowid_worker_from_host) && snowid_redis_url[0] != '\0')
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("snowid.worker_id and snowid.redis_url cannot be set together"),
-				 errdetail("A worker ID is a number of the settings, or is claimed from Redis."),
+				 errdetail("A worker ID is a number of the settings, or the host's, or is claimed from Redis."),
 				 errhint("Remove one of them.")));
 }
 
 void
 settings_define(void)
 {
+	if (gethostname(snowid_host_name, sizeof(snowid_host_name) - 1) != 0)
+		snowid_host_name[0] = '\0';
 	for (int i = 0; i < lengthof(settings); i++)
 		define(&settings[i]);
 	refuse_two_sources();

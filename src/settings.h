@@ -24,6 +24,8 @@ extern Layout server_layout;	/* snowid.layout */
 extern int	snowid_sequence_start;	/* a SequenceStart */
 extern int	snowid_datacenter_id;
 extern int	snowid_worker_id;	/* -1: not set */
+extern bool snowid_worker_from_host;	/* it is the number of the host's name */
+extern char snowid_host_name[256];
 extern int	snowid_max_lead;	/* ms */
 extern int	snowid_max_wait;	/* ms */
 extern int	snowid_max_jump;	/* ms */

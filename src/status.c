@@ -86,8 +86,9 @@ snowid_status(PG_FUNCTION_ARGS)
 	nulls[n] = !status.has_pair;
 	values[n++] = Int32GetDatum(status.worker_id);
 	nulls[n] = !status.has_pair;
-	values[n++] = CStringGetTextDatum(!claim_from_redis() ? "setting" :
-									  claim.lease_ms > 0 ? "lease" : "claim");
+	values[n++] = CStringGetTextDatum(claim_from_redis() ?
+									  (claim.lease_ms > 0 ? "lease" : "claim") :
+									  snowid_worker_from_host ? "hostname" : "setting");
 	values[n++] = BoolGetDatum(open);
 	nulls[n] = open && status.detail[0] == '\0';
 	values[n++] = CStringGetTextDatum(status.detail[0] == '\0' ?

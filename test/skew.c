@@ -14,6 +14,7 @@
  * that cannot be told from another one: where there is a file $SKEW_FILE.place,
  * the number in it is its inode and its time of birth.  And files that are another
  * user's: while there is a file $SKEW_FILE.stranger, the process has another user ID.
+ * And a host of another name: the first line of $SKEW_FILE.hostname, if there is one.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -139,6 +140,25 @@ geteuid(void)
 	uid_t		(*real) (void) = (uid_t (*) (void)) dlsym(RTLD_NEXT, "geteuid");
 
 	return real() + there_is("stranger");
+}
+
+int
+gethostname(char *name, size_t size)
+{
+	int			(*real) (char *, size_t) = (int (*) (char *, size_t)) dlsym(RTLD_NEXT, "gethostname");
+	const char *path = getenv("SKEW_FILE");
+	char		file[4096];
+	FILE	   *f;
+
+	snprintf(file, sizeof(file), "%s.hostname", path ? path : "");
+	f = path ? fopen(file, "r") : NULL;
+	if (f == NULL)
+		return real(name, size);
+	if (fgets(name, size, f) == NULL)
+		name[0] = '\0';
+	name[strcspn(name, "\n")] = '\0';
+	fclose(f);
+	return 0;
 }
 
 int

@@ -115,6 +115,9 @@ pair_wanted(Claim *wanted, int64 *limit_ms, char *err)
 	if (claim_from_redis())
 		return claim_held(wanted, limit_ms, err);
 	err[0] = '\0';
+	if (snowid_worker_from_host && snowid_worker_id < 0)
+		snprintf(err, GATE_DETAIL_LEN, "The host name \"%s\" does not end in a number.",
+				 snowid_host_name);
 	*limit_ms = PG_INT64_MAX;
 	if (snowid_worker_id < 0)
 		return GATE_NO_WORKER_ID;

@@ -240,8 +240,9 @@ END
 		chmod 0755, "$dir/bin/$program";
 	}
 	my $start = sub {
-		local $ENV{PATH}   = "$dir/bin:$ENV{PATH}";
-		local $ENV{PGDATA} = "$dir/volume/pgdata";
+		local $ENV{PATH}          = "$dir/bin:$ENV{PATH}";
+		local $ENV{PGDATA}        = "$dir/volume/pgdata";
+		local $ENV{POSTGRES_USER} = 'postgres';
 		IPC::Run::run(
 			[
 				map { s/\$\$/\$/gr }
@@ -258,47 +259,6 @@ END
 		is($start->(), "PG_VERSION\npg_control\n",
 			"compose.yaml: the standby $turn");
 	}
-
-	my %settings =
-	  map { $_ => 1 } slurp_file("$top/src/settings.c") =~ /"(snowid\.\w+)"/g;
-	my %container;
-	foreach my $file (grep { /kubernetes/ } sort keys %yaml)
-	{
-		my ($workload) = grep { $_->{spec}{template} } @{ $yaml{$file} };
-		my $name       = $workload->{metadata}{name};
-		my $template   = $workload->{spec}{template};
-		my ($server)   = @{ $template->{spec}{containers} };
-
-		$container{ $workload->{kind} } = $server;
-		is_deeply(
-			$workload->{spec}{selector}{matchLabels},
-			$template->{metadata}{labels},
-			"$file: the selector finds its pods");
-		is_deeply(
-			[ sort map { $_->{name} } @{ $server->{volumeMounts} } ],
-			[
-				sort map { $_->{name} // $_->{metadata}{name} }
-				  @{ $template->{spec}{volumes} },
-				@{ $workload->{spec}{volumeClaimTemplates} // [] }
-			],
-			"$file: what is mounted is there");
-		ok( !(  grep { !$settings{$_} }
-				map  { /^(snowid\.\w+)=/ } @{ $server->{args} }),
-			"$file: its settings are settings");
-		like(
-			"@{ $server->{readinessProbe}{exec}{command} }",
-			qr/is_open FROM snowid\.snowid_status\(\)/,
-			"$file: ready is who makes keys");
-		is_deeply(
-			$server->{livenessProbe}{exec}{command},
-			[ 'pg_isready', '-U', 'postgres' ],
-			"$file: alive is every server");
-	}
-	my %args = map { $_ => $container{$_}{args} } keys %container;
-	is_deeply(
-		$args{Deployment},
-		[ @{ $args{StatefulSet} }, '-c', 'snowid.redis_lease=30s' ],
-		'a Deployment is on lease, a StatefulSet is not');
 }
 
 done_testing();
