@@ -273,7 +273,7 @@ CREATE TYPE snowid (
     RECEIVE = snowid_recv, SEND = snowid_send,
     LIKE = bigint, CATEGORY = 'N');
 COMMENT ON TYPE snowid IS
-    'a key: stored as a bigint, written as 13 digits of base32, such as 0ARYZVZXW377R, which JSON quotes';
+    'a key: stored as a bigint, written as 13 digits of base32, such as 0ARYZVZXW377R, which JSON quotes; DROP EXTENSION snowid CASCADE drops columns of it with their values: change them to bigint first';
 
 CREATE CAST (snowid AS bigint) WITHOUT FUNCTION AS IMPLICIT;
 CREATE CAST (bigint AS snowid) WITHOUT FUNCTION AS ASSIGNMENT;
