@@ -13,7 +13,6 @@
 
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
@@ -33,8 +32,8 @@ PG_FUNCTION_INFO_V1(snowid_from_public);
 #define PROBLEM_LEN (MAXPGPATH + 256)
 
 static Secrets secrets;
-static char *read_path = NULL;	/* the file that they are from; NULL: none */
-static TimestampTz read_for;	/* the reload for which it was read */
+static bool have_secrets = false;
+static TimestampTz read_for;	/* the reload for which the file was read */
 
 /*---- The file ----*/
 
@@ -103,26 +102,19 @@ load_secrets(void)
 {
 	const char *path = snowid_public_key_file;
 	char		problem[PROBLEM_LEN];
-	char	   *kept;
 	bool		may_know;
 
+	have_secrets = false;
+	secrets_free(&secrets);
 	if (path[0] == '\0')
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("snowid.public_key_file is not set"),
 				 errhint("Make a file with a secret, name it in the setting, and reload: \"Keys that outsiders see\" in snowid's manual.")));
-	secrets_free(&secrets);
-	if (read_path)
-		pfree(read_path);
-	read_path = NULL;
-	kept = MemoryContextStrdup(TopMemoryContext, path);
-	if (read_secrets(path, problem))
-	{
-		read_path = kept;
-		read_for = PgReloadTime;
+	have_secrets = read_secrets(path, problem);
+	read_for = PgReloadTime;
+	if (have_secrets)
 		return;
-	}
-	pfree(kept);
 	may_know = may_read_settings();
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIG_FILE_ERROR),
@@ -138,8 +130,7 @@ static inline void
 begin_call(const text *prefix)
 {
 	require_preloaded();
-	if (unlikely(read_path == NULL || read_for != PgReloadTime ||
-				 strcmp(read_path, snowid_public_key_file) != 0))
+	if (unlikely(!have_secrets || read_for != PgReloadTime))
 		load_secrets();
 	if (!public_prefix_is_good(VARDATA_ANY(prefix), VARSIZE_ANY_EXHDR(prefix)))
 		ereport(ERROR,

@@ -267,14 +267,28 @@ $node->reload;
 wait_until(
 	'the reload',
 	sub {
-		return 1 if !eval { $session->query($ask) };
-		return 0;
+		return !eval { $session->query($ask) }
 	});
 push @said, $@;
 like($@, qr/F0000/,
 	'a session does not keep secrets of a file that was good before');
 write_file($file, "1 $hex[0]\n");
 is(form($node), $first, 'a file that is good again needs no reload');
+
+# A session whose setting is emptied
+$session = SnowidSession->new($node, 'postgres');
+is($session->query($ask), $first, 'a new session has the file');
+use_file('');
+wait_until(
+	'the reload',
+	sub {
+		return !eval { $session->query($ask) }
+	});
+like(
+	$@,
+	qr/55000: snowid\.public_key_file is not set/,
+	'a session keeps no secrets when the setting is emptied');
+use_file($file);
 
 #---- An ordinary role; a parallel query ----
 
