@@ -138,12 +138,11 @@ GetCurrentTimestamp(void)
 static void
 begin(const char *mode)
 {
-	static Registry shared[ROLES];
+	static Registry shared;
 	static char url[64];
 
-	registries = shared;
-	registry = &shared[ROLE_OWN];
-	memset(shared, 0, sizeof(shared));
+	registry = &shared;
+	memset(&shared, 0, sizeof(shared));
 	snprintf(url, sizeof(url), "redis://%s127.0.0.1/%s",
 			 strchr(mode, 'u') ? "user@" : "", strchr(mode, 'd') ? "7" : "");
 	layout_read(strchr(mode, 'n') ? "epoch=2020-01-01T00:00:00Z worker=1 sequence=18" : "twitter",

@@ -330,5 +330,183 @@ is(as('owner', $still), 0,  "the owner's tables are changed");
 is(ran_as(),            '', "none of the owner's code runs");
 harmless('migration of hostile tables');
 
+#---- Who may call what ----
+
+# Each function by its name; a new one needs a line here.
+my %who = (
+	snowid_status  => 'pg_monitor',
+	snowid_claims  => 'pg_monitor',
+	snowid_release => 'superuser',
+	map { $_ => 'superuser' }
+	  qw(snowid_advance snowid_accept_clock snowid_accept_layout snowid_reclaim)
+);
+my $everybody = join ' ', sort qw(
+  snowid_next snowid_next_batch snowid_next_array snowid_next_block
+  snowid_decode snowid_timestamp snowid_min snowid_max snowid_encode
+  snowid_bits snowid_layouts snowid_to_base32 snowid_from_base32
+  snowid_to_base62 snowid_from_base62 snowid_to_public snowid_from_public
+  snowid_serial snowid_serial_id snowid_migration snowid_make_partitions);
+my $functions =
+  q{FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
+	JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'snowid'
+	WHERE NOT 'internal'::regtype = ANY (proargtypes::oid[]) AND prorettype <> 'trigger'::regtype};
+my $by_name =
+  qq{SELECT string_agg(DISTINCT proname, ' ' ORDER BY proname) $functions
+	AND proname ~ '^snowid_' AND prolang <> (SELECT oid FROM pg_language WHERE lanname = 'internal')
+	AND NOT proname IN ('snowid_in', 'snowid_out')};
+is(as('mallory', "$by_name AND has_function_privilege(p.oid, 'EXECUTE')"),
+	$everybody, 'these functions are for everybody');
+is( as( 'mallory',
+		"$by_name AND NOT has_function_privilege(p.oid, 'EXECUTE')"),
+	join(' ', sort keys %who),
+	'these are not');
+is( as( 'mallory',
+		"$by_name AND has_function_privilege('pg_monitor', p.oid, 'EXECUTE') AND NOT has_function_privilege('public', p.oid, 'EXECUTE')"
+	),
+	join(' ', sort grep { $who{$_} eq 'pg_monitor' } keys %who),
+	'these are for monitors');
+is( as('owner', "$by_name AND NOT has_function_privilege(p.oid, 'EXECUTE')"),
+	join(' ', sort keys %who),
+	'the owner of the database has no others than everybody');
+
+foreach my $call (
+	'snowid_status()',            'snowid_claims()',
+	'snowid_release(0, 1, true)', 'snowid_advance(1)',
+	'snowid_accept_clock()',      'snowid_accept_layout()',
+	'snowid_reclaim()')
+{
+	like(
+		error_of($_, "SELECT public.$call"),
+		qr/^42501: permission denied for function/,
+		"refused to $_: $call") foreach qw(owner mallory);
+}
+is( as( 'mallory',
+		"SELECT count(*) $functions AND (prosecdef OR NOT (SELECT rolsuper FROM pg_roles o WHERE o.oid = proowner))"
+	),
+	'0',
+	'no function is SECURITY DEFINER, and all are of a superuser');
+is( as( 'mallory',
+		"SELECT count(*) $functions AND proleakproof AND (prolang <> 12 OR NOT prosrc ~ '^int[248]+(eq|ne|lt|gt|le|ge)\$')"
+	),
+	'0',
+	"only core's comparisons of integers are leakproof");
+foreach my $command (
+	'SET snowid.worker_id = 7',
+	'ALTER DATABASE shop SET snowid.worker_id = 7',
+	'ALTER ROLE owner SET snowid.max_lead = 0',
+	q{ALTER SYSTEM SET snowid.worker_id = 7})
+{
+	like(error_of('owner', $command),
+		qr/^(?:55P02|42501):/,
+		"the owner of a database changes no setting: $command");
+}
+
+#---- Rows that a policy hides ----
+
+# Each hidden row makes each function throw: none of them sees one.
+as('owner', <<~'EOS');
+	CREATE TABLE public.hidden (id bigint, owner text);
+	INSERT INTO public.hidden VALUES (-1, 'owner'), (snowid_next(), 'mallory');
+	ALTER TABLE public.hidden ENABLE ROW LEVEL SECURITY;
+	CREATE POLICY p ON public.hidden USING (owner = current_user);
+	GRANT SELECT ON public.hidden TO mallory;
+	EOS
+foreach my $condition (
+	'(snowid_decode(id)).worker_id >= 0',
+	"(snowid_decode(id, 'twitter')).worker_id >= 0",
+	'snowid_timestamp(id) IS NOT NULL',
+	"snowid_timestamp(id, 'twitter') IS NOT NULL",
+	'snowid_bits(id) IS NOT NULL',
+	'snowid_to_base32(id) IS NOT NULL',
+	'snowid_to_base62(id) IS NOT NULL',
+	"snowid_serial('A', id) IS NOT NULL",
+	'snowid_from_base32(id::snowid::text) > 0',
+	'id::snowid > 5')
+{
+	is( as('mallory', "SELECT count(*) FROM public.hidden WHERE $condition"),
+		'1',
+		"sees no row that a policy hides: $condition");
+	like(
+		error_of(
+			'owner',
+			"SET row_security = on; SELECT count(*) FROM public.hidden WHERE $condition"
+		),
+		qr/^(?:22023|22P02):/,
+		"throws at that row: $condition") if $condition !~ /::snowid > /;
+}
+
+#---- What is too long, too large, or nonsense ----
+
+# Long texts in all places for a text: errors, and so the log, stay short.
+my %sample = (
+	int8         => [qw(-9223372036854775808 -1 0 9223372036854775807)],
+	int4         => [qw(-2147483648 -1 0 2147483647)],
+	int2         => [qw(-32768 -1 0 32767)],
+	timestamptz  => [qw(-infinity infinity -4713-11-24BC 294276-12-31)],
+	interval     => [ '-1 day', '178000000 years', '0' ],
+	bool         => ['t'],
+	regclass     => [ 'pg_class',      '0' ],
+	regnamespace => [ 'pg_catalog',    '0' ],
+	snowid       => [ '0000000000000', '-0000000000000000001' ],
+	text         => [ '',              "\x{feff}", 'LONG' ]);
+my @signatures = split /\n/, as('mallory', <<~"EOS");
+	SELECT p.oid::regproc || ' ' || prokind::text || ' ' || array_to_string(ARRAY(
+		SELECT typname FROM unnest(proargtypes) WITH ORDINALITY u(t, i) JOIN pg_type y ON y.oid = u.t ORDER BY i), ' ')
+	$functions AND has_function_privilege(p.oid, 'EXECUTE') AND NOT 'cstring'::regtype = ANY (proargtypes::oid[])
+		AND NOT prorettype = 'cstring'::regtype AND proname ~ '^snowid_' ORDER BY p.oid
+	EOS
+my (@calls, %unknown);
+foreach my $signature (@signatures)
+{
+	my ($name, $kind, @types) = split / /, $signature;
+	$unknown{$_} = 1 foreach grep { !$sample{$_} } @types;
+	foreach my $i (0 .. 3)
+	{
+		my @values = map {
+			my $sample = $sample{$_}                       // [];
+			my $value  = $sample->[ $i % (@$sample || 1) ] // '';
+			$value eq 'LONG'
+			  ? "repeat('x', 1000000)"
+			  : "CAST('$value' AS $_)"
+		} @types;
+		push @calls,
+			($kind eq 'p' ? 'CALL ' : 'SELECT ')
+		  . "$name("
+		  . join(', ', @values) . ')';
+	}
+}
+is(join(' ', sort keys %unknown),
+	'', 'there are values for each type of an argument');
+cmp_ok(scalar @calls, '>', 200, 'there are calls with extreme arguments');
+my $started = as('owner', 'SELECT pg_postmaster_start_time()');
+$read = -s $node->logfile;
+$node->psql(
+	'shop',
+	join('', "SET statement_timeout = '2s';\n", map { "$_;\n" } @calls),
+	on_error_stop => 0,
+	extra_params  => [ '-U', 'mallory' ]);
+my $log = slurp_file($node->logfile, $read);
+is(as('owner', 'SELECT pg_postmaster_start_time()'),
+	$started, 'extreme arguments stop no server');
+unlike($log, qr/terminated by signal|PANIC|TRAP/, 'nor any process of it');
+unlike(
+	$log,
+	qr/ERROR:  XX000|invalid memory alloc request/,
+	'no fault of our own is met');
+my ($longest) = sort { $b <=> $a } map { length } split /\n/, $log;
+cmp_ok($longest, '<', 2000, 'no line of the log is long');
+
+foreach
+  my $call ('SELECT count(k) FROM public.snowid_next_batch(2000000000) k',
+	'SELECT public.snowid_next_array(100000000)')
+{
+	like(error_of('mallory', "SET statement_timeout = '100ms'; $call"),
+		qr/^57014:/, "can be cancelled: $call");
+}
+
+#---- Numbers ----
+
+# What a tenant may do with snowid_segments: segment/owners_rights.pl.
+
 $node->stop;
 done_testing();
