@@ -25,13 +25,20 @@
 /* A smaller step back may be an inexact reading. */
 #define STEP_BACK_US (5 * 1000)
 
-/* Distances are in us, from STEADY_CLOCK to the wall clock. */
+/* Where the wall clock was. */
+typedef struct Place
+{
+	int64		distance;		/* us, from STEADY_CLOCK to the wall clock */
+	int64		until;			/* s of STEADY_CLOCK; it may return until then */
+} Place;
+
+#define PLACES 4
+
+/* The present place is the first; from the others it was set back, newest first. */
 typedef struct Belief
 {
-	int64		distance;
-	int64		before_step;	/* the distance before a step back */
-	int64		before_step_until;	/* s of STEADY_CLOCK */
-	pg_crc32c	crc;			/* of the fields above */
+	Place		places[PLACES];
+	pg_crc32c	crc;			/* of the places */
 } Belief;
 
 typedef struct ClockWatch
@@ -41,8 +48,8 @@ typedef struct ClockWatch
 	pg_atomic_uint32 accept;	/* set by snowid_accept_clock() */
 } ClockWatch;
 
-/* A step ahead within this time may be the end of a step back. */
-#define STEP_S 3600
+/* A clock that was set back may return to its former place for so long. */
+#define RETURN_S 3600
 
 /*
  * On a page of its own, which every process inherits from the postmaster: a
@@ -118,7 +125,7 @@ clock_shmem_init(void)
 		watch = page;
 		distance_at_start = read_both(&ignored);
 	}
-	belief.distance = belief.before_step = distance_at_start;
+	belief.places[0].distance = distance_at_start;
 	for (int i = lengthof(watch->belief) - 1; i >= 0; i--)
 	{
 		if (watch->belief[i].crc == belief_crc(&watch->belief[i]))
@@ -140,6 +147,46 @@ clock_accept(void)
 	return true;
 }
 
+/* Is a clock at this distance near a place?  Whole seconds, as max_jump may be exact. */
+static bool
+is_near(const Place *place, int64 distance)
+{
+	return llabs(distance - place->distance) / 1000000 <= snowid_max_jump / 1000;
+}
+
+/*
+ * May the clock be at this distance?  Yes, if it is behind, has not jumped ahead
+ * by more than max_jump, or is near a place from which it was set back.
+ */
+static bool
+is_believed(const Belief *belief, int64 distance, int64 steady_s)
+{
+	if (distance <= belief->places[0].distance || is_near(&belief->places[0], distance))
+		return true;
+	for (int i = 1; i < PLACES; i++)
+		if (steady_s < belief->places[i].until && is_near(&belief->places[i], distance))
+			return true;
+	return false;
+}
+
+/* The clock was set back: it may return to where it was. */
+static void
+note_step_back(Belief *belief, int64 steady_s)
+{
+	Place		left = belief->places[0];
+	int			i = 1;
+
+	left.until = steady_s + RETURN_S;
+	/* one entry for places that are near, so that small steps do not fill the list */
+	while (i < PLACES - 1 &&
+		   !(steady_s < belief->places[i].until && is_near(&belief->places[i], left.distance)))
+		i++;
+	if (steady_s < belief->places[i].until && is_near(&belief->places[i], left.distance))
+		left.distance = Max(left.distance, belief->places[i].distance);
+	memmove(belief->places + 2, belief->places + 1, (i - 1) * sizeof(Place));
+	belief->places[1] = left;
+}
+
 /*
  * Reads the wall clock, in units.  False: it has jumped ahead, and must not be
  * used.  (Backends cannot detect steps: even of a steady clock, two backends'
@@ -149,30 +196,26 @@ bool
 clock_read(int64 *now)
 {
 	struct timespec wall;
-	struct timespec boot;
+	struct timespec steady;
 	int64		distance = read_both(&wall);
-	int64		ahead;
 	Belief		belief = watch->belief[0];
+	Place	   *present = &belief.places[0];
 
 	*now = units_from_timespec(&wall);
 	if (pg_atomic_exchange_u32(&watch->accept, 0) != 0 && watch->jumped)
 	{
 		ereport(LOG, (errmsg("the jump of the clock was accepted")));
-		belief.distance = distance;
+		present->distance = distance;
 		watch->jumped = false;
 	}
 
-	clock_gettime(STEADY_CLOCK, &boot);
-	ahead = distance - belief.distance;
-	if (boot.tv_sec < belief.before_step_until)
-		ahead = distance - Max(belief.distance, belief.before_step);
-	/* compare whole seconds, so that a jump of exactly max_jump is believed */
-	if (ahead / 1000000 > snowid_max_jump / 1000)
+	clock_gettime(STEADY_CLOCK, &steady);
+	if (!is_believed(&belief, distance, steady.tv_sec))
 	{
 		if (!watch->jumped)
 			ereport(LOG,
 					(errmsg("the clock jumped ahead by " INT64_FORMAT " ms, more than snowid.max_jump",
-							ahead / 1000),
+							(distance - present->distance) / 1000),
 					 errdetail("Keys stop at the ceiling until the clock is back."),
 					 errhint("If this is the right time, call snowid_accept_clock().")));
 		watch->jumped = true;
@@ -181,18 +224,18 @@ clock_read(int64 *now)
 	if (watch->jumped)
 		ereport(LOG, (errmsg("the clock is back after its jump ahead")));
 	watch->jumped = false;
-	if (distance < belief.distance - STEP_BACK_US)
+	if (distance < present->distance - STEP_BACK_US)
 	{
-		if (boot.tv_sec >= belief.before_step_until)
-			belief.before_step = belief.distance;
-		belief.before_step_until = boot.tv_sec + STEP_S;
+		int64		back = present->distance - distance;
+
+		note_step_back(&belief, steady.tv_sec);
 		generator_count_step_back();
 		ereport(LOG,
 				(errmsg("the clock was set back by " INT64_FORMAT " ms",
-						(belief.distance - distance) / 1000),
-				 errdetail("Keys go on in order, up to snowid.max_lead ahead of the clock.")));
+						back / 1000),
+				 errdetail("Keys stay in order, up to snowid.max_lead ahead of the clock.")));
 	}
-	belief.distance = distance;
+	present->distance = distance;
 	believe(belief);
 	return true;
 }

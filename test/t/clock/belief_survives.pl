@@ -25,13 +25,15 @@ sub start
 	return $node;
 }
 
-# Keys have the time of the clock, which is this many s off; the keeper has seen it.
+# Keys have the time of the clock, which is this many s off; the keeper has seen it,
+# since it gives a grant.
 sub keys_follow
 {
 	my ($node, $skew) = @_;
+	my $before = status($node, 'ceiling');
 	$node->poll_query_until('postgres',
 		<<~EOF) or die 'keys do not follow the clock';
-		SELECT is_open AND abs(extract(epoch FROM ceiling) - @{[ time + $skew ]}) < 90
+		SELECT is_open AND ceiling IS DISTINCT FROM nullif('$before', '')::timestamptz AND abs(extract(epoch FROM ceiling) - @{[ time + $skew ]}) < 90
 			AND abs(extract(epoch FROM snowid_timestamp(snowid_next()) - clock_timestamp())) < 5
 		FROM snowid_status()
 		EOF
@@ -128,6 +130,37 @@ is(logged($node, $log, $jumped),
 	0, 'the end of the step within an hour is no jump after a crash, either');
 $node->stop;
 
+#---- Places from which the clock was set back ----
+
+$node = start('places', -2 * 24 * $hour);
+set_skew($node, -2 * 24 * $hour - 1);
+$node->wait_for_log($set_back);
+set_skew($node, 0);
+poll($node, "reason ~ 'jumped'");
+$node->safe_psql('postgres', 'SELECT snowid_accept_clock()');
+keys_follow($node, 0);
+$log = -s $node->logfile;
+set_skew($node, -24 * $hour);
+$node->wait_for_log($set_back, $log);
+set_skew($node, 0);
+keys_follow($node, 0);
+is(logged($node, $log, $jumped),
+	0,
+	'a return after a step back is no jump, though a small step back came within the hour before'
+);
+
+$log = -s $node->logfile;
+set_skew($node, -365 * 24 * $hour);
+$node->wait_for_log($set_back, $log);
+set_skew($node, -65 * 24 * $hour);
+$node->wait_for_log($jumped, $log);
+pass('a jump to a place between the present and the former one is not believed');
+set_skew($node, 0);
+keys_follow($node, 0);
+is(logged($node, $log, $jumped),
+	1, 'the return to the former place is believed after that jump');
+$node->stop;
+
 #---- Corrections that are believed one by one ----
 
 $node = start('corrected', -2 * $hour);
@@ -182,7 +215,7 @@ SKIP:
 	$worker = keeper_pid($node);
 	stop_process($node, $worker);
 	write_wildly(0);
-	write_wildly(32);
+	write_wildly(72);
 	crash_stopped($worker);
 	poll($node, "NOT is_open AND reason ~ 'jumped'");
 	pass('both are: the clock is as it was when the server was started');
