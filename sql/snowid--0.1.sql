@@ -137,10 +137,10 @@ CREATE FUNCTION snowid_status(OUT datacenter_id int, OUT worker_id int,
         OUT registry text, OUT registry_error text,
         OUT registry_ok_at timestamptz, OUT lease_ceiling timestamptz,
         OUT registry_error_at timestamptz, OUT grant_age_ms bigint,
-        OUT stats_reset timestamptz)
+        OUT stats_reset timestamptz, OUT moves bigint)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_status() IS
-    'the state of this server''s generator: its pair, whether it makes keys or why not, the layout, the last key and its lead over the clock, the time up to which keys are reserved and how long ago they were, counters and since when they count; and if the worker ID comes from Redis, the state of the claim, the last error and its time, and when Redis last answered';
+    'the state of this server''s generator: its pair, whether it makes keys or why not, the layout, the last key and its lead over the clock, the time up to which keys are reserved and how long ago they were, counters and since when they count; and if the worker ID comes from Redis, the state of the claim, the last error and its time, and when Redis last answered, and how often another worker ID was claimed because the clock was behind';
 REVOKE ALL ON FUNCTION snowid_status() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowid_status() TO pg_monitor;
 

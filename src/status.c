@@ -55,7 +55,7 @@ static const Oid status_columns[] = {
 	INT8OID, TIMESTAMPTZOID, FLOAT8OID, TIMESTAMPTZOID, /* ... ceiling */
 	INT8OID, INT8OID, FLOAT8OID, INT8OID, INT8OID,	/* ... errors */
 	TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID,	/* ... lease_ceiling */
-	TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID
+	TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, INT8OID
 };
 
 Datum
@@ -126,6 +126,7 @@ snowid_status(PG_FUNCTION_ARGS)
 	nulls[n] = status.grant_age_ms < 0;
 	values[n++] = Int64GetDatum(status.grant_age_ms);
 	values[n++] = TimestampTzGetDatum(status.stats_reset);
+	values[n++] = Int64GetDatum(status.moves);
 	Assert(n == lengthof(values));
 
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),

@@ -29,6 +29,9 @@ const GateText gate_texts[] =
 	[GATE_STARTING] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, true,
 		"snowid is not ready yet",
 	"Try again; if it lasts, see the server log."},
+	[GATE_BEHIND] = {ERRCODE_SYSTEM_ERROR, true,
+		"the clock is too far behind the keys of this server",
+	"Set the clock right; see \"When the clock was set back\" in snowid's manual."},
 	[GATE_STOPPING] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, true,
 		"snowid is shutting down",
 	NULL},
@@ -126,6 +129,14 @@ generator_range_end(void)
 	if (ms >= GATE_CLOSED >> server_layout.sequence_bits)
 		return GATE_CLOSED - 1;
 	return units_from_ms(ms + 1) - 1;
+}
+
+/* The greatest unit that keys can have at this time, by the settings. */
+int64
+generator_reach(int64 now)
+{
+	return now + units_from_ms((int64) snowid_max_lead + snowid_max_wait +
+							   RESERVE_MS);
 }
 
 const char *
@@ -298,6 +309,23 @@ generator_count_step_back(void)
 	LWLockRelease(generator_lock);
 }
 
+void
+generator_count_move(void)
+{
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	generator->moves++;
+	LWLockRelease(generator_lock);
+}
+
+/* Is another pair taken where the clock is too far behind?  So callers wait. */
+void
+generator_may_move(bool may_move)
+{
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	generator->may_move = may_move;
+	LWLockRelease(generator_lock);
+}
+
 /*---- Status ----*/
 
 void
@@ -318,6 +346,7 @@ generator_status(GeneratorStatus *status)
 	status->worker_id = generator->worker_id;
 	status->steps_back = generator->steps_back;
 	status->stats_reset = generator->stats_reset;
+	status->moves = generator->moves;
 	granted_at = generator->granted_at;
 	status->ceiling_ms = server_layout.epoch +
 		((int64) pg_atomic_read_u64(&generator->usable_until) >> server_layout.sequence_bits);

@@ -16,6 +16,7 @@ typedef enum GateReason
 	GATE_OPEN,
 	GATE_MAY_OPEN = GATE_OPEN,	/* as an answer: no reason to keep it closed */
 	GATE_STARTING,				/* temporary: callers wait */
+	GATE_BEHIND,				/* the same */
 	GATE_STOPPING,
 	GATE_RECOVERY,
 	GATE_SINGLE_USER,
@@ -53,6 +54,7 @@ typedef struct GeneratorStatus
 	int64		steps_back;
 	int64		grant_age_ms;	/* -1: there was no grant */
 	TimestampTz stats_reset;
+	int64		moves;
 } GeneratorStatus;
 
 /* What a grant depends on, in units. */
@@ -66,6 +68,7 @@ typedef struct GeneratorProgress
 extern void generator_shmem_request(void);
 extern void generator_shmem_init(void);
 extern int64 generator_range_end(void);
+extern int64 generator_reach(int64 now);
 extern const char *gate_message(GateReason reason);
 extern void generator_status(GeneratorStatus *status);
 
@@ -80,6 +83,8 @@ extern void generator_grant(int64 usable_until, int64 ask_above);
 extern void generator_ask_above(int64 unit);
 extern void generator_no_grant(const char *detail);
 extern void generator_count_step_back(void);
+extern void generator_count_move(void);
+extern void generator_may_move(bool may_move);
 
 #pragma GCC visibility pop
 

@@ -100,14 +100,17 @@ take(int64 least, int64 most)
 									block.next + most - 1));
 		}
 		block.pair_bits = g->pair_bits;
-		if (likely(pg_atomic_compare_exchange_u64(&g->last, &last, block.end)) &&
-			likely(g->opening == opening))
+		if (unlikely(!pg_atomic_compare_exchange_u64(&g->last, &last, block.end)) ||
+			unlikely(g->opening != opening))
+			continue;
+		if (unlikely(block.end > (int64) pg_atomic_read_u64(&g->ask_above)))
+			ask_for_grant();
+		if (likely(!ahead) || wait_until_due(block.next, &patience))
 			break;
+		/* the clock was set back so far that there will be another pair */
+		ahead = false;
+		now = clock_units();
 	}
-	if (unlikely(block.end > (int64) pg_atomic_read_u64(&g->ask_above)))
-		ask_for_grant();
-	if (unlikely(ahead))
-		wait_until_due(block.next, &patience);
 	if (unlikely(patience.started))
 		count_wait(&patience);
 	count(&my_counters->keys, block.end - block.next + 1);

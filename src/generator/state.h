@@ -76,6 +76,8 @@ typedef struct Generator
 	int64		steps_back;
 	int64		granted_at;		/* by monotonic_ms(); 0: never */
 	TimestampTz stats_reset;
+	int64		moves;			/* worker IDs that were left */
+	bool		may_move;		/* if the clock is too far behind */
 
 	Counters	counters[FLEXIBLE_ARRAY_MEMBER];	/* one for each backend */
 } Generator;

@@ -21,6 +21,9 @@
 #include "process.h"
 #include "units.h"
 
+/* A caller looks again after this time whether another pair was taken. */
+#define LOOK_MS 100
+
 /* Tolerance for a clock that is slewed while a caller waits. */
 #define SLEW_MS 10
 
@@ -59,7 +62,7 @@ count_wait(const Patience *patience)
 static bool
 is_of_redis(GateReason reason)
 {
-	return reason == GATE_CLAIM || reason == GATE_CLAIM_LOST || reason == GATE_CLAIM_REFUSED ||
+	return reason == GATE_BEHIND || reason == GATE_CLAIM || reason == GATE_CLAIM_LOST || reason == GATE_CLAIM_REFUSED ||
 		(reason == GATE_OPEN && snowid_redis_url[0]);
 }
 
@@ -105,10 +108,35 @@ refuse_lead(int64 lead, int64 wait)
 }
 
 /*
- * Refuses a unit beyond the range of timestamps, or one that is due too late.
- * Reads the clock again: the caller may have lost its CPU since.
+ * Is the unit so far ahead that the clock must have been set back, and does the
+ * keeper then take another pair?
  */
+static bool
+is_left_soon(int64 unit, int64 now)
+{
+	return *(volatile bool *) &generator->may_move && unit > generator_reach(now);
+}
+
+/* Waits until the keeper closes the gate for that; or for a while. */
 static void
+wait_for_move(int64 left)
+{
+	ConditionVariablePrepareToSleep(&generator->changed);
+	if (pg_atomic_read_u64(&generator->last) != GATE_CLOSED)
+	{
+		ask_for_grant();
+		(void) ConditionVariableTimedSleep(&generator->changed, Min(left, LOOK_MS),
+										   own_wait(WAIT_KEEPER));
+	}
+	ConditionVariableCancelSleep();
+}
+
+/*
+ * Refuses a unit beyond the range of timestamps, or one that is due too late.
+ * Reads the clock again: the caller may have lost its CPU since.  False: there
+ * may be another pair by now, so start again.
+ */
+static bool
 require_in_reach(int64 unit, Patience *patience)
 {
 	int64		now = clock_units();
@@ -128,8 +156,12 @@ require_in_reach(int64 unit, Patience *patience)
 	wait = ms_from_units((unit & ~unit_format.sequence_mask) -
 						 units_from_ms(snowid_max_lead) - now);
 	may_wait = snowid_max_wait - waited_ms(patience);
-	if (wait > Max(may_wait, 0))
+	if (wait <= Max(may_wait, 0))
+		return true;
+	if (may_wait <= 0 || !is_left_soon(unit, now))
 		refuse_lead(ms_from_units(unit - now), wait);
+	wait_for_move(may_wait);
+	return false;
 }
 
 /*
@@ -228,7 +260,8 @@ may_take_ahead(int64 last, int64 now, int64 unit, Patience *patience)
 		/* a wrong reading of the clock, which is over, is no reason to refuse */
 		if (now > last + 1 && now > clock_units())
 			return false;
-		require_in_reach(unit, patience);
+		if (!require_in_reach(unit, patience))
+			return false;
 		if (unit <= (int64) pg_atomic_read_u64(&generator->usable_until))
 			return true;
 	}
@@ -238,10 +271,11 @@ may_take_ahead(int64 last, int64 now, int64 unit, Patience *patience)
 
 /*
  * Sleeps until a unit, which is taken already, leads the clock by at most
- * max_lead.  Throws if the clock was set back meanwhile, so that the wait
- * becomes too long.  A caller who leaves by an error or a cancel leaves a gap.
+ * max_lead.  If the clock was set back meanwhile, so that the wait becomes too
+ * long: false, where another pair is taken then; or else it throws.  A caller who
+ * does not use the unit leaves a gap.
  */
-pg_noinline void
+pg_noinline bool
 wait_until_due(int64 unit, Patience *patience)
 {
 	int64		due = (unit & ~unit_format.sequence_mask) - units_from_ms(snowid_max_lead);
@@ -255,7 +289,11 @@ wait_until_due(int64 unit, Patience *patience)
 		if (left <= 0)
 			break;
 		if (waited_ms(patience) + left_ms > (int64) snowid_max_wait + SLEW_MS)
+		{
+			if (is_left_soon(unit, now))
+				return false;
 			refuse_lead(ms_from_units(unit - now), left_ms);
+		}
 
 		CHECK_FOR_INTERRUPTS();
 		if (left_ms > 2)
@@ -273,4 +311,5 @@ wait_until_due(int64 unit, Patience *patience)
 			pgstat_report_wait_end();
 		}
 	}
+	return true;
 }

@@ -31,7 +31,7 @@ extern int64 waited_ms(Patience *patience);
 extern void count_wait(const Patience *patience);
 extern void ask_for_grant(void);
 extern bool may_take_ahead(int64 last, int64 now, int64 unit, Patience *patience);
-extern void wait_until_due(int64 unit, Patience *patience);
+extern bool wait_until_due(int64 unit, Patience *patience);
 extern bool look_at_gate(GateReason *reason, char *detail);
 extern void refuse_key(GateReason reason, const char *detail);
 extern void refuse_late(GateReason reason, char *detail, int64 waited);

@@ -14,6 +14,7 @@
 #include "generator/gate.h"
 #include "keeper/ceiling.h"
 #include "keeper/grant.h"
+#include "keeper/identity.h"
 #include "registry/claim.h"
 #include "settings.h"
 #include "units.h"
@@ -109,6 +110,7 @@ advance(Pair *pair, int64 now)
 {
 	int64		unit = generator_advance_asked();
 	GeneratorProgress progress;
+	char		err[GATE_DETAIL_LEN];
 	bool		granted = false;
 
 	if (unit < 0 || unit > now + units_from_ms(snowid_max_jump))
@@ -120,6 +122,13 @@ advance(Pair *pair, int64 now)
 	}
 	if (!generator_advance_begin(unit))
 		return false;
+	/* another worker ID that is claimed makes no keys below it either */
+	if (claim_from_redis() && !identity_advance(unix_ms_from_units(unit), err))
+	{
+		generator_no_grant(err);
+		generator_advance_end(false);
+		return false;
+	}
 	generator_progress(&progress);
 	if (unit > progress.usable_until)
 		granted = grant(pair, now, progress.last, progress.usable_until, unit);

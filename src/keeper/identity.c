@@ -241,6 +241,40 @@ identity_claim(void)
 	return &identity.claim;
 }
 
+/* How many past claims have a ceiling above this Unix ms. */
+int
+identity_count_past(int64 unix_ms)
+{
+	int			n = 0;
+
+	for (int i = 0; i < PAST_CLAIMS; i++)
+		if (identity.past[i].ownership != 0 && identity.past[i].ceiling_ms > unix_ms)
+			n++;
+	return n;
+}
+
+/* Keys are above this Unix ms, whichever worker ID they have: snowid_advance(). */
+int64
+identity_advanced_ms(void)
+{
+	return identity.advanced_ms;
+}
+
+/* Raises that in the file.  False: nothing was written; the reason is in err. */
+bool
+identity_advance(int64 unix_ms, char *err)
+{
+	int64		before = identity.advanced_ms;
+
+	if (unix_ms <= before)
+		return true;
+	identity.advanced_ms = unix_ms;
+	if (write_file(err))
+		return true;
+	identity.advanced_ms = before;
+	return false;
+}
+
 /*
  * Writes a claim into the file, or none if it is NULL.  The one before, if it is
  * another, becomes a past claim with the ceiling of its keys; "exact": none of

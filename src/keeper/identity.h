@@ -19,6 +19,9 @@ extern bool identity_was_copied(void);
 extern int64 identity_known_ms(const Claim *pair);
 extern bool identity_forget_ceilings(char *err);
 extern void identity_remember_ceiling(uint64 ownership, int64 unix_ms);
+extern int	identity_count_past(int64 unix_ms);
+extern int64 identity_advanced_ms(void);
+extern bool identity_advance(int64 unix_ms, char *err);
 extern bool identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err);
 
 #pragma GCC visibility pop

@@ -25,6 +25,7 @@
 #include "keeper/grant.h"
 #include "keeper/identity.h"
 #include "keeper/keeper.h"
+#include "keeper/move.h"
 #include "keeper/pair.h"
 #include "keeper/statefile.h"
 #include "key/layout_text.h"
@@ -105,7 +106,7 @@ open_gate(int64 now)
 	other_pair = has_pair && !same_pair(&before, &pair.claim);
 
 	/* order is given up only if another pair's keys are out of reach */
-	forget = other_pair && progress.last > reach_of(now);
+	forget = other_pair && progress.last > generator_reach(now);
 	begin = forget || !has_pair ? pair.floor : Max(pair.floor, progress.last);
 
 	grant_first(&pair, now, begin);
@@ -117,6 +118,7 @@ open_gate(int64 now)
 	logged_reason = GATE_OPEN;
 	logged_detail[0] = '\0';
 	pair_opened(&pair);
+	move_opened(&pair.claim);
 	layout_describe(&server_layout, layout);
 	ereport(LOG,
 			(errmsg("snowid makes keys as datacenter %d, worker %d",
@@ -249,6 +251,11 @@ settle_gate(int64 now, bool clock_is_good)
 		if (reason == GATE_OPEN)
 			renew_ceiling();
 	}
+	if (move_is_needed(&pair, reason == GATE_OPEN, now, err))
+	{
+		close_gate(GATE_BEHIND, err);
+		return move_pause();
+	}
 	if (reason == GATE_OPEN)
 		return 0;
 	if (now < pair.opens_at)
@@ -280,6 +287,7 @@ take_turn(void)
 	if (claim_from_redis() && clock_is_good)
 		claim_propose(unix_ms_from_units(now), 0, false);
 	pause = settle_gate(now, clock_is_good);
+	move_end_turn(now);
 	if (pause > 0)
 		return pause;
 	pause = grant_renew(&pair, now, &granted);
@@ -289,7 +297,7 @@ take_turn(void)
 		ereport(LOG, (errmsg("snowid reserves keys again")));
 	}
 	retry_ms = 0;
-	return pause;
+	return Min(pause, move_pause());
 }
 
 /*---- The process ----*/

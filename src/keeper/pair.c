@@ -76,14 +76,6 @@ last_unit_of(int64 unix_ms)
 	return Max(units_from_ms(unix_ms - server_layout.epoch + 1) - 1, -1);
 }
 
-/* The greatest unit that keys can have at this time, by the settings. */
-int64
-reach_of(int64 now)
-{
-	return now + units_from_ms((int64) snowid_max_lead + snowid_max_wait +
-							   RESERVE_MS);
-}
-
 /*
  * The claim that the settings grant: the one in the state file if that has this
  * pair, else a new one.
@@ -272,7 +264,7 @@ settle_layout(Pair *pair, int64 now, char *err)
 	/* a ceiling that is far ahead does not tell which layout came last */
 	made_last = ceiling->others_ms > ceiling->other_layout_ms ||
 		(ceiling->own_ms > ceiling->other_layout_ms &&
-		 last_unit_of(ceiling->own_ms) <= reach_of(now));
+		 last_unit_of(ceiling->own_ms) <= generator_reach(now));
 
 	layout_describe(&server_layout, ours);
 	if (now_ms < server_layout.epoch)
@@ -389,7 +381,7 @@ pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
 		return GATE_FILE;
 	if (!pair->looked_up)
 	{
-		if (!ceiling_find(wanted, old_claim(), unix_ms_from_units(reach_of(now)),
+		if (!ceiling_find(wanted, old_claim(), unix_ms_from_units(generator_reach(now)),
 						  &pair->ceiling, err, GATE_DETAIL_LEN))
 			return GATE_CEILING;
 		pair->looked_up = true;
@@ -399,6 +391,8 @@ pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
 	pair->floor = Max(last_unit_of(pair->ceiling.own_ms),
 					  last_unit_of(pair->ceiling.others_ms));
 	pair->floor = Max(pair->floor, last_unit_of(wanted->floor_ms));
+	if (claim_from_redis() && last_unit_of(identity_advanced_ms()) <= generator_reach(now))
+		pair->floor = Max(pair->floor, last_unit_of(identity_advanced_ms()));
 
 	reason = settle_layout(pair, now, err);
 	settle_claim(pair);

@@ -34,7 +34,6 @@ extern void pair_shmem_init(void);
 extern void pair_accept_layout(void);
 extern const Layout *pair_server_layout(bool first);
 extern int64 last_unit_of(int64 unix_ms);
-extern int64 reach_of(int64 now);
 extern GateReason pair_wanted(Claim *wanted, int64 *limit_ms, char *err);
 extern GateReason pair_find(Pair *pair, const Claim *wanted, int64 now, char *err);
 extern void pair_settle_opening(Pair *pair, int64 now);

@@ -28,8 +28,9 @@
  *			112	| shared             uint64       |  1: see identity.c
  *			120	| past claims        8 x 32 bytes |  newest first
  *			376	| ceiling, Unix ms   int64        |  of the claim, as far as known
- *			384	| CRC-32C of all above            |
- *			388	+---------------------------------+
+ *			384	| advanced, Unix ms  int64        |  keys of all IDs are above it
+ *			392	| CRC-32C of all above            |
+ *			396	+---------------------------------+
  *
  * of a past claim
  *
@@ -64,7 +65,7 @@
 #define CONTROL_FILE "global/pg_control"
 
 #define STATE_MAGIC 0x534e4f57	/* "SNOW" */
-#define STATE_VERSION 2
+#define STATE_VERSION 3
 
 typedef struct StateFile
 {
@@ -74,7 +75,7 @@ typedef struct StateFile
 	pg_crc32c	crc;
 } StateFile;
 
-StaticAssertDecl(offsetof(StateFile, crc) == 384, "the format has no padding");
+StaticAssertDecl(offsetof(StateFile, crc) == 392, "the format has no padding");
 
 #define STATE_FILE_LEN (offsetof(StateFile, crc) + sizeof(pg_crc32c))
 

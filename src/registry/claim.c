@@ -255,6 +255,38 @@ claim_used(const Claim *claim, int64 *used_ms)
 	return found;
 }
 
+/*
+ * The keeper wants another worker ID in place of this ownership's, whose keys end
+ * far ahead of the clock; 0: it wants none.
+ */
+void
+claim_unwanted(uint64 ownership, int64 end_ms)
+{
+	bool		is_new;
+
+	if (!claim_from_redis())
+		return;
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	is_new = registry->unwanted != ownership;
+	registry->unwanted = ownership;
+	registry->unwanted_ms = Max(Min(end_ms, MAX_MS), 0);
+	if (is_new)
+		registry->no_other[0] = '\0';
+	LWLockRelease(registry_lock);
+	if (is_new && ownership != 0)
+		process_wake(PROCESS_REGISTRY);
+}
+
+/* Why no other worker ID could be claimed; false: that is not known (yet). */
+bool
+claim_why_no_other(char *why)
+{
+	LWLockAcquire(registry_lock, LW_SHARED);
+	memcpy(why, registry->confirmed ? registry->no_other : registry->detail, GATE_DETAIL_LEN);
+	LWLockRelease(registry_lock);
+	return why[0] != '\0';
+}
+
 /*---- Requests of administrators ----*/
 
 void

@@ -67,6 +67,7 @@ typedef struct Identity
 	uint64		shared;			/* 1: another server has this fingerprint */
 	PastClaim	past[PAST_CLAIMS];	/* newest first */
 	int64		ceiling_ms;		/* Unix; the highest known of the claim */
+	int64		advanced_ms;	/* Unix; by snowid_advance() */
 } Identity;
 
 static inline bool
@@ -129,6 +130,8 @@ extern void claim_use(int64 used_ms);
 extern uint64 claim_entered(void);
 extern void claim_leave(int64 used_ms);
 extern bool claim_used(const Claim *claim, int64 *used_ms);
+extern void claim_unwanted(uint64 ownership, int64 end_ms);
+extern bool claim_why_no_other(char *why);
 
 #pragma GCC visibility pop
 

@@ -79,6 +79,8 @@ latest_ms(void)
 	if (seen.entered != 0)
 		ms = Max(ms, seen.used_ms);
 	ms = Max(ms, seen.left.used_ms);
+	if (seen.unwanted != 0)
+		ms = Max(ms, seen.unwanted_ms);
 	ms += snowid_max_lead + RESERVE_MS +
 		Max(snowid_redis_lease, 2 * (int64) snowid_redis_check_interval);
 	return Max(Min(ms, layout_last_ms(&server_layout)), 0);

@@ -24,6 +24,8 @@ static bool settling;			/* said Redis, the last time: it does not help
 								 * to hurry */
 static bool revoked;			/* the next call is to release revoked_claim */
 static Claim revoked_claim;
+static uint64 asked_for;		/* the unwanted claim in whose place another
+								 * ID was asked for, or 0 */
 static char refusal[GATE_DETAIL_LEN];	/* why Redis refused the last time */
 static char logged_refusal[GATE_DETAIL_LEN];
 
@@ -370,12 +372,43 @@ registry_reclaim(void)
 	return refusal;
 }
 
+/* Does the keeper want another ID than that of the claim? */
+static bool
+is_unwanted(void)
+{
+	return seen.unwanted != 0 && seen.unwanted == seen.claim.ownership;
+}
+
+/*
+ * Claims another worker ID for the keeper, or because the settings do not allow
+ * the present one.  If that is refused, the present one is marked all the same.
+ */
+static void
+change_worker_id(void)
+{
+	uint64		before = seen.claim.ownership;
+
+	refusal[0] = '\0';
+	asked_for = seen.unwanted;
+	claim_worker_id(is_unwanted());
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	if (registry->unwanted == before)
+		strlcpy(registry->no_other, refusal[0] ? refusal : registry->detail, GATE_DETAIL_LEN);
+	LWLockRelease(registry_lock);
+	process_notify(PROCESS_KEEPER);
+	(void) registry_look(false);
+	if (answered && seen.state == CLAIM_HELD && seen.claim.ownership == before)
+		mark();
+}
+
 /* Does what the claim needs now, if anything. */
 void
 registry_tend_claim(void)
 {
 	bool		due = monotonic_ms() >= next_contact;
 
+	if (seen.unwanted == 0)
+		asked_for = 0;
 	if (revoked && (due || backoff == 0))
 		revoked = !registry_release(&revoked_claim, false);
 	else if (seen.state == CLAIM_NONE || !seen.confirmed || (untidy && due))
@@ -393,14 +426,10 @@ registry_tend_claim(void)
 			LWLockRelease(registry_lock);
 		}
 	}
-	else if (due && !registry_settings_allow(&seen.claim) && seen.leaving.ownership == 0)
-	{
-		/* if that is refused, the present ID is marked all the same */
-		claim_worker_id(false);
-		(void) registry_look(false);
-		if (answered && seen.state == CLAIM_HELD && !registry_settings_allow(&seen.claim))
-			mark();
-	}
+	else if (seen.leaving.ownership == 0 &&
+			 ((is_unwanted() && asked_for != seen.unwanted && backoff == 0) ||
+			  (due && (is_unwanted() || !registry_settings_allow(&seen.claim)))))
+		change_worker_id();
 	else if (due || (seen.hurry && backoff == 0 && !settling))
 		mark();
 }

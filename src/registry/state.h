@@ -56,6 +56,9 @@ typedef struct Registry
 	uint64		entered;		/* ownership that the gate is open with, or 0 */
 	Left		left;			/* the last claim that it was open with before */
 	bool		hurry;			/* the keys come near limit_ms */
+	uint64		unwanted;		/* ownership in whose place another ID is
+								 * wanted; 0: none */
+	int64		unwanted_ms;	/* where its keys end */
 
 	/* from the registry */
 	ClaimState	state;
@@ -68,6 +71,8 @@ typedef struct Registry
 	Claim		leaving;		/* to be released; ownership 0: none */
 	bool		refused;		/* Redis refused; false: it did not answer */
 	char		detail[GATE_DETAIL_LEN];	/* why there is no claim */
+	char		no_other[GATE_DETAIL_LEN];	/* why there is none in place of
+											 * an unwanted one */
 	char		last_error[NET_ERR_LEN];
 	TimestampTz last_error_at;	/* 0: never */
 	TimestampTz last_ok;		/* the same */

@@ -204,9 +204,9 @@ sub clone_node
 	my ($to, $from) = @_;
 	my $file  = $to->data_dir . '/snowid/state';
 	my $own   = slurp_file($file);
-	my $state = substr(slurp_file($from->data_dir . '/snowid/state'), 0, 384);
+	my $state = substr(slurp_file($from->data_dir . '/snowid/state'), 0, 392);
 
-	crc32c(substr($own, 0, 384)) == unpack('V', substr($own, 384))
+	crc32c(substr($own, 0, 392)) == unpack('V', substr($own, 392))
 	  or die 'crc32c';
 	substr($state, $_->[0], $_->[1]) = substr($own, $_->[0], $_->[1])
 	  foreach [ 0, 32 ], [ 96, 16 ];

@@ -397,18 +397,13 @@ cmp_ok(
 	($began + 600) * 1000,
 	'the clock goes ten minutes ahead: the grant is in the record');
 set_skew($one, 0);
-like(
-	sql_error($one, 'SELECT snowid_next()'),
-	qr/^58000: the next key would lead the clock by (?:5[5-9]\d|6\d\d)\d{3} ms/,
-	'ten minutes back: they would lead too far');
-poll($one, 'clock_steps_back > 0');
-my @ahead = keys_of($load);
-is(disorder(@ahead), 0, 'keys ahead of the clock are in order');
+poll($one, "is_open AND worker_id <> $a_id");
+clients_go_on($load);
+my @ahead = grep { key_worker_id($_) == $a_id } keys_of($load);
+is(disorder(@ahead), 0,
+	'ten minutes back: keys are in order up to the change to another ID');
 $a_ceiling = highest(map { key_ms($_) } @ahead);
-my $a_next = query($one, 'SELECT snowid_reclaim()');
-isnt($a_next, $a_id, 'snowid_reclaim() gives another ID');
-seconds_until_open($one, $a_next);
-pass('keys go on with the other ID');
+my $a_next = worker_id($one);
 wait_until('the old ID given back', sub { record($a_id, 'owner') eq '' });
 cmp_ok(record($a_id, 'ceiling'),
 	'>=', $a_ceiling,

@@ -27,7 +27,7 @@ sub leave_and_come_back
 	wait_until(
 		'its file forgets the claim',
 		sub {
-			substr(slurp_file($server->data_dir . '/snowid/state'), 56, 8) eq
+			substr(slurp_file($server->data_dir . '/snowid/state'), 88, 8) eq
 			  "\0" x 8;
 		});
 	wait_for($witness,

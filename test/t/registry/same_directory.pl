@@ -144,19 +144,31 @@ foreach my $clock (0, -150)
 	$node->poll_query_until('postgres',
 		"SELECT registry = 'claimed' FROM snowid_status()")
 	  or die claim_state($node);
-	is($redis->owned($node->name),
-		1, "restored in place ($clock s): no ID leaks");
+	server_is_open($node);
+	wait_until(
+		"restored in place ($clock s): one ID",
+		sub { $redis->owned($node->name) == 1 });
 	like(
 		slurp_file($node->logfile),
 		qr/this data directory is a copy, or was restored/,
 		'it is noticed');
-	is($redis->record("0:$id", 'name'), $node->name, 'it keeps its ID');
 
-	# the keys before lie ahead of its clock: it is there again
-	set_skew($node, 0);
-	wait_for_claim($node);
+	if ($clock == 0)
+	{
+		is(worker_id($node), $id, 'it keeps its ID');
+	}
+	else
+	{
+		isnt(worker_id($node), $id,
+			'with its clock behind its keys it takes another ID');
+	}
+	$id = worker_id($node);
 	makes_new_keys($node, $id,
-		"restored in place ($clock s): no key is made twice");
+		"restored in place ($clock s): it makes no key twice");
+	set_skew($node, 0);
+	makes_new_keys($node, $id,
+		"restored in place ($clock s), the clock right: it makes no key twice"
+	);
 	cmp_ok((sort { $a <=> $b } keys %seen)[-1],
 		'>', $highest, 'above those before');
 	$node->stop;

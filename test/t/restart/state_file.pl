@@ -70,7 +70,7 @@ sub content
 }
 
 my $good = slurp_file($file);
-is(length $good, 388, 'the file is there');
+is(length $good, 396, 'the file is there');
 
 # Damages the file, and mends it.
 sub is_refused
@@ -130,10 +130,10 @@ is_refused(
 is_refused(
 	'another version',
 	'XX001',
-	qr/File "snowid\/state" has version 3, and this snowid reads version 2\./,
+	qr/File "snowid\/state" has version 4, and this snowid reads version 3\./,
 	sub {
 		write_state(
-			substr($good, 0, 4) . pack('L', 3) . substr($good, 8) . 'more');
+			substr($good, 0, 4) . pack('L', 4) . substr($good, 8) . 'more');
 	},
 	\&put_back);
 
@@ -143,7 +143,7 @@ $node->stop;
 write_state('');
 $node->start;
 poll($node, "reason ~ 'state file'");
-foreach my $byte (0 .. 11, map { 12 + 16 * $_ } 0 .. 22)
+foreach my $byte (0 .. 11, map { 12 + 16 * $_ } 0 .. 23)
 {
 	my $flipped = $good;
 	substr($flipped, $byte, 1) ^= chr(1 << int(rand(8)));
@@ -170,7 +170,7 @@ chmod 0700, $node->data_dir . '/snowid';
 keys_go_on('mended');
 like(
 	slurp_file($file),
-	qr/^\Q${\ substr($good, 0, 32)}\E.{356}$/s,
+	qr/^\Q${\ substr($good, 0, 32)}\E.{364}$/s,
 	'a directory that can be written again: the file is written');
 
 $node->stop;
@@ -181,10 +181,10 @@ $node->start;
 $node->wait_for_log(
 	qr/Could not write file "snowid\/state": No space left on device/,
 	$before);
-ok(!-e $file || -s $file == 388, 'a full disk leaves no half a file');
+ok(!-e $file || -s $file == 396, 'a full disk leaves no half a file');
 keys_go_on('keys go on when there is space again');
 $good = slurp_file($file);
-is(length $good, 388, 'the file is written when there is space again');
+is(length $good, 396, 'the file is written when there is space again');
 
 #---- Another server on the directory ----
 
