@@ -90,6 +90,22 @@ is(query($new, q{SELECT snowid_number('a')}),
 	2, 'numbers of a tag go on after pg_upgrade');
 $new->stop;
 
+#---- The layout was forgotten ----
+
+($old, $last) = old_server(
+	'laid_out',
+	"snowid.worker_id = 7\nsnowid.layout = 'epoch=2005-01-01T00:00:00Z worker=10 sequence=12'",
+	0);
+$new = upgraded($old, 'forgotten', 'snowid.worker_id = 7');
+$new->start;
+server_is_open($new);
+like(
+	sql_error($new, "SELECT snowid_advance($last)"),
+	qr/^22023: key $last leads the clock by \d{12,} ms.*HINT:  Is it a key of this layout\?/s,
+	'where the layout was forgotten on the way, the step of the manual tells'
+);
+$new->stop;
+
 #---- The clock was set back ----
 
 ($old, $last) = old_server('ahead', 'snowid.worker_id = 6', $ahead);

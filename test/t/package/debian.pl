@@ -1,0 +1,138 @@
+# The scripts of the Debian package: the hook of pg_upgradecluster takes the files of
+# conf.d along that are about snowid, and the removal warns where a server preloads it.
+# test/package tries both on Debian.
+use strict;
+use warnings;
+
+use Cwd 'abs_path';
+use File::Basename 'dirname';
+use IPC::Run;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $debian = abs_path(dirname(__FILE__) . '/../../..') . '/debian';
+my $dir    = PostgreSQL::Test::Utils::tempdir;
+
+plan skip_all => 'no /proc' if !-e "/proc/$$/cmdline";
+
+# Writes a program.
+sub program
+{
+	my ($name, $text) = @_;
+	append_to_file("$dir/$name", $text);
+	chmod 0755, "$dir/$name" or die "$!";
+	return;
+}
+
+#---- The hook of pg_upgradecluster ----
+
+program('hook',
+	slurp_file("$debian/pg_upgradecluster.in") =~ s/PGVERSION/17/gr);
+
+# As pg_upgradecluster calls it: by way of another process, with the name of the new
+# cluster.
+program('pg_upgradecluster', <<~EOF);
+	#!/bin/sh
+	sh -c '"\$0" "\$@"; exit \$?' '$dir/hook' \$HOOK_ARGUMENTS
+	EOF
+
+# A new tree of configurations; returns what the hook prints.
+my $trees = 0;
+
+sub upgrade
+{
+	my ($arguments, $hook_arguments, %files) = @_;
+	my $root = "$dir/tree" . ++$trees;
+
+	foreach my $file (sort keys %files)
+	{
+		system('mkdir', '-p', dirname("$root/$file")) == 0 or die;
+		append_to_file("$root/$file", $files{$file});
+	}
+	local $ENV{PG_CLUSTER_CONF_ROOT} = $root;
+	local $ENV{HOOK_ARGUMENTS}       = $hook_arguments;
+	my $output;
+	IPC::Run::run([ "$dir/pg_upgradecluster", split / /, $arguments ],
+		'>&', \$output)
+	  or $output .= "\nfailed";
+	return ($root, $output =~ s/\Q$root\E/ROOT/gr);
+}
+my $settings = "snowid.layout = 'leaf'\nsnowid.worker_id = 1\n";
+my %servers  = (
+	'15/main/conf.d/snowid.conf'   => $settings,
+	'15/main/conf.d/preload.conf'  => "shared_preload_libraries = 'snowid'\n",
+	'15/main/conf.d/other.conf'    => "work_mem = '4MB'\n",
+	'15/second/conf.d/snowid.conf' => "snowid.worker_id = 2\n",
+	'17/main/postgresql.conf'      => '',
+	'17/new/postgresql.conf'       => '');
+
+my ($root, $said) = upgrade('15 main', '15 main 17 init', %servers);
+is($said,
+	<<~'EOF', 'an upgrade takes the files about snowid along, and says so');
+	snowid: copied ROOT/15/main/conf.d/preload.conf to ROOT/17/main/conf.d
+	snowid: copied ROOT/15/main/conf.d/snowid.conf to ROOT/17/main/conf.d
+	EOF
+is(slurp_file("$root/17/main/conf.d/snowid.conf"),
+	$settings, 'the new server has the settings of the old one');
+
+($root, $said) =
+  upgrade('-v 17 --rename new 15 second', '15 new 17 init', %servers);
+is( slurp_file("$root/17/new/conf.d/snowid.conf"),
+	"snowid.worker_id = 2\n",
+	'a server that gets another name has its own settings');
+($root, $said) =
+  upgrade('15 main -v 17 --rename=second', '15 second 17 init', %servers);
+is(slurp_file("$root/17/second/conf.d/snowid.conf"),
+	$settings,
+	'a server that gets the name of another one has its own settings');
+($root, $said) = upgrade('15 main', '15 main 17 init',
+	%servers, '17/main/conf.d/snowid.conf' => "snowid.worker_id = 9\n");
+is( slurp_file("$root/17/main/conf.d/snowid.conf"),
+	"snowid.worker_id = 9\n",
+	'a file that is there already stays');
+like(
+	$said,
+	qr{^snowid: WARNING: ROOT/17/main/conf\.d/snowid\.conf was there already, and differs from ROOT/15/main/conf\.d/snowid\.conf$}m,
+	'a file that is there already and differs is named');
+
+foreach my $arguments ('15 main 17 finish', '15 main 18 init')
+{
+	($root, $said) = upgrade('15 main', $arguments, %servers);
+	is($said, '', "nothing is done for: $arguments");
+}
+($root, $said) = upgrade(
+	'15 main', '15 main 17 init',
+	'15/main/postgresql.conf' => '',
+	'17/main/postgresql.conf' => '');
+is($said, '', 'a server without conf.d is upgraded without a word');
+
+#---- The removal ----
+
+program('prerm',         slurp_file("$debian/prerm.in") =~ s/PGVERSION/15/gr);
+program('pg_lsclusters', <<~'EOF');
+	#!/bin/sh
+	echo '15 main 5432 online postgres /var/lib/postgresql/15/main /var/log/x.log'
+	echo '15 plain 5433 down postgres /var/lib/postgresql/15/plain /var/log/y.log'
+	echo '17 main 5434 online postgres /var/lib/postgresql/17/main /var/log/z.log'
+	EOF
+program('pg_conftool', <<~'EOF');
+	#!/bin/sh
+	[ "$3" = plain ] || echo 'pg_stat_statements, snowid'
+	EOF
+
+sub prerm
+{
+	my ($what) = @_;
+	local $ENV{PATH} = "$dir:$ENV{PATH}";
+	my ($out, $err);
+	IPC::Run::run([ "$dir/prerm", $what ], '>', \$out, '2>', \$err)
+	  or return "failed: $err";
+	return "$out$err";
+}
+like(
+	prerm('remove'),
+	qr{\AWARNING: The server 15/main preloads snowid, which is removed now\.\n(?!.*WARNING)}s,
+	'a removal names the server of that major that preloads snowid, and no other'
+);
+is(prerm('upgrade'), '', 'an upgrade of the package says nothing');
+done_testing();
