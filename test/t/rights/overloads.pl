@@ -282,7 +282,7 @@ my %value = (
 # What fails as it should, even for a superuser.
 my $refused = qr/
 	no.jump.of.the.clock.waits|no.change.of.the.layout.waits|does.not.come.from.Redis|
-	segment."none".does.not.exist|tag."none"|
+	segment."none".has.no.(?:periods|format)|
 	snowid\.public_key_file.is.not.set|without.OpenSSL
 /x;
 
@@ -426,6 +426,8 @@ $node->safe_psql('shop', <<~'EOS');
 my $members =
   q{EXISTS (SELECT FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
 	WHERE d.classid = 'pg_proc'::regclass AND d.objid = pg_proc.oid AND d.deptype = 'e' AND extname ~ '^snowid')};
+as('shop', 'owner',
+	q{INSERT INTO public.snowid_segments (biz_tag, step) VALUES ('none', 1)});
 my @shop = ('shop', 'public', $members);
 try_the_surface(@shop, 'answered', 'public',
 	'owner, mallory, public, pg_catalog');

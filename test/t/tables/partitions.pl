@@ -260,6 +260,12 @@ like(
 	make_error(q{'cut', '1 day', 1}),
 	qr/^42P17: partition public.noon holds some keys of the day of \d+-\d\d-\d\d, but not all/,
 	'a partition that would leave a gap is refused');
+sql('DROP TABLE noon; CREATE TABLE noon PARTITION OF cut FOR VALUES FROM (2140000000000000000) TO (MAXVALUE)'
+);
+like(
+	make_error(q{'cut', '1 week', 40}),
+	qr/^42P17: .*^DETAIL:  It is from 2140000000000000000 to MAXVALUE, but the week is from \d+ to \d+\./ms,
+	'a partition without an upper bound, with its bounds');
 sql(q{DROP TABLE noon; DO $$ BEGIN EXECUTE format('CREATE TABLE old PARTITION OF cut FOR VALUES FROM (MINVALUE) TO (%s)', snowid_min('2027-01-04Z')); END $$}
 );
 make(q{'cut', '1 day', 1});
