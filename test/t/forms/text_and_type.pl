@@ -143,7 +143,9 @@ my $sum =
 	(SELECT md5(string_agg(l::text, ',' ORDER BY id)) FROM lines l), (SELECT string_agg(v::text, ',') FROM old v),
 	(SELECT md5(min(id)::text || min(no)) FROM logs) FROM k};
 my $before = $node->safe_psql('utf8', $sum);
-like($before, qr/^1002\|-0000000000000000001\|/,
+like(
+	$before,
+	qr/^1002\|-0000000000000000001\|/,
 	'values that a cast from bigint stored are dumped, too');
 my $dump = $node->basedir . '/dump';
 $node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, 'utf8' ],

@@ -71,16 +71,20 @@ $borrower->stop;
 my $before = take_all($lender);
 change($lender, 8, 6000);
 my $idle = query($lender,
-	"SELECT external_id FROM pg_replication_origin_status WHERE external_id LIKE 'snowid%\\_5'");
+	"SELECT external_id FROM pg_replication_origin_status WHERE external_id LIKE 'snowid%\\_5'"
+);
 like(
 	sql_error(
-		$lender, "SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin
-			WHERE roname LIKE 'snowid\\_%' ORDER BY roname = '$idle' DESC, roname LIKE '%\\_8'"),
+		$lender,
+		"SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin
+			WHERE roname LIKE 'snowid\\_%' ORDER BY roname = '$idle' DESC, roname LIKE '%\\_8'"
+	),
 	qr/could not drop replication origin/,
 	'the origin of the pair in use cannot be dropped');
 is( query(
 		$lender,
-		"SELECT count(*) FROM pg_replication_origin_status WHERE external_id = '$idle'"),
+		"SELECT count(*) FROM pg_replication_origin_status WHERE external_id = '$idle'"
+	),
 	0,
 	'the drop that was refused has wiped the position of an idle pair');
 
@@ -90,11 +94,11 @@ configure($lender, 'snowid.worker_id = 5');
 $lender->reload;
 poll($lender, 'NOT is_open');
 stop_clock($lender, $now + 3500);
-wait_until(
-	'the server decides about the number',
+wait_until('the server decides about the number',
 	sub { status($lender, 'is_open OR reason ~ \'would lead\'') eq 't' });
 like(
-	sql_error($lender, 'SELECT max(k) FROM snowid_next_batch(4096 * 100) AS k'),
+	sql_error(
+		$lender, 'SELECT max(k) FROM snowid_next_batch(4096 * 100) AS k'),
 	qr/would lead the clock/,
 	'no key is made below those that the server made with the number before');
 stop_clock($lender, $now + 8000);
@@ -110,7 +114,8 @@ configure($lender, '');
 $lender->restart;
 poll($lender, "reason = 'snowid has no worker ID'");
 query($lender,
-	"SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid\\_%'");
+	"SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid\\_%'"
+);
 stop_clock($lender, $now + 10000);
 configure($lender, 'snowid.worker_id = 5');
 $lender->reload;

@@ -185,7 +185,7 @@ is( $node->safe_psql(
 			FROM pg_proc WHERE proname ~ '^snowid_'}
 	),
 	'0|t',
-	'what it leaves runs with the rights of its callers');
+	'functions that it leaves run with the rights of their callers');
 
 #---- Roles ----
 

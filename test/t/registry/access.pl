@@ -424,7 +424,7 @@ while (my ($bad, $error) = splice @bad, 0, 2)
 	like(start_error($bad), $error,
 		'a URL is refused: ' . substr($bad, 0, 60));
 }
-is(start_error($_), '', "taken: $_")
+is(start_error($_), '', "a URL is taken: $_")
   foreach 'redis://[::1]:6379/0, redis://user@a.b-c_d',
   "unix://$redis->{socket}";
 

@@ -209,7 +209,7 @@ kill_all($node);
 settings($node, $short);
 $redis->freeze;
 $node->start;
-waits_for_redis($node, 'what was a lease is not remembered without Redis');
+waits_for_redis($node, 'a former lease is not remembered without Redis');
 $redis->resume;
 wait_for_claim($node);
 is(status($node, 'worker_id_source'), 'claim', 'the claim is for good again');
