@@ -19,6 +19,7 @@
 
 PG_FUNCTION_INFO_V1(snowid_require_library);
 
+#define PRELOAD_HINT "Add snowid to shared_preload_libraries and restart the server."
 #define RESTART_HINT "Restart the server, so that it loads the library that is installed."
 #define UPDATE_HINT "Run ALTER EXTENSION %s UPDATE."
 
@@ -31,7 +32,7 @@ require_preloaded(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("snowid is not loaded by this server"),
-				 errhint("Add snowid to shared_preload_libraries and restart the server.")));
+				 errhint(PRELOAD_HINT)));
 }
 
 /*
@@ -76,7 +77,8 @@ require_columns(FunctionCallInfo fcinfo, TupleDesc row, const Oid *types, int n)
 
 /*
  * SQL scripts call this first, with their version: a server that still runs an
- * older library lacks functions that they need.
+ * older library lacks functions that they need.  A server that does not preload
+ * the library is told so now, and not by its first key; dumps restore there.
  */
 Datum
 snowid_require_library(PG_FUNCTION_ARGS)
@@ -94,5 +96,11 @@ snowid_require_library(PG_FUNCTION_ARGS)
 						version),
 				 errdetail("It is of version %d.%d.", LIBRARY_MAJOR, LIBRARY_MINOR),
 				 errhint(RESTART_HINT)));
+	if (!library_is_preloaded)
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("snowid is not loaded by this server"),
+				 errdetail("The extension can be used once it is."),
+				 errhint(PRELOAD_HINT)));
 	PG_RETURN_VOID();
 }

@@ -110,7 +110,7 @@ load_secrets(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("snowid.public_key_file is not set"),
-				 errhint("Make a file with a secret, name it in the setting, and reload: \"Keys that outsiders see\" in snowid's manual.")));
+				 errhint("Make a file with a secret, name it in the setting, and reload; see doc/public.md in snowid's manual.")));
 	have_secrets = read_secrets(path, problem);
 	read_for = PgReloadTime;
 	if (have_secrets)

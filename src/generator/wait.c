@@ -151,7 +151,7 @@ require_in_reach(int64 unit, Patience *patience)
 		ereport(ERROR,
 				(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
 				 errmsg("the timestamp's range of the snowid layout has ended"),
-				 errhint("See \"Layouts\" in snowid's manual.")));
+				 errhint("See doc/layouts.md in snowid's manual.")));
 	}
 	wait = ms_from_units((unit & ~unit_format.sequence_mask) -
 						 units_from_ms(snowid_max_lead) - now);

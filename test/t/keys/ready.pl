@@ -78,7 +78,12 @@ sub dump_and_restore
 my $not_loaded =
   qr/^55000: snowid is not loaded by this server\nHINT:  Add snowid to shared_preload_libraries and restart/;
 
-is(sql_error($plain, $schema), '', 'not preloaded: CREATE EXTENSION works');
+like(
+	sql_error($plain, $schema),
+	qr/WARNING:  55000: snowid is not loaded by this server\nDETAIL:  The extension can be used once it is\.\nHINT:  Add snowid to shared_preload_libraries and restart the server\./,
+	'not preloaded: CREATE EXTENSION warns of it');
+is($plain->safe_psql('postgres', "SELECT to_regproc('snowid_next')"),
+	'snowid_next', 'not preloaded: CREATE EXTENSION works');
 foreach my $call (
 	'snowid_next()',                 'snowid_next_batch(2)',
 	'snowid_advance(1)',             'snowid_status()',
@@ -144,7 +149,7 @@ $node->safe_psql('postgres', 'ALTER SYSTEM RESET ALL');
 
 like(
 	sql_error($node, 'ALTER SYSTEM SET snowid.worker_id = 32'),
-	qr/^22023: invalid value .*"snowid.worker_id": 32\nDETAIL:  The layout's range is from 0 to 31 \(5 bits\)/,
+	qr/^22023: invalid value .*"snowid.worker_id": "32"\nDETAIL:  The layout's range is from 0 to 31 \(5 bits\)/,
 	'ALTER SYSTEM refuses a worker ID that does not fit, and says which would'
 );
 like(sql_error($node, 'SET snowid.worker_id = 3'),
@@ -219,7 +224,7 @@ my $log = -s $node->logfile;
 configure($node, 'snowid.worker_id = 32');
 $node->reload;
 $node->wait_for_log(
-	qr/invalid value for parameter "snowid.worker_id": 32\n.*DETAIL:  The layout's range is from 0 to 31/,
+	qr/invalid value for parameter "snowid.worker_id": "32"\n.*DETAIL:  The layout's range is from 0 to 31/,
 	$log);
 pass('a reload with a worker ID that does not fit logs the range');
 is( $node->safe_psql(

@@ -285,13 +285,13 @@ is((new_key($late))[0], "0:$gone", 'the 33rd makes keys with the ID');
 
 like(
 	sql_error($first, 'ALTER SYSTEM SET snowid.worker_id = 1'),
-	qr/^22023: invalid value for parameter "snowid\.worker_id": 1\nDETAIL:  With snowid\.redis_url, the worker ID is claimed\./,
+	qr/^22023: invalid value for parameter "snowid\.worker_id": "1"\nDETAIL:  With snowid\.redis_url, the worker ID is claimed\./,
 	'ALTER SYSTEM refuses a number as long as the worker ID is claimed');
 my $log = -s $late->logfile;
 settings($late, "snowid.worker_id = $gone2");
 $late->reload;
 $late->wait_for_log(
-	qr/invalid value for parameter "snowid\.worker_id": $gone2\n.*DETAIL:  With snowid\.redis_url, the worker ID is claimed\./,
+	qr/invalid value for parameter "snowid\.worker_id": "$gone2"\n.*DETAIL:  With snowid\.redis_url, the worker ID is claimed\./,
 	$log);
 is(status($late, 'worker_id'),
 	$gone, 'a reload with a number does not change what is claimed');

@@ -88,7 +88,7 @@ sub is_refused
 		"$name: the status says so");
 	like(
 		sql_error($node, 'SELECT snowid_next()'),
-		qr/^$sqlstate: snowid cannot use its state file\nDETAIL:  $detail\nHINT:  See "The state file" in snowid's manual; /,
+		qr/^$sqlstate: snowid cannot use its state file\nDETAIL:  $detail\nHINT:  See doc\/troubleshooting\.md in snowid's manual; /,
 		"$name: the error says so");
 	ok(content() eq $damaged, "$name: nothing is overwritten");
 	$mend->();
