@@ -10,7 +10,7 @@ use warnings;
 
 use Cwd 'abs_path';
 use File::Basename qw(basename dirname);
-use List::Util     qw(uniq);
+use List::Util     qw(sum uniq);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidManaged;
@@ -191,15 +191,23 @@ sub plant
 	push @commands, map {
 		"CREATE FUNCTION $schema.$_->[0] RETURNS $_->[1] " . $body->($_->[0])
 	} @functions;
-	my $do = join '', map {
-		"BEGIN EXECUTE \$cmd\$$_\$cmd\$; planted := planted OPERATOR(pg_catalog.+) 1; EXCEPTION WHEN OTHERS THEN NULL; END;\n"
-	} @commands;
-	my (undef, undef, $err) = $node->psql(
-		$db,
-		"SET search_path = pg_catalog; DO \$do\$ DECLARE planted int := 0; BEGIN $do RAISE WARNING 'planted %', planted; END \$do\$",
-		extra_params => [ '-U', $role ]);
-	$err =~ /WARNING:  planted (\d+)/ or die $err;
-	return $1;
+	@commands = uniq(@commands);
+
+	# some at a time: a transaction of many subtransactions is slow
+	my $sql =
+	  "SET search_path = pg_catalog; SET check_function_bodies = off;\n";
+	while (my @some = splice @commands, 0, 50)
+	{
+		my $do = join '', map {
+			"BEGIN EXECUTE \$cmd\$$_\$cmd\$; planted := planted OPERATOR(pg_catalog.+) 1; EXCEPTION WHEN OTHERS THEN NULL; END;\n"
+		} @some;
+		$sql .=
+		  "DO \$do\$ DECLARE planted int := 0; BEGIN $do RAISE WARNING 'planted %', planted; END \$do\$;\n";
+	}
+	my (undef, undef, $err) =
+	  $node->psql($db, $sql, extra_params => [ '-U', $role ]);
+	die $err if $err =~ /ERROR/;
+	return sum($err =~ /WARNING:  planted (\d+)/g);
 }
 
 # Has any been called with other rights than its creator's, or given it one?
