@@ -127,7 +127,7 @@ sub leaves_nothing
 		'shop', "$call\n;\n$left;",
 		on_error_stop => 0,
 		extra_params  => [ '-U', $role ]);
-	is($err, '', "$what: done");
+	is($err, '', "$what: no error");
 	like(
 		$out,
 		qr/^t\|"\$user", public\|0\|0\|0$/m,
@@ -293,7 +293,7 @@ is( as( $superuser,
 		q{SELECT string_agg(DISTINCT pg_get_userbyid(relowner), ' ') FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid WHERE inhparent = 'app.ev'::regclass}
 	),
 	'app',
-	'they belong to the role');
+	'partitions that a member makes belong to the role');
 like(
 	error_of(
 		'owner',
@@ -355,16 +355,16 @@ my $by_name =
 	AND proname ~ '^snowid_' AND prolang <> (SELECT oid FROM pg_language WHERE lanname = 'internal')
 	AND NOT proname IN ('snowid_in', 'snowid_out')};
 is(as('mallory', "$by_name AND has_function_privilege(p.oid, 'EXECUTE')"),
-	$everybody, 'these functions are for everybody');
+	$everybody, 'everybody may call these functions');
 is( as( 'mallory',
 		"$by_name AND NOT has_function_privilege(p.oid, 'EXECUTE')"),
 	join(' ', sort keys %who),
-	'these are not');
+	'not everybody may call the others');
 is( as( 'mallory',
 		"$by_name AND has_function_privilege('pg_monitor', p.oid, 'EXECUTE') AND NOT has_function_privilege('public', p.oid, 'EXECUTE')"
 	),
 	join(' ', sort grep { $who{$_} eq 'pg_monitor' } keys %who),
-	'these are for monitors');
+	'pg_monitor may call what tells of the server');
 is( as('owner', "$by_name AND NOT has_function_privilege(p.oid, 'EXECUTE')"),
 	join(' ', sort keys %who),
 	'the owner of the database has no others than everybody');
@@ -378,7 +378,7 @@ foreach my $call (
 	like(
 		error_of($_, "SELECT public.$call"),
 		qr/^42501: permission denied for function/,
-		"refused to $_: $call") foreach qw(owner mallory);
+		"$_ is refused: $call") foreach qw(owner mallory);
 }
 is( as( 'mallory',
 		"SELECT count(*) $functions AND (prosecdef OR NOT (SELECT rolsuper FROM pg_roles o WHERE o.oid = proowner))"
@@ -425,14 +425,15 @@ foreach my $condition (
 {
 	is( as('mallory', "SELECT count(*) FROM public.hidden WHERE $condition"),
 		'1',
-		"sees no row that a policy hides: $condition");
+		"a function sees no row that a policy hides: $condition");
 	like(
 		error_of(
 			'owner',
 			"SET row_security = on; SELECT count(*) FROM public.hidden WHERE $condition"
 		),
 		qr/^(?:22023|22P02):/,
-		"throws at that row: $condition") if $condition !~ /::snowid > /;
+		"the same function throws at the hidden row: $condition"
+	) if $condition !~ /::snowid > /;
 }
 
 #---- What is too long, too large, or nonsense ----
@@ -488,20 +489,23 @@ $node->psql(
 my $log = slurp_file($node->logfile, $read);
 is(as('owner', 'SELECT pg_postmaster_start_time()'),
 	$started, 'extreme arguments stop no server');
-unlike($log, qr/terminated by signal|PANIC|TRAP/, 'nor any process of it');
+unlike(
+	$log,
+	qr/terminated by signal|PANIC|TRAP/,
+	'extreme arguments end no process of the server');
 unlike(
 	$log,
 	qr/ERROR:  XX000|invalid memory alloc request/,
-	'no fault of our own is met');
+	'extreme arguments meet no internal error');
 my ($longest) = sort { $b <=> $a } map { length } split /\n/, $log;
-cmp_ok($longest, '<', 2000, 'no line of the log is long');
+cmp_ok($longest, '<', 2000, 'no argument makes a long line of the log');
 
 foreach
   my $call ('SELECT count(k) FROM public.snowid_next_batch(2000000000) k',
 	'SELECT public.snowid_next_array(100000000)')
 {
 	like(error_of('mallory', "SET statement_timeout = '100ms'; $call"),
-		qr/^57014:/, "can be cancelled: $call");
+		qr/^57014:/, "statement_timeout ends the call: $call");
 }
 
 #---- Numbers ----
