@@ -202,8 +202,9 @@ wait_until(
 		$redis->record('0:0', 'seen') > 0
 		  && $redis->record('0:0', 'n') > $marks + 5;
 	});
-is(query($other, "SELECT state FROM snowid_claims() WHERE worker_id = 0"),
-	'live', 'no free ID: the server marks the one that it has');
+wait_for($other,
+	"SELECT state = 'live' FROM snowid_claims() WHERE worker_id = 0");
+pass('no free ID: the server marks the one that it has');
 new_key($other);
 set_skew($full, 0);
 server_is_open($full);
