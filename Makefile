@@ -49,8 +49,9 @@ else
 without = sql/public.sql
 endif
 
-# Timers are in a library of their own on FreeBSD, and before glibc 2.34.
-SHLIB_LINK += $(if $(filter freebsd linux,$(PORTNAME)),-lrt)
+# Central servers of segments are reached by libpq.
+PG_CPPFLAGS += -I$(libpq_srcdir)
+SHLIB_LINK += $(libpq)
 
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 

@@ -25,8 +25,8 @@ CREATE TABLE snowid_segments (
     update_time timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     limit_id    bigint,
     cover       interval NOT NULL DEFAULT '10 s' CHECK (cover BETWEEN '0' AND '1 day'),
-    source      regclass,
-    role        regrole,
+    source      text,
+    role        text,
     period      text NOT NULL DEFAULT 'none',
     zone        text NOT NULL DEFAULT 'UTC',
     format      text
@@ -37,7 +37,7 @@ COMMENT ON COLUMN snowid_segments.step IS 'the least number of numbers that a se
 COMMENT ON COLUMN snowid_segments.update_time IS 'when the row was last changed';
 COMMENT ON COLUMN snowid_segments.limit_id IS 'the last number; null: the last of bigint';
 COMMENT ON COLUMN snowid_segments.cover IS 'how long a range is to last: the length is doubled and halved by that';
-COMMENT ON COLUMN snowid_segments.source IS 'the (foreign) table with these columns whose row hands out the ranges; null: this one';
+COMMENT ON COLUMN snowid_segments.source IS 'the foreign table of postgres_fdw with these columns whose row hands out the ranges; null: this one';
 COMMENT ON COLUMN snowid_segments.role IS 'the role whose members get numbers; null: everybody';
 COMMENT ON COLUMN snowid_segments.period IS 'day, month or year: numbers begin anew in each, and max_id is in snowid_segment_periods; or none';
 COMMENT ON COLUMN snowid_segments.zone IS 'the time zone of the period';
@@ -109,7 +109,7 @@ REVOKE ALL ON FUNCTION snowid_segment_forget(text) FROM PUBLIC;
 COMMENT ON FUNCTION snowid_segment_forget(text) IS
     'drops what this server has of a tag in memory, so that its next number comes from the table';
 
-CREATE FUNCTION snowid_segment_status(OUT biz_tag text, OUT source regclass,
+CREATE FUNCTION snowid_segment_status(OUT biz_tag text, OUT source text,
         OUT period date, OUT next bigint, OUT "left" bigint, OUT left_next bigint, OUT step bigint,
         OUT rate float8, OUT cover_left float8, OUT fetched_at timestamptz,
         OUT fetch_ms float8, OUT fetches bigint, OUT waits bigint,

@@ -5,7 +5,6 @@
 #include "postgres.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #ifdef __linux__
@@ -19,9 +18,6 @@
 #include <sys/procctl.h>
 #endif
 
-#include "libpq/pqsignal.h"
-#include "utils/timeout.h"
-#include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
 #include "compat.h"
@@ -115,63 +111,3 @@ compat_die_with_parent(void)
 	(void) procctl(P_PID, 0, PROC_PDEATHSIG_CTL, &signal);
 #endif
 }
-
-/*---- A tick ----*/
-
-#if defined(_POSIX_TIMERS) && _POSIX_TIMERS > 0
-
-static void (*tick_function) (void);
-static timer_t ticker;
-
-/* PostgreSQL has no use for this signal in a background worker. */
-static void
-handle_tick(SIGNAL_ARGS)
-{
-	int			save_errno = errno;
-
-	tick_function();
-	errno = save_errno;
-}
-
-/*
- * Has a function called in a signal handler, as often as compat_tick_every() says.
- * PostgreSQL's time-outs go by the wall clock: set back, none of them ends.
- */
-void
-compat_tick_init(void (*tick) (void))
-{
-	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,.sigev_signo = SIGUSR2};
-
-	tick_function = tick;
-	pqsignal(SIGUSR2, handle_tick);
-	if (timer_create(CLOCK_MONOTONIC, &event, &ticker) != 0)
-		elog(ERROR, "could not create a timer: %m");
-}
-
-/* 0: not any more */
-void
-compat_tick_every(int ms)
-{
-	struct timespec interval = {.tv_sec = ms / 1000,.tv_nsec = ms % 1000 * 1000000};
-	struct itimerspec when = {.it_interval = interval,.it_value = interval};
-
-	if (timer_settime(ticker, 0, &when, NULL) != 0)
-		elog(ERROR, "could not set a timer: %m");
-}
-#else							/* macOS: by the wall clock */
-
-void
-compat_tick_init(void (*tick) (void))
-{
-	RegisterTimeout(USER_TIMEOUT, tick);
-}
-
-void
-compat_tick_every(int ms)
-{
-	if (ms > 0)
-		enable_timeout_every(USER_TIMEOUT, GetCurrentTimestamp(), ms);
-	else
-		disable_timeout(USER_TIMEOUT, false);
-}
-#endif

@@ -112,8 +112,6 @@ ms_until(int64 at)
 extern bool compat_birth(const char *path, uint64 *inode, int64 *birth_ns);
 extern uint64 compat_file_system(const char *path);
 extern void compat_die_with_parent(void);
-extern void compat_tick_init(void (*tick) (void));
-extern void compat_tick_every(int ms);
 
 #pragma GCC visibility pop
 

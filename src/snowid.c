@@ -25,7 +25,8 @@
 #include "process.h"
 #include "registry/claim.h"
 #include "registry/registry.h"
-#include "segment/pool.h"
+#include "segment/segment.h"
+#include "segment/worker.h"
 #include "settings.h"
 #include "units.h"
 
@@ -49,7 +50,7 @@ shmem_request(void)
 	RequestAddinShmemSpace(pair_shmem_size());
 	RequestAddinShmemSpace(inquiry_shmem_size());
 	claim_shmem_request();
-	pool_shmem_request();
+	segment_shmem_request();
 }
 
 static void
@@ -65,7 +66,7 @@ shmem_startup(void)
 	clock_shmem_init();
 	inquiry_shmem_init();
 	claim_shmem_init();
-	pool_shmem_init();
+	segment_shmem_init();
 	library_is_preloaded = true;
 	LWLockRelease(AddinShmemInitLock);
 }
@@ -95,6 +96,7 @@ _PG_init(void)
 	decode_server_layout = pair_server_layout;
 	keeper_register();
 	inquiry_register();
+	worker_register();
 	if (claim_from_redis())
 		registry_register();
 }

@@ -27,13 +27,12 @@
 
 /* Of at most six arguments, none of which is a floating-point number. */
 #define FUNCTIONS(X) \
+	X(LWLockAcquire) \
 	X(LWLockRelease) \
 	X(ConditionVariableBroadcast) \
 	X(ProcessConfigFile) \
 	X(StartTransactionCommand) \
 	X(CommitTransactionCommand) \
-	X(quote_qualified_identifier) \
-	X(timer_settime) \
 	X(replorigin_advance) \
 	X(replorigin_session_advance) \
 	X(replorigin_session_reset) \

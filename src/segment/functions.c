@@ -5,21 +5,20 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
 #include "compat.h"
 #include "guard.h"
 #include "key/text.h"
-#include "segment/pool.h"
-#include "segment/segment.h"
-#include "segment/statement.h"
-#include "segment/wait.h"
+#include "segment/number.h"
+#include "segment/table.h"
 #include "settings.h"
 
 PG_FUNCTION_INFO_V1(snowid_number);
@@ -35,14 +34,14 @@ static const Oid range_columns[] = {INT8OID, INT8OID};
 static const Oid period_columns[] = {DATEOID, INT8OID};
 
 static const Oid status_columns[] = {
-	TEXTOID, REGCLASSOID, DATEOID, INT8OID, INT8OID, INT8OID, INT8OID, FLOAT8OID,
+	TEXTOID, TEXTOID, DATEOID, INT8OID, INT8OID, INT8OID, INT8OID, FLOAT8OID,
 	FLOAT8OID, TIMESTAMPTZOID, FLOAT8OID, INT8OID, INT8OID, INT8OID, TEXTOID
 };
 
 Datum
 snowid_number(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(segment_next(fcinfo));
+	PG_RETURN_INT64(number_next(fcinfo));
 }
 
 /* A row of two columns. */
@@ -69,8 +68,7 @@ snowid_number_range(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("a range cannot have %d numbers", count),
 				 errdetail("It has from 1 to %d.", MAX_STEP)));
-	values[0] = Int64GetDatum(segment_next_range(segment_site(fcinfo, USE_NUMBER),
-												 PG_GETARG_TEXT_PP(0), count));
+	values[0] = Int64GetDatum(number_next_range(fcinfo, count));
 	values[1] = Int64GetDatum(DatumGetInt64(values[0]) + (count - 1));
 	PG_RETURN_DATUM(pair_of(fcinfo, range_columns, values));
 }
@@ -82,7 +80,7 @@ snowid_period_number(PG_FUNCTION_ARGS)
 	const char *format;
 	Datum		values[2];
 
-	values[1] = Int64GetDatum(segment_next_in_period(fcinfo, USE_PERIOD, &period, &format));
+	values[1] = Int64GetDatum(number_next_in_period(fcinfo, USE_PERIOD, &period, &format));
 	values[0] = DateADTGetDatum(period);
 	PG_RETURN_DATUM(pair_of(fcinfo, period_columns, values));
 }
@@ -92,36 +90,32 @@ snowid_period_serial(PG_FUNCTION_ARGS)
 {
 	DateADT		period;
 	const char *format;
-	int64		number = segment_next_in_period(fcinfo, USE_SERIAL, &period, &format);
+	int64		number = number_next_in_period(fcinfo, USE_SERIAL, &period, &format);
 	char		buf[PERIOD_SERIAL_LEN];
 
 	period_write(format, period, number, buf);
 	PG_RETURN_TEXT_P(cstring_to_text(buf));
 }
 
-/* The format of a tag, as its row has it for this transaction. */
+/* The format of a tag, as its row has it for this statement. */
 static char *
 read_format(FunctionCallInfo fcinfo, const text *tag)
 {
-	Oid			types[] = {TEXTOID};
-	Datum		values[] = {PointerGetDatum(tag)};
-	MemoryContext caller = CurrentMemoryContext;
 	Oid			schema = get_func_namespace(fcinfo->flinfo->fn_oid);
-	char	   *format;
+	Oid			relid = get_relname_relid("snowid_segments", schema);
+	int			len = VARSIZE_ANY_EXHDR(tag);
+	SegmentKey	key;
+	TagRow		row;
 
-	SPI_connect();
-	if (statement_run("SELECT format FROM %s WHERE biz_tag OPERATOR(pg_catalog.=) $1",
-					  get_relname_relid("snowid_segments", schema), 1, types, values, true) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("segment \"%s\" does not exist",
-						text_shown(VARDATA_ANY(tag), VARSIZE_ANY_EXHDR(tag)))));
-	format = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	if (format == NULL)
-		segment_refuse_format(text_to_cstring(tag));
-	format = MemoryContextStrdup(caller, format);
-	SPI_finish();
-	return format;
+	if (pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, "snowid_segments");
+	if (len > 0 && len <= TAG_LEN)
+		segment_make_key(&key, relid, VARDATA_ANY(tag), len);
+	if (len < 1 || len > TAG_LEN || table_read_tag(&key, GetActiveSnapshot(), &row) != FOUND)
+		number_refuse_absent(text_shown(VARDATA_ANY(tag), len), "");
+	if (row.row.format[0] == '\0')
+		number_refuse_format(text_shown(VARDATA_ANY(tag), len));
+	return pstrdup(row.row.format);
 }
 
 Datum
@@ -148,14 +142,14 @@ snowid_period_parse(PG_FUNCTION_ARGS)
 Datum
 snowid_segment_forget(PG_FUNCTION_ARGS)
 {
-	TagSite    *site = segment_site(fcinfo, USE_NUMBER);
+	TagSite    *site = number_site(fcinfo, USE_NUMBER);
 	const text *tag = PG_GETARG_TEXT_PP(0);
 	SegmentKey	key;
 
 	if (VARSIZE_ANY_EXHDR(tag) <= TAG_LEN)
 	{
-		pool_make_key(&key, site->relid, VARDATA_ANY(tag), VARSIZE_ANY_EXHDR(tag));
-		pool_forget(&key, NOTHING_GONE);
+		segment_make_key(&key, site->relid, VARDATA_ANY(tag), VARSIZE_ANY_EXHDR(tag));
+		segment_forget(&key, ALL_PERIODS);
 	}
 	PG_RETURN_VOID();
 }
@@ -167,7 +161,7 @@ snowid_segment_status(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	TagSite		site;
 
-	segment_init_site(&site, USE_NUMBER, fcinfo->flinfo->fn_oid);
+	number_init_site(&site, USE_NUMBER, fcinfo->flinfo->fn_oid);
 	InitMaterializedSRF(fcinfo, 0);
 	require_columns(fcinfo, rsinfo->setDesc, status_columns, lengthof(status_columns));
 	for (int i = 0; i < snowid_max_segments; i++)
@@ -177,11 +171,11 @@ snowid_segment_status(PG_FUNCTION_ARGS)
 		bool		nulls[lengthof(status_columns)] = {false};
 		int			n = 0;
 
-		if (!pool_status(i, site.relid, &status))
+		if (!segment_status(i, site.relid, &status))
 			continue;
 		values[n++] = PointerGetDatum(cstring_to_text_with_len(status.key.tag, status.key.len));
-		nulls[n] = !OidIsValid(status.source);
-		values[n++] = ObjectIdGetDatum(status.source);
+		nulls[n] = status.source[0] == '\0';
+		values[n++] = CStringGetTextDatum(status.source);
 		nulls[n] = status.period == NO_PERIOD;
 		values[n++] = DateADTGetDatum(status.period);
 		nulls[n] = status.left == 0;

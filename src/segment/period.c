@@ -33,30 +33,17 @@ typedef enum FormatField
 
 static const char *const kind_names[] = {"none", "day", "month", "year"};
 
-PeriodKind
-period_kind(const char *name)
+/* False: there is no such period. */
+bool
+period_kind(const char *name, PeriodKind *kind)
 {
 	for (int i = 0; i < lengthof(kind_names); i++)
 	{
+		*kind = (PeriodKind) i;
 		if (strcmp(name, kind_names[i]) == 0)
-			return (PeriodKind) i;
+			return true;
 	}
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("invalid period of a segment: \"%s\"", name),
-			 errdetail("It is none, day, month or year.")));
-}
-
-pg_tz *
-period_zone(const char *name)
-{
-	pg_tz	   *zone = pg_tzset(name);
-
-	if (zone == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("time zone \"%s\" not recognized", name)));
-	return zone;
+	return false;
 }
 
 /*---- Periods ----*/

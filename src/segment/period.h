@@ -34,8 +34,7 @@ typedef struct Period
 	TimestampTz until;			/* when the next one begins */
 } Period;
 
-extern PeriodKind period_kind(const char *name);
-extern pg_tz *period_zone(const char *name);
+extern bool period_kind(const char *name, PeriodKind *kind);
 extern Period period_at(PeriodKind kind, TimestampTz now, pg_tz *zone, DateADT newest);
 extern const char *period_check_format(PeriodKind kind, const char *format);
 extern int64 period_last_number(const char *format);

@@ -1,515 +1,685 @@
 /*
  * source.c
- *		Ranges from a table, here or on another server, by SQL.
+ *		Central servers: which table is a source, and statements there.
  *
- * Runs in the process "snowid segments", in a transaction of the caller's.  A
- * range is its own only when that has been committed.
- *
- * What the database's owner may have built must not run as a superuser: each
- * statement is run with the rights of its table's owner, restricted as in
- * maintenance commands, with search_path set, and about that table alone, whatever
- * has its name.
- *
- * Where numbers begin anew in each period, the row of snowid_segments says so, and
- * each (tag, period) has its number in a row of snowid_segment_periods, or of the
- * source.  No range is taken of a period that is older than the newest one there:
- * so periods do not go back with a clock, also over a crash.
- *
- * update_time tells the table's trigger who writes: 'infinity' a process that
- * takes a range, '-infinity' one that gives back what it did not use.  The
- * trigger puts the time in its place.
- *
- * libpq waits without end for a server that hangs, also when it cancels a query.
- * So who is too late is cut off: its socket is shut down, from a signal handler,
- * and libpq reports a lost connection.
+ * A source is a foreign table of postgres_fdw.  It says where the rows are, and with
+ * which options and user mapping its server is reached: those of the table's owner.
+ * Statements go to that server by a connection of our own, and not by the executor:
+ * so no trigger, default, domain or policy of the foreign table is computed here, and
+ * each wait ends at a deadline by the monotonic clock, or when the process must leave.
+ * A connection that did not answer in time is closed, with whatever is under way there.
  */
 #include "postgres.h"
 
-#include <sys/socket.h>
-
-#include "access/table.h"
+#include "access/htup_details.h"
 #include "access/xact.h"
-#include "catalog/dependency.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
-#include "commands/extension.h"
-#include "executor/spi.h"
+#include "commands/defrem.h"
+#include "foreign/foreign.h"
+#include "libpq-fe.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "storage/lock.h"
+#include "nodes/makefuncs.h"
+#include "storage/fd.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
-#include "utils/rel.h"
-#include "utils/snapmgr.h"
+#include "utils/memutils.h"
+#include "utils/regproc.h"
 #include "utils/syscache.h"
-#include "utils/timestamp.h"
+#include "utils/varlena.h"
+#include "utils/wait_event.h"
 
 #include "compat.h"
+#include "registry/net.h"
 #include "segment/source.h"
-#include "segment/statement.h"
 
-/* What a foreign server has for all that is asked of it in one transaction. */
-#define FOREIGN_MS 5000
+/* How often it looks, while it waits, whether the process must leave. */
+#define LOOK_MS 200
 
-/* The same where somebody waits for the process to leave. */
-#define HURRY_MS 1000
+/* After a failure of a connection nothing is tried for a pause that doubles. */
+#define FIRST_PAUSE_MS 100
+#define LAST_PAUSE_MS 2000
 
-/* The tables of this transaction. */
-static Oid	local_table;
-static Oid	source_table;		/* 0: the same */
-static bool extension_is_there;
-static Oid	saved_user;
-static int	saved_context;
+/* One that was not used for so long is closed. */
+#define UNUSED_MS (60 * 1000)
 
-/* When a foreign server is cut off, monotonic_ms(); 0: not. */
-static volatile int64 cut_at = 0;
-static volatile bool was_cut = false;
+/* The options of a server or of a user that count here. */
+static const char *const known_options[] = {
+	"host", "hostaddr", "port", "dbname", "user", "password", "options", "application_name",
+	"connect_timeout", "tcp_user_timeout", "keepalives", "keepalives_idle",
+	"keepalives_interval", "keepalives_count", "target_session_attrs",
+	"sslmode", "sslcert", "sslkey", "sslpassword", "sslrootcert", "sslcrl", "sslcrldir",
+	"sslsni", "sslcompression", "ssl_min_protocol_version", "ssl_max_protocol_version",
+	"channel_binding", "gssencmode", "krbsrvname", "gsslib", "requirepeer", "service"
+};
 
-/*---- Cutting off ----*/
+/* A connection's options; the last ones are ours. */
+#define MOST_OPTIONS (2 * lengthof(known_options) + 4)
+
+typedef struct Options
+{
+	int			n;
+	const char *names[MOST_OPTIONS + 1];
+	const char *values[MOST_OPTIONS + 1];
+	bool		needs_password;
+} Options;
+
+typedef struct Connection
+{
+	char	   *identity;		/* all options; NULL: free */
+	PGconn	   *conn;			/* NULL: closed */
+	int64		used_at;		/* monotonic_ms() */
+	int64		retry_at;		/* not before, after a failure */
+	int64		retry_ms;
+	Reason		reason;			/* of the failure */
+} Connection;
+
+static Connection connections[8];
+
+static int64 deadline;
+static bool (*process_must_end) (void);
+
+/* Says why, and returns false. */
+bool
+reason_is(Reason *reason, bool is_ours, const char *format,...)
+{
+	va_list		args;
+
+	va_start(args, format);
+	vsnprintf(reason->why, SEGMENT_ERROR_LEN, format, args);
+	va_end(args);
+	reason->why[pg_mbcliplen(reason->why, strlen(reason->why), SEGMENT_ERROR_LEN - 1)] = '\0';
+	while (reason->why[0] && strchr(".\n ", reason->why[strlen(reason->why) - 1]))
+		reason->why[strlen(reason->why) - 1] = '\0';
+	reason->is_ours = is_ours;
+	return false;
+}
+
+/*---- Which table is a source ----*/
 
 /*
- * In a signal handler, again and again: cuts off who is too late.  The sockets of
- * a process of ours are those of foreign servers.
+ * The table of this name, or 0.  A name without a schema is looked for in search_path,
+ * and the full name is given, by which the process finds it; or not at all.
  */
-void
-source_cut_off(void)
+Oid
+source_find(const char *name, bool by_path, char **full_name)
 {
-	int64		at = cut_at;
+	List	   *names;
+	Oid			relid = InvalidOid;
 
-	if (at == 0 || monotonic_ms() < at)
-		return;
-	was_cut = true;
-	for (int fd = 3; fd < 256; fd++)
+	if (!SplitIdentifierString(pstrdup(name), '.', &names))
+		return InvalidOid;
+	if (list_length(names) == 2)
 	{
-		int			type;
-		socklen_t	len = sizeof(type);
+		Oid			schema = get_namespace_oid(linitial(names), true);
 
-		if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_STREAM)
-			(void) shutdown(fd, SHUT_RDWR);
+		if (OidIsValid(schema))
+			relid = get_relname_relid(lsecond(names), schema);
+	}
+	else if (list_length(names) == 1 && by_path)
+		relid = RelnameGetRelid(linitial(names));
+	if (OidIsValid(relid) && full_name)
+		*full_name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
+												get_rel_name(relid));
+	return relid;
+}
+
+/* Is this the wrapper postgres_fdw?  Only a superuser can make another one. */
+static bool
+is_postgres_fdw(Oid wrapper)
+{
+	Oid			handler = GetForeignDataWrapper(wrapper)->fdwhandler;
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(handler));
+	bool		isnull;
+	Datum		source;
+	bool		is;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	source = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &isnull);
+	is = ((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId && !isnull &&
+		strcmp(TextDatumGetCString(source), "postgres_fdw_handler") == 0;
+	ReleaseSysCache(tuple);
+	return is;
+}
+
+/* NULL, or why a table is no source. */
+const char *
+source_problem(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	const char *problem = NULL;
+	Form_pg_class form;
+
+	if (!HeapTupleIsValid(tuple))
+		return "Its source does not exist";
+	form = (Form_pg_class) GETSTRUCT(tuple);
+	if (form->relkind != RELKIND_FOREIGN_TABLE ||
+		!is_postgres_fdw(GetForeignServer(GetForeignTable(relid)->serverid)->fdwid))
+		problem = "Its source is no foreign table of postgres_fdw";
+	else if (form->relhastriggers || form->relhasrules || form->relrowsecurity)
+		problem = "Its source has triggers, rules or row security, which would not count";
+	else if (form->relispartition || form->relhassubclass || has_superclass(relid))
+		problem = "Its source is a partition, or inherits, or is inherited from";
+	ReleaseSysCache(tuple);
+	return problem;
+}
+
+/* May a role have it as a source? */
+bool
+source_is_allowed(Oid relid, Oid user, bool with_periods)
+{
+	return pg_class_aclcheck(relid, user, ACL_SELECT) == ACLCHECK_OK &&
+		pg_class_aclcheck(relid, user, ACL_UPDATE) == ACLCHECK_OK &&
+		(!with_periods || pg_class_aclcheck(relid, user, ACL_INSERT) == ACLCHECK_OK);
+}
+
+static Oid
+database_owner(void)
+{
+	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for database %u", MyDatabaseId);
+	owner = ((Form_pg_database) GETSTRUCT(tuple))->datdba;
+	ReleaseSysCache(tuple);
+	return owner;
+}
+
+/*---- Options ----*/
+
+static void
+add_option(Options *options, const char *name, const char *value)
+{
+	Assert(options->n < MOST_OPTIONS);
+	options->names[options->n] = name;
+	options->values[options->n] = value;
+	options->names[++options->n] = NULL;
+	options->values[options->n] = NULL;
+}
+
+static void
+add_known(Options *options, List *list)
+{
+	ListCell   *cell;
+
+	foreach(cell, list)
+	{
+		DefElem    *element = lfirst_node(DefElem, cell);
+
+		for (int i = 0; i < lengthof(known_options); i++)
+		{
+			if (strcmp(element->defname, known_options[i]) == 0)
+				add_option(options, known_options[i], defGetString(element));
+		}
 	}
 }
 
-/* Told to leave: does not wait for a foreign server much longer. */
-void
-source_hurry(void)
+/* The last one that counts, or NULL. */
+static const char *
+option_of(const Options *options, const char *name)
 {
-	if (cut_at != 0)
-		cut_at = Min(cut_at, monotonic_ms() + HURRY_MS);
+	const char *value = NULL;
+
+	for (int i = 0; i < options->n; i++)
+	{
+		if (strcmp(options->names[i], name) == 0 && options->values[i][0])
+			value = options->values[i];
+	}
+	return value;
 }
 
-bool
-source_was_cut(void)
+static const char *
+option_in(List *list, const char *name, const char *otherwise)
 {
-	return was_cut;
-}
+	ListCell   *cell;
 
-bool
-source_is_foreign(Oid source)
-{
-	return OidIsValid(source) && get_rel_relkind(source) == RELKIND_FOREIGN_TABLE;
+	foreach(cell, list)
+	{
+		DefElem    *element = lfirst_node(DefElem, cell);
+
+		if (strcmp(element->defname, name) == 0)
+			return defGetString(element);
+	}
+	return otherwise;
 }
 
 /*
- * Throws unless it can be a source.  In a view, or a partitioned table, another
- * server's rows may be, and nobody would know that a commit is in doubt; where a table
- * has children, its statements are about its own rows only.
+ * As postgres_fdw has it: with the mapping of the table's owner.  An owner who is not a
+ * superuser needs a password there: else this server's own identity would open the door.
  */
-void
-source_check(Oid source)
+static void
+collect_options(Oid relid, Options *options)
 {
-	char		kind = get_rel_relkind(source);
+	ForeignTable *table = GetForeignTable(relid);
+	ForeignServer *server = GetForeignServer(table->serverid);
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			owner;
+	UserMapping *mapping;
+	const char *required;
+	bool		is_required = true;
 
-	if (kind != RELKIND_RELATION && kind != RELKIND_FOREIGN_TABLE && kind != '\0')
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" cannot be the source of a segment", get_rel_name(source)),
-				 errdetail("A source is an ordinary table or a foreign table."),
-				 errhint("Name the table that has the rows.")));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for relation %u", relid);
+	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+	ReleaseSysCache(tuple);
+	mapping = GetUserMapping(owner, server->serverid);
+	options->n = 0;
+	add_option(options, "application_name", "snowid segments");
+	add_known(options, server->options);
+	add_known(options, mapping->options);
+	add_option(options, "client_encoding", GetDatabaseEncodingName());
+	required = option_in(mapping->options, "password_required", NULL);
+	if (required)
+		(void) parse_bool(required, &is_required);
+	options->needs_password = !superuser_arg(owner) && is_required;
+}
+
+static char *
+identity_of(const Options *options)
+{
+	StringInfoData all;
+
+	initStringInfo(&all);
+	for (int i = 0; i < options->n; i++)
+		appendStringInfo(&all, "%s=%s\n", options->names[i], options->values[i]);
+	appendStringInfo(&all, "%d", options->needs_password);
+	return all.data;
+}
+
+/* The next member of a list with commas, which is NULL after the last one. */
+static char *
+next_member(const char **list)
+{
+	size_t		length = strcspn(*list, ",");
+	char	   *member = pnstrdup(*list, length);
+
+	*list = (*list)[length] == ',' ? *list + length + 1 : NULL;
+	return member;
+}
+
+/* Hosts, each with its address and port, as libpq wants them. */
+typedef struct Hosts
+{
+	StringInfoData host;
+	StringInfoData address;
+	StringInfoData port;
+	int			n;
+} Hosts;
+
+static void
+add_host(Hosts *hosts, const char *host, const char *address, const char *port)
+{
+	const char *comma = hosts->n++ > 0 ? "," : "";
+
+	appendStringInfo(&hosts->host, "%s%s", comma, host);
+	appendStringInfo(&hosts->address, "%s%s", comma, address);
+	appendStringInfo(&hosts->port, "%s%s", comma, port);
+}
+
+static void
+add_addresses(Hosts *hosts, const char *host, const char *port, Reason *reason)
+{
+	char		found[NET_ADDRESSES_LEN];
+	char		error[NET_ERR_LEN];
+
+	net_set_deadline(ms_until(deadline), false);
+	if (net_resolve(host, found, error))
+	{
+		for (const char *address = found; *address; address += strlen(address) + 1)
+			add_host(hosts, host, address, port);
+	}
+	else if (monotonic_ms() >= deadline)
+		(void) reason_is(reason, false, "the name \"%s\" was not looked up in time", host);
+	else
+		(void) reason_is(reason, false, "%s", error);
+}
+
+/* Names of hosts become addresses here: libpq looks them up without a deadline. */
+static bool
+resolve_hosts(Options *options, Reason *reason)
+{
+	const char *names = option_of(options, "host");
+	const char *ports = option_of(options, "port");
+	char	   *port = "";
+	Hosts		hosts = {.n = 0};
+
+	if (names == NULL || option_of(options, "hostaddr"))
+		return true;
+	initStringInfo(&hosts.host);
+	initStringInfo(&hosts.address);
+	initStringInfo(&hosts.port);
+	while (names)
+	{
+		char	   *host = next_member(&names);
+
+		if (ports)				/* a single one is for all */
+			port = next_member(&ports);
+		if (host[0] == '/' || host[0] == '@' || host[0] == '\0')
+			add_host(&hosts, host, "", port);
+		else
+			add_addresses(&hosts, host, port, reason);
+	}
+	if (hosts.n == 0)
+		return false;
+	add_option(options, "host", hosts.host.data);
+	add_option(options, "hostaddr", hosts.address.data);
+	add_option(options, "port", hosts.port.data);
+	return true;
+}
+
+/*---- Waiting ----*/
+
+/* From here on, all waits end after so many ms, or when the process must end. */
+void
+source_set_deadline(int ms, bool (*must_end) (void))
+{
+	deadline = monotonic_ms() + ms;
+	process_must_end = must_end;
+}
+
+/* Waits until a socket is ready; false: it is too late. */
+static bool
+wait_for_socket(PGconn *conn, int event, Reason *reason)
+{
+	bool		latch_was_set = false;
+	bool		ready = false;
+
+	while (!ready)
+	{
+		int64		left = deadline - monotonic_ms();
+		int			events;
+
+		if (left <= 0)
+			return reason_is(reason, true, "The central server did not answer in time");
+		if (process_must_end())
+			return reason_is(reason, true, "The process leaves");
+		events = WaitLatchOrSocket(MyLatch,
+								   WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH | event,
+								   PQsocket(conn), Min(left, LOOK_MS),
+								   own_wait(WAIT_SEGMENTS_MAIN));
+		if (events & WL_LATCH_SET)
+		{
+			latch_was_set = true;
+			ResetLatch(MyLatch);
+			CHECK_FOR_INTERRUPTS();
+		}
+		ready = (events & event) != 0;
+	}
+	if (latch_was_set)			/* for the process's own loop */
+		SetLatch(MyLatch);
+	return true;
+}
+
+/*---- Connections ----*/
+
+static void
+close_connection(Connection *connection)
+{
+	if (connection->conn == NULL)
+		return;
+	PQfinish(connection->conn);
+	ReleaseExternalFD();
+	connection->conn = NULL;
+}
+
+/* Nothing is tried for a while. */
+static bool
+fail_connection(Connection *connection, const Reason *reason)
+{
+	close_connection(connection);
+	connection->reason = *reason;
+	connection->retry_ms = Min(Max(2 * connection->retry_ms, FIRST_PAUSE_MS), LAST_PAUSE_MS);
+	connection->retry_at = monotonic_ms() + connection->retry_ms;
+	return false;
+}
+
+/* The connection with these options, which may be closed. */
+static Connection *
+find_connection(const Options *options)
+{
+	char	   *identity = identity_of(options);
+	Connection *oldest = &connections[0];
+
+	for (int i = 0; i < lengthof(connections); i++)
+	{
+		Connection *connection = &connections[i];
+
+		if (connection->identity && strcmp(connection->identity, identity) == 0)
+			return connection;
+		if (connection->used_at < oldest->used_at)
+			oldest = connection;
+	}
+	close_connection(oldest);
+	if (oldest->identity)
+		pfree(oldest->identity);
+	memset(oldest, 0, sizeof(*oldest));
+	oldest->identity = MemoryContextStrdup(TopMemoryContext, identity);
+	return oldest;
+}
+
+/* Goes through the beginning of a connection. */
+static bool
+poll_connection(PGconn *conn, Reason *reason)
+{
+	PostgresPollingStatusType status = PGRES_POLLING_WRITING;
+
+	if (PQstatus(conn) == CONNECTION_BAD)
+		status = PGRES_POLLING_FAILED;
+	while (status == PGRES_POLLING_READING || status == PGRES_POLLING_WRITING)
+	{
+		if (!wait_for_socket(conn, status == PGRES_POLLING_READING ? WL_SOCKET_READABLE :
+							 WL_SOCKET_WRITEABLE, reason))
+			return false;
+		status = PQconnectPoll(conn);
+	}
+	return status == PGRES_POLLING_OK || reason_is(reason, false, "%s", PQerrorMessage(conn));
+}
+
+/* The last result of what was sent, or NULL. */
+static PGresult *
+await_result(PGconn *conn, Reason *reason)
+{
+	PGresult   *last = NULL;
+	PGresult   *next;
+
+	for (;;)
+	{
+		int			left = PQflush(conn);
+
+		while (left > 0 || (left == 0 && PQisBusy(conn)))
+		{
+			if (!wait_for_socket(conn, left > 0 ? WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE :
+								 WL_SOCKET_READABLE, reason))
+			{
+				PQclear(last);
+				return NULL;
+			}
+			if (!PQconsumeInput(conn))
+				left = -1;
+			else if (left > 0)
+				left = PQflush(conn);
+		}
+		next = left < 0 ? NULL : PQgetResult(conn);
+		if (left < 0)
+			(void) reason_is(reason, false, "%s", PQerrorMessage(conn));
+		if (next == NULL)
+			break;
+		PQclear(last);
+		last = next;
+		if (PQresultStatus(last) == PGRES_COPY_IN || PQresultStatus(last) == PGRES_COPY_OUT ||
+			PQresultStatus(last) == PGRES_COPY_BOTH)
+			break;				/* nobody asked for that */
+	}
+	return last;
+}
+
+/* What its sessions need there, whatever is set for them. */
+#define SETTINGS \
+	"SET search_path = pg_catalog; SET lock_timeout = '1s'; SET statement_timeout = '3s';" \
+	" SET default_transaction_isolation = 'read committed';" \
+	" SET default_transaction_read_only = off"
+
+static bool
+set_up(PGconn *conn, Reason *reason)
+{
+	PGresult   *result;
+	bool		good;
+
+	if (PQsetnonblocking(conn, 1) != 0 || !PQsendQuery(conn, SETTINGS))
+		return reason_is(reason, false, "%s", PQerrorMessage(conn));
+	result = await_result(conn, reason);
+	if (result == NULL)
+		return false;
+	good = PQresultStatus(result) == PGRES_COMMAND_OK ||
+		reason_is(reason, false, "%s", PQresultErrorMessage(result));
+	PQclear(result);
+	return good;
+}
+
+static bool
+connect_to(Connection *connection, Options *options, Reason *reason)
+{
+	if (options->needs_password && !option_of(options, "password"))
+		return reason_is(reason, true, "The user mapping of its source has no password");
+	if (!resolve_hosts(options, reason))
+		return false;
+	if (!AcquireExternalFD())
+		return reason_is(reason, false, "no file descriptor is left");
+	connection->conn = PQconnectStartParams(options->names, options->values, false);
+	if (connection->conn == NULL)
+	{
+		ReleaseExternalFD();
+		return reason_is(reason, false, "out of memory");
+	}
+	if (!poll_connection(connection->conn, reason))
+		return false;
+	if (options->needs_password && !PQconnectionUsedPassword(connection->conn))
+		return reason_is(reason, true, "The central server of its source does not ask for a password");
+	return set_up(connection->conn, reason);
+}
+
+/* Closes what was not used for a while. */
+void
+source_close_old(void)
+{
+	for (int i = 0; i < lengthof(connections); i++)
+	{
+		if (connections[i].conn && monotonic_ms() - connections[i].used_at > UNUSED_MS)
+			close_connection(&connections[i]);
+	}
+}
+
+/*
+ * Opens a source; false: the reason says why.  What may have changed since it was named
+ * is looked at each time: the database's owner must still have the rights.
+ */
+bool
+source_open(const char *name, bool with_periods, Source *source, Reason *reason)
+{
+	Oid			relid = source_find(name, false, NULL);
+	const char *problem = OidIsValid(relid) ? NULL : "Its source does not exist";
+	Options		options;
+	List	   *table_options;
+
+	if (problem == NULL && !ConditionalLockRelationOid(relid, AccessShareLock))
+		problem = "Its source is locked";
+	if (problem == NULL)
+		problem = source_problem(relid);
+	if (problem == NULL && !source_is_allowed(relid, database_owner(), with_periods))
+		problem = "The database's owner has no right on its source";
+	if (problem)
+		return reason_is(reason, true, "%s", problem);
+	collect_options(relid, &options);
+	table_options = GetForeignTable(relid)->options;
+	source->table = quote_qualified_identifier(option_in(table_options, "schema_name",
+														 get_namespace_name(get_rel_namespace(relid))),
+											   option_in(table_options, "table_name",
+														 get_rel_name(relid)));
+	source->is_lost = false;
+	source->connection = find_connection(&options);
+	if (monotonic_ms() < source->connection->retry_at)
+	{							/* nothing new */
+		*reason = source->connection->reason;
+		return false;
+	}
+	source->connection->used_at = monotonic_ms();
+	if (source->connection->conn && PQstatus(source->connection->conn) == CONNECTION_BAD)
+		close_connection(source->connection);
+	return source->connection->conn != NULL ||
+		connect_to(source->connection, &options, reason) ||
+		fail_connection(source->connection, reason);
 }
 
 /*---- Statements ----*/
 
-/* What a statement is about: $1, the tag, to $5. */
-typedef struct Arguments
-{
-	const SegmentKey *key;
-	int64		n;
-	int64		high;
-	int64		limit;
-	DateADT		period;
-} Arguments;
-
-/*
- * Runs with the rights of the owner of the table that is named by %s.  What a trigger
- * of his sets does not last.
- */
-static int
-run(const char *statement, Oid relid, Arguments about)
-{
-	Oid			types[] = {TEXTOID, INT8OID, INT8OID, INT8OID, DATEOID};
-	Datum		values[lengthof(types)];
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	int			nest_level = NewGUCNestLevel();
-	int			rows;
-
-	if (!HeapTupleIsValid(tuple))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("the table that is the source does not exist")));
-	SetUserIdAndSecContext(((Form_pg_class) GETSTRUCT(tuple))->relowner,
-						   saved_context | SECURITY_RESTRICTED_OPERATION);
-	ReleaseSysCache(tuple);
-	values[0] = PointerGetDatum(cstring_to_text_with_len(about.key->tag, about.key->len));
-	values[1] = Int64GetDatum(about.n);
-	values[2] = Int64GetDatum(about.high);
-	values[3] = Int64GetDatum(about.limit);
-	values[4] = DateADTGetDatum(about.period);
-	rows = statement_run(statement, relid, lengthof(values), types, values, false);
-	AtEOXact_GUC(false, nest_level);
-	SetUserIdAndSecContext(saved_user, saved_context);
-	return rows;
-}
-
-/* A column of the row that was found. */
-static Datum
-column(int number, bool *isnull)
-{
-	return SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, number, isnull);
-}
-
-static int64
-number_column(int number)
-{
-	bool		isnull;
-
-	return DatumGetInt64(column(number, &isnull));
-}
-
-static Oid
-oid_column(int number)
-{
-	bool		isnull;
-	Datum		value = column(number, &isnull);
-
-	return isnull ? InvalidOid : DatumGetObjectId(value);
-}
-
-static char *
-text_column(int number)
-{
-	bool		isnull;
-	Datum		value = column(number, &isnull);
-
-	return isnull ? "" : TextDatumGetCString(value);
-}
-
-static Oid
-periods_here(void)
-{
-	return get_relname_relid("snowid_segment_periods", get_rel_namespace(local_table));
-}
-
-/* The table of the numbers: the source, or of those here the one of this job. */
-static Oid
-table_of(DateADT period)
-{
-	if (OidIsValid(source_table))
-		return source_table;
-	return period == NO_PERIOD ? local_table : periods_here();
-}
-
-/*
- * From here to the end of the transaction, who wants the database for himself waits
- * for its lock: only when he has that, his 5 s begin in which all others must leave.
- * False: somebody waits already, or has it.
- */
+/* A number of the first row; false: it is none. */
 static bool
-hold_database(void)
+read_number(PGresult *result, int column, int64 *number)
 {
-	LOCKTAG		tag;
+	char	   *end;
+	const char *digits = PQgetvalue(result, 0, column);
 
-	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, MyDatabaseId, 0);
-	return LockAcquire(&tag, RowExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+	errno = 0;
+	*number = strtoll(digits, &end, 10);
+	return errno == 0 && end != digits && *end == '\0';
 }
 
-/* Begins a transaction: of a table snowid_segments, and its source, or 0. */
-void
-source_begin(Oid relid, Oid source)
-{
-	StartTransactionCommand();
-	PushActiveSnapshot(GetTransactionSnapshot());
-	SPI_connect();
-	GetUserIdAndSecContext(&saved_user, &saved_context);
-	local_table = relid;
-	source_table = source;
-	extension_is_there =
-		getExtensionOfObject(RelationRelationId, relid) == get_extension_oid("snowid_segments", true);
-	was_cut = false;
-	source_check(source);
-	if (source_is_foreign(source))
-		cut_at = monotonic_ms() + (hold_database() ? FOREIGN_MS : HURRY_MS);
-}
-
-/* From here on no socket is cut off. */
-void
-source_disarm(void)
-{
-	cut_at = 0;
-}
-
-void
-source_end(void)
-{
-	SPI_finish();
-	PopActiveSnapshot();
-	CommitTransactionCommand();
-	source_disarm();
-}
-
-/*---- Ranges ----*/
-
-/* A range that lasted less than "cover" is followed by a longer one. */
-static int64
-next_step(const Fetch *fetch, int64 least)
-{
-	int64		step = fetch->last_step;
-
-	if (step == 0)
-		return least;
-	if (fetch->lasted_ms < fetch->cover_ms)
-		step = step * 2;
-	else if (fetch->lasted_ms > 2 * fetch->cover_ms)
-		step = step / 2;
-	return Min(Max(step, least), MAX_STEP);
-}
-
-/* The newest period that the table knows, or NO_PERIOD. */
-static DateADT
-read_newest(Fetch *fetch)
-{
-	Arguments	about = {.key = &fetch->key};
-	bool		isnull;
-	Datum		newest;
-
-	(void) run("SELECT max(period) FROM ONLY %s WHERE biz_tag = $1",
-			   table_of(DATEVAL_NOEND), about);
-	/* a cast would go by the zone of this process */
-	if (SPI_gettypeid(SPI_tuptable->tupdesc, 1) != DATEOID)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("the periods of a segment's source must be of type date")));
-	newest = column(1, &isnull);
-	return isnull ? NO_PERIOD : DatumGetDateADT(newest);
-}
-
-static int
-select_row(const SegmentKey *key)
-{
-	Arguments	about = {.key = key};
-
-	return run("SELECT max_id, coalesce(limit_id, 9223372036854775807), step::int8,"
-			   " (extract(epoch FROM cover) * 1000)::int8, source::oid, role::oid,"
-			   " period, zone, format FROM ONLY %s WHERE biz_tag = $1 FOR SHARE",
-			   local_table, about);
-}
-
-/*
- * What is known of the tag here; false: it is not for this process.  The row is locked:
- * so nothing is fetched between a change by hand and its COMMIT PREPARED.
- */
 static bool
-read_row(Fetch *fetch, int64 *max_id)
+read_row(PGresult *result, SourceRow *row, Reason *reason)
 {
-	Period	   *period = &fetch->range.period;
-
-	/* a row that took the place of one that was waited for is seen only then */
-	if (select_row(&fetch->key) == 0 && select_row(&fetch->key) == 0)
+	row->found = PQntuples(result) > 0;
+	row->is_null = row->found && PQnfields(result) > 0 && PQgetisnull(result, 0, 0);
+	for (int i = 0; row->found && i < Min(PQnfields(result), 2); i++)
 	{
-		fetch->outcome = OUTCOME_ABSENT;
-		return false;
-	}
-	*max_id = number_column(1);
-	fetch->limit = number_column(2);
-	fetch->cover_ms = number_column(4);
-	fetch->step = next_step(fetch, number_column(3));
-	fetch->source = oid_column(5);
-	fetch->role = oid_column(6);
-	fetch->kind = period_kind(text_column(7));
-	strlcpy(fetch->format, text_column(9), sizeof(fetch->format));
-	fetch->moved = fetch->source != source_table;
-	period->label = NO_PERIOD;
-	period->until = DT_NOEND;
-	if (!fetch->moved && fetch->kind != PERIOD_NONE)
-	{
-		pg_tz	   *zone = period_zone(text_column(8));
-
-		if (fetch->format[0])
-			fetch->limit = Min(fetch->limit, period_last_number(fetch->format));
-		fetch->latest = read_newest(fetch);
-		fetch->latest = Max(fetch->latest, fetch->newest);
-		*period = period_at(fetch->kind, GetCurrentTimestamp(), zone, fetch->latest);
-	}
-	if (period->label != fetch->newest)
-		fetch->high = 0;
-	return !fetch->moved;
-}
-
-/*
- * The greatest number that was taken from the table here, before the tag moved to its
- * source; of the period, where it has some.
- */
-static int64
-read_here(Fetch *fetch, int64 max_id)
-{
-	DateADT		label = fetch->range.period.label;
-	Arguments	about = {.key = &fetch->key,.period = label};
-
-	if (!OidIsValid(source_table))
-		return 0;
-	if (label == NO_PERIOD)
-		return max_id;
-	return run("SELECT max_id FROM ONLY %s WHERE biz_tag = $1 AND period = $5",
-			   periods_here(), about) > 0 ? number_column(1) : 0;
-}
-
-/*
- * The row of a period, which is made where there is none; but none that was deleted
- * after it was seen: numbers would begin there anew.
- */
-static bool
-read_period(Fetch *fetch, int64 *max_id)
-{
-	DateADT		label = fetch->range.period.label;
-	Arguments	about = {.key = &fetch->key,.high = fetch->here,.period = label};
-
-	*max_id = 0;
-	if (run("SELECT max_id::int8 FROM ONLY %s WHERE biz_tag = $1 AND period = $5",
-			table_of(label), about) > 0)
-		*max_id = number_column(1);
-	else if (fetch->high == 0)
-	{
-		if (label <= fetch->latest && read_newest(fetch) != fetch->latest)
-		{
-			strlcpy(fetch->error, "The row of its newest period was deleted",
-					sizeof(fetch->error));
-			return false;
-		}
-		(void) run("INSERT INTO %s (biz_tag, period, max_id, update_time)"
-				   " VALUES ($1, $5, $3, 'infinity') ON CONFLICT DO NOTHING",
-				   table_of(label), about);
-		*max_id = fetch->here;
+		if (!PQgetisnull(result, 0, i) && !read_number(result, i, &row->number[i]))
+			return reason_is(reason, true, "The columns of its source are of other types");
 	}
 	return true;
 }
 
-/* The source's own row. */
-static bool
-read_source(Fetch *fetch, int64 *max_id)
-{
-	Arguments	about = {.key = &fetch->key};
-
-	if (run("SELECT max_id::int8, coalesce(limit_id::int8, 9223372036854775807)"
-			" FROM ONLY %s WHERE biz_tag = $1",
-			source_table, about) == 0)
-	{
-		fetch->outcome = OUTCOME_ABSENT;
-		strlcpy(fetch->error, "Its source has no such row", sizeof(fetch->error));
-		return false;
-	}
-	*max_id = number_column(1);
-	fetch->limit = number_column(2);
-	return true;
-}
-
 /*
- * Takes a range of n numbers, unless the limit leaves less, or the source has
- * forgotten what it gave to this server.
+ * Runs a statement about the source's table, which %s stands for, in a transaction of
+ * its own.  False: it may have been done all the same where the connection is gone.
  */
-static bool
-take_range(Fetch *fetch, int64 n)
-{
-	DateADT		label = fetch->range.period.label;
-	int64		high = Max(fetch->high, fetch->here);
-	Arguments	about = {&fetch->key, n, high, fetch->limit, label};
-
-	if (run(label == NO_PERIOD ?
-			"UPDATE ONLY %s SET max_id = max_id + $2, update_time = 'infinity' WHERE biz_tag = $1"
-			" AND max_id >= $3 AND max_id <= coalesce(limit_id, 9223372036854775807) - $2"
-			" RETURNING max_id::int8" :
-			"UPDATE ONLY %s SET max_id = max_id + $2, update_time = 'infinity' WHERE biz_tag = $1"
-			" AND period = $5 AND max_id >= $3 AND max_id <= $4 - $2"
-			" RETURNING max_id::int8", table_of(label), about) == 0)
-		return false;
-	fetch->range.last = number_column(1);
-	fetch->range.first = fetch->range.last - n + 1;
-	fetch->range.before = high;
-	fetch->outcome = OUTCOME_RANGE;
-	return true;
-}
-
-/* Takes a range; "outcome" says what was found. */
-void
-source_take(Fetch *fetch)
-{
-	int64		max_id;
-	int64		n;
-	bool		in_period;
-
-	fetch->outcome = OUTCOME_FAILED;
-	fetch->moved = false;
-	fetch->error[0] = '\0';
-	if (!extension_is_there)
-		fetch->outcome = OUTCOME_ABSENT;
-	if (!extension_is_there || !read_row(fetch, &max_id))
-		return;
-	n = Max(fetch->step, fetch->wish);
-	in_period = fetch->range.period.label != NO_PERIOD;
-	fetch->here = read_here(fetch, max_id);
-	if ((in_period || OidIsValid(source_table)) && take_range(fetch, n))
-		return;
-	if (in_period ? !read_period(fetch, &max_id) :
-		OidIsValid(source_table) && !read_source(fetch, &max_id))
-		return;
-	if (max_id < fetch->high)
-		snprintf(fetch->error, sizeof(fetch->error),
-				 "Its max_id was lowered: numbers up to " INT64_FORMAT " were handed out here",
-				 fetch->high);
-	else if (max_id < fetch->here)
-		snprintf(fetch->error, sizeof(fetch->error),
-				 "Its source is behind: numbers up to " INT64_FORMAT " were handed out here",
-				 fetch->here);
-	else if (max_id >= fetch->limit)
-		fetch->outcome = OUTCOME_USED_UP;
-	else if (!take_range(fetch, Min(n, fetch->limit - max_id)))
-		strlcpy(fetch->error, "Its row is changed all the time", sizeof(fetch->error));
-}
-
-/* Changes max_id; false: it was not "from". */
-static bool
-change_max_id(const SegmentKey *key, DateADT label, int64 from, int64 to)
-{
-	Arguments	about = {key, to, from,.period = label};
-
-	return extension_is_there &&
-		run(label == NO_PERIOD ?
-			"UPDATE ONLY %s SET max_id = $2, update_time = '-infinity'"
-			" WHERE biz_tag = $1 AND max_id = $3" :
-			"UPDATE ONLY %s SET max_id = $2, update_time = '-infinity'"
-			" WHERE biz_tag = $1 AND period = $5 AND max_id = $3",
-			table_of(label), about) > 0;
-}
-
-/* Gives a range back where nobody has taken one since; false: somebody has. */
 bool
-source_give_back(const SegmentKey *key, const Range *range)
+source_run(Source *source, const char *statement, const char *const params[SOURCE_PARAMS],
+		   SourceRow *row, Reason *reason)
 {
-	return change_max_id(key, range->period.label, range->last, range->first - 1);
-}
+	static const Oid types[SOURCE_PARAMS] = {TEXTOID, INT8OID, INT8OID, INT8OID, DATEOID};
+	PGconn	   *conn = source->connection->conn;
+	PGresult   *result = NULL;
+	ExecStatusType status;
+	bool		good;
 
-/* Undoes that, in the same transaction. */
-void
-source_take_back(const SegmentKey *key, const Range *range)
-{
-	(void) change_max_id(key, range->period.label, range->first - 1, range->last);
+	memset(row, 0, sizeof(*row));
+	if (PQsendQueryParams(conn, psprintf(statement, source->table), SOURCE_PARAMS, types,
+						  params, NULL, NULL, 0))
+		result = await_result(conn, reason);
+	else
+		(void) reason_is(reason, false, "%s", PQerrorMessage(conn));
+	status = PQresultStatus(result);
+	good = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
+	if (result && !good)
+		(void) reason_is(reason, false, "%s", PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) ?
+						 PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : PQerrorMessage(conn));
+	source->is_lost = result == NULL || PQstatus(conn) == CONNECTION_BAD ||
+		PQtransactionStatus(conn) != PQTRANS_IDLE;
+	if (source->is_lost)
+		good = fail_connection(source->connection, reason);
+	else
+		source->connection->retry_ms = 0;
+	good = good && read_row(result, row, reason);
+	PQclear(result);
+	return good;
 }

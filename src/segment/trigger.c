@@ -5,10 +5,13 @@
  * max_id only rises, whoever writes: a number that was handed out would come
  * again.  The commit is durable, whatever the writer set.  What is changed by hand
  * is seen by the next number here: at commit, what this server has of the tag in
- * memory is cut off.  Whoever sets max_id to what it is already has used the
- * numbers up to there, so it becomes one more: else what is in memory would be
- * given back, since the row still ends with that range.  So would it be to a row
- * that takes the place of a deleted one: what is in memory of that is lost.
+ * memory is lost.  A statement that sets max_id to what it is already says that the
+ * numbers up to there are used, so it becomes one more: else another server, whose
+ * range ends there, could give it back.
+ *
+ * The process "snowid segments" writes these tables without SQL, so no trigger fires.
+ * update_time tells what other servers do that have them as a source: 'infinity' is
+ * a range that is taken, '-infinity' one that is given back.  The time takes its place.
  */
 #include "postgres.h"
 
@@ -29,7 +32,7 @@
 #include "utils/timestamp.h"
 
 #include "guard.h"
-#include "segment/pool.h"
+#include "segment/segment.h"
 #include "segment/source.h"
 #include "settings.h"
 
@@ -40,7 +43,7 @@ typedef struct Change
 {
 	struct Change *next;
 	SegmentKey	key;			/* len 0: the whole table */
-	Gone		gone;
+	DateADT		period;			/* whose row was deleted, or ALL_PERIODS */
 } Change;
 
 static Change *changes = NULL;
@@ -104,8 +107,8 @@ differs(HeapTuple old, HeapTuple new, TupleDesc desc, const char *name)
 
 /*
  * At COMMIT the change is visible, and at PREPARE its lock keeps everybody from
- * the row: from here on no number from before is handed out here.  Who finds a
- * row that took another's place must know it: so it is told before COMMIT, too.
+ * the row: from here on no number from before is handed out here.  Before COMMIT it is
+ * told, too: a process that finds the changed row must not give a range back to it.
  */
 static void
 at_end(XactEvent event, void *arg)
@@ -116,9 +119,9 @@ at_end(XactEvent event, void *arg)
 		for (Change *change = changes; change; change = change->next)
 		{
 			if (change->key.len > 0)
-				pool_forget(&change->key, change->gone);
+				segment_forget(&change->key, change->period);
 			else
-				pool_forget_table(change->key.relid, change->gone);
+				segment_forget_table(change->key.relid, change->period);
 		}
 	}
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE || event == XACT_EVENT_ABORT)
@@ -127,7 +130,7 @@ at_end(XactEvent event, void *arg)
 
 /* At the end of the transaction, the tag is to be forgotten; NULL: all tags. */
 static void
-note_change(Oid relid, const text *tag, Gone gone)
+note_change(Oid relid, const text *tag, DateADT period)
 {
 	static bool registered = false;
 	Change	   *change;
@@ -139,8 +142,8 @@ note_change(Oid relid, const text *tag, Gone gone)
 		RegisterXactCallback(at_end, NULL);
 	registered = true;
 	change = MemoryContextAlloc(TopTransactionContext, sizeof(Change));
-	pool_make_key(&change->key, relid, tag ? VARDATA_ANY(tag) : "", len);
-	change->gone = gone;
+	segment_make_key(&change->key, relid, tag ? VARDATA_ANY(tag) : "", len);
+	change->period = period;
 	change->next = changes;
 	changes = change;
 }
@@ -157,56 +160,92 @@ text_of(HeapTuple tuple, TupleDesc desc, const char *name)
 }
 
 /*
- * To write to its source, a segment's process takes the rights of the table's
- * owner: who names it must have them.
+ * What cannot be resolved here is an error, but where a dump is restored or a change is
+ * replicated: a row that gives no numbers is better than a table that is lost.  The
+ * process says why it gives none.
  */
-static void
+static int
+level_of_problem(void)
+{
+	return !check_function_bodies ||
+		SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA ? WARNING : ERROR;
+}
+
+/* Who names a source must have the rights on it; the row gets its full name. */
+static HeapTuple
 check_source(HeapTuple new, TupleDesc desc, PeriodKind kind)
 {
-	bool		isnull;
-	Oid			source = DatumGetObjectId(column(new, desc, "source", &isnull));
+	const char *name = text_of(new, desc, "source");
+	char	   *full_name = NULL;
+	Oid			relid = name ? source_find(name, true, &full_name) : InvalidOid;
+	const char *problem = OidIsValid(relid) ? source_problem(relid) : "Its source does not exist";
 
-	if (!isnull &&
-		(pg_class_aclcheck(source, GetUserId(), ACL_SELECT) != ACLCHECK_OK ||
-		 pg_class_aclcheck(source, GetUserId(), ACL_UPDATE) != ACLCHECK_OK ||
-		 (kind != PERIOD_NONE &&
-		  pg_class_aclcheck(source, GetUserId(), ACL_INSERT) != ACLCHECK_OK)))
-		ereport(ERROR,
+	if (name == NULL)
+		return new;
+	if (problem)
+		ereport(level_of_problem(),
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" cannot be the source of a segment", name),
+				 errdetail("%s.", problem),
+				 errhint("A source is a foreign table of postgres_fdw.")));
+	else if (!source_is_allowed(relid, GetUserId(), kind != PERIOD_NONE))
+		ereport(level_of_problem(),
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for the source of a segment"),
 				 errdetail("A table that is a segment's source needs SELECT and UPDATE, and INSERT for periods.")));
-	if (!isnull)
-		source_check(source);
+	if (full_name == NULL || strcmp(full_name, name) == 0)
+		return new;
+	return with_column(new, desc, "source", CStringGetTextDatum(full_name));
+}
+
+static void
+check_role(HeapTuple new, TupleDesc desc)
+{
+	const char *role = text_of(new, desc, "role");
+
+	if (role && !OidIsValid(get_role_oid(role, true)))
+		ereport(level_of_problem(),
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("role \"%s\" does not exist", role)));
 }
 
 /* What a row says of its periods. */
-static void
-check_period(HeapTuple new, TupleDesc desc, PeriodKind kind)
+static PeriodKind
+check_period(HeapTuple new, TupleDesc desc)
 {
+	const char *period = text_of(new, desc, "period");
 	const char *zone = text_of(new, desc, "zone");
 	const char *format = text_of(new, desc, "format");
 	const char *problem;
+	PeriodKind	kind = PERIOD_NONE;
 
-	if (zone)
-		(void) period_zone(zone);
+	if (period && !period_kind(period, &kind))
+		ereport(level_of_problem(),
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid period of a segment: \"%s\"", period),
+				 errdetail("It is none, day, month or year.")));
+	if (zone && pg_tzset(zone) == NULL)
+		ereport(level_of_problem(),
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("time zone \"%s\" not recognized", zone)));
 	problem = format ? period_check_format(kind, format) : NULL;
 	if (problem)
-		ereport(ERROR,
+		ereport(level_of_problem(),
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid format of a segment: \"%s\"", format),
 				 errdetail("%s", problem)));
+	return kind;
 }
 
 /* Checks what is not checked by constraints; the source, where another row of it is named. */
-static void
-check_row(HeapTuple new, TupleDesc desc, bool source_is_new)
+static HeapTuple
+check_row(HeapTuple new, TupleDesc desc, bool source_is_new, bool role_is_new)
 {
-	const char *period = text_of(new, desc, "period");
-	PeriodKind	kind = period ? period_kind(period) : PERIOD_NONE;
+	PeriodKind	kind = check_period(new, desc);
 
-	if (source_is_new)
-		check_source(new, desc, kind);
-	check_period(new, desc, kind);
+	if (role_is_new)
+		check_role(new, desc);
+	return source_is_new ? check_source(new, desc, kind) : new;
 }
 
 /*
@@ -272,16 +311,46 @@ counts(HeapTuple old, HeapTuple new, TupleDesc desc, const char *const *columns)
 	return false;
 }
 
-/* What goes with a row. */
-static Gone
-gone_with(HeapTuple row, TupleDesc desc, bool of_period)
+/* Of a row that is inserted. */
+static HeapTuple
+guard_insert(HeapTuple new, TupleDesc desc, bool of_period, bool *by_hand)
 {
-	Gone		gone = {NO_PERIOD, NO_PERIOD};
-	bool		isnull;
+	bool		ignored;
 
-	if (of_period)
-		gone.first = gone.last = DatumGetDateADT(column(row, desc, "period", &isnull));
-	return gone;
+	*by_hand = of_period && !is_process(new, desc, &ignored);
+	if (!of_period)
+		return check_row(new, desc, true, true);
+	if (*by_hand)
+		return new;
+	return with_column(new, desc, "update_time", TimestampTzGetDatum(GetCurrentTimestamp()));
+}
+
+/* Of a row that is changed. */
+static HeapTuple
+guard_change(TriggerData *data, TupleDesc desc, bool of_period, bool *by_hand)
+{
+	static const char *const of_tags[] = {
+		"max_id", "limit_id", "source", "role", "biz_tag", "period", "zone", "format", NULL
+	};
+	static const char *const of_periods[] = {"max_id", "biz_tag", "period", NULL};
+	HeapTuple	old = data->tg_trigtuple;
+	HeapTuple	new;
+
+	if (!of_period)
+		check_move(old, data->tg_newtuple, desc);
+	new = guard_update(old, data->tg_newtuple, desc,
+					   bms_is_member(SPI_fnumber(desc, "max_id") -
+									 FirstLowInvalidHeapAttributeNumber,
+									 data->tg_updatedcols),
+					   by_hand);
+	if (!of_period)
+		new = check_row(new, desc,
+						differs(old, new, desc, "source") ||
+						differs(old, new, desc, "period") ||
+						differs(old, new, desc, "biz_tag"),
+						differs(old, new, desc, "role"));
+	*by_hand = *by_hand && counts(old, new, desc, of_period ? of_periods : of_tags);
+	return new;
 }
 
 /*
@@ -291,18 +360,13 @@ gone_with(HeapTuple row, TupleDesc desc, bool of_period)
 Datum
 snowid_segments_guard(PG_FUNCTION_ARGS)
 {
-	static const char *const of_tags[] = {
-		"max_id", "limit_id", "source", "role", "biz_tag", "period", "zone", "format", NULL
-	};
-	static const char *const of_periods[] = {"max_id", "biz_tag", "period", NULL};
 	TriggerData *data = (TriggerData *) fcinfo->context;
 	TupleDesc	desc;
 	HeapTuple	row;
 	Oid			relid;
 	bool		of_period;
-	Gone		gone = NOTHING_GONE;
+	DateADT		period = ALL_PERIODS;
 	bool		by_hand = true;
-	bool		ignored;
 	bool		isnull;
 	Datum		tag;
 
@@ -316,53 +380,20 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 		RelationGetRelid(data->tg_relation);
 	if (TRIGGER_FIRED_BY_TRUNCATE(data->tg_event))
 	{
-		gone.first = of_period ? NO_PERIOD + 1 : NO_PERIOD;
-		gone.last = of_period ? DATEVAL_NOEND : NO_PERIOD;
-		note_change(relid, NULL, gone);
+		note_change(relid, NULL, ALL_PERIODS);
 		return PointerGetDatum(NULL);
 	}
 	desc = RelationGetDescr(data->tg_relation);
 	row = data->tg_trigtuple;
 	if (TRIGGER_FIRED_BY_INSERT(data->tg_event))
-	{
-		if (!of_period)
-			check_row(row, desc, true);
-		else if (is_process(row, desc, &ignored))
-			row = with_column(row, desc, "update_time",
-							  TimestampTzGetDatum(GetCurrentTimestamp()));
-		by_hand = of_period && row == data->tg_trigtuple;
-	}
+		row = guard_insert(row, desc, of_period, &by_hand);
 	else if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
-	{
-		HeapTuple	old = row;
-
-		if (!of_period)
-			check_move(old, data->tg_newtuple, desc);
-		row = guard_update(old, data->tg_newtuple, desc,
-						   bms_is_member(SPI_fnumber(desc, "max_id") -
-										 FirstLowInvalidHeapAttributeNumber,
-										 data->tg_updatedcols),
-						   &by_hand);
-		if (!of_period)
-			check_row(row, desc,
-					  differs(old, row, desc, "source") ||
-					  differs(old, row, desc, "period") ||
-					  differs(old, row, desc, "biz_tag"));
-		by_hand = by_hand && counts(old, row, desc, of_period ? of_periods : of_tags);
-		if (differs(old, row, desc, "biz_tag") ||
-			(of_period && differs(old, row, desc, "period")))
-			gone = gone_with(old, desc, of_period);
-	}
-	else
-		gone = gone_with(row, desc, of_period);
+		row = guard_change(data, desc, of_period, &by_hand);
+	else if (of_period)
+		period = DatumGetDateADT(column(row, desc, "period", &isnull));
 	tag = column(data->tg_trigtuple, desc, "biz_tag", &isnull);
 	if (by_hand && !isnull)		/* null, the row is refused */
-	{
-		/* the row of an old period may be that of the newest one now */
-		if (TRIGGER_FIRED_BY_UPDATE(data->tg_event) && of_period)
-			note_change(relid, DatumGetTextPP(tag), NOTHING_GONE);
-		note_change(relid, DatumGetTextPP(tag), gone);
-	}
+		note_change(relid, DatumGetTextPP(tag), period);
 	/* what a number is durable by, whatever the writer set */
 	if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
 		(void) set_config_option("synchronous_commit", "on", PGC_USERSET, PGC_S_SESSION,

@@ -8,7 +8,44 @@ use warnings;
 use Exporter 'import';
 use SnowidTest;
 
-our @EXPORT = qw(use_central number segment_status);
+our @EXPORT =
+  qw(use_central number segment_status fetchers fetcher_pid ask_in_background answer_of);
+
+# The processes that fetch, of one database or of all; the reserve is in none.
+sub fetchers
+{
+	my ($database) = @_;
+	return
+	  "FROM pg_stat_activity WHERE backend_type = 'snowid segments' AND datname "
+	  . ($database ? "= '$database'" : 'IS NOT NULL');
+}
+
+sub fetcher_pid
+{
+	my ($node, $database) = @_;
+	return query($node, 'SELECT pid ' . fetchers($database // 'postgres'));
+}
+
+# A statement of a session in the background: it is sent when this returns.
+sub ask_in_background
+{
+	my ($node, $sql, $database) = @_;
+	my $session =
+	  $node->background_psql($database // 'postgres', on_error_stop => 0);
+	$session->query_until(qr/^asked$/m, "\\echo asked\n$sql;\n");
+	return $session;
+}
+
+# What it gave, and its errors.
+sub answer_of
+{
+	my ($session) = @_;
+	my $answer = $session->query_until(qr/^done$/m, "\\echo done\n");
+	$answer =~ s/\n?done\n//;
+	$answer .= $session->{stderr};
+	$session->quit;
+	return $answer;
+}
 
 # From here on, the tags of this server are those of another one, which is reached
 # at this host and port.

@@ -250,11 +250,16 @@ is( values_of(
 is(values_of(row($node, 'snowid_worker_ids'), qw(taken places)),
 	'taken=1|places=32', 'the places of worker IDs are counted');
 
+my ($host, $port) = ($node->host, $node->port);
 query($node, <<~EOF);
 	CREATE TABLE elsewhere (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz);
 	INSERT INTO elsewhere VALUES ('far', 0);
 	INSERT INTO snowid_segments (biz_tag, limit_id) VALUES ('few', 5000);
-	INSERT INTO snowid_segments (biz_tag, source) VALUES ('far', 'elsewhere');
+	CREATE EXTENSION postgres_fdw;
+	CREATE SERVER here FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '$host', port '$port', dbname 'postgres');
+	CREATE USER MAPPING FOR CURRENT_USER SERVER here;
+	CREATE FOREIGN TABLE far (biz_tag text, max_id bigint) SERVER here OPTIONS (table_name 'elsewhere');
+	INSERT INTO snowid_segments (biz_tag, source) VALUES ('far', 'far');
 	EOF
 query($node, "SELECT snowid_number('few')");
 like(

@@ -7,6 +7,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidHold;
+use SnowidSegments qw(use_central ask_in_background answer_of);
 use SnowidTest;
 use Test::More;
 
@@ -22,22 +23,19 @@ query($node, <<~EOF);
 	INSERT INTO snowid_segments (biz_tag, period) VALUES ('bill', 'day'), ('receipt', 'day');
 	EOF
 
-my $waits_for_lock =
-  "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid segments' AND wait_event_type = 'Lock'";
+my $is_locked =
+  "SELECT count(*) > 0 FROM snowid_segment_status() WHERE error LIKE '%row%locked'";
 
 # What a statement gives whose numbers can be fetched only when $release was called,
 # which is done when $held is so.
 sub answer_after
 {
 	my ($sql, $held, $release) = @_;
-	my $caller = $node->background_psql('postgres', on_error_stop => 0);
+	my $caller = ask_in_background($node, $sql);
 
-	$caller->query_until(qr/^asked$/m, "\\echo asked\n$sql;\n");
 	wait_for($node, $held);
 	$release->();
-	my $answer = $caller->query_until(qr/^done$/m, "\\echo done\n");
-	$caller->quit;
-	return $answer =~ s/\n?done\n//r;
+	return answer_of($caller);
 }
 
 #---- Deleted while a range is fetched ----
@@ -67,22 +65,25 @@ my $deleter = $node->background_psql('postgres');
 $deleter->query_safe("BEGIN; $delete");
 is( answer_after(
 		"SELECT * FROM snowid_period_number('bill')",
-		$waits_for_lock,
+		$is_locked,
 		sub { $deleter->query_safe('COMMIT') }),
 	'2026-11-21|1',
 	'a day of the future that is deleted while a range of it is fetched');
 $deleter->quit;
-is(days('bill'), '2026-11-21', 'is not made again');
+is(days('bill'), '2026-11-21',
+	'a day that was deleted during a fetch is not made again');
 
 $delete = begin_future('receipt');
 query($node, "BEGIN; $delete; PREPARE TRANSACTION 'p'");
 is( answer_after(
 		"SELECT * FROM snowid_period_number('receipt')",
-		$waits_for_lock,
+		$is_locked,
 		sub { query($node, "COMMIT PREPARED 'p'") }),
 	'2026-11-21|1',
-	'nor by COMMIT PREPARED');
-is(days('receipt'), '2026-11-21', 'which makes none of it');
+	'a day of the future that is deleted by COMMIT PREPARED is not waited for'
+);
+is(days('receipt'), '2026-11-21',
+	'COMMIT PREPARED of its deletion leaves no day of the future');
 
 # Another row of the same tag, when the old one is still being looked at.
 query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('anew')");
@@ -91,7 +92,7 @@ query($node,
 );
 is( answer_after(
 		"SELECT snowid_number('anew')",
-		$waits_for_lock,
+		$is_locked,
 		sub { query($node, "COMMIT PREPARED 'p'") }),
 	41,
 	'a tag that is begun anew by COMMIT PREPARED is there all the time');
@@ -102,21 +103,18 @@ query($node,
 	"INSERT INTO snowid_segments (biz_tag, period, step, cover) VALUES ('today', 'day', 10, '0')"
 );
 query($node,
-	"INSERT INTO snowid_segment_periods VALUES ('today', '2020-01-01', 7), ('today', '2020-01-02', 7), ('today', '2020-01-03', 7)"
+	"INSERT INTO snowid_segment_periods VALUES ('today', '2020-01-01', 7), ('today', '2020-01-03', 7)"
 );
 my $number = "SELECT number FROM snowid_period_number('today')";
-is(query($node, $number), 1, 'the first of today');
+is(query($node, $number), 1, 'the first number of a day is 1');
 
 # The next range is committed, and nobody has it yet.
 hold_process($node, 'snowid segments',
-	'timer_settime', 'CommitTransactionCommand');
-is(query($node, $number), 2, 'the second');
+	'LWLockAcquire', 'CommitTransactionCommand');
+is(query($node, $number), 2, 'the second number of a day is 2');
 held_process($node);
 query($node,
 	"DELETE FROM snowid_segment_periods WHERE biz_tag = 'today' AND period = '2020-01-01'"
-);
-query($node,
-	"UPDATE snowid_segment_periods SET max_id = max_id WHERE biz_tag = 'today' AND period = '2020-01-02'"
 );
 let_go($node);
 is( query(
@@ -124,42 +122,26 @@ is( query(
 		"SELECT string_agg((n).number::text, ' ') FROM (SELECT snowid_period_number('today') AS n FROM generate_series(1, 30)) s"
 	),
 	join(' ', 3 .. 32),
-	'rows of days that are over can be deleted and changed, and no number of today is lost'
+	'no number of today is lost where the row of a day that is over is deleted'
 );
-
-# Those of today alone are given back, when they were not used for ten seconds.
-query($node,
-	"SELECT snowid_segment_forget(biz_tag) FROM snowid_segments WHERE biz_tag <> 'today'"
-);
-wait_for($node,
-	"SELECT (SELECT max_id = 41 FROM snowid_segments WHERE biz_tag = 'anew') AND (SELECT bool_and(max_id = 1) FROM snowid_segment_periods WHERE biz_tag <> 'today')"
-);
-wait_for($node,
-	"SELECT \"left\" + left_next = 10 FROM snowid_segment_status() WHERE biz_tag = 'today'"
-);
-hold_process($node, 'snowid segments', 'StartTransactionCommand');
-wait_for($node,
-	"SELECT \"left\" + left_next = 0 FROM snowid_segment_status() WHERE biz_tag = 'today'"
-);
-held_process($node);
-query($node,
-	"DELETE FROM snowid_segment_periods WHERE biz_tag = 'today' AND period = '2020-01-02'"
-);
-let_go($node);
-is(query($node, $number), 33, 'nor where they are just being given back');
-
 query($node,
 	"UPDATE snowid_segment_periods SET period = '2026-11-30' WHERE biz_tag = 'today' AND period = '2020-01-03'"
 );
 is(query($node, "SELECT * FROM snowid_period_number('today')"),
-	'2026-11-30|8', 'one that becomes the newest counts at once');
+	'2026-11-30|8', 'a row that becomes the newest day counts at once');
 
 #---- To a source, and back ----
 
+# A server is its own central one, by way of other tables.
+query($node, 'CREATE TABLE there (LIKE snowid_segments INCLUDING DEFAULTS)');
+query($node,
+	'CREATE TABLE days_there (LIKE snowid_segment_periods INCLUDING ALL)');
+use_central($node, $node->host, $node->port);
 query($node, <<~EOF);
-	CREATE TABLE source (biz_tag text PRIMARY KEY, max_id bigint, limit_id bigint, update_time timestamptz);
-	INSERT INTO source VALUES ('a', 0);
-	CREATE TABLE days (biz_tag text, period date, max_id bigint, update_time timestamptz, PRIMARY KEY (biz_tag, period));
+	ALTER FOREIGN TABLE central OPTIONS (SET table_name 'there');
+	CREATE FOREIGN TABLE days (biz_tag text, period date, max_id bigint, update_time timestamptz)
+		SERVER central OPTIONS (table_name 'days_there');
+	INSERT INTO there (biz_tag) VALUES ('a');
 	INSERT INTO snowid_segments (biz_tag) VALUES ('a');
 	INSERT INTO snowid_segments (biz_tag, period) VALUES ('new', 'day'), ('used', 'day');
 	EOF
@@ -172,15 +154,17 @@ sub fails_with
 	  "SELECT count(*) = 1 FROM snowid_segment_status() WHERE error = '$error'";
 }
 
-query($node, "SELECT snowid_number('a') FROM generate_series(1, 5000)");
+query($node, "SELECT snowid_number_range('a', 5000)");
 query($node,
-	"UPDATE snowid_segments SET source = 'source' WHERE biz_tag = 'a'");
+	"UPDATE snowid_segments SET source = 'central' WHERE biz_tag = 'a'");
+my $here =
+  query($node, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'a'");
 is( answer_after(
 		"SELECT snowid_number('a')",
 		fails_with(
-			'Its source is behind: numbers up to 5000 were handed out here'),
-		sub { query($node, "UPDATE source SET max_id = 7000") }),
-	7001,
+			"Its source is behind: numbers up to $here were handed out here"),
+		sub { query($node, "UPDATE there SET max_id = $here + 2000") }),
+	$here + 2001,
 	'a tag that is moved to a source whose max_id is lower has no numbers until that is raised'
 );
 foreach my $source ('NULL', "'days'")
@@ -190,83 +174,65 @@ foreach my $source ('NULL', "'days'")
 			$node,
 			"UPDATE snowid_segments SET source = $source WHERE biz_tag = 'a'"
 		),
-		qr/^22023: source of segment "a" cannot be changed without its max_id\nDETAIL:  Numbers above 5000 may have been handed out from its source\.\nHINT:  Raise max_id in the same statement, to that of the source at least\./,
-		"moved from its source to $source, it needs another max_id");
+		qr/^22023: source of segment "a" cannot be changed without its max_id\nDETAIL:  Numbers above $here may have been handed out from its source\.\nHINT:  Raise max_id in the same statement, to that of the source at least\./,
+		"moved from its source to $source, a tag needs another max_id");
 }
 query($node, <<~EOF);
 	BEGIN;
 	SELECT FROM snowid_segments WHERE biz_tag = 'a' FOR UPDATE;
 	UPDATE snowid_segments here SET source = NULL, max_id = greatest(here.max_id, there.max_id) + 1
-		FROM source there WHERE here.biz_tag = 'a' AND there.biz_tag = 'a';
+		FROM there WHERE here.biz_tag = 'a' AND there.biz_tag = 'a';
 	COMMIT
 	EOF
-cmp_ok(query($node, "SELECT snowid_number('a')"),
-	'>', 7001, 'with that of its source, none comes twice');
+cmp_ok(
+	query($node, "SELECT snowid_number('a')"),
+	'>',
+	$here + 2001,
+	'moved back with the max_id of its source, a tag goes on above it');
 
 # Of each period, too.
 foreach my $tag ('new', 'used')
 {
-	query($node, "SELECT snowid_period_number('$tag')") foreach 1 .. 5;
+	query($node,
+		"UPDATE snowid_segments SET step = 5, cover = '0' WHERE biz_tag = '$tag'"
+	);
+	query($node, "SELECT snowid_period_number('$tag')");
 	query($node,
 		"UPDATE snowid_segments SET source = 'days' WHERE biz_tag = '$tag'");
-	wait_for($node,
-		"SELECT max_id = 5 FROM snowid_segment_periods WHERE biz_tag = '$tag'"
-	);
 }
-is(query($node, "SELECT * FROM snowid_period_number('new')"),
-	'2026-11-21|6',
+my $last =
+  "SELECT max_id FROM snowid_segment_periods WHERE period = '2026-11-21' AND biz_tag = ";
+my $new  = query($node, "$last 'new'");
+my $used = query($node, "$last 'used'");
+is( query($node, "SELECT * FROM snowid_period_number('new')"),
+	'2026-11-21|' . ($new + 1),
 	'where the source has no row of the day, the day goes on');
-query($node, "INSERT INTO days VALUES ('used', '2026-11-21', 4)");
+query($node,
+	"INSERT INTO days_there VALUES ('used', '2026-11-21', $used - 1)");
 is( answer_after(
 		"SELECT * FROM snowid_period_number('used')",
 		fails_with(
-			'Its source is behind: numbers up to 5 were handed out here'),
+			"Its source is behind: numbers up to $used were handed out here"),
 		sub {
 			query($node,
-				"UPDATE days SET max_id = 10 WHERE biz_tag = 'used'");
+				"UPDATE days_there SET max_id = 100 WHERE biz_tag = 'used'");
 		}),
-	'2026-11-21|11',
-	'where it has one, that must be raised');
+	'2026-11-21|101',
+	'where the source has a row of the day that is behind, that must be raised'
+);
 query($node, <<~EOF);
 	BEGIN;
 	SELECT FROM snowid_segments WHERE biz_tag = 'used' FOR UPDATE;
 	UPDATE snowid_segments SET source = NULL, max_id = max_id + 1 WHERE biz_tag = 'used';
-	INSERT INTO snowid_segment_periods SELECT biz_tag, period, max_id FROM days WHERE biz_tag = 'used'
+	INSERT INTO snowid_segment_periods SELECT biz_tag, period, max_id FROM days_there WHERE biz_tag = 'used'
 		ON CONFLICT (biz_tag, period) DO UPDATE SET max_id = greatest(snowid_segment_periods.max_id, excluded.max_id);
 	COMMIT
 	EOF
 is( query(
-		$node, "SELECT period, number > 11 FROM snowid_period_number('used')"
-	),
-	'2026-11-21|t',
-	'moved back, its periods go on, too');
-
-#---- Rights on a source ----
-
-query($node, <<~EOF);
-	CREATE ROLE clerk;
-	GRANT SELECT, INSERT, UPDATE ON snowid_segments TO clerk;
-	GRANT SELECT, UPDATE ON days TO clerk;
-	INSERT INTO snowid_segments (biz_tag, source) VALUES ('boss', 'source');
-	SET ROLE clerk;
-	INSERT INTO snowid_segments (biz_tag, source) VALUES ('clerk', 'days')
-	EOF
-foreach my $change (
-	"period = 'day' WHERE biz_tag = 'clerk'",
-	"biz_tag = 'clerks' WHERE biz_tag = 'boss'")
-{
-	like(
-		sql_error(
-			$node, "SET ROLE clerk; UPDATE snowid_segments SET $change"),
-		qr/^42501: permission denied for the source of a segment/,
-		"who has no right on a source: SET $change");
-}
-is( sql_error(
 		$node,
-		"SET ROLE clerk; UPDATE snowid_segments SET step = 5 WHERE biz_tag = 'boss'"
-	),
-	'',
-	'what is not about the source can be changed');
+		"SELECT period, number > 101 FROM snowid_period_number('used')"),
+	'2026-11-21|t',
+	'moved back, the periods of a tag go on');
 
 #---- max_id lowered by who is sure ----
 
@@ -289,13 +255,13 @@ foreach
 	my $dump = $node->basedir . '/dump.sql';
 	$node->command_ok(
 		[ 'pg_dump', @$options, '-f', $dump, $node->connstr('postgres') ],
-		"pg_dump @$options");
+		"pg_dump @$options writes the tables");
 	$node->command_ok(
 		[
 			'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $dump,
 			$node->connstr('copy')
 		],
-		'and its restore');
+		"pg_dump @$options can be restored");
 }
 $node->safe_psql('copy', <<~EOF);
 	ALTER TABLE snowid_segments ENABLE ALWAYS TRIGGER guard, ENABLE ALWAYS TRIGGER guard_all;
@@ -307,6 +273,80 @@ is( $node->safe_psql(
 	),
 	'AAAA',
 	'its triggers are set to fire always, as the manual says');
+
+#---- Dumps of rows that cannot be resolved where they are restored ----
+
+query($node, <<~EOF);
+	SET check_function_bodies = off;
+	CREATE ROLE gone;
+	UPDATE snowid_segments SET source = NULL, max_id = max_id + 1000 WHERE source IS NOT NULL;
+	INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('kept', 4711);
+	INSERT INTO snowid_segments (biz_tag, source) VALUES ('no source', 'central');
+	INSERT INTO snowid_segments (biz_tag, role) VALUES ('no role', 'gone');
+	INSERT INTO snowid_segments (biz_tag, zone) VALUES ('no zone', 'US/EasternGone');
+	INSERT INTO snowid_segments (biz_tag, period) VALUES ('no period', 'week');
+	INSERT INTO snowid_segments (biz_tag, period, format) VALUES ('no format', 'day', '{N:6}');
+	DROP ROLE gone;
+	DROP FOREIGN TABLE central
+	EOF
+my %problems = (
+	'no source' => 'Its source does not exist',
+	'no role'   => 'Its role does not exist',
+	'no zone'   => 'Its time zone is not known here',
+	'no period' => 'Its period is none of none, day, month and year',
+	'no format' => 'Its format is not valid');
+foreach my $options ([], ['--inserts'])
+{
+	my $dump = $node->basedir . '/whole.sql';
+	query($node, 'DROP DATABASE IF EXISTS whole');
+	query($node, 'CREATE DATABASE whole');
+	$node->command_ok(
+		[ 'pg_dump', @$options, '-f', $dump, $node->connstr('postgres') ],
+		"pg_dump @$options writes rows that cannot be resolved");
+	$node->command_ok(
+		[
+			'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $dump,
+			$node->connstr('whole')
+		],
+		"a dump with rows that cannot be resolved is restored (@$options)");
+	is($node->safe_psql('whole', "SELECT snowid_number('kept')"),
+		4712, 'the other tags go on in the restored database');
+}
+reload_with($node, 'snowid.max_wait' => '1s');
+foreach my $tag (sort keys %problems)
+{
+	my ($function) =
+	  $tag =~ /period|format/ ? 'snowid_period_number' : 'snowid_number';
+	my (undef, undef, $error) =
+	  $node->psql('whole', "SELECT $function('$tag')");
+	like(
+		$error,
+		qr/no number of "$tag" is reserved\nDETAIL:  The last error was: $problems{$tag}\./,
+		"$tag: it has no numbers, and the error says why");
+}
+like(
+	sql_error(
+		$node,
+		"INSERT INTO snowid_segments (biz_tag, role) VALUES ('x', 'gone')"),
+	qr/^42704: role "gone" does not exist/,
+	'by hand, a role that does not exist is refused');
+
+#---- Tables that are not the extension's ----
+
+query($node, <<~EOF);
+	CREATE TABLE other (biz_tag text);
+	CREATE TRIGGER guard BEFORE INSERT ON other
+		FOR EACH ROW EXECUTE FUNCTION snowid_segments_guard();
+	EOF
+like(
+	sql_error($node, q(INSERT INTO other VALUES ('a'))),
+	qr/^42703: the table of segments has no column "\w+"$/m,
+	'the trigger refuses another table');
+query($node, 'ALTER EXTENSION snowid_segments DROP TABLE snowid_segments');
+like(
+	sql_error($node, q(SELECT snowid_number('kept'))),
+	qr/^42704: segment "kept" does not exist$/m,
+	'a table that the extension does not own any more gives no numbers');
 
 $node->stop;
 done_testing();

@@ -6,6 +6,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidHold;
+use SnowidSegments qw(fetchers ask_in_background answer_of);
 use SnowidTest;
 use Test::More;
 
@@ -335,15 +336,19 @@ sub replace_held
 }
 
 hold_process($node, 'snowid segments', 'StartTransactionCommand');
-query($node, "SELECT snowid_segment_forget('a')");
+query($node, 'SELECT pg_terminate_backend(pid) ' . fetchers());
 my $replaced = replace_held();
-is(number('a'), $replaced + 1, 'nor what is just being given back');
+is( number('a'),
+	$replaced + 1,
+	'a range that is just being given back is not given to another row');
 number('a');
 hold_process($node, 'snowid segments',
-	'timer_settime', 'CommitTransactionCommand');
+	'LWLockAcquire', 'CommitTransactionCommand');
 query($node, "SELECT snowid_number('a') FROM generate_series(1, 500)");
 $replaced = replace_held();
-is(number('a'), $replaced + 1, 'nor what has just been fetched');
+is( number('a'),
+	$replaced + 1,
+	'a range that was just fetched is not used where the row is another one');
 
 like(sql_error($node, "SELECT snowid_number('b')"),
 	qr/^42704: /, 'a truncated table has no tags');
@@ -355,24 +360,22 @@ query($node,
 is(number('a'), 11, 'before it is forgotten');
 query($node,
 	"SELECT snowid_segment_forget('a'), snowid_segment_forget('nobody')");
-is(number('a'), 12, 'forgotten: what was not used is given back');
+is(number('a'), 1011, 'a tag that was forgotten goes on with the next range');
 is( query(
 		$node,
-		"SELECT biz_tag, source IS NULL, next, \"left\" > 0, fetches > 0, lost > 0, error IS NULL FROM snowid_segment_status() WHERE biz_tag = 'a'"
+		"SELECT biz_tag, source IS NULL, next, \"left\" > 0, fetches > 0, lost >= 999, error IS NULL FROM snowid_segment_status() WHERE biz_tag = 'a'"
 	),
-	'a|t|13|t|t|t|t',
-	'the status');
+	'a|t|1012|t|t|t|t',
+	'the status has the next number and those that were lost');
 
 #---- A clean stop, restart and dump ----
 
 number('b') foreach 1 .. 3;
 $node->restart;
 is(join(' ', map { number($_) } qw(a b c)),
-	'13 24 31', 'a clean stop loses no number');
-query($node,
-	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'snowid segments'"
-);
-is(number('a'), 14, 'nor does the end of the process');
+	'1012 24 31', 'a clean stop loses no number');
+query($node, 'SELECT pg_terminate_backend(pid) ' . fetchers());
+is(number('a'), 1013, 'the end of the process loses no number');
 
 my $dump = $node->basedir . '/dump.sql';
 $node->restart;
@@ -384,12 +387,12 @@ command_ok(
 		$node->connstr('copy')
 	],
 	'and its restore');
-is(number('a', 'copy'), 15, 'numbers go on in the copy');
-is(number('a'),         15, 'the same tag in two databases is two');
+is(number('a', 'copy'), 1014, 'numbers go on in the copy');
+is(number('a'),         1014, 'the same tag in two databases is two');
 $node->safe_psql('copy',
 	"CREATE SCHEMA s; ALTER EXTENSION snowid_segments SET SCHEMA s");
 is($node->safe_psql('copy', "SELECT s.snowid_number('a')"),
-	16, 'the extension can be moved');
+	1015, 'the extension can be moved');
 is( $node->safe_psql(
 		'copy',
 		"DROP EXTENSION snowid_segments CASCADE; CREATE EXTENSION snowid_segments SCHEMA s; INSERT INTO s.snowid_segments VALUES ('a'); SELECT s.snowid_number('a')"
@@ -402,24 +405,56 @@ is( $node->safe_psql(
 query($node,
 	"INSERT INTO snowid_segments (biz_tag) SELECT 't' || i FROM generate_series(1, 100) i"
 );
+is( query(
+		$node,
+		"SELECT count(snowid_number('t' || i)) FROM generate_series(1, 100) i"
+	),
+	100,
+	'where there are more tags than places, all get numbers');
+is(query($node, 'SELECT count(*) <= 40 FROM snowid_segment_status()'),
+	't', 'no more tags are in memory than there are places');
+is( query(
+		$node,
+		"SELECT count(*) >= 60 FROM snowid_segments WHERE biz_tag LIKE 't%' AND max_id = 1"
+	),
+	't',
+	'a tag that makes room gives back what it has');
+is(number('t1'), 2, 'a tag that made room goes on where it was');
 like(
 	sql_error(
 		$node,
-		"SELECT snowid_number('t' || i) FROM generate_series(1, 100) i"),
-	qr/^53400: there is no room for another segment\nDETAIL:  There are 40, and all are in use\./,
-	'more tags in use than there is room for');
-wait_for($node,
-	"SELECT sum(\"left\" + left_next) = 0 FROM snowid_segment_status()");
+		"SELECT snowid_number('none' || i) FROM generate_series(1, 100) i"),
+	qr/^42704: segment "none1" does not exist\n.*\nHINT:  To make it: INSERT INTO snowid_segments \(biz_tag\) VALUES \('none1'\)\./,
+	'a tag that does not exist has a hint');
 is( query(
 		$node,
-		"SELECT max(max_id) FROM snowid_segments WHERE biz_tag LIKE 't%'"),
-	1,
-	'what is idle is given back');
-is(number('t100'), 1, 'and makes room for others');
-wait_for($node,
-	"SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'snowid segments'"
+		"SELECT count(*) FROM snowid_segment_status() WHERE biz_tag LIKE 'none%'"
+	),
+	0,
+	'a tag that does not exist takes no place');
+is( query(
+		$node,
+		"SELECT error FROM snowid_segment_status() WHERE error IS NOT NULL"),
+	'',
+	'no tag has an error');
+
+# The only place is waited for.
+configure($node, "snowid.max_segments = 1\nsnowid.max_wait = 1min");
+$node->restart;
+query($node,
+	"BEGIN; UPDATE snowid_segments SET max_id = 100 WHERE biz_tag = 't1'; PREPARE TRANSACTION 'p'"
 );
-pass('the process leaves when it has no work');
+my $waiting = ask_in_background($node, "SELECT snowid_number('t1')");
+wait_for($node, 'SELECT waits > 0 FROM snowid_segment_status()');
+reload_with($node, 'snowid.max_segments' => 1, 'snowid.max_wait' => '1s');
+like(
+	sql_error($node, "SELECT snowid_number('t2')"),
+	qr/^53400: there is no room for another segment\nDETAIL:  There are 1, and all are in use\./,
+	'a tag that is waited for makes no room');
+query($node, "COMMIT PREPARED 'p'");
+is(answer_of($waiting), 101, 'the caller that waited gets its number');
+is(number('t2'), 2,
+	'a place that is not waited for any more is given to another tag');
 
 configure($node, 'snowid.max_segments = 0');
 $node->restart;

@@ -63,28 +63,23 @@ add_tag('invoice', 'day', 'UTC', 'INV-{YYYYMMDD}-{N:6}');
 stand_at('2026-11-21T12:00:00.000');
 my $session = $node->background_psql('postgres');
 my $one     = "SELECT snowid_period_serial('invoice')";
-is($session->query_safe($one), 'INV-20261121-000001', 'the first of a day');
+is($session->query_safe($one), 'INV-20261121-000001', 'a day begins at 1');
 is(serial('invoice'),          'INV-20261121-000002', 'the second');
 is(query($node, "SELECT * FROM snowid_period_number('invoice')"),
-	'2026-11-21|3', 'as a date and a number');
+	'2026-11-21|3', 'snowid_period_number() gives date and number');
 is( query(
 		$node,
 		"SELECT * FROM snowid_period_parse('invoice', 'INV-20261121-000003')"
 	),
 	'2026-11-21|3',
-	'and read again');
+	'snowid_period_parse() reads a serial');
 
 stand_at('2026-11-21T23:59:59.999');
 is($session->query_safe($one), 'INV-20261121-000004', 'the last ms of a day');
 stand_at('2026-11-22T00:00:00.000');
 is($session->query_safe($one), 'INV-20261122-000001', 'midnight');
-is(serial('invoice'),          'INV-20261122-000002', 'in all sessions');
-ok( $node->poll_query_until(
-		'postgres',
-		"SELECT max_id = 4 FROM snowid_segment_periods WHERE period = '2026-11-21'"
-	),
-	'the row of a day that is over tells how many there were');
-
+is(serial('invoice'), 'INV-20261122-000002',
+	'a new day begins in all sessions');
 stand_at('2026-11-21T12:00:00.000');
 is($session->query_safe($one),
 	'INV-20261122-000003', 'the clock set back: the new day goes on');
@@ -92,17 +87,21 @@ is( $session->query_safe(
 		"SELECT min((n).period), max((n).number) FROM (SELECT snowid_period_number('invoice') AS n FROM generate_series(1, 2000)) x"
 	),
 	'2026-11-22|2003',
-	'also in the ranges after it');
+	'the newest day goes on in the ranges after it');
 $session->quit;
 $node->restart;
-is(serial('invoice'), 'INV-20261122-002004', 'over a restart');
+is(serial('invoice'), 'INV-20261122-002004',
+	'the newest day goes on over a restart');
 kill_all($node);
 $node->start;
-cmp_ok(serial('invoice'), 'gt', 'INV-20261122-002004', 'over a crash');
+cmp_ok(serial('invoice'), 'gt', 'INV-20261122-002004',
+	'the newest day goes on over a crash');
 stand_at('2026-11-23T00:00:00.000');
-is(serial('invoice'), 'INV-20261123-000001', 'and with the clock, the next');
+is(serial('invoice'), 'INV-20261123-000001',
+	'the next day begins with the clock');
 stand_at('2026-11-22T23:59:59.999');
-is(serial('invoice'), 'INV-20261123-000002', 'never back');
+is(serial('invoice'), 'INV-20261123-000002',
+	'a day does not go back with the clock');
 stand_at('2026-11-30T00:00:00.000');
 is(serial('invoice'), 'INV-20261130-000001',
 	'days without numbers are left out');
@@ -111,22 +110,24 @@ is(serial('invoice'), 'INV-20261130-000001',
 stand_at('2030-01-01T00:00:00.000');
 is(serial('invoice'), 'INV-20300101-000001', 'a clock that is years ahead');
 stand_at('2026-11-30T12:00:00.000');
-is(serial('invoice'), 'INV-20300101-000002', 'is believed');
+is(serial('invoice'), 'INV-20300101-000002',
+	'a clock that was years ahead is believed');
 query($node,
 	"DELETE FROM snowid_segment_periods WHERE period > '2027-01-01'");
-is(serial('invoice'), 'INV-20261130-000002', 'until its row is deleted');
+like(serial('invoice'), qr/^INV-20261130-\d{6}$/,
+	'the day before goes on when the row of the future is deleted');
 query($node,
-	"UPDATE snowid_segment_periods SET max_id = 5000 WHERE period = '2026-11-30'"
+	"UPDATE snowid_segment_periods SET max_id = 9000 WHERE period = '2026-11-30'"
 );
-is(serial('invoice'), 'INV-20261130-005001',
+is(serial('invoice'), 'INV-20261130-009001',
 	'max_id raised by hand counts at once');
 like(
 	sql_error(
 		$node,
-		"UPDATE snowid_segment_periods SET max_id = 4999 WHERE period = '2026-11-30'"
+		"UPDATE snowid_segment_periods SET max_id = 8999 WHERE period = '2026-11-30'"
 	),
 	qr/^22023: max_id of segment "invoice" cannot be lowered/,
-	'lowered, it is refused');
+	'the max_id of a period cannot be lowered');
 
 # The next range is there before the day is over, and is the next day's.
 query($node,
@@ -147,11 +148,6 @@ wait_for($node,
 	"SELECT left_next > 0 FROM snowid_segment_status() WHERE biz_tag = 'late'"
 );
 is(serial('late'), '20261201-001', 'a range that was fetched at midnight');
-ok( $node->poll_query_until(
-		'postgres',
-		"SELECT max_id = 6 FROM snowid_segment_periods WHERE biz_tag = 'late' AND period = '2026-11-30'"
-	),
-	'what is left of the day before is given back');
 
 # The clock is set back when a caller has seen the day end, and before a range of the
 # next one is there.
@@ -167,7 +163,7 @@ held_process($node);
 stand_at('2026-12-01T12:00:00.000');
 let_go($node);
 like($caller->query_until(qr/^done$/m, "\\echo done\n"),
-	qr/^20261201-002$/m, 'the day that had ended goes on');
+	qr/^20261201-\d{3}$/m, 'the day that had ended goes on');
 $caller->quit;
 
 #---- Zones, months, years ----
@@ -260,22 +256,6 @@ periods_are(
 	'2028',        '2028-12-24T00:00:00.999',
 	'2028');
 
-#---- A source whose periods are of another type ----
-
-query($node, <<~EOF);
-	CREATE TABLE times (biz_tag text, period timestamp, max_id bigint, update_time timestamptz, PRIMARY KEY (biz_tag, period));
-	INSERT INTO snowid_segments (biz_tag, source, period) VALUES ('times', 'times', 'day');
-	EOF
-my $asking = $node->background_psql('postgres', on_error_stop => 0);
-$asking->query_until(qr/^asked$/m,
-	"\\echo asked\nSELECT snowid_period_number('times');\n");
-wait_for($node,
-	q{SELECT error ~ 'must be of type date' FROM snowid_segment_status() WHERE biz_tag = 'times'}
-);
-pass('a time, which would be another day in another zone, is no period');
-query($node, "DELETE FROM snowid_segments WHERE biz_tag = 'times'");
-$asking->quit;
-
 #---- Width ----
 
 add_tag('narrow', 'day', 'UTC', '{YYYYMMDD}{N:1}');
@@ -289,13 +269,14 @@ is( query(
 like(
 	sql_error($node, "SELECT snowid_period_serial('narrow')"),
 	qr/^2200H: the numbers of "narrow" are used up\nDETAIL:  Its format has room for numbers up to 9\./,
-	'then there are no more');
+	'a format without room is an error');
 stand_at('2026-11-22T12:00:00.000');
-is(serial('narrow'), '202611221', 'until the next day');
+is(serial('narrow'), '202611221',
+	'a tag whose numbers are used up goes on with the next day');
 query($node,
 	"UPDATE snowid_segments SET format = '{YYYYMMDD}/{N:3}' WHERE biz_tag = 'narrow'"
 );
-is(serial('narrow'), '20261122/002', 'another format counts at once');
+like(serial('narrow'), qr{^20261122/\d{3}$}, 'another format counts at once');
 
 #---- Midnight under load ----
 
@@ -308,14 +289,16 @@ my $load =
 wait_for($node, "SELECT count(*) > 100 FROM got WHERE period = '2026-11-30'");
 set_skew($node, unix_ms('2026-12-01T23:59:58.000') / 1000 - time());
 wait_for($node, "SELECT count(*) > 100 FROM got WHERE period = '2026-12-02'");
-ok(stop_pgbench($load), 'under load, nobody is refused') or diag $load->{out};
+ok(stop_pgbench($load), 'nobody is refused at midnight under load')
+  or diag $load->{out};
 is( query(
 		$node,
 		"SELECT period, count(*) - count(DISTINCT number), count(*) FILTER (WHERE period < before::date OR period > after::date) FROM got WHERE period > '2026-11-30' GROUP BY 1 ORDER BY 1"
 	),
 	"2026-12-01|0|0\n2026-12-02|0|0",
 	'no number of a day comes twice, and each has its own day');
-is(query($node, <<~EOF), 0, 'none is below one that was there before');
+is( query($node,
+		<<~EOF), 0, 'no serial is below one that was returned before');
 	SELECT count(*) FROM (SELECT period, number, max(returned) OVER (ORDER BY at, returned IS NULL DESC ROWS UNBOUNDED PRECEDING) AS highest
 		FROM (SELECT before AS at, period, number, NULL::text AS returned FROM got UNION ALL
 			SELECT after, NULL, NULL, period || to_char(number, '000000000') FROM got) e) c
@@ -343,23 +326,26 @@ my ($ahead, $behind) = @servers;
 stand_at('2026-11-21T12:00:00.000', $_) foreach @servers;
 is(serial('a', $ahead), '20261121-000001', 'a range of a central table');
 my $number = serial('a', $behind);
-like($number, qr/^20261121-/, 'and another server\'s');
+like($number, qr/^20261121-/, 'another server has a range of the same day');
 stand_at('2026-11-22T00:00:00.000', $ahead);
 is(serial('a', $ahead), '20261122-000001', 'who is ahead begins a day');
 is( serial('a', $behind),
 	$number =~ s/(\d)$/$1 + 1/er,
-	'others go on with what they have');
+	'a server that is behind goes on with what it has');
 my @rest = map { serial('a', $behind) } 1 .. 10;
 is("@rest", join(' ', sort @rest), 'their numbers increase');
-like($rest[-1], qr/^20261122-/, 'and go on with the newest day');
+like($rest[-1], qr/^20261122-/,
+	'a server that is behind goes on with the newest day');
 kill_all($behind);
 $behind->start;
 stand_at('2026-11-21T12:00:00.000', $behind);
-like(serial('a', $behind), qr/^20261122-/, 'also over a crash');
+like(serial('a', $behind),
+	qr/^20261122-/,
+	'a server that is behind stays in the newest day over a crash');
 $central->restart;
 my @numbers = map { serial('a', $_) } (@servers) x 5;
 my %seen    = map { $_ => 1 } @numbers, @rest, '20261122-000001';
-is(scalar(keys %seen), 21, 'none is there twice');
+is(scalar(keys %seen), 21, 'no number of a central day comes twice');
 is( query(
 		$central,
 		"SELECT string_agg(period::text, ' ' ORDER BY period) FROM snowid_segment_periods"
@@ -379,11 +365,36 @@ like(
 wait_for($ahead,
 	"SELECT error LIKE 'Its max_id was lowered:%' FROM snowid_segment_status()"
 );
-is(query($central, "SELECT max(period) FROM snowid_segment_periods"),
-	'2026-11-21', 'nor is it made again by who had it');
+is( query($central, "SELECT max(period) FROM snowid_segment_periods"),
+	'2026-11-21',
+	'a day that was deleted is not made again by a server that had it');
 query($_, "SELECT snowid_segment_forget('a')") foreach @servers;
-like(serial('a', $behind),
+like(
+	serial('a', $behind),
 	qr/^20261121-/,
-	'until all have forgotten it: then they go on with the day before');
+	'the day before goes on when all servers have forgotten the deleted one');
+
+#---- A source whose periods are of another type ----
+
+query($central,
+	'CREATE TABLE times (biz_tag text, period timestamp, max_id bigint, update_time timestamptz)'
+);
+query($central, "INSERT INTO times VALUES ('times', '2026-11-21', 1)");
+query($ahead,   <<~EOF);
+	CREATE FOREIGN TABLE times (biz_tag text, period date, max_id bigint, update_time timestamptz)
+		SERVER central OPTIONS (schema_name 'public');
+	INSERT INTO snowid_segments (biz_tag, source, period) VALUES ('times', 'times', 'day');
+	EOF
+my $asking =
+  ask_in_background($ahead, "SELECT snowid_period_number('times')");
+wait_for($ahead,
+	"SELECT error = 'The columns of its source are of other types' FROM snowid_segment_status() WHERE biz_tag = 'times'"
+);
+pass('a time, which would be another day in another zone, is no period');
+query($ahead, "DELETE FROM snowid_segments WHERE biz_tag = 'times'");
+like(
+	answer_of($asking),
+	qr/does not exist/,
+	'the caller is told that the row was deleted');
 $_->stop foreach @servers, $central, $node;
 done_testing();

@@ -20,7 +20,7 @@ query($node, <<~EOF);
 
 # Where the compare-and-swap is.
 my ($libdir) = map { s/\n//r } qx(pg_config --pkglibdir);
-my ($code)   = run_log_of('gdb', '-batch', '-ex', 'disassemble segment_next',
+my ($code)   = run_log_of('gdb', '-batch', '-ex', 'disassemble number_next',
 	"$libdir/snowid.so");
 my ($at) = $code =~ /<\+(\d+)>:\s+lock cmpxchg/;
 plan skip_all => 'there is no gdb that finds the instruction' if !defined $at;
@@ -40,7 +40,7 @@ my @numbers = $session->query_safe("SELECT snowid_number('a')");
 # gdb goes through this by itself, to the first error; the caller stands at the step
 # until there is the file "go".  Signals of the server's do not stop it.
 my $dir  = $node->basedir;
-my $step = "((long) &segment_next + $at)";
+my $step = "((long) &number_next + $at)";
 append_to_file("$dir/script", <<~EOF);
 	handle SIGUSR1 SIGUSR2 SIGURG SIGALRM nostop noprint pass
 	break *$step
@@ -85,10 +85,12 @@ append_to_file("$dir/go", '');
 $gdb->finish;
 push @numbers,
   $session->query_until(qr/^done$/m, "\\echo done\n") =~ /^(\d+)$/m;
-is($numbers[-1] // '', $numbers[-2] + 1, 'the caller goes on');
+is( $numbers[-1] // '',
+	$numbers[-2] + 1,
+	'the caller that was stopped gets a number');
 my %seen = map { $_ => 1 } @numbers;
 is(scalar(keys %seen),
-	scalar(@numbers), 'with a number that nobody else has got');
+	scalar(@numbers), 'the caller gets a number that nobody else has got');
 $session->quit;
 $node->stop;
 done_testing();

@@ -10,7 +10,7 @@ use SnowidSegments;
 use SnowidTest;
 use Test::More;
 
-my $fetchers = "FROM pg_stat_activity WHERE backend_type = 'snowid segments'";
+my $fetchers = fetchers();
 
 my $central = snowid_cluster('central', '');
 $central->start;

@@ -1,0 +1,224 @@
+# Tenants of one server, of which one does all it can to the others: sources that
+# hang, more tags than there are places, tags that do not exist, processes that are
+# always busy.  Another tenant's calls are all answered; and each process ends within a
+# second when it is told to, whatever it is in the middle of.
+use strict;
+use warnings;
+
+use IO::Socket::INET;
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidSegments;
+use SnowidTest;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $node = snowid_cluster('tenants', <<~EOF);
+	snowid.max_wait = 20s
+	snowid.max_segments = 100
+	EOF
+$node->append_conf('postgresql.conf', 'max_worker_processes = 8');
+$node->start;
+query($node, 'CREATE EXTENSION postgres_fdw');
+foreach my $tenant (qw(a b))
+{
+	query($node, "CREATE ROLE owner_$tenant LOGIN");
+	query($node, "CREATE ROLE user_$tenant LOGIN");
+	query($node, "CREATE DATABASE tenant_$tenant OWNER owner_$tenant");
+	$node->safe_psql("tenant_$tenant",
+		"CREATE EXTENSION postgres_fdw; GRANT USAGE ON FOREIGN DATA WRAPPER postgres_fdw TO owner_$tenant"
+	);
+	as($tenant, 'owner', 'CREATE EXTENSION snowid_segments');
+}
+
+# What a role of a tenant gets, or its error.
+sub as
+{
+	my ($tenant, $role, $sql) = @_;
+	my (undef,   $out,  $err) = $node->psql("tenant_$tenant", $sql,
+		extra_params => [ '-U', "${role}_$tenant" ]);
+	return $out . $err;
+}
+
+# The same again and again, in the background.
+sub without_end
+{
+	my ($tenant, $role, $sql, $pause) = @_;
+	my $asking =
+	  '$| = 1; while (print "$ARGV[0];\n") { select(undef, undef, undef, $ARGV[1]) }';
+	my $handle = IPC::Run::start(
+		[ $^X, '-e', $asking, $sql, $pause ],
+		'|',
+		[
+			'psql', '-XAtq',
+			'-d',   $node->connstr("tenant_$tenant"),
+			'-U',   "${role}_$tenant"
+		],
+		'>',
+		'/dev/null',
+		'2>',
+		'/dev/null');
+	return $handle;
+}
+
+sub stop
+{
+	foreach my $handle (@_)
+	{
+		$handle->signal('KILL');
+		eval { $handle->finish };
+	}
+	query($node,
+		"SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE usename LIKE 'user%'"
+	);
+	return;
+}
+
+#---- What is hostile ----
+
+# A server that takes connections and never says a word, one that says one byte after
+# the other, and one whose name nobody knows.
+my $silent = IO::Socket::INET->new(Listen => 100, LocalAddr => '127.0.0.1')
+  or die "$!";
+my $dribbling = IO::Socket::INET->new(Listen => 100, LocalAddr => '127.0.0.1')
+  or die "$!";
+my $dribbler = fork // die "$!";
+if ($dribbler == 0)
+{
+	my @all;
+	local $SIG{PIPE} = 'IGNORE';
+	for (;;)
+	{
+		vec(my $ready = '', fileno($dribbling), 1) = 1;
+		push @all, scalar $dribbling->accept
+		  if select($ready, undef, undef, 0.1);
+		syswrite($_, 'N') foreach @all;
+	}
+}
+END { kill 'KILL', $dribbler if $dribbler }
+
+my %hosts = (
+	silent    => [ '127.0.0.1',            $silent->sockport ],
+	dribbling => [ '127.0.0.1',            $dribbling->sockport ],
+	nameless  => [ 'no-such-host.invalid', 5432 ]);
+foreach my $i (1 .. 20)
+{
+	my ($host, $port) = @{ (values %hosts)[ $i % 3 ] };
+	as('a', 'owner', <<~EOF);
+		CREATE SERVER s$i FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '$host', port '$port');
+		CREATE USER MAPPING FOR owner_a SERVER s$i OPTIONS (user 'x', password 'y');
+		CREATE FOREIGN TABLE t$i (biz_tag text, max_id bigint) SERVER s$i;
+		INSERT INTO snowid_segments (biz_tag, source) VALUES ('far$i', 't$i');
+		EOF
+}
+as('a', 'owner',
+	"INSERT INTO snowid_segments (biz_tag) SELECT 'a' || i FROM generate_series(1, 1100) i"
+);
+as('b', 'owner',
+	"INSERT INTO snowid_segments (biz_tag) SELECT 'b' || i FROM generate_series(1, 200) i"
+);
+is(as('a', 'owner', 'SELECT count(*) FROM snowid_segments'),
+	'1120', 'the hostile tenant has its tags');
+
+#---- One tenant at full malice ----
+
+my $each =
+  "DO \$\$ BEGIN FOR i IN 1 .. %d LOOP BEGIN PERFORM snowid_number('%s' || i); EXCEPTION WHEN OTHERS THEN NULL; END; END LOOP; END \$\$";
+my @malice = (
+	(map { without_end('a', 'user', sprintf($each, 1100, 'a'), 0.05) }
+		  1 .. 2),
+	(   map {
+			without_end('a', 'user', "SELECT snowid_number('far$_')", 0.05)
+		} 1 .. 6),
+	without_end('a', 'user', sprintf($each, 1000, 'none'), 0.01));
+wait_for($node, 'SELECT count(*) = 2 ' . fetchers('tenant_a'));
+
+my ($answers, $slowest) = (0, 0);
+my $calls = 60;
+foreach my $i (1 .. $calls)
+{
+	my $began  = time;
+	my $number = as('b', 'user', "SELECT snowid_number('b$i')");
+	$answers++               if $number =~ /^\d+$/;
+	diag($number)            if $number !~ /^\d+$/;
+	$slowest = time - $began if time - $began > $slowest;
+}
+is($answers, $calls,
+	'all calls of another tenant are answered, each of a new tag');
+note "the slowest took $slowest s";
+cmp_ok(query($node, 'SELECT count(*) ' . fetchers('tenant_a')),
+	'<=', 2, 'a tenant has two processes at most');
+
+#---- No place of a process is one tenant's ----
+
+# Parallel queries, or others, have all places but the reserved one.
+query($node, "ALTER SYSTEM SET max_worker_processes = 5");
+stop(@malice);
+$node->restart;
+@malice = (
+	without_end('a', 'user', sprintf($each, 1100, 'a'), 0.05),
+	map { without_end('a', 'user', "SELECT snowid_number('far$_')", 0.05) }
+	  1 .. 3);
+wait_for($node, 'SELECT count(*) > 0 ' . fetchers('tenant_a'));
+is( scalar(
+		grep { as('b', 'user', "SELECT snowid_number('b$_')") =~ /^\d+$/ }
+		  101 .. 110),
+	10,
+	'where there are few places for processes, each tenant has its turn');
+stop(@malice);
+
+#---- Each process ends when it is told to ----
+
+# A process is in the middle of a wait for one of these hosts.
+sub caught_by
+{
+	my ($kind) = @_;
+	my ($host, $port) = @{ $hosts{$kind} };
+	as('a', 'owner',
+		"ALTER SERVER s1 OPTIONS (SET host '$host', SET port '$port')");
+	my $waiting =
+	  without_end('a', 'user', "SELECT snowid_number('far1')", 0.05);
+	wait_for($node,
+		"SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'snowid segments' AND datname = 'tenant_a' AND xact_start IS NOT NULL AND now() - xact_start < '10 s'"
+	);
+	sleep 0.3;
+	return $waiting;
+}
+
+foreach my $kind (sort keys %hosts)
+{
+	my $waiting = caught_by($kind);
+	my $gone    = query($node,
+		'SELECT bool_and(pg_terminate_backend(pid, 5000)) '
+		  . fetchers('tenant_a'));
+	is($gone, 't',
+		"$kind: pg_terminate_backend() ends a process that waits for it");
+	stop($waiting);
+}
+
+my $waiting = caught_by('silent');
+is(sql_error($node, 'DROP DATABASE tenant_a WITH (FORCE)'),
+	'', 'a database whose central server hangs can be dropped by force');
+stop($waiting);
+
+# The rows of a tenant are locked by its owner, in a session that stays.
+my $locker = $node->background_psql('tenant_b');
+$locker->query_safe(
+	'BEGIN; LOCK TABLE snowid_segments IN ACCESS EXCLUSIVE MODE');
+my $asks = without_end('b', 'user', "SELECT snowid_number('b150')", 0.05);
+wait_for($node, 'SELECT count(*) > 0 ' . fetchers('tenant_b'));
+is( query(
+		$node,
+		'SELECT bool_and(pg_terminate_backend(pid, 5000)) '
+		  . fetchers('tenant_b')),
+	't',
+	'a locked table does not keep a process from its end');
+my $began = time;
+$node->stop('fast');
+cmp_ok(time - $began,
+	'<', 30, 'a fast stop waits for no table that is locked');
+$asks->signal('KILL');
+eval { $asks->finish };
+eval { $locker->quit };
+done_testing();
