@@ -31,7 +31,7 @@ const GateText gate_texts[] =
 	"Try again; if it lasts, see the server log."},
 	[GATE_BEHIND] = {ERRCODE_SYSTEM_ERROR, true,
 		"the clock is too far behind the keys of this server",
-	"Set the clock right; see \"When the clock was set back\" in snowid's manual."},
+	"Set the clock right; see doc/worker-ids.md in snowid's manual."},
 	[GATE_STOPPING] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, true,
 		"snowid is shutting down",
 	NULL},
