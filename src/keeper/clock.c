@@ -30,7 +30,7 @@ typedef struct Place
 {
 	int64		distance;		/* us, from STEADY_CLOCK to the wall clock */
 	int64		until;			/* s of STEADY_CLOCK; it may return until then */
-} Place;
+}			Place;
 
 #define PLACES 4
 
@@ -149,7 +149,7 @@ clock_accept(void)
 
 /* Is a clock at this distance near a place?  Whole seconds, as max_jump may be exact. */
 static bool
-is_near(const Place *place, int64 distance)
+is_near(const Place * place, int64 distance)
 {
 	return llabs(distance - place->distance) / 1000000 <= snowid_max_jump / 1000;
 }
@@ -177,7 +177,11 @@ note_step_back(Belief *belief, int64 steady_s)
 	int			i = 1;
 
 	left.until = steady_s + RETURN_S;
-	/* one entry for places that are near, so that small steps do not fill the list */
+
+	/*
+	 * one entry for places that are near, so that small steps do not fill the
+	 * list
+	 */
 	while (i < PLACES - 1 &&
 		   !(steady_s < belief->places[i].until && is_near(&belief->places[i], left.distance)))
 		i++;

@@ -7,9 +7,6 @@
  * directory is another server: what it knows may be out of date, and its
  * claim belongs to the original.  A directory that was restored or rewound in
  * place is a new server, too, but the registry recognizes it by its fingerprint.
- * If another server turns out to have the same fingerprint (a copy of the whole
- * machine), the fingerprint proves nothing, and the server that found this out is
- * marked "shared".
  *
  * A claim that is given up is first written into the list of past claims, so
  * that it is never resumed, whatever Redis says later.  Only what is on the disk
@@ -36,12 +33,11 @@ static bool is_new;				/* the file does not have it yet */
 static bool is_copy;			/* the file was another directory's */
 
 static void
-become_new(bool shared)
+become_new(void)
 {
 	memset(&identity, 0, sizeof(identity));
 	identity.directory = statefile_fingerprint();
 	identity.life = statefile_life();
-	identity.shared = shared;
 	identity.id[0] = random_id();
 	identity.id[1] = random_id();
 }
@@ -95,7 +91,7 @@ identity_load(char *err)
 		 memcmp(&identity.life, &life, sizeof(life)) != 0);
 	is_new = result == STATE_FILE_ABSENT || is_copy;
 	if (is_new)
-		become_new(false);
+		become_new();
 	is_loaded = true;
 	return GATE_MAY_OPEN;
 }
@@ -119,26 +115,19 @@ GateReason
 identity_introduce(char *err)
 {
 	bool		clone;
-	bool		shared;
-	bool		is_known = claim_has_identity(&clone, &shared);
+	bool		is_known = claim_has_identity(&clone);
 	bool		is_start;
 	char		boot[BOOT_LEN];
 	static bool is_told = false;
 
-	if (is_told && is_known && !clone && !shared)
+	if (is_told && is_known && !clone)
 		return GATE_MAY_OPEN;
 	if (is_copy && !is_told)
 		ereport(LOG,
 				(errmsg("this data directory is a copy, or was restored"),
 				 errdetail("It claims a worker ID of its own.")));
 	if (clone)
-		become_new(true);
-	else if (shared)
-	{
-		/* in the file, once that forgets the lost claim */
-		identity.shared = 1;
-		return GATE_MAY_OPEN;
-	}
+		become_new();
 	is_start = !is_known || is_new || clone;
 	if (is_start)
 	{
@@ -162,7 +151,12 @@ identity_introduce(char *err)
 bool
 identity_remembers(const Claim *claim, bool *same_terms)
 {
-	*same_terms = identity.claim.lease_ms == claim->lease_ms;
+	int64		span_ms;
+	int64		high;
+
+	claim_marks(&span_ms, &high);
+	*same_terms = identity.claim.lease_ms == claim->lease_ms && identity.home == claim_home() &&
+		identity.span_ms >= span_ms;
 	return identity.claim.ownership == claim->ownership;
 }
 
@@ -298,6 +292,7 @@ identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 		identity.past[0].ceiling_ms = Max(Max(used_ms, identity.ceiling_ms), 0);
 		identity.past[0].exact = exact;
 		identity.past[0].by_setting = identity.claim.generation == 0;
+		identity.past[0].registry = identity.claim.registry;
 	}
 	if (identity.claim.ownership != claim->ownership)
 		identity.ceiling_ms = 0;
@@ -307,6 +302,8 @@ identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 			memset(&identity.past[i], 0, sizeof(identity.past[i]));
 	identity.claim = *claim;
 	identity.ceiling_ms = Max(identity.ceiling_ms, claim->floor_ms);
+	identity.home = claim_home();
+	claim_marks(&identity.span_ms, &identity.high);
 	if (!write_file(err))
 	{
 		identity = before;

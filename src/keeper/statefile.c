@@ -23,14 +23,17 @@
  *			 80	| worker ID          int32        |
  *			 84	| 0                  int32        |
  *			 88	| generation         int64        |  of the claim; 0: of the settings
- *			 96	| inode              uint64       |  of global/pg_control
- *			104	| birth time, ns     int64        |
- *			112	| shared             uint64       |  1: see identity.c
- *			120	| past claims        8 x 32 bytes |  newest first
- *			376	| ceiling, Unix ms   int64        |  of the claim, as far as known
- *			384	| advanced, Unix ms  int64        |  keys of all IDs are above it
- *			392	| CRC-32C of all above            |
- *			396	+---------------------------------+
+ *			 96	| registry           uint64       |  whose claim that is
+ *			104	| inode              uint64       |  of global/pg_control
+ *			112	| birth time, ns     int64        |
+ *			120	| home               uint64       |  hash of Redis' URL and prefix
+ *			128	| span, ms           int64        |  see registry.lua
+ *			136	| high               int64        |  the same
+ *			144	| past claims        8 x 40 bytes |  newest first
+ *			464	| ceiling, Unix ms   int64        |  of the claim, as far as known
+ *			472	| advanced, Unix ms  int64        |  keys of all IDs are above it
+ *			480	| CRC-32C of all above            |
+ *			484	+---------------------------------+
  *
  * of a past claim
  *
@@ -40,6 +43,7 @@
  *			 20	| datacenter ID      int32        |
  *			 24	| worker ID          int32        |
  *			 28	| by setting         int32        |  1: Redis does not know it
+ *			 32	| registry           uint64       |
  *
  * PostgreSQL's own lock on a data directory does not work between containers;
  * flock() on the file "lock" beside the state file does.
@@ -75,7 +79,7 @@ typedef struct StateFile
 	pg_crc32c	crc;
 } StateFile;
 
-StaticAssertDecl(offsetof(StateFile, crc) == 392, "the format has no padding");
+StaticAssertDecl(offsetof(StateFile, crc) == 480, "the format has no padding");
 
 #define STATE_FILE_LEN (offsetof(StateFile, crc) + sizeof(pg_crc32c))
 

@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/ipc.h"
@@ -73,21 +74,42 @@ random_id(void)
 	return id | 1;				/* 0 stands for none */
 }
 
+/* Where the settings say that the registry is; 0: nowhere. */
+uint64
+claim_home(void)
+{
+	char	   *where;
+
+	if (!claim_from_redis())
+		return 0;
+	where = psprintf("%s\n%s", snowid_redis_url, snowid_redis_prefix);
+	return hash_bytes_extended((unsigned char *) where, strlen(where), 0) | 1;
+}
+
 /*---- The snowid keeper's side ----*/
+
+/* What the registry told last of what is to outlive Redis. */
+void
+claim_marks(int64 *span_ms, int64 *high)
+{
+	LWLockAcquire(registry_lock, LW_SHARED);
+	*span_ms = registry->span_ms;
+	*high = registry->high;
+	LWLockRelease(registry_lock);
+}
 
 /*
  * Does the registry know which server this is?  And has it lost the claim to a
- * clone of this server, or to another server with its place?
+ * clone of this server?
  */
 bool
-claim_has_identity(bool *clone, bool *shared)
+claim_has_identity(bool *clone)
 {
 	bool		has_identity;
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	has_identity = registry->has_identity;
 	*clone = registry->state == CLAIM_LOST && registry->clone;
-	*shared = registry->state == CLAIM_LOST && registry->shared;
 	LWLockRelease(registry_lock);
 	return has_identity;
 }
@@ -112,13 +134,16 @@ claim_set_identity(const Identity *identity, const char *boot, bool is_start)
 	}
 	registry->identity = *identity;
 	if (!registry->has_identity)
+	{
 		registry->known_since = now;
+		registry->span_ms = identity->span_ms;
+		registry->high = identity->high;
+	}
 	registry->has_identity = true;
 	if (registry->state == CLAIM_LOST && (is_start || identity->claim.ownership == 0))
 	{
 		registry->state = CLAIM_NONE;
 		registry->clone = false;
-		registry->shared = false;
 	}
 	LWLockRelease(registry_lock);
 	process_wake(PROCESS_REGISTRY);
@@ -162,7 +187,7 @@ void
 claim_propose(int64 now_ms, int64 wish_ms, bool hurry)
 {
 	int64		horizon = snowid_redis_lease > 0 ? snowid_redis_lease :
-	2 * (int64) snowid_redis_check_interval;
+	2 * (int64) snowid_redis_mark_interval;
 	int64		proposed = Max(now_ms + snowid_max_lead + RESERVE_MS + horizon, wish_ms);
 	bool		wake;
 

@@ -41,6 +41,7 @@ typedef struct Claim
 	int32		unused;
 	int64		generation;		/* rises with each ownership of the pair in
 								 * Redis; 0: granted by the settings */
+	uint64		registry;		/* the name of the one that gave it, or 0 */
 } Claim;
 
 /* A claim that was given up. */
@@ -52,6 +53,7 @@ typedef struct PastClaim
 	int32		datacenter_id;
 	int32		worker_id;
 	int32		by_setting;		/* 1: Redis does not know it */
+	uint64		registry;
 } PastClaim;
 
 #define PAST_CLAIMS 8
@@ -64,7 +66,9 @@ typedef struct Identity
 	uint64		starts;			/* how often it was started with a Redis */
 	Claim		claim;
 	Life		life;
-	uint64		shared;			/* 1: another server has this fingerprint */
+	uint64		home;			/* claim_home() of the claim */
+	int64		span_ms;		/* as the registry told them; see registry.lua */
+	int64		high;
 	PastClaim	past[PAST_CLAIMS];	/* newest first */
 	int64		ceiling_ms;		/* Unix; the highest known of the claim */
 	int64		advanced_ms;	/* Unix; by snowid_advance() */
@@ -121,7 +125,9 @@ extern bool claim_ask(RegistryRequest *request);
 extern void claim_status(RegistryStatus *status);
 
 /* for the snowid keeper only */
-extern bool claim_has_identity(bool *clone, bool *shared);
+extern uint64 claim_home(void);
+extern void claim_marks(int64 *span_ms, int64 *high);
+extern bool claim_has_identity(bool *clone);
 extern void claim_set_identity(const Identity *identity, const char *boot, bool is_start);
 extern GateReason claim_held(Claim *claim, int64 *limit_ms, char *err);
 extern void claim_propose(int64 now_ms, int64 wish_ms, bool hurry);

@@ -15,6 +15,7 @@
 #include "common/cryptohash.h"
 #include "common/sha1.h"
 
+#include "compat.h"
 #include "registry/link.h"
 #include "registry/redis.h"
 #include "secret_file.h"
@@ -31,6 +32,10 @@ static const char script[] =
 static const char *other_urls = ""; /* the setting, behind the URL in use */
 static const char *first_url = NULL;	/* begin there; NULL: the first */
 static char may_evict[64];
+static char run_id[64];			/* of the Redis that is connected, */
+static bool is_cluster;			/* and whether it is a node of a cluster */
+static int64 clock_ahead;		/* Redis' clock less monotonic_ms(), in Unix
+								 * ms */
 
 /*---- Secrets ----*/
 
@@ -128,6 +133,32 @@ info_value(const char *info, const char *name, char *value, size_t size)
 	}
 }
 
+/* Redis' clock now, by what it said when the connection was made. */
+int64
+redis_now_ms(void)
+{
+	return clock_ahead + monotonic_ms();
+}
+
+/* Asks for Redis' clock. */
+static bool
+read_clock(char *err)
+{
+	const char *argv[1] = {"TIME"};
+	redisReply *reply = link_command(1, argv, err);
+
+	if (reply && (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+				  reply->element[0]->type != REDIS_REPLY_STRING ||
+				  reply->element[1]->type != REDIS_REPLY_STRING))
+		reply = link_bad_reply(reply, "TIME", err);
+	if (!reply)
+		return false;
+	clock_ahead = strtoll(reply->element[0]->str, NULL, 10) * 1000 +
+		strtoll(reply->element[1]->str, NULL, 10) / 1000 - monotonic_ms();
+	freeReplyObject(reply);
+	return true;
+}
+
 /* Asks which Redis this is.  A replica is refused: it takes no writes. */
 static bool
 introduce(const Address *address, char *err)
@@ -137,7 +168,7 @@ introduce(const Address *address, char *err)
 	char		role[16];
 	char		policy[64];
 	char		number[16];
-	char		run_id[64];
+	char		mode[16];
 
 	if (address->database != 0)
 	{
@@ -159,6 +190,8 @@ introduce(const Address *address, char *err)
 		return false;
 	info_value(reply->str, "run_id", run_id, sizeof(run_id));
 	info_value(reply->str, "role", role, sizeof(role));
+	info_value(reply->str, "redis_mode", mode, sizeof(mode));
+	is_cluster = strcmp(mode, "cluster") == 0;
 	info_value(reply->str, "maxmemory_policy", policy, sizeof(policy));
 	freeReplyObject(reply);
 	if (run_id[0] == '\0' || role[0] == '\0')
@@ -166,7 +199,7 @@ introduce(const Address *address, char *err)
 	if (strcmp(role, "master") != 0)
 		return link_failed(err, "this is a replica");
 	strlcpy(may_evict, strncmp(policy, "allkeys", 7) == 0 ? policy : "", sizeof(may_evict));
-	return true;
+	return read_clock(err);
 }
 
 /* Tries each numeric address of a host, with a deadline of its own. */
@@ -219,6 +252,46 @@ redis_connect(bool last_call, char *err)
 	first_url = NULL;
 	strlcpy(err, reasons, NET_ERR_LEN);
 	return false;
+}
+
+/*
+ * Is none of the addresses another master than the others?  An old master that came
+ * back as one would be a second registry.  False: the reason is in err.  Closes the
+ * connection.
+ */
+bool
+redis_is_one(char *err)
+{
+	const char *urls = snowid_redis_url;
+	const char *end;
+	char		first_run[64] = "";
+	char		first_name[NET_ERR_LEN] = "";
+
+	if (url_count(snowid_redis_url) < 2)
+		return true;
+	for (; (urls = url_next(urls, &end)) != NULL; urls = end)
+	{
+		Address		address;
+		char		ignored[NET_ERR_LEN];
+		bool		is_other;
+
+		link_close();
+		(void) url_parse(urls, end, &address);
+		if (!connect_to(&address, false, ignored) || is_cluster)
+			continue;
+		is_other = first_run[0] && strcmp(first_run, run_id) != 0;
+		if (is_other)
+			snprintf(err, NET_ERR_LEN, "%s and %s are both masters", first_name, link_name());
+		strlcpy(first_run, run_id, sizeof(first_run));
+		strlcpy(first_name, link_name(), sizeof(first_name));
+		if (is_other)
+		{
+			link_close();
+			return false;
+		}
+	}
+	link_close();
+	return true;
 }
 
 /*---- The script ----*/

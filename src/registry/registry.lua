@@ -4,24 +4,26 @@
 -- The registry is one hash, so that Redis keeps it, evicts it or loses it as a
 -- whole:
 --
---		meta		the layout in use, and which server set it; the instance of
---					Redis that wrote last; when the settling began and how long
---					it lasts; since when calls have come without a gap, and the
---					time of the last one; and the highest ceiling of all records
---		<dc>:<w>	the record of a worker ID
+--		meta			see below
+--		<dc>:<w>		the record of a worker ID
+--		taken:<dc>		a character for each worker ID: '1', it has an owner
+--		next:<dc>		the worker ID at which the next look for lapsed leases begins
+--		server:<id>		the <dc>:<w> of a server's records, separated by spaces
+--		place:<place>	the same of a data directory's
 --
--- A record stays when its owner has gone, because of its ceiling: the next owner
--- begins above it.  Its fields are strings, times are in Unix ms:
+-- A call reads the records of the caller, and a few more: its cost does not depend
+-- on how many there are.  A record stays when its owner has gone, because of its
+-- ceiling: the next owner begins above it.  Its fields are strings, times are in
+-- Unix ms:
 --
 --		v			version of the format
+--		registry	the registry's name when it was written
 --		owner		random ID of the server; '': the ID is free
 --		name		the server's name, for people
 --		place		fingerprint of the owner's data directory; '': that does not
 --					tell it from others
 --		claim		random ID of this ownership
 --		generation	of this ownership; higher than those of the ID before
---		era			the instance of Redis that gave the ID out; '': the owner put
---					its claim back
 --		instance	the instance of Redis that the owner last wrote to
 --		floor		the owner's keys are above it
 --		starts		the owner's count of starts; a lower one is refused
@@ -29,20 +31,19 @@
 --		boot		the machine's boot, as the owner saw it
 --		n			number of the owner's last write; a write with the same or a
 --					lower number came late
---		since seen	when the ID was claimed and last written, by Redis' clock
+--		since seen	when the ID was claimed and last written, by the registry's clock
 --		ceiling		the owner's keys are not above it, by the owner's clock
 --		lease		ms; 0: for good
 --		interval	ms; the longest that the owner is silent when all is well
 --		revoked		'1': an administrator has taken the ID back
---		sum			checksum of the fields above and of <dc>:<w>
 --
--- A record that is not whole is damaged: the ID counts as taken, and operations
--- on other IDs go on.
+-- A record that cannot be read is damaged: its ID counts as taken until an
+-- administrator releases it, and operations on other IDs go on.
 --
 -- Redis may forget any of its last writes, at any time.  Then it is another
 -- instance (another process, or a replica that was promoted), or all data is
--- gone.  A new instance begins an era, with a time of settling: each owner that
--- is connected puts its claim back, and nobody gets an ID that it did not have.
+-- gone.  A new instance begins with a time of settling: each owner that is
+-- connected puts its claim back, and nobody gets an ID that it did not have.
 -- Why two servers never share an ID, whatever Redis forgot:
 --
 --	- An ID changes hands only after its owner gave it up, or its lease lapsed, or
@@ -50,14 +51,18 @@
 --	- A server that gives an ID up says so in its own state file first, and never
 --	  resumes it.  It tells Redis what it gave up, so that a record which says
 --	  otherwise is corrected.
---	- Each ownership has a higher generation than those of the ID before: higher
---	  than the record's, and than the time.  So where two owners put a claim back,
---	  the later one wins.
---	- An ownership that was given out in this era is valid: it was given out after
---	  the settling, in which every connected owner put its claim back.
+--	- Each ownership has a higher generation than those of the ID before.  So where
+--	  two owners put a claim back, the later one wins; unless the earlier one has
+--	  written to this instance and the later one was cut off.
+--	- The settling lasts longer than any connected owner can be silent, whatever its
+--	  settings: owners bring the longest span back that they were told, and the
+--	  highest generation.
 --	- A server that cannot be sure of its ID, because it has just started or was
 --	  cut off for a lease, waits for the end of the settling, where Redis may have
 --	  forgotten who has the ID now.
+--	- A registry has a name.  A claim of another registry does not count here.  One
+--	  that is empty gets its name back from the first owner, at the latest from one
+--	  that uses its claim.
 --
 -- So two servers use one ID only where one of them was cut off for a whole
 -- settling and Redis lost its record; where a block copy, or a memory image, runs
@@ -65,30 +70,47 @@
 -- of a server that was merely cut off.
 --
 -- The same place and the same boot mean that the former process of the directory
--- is gone, since it held a lock: the new one gets the ID at once.  A server that
--- loses its ID this way while it runs knows that its place is shared, and has
--- none from then on.  So two servers do not take an ID from each other for ever.
+-- is gone, since it held a lock: the new one gets the ID at once.
 --
--- Clocks: silence and leases are measured by Redis' clock alone; ceilings are
--- compared with keys alone.  A ceiling is lowered only when its owner releases
--- the ID, since only the owner knows its last key.
---
--- Times of records that are further ahead than the caller's clock can be ("latest")
--- are nobody's keys: the caller is told so, and neither uses nor repeats them.
+-- Clocks: silence and leases are measured by the registry's clock alone, which is
+-- that of Redis, and stands still where that is set back; ceilings are compared
+-- with keys alone.  A ceiling is lowered only when its owner releases the ID, since
+-- only the owner knows its last key.  Times of records that are further ahead than
+-- the caller's clock can be ("latest") are nobody's keys: the caller is told so, and
+-- neither uses nor repeats them.
 --
 -- ARGV: name, value, name, value ...  Each call has version, operation, layout,
 -- server (its random ID), name, place, token, starts, n, interval, lease, latest,
--- boot and dc; and the arguments of the operation.  The answer is an array of strings, the
--- outcome first.
+-- boot and dc; registry, the name of the one whose claim it has, or ''; span and
+-- high, the longest span and the highest generation that it was told; deadline, the
+-- Unix ms by Redis' clock up to which it waits; and the arguments of the operation.
+-- The answer is an array of strings, the outcome first.
 
-local VERSION = '3'
-local FIELDS = {'v', 'owner', 'name', 'place', 'claim', 'generation', 'era', 'instance',
+local VERSION = '4'
+local FIELDS = {'v', 'registry', 'owner', 'name', 'place', 'claim', 'generation', 'instance',
 	'floor', 'starts', 'token', 'boot', 'n', 'since', 'seen', 'ceiling', 'lease',
 	'interval', 'revoked'}
-local META_FIELDS = {'v', 'instance', 'layout', 'pinned_by', 'since', 'span', 'heard', 'beat', 'top'}
+
+-- name and rank: of the registry; '0': given by itself, '1': by an owner that started,
+-- '2': by one that used its claim.  instance: that wrote last.  layout, pinned_by: the
+-- one in use, and who set it.  since, span: when the settling began, and how long it
+-- lasts.  longest, window: the longest span that was heard of since then.  heard:
+-- since when calls have come without a gap.  beat: the last call.  offset: the
+-- registry's clock less Redis'.  high: the highest generation.
+local META_FIELDS = {'v', 'name', 'rank', 'instance', 'layout', 'pinned_by', 'since', 'span',
+	'longest', 'window', 'heard', 'beat', 'offset', 'high'}
+local NUMBERS = {'generation', 'floor', 'starts', 'n', 'since', 'seen', 'ceiling', 'lease',
+	'interval', 'span', 'longest', 'window', 'heard', 'beat', 'offset', 'high'}
 
 -- A server does not wait for its former life's keys that are further ahead.
 local HOUR = 3600000
+
+-- The settling of a registry that has no name of an owner's yet lasts for this at least:
+-- longer than any owner is silent, by the setting that says how often it marks.
+local EARNEST = '12000'
+
+-- How many records a claim looks at that are not the caller's.
+local LOOKS = 16
 
 local key = KEYS[1]
 local arg = {}
@@ -96,7 +118,10 @@ for i = 1, #ARGV, 2 do arg[ARGV[i]] = ARGV[i + 1] end
 if arg.version ~= VERSION then return {'version', VERSION, tostring(arg.version)} end
 
 local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local clock = time[1] * 1000 + math.floor(time[2] / 1000)
+
+-- The caller does not wait for this any more.
+if clock > tonumber(arg.deadline) then return {'expired'} end
 
 local function str(number)
 	return string.format('%.0f', number)
@@ -123,74 +148,125 @@ end
 
 ---- Records
 
-local function checksum(at, r, fields)
-	local values = {at}
-	for _, name in ipairs(fields) do table.insert(values, r[name]) end
-	return string.sub(redis.sha1hex(table.concat(values, '\n')), 1, 16)
-end
-
-local NUMBERS = {'generation', 'floor', 'starts', 'n', 'since', 'seen', 'ceiling', 'lease',
-	'interval', 'span', 'heard', 'beat', 'top'}
-local IDS = {owner = 32, place = 48, claim = 16, token = 16}
-
-local function is_whole(at, r, fields)
+local function is_whole(r, fields)
 	for _, name in ipairs(fields) do
 		if type(r[name]) ~= 'string' then return false end
 	end
 	for _, name in ipairs(NUMBERS) do
 		if r[name] and (#r[name] > 16 or not string.match(r[name], '^%d+$')) then return false end
 	end
-	for name, width in pairs(IDS) do
-		if r[name] and r[name] ~= '' and (#r[name] ~= width or not string.match(r[name], '^%x+$')) then
-			return false
-		end
-	end
-	return r.sum == checksum(at, r, fields)
+	return true
 end
 
 -- A record; nil: there is none.  A record that cannot be read is {bad = reason}.
 local function decode(at, text, fields)
 	if not text then return nil end
 	local ok, r = pcall(cjson.decode, text)
-	if ok and type(r) == 'table' and r.v ~= VERSION and (r.v or r.node or r.run_id) then
-		return {bad = 'version', v = tostring(r.v or '1')}
-	elseif not ok or type(r) ~= 'table' or not is_whole(at, r, fields) then
-		return {bad = 'damaged'}
+	if ok and type(r) == 'table' and r.v and r.v ~= VERSION then
+		return {bad = 'version', v = tostring(r.v)}
+	elseif not ok or type(r) ~= 'table' or not is_whole(r, fields) then
+		return {bad = 'damaged', v = ''}
 	end
 	return r
 end
 
-local function get(at)
-	return decode(at, redis.call('HGET', key, at), FIELDS)
-end
-
 local function put_fields(at, r, fields)
 	r.v = VERSION
-	r.sum = checksum(at, r, fields)
 	redis.call('HSET', key, at, cjson.encode(r))
 end
 
 local function bad(at, r)
-	return {r.bad, at, r.v or ''}
+	return {r.bad, at, r.v}
 end
 
-local function records()
-	local flat = redis.call('HGETALL', key)
-	local all = {}
-	for i = 1, #flat, 2 do
-		if flat[i] ~= 'meta' then all[flat[i]] = decode(flat[i], flat[i + 1], FIELDS) end
-	end
-	return all
+local meta = decode('meta', redis.call('HGET', key, 'meta'), META_FIELDS)
+if not meta then
+	meta = {name = string.sub(redis.sha1hex(instance .. clock .. arg.token), 1, 16), rank = '0',
+		instance = '', layout = '', pinned_by = '', since = '0', span = '0', longest = '0',
+		window = '0', heard = '0', beat = '0', offset = '0', high = '0'}
 end
+if meta.bad then return bad('meta', meta) end
+
+if meta.layout ~= '' and meta.layout ~= arg.layout then
+	return {'layout', meta.layout, meta.pinned_by}
+end
+
+---- The registry's clock, its name, and the settling
+
+if clock + num(meta.offset) < num(meta.beat) then meta.offset = str(num(meta.beat) - clock) end
+local now = clock + num(meta.offset)
+
+-- How long an owner may be silent and still make keys, or come back.
+local own_span = num(arg.interval) + math.max(num(arg.interval), num(arg.lease))
+
+if meta.instance ~= instance then
+	meta.instance, meta.since = instance, str(now)
+end
+if now - num(meta.beat) > num(arg.interval) then
+	-- a jump of Redis' clock does not shorten the settling
+	if num(meta.beat) < num(meta.since) + num(meta.span) then meta.since = str(now) end
+	meta.heard = str(now)
+end
+meta.beat = str(now)
+raise(meta, 'longest', str(own_span))
+raise(meta, 'span', str(own_span))
+if now < num(meta.since) + num(meta.span) then
+	raise(meta, 'span', arg.span)
+	meta.window = str(now)
+elseif now - math.max(num(meta.window), num(meta.heard)) > 2 * num(meta.span) then
+	-- each connected owner was heard in that time
+	meta.span, meta.longest, meta.window = meta.longest, '0', str(now)
+end
+raise(meta, 'high', arg.high)
+if meta.rank == '0' then raise(meta, 'span', EARNEST) end
+local settled = num(meta.since) + num(meta.span)
+local settling = now < settled
+
+-- Owners come first: a server without a claim waits for longer.
+local function unsettled(longer)
+	local ends = settled + (longer or 0)
+	return {'settling', str(ends - now), str(ends - num(meta.offset))}
+end
+
+-- Does the caller make keys with its claim: without a gap ("sure"), or at all?
+local sure = arg.resume == 'now'
+local uses = sure or arg.resume == 'held'
+
+if settling and arg.resume and arg.registry ~= '' then
+	local rank = uses and '2' or '1'
+	if meta.name == arg.registry or num(meta.rank) < num(rank) then
+		meta.name = arg.registry
+		raise(meta, 'rank', rank)
+	end
+elseif not settling then
+	meta.rank = '2'
+end
+local knows = arg.registry == meta.name
+
+---- Records, as they count
 
 local function held(r)
 	return r ~= nil and (r.bad or r.owner ~= '')
 end
 
-local meta = decode('meta', redis.call('HGET', key, 'meta'), META_FIELDS) or
-	{instance = '', layout = '', pinned_by = '', since = '0', span = '0', heard = '0', beat = '0',
-		top = '0'}
-if meta.bad then return bad('meta', meta) end
+-- The keys of the next owner are above it.
+local function floor(r)
+	if r == nil then return 0 end
+	return num(r.ceiling) + (held(r) and num(r.lease) or 0)
+end
+
+-- Nobody has the ID any more.
+local function vacate(r)
+	r.ceiling = str(floor(r))
+	r.owner, r.claim, r.token, r.place, r.revoked, r.lease = '', '', '', '', '0', '0'
+end
+
+local function get(at)
+	local r = decode(at, redis.call('HGET', key, at), FIELDS)
+	-- reserved for an owner of the registry whose name this one had for a moment
+	if r and not r.bad and r.registry ~= meta.name and r.owner ~= '' then vacate(r) end
+	return r
+end
 
 -- The answer where a record has a time beyond what can be; nil: it has none.
 local function beyond(at, r)
@@ -198,17 +274,63 @@ local function beyond(at, r)
 	return last > num(arg.latest) and {'beyond', at, str(last)} or nil
 end
 
-local function raise_top(r)
-	if num(r.ceiling) <= num(arg.latest) then raise(meta, 'top', r.ceiling) end
+local function list_of(index)
+	local found = {}
+	for at in string.gmatch(redis.call('HGET', key, index) or '', '%S+') do table.insert(found, at) end
+	return found
+end
+
+local function index(name, at, is_in)
+	local found = {}
+	for _, other in ipairs(list_of(name)) do
+		if other ~= at then table.insert(found, other) end
+	end
+	if is_in then table.insert(found, at) end
+	if #found > 0 then
+		redis.call('HSET', key, name, table.concat(found, ' '))
+	else
+		redis.call('HDEL', key, name)
+	end
+end
+
+local function take(at, is_taken)
+	local dc, worker = string.match(at, '^%d+'), string.match(at, '%d+$')
+	local taken = redis.call('HGET', key, 'taken:' .. dc) or ''
+	taken = taken .. string.rep('0', worker + 1 - #taken)
+	redis.call('HSET', key, 'taken:' .. dc,
+		string.sub(taken, 1, worker) .. (is_taken and '1' or '0') .. string.sub(taken, worker + 2))
+end
+
+local function is_taken(at)
+	local dc, worker = string.match(at, '^%d+'), string.match(at, '%d+$')
+	return string.sub(redis.call('HGET', key, 'taken:' .. dc) or '', worker + 1, worker + 1) == '1'
 end
 
 local function put(at, r)
-	raise_top(r)
+	r.registry = meta.name
 	put_fields(at, r, FIELDS)
 end
 
-local function age(r)
-	return now - num(r.seen)
+-- Gives the record's ID to an owner, or to nobody.
+local function hand(at, r, owner, place)
+	if r.owner ~= owner then
+		take(at, owner ~= '')
+		if r.owner and r.owner ~= '' then index('server:' .. r.owner, at, false) end
+		if owner ~= '' then index('server:' .. owner, at, true) end
+	end
+	if r.place ~= place then
+		if r.place and r.place ~= '' then index('place:' .. r.place, at, false) end
+		if place ~= '' then index('place:' .. place, at, true) end
+	end
+	r.owner, r.place = owner, place
+end
+
+local function let_go(at, r)
+	r.ceiling = str(floor(r))
+	hand(at, r, '', '')
+	take(at, false)
+	vacate(r)
+	put(at, r)
 end
 
 -- Was the record written under this boot of the machine?  Then its writer is the
@@ -244,100 +366,51 @@ local function free(r)
 	return not held(r) or not r.bad and (lapsed(r) or (r.revoked == '1' and silent(r)))
 end
 
--- The keys of the next owner are above it.
-local function floor(r)
-	if r == nil then return 0 end
-	return num(r.ceiling) + (held(r) and num(r.lease) or 0)
+-- Was the record written since the caller's start, so that another server writes it?
+-- A call of the caller's former life may have come late.
+local function has_twin(r)
+	return num(r.seen) > now - num(arg.up) + num(r.interval)
 end
 
--- "place": of the server that takes the ID away; so a living owner learns that its
--- place is shared.
-local function let_go(at, r, place)
-	r.ceiling = str(floor(r))
-	r.owner, r.claim, r.token, r.place, r.revoked, r.lease = '', '', '', place or '', '0', '0'
+-- Until the record is silent, or its writer shows.
+local function watch(r)
+	return {'silence', str(math.max(2 * num(r.interval) - unheard(r) + 1, 1))}
+end
+
+local function blank()
+	return {owner = '', name = '', place = '', claim = '', instance = '',
+		generation = '0', floor = '0', starts = '0', token = '', boot = '', n = '0',
+		since = str(now), seen = str(now), ceiling = '0', lease = '0', interval = '0', revoked = '0'}
+end
+
+-- A record that is damaged, or gone, and was not given back: its owner, if there is
+-- one, has the time to put it back.
+local function revoke_unknown(at)
+	local r = blank()
+	r.interval, r.revoked = str(math.ceil(num(meta.span) / 2)), '1'
+	hand(at, r, string.rep('0', 32), '')
 	put(at, r)
 end
 
----- The layout, and the settling
-
--- How long an owner may be silent and still make keys, or come back.
-local function span(its_interval, its_lease)
-	return num(its_interval) + math.max(num(its_interval), num(its_lease))
-end
-
-if meta.layout ~= '' and meta.layout ~= arg.layout then
-	return {'layout', meta.layout, meta.pinned_by}
-end
-
-local function pin_layout()
-	if meta.layout == '' then
-		meta.layout, meta.pinned_by = arg.layout, arg.name
-	end
-end
-
--- Begins the settling.
-local function settle()
-	local longest = 0
-	for _, r in pairs(records()) do
-		if held(r) and not r.bad then longest = math.max(longest, span(r.interval, r.lease)) end
-		raise_top(r)
-	end
-	meta.since, meta.span = str(now), str(longest)
-end
-
-if meta.instance ~= instance then
-	meta.instance = instance
-	settle()
-end
-if now < num(meta.beat) then
-	-- Redis' clock was set back: times ahead of it become now
-	for at, r in pairs(records()) do
-		if not r.bad and (num(r.seen) > now or num(r.since) > now) then
-			r.seen, r.since = str(math.min(now, num(r.seen))), str(math.min(now, num(r.since)))
-			put(at, r)
-		end
-	end
-	meta.heard = str(math.min(now, num(meta.heard)))
-end
-if num(meta.span) < span(arg.interval, arg.lease) then
-	-- an owner may be silent for longer than was known
-	meta.span = str(span(arg.interval, arg.lease))
-end
-if math.abs(now - num(meta.beat)) > num(arg.interval) then
-	-- a jump of Redis' clock does not shorten the settling
-	if now < num(meta.since) or num(meta.beat) < num(meta.since) + num(meta.span) then
-		meta.since = str(now)
-	end
-	meta.heard = str(now)
-end
-meta.since = str(math.min(now, num(meta.since)))
-meta.beat = str(now)
-local settled = num(meta.since) + num(meta.span)
-local settling = now < settled
-
--- Owners come first: a server without a claim waits for longer.
-local function unsettled(longer)
-	local ends = settled + (longer or 0)
-	return {'settling', str(ends - now), str(ends)}
-end
-
 -- Writes the caller into the record, with an ownership.
-local function own_record(at, r, claim, generation, era, begin)
+local function own_record(at, r, claim, generation, begin)
 	if r.token ~= arg.token then r.boot = arg.boot end
-	r.owner, r.name, r.place, r.claim, r.generation, r.era, r.instance =
-		arg.server, arg.name, arg.place, claim, generation, era, instance
+	hand(at, r, arg.server, arg.place)
+	r.name, r.claim, r.generation, r.instance = arg.name, claim, generation, instance
 	r.token, r.starts, r.n = arg.token, arg.starts, arg.n
 	r.interval, r.lease, r.revoked = arg.interval, arg.lease, '0'
 	r.since, r.seen, r.floor, r.ceiling = r.since or str(now), str(now), begin, r.ceiling or '0'
 	raise(r, 'ceiling', arg.ceiling, r.floor)
+	raise(meta, 'high', generation)
 	put(at, r)
-	pin_layout()
+	if meta.layout == '' then meta.layout, meta.pinned_by = arg.layout, arg.name end
 end
 
--- Did Redis forget this generation?  An ownership that was given out in this era
--- was given out after the settling, and is valid.
+-- Did Redis forget this generation?  Not where the owner of an earlier one is
+-- connected, and the caller was not: then that one has it.
 local function forgotten(r, generation)
-	return r == nil or not r.bad and r.era ~= instance and num(r.generation) < num(generation)
+	return r == nil or not r.bad and num(r.generation) < num(generation) and
+		(sure or r.owner == '' or r.owner == arg.server or r.instance ~= instance or silent(r))
 end
 
 -- The ceiling of the keys made with the claim.  That of a former start is not
@@ -347,30 +420,26 @@ local function used_or_asked()
 end
 
 -- The claim is another's, or nobody's.  The next owner begins above the keys made
--- with it.  Tells what the caller has in common with the present owner.
+-- with it.  Tells whether another server has the caller's ID.
 local function lost(at, r)
 	raise(r, 'ceiling', used_or_asked())
 	raise(r, 'floor', arg.used)
 	put(at, r)
-	return {'lost', r.name, r.owner == arg.server and 'server' or
-		arg.place ~= '' and r.place == arg.place and 'place' or ''}
+	return {'lost', r.name, r.owner == arg.server and 'server' or ''}
 end
 
 -- The ID's next owner begins above these keys, although the record is not the
 -- caller's.
 local function leave_ceiling(at, r, generation, ceiling, used)
-	r = r or {owner = '', name = '', place = '', claim = '', era = '', instance = instance,
-		generation = str(generation), floor = '0', starts = '0', token = '', boot = '', n = '0',
-		since = str(now), seen = str(now), ceiling = '0', lease = '0', interval = '0', revoked = '0'}
+	if not r then
+		r = blank()
+		r.generation = str(generation)
+	end
 	local before, begin = r.ceiling, r.floor
 	raise(r, 'ceiling', ceiling, used)
 	-- the present owner does not know of them when it releases the ID
 	if r.owner ~= arg.server then raise(r, 'floor', ceiling, used) end
-	if r.bad then
-		raise_top(r)
-	elseif r.ceiling ~= before or r.floor ~= begin then
-		put(at, r)
-	end
+	if not r.bad and (r.ceiling ~= before or r.floor ~= begin) then put(at, r) end
 	return r
 end
 
@@ -379,28 +448,20 @@ local function leave_used(at, r)
 	return leave_ceiling(at, r, math.max(num(arg.generation) - 1, 0), used_or_asked(), arg.floor)
 end
 
--- What this server gave up: <dc>:<w>/<ownership>/<ceiling>/<'1': no key is above
--- that>, separated by spaces.
-local function given_up()
-	local past = {}
-	for at, claim, ceiling, exact in string.gmatch(arg.past or '', '(%d+:%d+)/(%x+)/(%d+)/(%d)') do
-		past[claim] = {at = at, ceiling = ceiling, exact = exact == '1'}
-	end
-	return past
-end
-
--- Corrects what Redis may have forgotten of it.
-local function let_go_of_past(all)
-	for claim, past in pairs(given_up()) do
-		local r = all and all[past.at] or not all and get(past.at) or nil
+-- Corrects what Redis may have forgotten of what this server gave up:
+-- <registry>/<dc>:<w>/<ownership>/<ceiling>/<'1': no key is above that>, separated
+-- by spaces.
+local function let_go_of_past()
+	for registry, at, claim, ceiling, exact in
+		string.gmatch(arg.past or '', '(%x+)/(%d+:%d+)/(%x+)/(%d+)/(%d)') do
+		local r = registry == meta.name and get(at)
 
 		if r and r.claim == claim and may_let_go(r) then
-			if past.exact and same_boot(r) then r.lease = '0' end
-			raise(r, 'ceiling', past.ceiling)
-			let_go(past.at, r)
-		elseif not r or r.claim == claim or r.owner ~= arg.server then
-			r = leave_ceiling(past.at, r, 0, past.ceiling)
-			if all then all[past.at] = r end
+			if exact == '1' and same_boot(r) then r.lease = '0' end
+			raise(r, 'ceiling', ceiling)
+			let_go(at, r)
+		elseif r ~= false and (not r or r.claim == claim or r.owner ~= arg.server) then
+			leave_ceiling(at, r, 0, ceiling)
 		end
 	end
 end
@@ -409,38 +470,48 @@ end
 
 local operations = {}
 
+-- What outlives Redis, since owners bring it back.
+local function with_marks(answer)
+	for _, value in ipairs({meta.name, meta.span, meta.high}) do table.insert(answer, value) end
+	return answer
+end
+
 -- Gets this server a worker ID.  Arguments:
 --		count		of worker IDs in the layout
---		wanted		the worker ID in the settings; -1: any
 --		fresh		a random ID for a new ownership
 --		ceiling		that it asks for
 --		reach		its keys may begin up to here
 --		known		<dc>:<w> that it has or remembers, or ''; with its ownership,
 --					generation and floor, and used, the ceiling of the keys made
 --					with it, or 0
---		resume		may it go on with that?  'now': it uses it, and it cannot have
---					lapsed; 'settled': it cannot have lapsed; 'record': only if
---					the record says that it has not lapsed
---		unchanged	token and n of a record that has not changed for long enough,
---					or ''
+--		resume		may it go on with that?  'now': it uses it, and was connected
+--					without a gap; 'held': it uses it; 'settled': it cannot have
+--					lapsed; 'record': only if the record says that it has not lapsed
+--		up			ms since its start
 --		move		'1': it wants another ID than the known one
 --		leaving		<dc>:<w> that it is about to release, or ''
 --		past		what it gave up
 -- The known ID is not given up here: the server releases it when it makes no more
 -- keys with it.
 function operations.claim()
-	local known, move = arg.known, arg.move == '1'
-	local all = records()
+	local known, move = knows and arg.known or '', arg.move == '1'
+	if uses and not knows then return {'other'} end
+
+	local records = {}
+	local function load(at)
+		if records[at] == nil then records[at] = get(at) or false end
+		return records[at] or nil
+	end
 
 	local function yours(worker, r)
-		return {'yours', worker, r.claim, r.floor, r.ceiling, r.generation}
+		return with_marks({'yours', worker, r.claim, r.floor, r.ceiling, r.generation})
 	end
 
 	local function give(worker, r, begin)
 		r = r or {}
 		r.since, r.ceiling = str(now), str(math.max(begin, num(r.ceiling)))
-		own_record(field(worker), r, arg.fresh, str(math.max(num(r.generation) + 1, now)),
-			instance, str(begin))
+		own_record(field(worker), r, arg.fresh,
+			str(math.max(num(r.generation), num(meta.high), now) + 1), str(begin))
 		return yours(worker, r)
 	end
 
@@ -448,34 +519,26 @@ function operations.claim()
 	-- another layout may not fit
 	local function usable(at)
 		local worker = string.match(at, '^' .. arg.dc .. ':(%d+)$')
-		return worker and num(worker) < num(arg.count) and
-			(arg.wanted == '-1' or arg.wanted == worker) and worker
+		return worker and num(worker) < num(arg.count) and worker
 	end
 
-	local function was_silent(r)
-		return arg.unchanged == r.token .. '/' .. r.n and silent(r)
-	end
-
-	local function watch(r)
-		return {'silence', r.token .. '/' .. r.n, r.interval, r.lease}
-	end
-
-	for at, r in pairs(all) do
-		if r.owner == arg.server and r.token == arg.token and num(arg.n) <= num(r.n) then
+	for _, at in ipairs(list_of('server:' .. arg.server)) do
+		local r = load(at)
+		if not r or r.owner ~= arg.server then
+			-- damaged, or of another registry
+		elseif r.token == arg.token and num(arg.n) <= num(r.n) then
 			return {'late'}
-		elseif r.owner == arg.server and r.token ~= arg.token and num(arg.starts) < num(r.starts) then
+		elseif r.token ~= arg.token and num(arg.starts) < num(r.starts) then
 			return {'older'}
 		end
 	end
 
-	let_go_of_past(all)
+	let_go_of_past()
+	records = {}
 
 	-- the known ID
-	local mine = known ~= '' and all[known] or nil
-	if mine and mine.bad and not move then
-		leave_used(known, mine)
-		return bad(known, mine)
-	end
+	local mine = known ~= '' and load(known) or nil
+	if mine and mine.bad and not move then return bad(known, mine) end
 	local is_mine = mine ~= nil and not mine.bad and mine.claim == arg.ownership
 	if is_mine and mine.revoked == '1' and not move then return {'lost', mine.name, ''} end
 	local own = is_mine and not move and known ~= arg.leaving and usable(known) and known
@@ -483,22 +546,30 @@ function operations.claim()
 	-- spare: an ID of this server that it never heard of; former: the ID of a former
 	-- life of this directory.  Others of both kinds are freed.
 	local spare, former
-	for at, r in pairs(all) do
+	local function look_at(at)
+		local r = load(at)
+		if not r or r.bad or at == arg.leaving or at == spare or at == former or
+			(at == known and (is_mine or move)) then
+			return
+		end
 		local same_life = r.owner == arg.server
-		local same_place = arg.place ~= '' and r.place == arg.place and held(r) and not same_life
+		local same_place = arg.place ~= '' and r.place == arg.place and held(r) and not same_life and
+			not has_twin(r)
 
-		if r.bad or at == arg.leaving or (at == known and (is_mine or move)) then
-			-- stays as it is
-		elseif same_life and not own and not move and usable(at) and r.revoked ~= '1' and not spare then
+		if same_life and not own and not move and usable(at) and r.revoked ~= '1' and not spare then
 			spare = at
 		elseif same_place and not own and not move and usable(at) and r.revoked ~= '1' and
-			(same_boot(r) or num(r.lease) == 0) and floor(r) <= num(arg.reach) + HOUR and
-			(num(r.lease) == 0 or floor(r) <= num(arg.reach)) and
-			(not former or (same_boot(r) and all[former].boot ~= arg.boot)) then
+			(same_boot(r) or num(r.lease) == 0) and
+			floor(r) <= num(arg.reach) + (num(r.lease) == 0 and HOUR or 0) and
+			(not former or (same_boot(r) and load(former).boot ~= arg.boot)) then
 			former = at
-		elseif (same_life and may_let_go(r)) or (same_place and same_boot(r)) then
-			let_go(at, r, same_place and arg.place)
+		elseif (same_life and may_let_go(r)) or (same_place and same_boot(r) and (not own or silent(r))) then
+			let_go(at, r)
 		end
+	end
+	for _, at in ipairs(list_of('server:' .. arg.server)) do look_at(at) end
+	if arg.place ~= '' then
+		for _, at in ipairs(list_of('place:' .. arg.place)) do look_at(at) end
 	end
 
 	if own and beyond(own, mine) then return beyond(own, mine) end
@@ -509,16 +580,16 @@ function operations.claim()
 			(mine.boot == arg.boot and num(arg.starts) > num(mine.starts))
 
 		-- another server may have got it meanwhile, and Redis forgot that
-		if settling and (lapsed(mine) or (arg.resume ~= 'now' and mine.instance ~= instance)) then
+		if settling and (lapsed(mine) or (not uses and mine.instance ~= instance)) then
 			leave_used(own, mine)
 			return unsettled()
 		elseif again then
-			own_record(own, mine, mine.claim, mine.generation, mine.era, mine.floor)
+			own_record(own, mine, mine.claim, mine.generation, mine.floor)
 			return yours(worker, mine)
-		elseif lapsed(mine) or was_silent(mine) then
+		elseif lapsed(mine) or silent(mine) then
 			return settling and unsettled() or give(worker, mine, floor(mine))
 		end
-		return watch(mine)
+		return (num(mine.lease) > 0 or has_twin(mine)) and {'twin'} or watch(mine)
 	end
 
 	local is_beyond = mine and not mine.bad and beyond(known, mine)
@@ -528,11 +599,11 @@ function operations.claim()
 		local r = mine or {}
 		r.since = str(now)
 		raise(r, 'ceiling', arg.used)
-		own_record(known, r, arg.ownership, arg.generation, '', arg.floor)
-		all[known] = r
+		own_record(known, r, arg.ownership, arg.generation, arg.floor)
+		records[known] = r
 		return r
 	end
-	local keeps = (move or not usable(known)) and arg.resume == 'now' and known ~= '' and
+	local keeps = (move or not usable(known)) and uses and known ~= '' and
 		known ~= arg.leaving and forgotten(mine, arg.generation) and not is_beyond
 	if keeps then put_back() end	-- it uses the known ID until it has another
 	if known ~= '' and not move and not keeps and known ~= arg.leaving and spare ~= known then
@@ -542,7 +613,7 @@ function operations.claim()
 			return is_beyond
 		elseif usable(known) and arg.resume ~= 'record' then
 			local r = put_back()
-			if settling and arg.resume ~= 'now' then
+			if settling and not uses then
 				-- reserved for it, unless an owner with a higher generation comes
 				r.instance = ''
 				put(known, r)
@@ -550,65 +621,76 @@ function operations.claim()
 			end
 			return yours(usable(known), r)
 		else
-			all[known] = leave_used(known, mine)
+			records[known] = leave_used(known, mine)
 		end
 	end
 
 	if spare or former then
 		local at = spare or former
-		local r = all[at]
+		local r = load(at)
 
 		if beyond(at, r) then return beyond(at, r) end
-		if settling and (same_boot(r) or was_silent(r)) then
+		if settling and (same_boot(r) or silent(r)) then
 			return unsettled()
 		elseif spare and same_boot(r) then
 			return give(usable(at), r, num(r.floor))
-		elseif same_boot(r) or was_silent(r) then
+		elseif same_boot(r) or silent(r) then
 			return give(usable(at), r, floor(r))
 		end
-		return watch(r)
+		return (num(r.lease) > 0 or has_twin(r)) and {'twin'} or watch(r)
 	end
 	if now < settled + num(arg.interval) then return unsettled(num(arg.interval)) end
 
-	-- a new owner gets the lowest free ID that its clock reaches
-	local owners, ahead, nearest = 0, 0, math.huge
-	local function try(worker, is_free)
-		local r = all[field(worker)]
-
-		if not is_free or (move and field(worker) == known) then
-			owners = owners + 1
-		elseif floor(r) > num(arg.reach) then
-			ahead = ahead + 1
-			nearest = math.min(nearest, floor(r))
-		else
-			return give(worker, r, floor(r))
+	-- leases that have lapsed are freed, a few at a time
+	local count = num(arg.count)
+	local taken = redis.call('HGET', key, 'taken:' .. arg.dc) or ''
+	local from = num(redis.call('HGET', key, 'next:' .. arg.dc))
+	if from >= #taken then from = 0 end
+	local last = math.min(from + LOOKS, #taken)
+	for worker = from, last - 1 do
+		local at = field(worker)
+		local r = string.sub(taken, worker + 1, worker + 1) == '1' and at ~= known and at ~= arg.leaving and
+			(load(at) or {bad = 'gone'})
+		if r and r.bad == 'gone' then
+			revoke_unknown(at)
+		elseif r and free(r) then
+			let_go(at, r)
 		end
 	end
+	if #taken > LOOKS then redis.call('HSET', key, 'next:' .. arg.dc, str(last)) end
 
-	if arg.wanted ~= '-1' then
-		local r = all[field(arg.wanted)]
-		if r and r.bad then return bad(field(arg.wanted), r) end
-		-- the same name and the ID set: this server, set up again in a new directory
-		return try(arg.wanted, free(r) or (r.name == arg.name and num(r.lease) == 0 and silent(r))) or
-			(ahead > 0 and {'ahead', '0', '1', str(nearest)}) or
-			{'taken', arg.wanted, r.name}
+	-- a new owner gets the lowest free ID that its clock reaches
+	taken = redis.call('HGET', key, 'taken:' .. arg.dc) or ''
+	taken = string.sub(taken .. string.rep('0', count - #taken), 1, count)
+	local ahead, nearest, at = 0, math.huge, 0
+	while ahead < 4 * LOOKS do
+		at = string.find(taken, '0', at + 1, true)
+		if not at then break end
+		local worker = str(at - 1)
+		local r = load(field(worker))
+
+		if (move and field(worker) == known) or held(r) then
+			-- not that one
+		elseif floor(r) <= num(arg.reach) then
+			return give(worker, r, floor(r))
+		else
+			ahead = ahead + 1
+			nearest = math.min(nearest, floor(r))
+		end
 	end
-	for worker = 0, arg.count - 1 do
-		local answer = try(tostring(worker), free(all[field(worker)]))
-		if answer then return answer end
-	end
-	return {'full', tostring(owners), tostring(ahead), ahead > 0 and str(nearest) or '0'}
+	local _, owners = string.gsub(taken, '1', '')
+	return {'full', str(owners), str(ahead), ahead > 0 and str(nearest) or '0'}
 end
 
 -- The server is alive, and says what it has.  Arguments as for a claim: worker,
 -- ownership, generation, floor, ceiling, used, resume, past.
 function operations.mark()
+	if not knows then return {'other'} end
 	let_go_of_past()
 	local at = field(arg.worker)
 	local r = get(at)
 
 	if r and r.bad then
-		leave_used(at, r)
 		return bad(at, r)
 	elseif r and r.claim == arg.ownership then
 		if r.token ~= arg.token and num(arg.starts) <= num(r.starts) then
@@ -624,9 +706,9 @@ function operations.mark()
 			return beyond(at, r)
 		end
 		raise(r, 'ceiling', arg.used)
-		own_record(at, r, r.claim, r.generation, r.era, r.floor)
+		own_record(at, r, r.claim, r.generation, r.floor)
 	elseif forgotten(r, arg.generation) then
-		if arg.resume ~= 'now' then
+		if not uses then
 			leave_used(at, r)
 			return {'gone'}
 		elseif r and beyond(at, r) then
@@ -635,16 +717,17 @@ function operations.mark()
 		r = r or {}
 		r.since = str(now)
 		raise(r, 'ceiling', arg.used)
-		own_record(at, r, arg.ownership, arg.generation, '', arg.floor)
+		own_record(at, r, arg.ownership, arg.generation, arg.floor)
 	else
 		return lost(at, r)
 	end
-	return {'ok', r.ceiling}
+	return with_marks({'ok', r.ceiling})
 end
 
 -- The server makes no more keys with this ID.  Arguments: worker, ownership,
 -- ceiling; exact, '1': no key is above that.
 function operations.release()
+	if not knows then return {'lost'} end
 	local at = field(arg.worker)
 	local r = get(at)
 
@@ -677,15 +760,12 @@ function operations.free()
 	local at = field(arg.worker)
 	local r = get(at)
 
-	if r and (r.bad == 'damaged' or not r.bad and beyond(at, r)) then
-		-- its owner, if there is one, puts it back in the settling; another begins
-		-- above the ceiling that cannot be read
-		leave_ceiling(at, nil, 0, str(math.min(num(meta.top), num(arg.latest)) + num(meta.span)))
-		local before = meta.span
-		settle()
-		raise(meta, 'span', before)
+	if r == nil and not is_taken(at) then
+		return {'free'}
+	elseif r == nil or r.bad == 'damaged' or not r.bad and beyond(at, r) then
+		revoke_unknown(at)
 		return {'released', ''}
-	elseif r and r.bad then
+	elseif r.bad then
 		return bad(at, r)
 	elseif not held(r) or r.claim ~= arg.ownership then
 		return {'free'}
@@ -695,7 +775,7 @@ function operations.free()
 		let_go(at, r)
 		return {'released', r.name}
 	elseif arg.force ~= '1' then
-		return {'live', r.name, str(age(r))}
+		return {'live', r.name, str(now - num(r.seen))}
 	end
 	r.revoked = '1'
 	put(at, r)
@@ -705,27 +785,26 @@ end
 -- A page of claims in the order of their worker IDs.  Arguments: from, the first
 -- worker ID; count, of records at most; own, as above.
 function operations.list()
-	local from, count = num(arg.from), num(arg.count)
-	local found = {}
-	for at, r in pairs(records()) do
-		local worker = tonumber(string.match(at, '^' .. arg.dc .. ':(%d+)$'))
-		if worker and worker >= from and held(r) then
-			table.insert(found, {worker, r})
-		end
-	end
-	table.sort(found, function(a, b) return a[1] < b[1] end)
-
+	local taken = redis.call('HGET', key, 'taken:' .. arg.dc) or ''
 	local answer = {'list'}
-	for i = 1, math.min(count, #found) do
-		local worker, r = unpack(found[i])
-		if r.bad then r = {floor = '0', name = '', since = '', seen = '', ceiling = '', claim = '', bad = r.bad} end
-		local mine = not r.bad and in_use(r)
-		local state = r.bad or beyond('', r) and 'damaged' or r.owner == arg.server and not mine and 'unused'
+	local at = num(arg.from)
+	for _ = 1, num(arg.count) do
+		at = string.find(taken, '1', at + 1, true)
+		if not at then break end
+		local r = get(field(at - 1)) or {bad = 'damaged'}
+		local state = r.bad or beyond('', r) and 'damaged'
+		if r.bad then r = {owner = '', name = '', since = '', seen = '', ceiling = '', claim = ''} end
+		local mine = not state and in_use(r)
+		local age = now - num(r.seen)
+		state = state or r.owner == arg.server and not mine and 'unused'
 			or r.revoked == '1' and 'revoked' or lapsed(r) and 'lapsed'
-			or num(r.lease) > 0 and age(r) > num(r.lease) and 'ended'
+			or num(r.lease) > 0 and age > num(r.lease) and 'ended'
 			or silent(r) and 'silent' or 'live'
-		for _, value in ipairs({tostring(worker), r.name, r.since, r.seen, r.ceiling,
-			num(r.lease) > 0 and str(num(r.lease) - age(r)) or '', state,
+		local function shown(ms)
+			return ms ~= '' and str(math.max(num(ms) - num(meta.offset), 0)) or ''
+		end
+		for _, value in ipairs({str(at - 1), r.name, shown(r.since), shown(r.seen), r.ceiling,
+			num(r.lease) > 0 and str(num(r.lease) - age) or '', state,
 			mine and '1' or '0', r.claim}) do
 			table.insert(answer, value)
 		end

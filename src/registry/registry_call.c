@@ -60,7 +60,7 @@ place(void)
 {
 	const Fingerprint *print = &seen.identity.directory;
 
-	if (seen.identity.shared != 0 || print->inode == 0 || print->birth_ns == 0)
+	if (print->inode == 0 || print->birth_ns == 0)
 		return "";
 	return psprintf("%s%s%s", registry_hex(print->file_system),
 					registry_hex(print->inode), registry_hex((uint64) print->birth_ns));
@@ -82,19 +82,32 @@ latest_ms(void)
 	if (seen.unwanted != 0)
 		ms = Max(ms, seen.unwanted_ms);
 	ms += snowid_max_lead + RESERVE_MS +
-		Max(snowid_redis_lease, 2 * (int64) snowid_redis_check_interval);
+		Max(snowid_redis_lease, 2 * (int64) snowid_redis_mark_interval);
 	return Max(Min(ms, layout_last_ms(&server_layout)), 0);
 }
 
-/* Begins a call, with the arguments that all calls have. */
+/*
+ * The longest that this server is silent when all is well, and Redis may still
+ * hear of it.
+ */
+int64
+registry_interval(void)
+{
+	return registry_mark_interval() + url_count(snowid_redis_url) * (int64) snowid_redis_timeout;
+}
+
+/*
+ * Begins a call, with the arguments that all calls have; "claim": the one that it
+ * concerns, if any.
+ */
 void
-registry_begin_call(RegistryCall *call, const char *operation, int datacenter_id)
+registry_begin_call(RegistryCall *call, const char *operation, int datacenter_id, const Claim *claim)
 {
 	char		layout[LAYOUT_TEXT_LEN];
 
 	call->count = 0;
 	layout_describe(&server_layout, layout);
-	registry_argument(call, "version", "3");
+	registry_argument(call, "version", "4");
 	registry_argument(call, "operation", operation);
 	registry_argument(call, "layout", pstrdup(layout));
 	registry_argument(call, "server", psprintf("%s%s", registry_hex(seen.identity.id[0]),
@@ -103,14 +116,14 @@ registry_begin_call(RegistryCall *call, const char *operation, int datacenter_id
 	registry_argument(call, "place", place());
 	registry_argument(call, "token", registry_hex(seen.token));
 	registry_argument(call, "starts", registry_number((int64) seen.identity.starts));
-	/* the longest that this server is silent when all is well */
-	registry_argument(call, "interval",
-					  registry_number(registry_mark_interval() +
-									  url_count(snowid_redis_url) * (int64) snowid_redis_timeout));
+	registry_argument(call, "interval", registry_number(registry_interval()));
 	registry_argument(call, "lease", registry_number(snowid_redis_lease));
 	registry_argument(call, "latest", registry_number(latest_ms()));
 	registry_argument(call, "boot", seen.boot);
 	registry_argument(call, "dc", registry_number(datacenter_id));
+	registry_argument(call, "registry", claim && claim->ownership != 0 ? registry_hex(claim->registry) : "");
+	registry_argument(call, "span", registry_number(seen.span_ms));
+	registry_argument(call, "high", registry_number(seen.high));
 }
 
 /*
@@ -129,8 +142,8 @@ registry_past(void)
 
 		if (past->ownership != 0 && !past->by_setting && past->ownership != seen.leaving.ownership &&
 			!(seen.state == CLAIM_HELD && past->ownership == seen.claim.ownership))
-			text = psprintf("%s %d:%d/%s/" INT64_FORMAT "/%d", text, past->datacenter_id, past->worker_id,
-							registry_hex(past->ownership), past->ceiling_ms, past->exact);
+			text = psprintf("%s %s/%d:%d/%s/" INT64_FORMAT "/%d", text, registry_hex(past->registry),
+							past->datacenter_id, past->worker_id, registry_hex(past->ownership), past->ceiling_ms, past->exact);
 	}
 	return text;
 }
@@ -158,9 +171,30 @@ try_call(RegistryCall *call, bool last_call, char ***answer, int *count, char *e
 	n = ++registry->n;
 	LWLockRelease(registry_lock);
 	registry_argument(&numbered, "n", registry_number((int64) n));
+	registry_argument(&numbered, "deadline", registry_number(redis_now_ms() + snowid_redis_timeout));
 	return redis_run_script(snowid_redis_prefix, numbered.args, numbered.count, last_call,
 							answer, count, err) &&
 		(!is_given((*answer)[0]) || redis_wait_for_replicas(err));
+}
+
+/*
+ * Keeps what is to outlive Redis, the last two parts of an answer.  False: they
+ * are invalid.
+ */
+bool
+registry_keep_marks(char **marks)
+{
+	int64		span_ms;
+	int64		high;
+
+	if (!registry_parse_number(marks[0], MAX_MS, &span_ms) ||
+		!registry_parse_number(marks[1], MAX_MS, &high))
+		return false;
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	registry->span_ms = span_ms;
+	registry->high = high;
+	LWLockRelease(registry_lock);
+	return true;
 }
 
 /* Says that a record has a time that cannot be. */
@@ -186,7 +220,15 @@ registry_call(RegistryCall *call, bool last_call, char ***answer, int *count, ch
 	int			worker_id;
 	int64		unix_ms;
 
-	/* an idle connection may have ended long ago; to call twice does no harm */
+	/*
+	 * An idle connection may have ended long ago, or Redis' clock was
+	 * stepped; to call twice does no harm.
+	 */
+	if (ok && !fresh && strcmp((*answer)[0], "expired") == 0)
+	{
+		link_close();
+		ok = false;
+	}
 	if (!ok && !fresh && monotonic_ms() - began < snowid_redis_timeout / 2)
 		ok = try_call(call, last_call, answer, count, reason);
 	/* keeps of other servers' names what every encoding can show */
@@ -194,7 +236,13 @@ registry_call(RegistryCall *call, bool last_call, char ***answer, int *count, ch
 		for (char *p = (*answer)[i]; *p; p++)
 			if (*p < ' ' || *p > '~')
 				*p = '?';
-	if (ok && *count == 3 && strcmp((*answer)[0], "damaged") == 0)
+	if (ok && *count == 1 && strcmp((*answer)[0], "expired") == 0)
+	{
+		link_close();
+		snprintf(reason, sizeof(reason), "%s: no answer within snowid.redis_timeout", link_name());
+		ok = false;
+	}
+	else if (ok && *count == 3 && strcmp((*answer)[0], "damaged") == 0)
 	{
 		snprintf(reason, sizeof(reason), "the field \"%.20s\" of the hash \"%.100s\" is damaged",
 				 (*answer)[1], snowid_redis_prefix);
@@ -202,7 +250,7 @@ registry_call(RegistryCall *call, bool last_call, char ***answer, int *count, ch
 	}
 	else if (ok && *count == 3 && strcmp((*answer)[0], "version") == 0)
 	{
-		snprintf(reason, sizeof(reason), "the field \"%.20s\" of the hash \"%.100s\" was written by another version of snowid: it has format %.16s, and this one has 3",
+		snprintf(reason, sizeof(reason), "the field \"%.20s\" of the hash \"%.100s\" was written by another version of snowid: it has format %.16s, and this one has 4",
 				 (*answer)[1], snowid_redis_prefix, (*answer)[2]);
 		ok = false;
 	}
@@ -257,13 +305,15 @@ registry_parse_claim(char **answer, Claim *claim, int64 *ceiling_ms)
 
 	memset(claim, 0, sizeof(*claim));
 	claim->ownership = strtoull(answer[2], &end, 16);
+	claim->registry = strtoull(answer[6], NULL, 16);
 	claim->datacenter_id = snowid_datacenter_id;
 	claim->lease_ms = snowid_redis_lease;
 	if (!registry_parse_number(answer[1], (INT64CONST(1) << server_layout.worker_bits) - 1, &worker_id) ||
 		strlen(answer[2]) != 16 || *end != '\0' || claim->ownership == 0 ||
 		!registry_parse_number(answer[3], MAX_MS, &claim->floor_ms) ||
 		!registry_parse_number(answer[4], MAX_MS, ceiling_ms) ||
-		!registry_parse_number(answer[5], MAX_MS, &claim->generation))
+		!registry_parse_number(answer[5], MAX_MS, &claim->generation) ||
+		strlen(answer[6]) != 16 || claim->registry == 0)
 		return false;
 	claim->worker_id = (int32) worker_id;
 	/* a higher floor that was found when the claim began stays */

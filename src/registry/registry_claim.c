@@ -7,11 +7,13 @@
  */
 #include "postgres.h"
 
+#include "common/pg_prng.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
 #include "key/layout.h"
 #include "process.h"
+#include "registry/redis.h"
 #include "registry/registry_call.h"
 #include "registry/registry_claim.h"
 #include "registry/registry_contact.h"
@@ -45,18 +47,19 @@ used_of(const Claim *claim)
 
 /*
  * May the claim be resumed where Redis forgot it?  "now": it is in use and cannot
- * have lapsed.  "settled": after the settling.  "record": only if its record is
- * still there.
+ * have lapsed, and Redis heard of it without a gap.  "held": it is in use.
+ * "settled": after the settling.  "record": only if its record is still there.
  */
 static const char *
 resume(const Claim *claim, int64 now)
 {
 	bool		for_good = claim->lease_ms == 0 && snowid_redis_lease == 0;
+	bool		connected = seen.confirmed && now - seen.renewed_at < 2 * registry_interval();
 
 	if (seen.state == CLAIM_HELD && claim->ownership == seen.claim.ownership &&
 		(for_good || (seen.confirmed && now - seen.renewed_at < snowid_redis_lease)))
-		return "now";
-	return for_good && silent_key[0] == '\0' ? "settled" : "record";
+		return connected || !for_good ? "now" : "held";
+	return for_good && !watching ? "settled" : "record";
 }
 
 /*
@@ -90,7 +93,7 @@ refuse(bool change, const char *detail)
 
 /* The claim is lost.  The keeper closes the gate before another is claimed. */
 static void
-lose(bool clone, bool shared, const char *detail)
+lose(bool clone, const char *detail)
 {
 	static int64 last_loss = PG_INT64_MIN / 2;
 	int64		now = monotonic_ms();
@@ -99,25 +102,22 @@ lose(bool clone, bool shared, const char *detail)
 	registry->state = CLAIM_LOST;
 	registry->confirmed = false;
 	registry->clone = clone;
-	registry->shared = shared;
 	LWLockRelease(registry_lock);
 	registry_set_detail(false, detail);
-	silent_key[0] = '\0';
+	watching = false;
 	/* the next claim is tried at once, unless this happens again and again */
 	next_contact = now < last_loss + 10 * registry_mark_interval() ? now + registry_mark_interval() : 0;
 	last_loss = now;
 }
 
 /*
- * Another server has the record, or nobody.  If it took the ID while this server
- * had it, as the same server or from the same place, then both are alive: from
- * now on this one is another server, or has no place.
+ * Another server has the record, or nobody.  If it took the ID as the same server
+ * while this server had it, then both are alive: from now on this one is another.
  */
 static void
 lose_to(char **answer, const Claim *claim)
 {
 	lose(seen.confirmed && strcmp(answer[2], "server") == 0,
-		 seen.confirmed && strcmp(answer[2], "place") == 0,
 		 psprintf("Worker ID %d of datacenter %d was given back, or is held by \"%.64s\" now.",
 				  claim->worker_id, claim->datacenter_id, answer[1]));
 }
@@ -141,7 +141,7 @@ got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *kno
 	registry->refused = false;
 	registry->detail[0] = '\0';
 	LWLockRelease(registry_lock);
-	silent_key[0] = '\0';
+	watching = false;
 	logged_refusal[0] = '\0';
 	memset(&revoked_claim, 0, sizeof(revoked_claim));
 	process_notify(PROCESS_KEEPER);
@@ -152,24 +152,44 @@ got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *kno
 }
 
 /*
- * The record of this directory was written under another boot of the machine, or
- * by a copy that was started as often.  It is taken over if nobody writes it for
- * twice its interval, by our monotonic clock.
+ * Takes what says that the claim is lost, with a claim or a mark.  False: the
+ * answer says something else.
  */
-static void
-watch_for_silence(const char *record, int64 interval, int64 lease)
+static bool
+is_lost(char **answer, int count, const Claim *claim)
 {
-	if (lease > 0 || strlen(record) >= sizeof(silent_key) ||
-		(silent_key[0] && strcmp(silent_key, record) != 0))
-	{
-		lose(true, false, "Another server uses a copy of this data directory, or has not given its lease back.");
-		return;
-	}
-	if (silent_key[0] == '\0' || silent_since == PG_INT64_MAX)
-		silent_since = monotonic_ms() + 2 * interval;
-	strlcpy(silent_key, record, sizeof(silent_key));
-	registry_set_detail(false, "The worker ID that this data directory had before the machine was restarted is taken back when nobody else uses it.");
-	next_contact = Min(next_contact, Max(silent_since + 1, monotonic_ms() + FIRST_PAUSE_MS));
+	const char *outcome = answer[0];
+
+	if (strcmp(outcome, "lost") == 0 && count == 3)
+		lose_to(answer, claim);
+	else if (strcmp(outcome, "late") == 0)
+		lose(true, "Another server runs from a copy of this one's memory.");
+	else if (strcmp(outcome, "older") == 0)
+		lose(true, "This data directory was started later by another server: this is an old copy, or that is one.");
+	else if (strcmp(outcome, "twin") == 0)
+		lose(true, "Another server uses a copy of this data directory, or has not given its lease back.");
+	else if (strcmp(outcome, "other") == 0)
+		lose(false, psprintf("Worker ID %d of datacenter %d was claimed from another registry.",
+							 claim->worker_id, claim->datacenter_id));
+	else
+		return false;
+	return true;
+}
+
+/* Two Redis would give the same ID to two servers: no new one, until one is left. */
+static void
+refuse_two(bool change, const char *masters)
+{
+	static char logged[NET_ERR_LEN];
+
+	if (strcmp(logged, masters) != 0)
+		ereport(WARNING,
+				(errmsg("snowid claims no worker ID while two of its Redis are masters"),
+				 errdetail("%s.", masters),
+				 errhint("Make one of them a replica of the other, or stop it.")));
+	strlcpy(logged, masters, sizeof(logged));
+	refuse(change, psprintf("%s.", masters));
+	next_contact = monotonic_ms() + registry_mark_interval();
 }
 
 /*
@@ -188,8 +208,8 @@ claim_worker_id(bool move)
 	Claim		claim;
 	int64		ceiling_ms;
 	int64		ms;
-	int64		lease;
 	char	   *text;
+	char		err[NET_ERR_LEN];
 
 	/* prefers another ID to the one that was revoked */
 	if (seen.state == CLAIM_NONE && revoked_claim.ownership != 0)
@@ -197,9 +217,14 @@ claim_worker_id(bool move)
 		known = &revoked_claim;
 		move = true;
 	}
-	registry_begin_call(&call, "claim", snowid_datacenter_id);
+	if ((known->ownership == 0 || move) && !redis_is_one(err))
+	{
+		untidy |= change;
+		refuse_two(change, err);
+		return;
+	}
+	registry_begin_call(&call, "claim", snowid_datacenter_id, known);
 	registry_argument(&call, "count", registry_number(INT64CONST(1) << server_layout.worker_bits));
-	registry_argument(&call, "wanted", "-1");
 	registry_argument(&call, "fresh", registry_hex(random_id()));
 	registry_argument(&call, "ceiling", registry_number(seen.proposed_ms));
 	/* the clock may have been set back since the keeper looked */
@@ -212,7 +237,7 @@ claim_worker_id(bool move)
 	registry_argument(&call, "floor", registry_number(Max(known->floor_ms, 0)));
 	registry_argument(&call, "used", registry_number(used_of(known)));
 	registry_argument(&call, "resume", resume(known, began));
-	registry_argument(&call, "unchanged", silent_key[0] && began > silent_since ? silent_key : "");
+	registry_argument(&call, "up", registry_number(began - seen.known_since));
 	registry_argument(&call, "move", move ? "1" : "0");
 	registry_argument(&call, "leaving", registry_field(&seen.leaving));
 	registry_argument(&call, "past", registry_past());
@@ -225,21 +250,21 @@ claim_worker_id(bool move)
 	settling = strcmp(answer[0], "settling") == 0;
 
 	next_contact = monotonic_ms() + registry_mark_interval();
-	if (strcmp(answer[0], "yours") == 0 && count == 6 &&
-		registry_parse_claim(answer, &claim, &ceiling_ms))
+	if (strcmp(answer[0], "yours") == 0 && count == 9 &&
+		registry_parse_claim(answer, &claim, &ceiling_ms) && registry_keep_marks(answer + 7))
 	{
 		if (registry_check_time(&claim, Max(claim.floor_ms, ceiling_ms)))
 			got_claim(&claim, ceiling_ms, began, known == &revoked_claim ? &seen.identity.claim : known);
 	}
-	else if (strcmp(answer[0], "lost") == 0 && count == 3)
-		lose_to(answer, known);
-	else if (strcmp(answer[0], "late") == 0)
-		lose(true, false, "Another server runs from a copy of this one's memory.");
-	else if (strcmp(answer[0], "older") == 0)
-		lose(true, false, "This data directory was started later by another server: this is an old copy, or that is one.");
-	else if (strcmp(answer[0], "silence") == 0 && count == 4 &&
-			 registry_parse_number(answer[2], MAX_MS, &ms) && registry_parse_number(answer[3], MAX_MS, &lease))
-		watch_for_silence(answer[1], ms, lease);
+	else if (is_lost(answer, count, known))
+		return;
+	else if (strcmp(answer[0], "silence") == 0 && count == 2 &&
+			 registry_parse_number(answer[1], MAX_MS, &ms))
+	{
+		watching = true;
+		registry_set_detail(false, "The worker ID that this data directory had before the machine was restarted is taken back when nobody else uses it.");
+		next_contact = Min(next_contact, monotonic_ms() + Max(ms, FIRST_PAUSE_MS));
+	}
 	else if (strcmp(answer[0], "settling") == 0 && count == 3 &&
 			 registry_parse_number(answer[1], MAX_MS, &ms) && registry_parse_number(answer[2], MAX_MS, &ceiling_ms))
 	{
@@ -247,7 +272,9 @@ claim_worker_id(bool move)
 				 timestamptz_to_str(timestamptz_from_unix_ms(ceiling_ms)));
 		if (!change)
 			registry_set_detail(false, refusal);
-		next_contact = Min(next_contact, monotonic_ms() + ms + 1);
+		/* not all at the same moment */
+		next_contact = Min(next_contact, monotonic_ms() + ms + 1 +
+						   (int64) pg_prng_uint64_range(&pg_global_prng_state, 0, registry_mark_interval()));
 	}
 	else if ((text = registry_refusal(answer, count)) !=NULL)
 	{
@@ -270,7 +297,7 @@ mark(void)
 	int			count;
 	int64		ceiling_ms;
 
-	registry_begin_call(&call, "mark", seen.claim.datacenter_id);
+	registry_begin_call(&call, "mark", seen.claim.datacenter_id, &seen.claim);
 	registry_argument(&call, "worker", registry_number(seen.claim.worker_id));
 	registry_argument(&call, "ownership", registry_hex(seen.claim.ownership));
 	registry_argument(&call, "generation", registry_number(seen.claim.generation));
@@ -282,7 +309,8 @@ mark(void)
 	if (!registry_call(&call, false, &answer, &count, NULL))
 		return;
 	next_contact = monotonic_ms() + registry_mark_interval();
-	if (strcmp(answer[0], "ok") == 0 && count == 2 && registry_parse_number(answer[1], MAX_MS, &ceiling_ms))
+	if (strcmp(answer[0], "ok") == 0 && count == 5 && registry_parse_number(answer[1], MAX_MS, &ceiling_ms) &&
+		registry_keep_marks(answer + 3))
 	{
 		if (!registry_check_time(&seen.claim, ceiling_ms))
 			return;
@@ -297,21 +325,19 @@ mark(void)
 		if (seen.claim.lease_ms > 0)
 			process_notify(PROCESS_KEEPER);
 	}
-	else if (strcmp(answer[0], "late") == 0)
-		lose(true, false, "Another server runs from a copy of this one's memory.");
+	else if (is_lost(answer, count, &seen.claim))
+		return;
 	else if (strcmp(answer[0], "gone") == 0 && registry_settings_allow(&seen.claim))
 		claim_worker_id(false);
 	else if (strcmp(answer[0], "gone") == 0)
-		lose(false, false, psprintf("The lease of worker ID %d of datacenter %d has lapsed, and the settings want another datacenter.",
-									seen.claim.worker_id, seen.claim.datacenter_id));
-	else if (strcmp(answer[0], "lost") == 0 && count == 3)
-		lose_to(answer, &seen.claim);
+		lose(false, psprintf("The lease of worker ID %d of datacenter %d has lapsed, and the settings want another datacenter.",
+							 seen.claim.worker_id, seen.claim.datacenter_id));
 	else if (strcmp(answer[0], "revoked") == 0)
 	{
 		revoked = true;
 		revoked_claim = seen.claim;
-		lose(false, false, psprintf("Worker ID %d of datacenter %d was revoked by snowid_release().",
-									seen.claim.worker_id, seen.claim.datacenter_id));
+		lose(false, psprintf("Worker ID %d of datacenter %d was revoked by snowid_release().",
+							 seen.claim.worker_id, seen.claim.datacenter_id));
 	}
 	else if (strcmp(answer[0], "layout") == 0 && count == 3)
 		refuse(false, registry_layout_conflict(answer));
@@ -335,7 +361,7 @@ registry_release(const Claim *claim, bool last_call)
 	for (int i = 0; i < PAST_CLAIMS && !past; i++)
 		if (seen.identity.past[i].ownership == claim->ownership)
 			past = &seen.identity.past[i];
-	registry_begin_call(&call, "release", claim->datacenter_id);
+	registry_begin_call(&call, "release", claim->datacenter_id, claim);
 	registry_argument(&call, "worker", registry_number(claim->worker_id));
 	registry_argument(&call, "ownership", registry_hex(claim->ownership));
 	/* a claim that was never in the file was never used */

@@ -32,8 +32,8 @@ int
 registry_mark_interval(void)
 {
 	if (snowid_redis_lease > 0)
-		return Min(snowid_redis_check_interval, snowid_redis_lease / 3);
-	return snowid_redis_check_interval;
+		return Min(snowid_redis_mark_interval, snowid_redis_lease / 3);
+	return snowid_redis_mark_interval;
 }
 
 /* The server's name, for people. */
@@ -86,8 +86,11 @@ may_use_remembered(void)
 {
 	const Claim *claim = &seen.identity.claim;
 
-	/* not while a record is watched, since another server may have the ID */
-	return seen.state == CLAIM_NONE && silent_key[0] == '\0' &&
+	/*
+	 * Not while a record is watched, since another server may have the ID;
+	 * nor if the claim may be of another registry.
+	 */
+	return seen.state == CLAIM_NONE && !watching && seen.identity.home == claim_home() &&
 		claim->ownership != 0 && claim->lease_ms == 0 && snowid_redis_lease == 0 && registry_settings_allow(claim);
 }
 
@@ -100,8 +103,6 @@ registry_no_answer(const char *err)
 	TimestampTz now = GetCurrentTimestamp();
 
 	answered = false;
-	/* a record may have changed meanwhile */
-	silent_since = PG_INT64_MAX;
 	if (ShutdownRequestPending)
 		return;
 	snprintf(detail, sizeof(detail), "Redis cannot be used: %s.", err);

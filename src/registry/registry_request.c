@@ -37,7 +37,7 @@ list(int datacenter_id, int from, int records, char ***answer, int *count, char 
 {
 	RegistryCall call;
 
-	registry_begin_call(&call, "list", datacenter_id);
+	registry_begin_call(&call, "list", datacenter_id, NULL);
 	registry_argument(&call, "from", registry_number(from));
 	registry_argument(&call, "count", registry_number(records));
 	registry_argument(&call, "own", own_ownerships());
@@ -61,7 +61,7 @@ serve_release(const RegistryRequest *request, char ***answer, int *count, char *
 		*count = 1;
 		return true;
 	}
-	registry_begin_call(&call, "free", request->datacenter_id);
+	registry_begin_call(&call, "free", request->datacenter_id, NULL);
 	registry_argument(&call, "worker", worker);
 	registry_argument(&call, "ownership", (*answer)[RECORD_COLUMNS]);
 	registry_argument(&call, "own", own_ownerships());

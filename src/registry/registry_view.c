@@ -15,8 +15,7 @@ Registry	seen;
 int64		next_contact = 0;
 int64		backoff = 0;
 bool		answered;
-char		silent_key[64];
-int64		silent_since;
+bool		watching;
 
 /* Copies the shared state.  True: it took a request, which is to be served. */
 bool

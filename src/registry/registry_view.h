@@ -14,9 +14,7 @@ extern Registry seen;			/* the copy, by the last registry_look() */
 extern int64 next_contact;		/* monotonic ms */
 extern int64 backoff;			/* ms; 0: the last call went well */
 extern bool answered;			/* Redis gave a valid reply in this turn */
-extern char silent_key[64];		/* token and n of a record that is watched */
-extern int64 silent_since;		/* it is silent after this, if it has not
-								 * changed; PG_INT64_MAX: watch it anew */
+extern bool watching;			/* the record may be another server's */
 
 extern bool registry_look(bool take_request);
 

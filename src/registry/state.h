@@ -63,11 +63,12 @@ typedef struct Registry
 	/* from the registry */
 	ClaimState	state;
 	bool		clone;			/* another server runs as this very one */
-	bool		shared;			/* another server has this one's place */
 	bool		confirmed;		/* by Redis, since the start */
 	Claim		claim;
 	int64		limit_ms;		/* no key may be above this */
 	int64		renewed_at;		/* when it was asked for, by monotonic_ms() */
+	int64		span_ms;		/* as the registry told them; see registry.lua */
+	int64		high;
 	Claim		leaving;		/* to be released; ownership 0: none */
 	bool		refused;		/* Redis refused; false: it did not answer */
 	char		detail[GATE_DETAIL_LEN];	/* why there is no claim */

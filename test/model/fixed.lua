@@ -19,15 +19,6 @@ return {
 		{16300, 'start', 4},
 		{60000, 'idle', 9},
 	}},
-	{name = 'one place, two servers, two worker IDs set', setup = setup {liveness = true}, steps = {
-		{16000, 'copy_memory', 1, 4},
-		{16100, 'backup', 4},
-		{16200, 'restore', 4},
-		{16250, 'worker_id', 1, 0},
-		{16260, 'worker_id', 4, 1},
-		{16300, 'start', 4},
-		{60000, 'idle', 9},
-	}},
 	-- cut off for longer than a lease; then Redis forgets who has its ID now
 	{name = 'a lapsed lease comes back', setup = setup(lease), steps = {
 		{20000, 'cut', 1, 60000},
@@ -42,13 +33,6 @@ return {
 		{30010, 'damage', 0},
 		{30020, 'new', 2},
 		{52000, 'new', 3},
-	}},
-	{name = 'a second server with the name and the worker ID of a living one', setup = setup {}, steps = {
-		{20000, 'copy_blocks', 1, 4},
-		{20010, 'worker_id', 4, 0},
-		{20020, 'clock', 4, 60000},
-		{20030, 'initdb', 4},
-		{50000, 'idle', 9},
 	}},
 	-- asks for another ID in the settling, and is cut off
 	{name = 'what it has is put back', setup = setup {tail = 40000}, steps = {
@@ -77,14 +61,14 @@ return {
 		{14000, 'stop', 2},
 		{25000, 'copy_blocks', 1, 3},
 		{26000, 'start', 3},
-		{28000, 'worker_id', 3, 1},
+		{28000, 'reclaim', 3},
 		{29500, 'start', 2},
 	}},
 	{name = 'the same, where the original is gone and its keys lie ahead', setup = setup {servers = 2, tail = 60000}, steps = {
 		{20000, 'copy_blocks', 1, 4},
 		{20010, 'clock', 1, 60000},
 		{24000, 'destroy', 1},
-		{24010, 'worker_id', 4, 2},
+		{24010, 'reclaim', 4},
 		{45000, 'start', 4},
 		{50000, 'new', 5},
 	}},

@@ -1,144 +1,82 @@
 -- mutations.lua
---		Each guard, taken out: name, file, its text (which must be there once),
---		and what comes in its place.
---
--- Not here, since another guard covers it, so that nothing can be seen without:
---		newcomers wait an interval longer than owners: the record of an owner
---			that waits is kept for it;
---		older starts are told so: their boot is another, so that they watch for
---			silence, or their claim is fresh and begins above the record;
---		a record that changed is not silent: the C side sees it change, too;
---		silence lasts by the server's clock: by that of Redis, too;
---		another ownership is not released: its call is late, or comes from another
---			boot;
---		the fingerprint of the directory, with that of its content: a copy has
---			another of both.
+--		Guards that are taken out.  Of the script: every statement, and every condition,
+--		by machine.  Of the C side's model: name, text (which must be there once), and
+--		what comes in its place.
 
-return {
-	---- The script
-	{'newcomers do not settle', 'registry',
-		"if now < settled + num(arg.interval) then return unsettled(num(arg.interval)) end", ""},
-	{'another Redis is the same', 'registry',
-		"if meta.instance ~= instance then", "if meta.instance == '' then"},
-	{'late claims count', 'registry',
-		"if r.owner == arg.server and r.token == arg.token and num(arg.n) <= num(r.n) then\n\t\t\treturn {'late'}",
-		"if false then\n\t\t\treturn {'late'}"},
-	{'late marks count', 'registry',
-		"elseif r.token == arg.token and num(arg.n) <= num(r.n) then\n\t\t\treturn {'late'}",
-		"elseif false then\n\t\t\treturn {'late'}"},
-	{'marks of older starts count', 'registry',
-		"if r.token ~= arg.token and num(arg.starts) <= num(r.starts) then\n\t\t\treturn lost(at, r)",
-		"if false then\n\t\t\treturn lost(at, r)"},
-	{'the revoked is not told', 'registry',
-		"elseif r.revoked == '1' then\n\t\t\treturn {'revoked'}", "elseif false then\n\t\t\treturn {'revoked'}"},
-	{'generations do not count', 'registry',
-		" and r.era ~= instance and num(r.generation) < num(generation)", " and r.era ~= instance"},
-	{'eras do not count', 'registry',
-		" and r.era ~= instance and num(r.generation) < num(generation)",
-		" and num(r.generation) < num(generation)"},
-	{'nothing is put back over another', 'registry',
-		"return r == nil or not r.bad and r.era ~= instance and num(r.generation) < num(generation)",
-		"return r == nil"},
-	{'nothing is put back', 'registry',
-		"return r == nil or not r.bad and r.era ~= instance and num(r.generation) < num(generation)",
-		"return false"},
-	{'a lapsed lease marks', 'registry',
-		"if arg.resume ~= 'now' then\n\t\t\tleave_used(at, r)\n\t\t\treturn {'gone'}",
-		"if false then\n\t\t\tleave_used(at, r)\n\t\t\treturn {'gone'}"},
-	{'generations begin at 1', 'registry',
-		"str(math.max(num(r.generation) + 1, now))", "str(num(r.generation) + 1)"},
-	{'newcomers begin at 0', 'registry',
-		"return give(worker, r, floor(r))\n\t\tend\n\tend\n\n\tif arg.wanted", "return give(worker, r, 0)\n\t\tend\n\tend\n\n\tif arg.wanted"},
-	{'no lease above the ceiling', 'registry',
-		"return num(r.ceiling) + (held(r) and num(r.lease) or 0)", "return num(r.ceiling) - (held(r) and num(r.lease) or 0)"},
-	{'leases lapse at once', 'registry',
-		"return num(r.lease) > 0 and unheard(r) > 2 * num(r.lease)",
-		"return num(r.lease) > 0 and unheard(r) > num(r.lease) / 6"},
-	{'all are silent', 'registry',
-		"return unheard(r) > 2 * num(r.interval)", "return true"},
-	{'a jump of the clock is silence', 'registry',
-		"return now - math.max(num(r.seen), num(meta.heard))", "return now - num(r.seen)"},
-	{'a clock set back is not seen', 'registry', "if now < num(meta.beat) then", "if false then"},
-	{'a jump of the clock settles', 'registry',
-		"\t\tmeta.since = str(now)\n\tend\n\tmeta.heard", "\tend\n\tmeta.heard"},
-	{'any boot is the same', 'registry',
-		"(mine.boot == arg.boot and num(arg.starts) > num(mine.starts))", "num(arg.starts) > num(mine.starts)"},
-	{'no boot is the same', 'registry',
-		"(mine.boot == arg.boot and num(arg.starts) > num(mine.starts))", "false"},
-	{'its own does not settle', 'registry',
-		"if settling and (lapsed(mine) or (arg.resume ~= 'now' and mine.instance ~= instance)) then", "if false then"},
-	{'who wants another puts nothing back', 'registry', "if keeps then put_back() end", ""},
-	{'what is put back does not settle', 'registry',
-		"if settling and arg.resume ~= 'now' then", "if false then"},
-	{'used keys are forgotten', 'registry',
-		"local function lost(at, r)\n\traise(r, 'ceiling', used_or_asked())\n\traise(r, 'floor', arg.used)\n", "local function lost(at, r)\n"},
-	{'nothing is left behind', 'registry',
-		"	elseif r.ceiling ~= before or r.floor ~= begin then\n\t\tput(at, r)\n", ""},
-	{'what was given up is resumed', 'registry',
-		"\tlet_go_of_past(all)\n", ""},
-	{'marks do not carry the past', 'registry',
-		"\tlet_go_of_past()\n", ""},
-	{'a past ceiling is not told again', 'registry',
-		"r = leave_ceiling(past.at, r, 0, past.ceiling)", ""},
-	{'only what is known is left behind', 'registry',
-		"return num(arg.used) > 0 and arg.used or arg.reach or arg.ceiling", "return arg.used"},
-	{'damaged records are read', 'registry',
-		"return r.sum == checksum(at, r, fields)", "return true"},
-	{'what lives is released', 'registry',
-		"elseif silent(r) or (r.owner == arg.server and r.boot == arg.boot) then", "elseif true then"},
-	{'a copy gives its original\'s ID back', 'registry',
-		"return same_boot(r) or silent(r)", "return true"},
-	{'a copy knows the last key', 'registry',
-		"if arg.exact == '1' and same_boot(r) then", "if arg.exact == '1' then"},
-	{'a damaged ceiling is forgotten', 'registry',
-		"leave_ceiling(at, nil, 0, str(num(meta.top) + num(meta.span)))", "redis.call('HDEL', key, at)"},
-	{'a release forgets the ceiling', 'registry',
-		"r.lease, r.ceiling = '0', arg.ceiling\n\t\traise(r, 'ceiling', r.floor)", "r.lease, r.ceiling = '0', '0'"},
-	{'a release is of the own keys alone', 'registry',
-		"r.lease, r.ceiling = '0', arg.ceiling\n\t\traise(r, 'ceiling', r.floor)", "r.lease, r.ceiling = '0', arg.ceiling"},
-	{'the revoked claims it again', 'registry',
-		"if is_mine and mine.revoked == '1' and not move then", "if false then"},
-	{'what was revoked is free at once', 'registry',
-		"(r.revoked == '1' and silent(r))", "r.revoked == '1'"},
-	{'a former life is not waited for', 'registry',
-		"elseif same_boot(r) or was_silent(r) then\n\t\t\treturn give(usable(at), r, floor(r))",
-		"elseif true then\n\t\t\treturn give(usable(at), r, floor(r))"},
-	{'a former life begins at 0', 'registry',
-		"elseif same_boot(r) or was_silent(r) then\n\t\t\treturn give(usable(at), r, floor(r))",
-		"elseif same_boot(r) or was_silent(r) then\n\t\t\treturn give(usable(at), r, 0)"},
-	{'a name is enough', 'registry',
-		"(r.name == arg.name and num(r.lease) == 0 and silent(r))", "r.name == arg.name"},
-
-	{'the owner is not told of a shared place', 'registry', "let_go(at, r, same_place and arg.place)", "let_go(at, r)"},
-
-	---- The C side
-	{'a shared place is not noticed', 'server', "m.confirmed and twin == 'place'", "false"},
-	{'the file is not written', 'server',
+local server = {
+	{'the file is not written',
 		"\t\tremember(s, m, c)\n\t\tpair.remember = false", "\t\tset_identity(s, m, false)\n\t\tpair.remember = false"},
-	{'the WAL has no ceiling', 'server', "\twal[m.pair.worker] = til\n", ""},
-	{'keys go beyond the lease', 'server', "\ttil = min(til, m.limit_unit)\n", ""},
-	{'the past is not remembered', 'server', "\t\tnew.past = past\n", ""},
-	{'the restored are the same', 'server', "file.place == s.dir.place and file.life == s.dir.life", "file.place == s.dir.place"},
-	{'copies and the restored are the same', 'server',
+	{'the WAL has no ceiling', "\twal[m.pair.worker] = til\n", ""},
+	{'keys go beyond the lease', "\ttil = min(til, m.limit_unit)\n", ""},
+	{'the past is not remembered', "\t\tnew.past = past\n", ""},
+	{'the restored are the same', "file.place == s.dir.place and file.life == s.dir.life", "file.place == s.dir.place"},
+	{'copies and the restored are the same',
 		"if file and file.place == s.dir.place and file.life == s.dir.life then", "if file then"},
-	{'starts are not counted', 'server', "m.identity.starts = m.identity.starts + 1", "m.identity.starts = 1"},
-	{'calls are not counted', 'server', "m.n = m.n + 1", "m.n = 1"},
-	{'a clone keeps its place', 'server', "m.place = m.identity.shared and '' or s.dir.place", "m.place = s.dir.place"},
-	{'the claim\'s floor is forgotten', 'server',
+	{'starts are not counted', "m.identity.starts = m.identity.starts + 1", "m.identity.starts = 1"},
+	{'calls are not counted', "m.n = m.n + 1", "m.n = 1"},
+	{'the claim\'s floor is forgotten',
 		"pair.floor = max(own or 0, others, claim.floor)", "pair.floor = own or 0"},
-	{'a lost claim stays in the file', 'server',
+	{'a lost claim stays in the file',
 		"if introduce(s, m) and m.state == 'lost' then remember(s, m, nil) end",
 		"if introduce(s, m) and m.state == 'lost' then m.state = 'none' end"},
-	{'released while in use', 'server',
+	{'released while in use',
 		"elseif m.leaving and (due or r.backoff == 0) and m.known and\n\t\tm.known.ownership == m.claim.ownership then",
 		"elseif m.leaving and (due or r.backoff == 0) then"},
-	{'goes on while it watches', 'server', "m.state == 'none' and not r.silent_key and known", "m.state == 'none' and known"},
-	{'goes on with a lease', 'server',
-		"known.lease == 0 and\n\t\ts.lease == 0 and settings_allow(s, known)", "settings_allow(s, known)"},
-	{'a lease cannot lapse', 'server',
+	{'goes on while it watches', "m.state == 'none' and not r.watching and known", "m.state == 'none' and known"},
+	{'goes on with a lease', "known.lease == 0 and\n\t\ts.lease == 0 and m.identity", "m.identity"},
+	{'goes on with another registry\'s claim', " and m.identity.home == s.home then", " then"},
+	{'a server that leaves Redis keeps its claim', "if m.identity.claim then remember(s, m, nil) end\n\t\treturn", "return"},
+	{'the span is not brought back', "m.span, m.high = tonumber(span), tonumber(high)", "m.high = tonumber(high)"},
+	{'the generation is not brought back', "m.span, m.high = tonumber(span), tonumber(high)", "m.span = tonumber(span)"},
+	{'a lease cannot lapse',
 		"(for_good or (m.confirmed and now - m.renewed_at < s.lease))", "true"},
-	{'what just started is in use', 'server',
-		"return for_good and not m.reg.silent_key and 'settled' or 'record'", "return 'now'"},
-	{'the revoked waits for another', 'server', "if by_move then r.revoked_claim = nil end", ""},
-	{'the exact ceiling is not', 'server', "past.ceiling = max(used, claim.floor)", "past.ceiling = claim.floor"},
+	{'who was cut off is sure', "return (connected or not for_good) and 'now' or 'held'", "return 'now'"},
+	{'what just started is in use',
+		"return for_good and not m.reg.watching and 'settled' or 'record'", "return 'now'"},
+	{'the revoked waits for another', "if by_move then r.revoked_claim = nil end", ""},
+	{'the exact ceiling is not', "past.ceiling = max(used, claim.floor)", "past.ceiling = claim.floor"},
 }
+
+local mutations = {
+	{'all registries are one', 'registry', "local knows = arg.registry == meta.name", "local knows = true"},
+	{'newcomers do not settle', 'registry',
+		"if now < settled + num(arg.interval) then return unsettled(num(arg.interval)) end", ""},
+}
+for _, m in ipairs(server) do
+	mutations[#mutations + 1] = {m[1], 'server', m[2], m[3]}
+end
+
+-- Each line that can be removed, and each condition that can be false, or be without
+-- one of its lines.
+function mutations.of_script(script)
+	local lines, found = {}, {}
+	for line in (script .. '\n'):gmatch('(.-)\n') do lines[#lines + 1] = line end
+
+	local function try(i, text, how)
+		local before = lines[i]
+		lines[i] = text
+		local mutated = table.concat(lines, '\n')
+		lines[i] = before
+		if loadstring(mutated) then
+			found[#found + 1] = {string.format('%d %s: %s', i, how, (before:gsub('^%s+', ''))), 'registry', script = mutated}
+		end
+	end
+	for i, line in ipairs(lines) do
+		local code = line:gsub('%s*%-%- .*$', ''):gsub('^%s+', '')
+		local indent, word, condition = line:match('^(%s*)(e?l?s?e?if) (.*) then$')
+		if code == '' or code:match('^%-%-') or code:match('^local function') or
+			code:match('^function') or code == 'end' or code == 'else' then
+			-- nothing that is done
+		elseif word then
+			try(i, indent .. word .. ' false then', 'never')
+			try(i, indent .. word .. ' true then', 'always')
+		else
+			try(i, '', 'without')
+			local back = line:match('^(%s*)return ')
+			if back and lines[i + 1] and not loadstring('') then try(i, back, 'without') end
+		end
+	end
+	return found
+end
+
+return mutations

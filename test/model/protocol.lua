@@ -8,7 +8,7 @@ local protocol = {}
 
 local num = tostring			-- whole, and of 13 digits at most
 
--- What was given up: <dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>; without
+-- What was given up: <registry>/<dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>; without
 -- what is about to be released, or is held.
 local function past_of(m)
 	local text = ''
@@ -16,7 +16,7 @@ local function past_of(m)
 	local held = m.state == 'held' and m.claim.ownership
 	for _, p in ipairs(m.identity.past) do
 		if p.ownership ~= leaving and p.ownership ~= held then
-			text = text .. ' 0:' .. p.worker .. '/' .. p.ownership .. '/' .. num(p.ceiling) .. '/' ..
+			text = text .. ' ' .. p.registry .. '/0:' .. p.worker .. '/' .. p.ownership .. '/' .. num(p.ceiling) .. '/' ..
 				(p.exact and '1' or '0')
 		end
 	end
@@ -34,10 +34,12 @@ end
 
 function protocol.argv(s, m, op, own, n, interval)
 	local identity = m.identity
-	local argv = {'version', '3', 'operation', op, 'layout', 'twitter', 'server', identity.id,
+	local argv = {'version', '4', 'operation', op, 'layout', 'twitter', 'server', identity.id,
 		'name', s.name, 'place', m.place, 'token', m.token, 'starts', num(identity.starts),
 		'n', num(n), 'interval', num(interval), 'lease', num(s.lease),
-		'latest', num(world.latest(s)), 'boot', s.machine.boot .. '/' .. s.device, 'dc', '0'}
+		'latest', num(world.latest(s)), 'boot', s.machine.boot .. '/' .. s.device, 'dc', '0',
+		'registry', own.known and own.known.registry or own.claim and own.claim.registry or '',
+		'span', num(m.span), 'high', num(m.high)}
 	local i = #argv
 	local function add(name, value)
 		argv[i + 1], argv[i + 2] = name, value
@@ -46,7 +48,6 @@ function protocol.argv(s, m, op, own, n, interval)
 	if op == 'claim' then
 		local k = own.known
 		add('count', num(world.workers))
-		add('wanted', num(own.wanted))
 		add('fresh', own.fresh)
 		add('ceiling', num(own.ceiling))
 		add('reach', num(own.reach))
@@ -56,7 +57,7 @@ function protocol.argv(s, m, op, own, n, interval)
 		add('floor', k and num(k.floor) or '0')
 		add('used', num(own.used))
 		add('resume', own.resume)
-		add('unchanged', own.unchanged)
+		add('up', num(own.up))
 		add('move', own.move and '1' or '0')
 		add('leaving', own.leaving and '0:' .. own.leaving.worker or '')
 		add('past', past_of(m))
@@ -90,7 +91,7 @@ end
 
 function protocol.claim(answer)
 	return {worker = tonumber(answer[2]), ownership = answer[3], floor = tonumber(answer[4]),
-		generation = tonumber(answer[6])}, tonumber(answer[5])
+		generation = tonumber(answer[6]), registry = answer[7]}, tonumber(answer[5])
 end
 
 -- The ownership of a worker ID, as list tells it, and the state; nil: it has

@@ -98,7 +98,7 @@ function env.redis.call(command, key, ...)
 		assert(type(value) == 'string' or type(value) == 'number', 'HSET of what is no string')
 		return self:write(field, tostring(value))
 	elseif command == 'HDEL' then
-		return self:write((...), nil)
+		return self.hash[...] and self:write((...), nil) or 0
 	elseif command == 'HGETALL' then
 		local flat = {}
 		for field, value in ordered_pairs(self.hash) do
@@ -125,7 +125,7 @@ env.redis.error_reply = function(text) return {err = text} end
 local decoded, copiers, written = {}, {}, 0
 
 local function copier_of(fields)
-	local parts = {'v = r.v', 'sum = r.sum', 'bad = r.bad'}
+	local parts = {'v = r.v', 'bad = r.bad'}
 	for _, name in ipairs(fields) do parts[#parts + 1] = name .. ' = r.' .. name end
 	return loadstring('local r = ... return {' .. table.concat(parts, ', ') .. '}')
 end
@@ -207,10 +207,18 @@ function Redis.new(order, quick)
 	return setmetatable({hash = {}, log = {}, nlog = 0, now = 0, instance = 1}, Redis)
 end
 
--- The record of a field; nil: there is none.
+-- A second one in the same run.
+function Redis.beside(first)
+	return setmetatable({hash = {}, log = {}, nlog = 0, now = first.now, instance = 1}, Redis)
+end
+
+-- The record of a field; nil: there is none that can be read.
 function Redis:record(at)
 	local text = self.hash[at]
-	return text and (decoded[at] and decoded[at][text] or json.decode(text)) or nil
+	if not text then return nil end
+	if decoded[at] and decoded[at][text] then return decoded[at][text] end
+	local ok, r = pcall(json.decode, text)
+	return ok and r or nil
 end
 
 -- The log has what was there before: field, text or false; and marks between

@@ -30,7 +30,7 @@ local kinds = {
 	losses = {{'lose', 14}, {'flush', 2}, {'damage', 1}},
 	clocks = {{'clock', 5}, {'drift', 2}, {'redis_clock', 3}},
 	admin = {{'release', 8}, {'reclaim', 6}},
-	settings = {{'worker_id', 7}, {'interval', 2}, {'lease', 2}},
+	settings = {{'interval', 4}, {'lease', 3}, {'leave', 3}, {'come_back', 6}, {'move', 4}, {'other_redis', 4}},
 	copies = {{'copy_files', 5}, {'copy_blocks', 5}, {'copy_memory', 2}, {'standby', 4},
 		{'replicate', 3}, {'promote', 4}, {'backup', 4}, {'restore', 4}, {'revert', 2}, {'rewind', 4},
 		{'initdb', 2}, {'destroy', 2}},
@@ -65,8 +65,9 @@ local arguments = {
 	clock = function(i) return {i, clock_step()} end,
 	drift = function(i) return {i, random(1001) - 500} end,
 	redis_clock = function() return {one_of({-3600000, -60000, -4000, 4000, 60000, 3600000})} end,
-	interval = function(i) return {i, one_of({2000, 5000, 8000})} end,
-	lease = function(i) return {i, one_of({0, 9000, 15000})} end,
+	interval = function(i) return {i, one_of({500, 2000, 5000, 8000, 10000})} end,
+	lease = function(i) return {i, one_of({0, 3000, 9000, 15000, 60000})} end,
+	other_redis = function() return {} end,
 }
 
 local function draw(weights, total)
@@ -93,7 +94,7 @@ local stories = {
 		return {{'reclaim', i}, {'new', k}, {'lose', random(8), random(2)}}
 	end,
 	function(i, k, w)			-- asks for what it cannot have, and is forgotten
-		return {{'worker_id', i, (w + 1) % 2}, {'flush'}, {'new', k}}
+		return {{'reclaim', i, (w + 1) % 2}, {'flush'}, {'new', k}}
 	end,
 	function(i, k, w)			-- started, and that is forgotten
 		return {{'restart', i}, {'lose', 1 + random(3), random(2)}, {'kill_in', i, random(9) + 1}, {'start', i}}
@@ -115,11 +116,11 @@ local stories = {
 		return {{'copy_memory', i, k}, {'restart', k, after = 10}, {'idle', 9, after = 30000}}
 	end,
 	function(i, k, w)			-- one of which is restored in place
-		return {{'copy_memory', i, k}, {'backup', k}, {'restore', k}, {one_of({'worker_id', 'idle'}), i, w}, {one_of({'worker_id', 'idle'}), k, random(3)},
+		return {{'copy_memory', i, k}, {'backup', k}, {'restore', k}, {one_of({'reclaim', 'idle'}), i, w}, {one_of({'reclaim', 'idle'}), k, random(3)},
 			{'start', k}, {'idle', 9, after = 20000}, setup = {liveness = true}}
 	end,
 	function(i, k, w)			-- has no ID, and its keys lie ahead
-		return {{'clock', i, 60000}, {'worker_id', i, 1 - w, after = 6000}, {'restart', i, after = 10}, {'flush', after = 12000}, {'new', k, after = 10},
+		return {{'clock', i, 60000}, {'reclaim', i, 1 - w, after = 6000}, {'restart', i, after = 10}, {'flush', after = 12000}, {'new', k, after = 10},
 			{'idle', 9, after = 85000}, setup = {servers = 2, workers = 4}}
 	end,
 	function(i, k, w)			-- Redis' clock is set right
@@ -137,7 +138,7 @@ local stories = {
 			setup = {workers = 4}}
 	end,
 	function(i, k, w)			-- its keys lie ahead, and it changes its ID while it is cut off
-		return {{'burst', i, 1000}, {'clock', i, clock_step()}, {'cut', i, 8000}, {'worker_id', i, (w + 2) % 4}, {'kill', i}, {'start', i}, {'new', k}}
+		return {{'burst', i, 1000}, {'clock', i, clock_step()}, {'cut', i, 8000}, {'reclaim', i, (w + 2) % 4}, {'kill', i}, {'start', i}, {'new', k}}
 	end,
 	function(i, k, w)			-- restored in place, and forgotten
 		return {{'backup', i}, {one_of({'reclaim', 'restart', 'idle'}), i}, {one_of({'restore', 'rewind'}), i, 1}, {'start', i}, {one_of({'lose', 'new'}), k}}
@@ -147,19 +148,19 @@ local stories = {
 			{'start', i, after = 10}, {'idle', 9, after = 80000}}
 	end,
 	function(i, k, w)			-- a copy by block is another server, and claims; or has its name
-		return {{'copy_blocks', i, k}, {'clock', i, one_of({-60000, 60000}), after = random(5000)}, {'worker_id', k, one_of({w, -1}), after = one_of({1, 13000})},
+		return {{'copy_blocks', i, k}, {'clock', i, one_of({-60000, 60000}), after = random(5000)}, {'reclaim', k, one_of({w, -1}), after = one_of({1, 13000})},
 			{one_of({'initdb', 'rewind'}), k, i % 2 + 1, after = 1}, {'start', k, after = 1}, {'idle', 9, after = 80000},
 			setup = {servers = 2}}
 	end,
 	function(i, k, w)			-- its keys lie ahead when it gives its ID away; and is gone, or forgotten
-		return {{'clock', i, 60000}, {one_of({'reclaim', 'worker_id'}), i, w + 2, after = one_of({600, 6000})},
+		return {{'clock', i, 60000}, {one_of({'reclaim', 'reclaim'}), i, w + 2, after = one_of({600, 6000})},
 			{one_of({'idle', 'destroy', 'flush', 'restart', 'kill'}), i, after = 2500}, {one_of({'idle', 'damage'}), w, after = 10},
 			{one_of({'flush', 'idle'}), 9, after = 10}, {'start', i, after = one_of({10, 8000})}, {'new', k, after = one_of({10, 500, 14000})},
 			{'idle', 9, after = 85000}, setup = {workers = 4}}
 	end,
 	function(i, k, w)			-- its keys lie ahead, and it is forgotten while it is down, or starts
 		return {{'clock', i, 60000}, {'flush', after = 6000}, {one_of({'restart', 'reboot'}), i, 0, after = 10},
-			{'new', k, after = 1}, {one_of({'worker_id', 'idle'}), i, w + 2, after = one_of({1, 3000, 13000})}, {'idle', 9, after = 85000},
+			{'new', k, after = 1}, {one_of({'reclaim', 'idle'}), i, w + 2, after = one_of({1, 3000, 13000})}, {'idle', 9, after = 85000},
 			setup = {workers = 4}}
 	end,
 	function(i, k, w)			-- its ID was given to another, and its keys lie ahead
@@ -199,6 +200,27 @@ local stories = {
 	function(i, k, w)			-- its keeper is slow as it gets another ID, and then it has no Redis
 		return {{'stall_keeper', i, 8000}, {'reclaim', i, after = 100}, {'kill', i, after = 300}, {'cut', i, 60000, after = 1}, {'start', i, after = 1},
 			{'new', k, after = 12000}, {'idle', 9, after = 20000}, setup = {lease = 0, mixed = false}}
+	end,
+	function(i, k, w)			-- marks of different intervals, and all is forgotten
+		return {{'flush', after = 40000}, {'new', k, after = one_of({1, 3000})}, {'idle', 9, after = 60000},
+			setup = {servers = 3, lease = 0, intervals = {10000, one_of({500, 2000}), one_of({500, 5000})}, workers = 4}}
+	end,
+	function(i, k, w)			-- different leases
+		return {{one_of({'flush', 'lose'}), one_of({-1, 5}), 0, after = 40000}, {'new', k, after = one_of({1, 3000})}, {'idle', 9, after = 60000},
+			setup = {servers = 3, leases = {60000, 3000, 3000}, workers = 4}}
+	end,
+	function(i, k, w)			-- started with another registry, in which others have its ID
+		return {{'move', 2}, {'restart', 2, after = 1}, {'other_redis', after = 20000}, {one_of({'lose', 'flush', 'idle'}), one_of({0, 1, 5, -1}), 0, after = 10000},
+			{'move', 1, after = one_of({1, 4000, 30000})}, {one_of({'redis_down', 'idle'}), 3000, after = 1}, {'restart', 1, after = 1}, {'idle', 9, after = 30000},
+			setup = {servers = 2, workers = 4, lease = one_of({0, 0, 9000})}}
+	end,
+	function(i, k, w)			-- leaves Redis, its ID is given to another, and it comes back when Redis is away
+		return {{'leave', i}, {'release', i % 2 + 1, w, 0, after = 20000}, {'new', k, after = 100}, {one_of({'redis_down', 'idle'}), 9000, after = 8000},
+			{'come_back', i, after = 1}, {'idle', 9, after = 20000}, setup = {servers = 2, workers = 4, lease = 0}}
+	end,
+	function(i, k, w)			-- all lose power, and Redis its last writes
+		return {{'reboot', 1, 0}, {'reboot', 2, 0, after = 10}, {'lose', 1 + random(12), random(2), after = one_of({100, 2000, 9000})}, {'idle', 9, after = 40000},
+			setup = {servers = 2, liveness = true, lease = 0}}
 	end,
 	function(i, k, w)			-- revoked, and there is no other
 		return {{'new', 3}, {'release', i % 2 + 1, w, 1, after = 1000}, {one_of({'destroy', 'restart', 'idle'}), 3, after = 40000},
@@ -280,8 +302,6 @@ function schedule.make(n)
 			args = {i, random(known) + 1}
 		elseif name == 'release' then
 			args = {i, random(min(setup.workers, 4)), random(2)}
-		elseif name == 'worker_id' then
-			args = {i, one_of({-1, 0, 1, 2}) }
 		else
 			args = arguments[name] and arguments[name](i) or {i}
 		end

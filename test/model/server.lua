@@ -50,11 +50,7 @@ end
 
 local function copy_claim(c)
 	return {worker = c.worker, ownership = c.ownership, generation = c.generation,
-		floor = c.floor, lease = c.lease}
-end
-
-local function settings_allow(s, claim)
-	return s.wanted < 0 or s.wanted == claim.worker
+		floor = c.floor, lease = c.lease, registry = c.registry}
 end
 
 local function interval_of(s)
@@ -85,13 +81,14 @@ Server.produce = produce
 local function write_file(s, identity)
 	point(s)
 	s.dir.file = {id = identity.id, starts = identity.starts, place = identity.place, life = identity.life,
-		shared = identity.shared, claim = identity.claim, past = identity.past}
+		home = identity.home, span = identity.span, high = identity.high, claim = identity.claim,
+		past = identity.past}
 	point(s)
 end
 
 local function become_new(s, m)
 	m.identity = {id = world.random_id() .. world.random_id(), starts = 0, place = s.dir.place,
-		life = s.dir.life, claim = nil, past = {}}
+		life = s.dir.life, home = s.home, span = 0, high = 0, claim = nil, past = {}}
 end
 
 -- The registry's copy of the identity: a new ID, or the first, begins a start.
@@ -103,7 +100,7 @@ local function set_identity(s, m, is_start)
 	m.has_identity = true
 	m.known = m.identity.claim
 	if m.state == 'lost' and (is_start or not m.identity.claim) then
-		m.state, m.clone, m.shared = 'none', false, false
+		m.state, m.clone = 'none', false
 	end
 	wake_registry(s)
 end
@@ -111,7 +108,7 @@ end
 -- What is given up, and the ceiling of its last key: known since the gate was
 -- closed, or from the WAL; or a guess.
 local function gave_up(s, m, claim)
-	local past = {worker = claim.worker, ownership = claim.ownership, exact = true}
+	local past = {worker = claim.worker, ownership = claim.ownership, registry = claim.registry, exact = true}
 	local used
 	for i = 1, 2 do
 		if m.entered ~= claim.ownership and m.left[i] and m.left[i].ownership == claim.ownership then
@@ -139,7 +136,7 @@ local function remember(s, m, claim)
 	local identity = m.identity
 	local old = identity.claim
 	local new = {id = identity.id, starts = identity.starts, place = identity.place, life = identity.life,
-		shared = identity.shared, claim = claim and copy_claim(claim), past = identity.past}
+		home = s.home, span = m.span, high = m.high, claim = claim and copy_claim(claim), past = identity.past}
 	if old and (not claim or old.ownership ~= claim.ownership) then
 		local past = {}
 		for i = 1, min(#identity.past, 7) do past[i + 1] = identity.past[i] end
@@ -160,28 +157,24 @@ end
 
 -- Who this is; true when the registry knows.
 local function introduce(s, m)
-	if m.shared then
-		m.identity.shared, m.place = true, ''
-	end
 	if m.has_identity and not m.clone then return true end
 	local is_start = not m.has_identity or m.clone
 	if m.clone then
 		become_new(s, m)
-		m.identity.shared = true
 	else
 		local file = s.dir.file
 		if file and file.place == s.dir.place and file.life == s.dir.life then
 			m.identity = {id = file.id, starts = file.starts, place = file.place, life = file.life,
-				shared = file.shared, claim = file.claim and copy_claim(file.claim),
-				past = file.past}
+				home = file.home, span = file.span, high = file.high,
+				claim = file.claim and copy_claim(file.claim), past = file.past}
 		else
 			if file then log(s, 'this directory is a copy, or was restored') end
 			become_new(s, m)
 		end
 	end
-	-- the place of a clone is its original's
-	m.place = m.identity.shared and '' or s.dir.place
+	m.place = s.dir.place
 	if is_start then
+		m.span, m.high = m.identity.span, m.identity.high
 		m.identity.starts = m.identity.starts + 1
 		if s.lease > 0 and m.identity.claim then m.identity.claim.lease = s.lease end
 		write_file(s, m.identity)
@@ -273,6 +266,11 @@ local function keeper_turn(s)
 		return
 	end
 	introduce(s, m)
+	if s.fixed then
+		-- before anything else: what it gives up, it never resumes
+		if m.identity.claim then remember(s, m, nil) end
+		return
+	end
 	if s.standby then
 		close_gate(s, m, 'recovery')
 		local c = m.claim
@@ -344,12 +342,11 @@ end
 
 local function no_answer(s, m, err)
 	local r = m.reg
-	r.answered = false
-	r.silent_since = FOREVER
+	r.answered, r.redis_offset = false, nil
 	if m.stopping then return end
 	local known = m.known
-	if m.state == 'none' and not r.silent_key and known and known.lease == 0 and
-		s.lease == 0 and settings_allow(s, known) then
+	if m.state == 'none' and not r.watching and known and known.lease == 0 and
+		s.lease == 0 and m.identity.home == s.home then
 		m.state, m.claim, m.limit = 'held', copy_claim(known), FOREVER
 		log(s, 'goes on with %d without Redis', known.worker)
 		wake_keeper(s)
@@ -362,10 +359,17 @@ local function call(s, m, operation, own, next)
 	local r = m.reg
 	m.n = m.n + 1
 	local argv = protocol.argv(s, m, operation, own, m.n, interval_of(s) + s.timeout)
+	-- Redis' clock, as it was read when the connection was made
+	r.redis_offset = r.redis_offset or world.redis_offset
+	argv[#argv + 1] = 'deadline'
+	argv[#argv + 1] = tostring(floor(world.base + world.now + r.redis_offset + s.timeout))
 	point(s)
 	world.call(s, m, argv, operation, function(answer, err)
 		point(s)
-		if answer and (answer[1] == 'damaged' or answer[1] == 'version' or answer[1] == 'beyond') then
+		if answer and answer[1] == 'expired' then
+			r.redis_offset = nil
+			answer, err = nil, 'expired'
+		elseif answer and (answer[1] == 'damaged' or answer[1] == 'version' or answer[1] == 'beyond') then
 			answer, err = nil, answer[1]
 		elseif answer then
 			r.answered = true
@@ -376,12 +380,12 @@ local function call(s, m, operation, own, next)
 	end)
 end
 
-local function lose(s, m, clone, why, shared)
+local function lose(s, m, clone, why)
 	local r = m.reg
 	log(s, 'loses its claim: %s', why)
 	world.lost(s, m, why)
-	m.state, m.confirmed, m.clone, m.shared = 'lost', false, clone, shared
-	r.silent_key = nil
+	m.state, m.confirmed, m.clone = 'lost', false, clone
+	r.watching = false
 	r.next_contact = world.now < r.last_loss + 10 * interval_of(s) and
 		world.now + interval_of(s) or 0
 	r.last_loss = world.now
@@ -390,7 +394,7 @@ end
 
 -- A twin is one that got the claim while this server had it.
 local function lose_to(s, m, twin, why)
-	lose(s, m, m.confirmed and twin == 'server', why .. twin, m.confirmed and twin == 'place')
+	lose(s, m, m.confirmed and twin == 'server', why .. twin)
 end
 
 local function got_claim(s, m, claim, ceiling, asked_at, known)
@@ -403,7 +407,7 @@ local function got_claim(s, m, claim, ceiling, asked_at, known)
 	m.limit = claim.lease > 0 and ceiling or FOREVER
 	m.renewed_at = asked_at
 	m.state, m.confirmed, m.refused, m.confirmed_once = 'held', true, false, true
-	r.silent_key, r.revoked_claim = nil, nil
+	r.watching, r.revoked_claim = false, nil
 	wake_keeper(s)
 end
 
@@ -417,23 +421,14 @@ local function refuse(s, m, change, why)
 	wake_keeper(s)
 end
 
-local function watch_for_silence(s, m, record, interval, lease)
-	local r = m.reg
-	if lease > 0 or (r.silent_key and r.silent_key ~= record) then
-		return lose(s, m, true, 'another server uses a copy')
-	end
-	if not r.silent_key or r.silent_since == FOREVER then
-		r.silent_since = mono(s) + 2 * interval
-	end
-	r.silent_key = record
-	m.watched = m.watched or m.state ~= 'held'
-	r.next_contact = min(r.next_contact,
-		world.now + max(r.silent_since + 1 - mono(s), FIRST_PAUSE))
-end
-
 -- Is what it has a lease that it could not renew in time?
 function Server.has_lapsed(s)
 	return s.lease > 0 and mono(s) - s.mem.renewed_at >= s.lease
+end
+
+-- What was told last of what outlives Redis.
+local function keep_marks(m, span, high)
+	m.span, m.high = tonumber(span), tonumber(high)
 end
 
 -- May it resume what Redis forgot: at once, after the settling, or never?
@@ -442,28 +437,28 @@ local function resume_of(s, m, known, now)
 	local for_good = known.lease == 0 and s.lease == 0
 	if m.state == 'held' and m.claim.ownership == known.ownership and
 		(for_good or (m.confirmed and now - m.renewed_at < s.lease)) then
-		return 'now'
+		local connected = m.confirmed and now - m.renewed_at < 2 * (interval_of(s) + s.timeout)
+		return (connected or not for_good) and 'now' or 'held'
 	end
-	return for_good and not m.reg.silent_key and 'settled' or 'record'
+	return for_good and not m.reg.watching and 'settled' or 'record'
 end
 
 local function claim_worker_id(s, m, move, after)
 	local r = m.reg
 	local known = m.state == 'held' and m.claim or m.known
-	local change = m.state == 'held' and (move or not settings_allow(s, m.claim))
+	local change = m.state == 'held' and move
 	local began, mono_began = world.now, mono(s)
 	local by_move = nil
-	if m.state == 'none' and r.revoked_claim and s.wanted < 0 then
+	if m.state == 'none' and r.revoked_claim then
 		known, move, by_move = r.revoked_claim, true, true
 	end
 	local own = {
-		wanted = s.wanted, boot = s.machine.boot .. '/' .. s.device,
 		fresh = world.random_id(), ceiling = m.proposed,
 		reach = min(m.reach, wall(s) + s.max_lead),
 		known = known,
 		resume = resume_of(s, m, known, mono_began),
 		used = known and used_of(m, known) or 0,
-		unchanged = r.silent_key and mono_began > r.silent_since and r.silent_key or '',
+		up = mono_began - m.started,
 		move = move, leaving = m.leaving,
 	}
 	return call(s, m, 'claim', own, function(answer, err)
@@ -478,6 +473,7 @@ local function claim_worker_id(s, m, move, after)
 		if a == 'yours' then
 			local claim, ceiling = protocol.claim(answer)
 			claim.lease = s.lease
+			keep_marks(m, answer[8], answer[9])
 			if m.known and m.known.ownership == claim.ownership then
 				claim.floor = max(claim.floor, m.known.floor)
 			end
@@ -489,12 +485,18 @@ local function claim_worker_id(s, m, move, after)
 			lose(s, m, true, 'claim: a copy of the memory')
 		elseif a == 'older' then
 			lose(s, m, true, 'claim: an older copy')
+		elseif a == 'twin' then
+			lose(s, m, true, 'claim: another server uses a copy')
+		elseif a == 'other' then
+			lose(s, m, false, 'claim: of another registry')
 		elseif a == 'silence' then
-			watch_for_silence(s, m, answer[2], tonumber(answer[3]), tonumber(answer[4]))
+			r.watching = true
+			m.watched = m.watched or m.state ~= 'held'
+			r.next_contact = min(r.next_contact, world.now + max(tonumber(answer[2]), FIRST_PAUSE))
 		elseif a == 'settling' then
 			if not change then log(s, 'is told to wait: settling') end
 			r.next_contact = min(r.next_contact, world.now + tonumber(answer[2]) + 1)
-		elseif a == 'taken' or a == 'ahead' or a == 'full' then
+		elseif a == 'full' then
 			-- what was revoked is for others, unless there is nothing else
 			if by_move then r.revoked_claim = nil end
 			refuse(s, m, change, a)
@@ -522,12 +524,13 @@ local function mark(s, m)
 			end
 			m.hurry = false
 			m.renewed_at = mono_began
+			keep_marks(m, answer[4], answer[5])
 		elseif a == 'late' then
 			lose(s, m, true, 'mark: a copy of the memory')
-		elseif a == 'gone' and settings_allow(s, m.claim) then
-			return claim_worker_id(s, m, false)
 		elseif a == 'gone' then
-			lose(s, m, false, 'mark: the lease has lapsed')
+			return claim_worker_id(s, m, false)
+		elseif a == 'other' then
+			lose(s, m, false, 'mark: of another registry')
 		elseif a == 'lost' then
 			lose_to(s, m, answer[3], 'mark: it is another\'s')
 		elseif a == 'revoked' then
@@ -577,12 +580,6 @@ local function tend_claim(s, m)
 		return release(s, m, m.leaving, function(done)
 			if done then m.leaving = nil end
 		end)
-	elseif due and not settings_allow(s, m.claim) and not m.leaving then
-		return claim_worker_id(s, m, false, function()
-			if r.answered and m.state == 'held' and not settings_allow(s, m.claim) then
-				return mark(s, m)
-			end
-		end)
 	elseif due or (m.hurry and r.backoff == 0) then
 		return mark(s, m)
 	end
@@ -614,6 +611,10 @@ end
 local function registry_turn(s)
 	local m = s.mem
 	local r = m.reg
+	if s.fixed then
+		s.registry_at = FOREVER
+		return
+	end
 	r.answered = false
 	if m.request and m.has_identity then serve_request(s, m) end
 	local ready = m.has_identity and m.proposed ~= 0 and m.state ~= 'lost'
@@ -631,14 +632,14 @@ end
 ---- The server as a whole
 
 local function new_registry_process()
-	return {next_contact = 0, backoff = 0, last_loss = -FOREVER, silent_since = FOREVER}
+	return {next_contact = 0, backoff = 0, last_loss = -FOREVER}
 end
 
 function Server.start(s)
 	s.mem = {
 		state = 'none', confirmed = false, limit = FOREVER, proposed = 0, reach = 0,
 		n = 0, used = 0, left = {}, last = 0, usable = 0, open = false, produced = 0,
-		renewed_at = -FOREVER, reg = new_registry_process(),
+		renewed_at = -FOREVER, reg = new_registry_process(), started = mono(s), span = 0, high = 0,
 	}
 	s.mem.produced = wall(s)
 	s.keeper_at, s.registry_at = world.now, world.now + 1

@@ -109,13 +109,13 @@ function world.made(s, pair, lo, hi)
 	end
 	local a
 	for i = #makers, 1, -1 do
-		if makers[i].s == s and makers[i].mem == s.mem and makers[i].ownership == pair.ownership then
+		if makers[i].s == s and makers[i].mem == s.mem and makers[i].ownership == pair.ownership and makers[i].home == s.home then
 			a = makers[i]
 			break
 		end
 	end
 	if not a then
-		a = {s = s, mem = s.mem, worker = pair.worker, ownership = pair.ownership,
+		a = {s = s, mem = s.mem, home = s.home, worker = pair.worker, ownership = pair.ownership,
 			own = world.own[pair.ownership] or world.stray_own(s, pair), n = 0,
 			lo = {}, hi = {}, at = {}, contact = {}, first = {}, started = {}, claimed = {}}
 		makers[#makers + 1] = a
@@ -130,7 +130,7 @@ function world.made(s, pair, lo, hi)
 	a.contact[n] = (s.mem.confirmed_once or s.mem.watched) and s.told or -1
 	for i = 1, #makers do
 		local b = makers[i]
-		if b ~= a and b.hi[b.n] >= lo and b.lo[1] <= hi then
+		if b ~= a and b.home == a.home and b.hi[b.n] >= lo and b.lo[1] <= hi then
 			for k = b.n, 1, -1 do
 				if b.lo[k] <= hi and lo <= b.hi[k] then
 					overlap(a, n, b, k)
@@ -144,7 +144,7 @@ end
 -- An ownership that the world has not seen given out.
 function world.stray_own(s, pair)
 	local o = {at = world.now, s = s, worker = pair.worker, interval = Server.interval_of(s),
-		lease = s.lease, contact = s.contact, seen = {}}
+		lease = s.lease, home = s.home, contact = s.contact, seen = {}}
 	world.own[pair.ownership] = o
 	world.owns[#world.owns + 1] = o
 	return o
@@ -181,13 +181,15 @@ function world.lost(s, m, why)
 	local own = world.own[claim.ownership]
 	-- of two owners after A1, the newer one keeps the ID, unless Redis' clock was
 	-- set back between the two
-	local record = world.redis:record('0:' .. claim.worker)
+	local record = world.redises[s.home]:record('0:' .. claim.worker)
 	local winner = record and world.own[record.claim]
 	if own and winner and was_forgotten(winner, own) and winner.at <= world.clock_back and world.clock_back <= own.at then
 		return
 	end
+	-- a lease that Redis forgot while its server was not there
+	if own and own.lost and s.lease > 0 and s.start_time >= own.lost then return end
 	-- the original of a copy by block, where Redis forgot nothing
-	if s.block_kin and (s.is_copy or world.lost_at >= 0) or s.memory_kin or s.restored or not own or own.freed or own.damaged then return end
+	if s.block_kin and (s.is_copy or world.lost_at >= 0) or s.memory_kin or s.restored or s.moved or not own or own.freed or own.damaged then return end
 	if own.at >= s.bad_at and world.now > own.at then
 		world.fault('thrown out', 'server ' .. s.id .. ', connected all the time, loses ' .. claim.worker .. ': ' .. why)
 	end
@@ -209,7 +211,8 @@ end
 
 -- Carries a call out.
 local function execute(s, m, argv, op)
-	local redis = world.redis
+	local home = argv.home or s.home
+	local redis = world.redises[home]
 	redis.now = floor(world.base + world.now + world.redis_offset)
 	world.calls = world.calls + 1
 	local answer, err = redis:run('snowid', argv)
@@ -220,7 +223,7 @@ local function execute(s, m, argv, op)
 	if world.trace then
 		world.say(string.format('Redis: %s of server %d: %s', op, s.id, table.concat(answer, ' ')))
 	end
-	if (op == 'claim' or op == 'mark') and answer[1] ~= 'late' then
+	if (op == 'claim' or op == 'mark') and answer[1] ~= 'late' and answer[1] ~= 'expired' then
 		s.contact = world.now
 		local claim = op == 'mark' and m.claim or m.state == 'held' and m.claim or m.known
 		local o = claim and world.own[claim.ownership]
@@ -244,9 +247,9 @@ local function execute(s, m, argv, op)
 		local o = world.own[ownership]
 		if not o then
 			o = {at = world.now, s = s, ownership = ownership, owner = m.identity.id, worker = tonumber(answer[2]), contact = world.now,
-				interval = Server.interval_of(s), lease = s.lease, seen = {}}
+				home = home, interval = Server.interval_of(s), lease = s.lease, seen = {}}
 			for _, other in ipairs(world.owns) do
-				if other.worker == o.worker then
+				if other.worker == o.worker and other.home == home then
 					local its = other.s
 					local contact = other.contact
 					if its.dir.file and its.dir.file.id == other.owner then contact = max(contact, its.contact) end
@@ -292,6 +295,7 @@ end
 -- next(answer, err) is called now, or later.
 function world.call(s, m, argv, op, next)
 	local fault = s.nfaults > 0 and s.faults[1]
+	argv.home = s.home
 	if fault then
 		table.remove(s.faults, 1)
 		s.nfaults = s.nfaults - 1
@@ -386,10 +390,10 @@ local function note_losses(before)
 	world.lost_at = world.now
 	for s in each_server() do s.first_contact = FOREVER end
 	for at, text in pairs(before) do
-		if at ~= 'meta' and world.redis.hash[at] ~= text then
+		if world.redis.hash[at] ~= text then
 			-- the ceiling of each that had it, perhaps
 			for _, o in ipairs(world.owns) do
-				if '0:' .. o.worker == at then o.lost, o.revoked = world.now, false end
+				if '0:' .. o.worker == at and world.redises[o.home] == world.redis then o.lost, o.revoked = world.now, false end
 			end
 		end
 	end
@@ -422,7 +426,7 @@ end
 local function new_slot(id, like)
 	local s = {
 		id = id, name = 'server' .. id, machine = new_machine(), device = 'd' .. id,
-		wanted = -1, lease = world.lease, interval = world.interval, timeout = 1000,
+		home = 1, lease = world.lease, interval = world.interval, timeout = 1000,
 		max_lead = world.max_lead, reserve = world.reserve, rate = 1, mono_rate = 1,
 		offset = 0, lead = 0, busy = true, standby = false,
 		contact = -1, told = -1, claimed_at = -1, answered = -1, start_time = 0, first_contact = FOREVER, bad_at = -1, cut_until = -1, paused_until = -1,
@@ -431,7 +435,6 @@ local function new_slot(id, like)
 	}
 	if like then
 		s.lease, s.interval, s.offset, s.rate = like.lease, like.interval, like.offset, like.rate
-		s.wanted = like.wanted
 	end
 	world.servers[id] = s
 	return s
@@ -451,7 +454,9 @@ function steps.start(i)
 	if s and not s.mem and not s.gone then
 		if world.now - (s.stopped_at or -FOREVER) > min(s.interval, 3000) then s.bad_at = world.now end
 		s.lease = s.next_lease or s.lease
-		s.wanted = s.next_wanted or s.wanted
+		if s.next_home and s.next_home ~= s.home then
+			s.home, s.moved, s.contact, s.told = s.next_home, true, -1, -1
+		end
 		Server.start(s)
 	end
 end
@@ -581,7 +586,7 @@ function steps.damage(worker)
 	local at = '0:' .. worker
 	local text = world.redis.hash[at]
 	if text then
-		world.redis:write(at, (text:gsub('"ceiling":"%d', '"ceiling":"0')))
+		world.redis:write(at, text:sub(1, -3))
 		world.redis:commit()
 		for _, o in ipairs(world.owns) do
 			if o.worker == worker then o.damaged = true end
@@ -784,18 +789,37 @@ function steps.reclaim(i)
 	end
 end
 
--- A reload.
-function steps.worker_id(i, worker)
+-- From the next start on: another registry.
+function steps.move(i)
 	local s = world.servers[i]
-	if s then
-		s.wanted = worker
-		if s.mem then
-			s.mem.reg.next_contact = 0
-			if not s.mem.call then s.registry_at = world.now end
-		end
+	if s then s.next_home = 3 - s.home end
+end
+
+-- What follows concerns the other Redis.
+function steps.other_redis()
+	world.redis = world.redis == world.redises[1] and world.redises[2] or world.redises[1]
+end
+
+-- Started with a worker ID of its settings, and with Redis again.
+function steps.leave(i)
+	local s = world.servers[i]
+	if s and not s.standby then
+		steps.kill(i)
+		s.fixed, s.moved = true, true
+		steps.start(i)
 	end
 end
 
+function steps.come_back(i)
+	local s = world.servers[i]
+	if s and s.fixed then
+		steps.kill(i)
+		s.fixed = nil
+		steps.start(i)
+	end
+end
+
+-- A reload.
 function steps.interval(i, ms)
 	local s = world.servers[i]
 	if s then s.interval = ms end
@@ -888,10 +912,10 @@ end
 
 ---- The end: all is healed, and then nobody waits and nothing leaks
 
-local function records()
-	local all = {}
-	for at in pairs(world.redis.hash) do
-		if at ~= 'meta' then all[at] = world.redis:record(at) end
+local function records(home)
+	local all, redis = {}, world.redises[home]
+	for at in pairs(redis.hash) do
+		if at:match('^%d+:%d+$') then all[at] = redis:record(at) end
 	end
 	return all
 end
@@ -906,32 +930,47 @@ local function heal()
 	end
 end
 
-local function check_end()
-	heal()
-	local longest = 0
-	for s in each_server() do longest = max(longest, s.interval, s.lease) end
-	-- silence, settling, a lease that lapses, and a little
-	run_until(world.now + 8 * longest + 10000)
-	if world.found then return end
+-- A server that lives and has another ID has left no record behind.
+local function check_own_leaks()
+	for home = 1, 2 do
+		for at, r in pairs(records(home)) do
+			local o = world.own[r.claim]
+			local s = o and o.s
+			if s and s.mem and not s.fixed and s.home == home and s.mem.state == 'held' and s.mem.confirmed and
+				s.mem.claim.ownership ~= r.claim and not s.moved and not s.restored and not s.block_kin and
+				not s.memory_kin and r.lease == '0' and not o.freed and not o.damaged and
+				s.mem.entered == s.mem.claim.ownership then
+				world.fault('leak', 'server ' .. s.id .. ' has another ID, and its record ' .. at .. ' is still there')
+			end
+		end
+	end
+end
 
-	-- an administrator gives back what nobody uses
-	local helper = each_server(true)()
+-- An administrator gives back what nobody uses.
+local function free_by_administrator(home)
+	local helper
+	for s in each_server(true) do
+		if s.home == home and not s.fixed and s.mem.identity then helper = helper or s end
+	end
 	if not helper then return end
 	local living = {}
 	for s in each_server(true) do
 		if s.mem.state == 'held' then living[s.mem.claim.ownership] = s end
 	end
-	for at, r in pairs(records()) do
-		local dc, worker = at:match('^(%d+):(%d+)$')
+	for at, r in pairs(records(home)) do
+		local worker = at:match(':(%d+)$')
 		if not living[r.claim] then
 			worker = tonumber(worker)
 			local who = helper
 			for s in each_server(true) do
-				if s.mem.identity and s.mem.identity.id ~= r.owner then who = s end
+				if s.home == home and s.mem.identity and s.mem.identity.id ~= r.owner then who = s end
 			end
 			local function ask(op, own)
 				local m = who.mem
-				return execute(who, m, protocol.argv(who, m, op, own, m.n + 1, Server.interval_of(who) + who.timeout), op)
+				local argv = protocol.argv(who, m, op, own, m.n + 1, Server.interval_of(who) + who.timeout)
+				argv[#argv + 1] = 'deadline'
+				argv[#argv + 1] = '9000000000000000'
+				return execute(who, m, argv, op)
 			end
 			local answer = ask('list', {from = worker, count = 1})
 			local ownership, state = protocol.listed(answer, worker)
@@ -945,24 +984,22 @@ local function check_end()
 			end
 		end
 	end
-	run_until(world.now + 5 * longest + 5000)
-	for s in each_server(true) do
-		if s.losses > 3 then
-			world.fault('unrest', 'server ' .. s.id .. ' has lost its worker ID ' .. s.losses .. ' times')
-		end
-	end
+end
+
+-- Who waits, though an ID is free?
+local function check_waiting(home)
 	local free = {}
-	local all = records()
+	local all = records(home)
 	for worker = 0, world.workers - 1 do
 		local r = all['0:' .. worker]
 		if not r or r.owner == '' then free[worker] = r and tonumber(r.ceiling) or 0 end
 	end
 	for s in each_server(true) do
-		if not s.standby and not s.mem.open then
+		if s.home == home and not s.fixed and not s.standby and not s.mem.open then
 			local now = Server.wall(s)
 			local could
 			for worker, ceiling in pairs(free) do
-				if ceiling <= now - 2 * s.interval and (s.wanted == -1 or s.wanted == worker) then could = worker end
+				if ceiling <= now - 2 * s.interval then could = worker end
 			end
 			local pair = s.mem.pair
 			-- with an ID it waits for its clock
@@ -972,6 +1009,25 @@ local function check_end()
 			end
 		end
 	end
+end
+
+local function check_end()
+	heal()
+	local longest = 12000
+	for s in each_server() do longest = max(longest, s.interval, s.lease) end
+	-- silence, settling, a lease that lapses, and a little
+	run_until(world.now + 8 * longest + 10000)
+	if world.found then return end
+
+	check_own_leaks()
+	for home = 1, 2 do free_by_administrator(home) end
+	run_until(world.now + 5 * longest + 5000)
+	for s in each_server(true) do
+		if s.losses > 3 then
+			world.fault('unrest', 'server ' .. s.id .. ' has lost its worker ID ' .. s.losses .. ' times')
+		end
+	end
+	for home = 1, 2 do check_waiting(home) end
 end
 
 ---- A schedule
@@ -990,12 +1046,18 @@ function world.run(schedule, trace)
 	world.max_lead, world.reserve = setup.max_lead, setup.reserve
 	local quick = schedule.seed > 0 and schedule.seed % 8 > 0
 	for _, step in ipairs(schedule.steps) do quick = quick and step[2] ~= 'damage' end
-	world.redis = Redis.new(setup.backwards, quick)
-	new_instance()
+	world.redises = {Redis.new(setup.backwards, quick)}
+	world.redises[2] = Redis.beside(world.redises[1])
+	for i = 2, 1, -1 do
+		world.redis = world.redises[i]
+		new_instance()
+	end
 	for i = 1, setup.servers do
 		local s = new_slot(i)
 		s.offset = setup.offsets[i] or 0
 		if setup.mixed and i % 2 == 0 then s.lease = world.lease > 0 and 0 or 12000 end
+		s.interval = setup.intervals and setup.intervals[i] or s.interval
+		s.lease = setup.leases and setup.leases[i] or s.lease
 		Server.start(s)
 	end
 	for _, step in ipairs(schedule.steps) do

@@ -19,7 +19,7 @@ our @EXPORT =
 
 # Short calls, so that faults are found soon.
 our $short =
-  "snowid.redis_check_interval = '200ms'\nsnowid.redis_timeout = '500ms'\n";
+  "snowid.redis_mark_interval = '200ms'\nsnowid.redis_timeout = '500ms'\n";
 
 # An array of strings, as registry.lua answers, in Redis' protocol.
 sub strings

@@ -50,7 +50,25 @@ sub start
 			'save ""',  @config, ''));
 	push @all, $self;
 	$self->run;
+
+	# not empty in earnest, for which the first servers would wait for long
+	$self->query('HSET', 'snowid', 'meta',
+		'{' . join(',', map { qq("$_->[0]":"$_->[1]") } $self->settled) . '}')
+	  if !grep { /^user / } @config;
 	return $self;
+}
+
+# The fields of "meta" in a registry that is there, and settles as its servers' settings
+# have it.
+sub settled
+{
+	return (
+		[ v    => 4 ],
+		[ name => 'abcdef0123456789' ],
+		[ rank => 2 ],
+		map { [ $_ => '' ] } qw(instance layout pinned_by)),
+	  map { [ $_ => 0 ] }
+	  qw(since span longest window heard beat offset high);
 }
 
 # Starts it again, after stop(); with what it has kept.
@@ -150,34 +168,47 @@ sub record
 	return $json =~ /"\Q$field\E":"([^"]*)"/ ? $1 : undef;
 }
 
-# Lua that gives a record its checksum: sum(at, r), as the registry's script does.
-sub sum_script
-{
-	my $script   = slurp_file('src/registry/registry.lua');
-	my ($fields) = $script =~ /^local FIELDS = (\{.*?\})$/ms     or die;
-	my ($meta)   = $script =~ /^local META_FIELDS = (\{.*?\})$/m or die;
-	return <<~EOF;
-		local function sum(at, r)
-			local values = {at}
-			for _, name in ipairs(at == 'meta' and $meta or $fields) do table.insert(values, r[name]) end
-			return string.sub(redis.sha1hex(table.concat(values, '\\n')), 1, 16)
-		end
-		EOF
-}
-
-# Changes fields of a record (or of "meta") in one step, its checksum, too.
+# Changes fields of a record (or of "meta") in one step.
 sub edit
 {
 	my ($self, $pair, @fields) = @_;
-	my $answer = $self->query('EVAL',
-		sum_script() . <<~'EOF', 1, 'snowid', $pair, @fields);
+	my $answer = $self->query('EVAL', <<~'EOF', 1, 'snowid', $pair, @fields);
 		local r = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1]) or '{}')
 		for i = 2, #ARGV, 2 do r[ARGV[i]] = ARGV[i + 1] end
-		r.sum = sum(ARGV[1], r)
 		redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(r))
 		return 'done'
 		EOF
 	$answer eq 'done' or die "edit: $answer";
+	return;
+}
+
+# Writes a record that looks as if a server with this ID had claimed it.
+sub plant
+{
+	my ($self, $pair, %record) = @_;
+	my ($dc, $worker) = split /:/, $pair;
+	my $index = "server:$record{owner}";
+	my $taken = $self->query('HGET', 'snowid', "taken:$dc");
+
+	$self->edit($pair, %record);
+	$taken .= '0' x ($worker + 1 - length $taken);
+	substr($taken, $worker, 1) = '1';
+	$self->query('HSET', 'snowid', "taken:$dc", $taken);
+	$self->query('HSET', 'snowid', $index,
+		$self->query('HGET', 'snowid', $index) . " $pair");
+	return;
+}
+
+# As if a worker ID had never been claimed.
+sub forget
+{
+	my ($self, $pair) = @_;
+	my ($dc, $worker) = split /:/, $pair;
+	my $taken = $self->query('HGET', 'snowid', "taken:$dc");
+
+	substr($taken, $worker, 1) = '0';
+	$self->query('HDEL', 'snowid', $pair);
+	$self->query('HSET', 'snowid', "taken:$dc", $taken);
 	return;
 }
 
@@ -239,7 +270,7 @@ sub claim_settings
 	return <<~EOF . ($settings // '');
 		snowid.redis_url = '$url'
 		snowid.server_name = '$name'
-		snowid.redis_check_interval = '300ms'
+		snowid.redis_mark_interval = '300ms'
 		snowid.redis_timeout = '1s'
 		snowid.max_lead = '200ms'
 		EOF

@@ -553,12 +553,12 @@ is($@, '', 'a server without Redis: the query for worker IDs is no error');
 $node->stop;
 
 settings($node,
-	"snowid.redis_lease = '600s'\nsnowid.redis_check_interval = '1h'");
+	"snowid.redis_lease = '600s'\nsnowid.redis_mark_interval = '10s'");
 $node->start;
 wait_for_claim($node);
 $row = row($node, 'snowid');
 is( values_of($row, qw(lease_seconds registry_interval_seconds)),
-	'lease_seconds=600|registry_interval_seconds=200',
+	'lease_seconds=600|registry_interval_seconds=10',
 	'the lease and its interval are told');
 cmp_ok($row->{lease_left_seconds}, '>', 300, 'more than half of it is left');
 $node->stop;

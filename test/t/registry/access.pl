@@ -15,7 +15,7 @@ use Time::HiRes qw(time usleep);
 $SIG{PIPE} = 'IGNORE';
 
 my $secret = 'hunter2Secret';
-my @least  = qw(info evalsha eval time hget hset hgetall);
+my @least  = qw(info evalsha eval time hget hset hdel);
 
 my $redis = SnowidRedis->start(
 	'redis',
@@ -43,7 +43,7 @@ sub use_url
 	my ($node, $url, $more) = @_;
 	$node->{redis} = $url;
 	settings($node,
-		"snowid.redis_check_interval = '200ms'\nsnowid.redis_password_file = '$file'\n"
+		"snowid.redis_mark_interval = '200ms'\nsnowid.redis_password_file = '$file'\n"
 		  . ($more // ''));
 	return;
 }
@@ -134,12 +134,14 @@ wait_for_claim($local);
 is($redis->record('0:0', 'name'), 'local',
 	'a server claims through a socket');
 
-# each of these rights is needed, and its lack is told
-foreach my $command (@least, 'select')
+# each of these rights is needed, and its lack is told; hdel is when the last ID of a
+# server is given back
+foreach my $command (grep({ $_ ne 'hdel' } @least), 'select')
 {
 	$redis->query('ACL', 'SETUSER', 'snowid', "-$command");
 	$redis->query('SCRIPT', 'FLUSH');
 	$redis->query('FLUSHALL');
+
 	error_is(
 		$node,
 		"(NOPERM .*'$command'|The user executing the script can't run|no permissions to run the|NOPERM)",

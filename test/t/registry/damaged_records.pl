@@ -32,7 +32,7 @@ sub answer
 		$script, 1, 'snowid',
 		%{
 			{
-				version    => 3,
+				version    => 4,
 				operation  => 'claim',
 				layout     => $layout,
 				server     => 'e' x 32,
@@ -47,7 +47,6 @@ sub answer
 				latest     => 3e12,
 				dc         => 0,
 				count      => 32,
-				wanted     => $other,
 				fresh      => 'e' x 16,
 				ceiling    => 2e12,
 				reach      => 2e12,
@@ -57,7 +56,11 @@ sub answer
 				floor      => 0,
 				used       => 0,
 				resume     => 'record',
-				unchanged  => '',
+				up         => 0,
+				registry   => '',
+				span       => 0,
+				high       => 0,
+				deadline   => 9e15,
 				move       => 0,
 				leaving    => '',
 				past       => '',
@@ -67,15 +70,25 @@ sub answer
 }
 
 is(answer(version => 1),
-	"version\n3\n1", 'a call of another version is refused');
-wait_until('the end of the settling', sub { answer() !~ /^settling/ });
-like(answer(), qr/^taken\n$other\nsecond/, 'a record that is whole');
+	"version\n4\n1", 'a call of another version is refused');
+wait_until('the end of the settling',
+	sub { answer(count => 2) !~ /^settling/ });
+
+# The ID looks free to a newcomer, and there is no other; a number for each call.
+my $calls = 1;
+
+sub offered
+{
+	$redis->query('HSET', 'snowid', 'taken:0', $other == 1 ? '10' : '01');
+	return answer(count => 2, n => ++$calls);
+}
+like(offered(), qr/^full\n/, 'a record that is whole gives its ID to nobody');
 
 #---- Damaged ----
 
 my $good   = $redis->query('HGET', 'snowid', "0:$other");
 my @fields = $good =~ /"(\w+)":"/g;
-cmp_ok(scalar(@fields), '>=', 20, 'the fields of a record');
+cmp_ok(scalar(@fields), '>=', 19, 'the fields of a record');
 $second->stop;
 $good = $redis->query('HGET', 'snowid', "0:$other");
 my %damaged = (
@@ -105,14 +118,17 @@ foreach my $field (@fields)
 my @given;
 foreach my $name (sort keys %damaged)
 {
-	next if $damaged{$name} eq $good;
+	next
+	  if $damaged{$name} eq $good
+	  || $name =~
+	  /^(?:owner is empty|registry is (?:empty|changed|negative))$/;
 	$redis->query('HSET', 'snowid', "0:$other", $damaged{$name});
-	my $answer = answer();
-	push @given, "$name: $answer"
-	  if $answer !~ /^(damaged|version)\n0:$other/;
+	my $answer = offered();
+	push @given, "$name: $answer" if $answer !~ /^full\n/;
 }
 is(join("\n", @given), '',
 	'no damage gives an ID away, of ' . keys(%damaged));
+$redis->query('HSET', 'snowid', 'taken:0', '11');
 
 # One of them, seen by all.
 $redis->query('HSET', 'snowid', "0:$other", $damaged{'without ceiling'});
@@ -143,7 +159,7 @@ is(worker_id($second), $other, 'the owner of the released ID has it again');
 
 $redis->edit("0:$other", v => 2);
 error_is($second,
-	"the field \"0:$other\" of the hash \"snowid\" was written by another version of snowid: it has format 2, and this one has 3"
+	"the field \"0:$other\" of the hash \"snowid\" was written by another version of snowid: it has format 2, and this one has 4"
 );
 is( $first->safe_psql(
 		'postgres',

@@ -19,7 +19,7 @@ use constant LEASE => 2000;    # ms
 
 my $on_lease = <<~EOF;
 	snowid.redis_lease = '2s'
-	snowid.redis_check_interval = '5s'
+	snowid.redis_mark_interval = '5s'
 	snowid.max_wait = '500ms'
 	EOF
 my (%made, %proxy);

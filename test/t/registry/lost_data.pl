@@ -57,7 +57,8 @@ sub wait_for_calls
 
 sub pairs
 {
-	return join ' ', sort split /\n/, $primary->query('HKEYS', 'snowid');
+	return join ' ', sort grep { /^(?:meta|\d+:\d+)$/ } split /\n/,
+	  $primary->query('HKEYS', 'snowid');
 }
 
 $proxy->mode('lose');
@@ -187,7 +188,7 @@ sub newcomer { return claiming($_[0], $urls, $_[1]); }
 
 # Owners are slow where Redis comes back, so that a newcomer is there before.
 my $slow =
-  "snowid.redis_timeout = '300ms'\nsnowid.redis_check_interval = '700ms'\n";
+  "snowid.redis_timeout = '300ms'\nsnowid.redis_mark_interval = '700ms'\n";
 settings($first, $slow . "snowid.max_wait = '20s'");
 $first->reload;
 answered($first);
@@ -231,7 +232,7 @@ my $third;
 crash_redis(
 	$old,
 	sub {
-		$third = newcomer('third', "snowid.redis_check_interval = '100ms'");
+		$third = newcomer('third', "snowid.redis_mark_interval = '100ms'");
 		usleep(1_000_000);
 	});
 wait_for_claim($third);
@@ -267,7 +268,7 @@ is(worker_id($fourth), 3,
 	'a newcomer claims what the replica does not hear of');
 keys_are_right('keys were right', $client);
 my $fifth = claiming_cluster('fifth', $urls,
-	$short . "snowid.redis_check_interval = '100ms'");
+	$short . "snowid.redis_mark_interval = '100ms'");
 my @clients =
   map { start_client($_, 'SELECT snowid_next() FROM pg_sleep(0.002);') }
   $first, $fourth;

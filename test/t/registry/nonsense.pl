@@ -67,11 +67,15 @@ wait_for_claim($_) foreach values %nodes;
 #---- An answer that no operation gives, one at a time ----
 
 foreach my $answer (
-	['what'], ['ok'],
+	['what'],
+	['ok'],
 	[ 'ok', 'x' ],
 	[ 'ok', -1 ],
 	[ 'ok', '9e9' ],
-	['lost'], [ 'layout', 1 ])
+	[ 'ok', 1600000000000, 'a' x 16, 'x', 0 ],
+	[ 'ok', 1600000000000, 'a' x 16, 0,   -1 ],
+	['lost'],
+	[ 'layout', 1 ])
 {
 	$fake->mode('mark only:' . strings(@$answer));
 	error_is($good, '^unexpected reply to "mark"$');
@@ -80,7 +84,8 @@ foreach my $answer (
 	pass("an unexpected reply to mark is an error: @$answer");
 }
 
-my @claim   = (1, '0' x 15 . '1', 1600000000000, 1700000000000, 1);
+my @claim =
+  (1, '0' x 15 . '1', 1600000000000, 1700000000000, 1, 'a' x 16, 0, 0);
 my @answers = (
 	['what'],
 	['yours'],
@@ -88,9 +93,8 @@ my @answers = (
 	['lost'],
 	['layout'],
 	['settling'],
-	[ 'silence',  'x', 1 ],
-	[ 'silence',  'x', 'x', 0 ],
-	[ 'silence',  'x', 0,   'x' ],
+	[ 'silence',  'x' ],
+	[ 'silence',  1,   1 ],
 	[ 'settling', 'x', 1 ],
 	[ 'settling', 1,   'x' ],
 	[ 'taken',    1 ],
@@ -106,7 +110,11 @@ foreach my $wrong (
 	[ 1, 'x' x 16 ],
 	[ 2, -1 ],
 	[ 3, '9' x 30 ],
-	[ 4, '' ])
+	[ 4, '' ],
+	[ 5, 'x' ],
+	[ 5, '0' x 16 ],
+	[ 6, -1 ],
+	[ 7, 'x' ])
 {
 	my @wrong = @claim;
 	$wrong[ $wrong->[0] ] = $wrong->[1];
@@ -190,7 +198,7 @@ $fake->mode('');
 answered($good);
 
 # A ceiling that the layout does not have; a claim that is gone, but is not.
-$fake->mode('mark only:' . strings('ok', 2253088648659904));
+$fake->mode('mark only:' . strings('ok', 2253088648659904, 'a' x 16, 0, 0));
 error_is($good,
 	'^the record of worker ID \d+ of datacenter 0 has a ceiling in 73367-.*, further ahead than snowid.max_jump$'
 );

@@ -246,7 +246,7 @@ sub are_errors
 }
 
 my $log = log_size($proxied);
-settings($proxied, $short . "snowid.redis_check_interval = '100ms'");
+settings($proxied, $short . "snowid.redis_mark_interval = '100ms'");
 $proxied->reload;
 my $client =
   start_client($proxied, 'SELECT snowid_next() FROM pg_sleep(0.002);');
@@ -276,7 +276,7 @@ keys_are_right('keys do not mind', $client);
 		});
 	my $node = snowid_cluster('asks', <<~EOF);
 		snowid.redis_url = 'redis://127.0.0.1:$fake->{port}'
-		snowid.redis_check_interval = '100ms'
+		snowid.redis_mark_interval = '100ms'
 		EOF
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');

@@ -27,7 +27,7 @@ sub calls
 
 my $two_ids =
   "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=1 sequence=12'\n"
-  . "snowid.redis_check_interval = 2s\n";
+  . "snowid.redis_mark_interval = 2s\n";
 my ($asks, $other) = map { claiming($_, $redis, $two_ids) } qw(asks other);
 wait_for_claim($_) foreach $asks, $other;
 

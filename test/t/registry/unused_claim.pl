@@ -25,7 +25,7 @@ sub claim_another
 {
 	my $json   = $redis->query('HGET', 'snowid', '0:0') =~ s{\\/}{/}gr;
 	my %record = $json =~ /"(\w+)":"([^"]*)"/g;
-	$redis->edit('0:5', %record, claim => 'e' x 16, interval => 3600_000);
+	$redis->plant('0:5', %record, claim => 'e' x 16, interval => 3600_000);
 	return;
 }
 

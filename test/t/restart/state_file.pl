@@ -70,7 +70,7 @@ sub content
 }
 
 my $good = slurp_file($file);
-is(length $good, 396, 'the file is there');
+is(length $good, 484, 'the file is there');
 
 # Damages the file, and mends it.
 sub is_refused
@@ -170,7 +170,7 @@ chmod 0700, $node->data_dir . '/snowid';
 keys_go_on('mended');
 like(
 	slurp_file($file),
-	qr/^\Q${\ substr($good, 0, 32)}\E.{364}$/s,
+	qr/^\Q${\ substr($good, 0, 32)}\E.{452}$/s,
 	'a directory that can be written again: the file is written');
 
 $node->stop;
@@ -181,10 +181,10 @@ $node->start;
 $node->wait_for_log(
 	qr/Could not write file "snowid\/state": No space left on device/,
 	$before);
-ok(!-e $file || -s $file == 396, 'a full disk leaves no half a file');
+ok(!-e $file || -s $file == 484, 'a full disk leaves no half a file');
 keys_go_on('keys go on when there is space again');
 $good = slurp_file($file);
-is(length $good, 396, 'the file is written when there is space again');
+is(length $good, 484, 'the file is written when there is space again');
 
 #---- Another server on the directory ----
 

@@ -1,0 +1,171 @@
+# What Redis forgets, where the servers' settings differ, where a server comes from
+# another registry, and where a machine loses power at the same time: no server that
+# is connected loses its worker ID, and nobody else gets it.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidFaults;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+
+$SIG{PIPE} = 'IGNORE';
+
+# It never lost an ID, and has this one.
+sub keeps
+{
+	my ($node, $id, $name) = @_;
+	wait_for_claim($node);
+	is(worker_id($node), $id, "$name: it keeps its ID");
+	is(logged($node, 0, qr/snowid lost its worker ID/),
+		0, "$name: it never lost it");
+	return;
+}
+
+#---- A server that marks seldom, and others that mark often ----
+
+my $redis  = SnowidRedis->start('redis');
+my $seldom = claiming('seldom', $redis);
+my $often  = claiming('often',  $redis);
+wait_for_claim($_) foreach $seldom, $often;
+my ($slow_id, $quick_id) = map { worker_id($_) } $seldom, $often;
+settings($seldom, $short . "snowid.redis_mark_interval = '10s'\n");
+$seldom->reload;
+wait_until('a mark by the new setting',
+	sub { $redis->record("0:$slow_id", 'interval') > 10_000 });
+answered($often);
+my $seen = $redis->record("0:$slow_id", 'n');
+
+# the one that marks often brings its claim back at once
+$redis->query('FLUSHALL');
+my $new = claiming('new', $redis);
+poll($new, "reason ~ 'registry is empty'");
+wait_until('the claim of the one that marks often',
+	sub { $redis->owned('often') });
+cmp_ok($redis->record('meta', 'span'),
+	'>', 20_000, 'the registry knows of the one that marks seldom');
+wait_for_claim($new);
+isnt(worker_id($new), $slow_id,
+	'a new server does not get the ID of a server that marks seldom');
+keeps($seldom, $slow_id,  'a server that marks seldom');
+keeps($often,  $quick_id, 'a server that marks often');
+$_->stop foreach $seldom, $often, $new;
+
+# one server alone, of which nobody knows
+my $empty = SnowidRedis->start('empty');
+my $alone = claiming('alone', $empty);
+wait_for_claim($alone);
+settings($alone, $short . "snowid.redis_mark_interval = '10s'\n");
+$alone->reload;
+wait_until('a mark by the new setting',
+	sub { $empty->record('0:0', 'interval') > 10_000 });
+$empty->query('FLUSHALL');
+my $first = claiming('first', $empty);
+wait_for_claim($first);
+isnt(worker_id($first), 0,
+	'nor the first one that comes, where there was one server alone');
+keeps($alone, 0, 'a server that marks seldom, alone');
+$_->stop foreach $alone, $first;
+
+#---- A server that comes from another registry ----
+
+my $here = SnowidRedis->start('here', 'appendonly yes', 'appendfsync always');
+my $there = SnowidRedis->start('there');
+$there->edit('meta', name => 'b' x 16);
+my $owner = claiming('owner', $here);
+wait_for_claim($owner);
+my $guest = claiming('guest', $there);
+wait_for_claim($guest);
+is(join(' ', map { worker_id($_) } $owner, $guest),
+	'0 0', 'two servers of two registries have one ID');
+
+# nothing is lost, but Redis is another instance
+$here->stop;
+$here->run;
+answered($owner);
+$guest->{redis} = $here;
+settings($guest, $short);
+$guest->restart;
+wait_for_claim($guest);
+isnt(worker_id($guest), 0,
+	'a server from another registry does not get the ID of an owner here');
+keeps($owner, 0, 'an owner, where a server comes from another registry');
+
+# and where the Redis that it is to use is away
+$guest->{redis} = $there;
+settings($guest, $short);
+$guest->restart;
+wait_for_claim($guest);
+is(worker_id($guest), 0, 'back in its own registry it has its own ID');
+$here->stop;
+$guest->{redis} = $here;
+settings($guest, $short . "snowid.max_wait = '100ms'\n");
+$guest->restart;
+error_is($guest, 'Connection refused');
+like(
+	sql_error($guest, 'SELECT snowid_next()'),
+	qr/^55000: snowid has not claimed a worker ID yet/,
+	'a server whose URL has changed waits for the new Redis');
+$here->run;
+wait_for_claim($guest);
+isnt(worker_id($guest), 0, 'which gives it an ID of its own');
+keeps($owner, 0, 'an owner, while Redis was away');
+$guest->stop;
+
+#---- A machine loses power, and Redis its last writes ----
+
+my $id   = worker_id($owner);
+my $data = (glob "$here->{dir}/append*")[0];
+kill_all($owner);
+$here->edit(
+	"0:$id",
+	boot     => 'before the power failure',
+	interval => 4000);
+system_or_bail('cp', '-a', $data, "$here->{dir}/saved");
+$here->edit("0:$id", n => $here->record("0:$id", 'n') + 7);
+$owner->start;
+poll($owner, "reason ~ 'before the machine was restarted'");
+$here->stop('KILL');
+system_or_bail('rm', '-r',                 $data);
+system_or_bail('mv', "$here->{dir}/saved", $data);
+$here->run;
+wait_for_claim($owner);
+is(worker_id($owner), $id,
+	'after a power failure, and with a Redis that forgot its last writes, a server has its ID'
+);
+is( $owner->safe_psql(
+		'postgres',
+		'SELECT count(*) FROM snowid_claims() WHERE server_name = \'owner\''),
+	'1',
+	'and no other one has leaked');
+unlike(
+	slurp_file($owner->logfile),
+	qr/another server/i,
+	'it takes nobody for a copy of itself');
+$owner->stop;
+
+#---- An old master comes back as a master ----
+
+my @both = map { SnowidRedis->start($_) } qw(old_master new_master);
+my $url  = join ',', map { $_->url } @both;
+my $torn = claiming('torn', $url);
+poll($torn, "NOT is_open AND reason ~ 'are both masters'");
+like(
+	slurp_file($torn->logfile),
+	qr/WARNING:  snowid claims no worker ID while two of its Redis are masters/,
+	'a new server claims no ID from one of two masters, and warns');
+is($_->owned('torn'), 0, "nothing was claimed from the $_->{name}")
+  foreach @both;
+$both[1]->query('REPLICAOF', '127.0.0.1', $both[0]->{port});
+wait_for_claim($torn);
+is($both[0]->owned('torn'), 1, 'it claims one when there is one master');
+$both[1]->query('REPLICAOF', 'NO', 'ONE');
+$torn->restart;
+wait_for_claim($torn);
+is(logged($torn, 0, qr/WARNING:  snowid claims no worker ID/),
+	1, 'a server that has an ID keeps it beside two masters');
+$torn->stop;
+
+done_testing();
