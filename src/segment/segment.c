@@ -46,7 +46,7 @@ typedef struct Place
 	int			index;
 } Place;
 
-static Segment *segments = NULL;	/* snowid_segments of them */
+static Segment *segments = NULL;	/* as many as snowid_max_segments says */
 static LWLock *segments_lock = NULL;
 static HTAB *places = NULL;		/* under segments_lock */
 static ConditionVariable *room = NULL;	/* a place became free */
