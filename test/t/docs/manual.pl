@@ -26,6 +26,7 @@ my @names = (
 	'README.zh-CN.md',
 	'CONTRIBUTING.md',
 	'CHANGELOG.md',
+	'SECURITY.md',
 	map { substr($_, length($top) + 1) }
 	  sort glob("$top/doc/*.md $top/doc/zh/*.md"));
 my @languages = ('doc', 'doc/zh');

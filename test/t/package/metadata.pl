@@ -90,6 +90,36 @@ is($meta->{prereqs}{runtime}{requires}{PostgreSQL},
 	"$oldest.0.0", 'the oldest PostgreSQL');
 is(in_file('debian/pgversions', qr/^(\d+)\+$/m), $oldest, 'in debian/, too');
 
+# One address everywhere.
+my $address = $meta->{resources}{homepage};
+like($address, qr{^https://\S+$}, 'META.json has the address of the project');
+is($meta->{resources}{repository}{url},
+	"$address.git", 'META.json has the repository at the address');
+foreach my $file (
+	'README.md',         'README.zh-CN.md',
+	'debian/control.in', 'debian/copyright')
+{
+	my $text  = slurp_file("$top/$file");
+	my @found = $text =~ m{(https://example\.org/\w+)}g;
+	@found = $text =~ m{(\Q$address\E)} if !@found;
+	is(join(' ', grep { $_ ne $address } @found),
+		'', "$file has the address of META.json and no other");
+	ok(scalar @found, "$file has an address");
+}
+
+# The picture is what its script draws.
+my $drawn = PostgreSQL::Test::Utils::tempdir;
+system("$top/test/picture", $drawn) == 0 or die "test/picture: $?";
+foreach my $shade (qw(light dark))
+{
+	is( slurp_file("$drawn/picture-$shade.svg"),
+		slurp_file("$top/doc/picture-$shade.svg"),
+		"the $shade picture is as test/picture draws it");
+	like(slurp_file("$top/$_"), qr{"doc/picture-$shade\.svg"},
+		"$_ shows the $shade picture")
+	  foreach qw(README.md README.zh-CN.md);
+}
+
 # The majors: as README says, in its Chinese form and in the workflow.
 my $majors = in_file('README.md', qr/PostgreSQL (\d+ to \d+)\b/);
 like(
