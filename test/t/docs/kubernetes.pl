@@ -45,7 +45,7 @@ foreach my $name (qw(statefulset deployment redis))
 	is_deeply(
 		$service->{spec}{selector},
 		$template->{metadata}{labels},
-		"$name: so does its service");
+		"$name: its service finds its pods");
 	is_deeply(
 		[ sort map { $_->{name} } @{ container($name)->{volumeMounts} } ],
 		[

@@ -52,7 +52,7 @@ foreach ([ '/lib/', $pkglibdir ],
 	like(
 		$target{$folder},
 		qr{^/files/usr/(?:lib|share)/postgresql/\*/(?:lib|extension)/$},
-		"what is copied to $folder is of the installation");
+		"files that are copied to $folder are of the installation");
 	system('mkdir', '-p', "$dir/image$folder") == 0 or die "mkdir: $?";
 	system("cp -r $dir/files$here/. $dir/image$folder") == 0 or die "cp: $?";
 }

@@ -85,7 +85,7 @@ like(
   $node->psql('shop', "\\set ON_ERROR_STOP 1\n$prepare", timeout => 180);
 is($err, '', "the page's query changes every table");
 ($rc, $out, $err) = $node->psql('shop', $drop);
-is($err,              '',      'then nothing depends on the extension');
+is($err,              '', 'after the query nothing depends on the extension');
 is(values_of('shop'), $before, 'no value is lost');
 is( $node->safe_psql(
 		'shop',
@@ -108,7 +108,7 @@ is( $node->safe_psql(
 		WHERE attrelid = 'orders'::regclass AND attnum > 0 AND NOT attisdropped}
 	),
 	'Note',
-	'with CASCADE the columns of the type are lost');
+	'CASCADE drops the columns of the type');
 
 # What the type says of itself
 query($node, 'CREATE EXTENSION snowid');

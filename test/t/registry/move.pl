@@ -101,7 +101,7 @@ foreach my $kind ('for good', 'on lease')
 	is(join('', map { slurp_file($_->{errors}) } @clients),
 		'', "$kind: no caller is refused when the clock is set back");
 	is(slurp_file($busy->{errors}),
-		'', "$kind: nor is one who was waiting for the clock");
+		'', "$kind: a caller that was waiting for the clock is not refused");
 	is(join(' ', map { disorder(@$_) } @keys),
 		'1 1 0', "$kind: order is given up once, on that server alone");
 	my @before = grep { key_worker_id($_) == 0 } map { @$_ } @keys[ 0, 1 ];
@@ -210,7 +210,8 @@ set_skew($full, 0);
 server_is_open($full);
 cmp_ok(new_key($full), '>', $last,
 	'no free ID: with the clock right again keys go on');
-is(status($full, 'worker_id, moves'), '0|0', 'no free ID: with the same ID');
+is(status($full, 'worker_id, moves'),
+	'0|0', 'no free ID: the server has the same ID');
 end_part('no free ID', $full, $other);
 
 #---- Redis is away ----
