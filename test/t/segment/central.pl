@@ -45,7 +45,7 @@ is(number($s1, 'few'), 1, 'a tag has numbers up to the limit of its source');
 is( query(
 		$s1, "SELECT max(snowid_number('few')) FROM generate_series(1, 149)"),
 	150,
-	'what the limit leaves is taken');
+	'numbers up to the limit are taken');
 like(
 	sql_error($s2, "SELECT snowid_number('few')"),
 	qr/^2200H: .*\nDETAIL:  Its limit_id is 150\./,

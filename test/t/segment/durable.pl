@@ -140,7 +140,7 @@ wait_for($node,
 kill 'CONT', $fetcher;
 $drop->finish;
 wait_for($node, "SELECT snowid_number('a') > 0");
-pass('what was wanted in a database that is gone takes no place');
+pass('a tag that was wanted in a database that is gone takes no place');
 $node->append_conf('postgresql.conf', "snowid.max_segments = $places");
 $node->restart;
 
@@ -171,7 +171,7 @@ wait_for($replica,
 	"SELECT description = 'told' FROM snowid_segments WHERE biz_tag = 'a'");
 cmp_ok(
 	query($replica, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'a'"),
-	'>=', 200000, 'what comes from the publisher does not lower max_id');
+	'>=', 200000, 'a change from the publisher does not lower max_id');
 cmp_ok(number($replica, 'a'),
 	'>', 200001, 'the numbers of a subscriber go on');
 query($node,
@@ -221,7 +221,8 @@ is( query(
 		"SELECT \"left\" + left_next, lost > 0 FROM snowid_segment_status() WHERE biz_tag = 'c'"
 	),
 	'0|t',
-	'what a process has taken that is told to leave meanwhile is lost');
+	'a range that a process has taken is lost if it is told to leave meanwhile'
+);
 $node->stop('fast');
 pass('a fast stop does not wait for a standby that is away');
 unlike($caller->{stdout}, qr/^\d+$/m,

@@ -143,7 +143,7 @@ is(answer_of($waits), 1,
 	'a tag that got the place of another one has numbers of its own');
 is( query($central, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'a'"),
 	$first + 199,
-	'what is fetched for a tag without a place is lost');
+	'a range that is fetched for a tag without a place is lost');
 $small->stop;
 $central->stop;
 done_testing();

@@ -96,6 +96,7 @@ foreach my $round ('', 'killed', 'killed again')
 	query($node, 'SELECT number_invoices()');
 	is_gapless('invoices', $wanted, "numbered after COMMIT $round");
 }
-is(query($node, 'SELECT number_invoices()'), 0, 'once');
+is(query($node, 'SELECT number_invoices()'),
+	0, 'each invoice is numbered once');
 $node->stop;
 done_testing();

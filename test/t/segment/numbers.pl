@@ -85,7 +85,7 @@ is( query(
 	't',
 	'a range that did not last is followed by a longer one');
 is(query($node, "SELECT * FROM snowid_number_range('a', 10)"),
-	'100004|100013', 'a range');
+	'100004|100013', 'a call takes a whole range');
 is( query(
 		$node,
 		"SELECT sum(snowid_number(CASE i % 2 WHEN 0 THEN 'a' ELSE 'b' END)) FROM generate_series(1, 6) i"
@@ -161,7 +161,7 @@ is( answer(
 		"INSERT INTO snowid_segments (biz_tag) VALUES ('new'); SELECT snowid_number('new')"
 	),
 	1,
-	'but once it is committed');
+	'a row that is committed is seen');
 
 query($node,
 	"INSERT INTO snowid_segments (biz_tag, max_id, limit_id) VALUES ('few', 95, 100), ('last', 9223372036854775806, NULL)"
@@ -174,13 +174,14 @@ is( answer(
 like(
 	sql_error($node, "SELECT snowid_number('few')"),
 	qr/^2200H: the numbers of "few" are used up\nDETAIL:  Its limit_id is 100\./,
-	'then the numbers are used up');
+	'a tag has no numbers above its limit_id');
 query($node,
 	"UPDATE snowid_segments SET limit_id = 101 WHERE biz_tag = 'few'");
-is(number('few'),  101,                 'until it is raised');
-is(number('last'), 9223372036854775807, 'so is the last of all numbers');
+is(number('few'), 101, 'a tag goes on when its limit_id is raised');
+is(number('last'), 9223372036854775807,
+	'the last of all numbers is reached exactly');
 like(sql_error($node, "SELECT snowid_number('last')"),
-	qr/^2200H: /, 'and none comes after it');
+	qr/^2200H: /, 'no number comes after the last of all');
 query($node,
 	"INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('end', 9223372036854775797)"
 );
@@ -203,18 +204,18 @@ query($node, <<~EOF);
 like(
 	sql_error($node, "SET ROLE clerk; SELECT snowid_number('secret')"),
 	qr/^42501: permission denied for segment "secret"/,
-	'a role for a tag');
+	'another role than that of a tag gets none');
 is(query($node, "SET ROLE deputy; SELECT snowid_number('secret')"),
-	1, 'its members get numbers');
+	1, "members of a tag's role get numbers");
 like(
 	sql_error(
 		$node,
 		"SET ROLE boss; PREPARE p AS SELECT snowid_number('secret'); EXECUTE p; SET ROLE clerk; EXECUTE p"
 	),
 	qr/^42501: /,
-	'others do not, also where the session has got some');
+	'others get none, also where the session has got some');
 is(query($node, "SET ROLE clerk; SELECT as_boss()"),
-	3, 'or what they call runs as a member');
+	3, 'others get numbers from a function that runs as a member');
 like(
 	sql_error(
 		$node,
@@ -233,9 +234,9 @@ like(
 	qr/^42501: permission denied for table/,
 	'the table is not for everybody');
 like(sql_error($node, "SET ROLE clerk; SELECT snowid_segment_forget('a')"),
-	qr/^42501: /, 'nor is snowid_segment_forget()');
+	qr/^42501: /, 'snowid_segment_forget() is not for everybody');
 like(sql_error($node, "SET ROLE clerk; SELECT snowid_segment_status()"),
-	qr/^42501: /, 'nor snowid_segment_status()');
+	qr/^42501: /, 'snowid_segment_status() is not for everybody');
 
 #---- Changes by hand ----
 
@@ -260,7 +261,7 @@ is( query(
 		"SELECT max_id > 5000000, description FROM snowid_segments WHERE biz_tag = 'a'"
 	),
 	't|d',
-	'and by replication, the greater one stays');
+	'max_id lowered by replication: the greater one stays');
 
 number('b');
 my $set = query($node,
@@ -276,12 +277,13 @@ query($node,
 );
 is( number('a'),
 	$before + 1,
-	'what is rolled back changes nothing, nor is anything fetched for it');
+	'a change that is rolled back changes nothing, and no range is fetched for it'
+);
 let_go($node);
 query($node,
 	"UPDATE snowid_segments SET step = 2000, description = 'x' WHERE biz_tag = 'a'"
 );
-is(number('a'), $before + 2, 'nor does another step or description');
+is(number('a'), $before + 2, 'another step or description changes nothing');
 query($node,
 	"INSERT INTO snowid_segments (biz_tag, period) VALUES ('daily', 'day'); SELECT snowid_period_number('daily')"
 );
@@ -296,20 +298,21 @@ like(
 like(
 	sql_error($node, "SELECT snowid_period_number('daily')"),
 	qr/^55000: no number of "daily" is reserved\nDETAIL:  The last error was: Its row is locked\./,
-	'nor has a row with periods');
+	'a row with periods that is locked has no numbers, either');
 reload_with($node, 'snowid.max_wait' => '1min', 'snowid.max_segments' => 40);
-is(number('b'), $set + 2, 'other tags have');
+is(number('b'), $set + 2, 'other tags have numbers meanwhile');
 query($node, "COMMIT PREPARED 'p'");
 is(number('a'), 7000001,
 	'a prepared transaction counts when it is committed');
 like(sql_error($node, "SELECT snowid_period_number('daily')"),
-	qr/^42704: /, 'also for a row with periods');
+	qr/^42704: /,
+	'a prepared deletion of a row with periods counts when it is committed');
 
 query($node, "DELETE FROM snowid_segments WHERE biz_tag = 'a'");
 like(sql_error($node, "SELECT snowid_number('a')"),
 	qr/^42704: /, 'deleted: it does not exist');
 query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('a')");
-is(number('a'), 1, 'and inserted anew, it begins anew');
+is(number('a'), 1, 'a tag that is inserted again begins at 1');
 foreach my $way (
 	"DELETE FROM snowid_segments WHERE biz_tag = 'a'",
 	"UPDATE snowid_segments SET biz_tag = 'z' WHERE biz_tag = 'a'",
@@ -319,8 +322,10 @@ foreach my $way (
 	query($node,
 		"BEGIN; $way; INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('a', $end); COMMIT"
 	);
-	is(number('a'), $end + 1,
-		"also with the max_id that the row had, none is below that: $way");
+	is( number('a'),
+		$end + 1,
+		"a new row with the max_id that the old one had gives no number up to that: $way"
+	);
 }
 
 # What the process does is held while the row is another one.
@@ -379,14 +384,15 @@ is(number('a'), 1013, 'the end of the process loses no number');
 
 my $dump = $node->basedir . '/dump.sql';
 $node->restart;
-command_ok([ 'pg_dump', '-f', $dump, $node->connstr('postgres') ], 'pg_dump');
+command_ok([ 'pg_dump', '-f', $dump, $node->connstr('postgres') ],
+	'pg_dump of segments ends without error');
 $node->safe_psql('postgres', 'CREATE DATABASE copy');
 command_ok(
 	[
 		'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $dump,
 		$node->connstr('copy')
 	],
-	'and its restore');
+	'the dump is restored without error');
 is(number('a', 'copy'), 1014, 'numbers go on in the copy');
 is(number('a'),         1014, 'the same tag in two databases is two');
 $node->safe_psql('copy',

@@ -219,7 +219,7 @@ is( gets(
 		"${write}UPDATE public.snowid_segments SET step = 5 WHERE biz_tag = 'good'"
 	),
 	'',
-	'what is not about the source can be changed');
+	'a column that is not about the source can be changed');
 
 # The server trusts everybody here, so his password is not asked for.
 like(
