@@ -64,7 +64,7 @@ stand_at('2026-11-21T12:00:00.000');
 my $session = $node->background_psql('postgres');
 my $one     = "SELECT snowid_period_serial('invoice')";
 is($session->query_safe($one), 'INV-20261121-000001', 'a day begins at 1');
-is(serial('invoice'),          'INV-20261121-000002', 'the second');
+is(serial('invoice'), 'INV-20261121-000002', 'the second number of a day');
 is(query($node, "SELECT * FROM snowid_period_number('invoice')"),
 	'2026-11-21|3', 'snowid_period_number() gives date and number');
 is( query(
@@ -77,7 +77,8 @@ is( query(
 stand_at('2026-11-21T23:59:59.999');
 is($session->query_safe($one), 'INV-20261121-000004', 'the last ms of a day');
 stand_at('2026-11-22T00:00:00.000');
-is($session->query_safe($one), 'INV-20261122-000001', 'midnight');
+is($session->query_safe($one),
+	'INV-20261122-000001', 'a session begins the new day at midnight');
 is(serial('invoice'), 'INV-20261122-000002',
 	'a new day begins in all sessions');
 stand_at('2026-11-21T12:00:00.000');
