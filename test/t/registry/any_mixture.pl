@@ -65,7 +65,7 @@ $empty->query('FLUSHALL');
 my $first = claiming('first', $empty);
 wait_for_claim($first);
 isnt(worker_id($first), 0,
-	'nor the first one that comes, where there was one server alone');
+	'the first newcomer does not get the ID of a server that was alone');
 keeps($alone, 0, 'a server that marks seldom, alone');
 $_->stop foreach $alone, $first;
 
@@ -110,7 +110,7 @@ like(
 	'a server whose URL has changed waits for the new Redis');
 $here->run;
 wait_for_claim($guest);
-isnt(worker_id($guest), 0, 'which gives it an ID of its own');
+isnt(worker_id($guest), 0, 'the new Redis gives the guest an ID of its own');
 keeps($owner, 0, 'an owner, while Redis was away');
 $guest->stop;
 
@@ -139,7 +139,7 @@ is( $owner->safe_psql(
 		'postgres',
 		'SELECT count(*) FROM snowid_claims() WHERE server_name = \'owner\''),
 	'1',
-	'and no other one has leaked');
+	'after a power failure no other ID has leaked');
 unlike(
 	slurp_file($owner->logfile),
 	qr/another server/i,

@@ -195,8 +195,11 @@ $cold->start;
 wait_for_claim($cold);
 makes_keys_as($cold, 4,
 	'a lower count of starts is refused: the directory is a new server');
-isnt($redis->record('0:4', 'owner'),
-	$node_id, 'which has the ID by its place, as after a restore');
+isnt(
+	$redis->record('0:4', 'owner'),
+	$node_id,
+	'a lower count of starts is refused: the new server has the ID by its place, as after a restore'
+);
 
 #---- A block copy: it cannot be told from the original by its file ----
 

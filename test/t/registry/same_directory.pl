@@ -160,7 +160,7 @@ foreach my $clock (0, -150)
 	else
 	{
 		isnt(worker_id($node), $id,
-			'with its clock behind its keys it takes another ID');
+			'a server whose clock is behind its keys takes another ID');
 	}
 	$id = worker_id($node);
 	makes_new_keys($node, $id,
