@@ -5,6 +5,10 @@
 # "passed failed" to the file named first, and the scripts of prove that failed
 # to the one named second.  A script that ends badly without a failed assertion
 # is one failure; what was skipped or is TODO counts nowhere.
+#
+# The name of a check in a script must be a whole claim, since it is all that one sees
+# when it fails: three words or more, and none that continues another sentence in
+# front, nor behind a colon.  Names that are not are one failure.
 
 use strict;
 use warnings;
@@ -12,6 +16,7 @@ use warnings;
 my ($totals, $scripts) = @ARGV;
 my ($passed, $failed)  = (0, 0);
 my @bad_scripts;
+my @halves;
 
 # Of the test script that is running: its name, how many assertions held and
 # failed, and what prove said at its end.
@@ -38,12 +43,23 @@ sub end_script
 	return;
 }
 
+sub is_claim
+{
+	my ($name) = @_;
+	my @words  = split ' ', $name;
+	return
+		 @words > 2
+	  && $name !~ /^(?:with|what|which)\b/i
+	  && $name !~ /(?:^|: )(?:and|nor|so|also|then|until|but|or)\b/i;
+}
+
 sub count
 {
 	my ($good, $name) = @_;
 
 	if (defined $script)
 	{
+		push @halves, "$script: $name" if !is_claim($name);
 		$good ? $ok++ : $not_ok++;
 	}
 	else
@@ -84,6 +100,13 @@ while (my $line = <STDIN>)
 	}
 }
 end_script();
+if (@halves)
+{
+	my %seen;
+	$failed++;
+	print "   not a whole claim: $_\n" foreach grep { !$seen{$_}++ } @halves;
+	printf "   %-40s FAILED\n", 'names of checks';
+}
 
 open(my $out, '>', $totals) or die "$totals: $!\n";
 print $out "$passed $failed\n";
