@@ -116,6 +116,9 @@ run_long()
 	wait $!
 }
 
+# For --help: the comment that the script begins with
+print_help() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
+
 #---- Packages ----
 
 is_installed()

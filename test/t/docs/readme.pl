@@ -130,6 +130,34 @@ foreach my $name ('README.md', 'README.zh-CN.md')
 	  foreach 'DROP DATABASE shop', 'DROP ROLE dba', 'DROP ROLE app';
 }
 
+#---- The example of a configuration ----
+
+# as it is, and with every line that is a comment of a setting
+my $example = slurp_file("$top/doc/snowid.conf");
+my @hidden  = $example =~ /^#((?:snowid)\.\S+ = \S+)/mg;
+cmp_ok(scalar @hidden, '>', 5, 'doc/snowid.conf has settings as comments');
+foreach my $line (grep { !/worker_id|redis_|layout/ } @hidden)
+{
+	my ($setting, $value) = $line =~ /^(\S+) = '?(.*?)'?$/;
+	is($node->safe_psql('postgres', "SHOW $setting"),
+		$value, "doc/snowid.conf: $setting = $value is the default");
+}
+my $other = PostgreSQL::Test::Cluster->new('example');
+$other->init;
+$other->append_conf('postgresql.conf', $example);
+$other->start;
+$other->safe_psql('postgres', 'CREATE EXTENSION snowid');
+$other->poll_query_until('postgres', 'SELECT is_open FROM snowid_status()');
+is( $other->safe_psql(
+		'postgres',
+		q{SELECT count(*) FROM pg_settings WHERE name LIKE 'snowid.%' AND name IN (}
+		  . join(', ', map { /^(\S+)/ ? "'$1'" : () } @hidden) . ')'),
+	scalar(keys %{ { map { /^(\S+)/ ? ($1 => 1) : () } @hidden } }),
+	'doc/snowid.conf: what it has as comments are settings');
+like($other->safe_psql('postgres', 'SELECT snowid_next()'),
+	qr/^\d+$/, 'a server with doc/snowid.conf makes keys');
+$other->stop;
+
 #---- The container's script ----
 
 my $script = "$top/docker/create-extension.sql";

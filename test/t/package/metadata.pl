@@ -232,6 +232,37 @@ like(
 	qr/^echo "shared_preload_libraries = 'snowid'" /m,
 	'the image preloads snowid');
 
+#---- Demos ----
+
+# What a demo prints, and how it ends, within the time that it must not build in.
+sub demo
+{
+	my (@command) = @_;
+	my $output    = '';
+	my $ended     = eval {
+		IPC::Run::run(
+			[ 'bash', "$top/test/$command[0]", @command[ 1 .. $#command ] ],
+			'>&', \$output);
+	};
+	return ($ended ? 1 : 0, $output);
+}
+foreach my $name (qw(demo demo-cluster))
+{
+	my ($ended, $output) = demo($name, '--help');
+	is($ended, 1, "test/$name --help succeeds");
+	like(
+		$output,
+		qr{\Atest/$name - .*checkout: see\s+setup\.sh}s,
+		"test/$name --help prints what it is for");
+}
+append_to_file("$dir/three.csv",
+	qq("a ""b"", c",pen,2\n) . "d,ink,1\n" x 50_000);
+my ($three, $refused) = demo('demo', "$dir/three.csv");
+is($three, 0, 'test/demo fails on a CSV file of three columns');
+is( $refused,
+	qq(demo: $dir/three.csv: the first line has 3 columns, and two are wanted, master,detail: "a ""b"", c",pen,2\n),
+	'test/demo shows the first line, before it builds anything');
+
 #---- YAML ----
 
 SKIP:
