@@ -30,7 +30,7 @@ typedef struct Place
 {
 	int64		distance;		/* us, from STEADY_CLOCK to the wall clock */
 	int64		until;			/* s of STEADY_CLOCK; it may return until then */
-}			Place;
+} Place;
 
 #define PLACES 4
 
@@ -149,7 +149,7 @@ clock_accept(void)
 
 /* Is a clock at this distance near a place?  Whole seconds, as max_jump may be exact. */
 static bool
-is_near(const Place * place, int64 distance)
+is_near(const Place *place, int64 distance)
 {
 	return llabs(distance - place->distance) / 1000000 <= snowid_max_jump / 1000;
 }
