@@ -178,7 +178,7 @@ begin(const char *mode)
 			strchr(mode, 'L') ? REQUEST_LIST : REQUEST_RECLAIM;
 	}
 	next_contact = backoff = 0;
-	silent_key[0] = '\0';
+	watching = false;
 }
 
 static void

@@ -552,6 +552,8 @@ is_deeply([ rows($node, 'snowid_worker_ids') ],
 is($@, '', 'a server without Redis: the query for worker IDs is no error');
 $node->stop;
 
+# as if the registry had been there for long
+$redis->edit('meta', since => 0);
 settings($node,
 	"snowid.redis_lease = '600s'\nsnowid.redis_mark_interval = '10s'");
 $node->start;
