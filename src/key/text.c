@@ -157,8 +157,8 @@ snowid_out(PG_FUNCTION_ARGS)
 	char	   *str;
 
 	if (unlikely(value < 0))
-		PG_RETURN_CSTRING(psprintf("-%0*" INT64_MODIFIER "u", NEGATIVE_DIGITS,
-								   -(uint64) value));
+		PG_RETURN_CSTRING(psprintf("-%0*llu", NEGATIVE_DIGITS,
+								   (unsigned long long) -(uint64) value));
 	str = palloc(base32.length + 1);
 	write_number(&base32, str, (uint64) value);
 	str[base32.length] = '\0';

@@ -7,6 +7,7 @@
 
 #include "fmgr.h"
 
+#include "compat.h"
 #include "segment/segment.h"
 
 #pragma GCC visibility push(hidden)
