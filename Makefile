@@ -35,10 +35,11 @@ hiredis = $(if $(filter static,$(HIREDIS)),-Wl$(comma)--exclude-libs$(comma)lib$
 comma = ,
 
 # TLS where hiredis has it: from 1.0 on, in a library of its own.
-SHLIB_LINK = $(call hiredis,hiredis)
+SHLIB_LINK = $(tls) $(call hiredis,hiredis)
 ifeq ($(shell $(CC) -E -include hiredis/hiredis_ssl.h -xc /dev/null >/dev/null 2>&1 && echo yes),yes)
 PG_CPPFLAGS += -DSNOWID_TLS
-SHLIB_LINK := $(call hiredis,hiredis_ssl) $(SHLIB_LINK) -lssl -lcrypto
+tls = $(call hiredis,hiredis_ssl)
+SHLIB_LINK += -lssl -lcrypto
 endif
 
 # The public form of keys; PostgreSQL has libcrypto, where it has TLS.
