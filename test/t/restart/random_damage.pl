@@ -237,9 +237,11 @@ each_damage(
 		my $id = try_a_key($node, "$name at $place");
 		fail("$name at $place: worker ID $id") if defined $id && $id != 1;
 
-		# a ceiling far ahead stays in memory, too
+		# a ceiling ahead stays in memory and in the state file, too
 		configure($node, "snowid.worker_id = -1");
-		$node->restart;
+		$node->stop;
+		unlink $node->data_dir . '/snowid/state';
+		$node->start;
 		query($node,
 			'SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin'
 		);
