@@ -167,6 +167,11 @@ next_step(const Fetch *fetch, int64 least)
 static bool
 has_room(Fetch *fetch, int64 max_id, int64 here, int64 *n)
 {
+	if (max_id < 0)
+	{
+		fetch->outcome = OUTCOME_FAILED;
+		return reason_is(&fetch->reason, true, "Its max_id is negative");
+	}
 	if (max_id < fetch->high)
 	{
 		fetch->outcome = OUTCOME_FAILED;

@@ -434,6 +434,7 @@ segment_create(const SegmentKey *key, FetcherKind fetcher)
 void
 segment_wait_for_room(long ms)
 {
+	ConditionVariablePrepareToSleep(room);
 	(void) ConditionVariableTimedSleep(room, ms, own_wait(WAIT_SEGMENT));
 	ConditionVariableCancelSleep();
 }

@@ -524,6 +524,12 @@ await_result(PGconn *conn, Reason *reason)
 	return last;
 }
 
+/* What another server has to say beside its answers is not for our log. */
+static void
+ignore_notice(void *arg, const char *message)
+{
+}
+
 /* What its sessions need there, whatever is set for them. */
 #define SETTINGS \
 	"SET search_path = pg_catalog; SET lock_timeout = '1s'; SET statement_timeout = '3s';" \
@@ -562,6 +568,7 @@ connect_to(Connection *connection, Options *options, Reason *reason)
 		ReleaseExternalFD();
 		return reason_is(reason, false, "out of memory");
 	}
+	(void) PQsetNoticeProcessor(connection->conn, ignore_notice, NULL);
 	if (!poll_connection(connection->conn, reason))
 		return false;
 	if (options->needs_password && !PQconnectionUsedPassword(connection->conn))

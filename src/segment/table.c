@@ -258,20 +258,27 @@ text_of(Datum *values, bool *nulls, enum TagColumn column)
 	return nulls[column - 1] ? "" : TextDatumGetCString(values[column - 1]);
 }
 
-/* What a row says; what cannot be resolved is its problem. */
+/*
+ * What a row says; what cannot be resolved is its problem.  The table's owner may have
+ * taken its constraints away.
+ */
 static void
 read_columns(Datum *values, bool *nulls, TagRow *tag)
 {
 	Row		   *row = &tag->row;
-	Interval   *cover = DatumGetIntervalP(values[TAG_COVER - 1]);
 	const char *role = text_of(values, nulls, TAG_ROLE);
 	const char *format = text_of(values, nulls, TAG_FORMAT);
 
 	memset(tag, 0, sizeof(*tag));
 	tag->max_id = DatumGetInt64(values[TAG_MAX_ID - 1]);
-	tag->step = DatumGetInt32(values[TAG_STEP - 1]);
+	tag->step = Min(Max(DatumGetInt32(values[TAG_STEP - 1]), 1), MAX_STEP);
 	row->limit = nulls[TAG_LIMIT_ID - 1] ? PG_INT64_MAX : DatumGetInt64(values[TAG_LIMIT_ID - 1]);
-	row->cover_ms = (cover->time + (cover->day + (int64) cover->month * DAYS_PER_MONTH) * USECS_PER_DAY) / 1000;
+	if (!nulls[TAG_COVER - 1])
+	{
+		Interval   *cover = DatumGetIntervalP(values[TAG_COVER - 1]);
+
+		row->cover_ms = (cover->time + cover->day * USECS_PER_DAY) / 1000;
+	}
 	strlcpy(row->source, text_of(values, nulls, TAG_SOURCE), SOURCE_LEN);
 	tag->zone = text_of(values, nulls, TAG_ZONE);
 	if (role[0])

@@ -140,6 +140,26 @@ as_owner("${write}DROP INDEX public.i");
 ok($node->poll_query_until('shop', "SELECT public.snowid_number('a') > 0"),
 	'numbers go on without the index');
 
+# Rows that the constraints would not have let in.
+as_owner(<<~EOF);
+	$write
+	SET search_path = pg_catalog;
+	ALTER TABLE public.snowid_segments ALTER step DROP NOT NULL, ALTER cover DROP NOT NULL, ALTER max_id DROP NOT NULL,
+		DROP CONSTRAINT snowid_segments_step_check, DROP CONSTRAINT snowid_segments_max_id_check;
+	INSERT INTO public.snowid_segments (biz_tag, step, cover, max_id) VALUES ('null', NULL, NULL, NULL);
+	INSERT INTO public.snowid_segments (biz_tag, step) VALUES ('long', 2000000000), ('short', -5);
+	INSERT INTO public.snowid_segments (biz_tag, max_id) VALUES ('below', -9223372036854775808);
+	EOF
+is( join(' ',
+		map { gets('owner', "SELECT public.snowid_number('$_')") }
+		  qw(null long short)),
+	'1 1 1',
+	'a row that its constraints would refuse has numbers');
+like(
+	gets('owner', "SELECT public.snowid_number('below')"),
+	qr/The last error was: Its max_id is negative\./,
+	'a row with a negative max_id has no numbers');
+
 #---- Sources ----
 
 $write .= 'SET search_path = pg_catalog; ';
