@@ -272,7 +272,8 @@ is( $node->safe_psql(
 		"SELECT string_agg(tgenabled::text, '') FROM pg_trigger WHERE tgname IN ('guard', 'guard_all')"
 	),
 	'AAAA',
-	'its triggers are set to fire always, as the manual says');
+	'triggers of a restored table are set to fire always, as the manual says'
+);
 
 #---- Dumps of rows that cannot be resolved where they are restored ----
 

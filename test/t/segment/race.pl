@@ -80,7 +80,7 @@ push @numbers, map { number($node, 'a') } 1 .. 3;
 push @numbers, split /\n/,
   query($node, "SELECT snowid_number('a') FROM generate_series(1, 197)");
 cmp_ok($numbers[-1] - $numbers[-200],
-	'==', 199, 'others have taken two ranges, to the same offset');
+	'==', 199, 'two ranges are taken meanwhile, to the same offset');
 append_to_file("$dir/go", '');
 $gdb->finish;
 push @numbers,

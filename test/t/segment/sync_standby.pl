@@ -45,7 +45,7 @@ is( query(
 		$server,
 		"SELECT count(snowid_number('a')) FROM generate_series(1, 500)"),
 	500,
-	'its next ranges need no standby here');
+	'ranges of a central server need no standby here');
 my @callers;
 foreach my $database ('postgres', 'shop')
 {
