@@ -121,6 +121,25 @@ as('b', 'owner',
 is(as('a', 'owner', 'SELECT count(*) FROM snowid_segments'),
 	'1120', 'the hostile tenant has its tags');
 
+#---- All places are one tenant's, who does nothing any more ----
+
+is( as( 'a',
+		'owner',
+		"SELECT count(snowid_number('a' || i)) FROM generate_series(1, 150) i"
+	),
+	150,
+	'one tenant has more tags in use than there are places');
+is( $node->safe_psql(
+		'tenant_a', 'SELECT count(*) FROM snowid_segment_status()'),
+	100,
+	'one tenant has all places');
+is(as('b', 'user', "SELECT snowid_number('b1')"),
+	1, 'another tenant gets a place at once');
+is( $node->safe_psql(
+		'tenant_a', 'SELECT count(*) FROM snowid_segment_status()'),
+	99,
+	'the tenant that has most gives way');
+
 #---- One tenant at full malice ----
 
 my $each =
@@ -139,7 +158,7 @@ my $calls = 60;
 foreach my $i (1 .. $calls)
 {
 	my $began  = time;
-	my $number = as('b', 'user', "SELECT snowid_number('b$i')");
+	my $number = as('b', 'user', "SELECT snowid_number('b' || $i + 1)");
 	$answers++               if $number =~ /^\d+$/;
 	diag($number)            if $number !~ /^\d+$/;
 	$slowest = time - $began if time - $began > $slowest;
