@@ -201,7 +201,7 @@ SKIP:
 	  if $node->pg_version->major < 19;
 	is( $node->safe_psql(
 			'postgres',
-			q{COPY (SELECT 1::snowid AS id, 1::bigint AS number) TO STDOUT (FORMAT json)}
+			q{COPY (SELECT 1::bigint::snowid AS id, 1::bigint AS number) TO STDOUT (FORMAT json)}
 		),
 		'{"id":"0000000000001","number":1}',
 		'COPY to JSON quotes the type snowid');
