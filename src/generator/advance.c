@@ -5,7 +5,8 @@
  * Only the keeper raises the ceiling and opens the gate, so it does the work.
  * One request at a time; its state is under the spinlock.  Until the keeper has
  * accepted it, the caller can withdraw it, and a call that fails has changed
- * nothing.
+ * nothing.  Then the caller waits for the result; it leaves a keeper that hangs,
+ * when it is told to, without knowing the outcome.
  */
 #include "postgres.h"
 
@@ -22,6 +23,9 @@
 #include "key/layout.h"
 #include "process.h"
 #include "units.h"
+
+/* A caller that is cancelled leaves a keeper that hangs after this time. */
+#define ABANDON_MS 10000
 
 /*---- The caller's side ----*/
 
@@ -62,6 +66,23 @@ tend_advance(int64 unit, bool withdraw)
 }
 
 /*
+ * Leaves a request that the keeper has accepted and does not end; false: it has
+ * ended.
+ */
+static bool
+abandon_advance(void)
+{
+	bool		is_running;
+
+	SpinLockAcquire(&generator->mutex);
+	is_running = generator->advance == ADVANCE_RUNNING && generator->advance_procno == MyProcNumber;
+	if (is_running)
+		generator->advance_procno = -1;
+	SpinLockRelease(&generator->mutex);
+	return is_running;
+}
+
+/*
  * From here on every key is greater than id, whichever pair made it, even after
  * a crash: the generator continues after its millisecond.
  */
@@ -75,6 +96,7 @@ generator_advance(int64 id)
 	Parts		parts;
 	int64		unit;
 	int64		now;
+	int64		running_since = PG_INT64_MAX;
 
 	my_counters = &generator->counters[MyProcNumber];
 	layout_unpack(&server_layout, id, &parts);
@@ -97,6 +119,18 @@ generator_advance(int64 id)
 		state = tend_advance(unit, too_far || give_up || InterruptPending);
 		if (state == ADVANCE_DONE || state == ADVANCE_FAILED)
 			break;
+		if (state == ADVANCE_RUNNING)
+			running_since = Min(running_since, waited);
+		if ((QueryCancelPending || ProcDiePending) &&
+			waited - running_since > ABANDON_MS && abandon_advance())
+		{
+			ereport(WARNING,
+					(errmsg("the outcome of snowid_advance() is unknown"),
+					 errdetail("The process \"snowid keeper\" hangs, and may still carry it out.")));
+			RESUME_INTERRUPTS();
+			CHECK_FOR_INTERRUPTS();
+			HOLD_INTERRUPTS();
+		}
 		if (state == ADVANCE_NONE)
 		{
 			RESUME_INTERRUPTS();
@@ -185,8 +219,9 @@ generator_advance_end(bool durable)
 			;
 	}
 	SpinLockAcquire(&generator->mutex);
-	generator->advance = durable ? ADVANCE_DONE : ADVANCE_FAILED;
 	procno = generator->advance_procno;
+	generator->advance = procno < 0 ? ADVANCE_NONE : durable ? ADVANCE_DONE : ADVANCE_FAILED;
 	SpinLockRelease(&generator->mutex);
-	process_set_latch(procno);
+	if (procno >= 0)
+		process_set_latch(procno);
 }

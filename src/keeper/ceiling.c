@@ -50,47 +50,62 @@ ask_about(OriginQuestion *question, const Claim *pair, const Claim *old)
 }
 
 /*
- * Finds the ceiling of a pair, and of an old one.  Creates the pair's origin if there is none, and takes ownership of it; so it must not be
- * called during recovery, when replay moves it.  False: the reason is in err.
+ * Finds the ceiling of a pair, and of an old one.  Creates the pair's origin if
+ * there is none, and takes ownership of it; so it must not be called during
+ * recovery, when replay moves it.  The caller repeats the call while it is
+ * pending.
  *
  * Before it is owned, the origin may be dropped and its number be given to
  * another one.  So its name is looked up again once it is owned.
  */
-bool
+InquiryResult
 ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
 			 Ceiling *ceiling, char *err, Size errlen)
 {
+	static OriginQuestion second;	/* the name is looked up again */
+	static Ceiling found;
 	OriginQuestion question;
 	Ceiling		ignored;
+	InquiryResult result;
 
 	Assert(!RecoveryInProgress());
-	let_go();
 	if (max_active_replication_origins == 0)
 	{
+		let_go();
 		strlcpy(err, "There is no place for it; raise max_replication_slots (max_active_replication_origins from PostgreSQL 18 on).",
 				errlen);
-		return false;
+		return INQUIRY_FAILED;
 	}
 	ask_about(&question, pair, old);
 	question.reach_ms = reach_ms;
-	if (!inquiry_ask(&question, ceiling, err, errlen))
-		return false;
-	replorigin_session_setup_here(ceiling->origin);
-	owned = ceiling->origin;
-	if (ceiling->own_ms != (int64) replorigin_session_get_progress(false))
+	if (second.owned == InvalidRepOriginId || second.owned != owned ||
+		memcmp(&question, &second, offsetof(OriginQuestion, owned)) != 0)
 	{
+		second.owned = InvalidRepOriginId;
 		let_go();
-		strlcpy(err, "It was moved meanwhile.", errlen);
-		return false;
+		result = inquiry_ask(&question, &found, err, errlen);
+		if (result != INQUIRY_ANSWERED)
+			return result;
+		replorigin_session_setup_here(found.origin);
+		owned = found.origin;
+		if (found.own_ms != (int64) replorigin_session_get_progress(false))
+		{
+			let_go();
+			strlcpy(err, "It was moved meanwhile.", errlen);
+			return INQUIRY_FAILED;
+		}
+		second = question;
+		second.owned = owned;
+		second.has_position = found.own_ms != 0;
 	}
-	question.owned = owned;
-	question.has_position = ceiling->own_ms != 0;
-	if (!inquiry_ask(&question, &ignored, err, errlen))
-	{
+	result = inquiry_ask(&second, &ignored, err, errlen);
+	if (result == INQUIRY_PENDING)
+		return result;
+	second.owned = InvalidRepOriginId;
+	if (result == INQUIRY_FAILED)
 		let_go();
-		return false;
-	}
-	return true;
+	*ceiling = found;
+	return result;
 }
 
 /*
@@ -121,9 +136,9 @@ ceiling_raise(const Ceiling *ceiling, int64 unix_ms)
 /*
  * Drops the origins of all other layouts, so that this one came last whatever
  * their ceilings are.  The pair's ceiling is durable, and above all of their
- * keys.  False: the reason is in err, and some may be gone.
+ * keys.  If it fails, some may be gone.
  */
-bool
+InquiryResult
 ceiling_leave_layouts(const Claim *pair, const Claim *old, char *err, Size errlen)
 {
 	OriginQuestion question;

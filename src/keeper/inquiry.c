@@ -21,6 +21,7 @@
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
@@ -33,10 +34,10 @@
 #include "keeper/inquiry.h"
 #include "process.h"
 
-/* The keeper waits this long for an answer; its next turn asks again. */
+/* The keeper reports that there is no answer after this time. */
 #define ANSWER_MS 2000
 
-/* It waits this long for the process before it starts a second one. */
+/* If the process does not come within this time, the keeper starts a second one. */
 #define COME_MS 1000
 
 /*
@@ -266,7 +267,8 @@ inquiry_register(void)
 /*
  * A database to connect to: postgres, or else template1, or else any other.
  * CREATE DATABASE needs template1 without connections, and the keeper may ask
- * again and again.  This catalog can be read without a connection.
+ * again and again.  This catalog can be read without a connection.  InvalidOid:
+ * a session has locked it, and the keeper waits for no session.
  */
 static Oid
 some_database(void)
@@ -280,7 +282,13 @@ some_database(void)
 
 	StartTransactionCommand();
 	(void) GetTransactionSnapshot();
-	rel = table_open(DatabaseRelationId, AccessShareLock);
+	if (!ConditionalLockRelationOid(DatabaseRelationId, AccessShareLock))
+	{
+		AbortCurrentTransaction();
+		MemoryContextSwitchTo(context);
+		return InvalidOid;
+	}
+	rel = table_open(DatabaseRelationId, NoLock);
 	scan = table_beginscan_catalog(rel, 0, NULL);
 	while (HeapTupleIsValid(tuple = heap_getnext(scan, ForwardScanDirection)))
 	{
@@ -338,46 +346,51 @@ ask_once(const OriginQuestion *question, Oid database, bool *is_asked)
 }
 
 /*
- * Asks a question and waits for the answer; false: the reason is in err.  If it
- * takes too long, the next call with the same question continues to wait.
+ * Asks a question, or looks whether it was answered; never waits.  The keeper
+ * repeats the same question in its next turns while it is pending.
  */
-bool
+InquiryResult
 inquiry_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errlen)
 {
-	int64		began = monotonic_ms();
+	static OriginQuestion asked;
+	static int64 asked_at = PG_INT64_MIN;	/* by monotonic_ms() */
+	static bool has_second; /* a second process was tried ... */
+	static bool no_second;		/* ... in vain */
 	Oid			database = some_database();
+	int64		now = monotonic_ms();
 	bool		is_asked;
-	bool		has_tried = false;
+	BackgroundWorker second;
 
-	strlcpy(err, "The process \"snowid origin\" has not answered yet.", errlen);
-	while (!ask_once(question, database, &is_asked))
+	if (!OidIsValid(database))
 	{
-		int64		waited = monotonic_ms() - began;
-		BackgroundWorker second;
-
-		if (waited >= ANSWER_MS || ShutdownRequestPending)
-		{
-			SetLatch(MyLatch);	/* for events that came meanwhile */
-			return false;
-		}
-		if (is_asked && !has_tried && waited >= COME_MS)
-		{
-			has_tried = true;
-			describe(&second, true);
-			if (!RegisterDynamicBackgroundWorker(&second, NULL))
-				strlcpy(err, "No process could be started to read it; raise max_worker_processes.", errlen);
-		}
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Min(ANSWER_MS - waited, 100), own_wait(WAIT_ORIGIN));
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		strlcpy(err, "Another session has locked the catalog pg_database.", errlen);
+		return INQUIRY_FAILED;
 	}
-	SetLatch(MyLatch);
-	if (inquiry->error[0])
+	if (asked_at == PG_INT64_MIN ||
+		memcmp(question, &asked, offsetof(OriginQuestion, reach_ms)) != 0)
 	{
+		asked = *question;
+		asked_at = now;
+		has_second = no_second = false;
+	}
+	if (ask_once(question, database, &is_asked))
+	{
+		asked_at = PG_INT64_MIN;
+		if (inquiry->error[0] == '\0')
+		{
+			*answer = inquiry->answer;
+			return INQUIRY_ANSWERED;
+		}
 		strlcpy(err, inquiry->error, errlen);
-		return false;
+		return INQUIRY_FAILED;
 	}
-	*answer = inquiry->answer;
-	return true;
+	if (is_asked && !has_second && now - asked_at >= COME_MS)
+	{
+		has_second = true;
+		describe(&second, true);
+		no_second = !RegisterDynamicBackgroundWorker(&second, NULL);
+	}
+	strlcpy(err, no_second ? "No process could be started to read it; raise max_worker_processes." :
+			"The process \"snowid origin\" has not answered yet.", errlen);
+	return now - asked_at < ANSWER_MS ? INQUIRY_PENDING : INQUIRY_FAILED;
 }

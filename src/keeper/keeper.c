@@ -44,8 +44,14 @@
 #define FIRST_RETRY_MS 20
 #define LAST_RETRY_MS 500
 
+/* It looks after this time whether "snowid origin" has come. */
+#define ANSWER_MS 500
+
 /* The pair that this keeper looks after. */
 static Pair pair;
+
+/* This turn ended before anything was decided: "snowid origin" is to answer. */
+static bool awaits_answer = false;
 
 /* The pause after the last failure; 0: the last turn succeeded. */
 static long retry_ms = 0;
@@ -143,6 +149,23 @@ stay_closed(GateReason reason, const char *detail)
 	return retry_pause();
 }
 
+/*
+ * "snowid origin" has not answered yet, and wakes the keeper when it does.  Callers
+ * wait, unless a failure before is more to the point.
+ */
+static long
+wait_for_answer(void)
+{
+	bool		has_pair;
+	int			ignored;
+	GateReason	reason = generator_gate(&has_pair, &ignored, &ignored);
+
+	if (reason != GATE_OPEN && reason != GATE_CEILING)
+		(void) generator_close(GATE_STARTING, "");
+	awaits_answer = true;
+	return ANSWER_MS;
+}
+
 /* The ceiling cannot be raised now; keys go on up to it. */
 static long
 wait_for_ceiling(const char *detail)
@@ -191,15 +214,17 @@ settle_gate(int64 now, bool clock_is_good)
 	bool		is_wanted;
 
 	reason = identity_load(err_buf);
-	if (reason == GATE_MAY_OPEN && !pair_leave_source(err_buf))
-		reason = GATE_CEILING;
+	if (reason == GATE_MAY_OPEN)
+		reason = pair_leave_source(err_buf);
+	if (reason == GATE_STARTING)
+		return wait_for_answer();
 	why_closed = pair_wanted(&wanted, &limit_ms, err);
 	if (why_closed == GATE_CLAIM_LOST)
 	{
 		/* in this order; the next turn repeats what fails */
 		close_gate(why_closed, err);
 		if (reason == GATE_MAY_OPEN && identity_introduce(err) == GATE_MAY_OPEN)
-			(void) pair_forget(err);
+			return pair_forget(err) == GATE_STARTING ? ANSWER_MS : TURN_MS;
 		return TURN_MS;
 	}
 	if (reason == GATE_MAY_OPEN && claim_from_redis())
@@ -243,6 +268,8 @@ settle_gate(int64 now, bool clock_is_good)
 			close_gate(GATE_STARTING, "");
 		why_closed = pair_find(&pair, &wanted, now, err);
 		reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
+		if (why_closed == GATE_STARTING)
+			return wait_for_answer();
 		if (why_closed == GATE_CEILING && reason == GATE_OPEN)
 			return wait_for_ceiling(err);
 		if (why_closed != GATE_MAY_OPEN)
@@ -270,8 +297,11 @@ settle_gate(int64 now, bool clock_is_good)
 	pair.floor = Max(pair.floor, pair.opens_at);
 	if (!pair_remember(&pair, err))
 		return stay_closed(GATE_FILE, err);
-	if (!pair_leave_layouts(&pair, err))
-		return stay_closed(GATE_CEILING, err);
+	reason = pair_leave_layouts(&pair, err);
+	if (reason == GATE_STARTING)
+		return wait_for_answer();
+	if (reason != GATE_MAY_OPEN)
+		return stay_closed(reason, err);
 	return open_gate(now) ? 0 : retry_pause();
 }
 
@@ -286,8 +316,10 @@ take_turn(void)
 
 	if (claim_from_redis() && clock_is_good)
 		claim_propose(unix_ms_from_units(now), 0, false);
+	awaits_answer = false;
 	pause = settle_gate(now, clock_is_good);
-	move_end_turn(now);
+	if (!awaits_answer)
+		move_end_turn(now);
 	if (pause > 0)
 		return pause;
 	pause = grant_renew(&pair, now, &granted);
@@ -310,7 +342,8 @@ keeper_turn(bool news, bool reloaded)
 	if (news || reloaded)
 		retry_ms = 0;
 	pause.ms = take_turn();
-	pause.after_failure = retry_ms > 0;
+	/* an answer is taken at once: its origin has no owner yet */
+	pause.after_failure = retry_ms > 0 && !awaits_answer;
 	return pause;
 }
 

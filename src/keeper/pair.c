@@ -194,33 +194,50 @@ old_claim(void)
 	return claim->ownership != 0 ? claim : NULL;
 }
 
-/* Removes the claim from the state file; the gate is closed. */
-bool
+/* What is to be told of a question to "snowid origin"; GATE_STARTING: wait for it. */
+static GateReason
+reason_of(InquiryResult result)
+{
+	return result == INQUIRY_ANSWERED ? GATE_MAY_OPEN :
+		result == INQUIRY_PENDING ? GATE_STARTING : GATE_CEILING;
+}
+
+/*
+ * Removes the claim from the state file; the gate is closed.  Returns what
+ * pair_find() does.
+ */
+GateReason
 pair_forget(char *err)
 {
 	const Claim *claim = identity_claim();
 	Ceiling		ceiling;
-	int64		used_ms;
-	bool		exact;
+	int64		used_ms = 0;
+	bool		exact = false;
 
-	if (claim->ownership == 0)
-		return identity_remember(NULL, 0, false, err);
-	memset(&ceiling, 0, sizeof(ceiling));
-	if (!claim_used(claim, &used_ms) && !RecoveryInProgress() && !ShutdownRequestPending &&
-		!ceiling_find(claim, claim, PG_INT64_MAX, &ceiling, err, GATE_DETAIL_LEN))
-		return false;
-	exact = used_before(&ceiling, &used_ms);
-	return identity_remember(NULL, used_ms, exact, err);
+	if (claim->ownership != 0)
+	{
+		memset(&ceiling, 0, sizeof(ceiling));
+		if (!claim_used(claim, &used_ms) && !RecoveryInProgress() && !ShutdownRequestPending)
+		{
+			GateReason	reason = reason_of(ceiling_find(claim, claim, PG_INT64_MAX, &ceiling,
+														err, GATE_DETAIL_LEN));
+
+			if (reason != GATE_MAY_OPEN)
+				return reason;
+		}
+		exact = used_before(&ceiling, &used_ms);
+	}
+	return identity_remember(NULL, used_ms, exact, err) ? GATE_MAY_OPEN : GATE_FILE;
 }
 
 /*
  * Gives up a claim that another source granted than the present one, before
- * anything else: it is never resumed.  False: the reason is in err.
+ * anything else: it is never resumed.  Returns what pair_find() does.
  */
-bool
+GateReason
 pair_leave_source(char *err)
 {
-	return !identity_changed_source() || pair_forget(err);
+	return identity_changed_source() ? pair_forget(err) : GATE_MAY_OPEN;
 }
 
 /* What pair_remember() does, in advance, on a standby. */
@@ -335,19 +352,20 @@ pair_settle_opening(Pair *pair, int64 now)
  * Records the consent to a new layout, just before its first key.  The ceiling
  * comes first: from then on every layout's new keys must be above those of all
  * that are left here, this one's or a former one's that comes back.  So their
- * ceilings are not needed any more.  False: the reason is in err; the consent
- * still holds.
+ * ceilings are not needed any more.  Returns what pair_find() does; until then
+ * the consent still holds.
  */
-bool
+GateReason
 pair_leave_layouts(Pair *pair, char *err)
 {
+	GateReason	reason;
+
 	if (!pair->new_layout)
-		return true;
+		return GATE_MAY_OPEN;
 	ceiling_raise(&pair->ceiling, unix_ms_from_units(pair->floor));
-	if (!ceiling_leave_layouts(&pair->claim, old_claim(), err, GATE_DETAIL_LEN))
-		return false;
-	pair->new_layout = false;
-	return true;
+	reason = reason_of(ceiling_leave_layouts(&pair->claim, old_claim(), err, GATE_DETAIL_LEN));
+	pair->new_layout = reason != GATE_MAY_OPEN;
+	return reason;
 }
 
 /* The gate was opened with the pair: clears what was for this opening only. */
@@ -360,7 +378,8 @@ pair_opened(Pair *pair)
 
 /*
  * Finds out where the keys of a claim's pair may begin.  Returns why the gate
- * must stay closed, with the detail in err, or GATE_MAY_OPEN.
+ * must stay closed, with the detail in err; GATE_STARTING, until "snowid origin"
+ * has answered; or GATE_MAY_OPEN.
  */
 GateReason
 pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
@@ -381,9 +400,10 @@ pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
 		return GATE_FILE;
 	if (!pair->looked_up)
 	{
-		if (!ceiling_find(wanted, old_claim(), unix_ms_from_units(generator_reach(now)),
-						  &pair->ceiling, err, GATE_DETAIL_LEN))
-			return GATE_CEILING;
+		reason = reason_of(ceiling_find(wanted, old_claim(), unix_ms_from_units(generator_reach(now)),
+										&pair->ceiling, err, GATE_DETAIL_LEN));
+		if (reason != GATE_MAY_OPEN)
+			return reason;
 		pair->looked_up = true;
 	}
 

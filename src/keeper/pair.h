@@ -37,12 +37,12 @@ extern int64 last_unit_of(int64 unix_ms);
 extern GateReason pair_wanted(Claim *wanted, int64 *limit_ms, char *err);
 extern GateReason pair_find(Pair *pair, const Claim *wanted, int64 now, char *err);
 extern void pair_settle_opening(Pair *pair, int64 now);
-extern bool pair_leave_layouts(Pair *pair, char *err);
+extern GateReason pair_leave_layouts(Pair *pair, char *err);
 extern void pair_opened(Pair *pair);
 extern bool pair_remember(Pair *pair, char *err);
 extern bool pair_remember_early(const Claim *claim, int64 now, char *err);
-extern bool pair_forget(char *err);
-extern bool pair_leave_source(char *err);
+extern GateReason pair_forget(char *err);
+extern GateReason pair_leave_source(char *err);
 
 #pragma GCC visibility pop
 

@@ -197,5 +197,22 @@ like(sql_error($node, 'SELECT snowid_next()'),
 	$refused, 'after a crash keys are above it, too');
 is(sql_error($node, 'SELECT snowid_advance(1)'),
 	'', 'a call that has nothing to do succeeds');
+
+#---- A keeper that hangs ----
+
+hold_syncs($node, 1);
+$session = start_advance('hangs', '40 min');
+$node->poll_query_until('postgres',
+	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND wait_event IN ('WALSync', 'WalSync')"
+) or die 'the keeper does not write';
+query($node, "SELECT pg_cancel_backend($session->{pid})");
+$session->{handle}->finish;
+like(
+	$session->{out},
+	qr/WARNING:  01000: the outcome of snowid_advance\(\) is unknown\n.*ERROR:  57014: canceling statement due to user request/s,
+	'a call that is cancelled while the keeper hangs ends, and says that its outcome is unknown');
+hold_syncs($node, 0);
+is(sql_error($node, 'SELECT snowid_advance(1)'),
+	'', 'the next call is carried out when the keeper goes on');
 $node->stop;
 done_testing();

@@ -215,18 +215,18 @@ $node->stop;
 
 # Two pairs of one server, and the ceiling of one is half an hour ahead.
 my $late = "snowid.max_lead = 10ms\nsnowid.max_wait = 200ms\n";
-$node = snowid_cluster('late', $late . 'snowid.worker_id = 1');
-start_and_open($node);
-next_key($node);
-$node->stop;
-configure($node, $late . 'snowid.worker_id = 2');
+$node = snowid_cluster('late', $late . 'snowid.worker_id = 2');
 set_skew($node, 1800);
-$node->start;
-server_is_open($node);
+start_and_open($node);
 $highest = next_key($node);
 $node->stop;
-configure($node, $late);
+configure($node, $late . 'snowid.worker_id = 1');
 set_skew($node, 0);
+$node->start;
+server_is_open($node);
+next_key($node);
+$node->stop;
+configure($node, $late);
 $node->start;
 poll($node, "reason ~ 'no worker ID'");
 
