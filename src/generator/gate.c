@@ -368,9 +368,10 @@ generator_status(GeneratorStatus *status)
 		status->last_key = key_from_unit(last, pair_bits);
 		status->last_unix_ms = server_layout.epoch +
 			(last >> server_layout.sequence_bits);
-		status->lead_ms = last > now ?
-			(double) (last - now) / (double) (unit_format.sequence_mask + 1) : 0;
 	}
+	/* also before the first key after a start, which is above all former ones */
+	if (status->has_pair && last > now)
+		status->lead_ms = (double) (last - now) / (double) (unit_format.sequence_mask + 1);
 	for (int i = 0; i < MaxBackends; i++)
 	{
 		Counters   *c = &generator->counters[i];

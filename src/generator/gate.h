@@ -46,7 +46,7 @@ typedef struct GeneratorStatus
 	int64		last_key;
 	int64		last_unix_ms;
 	int64		ceiling_ms;		/* Unix ms */
-	double		lead_ms;		/* of the last key, or 0 */
+	double		lead_ms;		/* of the last key, of any start, or 0 */
 	int64		keys;
 	int64		waits;
 	int64		wait_us;

@@ -215,4 +215,18 @@ cmp_ok(first_of_batch(), '>', $ahead,
 is($twice, 0, 'no key was made twice') or diag("$twice");
 note scalar(keys %made), ' keys';
 $node->stop;
+
+#---- The status after a restart behind the keys ----
+
+my $late = snowid_cluster('late', 'snowid.worker_id = 1');
+set_skew($late, $year);
+start_and_open($late);
+next_key($late);
+$late->stop('immediate');
+set_skew($late, 0);
+$late->start;
+server_is_open($late);
+cmp_ok(status($late, 'lead_ms'), '>', 0.9 * $year * 1000,
+	'after a restart the status says by how much the keys lead the clock');
+$late->stop;
 done_testing();
