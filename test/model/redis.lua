@@ -99,17 +99,6 @@ function env.redis.call(command, key, ...)
 		return self:write(field, tostring(value))
 	elseif command == 'HDEL' then
 		return self.hash[...] and self:write((...), nil) or 0
-	elseif command == 'HGETALL' then
-		local flat = {}
-		for field, value in ordered_pairs(self.hash) do
-			insert(flat, field)
-			insert(flat, value)
-		end
-		return flat
-	elseif command == 'HMGET' then
-		local values = {}
-		for i, field in ipairs({...}) do values[i] = self.hash[field] or false end
-		return values
 	elseif command == 'INFO' then
 		return self.info
 	elseif command == 'TIME' then
