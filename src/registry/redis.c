@@ -133,7 +133,10 @@ info_value(const char *info, const char *name, char *value, size_t size)
 	}
 }
 
-/* Redis' clock now, by what it said when the connection was made. */
+/*
+ * Redis' clock now, by what it said when the connection was made; no earlier than
+ * it is, unless it was stepped.
+ */
 int64
 redis_now_ms(void)
 {
@@ -145,6 +148,7 @@ static bool
 read_clock(char *err)
 {
 	const char *argv[1] = {"TIME"};
+	int64		asked_at = monotonic_ms();
 	redisReply *reply = link_command(1, argv, err);
 
 	if (reply && (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
@@ -154,7 +158,7 @@ read_clock(char *err)
 	if (!reply)
 		return false;
 	clock_ahead = strtoll(reply->element[0]->str, NULL, 10) * 1000 +
-		strtoll(reply->element[1]->str, NULL, 10) / 1000 - monotonic_ms();
+		strtoll(reply->element[1]->str, NULL, 10) / 1000 - asked_at;
 	freeReplyObject(reply);
 	return true;
 }
