@@ -12,9 +12,9 @@
 #pragma GCC visibility push(hidden)
 
 extern InquiryResult ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
-						 Ceiling *ceiling, char *err, Size errlen);
+								  Ceiling *ceiling, char *err, Size errlen);
 extern InquiryResult ceiling_leave_layouts(const Claim *pair, const Claim *old,
-								  char *err, Size errlen);
+										   char *err, Size errlen);
 extern void ceiling_raise(const Ceiling *ceiling, int64 unix_ms);
 extern void ceiling_leave(const Ceiling *ceiling, int64 unix_ms);
 

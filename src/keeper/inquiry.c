@@ -354,7 +354,7 @@ inquiry_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size err
 {
 	static OriginQuestion asked;
 	static int64 asked_at = PG_INT64_MIN;	/* by monotonic_ms() */
-	static bool has_second; /* a second process was tried ... */
+	static bool has_second;		/* a second process was tried ... */
 	static bool no_second;		/* ... in vain */
 	Oid			database = some_database();
 	int64		now = monotonic_ms();

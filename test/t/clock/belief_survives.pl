@@ -144,7 +144,7 @@ set_skew($node, -24 * $hour);
 $node->wait_for_log($set_back, $log);
 set_skew($node, 0);
 keys_follow($node, 0);
-is(logged($node, $log, $jumped),
+is( logged($node, $log, $jumped),
 	0,
 	'a return after a step back is no jump, though a small step back came within the hour before'
 );
@@ -154,7 +154,9 @@ set_skew($node, -365 * 24 * $hour);
 $node->wait_for_log($set_back, $log);
 set_skew($node, -65 * 24 * $hour);
 $node->wait_for_log($jumped, $log);
-pass('a jump to a place between the present and the former one is not believed');
+pass(
+	'a jump to a place between the present and the former one is not believed'
+);
 set_skew($node, 0);
 keys_follow($node, 0);
 is(logged($node, $log, $jumped),

@@ -226,7 +226,10 @@ $late->stop('immediate');
 set_skew($late, 0);
 $late->start;
 server_is_open($late);
-cmp_ok(status($late, 'lead_ms'), '>', 0.9 * $year * 1000,
+cmp_ok(
+	status($late, 'lead_ms'),
+	'>',
+	0.9 * $year * 1000,
 	'after a restart the status says by how much the keys lead the clock');
 $late->stop;
 done_testing();

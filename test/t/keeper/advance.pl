@@ -210,7 +210,8 @@ $session->{handle}->finish;
 like(
 	$session->{out},
 	qr/WARNING:  01000: the outcome of snowid_advance\(\) is unknown\n.*ERROR:  57014: canceling statement due to user request/s,
-	'a call that is cancelled while the keeper hangs ends, and says that its outcome is unknown');
+	'a call that is cancelled while the keeper hangs ends, and says that its outcome is unknown'
+);
 hold_syncs($node, 0);
 is(sql_error($node, 'SELECT snowid_advance(1)'),
 	'', 'the next call is carried out when the keeper goes on');

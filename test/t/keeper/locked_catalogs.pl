@@ -8,7 +8,8 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-my $node = snowid_cluster('locked', "snowid.worker_id = 1\nsnowid.max_lead = 100ms");
+my $node =
+  snowid_cluster('locked', "snowid.worker_id = 1\nsnowid.max_lead = 100ms");
 start_and_open($node);
 
 # A locked pg_database lets nobody connect, so both sessions are here before.
@@ -16,7 +17,8 @@ my $holder = $node->background_psql('postgres');
 my $caller = $node->background_psql('postgres');
 $caller->query_safe('SELECT snowid_next()');
 $holder->query_safe(
-	'BEGIN; LOCK pg_replication_origin, pg_database IN ACCESS EXCLUSIVE MODE');
+	'BEGIN; LOCK pg_replication_origin, pg_database IN ACCESS EXCLUSIVE MODE'
+);
 
 # Ten times what the keeper has reserved, so it gives grants meanwhile.
 my $keys = q(SELECT count(DISTINCT k) FROM generate_series(1, 50) AS g,

@@ -26,7 +26,8 @@ my $layout =
   "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=2'";
 
 # Where the keeper is held: before its first call of one function, behind one of
-# another.  LWLockRelease is held behind it.
+# another.  LWLockRelease is held behind it.  (The opening with another worker ID
+# comes after a wait; that of a keeper's successor goes through the same calls.)
 my %steps = (
 	'a grant' => [
 		['replorigin_session_advance'],
@@ -44,12 +45,7 @@ my %steps = (
 		[ 'CommitTransactionCommand', 'replorigin_advance' ],
 		[ 'XLogFlush',                'replorigin_advance' ],
 		[ 'LWLockRelease',            'replorigin_advance' ],
-		['replorigin_session_setup'],
-		[ 'replorigin_session_advance', 'replorigin_session_setup' ],
-		[ 'XLogInsert',                 'replorigin_session_setup' ],
-		[ 'ConditionVariableBroadcast', 'replorigin_session_setup' ],
-		[ 'XLogFlush',                  'replorigin_session_setup' ],
-		[ 'WaitLatch',                  'XLogInsert' ]
+		['replorigin_session_setup']
 	],
 	'its end' => [
 		['LWLockRelease'],
@@ -146,6 +142,7 @@ sub hold_at
 	my $keeper    = keeper_pid($node);
 	my @clients;
 
+	set_worker_id($node, $worker_id);
 	is_at_rest($node,
 		$sql
 		? 'INSERT INTO made SELECT snowid_next_batch(100)'
@@ -154,7 +151,8 @@ sub hold_at
 	if ($what eq 'a grant') { @clients = start_client($node, $sql, 'hasty'); }
 	elsif ($what eq 'another worker ID')
 	{
-		set_worker_id($node, 3 - $worker_id);
+		$node->{next_id} = 3 - $worker_id;
+		set_worker_id($node, $node->{next_id});
 	}
 	elsif ($what eq 'its end')
 	{
@@ -214,6 +212,22 @@ sub stop_at_once
 	return;
 }
 
+# A number that comes back waits until the clock has passed max_lead.  Returns the
+# number that the server was changed to, if it was.
+sub number_comes_back
+{
+	my ($node) = @_;
+	my $id = delete $node->{next_id} or return;
+
+	set_worker_id($node, $id, 'snowid.max_lead' => '10ms');
+	poll($node, "is_open OR reason ~ 'begins when'");
+	step_clock(0.05, $node);
+	wait_for_worker_id($node, $id);
+	set_worker_id($node, $id);
+	wait_for($node, "SELECT current_setting('snowid.max_lead') = '10min'");
+	return $id;
+}
+
 # The server crashes; then its keys are above all that were made.
 sub keys_go_on_above
 {
@@ -226,11 +240,13 @@ sub keys_go_on_above
 	my @keys = map { slurp_file($_->{keys}) =~ /^(\d+)\n/mg } @clients;
 	$highest = max($highest, @keys);
 	$node->start if $how ne 'kill';
+
+	my $id = number_comes_back($node);
 	server_is_open($node);
 	my $next = next_key($node);
 	is( query(
 			$node,
-			"SELECT $next > $highest, clock_timestamp() <= snowid_timestamp($highest)"
+			"SELECT $next > $highest, @{[ $id ? 1 : 0 ]} = 1 OR clock_timestamp() <= snowid_timestamp($highest)"
 		),
 		't|t',
 		"$name: $how") or diag("$next after $highest");
@@ -344,6 +360,7 @@ foreach my $what (sort keys %steps)
 		ceilings_are_there($last, $name);
 		promoted_it_goes_on(pop @standbys, $name) if $promoted{$name};
 		kill 'CONT', $pid;
+		number_comes_back($node);
 		stop_client($_) foreach @clients;
 		server_is_open($node);
 		step_clock(30, $node);
