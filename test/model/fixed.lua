@@ -79,4 +79,35 @@ return {
 		{24020, 'release', 1, 1, 0},
 		{24030, 'new', 4},
 	}},
+	-- the ID that it has is another's in the registry that it is moved to
+	{name = 'started with another registry, while that is away', setup = setup {servers = 2, tail = 20000}, steps = {
+		{20000, 'move', 2},
+		{20010, 'initdb', 2},
+		{60000, 'redis_down', 9000},
+		{60010, 'move', 1},
+		{60020, 'restart', 1},
+	}},
+	{name = 'started with another registry', setup = setup {servers = 2, tail = 40000}, steps = {
+		{0, 'kill', 1},
+		{10, 'move', 2},
+		{20, 'restart', 2},
+		{30000, 'start', 1},
+		{80000, 'other_redis'},
+		{80010, 'lose', 0, 0},
+		{80020, 'move', 1},
+		{80030, 'restart', 1},
+	}},
+	{name = 'leaves Redis, and comes back when Redis is away', setup = setup {servers = 2, tail = 20000}, steps = {
+		{20000, 'leave', 1},
+		{40000, 'release', 2, 0, 0},
+		{40100, 'new', 4},
+		{60000, 'redis_down', 9000},
+		{60010, 'come_back', 1},
+	}},
+	-- a lease that was cut off for less than it lasts, among servers without one
+	{name = 'the span of a lease is brought back', setup = setup {servers = 2, leases = {60000, 0}, tail = 40000}, steps = {
+		{100000, 'cut', 1, 45000},
+		{100010, 'flush'},
+		{100020, 'new', 4},
+	}},
 }

@@ -52,6 +52,8 @@ local function admitted(v, i, y, k)
 
 	if v.memory_kin and v.contact[i] <= v.s.image_at then
 		return 'A4'				-- what it has may be anybody's by now
+	elseif vo.left then
+		return nil				-- its server gave it up by itself
 	elseif v.memory_kin and v.memory_kin == y.memory_kin and
 		(v.contact[i] <= max(y.claimed[k], y.started[k], y.first[k]) or v.contact[i] < world.lost_at) then
 		return 'A4'
@@ -189,7 +191,7 @@ function world.lost(s, m, why)
 	-- a lease that Redis forgot while its server was not there
 	if own and own.lost and s.lease > 0 and s.start_time >= own.lost then return end
 	-- the original of a copy by block, where Redis forgot nothing
-	if s.block_kin and (s.is_copy or world.lost_at >= 0) or s.memory_kin or s.restored or s.moved or not own or own.freed or own.damaged then return end
+	if s.block_kin and (s.is_copy or world.lost_at >= 0) or s.memory_kin or s.restored or not own or own.left or own.home ~= s.home or own.freed or own.damaged then return end
 	if own.at >= s.bad_at and world.now > own.at then
 		world.fault('thrown out', 'server ' .. s.id .. ', connected all the time, loses ' .. claim.worker .. ': ' .. why)
 	end
@@ -455,7 +457,7 @@ function steps.start(i)
 		if world.now - (s.stopped_at or -FOREVER) > min(s.interval, 3000) then s.bad_at = world.now end
 		s.lease = s.next_lease or s.lease
 		if s.next_home and s.next_home ~= s.home then
-			s.home, s.moved, s.contact, s.told = s.next_home, true, -1, -1
+			s.home, s.moved, s.contact, s.told, s.bad_at = s.next_home, true, -1, -1, world.now
 		end
 		Server.start(s)
 	end
@@ -806,6 +808,8 @@ function steps.leave(i)
 	if s and not s.standby then
 		steps.kill(i)
 		s.fixed, s.moved = true, true
+		local claim = s.dir.file and s.dir.file.claim
+		if claim and world.own[claim.ownership] then world.own[claim.ownership].left = true end
 		steps.start(i)
 	end
 end
