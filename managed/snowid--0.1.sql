@@ -90,7 +90,11 @@ BEGIN
                  ('sonyflake', 1409529600000, 10, 0, 16, 8, true),
                  ('pgedge', 1672531200000, 1, 0, 10, 12, false),
                  ('leaf', 1288834974657, 1, 0, 10, 12, false),
-                 ('baidu', 1463673600000, 1000, 0, 22, 13, false)) n(name, epoch, tick, d, w, s, above)
+                 ('baidu', 1463673600000, 1000, 0, 22, 13, false),
+                 ('shardingsphere', 1477929600000, 1, 0, 10, 12, false),
+                 ('cosid', 1577203200000, 1, 0, 10, 12, false),
+                 ('yitter', 1582136402000, 1, 0, 6, 6, false),
+                 ('pgdog', 1764184395000, 1, 0, 10, 12, false)) n(name, epoch, tick, d, w, s, above)
     WHERE n.name = lower(layout COLLATE "C");
     IF NOT FOUND THEN
         tick := 1;
@@ -293,11 +297,12 @@ COMMENT ON FUNCTION snowid_bits(bigint, text) IS
 CREATE FUNCTION snowid_layouts(OUT name text, OUT epoch timestamptz,
         OUT tick_ms int, OUT timestamp_bits int, OUT datacenter_bits int,
         OUT worker_bits int, OUT sequence_bits int, OUT last_day date)
-    RETURNS SETOF record IMMUTABLE PARALLEL SAFE ROWS 8
+    RETURNS SETOF record IMMUTABLE PARALLEL SAFE ROWS 12
 BEGIN ATOMIC
     SELECT n, snowid_time_of_ms(l.epoch), l.tick, l.timestamp_bits, l.datacenter_bits, l.worker_bits,
         l.sequence_bits, date '1970-01-01' + (l.last_ms / 86400000)::int
-    FROM pg_catalog.unnest('{twitter,discord,instagram,mastodon,sonyflake,pgedge,leaf,baidu}'::text[]) WITH ORDINALITY u(n, i),
+    FROM pg_catalog.unnest('{twitter,discord,instagram,mastodon,sonyflake,pgedge,leaf,baidu,
+            shardingsphere,cosid,yitter,pgdog}'::text[]) WITH ORDINALITY u(n, i),
         snowid_layout_parts(n) l
     ORDER BY i;
 END;

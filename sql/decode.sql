@@ -24,7 +24,17 @@ INSERT INTO known VALUES
     ('hutool', 'epoch=2020-01-01T00:00:00+08 datacenter=5 worker=5 sequence=12', 811748818948710400),
     ('leaf', 'leaf', 1855762361352040505),
     ('baidu', 'baidu', 7676587325810163711),
-    ('baidu', 'baidu', 9223372036854775807);
+    ('baidu', 'baidu', 9223372036854775807),
+    -- from issue 5058, in whose log they were made at 14:14:12 of +08, and from its tests
+    ('shardingsphere', 'shardingsphere', 452837411152461833),
+    ('shardingsphere', 'shardingsphere', 20971521),
+    -- from their own tests and pages
+    ('cosid', 'cosid', 295913926632165376),
+    ('cosid', 'cosid', 266300479548424192),
+    ('yitter', 'yitter', 234712552579141),
+    ('yitter', 'yitter', 234712552591433),
+    ('pgdog', 'pgdog', 47839699276046337),
+    ('pgdog', 'pgdog', 47839699280240640);
 SELECT format, id, d.* FROM known, snowid_decode(id, layout) d ORDER BY known;
 -- encode is the inverse; 0 where the format has no such field
 SELECT count(*) AS keys, bool_and(id = snowid_encode(created_at,

@@ -122,7 +122,7 @@ CREATE FUNCTION snowid_layouts(OUT name text, OUT epoch timestamptz,
         OUT tick_ms int, OUT timestamp_bits int, OUT datacenter_bits int,
         OUT worker_bits int, OUT sequence_bits int, OUT last_day date)
     RETURNS SETOF record
-    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE ROWS 8;
+    AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE ROWS 12;
 COMMENT ON FUNCTION snowid_layouts() IS
     'the named layouts: epoch, ms in a step of the timestamp, widths in bits, last day (UTC)';
 

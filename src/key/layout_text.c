@@ -24,7 +24,8 @@
 /*
  * Formats that others use.  Discord's worker and process are our datacenter and
  * worker; Instagram's shard, pgEdge's node and Sonyflake's machine our worker.
- * MyBatis-Plus and Hutool have Twitter's.  Baidu's epoch is a midnight of +08.
+ * MyBatis-Plus and Hutool have Twitter's.  The epochs of Baidu, ShardingSphere and
+ * CosId are midnights of +08.
  */
 static const struct
 {
@@ -40,7 +41,11 @@ static const struct
 	{"sonyflake", {INT64CONST(1409529600000), 10, 0, 16, 8, true}},
 	{"pgedge", {INT64CONST(1672531200000), 1, 0, 10, 12, false}},
 	{"leaf", {INT64CONST(1288834974657), 1, 0, 10, 12, false}},
-	{"baidu", {INT64CONST(1463673600000), 1000, 0, 22, 13, false}}
+	{"baidu", {INT64CONST(1463673600000), 1000, 0, 22, 13, false}},
+	{"shardingsphere", {INT64CONST(1477929600000), 1, 0, 10, 12, false}},
+	{"cosid", {INT64CONST(1577203200000), 1, 0, 10, 12, false}},
+	{"yitter", {INT64CONST(1582136402000), 1, 0, 6, 6, false}},
+	{"pgdog", {INT64CONST(1764184395000), 1, 0, 10, 12, false}}
 };
 
 /* The i-th named layout and its name; NULL past the last. */
