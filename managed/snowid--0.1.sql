@@ -355,7 +355,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION snowid_now() IS 'internal: the clock in units';
 
--- Sends no messages, lest a client that reads none of them keep the lock.
+-- Sends no messages: a client that reads none of them would keep the lock.
 CREATE FUNCTION snowid_reserve(count bigint, in_one_ms boolean, lowest bigint,
         OUT first bigint, OUT pair bigint)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -409,7 +409,7 @@ BEGIN
             RAISE EXCEPTION USING ERRCODE = '58000',
                 MESSAGE = format('the next key would lead the clock by %s ms', (wait + max_lead) / 4096),
                 DETAIL = 'It may lead the clock by 1000 ms, and a caller waits for at most 5000 ms.',
-                HINT = 'The clock was set back, or keys are asked for faster than the layout can number them.';
+                HINT = 'The clock was set back, or keys are requested faster than the layout can number them.';
         END IF;
         nap := least(wait / 4096000.0 + 0.0005, 0.1);
         napped := napped + nap;
@@ -826,7 +826,7 @@ DECLARE
     func pg_catalog.regprocedure;
 BEGIN
     IF pg_catalog.to_regprocedure(pg_catalog.format('%I.snowid_next()', target)) IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = '42710', MESSAGE = pg_catalog.format('schema "%s" has snowid already', target);
+        RAISE EXCEPTION USING ERRCODE = '42710', MESSAGE = pg_catalog.format('schema "%s" already contains snowid', target);
     END IF;
     IF pg_catalog.concat(pg_catalog.current_setting('snowid_managed.transaction', true))
         OPERATOR(pg_catalog.<>) pg_catalog.pg_current_xact_id()::pg_catalog.text THEN

@@ -39,7 +39,7 @@ COMMENT ON COLUMN snowid_segments.limit_id IS 'the last number; null: the last o
 COMMENT ON COLUMN snowid_segments.cover IS 'how long a range is to last: the length is doubled and halved by that';
 COMMENT ON COLUMN snowid_segments.source IS 'the foreign table of postgres_fdw with these columns whose row hands out the ranges; null: this one';
 COMMENT ON COLUMN snowid_segments.role IS 'the role whose members get numbers; null: everybody';
-COMMENT ON COLUMN snowid_segments.period IS 'day, month or year: numbers begin anew in each, and max_id is in snowid_segment_periods; or none';
+COMMENT ON COLUMN snowid_segments.period IS 'day, month or year: numbers begin again in each, and max_id is in snowid_segment_periods; or none';
 COMMENT ON COLUMN snowid_segments.zone IS 'the time zone of the period';
 COMMENT ON COLUMN snowid_segments.format IS 'how snowid_period_serial() writes period and number, such as INV-{YYYYMMDD}-{N:6}';
 GRANT SELECT ON snowid_segments TO PUBLIC;

@@ -66,7 +66,7 @@ require_columns(FunctionCallInfo fcinfo, TupleDesc row, const Oid *types, int n)
 	name = OidIsValid(extension) ? get_extension_name(extension) : "snowid";
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("%s is not declared as the snowid library has it",
+			 errmsg("declaration of %s does not match the snowid library",
 					format_procedure(fcinfo->flinfo->fn_oid)),
 			 errdetail("It is declared with %d columns, and the library has %d.",
 					   row->natts, n),

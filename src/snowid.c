@@ -87,7 +87,7 @@ _PG_init(void)
 		ereport(WARNING,
 				(errmsg("there is no room for the replication origins of snowid"),
 				 errdetail("This server can make no keys; as a standby it stops with an error at the first ceiling of its primary."),
-				 errhint("Raise max_replication_slots (max_active_replication_origins from PostgreSQL 18 on).")));
+				 errhint("Increase max_replication_slots (max_active_replication_origins from PostgreSQL 18 on).")));
 
 	prev_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = shmem_request;

@@ -30,7 +30,7 @@ snowid_accept_clock(PG_FUNCTION_ARGS)
 	if (!clock_accept())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("no jump of the clock waits to be accepted")));
+				 errmsg("there is no clock jump to accept")));
 	PG_RETURN_VOID();
 }
 
@@ -44,7 +44,7 @@ snowid_accept_layout(PG_FUNCTION_ARGS)
 	if (status.reason != GATE_LAYOUT_CONSENT)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("no change of the layout waits for consent")));
+				 errmsg("there is no layout change to accept")));
 	pair_accept_layout();
 	PG_RETURN_VOID();
 }

@@ -112,7 +112,7 @@ url_parse(const char *s, const char *end, Address *address)
 	if (address->host[0] == '\0')
 		return "a host name is missing";
 	if (address->host[strspn(address->host, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:%_-")])
-		return "a host name has a character that none can have";
+		return "a host name contains an invalid character";
 	if (!error && colon < end)
 		error = parse_number(colon + 1, end, 65535, &address->port);
 	if (!error && address->port == 0)

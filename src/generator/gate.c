@@ -158,7 +158,7 @@ generator_keeper_trouble(int64 patience, char *detail)
 	int			pid = process_pid(PROCESS_KEEPER, &still);
 
 	if (pid == 0)
-		strlcpy(detail, "The \"snowid keeper\" process is not running; it needs a free place in max_worker_processes.",
+		strlcpy(detail, "The \"snowid keeper\" process is not running; increase max_worker_processes.",
 				GATE_DETAIL_LEN);
 	else if (still > patience)
 		snprintf(detail, GATE_DETAIL_LEN,

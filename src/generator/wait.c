@@ -104,7 +104,7 @@ refuse_lead(int64 lead, int64 wait)
 			 errmsg("the next key would lead the clock by " INT64_FORMAT " ms", lead),
 			 errdetail("snowid.max_lead is %d ms, so the key is due in " INT64_FORMAT " ms, but snowid.max_wait is %d ms.",
 					   snowid_max_lead, wait, snowid_max_wait),
-			 errhint("The clock was set back, or keys are asked for faster than the layout can number them; see snowid_status().")));
+			 errhint("The clock was set back, or keys are requested faster than the layout can number them; see snowid_status().")));
 }
 
 /*

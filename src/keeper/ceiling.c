@@ -72,7 +72,7 @@ ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
 	if (max_active_replication_origins == 0)
 	{
 		let_go();
-		strlcpy(err, "There is no place for it; raise max_replication_slots (max_active_replication_origins from PostgreSQL 18 on).",
+		strlcpy(err, "No replication origin slot is free; increase max_replication_slots (max_active_replication_origins from PostgreSQL 18 on).",
 				errlen);
 		return INQUIRY_FAILED;
 	}
@@ -91,7 +91,7 @@ ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
 		if (found.own_ms != (int64) replorigin_session_get_progress(false))
 		{
 			let_go();
-			strlcpy(err, "It was moved meanwhile.", errlen);
+			strlcpy(err, "Its position was changed concurrently.", errlen);
 			return INQUIRY_FAILED;
 		}
 		second = question;

@@ -390,7 +390,7 @@ inquiry_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size err
 		describe(&second, true);
 		no_second = !RegisterDynamicBackgroundWorker(&second, NULL);
 	}
-	strlcpy(err, no_second ? "No process could be started to read it; raise max_worker_processes." :
+	strlcpy(err, no_second ? "No process could be started to read it; increase max_worker_processes." :
 			"The process \"snowid origin\" has not answered yet.", errlen);
 	return now - asked_at < ANSWER_MS ? INQUIRY_PENDING : INQUIRY_FAILED;
 }

@@ -288,7 +288,7 @@ settle_gate(int64 now, bool clock_is_good)
 	if (now < pair.opens_at)
 	{
 		/* in whole seconds, since a slewed clock moves it */
-		snprintf(err, sizeof(err), "A pair that is new to this server begins when the clock has passed %s.",
+		snprintf(err, sizeof(err), "A pair that is new to this server can be used when the clock has passed %s.",
 				 timestamptz_to_str(timestamptz_from_unix_ms(unix_ms_from_units(pair.opens_at) / 1000 * 1000 + 1000)));
 		generator_close(GATE_STARTING, err);
 		log_state(GATE_STARTING, err);

@@ -153,7 +153,7 @@ lock_origins(void)
 		if (waited >= LOCK_MS)
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-					 errmsg("another transaction has created or dropped a replication origin and not ended yet")));
+					 errmsg("another transaction that created or dropped a replication origin is still in progress")));
 		pg_usleep(10 * 1000);
 	}
 }
@@ -375,7 +375,7 @@ origin_require_owned(const OriginQuestion *question)
 	if (replorigin_by_name(own_name, true) != question->owned)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("replication origin \"%s\" was dropped meanwhile", own_name)));
+				 errmsg("replication origin \"%s\" was concurrently dropped", own_name)));
 }
 
 /*

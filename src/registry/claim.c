@@ -174,7 +174,7 @@ claim_held(Claim *claim, int64 *limit_ms, char *err)
 	LWLockRelease(registry_lock);
 	if (reason == GATE_CLAIM && (err[0] == '\0' || !has_process))
 		strlcpy(err, has_process ? "Redis has not answered yet." :
-				"The \"snowid registry\" process is not running; it needs a free place in max_worker_processes.",
+				"The \"snowid registry\" process is not running; increase max_worker_processes.",
 				GATE_DETAIL_LEN);
 	return reason;
 }

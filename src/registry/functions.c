@@ -46,7 +46,7 @@ ask(RegistryRequest *request)
 		if (!status.is_asking)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("Redis was not asked"),
+					 errmsg("the snowid registry process is not ready"),
 					 errhint("\"reason\" in snowid_status() says why.")));
 		ereport(ERROR,
 				(errcode(ERRCODE_CONNECTION_FAILURE),
@@ -54,7 +54,7 @@ ask(RegistryRequest *request)
 				 !status.last_error[0] ? 0 :
 				 may_read_settings() ? errdetail("The last error was: %s.", status.last_error) :
 				 errdetail("See the server log."),
-				 errhint("What was asked for may be carried out yet; see snowid_claims().")));
+				 errhint("The request may still be carried out; see snowid_claims().")));
 	}
 	if (request->error[0])
 		ereport(ERROR,

@@ -67,7 +67,7 @@ net_wait(int fd, int event, char *err)
 			CHECK_FOR_INTERRUPTS();
 			if (ShutdownRequestPending && !through_shutdown)
 			{
-				snprintf(err, NET_ERR_LEN, "the server shuts down");
+				snprintf(err, NET_ERR_LEN, "the server is shutting down");
 				break;
 			}
 		}

@@ -118,7 +118,7 @@ static void
 lose_to(char **answer, const Claim *claim)
 {
 	lose(seen.confirmed && strcmp(answer[2], "server") == 0,
-		 psprintf("Worker ID %d of datacenter %d was given back, or is held by \"%.64s\" now.",
+		 psprintf("Worker ID %d of datacenter %d was released, or is now held by \"%.64s\".",
 				  claim->worker_id, claim->datacenter_id, answer[1]));
 }
 
@@ -262,13 +262,13 @@ claim_worker_id(bool move)
 			 registry_parse_number(answer[1], MAX_MS, &ms))
 	{
 		watching = true;
-		registry_set_detail(false, "The worker ID that this data directory had before the machine was restarted is taken back when nobody else uses it.");
+		registry_set_detail(false, "The worker ID that this data directory had before the machine was restarted is taken back when no other server uses it.");
 		next_contact = Min(next_contact, monotonic_ms() + Max(ms, FIRST_PAUSE_MS));
 	}
 	else if (strcmp(answer[0], "settling") == 0 && count == 3 &&
 			 registry_parse_number(answer[1], MAX_MS, &ms) && registry_parse_number(answer[2], MAX_MS, &ceiling_ms))
 	{
-		snprintf(refusal, sizeof(refusal), "The registry is empty, or Redis was restarted: until %s, by its clock, only those who use a worker ID keep it.",
+		snprintf(refusal, sizeof(refusal), "The registry is empty, or Redis was restarted: until %s, by its clock, only servers that already have a worker ID get it.",
 				 timestamptz_to_str(timestamptz_from_unix_ms(ceiling_ms)));
 		if (!change)
 			registry_set_detail(false, refusal);
@@ -375,7 +375,7 @@ registry_release(const Claim *claim, bool last_call)
 	}
 	if (strcmp(answer[0], "ok") == 0)
 		ereport(LOG,
-				(errmsg("snowid gave worker ID %d of datacenter %d back",
+				(errmsg("snowid released worker ID %d of datacenter %d",
 						claim->worker_id, claim->datacenter_id)));
 	else if (strcmp(answer[0], "lost") != 0 && strcmp(answer[0], "late") != 0)
 	{

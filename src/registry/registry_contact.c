@@ -124,7 +124,7 @@ registry_no_answer(const char *err)
 	{
 		logged_failure = true;
 		ereport(WARNING,
-				(errmsg("snowid goes on with the worker ID %d that it claimed before",
+				(errmsg("snowid continues with previously claimed worker ID %d",
 						seen.identity.claim.worker_id),
 				 errdetail("%s", detail),
 				 errhint("It checks the claim as soon as Redis can be used.")));

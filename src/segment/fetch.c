@@ -118,7 +118,7 @@ run(void (*statements) (void *what, int n), void *what, int n, Reason *reason)
 		CommitTransactionCommand();
 		done = !ProcDiePending || !waits_for_standby();
 		if (!done)
-			(void) reason_is(reason, true, "The process leaves");
+			(void) reason_is(reason, true, "The process is shutting down");
 	}
 	PG_CATCH();
 	{
@@ -365,7 +365,7 @@ take_there(Source *source, Fetch *fetch, int64 n, int64 above)
 	if (!row.found)
 		return true;
 	if (row.number[0] < n || row.number[0] - n < above)
-		fail(fetch, "Its source gave numbers that are not above those before");
+		fail(fetch, "Its source returned numbers that are not above the previous ones");
 	else
 		set_range(fetch, row.number[0], n);
 	return true;
@@ -482,7 +482,7 @@ take_of_source(Fetch *fetch, const TagRow *tag)
 		return;
 	if (has_room(fetch, max_id, here, &n) &&
 		take_there(&source, fetch, n, Max(fetch->high, here)) && fetch->outcome == OUTCOME_NONE)
-		fail(fetch, "Its row is changed all the time");
+		fail(fetch, "Its row keeps changing");
 }
 
 static void

@@ -267,14 +267,14 @@ refuse(const KnownTag *known, const Look *look, const Wait *wait)
 				 errdetail("Its limit_id is " INT64_FORMAT ".", look->row.limit)));
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("no number of \"%s\" is reserved", tag_of(known)),
+			 errmsg("no numbers available for segment \"%s\"", tag_of(known)),
 			 !wait->has_process ?
 			 errdetail("No process could be started to reserve some.") :
 			 reason->why[0] == '\0' ?
 			 errdetail("The process \"snowid segments\" has not answered yet; see the server log.") :
 			 reason->is_ours ? errdetail("The last error was: %s.", reason->why) :
 			 errdetail("Its table or its source failed; see the server log, or snowid_segment_status()."),
-			 wait->has_process ? 0 : errhint("Raise max_worker_processes.")));
+			 wait->has_process ? 0 : errhint("Increase max_worker_processes.")));
 }
 
 static void

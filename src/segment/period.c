@@ -264,7 +264,7 @@ period_read(const char *format, const char *serial, DateADT *label, int64 *numbe
 		values[FIELD_DAY] > day_tab[isleap(values[FIELD_YEAR])][values[FIELD_MONTH] - 1])
 		return "There is no such day.";
 	if (values[FIELD_NUMBER] < 1)
-		return "There is no number 0.";
+		return "Numbers start at 1.";
 	*label = date2j(values[FIELD_YEAR], values[FIELD_MONTH], values[FIELD_DAY]) -
 		POSTGRES_EPOCH_JDATE;
 	*number = values[FIELD_NUMBER];

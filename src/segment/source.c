@@ -168,7 +168,7 @@ source_problem(Oid relid)
 		!is_postgres_fdw(GetForeignServer(GetForeignTable(relid)->serverid)->fdwid))
 		problem = "Its source is no foreign table of postgres_fdw";
 	else if (form->relhastriggers || form->relhasrules || form->relrowsecurity)
-		problem = "Its source has triggers, rules or row security, which would not count";
+		problem = "Its source has triggers, rules or row security, which would be ignored";
 	else if (form->relispartition || form->relhassubclass || has_superclass(relid))
 		problem = "Its source is a partition, or inherits, or is inherited from";
 	ReleaseSysCache(tuple);
@@ -404,7 +404,7 @@ wait_for_socket(PGconn *conn, int event, Reason *reason)
 		if (left <= 0)
 			return reason_is(reason, true, "The central server did not answer in time");
 		if (process_must_end())
-			return reason_is(reason, true, "The process leaves");
+			return reason_is(reason, true, "The process is shutting down");
 		events = WaitLatchOrSocket(MyLatch,
 								   WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH | event,
 								   PQsocket(conn), Min(left, LOOK_MS),
@@ -605,7 +605,7 @@ source_open(const char *name, bool with_periods, Source *source, Reason *reason)
 	if (problem == NULL)
 		problem = source_problem(relid);
 	if (problem == NULL && !source_is_allowed(relid, database_owner(), with_periods))
-		problem = "The database's owner has no right on its source";
+		problem = "The database's owner has no privileges on its source";
 	if (problem)
 		return reason_is(reason, true, "%s", problem);
 	collect_options(relid, &options);
@@ -651,7 +651,7 @@ read_row(PGresult *result, SourceRow *row, Reason *reason)
 	for (int i = 0; row->found && i < Min(PQnfields(result), 2); i++)
 	{
 		if (!PQgetisnull(result, 0, i) && !read_number(result, i, &row->number[i]))
-			return reason_is(reason, true, "The columns of its source are of other types");
+			return reason_is(reason, true, "The columns of its source have the wrong types");
 	}
 	return true;
 }

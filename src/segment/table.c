@@ -165,7 +165,7 @@ open_table(Oid relid, const TableKind *kind, LOCKMODE mode, Relation *rel)
 		!has_indexes(*rel, kind, mode != AccessShareLock))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s\" is not as the extension snowid_segments makes it",
+				 errmsg("definition of table \"%s\" does not match the snowid_segments extension",
 						kind->name),
 				 errdetail("It has other columns, another primary key, or an index that is not of plain columns, or its rows are not kept durably.")));
 	return FOUND;

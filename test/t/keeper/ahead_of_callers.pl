@@ -250,7 +250,7 @@ restart_with("$places = 0\nmax_wal_senders = 0");
 poll($node, "reason ~ 'slot'");
 like(
 	sql_error($node, 'SELECT snowid_next()'),
-	qr/^55000: snowid cannot use its replication origin\nDETAIL:  There is no place for it; raise max_replication_slots /,
+	qr/^55000: snowid cannot use its replication origin\nDETAIL:  No replication origin slot is free; increase max_replication_slots /,
 	"no place in $places: the error says so");
 is( () =
 	  slurp_file($node->logfile, $log) =~
@@ -260,7 +260,7 @@ is( () =
 restart_with("$places = 10\nmax_wal_senders = 10\nmax_worker_processes = 0");
 like(
 	sql_error($node, 'SELECT snowid_next()'),
-	qr/^55000: snowid is not ready yet\nDETAIL:  The "snowid keeper" process is not running; it needs a free place in max_worker_processes/,
+	qr/^55000: snowid is not ready yet\nDETAIL:  The "snowid keeper" process is not running; increase max_worker_processes/,
 	'no place for the keeper in max_worker_processes: the error says so');
 like(
 	status($node, 'reason'),
@@ -270,7 +270,7 @@ restart_with("max_logical_replication_workers = 0\nmax_worker_processes = 1");
 poll($node, "reason ~ 'raise'");
 like(
 	sql_error($node, 'SELECT snowid_next()'),
-	qr/^55000: snowid cannot use its replication origin\nDETAIL:  No process could be started to read it; raise max_worker_processes/,
+	qr/^55000: snowid cannot use its replication origin\nDETAIL:  No process could be started to read it; increase max_worker_processes/,
 	"no place for the keeper's helper: the error says so");
 restart_with("max_logical_replication_workers = 4\nmax_worker_processes = 8");
 server_is_open($node);

@@ -94,7 +94,7 @@ sub goes_on
 #---- A new pair ----
 
 settings("snowid.worker_id = 2\nsnowid.max_lead = 1h");
-my @clients = is_quiet('a new pair', 'begins when the clock has passed');
+my @clients = is_quiet('a new pair', 'can be used when the clock has passed');
 settings("snowid.worker_id = 2\nsnowid.max_lead = 10ms");
 goes_on('a new pair', @clients);
 

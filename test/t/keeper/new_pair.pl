@@ -32,7 +32,7 @@ sub settings
 	return;
 }
 
-my $waits = "NOT is_open AND reason ~ 'begins when the clock has passed'";
+my $waits = "NOT is_open AND reason ~ 'can be used when the clock has passed'";
 
 # When the gate opens by its reason, in s since 1970; and from now, by its clock.
 my $opens = q(substring(reason FROM 'has passed (.*)\.$')::timestamptz);

@@ -128,7 +128,7 @@ my $helper = helper_pid();
 kill 'STOP', $helper;
 use_worker_id(4);
 $node->poll_query_until('postgres',
-	"SELECT reason ~ 'raise max_worker_processes' FROM snowid_status()")
+	"SELECT reason ~ 'increase max_worker_processes' FROM snowid_status()")
   or die;
 pass('where no process can be started the reason says so');
 kill 'CONT', $helper;
@@ -176,7 +176,7 @@ makes_keys($node, 5,
 );
 use_worker_id(7);
 $node->poll_query_until('postgres',
-	"SELECT reason ~ 'Another transaction has created or dropped a replication origin and not ended yet' FROM snowid_status()"
+	"SELECT reason ~ 'Another transaction that created or dropped a replication origin is still in progress' FROM snowid_status()"
 ) or die;
 pass('a new origin waits for its end, and the reason is told');
 is(sql_error($node, 'CREATE DATABASE new'),

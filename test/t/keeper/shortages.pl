@@ -117,7 +117,7 @@ sub ends
 my $highest = next_key($node);
 like(
 	sql_error($node, 'SELECT snowid_accept_clock()'),
-	qr/^55000: no jump of the clock waits to be accepted/,
+	qr/^55000: there is no clock jump to accept/,
 	'a clock that did not jump');
 foreach my $process ('snowid registry', 'snowid keeper')
 {

@@ -167,7 +167,7 @@ lead();
 $last = sql($node, 'SELECT snowid_next()');
 like(
 	run_psql('shop', @script),
-	qr/ERROR:  schema "public" has snowid already/,
+	qr/ERROR:  schema "public" already contains snowid/,
 	'a second run says that the script has run');
 cmp_ok(sql($node, 'SELECT snowid_next()'),
 	'>', $last, 'a second run changes nothing');

@@ -234,11 +234,11 @@ my $too_old =
 
 like(
 	sql_error($node, $is_open),
-	qr/^55000: snowid_status\(\) is not declared as the snowid library has it.*^HINT:  Run ALTER EXTENSION snowid UPDATE\./ms,
+	qr/^55000: declaration of snowid_status\(\) does not match the snowid library.*^HINT:  Run ALTER EXTENSION snowid UPDATE\./ms,
 	'SQL older than the library says so');
 like(
 	sql_error($node, 'SELECT * FROM snowid_segment_status()'),
-	qr/^55000: snowid_segment_status\(\) is not declared as the snowid library has it.*^HINT:  Run ALTER EXTENSION snowid_segments UPDATE\./ms,
+	qr/^55000: declaration of snowid_segment_status\(\) does not match the snowid library.*^HINT:  Run ALTER EXTENSION snowid_segments UPDATE\./ms,
 	'SQL of snowid_segments older than the library names that extension');
 is(update('snowid_segments', $newest),
 	'', 'snowid_segments is updated by itself');

@@ -70,7 +70,7 @@ foreach my $function (
 
 		like(
 			result_of($symbol, $arguments, $call, @declared),
-			qr/^55000: (pg_temp(_\d+)?\.)?f\(.*\) is not declared as the snowid library has it\nDETAIL:  It is declared with $declared columns, and the library has $count\.\nHINT:  \Q$hint\E\n/,
+			qr/^55000: declaration of (pg_temp(_\d+)?\.)?f\(.*\) does not match the snowid library\nDETAIL:  It is declared with $declared columns, and the library has $count\.\nHINT:  \Q$hint\E\n/,
 			"$name, $what");
 	}
 }

@@ -419,7 +419,7 @@ my @bad      = (
 	'redis://a%40b@localhost'         =>
 	  qr/^a user name is taken as it is, without % escapes$/,
 	'redis://[' . '1' x 300 . ']' => qr/^a host name is too long$/,
-	'redis://a_b!' => qr/^a host name has a character that none can have$/,
+	'redis://a_b!' => qr/^a host name contains an invalid character$/,
 	'redis://a redis://b:x' => qr/^a port or database is not a number$/);
 while (my ($bad, $error) = splice @bad, 0, 2)
 {

@@ -130,7 +130,7 @@ my @keys = stop_client($client);
 my @lost = grep { key_worker_id($_) == $id } @keys;
 like(
 	slurp_file($node->logfile, $log),
-	qr/LOG:  snowid lost its worker ID\n.*DETAIL:  Worker ID $id of datacenter 0 was given back, or is held by "thief" now\./,
+	qr/LOG:  snowid lost its worker ID\n.*DETAIL:  Worker ID $id of datacenter 0 was released, or is now held by "thief"\./,
 	'lost while it runs: the gate is closed, and the log says to whom');
 is(disorder(@keys),                 0,       'keys go on increasing');
 is($redis->record("0:$id", 'name'), 'thief', 'the other server keeps the ID');

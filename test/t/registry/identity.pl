@@ -142,7 +142,7 @@ my $seen = $redis->record('0:1', 'seen');
 $began = time;
 $cold->start;
 poll($cold,
-	"NOT is_open AND registry ~ 'is taken back when nobody else uses it'");
+	"NOT is_open AND registry ~ 'is taken back when no other server uses it'");
 wait_for_claim($cold);
 cmp_ok(now_ms() - $seen, '>', 3000,
 	'after a reboot the ID is taken back after twice the interval of silence'

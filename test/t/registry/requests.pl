@@ -79,10 +79,10 @@ foreach
 {
 	like(
 		sql_error($node, "SELECT $call"),
-		qr/^55000: Redis was not asked\nHINT:  "reason" in snowid_status\(\) says why\.$/m,
-		"a damaged state file: $call says that Redis was not asked");
+		qr/^55000: the snowid registry process is not ready\nHINT:  "reason" in snowid_status\(\) says why\.$/m,
+		"a damaged state file: $call says that the snowid registry process is not ready");
 }
-is(calls(), $calls, 'Redis was not asked');
+is(calls(), $calls, 'a damaged state file: Redis is not asked');
 like(status($node, 'reason'), qr/state file/, 'the status says why');
 $node->stop;
 

@@ -320,7 +320,7 @@ settings($late, 'snowid.datacenter_id = 2');
 $late->reload;
 wait_for_pair($late, 0, 2);
 keys_go_on($late, '2:0', 'another datacenter by a reload');
-$late->wait_for_log(qr/snowid gave worker ID $gone of datacenter 0 back/,
+$late->wait_for_log(qr/snowid released worker ID $gone of datacenter 0/,
 	$log);
 ok(is_free("0:$gone"),
 	'after the change to another datacenter the ID before it is free');
@@ -461,7 +461,7 @@ $log = -s $first->logfile;
 is($first->safe_psql('postgres', 'SELECT snowid_reclaim()'),
 	$other, 'reclaim gets another ID');
 wait_for_pair($first, $other);
-$first->wait_for_log(qr/snowid gave worker ID $one of datacenter 0 back/,
+$first->wait_for_log(qr/snowid released worker ID $one of datacenter 0/,
 	$log);
 clients_go_on($client);
 @keys = stop_client($client);

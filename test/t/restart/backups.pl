@@ -208,7 +208,7 @@ is($new->psql('postgres', slurp_file($dump), on_error_stop => 1),
 my $key = $new->safe_psql('postgres', $insert);
 like(
 	slurp_file($new->logfile),
-	qr/DETAIL:  A pair that is new to this server begins when the clock has passed /,
+	qr/DETAIL:  A pair that is new to this server can be used when the clock has passed /,
 	'the new server says what it waits for');
 cmp_ok(key_ms($key), '>', ($began + 3) * 1000,
 	'the new server makes no key until the clock has passed its start by max_lead'

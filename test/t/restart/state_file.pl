@@ -289,7 +289,7 @@ my @waits = (
 	'',
 	'Put the old layout back, or call snowid_accept_layout\(\) where the change is meant.'
 );
-my $nothing_waits = qr/^55000: no change of the layout waits for consent\n/;
+my $nothing_waits = qr/^55000: there is no layout change to accept\n/;
 
 $node->start;
 server_is_open($node);

@@ -152,7 +152,7 @@ sub refused
 	like(
 		sql_error(
 			$s1, "SELECT snowid_number('c') FROM generate_series(1, 100000)"),
-		qr/^55000: no number of "c" is reserved\nDETAIL:  $told\./,
+		qr/^55000: no numbers available for segment "c"\nDETAIL:  $told\./,
 		"$what: a caller is told that there is no number");
 	ok( $s1->poll_query_until(
 			'postgres',

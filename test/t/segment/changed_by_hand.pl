@@ -322,7 +322,7 @@ foreach my $tag (sort keys %problems)
 	  $node->psql('whole', "SELECT $function('$tag')");
 	like(
 		$error,
-		qr/no number of "$tag" is reserved\nDETAIL:  The last error was: $problems{$tag}\./,
+		qr/no numbers available for segment "$tag"\nDETAIL:  The last error was: $problems{$tag}\./,
 		"$tag: it has no numbers, and the error says why");
 }
 like(

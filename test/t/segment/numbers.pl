@@ -293,11 +293,11 @@ query($node,
 reload_with($node, 'snowid.max_wait' => '1s', 'snowid.max_segments' => 40);
 like(
 	sql_error($node, "SELECT snowid_number('a')"),
-	qr/^55000: no number of "a" is reserved\nDETAIL:  The last error was: Its row is locked\./,
+	qr/^55000: no numbers available for segment "a"\nDETAIL:  The last error was: Its row is locked\./,
 	'a row that is locked has no numbers, and the error says why');
 like(
 	sql_error($node, "SELECT snowid_period_number('daily')"),
-	qr/^55000: no number of "daily" is reserved\nDETAIL:  The last error was: Its row is locked\./,
+	qr/^55000: no numbers available for segment "daily"\nDETAIL:  The last error was: Its row is locked\./,
 	'a row with periods that is locked has no numbers, either');
 reload_with($node, 'snowid.max_wait' => '1min', 'snowid.max_segments' => 40);
 is(number('b'), $set + 2, 'other tags have numbers meanwhile');

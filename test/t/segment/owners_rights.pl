@@ -130,11 +130,11 @@ like(
 		'owner',
 		"SELECT public.snowid_number('a') FROM pg_catalog.generate_series(1, 50000)"
 	),
-	qr/no number of "a" is reserved\nDETAIL:  Its table or its source failed/,
+	qr/no numbers available for segment "a"\nDETAIL:  Its table or its source failed/,
 	'an index with an expression of his gives no numbers');
 like(
 	slurp_file($node->logfile),
-	qr/cannot reserve numbers: table "snowid_segments" is not as the extension snowid_segments makes it/,
+	qr/cannot reserve numbers: definition of table "snowid_segments" does not match the snowid_segments extension/,
 	'the log names the table that is not as it was made');
 as_owner("${write}DROP INDEX public.i");
 ok($node->poll_query_until('shop', "SELECT public.snowid_number('a') > 0"),
@@ -270,7 +270,7 @@ $node->safe_psql('shop', <<~EOF);
 	EOF
 like(
 	gets('owner', "SELECT public.snowid_number('good')"),
-	qr/The last error was: The database's owner has no right on its source\./,
+	qr/The last error was: The database's owner has no privileges on its source\./,
 	'a right that was revoked ends the use of a source');
 
 #---- What is told, and to whom ----
@@ -284,7 +284,7 @@ $node->safe_psql('shop', <<~EOF);
 my $told = gets('clerk', "SELECT public.snowid_number('good')");
 like(
 	$told,
-	qr/no number of "good" is reserved\nDETAIL:  Its table or its source failed; see the server log, or snowid_segment_status\(\)\./,
+	qr/no numbers available for segment "good"\nDETAIL:  Its table or its source failed; see the server log, or snowid_segment_status\(\)\./,
 	'a caller is not told what the central server said');
 unlike($told, qr/4111/, 'a caller does not see a row of the central server');
 unlike(
@@ -325,7 +325,7 @@ query($node, <<~EOF);
 	EOF
 like(
 	sql_error($node, "SELECT snowid_number('far')"),
-	qr/^55000: no number of "far" is reserved\nDETAIL:  No process could be started to reserve some\.\nHINT:  Raise max_worker_processes\./,
+	qr/^55000: no numbers available for segment "far"\nDETAIL:  No process could be started to reserve some\.\nHINT:  Increase max_worker_processes\./,
 	'callers are told that there is no place for the process');
 $node->stop;
 done_testing();

@@ -361,7 +361,7 @@ like(
 	sql_error(
 		$ahead,
 		"SELECT snowid_period_number('a') FROM generate_series(1, 10)"),
-	qr/^55000: no number of "a" is reserved\n/,
+	qr/^55000: no numbers available for segment "a"\n/,
 	'a day that was deleted has no numbers');
 wait_for($ahead,
 	"SELECT error LIKE 'Its max_id was lowered:%' FROM snowid_segment_status()"
@@ -392,7 +392,7 @@ query($ahead,   <<~EOF);
 my $asking =
   ask_in_background($ahead, "SELECT snowid_period_number('times')");
 wait_for($ahead,
-	"SELECT error = 'The columns of its source are of other types' FROM snowid_segment_status() WHERE biz_tag = 'times'"
+	"SELECT error = 'The columns of its source have the wrong types' FROM snowid_segment_status() WHERE biz_tag = 'times'"
 );
 pass('a time, which would be another day in another zone, is no period');
 query($ahead, "DELETE FROM snowid_segments WHERE biz_tag = 'times'");
