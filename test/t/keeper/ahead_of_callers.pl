@@ -267,7 +267,7 @@ like(
 	qr/^snowid is not ready yet: The "snowid keeper" process is not running/,
 	'no place for the keeper in max_worker_processes: the status says so');
 restart_with("max_logical_replication_workers = 0\nmax_worker_processes = 1");
-poll($node, "reason ~ 'raise'");
+poll($node, "reason ~ 'increase'");
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use its replication origin\nDETAIL:  No process could be started to read it; increase max_worker_processes/,

@@ -297,7 +297,7 @@ cmp_ok($last_ms, '>', $moved,
 
 # Another session takes it, while another pair is waited for.
 set_worker_id(2, '1h');
-poll($node, q(reason ~ 'begins when'));
+poll($node, q(reason ~ 'can be used when'));
 hold_behind_lookup(3);
 my $session = $node->background_psql('postgres');
 $session->query_safe("SELECT pg_replication_origin_session_setup('$name')");
@@ -314,7 +314,7 @@ close_gate();
 $session = $node->background_psql('postgres');
 $session->query_safe("BEGIN; SELECT pg_replication_origin_drop('$name')");
 set_worker_id(3);
-poll($node, q(is_open OR reason ~ 'has created or dropped'));
+poll($node, q(is_open OR reason ~ 'that created or dropped'));
 is(status($node, 'is_open'),
 	'f',
 	'while a transaction that drops the origin is open no keys are made');

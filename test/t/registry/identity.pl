@@ -263,7 +263,7 @@ settings($hot, $short);
 my $n = $redis->record('0:0', 'n');
 wait_until('a mark', sub { $redis->record('0:0', 'n') ne $n });
 $hot->start;
-poll($hot, "registry ~ 'is taken back when nobody'");
+poll($hot, "registry ~ 'is taken back when no other'");
 $redis->stop;
 usleep(3_500_000);
 is( status($hot, 'is_open AND worker_id = 0'),

@@ -220,7 +220,7 @@ sub number_comes_back
 	my $id = delete $node->{next_id} or return;
 
 	set_worker_id($node, $id, 'snowid.max_lead' => '10ms');
-	poll($node, "is_open OR reason ~ 'begins when'");
+	poll($node, "is_open OR reason ~ 'can be used when'");
 	step_clock(0.05, $node);
 	wait_for_worker_id($node, $id);
 	set_worker_id($node, $id);
@@ -324,7 +324,7 @@ sub promoted_it_goes_on
 	my $highest = query($standby, 'SELECT max(id) FROM made');
 
 	$standby->promote;
-	poll($standby, q(reason ~ 'begins when'));
+	poll($standby, q(reason ~ 'can be used when'));
 	stop_clock($standby, $now - 1000);
 	server_is_open($standby);
 	set_worker_id($standby, 1);
