@@ -70,7 +70,7 @@ include $(PGXS)
 PROVE_FLAGS += -I test/perl
 
 # The manual, in the folders that it has here, so that its links lead somewhere.
-manual = $(sort $(call found,*.md LICENSE doc/*.* doc/*/* managed/* src/*.md test/bench/results.*))
+manual = $(sort $(call found,*.md LICENSE doc/*.* doc/*/* managed/* test/bench/results.*))
 pages = $(DESTDIR)$(docdir)/snowid
 folders = $(sort $(patsubst %/,%,$(dir $(manual))))
 install: install-manual

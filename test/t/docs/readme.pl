@@ -118,7 +118,7 @@ foreach my $name ('README.md', 'README.zh-CN.md')
 			'shop',
 			"SELECT count(*) FROM orders WHERE id >= snowid_min(now() - interval '1 hour')"
 		),
-		$has_psycopg ? 4 : 3,
+		$has_psycopg ? 3 : 2,
 		"$name: the application's role asks for a range of time");
 	is( ask($superuser,
 			'postgres',

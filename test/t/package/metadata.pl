@@ -183,7 +183,7 @@ is_deeply(
 		(   map { basename($_) }
 			  glob("$top/sql/snowid--*.sql $top/sql/snowid_segments--*.sql")),
 		map { substr($_, length($top) + 1) } glob(
-			"$top/*.md $top/LICENSE $top/doc/*.* $top/doc/*/* $top/managed/* $top/src/*.md $top/test/bench/results.*"
+			"$top/*.md $top/LICENSE $top/doc/*.* $top/doc/*/* $top/managed/* $top/test/bench/results.*"
 		)
 	],
 	'make install installs library, control files, scripts, and the manual with its files'
