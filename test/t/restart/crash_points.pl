@@ -26,8 +26,7 @@ my $layout =
   "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=2'";
 
 # Where the keeper is held: before its first call of one function, behind one of
-# another.  LWLockRelease is held behind it.  (The opening with another worker ID
-# comes after a wait; that of a keeper's successor goes through the same calls.)
+# another.  LWLockRelease is held behind it.
 my %steps = (
 	'a grant' => [
 		['replorigin_session_advance'],
@@ -46,6 +45,13 @@ my %steps = (
 		[ 'XLogFlush',                'replorigin_advance' ],
 		[ 'LWLockRelease',            'replorigin_advance' ],
 		['replorigin_session_setup']
+	],
+	'an opening with another worker ID' => [
+		['replorigin_session_advance'],
+		['XLogInsert'],
+		['XLogFlush'],
+		[ 'ConditionVariableBroadcast', 'XLogInsert' ],
+		[ 'WaitLatch',                  'XLogInsert' ]
 	],
 	'its end' => [
 		['LWLockRelease'],
@@ -133,6 +139,24 @@ sub is_at_rest
 	return;
 }
 
+# A number that comes back waits until the clock has passed max_lead, which is short
+# for that: less than the keys lead the clock.  The keeper is held from this moment
+# on, if that is wanted.
+sub pass_max_lead
+{
+	my ($node, $id, $step) = @_;
+
+	set_worker_id($node, $id, 'snowid.max_lead' => '500ms');
+	poll($node, "is_open AND worker_id = $id OR reason ~ 'can be used when'");
+	hold_keeper($node, @$step) if $step;
+	step_clock(0.55, $node);
+	if   ($step) { held_keeper($node); }
+	else         { wait_for_worker_id($node, $id); }
+	set_worker_id($node, $id);
+	wait_for($node, "SELECT current_setting('snowid.max_lead') = '10min'");
+	return;
+}
+
 # Has the keeper do this, and be held at a step of it, while a client takes all
 # keys that are to be had.  Returns its PID and the clients.
 sub hold_at
@@ -143,16 +167,24 @@ sub hold_at
 	my @clients;
 
 	set_worker_id($node, $worker_id);
+
+	# so the clock has not passed them when another number is open
+	query($node, 'SELECT count(*) FROM snowid_next_batch(3000)')
+	  if $what =~ /another worker ID/;
 	is_at_rest($node,
 		$sql
 		? 'INSERT INTO made SELECT snowid_next_batch(100)'
 		: 'SELECT count(*) FROM snowid_next_batch(100)');
-	hold_keeper($node, @$step);
+	hold_keeper($node, @$step) unless $what =~ /^an opening/;
 	if ($what eq 'a grant') { @clients = start_client($node, $sql, 'hasty'); }
 	elsif ($what eq 'another worker ID')
 	{
 		$node->{next_id} = 3 - $worker_id;
 		set_worker_id($node, $node->{next_id});
+	}
+	elsif ($what =~ /^an opening/)
+	{
+		pass_max_lead($node, 3 - $worker_id, $step);
 	}
 	elsif ($what eq 'its end')
 	{
@@ -212,22 +244,6 @@ sub stop_at_once
 	return;
 }
 
-# A number that comes back waits until the clock has passed max_lead.  Returns the
-# number that the server was changed to, if it was.
-sub number_comes_back
-{
-	my ($node) = @_;
-	my $id = delete $node->{next_id} or return;
-
-	set_worker_id($node, $id, 'snowid.max_lead' => '10ms');
-	poll($node, "is_open OR reason ~ 'can be used when'");
-	step_clock(0.05, $node);
-	wait_for_worker_id($node, $id);
-	set_worker_id($node, $id);
-	wait_for($node, "SELECT current_setting('snowid.max_lead') = '10min'");
-	return $id;
-}
-
 # The server crashes; then its keys are above all that were made.
 sub keys_go_on_above
 {
@@ -239,14 +255,13 @@ sub keys_go_on_above
 	$_->{handle}->finish foreach @clients;
 	my @keys = map { slurp_file($_->{keys}) =~ /^(\d+)\n/mg } @clients;
 	$highest = max($highest, @keys);
-	$node->start if $how ne 'kill';
-
-	my $id = number_comes_back($node);
+	$node->start                                  if $how ne 'kill';
+	pass_max_lead($node, delete $node->{next_id}) if $node->{next_id};
 	server_is_open($node);
 	my $next = next_key($node);
 	is( query(
 			$node,
-			"SELECT $next > $highest, @{[ $id ? 1 : 0 ]} = 1 OR clock_timestamp() <= snowid_timestamp($highest)"
+			"SELECT $next > $highest, clock_timestamp() <= snowid_timestamp($highest)"
 		),
 		't|t',
 		"$name: $how") or diag("$next after $highest");
@@ -360,7 +375,7 @@ foreach my $what (sort keys %steps)
 		ceilings_are_there($last, $name);
 		promoted_it_goes_on(pop @standbys, $name) if $promoted{$name};
 		kill 'CONT', $pid;
-		number_comes_back($node);
+		pass_max_lead($node, delete $node->{next_id}) if $node->{next_id};
 		stop_client($_) foreach @clients;
 		server_is_open($node);
 		step_clock(30, $node);
