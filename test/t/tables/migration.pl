@@ -1,13 +1,17 @@
 # From serial and identity while an application inserts masters and details all
-# the time: bigint columns by snowid_migration(), int columns by new columns.
+# the time: bigint columns by snowid_migration(), int columns by the steps of
+# doc/int-to-bigint.sql.
 use strict;
 use warnings;
 
+use Cwd 'abs_path';
+use File::Basename 'dirname';
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
+my $top  = abs_path(dirname(__FILE__) . '/../../..');
 my $node = snowid_cluster('migration', 'snowid.worker_id = 1');
 $node->start;
 $node->safe_psql('postgres',
@@ -127,68 +131,24 @@ $run = start_pgbench(
 $node->poll_query_until('postgres', 'SELECT count(*) > 20500 FROM lines')
   or die;
 
-run_until_done($_) foreach <<~'EOF', <<~'EOF';
-	SET lock_timeout = '500ms';
-	ALTER TABLE orders ADD COLUMN IF NOT EXISTS id_new bigint;
-	CREATE OR REPLACE FUNCTION orders_widen() RETURNS trigger LANGUAGE plpgsql AS
-		'BEGIN NEW.id_new := NEW.id; RETURN NEW; END';
-	CREATE OR REPLACE TRIGGER widen BEFORE INSERT OR UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION orders_widen();
-	EOF
-	SET lock_timeout = '500ms';
-	ALTER TABLE lines ADD COLUMN IF NOT EXISTS id_new bigint, ADD COLUMN IF NOT EXISTS order_id_new bigint;
-	CREATE OR REPLACE FUNCTION lines_widen() RETURNS trigger LANGUAGE plpgsql AS
-		'BEGIN NEW.id_new := NEW.id; NEW.order_id_new := NEW.order_id; RETURN NEW; END';
-	CREATE OR REPLACE TRIGGER widen BEFORE INSERT OR UPDATE ON lines FOR EACH ROW EXECUTE FUNCTION lines_widen();
-	EOF
-sql(<<~'EOF');
-	DO $$
-	BEGIN
-		FOR i IN 0 .. (SELECT max(id) / 1000 FROM orders) LOOP
-			UPDATE orders SET id_new = id WHERE id BETWEEN i * 1000 AND i * 1000 + 999 AND id_new IS NULL;
-			COMMIT;
-		END LOOP;
-		FOR i IN 0 .. (SELECT max(id) / 1000 FROM lines) LOOP
-			UPDATE lines SET id_new = id WHERE id BETWEEN i * 1000 AND i * 1000 + 999 AND id_new IS NULL;
-			COMMIT;
-		END LOOP;
-	END $$;
-	EOF
-sql($_)
-  foreach 'CREATE UNIQUE INDEX CONCURRENTLY orders_id_new ON orders (id_new)',
-  'CREATE UNIQUE INDEX CONCURRENTLY lines_id_new ON lines (id_new)';
-run_until_done(
-	"SET lock_timeout = '500ms'; ALTER TABLE $_->[0] DROP CONSTRAINT IF EXISTS wide; ALTER TABLE $_->[0] ADD CONSTRAINT wide CHECK ($_->[1]) NOT VALID"
-  )
-  foreach [ 'orders', 'id_new IS NOT NULL' ],
-  [ 'lines', 'id_new IS NOT NULL AND order_id_new IS NOT NULL' ];
-sql("ALTER TABLE $_ VALIDATE CONSTRAINT wide") foreach qw(orders lines);
+# the manual's steps, for these tables
+my ($start, @steps) =
+  split /^-- (?=Step \d)/m, slurp_file("$top/doc/int-to-bigint.sql");
+like(
+	$start,
+	qr/CREATE TABLE masters/,
+	'the steps of the manual begin with their tables');
+foreach my $step (@steps)
+{
+	my ($title) = $step =~ /^(.*)\n/;
+	my $script =
+	  "-- $step" =~ s/master_id/order_id/gr =~ s/masters/orders/gr =~
+	  s/details/lines/gr =~ s/snowid_next/keys.snowid_next/gr;
 
-# masters first, as the application locks; short, for no row is read: NOT NULL
-# follows from the valid constraint
-run_until_done(<<~'EOF');
-	SET lock_timeout = '500ms';
-	BEGIN;
-	LOCK TABLE orders, lines;
-	DROP TRIGGER widen ON orders;
-	DROP TRIGGER widen ON lines;
-	ALTER TABLE lines DROP CONSTRAINT lines_order_id_fkey, DROP CONSTRAINT lines_pkey;
-	ALTER TABLE orders DROP CONSTRAINT orders_pkey;
-	ALTER TABLE orders DROP COLUMN id;
-	ALTER TABLE lines DROP COLUMN id, DROP COLUMN order_id;
-	ALTER TABLE orders RENAME COLUMN id_new TO id;
-	ALTER TABLE lines RENAME COLUMN id_new TO id;
-	ALTER TABLE lines RENAME COLUMN order_id_new TO order_id;
-	ALTER TABLE orders ALTER COLUMN id SET DEFAULT keys.snowid_next();
-	ALTER TABLE lines ALTER COLUMN id SET DEFAULT keys.snowid_next();
-	ALTER TABLE orders ADD CONSTRAINT orders_pkey PRIMARY KEY USING INDEX orders_id_new;
-	ALTER TABLE lines ADD CONSTRAINT lines_pkey PRIMARY KEY USING INDEX lines_id_new, ALTER COLUMN order_id SET NOT NULL;
-	ALTER TABLE lines ADD CONSTRAINT lines_order_id_fkey FOREIGN KEY (order_id) REFERENCES orders NOT VALID;
-	ALTER TABLE orders DROP CONSTRAINT wide;
-	ALTER TABLE lines DROP CONSTRAINT wide;
-	COMMIT;
-	EOF
-sql('ALTER TABLE lines VALIDATE CONSTRAINT lines_order_id_fkey');
-sql('DROP FUNCTION orders_widen, lines_widen');
+	run_until_done($script);
+	pass("the manual's $title");
+}
+is(scalar @steps, 6, 'the manual has six steps');
 $node->poll_query_until('postgres',
 	'SELECT count(*) > 500 FROM lines WHERE id > 10000000000')
   or die;
