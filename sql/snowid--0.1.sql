@@ -2,9 +2,9 @@
 
 \echo Use "CREATE EXTENSION snowid" to load this file. \quit
 
--- The script may run as a superuser in a schema of a user who is none, and others may
--- create functions there.  So a call in it names pg_catalog where the schema could have
--- a function that fits better, and calls of its own functions have the exact types.
+-- The script may run as a superuser in the schema of an ordinary user, where others may
+-- create functions.  So a call names pg_catalog if a function there could fit better, and
+-- calls of the script's own functions have the exact types.
 
 -- Is the server's library new enough for this script?
 
@@ -18,7 +18,7 @@ DROP FUNCTION snowid_require_library(text);
 CREATE FUNCTION snowid_next() RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowid_next() IS
-    'the next key: 64 bits, positive, greater than every key this server made before; waits for up to snowid.max_wait, then throws an error that says why';
+    'the next key: 64 bits, positive, greater than every key that this server made before; waits for up to snowid.max_wait, then raises an error that says why';
 
 CREATE FUNCTION snowid_next_batch_support(internal) RETURNS internal
     AS 'MODULE_PATHNAME' LANGUAGE C STRICT;
@@ -29,25 +29,25 @@ CREATE FUNCTION snowid_next_batch(count bigint) RETURNS SETOF bigint
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
     ROWS 1000 SUPPORT snowid_next_batch_support;
 COMMENT ON FUNCTION snowid_next_batch(bigint) IS
-    'the next count keys (0 or more), increasing, in blocks of consecutive units; waits and throws as snowid_next() does';
+    'the next count keys (0 or more), increasing, in blocks of consecutive integers; waits and raises errors as snowid_next() does';
 
 CREATE FUNCTION snowid_advance(id bigint) RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION snowid_advance(bigint) FROM PUBLIC;
 COMMENT ON FUNCTION snowid_advance(bigint) IS
-    'makes every later key greater than id, a key in this server''s layout that leads the clock by at most snowid.max_jump; keys wait until the clock is within snowid.max_lead of it';
+    'makes every later key greater than id, a key in this server''s layout that leads the clock by at most snowid.max_jump; callers wait until the clock is within snowid.max_lead of it';
 
 CREATE FUNCTION snowid_accept_clock() RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION snowid_accept_clock() FROM PUBLIC;
 COMMENT ON FUNCTION snowid_accept_clock() IS
-    'accepts the clock after it jumped ahead by more than snowid.max_jump, so that keys are made by it';
+    'accepts the clock after it jumped ahead by more than snowid.max_jump, so that keys follow it';
 
 CREATE FUNCTION snowid_accept_layout() RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION snowid_accept_layout() FROM PUBLIC;
 COMMENT ON FUNCTION snowid_accept_layout() IS
-    'consents to the layout in the settings if this server''s last keys have another one';
+    'consents to snowid.layout if this server made its last keys in another layout';
 
 -- Reading and writing the fields of keys, in this server's layout ...
 
@@ -55,7 +55,7 @@ CREATE FUNCTION snowid_decode(id bigint, OUT created_at timestamptz,
         OUT datacenter_id int, OUT worker_id int, OUT sequence int)
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_decode(bigint) IS
-    'the fields of a key in this server''s layout, the time to the millisecond; a field that the layout does not have is null';
+    'the fields of a key in this server''s layout, created_at to the millisecond; a field that the layout does not have is null';
 
 CREATE FUNCTION snowid_timestamp(id bigint) RETURNS timestamptz
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
@@ -65,18 +65,18 @@ COMMENT ON FUNCTION snowid_timestamp(bigint) IS
 CREATE FUNCTION snowid_min(ts timestamptz) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_min(timestamptz) IS
-    'the least key of the millisecond of ts in this server''s layout; throws outside its range';
+    'the least key of the millisecond of ts in this server''s layout; an error outside the layout''s range';
 
 CREATE FUNCTION snowid_max(ts timestamptz) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_max(timestamptz) IS
-    'the greatest key of the millisecond of ts in this server''s layout; throws outside its range';
+    'the greatest key of the millisecond of ts in this server''s layout; an error outside the layout''s range';
 
 CREATE FUNCTION snowid_encode(created_at timestamptz, datacenter_id int,
         worker_id int, sequence int) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_encode(timestamptz, int, int, int) IS
-    'the key with these fields in this server''s layout; 0 for a field that the layout does not have; throws if one does not fit';
+    'the key with these fields in this server''s layout; 0 for a field that the layout does not have; an error if a field does not fit';
 
 CREATE FUNCTION snowid_bits(id bigint) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
@@ -124,7 +124,7 @@ CREATE FUNCTION snowid_layouts(OUT name text, OUT epoch timestamptz,
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE ROWS 12;
 COMMENT ON FUNCTION snowid_layouts() IS
-    'the named layouts: epoch, ms in a step of the timestamp, widths in bits, last day (UTC)';
+    'the named layouts: epoch, step of the timestamp in ms, widths of the fields in bits, last day (UTC)';
 
 -- This server
 
@@ -140,7 +140,7 @@ CREATE FUNCTION snowid_status(OUT datacenter_id int, OUT worker_id int,
         OUT stats_reset timestamptz, OUT moves bigint)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_status() IS
-    'the state of this server''s generator: its pair, whether it makes keys or why not, the layout, the last key and its lead over the clock, the time up to which keys are reserved and how long ago they were, counters and since when they count; and if the worker ID comes from Redis, the state of the claim, the last error and its time, and when Redis last answered, and how often another worker ID was claimed because the clock was behind';
+    'the state of this server''s generator, one row: its pair, whether it makes keys or why not, layout, last key and its lead over the clock in ms, the time up to which keys are reserved, and counters since stats_reset; with Redis also the state of the claim, the last error and the last answer';
 REVOKE ALL ON FUNCTION snowid_status() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowid_status() TO pg_monitor;
 
@@ -155,32 +155,32 @@ CREATE FUNCTION snowid_claims(OUT worker_id int, OUT server_name text,
 REVOKE ALL ON FUNCTION snowid_claims() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowid_claims() TO pg_monitor;
 COMMENT ON FUNCTION snowid_claims() IS
-    'the claims of this server''s datacenter in Redis, with times by the clock of Redis, but the ceiling by the owner''s; state is live, silent (no sign of life for two intervals), ended (a lease), lapsed (a lease that ended a lease ago: anyone may get the ID) or revoked; waits for up to snowid.redis_timeout';
+    'the claims of this server''s datacenter in Redis, with times by the clock of Redis, but the ceiling by the owner''s; state is live, silent (not seen for two intervals), ended (a lease), lapsed (a lease that ended a lease ago, so that any server may get the ID), revoked, unused, damaged or version; waits for up to snowid.redis_timeout';
 
 CREATE FUNCTION snowid_release(datacenter_id int, worker_id int,
         force boolean DEFAULT false) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION snowid_release(int, int, boolean) FROM PUBLIC;
 COMMENT ON FUNCTION snowid_release(int, int, boolean) IS
-    'gives back the worker ID of a server that is gone for good: ''released''; that of a live server only by force, and then ''revoked'': it is free once that server has given it up, or has shown no sign of life for two intervals';
+    'gives back the worker ID of a server that is gone for good: ''released''; that of a live server only by force, and then ''revoked'': it is free when that server has given it up, or was not seen for two intervals';
 
 CREATE FUNCTION snowid_reclaim() RETURNS int
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION snowid_reclaim() FROM PUBLIC;
 COMMENT ON FUNCTION snowid_reclaim() IS
-    'claims another worker ID for this server and gives the present one back, without a restart; returns the new one, which is used after snowid.max_lead';
+    'claims another worker ID for this server, without a restart, and gives the present one back; returns the new ID, which is used after snowid.max_lead';
 
 -- Many keys as one value
 
 CREATE FUNCTION snowid_next_array(count bigint) RETURNS bigint[]
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowid_next_array(bigint) IS
-    'the next count keys (0 to 134217724), increasing, in one array of 8 bytes a key; otherwise like snowid_next_batch()';
+    'the next count keys (0 to 134217724), increasing, in one array, 8 bytes a key; otherwise like snowid_next_batch()';
 
 CREATE FUNCTION snowid_next_block(count bigint) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowid_next_block(bigint) IS
-    'the first of count keys that are consecutive integers of one millisecond, all of them for the caller; count is from 1 to the keys of a millisecond, 4096 in the default layout; waits as snowid_next() does';
+    'the first of count keys that are consecutive integers of one millisecond, all for the caller; count is from 1 to the keys of a millisecond, 4096 in the default layout; waits as snowid_next() does';
 
 -- Keys as text
 
@@ -192,7 +192,7 @@ COMMENT ON FUNCTION snowid_to_base32(bigint) IS
 CREATE FUNCTION snowid_from_base32(base32 text) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_from_base32(text) IS
-    'the key of 13 digits of base32, at most 7ZZZZZZZZZZZZ; in either case, with O as 0, I and L as 1, and hyphens ignored';
+    'the key of 13 digits of base32, at most 7ZZZZZZZZZZZZ; upper or lower case, O is read as 0, I and L as 1, hyphens are ignored';
 
 CREATE FUNCTION snowid_to_base62(id bigint) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
@@ -210,7 +210,7 @@ CREATE FUNCTION snowid_serial(code text, id bigint, utc_offset text DEFAULT 'Z',
         check_digits boolean DEFAULT false) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_serial(text, bigint, text, boolean) IS
-    'a key as a serial number: code (up to 8 characters 0 to 9, A to Z), time at a fixed offset from UTC (yyyymmddhhmissms), datacenter, worker and sequence with leading zeros; two check digits (ISO 7064 MOD 97-10) on request; sorts as keys do under every collation';
+    'a key as a serial number: code (up to 8 characters 0 to 9, A to Z), time at a fixed offset from UTC (yyyymmddhhmissms), datacenter, worker and sequence with leading zeros; optionally two check digits (ISO 7064 MOD 97-10); sorts as keys do under every collation';
 
 CREATE FUNCTION snowid_serial_id(serial text, code text, utc_offset text DEFAULT 'Z',
         check_digits boolean DEFAULT false) RETURNS bigint
@@ -237,12 +237,12 @@ COMMENT ON FUNCTION snowid_serial_id(text, text, text, text, boolean) IS
 CREATE FUNCTION snowid_to_public(id bigint, prefix text) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_to_public(bigint, text) IS
-    'the public form of a key: the prefix (1 to 20 characters a to z, 0 to 9, inner underscores), an underscore and 16 digits of base32, from which neither key, time nor order can be read without a secret of snowid.public_key_file';
+    'the public form of a key: the prefix (1 to 20 characters a to z, 0 to 9, inner underscores), an underscore and 16 digits of base32, which hides key, time and order from readers without a secret of snowid.public_key_file';
 
 CREATE FUNCTION snowid_from_public(public text, prefix text) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_from_public(text, text) IS
-    'the key of a public form that snowid_to_public() made with the same prefix and a secret that this server has; throws for any other text, but for one in 4096';
+    'the key of a public form that snowid_to_public() made with the same prefix and a secret that this server has; an error for any other text, except one in 4096';
 
 -- The type: a bigint that is written in base32
 
@@ -273,7 +273,7 @@ CREATE TYPE snowid (
     RECEIVE = snowid_recv, SEND = snowid_send,
     LIKE = bigint, CATEGORY = 'N');
 COMMENT ON TYPE snowid IS
-    'a key: stored as a bigint, written as 13 digits of base32, such as 0ARYZVZXW377R, which JSON quotes; DROP EXTENSION snowid CASCADE drops columns of it with their values: change them to bigint first';
+    'a key: stored as a bigint, written as 13 digits of base32, such as 0ARYZVZXW377R, which JSON quotes; DROP EXTENSION snowid CASCADE drops columns of this type with their values: change them to bigint first';
 
 CREATE CAST (snowid AS bigint) WITHOUT FUNCTION AS IMPLICIT;
 CREATE CAST (bigint AS snowid) WITHOUT FUNCTION AS ASSIGNMENT;
@@ -427,7 +427,7 @@ CREATE PROCEDURE snowid_make_partitions(parent regclass, step interval, ahead in
         keep interval DEFAULT NULL)
     AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON PROCEDURE snowid_make_partitions(regclass, interval, int, interval) IS
-    'makes partitions of a table that is partitioned by range of a key: for the present day, week or month (UTC) and as many after it as "ahead" says; detaches those older than "keep"; runs each command as the owner of the table, and commits it';
+    'makes partitions of a table that is partitioned by range of a key: one for the present day, week or month (UTC), and "ahead" more; detaches those older than "keep"; runs each command as the owner of the table, and commits it';
 
 -- From serial or identity
 
@@ -502,4 +502,4 @@ BEGIN
     RETURN NEXT 'RESET lock_timeout';
 END $$;
 COMMENT ON FUNCTION snowid_migration(regnamespace) IS
-    E'commands that change the serial and identity columns of type bigint in a schema to snowid_next(), one for each column, for \\gexec of psql; comments name the columns with a sequence that are left, and why; a table of another role is left to that role';
+    E'commands that change the serial and identity columns of type bigint in a schema to snowid_next(), one for each column, for \\gexec of psql; comments name the columns with a sequence that are left, and why, for instance those of another role''s table';

@@ -3,10 +3,10 @@
 \echo Use "CREATE EXTENSION snowid_segments" to load this file. \quit
 
 -- Plain numbers under a tag, from memory, a range at a time from a table.  The library
--- is that of snowid; of its SQL nothing is needed here.
+-- is that of snowid; its SQL is not needed.
 
--- The script may run as a superuser in a schema of a user who is none.  So a call in
--- it names pg_catalog where the schema could have a function that fits better.
+-- The script may run as a superuser in the schema of an ordinary user.  So a
+-- call names pg_catalog if a function in the schema could fit better.
 
 -- Is the server's library new enough for this script?
 
@@ -32,12 +32,12 @@ CREATE TABLE snowid_segments (
     format      text
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE snowid_segments IS 'tags under which snowid_number() hands out plain numbers';
-COMMENT ON COLUMN snowid_segments.max_id IS 'the greatest number that was given to any server; it never falls';
-COMMENT ON COLUMN snowid_segments.step IS 'the least number of numbers that a server takes at a time';
+COMMENT ON COLUMN snowid_segments.max_id IS 'the greatest number that any server has fetched; it never falls';
+COMMENT ON COLUMN snowid_segments.step IS 'the least length of a range that a server fetches, in numbers';
 COMMENT ON COLUMN snowid_segments.update_time IS 'when the row was last changed';
 COMMENT ON COLUMN snowid_segments.limit_id IS 'the last number; null: the last of bigint';
-COMMENT ON COLUMN snowid_segments.cover IS 'how long a range is to last: the length is doubled and halved by that';
-COMMENT ON COLUMN snowid_segments.source IS 'the foreign table of postgres_fdw with these columns whose row hands out the ranges; null: this one';
+COMMENT ON COLUMN snowid_segments.cover IS 'how long a range should last: its length is doubled or halved accordingly';
+COMMENT ON COLUMN snowid_segments.source IS 'the foreign table of postgres_fdw, with these columns, whose row hands out the ranges; null: this table';
 COMMENT ON COLUMN snowid_segments.role IS 'the role whose members get numbers; null: everybody';
 COMMENT ON COLUMN snowid_segments.period IS 'day, month or year: numbers begin again in each, and max_id is in snowid_segment_periods; or none';
 COMMENT ON COLUMN snowid_segments.zone IS 'the time zone of the period';
@@ -50,7 +50,7 @@ CREATE FUNCTION snowid_segments_guard() RETURNS trigger
     AS 'MODULE_PATHNAME' LANGUAGE C;
 REVOKE ALL ON FUNCTION snowid_segments_guard() FROM PUBLIC;
 COMMENT ON FUNCTION snowid_segments_guard() IS
-    'keeps max_id from falling, and lets the next number see what was changed by hand';
+    'keeps max_id from falling, and applies changes by hand to the next number';
 CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON snowid_segments
     FOR EACH ROW EXECUTE FUNCTION snowid_segments_guard();
 CREATE TRIGGER guard_all BEFORE TRUNCATE ON snowid_segments
@@ -67,7 +67,7 @@ CREATE TABLE snowid_segment_periods (
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE snowid_segment_periods IS 'the numbers of each tag of snowid_segments that has periods, in each period';
 COMMENT ON COLUMN snowid_segment_periods.period IS 'its first day';
-COMMENT ON COLUMN snowid_segment_periods.max_id IS 'the greatest number that was given to any server; it never falls';
+COMMENT ON COLUMN snowid_segment_periods.max_id IS 'the greatest number that any server has fetched; it never falls';
 GRANT SELECT ON snowid_segment_periods TO PUBLIC;
 GRANT INSERT, UPDATE, DELETE, TRUNCATE ON snowid_segment_periods TO pg_database_owner;
 SELECT pg_catalog.pg_extension_config_dump('snowid_segment_periods', '');
@@ -81,33 +81,33 @@ ALTER TABLE snowid_segment_periods ENABLE ALWAYS TRIGGER guard_all;
 CREATE FUNCTION snowid_number(tag text) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowid_number(text) IS
-    'the next number of a tag in snowid_segments, greater than every one that this server handed out before; waits up to snowid.max_wait, then an error that says why';
+    'the next number of a tag in snowid_segments, greater than all that this server handed out before; waits for up to snowid.max_wait, then raises an error that says why';
 
 CREATE FUNCTION snowid_number_range(tag text, count int, OUT first bigint, OUT last bigint)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowid_number_range(text, int) IS
-    'count consecutive numbers of a tag (1 to 1000000), all the caller''s';
+    'count consecutive numbers of a tag (1 to 1000000), all for the caller';
 
 CREATE FUNCTION snowid_period_number(tag text, OUT period date, OUT number bigint)
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowid_period_number(text) IS
-    'the next number of a tag in the present day, month or year, and the first day of that';
+    'the next number of a tag in the present day, month or year, and the first day of that period';
 
 CREATE FUNCTION snowid_period_serial(tag text) RETURNS text
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowid_period_serial(text) IS
-    'the same as text, by the format of the tag';
+    'the next number of a tag in the present period, as text in the tag''s format';
 
 CREATE FUNCTION snowid_period_parse(tag text, serial text, OUT period date, OUT number bigint)
     AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowid_period_parse(text, text) IS
-    'period and number of a serial, by the format that the tag has now';
+    'period and number of a serial, by the present format of the tag';
 
 CREATE FUNCTION snowid_segment_forget(tag text) RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION snowid_segment_forget(text) FROM PUBLIC;
 COMMENT ON FUNCTION snowid_segment_forget(text) IS
-    'drops what this server has of a tag in memory, so that its next number comes from the table';
+    'drops the ranges of a tag from this server''s memory, so that its next number comes from the table';
 
 CREATE FUNCTION snowid_segment_status(OUT biz_tag text, OUT source text,
         OUT period date, OUT next bigint, OUT "left" bigint, OUT left_next bigint, OUT step bigint,
@@ -119,4 +119,4 @@ CREATE FUNCTION snowid_segment_status(OUT biz_tag text, OUT source text,
 REVOKE ALL ON FUNCTION snowid_segment_status() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowid_segment_status() TO pg_monitor;
 COMMENT ON FUNCTION snowid_segment_status() IS
-    'the tags of this database that this server has in memory: their newest period, the next number, numbers left of the range and of the one after it, length of the next range, numbers a second, for how many seconds they last, when and how fast the last range came, numbers lost, the last error';
+    'the tags of this database in memory: newest period, next number, numbers left of the range and of the one after it, length of the last range, numbers a second, seconds that the rest lasts, when the last range was fetched and in how many ms, numbers lost, last error';

@@ -114,7 +114,7 @@ is( $node->safe_psql(
 query($node, 'CREATE EXTENSION snowid');
 like(
 	query($node, q{SELECT obj_description('snowid'::regtype, 'pg_type')}),
-	qr/DROP EXTENSION snowid CASCADE drops columns of it/,
+	qr/DROP EXTENSION snowid CASCADE drops columns of this type/,
 	'the comment on the type warns of CASCADE');
 $node->stop;
 done_testing();
