@@ -200,6 +200,7 @@ sub answer_to
 }
 
 my ($own) = grep { $owner{$_} eq 'script1' } keys %owner;
+
 # Its interval is longer than a loaded machine needs from one call to the next.
 my @again = (token => 'a' x 16, starts => 2, interval => 3000);
 is(answer_to(1, n => 2, interval => 3000),
