@@ -1,6 +1,6 @@
 /*
  * compat.c
- *		What not every PostgreSQL and operating system has.
+ *		Functions that not every PostgreSQL major or operating system has.
  */
 #include "postgres.h"
 

@@ -1,7 +1,7 @@
 /*
  * compat.h
- *		Differences between PostgreSQL majors, and between operating systems: what
- *		Linux has, and what takes its place on macOS, FreeBSD and with musl.
+ *		Differences between PostgreSQL majors, and between operating systems:
+ *		Linux with glibc, and macOS, FreeBSD and musl.
  */
 #ifndef SNOWID_COMPAT_H
 #define SNOWID_COMPAT_H
@@ -53,8 +53,8 @@
 #pragma GCC visibility push(hidden)
 
 /*
- * What callers and our processes wait for.  pg_stat_activity shows the names
- * from PostgreSQL 17 on, and "Extension" before.
+ * The wait events of callers and of our processes.  pg_stat_activity shows the
+ * names from PostgreSQL 17 on, and "Extension" before.
  */
 typedef enum OwnWait
 {
@@ -84,7 +84,7 @@ extern void own_waits_init(void);
 
 /*---- Operating systems ----*/
 
-/* A clock that nobody sets; if possible, one that also runs during a suspend. */
+/* A steady clock; if possible, one that also runs during a suspend. */
 #ifdef CLOCK_BOOTTIME
 #define STEADY_CLOCK CLOCK_BOOTTIME
 #else

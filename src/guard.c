@@ -36,8 +36,8 @@ require_preloaded(void)
 }
 
 /*
- * May the caller be told of addresses and files that the settings have?  Others
- * are referred to the server's log.
+ * May the caller see addresses and files of the settings?  Errors refer other
+ * callers to the server's log.
  */
 bool
 may_read_settings(void)
@@ -78,7 +78,7 @@ require_columns(FunctionCallInfo fcinfo, TupleDesc row, const Oid *types, int n)
 /*
  * SQL scripts call this first, with their version: a server that still runs an
  * older library lacks functions that they need.  A server that does not preload
- * the library is told so now, and not by its first key; dumps restore there.
+ * the library gets a warning now, not an error at its first key; dumps restore there.
  */
 Datum
 snowid_require_library(PG_FUNCTION_ARGS)

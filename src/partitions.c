@@ -2,15 +2,14 @@
  * partitions.c
  *		snowid_make_partitions(): partitions of a table by the time of its keys.
  *
- * It owns what these partitions are: their periods, their names and the commands
- * that make and detach them.  First all commands are found, then each is run and
- * committed.
+ * It owns the periods and the names of these partitions, and the commands that
+ * make and detach them.  It finds all commands first, then runs and commits each.
  *
  * No code of another role runs with the caller's rights: a table has expressions
  * (checks, defaults, indexes) that its owner wrote, and ALTER TABLE can evaluate
- * them.  So from when the table is opened all is done as its owner, under the
- * restrictions of REINDEX, in which SET ROLE and RESET ROLE are refused.  A name
- * that becomes another table's meanwhile finds the rights of that owner, too.
+ * them.  So after the table is opened everything runs as its owner, under the
+ * restrictions of REINDEX, which refuse SET ROLE and RESET ROLE.  If the name
+ * becomes another table's meanwhile, the rights are still those of that owner.
  */
 #include "postgres.h"
 
@@ -48,7 +47,7 @@ PG_FUNCTION_INFO_V1(snowid_make_partitions);
 
 /*
  * Less than deadlock_timeout, so that this session gives up in a deadlock, and
- * who waits behind it does not wait long.
+ * sessions that wait for it do not wait long.
  */
 #define LOCK_TIMEOUT "500ms"
 
@@ -81,12 +80,12 @@ typedef struct Parent
 	char	   *name;			/* qualified and quoted */
 	char	   *schema;			/* quoted */
 	char	   *bare_name;
-	char	   *place;			/* where its partitions are, or "" */
+	char	   *place;			/* USING and TABLESPACE of its partitions */
 	Part	   *parts;			/* in the order of their keys */
 	int			nparts;
 } Parent;
 
-/* What the caller wants. */
+/* The arguments of a call. */
 typedef struct Wanted
 {
 	Unit		unit;
@@ -94,7 +93,7 @@ typedef struct Wanted
 	Interval   *keep;			/* or NULL */
 } Wanted;
 
-/* The rights and settings of before as_owner(). */
+/* The rights and settings before as_owner(). */
 typedef struct Before
 {
 	Oid			user;
@@ -144,7 +143,7 @@ period_of(Unit unit, DateADT day, int n)
 		POSTGRES_EPOCH_JDATE;
 }
 
-/* What a partition of a period is called behind the name of its table. */
+/* The end of the name of a period's partition, after the table's name. */
 static char *
 period_suffix(Unit unit, DateADT day)
 {
@@ -190,7 +189,7 @@ time_of_key(const Layout *layout, int64 key)
 	return timestamptz_from_unix_ms(parts.unix_ms);
 }
 
-/*---- What is to be done ----*/
+/*---- The commands ----*/
 
 /* A bound as the user sees it. */
 static const char *
@@ -236,10 +235,10 @@ part_of(const Parent *parent, int64 low, int64 high)
 }
 
 /*
- * The commands to run, in their order, at a time.
+ * The commands to run at a time, in their order.
  *
  * A partition that ends in the first day of the layout has other numbers, such as
- * old serial keys: second_day is the first key that ends none of these.
+ * old serial keys: second_day is the first key above all of these.
  */
 static List *
 commands_for(const Parent *parent, const Wanted *wanted, const Layout *layout,
@@ -379,7 +378,7 @@ read_parts(Relation rel, Parent *parent)
 	}
 }
 
-/* What partitions have by themselves only where they are made by PARTITION OF. */
+/* USING and TABLESPACE, which only PARTITION OF would take from the parent. */
 static char *
 place_of(Relation rel)
 {
@@ -395,7 +394,7 @@ place_of(Relation rel)
 	return place.data;
 }
 
-/* From here on with the rights of this role, until as_before(). */
+/* Takes the rights of this role, until as_before(). */
 static Before
 as_owner(Oid owner)
 {
@@ -416,7 +415,7 @@ as_before(Before before)
 	SetUserIdAndSecContext(before.user, before.context);
 }
 
-/* Opens a table and finds the commands; its owner is who runs them. */
+/* Opens a table and finds the commands, as its owner. */
 static List *
 plan(Oid relid, const Wanted *wanted, const Layout *layout, Oid snowid_type,
 	 Parent *parent)
@@ -454,7 +453,7 @@ plan(Oid relid, const Wanted *wanted, const Layout *layout, Oid snowid_type,
 
 /*---- The procedure ----*/
 
-/* The arguments, if they can be. */
+/* The arguments of a call; throws if one is not valid. */
 static Wanted
 wanted_of_call(FunctionCallInfo fcinfo)
 {
@@ -510,7 +509,7 @@ snowid_make_partitions(PG_FUNCTION_ARGS)
 	List	   *commands;
 	ListCell   *lc;
 
-	/* what is allocated from here on outlives a COMMIT */
+	/* allocations from here on outlive a COMMIT */
 	if (SPI_connect_ext(atomic ? 0 : SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	commands = plan(PG_GETARG_OID(0), &wanted, layout, snowid_type, &parent);

@@ -3,11 +3,10 @@
  *		The public form of keys in SQL, and the file with its secrets.
  *
  * Each process reads the file when it first needs it, and again after each reload
- * of the configuration; a file that cannot be used is an error, and is tried again
- * by the next call.  Secrets are in the memory of OpenSSL, and nowhere else: what
- * was read is wiped before anything can throw.  No message has any of the file; its
- * name and what is wrong with it are for those who may see the setting, and for the
- * log.
+ * of the configuration; a file that cannot be used is an error, and the next call
+ * tries it again.  Secrets are in the memory of OpenSSL, and nowhere else: the text of
+ * the file is wiped before anything can throw.  No message has any of it; the file's
+ * name and problem are shown in the log, and to callers that may see the setting.
  */
 #include "postgres.h"
 
@@ -37,7 +36,7 @@ static TimestampTz read_for;	/* the reload for which the file was read */
 
 /*---- The file ----*/
 
-/* Adds the secrets of the file's lines; false: the problem is told. */
+/* Adds the secrets of the file's lines; false, after a message, if one is bad. */
 static bool
 add_lines(const char *path, const char *lines, int len, char *problem)
 {
@@ -76,7 +75,7 @@ add_lines(const char *path, const char *lines, int len, char *problem)
 	return false;
 }
 
-/* Reads the secrets; false: the problem is told, and there are none. */
+/* Reads the secrets; false, after a message, if there are none. */
 static bool
 read_secrets(const char *path, char *problem)
 {
@@ -96,7 +95,7 @@ read_secrets(const char *path, char *problem)
 	return good;
 }
 
-/* Has the secrets of the file as it is since the last reload. */
+/* Makes sure that the secrets are those of the file at the last reload. */
 static void
 load_secrets(void)
 {
@@ -125,7 +124,7 @@ load_secrets(void)
 
 /*---- Calls ----*/
 
-/* What each call needs: the secrets, and a prefix that is one. */
+/* Checks what each call needs: the secrets, and a valid prefix. */
 static inline void
 begin_call(const text *prefix)
 {
@@ -160,7 +159,7 @@ snowid_to_public(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(buf, len));
 }
 
-/* The sentence for what is wrong with a text; "detail" is public_read()'s. */
+/* The sentence about a bad text; "detail" is public_read()'s. */
 static const char *
 describe(PublicProblem problem, const text *prefix, const char *str, int len, int detail)
 {

@@ -3,7 +3,7 @@
  *		Reads a file that holds a secret.
  *
  * Owner and permissions are checked as PostgreSQL checks those of its own key
- * files.  An error names the file, and nothing of what it holds.
+ * files.  An error names the file, and shows nothing of its content.
  */
 #include "postgres.h"
 
@@ -15,7 +15,7 @@
 
 #include "secret_file.h"
 
-/* What is wrong with the file, apart from what it holds; false: nothing. */
+/* Describes the problem of the file, apart from its content; false: there is none. */
 static bool
 is_refused(const char *path, int fd, char *err, size_t err_size)
 {
@@ -34,8 +34,8 @@ is_refused(const char *path, int fd, char *err, size_t err_size)
 
 /*
  * Reads the file, or as much of it as there is room for; returns the length, or
- * -1 and why.  The caller wipes the buffer.  A path that is not absolute is in the
- * data directory, where all processes of the server are.
+ * -1 and the reason.  The caller wipes the buffer.  A relative path is in the data
+ * directory, the working directory of all processes of the server.
  */
 ssize_t
 secret_file_read(const char *path, char *buf, size_t size, char *err, size_t err_size)

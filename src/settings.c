@@ -28,7 +28,7 @@
 static char *layout_setting = "twitter";
 static char *worker_id_setting = "-1";
 
-/* Read once, when the server starts: a host that is renamed keeps its worker ID till then. */
+/* Read at the server's start: a renamed host keeps its worker ID until the next one. */
 char		snowid_host_name[256] = "";
 
 Layout		server_layout = {.tick = 1};
@@ -104,9 +104,9 @@ check_datacenter_id(int *newval, void **extra, GucSource source)
 }
 
 /*
- * The number behind the last hyphen of a host's name, without its domain; -1: there
- * is none.  Nor is the end of an address (ip-10-0-0-7) one: a host of another network
- * may have the same.
+ * The number after the last hyphen of a host's name, without its domain; -1: there
+ * is none.  The end of an address (ip-10-0-0-7) is not such a number: a host of
+ * another network may have the same.
  */
 static int
 host_number(const char *name)
@@ -140,8 +140,8 @@ host_number(const char *name)
 }
 
 /*
- * Is it the host of a job that prepares the directory of the server of that number,
- * as CloudNativePG calls them (shop-1-initdb)?  It must start, and makes no keys.
+ * Is it the host of a job that prepares a server's data directory, such as
+ * CloudNativePG's shop-1-initdb?  A server there must start, and makes no keys.
  */
 static bool
 is_host_of_job(const char *name)
@@ -164,7 +164,7 @@ is_host_name(const char *setting)
 	return pg_strcasecmp(setting, "hostname") == 0;
 }
 
-/* The worker ID that the setting means; -1: none; -2: it is not valid. */
+/* The worker ID of the setting; -1: none; -2: it is not valid. */
 static int
 worker_id_of(const char *setting)
 {
@@ -177,7 +177,7 @@ worker_id_of(const char *setting)
 	return number;
 }
 
-/* At the start, refuse_two_sources() says it more clearly. */
+/* At the start, refuse_two_sources() raises the clearer error. */
 static bool
 check_worker_id(char **newval, void **extra, GucSource source)
 {
@@ -387,7 +387,7 @@ define(const Setting *s)
 	if (taken)
 		return;
 
-	/* once more, for what is wrong with it */
+	/* check it again, for the error's detail */
 	GUC_check_errdetail_string = NULL;
 	copy = pstrdup(value);
 	if (s->check_string)
@@ -401,7 +401,7 @@ define(const Setting *s)
 			 errhint("Correct the configuration; see the warning before this message.")));
 }
 
-/* The setting that somebody who wrote this may have meant, or NULL. */
+/* The setting with the most similar name, or NULL. */
 static const char *
 nearest_setting(const char *name)
 {

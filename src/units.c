@@ -1,6 +1,6 @@
 /*
  * units.c
- *		What the hot path needs of the layout.
+ *		The layout's numbers for the hot path.
  */
 #include "postgres.h"
 

@@ -12,7 +12,7 @@
 
 #pragma GCC visibility push(hidden)
 
-/* What the hot path needs of the layout. */
+/* The layout's numbers for the hot path. */
 typedef struct UnitFormat
 {
 	int64		clock_mask;		/* all bits of a reading, or whole ms only */
@@ -45,8 +45,8 @@ unix_ms_from_units(int64 units)
 }
 
 /*
- * A wall-clock time in units; negative before the epoch.  Neither this nor the
- * sum of two overflows: see layout_unusable().
+ * A wall-clock time in units; negative before the epoch.  The sum of two of these
+ * does not overflow: see layout_unusable().
  */
 static inline int64
 units_from_timespec(const struct timespec *time)

@@ -26,7 +26,7 @@ parse_number(const char *s, const char *end, int max, int *number)
 	return *number > max ? "a port or database is out of range" : NULL;
 }
 
-/* Reads one URL, from s up to end.  Returns what is wrong with it, or NULL. */
+/* Reads one URL, from s up to end.  Returns its problem, or NULL. */
 const char *
 url_parse(const char *s, const char *end, Address *address)
 {
@@ -134,7 +134,7 @@ url_next(const char *urls, const char **end)
 	return *urls ? urls : NULL;
 }
 
-/* What is wrong with a list of URLs, or NULL; runs in the postmaster. */
+/* The problem of a list of URLs, or NULL; runs in the postmaster. */
 const char *
 url_check(const char *urls)
 {

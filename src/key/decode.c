@@ -4,8 +4,8 @@
  *
  * Each has two forms: with this server's layout (STABLE; needs the library
  * preloaded, and a layout that is not refused), and with a layout given as text
- * (IMMUTABLE; needs nothing).  One C function serves both; the number of
- * arguments tells which.  The server's layout comes through a hook.
+ * (IMMUTABLE; needs nothing).  One C function serves both, and distinguishes them
+ * by the number of arguments.  It gets the server's layout through a hook.
  */
 #include "postgres.h"
 

@@ -3,9 +3,9 @@
  *		FF1, the format-preserving encryption of NIST SP 800-38G.
  *
  * A numeral string is held as two numbers, its halves, so that a round is one
- * addition.  The names of the standard stand in comments.  Nothing here throws,
- * allocates but for a key, or needs a server: test/ff1.c runs NIST's samples.
- * The bytes of a key are the caller's to wipe; here they go to OpenSSL alone.
+ * addition.  The names of the standard are in comments.  Nothing here throws or
+ * needs a server, and only a key is allocated: test/ff1.c runs NIST's samples.
+ * The caller wipes the bytes of a key; here they are passed to OpenSSL alone.
  */
 #include "postgres.h"
 
@@ -21,7 +21,7 @@
 /* So that a sum of halves, and a remainder and a byte, fit into 64 bits. */
 #define MODULUS_LIMIT (UINT64CONST(1) << 56)
 
-/* Fills in a form; false: its radix or length is beyond what is supported. */
+/* Fills in a form; false: its radix or length is not supported. */
 bool
 ff1_init(Ff1 *form, int radix, int length)
 {
@@ -47,7 +47,7 @@ ff1_init(Ff1 *form, int radix, int length)
 	return true;
 }
 
-/* Expands a key of 16, 24 or 32 bytes; NULL: OpenSSL does not. */
+/* Expands a key of 16, 24 or 32 bytes; NULL: OpenSSL failed. */
 Ff1Key *
 ff1_key_new(const uint8 *bytes, int len)
 {
@@ -69,7 +69,7 @@ ff1_key_new(const uint8 *bytes, int len)
 	return key;
 }
 
-/* Wipes it, too. */
+/* Frees and wipes it. */
 void
 ff1_key_free(Ff1Key *key)
 {
@@ -105,7 +105,7 @@ reduce(const uint8 *bytes, int len, uint64 modulus)
 	bool		masked = (modulus & (modulus - 1)) == 0;
 	uint64		value = 0;
 
-	/* of a power of two, the last bits; what is above them leaves "value" */
+	/* modulo a power of two: the last bits; higher bits leave "value" */
 	for (int i = 0; i < len; i++)
 	{
 		value = value << 8 | bytes[i];
@@ -116,8 +116,8 @@ reduce(const uint8 *bytes, int len, uint64 modulus)
 }
 
 /*
- * What all rounds have in common: the CBC-MAC up to the last block of Q, and what
- * that has of the tweak.
+ * The common part of all rounds: the CBC-MAC up to the last block of Q, and the
+ * bytes of the tweak in that block.
  */
 static bool
 begin(const Ff1 *form, Ff1Key *key, const uint8 *tweak, int tweak_len,
@@ -148,7 +148,7 @@ begin(const Ff1 *form, Ff1Key *key, const uint8 *tweak, int tweak_len,
 }
 
 /*
- * Enciphers a numeral string in place, or deciphers it; false: OpenSSL does not.
+ * Enciphers a numeral string in place, or deciphers it; false: OpenSSL failed.
  * half[0] is the number of the first length / 2 digits, half[1] of the others.
  */
 bool

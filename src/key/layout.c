@@ -1,10 +1,9 @@
 /*
  * layout.c
- *		Where the fields of a key are: pack, unpack, bounds.
+ *		The fields of a key: pack, unpack, bounds.
  *
- * Pure arithmetic: reads no setting, no clock and no shared memory, so that
- * what is built on it can be IMMUTABLE.  A value out of range is an error;
- * nothing ever wraps.
+ * Pure arithmetic: reads no setting, no clock and no shared memory, so that its
+ * callers can be IMMUTABLE.  A value out of range is an error; nothing ever wraps.
  */
 #include "postgres.h"
 
@@ -21,7 +20,7 @@
 
 /*
  * These limits keep the kernel's clock and the epoch less than 2^43 ms apart, so
- * that neither a unit nor the sum of two overflows.
+ * that the sum of two units does not overflow.
  */
 #define MAX_SERVER_SEQUENCE_BITS 18
 #define MAX_SERVER_EPOCH_MS INT64CONST(8772796799999)	/* the end of 2247 */
@@ -42,7 +41,7 @@ timestamptz_from_unix_ms(int64 unix_ms)
 	return (unix_ms - UNIX_MS_OF_2000) * 1000;
 }
 
-/* Why no server can make keys in this layout; NULL: one can. */
+/* The reason why no server can make keys in this layout; NULL: one can. */
 const char *
 layout_unusable(const Layout *layout)
 {
@@ -95,7 +94,7 @@ layout_last_ms(const Layout *layout)
 {
 	int			bits = layout_timestamp_bits(layout);
 
-	/* beyond 2^53 ms timestamptz ends first, whatever the epoch */
+	/* beyond 2^53 ms timestamptz ends first, with any epoch */
 	if (bits > 53)
 		return LAST_UNIX_MS;
 	return Min(LAST_UNIX_MS,
@@ -117,7 +116,7 @@ layout_ends_soon(const Layout *layout, int64 unix_ms)
 	return layout_last_ms(layout) - TEN_YEARS_MS < unix_ms;
 }
 
-/* The timestamp field, at its place; throws if out of range. */
+/* The timestamp field, shifted into position; throws if out of range. */
 static int64
 timestamp_field(const Layout *layout, int64 unix_ms)
 {

@@ -1,6 +1,6 @@
 /*
  * layout.h
- *		Where the fields of a key are.
+ *		The fields of a key.
  */
 #ifndef SNOWID_KEY_LAYOUT_H
 #define SNOWID_KEY_LAYOUT_H

@@ -2,7 +2,7 @@
  * layout_text.c
  *		Layouts as text: named ones, and ones that are spelled out.
  *
- * Depends on its arguments only, so that what is built on it can be IMMUTABLE.
+ * Depends on its arguments only, so that its callers can be IMMUTABLE.
  */
 #include "postgres.h"
 
@@ -88,9 +88,9 @@ literal(const char **p, char c)
 /*
  * Reads an RFC 3339 date and time with its zone, "2010-11-04T01:42:54.657Z"; also
  * with a space instead of the T, and with +hh or +hhmm as the zone, as PostgreSQL
- * prints them.  timestamptz_in() would not do: it depends on DateStyle and
+ * prints them.  timestamptz_in() is not used: it depends on DateStyle and
  * TimeZone.  The year must be one that layout_describe() can write.  Returns
- * NULL, or what the text is instead.
+ * NULL, or a description of the text's fault.
  */
 const char *
 layout_read_epoch(const char *str, int64 *unix_ms)
@@ -158,8 +158,8 @@ layout_read_epoch(const char *str, int64 *unix_ms)
 /*
  * Reads a layout: a name, or an epoch and widths in bits, in any order, such as
  * "epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12".  A missing
- * width is 0: there is no such field.  Returns NULL, or a sentence that says what
- * is wrong.
+ * width is 0: there is no such field.  Returns NULL, or a sentence about the
+ * fault.
  */
 const char *
 layout_read(const char *str, Layout *layout)
@@ -233,7 +233,7 @@ layout_read(const char *str, Layout *layout)
 	return NULL;
 }
 
-/* The same for an SQL function: throws what is wrong. */
+/* Reads a layout for an SQL function: throws if it is not one. */
 void
 layout_parse(text *spec, Layout *layout)
 {

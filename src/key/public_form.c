@@ -7,10 +7,10 @@
  * The 15 digits are those of the key in base32, 13, and two zeros, enciphered by
  * FF1 with radix 32.  The tweak is the prefix and a byte with the number of the
  * secret, so the same key looks different under each.  A key is below 2^63, so its
- * first digit is below 8: with the zeros, 12 bits tell a text that was made so from
- * any other.  What passes is a key in any case.
+ * first digit is below 8: with the zeros, 12 bits distinguish a public form from any
+ * other text.  A text that passes is always a key.
  *
- * Nothing here throws or needs a server.  A secret is passed on to OpenSSL, and its
+ * Nothing here throws or needs a server.  A secret is passed to OpenSSL, and its
  * bytes are wiped.
  */
 #include "postgres.h"
@@ -88,7 +88,7 @@ split(const char *line, int len, Word *words, int most)
 	return count;
 }
 
-/* A number from 0 to 31; -1: it is none. */
+/* Reads a number from 0 to 31; -1: it is none. */
 static int
 read_secret_number(Word word)
 {

@@ -22,7 +22,7 @@ typedef struct Secrets
 	int			writer;			/* the number that writes; -1: none */
 } Secrets;
 
-/* What can be wrong with a line of the file. */
+/* The possible problems of a line of the file. */
 typedef enum LineProblem
 {
 	LINE_GOOD,
@@ -31,7 +31,7 @@ typedef enum LineProblem
 	LINE_NO_CIPHER				/* OpenSSL does not take it */
 } LineProblem;
 
-/* What can be wrong with a public form. */
+/* The possible problems of a public form. */
 typedef enum PublicProblem
 {
 	PUBLIC_GOOD,

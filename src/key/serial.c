@@ -7,7 +7,7 @@
  * Every field is decimal and as wide as its greatest value (absent if the layout
  * has no such field), and the fields are in the order of the key.  So serials
  * with the same code and offset sort as their keys do, in every collation.  Each
- * key has one serial: what is read is written again and compared.
+ * key has one serial: a serial that is read is written again and compared.
  *
  * The time has a fixed offset from UTC: in a named zone local times repeat once
  * a year, and the rules change.  The check digits are ISO 7064 MOD 97-10 over all
@@ -35,7 +35,7 @@ PG_FUNCTION_INFO_V1(snowid_serial_id);
 /* Code, time, three fields of 10 digits at most, check digits, NUL. */
 #define SERIAL_LEN (CODE_LEN + TIME_LEN + 3 * 10 + 2 + 1)
 
-/* How a serial is written. */
+/* The form of a serial. */
 typedef struct SerialForm
 {
 	const char *code;
@@ -152,7 +152,7 @@ number(const char **p, int width)
 	return value;
 }
 
-/* Reads the key of a serial.  NULL, or what is wrong with it. */
+/* Reads the key of a serial.  Returns NULL, or the problem of the serial. */
 static const char *
 read_serial(const SerialForm *form, const char *serial, int64 *id)
 {

@@ -8,10 +8,10 @@
  * its digits in the order of ASCII.  Both have a fixed width, so that under
  * COLLATE "C" the text sorts as the keys do.
  *
- * A value of the type is a bigint, and casts do not check it, so a negative value,
- * which is no key, has a text, too, for dumps: a minus and 19 decimal digits, which
- * no digits of base32 are taken for.  No setting and no shared memory is read: all
- * is IMMUTABLE.
+ * A value of the type is a bigint, and casts do not check it.  So a negative value,
+ * which is no key, also has a text, for dumps: a minus and 19 decimal digits, which
+ * differ from all digits of base32.  All is IMMUTABLE: it reads no setting and no
+ * shared memory.
  */
 #include "postgres.h"
 
@@ -74,8 +74,8 @@ write_number(const Notation *n, char *buf, uint64 value)
 }
 
 /*
- * A text as an error shows it: its beginning.  What comes from outside can be long,
- * and errors are logged; and it may end within a character.
+ * A text as an error shows it: its beginning.  A text from outside can be long, and
+ * errors are logged; and it may end within a character.
  */
 char *
 text_shown(const char *str, int len)
@@ -87,7 +87,7 @@ text_shown(const char *str, int len)
 	return psprintf("%.*s%s", shown, str, shown < len ? "..." : "");
 }
 
-/* Reads a key.  Returns NULL, or what is wrong. */
+/* Reads a key.  Returns NULL, or the problem of the text. */
 static inline const char *
 read_number(const Notation *n, const char *str, int len, int64 *id)
 {
@@ -119,7 +119,7 @@ read_number(const Notation *n, const char *str, int len, int64 *id)
 
 /*---- The type ----*/
 
-/* Reads what snowid_out() writes for a negative value, if it is that. */
+/* Reads a negative value as snowid_out() writes it; false: the text is another. */
 static bool
 read_negative(const char *str, int64 *value)
 {
