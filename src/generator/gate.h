@@ -1,7 +1,7 @@
 /*
  * gate.h
- *		The gate, as the keeper opens and closes it; why it is closed; grants
- *		and status.
+ *		The gate, as the keeper opens and closes it; the reasons for a closed
+ *		gate; grants and status.
  */
 #ifndef SNOWID_GENERATOR_GATE_H
 #define SNOWID_GENERATOR_GATE_H
@@ -10,7 +10,7 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Why no key can be made; gate.c has the message of each. */
+/* The reasons why no key can be made; gate.c has their messages. */
 typedef enum GateReason
 {
 	GATE_OPEN,
@@ -57,7 +57,7 @@ typedef struct GeneratorStatus
 	int64		moves;
 } GeneratorStatus;
 
-/* What a grant depends on, in units. */
+/* The facts of a grant, in units. */
 typedef struct GeneratorProgress
 {
 	int64		last;

@@ -21,12 +21,11 @@
  *	 snowid.max_wait allows is not taken; the caller gets an error.
  * - The gate is closed by exchanging a sentinel above all units into "last".
  *	 The pair changes only while the gate is closed, and every opening has a
- *	 number: a unit taken under another opening than the pair was read in is
- *	 thrown away.
+ *	 number: a unit is thrown away if its pair was read under another opening
+ *	 than the unit was taken under.
  *
- * What is not the hot path is elsewhere: wait.c has waits and refusals, gate.c
- * the keeper's side.  The shared state is in state.h.
- * test/memory/generator.pml is a model of it, for all interleavings.
+ * wait.c has waits and refusals, gate.c the keeper's side, state.h the shared
+ * state.  test/memory/generator.pml is a model of it, for all interleavings.
  */
 #include "postgres.h"
 
@@ -45,8 +44,8 @@
 Counters   *my_counters = NULL;
 
 /*
- * Takes "least" consecutive units, or up to "most" where lead and ceiling
- * allow, and waits until they are due.  Where least > 1 they are of one ms.
+ * Takes "least" consecutive units, or up to "most" if lead and ceiling allow,
+ * and waits until they are due.  If least > 1, they are of one ms.
  */
 static UnitBlock
 take(int64 least, int64 most)
@@ -91,8 +90,8 @@ take(int64 least, int64 most)
 
 			/*
 			 * All units of a ms are due together.  The first caller to wait
-			 * for the next ms may take all of it.  Those behind it take no
-			 * more than they must, or batches would queue far ahead.
+			 * for the next ms may take all of it.  Later callers take no more
+			 * than they must, or batches would queue far ahead.
 			 */
 			if (block.next <= reach + units_from_ms(1))
 				block.end = Max(block.end,
@@ -129,8 +128,8 @@ next_in_turn(void)
 
 /*
  * The next key of this server.  Throws if none can be made within max_wait.
- * This is the whole hot path: take(1, 1) in one step, if nothing is in the
- * way.
+ * This is the whole hot path: take(1, 1) in one step, if the caller need not
+ * wait.
  */
 int64
 generator_next(void)
@@ -180,7 +179,7 @@ block_next(UnitBlock *block)
 }
 
 /*
- * Writes all keys that are left in a block, and returns the place after them;
+ * Writes all keys that are left in a block, and returns the address after them;
  * does not throw.  Keys of one ms are consecutive integers.
  */
 int64 *
@@ -193,7 +192,7 @@ block_spill(const UnitBlock *block, int64 *keys)
 		int64		last = Min(unit | unit_format.sequence_mask, block->end);
 		uint64		key = key_from_unit(unit, block->pair_bits);
 
-		/* behind the greatest key of all it does not overflow */
+		/* after the greatest possible key this does not overflow */
 		for (; unit <= last; unit++)
 			*keys++ = (int64) key++;
 	}

@@ -12,7 +12,7 @@ typedef struct UnitBlock
 {
 	int64		next;			/* the next unit to hand out */
 	int64		end;			/* the last one; next > end: used up */
-	uint64		pair_bits;		/* the pair at its place in the key */
+	uint64		pair_bits;		/* the pair, shifted into position */
 } UnitBlock;
 
 extern int64 generator_next(void);

@@ -30,7 +30,7 @@ PG_FUNCTION_INFO_V1(snowid_next_array);
 PG_FUNCTION_INFO_V1(snowid_next_block);
 PG_FUNCTION_INFO_V1(snowid_advance);
 
-/* What one allocation can hold after an array's header. */
+/* The most keys of one allocation, after an array's header. */
 #define MAX_ARRAY_KEYS \
 	((int64) ((MaxAllocSize - ARR_OVERHEAD_NONULLS(1)) / sizeof(int64)))
 

@@ -1,10 +1,10 @@
 /*
  * wait.c
- *		What stands between a caller and its key: waits and refusals.
+ *		The slow path of a caller: waits and refusals.
  *
  * A caller waits for the clock, or for the keeper: for a grant, or for the
  * gate to open.  All waits can be cancelled, and end after snowid.max_wait by a
- * clock that nobody sets.
+ * steady clock.
  */
 #include "postgres.h"
 
@@ -79,7 +79,7 @@ generator_refuse(GateReason reason, const char *detail)
 			 gate_texts[reason].hint ? errhint("%s", gate_texts[reason].hint) : 0));
 }
 
-/* The same for a caller who wanted a key; counted. */
+/* Throws the error of a reason, and counts it: the caller wanted a key. */
 void
 refuse_key(GateReason reason, const char *detail)
 {
@@ -87,7 +87,7 @@ refuse_key(GateReason reason, const char *detail)
 	generator_refuse(reason, detail);
 }
 
-/* The same after a wait for the keeper: it may be the keeper's fault. */
+/* Refuses a key after a wait for the keeper, which may be the reason. */
 void
 refuse_late(GateReason reason, char *detail, int64 waited)
 {
@@ -117,7 +117,7 @@ is_left_soon(int64 unit, int64 now)
 	return *(volatile bool *) &generator->may_move && unit > generator_reach(now);
 }
 
-/* Waits until the keeper closes the gate for that; or for a while. */
+/* Waits until the keeper closes the gate to change the pair; LOOK_MS at most. */
 static void
 wait_for_move(int64 left)
 {
@@ -168,7 +168,7 @@ require_in_reach(int64 unit, Patience *patience)
  * For sessions that read keys: throws if the server's layout is refused, since
  * its answer might be wrong.  Returns true if the gate is open: then the last
  * keys are known to have this layout.  Called for each key, so it takes no
- * lock: the reason is one word, and a caller may always come a moment early.
+ * lock: the reason is one word, and any call may be a moment too early.
  */
 bool
 generator_require_layout(void)
@@ -197,8 +197,8 @@ ask_for_grant(void)
 }
 
 /*
- * Why no keys are made.  Returns true if the reason is temporary, so that
- * callers should wait.  A promotion that the keeper has not seen yet is, too.
+ * The reason why no keys are made.  Returns true if it is temporary, so that
+ * callers should wait.  So is a promotion that the keeper has not seen yet.
  */
 bool
 look_at_gate(GateReason *reason, char *detail)
@@ -250,14 +250,14 @@ wait_for_keeper(int64 unit, Patience *patience)
 /*
  * May a unit be taken that is out of reach?  True: take it, and wait until it is
  * due.  False: start again with a new reading of the clock.  Throws if the wait
- * would be too long.  "now" is what the caller read from the clock.
+ * would be too long.  "now" is the caller's reading of the clock.
  */
 pg_noinline bool
 may_take_ahead(int64 last, int64 now, int64 unit, Patience *patience)
 {
 	if (last != GATE_CLOSED)
 	{
-		/* a wrong reading of the clock, which is over, is no reason to refuse */
+		/* a wrong reading that is over is no reason to refuse */
 		if (now > last + 1 && now > clock_units())
 			return false;
 		if (!require_in_reach(unit, patience))
@@ -272,8 +272,8 @@ may_take_ahead(int64 last, int64 now, int64 unit, Patience *patience)
 /*
  * Sleeps until a unit, which is taken already, leads the clock by at most
  * max_lead.  If the clock was set back meanwhile, so that the wait becomes too
- * long: false, where another pair is taken then; or else it throws.  A caller who
- * does not use the unit leaves a gap.
+ * long, it returns false if the keeper takes another pair, and throws otherwise.
+ * A caller that does not use the unit leaves a gap.
  */
 pg_noinline bool
 wait_until_due(int64 unit, Patience *patience)

@@ -1,6 +1,6 @@
 /*
  * wait.h
- *		What callers of the generator wait for, and why they are refused.
+ *		Waits and refusals of the generator's callers.
  */
 #ifndef SNOWID_GENERATOR_WAIT_H
 #define SNOWID_GENERATOR_WAIT_H
@@ -17,7 +17,7 @@
  */
 #define KEEPER_WAIT_MS 1000
 
-/* A caller who waits for the keeper looks again after this time. */
+/* A caller that waits for the keeper looks again after this time. */
 #define ASK_MS 20
 
 /* How long a caller has waited in this call. */

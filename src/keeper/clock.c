@@ -2,11 +2,11 @@
  * clock.c
  *		Detects steps and jumps of the clock.
  *
- * Compares the wall clock with one that nobody sets (STEADY_CLOCK, which also
- * runs during a suspend).  Steps back are logged and counted.  A jump ahead of
- * more than snowid.max_jump is not believed until it is over or an administrator
- * accepts it.  What is believed survives the keeper and a crash restart.  Only
- * the keeper writes it, and never from a clock that has jumped.
+ * Compares the wall clock with a steady one (STEADY_CLOCK, which also runs during
+ * a suspend).  Steps back are logged and counted.  A jump ahead by more than
+ * snowid.max_jump is not believed until it is over or an administrator accepts
+ * it.  The belief survives the keeper and a crash restart.  Only the keeper writes
+ * it, and never from a clock that has jumped.
  */
 #include "postgres.h"
 
@@ -25,7 +25,7 @@
 /* A smaller step back may be an inexact reading. */
 #define STEP_BACK_US (5 * 1000)
 
-/* Where the wall clock was. */
+/* A position of the wall clock. */
 typedef struct Place
 {
 	int64		distance;		/* us, from STEADY_CLOCK to the wall clock */
@@ -34,11 +34,11 @@ typedef struct Place
 
 #define PLACES 4
 
-/* The present place is the first; from the others it was set back, newest first. */
+/* The present position first; then those from which it was set back, newest first. */
 typedef struct Belief
 {
 	Place		places[PLACES];
-	pg_crc32c	crc;			/* of the places */
+	pg_crc32c	crc;			/* of the positions */
 } Belief;
 
 typedef struct ClockWatch
@@ -48,7 +48,7 @@ typedef struct ClockWatch
 	pg_atomic_uint32 accept;	/* set by snowid_accept_clock() */
 } ClockWatch;
 
-/* A clock that was set back may return to its former place for so long. */
+/* For so long a clock that was set back may return to its former position. */
 #define RETURN_S 3600
 
 /*
@@ -147,7 +147,7 @@ clock_accept(void)
 	return true;
 }
 
-/* Is a clock at this distance near a place?  Whole seconds, as max_jump may be exact. */
+/* Is a clock at this distance near a position?  Whole seconds, as max_jump may be exact. */
 static bool
 is_near(const Place *place, int64 distance)
 {
@@ -156,7 +156,7 @@ is_near(const Place *place, int64 distance)
 
 /*
  * May the clock be at this distance?  Yes, if it is behind, has not jumped ahead
- * by more than max_jump, or is near a place from which it was set back.
+ * by more than max_jump, or is near a position from which it was set back.
  */
 static bool
 is_believed(const Belief *belief, int64 distance, int64 steady_s)
@@ -169,7 +169,7 @@ is_believed(const Belief *belief, int64 distance, int64 steady_s)
 	return false;
 }
 
-/* The clock was set back: it may return to where it was. */
+/* The clock was set back: it may return to its former position. */
 static void
 note_step_back(Belief *belief, int64 steady_s)
 {
@@ -179,8 +179,8 @@ note_step_back(Belief *belief, int64 steady_s)
 	left.until = steady_s + RETURN_S;
 
 	/*
-	 * one entry for places that are near, so that small steps do not fill the
-	 * list
+	 * one entry for positions that are near, so that small steps do not fill
+	 * the list
 	 */
 	while (i < PLACES - 1 &&
 		   !(steady_s < belief->places[i].until && is_near(&belief->places[i], left.distance)))

@@ -1,16 +1,16 @@
 /*
  * identity.c
- *		Which server this is: its data directory, as distinct from copies of it,
+ *		The server's identity: its data directory, as distinct from copies of it,
  *		and the claim in its state file.
  *
  * Keeps the snowid keeper's copy of the state file, and writes it.  A copy of the
- * directory is another server: what it knows may be out of date, and its
- * claim belongs to the original.  A directory that was restored or rewound in
- * place is a new server, too, but the registry recognizes it by its fingerprint.
+ * directory is another server: its state may be out of date, and its claim
+ * belongs to the original.  A directory that was restored or rewound in place is
+ * a new server, too, but the registry recognizes it by its fingerprint.
  *
- * A claim that is given up is first written into the list of past claims, so
- * that it is never resumed, whatever Redis says later.  Only what is on the disk
- * counts.
+ * A claim that is given up is first written into the list of past claims, so that
+ * it is never resumed, even if Redis later says otherwise.  Only the file on the
+ * disk counts.
  */
 #include "postgres.h"
 
@@ -26,7 +26,7 @@
 
 #define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
 
-/* As in the file, or as it is about to be written. */
+/* The content of the file, or the content that is about to be written. */
 static Identity identity;
 static bool is_loaded = false;
 static bool is_new;				/* the file does not have it yet */
@@ -67,8 +67,8 @@ describe_boot(char *boot)
 }
 
 /*
- * Reads the state file, once.  Returns why the gate must stay closed, with the
- * detail in err, or GATE_MAY_OPEN.
+ * Reads the state file, once.  Returns the reason why the gate must stay closed,
+ * with the detail in err, or GATE_MAY_OPEN.
  */
 GateReason
 identity_load(char *err)
@@ -96,7 +96,7 @@ identity_load(char *err)
 	return GATE_MAY_OPEN;
 }
 
-/* False: the reason is in err. */
+/* Writes the state file.  False: the reason is in err. */
 static bool
 write_file(char *err)
 {
@@ -107,9 +107,9 @@ write_file(char *err)
 }
 
 /*
- * Tells the registry which server this is, once after the start, and again if
- * the registry has found that a clone of it is running.  Returns what
- * identity_load() does.
+ * Publishes the server's identity to the registry, once after the start, and
+ * again if the registry has found that a clone of it is running.  Returns the
+ * result of identity_load().
  */
 GateReason
 identity_introduce(char *err)
@@ -213,7 +213,7 @@ identity_forget_ceilings(char *err)
 
 /*
  * Writes the ceiling of the claim into the file: no key of it is above, by now.
- * Where that fails, the origin alone has it.
+ * If that fails, the origin alone has it.
  */
 void
 identity_remember_ceiling(uint64 ownership, int64 unix_ms)
@@ -247,14 +247,14 @@ identity_count_past(int64 unix_ms)
 	return n;
 }
 
-/* Keys are above this Unix ms, whichever worker ID they have: snowid_advance(). */
+/* Keys of all worker IDs are above this Unix ms: snowid_advance(). */
 int64
 identity_advanced_ms(void)
 {
 	return identity.advanced_ms;
 }
 
-/* Raises that in the file.  False: nothing was written; the reason is in err. */
+/* Raises advanced_ms in the file.  False: nothing was written; the reason is in err. */
 bool
 identity_advance(int64 unix_ms, char *err)
 {
@@ -296,7 +296,7 @@ identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 	}
 	if (identity.claim.ownership != claim->ownership)
 		identity.ceiling_ms = 0;
-	/* a lease that this keeper's predecessor gave up, and that goes on */
+	/* a lease that this keeper's predecessor gave up, and that continues */
 	for (int i = 0; i < PAST_CLAIMS; i++)
 		if (claim->ownership != 0 && identity.past[i].ownership == claim->ownership)
 			memset(&identity.past[i], 0, sizeof(identity.past[i]));

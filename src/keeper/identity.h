@@ -1,6 +1,6 @@
 /*
  * identity.h
- *		Which server this is, and the claim in its state file.
+ *		The server's identity, and the claim in its state file.
  */
 #ifndef SNOWID_KEEPER_IDENTITY_H
 #define SNOWID_KEEPER_IDENTITY_H

@@ -1,9 +1,9 @@
 /*
  * origin.c
  *		snowid's replication origins: their names, and their catalog, in which
- *		they are looked up, created and dropped.
+ *		snowid looks them up, creates and drops them.
  *
- * For the process "snowid origin" alone, which is not asked during recovery;
+ * For the process "snowid origin" alone, which does not run during recovery;
  * except origin_other_layout().
  */
 #include "postgres.h"
@@ -238,8 +238,8 @@ drop(const char *name)
 }
 
 /*
- * Lists what may be dropped.  Must come before keys are made: then the newest
- * ceiling would be as wrong as the clock may be.
+ * Lists the origins that may be dropped.  Must run before keys are made: later the
+ * newest ceiling could be as wrong as the clock.
  */
 void
 origin_find_old(const OriginQuestion *question)
@@ -258,7 +258,7 @@ origin_find_old(const OriginQuestion *question)
 	CommitTransactionCommand();
 }
 
-/* Drops what was listed; what cannot be dropped now stays. */
+/* Drops the listed origins; one that cannot be dropped now stays. */
 void
 origin_drop_old(void)
 {
@@ -335,9 +335,9 @@ origin_look_up(const OriginQuestion *question)
  * Drops the origins of all other layouts; throws if that cannot be done.  The
  * ceiling of this layout is durable, and above all of their keys.
  *
- * A crash may leave some of them, or a drop that throws.  The one with the
- * newest ceiling goes last: if its layout comes back, its keys begin above that
- * ceiling, and so above those that are gone.
+ * A crash, or a drop that throws, may leave some of them.  The one with the newest
+ * ceiling is dropped last: if its layout comes back, its keys start above that
+ * ceiling, and so above those of the dropped ones.
  */
 void
 origin_leave_layouts(void)
@@ -358,10 +358,10 @@ origin_leave_layouts(void)
 }
 
 /*
- * Throws unless the origin that the keeper owns is the pair's.  Nobody can begin
- * to drop an owned origin, but a drop that began earlier may not have changed
- * the catalog yet.  Such a drop has removed the position already; if there was
- * none, taking the lock proves that no drop is under way.
+ * Throws unless the origin that the keeper owns is the pair's.  An owned origin
+ * cannot be dropped, but a drop that started earlier may not have changed the
+ * catalog yet.  Such a drop has removed the position already; if there was none,
+ * taking the lock proves that no drop is under way.
  */
 void
 origin_require_owned(const OriginQuestion *question)

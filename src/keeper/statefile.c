@@ -1,10 +1,10 @@
 /*
  * statefile.c
- *		The file snowid/state, for what must survive a restart but is not for
- *		replicas: which server this is, and with which claims it has made keys.
+ *		The file snowid/state: the server's identity, and the claims with which
+ *		it has made keys.  Both must survive a restart, and are not for replicas.
  *
- * Nothing else knows the directory "snowid" and the format of the file; only the
- * snowid keeper calls it.  Functions return codes and fill the caller's error
+ * No other file uses the directory "snowid" or the format of the file; only the
+ * snowid keeper calls this one.  Functions return codes and fill the caller's error
  * buffer; they neither log nor retry.  The file is small, rarely written, and
  * replaced as a whole, so a reader finds the old one or the new one:
  *
@@ -155,7 +155,7 @@ statefile_unlock(void)
 	ReleaseExternalFD();
 }
 
-/* Of the data directory, which is the current directory. */
+/* The fingerprint of the data directory, which is the current directory. */
 Fingerprint
 statefile_fingerprint(void)
 {
@@ -168,9 +168,9 @@ statefile_fingerprint(void)
 }
 
 /*
- * Of its content.  PostgreSQL and its tools rewrite the control file in place.
- * A restore or a rewind creates a new one, or brings our file from another
- * directory.
+ * The identity of the directory's content.  PostgreSQL and its tools rewrite the
+ * control file in place.  A restore or a rewind creates a new one, or brings our
+ * file from another directory.
  */
 Life
 statefile_life(void)
@@ -202,7 +202,7 @@ statefile_read(Identity *identity, char *err, Size errlen)
 	ssize_t		len;
 	int			fd;
 
-	/* a FIFO in its place must not block */
+	/* a FIFO of this name must not block */
 	fd = OpenTransientFile(STATE_FILE, O_RDONLY | O_NONBLOCK | PG_BINARY);
 	if (fd < 0 && errno == ENOENT)
 		return STATE_FILE_ABSENT;
@@ -245,7 +245,7 @@ statefile_read(Identity *identity, char *err, Size errlen)
 	return STATE_FILE_OK;
 }
 
-/* Replaces the file; on true it is on the disk. */
+/* Replaces the file; true: the new one is on the disk. */
 bool
 statefile_write(const Identity *identity, char *err, Size errlen)
 {
@@ -266,7 +266,7 @@ statefile_write(const Identity *identity, char *err, Size errlen)
 	errno = 0;
 	written = write(fd, &file, STATE_FILE_LEN) == STATE_FILE_LEN;
 	if (!written && errno == 0)
-		errno = ENOSPC;			/* a short write does not say why */
+		errno = ENOSPC;			/* a short write sets no errno */
 	if (CloseTransientFile(fd) != 0 || !written ||
 		durable_rename(TMP_FILE, STATE_FILE, DEBUG1) != 0)
 	{

@@ -26,7 +26,7 @@
 #include "registry/net.h"
 #include "settings.h"
 
-/* What a reply may be at most: in bytes, and in elements. */
+/* The largest reply: in bytes, and in elements. */
 #define MAX_REPLY (256 * 1024)
 #define MAX_ELEMENTS 1000
 
@@ -87,7 +87,7 @@ link_failed(char *err, const char *format,...)
 	va_start(args, format);
 	vsnprintf(reason, sizeof(reason), format, args);
 	va_end(args);
-	/* this goes into a log, whatever a server sends */
+	/* a server may send anything, and this goes into a log */
 	for (char *p = reason; *p; p++)
 		if (!isprint((unsigned char) *p))
 			*p = '?';
@@ -96,7 +96,7 @@ link_failed(char *err, const char *format,...)
 	return false;
 }
 
-/* Why reading or writing failed; hiredis does not tell that of TLS. */
+/* The reason why reading or writing failed; hiredis does not have that of TLS. */
 static const char *
 io_error(void)
 {
@@ -114,7 +114,7 @@ io_error(void)
 	return connection->errstr;
 }
 
-/* Frees a reply that is not what it should be.  Returns NULL. */
+/* Frees a wrong reply.  Returns NULL. */
 redisReply *
 link_bad_reply(redisReply *reply, const char *what, char *err)
 {
@@ -213,7 +213,7 @@ link_command(int argc, const char **argv, char *err)
 static redisReplyObjectFunctions reply_functions;
 static void *(*create_any_array) (const redisReadTask *task, ElementCount elements);
 
-/* hiredis would allocate, and walk through, what an array claims to have. */
+/* hiredis would allocate, and walk through, as many elements as an array claims. */
 static void *
 create_array(const redisReadTask *task, ElementCount elements)
 {

@@ -29,7 +29,7 @@
 static int64 deadline;
 static bool through_shutdown;
 
-/* Of all waits from here on; "last_call": a shutdown does not end them. */
+/* The deadline of all waits from here on; "last_call": a shutdown does not end them. */
 void
 net_set_deadline(int timeout_ms, bool last_call)
 {
@@ -78,7 +78,7 @@ net_wait(int fd, int event, char *err)
 	return ready;
 }
 
-/* What the child process answers. */
+/* The child process's answer. */
 typedef struct Lookup
 {
 	int			error;			/* of getaddrinfo() */
@@ -118,7 +118,7 @@ answer_and_exit(const char *host, int fd)
 	Lookup		answer;
 	size_t		used;
 
-	/* the child must not keep a server's shared memory in use that has died */
+	/* the child must not keep the shared memory of a dead server in use */
 	compat_die_with_parent();
 	PGSharedMemoryDetach();
 	memset(&answer, 0, sizeof(answer));
@@ -143,9 +143,8 @@ end_look_up(pid_t child, int fd)
 
 /*
  * The numeric addresses of a host, each with its NUL; the list ends with an
- * empty one.  getaddrinfo() knows no deadline and cannot be interrupted, so a
- * name is looked up by a child process, which is killed when it takes too
- * long.
+ * empty one.  getaddrinfo() has no deadline and cannot be interrupted, so a child
+ * process looks the name up, and is killed when it takes too long.
  */
 bool
 net_resolve(const char *host, char *addresses, char *err)

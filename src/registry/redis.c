@@ -1,12 +1,12 @@
 /*
  * redis.c
- *		Which Redis to talk to: addresses, secrets, and the registry's script.
+ *		The choice of a Redis: addresses, secrets, and the registry's script.
  *
  * Only the snowid registry calls it.  Functions return codes and fill the
  * caller's error buffer; they do not log and decide nothing.  Each call has one
  * deadline (net.c).  No reply is used before its type, length and number are
- * checked.  No password gets into an error: of a refused AUTH only known words
- * are told, since a server may repeat the arguments.
+ * checked.  No password gets into an error: for a refused AUTH it has only known
+ * words, since a server may repeat the arguments.
  */
 #include "postgres.h"
 
@@ -29,8 +29,8 @@ static const char script[] =
 #include "registry/registry.lua.h"
 		   ;
 
-static const char *other_urls = ""; /* the setting, behind the URL in use */
-static const char *first_url = NULL;	/* begin there; NULL: the first */
+static const char *other_urls = ""; /* the setting, after the URL in use */
+static const char *first_url = NULL;	/* start there; NULL: the first */
 static char may_evict[64];
 static char run_id[64];			/* of the Redis that is connected, */
 static bool is_cluster;			/* and whether it is a node of a cluster */
@@ -134,8 +134,8 @@ info_value(const char *info, const char *name, char *value, size_t size)
 }
 
 /*
- * Redis' clock now, by what it said when the connection was made; no earlier than
- * it is, unless it was stepped.
+ * Redis' clock now, by its reading when the connection was made; not too early,
+ * unless that clock was stepped.
  */
 int64
 redis_now_ms(void)
@@ -187,7 +187,7 @@ introduce(const Address *address, char *err)
 		freeReplyObject(reply);
 	}
 	reply = link_command(1, info_argv, err);
-	/* a verbatim string would be RESP3, which nobody asked for */
+	/* a verbatim string would be RESP3, which was not requested */
 	if (reply && (reply->type != REDIS_REPLY_STRING || strlen(reply->str) != reply->len))
 		reply = link_bad_reply(reply, "INFO", err);
 	if (!reply)
@@ -230,8 +230,8 @@ connect_to(const Address *address, bool last_call, char *err)
 }
 
 /*
- * Connects to the first URL that is a Redis which takes writes.  False: the
- * reasons, of each URL, are in err.
+ * Connects to the first URL whose Redis takes writes.  False: the reasons, of each
+ * URL, are in err.
  */
 bool
 redis_connect(bool last_call, char *err)
@@ -259,9 +259,8 @@ redis_connect(bool last_call, char *err)
 }
 
 /*
- * Is none of the addresses another master than the others?  An old master that came
- * back as one would be a second registry.  False: the reason is in err.  Closes the
- * connection.
+ * Is at most one of the addresses a master?  An old master that came back as one
+ * would be a second registry.  False: the reason is in err.  Closes the connection.
  */
 bool
 redis_is_one(char *err)
@@ -316,8 +315,8 @@ script_sha1(char hex[2 * SHA1_DIGEST_LENGTH + 1])
 }
 
 /*
- * Waits for the replicas that snowid.redis_wait_replicas asks for, to have what
- * the script wrote; with the deadline of its call.
+ * Waits until as many replicas as snowid.redis_wait_replicas have the script's
+ * writes; with the deadline of its call.
  */
 bool
 redis_wait_for_replicas(char *err)

@@ -1,6 +1,6 @@
 /*
  * redis.h
- *		Which Redis to talk to, and the registry's script.
+ *		The choice of a Redis, and the registry's script.
  */
 #ifndef SNOWID_REGISTRY_REDIS_H
 #define SNOWID_REGISTRY_REDIS_H
