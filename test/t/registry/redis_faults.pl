@@ -77,7 +77,7 @@ sub survives
 	wait_for_claim($node);
 	is(worker_id($node), $id, "$name: it goes by itself");
 	is( logged($node, $log, $gone)
-		  . logged($node, $log, qr/WARNING:  snowid goes on/)
+		  . logged($node, $log, qr/WARNING:  snowid continues/)
 		  . logged($node, $log, $back),
 		'011',
 		"$name: each change is logged once");
