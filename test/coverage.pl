@@ -2,7 +2,7 @@
 # branches by file: coverage.pl CHECKOUT <JSON.  Fails below the aims, and where
 # coverage.list and the tests do not agree on which lines are not reached.
 #
-# A branch is one way to go on behind a condition, in our own text: those in the
+# A branch is one way to continue after a condition, in our own text: those in the
 # macros of PostgreSQL that report, assert, check for interrupts, take a spinlock or
 # read a varlena or an array are not counted.
 use strict;

@@ -4,7 +4,7 @@
 # A client is a process that speaks PostgreSQL's protocol through a Unix socket;
 # so it costs little, has the keys of a batch of which it saw only a part, and
 # knows by the monotonic clock when a call began and ended.  It connects again
-# by itself, and goes on until it is stopped.
+# by itself, and continues until it is stopped.
 #
 # Files in the clients' directory, one of each a client:
 #	keys.N.server:pair	a key a line, those of one pair (datacenter and worker ID

@@ -66,7 +66,7 @@ sub held_process
 
 sub held_keeper { return held_process(@_); }
 
-# It goes on.
+# It continues.
 sub let_go
 {
 	my ($node) = @_;

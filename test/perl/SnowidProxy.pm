@@ -53,7 +53,7 @@ sub url { return "redis://127.0.0.1:$_[0]{port}"; }
 sub cut  { kill 'STOP', $_[0]{pid}; return; }
 sub mend { kill 'CONT', $_[0]{pid}; return; }
 
-# Ends the connections that there are, as a machine does that was started anew.
+# Ends the connections that there are, as a machine does that was started again.
 sub drop { kill 'USR1', $_[0]{pid}; return; }
 
 # Connections are refused, and what was on its way is lost.

@@ -29,7 +29,7 @@ our @EXPORT =
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
 
 # Adds $seconds (fraction and sign allowed) to the wall clock of a server, which
-# goes on; at once, in each of its processes.
+# continues; at once, in each of its processes.
 sub set_skew
 {
 	my ($node, $seconds) = @_;

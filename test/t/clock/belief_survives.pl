@@ -82,7 +82,7 @@ foreach my $who ('client backend', 'snowid keeper')
 	is(logged($node, $log, $jumped),
 		0, "kill -9 of a $who: a jump that was accepted stays so");
 	cmp_ok($node->safe_psql('postgres', 'SELECT snowid_next()'),
-		'>', $last, "kill -9 of a $who: keys go on above all before");
+		'>', $last, "kill -9 of a $who: keys continue above all before");
 }
 
 #---- A jump that is not believed ----
@@ -123,7 +123,7 @@ is(logged($node, $log, $set_back),
 is( $node->safe_psql(
 		'postgres', 'SELECT clock_steps_back FROM snowid_status()'),
 	0,
-	'counters begin anew, and it is not counted again');
+	'counters begin again, and it is not counted again');
 set_skew($node, 0);
 keys_follow($node, 0);
 is(logged($node, $log, $jumped),

@@ -1,6 +1,6 @@
 # The clock once ran ahead: a glitch to next year costs nothing once it is over;
 # a jump that was right is accepted; and a server whose clock stood years ahead
-# goes on from today's time under another worker ID, and repeats no key.
+# continues from today's time under another worker ID, and repeats no key.
 use strict;
 use warnings;
 
@@ -89,7 +89,7 @@ my $began = time;
 clients_go_on(@clients);
 my $pause = time - $began;
 cmp_ok($pause, '<', 30,
-	'a glitch of the clock to next year: keys go on once it is over');
+	'a glitch of the clock to next year: keys continue once it is over');
 note "after $pause s";
 $node->wait_for_log(qr/LOG:  the clock is back after its jump ahead/, $log);
 my $disorder = 0;
@@ -132,7 +132,7 @@ like(
 	'a keeper that starts during a glitch grants nothing');
 set_skew($node, 0);
 server_is_open($node);
-is_at(0, 'the keeper goes on after the glitch');
+is_at(0, 'the keeper continues after the glitch');
 
 #---- A jump that was right ----
 
@@ -151,7 +151,7 @@ sql_error($node, 'SELECT snowid_next()');
 is(query($node, 'SELECT snowid_accept_clock()'),
 	'', 'snowid_accept_clock() accepts the jump');
 poll($node, 'reason IS NULL');
-is_at($year, 'keys go on at the time that was accepted');
+is_at($year, 'keys continue at the time that was accepted');
 is(jumps($log), 1, 'the log has the jump once');
 like(
 	slurp_file($node->logfile, $log),
@@ -173,13 +173,13 @@ server_is_open($node);
 is_refused($year, 'under the old one there are none after a restart, either');
 set_worker_id(2);
 cmp_ok(first_of_batch(), '>', $today,
-	'under the other one they go on above its own');
+	'under the other one they continue above its own');
 is_at(0, 'at the time of today');
 $node->stop('immediate');
 $node->start;
 server_is_open($node);
 cmp_ok(first_of_batch(), '>', $today,
-	'under the other one they go on above its own after a crash, too');
+	'under the other one they continue above its own after a crash, too');
 is_at(0, 'at the time of today');
 
 # The same where the server was started with the clock years ahead.
@@ -210,7 +210,7 @@ set_skew($node, 5 * $year);
 $node->start;
 server_is_open($node);
 cmp_ok(first_of_batch(), '>', $ahead,
-	'when the time has come keys go on above the last');
+	'when the time has come keys continue above the last');
 
 is($twice, 0, 'no key was made twice') or diag("$twice");
 note scalar(keys %made), ' keys';

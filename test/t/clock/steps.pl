@@ -162,7 +162,7 @@ my $after = query($node, 'SELECT max(began) FROM made');
 wait_for($node,
 	"SELECT count(DISTINCT client) = 4 FROM made WHERE began > $after");
 is(query($node, 'SELECT count(*) FROM made WHERE problem IS NOT NULL'),
-	'0', 'callers go on after it without an error');
+	'0', 'callers continue after it without an error');
 poll($node, 'lead_ms < 100');
 
 ok(step_back_is_logged(10000),
@@ -177,7 +177,7 @@ is( query(
 		"SELECT count(*) FROM made WHERE began > $after AND problem IS NOT NULL"
 	),
 	'0',
-	'when the clock is back, all go on');
+	'when the clock is back, all continue');
 is(status($node, 'clock_steps_back'), 3, 'the view counts the steps back');
 
 step(1.55);
@@ -272,7 +272,7 @@ wait_until_it_waits();
 step(600);
 $session->{handle}->finish;
 is($session->{out}, "t\n",
-	'a waiting caller goes on when the clock is set right');
+	'a waiting caller continues when the clock is set right');
 
 next_key($node);
 step(-600);

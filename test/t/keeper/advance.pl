@@ -46,7 +46,7 @@ sub nothing_is_left
 	$node->start;
 	server_is_open($node);
 	is($node->safe_psql('postgres', $today),
-		't', "$what: after a crash keys go on at once");
+		't', "$what: after a crash keys continue at once");
 	return;
 }
 
@@ -114,7 +114,7 @@ $node->poll_query_until('postgres',
 	"SELECT current_setting('snowid.max_wait') = '1h'")
   or die;
 
-# the clock stands, so that it does not come near before the keeper goes on
+# the clock stands, so that it does not come near before the keeper continues
 stop_clock($node, time * 1000);
 my @sessions = map { start_advance("session$_", "$_ s") } 1 .. 3;
 query($node,
@@ -189,7 +189,7 @@ my $refused =
   qr/^58000: the next key would lead the clock by 1[12]\d\d\d\d\d ms\n/;
 server_is_open($node);
 like(sql_error($node, 'SELECT snowid_next()'),
-	$refused, 'keys go on above it');
+	$refused, 'keys continue above it');
 $node->stop('immediate');
 $node->start;
 server_is_open($node);
@@ -214,6 +214,6 @@ like(
 );
 hold_syncs($node, 0);
 is(sql_error($node, 'SELECT snowid_advance(1)'),
-	'', 'the next call is carried out when the keeper goes on');
+	'', 'the next call is carried out when the keeper continues');
 $node->stop;
 done_testing();

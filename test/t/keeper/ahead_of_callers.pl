@@ -1,7 +1,7 @@
 # The snowid keeper: its ceiling is durable before keys are made below it,
 # nobody waits for it, it costs hardly any WAL, and none when nobody makes keys;
-# keys go on whatever ends it; where it cannot work, keys stop with the reason
-# and go on by themselves; and PostgreSQL's own tools do not mind it.
+# keys continue whatever ends it; where it cannot work, keys stop with the reason
+# and continue by themselves; and PostgreSQL's own tools do not mind it.
 use strict;
 use warnings;
 
@@ -143,11 +143,11 @@ foreach my $round (1 .. 5)
 	);
 	clients_go_on(@clients);
 }
-pass('a keeper that is terminated comes back, and keys go on');
+pass('a keeper that is terminated comes back, and keys continue');
 my $pid = keeper_pid($node);
 query($node, "SELECT pg_cancel_backend($pid)");
 clients_go_on(@clients);
-pass('a keeper that is cancelled goes on, and so do keys');
+pass('a keeper that is cancelled continues, and so do keys');
 keys_are_right('the keeper is replaced: keys increase, none twice', @clients);
 is(complaints(@clients), '',
 	'no caller gets an error while the keeper is replaced');
@@ -203,7 +203,7 @@ foreach my $who ('snowid keeper', 'client backend')
 	cmp_ok(
 		next_key($node), '>',
 		(sort { $b <=> $a } @before)[0],
-		"kill -9 of the $who: keys go on above all before");
+		"kill -9 of the $who: keys continue above all before");
 }
 
 #---- An origin that is not to be had ----
@@ -231,7 +231,7 @@ query($node,
 );
 server_is_open($node);
 cmp_ok(next_key($node), '>', $highest,
-	'keys go on by themselves when it is to be had');
+	'keys continue by themselves when it is to be had');
 $highest = next_key($node);
 stop_pgbench($holder);
 is(() = slurp_file($node->logfile, $log) =~ /ERROR:  $reason/g,
@@ -274,7 +274,7 @@ like(
 	"no place for the keeper's helper: the error says so");
 restart_with("max_logical_replication_workers = 4\nmax_worker_processes = 8");
 server_is_open($node);
-cmp_ok(next_key($node), '>', $highest, 'enough places again: keys go on');
+cmp_ok(next_key($node), '>', $highest, 'enough places again: keys continue');
 
 #---- PostgreSQL's tools ----
 
@@ -323,7 +323,7 @@ ok( !-e $node->data_dir . '/snowid/state',
 append_to_file($node->data_dir . '/snowid/state', $state);
 $node->start;
 server_is_open($node);
-cmp_ok(next_key($node), '>', $highest, 'keys go on after all of it');
+cmp_ok(next_key($node), '>', $highest, 'keys continue after all of it');
 $node->stop;
 
 #---- An error while keys are made ----
@@ -338,7 +338,7 @@ my $at_work = held_keeper($node);
 kill 'FPE', $at_work;
 let_go($node);
 $node->wait_for_log(qr/ERROR:  floating-point exception/, $from);
-cmp_ok(next_key($node), '>', $highest, 'keys go on after an error');
+cmp_ok(next_key($node), '>', $highest, 'keys continue after an error');
 query($node, 'SELECT count(*) FROM snowid_next_batch(4000000)');
 unlike(
 	slurp_file($node->logfile, $from),

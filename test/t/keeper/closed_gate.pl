@@ -77,12 +77,12 @@ sub is_quiet
 	return @clients;
 }
 
-# What passed: all go on.
+# What passed: all continue.
 sub goes_on
 {
 	my ($what, @clients) = @_;
 	clients_go_on(@clients);
-	pass("$what: when it has passed keys go on");
+	pass("$what: when it has passed keys continue");
 	foreach my $client (@clients)
 	{
 		stop_client($client);

@@ -32,7 +32,8 @@ sub settings
 	return;
 }
 
-my $waits = "NOT is_open AND reason ~ 'can be used when the clock has passed'";
+my $waits =
+  "NOT is_open AND reason ~ 'can be used when the clock has passed'";
 
 # When the gate opens by its reason, in s since 1970; and from now, by its clock.
 my $opens = q(substring(reason FROM 'has passed (.*)\.$')::timestamptz);
@@ -131,7 +132,7 @@ poll($node, "reason = 'snowid has no worker ID'");
 settings($node, "snowid.worker_id = 4\nsnowid.max_lead = 10min");
 poll($node, $waits);
 cmp_ok(opens_at($node) - $first,
-	'>', 2, 'a pair that was given up while it waited begins to wait anew');
+	'>', 2, 'a pair that was given up while it waited begins to wait again');
 $node->stop;
 
 #---- Its directory cannot be written ----
@@ -166,7 +167,7 @@ SKIP:
 		'a directory that cannot be written: callers are told');
 	chmod 0700, $directory;
 	poll($node, 'is_open AND worker_id = 2');
-	pass('keys go on when it can be');
+	pass('keys continue when it can be');
 
 	#---- A consent to a layout holds until keys are made with it ----
 

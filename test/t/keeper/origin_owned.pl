@@ -75,16 +75,16 @@ like(
 	qr/^55006: .* in use by PID $pid\n/,
 	'a new keeper owns it, too');
 keys_are_right('keys are as they should be', $client);
-keys_go_on('keys go on after the attempts');
+keys_go_on('keys continue after the attempts');
 
 # Each grant is in the WAL: a crash finds it.
 query($node, 'CHECKPOINT') foreach 1 .. 3;
-keys_go_on('keys go on after checkpoints');
+keys_go_on('keys continue after checkpoints');
 my $ceiling = position();
 $node->stop('immediate');
 $node->start;
 cmp_ok(position(), '>=', $ceiling, 'a crash finds the ceiling');
-keys_go_on('keys go on after a crash');
+keys_go_on('keys continue after a crash');
 
 #---- A clean stop ----
 
@@ -100,7 +100,7 @@ $node->start;
 is(position(), last_ms($last_key), 'a clean stop stores the last key');
 configure($node, $settings);
 $node->reload;
-keys_go_on('keys go on behind the key of the clean stop');
+keys_go_on('keys continue after the key of the clean stop');
 
 query($node, q(SELECT pg_replication_origin_create('somebody_else')));
 my $idle = $node->background_psql('postgres');
@@ -134,7 +134,7 @@ query($node, q(SELECT pg_replication_origin_advance('thief', '0/10')));
 $node->stop;
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'snowid'");
 $node->start;
-keys_go_on('dropped while no keeper ran: it is made anew');
+keys_go_on('dropped while no keeper ran: it is made again');
 is( query(
 		$node,
 		q(SELECT pg_replication_origin_progress('thief', false) = '0/10')),
@@ -180,7 +180,7 @@ like(sql_error($node, "SELECT pg_replication_origin_drop('$name')"),
 unlike(slurp_file($thief->{errors}),
 	qr/got /, 'who got its number never got a ceiling');
 keys_are_right('increasing, none twice', $client);
-keys_go_on('keys go on');
+keys_go_on('the keys continue');
 
 #---- Between its look-up and the moment in which it is owned ----
 

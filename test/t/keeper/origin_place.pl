@@ -132,7 +132,7 @@ $node->poll_query_until('postgres',
   or die;
 pass('where no process can be started the reason says so');
 kill 'CONT', $helper;
-makes_keys($node, 4, 'keys go on when the process comes');
+makes_keys($node, 4, 'keys continue when the process comes');
 let_places_go($node, @held);
 
 $standby->poll_query_until('postgres',
@@ -182,7 +182,7 @@ pass('a new origin waits for its end, and the reason is told');
 is(sql_error($node, 'CREATE DATABASE new'),
 	'', 'a database can be created meanwhile');
 $idle->query_safe('COMMIT');
-makes_keys($node, 7, 'the transaction has ended: keys go on');
+makes_keys($node, 7, 'the transaction has ended: keys continue');
 
 $idle->query_safe(
 	'BEGIN; LOCK pg_replication_origin IN ACCESS EXCLUSIVE MODE');
@@ -193,7 +193,7 @@ $node->poll_query_until('postgres',
   or die;
 pass('a catalog that nobody may read: the reason is told');
 $idle->query_safe('COMMIT');
-makes_keys($node, 7, 'the catalog can be read again: keys go on');
+makes_keys($node, 7, 'the catalog can be read again: keys continue');
 $idle->quit;
 
 # A server that stops does not wait for an answer.
@@ -255,7 +255,7 @@ $node->stop;
 
 #---- The usual databases are not there ----
 
-# Keys go on after a start; asks in this database.
+# Keys continue after a start; asks in this database.
 sub keys_go_on_in
 {
 	my ($database, $name) = @_;
@@ -273,11 +273,11 @@ $node = snowid_cluster('databases', 'snowid.worker_id = 1');
 start_and_open($node);
 next_key($node);
 $node->safe_psql('template1', 'ALTER DATABASE postgres RENAME TO other');
-keys_go_on_in('other', 'without the database postgres keys go on');
+keys_go_on_in('other', 'without the database postgres keys continue');
 $node->safe_psql('other', $_)
   foreach 'ALTER DATABASE template1 IS_TEMPLATE false',
   'DROP DATABASE template1';
-keys_go_on_in('other', 'without the database template1 keys go on');
+keys_go_on_in('other', 'without the database template1 keys continue');
 $node->stop;
 
 #---- No place is left for an origin ----
@@ -308,6 +308,6 @@ like(status($node, 'reason'),
 	$why, 'while the keeper tries again the reason stays');
 query($node, q(SELECT pg_replication_origin_drop('other_1')));
 $highest = 0;
-makes_keys($node, 1, 'a place for the origin again: keys go on');
+makes_keys($node, 1, 'a place for the origin again: keys continue');
 $node->stop;
 done_testing();

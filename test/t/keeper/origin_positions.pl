@@ -64,11 +64,11 @@ foreach
 {
 	is_refused($own, $ms, $ms);
 	move($own);
-	keys_go_on('dropped: keys go on');
+	keys_go_on('dropped: keys continue');
 }
 is_refused($own, 18446744073709551614, -2);
 move($own);
-keys_go_on('dropped: keys go on');
+keys_go_on('dropped: keys continue');
 
 # Of another pair, and of another layout.
 foreach my $other ('snowid_1288834974657_5_5_12_0_2',
@@ -77,7 +77,7 @@ foreach my $other ('snowid_1288834974657_5_5_12_0_2',
 	query($node, "SELECT pg_replication_origin_create('$other')");
 	is_refused($other, 2253088648659904, 2253088648659904);
 	move($other);
-	keys_go_on('dropped: keys go on');
+	keys_go_on('dropped: keys continue');
 }
 
 # Who reads keys before the keeper has judged is not told of a layout by them.
@@ -91,7 +91,7 @@ query($node, <<~EOF);
 is(sql_error($node, "SELECT snowid_timestamp($last_key)"),
 	'', 'no pair, and a wild position of another layout: keys can be read');
 move('snowid_1577836800000_5_5_12_0_2');
-keys_go_on('dropped: keys go on');
+keys_go_on('dropped: keys continue');
 
 #---- Names ----
 

@@ -161,7 +161,7 @@ foreach my $round (1 .. 12)
 	$highest = $key;
 }
 is($failed, 0,
-	'a dozen datacenters, one after the other, with worker IDs from Redis: keys go on'
+	'a dozen datacenters, one after the other, with worker IDs from Redis: keys continue'
 );
 cmp_ok(query($node, 'SELECT count(*) FROM pg_replication_origin'),
 	'<=', 4, 'a dozen worker IDs from Redis: four origins are kept at most');

@@ -96,7 +96,7 @@ $named->stop;
 
 
 # It ends a process that only waits, and not one that asks Redis; no gate is closed by
-# that: the successor finds it open, and goes on.  Elsewhere it may come in malloc(),
+# that: the successor finds it open, and continues.  Elsewhere it may come in malloc(),
 # which the end of the process needs.
 sub ends
 {
@@ -123,7 +123,7 @@ foreach my $process ('snowid registry', 'snowid keeper')
 {
 	ends($process);
 	is(status($node, 'is_open'), 't', "$process ended: the gate stays open");
-	cmp_ok(next_key($node), '>', $highest, "$process ended: keys go on");
+	cmp_ok(next_key($node), '>', $highest, "$process ended: keys continue");
 	answered($node);
 }
 
@@ -201,7 +201,7 @@ $session->query_safe('COMMIT');
 $session->quit;
 $node->wait_for_log(qr/LOG:  snowid reserves keys again/, $log);
 cmp_ok(next_key($node), '>', $highest,
-	'the ceiling cannot be read: keys go on');
+	'the ceiling cannot be read: keys continue');
 
 #---- The directory is locked, or the file's place is taken ----
 

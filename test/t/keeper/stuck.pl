@@ -1,6 +1,6 @@
 # A keeper that does nothing (stopped, or waiting for a disk that hangs) does not
 # look healthy: status and errors say since when nothing was reserved, and by
-# which process; and all of it is over when the keeper goes on.
+# which process; and all of it is over when the keeper continues.
 use strict;
 use warnings;
 
@@ -58,7 +58,7 @@ sub is_over
 	my ($what) = @_;
 	poll($node, 'is_open AND reason IS NULL');
 	is(sql_error($node, 'SELECT snowid_next()'),
-		'', "$what: keys go on when it does");
+		'', "$what: keys continue when it does");
 	return;
 }
 

@@ -79,7 +79,7 @@ foreach my $call ('snowid_next_block(100)', 'snowid_next_array(100)')
 set_skew($node, 0);
 is( sql_error($node, "SELECT snowid_next_block(100), snowid_next_array(100)"),
 	'',
-	'refused calls took nothing: keys go on when the clock is back');
+	'refused calls took nothing: keys continue when the clock is back');
 
 #---- Not above the ceiling ----
 
@@ -103,7 +103,7 @@ foreach my $call ('snowid_next_block(4000)', 'snowid_next_array(4000)')
 		"$call stops at the ceiling");
 	is($above, 'f', 'no key is above it');
 	ok($node->poll_query_until('postgres', "SELECT count($call) = 1"),
-		"$call goes on when the keeper does");
+		"$call continues when the keeper does");
 }
 
 #---- Interrupts ----

@@ -185,7 +185,7 @@ SKIP:
 		qr/DEFAULT public\.snowid_next\(\)/,
 		'pg_dump works in this state');
 	restart_with($worker_1);
-	cmp_ok(next_key($node), '>', $key, 'the former layout goes on');
+	cmp_ok(next_key($node), '>', $key, 'the former layout continues');
 
 	#---- The end of the range, 2080-07-10 17:30:30.208 UTC ----
 
@@ -246,7 +246,8 @@ SKIP:
 		'a layout whose keys are above the old ones waits for consent');
 	query($node, 'SELECT snowid_accept_layout()');
 	server_is_open($node);
-	cmp_ok(next_key($node), '>', $key, 'consent given: keys go on in order');
+	cmp_ok(next_key($node), '>', $key,
+		'consent given: keys continue in order');
 
 	#---- Before the epoch ----
 

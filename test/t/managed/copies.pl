@@ -126,12 +126,12 @@ cmp_ok($of_new, '>', $of_old,
 	'a lower pair does not make lower keys in the same millisecond');
 $last = $old->query('FETCH keys');
 cmp_ok($last, '>', $of_new,
-	'a statement that began before does not go on in that millisecond');
+	'a statement that began before does not continue in that millisecond');
 is(sql($node, "SELECT worker_id FROM snowid_decode($last)"),
 	'0', 'the statement that began before has the new pair');
 is( $old->query('FETCH 3 FROM keys'),
 	join("\n", map { $last + $_ } 1 .. 3),
-	'the statement goes on unit by unit');
+	'the statement continues unit by unit');
 undef $old;
 sql($node, 'BEGIN; SELECT snowid_setup(31, 31), snowid_next(); ROLLBACK');
 is(sql($node, "SELECT worker_id FROM snowid_decode(snowid_next())"),

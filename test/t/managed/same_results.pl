@@ -212,12 +212,12 @@ is( sql(q{CREATE TABLE far AS SELECT snowid_encode(date_trunc('ms', clock_timest
 	SELECT snowid_advance(id) FROM far; SELECT snowid_next() > id, snowid_timestamp(snowid_next()) > snowid_timestamp(id) - interval '1 ms' FROM far}
 	),
 	"\nt|t",
-	'keys go on above the key that snowid_advance() was given');
+	'keys continue above the key that snowid_advance() was given');
 sql('SELECT snowid_setup(2, 8)');
 is( sql('SELECT snowid_next() > id, (snowid_decode(snowid_next())).worker_id FROM far'
 	),
 	't|8',
-	'after another set-up keys go on above the last');
+	'after another set-up keys continue above the last');
 
 #---- Rollback, read-only transactions, a copy ----
 

@@ -135,7 +135,7 @@ is( $server->safe_psql(
 		INSERT INTO orders DEFAULT VALUES RETURNING id > (SELECT max(id) FROM orders), (SELECT worker_id FROM "Keys".snowid_decode(id))}
 	),
 	"\nt|2",
-	'keys go on with the worker ID of that server');
+	'keys continue with the worker ID of that server');
 $server->safe_psql('shop', 'DELETE FROM orders WHERE customer IS NULL');
 
 #---- And back ----
@@ -152,7 +152,7 @@ is( $managed_server->safe_psql(
 		INSERT INTO orders DEFAULT VALUES RETURNING id > (SELECT max(id) FROM orders), (SELECT worker_id FROM "Keys".snowid_decode(id))}
 	),
 	"\n\nt|3",
-	'keys go on above the restored ones');
+	'keys continue above the restored ones');
 $server->safe_psql('postgres', 'CREATE DATABASE again OWNER owner');
 move($managed_server, 'back', $server, 'again',
 	'once more to the library, where a superuser had created it');
@@ -185,7 +185,7 @@ is( $new->safe_psql(
 		qq{SELECT k > $last, worker_id FROM "Keys".snowid_next() k, "Keys".snowid_decode(k)}
 	),
 	't|1',
-	'keys go on without another set-up');
+	'keys continue without another set-up');
 
 $_->stop foreach $new, $server;
 done_testing();

@@ -87,7 +87,7 @@ is( query($new, 'INSERT INTO made DEFAULT VALUES; SELECT count(*) FROM made'),
 	1001,
 	'defaults make them');
 is(query($new, q{SELECT snowid_number('a')}),
-	2, 'numbers of a tag go on after pg_upgrade');
+	2, 'numbers of a tag continue after pg_upgrade');
 $new->stop;
 
 #---- The layout was forgotten ----

@@ -152,21 +152,21 @@ foreach my $format ('p', 'c')
 			'INSERT INTO orders DEFAULT VALUES RETURNING id > (SELECT max(id) FROM orders)'
 		),
 		't',
-		"keys_$format: keys go on after the restore");
+		"keys_$format: keys continue after the restore");
 	restored($format, 'numbers', "numbers_$format");
 	is( as_owner(
 			"numbers_$format",
 			q{SELECT snowid_number('a'), snowid_period_serial('day') ~ '^\d{8}-002$'}
 		),
 		'2|t',
-		"numbers_$format: numbers and serials go on after the restore");
+		"numbers_$format: numbers and serials continue after the restore");
 	restored($format, 'shop', "shop_$format");
 	is( as_owner(
 			"shop_$format",
 			q{SELECT one.snowid_next() > max(id), one.snowid_number('a') FROM orders}
 		),
 		't|3',
-		"shop_$format: keys and numbers go on after the restore");
+		"shop_$format: keys and numbers continue after the restore");
 }
 
 #---- Dropped: one of them, then the other ----
@@ -175,7 +175,7 @@ is( $node->safe_psql(
 		'shop_p',
 		q{DROP EXTENSION snowid CASCADE; SELECT one.snowid_number('a')}),
 	4,
-	'snowid is dropped: numbers go on in the same session');
+	'snowid is dropped: numbers continue in the same session');
 is( $node->safe_psql(
 		'shop_p', q{SELECT to_regproc('one.snowid_next') IS NULL}),
 	't',
@@ -185,7 +185,7 @@ is( $node->safe_psql(
 		q{DROP EXTENSION snowid_segments; SELECT one.snowid_next() > max(id) FROM orders}
 	),
 	't',
-	'snowid_segments is dropped: keys go on in the same session');
+	'snowid_segments is dropped: keys continue in the same session');
 is($node->safe_psql('shop_c', $tables),
 	'orders', 'snowid_segments is dropped: its tables are gone');
 $node->safe_psql('shop_p', 'DROP EXTENSION snowid_segments');
@@ -197,7 +197,7 @@ is( $node->safe_psql(
 		q{CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('a'); SELECT snowid_number('a')}
 	),
 	1,
-	'snowid_segments is created anew and knows nothing of before');
+	'snowid_segments is created again and knows nothing of before');
 
 #---- Without the library in the server ----
 

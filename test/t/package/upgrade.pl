@@ -1,6 +1,6 @@
-# Who updates the extension gets what is installed anew: from every version that
+# An update gives what a new installation gives: from every version that
 # sql/ has, and between versions made here.  SQL and a library of different
-# versions say so, and keys go on.  Released scripts stay as they are.
+# versions say so, and keys continue.  Released scripts stay as they are.
 use strict;
 use warnings;
 
@@ -243,7 +243,7 @@ like(
 is(update('snowid_segments', $newest),
 	'', 'snowid_segments is updated by itself');
 is(query($node, q{SELECT snowid_number('a')}),
-	1, 'numbers go on after the update');
+	1, 'numbers continue after the update');
 is(query($node, 'SELECT count(*) FROM snowid_segment_status()'),
 	1, 'the status of segments serves after the update');
 like(update('snowid_segments', '99.0'),
@@ -261,8 +261,9 @@ is(update('snowid', $next), '', 'an update that the library serves');
 clients_go_on($client);
 
 my @keys = stop_client($client);
-is(disorder(@keys), 0, 'keys of a session that went on: they increase');
-is(slurp_file($client->{errors}), '', 'a session that went on saw no error');
+is(disorder(@keys), 0, 'keys of a session that continued: they increase');
+is(slurp_file($client->{errors}), '',
+	'a session that continued saw no error');
 
 $node->stop;
 done_testing();

@@ -149,18 +149,18 @@ foreach my $command (grep({ $_ ne 'hdel' } @least), 'select')
 	$redis->query('ACL', 'SETUSER', 'snowid', "+$command");
 	works($node, "$command is allowed again: there is no error");
 }
-is(status($node, 'is_open, registry, worker_id'), 't|claimed|0',
-	'keys go on');
+is(status($node, 'is_open, registry, worker_id'),
+	't|claimed|0', 'the keys continue');
 use_url($node, $url, 'snowid.redis_wait_replicas = 1');
 error_is($node, '0 of the 1 replicas', 'WAIT is allowed');
 use_url($node, $url);
-works($node, 'without them it goes on');
+works($node, 'without them it continues');
 $redis->query('ACL', 'SETUSER', 'snowid', '-wait');
 works($node, 'WAIT is not needed otherwise');
 use_url($node, $url, 'snowid.redis_wait_replicas = 1');
 error_is($node, 'NOPERM', 'WAIT is needed for replicas');
 use_url($node, $url);
-works($node, 'no replica is waited for: it goes on');
+works($node, 'no replica is waited for: it continues');
 $redis->query('ACL', 'SETUSER', 'snowid', 'resetkeys', '~snowidx', '~other');
 error_is($node, 'NOPERM.*key', 'without our key there is an error');
 $redis->query('ACL', 'SETUSER', 'snowid', 'resetkeys', '~snowid');
@@ -239,7 +239,7 @@ password_file('Another');
 works($node, 'is taken with a reload');
 $redis->query('ACL', 'SETUSER', 'snowid', ">$secret", '<Another');
 password_file("$secret\n");
-works($node, 'the password is put back: it goes on');
+works($node, 'the password is put back: it continues');
 
 use_url($node, $url, 'snowid.redis_password_file = \'\'');
 error_is(
@@ -247,7 +247,7 @@ error_is(
 	'the password was refused: WRONGPASS\.$',
 	'a user without a password is refused');
 use_url($node, $url);
-works($node, 'the password file is set again: it goes on');
+works($node, 'the password file is set again: it continues');
 
 # one that has no users
 $redis->query(

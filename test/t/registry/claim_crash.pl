@@ -103,7 +103,7 @@ $redis->freeze;
 $node->start;
 server_is_open($node);
 is(claim_state($node), 'remembered',
-	'killed after the gate was open: it goes on without Redis');
+	'killed after the gate was open: it continues without Redis');
 makes_keys_as($node, $id,
 	'killed after the gate was open: keys have its own ID');
 $redis->resume;
@@ -132,7 +132,7 @@ like(
 	slurp_file($node->logfile, $log),
 	qr/LOG:  snowid lost its worker ID\n.*DETAIL:  Worker ID $id of datacenter 0 was released, or is now held by "thief"\./,
 	'lost while it runs: the gate is closed, and the log says to whom');
-is(disorder(@keys),                 0,       'keys go on increasing');
+is(disorder(@keys),                 0,       'keys keep increasing');
 is($redis->record("0:$id", 'name'), 'thief', 'the other server keeps the ID');
 cmp_ok(
 	$redis->record("0:$id", 'ceiling'),
@@ -184,14 +184,14 @@ $node->restart;
 server_is_open($node);
 is(claim_state($node), 'remembered',
 	'a server that was started without Redis remembers its ID');
-makes_keys_as($node, $id, 'it goes on with the new one');
+makes_keys_as($node, $id, 'it continues with the new one');
 $redis->resume;
 
 # While it runs without Redis.
 $redis->stop;
 $node->restart;
 server_is_open($node);
-makes_keys_as($node, $id, 'lost while Redis is away: it goes on');
+makes_keys_as($node, $id, 'lost while Redis is away: it continues');
 $redis->run;
 $redis->take_away("0:$id", boot => 'other');
 poll($node, "worker_id <> $id AND registry = 'claimed' AND is_open");

@@ -136,7 +136,7 @@ $redis->stop('KILL');
 $redis->run;
 answered($first);
 is(status($first, 'is_open, registry, worker_id'),
-	"t|claimed|$mine", 'others go on, also when Redis was restarted');
+	"t|claimed|$mine", 'others continue, also when Redis was restarted');
 is( $first->safe_psql(
 		'postgres',
 		"SELECT worker_id, server_name, ceiling, state, is_me FROM snowid_claims() WHERE worker_id = $other"
@@ -149,7 +149,7 @@ is(worker_id($third), 2, 'a newcomer gets another ID');
 $second->start;
 error_is($second, "the field \"0:$other\" of the hash \"snowid\" is damaged");
 is(status($second, 'is_open, registry, worker_id'),
-	"t|remembered|$other", 'its owner goes on as without Redis');
+	"t|remembered|$other", 'its owner continues as without Redis');
 is($first->safe_psql('postgres', "SELECT snowid_release(0, $other)"),
 	'released', 'it is released');
 wait_for_claim($second);
@@ -194,12 +194,12 @@ my $beyond =
   'the record of worker ID %d of datacenter 0 has a ceiling in %d-.*, further ahead than snowid.max_jump';
 $redis->edit("0:$other", floor => $far, ceiling => $far);
 error_is($second, sprintf $beyond, $other, 2070);
-is(status($second, 'is_open'), 't', 'a running server goes on');
+is(status($second, 'is_open'), 't', 'a running server continues');
 $second->restart;
 error_is($second, sprintf $beyond, $other, 2070);
 is(status($second, 'is_open, registry, worker_id'),
 	"t|remembered|$other",
-	'a server that starts goes on with the ID in its file');
+	'a server that starts continues with the ID in its file');
 $second->safe_psql('postgres', 'SELECT snowid_next()');
 $second->restart('immediate');
 poll($second, "is_open AND registry = 'remembered'");

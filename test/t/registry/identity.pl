@@ -92,7 +92,7 @@ like(
 $redis->freeze;
 $first->start;
 server_is_open($first);
-is(claim_state($first), 'remembered', 'the original goes on without Redis');
+is(claim_state($first), 'remembered', 'the original continues without Redis');
 $hot->start;
 waits_for_redis($hot, 'a file copy waits for Redis');
 $redis->resume;
@@ -142,7 +142,8 @@ my $seen = $redis->record('0:1', 'seen');
 $began = time;
 $cold->start;
 poll($cold,
-	"NOT is_open AND registry ~ 'is taken back when no other server uses it'");
+	"NOT is_open AND registry ~ 'is taken back when no other server uses it'"
+);
 wait_for_claim($cold);
 cmp_ok(now_ms() - $seen, '>', 3000,
 	'after a reboot the ID is taken back after twice the interval of silence'
@@ -153,7 +154,7 @@ makes_keys_as($cold, 1, 'it is the same');
 cmp_ok($last_ms, '>', $ceiling,
 	'after a reboot keys are above the recorded ceiling');
 
-# Somebody goes on writing to the record.
+# Somebody keeps writing to the record.
 $cold->stop;
 $redis->edit('0:1', boot => 'another', interval => 3000);
 my $node_id = $redis->record('0:1', 'owner');
@@ -175,9 +176,9 @@ my $holder  = IPC::Run::start(
 $cold->start;
 wait_for_claim($cold);
 makes_keys_as($cold, 4,
-	'while a holder goes on writing, the newcomer gets another ID');
+	'while a holder keeps writing, the newcomer gets another ID');
 is($redis->record('0:1', 'owner'),
-	$node_id, 'while a holder goes on writing, it keeps its own');
+	$node_id, 'while a holder keeps writing, it keeps its own');
 isnt($redis->record('0:4', 'owner'),
 	$node_id, 'the newcomer is another server now');
 like(

@@ -144,13 +144,13 @@ cmp_ok($end, '<=', $ceiling, 'no key is above the ceiling in the record');
 cmp_ok(
 	$end, '>',
 	$ceiling - 1500,
-	'keys go on up to the ceiling in the record');
+	'keys continue up to the ceiling in the record');
 my $count = so_far($load);
 usleep(300_000);
 is(scalar(so_far($load)), $count, 'no more are made');
 $redis->resume;
 clients_go_on($load);
-is(worker_id($one), 0, 'Redis is back: they go on by themselves');
+is(worker_id($one), 0, 'Redis is back: they continue by themselves');
 is(disorder(keys_of($load)), 0,
 	'keys are in order over a time without Redis');
 
@@ -215,12 +215,12 @@ sub come_back
 		highest(map { key_ms($_) } @old),
 		'>',
 		$recorded - 1500,
-		'though it went on that far');
+		'though it continued that far');
 	is( scalar(
 			grep { key_worker_id($_) != $was && key_worker_id($_) != $is }
 			  @keys),
 		0,
-		'it goes on with another ID');
+		'it continues with another ID');
 	is(disorder(@keys), 0, 'keys are in order over the change of the ID');
 	return;
 }
@@ -389,8 +389,8 @@ $began = time;
 set_skew($one, 600);
 wait_until('keys of the new time',
 	sub { key_ms((so_far($load))[-1]) > ($began + 600) * 1000 });
-cmp_ok(time - $began, '<', 30,
-	'the clock goes ten minutes ahead: keys go on');
+cmp_ok(time - $began,
+	'<', 30, 'the clock goes ten minutes ahead: keys continue');
 cmp_ok(
 	record($a_id, 'ceiling'),
 	'>',
@@ -421,13 +421,13 @@ cmp_ok(
 like(
 	sql_error($one, 'SELECT snowid_next()'),
 	qr/^58000: the next key would lead/,
-	'before the generator goes on there');
+	'before the generator continues there');
 set_skew($one, 60);
 my $advanced = query($one, 'SELECT snowid_next()');
 cmp_ok(
 	key_ms($advanced), '>',
 	($began + 58) * 1000,
-	'the generator goes on there when the clock has come there');
+	'the generator continues there when the clock has come there');
 $made{$advanced}++;
 $proxy{a}->stop;
 like(
@@ -520,7 +520,7 @@ kill 'CONT', reverse @frozen;
 poll($one, "is_open AND worker_id <> $a_was");
 clients_go_on(@loads, $copy_load);
 my @a_keys = keys_of($loads[0]);
-is(disorder(@a_keys), 0, 'resumed, the one on lease goes on in order');
+is(disorder(@a_keys), 0, 'resumed, the one on lease continues in order');
 is( scalar(
 		grep { key_worker_id($_) == $a_was && key_ms($_) > $a_recorded }
 		  @a_keys),
@@ -593,7 +593,8 @@ like(
 $redis->run;
 server_is_open($one);
 my $last = query($one, 'SELECT snowid_next()');
-cmp_ok($last, '>', $after, 'they go on when it is back, though it is empty')
+cmp_ok($last, '>', $after,
+	'they continue when it is back, though it is empty')
   or diag "$last $after";
 $made{$last}++;
 

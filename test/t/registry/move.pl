@@ -113,7 +113,7 @@ foreach my $kind ('for good', 'on lease')
 		highest(map { key_ms($_) } @after),
 		'<',
 		(time - HOUR + 60) * 1000,
-		"$kind: keys go on at the clock's time");
+		"$kind: keys continue at the clock's time");
 	is(moves($one), 1, "$kind: the status counts the move");
 	like(
 		slurp_file($one->logfile, $log),
@@ -162,7 +162,7 @@ foreach my $kind ('for good', 'on lease')
 	set_skew($one, -2 * HOUR);
 	poll($one, 'is_open AND worker_id = 3');
 	cmp_ok(new_key($one), '>', $last,
-		"$kind: the clock is right again, and keys go on in order with the same ID"
+		"$kind: the clock is right again, and keys continue in order with the same ID"
 	);
 
 	# right, as it was in the beginning
@@ -209,7 +209,7 @@ new_key($other);
 set_skew($full, 0);
 server_is_open($full);
 cmp_ok(new_key($full), '>', $last,
-	'no free ID: with the clock right again keys go on');
+	'no free ID: with the clock right again keys continue');
 is(status($full, 'worker_id, moves'),
 	'0|0', 'no free ID: the server has the same ID');
 end_part('no free ID', $full, $other);
@@ -246,7 +246,7 @@ poll($cut, 'NOT is_open');
 set_skew($cut, -(HOUR));
 server_is_open($cut);
 cmp_ok(new_key($cut), '>', $last,
-	'Redis away, but the clock right again: keys go on');
+	'Redis away, but the clock right again: keys continue');
 $redis->run;
 answered($cut);
 is(status($cut, 'worker_id, moves'),
@@ -393,7 +393,7 @@ cmp_ok(
 	key_ms(next_key($fixed)),
 	'<',
 	(time - HOUR + 60) * 1000,
-	'a number: another one by a reload, and keys go on');
+	'a number: another one by a reload, and keys continue');
 is(moves($fixed), 0, 'a number: nothing moves by itself');
 $fixed->stop;
 

@@ -1,6 +1,6 @@
 # Claims in seldom states: revoked, while no other worker ID is free; lost, while the
 # origins cannot be read; new on a standby, while the disk is full.  Each is told, and
-# goes on by itself.
+# continues by itself.
 use strict;
 use warnings;
 
@@ -40,7 +40,7 @@ is(query($first, "SELECT snowid_release(0, $id, true)"),
 $second->wait_for_log(qr/LOG:  snowid lost its worker ID\n/, $log);
 wait_for_claim($second);
 is(worker_id($second), $id, 'there is no other: its owner gets it again');
-cmp_ok(next_key($second), '>', $key, 'no other ID: keys go on increasing');
+cmp_ok(next_key($second), '>', $key, 'no other ID: keys keep increasing');
 $_->stop foreach $first, $second;
 
 #---- Lost, and the origins cannot be read ----
@@ -73,7 +73,7 @@ query($node, "SELECT pg_replication_origin_drop('$wild')");
 wait_for_claim($node);
 isnt(worker_id($node), $id,
 	'the origins can be read again: another ID is claimed');
-makes_keys_as($node, worker_id($node), 'keys go on with the other ID');
+makes_keys_as($node, worker_id($node), 'keys continue with the other ID');
 
 #---- The first claim of a standby, on a full disk ----
 

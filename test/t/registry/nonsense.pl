@@ -1,6 +1,6 @@
 # A Redis that answers nonsense, made at random from its own answers: a server says
 # so, neither crashes nor hangs, makes no key out of order or for a pair that the
-# layout does not have, and goes on when Redis is itself again.
+# layout does not have, and continues when Redis is itself again.
 use strict;
 use warnings;
 
@@ -267,7 +267,7 @@ foreach my $name (sort keys %nodes)
 {
 	my $node = $nodes{$name};
 	wait_for_claim($node);
-	cmp_ok(next_key($node), '>', $answers{$name} // 0, "$name: it goes on");
+	cmp_ok(next_key($node), '>', $answers{$name} // 0, "$name: it continues");
 	no_process_ended($node, $name);
 	$node->stop;
 }

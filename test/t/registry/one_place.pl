@@ -50,7 +50,7 @@ sub losses
 	return join ' ', map { logged($_, 0, qr/snowid lost its worker ID/) } @_;
 }
 
-# Both go on with these IDs, and whoever lost one lost it once.
+# Both continue with these IDs, and whoever lost one lost it once.
 sub both_go_on
 {
 	my ($ids, $losses, $name, @nodes) = @_;
@@ -78,7 +78,7 @@ is($redis->record($_, 'place'), $place, "both have the place: $_")
   foreach '0:0', '0:1';
 $a->restart;
 $b->restart;
-both_go_on('1 0', '1 0', 'both started anew', $a, $b);
+both_go_on('1 0', '1 0', 'both started again', $a, $b);
 
 # What the newcomer cannot use it takes away all the same.
 my $c = server_in(2, 'c', 'snowid.datacenter_id = 5');

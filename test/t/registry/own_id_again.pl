@@ -38,7 +38,7 @@ is(worker_id($nodes[1]), 1, 'each gets its own back');
 $redis->stop;
 $nodes[1]->restart;
 server_is_open($nodes[1]);
-is(claim_state($nodes[1]), 'remembered', 'without Redis it goes on');
+is(claim_state($nodes[1]), 'remembered', 'without Redis it continues');
 is(worker_id($nodes[1]),   1, 'started without Redis it has the same ID');
 like(
 	$nodes[1]

@@ -1,5 +1,5 @@
 # Faults of Redis and of the network: keys, start, shutdown, reload and sessions
-# are unaffected, each change of state is told once, and it goes on by itself.  The
+# are unaffected, each change of state is told once, and it continues by itself.  The
 # log stays short whatever Redis says, and a process that is held up between two
 # readings of the clock waits no longer than it should.
 use strict;
@@ -43,7 +43,7 @@ sub survives
 	usleep(300_000);    # some more tries
 	is( status($node, 'is_open, registry, worker_id, registry_ok_at'),
 		"t|claimed|$id|$ok_at",
-		"$name: keys go on, and the status tells since when");
+		"$name: keys continue, and the status tells since when");
 	is(logged($node, $log, $gone), 1, "$name: it is logged once");
 
 	# within one call, which could last for long
@@ -119,7 +119,7 @@ foreach (1 .. 5)
 	answered($far);
 }
 is(logged($far, $unnoticed, $gone),
-	0, 'a connection that is reset between two calls: it is made anew');
+	0, 'a connection that is reset between two calls: it is made again');
 $far->stop;
 
 # a name is looked up where the connection is new
@@ -212,7 +212,7 @@ my @nonsense = (
 	[ 'yours',  '0', '1' x 16, '0', '0' ],
 	[ "ok\n",   '1' ]);
 
-# Sees each of these answers cause its error, while keys go on.
+# Sees each of these answers cause its error, while keys continue.
 sub are_errors
 {
 	my ($node, $prefix, @answers) = @_;

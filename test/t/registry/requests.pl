@@ -57,7 +57,7 @@ $redis->query('DEL', 'snowid');
 my $node = claiming('node', $redis);
 wait_for_claim($node);
 
-# the change goes on for as long as the keeper stands
+# the change lasts as long as the keeper stands
 my $keeper = keeper_pid($node);
 END { kill 'CONT', $keeper if $keeper; }
 stop_process($node, $keeper);
@@ -80,7 +80,8 @@ foreach
 	like(
 		sql_error($node, "SELECT $call"),
 		qr/^55000: the snowid registry process is not ready\nHINT:  "reason" in snowid_status\(\) says why\.$/m,
-		"a damaged state file: $call says that the snowid registry process is not ready");
+		"a damaged state file: $call says that the snowid registry process is not ready"
+	);
 }
 is(calls(), $calls, 'a damaged state file: Redis is not asked');
 like(status($node, 'reason'), qr/state file/, 'the status says why');

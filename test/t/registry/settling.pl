@@ -47,7 +47,7 @@ $redis->edit('meta', span => 3600_000);
 $proxy->mode('silent');
 $a->reload;
 poll($a, "is_open AND registry = 'remembered'");
-is(worker_id($a), 0, 'told to wait, and cut off: it goes on with its ID');
+is(worker_id($a), 0, 'told to wait, and cut off: it continues with its ID');
 end_settling();
 my $b = claiming('b', $redis);
 wait_for_claim($b);

@@ -303,7 +303,7 @@ sub keys_go_on
 	my ($node,    $pair, $name) = @_;
 	my ($carried, undef, $key)  = new_key($node);
 	is($carried, $pair, "$name: keys carry it");
-	cmp_ok($key, '>', $highest, "$name: keys go on increasing");
+	cmp_ok($key, '>', $highest, "$name: keys keep increasing");
 	$highest = $key;
 	return;
 }
@@ -401,8 +401,7 @@ like(
 	'the log of its owner says why');
 my ($pair, undef, $key) = new_key($second);
 isnt($pair, "0:$two", 'its owner yields and gets another');
-cmp_ok($key, '>', $ahead,
-	'the keys of an owner that yields go on increasing');
+cmp_ok($key, '>', $ahead, 'the keys of an owner that yields keep increasing');
 ok(is_free("0:$two"), 'the revoked ID is free');
 my $ceiling = $redis->record("0:$two", 'ceiling');
 cmp_ok(
@@ -471,7 +470,7 @@ my %workers = map { key_worker_id($_) => 1 } @keys;
 is( join(' ', sort keys %workers),
 	join(' ', sort $one, $other),
 	'keys are made with the one, and then with the other');
-is(disorder(@keys), 0, 'keys go on increasing over a change of the ID');
+is(disorder(@keys), 0, 'keys keep increasing over a change of the ID');
 is(slurp_file($client->{errors}), '', 'no caller gets an error');
 ok(is_free("0:$one"), 'the old one is free');
 $first->restart;
@@ -515,7 +514,7 @@ foreach my $call (@calls)
 		"$call while Redis does not answer");
 	cmp_ok(time - $began, '<', 30, "$call ends after snowid.redis_timeout");
 }
-is((new_key($first))[0], "0:$other", 'keys go on');
+is((new_key($first))[0], "0:$other", 'the keys continue');
 $redis->resume;
 wait_for_claim($first);
 $first->poll_query_until('postgres',

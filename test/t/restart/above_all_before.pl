@@ -132,7 +132,7 @@ is(stored_ceiling(), ms($ahead),
 $node->start;
 my $key = first_key_is_above('clean stop ahead of the clock');
 cmp_ok(ms($key), '<=', ms($ahead) + 1,
-	'a clean stop ahead of the clock: the next start goes on behind the value'
+	'a clean stop ahead of the clock: the next start continues after the value'
 );
 set_skew($node, 0);
 
@@ -279,7 +279,7 @@ foreach my $mode ('fast', 'immediate')
 	);
 	step_to(0);
 	$key = next_key($node);
-	cmp_ok($key, '>', $highest, 'keys go on when the clock is right');
+	cmp_ok($key, '>', $highest, 'keys continue when the clock is right');
 }
 
 $node->stop;

@@ -116,7 +116,7 @@ ok( only_by(3, collect($past, stop_client($others[1]))),
 );
 $_->stop foreach ($beside, $past);
 my @keys = collect($living, map { stop_client($_) } @clients);
-ok(only_by(1, @keys), 'while the living server went on');
+ok(only_by(1, @keys), 'while the living server continued');
 is("@repeated", '',
 	'a restored backup and a server set back: no key was made twice');
 
@@ -245,7 +245,7 @@ is( $new->safe_psql(
 		"SELECT snowid_next() > $highest, clock_timestamp() < snowid_timestamp($highest)"
 	),
 	't|t',
-	'keys go on above the restored ones');
+	'keys continue above the restored ones');
 $new->stop;
 
 #---- An old backup with the same worker ID ----

@@ -74,7 +74,7 @@ my %steps = (
 my $insert = 'INSERT INTO made DEFAULT VALUES RETURNING id;';
 my $now    = int(time * 1000);
 
-# The clock goes on by this many s, and stands.
+# The clock advances by this many s, and stands.
 sub step_clock
 {
 	my ($seconds, @nodes) = @_;
@@ -202,7 +202,7 @@ sub hold_at
 	return ($pid, @clients);
 }
 
-# One that came only after the crash would go on for ever.
+# One that came only after the crash would last for ever.
 sub clients_are_connected
 {
 	my ($node, @clients) = @_;

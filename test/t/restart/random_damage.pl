@@ -1,6 +1,6 @@
 # Damage at random: of records in Redis, of the state file, of replication origins.
 # A server says so or takes no notice; it makes no key out of order or with another's
-# worker ID, ends no process, and goes on when the damage is mended.
+# worker ID, ends no process, and continues when the damage is mended.
 use strict;
 use warnings;
 
@@ -79,7 +79,7 @@ sub try_a_key
 }
 
 # Damages until the time is up, and in each way: $code->($n) for each, then all must
-# go on.
+# continue.
 sub each_damage
 {
 	my ($what, $nodes, $code) = @_;
@@ -94,7 +94,7 @@ sub each_damage
 	foreach my $node (@$nodes)
 	{
 		server_is_open($node);
-		ok(defined try_a_key($node, $what), "$what: keys go on");
+		ok(defined try_a_key($node, $what), "$what: keys continue");
 		no_process_ended($node, $what);
 	}
 	return;

@@ -20,13 +20,13 @@ start_and_open($node);
 
 my $highest = next_key($node);
 
-# The gate opens by itself, and keys go on above all before.
+# The gate opens by itself, and keys continue above all before.
 sub keys_go_on
 {
 	my ($name) = @_;
 	server_is_open($node);
 	my $key = next_key($node);
-	cmp_ok($key, '>', $highest, "$name: keys go on");
+	cmp_ok($key, '>', $highest, "$name: keys continue");
 	$highest = $key;
 	return;
 }
@@ -182,7 +182,7 @@ $node->wait_for_log(
 	qr/Could not write file "snowid\/state": No space left on device/,
 	$before);
 ok(!-e $file || -s $file == 484, 'a full disk leaves no half a file');
-keys_go_on('keys go on when there is space again');
+keys_go_on('keys continue when there is space again');
 $good = slurp_file($file);
 is(length $good, 484, 'the file is written when there is space again');
 

@@ -1,7 +1,7 @@
 # Segments of several servers with one central table, through postgres_fdw: no
 # number twice and none lost where all is well; a central server that hangs, is gone
 # or has lost a range stops neither keys nor the tags of the table here, and its own
-# tags go on by themselves.
+# tags continue by themselves.
 use strict;
 use warnings;
 
@@ -40,7 +40,7 @@ my ($s1, $s2) = @servers;
 is(join(' ', map { number($_, 'a') } @servers),
 	'1 101 201', 'each server has a range of its own');
 is(join(' ', map { number($_, 'a') } @servers),
-	'2 102 202', 'each server goes on in its range');
+	'2 102 202', 'each server continues in its range');
 is(number($s1, 'few'), 1, 'a tag has numbers up to the limit of its source');
 is( query(
 		$s1, "SELECT max(snowid_number('few')) FROM generate_series(1, 149)"),
@@ -140,8 +140,8 @@ sub keys_and_local_numbers
 {
 	my ($what) = @_;
 	my $before = number($s1, 'here');
-	is(number($s1, 'here'), $before + 1, "$what: the tags here go on");
-	is(query($s1, "SELECT snowid_next() > 0"), 't', "$what: keys go on");
+	is(number($s1, 'here'), $before + 1, "$what: the tags here continue");
+	is(query($s1, "SELECT snowid_next() > 0"), 't', "$what: keys continue");
 	return;
 }
 
@@ -177,7 +177,7 @@ pass('a fast stop does not wait for a central server that hangs');
 $s2->start;
 kill 'CONT', @hung;
 wait_for($s1, "SELECT snowid_number('c') > 0");
-pass('numbers go on by themselves when the central server goes on');
+pass('numbers continue by themselves when the central server continues');
 
 #---- It is gone, or another one ----
 
@@ -206,7 +206,9 @@ refused(
 query($central,
 	"UPDATE snowid_segments SET max_id = 1000000 WHERE biz_tag = 'c'");
 wait_for($s1, "SELECT snowid_number('c') > 1000000");
-pass('numbers go on where max_id is raised above those that were handed out');
+pass(
+	'numbers continue where max_id is raised above those that were handed out'
+);
 
 #---- A row that is locked there, and one that moves ----
 

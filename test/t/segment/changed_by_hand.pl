@@ -86,16 +86,16 @@ is(days('receipt'), '2026-11-21',
 	'COMMIT PREPARED of its deletion leaves no day of the future');
 
 # Another row of the same tag, when the old one is still being looked at.
-query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('anew')");
+query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('again')");
 query($node,
-	"BEGIN; DELETE FROM snowid_segments WHERE biz_tag = 'anew'; INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('anew', 40); PREPARE TRANSACTION 'p'"
+	"BEGIN; DELETE FROM snowid_segments WHERE biz_tag = 'again'; INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('again', 40); PREPARE TRANSACTION 'p'"
 );
 is( answer_after(
-		"SELECT snowid_number('anew')",
+		"SELECT snowid_number('again')",
 		$is_locked,
 		sub { query($node, "COMMIT PREPARED 'p'") }),
 	41,
-	'a tag that is begun anew by COMMIT PREPARED is there all the time');
+	'a tag that is begun again by COMMIT PREPARED is there all the time');
 
 #---- Periods that are over ----
 
@@ -188,7 +188,7 @@ cmp_ok(
 	query($node, "SELECT snowid_number('a')"),
 	'>',
 	$here + 2001,
-	'moved back with the max_id of its source, a tag goes on above it');
+	'moved back with the max_id of its source, a tag continues above it');
 
 # Of each period, too.
 foreach my $tag ('new', 'used')
@@ -206,7 +206,7 @@ my $new  = query($node, "$last 'new'");
 my $used = query($node, "$last 'used'");
 is( query($node, "SELECT * FROM snowid_period_number('new')"),
 	'2026-11-21|' . ($new + 1),
-	'where the source has no row of the day, the day goes on');
+	'where the source has no row of the day, the day continues');
 query($node,
 	"INSERT INTO days_there VALUES ('used', '2026-11-21', $used - 1)");
 is( answer_after(
@@ -232,7 +232,7 @@ is( query(
 		$node,
 		"SELECT period, number > 101 FROM snowid_period_number('used')"),
 	'2026-11-21|t',
-	'moved back, the periods of a tag go on');
+	'moved back, the periods of a tag continue');
 
 #---- max_id lowered by who is sure ----
 
@@ -311,7 +311,7 @@ foreach my $options ([], ['--inserts'])
 		],
 		"a dump with rows that cannot be resolved is restored (@$options)");
 	is($node->safe_psql('whole', "SELECT snowid_number('kept')"),
-		4712, 'the other tags go on in the restored database');
+		4712, 'the other tags continue in the restored database');
 }
 reload_with($node, 'snowid.max_wait' => '1s');
 foreach my $tag (sort keys %problems)

@@ -107,9 +107,9 @@ foreach my $round (1, 2)
 	is(sql_error($node, 'CREATE DATABASE copy TEMPLATE other'),
 		'', 'a database can be copied at once');
 	is($node->safe_psql('copy', "SELECT snowid_number('a')"),
-		2, 'a copy of a database goes on where it was');
+		2, 'a copy of a database continues where it was');
 	is($node->safe_psql('other', "SELECT snowid_number('a')"),
-		2, 'a database that was copied goes on by itself');
+		2, 'a database that was copied continues by itself');
 	is(sql_error($node, 'DROP DATABASE other'),
 		'', 'a database can be dropped at once');
 	is(sql_error($node, 'DROP DATABASE copy'),
@@ -173,7 +173,7 @@ cmp_ok(
 	query($replica, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'a'"),
 	'>=', 200000, 'a change from the publisher does not lower max_id');
 cmp_ok(number($replica, 'a'),
-	'>', 200001, 'the numbers of a subscriber go on');
+	'>', 200001, 'the numbers of a subscriber continue');
 query($node,
 	"UPDATE snowid_segments SET max_id = 300000 WHERE biz_tag = 'a'");
 wait_for($replica, "SELECT snowid_number('a') > 300000");
@@ -233,7 +233,8 @@ $node->start;
 wait_for($node,
 	"SELECT sync_state = 'sync' FROM pg_stat_replication WHERE application_name = 'standby'"
 );
-cmp_ok(number($node, 'c'), '>', 1, 'numbers go on when the standby is back');
+cmp_ok(number($node, 'c'),
+	'>', 1, 'numbers continue when the standby is back');
 
 my @clients =
   map { start_client($node, "SELECT snowid_number('busy');", 'hasty') }

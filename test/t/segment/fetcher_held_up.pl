@@ -1,5 +1,5 @@
 # The process that fetches ranges is held up: by a central server that hangs, by a
-# row that is locked, or by who wants the database alone.  It goes on in time also
+# row that is locked, or by who wants the database alone.  It continues in time also
 # where the clock stands still meanwhile, by which PostgreSQL's own time-outs do not end.
 # And while it is held up, the place of its tag in memory may become another tag's.
 use strict;

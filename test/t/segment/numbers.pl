@@ -71,7 +71,7 @@ is( query(
 		$node,
 		"SELECT snowid_number('a'), snowid_number('a'), snowid_number('b')"),
 	'2|3|1',
-	'numbers go on over sessions, each tag by itself');
+	'numbers continue over sessions, each tag by itself');
 is( query(
 		$node,
 		"SELECT min(n), max(n), count(DISTINCT n), bool_and(n = i + 3) FROM (SELECT snowid_number('a') AS n, i FROM generate_series(1, 100000) i) AS x"
@@ -177,7 +177,7 @@ like(
 	'a tag has no numbers above its limit_id');
 query($node,
 	"UPDATE snowid_segments SET limit_id = 101 WHERE biz_tag = 'few'");
-is(number('few'), 101, 'a tag goes on when its limit_id is raised');
+is(number('few'), 101, 'a tag continues when its limit_id is raised');
 is(number('last'), 9223372036854775807,
 	'the last of all numbers is reached exactly');
 like(sql_error($node, "SELECT snowid_number('last')"),
@@ -365,7 +365,8 @@ query($node,
 is(number('a'), 11, 'before it is forgotten');
 query($node,
 	"SELECT snowid_segment_forget('a'), snowid_segment_forget('nobody')");
-is(number('a'), 1011, 'a tag that was forgotten goes on with the next range');
+is(number('a'), 1011,
+	'a tag that was forgotten continues with the next range');
 is( query(
 		$node,
 		"SELECT biz_tag, source IS NULL, next, \"left\" > 0, fetches > 0, lost >= 999, error IS NULL FROM snowid_segment_status() WHERE biz_tag = 'a'"
@@ -393,7 +394,7 @@ command_ok(
 		$node->connstr('copy')
 	],
 	'the dump is restored without error');
-is(number('a', 'copy'), 1014, 'numbers go on in the copy');
+is(number('a', 'copy'), 1014, 'numbers continue in the copy');
 is(number('a'),         1014, 'the same tag in two databases is two');
 $node->safe_psql('copy',
 	"CREATE SCHEMA s; ALTER EXTENSION snowid_segments SET SCHEMA s");
@@ -404,7 +405,7 @@ is( $node->safe_psql(
 		"DROP EXTENSION snowid_segments CASCADE; CREATE EXTENSION snowid_segments SCHEMA s; INSERT INTO s.snowid_segments VALUES ('a'); SELECT s.snowid_number('a')"
 	),
 	1,
-	'made anew, it knows nothing of before');
+	'made again, it knows nothing of before');
 
 #---- Room ----
 
@@ -425,7 +426,7 @@ is( query(
 	),
 	't',
 	'a tag that makes room gives back what it has');
-is(number('t1'), 2, 'a tag that made room goes on where it was');
+is(number('t1'), 2, 'a tag that made room continues where it was');
 like(
 	sql_error(
 		$node,

@@ -138,7 +138,7 @@ like(
 	'the log names the table that is not as it was made');
 as_owner("${write}DROP INDEX public.i");
 ok($node->poll_query_until('shop', "SELECT public.snowid_number('a') > 0"),
-	'numbers go on without the index');
+	'numbers continue without the index');
 
 # Rows that the constraints would not have let in.
 as_owner(<<~EOF);

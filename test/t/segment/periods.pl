@@ -1,4 +1,4 @@
-# Numbers that begin anew each day, month or year, in the time zone of their tag:
+# Numbers that begin again each day, month or year, in the time zone of their tag:
 # over midnights, days of 23 and 25 hours, clocks that are set back and forth, and
 # crashes, periods never go back and no number of one comes twice; nor with a
 # central server and clocks that differ.
@@ -83,20 +83,20 @@ is(serial('invoice'), 'INV-20261122-000002',
 	'a new day begins in all sessions');
 stand_at('2026-11-21T12:00:00.000');
 is($session->query_safe($one),
-	'INV-20261122-000003', 'the clock set back: the new day goes on');
+	'INV-20261122-000003', 'the clock set back: the new day continues');
 is( $session->query_safe(
 		"SELECT min((n).period), max((n).number) FROM (SELECT snowid_period_number('invoice') AS n FROM generate_series(1, 2000)) x"
 	),
 	'2026-11-22|2003',
-	'the newest day goes on in the ranges after it');
+	'the newest day continues in the ranges after it');
 $session->quit;
 $node->restart;
 is(serial('invoice'), 'INV-20261122-002004',
-	'the newest day goes on over a restart');
+	'the newest day continues over a restart');
 kill_all($node);
 $node->start;
 cmp_ok(serial('invoice'), 'gt', 'INV-20261122-002004',
-	'the newest day goes on over a crash');
+	'the newest day continues over a crash');
 stand_at('2026-11-23T00:00:00.000');
 is(serial('invoice'), 'INV-20261123-000001',
 	'the next day begins with the clock');
@@ -116,7 +116,7 @@ is(serial('invoice'), 'INV-20300101-000002',
 query($node,
 	"DELETE FROM snowid_segment_periods WHERE period > '2027-01-01'");
 like(serial('invoice'), qr/^INV-20261130-\d{6}$/,
-	'the day before goes on when the row of the future is deleted');
+	'the day before continues when the row of the future is deleted');
 query($node,
 	"UPDATE snowid_segment_periods SET max_id = 9000 WHERE period = '2026-11-30'"
 );
@@ -164,7 +164,7 @@ held_process($node);
 stand_at('2026-12-01T12:00:00.000');
 let_go($node);
 like($caller->query_until(qr/^done$/m, "\\echo done\n"),
-	qr/^20261201-\d{3}$/m, 'the day that had ended goes on');
+	qr/^20261201-\d{3}$/m, 'the day that had ended continues');
 $caller->quit;
 
 #---- Zones, months, years ----
@@ -273,7 +273,7 @@ like(
 	'a format without room is an error');
 stand_at('2026-11-22T12:00:00.000');
 is(serial('narrow'), '202611221',
-	'a tag whose numbers are used up goes on with the next day');
+	'a tag whose numbers are used up continues with the next day');
 query($node,
 	"UPDATE snowid_segments SET format = '{YYYYMMDD}/{N:3}' WHERE biz_tag = 'narrow'"
 );
@@ -332,11 +332,11 @@ stand_at('2026-11-22T00:00:00.000', $ahead);
 is(serial('a', $ahead), '20261122-000001', 'who is ahead begins a day');
 is( serial('a', $behind),
 	$number =~ s/(\d)$/$1 + 1/er,
-	'a server that is behind goes on with what it has');
+	'a server that is behind continues with what it has');
 my @rest = map { serial('a', $behind) } 1 .. 10;
 is("@rest", join(' ', sort @rest), 'their numbers increase');
 like($rest[-1], qr/^20261122-/,
-	'a server that is behind goes on with the newest day');
+	'a server that is behind continues with the newest day');
 kill_all($behind);
 $behind->start;
 stand_at('2026-11-21T12:00:00.000', $behind);
@@ -376,7 +376,8 @@ query($_, "SELECT snowid_segment_forget('a')") foreach @servers;
 like(
 	serial('a', $behind),
 	qr/^20261121-/,
-	'the day before goes on when all servers have forgotten the deleted one');
+	'the day before continues when all servers have forgotten the deleted one'
+);
 
 #---- A source whose periods are of another type ----
 

@@ -73,7 +73,7 @@ sub makes_none_while_behind
 {
 	my ($node, $highest, $name) = @_;
 
-	# a copy of a directory opens when the clock has gone on, and not where it stands
+	# a copy of a directory opens when the clock has advanced, and not where it stands
 	server_is_open($node);
 	stop_clock($node, key_ms($highest) - 120_000);
 	server_is_open($node);
@@ -222,7 +222,7 @@ $cramped->start;
 $primary->wait_for_catchup($cramped);
 is( highest_of($cramped, 1),
 	highest_of($primary, 1),
-	'room for the origins: replay goes on');
+	'room for the origins: replay continues');
 
 # enough for the primary's origin, and not for one of its own
 configure($cramped, 'snowid.worker_id = 2');

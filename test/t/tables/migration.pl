@@ -42,7 +42,7 @@ sub run_until_done
 	return;
 }
 
-# Ends the application: no statement of it has failed.  pgbench goes on after a
+# Ends the application: no statement of it has failed.  pgbench continues after a
 # deadlock, so the server is asked.
 sub nothing_failed
 {
