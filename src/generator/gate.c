@@ -61,7 +61,7 @@ const GateText gate_texts[] =
 	"Correct snowid.layout and restart the server."},
 	[GATE_LAYOUT_CONSENT] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, false,
 		"snowid's layout was changed",
-	"Put the old layout back, or call snowid_accept_layout() where the change is meant."},
+	"Put the old layout back, or call snowid_accept_layout() if the change is meant."},
 	[GATE_FILE] = {ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, false,
 		"snowid cannot use its state file",
 	"See doc/troubleshooting.md in snowid's manual; snowid tries again by itself."},

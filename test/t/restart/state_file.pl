@@ -287,7 +287,7 @@ my @refused = (
 my @waits = (
 	"snowid's layout was changed",
 	'',
-	'Put the old layout back, or call snowid_accept_layout\(\) where the change is meant.'
+	'Put the old layout back, or call snowid_accept_layout\(\) if the change is meant.'
 );
 my $nothing_waits = qr/^55000: there is no layout change to accept\n/;
 
