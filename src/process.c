@@ -7,6 +7,7 @@
  * very moment.  So a process that is told to leave registers a successor, which
  * starts at once unless the server shuts down.  The postmaster later restarts
  * the first one, too: whichever comes second finds the other and ends for good.
+ * So does one that does not come and is replaced, when it comes.
  */
 #include "postgres.h"
 
@@ -208,11 +209,23 @@ detach(int code, Datum arg)
 	SpinLockRelease(&state->mutex);
 }
 
+/* Starts another one in place of the one that is there, if any. */
+bool
+process_replace(const Process *process)
+{
+	ProcessState *state = &processes[process->id];
+	BackgroundWorker worker;
+
+	SpinLockAcquire(&state->mutex);
+	state->procno = -1;
+	SpinLockRelease(&state->mutex);
+	process_describe(&worker, process->name, process->function);
+	return RegisterDynamicBackgroundWorker(&worker, NULL);
+}
+
 static void
 leave_for_successor(const Process *process)
 {
-	BackgroundWorker successor;
-
 	PG_TRY();
 	{
 		process->stop();
@@ -225,8 +238,7 @@ leave_for_successor(const Process *process)
 	}
 	PG_END_TRY();
 	detach(0, PointerGetDatum(process));
-	process_describe(&successor, process->name, process->function);
-	(void) RegisterDynamicBackgroundWorker(&successor, NULL);
+	(void) process_replace(process);
 	proc_exit(1);				/* after 0 it would never be restarted */
 }
 
@@ -262,7 +274,8 @@ process_run(const Process *process)
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGINT, PG_SIG_IGN);	/* nothing here to cancel */
 	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	if (!process->connects_itself)
+		BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	if (!attach(state))
 		proc_exit(0);			/* one is enough; this one is not restarted */
 	before_shmem_exit(detach, PointerGetDatum(process));
@@ -275,6 +288,8 @@ process_run(const Process *process)
 
 		if (ShutdownRequestPending)
 			leave_for_successor(process);
+		if (procno_of(process->id) != MyProcNumber)
+			proc_exit(0);		/* it was replaced */
 
 		MemoryContextSwitchTo(turn_context);
 		PG_TRY();
@@ -304,6 +319,8 @@ process_run(const Process *process)
 		MemoryContextSwitchTo(TopMemoryContext);
 		MemoryContextReset(turn_context);
 
+		if (pause.leave)
+			proc_exit(1);
 		rest(process, pause);
 	}
 }

@@ -13,6 +13,7 @@
 typedef enum ProcessId
 {
 	PROCESS_KEEPER,
+	PROCESS_ORIGIN,
 	PROCESS_REGISTRY
 } ProcessId;
 
@@ -26,6 +27,7 @@ typedef struct Pause
 {
 	long		ms;
 	bool		after_failure;
+	bool		leave;			/* instead: exit, to be started again */
 } Pause;
 
 /* A process that runs the common loop. */
@@ -35,6 +37,7 @@ typedef struct Process
 	const char *name;
 	const char *function;
 	OwnWait		wait;			/* for its next turn */
+	bool		connects_itself;	/* to a database */
 
 	/* "news": process_notify() was called; "reloaded": settings may differ */
 	Pause		(*turn) (bool news, bool reloaded);
@@ -53,6 +56,7 @@ extern void process_shmem_init(void);
 extern void process_describe(struct BackgroundWorker *worker, const char *name,
 							 const char *function);
 extern void process_register(const Process *process);
+extern bool process_replace(const Process *process);
 extern void process_run(const Process *process);
 extern bool process_may_log(void);
 extern bool process_is_there(ProcessId id);

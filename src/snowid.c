@@ -18,7 +18,7 @@
 #include "generator/gate.h"
 #include "guard.h"
 #include "keeper/clock.h"
-#include "keeper/inquiry.h"
+#include "keeper/origin_worker.h"
 #include "keeper/keeper.h"
 #include "keeper/pair.h"
 #include "key/decode.h"
@@ -48,7 +48,7 @@ shmem_request(void)
 	RequestAddinShmemSpace(process_shmem_size());
 	generator_shmem_request();
 	RequestAddinShmemSpace(pair_shmem_size());
-	RequestAddinShmemSpace(inquiry_shmem_size());
+	RequestAddinShmemSpace(origin_worker_shmem_size());
 	claim_shmem_request();
 	segment_shmem_request();
 }
@@ -64,7 +64,7 @@ shmem_startup(void)
 	generator_shmem_init();
 	pair_shmem_init();
 	clock_shmem_init();
-	inquiry_shmem_init();
+	origin_worker_shmem_init();
 	claim_shmem_init();
 	segment_shmem_init();
 	library_is_preloaded = true;
@@ -95,7 +95,7 @@ _PG_init(void)
 	shmem_startup_hook = shmem_startup;
 	decode_server_layout = pair_server_layout;
 	keeper_register();
-	inquiry_register();
+	origin_worker_register();
 	worker_register();
 	if (claim_from_redis())
 		registry_register();

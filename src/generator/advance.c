@@ -3,10 +3,9 @@
  *		snowid_advance(): the caller asks, the keeper carries it out.
  *
  * Only the keeper raises the ceiling and opens the gate, so it does the work.
- * One request at a time; its state is under the spinlock.  Until the keeper has
- * accepted it, the caller can withdraw it, and a call that fails has changed
- * nothing.  Then the caller waits for the result; it leaves a keeper that hangs,
- * when it is told to, without knowing the outcome.
+ * Until the keeper takes the request (mailbox.c), the caller can withdraw it, and
+ * a call that fails has changed nothing.  Then the caller waits for the result;
+ * it leaves a keeper that hangs, when it is told to, without knowing the outcome.
  */
 #include "postgres.h"
 
@@ -21,6 +20,7 @@
 #include "generator/state.h"
 #include "generator/wait.h"
 #include "key/layout.h"
+#include "mailbox.h"
 #include "process.h"
 #include "units.h"
 
@@ -29,57 +29,25 @@
 
 /*---- The caller's side ----*/
 
-/*
- * The state of this caller's request.  Places it if there is none of anybody's;
- * "withdraw" takes it back instead, if the keeper has not accepted it.  Its
- * result is returned once.
- */
-static AdvanceState
-tend_advance(int64 unit, bool withdraw)
+/* Leaves a request that the keeper has taken and does not end. */
+static void
+leave_hung_keeper(void)
 {
-	AdvanceState state = ADVANCE_NONE;
-	bool		asks = false;
-
-	SpinLockAcquire(&generator->mutex);
-	if (generator->advance == ADVANCE_NONE)
-	{
-		if (!withdraw)
-		{
-			generator->advance = state = ADVANCE_WAITING;
-			generator->advance_procno = MyProcNumber;
-			generator->advance_unit = unit;
-			asks = true;
-		}
-	}
-	else if (generator->advance_procno == MyProcNumber)
-	{
-		state = generator->advance;
-		if (state == ADVANCE_WAITING && withdraw)
-			generator->advance = state = ADVANCE_NONE;
-		if (state == ADVANCE_DONE || state == ADVANCE_FAILED)
-			generator->advance = ADVANCE_NONE;
-	}
-	SpinLockRelease(&generator->mutex);
-	if (asks)
-		process_notify(PROCESS_KEEPER);
-	return state;
+	mailbox_leave(&generator->advance);
+	ereport(WARNING,
+			(errmsg("the outcome of snowid_advance() is unknown"),
+			 errdetail("The process \"snowid keeper\" hangs, and may still carry it out.")));
 }
 
-/*
- * Leaves a request that the keeper has accepted and does not end; false: it has
- * ended.
- */
-static bool
-abandon_advance(void)
+static void
+refuse_too_far(int64 id, int64 unix_ms, int64 now)
 {
-	bool		is_running;
-
-	SpinLockAcquire(&generator->mutex);
-	is_running = generator->advance == ADVANCE_RUNNING && generator->advance_procno == MyProcNumber;
-	if (is_running)
-		generator->advance_procno = -1;
-	SpinLockRelease(&generator->mutex);
-	return is_running;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("key " INT64_FORMAT " leads the clock by " INT64_FORMAT " ms, more than snowid.max_jump",
+					id, unix_ms - unix_ms_from_units(now)),
+			 errdetail("No key could be made until the clock reaches it."),
+			 errhint("Is it a key of this layout? If so, raise snowid.max_jump.")));
 }
 
 /*
@@ -92,21 +60,19 @@ generator_advance(int64 id)
 	Patience	patience = {false};
 	GateReason	reason;
 	char		detail[GATE_DETAIL_LEN];
-	AdvanceState state;
+	MailState	state;
+	AdvanceLetter letter = {0};
 	Parts		parts;
-	int64		unit;
 	int64		now;
-	int64		running_since = PG_INT64_MAX;
+	int64		taken_since = PG_INT64_MAX;
 
 	my_counters = &generator->counters[MyProcNumber];
 	layout_unpack(&server_layout, id, &parts);
-	unit = units_from_ms(parts.unix_ms - server_layout.epoch) | unit_format.sequence_mask;
+	letter.unit = units_from_ms(parts.unix_ms - server_layout.epoch) | unit_format.sequence_mask;
 
-	/* one with our number may have ended without seeing its result */
-	(void) tend_advance(unit, true);
-	/* once the keeper has accepted the request, wait for its result */
+	/* once the keeper has taken the request, wait for its result */
 	HOLD_INTERRUPTS();
-	for (;;)
+	while ((state = mailbox_look(&generator->advance)) != MAIL_ANSWERED)
 	{
 		int64		waited = waited_ms(&patience);
 		bool		temporary = look_at_gate(&reason, detail);
@@ -114,114 +80,88 @@ generator_advance(int64 id)
 		bool		give_up;
 
 		now = clock_units();
-		too_far = unit > now + units_from_ms(snowid_max_jump);
+		too_far = letter.unit > now + units_from_ms(snowid_max_jump);
 		give_up = !temporary || waited > Max(snowid_max_wait, KEEPER_WAIT_MS);
-		state = tend_advance(unit, too_far || give_up || InterruptPending);
-		if (state == ADVANCE_DONE || state == ADVANCE_FAILED)
-			break;
-		if (state == ADVANCE_RUNNING)
-			running_since = Min(running_since, waited);
-		if ((QueryCancelPending || ProcDiePending) &&
-			waited - running_since > ABANDON_MS && abandon_advance())
+		taken_since = state == MAIL_TAKEN ? Min(taken_since, waited) : PG_INT64_MAX;
+		if ((QueryCancelPending || ProcDiePending) && waited - taken_since > ABANDON_MS)
 		{
-			ereport(WARNING,
-					(errmsg("the outcome of snowid_advance() is unknown"),
-					 errdetail("The process \"snowid keeper\" hangs, and may still carry it out.")));
-			RESUME_INTERRUPTS();
-			CHECK_FOR_INTERRUPTS();
-			HOLD_INTERRUPTS();
+			leave_hung_keeper();
+			state = MAIL_NONE;
 		}
-		if (state == ADVANCE_NONE)
+		if ((too_far || give_up || InterruptPending) &&
+			(state == MAIL_NONE || mailbox_withdraw(&generator->advance)))
 		{
 			RESUME_INTERRUPTS();
 			CHECK_FOR_INTERRUPTS();
 			if (too_far)
-				ereport(ERROR,
-						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						 errmsg("key " INT64_FORMAT " leads the clock by " INT64_FORMAT " ms, more than snowid.max_jump",
-								id, parts.unix_ms - unix_ms_from_units(now)),
-						 errdetail("No key could be made until the clock reaches it."),
-						 errhint("Is it a key of this layout? If so, raise snowid.max_jump.")));
+				refuse_too_far(id, parts.unix_ms, now);
 			if (!temporary)
 				refuse_key(reason, detail);
 			if (give_up)
 				refuse_late(reason, detail, waited);
 			HOLD_INTERRUPTS();
+			state = MAIL_NONE;
 		}
+		if (state == MAIL_NONE &&
+			mailbox_place(&generator->advance, &generator->advance_letter, &letter, sizeof(letter)))
+			process_notify(PROCESS_KEEPER);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 ASK_MS, own_wait(WAIT_ADVANCE));
 		ResetLatch(MyLatch);
 	}
+	letter = generator->advance_letter;
+	mailbox_leave(&generator->advance);
+	now = clock_units();
 	/* a cancel came too late, as in a commit that is being flushed */
-	if (state == ADVANCE_DONE)
+	if (letter.done)
 		QueryCancelPending = false;
 	RESUME_INTERRUPTS();
-	if (state == ADVANCE_FAILED)
+	if (!letter.done)
 	{
 		(void) look_at_gate(&reason, detail);
 		refuse_key(reason, detail);
 	}
-	if (unit > now + units_from_ms(snowid_max_lead))
+	if (letter.unit > now + units_from_ms(snowid_max_lead))
 		ereport(NOTICE,
 				(errmsg("keys wait until the clock has come within snowid.max_lead of key " INT64_FORMAT ", in " INT64_FORMAT " ms",
-						id, ms_from_units(unit - now) - snowid_max_lead)));
+						id, ms_from_units(letter.unit - now) - snowid_max_lead)));
 }
 
 /*---- The keeper's side; nothing here throws ----*/
 
-/* The unit that a caller wants keys to be above, or -1. */
+/* Takes a request: the unit that a caller wants keys to be above, or -1. */
 int64
-generator_advance_asked(void)
+generator_advance_take(void)
 {
-	int64		unit;
-
-	SpinLockAcquire(&generator->mutex);
-	unit = generator->advance == ADVANCE_WAITING ? generator->advance_unit : -1;
-	SpinLockRelease(&generator->mutex);
-	return unit;
+	return mailbox_take(&generator->advance) ? generator->advance_letter.unit : -1;
 }
 
-/* Accepts the request; false: it was withdrawn, or is another one by now. */
-bool
-generator_advance_begin(int64 unit)
+/* The request that was taken cannot be carried out yet; its caller may withdraw it. */
+void
+generator_advance_later(void)
 {
-	bool		begun;
-
-	SpinLockAcquire(&generator->mutex);
-	begun = generator->advance == ADVANCE_WAITING && generator->advance_unit == unit;
-	if (begun)
-		generator->advance = ADVANCE_RUNNING;
-	SpinLockRelease(&generator->mutex);
-	return begun;
+	mailbox_put_back(&generator->advance);
 }
 
 /*
- * Ends the accepted request, if there is one.  "durable": a ceiling above its
- * unit is durable and the gate is open, so keys continue above it.
+ * Ends the request that was taken, if there is one.  "durable": a ceiling above
+ * its unit is durable and the gate is open, so keys continue above it.
  */
 void
 generator_advance_end(bool durable)
 {
-	bool		running;
-	int			procno;
+	AdvanceLetter *letter = &generator->advance_letter;
 
-	SpinLockAcquire(&generator->mutex);
-	running = generator->advance == ADVANCE_RUNNING;
-	SpinLockRelease(&generator->mutex);
-	if (!running)
+	if (!mailbox_has_taken(&generator->advance))
 		return;
 	if (durable)
 	{
 		uint64		last = pg_atomic_read_u64(&generator->last);
 
-		while ((int64) last < generator->advance_unit &&
-			   !pg_atomic_compare_exchange_u64(&generator->last, &last, generator->advance_unit))
+		while ((int64) last < letter->unit &&
+			   !pg_atomic_compare_exchange_u64(&generator->last, &last, letter->unit))
 			;
 	}
-	SpinLockAcquire(&generator->mutex);
-	procno = generator->advance_procno;
-	generator->advance = procno < 0 ? ADVANCE_NONE : durable ? ADVANCE_DONE : ADVANCE_FAILED;
-	SpinLockRelease(&generator->mutex);
-	if (procno >= 0)
-		process_set_latch(procno);
+	letter->done = durable;
+	mailbox_answer(&generator->advance);
 }

@@ -10,8 +10,8 @@
 extern void generator_advance(int64 id);
 
 /* for the keeper only */
-extern int64 generator_advance_asked(void);
-extern bool generator_advance_begin(int64 unit);
+extern int64 generator_advance_take(void);
+extern void generator_advance_later(void);
 extern void generator_advance_end(bool durable);
 
 #pragma GCC visibility pop

@@ -108,7 +108,7 @@ generator_shmem_init(void)
 	pg_atomic_init_u64(&generator->usable_until, 0);
 	pg_atomic_init_u64(&generator->ask_above, 0);
 	ConditionVariableInit(&generator->changed);
-	SpinLockInit(&generator->mutex);
+	mailbox_init(&generator->advance);
 	generator->stats_reset = GetCurrentTimestamp();
 	generator->reason = IsPostmasterEnvironment ? GATE_STARTING : GATE_SINGLE_USER;
 	for (int i = 0; i < MaxBackends; i++)

@@ -4,8 +4,8 @@
  *		alone.
  *
  * What every key touches is an atomic: if it were under a lock, a holder that
- * loses its CPU would stall all callers.  The spinlock covers loads, compares
- * and stores only.  Larger fields, which change rarely, are under an LWLock.
+ * loses its CPU would stall all callers.  Fields that change rarely are under an
+ * LWLock.
  */
 #ifndef SNOWID_GENERATOR_STATE_H
 #define SNOWID_GENERATOR_STATE_H
@@ -14,9 +14,9 @@
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
-#include "storage/spin.h"
 
 #include "generator/gate.h"
+#include "mailbox.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -39,15 +39,12 @@ typedef struct Counters
 /* The keeper begins a turn each second; after so many ms it is stuck. */
 #define STUCK_MS 2500
 
-/* A call of snowid_advance(), which the keeper carries out; one at a time. */
-typedef enum AdvanceState
+/* A call of snowid_advance(), which the keeper carries out. */
+typedef struct AdvanceLetter
 {
-	ADVANCE_NONE,
-	ADVANCE_WAITING,			/* the caller may withdraw it */
-	ADVANCE_RUNNING,			/* the keeper has accepted it */
-	ADVANCE_DONE,				/* for the caller to see */
-	ADVANCE_FAILED				/* the same; nothing was changed */
-} AdvanceState;
+	int64		unit;			/* keys are to be above it */
+	bool		done;			/* the answer; false: nothing was changed */
+} AdvanceLetter;
 
 typedef struct Generator
 {
@@ -60,10 +57,8 @@ typedef struct Generator
 
 	ConditionVariable changed;	/* the gate, or usable_until */
 
-	slock_t		mutex;			/* protects the following fields only */
-	AdvanceState advance;
-	int			advance_procno; /* the caller's */
-	int64		advance_unit;
+	Mailbox		advance;
+	AdvanceLetter advance_letter;
 
 	/* generator_lock protects the following fields */
 	GateReason	reason;			/* GATE_OPEN, or why the gate is closed */

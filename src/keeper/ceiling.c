@@ -22,7 +22,7 @@
 
 #include "compat.h"
 #include "keeper/ceiling.h"
-#include "keeper/inquiry.h"
+#include "keeper/origin_worker.h"
 #include "settings.h"
 
 /* The origin that this process owns, if any. */
@@ -58,7 +58,7 @@ ask_about(OriginQuestion *question, const Claim *pair, const Claim *old)
  * Before it is owned, the origin may be dropped and its number be given to
  * another one.  So its name is looked up again once it is owned.
  */
-InquiryResult
+OriginAnswer
 ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
 			 Ceiling *ceiling, char *err, Size errlen)
 {
@@ -66,7 +66,7 @@ ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
 	static Ceiling found;
 	OriginQuestion question;
 	Ceiling		ignored;
-	InquiryResult result;
+	OriginAnswer result;
 
 	Assert(!RecoveryInProgress());
 	if (max_active_replication_origins == 0)
@@ -74,7 +74,7 @@ ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
 		let_go();
 		strlcpy(err, "No replication origin slot is free; increase max_replication_slots (max_active_replication_origins from PostgreSQL 18 on).",
 				errlen);
-		return INQUIRY_FAILED;
+		return ORIGIN_FAILED;
 	}
 	ask_about(&question, pair, old);
 	question.reach_ms = reach_ms;
@@ -83,8 +83,8 @@ ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
 	{
 		second.owned = InvalidRepOriginId;
 		let_go();
-		result = inquiry_ask(&question, &found, err, errlen);
-		if (result != INQUIRY_ANSWERED)
+		result = origin_ask(&question, &found, err, errlen);
+		if (result != ORIGIN_ANSWERED)
 			return result;
 		replorigin_session_setup_here(found.origin);
 		owned = found.origin;
@@ -92,17 +92,17 @@ ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
 		{
 			let_go();
 			strlcpy(err, "Its position was changed concurrently.", errlen);
-			return INQUIRY_FAILED;
+			return ORIGIN_FAILED;
 		}
 		second = question;
 		second.owned = owned;
 		second.has_position = found.own_ms != 0;
 	}
-	result = inquiry_ask(&second, &ignored, err, errlen);
-	if (result == INQUIRY_PENDING)
+	result = origin_ask(&second, &ignored, err, errlen);
+	if (result == ORIGIN_PENDING)
 		return result;
 	second.owned = InvalidRepOriginId;
-	if (result == INQUIRY_FAILED)
+	if (result == ORIGIN_FAILED)
 		let_go();
 	*ceiling = found;
 	return result;
@@ -138,7 +138,7 @@ ceiling_raise(const Ceiling *ceiling, int64 unix_ms)
  * their ceilings are.  The pair's ceiling is durable, and above all of their
  * keys.  If it fails, some may be gone.
  */
-InquiryResult
+OriginAnswer
 ceiling_leave_layouts(const Claim *pair, const Claim *old, char *err, Size errlen)
 {
 	OriginQuestion question;
@@ -146,7 +146,7 @@ ceiling_leave_layouts(const Claim *pair, const Claim *old, char *err, Size errle
 
 	ask_about(&question, pair, old);
 	question.leave_layouts = true;
-	return inquiry_ask(&question, &ignored, err, errlen);
+	return origin_ask(&question, &ignored, err, errlen);
 }
 
 /*

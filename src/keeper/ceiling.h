@@ -5,16 +5,16 @@
 #ifndef SNOWID_KEEPER_CEILING_H
 #define SNOWID_KEEPER_CEILING_H
 
-#include "keeper/inquiry.h"
+#include "keeper/origin_worker.h"
 #include "keeper/origin.h"
 #include "registry/claim.h"
 
 #pragma GCC visibility push(hidden)
 
-extern InquiryResult ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
-								  Ceiling *ceiling, char *err, Size errlen);
-extern InquiryResult ceiling_leave_layouts(const Claim *pair, const Claim *old,
-										   char *err, Size errlen);
+extern OriginAnswer ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
+								 Ceiling *ceiling, char *err, Size errlen);
+extern OriginAnswer ceiling_leave_layouts(const Claim *pair, const Claim *old,
+										  char *err, Size errlen);
 extern void ceiling_raise(const Ceiling *ceiling, int64 unix_ms);
 extern void ceiling_leave(const Ceiling *ceiling, int64 unix_ms);
 

@@ -108,20 +108,20 @@ grant_first(const Pair *pair, int64 now, int64 begin)
 static bool
 advance(Pair *pair, int64 now)
 {
-	int64		unit = generator_advance_asked();
+	int64		unit = generator_advance_take();
 	GeneratorProgress progress;
 	char		err[GATE_DETAIL_LEN];
 	bool		granted = false;
 
-	if (unit < 0 || unit > now + units_from_ms(snowid_max_jump))
+	if (unit < 0)
 		return false;
-	if (unit > pair->limit)
+	if (unit > now + units_from_ms(snowid_max_jump) || unit > pair->limit)
 	{
-		claim_propose(unix_ms_from_units(now), unix_ms_from_units(unit), true);
+		if (unit > pair->limit)
+			claim_propose(unix_ms_from_units(now), unix_ms_from_units(unit), true);
+		generator_advance_later();
 		return false;
 	}
-	if (!generator_advance_begin(unit))
-		return false;
 	/* another worker ID that is claimed makes no keys below it either */
 	if (claim_from_redis() && !identity_advance(unix_ms_from_units(unit), err))
 	{

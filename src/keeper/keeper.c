@@ -26,6 +26,7 @@
 #include "keeper/identity.h"
 #include "keeper/keeper.h"
 #include "keeper/move.h"
+#include "keeper/origin_worker.h"
 #include "keeper/pair.h"
 #include "keeper/statefile.h"
 #include "key/layout_text.h"
@@ -392,6 +393,7 @@ static void
 keeper_leave(void)
 {
 	generator_advance_end(false);
+	origin_leave_question();
 	statefile_unlock();
 }
 

@@ -196,10 +196,10 @@ old_claim(void)
 
 /* What is to be told of a question to "snowid origin"; GATE_STARTING: wait for it. */
 static GateReason
-reason_of(InquiryResult result)
+reason_of(OriginAnswer result)
 {
-	return result == INQUIRY_ANSWERED ? GATE_MAY_OPEN :
-		result == INQUIRY_PENDING ? GATE_STARTING : GATE_CEILING;
+	return result == ORIGIN_ANSWERED ? GATE_MAY_OPEN :
+		result == ORIGIN_PENDING ? GATE_STARTING : GATE_CEILING;
 }
 
 /*

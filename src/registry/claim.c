@@ -15,12 +15,14 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/ipc.h"
+#include "storage/latch.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
 #include "utils/wait_event.h"
 
 #include "compat.h"
 #include "key/layout.h"
+#include "mailbox.h"
 #include "process.h"
 #include "registry/claim.h"
 #include "registry/state.h"
@@ -29,7 +31,11 @@
 /* The registry process is not missed for so long after the start. */
 #define START_MS 2000
 
+/* A caller looks again after this time whether it can ask. */
+#define ASK_MS 20
+
 Registry   *registry = NULL;
+RegistryMail *registry_mail = NULL;
 LWLock	   *registry_lock = NULL;
 
 /*---- Shared memory ----*/
@@ -37,7 +43,8 @@ LWLock	   *registry_lock = NULL;
 void
 claim_shmem_request(void)
 {
-	RequestAddinShmemSpace(MAXALIGN(sizeof(Registry)));
+	RequestAddinShmemSpace(add_size(MAXALIGN(sizeof(Registry)),
+									MAXALIGN(sizeof(RegistryMail))));
 	RequestNamedLWLockTranche("snowid_registry", 1);
 }
 
@@ -48,11 +55,13 @@ claim_shmem_init(void)
 
 	registry_lock = &GetNamedLWLockTranche("snowid_registry")->lock;
 	registry = ShmemInitStruct("snowid registry", sizeof(Registry), &found);
+	registry_mail = ShmemInitStruct("snowid registry's mail", sizeof(RegistryMail), &found);
 	if (found)
 		return;
 	memset(registry, 0, sizeof(Registry));
-	ConditionVariableInit(&registry->request_changed);
 	registry->limit_ms = PG_INT64_MAX;
+	memset(registry_mail, 0, sizeof(RegistryMail));
+	mailbox_init(&registry_mail->box);
 }
 
 bool
@@ -330,6 +339,12 @@ claim_status(RegistryStatus *status)
 	LWLockRelease(registry_lock);
 }
 
+static void
+stop_asking(int code, Datum arg)
+{
+	mailbox_leave(&registry_mail->box);
+}
+
 /*
  * Has the registry carry out a request, and waits up to snowid.redis_timeout.
  * False: there is no answer; the request may still be carried out.
@@ -338,41 +353,24 @@ bool
 claim_ask(RegistryRequest *request)
 {
 	int64		ends = monotonic_ms() + snowid_redis_timeout;
-	uint64		ticket = 0;
-	bool		done = false;
+	volatile bool answered = false;
 
-	ConditionVariablePrepareToSleep(&registry->request_changed);
-	while (!done)
+	PG_ENSURE_ERROR_CLEANUP(stop_asking, (Datum) 0);
 	{
-		int64		now = monotonic_ms();
-		int64		until = ends;
-
-		LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-		if (ticket == 0 && now < ends &&
-			(registry->request_state == REQUEST_IDLE || now > registry->request_ends))
+		while (!answered && monotonic_ms() < ends)
 		{
-			ticket = ++registry->ticket;
-			registry->request_state = REQUEST_WAITING;
-			registry->request_ends = ends;
-			registry->request = *request;
+			if (mailbox_place(&registry_mail->box, &registry_mail->request, request, sizeof(*request)))
+				process_wake(PROCESS_REGISTRY);
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							 Min(ms_until(ends), ASK_MS), own_wait(WAIT_REGISTRY));
+			ResetLatch(MyLatch);
+			CHECK_FOR_INTERRUPTS();
+			answered = mailbox_look(&registry_mail->box) == MAIL_ANSWERED;
 		}
-		else if (ticket != 0 && registry->ticket == ticket &&
-				 registry->request_state == REQUEST_DONE)
-		{
-			*request = registry->request;
-			registry->request_state = REQUEST_IDLE;
-			done = true;
-		}
-		else if (ticket == 0)
-			until = Min(until, registry->request_ends + 1);
-		LWLockRelease(registry_lock);
-		if (done || now >= ends)
-			break;
-		process_wake(PROCESS_REGISTRY);
-		(void) ConditionVariableTimedSleep(&registry->request_changed, Max(until - now, 1),
-										   own_wait(WAIT_REGISTRY));
 	}
-	ConditionVariableCancelSleep();
-	ConditionVariableBroadcast(&registry->request_changed);
-	return done;
+	PG_END_ENSURE_ERROR_CLEANUP(stop_asking, (Datum) 0);
+	if (answered)
+		*request = registry_mail->request;
+	mailbox_leave(&registry_mail->box);
+	return answered;
 }

@@ -116,32 +116,29 @@ snowid_claims(PG_FUNCTION_ARGS)
 		p += strlen(p) + 1;
 		for (int i = 0; i < records; i++)
 		{
-			const char *text[RECORD_COLUMNS];
+			const char *field[RECORD_COLUMNS];
 			Datum		values[lengthof(claims_columns)];
 			bool		nulls[lengthof(claims_columns)] = {false};
 			int64		worker_id;
 
 			for (int j = 0; j < RECORD_COLUMNS; j++)
 			{
-				text[		j] = p;
-
+				field[j] = p;
 				p += strlen(p) + 1;
 			}
-			worker_id = whole_number(text[0]);
+			worker_id = whole_number(field[0]);
 			if (worker_id < request.worker_id || worker_id > PG_INT32_MAX - 1)
 				nonsense();
 			request.worker_id = (int) worker_id + 1;
 			values[0] = Int32GetDatum((int32) worker_id);
-			values[1] = CStringGetTextDatum(text[1]);
-			nulls[1] = text[4][0] == '\0';
-
+			values[1] = CStringGetTextDatum(field[1]);
+			nulls[1] = field[4][0] == '\0';
 			for (int j = 2; j <= 4; j++)
-				values[j] = time_datum(text[j], &nulls[j]);
-			nulls[5] = text[5][0] == '\0';
-
-			values[5] = Int64GetDatum(whole_number(text[5]));
-			values[6] = CStringGetTextDatum(text[6]);
-			values[7] = BoolGetDatum(text[7][0] == '1');
+				values[j] = time_datum(field[j], &nulls[j]);
+			nulls[5] = field[5][0] == '\0';
+			values[5] = Int64GetDatum(whole_number(field[5]));
+			values[6] = CStringGetTextDatum(field[6]);
+			values[7] = BoolGetDatum(field[7][0] == '1');
 			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 		}
 	} while (records == REGISTRY_PAGE);

@@ -1,7 +1,7 @@
 /*
  * registry.c
  *		The process "snowid registry": claims this server's worker ID from Redis,
- *		marks it, gives it back.  Here are its turns.
+ *		marks it, gives it back, and carries out what administrators ask for.
  *
  * Runs only with snowid.redis_url.  It alone talks to Redis; it makes no key,
  * opens no gate and writes no file.  It says in shared memory which pair may be
@@ -9,24 +9,32 @@
  * this order: answered by Redis, written to the state file, gate opened.  It ends
  * in this one: gate closed, removed from the file, released in Redis.
  *
- * The rules of the registry are in registry.lua.
+ * Logs once when Redis can no longer be used, and once when it can be again; the
+ * reason of each failure is in the status.  Calls that fail are tried again after
+ * pauses that grow up to the interval of the marks.  When Redis cannot be used at
+ * the start, a claim for good that is in the state file is used without it.
+ *
+ * The rules of the registry are in registry.lua, and the calls in protocol.c.
  */
 #include "postgres.h"
 
+#include "common/pg_prng.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "postmaster/interrupt.h"
 #include "storage/latch.h"
 #include "utils/resowner.h"
+#include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
 #include "compat.h"
+#include "key/layout.h"
+#include "mailbox.h"
 #include "process.h"
 #include "registry/link.h"
+#include "registry/protocol.h"
+#include "registry/redis.h"
 #include "registry/registry.h"
-#include "registry/registry_claim.h"
-#include "registry/registry_contact.h"
-#include "registry/registry_request.h"
-#include "registry/registry_view.h"
 #include "settings.h"
 
 /* The pause between turns when nothing is due. */
@@ -34,6 +42,775 @@
 
 /* How long a shutdown waits for the keeper to close the gate. */
 #define CLOSE_MS 1000
+
+/* The first pause after a failure; it doubles up to the interval of marks. */
+#define FIRST_PAUSE_MS 100
+
+/*
+ * The shared state, as it was at the last look().  It is changed under
+ * registry_lock, and looked at again before the copy is relied on.
+ */
+static Registry seen;
+
+static int64 next_contact = 0;	/* with Redis; by monotonic_ms() */
+static int64 backoff = 0;		/* ms; 0: the last call went well */
+static bool answered;			/* Redis gave a valid reply in this turn */
+static bool logged_failure;		/* by the log, Redis cannot be used */
+static char logged_policy[64];
+
+static bool watching;			/* the record may be another server's */
+static bool untidy;				/* a second ID may have been claimed by a call
+								 * without an answer */
+static bool settling;			/* said Redis, the last time: it does not help
+								 * to hurry */
+static bool revoked;			/* the next call is to release revoked_claim */
+static Claim revoked_claim;
+static uint64 asked_for;		/* the unwanted claim in whose place another
+								 * ID was asked for, or 0 */
+static char refusal[GATE_DETAIL_LEN];	/* why Redis refused the last time */
+static char logged_refusal[GATE_DETAIL_LEN];
+
+static void
+look(void)
+{
+	LWLockAcquire(registry_lock, LW_SHARED);
+	memcpy(&seen, registry, sizeof(Registry));
+	LWLockRelease(registry_lock);
+}
+
+/*---- Whether Redis can be used ----*/
+
+/* Says why there is no claim. */
+static void
+set_detail(bool refused, const char *detail)
+{
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	registry->refused = refused;
+	strlcpy(registry->detail, detail, GATE_DETAIL_LEN);
+	LWLockRelease(registry_lock);
+	process_notify(PROCESS_KEEPER);
+}
+
+/* Puts the next call off, by pauses that grow, with jitter. */
+static void
+try_later(void)
+{
+	backoff = Min(Max(2 * backoff, FIRST_PAUSE_MS), protocol_mark_interval());
+	next_contact = monotonic_ms() + backoff / 2 +
+		(int64) pg_prng_uint64_range(&pg_global_prng_state, 0, backoff / 2);
+}
+
+/* A claim from the state file may be older than the layout. */
+static bool
+settings_allow(const Claim *claim)
+{
+	return claim->datacenter_id == snowid_datacenter_id &&
+		claim->worker_id >> server_layout.worker_bits == 0;
+}
+
+/* May the claim in the state file be used without Redis? */
+static bool
+may_use_remembered(void)
+{
+	const Claim *claim = &seen.identity.claim;
+
+	/*
+	 * Not while a record is watched, since another server may have the ID;
+	 * nor if the claim may be of another registry.
+	 */
+	return seen.state == CLAIM_NONE && !watching && seen.identity.home == claim_home() &&
+		claim->ownership != 0 && claim->lease_ms == 0 && snowid_redis_lease == 0 && settings_allow(claim);
+}
+
+/* Redis gave no answer, or none that can be used. */
+static void
+no_answer(const char *err)
+{
+	char		detail[GATE_DETAIL_LEN];
+	bool		remembered = may_use_remembered();
+	TimestampTz now = GetCurrentTimestamp();
+
+	answered = false;
+	if (ShutdownRequestPending)
+		return;
+	snprintf(detail, sizeof(detail), "Redis cannot be used: %s.", err);
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	registry->last_error_at = now;
+	strlcpy(registry->last_error, err, sizeof(registry->last_error));
+	registry->refused = false;
+	memcpy(registry->detail, detail, sizeof(detail));
+	if (remembered && registry->state == CLAIM_NONE)
+	{
+		registry->state = CLAIM_HELD;
+		registry->claim = seen.identity.claim;
+		registry->limit_ms = PG_INT64_MAX;
+	}
+	LWLockRelease(registry_lock);
+	process_notify(PROCESS_KEEPER);
+
+	if (remembered)
+	{
+		logged_failure = true;
+		ereport(WARNING,
+				(errmsg("snowid continues with previously claimed worker ID %d",
+						seen.identity.claim.worker_id),
+				 errdetail("%s", detail),
+				 errhint("It checks the claim as soon as Redis can be used.")));
+	}
+	else if (!logged_failure && process_may_log())
+	{
+		logged_failure = true;
+		ereport(LOG, (errmsg("Redis cannot be used"), errdetail("%s.", err)));
+	}
+	try_later();
+}
+
+/* Redis has answered in this turn. */
+static void
+all_is_well(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (logged_failure)
+		ereport(LOG, (errmsg("Redis can be used again")));
+	logged_failure = false;
+	if (strcmp(logged_policy, redis_may_evict()) != 0 && redis_may_evict()[0])
+		ereport(WARNING,
+				(errmsg("Redis may evict snowid's registry"),
+				 errdetail("Its maxmemory-policy is \"%s\".", redis_may_evict()),
+				 errhint("Use a Redis with maxmemory-policy noeviction or one of volatile-*.")));
+	strlcpy(logged_policy, redis_may_evict(), sizeof(logged_policy));
+	backoff = 0;
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	registry->last_ok = now;
+	LWLockRelease(registry_lock);
+}
+
+/* Calls the script.  False: there is no answer; the reason is in err. */
+static bool
+call_script(RegistryCall *call, bool last_call, char ***answer, int *count, char *err)
+{
+	bool		ok = protocol_call(call, last_call, answer, count, err);
+
+	if (ok)
+		answered = true;
+	return ok;
+}
+
+/* The same; that there is no answer has been dealt with. */
+static bool
+call_or_try_later(RegistryCall *call, char ***answer, int *count)
+{
+	char		err[NET_ERR_LEN];
+	bool		ok = call_script(call, false, answer, count, err);
+
+	if (!ok)
+		no_answer(err);
+	return ok;
+}
+
+/* The script cannot have given this answer. */
+static void
+nonsense(const char *operation)
+{
+	link_close();
+	no_answer(psprintf("unexpected reply to \"%s\"", operation));
+}
+
+/*
+ * Keeps what is to outlive Redis, the last two parts of an answer.  False: they
+ * are invalid.
+ */
+static bool
+keep_marks(char **marks)
+{
+	int64		span_ms;
+	int64		high;
+
+	if (!protocol_read_number(marks[0], MAX_MS, &span_ms) ||
+		!protocol_read_number(marks[1], MAX_MS, &high))
+		return false;
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	registry->span_ms = span_ms;
+	registry->high = high;
+	LWLockRelease(registry_lock);
+	return true;
+}
+
+/* Can this be a time of a claim?  If not, it is dealt with like no answer. */
+static bool
+is_possible(const Claim *claim, int64 unix_ms)
+{
+	char		err[NET_ERR_LEN];
+
+	if (protocol_check_time(&seen, claim, unix_ms, err))
+		return true;
+	no_answer(err);
+	return false;
+}
+
+/*---- Claiming ----*/
+
+/*
+ * The ceiling of the keys made with a claim since the start; 0: there are none,
+ * or it is not known.
+ */
+static int64
+used_of(const Claim *claim)
+{
+	if (claim->ownership != 0 && seen.entered == claim->ownership)
+		return seen.used_ms;
+	if (claim->ownership != 0 && seen.left.ownership == claim->ownership)
+		return seen.left.used_ms;
+	return 0;
+}
+
+/*
+ * May the claim be resumed where Redis forgot it?  "now": it is in use and cannot
+ * have lapsed, and Redis heard of it without a gap.  "held": it is in use.
+ * "settled": after the settling.  "record": only if its record is still there.
+ */
+static const char *
+resume(const Claim *claim, int64 now)
+{
+	bool		for_good = claim->lease_ms == 0 && snowid_redis_lease == 0;
+	bool		connected = seen.confirmed && now - seen.renewed_at < 2 * protocol_interval();
+
+	if (seen.state == CLAIM_HELD && claim->ownership == seen.claim.ownership &&
+		(for_good || (seen.confirmed && now - seen.renewed_at < snowid_redis_lease)))
+		return connected || !for_good ? "now" : "held";
+	return for_good && !watching ? "settled" : "record";
+}
+
+/*
+ * Redis refuses a worker ID, and will be asked again, since one may become free.
+ * A server that only wanted to change ("change") keeps the one it has.
+ */
+static void
+refuse(bool change, const char *detail)
+{
+	strlcpy(refusal, detail, sizeof(refusal));
+	if (change)
+	{
+		if (strcmp(logged_refusal, detail) != 0 && process_may_log())
+			ereport(LOG,
+					(errmsg("snowid keeps worker ID %d of datacenter %d",
+							seen.claim.worker_id, seen.claim.datacenter_id),
+					 errdetail("%s", detail)));
+		strlcpy(logged_refusal, detail, sizeof(logged_refusal));
+		return;
+	}
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	if (registry->state == CLAIM_HELD || registry->identity.claim.ownership != 0)
+	{
+		/* nor may the claim in the state file be used */
+		registry->state = CLAIM_LOST;
+		registry->confirmed = false;
+	}
+	LWLockRelease(registry_lock);
+	set_detail(true, detail);
+}
+
+/* The claim is lost.  The keeper closes the gate before another is claimed. */
+static void
+lose(bool clone, const char *detail)
+{
+	static int64 last_loss = PG_INT64_MIN / 2;
+	int64		now = monotonic_ms();
+
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	registry->state = CLAIM_LOST;
+	registry->confirmed = false;
+	registry->clone = clone;
+	LWLockRelease(registry_lock);
+	set_detail(false, detail);
+	watching = false;
+	/* the next claim is tried at once, unless this happens again and again */
+	next_contact = now < last_loss + 10 * protocol_mark_interval() ? now + protocol_mark_interval() : 0;
+	last_loss = now;
+}
+
+/*
+ * Another server has the record, or nobody.  If it took the ID as the same server
+ * while this server had it, then both are alive: from now on this one is another.
+ */
+static void
+lose_to(char **answer, const Claim *claim)
+{
+	lose(seen.confirmed && strcmp(answer[2], "server") == 0,
+		 psprintf("Worker ID %d of datacenter %d was released, or is now held by \"%.64s\".",
+				  claim->worker_id, claim->datacenter_id, answer[1]));
+}
+
+static void
+got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *known)
+{
+	bool		is_new;
+
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	is_new = registry->state != CLAIM_HELD || !registry->confirmed ||
+		registry->claim.ownership != claim->ownership;
+	/* the old claim is released when the keeper uses the new one */
+	if (known->ownership != 0 && !same_pair(known, claim))
+		registry->leaving = *known;
+	registry->claim = *claim;
+	registry->limit_ms = claim->lease_ms > 0 ? ceiling_ms : PG_INT64_MAX;
+	registry->renewed_at = asked_at;
+	registry->state = CLAIM_HELD;
+	registry->confirmed = true;
+	registry->refused = false;
+	registry->detail[0] = '\0';
+	LWLockRelease(registry_lock);
+	watching = false;
+	logged_refusal[0] = '\0';
+	memset(&revoked_claim, 0, sizeof(revoked_claim));
+	process_notify(PROCESS_KEEPER);
+	if (is_new)
+		ereport(LOG,
+				(errmsg("snowid claimed worker ID %d of datacenter %d as \"%s\"",
+						claim->worker_id, claim->datacenter_id, protocol_server_name())));
+}
+
+/*
+ * Takes what says that the claim is lost, with a claim or a mark.  False: the
+ * answer says something else.
+ */
+static bool
+is_lost(char **answer, int count, const Claim *claim)
+{
+	const char *outcome = answer[0];
+
+	if (strcmp(outcome, "lost") == 0 && count == 3)
+		lose_to(answer, claim);
+	else if (strcmp(outcome, "late") == 0)
+		lose(true, "Another server runs from a copy of this one's memory.");
+	else if (strcmp(outcome, "older") == 0)
+		lose(true, "This data directory was started later by another server: this is an old copy, or that is one.");
+	else if (strcmp(outcome, "twin") == 0)
+		lose(true, "Another server uses a copy of this data directory, or has not given its lease back.");
+	else if (strcmp(outcome, "other") == 0)
+		lose(false, psprintf("Worker ID %d of datacenter %d was claimed from another registry.",
+							 claim->worker_id, claim->datacenter_id));
+	else
+		return false;
+	return true;
+}
+
+/* Two Redis would give the same ID to two servers: no new one, until one is left. */
+static void
+refuse_two(bool change, const char *masters)
+{
+	static char logged[NET_ERR_LEN];
+
+	if (strcmp(logged, masters) != 0)
+		ereport(WARNING,
+				(errmsg("snowid claims no worker ID while two of its Redis are masters"),
+				 errdetail("%s.", masters),
+				 errhint("Make one of them a replica of the other, or stop it.")));
+	strlcpy(logged, masters, sizeof(logged));
+	refuse(change, psprintf("%s.", masters));
+	next_contact = monotonic_ms() + protocol_mark_interval();
+}
+
+/* Only those who use a worker ID get one, until that Unix ms: in so many ms. */
+static void
+wait_for_settling(bool change, int64 ms, int64 until_ms)
+{
+	snprintf(refusal, sizeof(refusal), "The registry is empty, or Redis was restarted: until %s, by its clock, only servers that already have a worker ID get it.",
+			 timestamptz_to_str(timestamptz_from_unix_ms(until_ms)));
+	if (!change)
+		set_detail(false, refusal);
+	/* not all at the same moment */
+	next_contact = Min(next_contact, monotonic_ms() + ms + 1 +
+					   (int64) pg_prng_uint64_range(&pg_global_prng_state, 0, protocol_mark_interval()));
+}
+
+/*
+ * Asks for a worker ID: the one that is known, if the settings allow it; with
+ * "move", another one.  False: there is no answer.
+ */
+static bool
+ask_for_claim(const Claim *known, bool move, int64 began, char ***answer, int *count)
+{
+	/* the clock may have been set back since the keeper looked */
+	int64		reach_ms = Min(seen.reach_ms,
+							   unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_lead);
+	RegistryCall call;
+
+	protocol_begin(&call, &seen, "claim", snowid_datacenter_id, known);
+	protocol_add(&call, "count", protocol_number(INT64CONST(1) << server_layout.worker_bits));
+	protocol_add(&call, "fresh", protocol_hex(random_id()));
+	protocol_add(&call, "ceiling", protocol_number(seen.proposed_ms));
+	protocol_add(&call, "reach", protocol_number(Max(reach_ms, 0)));
+	protocol_add(&call, "known", protocol_field(known));
+	protocol_add(&call, "ownership", protocol_hex(known->ownership));
+	protocol_add(&call, "generation", protocol_number(known->generation));
+	protocol_add(&call, "floor", protocol_number(Max(known->floor_ms, 0)));
+	protocol_add(&call, "used", protocol_number(used_of(known)));
+	protocol_add(&call, "resume", resume(known, began));
+	protocol_add(&call, "up", protocol_number(began - seen.known_since));
+	protocol_add(&call, "move", move ? "1" : "0");
+	protocol_add(&call, "leaving", protocol_field(&seen.leaving));
+	protocol_add(&call, "past", protocol_past(&seen));
+	return call_or_try_later(&call, answer, count);
+}
+
+/*
+ * Claims a worker ID: the one that the server has or remembers, if the settings
+ * allow it; with "move", another one.  False: Redis gave no answer.
+ */
+static bool
+claim_worker_id(bool move)
+{
+	const Claim *known = seen.state == CLAIM_HELD ? &seen.claim : &seen.identity.claim;
+	bool		change = seen.state == CLAIM_HELD && (move || !settings_allow(&seen.claim));
+	int64		began = monotonic_ms();
+	char	  **answer;
+	int			count;
+	Claim		claim;
+	int64		ceiling_ms;
+	int64		ms;
+	char	   *why;
+	char		err[NET_ERR_LEN];
+
+	/* prefers another ID to the one that was revoked */
+	if (seen.state == CLAIM_NONE && revoked_claim.ownership != 0)
+	{
+		known = &revoked_claim;
+		move = true;
+	}
+	if ((move || known->ownership == 0 || !settings_allow(known)) && !redis_is_one(err))
+	{
+		refuse_two(change, err);
+		return true;
+	}
+	if (!ask_for_claim(known, move, began, &answer, &count))
+	{
+		untidy |= change;
+		return false;
+	}
+	untidy = false;
+	settling = strcmp(answer[0], "settling") == 0;
+
+	next_contact = monotonic_ms() + protocol_mark_interval();
+	if (strcmp(answer[0], "yours") == 0 && count == 9 &&
+		protocol_read_claim(&seen, answer, &claim, &ceiling_ms) && keep_marks(answer + 7))
+	{
+		if (is_possible(&claim, Max(claim.floor_ms, ceiling_ms)))
+			got_claim(&claim, ceiling_ms, began, known == &revoked_claim ? &seen.identity.claim : known);
+	}
+	else if (is_lost(answer, count, known))
+		;
+	else if (strcmp(answer[0], "silence") == 0 && count == 2 &&
+			 protocol_read_number(answer[1], MAX_MS, &ms))
+	{
+		watching = true;
+		set_detail(false, "The worker ID that this data directory had before the machine was restarted is taken back when no other server uses it.");
+		next_contact = Min(next_contact, monotonic_ms() + Max(ms, FIRST_PAUSE_MS));
+	}
+	else if (settling && count == 3 && protocol_read_number(answer[1], MAX_MS, &ms) &&
+			 protocol_read_number(answer[2], MAX_MS, &ceiling_ms))
+		wait_for_settling(change, ms, ceiling_ms);
+	else if ((why = protocol_refusal(answer, count)) != NULL)
+	{
+		/* there is no other: it may have that one again when it is free */
+		if (known == &revoked_claim)
+			memset(&revoked_claim, 0, sizeof(revoked_claim));
+		refuse(change && strcmp(answer[0], "layout") != 0, why);
+	}
+	else
+		nonsense("claim");
+	return answered;
+}
+
+/*---- Marks and releases ----*/
+
+/* Tells Redis that the server is alive and what it has; renews a lease. */
+static void
+mark(void)
+{
+	int64		began = monotonic_ms();
+	RegistryCall call;
+	char	  **answer;
+	int			count;
+	int64		ceiling_ms;
+
+	protocol_begin(&call, &seen, "mark", seen.claim.datacenter_id, &seen.claim);
+	protocol_add(&call, "worker", protocol_number(seen.claim.worker_id));
+	protocol_add(&call, "ownership", protocol_hex(seen.claim.ownership));
+	protocol_add(&call, "generation", protocol_number(seen.claim.generation));
+	protocol_add(&call, "floor", protocol_number(Max(seen.claim.floor_ms, 0)));
+	protocol_add(&call, "ceiling", protocol_number(seen.proposed_ms));
+	protocol_add(&call, "used", protocol_number(used_of(&seen.claim)));
+	protocol_add(&call, "resume", resume(&seen.claim, began));
+	protocol_add(&call, "past", protocol_past(&seen));
+	if (!call_or_try_later(&call, &answer, &count))
+		return;
+	next_contact = monotonic_ms() + protocol_mark_interval();
+	if (strcmp(answer[0], "ok") == 0 && count == 5 && protocol_read_number(answer[1], MAX_MS, &ceiling_ms) &&
+		keep_marks(answer + 3))
+	{
+		if (!is_possible(&seen.claim, ceiling_ms))
+			return;
+		LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+		if (seen.claim.lease_ms > 0)
+			registry->limit_ms = ceiling_ms;
+		registry->hurry = false;
+		registry->renewed_at = began;
+		registry->detail[0] = '\0';
+		LWLockRelease(registry_lock);
+		settling = false;
+		if (seen.claim.lease_ms > 0)
+			process_notify(PROCESS_KEEPER);
+	}
+	else if (is_lost(answer, count, &seen.claim))
+		return;
+	else if (strcmp(answer[0], "gone") == 0 && settings_allow(&seen.claim))
+		(void) claim_worker_id(false);
+	else if (strcmp(answer[0], "gone") == 0)
+		lose(false, psprintf("The lease of worker ID %d of datacenter %d has lapsed, and the settings want another datacenter.",
+							 seen.claim.worker_id, seen.claim.datacenter_id));
+	else if (strcmp(answer[0], "revoked") == 0)
+	{
+		revoked = true;
+		revoked_claim = seen.claim;
+		lose(false, psprintf("Worker ID %d of datacenter %d was revoked by snowid_release().",
+							 seen.claim.worker_id, seen.claim.datacenter_id));
+	}
+	else if (strcmp(answer[0], "layout") == 0 && count == 3)
+		refuse(false, protocol_layout_conflict(answer));
+	else
+		nonsense("mark");
+}
+
+/*
+ * Gives back a claim with which no more keys are made, with the ceiling that the
+ * state file has.  True: done.
+ */
+static bool
+release(const Claim *claim, bool last_call)
+{
+	RegistryCall call;
+	char	  **answer;
+	int			count;
+	char		err[NET_ERR_LEN];
+	const PastClaim *past = NULL;
+
+	for (int i = 0; i < PAST_CLAIMS && !past; i++)
+		if (seen.identity.past[i].ownership == claim->ownership)
+			past = &seen.identity.past[i];
+	protocol_begin(&call, &seen, "release", claim->datacenter_id, claim);
+	protocol_add(&call, "worker", protocol_number(claim->worker_id));
+	protocol_add(&call, "ownership", protocol_hex(claim->ownership));
+	/* a claim that was never in the file was never used */
+	protocol_add(&call, "ceiling", protocol_number(past ? past->ceiling_ms : 0));
+	protocol_add(&call, "exact", past && past->exact ? "1" : "0");
+	if (!call_script(&call, last_call, &answer, &count, err))
+	{
+		if (!last_call)
+			no_answer(err);
+		return false;
+	}
+	if (strcmp(answer[0], "ok") == 0)
+		ereport(LOG,
+				(errmsg("snowid released worker ID %d of datacenter %d",
+						claim->worker_id, claim->datacenter_id)));
+	else if (strcmp(answer[0], "lost") != 0 && strcmp(answer[0], "late") != 0)
+	{
+		nonsense("release");
+		return false;
+	}
+	return true;
+}
+
+/* Does the keeper want another ID than that of the claim? */
+static bool
+is_unwanted(void)
+{
+	return seen.unwanted != 0 && seen.unwanted == seen.claim.ownership;
+}
+
+/*
+ * Claims another worker ID for the keeper, or because the settings do not allow
+ * the present one.  If that is refused, the present one is marked all the same.
+ */
+static void
+change_worker_id(void)
+{
+	uint64		before = seen.claim.ownership;
+	bool		is_answered;
+
+	refusal[0] = '\0';
+	asked_for = seen.unwanted;
+	is_answered = claim_worker_id(is_unwanted());
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	if (registry->unwanted == before)
+		strlcpy(registry->no_other, refusal[0] ? refusal : registry->detail, GATE_DETAIL_LEN);
+	LWLockRelease(registry_lock);
+	process_notify(PROCESS_KEEPER);
+	look();
+	if (is_answered && seen.state == CLAIM_HELD && seen.claim.ownership == before)
+		mark();
+}
+
+/* Does what the claim needs now, if anything. */
+static void
+tend_claim(void)
+{
+	bool		due = monotonic_ms() >= next_contact;
+
+	if (seen.unwanted == 0)
+		asked_for = 0;
+	if (revoked && (due || backoff == 0))
+		revoked = !release(&revoked_claim, false);
+	else if (seen.state == CLAIM_NONE || !seen.confirmed || (untidy && due))
+	{
+		if (due)
+			(void) claim_worker_id(false);
+	}
+	else if (seen.leaving.ownership != 0 && (due || backoff == 0) &&
+			 seen.identity.claim.ownership == seen.claim.ownership)
+	{
+		if (release(&seen.leaving, false))
+		{
+			LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+			memset(&registry->leaving, 0, sizeof(Claim));
+			LWLockRelease(registry_lock);
+		}
+	}
+	else if (seen.leaving.ownership == 0 &&
+			 ((is_unwanted() && asked_for != seen.unwanted && backoff == 0) ||
+			  (due && (is_unwanted() || !settings_allow(&seen.claim)))))
+		change_worker_id();
+	else if (due || (seen.hurry && backoff == 0 && !settling))
+		mark();
+}
+
+/*---- What administrators ask for ----*/
+
+/* The ownerships that this server has, or is about to release. */
+static char *
+own_ownerships(void)
+{
+	uint64		own[4];
+	char	   *text = "";
+
+	LWLockAcquire(registry_lock, LW_SHARED);
+	own[0] = registry->state == CLAIM_HELD ? registry->claim.ownership : 0;
+	own[1] = registry->identity.claim.ownership;
+	own[2] = registry->leaving.ownership;
+	own[3] = registry->entered;
+	LWLockRelease(registry_lock);
+	for (int i = 0; i < lengthof(own); i++)
+		text = psprintf("%s %s", text, protocol_hex(own[i]));
+	return text;
+}
+
+static bool
+list(int datacenter_id, int from, int records, char ***answer, int *count, char *err)
+{
+	RegistryCall call;
+
+	protocol_begin(&call, &seen, "list", datacenter_id, NULL);
+	protocol_add(&call, "from", protocol_number(from));
+	protocol_add(&call, "count", protocol_number(records));
+	protocol_add(&call, "own", own_ownerships());
+	return call_script(&call, false, answer, count, err);
+}
+
+/* Frees an ID of the owner that has it now. */
+static bool
+release_other(const RegistryRequest *request, char ***answer, int *count, char *err)
+{
+	RegistryCall call;
+	const char *worker = protocol_number(request->worker_id);
+
+	if (!list(request->datacenter_id, request->worker_id, 1, answer, count, err))
+		return false;
+	if (strcmp((*answer)[0], "list") != 0)
+		return true;			/* another layout; the session checks the rest */
+	if (*count != 1 + RECORD_COLUMNS || strcmp((*answer)[1], worker) != 0)
+	{
+		(*answer)[0] = "free";	/* there is no such claim */
+		*count = 1;
+		return true;
+	}
+	protocol_begin(&call, &seen, "free", request->datacenter_id, NULL);
+	protocol_add(&call, "worker", worker);
+	protocol_add(&call, "ownership", (*answer)[RECORD_COLUMNS]);
+	protocol_add(&call, "own", own_ownerships());
+	protocol_add(&call, "force", protocol_number(request->force));
+	return call_script(&call, false, answer, count, err);
+}
+
+/*
+ * Claims another worker ID.  Fills in the ID, or why there is none: Redis refused
+ * it, or was not asked though it can be; or else there is no answer.
+ */
+static void
+serve_reclaim(RegistryRequest *request)
+{
+	refusal[0] = '\0';
+	if (seen.state == CLAIM_HELD && seen.confirmed && seen.leaving.ownership == 0)
+		(void) claim_worker_id(true);
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	if (registry->state != CLAIM_HELD || registry->claim.ownership == seen.claim.ownership)
+	{
+		request->refused = answered || backoff == 0;
+		strlcpy(request->error, refusal[0] ? refusal :
+				registry->detail[0] ? registry->detail : "There is no claim that Redis has confirmed, or another one is under way.",
+				sizeof(request->error));
+	}
+	request->worker_id = registry->claim.worker_id;
+	LWLockRelease(registry_lock);
+}
+
+/* Passes on what the script has answered. */
+static void
+fill_in(RegistryRequest *request, char **answer, int count)
+{
+	size_t		used = 0;
+
+	if (count == 3 && strcmp(answer[0], "layout") == 0)
+	{
+		request->refused = true;
+		strlcpy(request->error, protocol_layout_conflict(answer), sizeof(request->error));
+		return;
+	}
+	for (int i = 0; i < count && used < sizeof(request->answer); i++)
+	{
+		used += strlcpy(request->answer + used, answer[i], sizeof(request->answer) - used) + 1;
+		request->count++;
+	}
+	if (used > sizeof(request->answer))
+		strlcpy(request->error, "The reply from Redis is too long.", sizeof(request->error));
+}
+
+/* Serves the request that was taken. */
+static void
+serve_request(void)
+{
+	RegistryRequest *request = &registry_mail->request;
+	char	  **answer = NULL;
+	int			count = 0;
+	int64		due = next_contact;
+
+	request->error[0] = '\0';
+	request->refused = false;
+	request->count = 0;
+	if (request->operation == REQUEST_RECLAIM)
+		serve_reclaim(request);
+	else if (request->operation == REQUEST_RELEASE ?
+			 release_other(request, &answer, &count, request->error) :
+			 list(request->datacenter_id, request->worker_id, REGISTRY_PAGE, &answer, &count,
+				  request->error))
+		fill_in(request, answer, count);
+	/* a mark is not put off, however often there are requests */
+	next_contact = Min(next_contact, due);
+	mailbox_answer(&registry_mail->box);
+}
+
+/*---- The process ----*/
 
 /*
  * Withdraws a lease that is not in use, so that no gate opens with it any more.
@@ -57,8 +834,6 @@ withdraw_lease(void)
 	return withdrawn;
 }
 
-/*---- The process ----*/
-
 static Pause
 registry_turn(bool news, bool reloaded)
 {
@@ -74,20 +849,35 @@ registry_turn(bool news, bool reloaded)
 		next_contact = 0;
 	}
 	answered = false;
-	if (registry_look(true))
+	look();
+	if (seen.has_identity && mailbox_take(&registry_mail->box))
 	{
-		registry_serve_request();
-		(void) registry_look(false);
+		serve_request();
+		look();
 	}
 	/* not before the keeper has read file and clock, or closed the gate */
 	ready = seen.has_identity && seen.proposed_ms != 0 && seen.state != CLAIM_LOST;
 	if (ready)
-		registry_tend_claim();
+		tend_claim();
 	if (answered)
-		registry_all_is_well();
+		all_is_well();
 	if (ready)
 		pause.ms = ms_until(next_contact);
 	return pause;
+}
+
+/* At an error, and at an exit. */
+static void
+close_all(void)
+{
+	RegistryRequest *request = &registry_mail->request;
+
+	link_close();
+	if (!mailbox_has_taken(&registry_mail->box))
+		return;
+	strlcpy(request->error, "The process \"snowid registry\" failed; see the server log.",
+			sizeof(request->error));
+	mailbox_answer(&registry_mail->box);
 }
 
 static Pause
@@ -96,8 +886,8 @@ registry_recover(const ErrorData *error)
 	Pause		pause = {.ms = IDLE_MS};
 
 	EmitErrorReport();
-	link_close();
-	registry_try_later();
+	close_all();
+	try_later();
 	return pause;
 }
 
@@ -110,7 +900,7 @@ registry_stop(void)
 {
 	int64		ends = monotonic_ms() + CLOSE_MS;
 
-	(void) registry_look(false);
+	look();
 	while (seen.state == CLAIM_HELD && seen.claim.lease_ms > 0 &&
 		   (seen.entered != 0 || seen.identity.claim.ownership == seen.claim.ownership) &&
 		   monotonic_ms() < ends)
@@ -118,12 +908,12 @@ registry_stop(void)
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 10, own_wait(WAIT_REGISTRY_MAIN));
 		ResetLatch(MyLatch);
-		(void) registry_look(false);
+		look();
 	}
 	if (withdraw_lease() && backoff == 0)
 	{
-		(void) registry_look(false);
-		(void) registry_release(&seen.claim, true);
+		look();
+		(void) release(&seen.claim, true);
 	}
 }
 
@@ -135,7 +925,7 @@ static const Process process = {
 	.turn = registry_turn,
 	.recover = registry_recover,
 	.stop = registry_stop,
-	.leave = link_close
+	.leave = close_all
 };
 
 /* Runs in the postmaster, if a Redis is configured. */

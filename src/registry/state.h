@@ -6,9 +6,9 @@
 #ifndef SNOWID_REGISTRY_STATE_H
 #define SNOWID_REGISTRY_STATE_H
 
-#include "storage/condition_variable.h"
 #include "storage/lwlock.h"
 
+#include "mailbox.h"
 #include "registry/claim.h"
 
 #pragma GCC visibility push(hidden)
@@ -23,14 +23,6 @@ typedef enum ClaimState
 	CLAIM_LOST					/* the keeper is to forget it */
 } ClaimState;
 
-typedef enum RequestState
-{
-	REQUEST_IDLE,
-	REQUEST_WAITING,
-	REQUEST_RUNNING,
-	REQUEST_DONE
-} RequestState;
-
 /* A claim that was in use until the gate was closed. */
 typedef struct Left
 {
@@ -40,8 +32,6 @@ typedef struct Left
 
 typedef struct Registry
 {
-	ConditionVariable request_changed;
-
 	/* registry_lock protects the following fields only */
 	/* from the snowid keeper */
 	bool		has_identity;
@@ -77,15 +67,17 @@ typedef struct Registry
 	char		last_error[NET_ERR_LEN];
 	TimestampTz last_error_at;	/* 0: never */
 	TimestampTz last_ok;		/* the same */
-
-	/* an administrator's request; the ticket tells whose the answer is */
-	RequestState request_state;
-	uint64		ticket;
-	int64		request_ends;	/* the next may begin then; by monotonic_ms() */
-	RegistryRequest request;
 } Registry;
 
+/* What an administrator asks for. */
+typedef struct RegistryMail
+{
+	Mailbox		box;
+	RegistryRequest request;
+} RegistryMail;
+
 extern Registry *registry;
+extern RegistryMail *registry_mail;
 extern LWLock *registry_lock;
 
 #pragma GCC visibility pop

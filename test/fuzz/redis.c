@@ -18,14 +18,12 @@
 #include <hiredis/hiredis.h>
 
 #include "storage/latch.h"
+#include "storage/proc.h"
 
 #include "key/layout_text.h"
-#include "registry/link.h"
-#include "registry/registry_claim.h"
-#include "registry/registry_contact.h"
-#include "registry/registry_request.h"
-#include "registry/registry_view.h"
-#include "settings.h"
+
+/* with its static parts */
+#include "registry/registry.c"
 
 static const char *answers;		/* for the connections to come */
 static size_t left;
@@ -105,13 +103,22 @@ LWLockRelease(LWLock *lock)
 {
 }
 
+static PGPROC me;
+PGPROC	   *MyProc = &me;
+ResourceOwner CurrentResourceOwner = (ResourceOwner) &me;
+
 void
-ConditionVariableBroadcast(ConditionVariable *variable)
+process_set_latch(int procno)
 {
 }
 
 void
-process_notify(int process)
+process_wake(ProcessId id)
+{
+}
+
+void
+process_notify(ProcessId id)
 {
 }
 
@@ -139,10 +146,14 @@ static void
 begin(const char *mode)
 {
 	static Registry shared;
+	static RegistryMail mail;
 	static char url[64];
 
 	registry = &shared;
 	memset(&shared, 0, sizeof(shared));
+	registry_mail = &mail;
+	memset(&mail, 0, sizeof(mail));
+	mailbox_init(&mail.box);
 	snprintf(url, sizeof(url), "redis://%s127.0.0.1/%s",
 			 strchr(mode, 'u') ? "user@" : "", strchr(mode, 'd') ? "7" : "");
 	layout_read(strchr(mode, 'n') ? "epoch=2020-01-01T00:00:00Z worker=1 sequence=18" : "twitter",
@@ -169,26 +180,26 @@ begin(const char *mode)
 		registry->claim.lease_ms = snowid_redis_lease;
 		registry->identity.claim = registry->claim;
 	}
-	registry->request.worker_id = 1;
 	if (strpbrk(mode, "RLM"))
 	{
-		registry->request_state = REQUEST_WAITING;
-		registry->request_ends = PG_INT64_MAX;
-		registry->request.operation = strchr(mode, 'R') ? REQUEST_RELEASE :
+		RegistryRequest request = {.worker_id = 1};
+
+		request.operation = strchr(mode, 'R') ? REQUEST_RELEASE :
 			strchr(mode, 'L') ? REQUEST_LIST : REQUEST_RECLAIM;
+		(void) mailbox_place(&mail.box, &mail.request, &request, sizeof(request));
 	}
-	next_contact = backoff = 0;
+	backoff = 0;
 	watching = false;
 }
 
 static void
 check(void)
 {
-	const RegistryRequest *request = &registry->request;
+	const RegistryRequest *request = &registry_mail->request;
 
 	fuzz_check(memchr(registry->detail, '\0', sizeof(registry->detail)) != NULL);
 	fuzz_check(memchr(registry->last_error, '\0', sizeof(registry->last_error)) != NULL);
-	fuzz_check(registry->request_state != REQUEST_RUNNING);
+	fuzz_check(!mailbox_has_taken(&registry_mail->box));
 	fuzz_check(memchr(request->error, '\0', sizeof(request->error)) != NULL);
 	if (registry->state != CLAIM_HELD)
 		return;
@@ -202,23 +213,14 @@ check(void)
 			   registry->limit_ms == PG_INT64_MAX || registry->limit_ms == 0);
 }
 
-/* Three turns of the registry, as in registry_turn(). */
+/* Three turns of the registry. */
 static Datum
 turns(PG_FUNCTION_ARGS)
 {
 	for (int i = 0; i < 3; i++)
 	{
 		next_contact = 0;
-		answered = false;
-		if (registry_look(true))
-		{
-			registry_serve_request();
-			(void) registry_look(false);
-			check();
-		}
-		if (seen.state != CLAIM_LOST)
-			registry_tend_claim();
-		(void) registry_look(false);
+		(void) registry_turn(false, false);
 		check();
 	}
 	return (Datum) 0;

@@ -1,0 +1,333 @@
+/*
+ * origin_worker.c
+ *		The process "snowid origin", and how the keeper asks it.
+ *
+ * The names of origins are in a catalog, which needs a connection to a database.
+ * The keeper has none, because nobody could drop that database.  So this process
+ * waits without a connection, in a worker slot of its own that parallel queries
+ * cannot take.  When the keeper asks (mailbox.c), it connects, answers and exits,
+ * and the postmaster starts it again.  The postmaster times that by the wall
+ * clock: if it takes too long, the keeper starts another one.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+#include "storage/spin.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "compat.h"
+#include "generator/gate.h"
+#include "keeper/origin_worker.h"
+#include "mailbox.h"
+#include "process.h"
+
+/* The keeper reports that there is no answer after this time. */
+#define ANSWER_MS 2000
+
+/* If the process does not come within this time, the keeper starts another one. */
+#define COME_MS 1000
+
+/* It is woken when there is a question. */
+#define IDLE_MS (60 * 1000)
+
+/*
+ * A late answer leaves out what was out of reach when it was asked for.  It is
+ * not used when the clock or the settings have moved the reach by more than this.
+ */
+#define REACH_MS 30000
+
+/*
+ * Once connected, the process waits this long for another question: longer than
+ * the keeper does before a retry, since the log has a line for each process.
+ */
+#define LINGER_MS 2000
+
+/* What the keeper asks, and the answer. */
+typedef struct OriginLetter
+{
+	OriginQuestion question;
+	Oid			database;		/* to connect to */
+	Ceiling		answer;
+	char		error[GATE_DETAIL_LEN]; /* "": the answer is valid */
+} OriginLetter;
+
+typedef struct OriginMail
+{
+	Mailbox		box;
+	OriginLetter letter;
+} OriginMail;
+
+static OriginMail *mail = NULL;
+
+Size
+origin_worker_shmem_size(void)
+{
+	return MAXALIGN(sizeof(OriginMail));
+}
+
+void
+origin_worker_shmem_init(void)
+{
+	bool		found;
+
+	mail = ShmemInitStruct("snowid origin", origin_worker_shmem_size(), &found);
+	if (found)
+		return;
+	memset(mail, 0, sizeof(OriginMail));
+	mailbox_init(&mail->box);
+}
+
+/*---- The process ----*/
+
+static bool is_connected = false;
+
+/* It leaves then, if there is no other question; by monotonic_ms(). */
+static int64 leave_at;
+
+/* At work it may wait for a lock; without work it leaves without an error. */
+static void
+begin_work(void)
+{
+	pqsignal(SIGTERM, die);
+	if (is_connected)
+		return;
+	MemoryContextSwitchTo(TopMemoryContext);
+	BackgroundWorkerInitializeConnectionByOid(mail->letter.database, InvalidOid,
+											  BGWORKER_BYPASS_ALLOWCONN);
+	/* durable here is enough: a synchronous standby may be down */
+	SetConfigOption("synchronous_commit", "local", PGC_USERSET, PGC_S_OVERRIDE);
+	is_connected = true;
+}
+
+/* Gives the answer to the keeper, or why there is none. */
+static void
+end_work(const char *error)
+{
+	/* as a sentence */
+	snprintf(mail->letter.error, sizeof(mail->letter.error), error[0] ? "%s." : "", error);
+	mail->letter.error[0] = pg_toupper((unsigned char) mail->letter.error[0]);
+	mailbox_answer(&mail->box);
+	process_wake(PROCESS_KEEPER);	/* it waits for nothing else */
+}
+
+/* It waits for another question, unless it is to leave. */
+static Pause
+linger(bool leave)
+{
+	Pause		pause = {.ms = LINGER_MS,.leave = leave};
+
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	leave_at = monotonic_ms() + LINGER_MS;
+	return pause;
+}
+
+static Pause
+origin_turn(bool news, bool reloaded)
+{
+	OriginQuestion question;
+	Ceiling		answer = {0};
+	bool		done;
+
+	if (!mailbox_take(&mail->box))
+		return (Pause)
+	{
+		.ms = is_connected ? ms_until(leave_at) : IDLE_MS,
+			.leave = is_connected && monotonic_ms() >= leave_at
+	};
+	begin_work();
+	question = mail->letter.question;
+	/* the keeper will not ask another one soon */
+	done = question.owned != 0 || question.leave_layouts;
+	StartTransactionCommand();
+	if (question.owned != 0)
+		origin_require_owned(&question);
+	else if (question.leave_layouts)
+		origin_leave_layouts();
+	else
+		answer = origin_look_up(&question);
+	CommitTransactionCommand();
+	origin_find_old(&question);
+	if (answer.own_ms == 0 && !done)
+		origin_drop_old();
+	mail->letter.answer = answer;
+	end_work("");
+	if (done)
+		origin_drop_old();
+	return linger(done);
+}
+
+static Pause
+origin_recover(const ErrorData *error)
+{
+	if (mailbox_has_taken(&mail->box))
+		end_work(error->message);
+	else
+		EmitErrorReport();
+	return linger(false);
+}
+
+static void
+origin_stop(void)
+{
+}
+
+/* At every exit; the keeper learns of that, if it is at work. */
+static void
+origin_leave(void)
+{
+	if (mailbox_has_taken(&mail->box))
+		end_work("the process \"snowid origin\" failed; see the server log");
+}
+
+static const Process process = {
+	.id = PROCESS_ORIGIN,
+	.name = "snowid origin",
+	.function = "snowid_origin_main",
+	.wait = WAIT_ORIGIN_MAIN,
+	.connects_itself = true,
+	.turn = origin_turn,
+	.recover = origin_recover,
+	.stop = origin_stop,
+	.leave = origin_leave
+};
+
+/* Runs in the postmaster. */
+void
+origin_worker_register(void)
+{
+	process_register(&process);
+}
+
+void
+snowid_origin_main(Datum main_arg)
+{
+	process_run(&process);
+}
+
+/*---- The keeper's side ----*/
+
+/*
+ * A database to connect to: postgres, or else template1, or else any other.
+ * CREATE DATABASE needs template1 without connections, and the keeper may ask
+ * again and again.  This catalog can be read without a connection.  InvalidOid:
+ * a session has locked it, and the keeper waits for no session.
+ */
+static Oid
+some_database(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+	Oid			found = InvalidOid;
+	int			best = 0;
+	Relation	rel;
+	TableScanDesc scan;
+	HeapTuple	tuple;
+
+	StartTransactionCommand();
+	(void) GetTransactionSnapshot();
+	if (!ConditionalLockRelationOid(DatabaseRelationId, AccessShareLock))
+	{
+		AbortCurrentTransaction();
+		MemoryContextSwitchTo(context);
+		return InvalidOid;
+	}
+	rel = table_open(DatabaseRelationId, NoLock);
+	scan = table_beginscan_catalog(rel, 0, NULL);
+	while (HeapTupleIsValid(tuple = heap_getnext(scan, ForwardScanDirection)))
+	{
+		Form_pg_database database = (Form_pg_database) GETSTRUCT(tuple);
+		const char *name = NameStr(database->datname);
+		int			rank = strcmp(name, "postgres") == 0 ? 3 : strcmp(name, "template1") == 0 ? 2 : 1;
+
+		/* a limit of -2 is what an interrupted DROP DATABASE leaves */
+		if (database->datconnlimit != -2 && rank > best)
+		{
+			found = database->oid;
+			best = rank;
+		}
+	}
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+	return found;
+}
+
+/* Is it the same question, of about the same time? */
+static bool
+is_same(const OriginQuestion *a, const OriginQuestion *b)
+{
+	return memcmp(a, b, offsetof(OriginQuestion, reach_ms)) == 0 &&
+		a->reach_ms - b->reach_ms <= REACH_MS && b->reach_ms - a->reach_ms <= REACH_MS;
+}
+
+/*
+ * Asks a question, or looks whether it was answered; never waits.  The keeper
+ * repeats the same question in its next turns while it is pending.
+ */
+OriginAnswer
+origin_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errlen)
+{
+	static OriginLetter letter;
+	static int64 asked_at = PG_INT64_MIN;	/* by monotonic_ms() */
+	static bool has_second;		/* a second process was tried ... */
+	static bool no_second;		/* ... in vain */
+	Oid			database = some_database();
+	int64		now = monotonic_ms();
+	MailState	state;
+
+	if (!OidIsValid(database))
+	{
+		strlcpy(err, "Another session has locked the catalog pg_database.", errlen);
+		return ORIGIN_FAILED;
+	}
+	if (asked_at == PG_INT64_MIN || !is_same(question, &letter.question))
+	{
+		mailbox_leave(&mail->box);
+		letter.question = *question;
+		asked_at = now;
+		has_second = no_second = false;
+	}
+	letter.database = database;
+	state = mailbox_look(&mail->box);
+	if (state == MAIL_ANSWERED)
+	{
+		asked_at = PG_INT64_MIN;
+		*answer = mail->letter.answer;
+		strlcpy(err, mail->letter.error, errlen);
+		mailbox_leave(&mail->box);
+		return err[0] ? ORIGIN_FAILED : ORIGIN_ANSWERED;
+	}
+	/* one that the keeper has left may be at work yet */
+	if (state == MAIL_NONE && mailbox_place(&mail->box, &mail->letter, &letter, sizeof(letter)))
+		process_wake(PROCESS_ORIGIN);
+	if (state == MAIL_PLACED && !has_second && now - asked_at >= COME_MS)
+	{
+		has_second = true;
+		no_second = !process_replace(&process);
+	}
+	strlcpy(err, no_second ? "No process could be started to read it; increase max_worker_processes." :
+			"The process \"snowid origin\" has not answered yet.", errlen);
+	return now - asked_at < ANSWER_MS ? ORIGIN_PENDING : ORIGIN_FAILED;
+}
+
+/* The keeper exits. */
+void
+origin_leave_question(void)
+{
+	mailbox_leave(&mail->box);
+}

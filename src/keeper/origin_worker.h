@@ -1,0 +1,31 @@
+/*
+ * origin_worker.h
+ *		The process "snowid origin", and how the keeper asks it.
+ */
+#ifndef SNOWID_KEEPER_ORIGIN_WORKER_H
+#define SNOWID_KEEPER_ORIGIN_WORKER_H
+
+#include "keeper/origin.h"
+
+/* PostgreSQL looks it up by name. */
+extern PGDLLEXPORT void snowid_origin_main(Datum main_arg);
+
+#pragma GCC visibility push(hidden)
+
+typedef enum OriginAnswer
+{
+	ORIGIN_PENDING,
+	ORIGIN_ANSWERED,
+	ORIGIN_FAILED				/* the reason is in the caller's buffer */
+} OriginAnswer;
+
+extern Size origin_worker_shmem_size(void);
+extern void origin_worker_shmem_init(void);
+extern void origin_worker_register(void);
+extern OriginAnswer origin_ask(const OriginQuestion *question, Ceiling *answer,
+							   char *err, Size errlen);
+extern void origin_leave_question(void);
+
+#pragma GCC visibility pop
+
+#endif							/* SNOWID_KEEPER_ORIGIN_WORKER_H */

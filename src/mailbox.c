@@ -1,0 +1,168 @@
+/*
+ * mailbox.c
+ *		How one process asks another, in shared memory: one question at a time.
+ *
+ * A box has a state, and beside it a letter: the question, and then the answer.
+ * The spinlock is for the state alone.  The letter has no lock, so it may be
+ * large: it belongs to the process whose turn it is.
+ *
+ *		NONE -> WRITING -> PLACED -> TAKEN -> ANSWERED -> NONE
+ *
+ * An answer is never taken for that to another question:
+ *
+ * - While there is a letter, no other question is placed; so an answer is that
+ *	 to the question that was placed last.
+ * - The asker leaves the box on each way out: with the answer, at an error, at
+ *	 its exit.  What is not taken yet is withdrawn then, and nobody carries it
+ *	 out.  What is taken is carried out, and its answer is thrown away.  So a
+ *	 process that gets the number of a former asker finds nothing of it.
+ * - The taker answers on each way out, at an error and at its exit, too.  So
+ *	 the box does not stay taken.
+ *
+ * An asker that wants to know something else leaves, and asks again.  Whether an
+ * answer that comes late still holds is for the asker to say.  After the crash
+ * of a process there is new shared memory.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/proc.h"
+
+#include "compat.h"
+#include "mailbox.h"
+#include "process.h"
+
+void
+mailbox_init(Mailbox *box)
+{
+	SpinLockInit(&box->mutex);
+	box->state = MAIL_NONE;
+	box->asker = box->taker = -1;
+}
+
+/*---- The process that asks ----*/
+
+/*
+ * Places a question; the caller then wakes the process that answers.  False:
+ * there is another one.
+ */
+bool
+mailbox_place(Mailbox *box, void *letter, const void *question, Size size)
+{
+	bool		is_free;
+
+	SpinLockAcquire(&box->mutex);
+	is_free = box->state == MAIL_NONE;
+	if (is_free)
+	{
+		box->state = MAIL_WRITING;
+		box->asker = MyProcNumber;
+	}
+	SpinLockRelease(&box->mutex);
+	if (!is_free)
+		return false;
+	memcpy(letter, question, size);
+	SpinLockAcquire(&box->mutex);
+	box->state = MAIL_PLACED;
+	SpinLockRelease(&box->mutex);
+	return true;
+}
+
+/* What has come of the caller's question; MAIL_NONE: it has none. */
+MailState
+mailbox_look(Mailbox *box)
+{
+	MailState	state;
+
+	SpinLockAcquire(&box->mutex);
+	state = box->asker == MyProcNumber ? box->state : MAIL_NONE;
+	SpinLockRelease(&box->mutex);
+	return state;
+}
+
+/* Takes the caller's question back; false: it is too late for that. */
+bool
+mailbox_withdraw(Mailbox *box)
+{
+	bool		is_placed;
+
+	SpinLockAcquire(&box->mutex);
+	is_placed = box->state == MAIL_PLACED && box->asker == MyProcNumber;
+	if (is_placed)
+	{
+		box->state = MAIL_NONE;
+		box->asker = -1;
+	}
+	SpinLockRelease(&box->mutex);
+	return is_placed;
+}
+
+/* The caller does not ask any more, or has read its answer. */
+void
+mailbox_leave(Mailbox *box)
+{
+	SpinLockAcquire(&box->mutex);
+	if (box->asker == MyProcNumber)
+	{
+		if (box->state != MAIL_TAKEN)
+			box->state = MAIL_NONE;
+		box->asker = -1;
+	}
+	SpinLockRelease(&box->mutex);
+}
+
+/*---- The process that answers ----*/
+
+/* Takes the question, which is to be answered now; false: there is none. */
+bool
+mailbox_take(Mailbox *box)
+{
+	bool		is_placed;
+
+	SpinLockAcquire(&box->mutex);
+	is_placed = box->state == MAIL_PLACED;
+	if (is_placed)
+	{
+		box->state = MAIL_TAKEN;
+		box->taker = MyProcNumber;
+	}
+	SpinLockRelease(&box->mutex);
+	return is_placed;
+}
+
+/* Nothing was done for the question that was taken; it may be withdrawn. */
+void
+mailbox_put_back(Mailbox *box)
+{
+	SpinLockAcquire(&box->mutex);
+	box->state = box->asker < 0 ? MAIL_NONE : MAIL_PLACED;
+	box->taker = -1;
+	SpinLockRelease(&box->mutex);
+}
+
+/* Has the caller taken a question that it has not answered? */
+bool
+mailbox_has_taken(Mailbox *box)
+{
+	bool		has_taken;
+
+	SpinLockAcquire(&box->mutex);
+	has_taken = box->state == MAIL_TAKEN && box->taker == MyProcNumber;
+	SpinLockRelease(&box->mutex);
+	return has_taken;
+}
+
+/* The answer is in the letter. */
+void
+mailbox_answer(Mailbox *box)
+{
+	int			asker;
+
+	SpinLockAcquire(&box->mutex);
+	asker = box->asker;
+	box->state = asker < 0 ? MAIL_NONE : MAIL_ANSWERED;
+	box->taker = -1;
+	SpinLockRelease(&box->mutex);
+	if (asker >= 0)
+		process_set_latch(asker);
+}

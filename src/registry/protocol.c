@@ -1,0 +1,339 @@
+/*
+ * protocol.c
+ *		Calls of the registry's script: the arguments, and what the answers say.
+ *
+ * Each call carries the token of the start and a number that rises, so that a
+ * call which Redis executes late or twice does no harm.  It also carries the
+ * version of the format.  Arguments go by name.  How a call is sent is in
+ * redis.c; what follows from an answer, in registry.c.
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "postmaster/postmaster.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "key/layout.h"
+#include "key/layout_text.h"
+#include "registry/link.h"
+#include "registry/protocol.h"
+#include "registry/redis.h"
+#include "settings.h"
+#include "url.h"
+
+/* A number as text, in the memory of one turn. */
+char *
+protocol_number(int64 value)
+{
+	return psprintf(INT64_FORMAT, value);
+}
+
+char *
+protocol_hex(uint64 value)
+{
+	return psprintf("%016llx", (unsigned long long) value);
+}
+
+/* Reads a whole number from 0 to max.  False: the text is none. */
+bool
+protocol_read_number(const char *text, int64 max, int64 *value)
+{
+	char	   *end;
+
+	errno = 0;
+	*value = strtoll(text, &end, 10);
+	return text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && *value <= max;
+}
+
+void
+protocol_add(RegistryCall *call, const char *name, const char *value)
+{
+	Assert(call->count + 2 <= lengthof(call->args));
+	call->args[call->count++] = name;
+	call->args[call->count++] = value;
+}
+
+/* The data directory's fingerprint; "": it does not tell it from others. */
+static const char *
+place(const Fingerprint *print)
+{
+
+	if (print->inode == 0 || print->birth_ns == 0)
+		return "";
+	return psprintf("%s%s%s", protocol_hex(print->file_system),
+					protocol_hex(print->inode), protocol_hex((uint64) print->birth_ns));
+}
+
+/*
+ * The Unix ms that no time of the registry can be above: further ahead than this
+ * server's clock can be (snowid.max_jump), and than its keys.  What is above was
+ * written by somebody else than a server, and is kept nowhere.
+ */
+static int64
+latest_ms(const Registry *seen)
+{
+	int64		ms = unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_jump;
+
+	if (seen->entered != 0)
+		ms = Max(ms, seen->used_ms);
+	ms = Max(ms, seen->left.used_ms);
+	if (seen->unwanted != 0)
+		ms = Max(ms, seen->unwanted_ms);
+	ms += snowid_max_lead + RESERVE_MS +
+		Max(snowid_redis_lease, 2 * (int64) snowid_redis_mark_interval);
+	return Max(Min(ms, layout_last_ms(&server_layout)), 0);
+}
+
+/* The ms between two marks; a lease is renewed at a third of it. */
+int
+protocol_mark_interval(void)
+{
+	if (snowid_redis_lease > 0)
+		return Min(snowid_redis_mark_interval, snowid_redis_lease / 3);
+	return snowid_redis_mark_interval;
+}
+
+/* The server's name, for people. */
+const char *
+protocol_server_name(void)
+{
+	static char name[SERVER_NAME_LEN + 1];
+	char		host[SERVER_NAME_LEN - 6] = "";
+
+	if (snowid_server_name[0])
+		return snowid_server_name;
+	if (gethostname(host, sizeof(host)) < 0)
+		strlcpy(host, "unknown", sizeof(host));
+	host[sizeof(host) - 1] = '\0';
+	snprintf(name, sizeof(name), "%s:%d", host, PostPortNumber);
+	return name;
+}
+
+/*
+ * The longest that this server is silent when all is well, and Redis may still
+ * hear of it.
+ */
+int64
+protocol_interval(void)
+{
+	return protocol_mark_interval() + url_count(snowid_redis_url) * (int64) snowid_redis_timeout;
+}
+
+/*
+ * Begins a call, with the arguments that all calls have; "claim": the one that it
+ * concerns, if any.
+ */
+void
+protocol_begin(RegistryCall *call, const Registry *seen, const char *operation, int datacenter_id,
+			   const Claim *claim)
+{
+	char		layout[LAYOUT_TEXT_LEN];
+
+	call->count = 0;
+	layout_describe(&server_layout, layout);
+	protocol_add(call, "version", "4");
+	protocol_add(call, "operation", operation);
+	protocol_add(call, "layout", pstrdup(layout));
+	protocol_add(call, "server", psprintf("%s%s", protocol_hex(seen->identity.id[0]),
+										  protocol_hex(seen->identity.id[1])));
+	protocol_add(call, "name", protocol_server_name());
+	protocol_add(call, "place", place(&seen->identity.directory));
+	protocol_add(call, "token", protocol_hex(seen->token));
+	protocol_add(call, "starts", protocol_number((int64) seen->identity.starts));
+	protocol_add(call, "interval", protocol_number(protocol_interval()));
+	protocol_add(call, "lease", protocol_number(snowid_redis_lease));
+	protocol_add(call, "latest", protocol_number(latest_ms(seen)));
+	protocol_add(call, "boot", seen->boot);
+	protocol_add(call, "dc", protocol_number(datacenter_id));
+	protocol_add(call, "registry", claim && claim->ownership != 0 ? protocol_hex(claim->registry) : "");
+	protocol_add(call, "span", protocol_number(seen->span_ms));
+	protocol_add(call, "high", protocol_number(seen->high));
+}
+
+/*
+ * What this server gave up, as the script reads it.  Without the claim that it is
+ * about to release, and without the one that it has: a keeper that leaves removes
+ * a lease from the file, and its successor may go on with it.
+ */
+char *
+protocol_past(const Registry *seen)
+{
+	char	   *text = "";
+
+	for (int i = 0; i < PAST_CLAIMS; i++)
+	{
+		const PastClaim *past = &seen->identity.past[i];
+
+		if (past->ownership != 0 && !past->by_setting && past->ownership != seen->leaving.ownership &&
+			!(seen->state == CLAIM_HELD && past->ownership == seen->claim.ownership))
+			text = psprintf("%s %s/%d:%d/%s/" INT64_FORMAT "/%d", text, protocol_hex(past->registry),
+							past->datacenter_id, past->worker_id, protocol_hex(past->ownership), past->ceiling_ms, past->exact);
+	}
+	return text;
+}
+
+/*
+ * Is this a claim or a grant?  It counts when the replicas have it, too.  What
+ * takes a worker ID away counts at once, and so does what only tells.
+ */
+static bool
+is_given(const char *outcome)
+{
+	return strcmp(outcome, "yours") == 0 || strcmp(outcome, "ok") == 0;
+}
+
+/* Calls once.  False: there is no answer; the reason is in err. */
+static bool
+try_call(RegistryCall *call, bool last_call, char ***answer, int *count, char *err)
+{
+	RegistryCall numbered = *call;
+	uint64		n;
+
+	if (!redis_connect(last_call, err))
+		return false;
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	n = ++registry->n;
+	LWLockRelease(registry_lock);
+	protocol_add(&numbered, "n", protocol_number((int64) n));
+	protocol_add(&numbered, "deadline", protocol_number(redis_now_ms() + snowid_redis_timeout));
+	if (!redis_run_script(snowid_redis_prefix, numbered.args, numbered.count, last_call,
+						  answer, count, err))
+		return false;
+	if (strcmp((*answer)[0], "expired") == 0)
+		return link_failed(err, "no answer within snowid.redis_timeout");
+	return !is_given((*answer)[0]) || redis_wait_for_replicas(err);
+}
+
+/* Says that a record has a time that cannot be. */
+static void
+describe_beyond(char *err, int datacenter_id, int worker_id, int64 unix_ms)
+{
+	snprintf(err, NET_ERR_LEN, "the record of worker ID %d of datacenter %d has a ceiling in %s, further ahead than snowid.max_jump",
+			 worker_id, datacenter_id, timestamptz_to_str(timestamptz_from_unix_ms(unix_ms)));
+}
+
+/* Does the answer say that the registry cannot be read?  Then err says why. */
+static bool
+is_unreadable(char **answer, int count, char *err)
+{
+	const char *outcome = answer[0];
+	int			datacenter_id;
+	int			worker_id;
+	int64		unix_ms;
+
+	if (count != 3)
+		return false;
+	if (strcmp(outcome, "damaged") == 0)
+		snprintf(err, NET_ERR_LEN, "the field \"%.20s\" of the hash \"%.100s\" is damaged",
+				 answer[1], snowid_redis_prefix);
+	else if (strcmp(outcome, "version") == 0)
+		snprintf(err, NET_ERR_LEN, "the field \"%.20s\" of the hash \"%.100s\" was written by another version of snowid: it has format %.16s, and this one has 4",
+				 answer[1], snowid_redis_prefix, answer[2]);
+	else if (strcmp(outcome, "beyond") == 0 &&
+			 sscanf(answer[1], "%d:%d", &datacenter_id, &worker_id) == 2 &&
+			 protocol_read_number(answer[2], MAX_MS, &unix_ms))
+		describe_beyond(err, datacenter_id, worker_id, unix_ms);
+	else
+		return false;
+	return true;
+}
+
+/*
+ * Calls an operation.  False: there is no answer, or the registry cannot be read;
+ * the reason is in err.
+ */
+bool
+protocol_call(RegistryCall *call, bool last_call, char ***answer, int *count, char *err)
+{
+	int64		began = monotonic_ms();
+	bool		fresh = !link_is_open();
+	bool		ok = try_call(call, last_call, answer, count, err);
+
+	/*
+	 * An idle connection may have ended long ago, or Redis' clock was
+	 * stepped; to call twice does no harm.
+	 */
+	if (!ok && !fresh && monotonic_ms() - began < snowid_redis_timeout / 2)
+		ok = try_call(call, last_call, answer, count, err);
+	/* keeps of other servers' names what every encoding can show */
+	for (int i = 0; ok && i < *count; i++)
+		for (char *p = (*answer)[i]; *p; p++)
+			if (*p < ' ' || *p > '~')
+				*p = '?';
+	return ok && !is_unreadable(*answer, *count, err);
+}
+
+/* "<dc>:<w>" of a claim, or "" where there is none. */
+const char *
+protocol_field(const Claim *claim)
+{
+	return claim->ownership == 0 ? "" : psprintf("%d:%d", claim->datacenter_id, claim->worker_id);
+}
+
+/* Says which layout the registry is for. */
+char *
+protocol_layout_conflict(char **answer)
+{
+	char		ours[LAYOUT_TEXT_LEN];
+
+	layout_describe(&server_layout, ours);
+	return psprintf("The registry \"%s\" is for the layout \"%.120s\", by \"%.64s\"; this server has \"%s\".",
+					snowid_redis_prefix, answer[1], answer[2], ours);
+}
+
+/* Reads an answer that gives this server a worker ID.  False: it is invalid. */
+bool
+protocol_read_claim(const Registry *seen, char **answer, Claim *claim, int64 *ceiling_ms)
+{
+	int64		worker_id;
+	char	   *end;
+
+	memset(claim, 0, sizeof(*claim));
+	claim->ownership = strtoull(answer[2], &end, 16);
+	claim->registry = strtoull(answer[6], NULL, 16);
+	claim->datacenter_id = snowid_datacenter_id;
+	claim->lease_ms = snowid_redis_lease;
+	if (!protocol_read_number(answer[1], (INT64CONST(1) << server_layout.worker_bits) - 1, &worker_id) ||
+		strlen(answer[2]) != 16 || *end != '\0' || claim->ownership == 0 ||
+		!protocol_read_number(answer[3], MAX_MS, &claim->floor_ms) ||
+		!protocol_read_number(answer[4], MAX_MS, ceiling_ms) ||
+		!protocol_read_number(answer[5], MAX_MS, &claim->generation) ||
+		strlen(answer[6]) != 16 || claim->registry == 0)
+		return false;
+	claim->worker_id = (int32) worker_id;
+	/* a higher floor that was found when the claim began stays */
+	if (claim->ownership == seen->identity.claim.ownership)
+		claim->floor_ms = Max(claim->floor_ms, seen->identity.claim.floor_ms);
+	return true;
+}
+
+/* Can this be a time of this server's record?  If not, err says so. */
+bool
+protocol_check_time(const Registry *seen, const Claim *claim, int64 unix_ms, char *err)
+{
+	if (unix_ms <= latest_ms(seen))
+		return true;
+	describe_beyond(err, claim->datacenter_id, claim->worker_id, unix_ms);
+	return false;
+}
+
+/* Why Redis refuses a worker ID, in words; NULL: this answer is no refusal. */
+char *
+protocol_refusal(char **answer, int count)
+{
+	const char *outcome = answer[0];
+	int64		until_ms;
+	const char *until;
+
+	if (strcmp(outcome, "layout") == 0 && count == 3)
+		return protocol_layout_conflict(answer);
+	if (strcmp(outcome, "full") != 0 || count != 4 ||
+		!protocol_read_number(answer[3], MAX_MS, &until_ms))
+		return NULL;
+	until = timestamptz_to_str(timestamptz_from_unix_ms(until_ms));
+	return psprintf("All %d worker IDs of datacenter %d are in use: %.10s have an owner, and the keys of %.10s lie ahead of this server's clock%s%s.",
+					1 << server_layout.worker_bits, snowid_datacenter_id, answer[1], answer[2],
+					until_ms > 0 ? ", the nearest up to " : "", until_ms > 0 ? until : "");
+}
