@@ -272,7 +272,9 @@ process_run(const Process *process)
 
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGINT, PG_SIG_IGN);	/* nothing here to cancel */
+	/* a lock's timeout is a SIGINT, too; elsewhere there is nothing to cancel */
+	if (!process->connects_itself)
+		pqsignal(SIGINT, PG_SIG_IGN);
 	BackgroundWorkerUnblockSignals();
 	if (!process->connects_itself)
 		BackgroundWorkerInitializeConnection(NULL, NULL, 0);
