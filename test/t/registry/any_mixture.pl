@@ -166,6 +166,19 @@ $torn->restart;
 wait_for_claim($torn);
 is(logged($torn, 0, qr/WARNING:  snowid claims no worker ID/),
 	1, 'a server that has an ID keeps it beside two masters');
+settings($torn, $short . "snowid.datacenter_id = 1\n");
+my $log = log_size($torn);
+$torn->reload;
+$torn->wait_for_log(qr/LOG:  snowid keeps worker ID \d+ of datacenter 0/,
+	$log);
+answered($torn);
+is($_->query('HEXISTS', 'snowid', '1:0'),
+	0, "no ID of another datacenter was claimed from the $_->{name}")
+  foreach @both;
+pass('the ID that is kept beside two masters is marked');
+$both[1]->query('REPLICAOF', '127.0.0.1', $both[0]->{port});
+wait_for($torn, 'SELECT datacenter_id = 1 FROM snowid_status()');
+pass('an ID of the other datacenter is claimed when there is one master');
 $torn->stop;
 
 done_testing();
