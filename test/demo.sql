@@ -30,7 +30,7 @@ CREATE TABLE detail (
     stored_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- Numbers for people, which begin anew each day.
+-- Numbers for people, which begin again each day.
 INSERT INTO snowid_segments (biz_tag, period, format)
 VALUES ('invoice', 'day', 'INV-{YYYYMMDD}-{N:6}');
 

@@ -11,7 +11,7 @@
  *
  * And a name server that hangs: a name that ends in ".hangs" is not found while
  * there is a file $SKEW_FILE.hangs, and then is this machine.  A data directory
- * that cannot be told from another one: where there is a file $SKEW_FILE.place,
+ * that cannot be distinguished from another one: where there is a file $SKEW_FILE.place,
  * the number in it is its inode and its time of birth.  And files that are another
  * user's: while there is a file $SKEW_FILE.stranger, the process has another user ID.
  * And a host of another name: the first line of $SKEW_FILE.hostname, if there is one.

@@ -97,7 +97,7 @@ is(logged($node, $log, $jumped),
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: .*\nDETAIL:  The clock jumped ahead/,
-	'a crash during a jump: callers are told that the clock jumped');
+	'a crash during a jump: callers learn that the clock jumped');
 $log = -s $node->logfile;
 set_skew($node, 0);
 keys_follow($node, 0);

@@ -1,6 +1,6 @@
 # The clock steps back and forth under running sessions, and a burst outruns the
 # format: keys stay in order, never lead the clock by more than max_lead, and
-# callers wait, or are told at once, as max_wait has it.
+# callers wait, or are refused at once, as max_wait has it.
 use strict;
 use warnings;
 
@@ -283,7 +283,7 @@ $session->{handle}->finish;
 like(
 	$session->{out},
 	qr/58000: the next key would lead the clock by (?:4200|41[0-9]{2})\d{3} ms/,
-	'a caller whose wait becomes too long is told so');
+	'a caller whose wait becomes too long is refused');
 step(4200);
 
 #---- Saturation ----

@@ -489,14 +489,14 @@ is(status($node, 'registry_ok_at IS NULL'),
 isnt(row($node, 'snowid')->{registry_age_seconds},
 	'', 'not one answer: the age is counted from the start');
 is(row($node, 'snowid_server')->{registry},
-	'remembered', 'a remembered claim is told');
+	'remembered', 'a remembered claim is reported');
 $redis->run;
 wait_for_claim($node);
 is( status(
 		$node,
 		'registry_ok_at > registry_error_at AND registry_error IS NOT NULL'),
 	't',
-	'both are told after it is over');
+	'both are reported after it is over');
 
 # grants: the age of the last one rises while the keeper does not run
 next_key($node);
@@ -561,7 +561,7 @@ wait_for_claim($node);
 $row = row($node, 'snowid');
 is( values_of($row, qw(lease_seconds registry_interval_seconds)),
 	'lease_seconds=600|registry_interval_seconds=10',
-	'the lease and its interval are told');
+	'the lease and its interval are reported');
 cmp_ok($row->{lease_left_seconds}, '>', 300, 'more than half of it is left');
 $node->stop;
 done_testing();

@@ -1,5 +1,5 @@
 # Keys that outsiders see: the cipher by itself; secrets that are replaced day by day
-# on a primary and its standby; a file that cannot be used; who is told what; and no
+# on a primary and its standby; a file that cannot be used; which role learns what; and no
 # secret in a log, an error, a setting or the memory of a session.
 use strict;
 use warnings;
@@ -245,18 +245,18 @@ foreach my $case (@refused)
 like(
 	error_of($node, 'SET ROLE auditor;' . $ask),
 	qr/DETAIL:  line 2 of file/,
-	'who may see the setting is told what is wrong with the file');
+	'who may see the setting learns what is wrong with the file');
 my $log   = -s $node->logfile;
 my $error = error_of($node, 'SET ROLE clerk;' . $ask);
 like(
 	$error,
 	qr/^F0000: the file of snowid\.public_key_file cannot be used\n/,
-	'an ordinary role is told that the file cannot be used');
+	'an ordinary role learns that the file cannot be used');
 like(
 	$error,
 	qr/DETAIL:  See the server log\.\n/,
 	'an ordinary role is referred to the log');
-unlike($error, qr/\Q$file\E/, 'an ordinary role is not told the path');
+unlike($error, qr/\Q$file\E/, 'an ordinary role does not learn the path');
 like(
 	slurp_file($node->logfile, $log),
 	qr/DETAIL:  line 2 of file "\Q$file\E" is not/,

@@ -183,7 +183,7 @@ hold_syncs($node, 0);
 $session->{handle}->finish;
 set_skew($node, 0);
 unlike($session->{out}, qr/ERROR|FATAL|connection/,
-	'the call succeeds, cancelled or not, and though the keeper is told to leave'
+	'the call succeeds, cancelled or not, and though the keeper is asked to exit'
 );
 my $refused =
   qr/^58000: the next key would lead the clock by 1[12]\d\d\d\d\d ms\n/;

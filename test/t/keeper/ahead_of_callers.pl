@@ -224,7 +224,7 @@ poll($node, "reason ~ 'already active'");
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: .*\nDETAIL:  $reason/,
-	'where somebody has the origin, there are no keys, and the reason is told'
+	'where somebody has the origin, there are no keys, and the reason is reported'
 );
 query($node,
 	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"

@@ -164,7 +164,7 @@ SKIP:
 	like(
 		sql_error($node, 'SELECT snowid_next()'),
 		qr/^55000: snowid cannot use its state file\nDETAIL:  .*Permission denied/,
-		'a directory that cannot be written: callers are told');
+		'a directory that cannot be written: callers get the reason');
 	chmod 0700, $directory;
 	poll($node, 'is_open AND worker_id = 2');
 	pass('keys continue when it can be');

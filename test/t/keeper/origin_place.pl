@@ -2,7 +2,7 @@
 # whose parallel queries hold every other one keeps no key off, at a reload, a
 # new keeper or a promotion; where the process does not come, another one is
 # started; a lock on the catalog stops keys only where the catalog is to be
-# written, and the reason is told; so it is where no place is left for an origin,
+# written, and the reason is reported; so it is where no place is left for an origin,
 # and databases can be created meanwhile.  It needs neither postgres nor template1.
 use strict;
 use warnings;
@@ -178,7 +178,7 @@ use_worker_id(7);
 $node->poll_query_until('postgres',
 	"SELECT reason ~ 'Another transaction that created or dropped a replication origin is still in progress' FROM snowid_status()"
 ) or die;
-pass('a new origin waits for its end, and the reason is told');
+pass('a new origin waits for its end, and the reason is reported');
 is(sql_error($node, 'CREATE DATABASE new'),
 	'', 'a database can be created meanwhile');
 $idle->query_safe('COMMIT');
@@ -191,7 +191,7 @@ $node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
 $node->poll_query_until('postgres',
 	"SELECT reason ~ 'has not answered yet' FROM snowid_status()")
   or die;
-pass('a catalog that nobody may read: the reason is told');
+pass('a catalog that nobody may read: the reason is reported');
 $idle->query_safe('COMMIT');
 makes_keys($node, 7, 'the catalog can be read again: keys continue');
 $idle->quit;
@@ -300,7 +300,7 @@ like(status($node, 'reason'),
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid cannot use its replication origin\nDETAIL:  could not find free replication state/,
-	'no place for an origin: callers are told');
+	'no place for an origin: callers get the reason');
 is(sql_error($node, "CREATE DATABASE new_$_"),
 	'', 'a database can be created meanwhile')
   foreach 1 .. 2;

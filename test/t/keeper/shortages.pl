@@ -1,5 +1,5 @@
-# What seldom happens: no descriptor is left, a signal of arithmetic, a data directory
-# that is locked, a state file's place that is taken.  It is told, and it passes.
+# What rarely happens: no descriptor is left, a signal of arithmetic, a data directory
+# that is locked, a state file's place that is taken.  It is reported, and it passes.
 use strict;
 use warnings;
 
@@ -172,7 +172,7 @@ settings($node, $short);
 $node->reload;
 answered($node);
 
-# What the planner is told of a snowid and a bigint column's index, seldom a B-tree.
+# What the planner is told of a snowid and a bigint column's index, rarely a B-tree.
 sub plan_of
 {
 	my ($index, $condition) = @_;
@@ -205,7 +205,7 @@ cmp_ok(next_key($node), '>', $highest,
 
 #---- The directory is locked, or the file's place is taken ----
 
-# While the keeper stands still, lest it make the directory in between.
+# While the keeper stands still, so that it does not make the directory meanwhile.
 sub exchange
 {
 	my ($code) = @_;

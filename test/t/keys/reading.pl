@@ -175,7 +175,7 @@ none_works('a standby with another layout',
 is( $before->safe_psql(
 		'postgres', "SELECT snowid_decode($key, '$layout_1') IS NOT NULL"),
 	't',
-	'a standby with another layout reads by the layout that it is told');
+	'a standby with another layout reads by the layout that it is given');
 
 # the primary changes its layout, and standbys with the next one wait for it
 my $highest =

@@ -134,7 +134,7 @@ wait_for_claim($local);
 is($redis->record('0:0', 'name'), 'local',
 	'a server claims through a socket');
 
-# each of these rights is needed, and its lack is told; hdel is when the last ID of a
+# each of these rights is needed, and its lack is reported; hdel is when the last ID of a
 # server is given back
 foreach my $command (grep({ $_ ne 'hdel' } @least), 'select')
 {
@@ -307,7 +307,7 @@ while (my ($answer, $error) = splice @parrots, 0, 2)
 }
 is(leaks($node, $local), '', 'the password is nowhere');
 
-#---- Who is told of addresses and paths ----
+#---- Which role sees addresses and paths ----
 
 $local->safe_psql('postgres', <<~'EOF');
 	CREATE ROLE anybody;
@@ -349,7 +349,7 @@ foreach my $refused (
 	like(
 		told('anybody', 'snowid_next()'),
 		qr/^55000: snowid has not claimed a worker ID yet DETAIL:  See the server log\. HINT/,
-		"an ordinary role is referred to the log, not told: $detail");
+		"an ordinary role is referred to the log: $detail");
 	unlike(told('anybody', 'snowid_reclaim()'),
 		qr/$detail/,
 		"snowid_reclaim() tells an ordinary role nothing of: $detail");

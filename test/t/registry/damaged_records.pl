@@ -290,7 +290,7 @@ foreach my $name ('', '.tmp')
 	POSIX::mkfifo("$file$name", 0600) or die "$!";
 	$flooded->start;
 	poll($flooded, "reason ~ 'cannot use its state file'");
-	pass("a pipe in place of \"state$name\" is told");
+	pass("a pipe in place of \"state$name\" is reported");
 	$flooded->stop;
 	unlink "$file$name";
 	rename("$file.good", $file) if $name eq '';

@@ -202,7 +202,7 @@ isnt(
 	'a lower count of starts is refused: the new server has the ID by its place, as after a restore'
 );
 
-#---- A block copy: it cannot be told from the original by its file ----
+#---- A block copy: it cannot be distinguished from the original by its file ----
 
 # Gives a stopped server the ID, starts and claims of another one.
 sub clone_node
@@ -269,8 +269,7 @@ $redis->stop;
 usleep(3_500_000);
 is( status($hot, 'is_open AND worker_id = 0'),
 	'f',
-	'a clone that was told of a holder does not use its ID when Redis goes away'
-);
+	'a clone that knew of a holder does not use its ID when Redis goes away');
 makes_keys_as($first, 0, 'the holder does');
 $redis->run;
 wait_for_claim($hot);

@@ -37,7 +37,7 @@ isnt($?, 0, 'without the time of settling a fault is found') or diag @said;
 like(
 	join('', @said),
 	qr/: (overlap|thrown out|given twice): server/,
-	'without the time of settling the steps to the fault are told'
+	'without the time of settling the steps to the fault are printed'
 ) or diag @said;
 
 SKIP:

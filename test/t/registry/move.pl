@@ -191,8 +191,7 @@ poll($full, "reason ~ 'no other one could be claimed: All 2 worker IDs'");
 like(
 	sql_error($full, 'SELECT snowid_next()'),
 	qr/^$behind, and no other one could be claimed: All 2 worker IDs of datacenter 0 are in use: 2 have an owner, and the keys of 0 lie ahead of this server's clock\.\nHINT:  Set the clock right; see doc\/worker-ids\.md in/,
-	'no free ID: callers are told of the clock, and why there is no other ID'
-);
+	'no free ID: callers learn of the clock, and why there is no other ID');
 is(query($full, 'SELECT is_open FROM snowid_status()'),
 	'f', 'no free ID: the status says that no keys are made');
 my $marks = $redis->record('0:0', 'n');
@@ -227,12 +226,12 @@ poll($cut, "reason ~ 'no other one could be claimed: Redis cannot be used'");
 like(
 	sql_error($cut, 'SELECT snowid_next()'),
 	qr/^$behind, and no other one could be claimed: Redis cannot be used: .*Connection refused\.\nHINT:/,
-	'Redis away: callers are told of the clock, and of Redis');
+	'Redis away: callers learn of the clock, and of Redis');
 query($cut, 'CREATE ROLE app');
 like(
 	sql_error($cut, 'SET ROLE app; SELECT snowid_next()'),
 	qr/58000: the clock is too far behind the keys of this server\nDETAIL:  See the server log\.\n/,
-	'Redis away: an ordinary role is not told its address');
+	'Redis away: an ordinary role does not learn its address');
 $redis->run;
 poll($cut, 'is_open AND worker_id = 1');
 new_key($cut);

@@ -1,5 +1,5 @@
-# Claims in seldom states: revoked, while no other worker ID is free; lost, while the
-# origins cannot be read; new on a standby, while the disk is full.  Each is told, and
+# Claims in rare states: revoked, while no other worker ID is free; lost, while the
+# origins cannot be read; new on a standby, while the disk is full.  Each is reported, and
 # continues by itself.
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
 # Faults of Redis and of the network: keys, start, shutdown, reload and sessions
-# are unaffected, each change of state is told once, and it continues by itself.  The
+# are unaffected, each change of state is reported once, and it continues by itself.  The
 # log stays short whatever Redis says, and a process that is held up between two
 # readings of the clock waits no longer than it should.
 use strict;

@@ -138,7 +138,7 @@ $plain->stop;
 	cmp_ok(query($stays, 'SELECT count(*) FROM snowid_claims()'),
 		'>=', 2, 'a missing replica: snowid_claims() tells who has which ID');
 
-	# A server that runs, too, is told so.
+	# A running server learns that, too.
 	$redis->take_away('0:' . worker_id($stays));
 	poll($stays, 'NOT is_open');
 	pass('a running server learns that its ID is another\'s');

@@ -1,5 +1,5 @@
 # What the simulator found, with real servers and a real Redis: a server that was
-# told to wait, and then is cut off; one that asks for another ID in the settling;
+# asked to wait, and then is cut off; one that asks for another ID in the settling;
 # keys that only a former owner knows of; a lease that lapses while its settings
 # want another datacenter.
 use strict;
@@ -17,7 +17,7 @@ $SIG{PIPE} = 'IGNORE';
 my $redis = SnowidRedis->start('redis');
 my $proxy = SnowidRedis->proxy($redis);
 
-# Such a server calls when it is told to.
+# Such a server calls when it is asked to.
 my $seldom = "snowid.redis_mark_interval = '10s'\n";
 
 sub end_settling
@@ -34,7 +34,7 @@ sub end_all
 	return;
 }
 
-#---- Told to wait, then cut off ----
+#---- Asked to wait, then cut off ----
 
 my $a = claiming('a', $proxy);
 wait_for_claim($a);
@@ -47,20 +47,20 @@ $redis->edit('meta', span => 3600_000);
 $proxy->mode('silent');
 $a->reload;
 poll($a, "is_open AND registry = 'remembered'");
-is(worker_id($a), 0, 'told to wait, and cut off: it continues with its ID');
+is(worker_id($a), 0, 'asked to wait, and cut off: it continues with its ID');
 end_settling();
 my $b = claiming('b', $redis);
 wait_for_claim($b);
 is(worker_id($b), 1,
-	'told to wait, and cut off: a newcomer does not get its ID after the settling'
+	'asked to wait, and cut off: a newcomer does not get its ID after the settling'
 );
 settings($a, $short);
 $proxy->mode('');
 $a->reload;
 wait_for_claim($a);
-is(worker_id($a), 0, 'told to wait, and cut off: it keeps its ID');
+is(worker_id($a), 0, 'asked to wait, and cut off: it keeps its ID');
 ok( !logged($a, 0, qr/snowid lost its worker ID/),
-	'told to wait, and cut off: it never lost its ID');
+	'asked to wait, and cut off: it never lost its ID');
 end_all($a, $b);
 
 #---- Another ID is asked for in the settling ----
@@ -116,7 +116,7 @@ query($c, 'SELECT snowid_reclaim()');
 wait_until('the next owner gives it back',
 	sub { $redis->record('0:0', 'owner') eq '' });
 cmp_ok($redis->record('0:0', 'ceiling'), '>=', $last,
-	'the record has the ceiling that the owner before has told, though its own is exact'
+	'the record has the ceiling that the owner before has reported, though its own is exact'
 );
 my $d = claiming('d2', $redis);
 wait_for_claim($d);

@@ -153,7 +153,7 @@ sub refused
 		sql_error(
 			$s1, "SELECT snowid_number('c') FROM generate_series(1, 100000)"),
 		qr/^55000: no numbers available for segment "c"\nDETAIL:  $told\./,
-		"$what: a caller is told that there is no number");
+		"$what: a caller learns that there is no number");
 	ok( $s1->poll_query_until(
 			'postgres',
 			"SELECT error ~ '$known' FROM snowid_segment_status() WHERE biz_tag = 'c'"

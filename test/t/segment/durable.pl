@@ -221,7 +221,7 @@ is( query(
 		"SELECT \"left\" + left_next, lost > 0 FROM snowid_segment_status() WHERE biz_tag = 'c'"
 	),
 	'0|t',
-	'a range that a process has taken is lost if it is told to leave meanwhile'
+	'a range that a process has taken is lost if it is asked to exit meanwhile'
 );
 $node->stop('fast');
 pass('a fast stop does not wait for a standby that is away');

@@ -1,6 +1,6 @@
 # Segments of a database whose owner is not a superuser: none of his code runs in the
 # process that fetches, whoever owns the tables; his settings do not reach it; and
-# nobody is told of what is not his.
+# no role learns of what is not its own.
 use strict;
 use warnings;
 
@@ -273,7 +273,7 @@ like(
 	qr/The last error was: The database's owner has no privileges on its source\./,
 	'a right that was revoked ends the use of a source');
 
-#---- What is told, and to whom ----
+#---- Which role learns what ----
 
 $node->safe_psql('shop', <<~EOF);
 	$write
@@ -285,7 +285,7 @@ my $told = gets('clerk', "SELECT public.snowid_number('good')");
 like(
 	$told,
 	qr/no numbers available for segment "good"\nDETAIL:  Its table or its source failed; see the server log, or snowid_segment_status\(\)\./,
-	'a caller is not told what the central server said');
+	'a caller does not learn what the central server said');
 unlike($told, qr/4111/, 'a caller does not see a row of the central server');
 unlike(
 	slurp_file($node->logfile),
@@ -304,7 +304,7 @@ as_owner(
 like(
 	gets('clerk', "SELECT public.snowid_number('good')"),
 	qr/permission denied for segment "good"/,
-	'a role that has no right on a tag is told nothing else');
+	'a role that has no right on a tag learns nothing else');
 
 #---- No place for the process ----
 
@@ -326,6 +326,6 @@ query($node, <<~EOF);
 like(
 	sql_error($node, "SELECT snowid_number('far')"),
 	qr/^55000: no numbers available for segment "far"\nDETAIL:  No process could be started to reserve some\.\nHINT:  Increase max_worker_processes\./,
-	'callers are told that there is no place for the process');
+	'callers learn that there is no place for the process');
 $node->stop;
 done_testing();

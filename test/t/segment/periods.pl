@@ -400,6 +400,6 @@ query($ahead, "DELETE FROM snowid_segments WHERE biz_tag = 'times'");
 like(
 	answer_of($asking),
 	qr/does not exist/,
-	'the caller is told that the row was deleted');
+	'the caller learns that the row was deleted');
 $_->stop foreach @servers, $central, $node;
 done_testing();

@@ -75,7 +75,7 @@ wait_until(
 	});
 ok(-e "$dir/at", 'the caller is stopped before its step');
 
-# One at a time, lest a range be passed over.
+# One at a time, so that no range is passed over.
 push @numbers, map { number($node, 'a') } 1 .. 3;
 push @numbers, split /\n/,
   query($node, "SELECT snowid_number('a') FROM generate_series(1, 197)");

@@ -1,7 +1,7 @@
 # Tenants of one server, of which one does all it can to the others: sources that
 # hang, more tags than there are places, tags that do not exist, processes that are
 # always busy.  Another tenant's calls are all answered; and each process ends within a
-# second when it is told to, whatever it is in the middle of.
+# second when it is asked to, whatever it is in the middle of.
 use strict;
 use warnings;
 
@@ -187,7 +187,7 @@ is( scalar(
 	'where there are few places for processes, each tenant has its turn');
 stop(@malice);
 
-#---- Each process ends when it is told to ----
+#---- Each process ends when it is asked to ----
 
 # A process is in the middle of a wait for one of these hosts.
 sub caught_by
