@@ -25,7 +25,7 @@ ifeq ($(lacks),)
 TAP_TESTS = 1
 endif
 script = src/registry/registry.lua.h
-EXTRA_CLEAN = tmp_check tmp_regress test/skew.so test/hold.so test/keys test/ff1 $(script)
+EXTRA_CLEAN = tmp_check tmp_regress test/skew.so test/hold.so test/keys test/opening test/ff1 $(script)
 
 PG_CPPFLAGS = -Isrc -I$(srcdir)/src
 
@@ -94,7 +94,7 @@ $(script): src/registry/registry.lua
 
 # The clock that a test can step, and the keeper that it can hold: preloaded into
 # the test's servers only.
-installcheck: $(if $(TAP_TESTS),test/skew.so test/hold.so test/keys $(if $(without),,test/ff1),no-tap-tests)
+installcheck: $(if $(TAP_TESTS),test/skew.so test/hold.so test/keys test/opening $(if $(without),,test/ff1),no-tap-tests)
 no-tap-tests:
 	@echo 'No TAP tests$(if $(lacks),: they need the packages $(lacks)).'
 test/%.so: test/%.c
@@ -103,6 +103,10 @@ test/%.so: test/%.c
 # What checks the keys of a torture.
 test/keys: test/keys.c
 	$(CC) $(CFLAGS) -o $@ $<
+
+# Checks the decision on an opening.
+test/opening: test/opening.c src/keeper/opening.o
+	$(CC) $(CFLAGS) $(CPPFLAGS) -o $@ $^
 
 # What checks the cipher of the public form.
 test/ff1: test/ff1.c src/key/ff1.o src/key/public_form.o

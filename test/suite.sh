@@ -26,13 +26,13 @@ result()
 
 # Builds and installs with these flags: from "clean" on, or from what is there where the
 # second argument is '', or the directory was kept.
-# test/ff1 is linked from the library's object files, so with their flags.
+# test/ff1 and test/opening are linked from its object files, so with their flags.
 build()
 {
 	local log=$build/build.log
 
 	# shellcheck disable=SC2086 # nothing, or a word
-	if make_there ${2-$clean} all install test/ff1 COPT="$1" >"$log" 2>&1; then
+	if make_there ${2-$clean} all install test/ff1 test/opening COPT="$1" >"$log" 2>&1; then
 		return
 	fi
 	head -n 40 "$log"

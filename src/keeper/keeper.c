@@ -3,9 +3,9 @@
  *		The process "snowid keeper": keeps the durable ceiling ahead of use, and
  *		opens and closes the gate.
  *
- * It alone decides whether keys may be made, with which pair and how far; it
- * alone writes the state file and the ceiling.  It makes no keys and never
- * talks to the network.  What fails is tried again.
+ * It observes, asks opening.c whether keys may be made, with which pair and above
+ * what, and acts; it alone writes the state file and the ceiling.  It makes no keys
+ * and never talks to the network.  What fails is tried again.
  *
  * To open: state file synced, ceiling flushed to the WAL, usable_until set,
  * gate opened.  To close: gate closed, then the exact last unit stored.  A
@@ -48,6 +48,9 @@
 /* It looks after this time whether "snowid origin" has come. */
 #define ANSWER_MS 500
 
+/* In place of a pause: the next decision comes at once. */
+#define AGAIN (-1)
+
 /* The pair that this keeper looks after. */
 static Pair pair;
 
@@ -80,58 +83,17 @@ log_state(GateReason reason, const char *detail)
 static void
 close_gate(GateReason reason, const char *detail)
 {
-	bool		has_pair;
-	int			ignored;
-	bool		was_open = generator_gate(&has_pair, &ignored, &ignored) == GATE_OPEN;
 	int64		last = generator_close(reason, detail);
 
 	log_state(reason, detail);
-	if (was_open && pair.known)
+	if (pair.stage == PAIR_IN_USE)
 	{
-		pair.known = pair.looked_up = false;
+		pair.stage = PAIR_NONE;
 		ceiling_leave(&pair.ceiling, unix_ms_from_units(last));
 		generator_grant(last, last);
 		identity_remember_ceiling(pair.claim.ownership, unix_ms_from_units(last));
 	}
-	pair.known = false;
 	claim_leave(unix_ms_from_units(last));
-}
-
-static bool
-open_gate(int64 now)
-{
-	GeneratorProgress progress;
-	bool		has_pair;
-	Claim		before = {0};
-	bool		other_pair;
-	bool		forget;
-	int64		begin;
-	char		layout[LAYOUT_TEXT_LEN];
-
-	(void) generator_gate(&has_pair, &before.datacenter_id, &before.worker_id);
-	generator_progress(&progress);
-	other_pair = has_pair && !same_pair(&before, &pair.claim);
-
-	/* order is given up only if another pair's keys are out of reach */
-	forget = other_pair && progress.last > generator_reach(now);
-	begin = forget || !has_pair ? pair.floor : Max(pair.floor, progress.last);
-
-	grant_first(&pair, now, begin);
-	generator_progress(&progress);
-	if (!claim_enter(&pair.claim, unix_ms_from_units(progress.usable_until)))
-		return false;			/* it was lost meanwhile */
-	generator_open(pair.claim.datacenter_id, pair.claim.worker_id, pair.floor, forget);
-
-	logged_reason = GATE_OPEN;
-	logged_detail[0] = '\0';
-	pair_opened(&pair);
-	move_opened(&pair.claim);
-	layout_describe(&server_layout, layout);
-	ereport(LOG,
-			(errmsg("snowid makes keys as datacenter %d, worker %d",
-					pair.claim.datacenter_id, pair.claim.worker_id),
-			 errdetail("The layout is \"%s\".", layout)));
-	return true;
 }
 
 /* Lengthens the pause before a retry, and returns it. */
@@ -142,12 +104,15 @@ retry_pause(void)
 	return retry_ms;
 }
 
-/* Closes the gate until a later turn opens it. */
+/* The gate is closed: the ms until the next look. */
 static long
-stay_closed(GateReason reason, const char *detail)
+closed_pause(const Decision *decision, int64 now)
 {
-	close_gate(reason, detail);
-	return retry_pause();
+	if (decision->detail == DETAIL_WAIT)
+		return Min(decision->opens_ms + 1 - unix_ms_from_units(now), TURN_MS);
+	if (decision->reason == GATE_BEHIND)
+		return move_pause();
+	return decision->reason == GATE_RECOVERY ? TURN_MS : retry_pause();
 }
 
 /*
@@ -167,17 +132,19 @@ wait_for_answer(void)
 	return ANSWER_MS;
 }
 
-/* The ceiling cannot be raised now; keys go on up to it. */
+/* No grant is possible now; keys continue up to the ceiling. */
 static long
-wait_for_ceiling(const char *detail)
+hold_gate(const Decision *decision, const char *detail)
 {
-	if (strcmp(detail, logged_detail) != 0)
+	if (decision->detail == DETAIL_LOOK_UP && strcmp(detail, logged_detail) != 0)
+	{
 		ereport(LOG,
 				(errmsg("%s", gate_message(GATE_CEILING)),
 				 errdetail("%s", detail)));
-	strlcpy(logged_detail, detail, sizeof(logged_detail));
+		strlcpy(logged_detail, detail, sizeof(logged_detail));
+	}
 	generator_no_grant(detail);
-	return TURN_MS;
+	return retry_pause();
 }
 
 /*
@@ -186,124 +153,135 @@ wait_for_ceiling(const char *detail)
  * is raised again above all keys.
  */
 static void
-renew_ceiling(void)
+take_over(void)
 {
 	GeneratorProgress progress;
 
 	generator_progress(&progress);
-	pair.known = false;			/* in case it throws */
 	if (pair.ceiling.own_ms < unix_ms_from_units(progress.usable_until))
 		ceiling_raise(&pair.ceiling, unix_ms_from_units(progress.usable_until));
-	pair.known = true;
+	pair.stage = PAIR_IN_USE;
+	grant_start_slowly();
 }
 
-/*
- * Opens or closes the gate, as settings, claim, recovery and clock demand.
- * Returns 0 if it is open, or the ms until the next look.
- */
+/* Returns 0 if the gate is open, or the ms until the next look. */
 static long
-settle_gate(int64 now, bool clock_is_good)
+open_gate(const Decision *decision, int64 now)
 {
-	GateReason	reason;
-	GateReason	why_closed;
+	GeneratorProgress progress;
+	int64		floor = last_unit_of(decision->floor_ms);
 	char		err[GATE_DETAIL_LEN];
-	char		err_buf[GATE_DETAIL_LEN];
-	Claim		wanted;
-	int64		limit_ms;
-	bool		has_pair;
-	Claim		in_use = {0};
-	bool		is_wanted;
+	char		layout[LAYOUT_TEXT_LEN];
+	GateReason	reason = pair_begin(&pair, decision, err);
 
-	reason = identity_load(err_buf);
-	if (reason == GATE_MAY_OPEN)
-		reason = pair_leave_source(err_buf);
-	if (reason == GATE_STARTING)
-		return wait_for_answer();
-	why_closed = pair_wanted(&wanted, &limit_ms, err);
-	if (why_closed == GATE_CLAIM_LOST)
-	{
-		/* in this order; the next turn repeats what fails */
-		close_gate(why_closed, err);
-		if (reason == GATE_MAY_OPEN && identity_introduce(err) == GATE_MAY_OPEN)
-			return pair_forget(err) == GATE_STARTING ? ANSWER_MS : TURN_MS;
-		return TURN_MS;
-	}
-	if (reason == GATE_MAY_OPEN && claim_from_redis())
-		reason = identity_introduce(err_buf);
-	if (reason != GATE_MAY_OPEN && (claim_from_redis() || !RecoveryInProgress()))
-		return stay_closed(reason, err_buf);
-	if (RecoveryInProgress())
-	{
-		close_gate(GATE_RECOVERY, "");
-		if (why_closed == GATE_MAY_OPEN && clock_is_good &&
-			!pair_remember_early(&wanted, now, err))
-			log_state(GATE_FILE, err);
-		return TURN_MS;
-	}
-	if (why_closed != GATE_MAY_OPEN)
-	{
-		pair.found = false;		/* another server may use it meanwhile */
-		return stay_closed(why_closed, err);
-	}
-	pair.limit = limit_ms == PG_INT64_MAX ? PG_INT64_MAX : last_unit_of(limit_ms);
-
-	reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
-	is_wanted = same_pair(&in_use, &wanted) && claim_entered() == wanted.ownership;
-	if (!clock_is_good)
-	{
-		static const char *const detail = "The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock().";
-
-		/* a pair that is no longer wanted is left all the same */
-		if (reason != GATE_OPEN || !is_wanted)
-			return stay_closed(GATE_STARTING, detail);
-		generator_no_grant(detail);
-		return retry_pause();
-	}
-	if (reason != GATE_OPEN)
-		pair_settle_opening(&pair, now);
-	if (!pair.known || !same_pair(&pair.claim, &wanted) ||
-		pair.claim.ownership != wanted.ownership)
-	{
-		/* a gate that a predecessor opened with this claim stays open */
-		if (reason == GATE_OPEN && !is_wanted)
-			close_gate(GATE_STARTING, "");
-		why_closed = pair_find(&pair, &wanted, now, err);
-		reason = generator_gate(&has_pair, &in_use.datacenter_id, &in_use.worker_id);
-		if (why_closed == GATE_STARTING)
-			return wait_for_answer();
-		if (why_closed == GATE_CEILING && reason == GATE_OPEN)
-			return wait_for_ceiling(err);
-		if (why_closed != GATE_MAY_OPEN)
-			return stay_closed(why_closed, err);
-		grant_start_slowly();
-		if (reason == GATE_OPEN)
-			renew_ceiling();
-	}
-	if (move_is_needed(&pair, reason == GATE_OPEN, now, err))
-	{
-		close_gate(GATE_BEHIND, err);
-		return move_pause();
-	}
-	if (reason == GATE_OPEN)
-		return 0;
-	if (now < pair.opens_at)
-	{
-		/* in whole seconds, since a slewed clock moves it */
-		snprintf(err, sizeof(err), "A pair that is new to this server can be used when the clock has passed %s.",
-				 timestamptz_to_str(timestamptz_from_unix_ms(unix_ms_from_units(pair.opens_at) / 1000 * 1000 + 1000)));
-		generator_close(GATE_STARTING, err);
-		log_state(GATE_STARTING, err);
-		return Min(ms_from_units(pair.opens_at - now), TURN_MS);
-	}
-	pair.floor = Max(pair.floor, pair.opens_at);
-	if (!pair_remember(&pair, err))
-		return stay_closed(GATE_FILE, err);
-	reason = pair_leave_layouts(&pair, err);
 	if (reason == GATE_STARTING)
 		return wait_for_answer();
 	if (reason != GATE_MAY_OPEN)
-		return stay_closed(reason, err);
-	return open_gate(now) ? 0 : retry_pause();
+	{
+		close_gate(reason, err);
+		return retry_pause();
+	}
+	generator_progress(&progress);
+	grant_start_slowly();
+	grant_first(&pair, now, decision->forget_order ? floor : Max(floor, progress.last));
+	generator_progress(&progress);
+	if (!claim_enter(&pair.claim, unix_ms_from_units(progress.usable_until)))
+		return retry_pause();	/* it was lost meanwhile */
+	generator_open(pair.claim.datacenter_id, pair.claim.worker_id, floor, decision->forget_order);
+	pair.stage = PAIR_IN_USE;
+
+	logged_reason = GATE_OPEN;
+	logged_detail[0] = '\0';
+	move_opened(&pair.claim);
+	layout_describe(&server_layout, layout);
+	ereport(LOG,
+			(errmsg("snowid makes keys as datacenter %d, worker %d",
+					pair.claim.datacenter_id, pair.claim.worker_id),
+			 errdetail("The layout is \"%s\".", layout)));
+	return 0;
+}
+
+/* The claim in the state file goes; what fails is tried again. */
+static long
+give_up(bool lost)
+{
+	char		err[GATE_DETAIL_LEN];
+	GateReason	reason = lost ? identity_introduce(err) : GATE_MAY_OPEN;
+
+	if (reason == GATE_MAY_OPEN)
+		reason = pair_give_up(err);
+	if (reason == GATE_MAY_OPEN)
+		return AGAIN;
+	awaits_answer = reason == GATE_STARTING;
+	if (!lost && !awaits_answer)
+		close_gate(reason, err);
+	return awaits_answer ? ANSWER_MS : retry_pause();
+}
+
+/*
+ * Does what was decided.  Returns 0 if the gate is open, AGAIN if the facts have
+ * changed, or the ms until the next look.
+ */
+static long
+act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now,
+	char *detail)
+{
+	if (decision->reason != GATE_OPEN)
+		close_gate(decision->reason, detail);
+	switch (decision->action)
+	{
+		case OPENING_GIVE_UP:
+			return give_up(decision->reason == GATE_CLAIM_LOST);
+		case OPENING_LOOK_UP:
+			pair_look_up(&pair, wanted, facts);
+			return AGAIN;
+		case OPENING_AWAIT:
+			return wait_for_answer();
+		case OPENING_CLOSE:
+			if (facts->recovery && decision->remember &&
+				!pair_remember_early(wanted, decision, detail))
+				log_state(GATE_FILE, detail);
+			return closed_pause(decision, now);
+		case OPENING_HOLD:
+			return hold_gate(decision, detail);
+		case OPENING_TAKE_OVER:
+			take_over();
+			return 0;
+		case OPENING_STAY_OPEN:
+			return 0;
+		case OPENING_OPEN:
+			return open_gate(decision, now);
+	}
+	return retry_pause();		/* not reached */
+}
+
+/*
+ * Opens or closes the gate, as opening.c decides.  Returns 0 if it is open, or
+ * the ms until the next look.
+ */
+static long
+settle_gate(int64 now, bool believed)
+{
+	Facts		facts;
+	Decision	decision;
+	Claim		wanted;
+	char		detail[GATE_DETAIL_LEN];
+	long		pause;
+
+	if (pair.stage == PAIR_ASKED || pair.stage == PAIR_FAILED)
+		pair.stage = PAIR_FOUND;
+	do
+	{
+		pair_observe(&pair, now, believed, &wanted, &facts);
+		decision = opening_decide(&facts);
+		if (facts.stage != PAIR_NONE)
+			pair.found_ms = decision.found_ms;
+		pair_explain(&pair, &wanted, &facts, &decision, detail);
+		if (decision.action > OPENING_AWAIT)
+			move_note(&wanted, &decision);
+		pause = act(&decision, &facts, &wanted, now, detail);
+	} while (pause == AGAIN);
+	return pause;
 }
 
 /* One turn.  Returns the ms until the next. */
@@ -319,8 +297,6 @@ take_turn(void)
 		claim_propose(unix_ms_from_units(now), 0, false);
 	awaits_answer = false;
 	pause = settle_gate(now, clock_is_good);
-	if (!awaits_answer)
-		move_end_turn(now);
 	if (pause > 0)
 		return pause;
 	pause = grant_renew(&pair, now, &granted);
@@ -386,7 +362,7 @@ keeper_stop(void)
 
 	close_gate(GATE_STOPPING, "");
 	if (claim_from_redis() && identity_claim()->lease_ms > 0)
-		(void) pair_forget(err);
+		(void) pair_give_up(err);
 }
 
 static void

@@ -5,12 +5,16 @@
 #ifndef SNOWID_KEEPER_MOVE_H
 #define SNOWID_KEEPER_MOVE_H
 
-#include "keeper/pair.h"
+#include "keeper/opening.h"
+#include "registry/claim.h"
 
 #pragma GCC visibility push(hidden)
 
-extern bool move_is_needed(const Pair *pair, bool is_open, int64 now, char *err);
-extern void move_end_turn(int64 now);
+extern int64 move_behind_ms(void);
+extern int64 move_patience_ms(int64 reach_ms);
+extern void move_note(const Claim *claim, const Decision *decision);
+extern void move_describe(const Claim *claim, const Decision *decision, int64 patience_ms,
+						  char *err);
 extern long move_pause(void);
 extern void move_opened(const Claim *claim);
 

@@ -1,10 +1,10 @@
 /*
  * pair.c
- *		Which pair this server has, and where its keys may begin: by settings,
- *		claim, state file, layout, and origins in the WAL.
+ *		The pair that this server is to have: what is known of it by settings,
+ *		claim, state file, layout, and origins in the WAL; and the steps before
+ *		its first key.
  *
- * Only the snowid keeper calls it, before it opens the gate.  The answer is a
- * reason to keep the gate closed, or the floor above which keys may be made.
+ * For the snowid keeper alone.  It observes and acts; opening.c decides.
  */
 #include "postgres.h"
 
@@ -18,6 +18,7 @@
 #include "generator/wait.h"
 #include "keeper/ceiling.h"
 #include "keeper/identity.h"
+#include "keeper/move.h"
 #include "keeper/origin.h"
 #include "keeper/pair.h"
 #include "keeper/statefile.h"
@@ -26,6 +27,9 @@
 #include "registry/claim.h"
 #include "settings.h"
 #include "units.h"
+
+/* The last texts of source, file and look-up, by OpeningDetail. */
+static char said[DETAIL_LOOK_UP + 1][GATE_DETAIL_LEN];
 
 /* Set by snowid_accept_layout(), in shared memory. */
 static pg_atomic_uint32 *accept_layout = NULL;
@@ -99,10 +103,10 @@ claim_by_settings(Claim *wanted)
 
 /*
  * The claim that the settings or Redis grant, and the Unix ms up to which.
- * Returns what pair_find() does.
+ * Returns GATE_MAY_OPEN, or why there is none.
  */
-GateReason
-pair_wanted(Claim *wanted, int64 *limit_ms, char *err)
+static GateReason
+wanted_claim(Claim *wanted, int64 *limit_ms, char *err)
 {
 	if (claim_from_redis())
 		return claim_held(wanted, limit_ms, err);
@@ -115,23 +119,6 @@ pair_wanted(Claim *wanted, int64 *limit_ms, char *err)
 		return GATE_NO_WORKER_ID;
 	claim_by_settings(wanted);
 	return GATE_MAY_OPEN;
-}
-
-/*
- * Did this server make its last keys with this claim?  If not, or if nothing is
- * known of its keys, others may have used the pair until now.  A position that
- * vanished from the origins is the state file's, unless another layout's.
- */
-static void
-settle_claim(Pair *pair)
-{
-	bool		same_terms;
-	bool		remembers = identity_remembers(&pair->claim, &same_terms);
-
-	pair->is_new = !remembers || !same_terms;
-	pair->waits = !remembers || pair->ceiling.own_ms == 0;
-	if (!pair->new_layout)
-		pair->floor = Max(pair->floor, last_unit_of(identity_known_ms(&pair->claim)));
 }
 
 /*
@@ -154,20 +141,16 @@ used_before(const Ceiling *ceiling, int64 *used_ms)
 }
 
 /*
- * Writes the pair into the state file if it is new there; must come before its
- * first key.  False: the reason is in err.
+ * Writes the pair into the state file, with the floor of its keys.  False: the
+ * reason is in err.
  */
-bool
-pair_remember(Pair *pair, char *err)
+static bool
+remember(Pair *pair, int64 floor_ms, char *err)
 {
 	static bool warned = false;
 	int64		used_ms;
 	bool		exact;
 
-	if (pair->new_layout && !identity_forget_ceilings(err))
-		return false;
-	if (!pair->is_new)
-		return true;
 	if (identity_was_copied() && !claim_from_redis() && !warned)
 	{
 		ereport(WARNING,
@@ -178,11 +161,8 @@ pair_remember(Pair *pair, char *err)
 		warned = true;
 	}
 	exact = used_before(&pair->ceiling, &used_ms);
-	pair->claim.floor_ms = unix_ms_from_units(pair->floor);
-	if (!identity_remember(&pair->claim, used_ms, exact, err))
-		return false;
-	pair->is_new = false;
-	return true;
+	pair->claim.floor_ms = floor_ms;
+	return identity_remember(&pair->claim, used_ms, exact, err);
 }
 
 /* The claim in the state file; NULL: there is none. */
@@ -194,7 +174,7 @@ old_claim(void)
 	return claim->ownership != 0 ? claim : NULL;
 }
 
-/* What is to be told of a question to "snowid origin"; GATE_STARTING: wait for it. */
+/* The reason after a question to "snowid origin"; GATE_STARTING: wait for it. */
 static GateReason
 reason_of(OriginAnswer result)
 {
@@ -203,11 +183,11 @@ reason_of(OriginAnswer result)
 }
 
 /*
- * Removes the claim from the state file; the gate is closed.  Returns what
- * pair_find() does.
+ * Removes the claim from the state file; the gate is closed.  Returns the
+ * result of reason_of(), or GATE_FILE.
  */
 GateReason
-pair_forget(char *err)
+pair_give_up(char *err)
 {
 	const Claim *claim = identity_claim();
 	Ceiling		ceiling;
@@ -230,193 +210,239 @@ pair_forget(char *err)
 	return identity_remember(NULL, used_ms, exact, err) ? GATE_MAY_OPEN : GATE_FILE;
 }
 
-/*
- * Gives up a claim that another source granted than the present one, before
- * anything else: it is never resumed.  Returns what pair_find() does.
- */
-GateReason
-pair_leave_source(char *err)
-{
-	return identity_changed_source() ? pair_forget(err) : GATE_MAY_OPEN;
-}
-
-/* What pair_remember() does, in advance, on a standby. */
+/* The same in advance, on a standby. */
 bool
-pair_remember_early(const Claim *claim, int64 now, char *err)
+pair_remember_early(const Claim *claim, const Decision *decision, char *err)
 {
 	Claim		early = *claim;
 	int64		used_ms;
-	bool		exact;
-	bool		same_terms;
-	bool		remembers;
+	bool		exact = used_before(NULL, &used_ms);
 
-	if (!claim_from_redis())
-		return true;
-	remembers = identity_remembers(claim, &same_terms);
-	if (remembers && same_terms)
-		return true;
-	if (!remembers)
-		early.floor_ms = Max(early.floor_ms,
-							 unix_ms_from_units(now + units_from_ms(snowid_max_lead)));
-	exact = used_before(NULL, &used_ms);
+	early.floor_ms = decision->floor_ms;
 	return identity_remember(&early, used_ms, exact, err);
-}
-
-/*
- * May this layout be used?  Yes, if the last keys in the WAL have it.  If there
- * are none, its range must not end soon.  If they have another layout, every new
- * key must also be greater than every old one, and an administrator must have
- * consented.
- */
-static GateReason
-settle_layout(Pair *pair, int64 now, char *err)
-{
-	static bool warned = false;
-	const Ceiling *ceiling = &pair->ceiling;
-	int64		now_ms = unix_ms_from_timestamptz(GetCurrentTimestamp());
-	bool		made_last;
-	char		ours[LAYOUT_TEXT_LEN];
-
-	pair->new_layout = false;
-	/* a ceiling that is far ahead does not tell which layout came last */
-	made_last = ceiling->others_ms > ceiling->other_layout_ms ||
-		(ceiling->own_ms > ceiling->other_layout_ms &&
-		 last_unit_of(ceiling->own_ms) <= generator_reach(now));
-
-	layout_describe(&server_layout, ours);
-	if (now_ms < server_layout.epoch)
-	{
-		err[0] = '\0';
-		return GATE_BEFORE_EPOCH;
-	}
-	if (layout_ends_soon(&server_layout, now_ms))
-	{
-		const char *end = timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout)));
-
-		/* if the range ended long ago, the present time may have no unit */
-		if (!made_last || now < 0)
-		{
-			snprintf(err, GATE_DETAIL_LEN,
-					 "The timestamp's range of \"%s\" ends at %s, in less than ten years.",
-					 ours, end);
-			return GATE_LAYOUT;
-		}
-		if (!warned)
-			ereport(WARNING,
-					(errmsg("the timestamp's range of the snowid layout ends at %s",
-							end)));
-		warned = true;
-	}
-	if (!made_last && ceiling->other_layout_ms != 0)
-	{
-		int64		used_ms = Max(now_ms + snowid_max_lead + RESERVE_MS,
-								  ceiling->other_layout_ms);
-		bool		above = layout_key_at(&server_layout, now_ms, false) >
-		Max(layout_key_at(&ceiling->other_layout, used_ms, true), ceiling->other_layout_key);
-
-		snprintf(err, GATE_DETAIL_LEN, "%s%s",
-				 layout_difference(&server_layout, &ceiling->other_layout),
-				 above ? "" : " New keys would not be above the old ones.");
-		if (!above || pg_atomic_read_u32(accept_layout) == 0)
-			return above ? GATE_LAYOUT_CONSENT : GATE_LAYOUT;
-
-		/* so older keys of this layout are below the floor, too */
-		pair->floor = Max(pair->floor, last_unit_of(now_ms));
-		pair->new_layout = true;
-	}
-	return GATE_MAY_OPEN;
-}
-
-/*
- * Decides when the pair may begin, if others may have used it: they did so until
- * found_at, up to max_lead ahead of the clock.  Called again while the pair
- * waits, since both the setting and the clock may change.  Setting the clock,
- * ahead or back, does not shorten the wait.  If it is set back by more than the
- * pair has waited, everything found by the old clock is void.
- */
-void
-pair_settle_opening(Pair *pair, int64 now)
-{
-	int64		waited = units_from_ms(monotonic_ms() - pair->found_mono);
-
-	pair->opens_at = PG_INT64_MIN;
-	if (!pair->waits)
-		return;
-	if (now < pair->found_at)
-		pair->known = false;
-	pair->found_at = Max(pair->found_at, now - waited);
-	pair->opens_at = pair->found_at + units_from_ms(snowid_max_lead);
 }
 
 /*
  * Records the consent to a new layout, just before its first key.  The ceiling
  * comes first: from then on every layout's new keys must be above those of all
  * that are left here, this one's or a former one's that comes back.  So their
- * ceilings are not needed any more.  Returns what pair_find() does; until then
- * the consent still holds.
+ * ceilings are not needed any more.  Returns the result of reason_of(); until
+ * it succeeds the consent still holds.
  */
-GateReason
-pair_leave_layouts(Pair *pair, char *err)
+static GateReason
+leave_layouts(Pair *pair, int64 floor_ms, char *err)
 {
 	GateReason	reason;
 
-	if (!pair->new_layout)
-		return GATE_MAY_OPEN;
-	ceiling_raise(&pair->ceiling, unix_ms_from_units(pair->floor));
+	ceiling_raise(&pair->ceiling, floor_ms);
+	pair->ceiling.own_ms = floor_ms;
 	reason = reason_of(ceiling_leave_layouts(&pair->claim, old_claim(), err, GATE_DETAIL_LEN));
-	pair->new_layout = reason != GATE_MAY_OPEN;
+	if (reason == GATE_MAY_OPEN)
+		pair->ceiling.other_layout_ms = 0;
 	return reason;
 }
 
-/* The gate was opened with the pair: clears what was for this opening only. */
-void
-pair_opened(Pair *pair)
+/* Warns once if the layout's range ends soon, although the last keys have it. */
+static void
+warn_of_end(void)
 {
-	pair->found = false;
-	pg_atomic_write_u32(accept_layout, 0);
+	static bool warned = false;
+
+	if (!warned && layout_ends_soon(&server_layout, unix_ms_from_timestamptz(GetCurrentTimestamp())))
+	{
+		ereport(WARNING,
+				(errmsg("the timestamp's range of the snowid layout ends at %s",
+						timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout))))));
+		warned = true;
+	}
 }
 
 /*
- * Finds out where the keys of a claim's pair may begin.  Returns why the gate
- * must stay closed, with the detail in err; GATE_STARTING, until "snowid origin"
- * has answered; or GATE_MAY_OPEN.
+ * The steps before the first key.  Returns GATE_MAY_OPEN if they are done, or the
+ * result of reason_of(), or GATE_FILE.
  */
 GateReason
-pair_find(Pair *pair, const Claim *wanted, int64 now, char *err)
+pair_begin(Pair *pair, const Decision *decision, char *err)
 {
-	GateReason	reason;
+	GateReason	reason = GATE_MAY_OPEN;
 
-	pair->known = false;
-	if (!pair->found || !same_pair(&pair->claim, wanted) ||
-		pair->claim.ownership != wanted->ownership || now < pair->found_at)
+	warn_of_end();
+	if ((decision->leave_layouts && !identity_forget_ceilings(err)) ||
+		(decision->remember && !remember(pair, decision->floor_ms, err)))
+		return GATE_FILE;
+	if (decision->leave_layouts)
+		reason = leave_layouts(pair, decision->floor_ms, err);
+	if (reason == GATE_MAY_OPEN)
+		pg_atomic_write_u32(accept_layout, 0);
+	return reason;
+}
+
+/*---- Observing ----*/
+
+/*
+ * Finds the ceilings of the wanted claim's pair, or looks whether they have come.
+ * If it is another claim, or the clock was set back, it was found just now.
+ */
+void
+pair_look_up(Pair *pair, const Claim *wanted, const Facts *facts)
+{
+	static const PairStage stages[] = {
+		[ORIGIN_PENDING] = PAIR_ASKED,
+		[ORIGIN_ANSWERED] = PAIR_KNOWN,
+		[ORIGIN_FAILED] = PAIR_FAILED
+	};
+
+	if (facts->stage == PAIR_NONE || facts->now_ms < facts->found_ms)
 	{
-		pair->looked_up = false;
-		pair->found_at = now;
+		pair->found_ms = facts->now_ms;
 		pair->found_mono = monotonic_ms();
 	}
 	pair->claim = *wanted;
-	pair->found = true;
-	if (!statefile_lock(err, GATE_DETAIL_LEN))
-		return GATE_FILE;
-	if (!pair->looked_up)
+	pair->stage = PAIR_FOUND;	/* in case it throws */
+	pair->stage = stages[ceiling_find(wanted, old_claim(), facts->reach_ms, &pair->ceiling,
+									  said[DETAIL_LOOK_UP], GATE_DETAIL_LEN)];
+}
+
+static LayoutRange
+range_of(int64 now, int64 now_ms)
+{
+	if (now_ms < server_layout.epoch)
+		return RANGE_BEFORE_EPOCH;
+	if (!layout_ends_soon(&server_layout, now_ms))
+		return RANGE_GOOD;
+	/* if the range ended long ago, the present time may have no unit */
+	return now < 0 ? RANGE_OVER : RANGE_ENDS_SOON;
+}
+
+/* Would new keys be above all of the other layouts? */
+static bool
+is_above(const Ceiling *ceiling, int64 now_ms)
+{
+	int64		used_ms = Max(now_ms + snowid_max_lead + RESERVE_MS, ceiling->other_layout_ms);
+
+	return layout_key_at(&server_layout, now_ms, false) >
+		Max(layout_key_at(&ceiling->other_layout, used_ms, true), ceiling->other_layout_key);
+}
+
+/* Facts about the gate, and the claim that it was opened with last. */
+static void
+observe_gate(const Claim *wanted, Facts *facts)
+{
+	GeneratorProgress progress;
+	Claim		last = {0};
+	bool		has_pair;
+
+	facts->is_open = generator_gate(&has_pair, &last.datacenter_id, &last.worker_id) == GATE_OPEN;
+	facts->other_pair = has_pair && !same_pair(&last, wanted);
+	facts->is_ours = has_pair && !facts->other_pair && claim_entered() == wanted->ownership;
+	generator_progress(&progress);
+	facts->last_ms = unix_ms_from_units(progress.last);
+}
+
+/* Facts about the wanted claim, if it is the pair's. */
+static void
+observe_pair(const Pair *pair, int64 now, Facts *facts)
+{
+	const Ceiling *ceiling = &pair->ceiling;
+	int64		now_ms = unix_ms_from_timestamptz(GetCurrentTimestamp());
+
+	facts->stage = pair->stage;
+	facts->found_ms = pair->found_ms;
+	facts->waited_ms = monotonic_ms() - pair->found_mono;
+	facts->own_ms = ceiling->own_ms;
+	facts->others_ms = ceiling->others_ms;
+	facts->other_layout_ms = ceiling->other_layout_ms;
+	facts->is_above = ceiling->other_layout_ms != 0 && is_above(ceiling, now_ms);
+	facts->consent = pg_atomic_read_u32(accept_layout) != 0;
+	facts->range = range_of(now, now_ms);
+}
+
+/*
+ * Gathers the facts, as far as they count.  The claim that is wanted is valid if
+ * the facts have no reason against it.
+ */
+void
+pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Facts *facts)
+{
+	int64		limit_ms;
+
+	memset(facts, 0, sizeof(*facts));
+	memset(wanted, 0, sizeof(*wanted));
+	facts->from_registry = claim_from_redis();
+	facts->recovery = RecoveryInProgress();
+	facts->believed = believed;
+	facts->now_ms = unix_ms_from_units(now);
+	facts->reach_ms = unix_ms_from_units(generator_reach(now));
+	facts->max_lead_ms = snowid_max_lead;
+	facts->file = identity_load(said[DETAIL_FILE]);
+	facts->left_source = identity_changed_source();
+	facts->source = wanted_claim(wanted, &limit_ms, said[DETAIL_SOURCE]);
+	/* a claim that was lost leaves the file before that */
+	if (facts->file == GATE_MAY_OPEN && claim_from_redis() && !facts->left_source &&
+		facts->source != GATE_CLAIM_LOST)
+		facts->file = identity_introduce(said[DETAIL_FILE]);
+	facts->claim_floor_ms = wanted->floor_ms;
+	facts->remembers = identity_remembers(wanted, &facts->same_terms);
+	facts->known_ms = identity_known_ms(wanted);
+	facts->advanced_ms = identity_advanced_ms();
+	facts->behind_ms = move_behind_ms();
+	facts->patience_ms = move_patience_ms(facts->reach_ms);
+	observe_gate(wanted, facts);
+	if (facts->source == GATE_MAY_OPEN)
+		pair->limit = limit_ms == PG_INT64_MAX ? PG_INT64_MAX : last_unit_of(limit_ms);
+	else if (!facts->is_open)
+		pair->stage = PAIR_NONE;	/* another server may use it meanwhile */
+	if (same_pair(&pair->claim, wanted) && pair->claim.ownership == wanted->ownership)
+		observe_pair(pair, now, facts);
+}
+
+/*---- Texts ----*/
+
+static void
+explain_range(char *err)
+{
+	char		layout[LAYOUT_TEXT_LEN];
+
+	layout_describe(&server_layout, layout);
+	snprintf(err, GATE_DETAIL_LEN,
+			 "The timestamp's range of \"%s\" ends at %s, in less than ten years.", layout,
+			 timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout))));
+}
+
+/* Writes the detail of a decision. */
+void
+pair_explain(const Pair *pair, const Claim *wanted, const Facts *facts,
+			 const Decision *decision, char *err)
+{
+	err[0] = '\0';
+	switch (decision->detail)
 	{
-		reason = reason_of(ceiling_find(wanted, old_claim(), unix_ms_from_units(generator_reach(now)),
-										&pair->ceiling, err, GATE_DETAIL_LEN));
-		if (reason != GATE_MAY_OPEN)
-			return reason;
-		pair->looked_up = true;
+		case DETAIL_NONE:
+			break;
+		case DETAIL_SOURCE:
+		case DETAIL_FILE:
+		case DETAIL_LOOK_UP:
+			strlcpy(err, said[decision->detail], GATE_DETAIL_LEN);
+			break;
+		case DETAIL_CLOCK:
+			strlcpy(err, "The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock().",
+					GATE_DETAIL_LEN);
+			break;
+		case DETAIL_RANGE:
+			explain_range(err);
+			break;
+		case DETAIL_LAYOUT:
+			snprintf(err, GATE_DETAIL_LEN, "%s%s",
+					 layout_difference(&server_layout, &pair->ceiling.other_layout),
+					 facts->is_above ? "" : " New keys would not be above the old ones.");
+			break;
+		case DETAIL_WAIT:
+			/* in whole seconds, since a slewed clock moves it */
+			snprintf(err, GATE_DETAIL_LEN, "A pair that is new to this server can be used when the clock has passed %s.",
+					 timestamptz_to_str(timestamptz_from_unix_ms(decision->opens_ms / 1000 * 1000 + 1000)));
+			break;
+		case DETAIL_BEHIND:
+			move_describe(wanted, decision, facts->patience_ms, err);
+			break;
 	}
-
-	/* above the keys of this server's other pairs that are within reach */
-	pair->floor = Max(last_unit_of(pair->ceiling.own_ms),
-					  last_unit_of(pair->ceiling.others_ms));
-	pair->floor = Max(pair->floor, last_unit_of(wanted->floor_ms));
-	if (claim_from_redis() && last_unit_of(identity_advanced_ms()) <= generator_reach(now))
-		pair->floor = Max(pair->floor, last_unit_of(identity_advanced_ms()));
-
-	reason = settle_layout(pair, now, err);
-	settle_claim(pair);
-	pair_settle_opening(pair, now);
-	pair->known = reason == GATE_MAY_OPEN;
-	return reason;
 }

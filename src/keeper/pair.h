@@ -1,32 +1,27 @@
 /*
  * pair.h
- *		Which pair this server has, and where its keys may begin.
+ *		The pair that this server is to have: the facts about it, and the
+ *		steps before its first key.
  */
 #ifndef SNOWID_KEEPER_PAIR_H
 #define SNOWID_KEEPER_PAIR_H
 
 #include "generator/gate.h"
 #include "keeper/ceiling.h"
+#include "keeper/opening.h"
 #include "registry/claim.h"
 
 #pragma GCC visibility push(hidden)
 
-/* What is known of this server's pair. */
+/* The pair of this server, as far as it is known. */
 typedef struct Pair
 {
-	bool		looked_up;		/* "ceiling" belongs to this claim's IDs */
-	bool		known;			/* so does the rest: the gate may open */
+	PairStage	stage;
 	Claim		claim;
+	int64		found_ms;		/* Unix; since when it is this server's */
+	int64		found_mono;		/* the same by monotonic_ms() */
 	Ceiling		ceiling;
 	int64		limit;			/* unit; on lease, no key is above it */
-	bool		found;			/* the next two belong to this claim */
-	int64		found_at;		/* unit; since when it is ours */
-	int64		found_mono;		/* the same by monotonic_ms() */
-	bool		waits;			/* others may have used it until found_at */
-	int64		opens_at;		/* unit; the clock must have passed it */
-	int64		floor;			/* unit; keys begin above it */
-	bool		is_new;			/* the state file does not have it yet */
-	bool		new_layout;		/* the last keys have another, which is left */
 } Pair;
 
 extern Size pair_shmem_size(void);
@@ -34,15 +29,13 @@ extern void pair_shmem_init(void);
 extern void pair_accept_layout(void);
 extern const Layout *pair_server_layout(bool first);
 extern int64 last_unit_of(int64 unix_ms);
-extern GateReason pair_wanted(Claim *wanted, int64 *limit_ms, char *err);
-extern GateReason pair_find(Pair *pair, const Claim *wanted, int64 now, char *err);
-extern void pair_settle_opening(Pair *pair, int64 now);
-extern GateReason pair_leave_layouts(Pair *pair, char *err);
-extern void pair_opened(Pair *pair);
-extern bool pair_remember(Pair *pair, char *err);
-extern bool pair_remember_early(const Claim *claim, int64 now, char *err);
-extern GateReason pair_forget(char *err);
-extern GateReason pair_leave_source(char *err);
+extern void pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Facts *facts);
+extern void pair_explain(const Pair *pair, const Claim *wanted, const Facts *facts,
+						 const Decision *decision, char *err);
+extern void pair_look_up(Pair *pair, const Claim *wanted, const Facts *facts);
+extern GateReason pair_give_up(char *err);
+extern bool pair_remember_early(const Claim *claim, const Decision *decision, char *err);
+extern GateReason pair_begin(Pair *pair, const Decision *decision, char *err);
 
 #pragma GCC visibility pop
 

@@ -2,8 +2,8 @@
 --		The C side, small: the keeper with gate, ceiling and state file, and the
 --		registry process.  One millisecond is one unit.
 --
--- Follows keeper.c, pair.c, identity.c, claim.c and registry.c function by
--- function, with their order of steps.  point() stands wherever the process can
+-- Follows keeper.c, opening.c, pair.c, identity.c, claim.c and registry.c, with
+-- their order of steps.  point() stands wherever the process can
 -- be killed with a difference.
 
 local world, protocol = ...

@@ -1,0 +1,16 @@
+# May keys be made, with which pair, and above what?  test/opening.c goes through the
+# combinations of the facts, and holds each decision against what must be so.
+# test/opening_mutations shows that each condition is needed.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my ($out, $err) = run_command(['test/opening']);
+ok(!/^not so: /, "the opening: $_") foreach grep { !/^  / } split /\n/, $out;
+like(
+	$out,
+	qr/\n\d{7} combinations of the facts$/,
+	'the program that checks the opening ends') or diag($err);
+done_testing();
