@@ -420,10 +420,11 @@ sub entries
 same('troubleshooting in both languages',
 	map { [ entries("$_/troubleshooting.md") ] } @languages);
 
-# Wherever "snowid." is written, it is a setting, a function or a file.
+# Wherever "snowid." is written, it is a setting, a function, a table or a file.
 my %dotted = map { $_ => 1 } (map { (split / /)[0] } @settings),
   (map { 'snowid.' . (split /\(/)[0] } @functions),
-  map { "snowid.$_" } qw(c h conf control redis so);
+  map { "snowid.$_" }
+  qw(c h conf control redis so snowid_segments snowid_segment_periods);
 foreach my $name (grep { $_ ne 'CHANGELOG.md' } @names)
 {
 	nothing(
