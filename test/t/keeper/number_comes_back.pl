@@ -8,8 +8,9 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-my $now   = int(time) * 1000;
-my $waits = "NOT is_open AND reason ~ 'can be used when the clock has passed'";
+my $now = int(time) * 1000;
+my $waits =
+  "NOT is_open AND reason ~ 'can be used when the clock has passed'";
 
 # Both servers' clocks stand, so that nothing depends on how fast the test is.
 sub start
