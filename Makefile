@@ -100,7 +100,7 @@ no-tap-tests:
 test/%.so: test/%.c
 	$(CC) $(CFLAGS) -fvisibility=default -fPIC -shared -o $@ $< -ldl
 
-# What checks the keys of a torture.
+# Checks the keys of a torture.
 test/keys: test/keys.c
 	$(CC) $(CFLAGS) -o $@ $<
 
@@ -108,7 +108,7 @@ test/keys: test/keys.c
 test/opening: test/opening.c src/keeper/opening.o
 	$(CC) $(CFLAGS) $(CPPFLAGS) -o $@ $^
 
-# What checks the cipher of the public form.
+# Checks the cipher of the public form.
 test/ff1: test/ff1.c src/key/ff1.o src/key/public_form.o
 	$(CC) $(CFLAGS) $(CPPFLAGS) -o $@ $^ -lcrypto -lm
 
@@ -134,7 +134,7 @@ torture-segments: test/skew.so test/keys
 model:
 	test/model/run --seconds $(SECONDS)
 
-# What is done at random, SECONDS each; needs clang with libFuzzer; not as root.
+# Random input, SECONDS for each target; needs clang with libFuzzer; not as root.
 fuzz: test/skew.so
 	PG_CONFIG=$(PG_CONFIG) test/fuzz/run $(SECONDS)
 

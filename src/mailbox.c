@@ -68,7 +68,7 @@ mailbox_place(Mailbox *box, void *letter, const void *question, Size size)
 	return true;
 }
 
-/* What has come of the caller's question; MAIL_NONE: it has none. */
+/* The state of the caller's question; MAIL_NONE: it has none. */
 MailState
 mailbox_look(Mailbox *box)
 {
@@ -113,7 +113,7 @@ mailbox_leave(Mailbox *box)
 
 /*---- The process that answers ----*/
 
-/* Takes the question, which is to be answered now; false: there is none. */
+/* Takes the question, to answer it now; false: there is none. */
 bool
 mailbox_take(Mailbox *box)
 {

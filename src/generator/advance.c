@@ -5,7 +5,7 @@
  * Only the keeper raises the ceiling and opens the gate, so it does the work.
  * Until the keeper takes the request (mailbox.c), the caller can withdraw it, and
  * a call that fails has changed nothing.  Then the caller waits for the result;
- * it leaves a keeper that hangs, when it is told to, without knowing the outcome.
+ * when cancelled, it leaves a keeper that hangs, without knowing the outcome.
  */
 #include "postgres.h"
 

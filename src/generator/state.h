@@ -42,7 +42,7 @@ typedef struct Counters
 /* A call of snowid_advance(), which the keeper carries out. */
 typedef struct AdvanceLetter
 {
-	int64		unit;			/* keys are to be above it */
+	int64		unit;			/* keys must be above it */
 	bool		done;			/* the answer; false: nothing was changed */
 } AdvanceLetter;
 

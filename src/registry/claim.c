@@ -97,7 +97,7 @@ claim_home(void)
 
 /*---- The snowid keeper's side ----*/
 
-/* What the registry told last of what is to outlive Redis. */
+/* The registry's last span and generation, which must outlive Redis. */
 void
 claim_marks(int64 *span_ms, int64 *high)
 {
@@ -189,8 +189,8 @@ claim_held(Claim *claim, int64 *limit_ms, char *err)
 }
 
 /*
- * The keeper's clock is at now_ms.  "wish" is a higher ceiling than is asked for
- * anyway, or 0; "hurry": the present limit is too low.
+ * The keeper's clock is at now_ms.  wish_ms is a higher ceiling than the usual
+ * one, or 0; "hurry": the present limit is too low.
  */
 void
 claim_propose(int64 now_ms, int64 wish_ms, bool hurry)

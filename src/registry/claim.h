@@ -1,6 +1,6 @@
 /*
  * claim.h
- *		Who a server is and what it claims; the claim as the keeper and
+ *		The identity of a server and its claim, as the keeper and
  *		administrators' sessions see it.
  */
 #ifndef SNOWID_REGISTRY_CLAIM_H
@@ -15,7 +15,7 @@
 
 #define BOOT_LEN 64
 
-/* How a data directory is told from a copy of it. */
+/* Distinguishes a data directory from a copy of it. */
 typedef struct Fingerprint
 {
 	uint64		file_system;
@@ -23,7 +23,7 @@ typedef struct Fingerprint
 	int64		birth_ns;		/* 0 where the file system does not say */
 } Fingerprint;
 
-/* How its content is told from content that was restored into it. */
+/* Distinguishes its content from content that was restored into it. */
 typedef struct Life
 {
 	uint64		inode;
@@ -58,7 +58,7 @@ typedef struct PastClaim
 
 #define PAST_CLAIMS 8
 
-/* What the state file holds. */
+/* The content of the state file. */
 typedef struct Identity
 {
 	Fingerprint directory;
@@ -67,7 +67,7 @@ typedef struct Identity
 	Claim		claim;
 	Life		life;
 	uint64		home;			/* claim_home() of the claim */
-	int64		span_ms;		/* as the registry told them; see registry.lua */
+	int64		span_ms;		/* as the registry gave them; see registry.lua */
 	int64		high;
 	PastClaim	past[PAST_CLAIMS];	/* newest first */
 	int64		ceiling_ms;		/* Unix; the highest known of the claim */
@@ -91,7 +91,7 @@ typedef enum RegistryOperation
 	REQUEST_RECLAIM				/* this server is to get another one */
 } RegistryOperation;
 
-/* What an administrator asks for, and the answer: strings, each with its NUL. */
+/* An administrator's request, and the answer: strings, each with its NUL. */
 typedef struct RegistryRequest
 {
 	RegistryOperation operation;

@@ -57,7 +57,7 @@ typedef struct Registry
 	Claim		claim;
 	int64		limit_ms;		/* no key may be above this */
 	int64		renewed_at;		/* when it was asked for, by monotonic_ms() */
-	int64		span_ms;		/* as the registry told them; see registry.lua */
+	int64		span_ms;		/* as the registry gave them; see registry.lua */
 	int64		high;
 	Claim		leaving;		/* to be released; ownership 0: none */
 	bool		refused;		/* Redis refused; false: it did not answer */
@@ -69,7 +69,7 @@ typedef struct Registry
 	TimestampTz last_ok;		/* the same */
 } Registry;
 
-/* What an administrator asks for. */
+/* An administrator's request. */
 typedef struct RegistryMail
 {
 	Mailbox		box;
