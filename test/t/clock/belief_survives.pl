@@ -176,7 +176,7 @@ foreach my $minutes (-80, -40, 0)
 }
 is( logged($node, $log, $jumped),
 	0,
-	'three corrections of 40 minutes each, and crashes amid and behind: all are believed'
+	'three corrections of 40 minutes each, and crashes between and after them: all are believed'
 );
 
 #---- Whoever crashes has written to it ----
@@ -212,7 +212,7 @@ SKIP:
 	keys_follow($node, 0);
 	is( logged($node, $log, $jumped),
 		0,
-		'one half of what is believed is damaged by a crash: the other counts'
+		'one copy of the believed clock is damaged by a crash: the other one counts'
 	);
 	$worker = keeper_pid($node);
 	stop_process($node, $worker);

@@ -115,7 +115,8 @@ foreach my $length (0.2, 1.5)
 	set_skew($node, $year);
 	usleep($length * 1e6);
 	set_skew($node, 0);
-	is_at(0, "a glitch of $length s while nobody makes keys costs nothing");
+	is_at(0,
+		"a glitch of $length s while no caller makes keys costs nothing");
 }
 
 # A keeper that starts meanwhile is not taken in, either.
@@ -146,7 +147,7 @@ like(
 like(
 	status($node, 'reason'),
 	qr/The clock jumped ahead/,
-	'a jump that lasts: the status tells it, too');
+	'a jump that lasts: the status shows it, too');
 sql_error($node, 'SELECT snowid_next()');
 is(query($node, 'SELECT snowid_accept_clock()'),
 	'', 'snowid_accept_clock() accepts the jump');

@@ -197,7 +197,7 @@ is(key_ms(next_key($node)), $t, 'a key has the time of the clock');
 my $waits = status($node, 'waits');
 stop_clock($node, $t - 50);
 is(key_ms(next_key($node)), $t, 'after a step of -50 ms keys lead by that');
-is(status($node, 'waits'),  $waits, 'after a step of -50 ms nobody waits');
+is(status($node, 'waits'),  $waits, 'after a step of -50 ms no caller waits');
 
 # 1.5 s back is 0.5 s more than keys may lead
 my $waited = status($node, 'wait_ms');
@@ -365,7 +365,7 @@ foreach my $policy ([ 'Twitter', '2ms', undef ], [ 'Leaf', '10ms', 0.008 ])
 		wait_until(
 			'a wait',
 			sub { step(-$bearable); return status($node, 'waits') > $waits });
-		pass("$name: a clock some ms behind is waited for");
+		pass("$name: callers wait for a clock some ms behind");
 	}
 	is(query($node, 'SELECT count(*) FROM made WHERE problem IS NOT NULL'),
 		'0', "$name: without an error");

@@ -53,7 +53,7 @@ foreach my $name (qw(statefulset deployment redis))
 			  @{ $template->{spec}{volumes} // [] },
 			@{ $spec->{volumeClaimTemplates} // [] }
 		],
-		"$name: what is mounted is there");
+		"$name: each mount has its volume");
 	cmp_ok($_->{timeoutSeconds},
 		'>=', 5, "$name: a probe gives a loaded server time")
 	  foreach grep { defined }
@@ -84,7 +84,7 @@ foreach my $name (qw(statefulset deployment))
 		ok( IPC::Run::run(
 				container($name)->{"${probe}Probe"}{exec}{command}, '>',
 				\my $out),
-			"$name: the $probe probe succeeds where its program does");
+			"$name: the $probe probe succeeds if its program does");
 		my $asked = slurp_file("$dir/asked");
 		like(
 			$asked,

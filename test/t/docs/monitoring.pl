@@ -99,9 +99,9 @@ foreach my $case (map { @{ $_->{alert_rule_test} } } @{ $cases->{tests} })
 	(@{ $case->{exp_alerts} } ? \%fires : \%silent)->{ $case->{alertname} }++;
 }
 is_deeply([ sort keys %fires ],
-	\@names, 'each alert has a case where it fires');
+	\@names, 'each alert has a case in which it fires');
 is_deeply([ sort keys %silent ],
-	\@names, 'each alert has a case where it does not fire');
+	\@names, 'each alert has a case in which it does not fire');
 my $page = slurp_file("$top/doc/monitoring.md");
 my @told = $page =~ /^\| (`\w+` \| (?:critical|warning)) \|/mg;
 is_deeply(
@@ -246,7 +246,7 @@ is( values_of(
 		qw(datacenter_id worker_id worker_id_source layout reason registry info)
 	),
 	'datacenter_id=0|worker_id=0|worker_id_source=claim|layout=epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12|reason=|registry=claimed|info=1',
-	'the server tells who it is');
+	'the server shows its identity');
 is(values_of(row($node, 'snowid_worker_ids'), qw(taken places)),
 	'taken=1|places=32', 'the places of worker IDs are counted');
 
@@ -267,11 +267,11 @@ like(
 		row($node, 'snowid_segment'),
 		qw(database biz_tag is_failing lost_total reserved)),
 	qr/^database=postgres\|biz_tag=few\|is_failing=0\|lost_total=0\|reserved=[1-9]/,
-	'a segment tells its state');
+	'a segment shows its state');
 $row = row($node, 'snowid_tag');
 is( values_of($row, qw(database biz_tag last_number)),
 	'database=postgres|biz_tag=few|last_number=5000',
-	'a segment tells its end');
+	'a segment shows its end');
 cmp_ok($row->{untaken}, '<', 5000, 'of which some are taken');
 
 query($node, <<~EOF);
@@ -295,7 +295,7 @@ is( join(' ',
 		  sort { $a->{biz_tag} cmp $b->{biz_tag} }
 		  rows($node, 'snowid_segment')),
 	'far=1 few=0',
-	'the tag of a source that fails tells so');
+	'the tag of a source that fails shows it');
 
 #---- A real exporter and a real Prometheus ----
 
@@ -434,7 +434,7 @@ SKIP:
 	like(
 		page($exporter, '/metrics'),
 		qr/^snowid_server_info\{.*reason="snowid has not claimed a worker ID yet",registry="waits",/m,
-		'a server without Redis tells the reason');
+		'a server without Redis shows the reason');
 	$_->kill_kill foreach splice @served;
 	$redis->run;
 	settings($node, '');
@@ -461,10 +461,10 @@ my $standby = server_from_backup(
 	has_streaming => 1);
 $standby->start;
 is(values_of(row($standby, 'snowid'), qw(is_open in_recovery)),
-	'is_open=0|in_recovery=1', 'a standby tells that it makes no keys');
+	'is_open=0|in_recovery=1', 'a standby shows that it makes no keys');
 is( row($standby, 'snowid_server')->{reason},
 	'snowid makes no keys during recovery',
-	'a standby tells why it makes no keys');
+	'a standby shows why it makes no keys');
 is_deeply([ rows($standby, 'snowid_segment') ],
 	[], 'a standby has no segments');
 $standby->stop;
@@ -546,7 +546,7 @@ is( values_of(row($node, 'snowid'), qw(is_open registry_age_seconds)),
 	'a server without worker ID has its gate closed');
 is( values_of(row($node, 'snowid_server'), qw(worker_id reason registry)),
 	'worker_id=|reason=snowid has no worker ID|registry=',
-	'a server without worker ID tells so');
+	'a server without worker ID shows it');
 is_deeply([ rows($node, 'snowid_worker_ids') ],
 	[], 'a server without Redis gives no row of worker IDs');
 is($@, '', 'a server without Redis: the query for worker IDs is no error');

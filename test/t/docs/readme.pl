@@ -153,7 +153,7 @@ is( $other->safe_psql(
 		q{SELECT count(*) FROM pg_settings WHERE name LIKE 'snowid.%' AND name IN (}
 		  . join(', ', map { /^(\S+)/ ? "'$1'" : () } @hidden) . ')'),
 	scalar(keys %{ { map { /^(\S+)/ ? ($1 => 1) : () } @hidden } }),
-	'doc/snowid.conf: what it has as comments are settings');
+	'doc/snowid.conf: its comments name settings');
 like($other->safe_psql('postgres', 'SELECT snowid_next()'),
 	qr/^\d+$/, 'a server with doc/snowid.conf makes keys');
 $other->stop;

@@ -395,7 +395,7 @@ is(key_of($_, $first), $id, $_->name . ' reads what the old secret wrote')
 write_file($_, "31 $hex[1] read\n0 $hex[2]\n") foreach values %path;
 $_->reload foreach $node, $standby;
 all_are_read('after number 31');
-like(form($node), qr/^ord_0/, 'number 0 writes where 31 only reads');
+like(form($node), qr/^ord_0/, 'number 0 writes if 31 only reads');
 like(error_of($standby, "SELECT snowid_from_public('$first', 'ord')"),
 	qr/^22P02/, 'a form of a secret that was removed is refused');
 

@@ -67,7 +67,7 @@ $run = start_pgbench(
 	ceiling => 'SELECT make_below_ceiling(5);',
 	batch   => 'SELECT count(*) FROM (SELECT snowid_next_batch(1000000)) b;');
 ok(stop_pgbench($run, 'finish'),
-	'no key is above it where keys outrun the format, either')
+	'no key is above it if keys outrun the format, either')
   or diag($run->{out});
 
 # A step of the clock at a time, by less than the reserve, so that the keeper's
@@ -91,7 +91,7 @@ foreach (1 .. 5)
 	now_is($ms += 200, 300);
 }
 is(status($node, 'waits'),
-	$waits, 'under steady load nobody waits for a grant');
+	$waits, 'under steady load no caller waits for a grant');
 foreach (1 .. 3)
 {
 	next_key($node);
@@ -99,7 +99,7 @@ foreach (1 .. 3)
 }
 next_key($node);
 is(status($node, 'waits'),
-	$waits, 'where keys are some seconds apart nobody waits for a grant');
+	$waits, 'with some seconds between keys no caller waits for a grant');
 set_skew($node, 0);
 poll($node, 'lead_ms = 0');
 
@@ -174,8 +174,7 @@ foreach my $round (1 .. 3)
 	set_skew($node, 0);
 }
 pass(
-	'a keeper comes back where the clock is set back by an hour in that moment'
-);
+	'a keeper comes back if the clock is set back by an hour at that moment');
 keys_are_right(
 	'the clock is set back as the keeper ends: keys increase, none twice',
 	@clients);
@@ -274,7 +273,7 @@ like(
 	"no place for the keeper's helper: the error says so");
 restart_with("max_logical_replication_workers = 4\nmax_worker_processes = 8");
 server_is_open($node);
-cmp_ok(next_key($node), '>', $highest, 'enough places again: keys continue');
+cmp_ok(next_key($node), '>', $highest, 'enough slots again: keys continue');
 
 #---- PostgreSQL's tools ----
 
@@ -359,9 +358,7 @@ wait_until(
 		  );
 		return $before eq $after;
 	});
-pass(
-	'a server where nobody makes keys writes no WAL, a minute after its start'
-);
+pass('a server that makes no keys writes no WAL, a minute after its start');
 is(sql_error($idle, 'CREATE EXTENSION snowid; SELECT snowid_next()'),
 	'', 'a server that made no key makes one at once');
 $idle->stop;

@@ -71,7 +71,7 @@ sub is_quiet
 		$bound * ($helpers ? 8 : 1),
 		"$what: the keeper rests");
 	cmp_ok($calls, '<', $bound / 3,
-		"$what: callers who wait for it rest, too");
+		"$what: callers that wait for it rest, too");
 	cmp_ok($helpers, '<', $bound, "$what: few helper processes");
 	cmp_ok($lines,   '<', 3,      "$what: the log is quiet");
 	return @clients;

@@ -183,7 +183,7 @@ SKIP:
 	chmod 0700, $directory;
 	poll($node, "reason !~ 'state file' OR is_open");
 	poll($node, 'is_open');
-	pass('a consent is not used up by what fails before the first key');
+	pass('a consent is not used up by a failure before the first key');
 	$node->stop;
 }
 $node->stop;

@@ -48,7 +48,7 @@ clients_go_on($client);
 like(
 	sql_error($node, "SELECT pg_replication_origin_drop('$name')"),
 	qr/^55006: could not drop replication origin with ID \d+, in use by PID $pid\n/,
-	'a drop is refused, and by whom');
+	'a drop is refused, and the error names the process');
 like(
 	sql_error(
 		$node,
@@ -129,7 +129,7 @@ query($node,
 	"SELECT pg_replication_origin_drop('$name'); SELECT pg_replication_origin_create('thief')"
 );
 is(query($node, q(SELECT pg_replication_origin_progress('thief', false))),
-	'', 'who gets its number gets no ceiling');
+	'', 'a subscription with its number gets no ceiling');
 query($node, q(SELECT pg_replication_origin_advance('thief', '0/10')));
 $node->stop;
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'snowid'");
@@ -178,7 +178,7 @@ like(sql_error($node, "SELECT pg_replication_origin_drop('$name')"),
 	qr/^55006: /,
 	'dropped between keepers: the origin is there and owned now');
 unlike(slurp_file($thief->{errors}),
-	qr/got /, 'who got its number never got a ceiling');
+	qr/got /, 'a subscription with its number never got a ceiling');
 keys_are_right('increasing, none twice', $client);
 keys_go_on('the keys continue');
 

@@ -130,7 +130,7 @@ use_worker_id(4);
 $node->poll_query_until('postgres',
 	"SELECT reason ~ 'increase max_worker_processes' FROM snowid_status()")
   or die;
-pass('where no process can be started the reason says so');
+pass('if no process can be started the reason says so');
 kill 'CONT', $helper;
 makes_keys($node, 4, 'keys continue when the process comes');
 let_places_go($node, @held);
@@ -308,6 +308,6 @@ like(status($node, 'reason'),
 	$why, 'while the keeper tries again the reason stays');
 query($node, q(SELECT pg_replication_origin_drop('other_1')));
 $highest = 0;
-makes_keys($node, 1, 'a place for the origin again: keys continue');
+makes_keys($node, 1, 'a free slot for the origin again: keys continue');
 $node->stop;
 done_testing();

@@ -116,7 +116,7 @@ $node->restart;
 server_is_open($node);
 pass("$limit can be lowered to a few, and the server starts");
 make_keys_as($_, $skew + 120) foreach 16 .. 22;
-pass('a few origins are enough where worker IDs come and go');
+pass('a few origins are enough if worker IDs come and go');
 
 #---- What made the last keys stays ----
 

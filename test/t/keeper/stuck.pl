@@ -42,7 +42,7 @@ sub is_told
 	like(
 		$reason,
 		qr/^snowid could not reserve more keys: $stuck$/,
-		"$what: the status tells who and since when");
+		"$what: the status names the process and since when it is stuck");
 	my ($since) = $reason =~ $stuck;
 	is( query(
 			$node,

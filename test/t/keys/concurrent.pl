@@ -148,7 +148,7 @@ is(out_of_order($node, 'a', 'began', 'ended'),
 	'0', 'no key is below one that was returned before its call began');
 is( status($node, 'waits || \' \' || errors'),
 	"$waits 0",
-	'nobody waited: at no time were more keys wanted than the layout numbers'
+	'no caller waited: callers never wanted more keys than the layout numbers'
 );
 
 # 32 sessions below the cap, each call timed.  How long a session was off the

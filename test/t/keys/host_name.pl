@@ -132,7 +132,7 @@ $node->wait_for_log(
 	qr/invalid value for parameter "snowid\.worker_id": "hostname"\n.*DETAIL:  The host name "db" must end/,
 	$log);
 is(ids($node), '0|5',
-	'a reload to a host name that does not tell changes nothing');
+	'a reload to a host name without a number changes nothing');
 
 #---- Two sites ----
 

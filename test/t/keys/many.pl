@@ -74,7 +74,7 @@ foreach my $call ('snowid_next_block(100)', 'snowid_next_array(100)')
 	like(
 		sql_error($node, "SELECT $call"),
 		qr/^58000: the next key would lead the clock/,
-		"$call is refused behind a clock that went back");
+		"$call is refused after a clock that went back");
 }
 set_skew($node, 0);
 is( sql_error($node, "SELECT snowid_next_block(100), snowid_next_array(100)"),
@@ -176,7 +176,7 @@ is( $small->safe_psql(
 like(
 	sql_error($small, 'SELECT snowid_next_block(2)'),
 	qr/^22023.*from 1 to 1,/s,
-	'a block of two is refused where a millisecond has one key');
+	'a block of two is refused if a millisecond has one key');
 $small->stop;
 
 done_testing();

@@ -217,7 +217,7 @@ is( $node->safe_psql(
 		"SELECT key > $key, worker_id FROM snowid_next() key, snowid_decode(key)"
 	),
 	't|2',
-	'under a lower worker ID, too, where the clock has been set back');
+	'under a lower worker ID, too, if the clock was set back');
 set_skew($node, 0);
 
 my $log = -s $node->logfile;
@@ -243,7 +243,7 @@ is( $node->safe_psql(
 	't',
 	'a restored default makes keys above the restored ones');
 like(sql_error($plain, "\\c $db\nINSERT INTO orders DEFAULT VALUES"),
-	$not_loaded, 'an insert where snowid is not loaded says so');
+	$not_loaded, 'an insert without the library loaded says so');
 
 #---- Who may do what ----
 
@@ -327,7 +327,7 @@ like(
 	qr/^22023: key $key leads the clock by 400000\d ms, more than snowid.max_jump\n/,
 	'snowid_advance beyond max_jump is refused, and by how much');
 is(behind("INSERT INTO orders DEFAULT VALUES RETURNING id < $key"),
-	't', 'an insert behind the restored keys changes nothing');
+	't', 'an insert below the restored keys changes nothing');
 
 stop_clock($behind, key_ms($key) - 1_800_000);
 like(
@@ -347,7 +347,7 @@ is( behind(
 		INSERT INTO orders DEFAULT VALUES RETURNING snowid_timestamp(id) > clock_timestamp() + interval \'0.2 s\''
 	),
 	"\nt",
-	'an advance within max_lead makes nobody wait');
+	'an advance within max_lead makes no caller wait');
 is( behind(
 		'SELECT snowid_advance(1); INSERT INTO orders DEFAULT VALUES RETURNING id > (SELECT max(id) FROM orders)'
 	),

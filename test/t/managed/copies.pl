@@ -142,10 +142,10 @@ is(sql($node, "SELECT worker_id FROM snowid_decode(snowid_next())"),
 $last = lead();
 set_skew($node, 0);
 like(error($node, 'shop', 'SELECT snowid_next()'),
-	qr/^58000:/, 'no key where the clock was far ahead');
+	qr/^58000:/, 'no key if the clock was far ahead');
 my ($remedy) = slurp_file("$managed/../doc/managed.md") =~
   /the clock was far ahead.*?```sql\n(.*?)```/s;
-like($remedy, qr/setval/, 'the manual tells what to do');
+like($remedy, qr/setval/, 'the manual has the remedy');
 sql($node, $remedy);
 cmp_ok(sql($node, 'SELECT snowid_next()'),
 	'<', $last, 'keys have the present time');
@@ -231,7 +231,7 @@ refused(
 refused(
 	'shared',
 	qr/"snowid_reserve" in schema "shared" belongs to another role than/,
-	'a function of somebody else');
+	'a function of another role');
 foreach my $schema ("o'brien", '100%')
 {
 	refused(
@@ -255,7 +255,7 @@ my $of_others =
 	(SELECT proowner AS o FROM pg_proc WHERE proname ~ '^snowid_' AND pronamespace = 'public'::regnamespace
 	UNION ALL SELECT relowner FROM pg_class WHERE relname ~ '^snowid_' AND relnamespace = 'public'::regnamespace) x};
 like($node->safe_psql('theirs', $of_others),
-	qr/^[1-9]\d+\|0$/, 'all of it belongs to who could replace it');
+	qr/^[1-9]\d+\|0$/, 'all of it belongs to the role that could replace it');
 is( run_psql(
 		'theirs',
 		'-c',

@@ -52,7 +52,7 @@ my $functions =
 		AND proname !~ '_support|offset' ORDER BY 1};
 is( $node->safe_psql('postgres', sprintf $functions, 'managed'),
 	$node->safe_psql('postgres', sprintf $functions, 'library'),
-	'names, arguments, results, volatility, parallel safety of what makes no keys, and STRICT are the same'
+	'names, arguments, results, volatility, STRICT, and parallel safety of functions that make no keys are the same'
 );
 is( sql(q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'managed'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL}
 	),

@@ -155,7 +155,7 @@ is( $managed_server->safe_psql(
 	'keys continue above the restored ones');
 $server->safe_psql('postgres', 'CREATE DATABASE again OWNER owner');
 move($managed_server, 'back', $server, 'again',
-	'once more to the library, where a superuser had created it');
+	'once more to the library, which a superuser had created');
 is( $managed_server->safe_psql(
 		'back',
 		q{DROP EXTENSION snowid CASCADE; SELECT count(*) FROM pg_class WHERE relname ~ '^snowid'}

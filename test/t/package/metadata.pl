@@ -253,7 +253,7 @@ foreach my $name (qw(demo demo-cluster))
 	like(
 		$output,
 		qr{\Atest/$name - .*checkout: see\s+setup\.sh}s,
-		"test/$name --help prints what it is for");
+		"test/$name --help prints its purpose");
 }
 append_to_file("$dir/three.csv",
 	qq("a ""b"", c",pen,2\n) . "d,ink,1\n" x 50_000);

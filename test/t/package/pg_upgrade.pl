@@ -102,7 +102,7 @@ server_is_open($new);
 like(
 	sql_error($new, "SELECT snowid_advance($last)"),
 	qr/^22023: key $last leads the clock by \d{12,} ms.*HINT:  Is it a key of this layout\?/s,
-	'where the layout was forgotten on the way, the step of the manual tells'
+	'if the layout was forgotten on the way, the step of the manual shows it'
 );
 $new->stop;
 

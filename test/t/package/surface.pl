@@ -227,7 +227,7 @@ $node->safe_psql('shop',
 is( $node->safe_psql(
 		'shop', q{SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'}),
 	'f',
-	'who creates the extension becomes no superuser by that');
+	'the role that creates the extension becomes no superuser by that');
 is($node->safe_psql('shop', <<~'EOF'), '0|1', 'its comments are whole');
 	SELECT count(*) FILTER (WHERE d ~ ' gexec'), count(*) FILTER (WHERE strpos(d, '\gexec') > 0)
 	FROM pg_proc, obj_description(oid, 'pg_proc') d WHERE pronamespace = 'evil'::regnamespace

@@ -197,7 +197,7 @@ is( $node->safe_psql(
 		q{CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('a'); SELECT snowid_number('a')}
 	),
 	1,
-	'snowid_segments is created again and knows nothing of before');
+	'snowid_segments is created again without its former rows');
 
 #---- Without the library in the server ----
 

@@ -166,7 +166,7 @@ SKIP:
 			q{SELECT module_name, version FROM pg_get_loaded_modules() WHERE file_name ~ '^snowid[.]'}
 		),
 		"snowid|$newest",
-		'the server tells the name and the version of the library that it runs'
+		'the server shows the name and the version of the library that it runs'
 	);
 }
 

@@ -160,7 +160,7 @@ works($node, 'WAIT is not needed otherwise');
 use_url($node, $url, 'snowid.redis_wait_replicas = 1');
 error_is($node, 'NOPERM', 'WAIT is needed for replicas');
 use_url($node, $url);
-works($node, 'no replica is waited for: it continues');
+works($node, 'no wait for a replica: it continues');
 $redis->query('ACL', 'SETUSER', 'snowid', 'resetkeys', '~snowidx', '~other');
 error_is($node, 'NOPERM.*key', 'without our key there is an error');
 $redis->query('ACL', 'SETUSER', 'snowid', 'resetkeys', '~snowid');
@@ -344,7 +344,7 @@ foreach my $refused (
 	$make->();
 	poll($local, "reason ~ \$_\$$detail\$_\$");
 	like(told($_, 'snowid_next()'),
-		qr/$detail/, "the error of snowid_next() tells $_: $detail")
+		qr/$detail/, "the error of snowid_next() shows $_: $detail")
 	  foreach qw(reader monitor);
 	like(
 		told('anybody', 'snowid_next()'),
@@ -352,7 +352,7 @@ foreach my $refused (
 		"an ordinary role is referred to the log: $detail");
 	unlike(told('anybody', 'snowid_reclaim()'),
 		qr/$detail/,
-		"snowid_reclaim() tells an ordinary role nothing of: $detail");
+		"snowid_reclaim() shows an ordinary role nothing of: $detail");
 }
 password_file("$secret\n");
 $local->stop;

@@ -91,7 +91,7 @@ $guest->restart;
 wait_for_claim($guest);
 isnt(worker_id($guest), 0,
 	'a server from another registry does not get the ID of an owner here');
-keeps($owner, 0, 'an owner, where a server comes from another registry');
+keeps($owner, 0, 'an owner, when a server comes from another registry');
 
 # and where the Redis that it is to use is away
 $guest->{redis} = $there;
@@ -143,7 +143,7 @@ is( $owner->safe_psql(
 unlike(
 	slurp_file($owner->logfile),
 	qr/another server/i,
-	'it takes nobody for a copy of itself');
+	'it takes no server for a copy of itself');
 $owner->stop;
 
 #---- An old master comes back as a master ----

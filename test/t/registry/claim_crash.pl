@@ -131,7 +131,8 @@ my @lost = grep { key_worker_id($_) == $id } @keys;
 like(
 	slurp_file($node->logfile, $log),
 	qr/LOG:  snowid lost its worker ID\n.*DETAIL:  Worker ID $id of datacenter 0 was released, or is now held by "thief"\./,
-	'lost while it runs: the gate is closed, and the log says to whom');
+	'lost while it runs: the gate is closed, and the log names the new owner'
+);
 is(disorder(@keys),                 0,       'keys keep increasing');
 is($redis->record("0:$id", 'name'), 'thief', 'the other server keeps the ID');
 cmp_ok(

@@ -18,7 +18,7 @@ $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 wait_for_claim($node);
 my $lost = worker_id($node);
-makes_keys_as($node, $lost, 'a claim that nobody else has');
+makes_keys_as($node, $lost, 'a claim that no other server has');
 
 # The first grant is under way, and the gate is closed.
 $node->stop;

@@ -82,7 +82,8 @@ sub offered
 	$redis->query('HSET', 'snowid', 'taken:0', $other == 1 ? '10' : '01');
 	return answer(count => 2, n => ++$calls);
 }
-like(offered(), qr/^full\n/, 'a record that is whole gives its ID to nobody');
+like(offered(), qr/^full\n/,
+	'a record that is whole gives its ID to no other server');
 
 #---- Damaged ----
 

@@ -279,7 +279,7 @@ makes_keys_as($first, 0, 'the living holder keeps its own');
 unlike(
 	slurp_file($first->logfile),
 	qr/lost its worker ID/,
-	'the living holder never lost its ID, without Redis neither');
+	'the living holder never lost its ID, not even without Redis');
 $hot->stop;
 settings($first, $short);
 $first->reload;

@@ -34,7 +34,7 @@ cmp_ok(duration(sub { $error = sql_error($first, 'SELECT snowid_next();') }),
 like(
 	$error,
 	qr/^55000: snowid has not claimed a worker ID yet\nDETAIL:  Redis cannot be used: 127\.0\.0\.1 port $replica->{port}: Connection refused; 127\.0\.0\.1 port $proxy->{port}: Server closed the connection\.$/m,
-	'a caller who waits gets the last error');
+	'a waiting caller gets the last error');
 
 # How often an operation was called, from an offset on.
 sub calls
@@ -80,7 +80,7 @@ $proxy->mode('');
 clients_go_on($client);
 is( status($first, 'registry, worker_id') . ' ' . pairs(),
 	'claimed|0 0:0 meta',
-	'as soon as Redis can be used, callers who wait get their keys');
+	'as soon as Redis can be used, waiting callers get their keys');
 
 sub record
 {
@@ -264,8 +264,7 @@ is(logged($first, $log, $refused), 0, 'a replica is skipped');
 $replica->query('REPLICAOF', '127.0.0.1', '1');
 my $fourth = newcomer('fourth');
 wait_for_claim($fourth);
-is(worker_id($fourth), 3,
-	'a newcomer claims what the replica does not hear of');
+is(worker_id($fourth), 3, 'a newcomer makes a claim that the replica misses');
 keys_are_right('keys were right', $client);
 my $fifth = claiming_cluster('fifth', $urls,
 	$short . "snowid.redis_mark_interval = '100ms'");
@@ -286,7 +285,7 @@ wait_for_claim($fifth);
 answered($_) foreach $first, $second, $third, $fourth;
 is( join(' ', map { worker_id($_) } $first, $second, $third, $fourth, $fifth),
 	'0 1 2 3 4',
-	'a replica that missed a claim was promoted: nobody gets what it has not heard of'
+	'a replica that missed a claim was promoted: no server gets the claimed ID'
 );
 clients_go_on(@clients);
 keys_are_right('keys were right', @clients);

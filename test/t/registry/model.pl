@@ -27,7 +27,7 @@ foreach my $run (@runs)
 	is($?, 0, 'no two servers make keys of the same times with one worker ID')
 	  or diag @said;
 	like($said[-1], $nothing,
-		'no ID leaks, nobody waits for ever, nobody is thrown out');
+		'no ID leaks, and no server waits for ever or is thrown out');
 	note @said;
 }
 

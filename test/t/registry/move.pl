@@ -362,7 +362,7 @@ chmod 0500, $dir;
 like(
 	sql_error($advanced, "SELECT snowid_advance($target + 1000000000)"),
 	qr/^55000: snowid could not reserve more keys\nDETAIL:  Could not create file "snowid\/state.tmp": Permission denied\./,
-	'advanced: what cannot be written into the state file is refused');
+	'advanced: a key that cannot be written into the state file is refused');
 chmod 0700, $dir;
 set_skew($advanced, 31 * 60);
 wait_until(

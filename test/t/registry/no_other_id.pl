@@ -68,7 +68,7 @@ wait_for($node,
 	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid origin' AND datname IS NOT NULL"
 );
 is(ownership($node), $owned,
-	'where its keys end is not known: a lost claim is not given up yet');
+	'the end of its keys is not known: a lost claim is not given up yet');
 query($node, "SELECT pg_replication_origin_drop('$wild')");
 wait_for_claim($node);
 isnt(worker_id($node), $id,

@@ -44,6 +44,6 @@ like(
 	$nodes[1]
 	  ->safe_psql('postgres', 'SELECT registry_error FROM snowid_status()'),
 	qr/^127\.0\.0\.1 port \d+: Connection refused$/,
-	'started without Redis it tells the error');
+	'started without Redis it shows the error');
 
 done_testing();

@@ -43,7 +43,7 @@ sub survives
 	usleep(300_000);    # some more tries
 	is( status($node, 'is_open, registry, worker_id, registry_ok_at'),
 		"t|claimed|$id|$ok_at",
-		"$name: keys continue, and the status tells since when");
+		"$name: keys continue, and the status shows since when");
 	is(logged($node, $log, $gone), 1, "$name: it is logged once");
 
 	# within one call, which could last for long

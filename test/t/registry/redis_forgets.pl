@@ -71,7 +71,7 @@ sub ids_are
 			grep { logged(@{ $logs{$_} }, qr/snowid lost its worker ID/) }
 			sort keys %logs),
 		'',
-		"$name: nobody who was connected lost its own");
+		"$name: no connected server lost its own");
 	return;
 }
 
@@ -102,9 +102,8 @@ from_here($b);
 forget($copy);
 $a->start;
 no_key_with($a, 0,
-	'Redis forgot that a lease was given back, and to whom it was given');
-ids_are('1 0',
-	'Redis forgot that a lease was given back, and to whom it was given',
+	'Redis forgot that a lease was given back, and its next owner');
+ids_are('1 0', 'Redis forgot that a lease was given back, and its next owner',
 	$a, $b);
 end_all($a, $b);
 
@@ -121,9 +120,9 @@ from_here($b);
 forget($copy);
 $a->start;
 no_key_with($a, 0,
-	'Redis forgot that a lease lapsed, and to whom the ID was given');
+	'Redis forgot that a lease lapsed, and the next owner of the ID');
 ids_are('1 0',
-	'Redis forgot that a lease lapsed, and to whom the ID was given',
+	'Redis forgot that a lease lapsed, and the next owner of the ID',
 	$a, $b);
 end_all($a, $b);
 

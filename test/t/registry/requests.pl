@@ -136,7 +136,8 @@ $plain->stop;
 		'the former server of the ID learns of that without the replica, too'
 	);
 	cmp_ok(query($stays, 'SELECT count(*) FROM snowid_claims()'),
-		'>=', 2, 'a missing replica: snowid_claims() tells who has which ID');
+		'>=', 2,
+		'a missing replica: snowid_claims() shows the ID of each server');
 
 	# A running server learns that, too.
 	$redis->take_away('0:' . worker_id($stays));
@@ -156,7 +157,7 @@ $plain->stop;
 	my $began = clock_gettime(CLOCK_MONOTONIC);
 	$redis->run;
 	poll($lease, "reason ~ 'has not been renewed: The registry is empty'");
-	pass('the reason is what Redis said last');
+	pass('the reason is the last one of Redis');
 	wait_for_claim($lease);
 	my ($calls) =
 	  $redis->query('INFO', 'commandstats') =~

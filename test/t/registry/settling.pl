@@ -73,7 +73,7 @@ $redis->query('FLUSHALL');
 like(
 	sql_error($a, 'SELECT snowid_reclaim()'),
 	qr/^55000: no other worker ID could be claimed\nDETAIL:  The registry is empty/,
-	'in the settling nobody gets another ID');
+	'in the settling no server gets another ID');
 is($redis->record('0:0', 'name'),
 	'a1', 'in the settling the ID that a server has is put back');
 kill_all($a);

@@ -176,7 +176,7 @@ wait_until(
 		$first->safe_psql('postgres', 'SELECT snowid_claims()');
 		return $redis->record("0:$one", 'seen') > $asked_at;
 	});
-pass('who asks often marks its own claim all the same');
+pass('a server with many requests marks its own claim all the same');
 is( $first->safe_psql(
 		'postgres',
 		"SELECT string_agg(server_name, ' ' ORDER BY worker_id) FROM snowid_claims()"
@@ -188,7 +188,7 @@ is( $first->safe_psql(
 is( $first->safe_psql(
 		'postgres', 'SELECT worker_id FROM snowid_claims() WHERE is_me'),
 	$one,
-	'the claim of the server that asks is marked');
+	'the claim of the requesting server is marked');
 
 # What Redis itself says to a node that was restarted.
 sub answer_to
@@ -231,7 +231,8 @@ $late->safe_psql('postgres', 'CREATE EXTENSION snowid');
 like(
 	refused($late, 'layout'),
 	qr/^55000: snowid was refused a worker ID\nDETAIL:  The registry "snowid" is for the layout "\Q$layout\E", by "(first|second|script\d+)"; this server has "\Q$narrower\E"\.\nHINT:  See snowid_claims\(\)/,
-	'a server with another layout is refused, with both layouts and by whom');
+	'a server with another layout is refused, with both layouts and the server that set the first'
+);
 like(
 	sql_error($late, 'SELECT * FROM snowid_claims()'),
 	qr/is for the layout/,
@@ -269,7 +270,7 @@ $redis->edit('meta', beat => int(time * 1000) - 120_000);
 like(
 	release($first, 0, $gone),
 	qr/^55000: worker ID $gone of datacenter 0 is in use\n/,
-	'when Redis was not heard of for a while, nobody is taken for dead yet');
+	'after a pause of Redis no server is taken for dead yet');
 $redis->edit("0:$gone", interval => 300);
 wait_for($first,
 	"SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = $gone");
@@ -292,7 +293,7 @@ $late->wait_for_log(
 	qr/invalid value for parameter "snowid\.worker_id": "$gone2"\n.*DETAIL:  With snowid\.redis_url, the worker ID is claimed\./,
 	$log);
 is(status($late, 'worker_id'),
-	$gone, 'a reload with a number does not change what is claimed');
+	$gone, 'a reload with a number does not change the claim');
 
 #---- Another datacenter, by a reload ----
 
@@ -441,11 +442,11 @@ clients_go_on($client);
 like(
 	sql_error($first, 'SELECT snowid_reclaim()'),
 	qr/All 32 worker IDs of datacenter 0 are in use/,
-	'reclaim where none is free: an error');
+	'reclaim with no free ID: an error');
 clients_go_on($client);
 my @keys = stop_client($client);
 is(scalar(grep { key_worker_id($_) != $one } @keys),
-	0, 'reclaim where none is free: the server keeps the ID that it has');
+	0, 'reclaim with no free ID: the server keeps the ID that it has');
 is(slurp_file($client->{errors}),
 	'', 'without a pause of its keys that a caller notices');
 is(worker_id($first),                $one,    'the status says so');

@@ -77,7 +77,7 @@ sub first_key_is_above
 	server_is_open($node);
 	my $key = next_key($node);
 	cmp_ok($key, '>', $highest, "$name: the first key is above all before");
-	cmp_ok(status($node, 'wait_ms'), '<', 1000, "$name: nobody waits");
+	cmp_ok(status($node, 'wait_ms'), '<', 1000, "$name: no caller waits");
 	$highest = $key;
 	return $key;
 }

@@ -153,7 +153,7 @@ cmp_ok(
 	$same->safe_psql('postgres', $insert),
 	'>',
 	(sort { $a <=> $b } @keys)[-1],
-	'a server that was set back begins above all that its past made, where the clock has passed that'
+	'a server that was set back begins above all that its past made, if the clock has passed that'
 );
 $same->stop;
 
@@ -223,7 +223,7 @@ set_skew($new, -1800);
 $new->start;
 $new->psql('postgres', slurp_file($dump), on_error_stop => 1);
 cmp_ok($new->safe_psql('postgres', 'SELECT snowid_next()'),
-	'<', $highest, 'where the clock is further behind they would be below');
+	'<', $highest, 'if the clock is further behind they would be below');
 $new->safe_psql('postgres', 'SELECT snowid_advance(max(id)) FROM made');
 like(
 	sql_error($new, $insert),

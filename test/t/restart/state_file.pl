@@ -303,7 +303,7 @@ is_closed(
 	[ '2024-01-01', 12 ],
 	\@refused);
 like(sql_error($node, 'SELECT snowid_accept_layout()'),
-	$nothing_waits, 'nobody can consent to such a layout');
+	$nothing_waits, 'no administrator can consent to such a layout');
 is_closed(
 	'the layout is refused after it, too',
 	[ '2025-01-01', 12 ],

@@ -231,13 +231,13 @@ sub nobody_has_got_a_right
 			q{SELECT string_agg(rolname, ' ') FROM pg_roles WHERE rolsuper AND oid <> 10}
 		),
 		'',
-		"nobody becomes a superuser: $when");
+		"no role becomes a superuser: $when");
 	is( query(
 			$node,
 			q{SELECT string_agg(member::regrole::text, ' ') FROM pg_auth_members WHERE roleid = 'group_of_owner'::regrole}
 		),
 		'owner',
-		"nobody becomes a member of the owner's group: $when");
+		"no role becomes a member of the owner's group: $when");
 	query($node, "ALTER ROLE $_ NOSUPERUSER") foreach qw(owner mallory);
 	query($node, 'REVOKE group_of_owner FROM mallory');
 	return;

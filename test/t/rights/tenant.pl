@@ -95,13 +95,13 @@ sub harmless
 			q{SELECT string_agg(rolname, ' ') FROM pg_roles WHERE rolsuper AND oid <> 10}
 		),
 		'',
-		"nobody becomes a superuser: $what");
+		"no role becomes a superuser: $what");
 	is( query(
 			$node,
 			q{SELECT string_agg(member::regrole::text, ' ') FROM pg_auth_members WHERE roleid = 'app'::regrole}
 		),
 		'member',
-		"nobody becomes a member of another role: $what");
+		"no role becomes a member of another role: $what");
 	disarm();
 	return;
 }
@@ -242,7 +242,8 @@ leaves_nothing(
 	'owner',
 	$make =~ s/NAME/public.theirs/r,
 	'a partition of another role is detached');
-is(ran_as(), '', 'its code does not run with the rights of who detaches it');
+is(ran_as(), '',
+	'its code does not run with the rights of the role that detaches it');
 
 # A table whose name becomes another's while partitions are made: the owner's
 # code renames schemas when the first of them is attached.
@@ -364,7 +365,7 @@ is( as( 'mallory',
 		"$by_name AND has_function_privilege('pg_monitor', p.oid, 'EXECUTE') AND NOT has_function_privilege('public', p.oid, 'EXECUTE')"
 	),
 	join(' ', sort grep { $who{$_} eq 'pg_monitor' } keys %who),
-	'pg_monitor may call what tells of the server');
+	'pg_monitor may call the functions that show the state of the server');
 is( as('owner', "$by_name AND NOT has_function_privilege(p.oid, 'EXECUTE')"),
 	join(' ', sort keys %who),
 	'the owner of the database has no others than everybody');

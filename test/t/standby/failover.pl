@@ -118,7 +118,7 @@ is( compare(
 	"pg_rewind brings the source's state file");
 is( slurp_file($first->data_dir . '/snowid.conf'),
 	"snowid.worker_id = 2\n",
-	"pg_rewind brings the source's worker ID, where that is set in the data directory"
+	"pg_rewind brings the source's worker ID, if that is set in the data directory"
 );
 system_or_bail('cp', '-p', "$saved/$_", $first->data_dir)
   foreach ('postgresql.conf', 'snowid.conf');

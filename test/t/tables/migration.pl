@@ -79,7 +79,7 @@ my $commands = <<~'EOF' =~ s/\n$//r;
 	RESET lock_timeout
 	EOF
 is(sql(q{SELECT keys.snowid_migration('public')}),
-	$commands, 'snowid_migration() tells the commands');
+	$commands, 'snowid_migration() writes the commands');
 
 #---- bigint columns, prepared statements, under load ----
 

@@ -328,7 +328,7 @@ $node->safe_psql('postgres',
 my $call     = q{CALL keys.snowid_make_partitions('fresh', '1 day', 1)};
 my $commands = q{SELECT count(*) FROM keys.snowid_migration('public')};
 like(sql_error($node, "SET ROLE other; $call"),
-	qr/^42501:/, 'not who does not own the table');
+	qr/^42501:/, 'a role that does not own the table may not');
 like(sql_error($node, "SET default_transaction_read_only = on; $call"),
 	qr/^25006:/, 'not in a read-only transaction');
 is( sql("SET ROLE other; SET default_transaction_read_only = on; $commands"),
@@ -344,7 +344,7 @@ $standby->start;
 like(sql_error($standby, $call),
 	qr/^25006:/, 'partitions cannot be made on a standby');
 is($standby->safe_psql('postgres', $commands),
-	'2', 'a standby tells the commands of a migration');
+	'2', 'a standby writes the commands of a migration');
 $standby->stop;
 
 $node->stop;
