@@ -289,7 +289,7 @@ my %value = (
 
 # What fails as it should, even for a superuser.
 my $refused = qr/
-	no.jump.of.the.clock.waits|no.change.of.the.layout.waits|does.not.come.from.Redis|
+	there.is.no.clock.jump|there.is.no.layout.change|does.not.come.from.Redis|
 	segment."none".has.no.(?:periods|format)|
 	snowid\.public_key_file.is.not.set|without.OpenSSL
 /x;
