@@ -23,6 +23,7 @@ $server->start;
 use_central($server, $central->host, $central->port, 'a');
 query($server, <<~EOF);
 	INSERT INTO snowid_segments (biz_tag) VALUES ('here');
+	INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('before', 1, '0');
 	CREATE ROLE owner LOGIN;
 	CREATE DATABASE shop OWNER owner;
 	EOF
@@ -31,7 +32,16 @@ $server->safe_psql('shop', <<~EOF, extra_params => [ '-U', 'owner' ]);
 	INSERT INTO snowid_segments (biz_tag) VALUES ('here');
 	ALTER DATABASE shop SET synchronous_commit = local;
 	EOF
-is(number($server, 'a'), 1, 'a number of a central server');
+is(number($server, 'a'),      1, 'a number of a central server');
+is(number($server, 'before'), 1, 'a number of the table here');
+
+# From here on the processes are there, and older than what they begin later.
+wait_for($server,
+	"SELECT count(*) = 2 AND bool_and(xact_start IS NULL AND backend_xmin IS NULL) $fetchers"
+);
+pass('a process that waits has no transaction, and holds back no vacuum');
+wait_for($server,
+	"SELECT bool_and(clock_timestamp() - backend_start > '3 s') $fetchers");
 $server->append_conf('postgresql.conf',
 	"synchronous_standby_names = 'nobody'\nsynchronous_commit = on");
 $server->reload;
@@ -59,6 +69,13 @@ foreach my $database ('postgres', 'shop')
 			"SELECT count(*) = 1 $fetchers AND datname = '$database' AND wait_event = 'SyncRep'"
 		),
 		"$database: a number of the table here waits for the standby");
+	is( query(
+			$server,
+			"SELECT xact_start - backend_start > '3 s' $fetchers AND wait_event = 'SyncRep'"
+		),
+		't',
+		'the start of a transaction is shown, and not that of the process'
+	) if $database eq 'postgres';
 	push @callers, $caller;
 }
 

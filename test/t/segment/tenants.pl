@@ -171,10 +171,30 @@ cmp_ok(query($node, 'SELECT count(*) ' . fetchers('tenant_a')),
 
 #---- No place of a process is one tenant's ----
 
-# Parallel queries, or others, have all places but the reserved one.
+# Parallel queries have all places but the reserved one.
 query($node, "ALTER SYSTEM SET max_worker_processes = 5");
 stop(@malice);
 $node->restart;
+as('a', 'owner', <<~EOF);
+	CREATE TABLE big AS SELECT FROM generate_series(1, 100000);
+	GRANT SELECT ON big TO user_a;
+	ALTER DATABASE tenant_a SET max_parallel_workers_per_gather = 8;
+	ALTER DATABASE tenant_a SET min_parallel_table_scan_size = 0;
+	ALTER DATABASE tenant_a SET parallel_setup_cost = 0;
+	ALTER DATABASE tenant_a SET parallel_tuple_cost = 0;
+	EOF
+my @parallel = map {
+	without_end('a', 'user',
+		'SELECT count(*) FROM big WHERE pg_sleep(1000) IS NOT NULL', 1)
+} 1 .. 2;
+wait_for($node,
+	"SELECT count(*) FILTER (WHERE backend_type = 'client backend') = 2 AND count(*) > 2 FROM pg_stat_activity WHERE usename = 'user_a' AND wait_event = 'PgSleep'"
+);
+is( as('b', 'user', "SELECT snowid_number('b190')"),
+	1,
+	'parallel queries with all other places do not keep a database without numbers'
+);
+stop(@parallel);
 @malice = (
 	without_end('a', 'user', sprintf($each, 1100, 'a'), 0.05),
 	map { without_end('a', 'user', "SELECT snowid_number('far$_')", 0.05) }
