@@ -25,8 +25,8 @@
 #include "process.h"
 #include "registry/claim.h"
 #include "registry/registry.h"
+#include "segment/fetcher.h"
 #include "segment/segment.h"
-#include "segment/worker.h"
 #include "settings.h"
 #include "units.h"
 
@@ -51,6 +51,7 @@ shmem_request(void)
 	RequestAddinShmemSpace(origin_worker_shmem_size());
 	claim_shmem_request();
 	segment_shmem_request();
+	fetcher_shmem_request();
 }
 
 static void
@@ -67,6 +68,7 @@ shmem_startup(void)
 	origin_worker_shmem_init();
 	claim_shmem_init();
 	segment_shmem_init();
+	fetcher_shmem_init();
 	library_is_preloaded = true;
 	LWLockRelease(AddinShmemInitLock);
 }
@@ -96,7 +98,7 @@ _PG_init(void)
 	decode_server_layout = pair_server_layout;
 	keeper_register();
 	origin_worker_register();
-	worker_register();
+	fetcher_register();
 	if (claim_from_redis())
 		registry_register();
 }

@@ -5,8 +5,8 @@
  * - A range is published only when its transaction has been committed, and
  *	 synchronous_commit is not off: numbers that a client alone has seen are not
  *	 handed out again after a crash.
- * - What was taken is published or counted as lost.  It is given back once, when the
- *	 process leaves or its place is wanted; what that does not reach is lost.
+ * - What was taken is published or counted as lost.  It is given back to the tables
+ *	 here once, when the process leaves; what that does not reach is lost.
  * - The row of a tag is locked while a range of it is taken, also from a central
  *	 server: so nothing is taken between a change by hand and its COMMIT PREPARED.
  * - No range is taken of a period that is older than the newest one of which there is
@@ -21,6 +21,7 @@
 #include "replication/walsender.h"
 #include "storage/latch.h"
 #include "utils/datetime.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -34,8 +35,8 @@
 /* What a central server has for one range, connection included. */
 #define CENTRAL_MS 3000
 
-/* What all of them have to take back what is left, when the process leaves. */
-#define RETURN_MS 500
+/* Ranges fetched, or given back, in one transaction. */
+#define BATCH 100
 
 /* In the commit, which may wait for a standby: no cancel ends that. */
 static volatile bool is_committing = false;
@@ -80,7 +81,7 @@ fetch_init(void)
 static void
 log_failure(const char *what)
 {
-	static char logged[SEGMENT_ERROR_LEN];
+	static char logged[REASON_LEN];
 
 	if (strcmp(what, logged) == 0 || (what[0] && !process_may_log()))
 		return;
@@ -100,7 +101,7 @@ waits_for_standby(void)
  * use what it took.
  */
 static bool
-run(void (*statements) (void *what, int n), void *what, int n, Reason *reason)
+run(void (*statements) (Fetch *fetches, int n), Fetch *fetches, int n, Reason *reason)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile bool done = false;
@@ -111,7 +112,7 @@ run(void (*statements) (void *what, int n), void *what, int n, Reason *reason)
 		StartTransactionCommand();
 		PushActiveSnapshot(GetTransactionSnapshot());
 		MemoryContextSwitchTo(context);
-		statements(what, n);
+		statements(fetches, n);
 		PopActiveSnapshot();
 		is_committing = true;
 		ProcDiePending = ShutdownRequestPending;
@@ -141,57 +142,55 @@ run(void (*statements) (void *what, int n), void *what, int n, Reason *reason)
 
 /*---- A range of a row ----*/
 
-static void
+static bool
 fail(Fetch *fetch, const char *why)
 {
 	fetch->outcome = OUTCOME_FAILED;
-	(void) reason_is(&fetch->reason, true, "%s", why);
+	return reason_is(&fetch->reason, true, "%s", why);
+}
+
+static bool
+fail_locked(Fetch *fetch)
+{
+	return fail(fetch, "Its row is locked");
 }
 
 /* A range that lasted less than "cover" is followed by a longer one. */
 static int64
-next_step(const Fetch *fetch, int64 least)
+next_step(const SegmentState *state, const TagRow *tag)
 {
-	int64		step = fetch->last_step;
+	int64		lasted_ms = monotonic_ms() - state->fetched_at;
+	int64		step = state->step;
 
-	if (step == 0)
-		return least;
-	if (fetch->lasted_ms < fetch->row.cover_ms)
-		step = step * 2;
-	else if (fetch->lasted_ms > 2 * fetch->row.cover_ms)
-		step = step / 2;
-	return Min(Max(step, least), MAX_STEP);
+	if (step > 0 && lasted_ms < tag->cover_ms)
+		step *= 2;
+	else if (lasted_ms > 2 * tag->cover_ms)
+		step /= 2;
+	return Min(Max(step, tag->step), MAX_STEP);
 }
 
-/* Is there room for a range behind these numbers, and how much? */
+/*
+ * How many numbers are to be taken behind max_id; false: none.  Numbers up to "here" were
+ * taken of the table here, before the tag got its source.
+ */
 static bool
-has_room(Fetch *fetch, int64 max_id, int64 here, int64 *n)
+choose_length(Fetch *fetch, int64 max_id, int64 here, int64 *n)
 {
-	if (max_id < 0)
-	{
-		fetch->outcome = OUTCOME_FAILED;
-		return reason_is(&fetch->reason, true, "Its max_id is negative");
-	}
-	if (max_id < fetch->high)
+	int64		above = Max(fetch->state.high, here);
+
+	if (max_id < above)
 	{
 		fetch->outcome = OUTCOME_FAILED;
 		return reason_is(&fetch->reason, true,
-						 "Its max_id was lowered: numbers up to " INT64_FORMAT " were handed out here",
-						 fetch->high);
-	}
-	if (max_id < here)
-	{
-		fetch->outcome = OUTCOME_FAILED;
-		return reason_is(&fetch->reason, true,
-						 "Its source is behind: numbers up to " INT64_FORMAT " were handed out here",
-						 here);
+						 "Its max_id is behind: numbers up to " INT64_FORMAT " were handed out here",
+						 above);
 	}
 	if (max_id >= fetch->row.limit)
 	{
 		fetch->outcome = OUTCOME_USED_UP;
 		return false;
 	}
-	*n = Min(Max(fetch->step, fetch->wish), fetch->row.limit - max_id);
+	*n = Min(Max(fetch->step, fetch->state.wish), fetch->row.limit - max_id);
 	return true;
 }
 
@@ -204,43 +203,52 @@ set_range(Fetch *fetch, int64 last, int64 n)
 }
 
 /*
+ * The period of now, or the newest one that was seen, if that is later; "newest" has a
+ * row where the range is taken, "other" elsewhere.  False: its row is not there, and
+ * was: numbers would begin there again.
+ */
+static bool
+choose_period(Fetch *fetch, const TagRow *tag, DateADT newest, DateADT other)
+{
+	DateADT		known = fetch->state.newest;
+
+	fetch->range.period = period_at(tag->row.kind, GetCurrentTimestamp(), pg_tzset(tag->zone),
+									Max(Max(newest, other), known));
+	if (fetch->range.period.label != known)
+		fetch->state.high = 0;
+	return fetch->range.period.label == newest || fetch->range.period.label != known ||
+		fail(fetch, "The row of its newest period was deleted");
+}
+
+/*
  * Locks the row of a tag and reads it; false: there is no range, and the outcome says
  * why.
  */
 static bool
 begin(Fetch *fetch, bool is_central, TagRow *tag, LockedRow *locked)
 {
-	Found		found = table_lock_tag(&fetch->key, is_central, tag, locked);
+	Found		found = table_lock_tag(&fetch->state.key, is_central, tag, locked);
 
+	fetch->outcome = OUTCOME_NONE;
+	fetch->reason.why[0] = '\0';
 	fetch->range.period.label = NO_PERIOD;
 	fetch->range.period.until = DT_NOEND;
 	if (found == ABSENT)
 		fetch->outcome = OUTCOME_ABSENT;
 	else if (found == LOCKED)
-		fail(fetch, "Its row is locked");
+		(void) fail_locked(fetch);
 	if (found != FOUND)
 		return false;
 	fetch->row = tag->row;
-	fetch->step = next_step(fetch, tag->step);
+	fetch->step = next_step(&fetch->state, tag);
 	fetch->known = true;
 	if (tag->problem)
-		fail(fetch, tag->problem);
+		(void) fail(fetch, tag->problem);
 	else if ((tag->row.source[0] != '\0') != is_central)
 		fetch->outcome = OUTCOME_MOVED;
-	if (fetch->outcome == OUTCOME_NONE)
-		return true;
-	table_release(locked);
-	return false;
-}
-
-/* The period of now, or the newest one that was seen, if that is later. */
-static void
-set_period(Fetch *fetch, const TagRow *tag, DateADT newest)
-{
-	fetch->range.period = period_at(tag->row.kind, GetCurrentTimestamp(), pg_tzset(tag->zone),
-									Max(newest, fetch->newest));
-	if (fetch->range.period.label != fetch->newest)
-		fetch->high = 0;
+	if (fetch->outcome != OUTCOME_NONE)
+		table_release(locked);
+	return fetch->outcome == OUTCOME_NONE;
 }
 
 /*---- From the tables here ----*/
@@ -248,64 +256,61 @@ set_period(Fetch *fetch, const TagRow *tag, DateADT newest)
 static void
 take_of_row(Fetch *fetch, LockedRow *locked)
 {
-	int64		max_id = locked->max_id;
+	int64		last = locked->max_id;
 	int64		n = 0;
 
-	if (has_room(fetch, max_id, 0, &n))
+	if (choose_length(fetch, last, 0, &n))
 	{
-		table_set_max_id(locked, max_id + n);
-		set_range(fetch, max_id + n, n);
+		table_set_max_id(locked, last + n);
+		set_range(fetch, last + n, n);
 	}
-	table_release(locked);
+	else
+		table_release(locked);
 }
 
 static void
 take_of_period(Fetch *fetch, const TagRow *tag)
 {
+	const SegmentKey *key = &fetch->state.key;
 	DateADT		newest;
-	DateADT		label = NO_PERIOD;
-	LockedRow	locked;
-	Found		found = table_newest_period(&fetch->key, &newest);
 	int64		n = 0;
+	LockedRow	locked;
 
-	if (found == FOUND)
+	if (table_newest_period(key, &newest, &n) != FOUND)
+		(void) fail_locked(fetch);
+	else if (!choose_period(fetch, tag, newest, NO_PERIOD))
+		return;
+	else if (fetch->range.period.label == newest)
 	{
-		set_period(fetch, tag, newest);
-		label = fetch->range.period.label;
-		found = table_lock_period(&fetch->key, label, &locked);
+		if (table_lock_period(key, newest, &locked) == FOUND)
+			take_of_row(fetch, &locked);
+		else
+			(void) fail_locked(fetch);
 	}
-	if (found == LOCKED)
-		fail(fetch, "The row of its period is locked");
-	else if (found == FOUND)
-		take_of_row(fetch, &locked);
-	else if (label <= Max(newest, fetch->newest))
-		fail(fetch, "The row of its newest period was deleted");
-	else if (has_room(fetch, 0, 0, &n))
+	else if (choose_length(fetch, 0, 0, &n))
 	{
-		if (table_add_period(&fetch->key, label, n))
+		if (table_add_period(key, fetch->range.period.label, n))
 			set_range(fetch, n, n);
 		else
-			fail(fetch, "The row of its period is locked");
+			(void) fail_locked(fetch);
 	}
 }
 
 static void
-take_here(void *what, int n)
+take_here(Fetch *fetches, int n)
 {
-	for (Fetch *fetch = what; n > 0; fetch++, n--)
+	for (int i = 0; i < n; i++)
 	{
 		TagRow		tag;
 		LockedRow	locked;
 
-		fetch->outcome = OUTCOME_NONE;
-		fetch->reason.why[0] = '\0';
-		if (!begin(fetch, false, &tag, &locked))
+		if (!begin(&fetches[i], false, &tag, &locked))
 			continue;
 		if (tag.row.kind == PERIOD_NONE)
-			take_of_row(fetch, &locked);
+			take_of_row(&fetches[i], &locked);
 		else
 		{
-			take_of_period(fetch, &tag);
+			take_of_period(&fetches[i], &tag);
 			table_release(&locked);
 		}
 	}
@@ -313,187 +318,112 @@ take_here(void *what, int n)
 
 /*---- From a central server ----*/
 
-/* Of its statements: $1 tag, $2 numbers, $3 above these, $4 limit, $5 period. */
+/* Runs a statement there about the row. */
 static bool
-ask(Source *source, Fetch *fetch, const char *statement, int64 n, int64 above, SourceRow *row)
+ask(Source *source, Fetch *fetch, const char *statement, SourceRow *row)
 {
-	char		numbers[3][32];
-	char		period[32];
+	const SegmentKey *key = &fetch->state.key;
+	char		period[MAXDATELEN + 1];
 	int			y,
 				m,
 				d;
-	const char *params[SOURCE_PARAMS] = {
-		pnstrdup(fetch->key.tag, fetch->key.len), numbers[0], numbers[1], numbers[2], NULL
-	};
+	bool		in_period = fetch->range.period.label != NO_PERIOD;
 
-	snprintf(numbers[0], sizeof(numbers[0]), INT64_FORMAT, n);
-	snprintf(numbers[1], sizeof(numbers[1]), INT64_FORMAT, above);
-	snprintf(numbers[2], sizeof(numbers[2]), INT64_FORMAT, fetch->row.limit);
-	if (fetch->range.period.label != NO_PERIOD)
+	if (in_period)
 	{
 		j2date(fetch->range.period.label + POSTGRES_EPOCH_JDATE, &y, &m, &d);
 		snprintf(period, sizeof(period), "%04d-%02d-%02d", y, m, d);
-		params[4] = period;
 	}
-	if (source_run(source, statement, params, row, &fetch->reason))
-		return true;
 	fetch->outcome = OUTCOME_FAILED;
-	return false;
-}
-
-/*
- * Takes a range of n numbers there, unless the limit leaves less, or the server has
- * forgotten what it gave to this one.  False: there is no answer, and what may have
- * been taken is lost.
- */
-static bool
-take_there(Source *source, Fetch *fetch, int64 n, int64 above)
-{
-	SourceRow	row;
-
-	if (!ask(source, fetch, fetch->range.period.label == NO_PERIOD ?
-			 "UPDATE %s SET max_id = max_id + $2, update_time = 'infinity' WHERE biz_tag = $1"
-			 " AND max_id >= $3 AND max_id <= coalesce(limit_id, 9223372036854775807) - $2"
-			 " RETURNING max_id" :
-			 "UPDATE %s SET max_id = max_id + $2, update_time = 'infinity' WHERE biz_tag = $1"
-			 " AND period = $5 AND max_id >= $3 AND max_id <= $4 - $2"
-			 " RETURNING max_id", n, above, &row))
-	{
-		fetch->in_doubt = source->is_lost ? n : 0;
+	if (!source_run(source, statement, pnstrdup(key->tag, key->len), in_period ? period : NULL,
+					row, &fetch->reason))
 		return false;
-	}
-	if (!row.found)
-		return true;
-	if (row.number[0] < n || row.number[0] - n < above)
-		fail(fetch, "Its source returned numbers that are not above the previous ones");
-	else
-		set_range(fetch, row.number[0], n);
-	return true;
-}
-
-/* The row of the tag there, or of its period; false: there is no range. */
-static bool
-read_there(Source *source, Fetch *fetch, int64 *max_id)
-{
-	SourceRow	row;
-
-	if (!ask(source, fetch, "SELECT max_id, coalesce(limit_id, 9223372036854775807)"
-			 " FROM %s WHERE biz_tag = $1", 0, 0, &row))
-		return false;
-	if (!row.found)
-	{
-		fetch->outcome = OUTCOME_ABSENT;
-		return reason_is(&fetch->reason, true, "Its source has no such row");
-	}
-	*max_id = row.number[0];
-	fetch->row.limit = row.number[1];
+	fetch->outcome = OUTCOME_NONE;
 	return true;
 }
 
 /*
- * The row of a period there, which is made where there is none; but none that was
- * deleted after it was seen: numbers would begin there again.
+ * What the newest row there says, which is made where the period begins; false: there is
+ * no range.
  */
 static bool
-read_period_there(Source *source, Fetch *fetch, bool was_seen, int64 here, int64 *max_id)
+read_there(Source *source, Fetch *fetch, const TagRow *tag, int64 *max_id, int64 *here)
 {
-	SourceRow	row;
-
-	if (!ask(source, fetch, "SELECT max_id FROM %s WHERE biz_tag = $1 AND period = $5",
-			 0, 0, &row))
-		return false;
-	*max_id = row.number[0];
-	if (row.found || fetch->high > 0)
-		return true;
-	if (was_seen)
-	{
-		fail(fetch, "The row of its newest period was deleted");
-		return false;
-	}
-	*max_id = here;
-	return ask(source, fetch, "INSERT INTO %s (biz_tag, period, max_id, update_time)"
-			   " VALUES ($1, $5, $3, 'infinity') ON CONFLICT DO NOTHING", 0, here, &row);
-}
-
-/* The newest period there. */
-static bool
-read_newest_there(Source *source, Fetch *fetch, DateADT *newest)
-{
+	bool		in_period = tag->row.kind != PERIOD_NONE;
+	DateADT		newest_here = NO_PERIOD;
+	DateADT		newest;
 	SourceRow	row;
 
 	/* a number, if it is a date; of a time, the day would depend on a zone */
-	if (!ask(source, fetch, "SELECT max(period) - date '2000-01-01' FROM %s WHERE biz_tag = $1",
-			 0, 0, &row))
+	if (!ask(source, fetch, psprintf("SELECT max_id, %s FROM %s WHERE biz_tag = $1 %s", in_period ?
+									 "period - date '2000-01-01'" :
+									 "coalesce(limit_id, 9223372036854775807)", source->table,
+									 in_period ? "ORDER BY period DESC LIMIT 1" : ""), &row))
 		return false;
-	*newest = row.is_null ? NO_PERIOD : (DateADT) row.number[0];
-	return true;
+	*max_id = row.number[0];
+	*here = tag->max_id;
+	if (!in_period)
+	{
+		fetch->row.limit = row.number[1];
+		if (!row.found)
+		{
+			fetch->outcome = OUTCOME_ABSENT;
+			return reason_is(&fetch->reason, true, "Its source has no such row");
+		}
+		return true;
+	}
+	if (table_newest_period(&fetch->state.key, &newest_here, here) != FOUND)
+		return fail_locked(fetch);
+	newest = row.found ? (DateADT) row.number[1] : NO_PERIOD;
+	if (!choose_period(fetch, tag, newest, newest_here))
+		return false;
+	if (newest_here != fetch->range.period.label)
+		*here = 0;
+	if (fetch->range.period.label == newest)
+		return true;
+	*max_id = *here;
+	return ask(source, fetch, psprintf("INSERT INTO %s (biz_tag, period, max_id, update_time) VALUES"
+									   " ($1, $2, " INT64_FORMAT ", 'infinity') ON CONFLICT DO NOTHING",
+									   source->table, *here), &row);
 }
 
-/* What was taken of the period from the table here, before the tag got its source. */
-static bool
-read_period_here(Fetch *fetch, int64 *here)
-{
-	LockedRow	locked;
-	Found		found = table_lock_period(&fetch->key, fetch->range.period.label, &locked);
-
-	*here = 0;
-	if (found == LOCKED)
-	{
-		fail(fetch, "The row of its period is locked");
-		return false;
-	}
-	if (found == FOUND)
-	{
-		*here = locked.max_id;
-		table_release(&locked);
-	}
-	return true;
-}
-
+/* What is not known to be taken is lost. */
 static void
 take_of_source(Fetch *fetch, const TagRow *tag)
 {
 	bool		in_period = tag->row.kind != PERIOD_NONE;
-	int64		here = tag->max_id;
-	int64		max_id = 0;
+	int64		max_id;
+	int64		here;
 	int64		n = 0;
-	DateADT		newest = NO_PERIOD;
 	Source		source;
+	SourceRow	row;
 
-	if (!source_open(tag->row.source, in_period, &source, &fetch->reason))
-	{
-		fetch->outcome = OUTCOME_FAILED;
+	fetch->outcome = OUTCOME_FAILED;
+	if (!source_open(tag->row.source, in_period, &source, &fetch->reason) ||
+		!read_there(&source, fetch, tag, &max_id, &here) ||
+		!choose_length(fetch, max_id, here, &n))
 		return;
-	}
-	if (in_period)
-	{
-		if (!read_newest_there(&source, fetch, &newest))
-			return;
-		set_period(fetch, tag, newest);
-		if (!read_period_here(fetch, &here))
-			return;
-	}
-	n = Max(fetch->step, fetch->wish);
-	if (!take_there(&source, fetch, n, Max(fetch->high, here)) || fetch->outcome != OUTCOME_NONE)
-		return;
-	if (!(in_period ? read_period_there(&source, fetch, fetch->range.period.label <= fetch->newest ||
-										fetch->range.period.label <= newest, here, &max_id) :
-		  read_there(&source, fetch, &max_id)))
-		return;
-	if (has_room(fetch, max_id, here, &n) &&
-		take_there(&source, fetch, n, Max(fetch->high, here)) && fetch->outcome == OUTCOME_NONE)
-		fail(fetch, "Its row keeps changing");
+	if (!ask(&source, fetch, psprintf("UPDATE %s SET max_id = max_id + " INT64_FORMAT
+									  ", update_time = 'infinity' WHERE biz_tag = $1%s AND max_id >= "
+									  INT64_FORMAT " AND max_id <= " INT64_FORMAT " RETURNING max_id",
+									  source.table, n, in_period ? " AND period = $2" : "",
+									  Max(fetch->state.high, here), fetch->row.limit - n), &row))
+		fetch->in_doubt = source.is_lost ? n : 0;
+	else if (!row.found)
+		(void) fail(fetch, "Its row keeps changing");
+	else if (row.number[0] < n || row.number[0] - n < Max(fetch->state.high, here) ||
+			 row.number[0] > fetch->row.limit)
+		(void) fail(fetch, "Its source returned numbers that were not asked for");
+	else
+		set_range(fetch, row.number[0], n);
 }
 
 static void
-take_central(void *what, int n)
+take_central(Fetch *fetch, int n)
 {
-	Fetch	   *fetch = what;
 	TagRow		tag;
 	LockedRow	locked;
 
-	fetch->outcome = OUTCOME_NONE;
-	fetch->reason.why[0] = '\0';
 	if (!begin(fetch, true, &tag, &locked))
 		return;
 	table_release(&locked);		/* not its lock */
@@ -502,137 +432,100 @@ take_central(void *what, int n)
 
 /*---- Many ranges ----*/
 
-/* A transaction failed, and what was taken in it is lost, where that was durable. */
-static void
-fail_all(Fetch *fetches, int n, const Reason *reason, bool was_taken)
-{
-	for (int i = 0; i < n; i++)
-	{
-		if (was_taken && fetches[i].outcome == OUTCOME_RANGE)
-			fetches[i].in_doubt = range_length(&fetches[i].range);
-		fetches[i].outcome = OUTCOME_FAILED;
-		fetches[i].reason = *reason;
-	}
-}
-
-static void
-finish_all(Fetch *fetches, int n, int64 began)
-{
-	const char *failure = "";
-
-	for (int i = 0; i < n; i++)
-	{
-		if (fetches[i].outcome == OUTCOME_FAILED)
-			failure = fetches[i].reason.why;
-		segment_finish(&fetches[i], 1000 * (monotonic_ms() - began));
-	}
-	log_failure(failure);
-}
-
-/* Those here in one transaction; where that fails, one by one. */
-static void
-fetch_here(Fetch *fetches, int n)
+/* Fetches these in one transaction; returns whether it did not fail. */
+static bool
+fetch_some(void (*take) (Fetch *fetches, int n), Fetch *fetches, int n)
 {
 	Reason		reason;
+	const char *failure = "";
 	int64		began = monotonic_ms();
+	bool		done = run(take, fetches, n, &reason);
 
-	if (!run(take_here, fetches, n, &reason))
+	if (!done && n > 1)
+		return false;
+	for (int i = 0; i < n; i++)
 	{
-		if (n > 1 && !ShutdownRequestPending)
-		{
-			for (int i = 0; i < n; i++)
-				fetch_here(&fetches[i], 1);
-			return;
+		Fetch	   *fetch = &fetches[i];
+
+		if (!done)
+		{						/* what was taken may be durable */
+			if (fetch->outcome == OUTCOME_RANGE)
+				fetch->in_doubt = range_length(&fetch->range);
+			fetch->outcome = OUTCOME_FAILED;
+			fetch->reason = reason;
 		}
-		fail_all(fetches, n, &reason, reason.is_ours);
+		if (fetch->outcome == OUTCOME_FAILED)
+			failure = fetch->reason.why;
+		segment_finish(fetch, monotonic_ms() - began);
 	}
-	finish_all(fetches, n, began);
+	log_failure(failure);
+	return true;
 }
 
-/* Fetches what is wanted, as far as it may stay. */
-void
-fetch_all(FetcherKind fetcher, Fetch *fetches, int n, bool (*must_end) (void))
+/*
+ * Fetches what is wanted, as far as it may stay; returns whether there was something.
+ * That of the tables here in one transaction, or one by one where that fails.
+ */
+bool
+fetch_wanted(FetcherKind fetcher, bool (*must_end) (void), long *pause)
 {
-	if (fetcher == FETCHER_HERE)
-	{
-		if (n > 0)
-			fetch_here(fetches, n);
-		return;
-	}
+	Fetch	   *fetches = palloc(BATCH * sizeof(Fetch));
+	int			n = segment_begin_fetches(fetcher, fetches, BATCH, pause);
+
+	if (fetcher == FETCHER_HERE && n > 0 && fetch_some(take_here, fetches, n))
+		return true;
 	for (int i = 0; i < n && !must_end(); i++)
 	{
-		Reason		reason;
-		int64		began = monotonic_ms();
-
 		source_set_deadline(CENTRAL_MS, must_end);
-		if (!run(take_central, &fetches[i], 1, &reason))
-			fail_all(&fetches[i], 1, &reason, true);
-		finish_all(&fetches[i], 1, began);
+		(void) fetch_some(fetcher == FETCHER_HERE ? take_here : take_central, &fetches[i], 1);
 	}
-	source_close_old();
+	return n > 0;
 }
 
 /*---- Giving back ----*/
 
 static void
-return_here(void *what, int n)
+return_here(Fetch *returns, int n)
 {
-	for (Return *r = what; n > 0; r++, n--)
+	for (int i = 0; i < n; i++)
 	{
+		Fetch	   *r = &returns[i];
 		DateADT		label = r->range.period.label;
 		TagRow		tag;
 		LockedRow	locked;
 
-		r->done = false;
-		if (range_length(&r->range) == 0 ||
-			(label == NO_PERIOD ? table_lock_tag(&r->key, false, &tag, &locked) :
-			 table_lock_period(&r->key, label, &locked)) != FOUND)
+		if ((label == NO_PERIOD ? table_lock_tag(&r->state.key, false, &tag, &locked) :
+			 table_lock_period(&r->state.key, label, &locked)) != FOUND)
 			continue;
-		if (locked.max_id == r->range.last && segment_is_as_before(r))
-		{
+		r->returned = locked.max_id == r->range.last && segment_is_as_before(r);
+		if (r->returned)
 			table_set_max_id(&locked, r->range.first - 1);
-			r->done = true;
-		}
-		table_release(&locked);
+		else
+			table_release(&locked);
 	}
 }
 
-static void
-return_central(void *what, int n)
-{
-	for (Return *r = what; n > 0; r++, n--)
-	{
-		Fetch		fetch = {.key = r->key,.range = r->range};
-		Source		source;
-		SourceRow	row;
-
-		r->done = range_length(&r->range) > 0 && segment_is_as_before(r) &&
-			source_open(r->source, r->range.period.label != NO_PERIOD, &source, &fetch.reason) &&
-			ask(&source, &fetch, r->range.period.label == NO_PERIOD ?
-				"UPDATE %s SET max_id = $2, update_time = '-infinity'"
-				" WHERE biz_tag = $1 AND max_id = $3 RETURNING 1" :
-				"UPDATE %s SET max_id = $2, update_time = '-infinity'"
-				" WHERE biz_tag = $1 AND period = $5 AND max_id = $3 RETURNING 1",
-				r->range.first - 1, r->range.last, &row) && row.found;
-	}
-}
-
-/* Gives back what is left, once; what is not reached in time is lost. */
+/* Gives back what is left of the tables here, once; what that does not reach is lost. */
 void
-fetch_return(FetcherKind fetcher, Return *returns, int n, bool (*must_end) (void))
+fetch_return_all(void)
 {
-	Reason		reason;
+	Fetch	   *returns = palloc(BATCH * sizeof(Fetch));
+	int			at = 0;
+	int			n;
 
-	if (n == 0)
-		return;
-	source_set_deadline(RETURN_MS, must_end);
-	if (!run(fetcher == FETCHER_HERE ? return_here : return_central, returns, n, &reason) &&
-		!reason.is_ours)
+	/* nobody has these numbers, whatever a standby knows */
+	SetConfigOption("synchronous_commit", "local", PGC_USERSET, PGC_S_OVERRIDE);
+	while ((n = segment_begin_returns(returns, BATCH, &at)) > 0)
 	{
+		Reason		reason;
+		bool		done = run(return_here, returns, n, &reason);
+
 		for (int i = 0; i < n; i++)
-			returns[i].done = false;
-		log_failure(reason.why);
+		{
+			returns[i].returned = done && returns[i].returned;
+			segment_end_return(&returns[i]);
+		}
+		if (!done)
+			log_failure(reason.why);
 	}
-	for (int i = 0; i < n; i++)
-		segment_end_return(&returns[i]);
 }

@@ -10,8 +10,8 @@
 #pragma GCC visibility push(hidden)
 
 extern void fetch_init(void);
-extern void fetch_all(FetcherKind fetcher, Fetch *fetches, int n, bool (*must_end) (void));
-extern void fetch_return(FetcherKind fetcher, Return *returns, int n, bool (*must_end) (void));
+extern bool fetch_wanted(FetcherKind fetcher, bool (*must_end) (void), long *pause);
+extern void fetch_return_all(void);
 
 #pragma GCC visibility pop
 

@@ -1,6 +1,7 @@
 /*
  * fetcher.c
- *		The processes "snowid segments", and how they are called.
+ *		The processes "snowid segments", which fetch what is wanted for the tags of a
+ *		database, and how they are called.
  *
  * A database has two at most: one for its own tables, and one for its central servers,
  * so that one of those that hangs does not stop the numbers of the tables here.  A
@@ -11,23 +12,53 @@
  * take that.  Where it and all other places are in use, another process makes room: one
  * for central servers, or one that has nothing to do, or that was there long enough for
  * all to have their turn.
+ *
+ * A process leaves when it had no work for minutes, when another database needs its
+ * place, or when its database is dropped, renamed or copied.  Then it gives back what is
+ * in memory of the tables here, once; but not where it only makes room: numbers are
+ * taken on from memory.
+ *
+ * Nothing that it does is computed by SQL, waits for a lock, or waits for another
+ * server longer than a look at its signals: so it leaves within a second of SIGTERM.
  */
 #include "postgres.h"
 
+#include "catalog/pg_database.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/wait_event.h"
 
 #include "compat.h"
 #include "process.h"
+#include "segment/fetch.h"
 #include "segment/fetcher.h"
+#include "settings.h"
+
+#define LOCK_NAME "snowid_fetchers"
 
 /* A process that was started and did not come within this is started again. */
 #define COME_MS 2000
 
 /* One that has work stays so long at least, where its place is wanted. */
-#define TURN_MS 500
+#define MIN_TURN_MS 500
+
+/* How often it looks for what nobody tells it. */
+#define LOOK_MS 1000
+
+/* It leaves when it has nothing to do for so long. */
+#define LINGER_MS (5 * 60 * 1000)
 
 typedef struct Fetcher
 {
@@ -38,16 +69,17 @@ typedef struct Fetcher
 	bool		must_go;		/* its place is wanted */
 } Fetcher;
 
-/* The place that becomes free is this database's, until then. */
-typedef struct Promise
+/* In shared memory, under fetchers_lock. */
+typedef struct FetcherList
 {
-	Oid			database;
-	int64		until;			/* monotonic_ms() */
-} Promise;
+	/* the place that becomes free is this database's, until then */
+	Oid			promised_to;
+	int64		promised_until; /* monotonic_ms() */
+	Fetcher		fetchers[FLEXIBLE_ARRAY_MEMBER];	/* the reserve, and then
+													 * one for each place */
+} FetcherList;
 
-/* In shared memory, under fetchers_lock: the reserve, and then one for each place. */
-static Fetcher *fetchers = NULL;
-static Promise *promise = NULL;
+static FetcherList *list = NULL;
 static LWLock *fetchers_lock = NULL;
 
 #define FETCHERS (max_worker_processes + 1)
@@ -55,26 +87,36 @@ static LWLock *fetchers_lock = NULL;
 /* This process's, or NULL. */
 static Fetcher *mine = NULL;
 
-Size
-fetcher_shmem_size(void)
+static Size
+list_size(void)
 {
-	return add_size(MAXALIGN(sizeof(Promise)), mul_size(FETCHERS, sizeof(Fetcher)));
+	return add_size(offsetof(FetcherList, fetchers), mul_size(FETCHERS, sizeof(Fetcher)));
+}
+
+void
+fetcher_shmem_request(void)
+{
+	if (snowid_max_segments == 0)
+		return;
+	RequestAddinShmemSpace(list_size());
+	RequestNamedLWLockTranche(LOCK_NAME, 1);
 }
 
 /* Called with AddinShmemInitLock. */
 void
-fetcher_shmem_init(LWLock *lock)
+fetcher_shmem_init(void)
 {
 	bool		found;
 
-	fetchers_lock = lock;
-	promise = ShmemInitStruct("snowid segments' processes", fetcher_shmem_size(), &found);
-	fetchers = (Fetcher *) ((char *) promise + MAXALIGN(sizeof(Promise)));
+	if (snowid_max_segments == 0)
+		return;
+	fetchers_lock = &GetNamedLWLockTranche(LOCK_NAME)->lock;
+	list = ShmemInitStruct("snowid segments' processes", list_size(), &found);
 	if (found)
 		return;
-	memset(promise, 0, fetcher_shmem_size());
+	memset(list, 0, list_size());
 	for (int i = 0; i < FETCHERS; i++)
-		fetchers[i].procno = -1;
+		list->fetchers[i].procno = -1;
 }
 
 /*---- The list: its lock is held ----*/
@@ -84,10 +126,17 @@ find_fetcher(Oid database, FetcherKind kind)
 {
 	for (int i = 0; i < FETCHERS; i++)
 	{
-		if (fetchers[i].database == database && fetchers[i].kind == kind)
-			return &fetchers[i];
+		if (list->fetchers[i].database == database && list->fetchers[i].kind == kind)
+			return &list->fetchers[i];
 	}
 	return NULL;
+}
+
+/* Was it called, and did it not come? */
+static bool
+is_overdue(const Fetcher *fetcher)
+{
+	return fetcher->procno < 0 && monotonic_ms() - fetcher->called_at > COME_MS;
 }
 
 /* An entry for a process that is to be started; NULL: there are as many as can be. */
@@ -96,36 +145,31 @@ free_fetcher(void)
 {
 	for (int i = 1; i < FETCHERS; i++)
 	{
-		Fetcher    *fetcher = &fetchers[i];
+		Fetcher    *fetcher = &list->fetchers[i];
 
-		if (fetcher->database == InvalidOid ||
-			(fetcher->procno < 0 && monotonic_ms() - fetcher->called_at > COME_MS))
+		if (fetcher->database == InvalidOid || is_overdue(fetcher))
 			return fetcher;
 	}
 	return NULL;
 }
 
 static void
-assign(Fetcher *fetcher, Oid database, FetcherKind kind)
+assign(Fetcher *fetcher, Oid database, FetcherKind kind, int procno)
 {
 	fetcher->database = database;
 	fetcher->kind = kind;
+	fetcher->procno = procno;
 	fetcher->called_at = monotonic_ms();
 	fetcher->must_go = false;
-}
-
-static bool
-reserve_waits(void)
-{
-	return fetchers[0].database == InvalidOid && fetchers[0].procno >= 0;
+	if (procno >= 0 && list->promised_to == database)
+		list->promised_until = 0;
 }
 
 /* Is the next place that becomes free another database's? */
 static bool
 is_promised(void)
 {
-	return OidIsValid(promise->database) && promise->database != MyDatabaseId &&
-		monotonic_ms() < promise->until;
+	return list->promised_to != MyDatabaseId && monotonic_ms() < list->promised_until;
 }
 
 /*
@@ -141,9 +185,10 @@ ask_for_room(FetcherKind kind)
 	/* the reserve is for the tables here */
 	for (int i = kind == FETCHER_HERE ? 0 : 1; i < FETCHERS; i++)
 	{
-		Fetcher    *fetcher = &fetchers[i];
+		Fetcher    *fetcher = &list->fetchers[i];
 
-		if (OidIsValid(fetcher->database) && fetcher->database != MyDatabaseId &&
+		if (OidIsValid(fetcher->database) &&
+			(fetcher->database != MyDatabaseId || fetcher->kind != kind) &&
 			fetcher->procno >= 0 && !fetcher->must_go &&
 			(found == NULL || fetcher->kind > found->kind ||
 			 (fetcher->kind == found->kind && fetcher->called_at < found->called_at)))
@@ -151,26 +196,13 @@ ask_for_room(FetcherKind kind)
 	}
 	if (found == NULL || is_promised())
 		return;
-	promise->database = MyDatabaseId;
-	promise->until = monotonic_ms() + COME_MS;
+	list->promised_to = MyDatabaseId;
+	list->promised_until = monotonic_ms() + COME_MS;
 	found->must_go = true;
 	process_set_latch(found->procno);
 }
 
 /*---- For callers ----*/
-
-bool
-fetcher_is_there(FetcherKind kind)
-{
-	Fetcher    *fetcher;
-	bool		is_there;
-
-	LWLockAcquire(fetchers_lock, LW_SHARED);
-	fetcher = find_fetcher(MyDatabaseId, kind);
-	is_there = fetcher && fetcher->procno >= 0;
-	LWLockRelease(fetchers_lock);
-	return is_there;
-}
 
 static bool
 start_process(FetcherKind kind)
@@ -185,130 +217,220 @@ start_process(FetcherKind kind)
 	return RegisterDynamicBackgroundWorker(&worker, NULL);
 }
 
-/* There is no place: another process makes room. */
-static void
-give_up(Fetcher *started, FetcherKind kind)
-{
-	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
-	if (started && started->procno < 0 && started->database == MyDatabaseId)
-		started->database = InvalidOid;
-	if (find_fetcher(MyDatabaseId, kind) == NULL)
-		ask_for_room(kind);
-	LWLockRelease(fetchers_lock);
-}
-
 /*
  * Wakes the process that fetches for this database, or starts it; false: there is no
- * place for it now.
+ * place for it now, and another one makes room.
  */
 bool
 fetcher_call(FetcherKind kind)
 {
 	Fetcher    *fetcher;
-	int			procno = -1;
+	Fetcher    *reserve = &list->fetchers[0];
 	bool		start = false;
 
-	LWLockAcquire(fetchers_lock, LW_SHARED);
-	fetcher = find_fetcher(MyDatabaseId, kind);
-	if (fetcher)
-		procno = fetcher->procno;
-	LWLockRelease(fetchers_lock);
-	if (procno >= 0)
-	{
-		process_set_latch(procno);
-		return true;
-	}
 	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
 	fetcher = find_fetcher(MyDatabaseId, kind);
-	start = fetcher == NULL ||
-		(fetcher->procno < 0 && monotonic_ms() - fetcher->called_at > COME_MS);
 	if (fetcher == NULL && !is_promised())
 	{
-		if (kind == FETCHER_HERE && reserve_waits())
+		if (kind == FETCHER_HERE && reserve->procno >= 0 && !OidIsValid(reserve->database))
 		{
-			assign(&fetchers[0], MyDatabaseId, kind);
-			process_set_latch(fetchers[0].procno);
-			start = false;
+			fetcher = reserve;
+			assign(fetcher, MyDatabaseId, kind, fetcher->procno);
 		}
 		else
 			fetcher = free_fetcher();
+		start = fetcher && fetcher != reserve;
 	}
-	if (start && fetcher)
-	{
-		assign(fetcher, MyDatabaseId, kind);
-		fetcher->procno = -1;
-	}
+	else if (fetcher)
+		start = is_overdue(fetcher);
+	if (start)
+		assign(fetcher, MyDatabaseId, kind, -1);
+	else if (fetcher && fetcher->procno >= 0)
+		process_set_latch(fetcher->procno);
 	LWLockRelease(fetchers_lock);
-	if (!start || (fetcher && start_process(kind)))
+	if (start ? start_process(kind) : fetcher != NULL)
 		return true;
-	give_up(fetcher, kind);
+	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
+	fetcher = find_fetcher(MyDatabaseId, kind);
+	if (fetcher && fetcher->procno < 0)
+		fetcher->database = InvalidOid;
+	if (find_fetcher(MyDatabaseId, kind) == NULL)
+		ask_for_room(kind);
+	LWLockRelease(fetchers_lock);
 	return false;
 }
 
-/*---- For the process itself ----*/
+/*---- The process: coming and leaving ----*/
 
-/* Makes the caller the one who fetches; false: another process is. */
-bool
-fetcher_attach(Oid database, FetcherKind kind)
+/* Makes it the one who fetches; false: another process is. */
+static bool
+attach(Oid database, FetcherKind kind)
 {
 	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
-	mine = find_fetcher(database, kind);
+	mine = OidIsValid(database) ? find_fetcher(database, kind) : &list->fetchers[0];
 	if (mine == NULL)
 		mine = free_fetcher();
 	if (mine && mine->procno >= 0)
 		mine = NULL;
 	if (mine)
-	{
-		assign(mine, database, kind);
-		mine->procno = MyProcNumber;
-		if (promise->database == database)
-			promise->database = InvalidOid;
-	}
+		assign(mine, database, kind, MyProcNumber);
 	LWLockRelease(fetchers_lock);
 	return mine != NULL;
 }
 
-/* Makes the caller the reserve, which waits for a call. */
-void
-fetcher_attach_reserve(void)
+static void
+detach(int code, Datum arg)
 {
 	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
-	mine = &fetchers[0];
-	assign(mine, InvalidOid, FETCHER_HERE);
-	mine->procno = MyProcNumber;
-	LWLockRelease(fetchers_lock);
-}
-
-/* For which database? */
-bool
-fetcher_take_call(Oid *database)
-{
-	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
-	*database = mine->database;
-	if (promise->database == *database)
-		promise->database = InvalidOid;
-	LWLockRelease(fetchers_lock);
-	return OidIsValid(*database);
-}
-
-/* Must it make room for another process? */
-bool
-fetcher_must_go(bool is_idle)
-{
-	/* no lock: a change wakes it, or is seen the next time */
-	return mine->must_go &&
-		(is_idle || mine->kind == FETCHER_CENTRAL || monotonic_ms() - mine->called_at > TURN_MS);
-}
-
-void
-fetcher_detach(void)
-{
-	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
-	if (mine && mine->procno == MyProcNumber)
-	{
-		mine->database = InvalidOid;
-		mine->procno = -1;
-	}
+	if (mine)
+		assign(mine, InvalidOid, FETCHER_HERE, -1);
 	mine = NULL;
 	LWLockRelease(fetchers_lock);
+}
+
+/* Waits in the reserved place for a call. */
+static Oid
+await_call(void)
+{
+	while (!OidIsValid(mine->database))
+	{
+		if (ShutdownRequestPending)
+			proc_exit(1);
+		CHECK_FOR_INTERRUPTS();
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, 0,
+						 own_wait(WAIT_SEGMENTS_MAIN));
+		ResetLatch(MyLatch);
+	}
+	return mine->database;
+}
+
+/* Must it make room for another process?  No lock: a change wakes it. */
+static bool
+must_make_room(bool is_idle)
+{
+	return mine->must_go && (is_idle || mine->kind == FETCHER_CENTRAL ||
+							 monotonic_ms() - mine->called_at > MIN_TURN_MS);
+}
+
+/* Somebody drops the database, or does what needs it alone. */
+static bool
+database_is_wanted(void)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, MyDatabaseId, 0);
+	if (LockAcquire(&tag, RowExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
+		return true;
+	(void) LockRelease(&tag, RowExclusiveLock, true);
+	return false;
+}
+
+/* Is no answer of a central server waited for any more? */
+static bool
+must_end(void)
+{
+	return ShutdownRequestPending || must_make_room(false) || database_is_wanted();
+}
+
+/* What the database's owner may have set must not count here. */
+static void
+settle_settings(void)
+{
+	static const char *const forced[][2] = {
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_read_only", "off"},
+		{"default_transaction_deferrable", "off"},
+		{"statement_timeout", "0"},
+		{"lock_timeout", "200ms"},	/* what is not tried without waiting */
+		{"transaction_timeout", "0"},
+	};
+
+	for (int i = 0; i < lengthof(forced); i++)
+	{
+		/* not in all majors */
+		if (GetConfigOption(forced[i][0], true, false))
+			SetConfigOption(forced[i][0], forced[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	}
+	/* of central servers, only a lock is committed here */
+	SetConfigOption("synchronous_commit", mine->kind == FETCHER_CENTRAL ? "off" : "on",
+					PGC_USERSET, PGC_S_OVERRIDE);
+}
+
+/* Returns when it leaves. */
+static void
+serve(void)
+{
+	int64		leave_at = monotonic_ms() + LINGER_MS;
+
+	for (;;)
+	{
+		long		pause = LOOK_MS;
+		bool		is_busy;
+
+		CHECK_FOR_INTERRUPTS(); /* barriers: DROP DATABASE waits for them */
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		if (ShutdownRequestPending || monotonic_ms() >= leave_at || database_is_wanted())
+		{
+			if (mine->kind == FETCHER_HERE)
+				fetch_return_all();
+			return;
+		}
+		is_busy = fetch_wanted(mine->kind, must_end, &pause);
+		if (is_busy)
+		{
+			leave_at = monotonic_ms() + LINGER_MS;
+			pause = 0;			/* there may be more */
+		}
+		if (must_make_room(!is_busy))
+			return;
+		pgstat_report_stat(false);
+		MemoryContextReset(CurrentMemoryContext);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 pause, own_wait(WAIT_SEGMENTS_MAIN));
+		ResetLatch(MyLatch);
+	}
+}
+
+void
+snowid_segments_main(Datum main_arg)
+{
+	Oid			database;
+	bool		is_reserve;
+
+	memcpy(&database, MyBgworkerEntry->bgw_extra, sizeof(Oid));
+	is_reserve = !OidIsValid(database);
+	pqsignal(SIGTERM, is_reserve ? SignalHandlerForShutdownRequest : die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	before_shmem_exit(detach, 0);
+	if (!attach(database, (FetcherKind) DatumGetInt32(main_arg)))
+		proc_exit(0);
+	if (is_reserve)
+		database = await_call();
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid,
+											  BGWORKER_BYPASS_ALLOWCONN);
+	settle_settings();
+	fetch_init();
+	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "snowid segments",
+												ALLOCSET_DEFAULT_SIZES));
+	serve();
+	proc_exit(is_reserve ? 1 : 0);	/* after 0 it is not started again */
+}
+
+/* Runs in the postmaster. */
+void
+fetcher_register(void)
+{
+	BackgroundWorker worker;
+
+	if (snowid_max_segments == 0)
+		return;
+	process_describe(&worker, "snowid segments", "snowid_segments_main");
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	RegisterBackgroundWorker(&worker);
 }

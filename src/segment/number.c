@@ -1,7 +1,7 @@
 /*
  * number.c
- *		Numbers from segments, as callers get them: the hot path, and what a caller
- *		does that gets no number at once.
+ *		Numbers from segments, as callers get them: the hot path, what a caller does
+ *		that gets no number at once, and the SQL functions.
  *
  * A number is one value of a segment's cursor, which has a generation and an
  * offset:
@@ -21,9 +21,9 @@
  * - A segment that is given to another tag keeps its generation, and gets a new
  *	 incarnation before its cursor is usable.  A caller reads the cursor first and
  *	 then the incarnation: either it sees the new one, or its CAS fails.
- * - term[g & 1], the period of the range, is written with the slot, and so is g's,
- *	 too.  Periods rise from range to range, and numbers within one.  A number is
- *	 taken while its period lasts, by the clock that was read before the cursor.
+ * - The period of the range is written with the slot, and so is g's, too.  Periods
+ *	 rise from range to range, and numbers within one.  A number is taken while its
+ *	 period lasts, by the clock that was read before the cursor.
  * - A range that is given back is cut off first, by exchanging a new generation
  *	 of no length into the cursor; what the exchange returns says where.
  *
@@ -32,26 +32,36 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "common/hashfn.h"
+#include "catalog/pg_type.h"
+#include "funcapi.h"
 #include "miscadmin.h"
-#include "nodes/primnodes.h"
+#include "storage/latch.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
-#include "utils/syscache.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 #include "utils/wait_event.h"
 
 #include "compat.h"
 #include "guard.h"
+#include "key/text.h"
 #include "segment/fetcher.h"
-#include "segment/number.h"
+#include "segment/segment.h"
 #include "segment/table.h"
 #include "settings.h"
+
+PG_FUNCTION_INFO_V1(snowid_number);
+PG_FUNCTION_INFO_V1(snowid_number_range);
+PG_FUNCTION_INFO_V1(snowid_period_number);
+PG_FUNCTION_INFO_V1(snowid_period_serial);
+PG_FUNCTION_INFO_V1(snowid_period_parse);
+PG_FUNCTION_INFO_V1(snowid_segment_forget);
+PG_FUNCTION_INFO_V1(snowid_segment_status);
 
 /* Not a segment's: the rights are not checked yet. */
 #define UNCHECKED PG_UINT64_MAX
@@ -59,54 +69,60 @@
 /* max_wait is about keys, too; for a process to come, callers wait so long. */
 #define LEAST_WAIT_MS 1000
 
-/* How soon a caller that waits looks whether there is a process. */
+/* How soon a caller that waits looks whether there is a process, or room. */
 #define CALL_MS 100
+#define ROOM_MS 10
 
-/* A tag that this backend knows; another one may take its place. */
-struct KnownTag
+/* What a function wants of a tag. */
+typedef enum TagUse
 {
-	Segment    *segment;
-	uint64		incarnation;	/* of the segment, when the rights were
-								 * checked */
-	Oid			user;			/* whose they are */
-	uint64		stamp;			/* from 1 on; another one for another tag */
-	SegmentKey	key;
+	USE_NUMBER,
+	USE_PERIOD,					/* a number in a period */
+	USE_SERIAL					/* and its format */
+} TagUse;
+
+/* What a call site remembers from call to call. */
+typedef struct TagSite
+{
+	SegmentKey	key;			/* len 0: not called yet */
 	TagUse		use;
+	Oid			user;			/* whose rights were checked */
+	uint64		incarnation;	/* of the segment, when they were */
+	Segment    *segment;
 	char		format[FORMAT_LEN + 1]; /* of this incarnation */
-};
+} TagSite;
 
 /* How long a caller waits, and for what. */
 typedef struct Wait
 {
-	bool		has_begun;
-	int64		ends;			/* monotonic_ms() */
+	int64		ends;			/* monotonic_ms(); 0: not begun */
 	Segment    *segment;		/* that would wake it, or NULL */
 	uint64		attempt;		/* looks at the table that had begun before */
 	bool		has_process;	/* it is there, or comes */
 } Wait;
 
-/* Tags that this backend knows, by their hash. */
-#define KNOWN_TAGS 1024
-static KnownTag *known_tags[TAG_USES][KNOWN_TAGS];
+static const Oid range_columns[] = {INT8OID, INT8OID};
+
+static const Oid period_columns[] = {DATEOID, INT8OID};
+
+static const Oid status_columns[] = {
+	TEXTOID, TEXTOID, DATEOID, INT8OID, INT8OID, INT8OID, INT8OID, FLOAT8OID,
+	FLOAT8OID, TIMESTAMPTZOID, FLOAT8OID, INT8OID, INT8OID, INT8OID, TEXTOID
+};
+
+static void refuse_absent(const char *tag, const char *reason) pg_attribute_noreturn();
 
 /*---- Tags ----*/
 
-/* Roles, or who is a member of them, have changed: rights are checked anew. */
-static void
-forget_rights(Datum arg, int cache, uint32 hash)
+/* The table is the one beside the function, in whatever schema. */
+static Oid
+table_of(FunctionCallInfo fcinfo)
 {
-	KnownTag  **known = &known_tags[0][0];
-
-	for (int i = 0; i < TAG_USES * KNOWN_TAGS; i++)
-	{
-		if (known[i])
-			known[i]->incarnation = UNCHECKED;
-	}
+	return get_relname_relid("snowid_segments", get_func_namespace(fcinfo->flinfo->fn_oid));
 }
 
-/* The table is the one beside the function, in whatever schema. */
-void
-number_init_site(TagSite *site, TagUse use, Oid function)
+static void
+require_segments(void)
 {
 	require_preloaded();
 	if (snowid_max_segments == 0)
@@ -114,122 +130,69 @@ number_init_site(TagSite *site, TagUse use, Oid function)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("segments are switched off"),
 				 errhint("Set snowid.max_segments and restart the server.")));
-	site->known = NULL;
-	site->stamp = 0;
-	site->is_constant = false;
-	site->use = use;
-	site->relid = get_relname_relid("snowid_segments", get_func_namespace(function));
-}
-
-/* Is the tag of a call a constant of the statement? */
-static bool
-tag_is_constant(FmgrInfo *function)
-{
-	Node	   *call = function->fn_expr;
-
-	return call && IsA(call, FuncExpr) &&
-		IsA(linitial(((FuncExpr *) call)->args), Const);
-}
-
-TagSite *
-number_site(FunctionCallInfo fcinfo, TagUse use)
-{
-	TagSite    *site = fcinfo->flinfo->fn_extra;
-
-	if (unlikely(site == NULL))
-	{
-		site = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, sizeof(TagSite));
-		number_init_site(site, use, fcinfo->flinfo->fn_oid);
-		site->is_constant = tag_is_constant(fcinfo->flinfo);
-		fcinfo->flinfo->fn_extra = site;
-	}
-	return site;
 }
 
 static inline bool
-is_of(const KnownTag *known, Oid relid, const char *tag, int len)
+is_of(const TagSite *site, const char *tag, int len)
 {
-	return known && known->key.len == len && memcmp(known->key.tag, tag, len) == 0 &&
-		known->key.relid == relid && known->user == GetUserId();
+	return site->key.len == len && memcmp(site->key.tag, tag, len) == 0 &&
+		site->user == GetUserId();
 }
 
-/* Makes the tag the call site's. */
-static pg_noinline void
-find_tag(TagSite *site, const char *tag, int len)
+/* The tag of a call, which the call site remembers from here on. */
+static pg_noinline TagSite *
+find_tag(FunctionCallInfo fcinfo, TagUse use)
 {
-	static uint64 stamps = 0;
-	uint32		hash;
+	TagSite    *site = fcinfo->flinfo->fn_extra;
+	const text *tag = PG_GETARG_TEXT_PP(0);
+	int			len = VARSIZE_ANY_EXHDR(tag);
 
+	if (site == NULL)
+	{
+		require_segments();
+		site = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(TagSite));
+		site->key.relid = table_of(fcinfo);
+		site->use = use;
+		fcinfo->flinfo->fn_extra = site;
+	}
 	if (len < 1 || len > TAG_LEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("a tag cannot have %d bytes", len),
 				 errdetail("It has from 1 to %d.", TAG_LEN)));
-	hash = hash_bytes((const unsigned char *) tag, len) % KNOWN_TAGS;
-	site->known = known_tags[site->use][hash];
-	if (is_of(site->known, site->relid, tag, len))
-		return;
-	if (site->known == NULL)
-		site->known = known_tags[site->use][hash] =
-			MemoryContextAllocZero(TopMemoryContext, sizeof(KnownTag));
-	site->known->use = site->use;
-	segment_make_key(&site->known->key, site->relid, tag, len);
-	if (stamps == 0)
-	{
-		CacheRegisterSyscacheCallback(AUTHOID, forget_rights, 0);
-		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, forget_rights, 0);
-	}
-	site->known->stamp = ++stamps;
-	site->known->user = GetUserId();
-	site->known->segment = NULL;
-	site->known->incarnation = UNCHECKED;
+	segment_make_key(&site->key, site->key.relid, VARDATA_ANY(tag), len);
+	site->user = GetUserId();
+	site->incarnation = UNCHECKED;
+	return site;
 }
 
-static pg_attribute_always_inline KnownTag *
-known_tag(TagSite *site, const text *tag)
-{
-	const char *bytes = VARDATA_ANY(tag);
-	int			len = VARSIZE_ANY_EXHDR(tag);
-
-	if (unlikely(!is_of(site->known, site->relid, bytes, len)))
-		find_tag(site, bytes, len);
-	return site->known;
-}
-
-static pg_noinline KnownTag *
-read_tag(FunctionCallInfo fcinfo, TagUse use)
-{
-	TagSite    *site = number_site(fcinfo, use);
-	KnownTag   *known = known_tag(site, PG_GETARG_TEXT_PP(0));
-
-	if (site->is_constant)
-		site->stamp = known->stamp;
-	return known;
-}
-
-/* The tag that a function was called with: a constant is not read again. */
-static pg_attribute_always_inline KnownTag *
+/* The tag that a function was called with. */
+static pg_attribute_always_inline TagSite *
 tag_of_call(FunctionCallInfo fcinfo, TagUse use)
 {
 	TagSite    *site = fcinfo->flinfo->fn_extra;
-	KnownTag   *known = site ? site->known : NULL;
 
-	if (likely(known && known->stamp == site->stamp && known->user == GetUserId()))
-		return known;
-	return read_tag(fcinfo, use);
+	if (likely(site))
+	{
+		const text *tag = PG_GETARG_TEXT_PP(0);
+
+		if (likely(is_of(site, VARDATA_ANY(tag), VARSIZE_ANY_EXHDR(tag))))
+			return site;
+	}
+	return find_tag(fcinfo, use);
 }
 
 /*---- Where there is no number at once ----*/
 
 static const char *
-tag_of(const KnownTag *known)
+tag_of(const TagSite *site)
 {
-	return pnstrdup(known->key.tag, known->key.len);
+	return pnstrdup(site->key.tag, site->key.len);
 }
 
 /* There is no row of the tag here; or, for this reason, not at its source. */
-void
-number_refuse_absent(const char *tag, const char *reason)
+static void
+refuse_absent(const char *tag, const char *reason)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -240,34 +203,35 @@ number_refuse_absent(const char *tag, const char *reason)
 									 quote_literal_cstr(tag))));
 }
 
-void
-number_refuse_format(const char *tag)
+static void
+check_format(const char *tag, const char *format)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("segment \"%s\" has no format", tag),
-			 errhint("Set \"format\" in its row of snowid_segments.")));
+	if (format[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("segment \"%s\" has no format", tag),
+				 errhint("Set \"format\" in its row of snowid_segments.")));
 }
 
 /* What another server said is not for callers, who need no right on it. */
 static void
-refuse(const KnownTag *known, const Look *look, const Wait *wait)
+refuse(const TagSite *site, const SegmentState *state, const Wait *wait)
 {
-	const Reason *reason = &look->reason;
+	const Reason *reason = &state->reason;
+	const Row  *row = &state->row;
 
-	if (look->outcome == OUTCOME_ABSENT)
-		number_refuse_absent(tag_of(known), reason->why);
-	if (look->outcome == OUTCOME_USED_UP)
+	if (state->outcome == OUTCOME_ABSENT)
+		refuse_absent(tag_of(site), reason->why);
+	if (state->outcome == OUTCOME_USED_UP)
 		ereport(ERROR,
 				(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
-				 errmsg("the numbers of \"%s\" are used up", tag_of(known)),
-				 look->row.format[0] && look->row.limit == period_last_number(look->row.format) ?
-				 errdetail("Its format has room for numbers up to " INT64_FORMAT ".",
-						   look->row.limit) :
-				 errdetail("Its limit_id is " INT64_FORMAT ".", look->row.limit)));
+				 errmsg("the numbers of \"%s\" are used up", tag_of(site)),
+				 row->format[0] && row->limit == period_last_number(row->format) ?
+				 errdetail("Its format has room for numbers up to " INT64_FORMAT ".", row->limit) :
+				 errdetail("Its limit_id is " INT64_FORMAT ".", row->limit)));
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("no numbers available for segment \"%s\"", tag_of(known)),
+			 errmsg("no numbers available for segment \"%s\"", tag_of(site)),
 			 !wait->has_process ?
 			 errdetail("No process could be started to reserve some.") :
 			 reason->why[0] == '\0' ?
@@ -278,39 +242,37 @@ refuse(const KnownTag *known, const Look *look, const Wait *wait)
 }
 
 static void
-check_role(const KnownTag *known, const Row *row)
+check_role(const TagSite *site, const Row *row)
 {
 	if (OidIsValid(row->role) && !has_privs_of_role(GetUserId(), row->role))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied for segment \"%s\"", tag_of(known)),
+				 errmsg("permission denied for segment \"%s\"", tag_of(site)),
 				 errdetail("Its row in snowid_segments names another role.")));
 }
 
 /* Is the row what the function is for? */
 static void
-check_use(const KnownTag *known, const Row *row)
+check_use(const TagSite *site, const Row *row)
 {
-	if ((known->use == USE_NUMBER) != (row->kind == PERIOD_NONE))
+	if ((site->use == USE_NUMBER) != (row->kind == PERIOD_NONE))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 row->kind == PERIOD_NONE ?
-				 errmsg("segment \"%s\" has no periods", tag_of(known)) :
-				 errmsg("segment \"%s\" has periods", tag_of(known)),
+				 errmsg("segment \"%s\" has no periods", tag_of(site)) :
+				 errmsg("segment \"%s\" has periods", tag_of(site)),
 				 row->kind == PERIOD_NONE ?
 				 errhint("Call snowid_number(), or set \"period\" in its row.") :
 				 errhint("Call snowid_period_number() or snowid_period_serial().")));
-	if (known->use == USE_SERIAL && row->format[0] == '\0')
-		number_refuse_format(tag_of(known));
+	if (site->use == USE_SERIAL)
+		check_format(tag_of(site), row->format);
 }
 
 static void
 begin_wait(Wait *wait)
 {
-	if (wait->has_begun)
-		return;
-	wait->has_begun = true;
-	wait->ends = monotonic_ms() + Max(snowid_max_wait, LEAST_WAIT_MS);
+	if (wait->ends == 0)
+		wait->ends = monotonic_ms() + Max(snowid_max_wait, LEAST_WAIT_MS);
 }
 
 /*
@@ -318,16 +280,16 @@ begin_wait(Wait *wait)
  * is not for this role, takes none.  Where there is no room, the caller waits for some.
  */
 static void
-get_place(const KnownTag *known, Wait *wait)
+get_place(const TagSite *site, Wait *wait)
 {
 	TagRow		tag;
-	Found		found = IsInParallelMode() ? LOCKED : table_read_tag(&known->key, NULL, &tag);
+	Found		found = IsInParallelMode() ? LOCKED : table_read_tag(&site->key, NULL, &tag);
 
 	if (found == ABSENT)
-		number_refuse_absent(tag_of(known), "");
+		refuse_absent(tag_of(site), "");
 	if (found == FOUND)
-		check_role(known, &tag.row);
-	if (segment_create(&known->key, found == FOUND && tag.row.source[0] ?
+		check_role(site, &tag.row);
+	if (segment_create(&site->key, found == FOUND && tag.row.source[0] ?
 					   FETCHER_CENTRAL : FETCHER_HERE))
 		return;
 	begin_wait(wait);
@@ -337,70 +299,73 @@ get_place(const KnownTag *known, Wait *wait)
 				 errmsg("there is no room for another segment"),
 				 errdetail("There are %d, and all are in use.", snowid_max_segments),
 				 errhint("Raise snowid.max_segments and restart the server.")));
-	segment_wait_for_room(CALL_MS / 10);
-}
-
-/* From here on a change of the segment wakes the caller, who looks once more. */
-static void
-wait_for(Wait *wait, const Look *look)
-{
-	begin_wait(wait);
-	wait->segment = look->segment;
-	wait->attempt = look->attempt;
-	segment_begin_wait(look->segment);
-	ConditionVariablePrepareToSleep(&look->segment->changed);
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ROOM_MS,
+					 own_wait(WAIT_SEGMENT));
+	ResetLatch(MyLatch);
 }
 
 /*
- * What is wrong where there is no number at once: checks the rights, goes on to
- * the next range, or waits for it.  Returns true where it took a range of this
- * length itself, for which the current range and the next are needed.
+ * Waits for another range, or for the first time only sees to it that a change of the
+ * segment wakes the caller, who looks once more.
  */
-static bool
-get_ready(KnownTag *known, int64 length, TimestampTz now, Wait *wait, int64 *first)
+static void
+wait_for_range(const TagSite *site, const Look *look, int64 length, Wait *wait)
 {
-	Look		look;
+	Segment    *segment = look->segment;
+	bool		begins = wait->segment != segment;
 	int64		left;
 
-	known->incarnation = UNCHECKED;
-	segment_look(&known->key, &look);
-	known->segment = look.segment;
-	if (look.segment == NULL)
+	begin_wait(wait);
+	if (begins)
 	{
-		get_place(known, wait);
-		return false;
-	}
-	if (look.known)
-		check_role(known, &look.row);
-	if (look.known && look.row.is_valid)
-	{
-		check_use(known, &look.row);
-		memcpy(known->format, look.row.format, sizeof(known->format));
-		known->incarnation = look.incarnation;
-		switch (segment_advance(&look, now, length, first))
-		{
-			case ADVANCED:
-				return false;
-			case TAKEN:
-				return true;
-			case EXHAUSTED:
-				break;
-		}
-	}
-	if (wait->segment != look.segment)
-	{
-		wait_for(wait, &look);
-		return false;
+		wait->segment = segment;
+		wait->attempt = look->state.attempt;
+		ConditionVariablePrepareToSleep(&segment->changed);
 	}
 	left = wait->ends - monotonic_ms();
 	if (left <= 0 ||
-		(look.outcome_attempt > wait->attempt &&
-		 (look.outcome == OUTCOME_ABSENT || look.outcome == OUTCOME_USED_UP)))
-		refuse(known, &look, wait);
-	wait->has_process = fetcher_call(segment_ask(look.segment, length));
-	(void) ConditionVariableTimedSleep(&look.segment->changed, Min(left, CALL_MS),
-									   own_wait(WAIT_SEGMENT));
-	return false;
+		(look->state.outcome_attempt > wait->attempt &&
+		 (look->state.outcome == OUTCOME_ABSENT || look->state.outcome == OUTCOME_USED_UP)))
+		refuse(site, &look->state, wait);
+	wait->has_process = fetcher_call(segment_ask(segment, length, begins));
+	if (!begins)
+		(void) ConditionVariableTimedSleep(&segment->changed, Min(left, CALL_MS),
+										   own_wait(WAIT_SEGMENT));
+}
+
+/*
+ * Where there is no number at once: checks the rights; or, where numbers were tried with
+ * them, goes on to the next range, or waits for it.  Returns true where it took a range
+ * of this length itself, for which the current range and the next are needed.
+ */
+static bool
+get_ready(TagSite *site, int64 length, TimestampTz now, Wait *wait, int64 *first)
+{
+	Look		look;
+	Advance		advance = EXHAUSTED;
+	uint64		tried = site->incarnation;
+
+	site->incarnation = UNCHECKED;
+	segment_look(&site->key, &look);
+	site->segment = look.segment;
+	if (look.segment == NULL)
+	{
+		get_place(site, wait);
+		return false;
+	}
+	if (look.state.known)
+		check_role(site, &look.state.row);
+	if (look.state.known && look.state.row.is_valid)
+	{
+		check_use(site, &look.state.row);
+		memcpy(site->format, look.state.row.format, sizeof(site->format));
+		site->incarnation = look.incarnation;
+		advance = tried == look.incarnation ?
+			segment_advance(&look, now, length, first) : ADVANCED;
+	}
+	if (advance == EXHAUSTED)
+		wait_for_range(site, &look, length, wait);
+	return advance == TAKEN;
 }
 
 /*---- The hot path ----*/
@@ -410,16 +375,16 @@ get_ready(KnownTag *known, int64 length, TimestampTz now, Wait *wait, int64 *fir
  * wants their period, it must last now.
  */
 static pg_attribute_always_inline bool
-take(Segment *segment, uint64 incarnation, int64 n, TimestampTz now, DateADT *period,
-	 int64 *first, bool *ask)
+take(const TagSite *site, int64 n, TimestampTz now, DateADT *period, int64 *first,
+	 bool *ask)
 {
+	Segment    *segment = site->segment;
 	uint64		cursor = pg_atomic_read_u64(&segment->cursor);
 
 	for (;;)
 	{
 		const int64 offset = cursor_offset(cursor);
 		Slot	   *slot = &segment->slot[cursor_generation(cursor) & 1];
-		Term	   *term = &segment->term[cursor_generation(cursor) & 1];
 		int64		length;
 
 		pg_read_barrier();
@@ -427,11 +392,11 @@ take(Segment *segment, uint64 incarnation, int64 n, TimestampTz now, DateADT *pe
 		*first = (int64) (pg_atomic_read_u64(&slot->base) + offset);
 		if (period)
 		{
-			*period = (DateADT) pg_atomic_read_u64(&term->label);
-			if (now >= (TimestampTz) pg_atomic_read_u64(&term->until))
+			*period = (DateADT) pg_atomic_read_u64(&slot->label);
+			if (now >= (TimestampTz) pg_atomic_read_u64(&slot->until))
 				return false;
 		}
-		if (pg_atomic_read_u64(&segment->incarnation) != incarnation || n > length - offset)
+		if (pg_atomic_read_u64(&segment->incarnation) != site->incarnation || n > length - offset)
 			return false;
 		if (likely(pg_atomic_compare_exchange_u64(&segment->cursor, &cursor, cursor + n)))
 		{
@@ -445,16 +410,15 @@ take(Segment *segment, uint64 incarnation, int64 n, TimestampTz now, DateADT *pe
 static pg_noinline void
 ask_for_next(Segment *segment)
 {
-	(void) fetcher_call(segment_ask(segment, 0));
+	(void) fetcher_call(segment_ask(segment, 0, false));
 }
 
 /* Off the hot path: so many consecutive numbers. */
 static pg_noinline void
-take_slowly(KnownTag *known, int64 length, DateADT *period, int64 *first)
+take_slowly(TagSite *site, int64 length, DateADT *period, int64 *first, bool *ask)
 {
 	Wait		wait = {.has_process = true};
 	bool		done = false;
-	bool		ask = false;
 
 	if (RecoveryInProgress())
 		ereport(ERROR,
@@ -465,62 +429,181 @@ take_slowly(KnownTag *known, int64 length, DateADT *period, int64 *first)
 		TimestampTz now = period ? GetCurrentTimestamp() : 0;
 
 		CHECK_FOR_INTERRUPTS();
-		done = get_ready(known, length, now, &wait, first) ||
-			(known->incarnation != UNCHECKED &&
-			 take(known->segment, known->incarnation, length, now, period, first, &ask));
+		done = get_ready(site, length, now, &wait, first) ||
+			(site->incarnation != UNCHECKED && take(site, length, now, period, first, ask));
 	}
 	if (wait.segment)
 		ConditionVariableCancelSleep();
-	if (ask)
-		ask_for_next(known->segment);
 }
 
-int64
-number_next(FunctionCallInfo fcinfo)
+/* So many consecutive numbers of a tag: the first of them, and their period if wanted. */
+static pg_attribute_always_inline int64
+next_number(TagSite *site, int64 n, DateADT *period)
 {
-	KnownTag   *known = tag_of_call(fcinfo, USE_NUMBER);
-	int64		number;
-	bool		ask = false;
-
-	if (unlikely(known->incarnation == UNCHECKED) ||
-		unlikely(!take(known->segment, known->incarnation, 1, 0, NULL, &number, &ask)))
-		take_slowly(known, 1, NULL, &number);
-	if (unlikely(ask))
-		ask_for_next(known->segment);
-	return number;
-}
-
-/* So many consecutive numbers; the first of them. */
-int64
-number_next_range(FunctionCallInfo fcinfo, int64 length)
-{
-	KnownTag   *known = tag_of_call(fcinfo, USE_NUMBER);
 	int64		first;
 	bool		ask = false;
 
-	if (known->incarnation == UNCHECKED ||
-		!take(known->segment, known->incarnation, length, 0, NULL, &first, &ask))
-		take_slowly(known, length, NULL, &first);
-	if (ask)
-		ask_for_next(known->segment);
+	if (unlikely(site->incarnation == UNCHECKED) ||
+		unlikely(!take(site, n, period ? GetCurrentTimestamp() : 0, period, &first, &ask)))
+		take_slowly(site, n, period, &first, &ask);
+	if (unlikely(ask))
+		ask_for_next(site->segment);
 	return first;
 }
 
-/* A number in its period; and the format of the tag, until the next call. */
-int64
-number_next_in_period(FunctionCallInfo fcinfo, TagUse use, DateADT *period,
-					  const char **format)
-{
-	KnownTag   *known = tag_of_call(fcinfo, use);
-	TimestampTz now = GetCurrentTimestamp();
-	int64		number;
-	bool		ask = false;
+/*---- The SQL functions ----*/
 
-	if (known->incarnation == UNCHECKED ||
-		!take(known->segment, known->incarnation, 1, now, period, &number, &ask))
-		take_slowly(known, 1, period, &number);
-	if (ask)
-		ask_for_next(known->segment);
-	*format = known->format;
-	return number;
+Datum
+snowid_number(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(next_number(tag_of_call(fcinfo, USE_NUMBER), 1, NULL));
+}
+
+/* A row of two columns. */
+static Datum
+pair_of(FunctionCallInfo fcinfo, const Oid *columns, Datum first, Datum second)
+{
+	TupleDesc	tupdesc;
+	Datum		values[2] = {first, second};
+	bool		nulls[2] = {false, false};
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	require_columns(fcinfo, tupdesc, columns, 2);
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+}
+
+Datum
+snowid_number_range(PG_FUNCTION_ARGS)
+{
+	int32		count = PG_GETARG_INT32(1);
+	int64		first;
+
+	if (count < 1 || count > MAX_STEP)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("a range cannot have %d numbers", count),
+				 errdetail("It has from 1 to %d.", MAX_STEP)));
+	first = next_number(tag_of_call(fcinfo, USE_NUMBER), count, NULL);
+	PG_RETURN_DATUM(pair_of(fcinfo, range_columns, Int64GetDatum(first),
+							Int64GetDatum(first + (count - 1))));
+}
+
+Datum
+snowid_period_number(PG_FUNCTION_ARGS)
+{
+	DateADT		period;
+	int64		number = next_number(tag_of_call(fcinfo, USE_PERIOD), 1, &period);
+
+	PG_RETURN_DATUM(pair_of(fcinfo, period_columns, DateADTGetDatum(period),
+							Int64GetDatum(number)));
+}
+
+Datum
+snowid_period_serial(PG_FUNCTION_ARGS)
+{
+	TagSite    *site = tag_of_call(fcinfo, USE_SERIAL);
+	DateADT		period;
+	int64		number = next_number(site, 1, &period);
+	char		buf[PERIOD_SERIAL_LEN];
+
+	period_write(site->format, period, number, buf);
+	PG_RETURN_TEXT_P(cstring_to_text(buf));
+}
+
+/* The format of a tag, as its row has it for this statement. */
+static char *
+read_format(FunctionCallInfo fcinfo, const text *tag)
+{
+	Oid			relid = table_of(fcinfo);
+	int			len = VARSIZE_ANY_EXHDR(tag);
+	SegmentKey	key;
+	TagRow		row;
+
+	if (pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, "snowid_segments");
+	if (len > 0 && len <= TAG_LEN)
+		segment_make_key(&key, relid, VARDATA_ANY(tag), len);
+	if (len < 1 || len > TAG_LEN || table_read_tag(&key, GetActiveSnapshot(), &row) != FOUND)
+		refuse_absent(text_shown(VARDATA_ANY(tag), len), "");
+	check_format(text_shown(VARDATA_ANY(tag), len), row.row.format);
+	return pstrdup(row.row.format);
+}
+
+Datum
+snowid_period_parse(PG_FUNCTION_ARGS)
+{
+	char	   *serial = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	DateADT		period = 0;
+	int64		number = 0;
+	const char *problem = period_read(read_format(fcinfo, PG_GETARG_TEXT_PP(0)), serial,
+									  &period, &number);
+
+	if (problem)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
+				 errmsg("invalid serial: \"%s\"", text_shown(serial, strlen(serial))),
+				 errdetail("%s", problem)));
+	PG_RETURN_DATUM(pair_of(fcinfo, period_columns, DateADTGetDatum(period),
+							Int64GetDatum(number)));
+}
+
+Datum
+snowid_segment_forget(PG_FUNCTION_ARGS)
+{
+	segment_forget(&find_tag(fcinfo, USE_NUMBER)->key, ALL_PERIODS);
+	PG_RETURN_VOID();
+}
+
+/* The segments of this database that are in memory. */
+Datum
+snowid_segment_status(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	Oid			relid = table_of(fcinfo);
+
+	require_segments();
+	InitMaterializedSRF(fcinfo, 0);
+	require_columns(fcinfo, rsinfo->setDesc, status_columns, lengthof(status_columns));
+	for (int i = 0; i < snowid_max_segments; i++)
+	{
+		SegmentState state;
+		Range		range;
+		int64		left;
+		int64		left_next;
+		double		rate;
+		Datum		values[lengthof(status_columns)];
+		bool		nulls[lengthof(status_columns)] = {false};
+		int			n = 0;
+
+		if (!segment_status(i, relid, &state, &range, &left_next))
+			continue;
+		left = range_length(&range);
+		rate = state.last_ms > 0 ? 1000.0 * state.last_length / state.last_ms : 0;
+		values[n++] = PointerGetDatum(cstring_to_text_with_len(state.key.tag, state.key.len));
+		nulls[n] = state.row.source[0] == '\0';
+		values[n++] = CStringGetTextDatum(state.row.source);
+		nulls[n] = state.newest == NO_PERIOD;
+		values[n++] = DateADTGetDatum(state.newest);
+		nulls[n] = left == 0;
+		values[n++] = Int64GetDatum(range.first);
+		values[n++] = Int64GetDatum(left);
+		values[n++] = Int64GetDatum(left_next);
+		nulls[n] = state.step == 0;
+		values[n++] = Int64GetDatum(state.step);
+		nulls[n] = nulls[n + 1] = rate == 0;
+		values[n++] = Float8GetDatum(rate);
+		values[n++] = Float8GetDatum((left + left_next) / Max(rate, 1e-9));
+		nulls[n] = nulls[n + 1] = state.fetches == 0;
+		values[n++] = TimestampTzGetDatum(state.fetched_time);
+		values[n++] = Float8GetDatum((double) state.fetch_ms);
+		values[n++] = Int64GetDatum(state.fetches);
+		values[n++] = Int64GetDatum(state.waits);
+		values[n++] = Int64GetDatum(state.lost);
+		nulls[n] = state.reason.why[0] == '\0';
+		values[n++] = CStringGetTextDatum(state.reason.why);
+		Assert(n == lengthof(values));
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
 }

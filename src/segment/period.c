@@ -168,19 +168,19 @@ period_check_format(PeriodKind kind, const char *format)
 	int			width;
 
 	if (kind == PERIOD_NONE)
-		return "A tag without periods has none.";
+		return "A tag without periods has no format";
 	if (strlen(format) > FORMAT_LEN)
-		return psprintf("It has more than %d bytes.", FORMAT_LEN);
+		return psprintf("Its format has more than %d bytes", FORMAT_LEN);
 	do
 	{
 		field = next_field(&format, &in_braces, &width);
 		n[field]++;
 	} while (field < FIELD_END);
 	if (field == FIELD_BAD)
-		return "It has digits, letters, -, /, _, and fields: {YYYY}, {MM}, {DD} or several of them, and {N:6} with 1 to 18 digits.";
+		return "Its format is not of digits, letters, -, /, _, and fields: {YYYY}, {MM}, {DD} or several of them, and {N:6} with 1 to 18 digits";
 	if (n[FIELD_NUMBER] != 1 || n[FIELD_YEAR] != 1 ||
 		n[FIELD_MONTH] != (kind != PERIOD_YEAR) || n[FIELD_DAY] != (kind == PERIOD_DAY))
-		return psprintf("It must have these fields, once each: %s{N:6}.",
+		return psprintf("Its format must have these fields, once each: %s{N:6}",
 						kind == PERIOD_DAY ? "{YYYYMMDD}" :
 						kind == PERIOD_MONTH ? "{YYYYMM}" : "{YYYY}");
 	return NULL;

@@ -7,11 +7,11 @@
  * process that fetches fills the other.  A slot is written under the lock, and only
  * while the cursor is in the generation before (number.c has the proof).  What every
  * number touches are atomics; all else is under one lock for all segments, which is
- * taken about once in a range.
+ * taken about once in a range, and shared once in a statement.
  *
  * A segment never moves.  Its place is given to another tag when there is no room:
  * that of the tag that was unused longest, of the database that has most places.  So
- * no database can take the places of the others.
+ * no database can take the places of the others.  What is in memory of it is lost.
  */
 #include "postgres.h"
 
@@ -21,21 +21,15 @@
 #include "storage/shmem.h"
 #include "utils/hsearch.h"
 #include "utils/timestamp.h"
-#include "utils/wait_event.h"
 
 #include "compat.h"
-#include "segment/fetcher.h"
 #include "segment/segment.h"
 #include "settings.h"
 
 #define LOCK_NAME "snowid_segments"
 
-/* What failed is tried again after a pause that doubles; callers wait longer. */
-#define FIRST_RETRY_MS 50
-#define LAST_RETRY_MS 500
-
-/* A range is tried to be fetched until so long after a caller wanted a number. */
-#define WANTED_MS 10000
+/* What failed is not tried again before; callers wait longer. */
+#define RETRY_MS 200
 
 /* What a caller waits for does not make room for another tag of its database. */
 #define RECENT_MS 1000
@@ -49,15 +43,13 @@ typedef struct Place
 static Segment *segments = NULL;	/* as many as snowid_max_segments says */
 static LWLock *segments_lock = NULL;
 static HTAB *places = NULL;		/* under segments_lock */
-static ConditionVariable *room = NULL;	/* a place became free */
 
 /*---- Shared memory ----*/
 
 static Size
 segments_size(void)
 {
-	return add_size(mul_size(snowid_max_segments, sizeof(Segment)),
-					sizeof(ConditionVariable) + PG_CACHE_LINE_SIZE);
+	return add_size(mul_size(snowid_max_segments, sizeof(Segment)), PG_CACHE_LINE_SIZE);
 }
 
 void
@@ -66,14 +58,14 @@ segment_shmem_request(void)
 	if (snowid_max_segments == 0)
 		return;
 	RequestAddinShmemSpace(segments_size());
-	RequestAddinShmemSpace(fetcher_shmem_size());
 	RequestAddinShmemSpace(hash_estimate_size(snowid_max_segments, sizeof(Place)));
-	RequestNamedLWLockTranche(LOCK_NAME, 2);
+	RequestNamedLWLockTranche(LOCK_NAME, 1);
 }
 
 static void
 init_segment(Segment *segment)
 {
+	memset(segment, 0, sizeof(*segment));
 	pg_atomic_init_u64(&segment->cursor, 0);
 	pg_atomic_init_u64(&segment->incarnation, 0);
 	for (int i = 0; i < lengthof(segment->slot); i++)
@@ -81,8 +73,8 @@ init_segment(Segment *segment)
 		pg_atomic_init_u64(&segment->slot[i].base, 0);
 		pg_atomic_init_u64(&segment->slot[i].length, 0);
 		pg_atomic_init_u64(&segment->slot[i].ask_at, 0);
-		pg_atomic_init_u64(&segment->term[i].label, 0);
-		pg_atomic_init_u64(&segment->term[i].until, 0);
+		pg_atomic_init_u64(&segment->slot[i].label, 0);
+		pg_atomic_init_u64(&segment->slot[i].until, 0);
 	}
 	ConditionVariableInit(&segment->changed);
 }
@@ -96,17 +88,12 @@ segment_shmem_init(void)
 
 	if (snowid_max_segments == 0)
 		return;
-	segments_lock = &GetNamedLWLockTranche(LOCK_NAME)[0].lock;
-	fetcher_shmem_init(&GetNamedLWLockTranche(LOCK_NAME)[1].lock);
+	segments_lock = &GetNamedLWLockTranche(LOCK_NAME)->lock;
 	places = shmem_hash("snowid segments by tag", snowid_max_segments, &info,
 						HASH_ELEM | HASH_BLOBS);
-	room = ShmemInitStruct("snowid segments", segments_size(), &found);
-	segments = (Segment *) TYPEALIGN(PG_CACHE_LINE_SIZE, room + 1);
-	if (found)
-		return;
-	memset(room, 0, segments_size());
-	ConditionVariableInit(room);
-	for (int i = 0; i < snowid_max_segments; i++)
+	segments = (Segment *) TYPEALIGN(PG_CACHE_LINE_SIZE,
+									 ShmemInitStruct("snowid segments", segments_size(), &found));
+	for (int i = 0; !found && i < snowid_max_segments; i++)
 		init_segment(&segments[i]);
 }
 
@@ -123,42 +110,19 @@ segment_make_key(SegmentKey *key, Oid relid, const char *tag, int len)
 
 /*---- Ranges: the lock is held ----*/
 
-/* What nobody has taken, of both slots. */
-static int64
-left_of(Segment *segment, int64 *next, int64 *left_next)
+/* What nobody has taken of the slot in use (0), or of the next one (1). */
+static Range
+range_of(Segment *segment, int which)
 {
 	uint64		cursor = pg_atomic_read_u64(&segment->cursor);
-	uint64		generation = cursor_generation(cursor);
-	Slot	   *slot = &segment->slot[generation & 1];
-
-	*next = (int64) (pg_atomic_read_u64(&slot->base) + cursor_offset(cursor));
-	*left_next = segment->ready ?
-		(int64) pg_atomic_read_u64(&segment->slot[(generation + 1) & 1].length) : 0;
-	return (int64) pg_atomic_read_u64(&slot->length) - cursor_offset(cursor);
-}
-
-static bool
-has_numbers(Segment *segment)
-{
-	int64		next;
-	int64		left_next;
-
-	return left_of(segment, &next, &left_next) + left_next > 0;
-}
-
-/* The range of a slot, from this offset on. */
-static Range
-range_of(Segment *segment, uint64 generation, int64 offset)
-{
-	Slot	   *slot = &segment->slot[generation & 1];
-	Term	   *term = &segment->term[generation & 1];
+	Slot	   *slot = &segment->slot[(cursor_generation(cursor) + which) & 1];
 	uint64		base = pg_atomic_read_u64(&slot->base);
 	Range		range;
 
-	range.first = (int64) (base + offset);
+	range.first = (int64) (base + (which == 0 ? cursor_offset(cursor) : 0));
 	range.last = (int64) (base + pg_atomic_read_u64(&slot->length) - 1);
-	range.period.label = (DateADT) pg_atomic_read_u64(&term->label);
-	range.period.until = (TimestampTz) pg_atomic_read_u64(&term->until);
+	range.period.label = (DateADT) pg_atomic_read_u64(&slot->label);
+	range.period.until = (TimestampTz) pg_atomic_read_u64(&slot->until);
 	return range;
 }
 
@@ -168,28 +132,15 @@ put_range(Segment *segment, const Range *range)
 {
 	uint64		generation = cursor_generation(pg_atomic_read_u64(&segment->cursor)) + 1;
 	Slot	   *slot = &segment->slot[generation & 1];
-	Term	   *term = &segment->term[generation & 1];
 	int64		length = range_length(range);
 
-	Assert(!segment->ready && length > 0 && length <= OFFSET_MASK);
+	Assert(!segment->state.ready && length > 0 && length <= OFFSET_MASK);
 	pg_atomic_write_u64(&slot->base, (uint64) range->first);
 	pg_atomic_write_u64(&slot->length, (uint64) length);
 	pg_atomic_write_u64(&slot->ask_at, (uint64) length / 10);
-	pg_atomic_write_u64(&term->label, (uint64) range->period.label);
-	pg_atomic_write_u64(&term->until, (uint64) range->period.until);
-	segment->ready = true;
-}
-
-/* The next range becomes the current one, at this offset. */
-static bool
-switch_slot(Segment *segment, uint64 cursor, int64 offset)
-{
-	uint64		next = cursor_start(cursor_generation(cursor) + 1) + offset;
-
-	if (!pg_atomic_compare_exchange_u64(&segment->cursor, &cursor, next))
-		return false;
-	segment->ready = false;
-	return true;
+	pg_atomic_write_u64(&slot->label, (uint64) range->period.label);
+	pg_atomic_write_u64(&slot->until, (uint64) range->period.until);
+	segment->state.ready = true;
 }
 
 /*
@@ -200,182 +151,128 @@ static Range
 close_ranges(Segment *segment)
 {
 	uint64		generation = cursor_generation(pg_atomic_read_u64(&segment->cursor));
-	Range		next = range_of(segment, generation + 1, 0);
-	bool		has_next = segment->ready;
-	Range		rest;
+	bool		has_next = segment->state.ready;
+	Range		next = range_of(segment, 1);
+	Range		rest = range_of(segment, 0);
 	uint64		cursor;
 
-	segment->ready = false;
+	segment->state.ready = false;
 	pg_atomic_write_u64(&segment->slot[(generation + 1) & 1].length, 0);
 	cursor = pg_atomic_exchange_u64(&segment->cursor, cursor_start(generation + 1));
-	rest = range_of(segment, generation, cursor_offset(cursor));
+	rest.first = (int64) (pg_atomic_read_u64(&segment->slot[generation & 1].base) +
+						  cursor_offset(cursor));
 	if (!has_next)
 		return rest;
-	if (rest.period.label != next.period.label ||
-		(uint64) rest.last + 1 != (uint64) next.first)
-	{
-		segment->lost += range_length(&rest);
-		return next;
-	}
-	rest.last = next.last;
-	return rest;
-}
-
-static void
-lose_ranges(Segment *segment)
-{
-	Range		rest = close_ranges(segment);
-
-	segment->lost += range_length(&rest);
+	if (rest.period.label == next.period.label && rest.last == next.first - 1)
+		next.first = rest.first;
+	else
+		segment->state.lost += range_length(&rest);
+	return next;
 }
 
 /* Forgets what is known of the row. */
 static void
 forget_row(Segment *segment)
 {
-	lose_ranges(segment);
+	Range		rest = close_ranges(segment);
+	SegmentState *state = &segment->state;
+
+	state->lost += range_length(&rest);
 	pg_atomic_fetch_add_u64(&segment->incarnation, 1);
-	segment->outcome = OUTCOME_NONE;
-	segment->reason.why[0] = '\0';
-	segment->known = false;
-	segment->high = 0;
-	segment->newest = NO_PERIOD;
-	segment->step = 0;
+	state->outcome = OUTCOME_NONE;
+	state->reason.why[0] = '\0';
+	state->known = false;
+	state->high = 0;
+	state->newest = NO_PERIOD;
+	state->step = 0;
 }
 
 /*---- Places: the lock is held exclusively ----*/
 
-static void
-free_place(Segment *segment)
+static int
+compare_oids(const void *a, const void *b)
 {
-	(void) hash_search(places, &segment->key, HASH_REMOVE, NULL);
-	forget_row(segment);
-	segment->in_use = false;
-	segment->asked = segment->must_go = false;
+	return *(const Oid *) a < *(const Oid *) b ? -1 : *(const Oid *) a > *(const Oid *) b;
 }
-
-/* How many places a database has. */
-typedef struct Share
-{
-	Oid			database;
-	int			n;
-} Share;
 
 /* The database that has most places; where several have, this one, if it is one. */
 static Oid
 greediest_database(void)
 {
-	Share	   *shares = palloc(64 * sizeof(Share));
-	int			n = 0;
-	int			at = 0;
+	Oid		   *owners = palloc(snowid_max_segments * sizeof(Oid));
+	Oid			greediest = InvalidOid;
 	int			most = 0;
 
 	for (int i = 0; i < snowid_max_segments; i++)
+		owners[i] = segments[i].state.key.database;
+	qsort(owners, snowid_max_segments, sizeof(Oid), compare_oids);
+	for (int i = 0, n = 1; i < snowid_max_segments; i++, n++)
 	{
-		Oid			database = segments[i].key.database;
-
-		if (!segments[i].in_use)
-			continue;
-		if (n == 0 || shares[at].database != database)
+		if (i > 0 && owners[i] != owners[i - 1])
+			n = 1;
+		if (n > most || (n == most && owners[i] == MyDatabaseId))
 		{
-			for (at = 0; at < n && shares[at].database != database; at++)
-				;
-			if (at == n && n >= 64 && (n & (n - 1)) == 0)
-				shares = repalloc(shares, 2 * n * sizeof(Share));
-			if (at == n)
-			{
-				shares[n].database = database;
-				shares[n++].n = 0;
-			}
+			most = n;
+			greediest = owners[i];
 		}
-		shares[at].n++;
-		if (shares[at].n > shares[most].n ||
-			(shares[at].n == shares[most].n && database == MyDatabaseId))
-			most = at;
 	}
-	return shares[most].database;
+	pfree(owners);
+	return greediest;
 }
 
 /*
- * The tag of a database that was unused longest.  One that is used from memory is
- * known by its cursor.
+ * A free place, or that of the tag of a database that was unused longest.  One that is
+ * used from memory is known by its cursor.  NULL: all are waited for.
  */
 static Segment *
-longest_unused(Oid database, int64 now)
+find_place(int64 now)
 {
 	Segment    *found = NULL;
+	Oid			database;
 
 	for (int i = 0; i < snowid_max_segments; i++)
 	{
-		Segment    *segment = &segments[i];
-		uint64		cursor = pg_atomic_read_u64(&segment->cursor);
+		if (!segments[i].state.in_use)
+			return &segments[i];
+	}
+	database = greediest_database();
+	for (int i = 0; i < snowid_max_segments; i++)
+	{
+		SegmentState *state = &segments[i].state;
+		uint64		cursor = pg_atomic_read_u64(&segments[i].cursor);
 
-		if (segment->seen_cursor != cursor)
+		if (state->seen_cursor != cursor)
 		{
-			segment->seen_cursor = cursor;
-			segment->used_at = now;
+			state->seen_cursor = cursor;
+			state->used_at = now;
 		}
-		if (segment->in_use && segment->key.database == database &&
-			(database != MyDatabaseId || !segment->asked ||
-			 now - segment->used_at > RECENT_MS) &&
-			(found == NULL || segment->used_at < found->used_at))
-			found = segment;
+		if (state->key.database == database &&
+			(database != MyDatabaseId || !state->asked || now - state->used_at > RECENT_MS) &&
+			(found == NULL || state->used_at < found->state.used_at))
+			found = &segments[i];
 	}
 	return found;
-}
-
-/*
- * A free place; or one that has nothing that could be given back; or that of another
- * database, which loses what it has there.  NULL: the process of this database makes
- * room, or there is nothing that is not waited for.
- */
-static Segment *
-find_room(int64 now)
-{
-	static int	clock = 0;
-	Segment    *victim;
-
-	for (int i = 0; i < snowid_max_segments; i++)
-	{
-		Segment    *segment = &segments[clock];
-
-		clock = (clock + 1) % snowid_max_segments;
-		if (segment->in_use && !segment->asked && !has_numbers(segment) &&
-			now - segment->used_at > RECENT_MS)
-			free_place(segment);
-		if (!segment->in_use)
-			return segment;
-	}
-	victim = longest_unused(greediest_database(), now);
-	if (victim && victim->key.database == MyDatabaseId && has_numbers(victim) &&
-		fetcher_is_there(victim->fetcher))
-	{
-		victim->must_go = true;
-		(void) fetcher_call(victim->fetcher);
-		return NULL;
-	}
-	if (victim)
-		free_place(victim);
-	return victim;
 }
 
 /* From here on it is another tag's: what is still fetched for the former one is lost. */
 static void
 give_place(Segment *segment, const SegmentKey *key, FetcherKind fetcher, int64 now)
 {
-	Place	   *place = hash_search(places, key, HASH_ENTER, NULL);
+	SegmentState *state = &segment->state;
+	uint64		attempt = state->attempt;
 
-	place->index = segment - segments;
+	if (state->in_use)
+		(void) hash_search(places, &state->key, HASH_REMOVE, NULL);
+	((Place *) hash_search(places, key, HASH_ENTER, NULL))->index = segment - segments;
 	forget_row(segment);
-	segment->key = *key;
-	segment->in_use = true;
-	segment->fetcher = fetcher;
-	segment->asked = segment->must_go = false;
-	segment->wish = segment->retry_at = segment->retry_ms = 0;
-	segment->fetched_at = segment->fetch_us = segment->last_ms = segment->last_length = 0;
-	segment->fetches = segment->waits = segment->lost = 0;
-	segment->used_at = now;
-	segment->seen_cursor = pg_atomic_read_u64(&segment->cursor);
+	memset(state, 0, sizeof(*state));
+	state->in_use = true;
+	state->key = *key;
+	state->fetcher = fetcher;
+	state->used_at = now;
+	state->seen_cursor = pg_atomic_read_u64(&segment->cursor);
+	state->attempt = attempt;
+	state->newest = NO_PERIOD;
 }
 
 static Segment *
@@ -388,25 +285,17 @@ find_segment(const SegmentKey *key)
 
 /*---- For callers ----*/
 
-/* What is in memory of a tag. */
+/* What is in memory of a tag.  Who looks at the same time notes the same time of use. */
 void
 segment_look(const SegmentKey *key, Look *look)
 {
-	Segment    *segment;
-
-	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	segment = find_segment(key);
-	look->segment = segment;
-	if (segment)
+	LWLockAcquire(segments_lock, LW_SHARED);
+	look->segment = find_segment(key);
+	if (look->segment)
 	{
-		segment->used_at = monotonic_ms();
-		look->incarnation = pg_atomic_read_u64(&segment->incarnation);
-		look->known = segment->known;
-		look->row = segment->row;
-		look->outcome = segment->outcome;
-		look->attempt = segment->attempt;
-		look->outcome_attempt = segment->outcome_attempt;
-		look->reason = segment->reason;
+		look->segment->state.used_at = monotonic_ms();
+		look->incarnation = pg_atomic_read_u64(&look->segment->incarnation);
+		look->state = look->segment->state;
 	}
 	LWLockRelease(segments_lock);
 }
@@ -415,28 +304,31 @@ segment_look(const SegmentKey *key, Look *look)
 bool
 segment_create(const SegmentKey *key, FetcherKind fetcher)
 {
-	bool		created = true;
+	Segment    *segment;
 	int64		now = monotonic_ms();
 
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	if (find_segment(key) == NULL)
+	segment = find_segment(key);
+	if (segment == NULL)
 	{
-		Segment    *segment = find_room(now);
-
-		created = segment != NULL;
-		if (created)
+		segment = find_place(now);
+		if (segment)
 			give_place(segment, key, fetcher, now);
 	}
 	LWLockRelease(segments_lock);
-	return created;
+	return segment != NULL;
 }
 
-void
-segment_wait_for_room(long ms)
+/* The next range becomes the current one, at this offset. */
+static bool
+switch_slot(Segment *segment, uint64 cursor, int64 offset)
 {
-	ConditionVariablePrepareToSleep(room);
-	(void) ConditionVariableTimedSleep(room, ms, own_wait(WAIT_SEGMENT));
-	ConditionVariableCancelSleep();
+	uint64		next = cursor_start(cursor_generation(cursor) + 1) + offset;
+
+	if (!pg_atomic_compare_exchange_u64(&segment->cursor, &cursor, next))
+		return false;
+	segment->state.ready = false;
+	return true;
 }
 
 /*
@@ -448,163 +340,112 @@ Advance
 segment_advance(const Look *look, TimestampTz now, int64 length, int64 *first)
 {
 	Segment    *segment = look->segment;
+	SegmentState *state = &segment->state;
 	Advance		result = ADVANCED;
 
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	while (pg_atomic_read_u64(&segment->incarnation) == look->incarnation)
+	while (result == ADVANCED && pg_atomic_read_u64(&segment->incarnation) == look->incarnation)
 	{
 		uint64		cursor = pg_atomic_read_u64(&segment->cursor);
-		uint64		generation = cursor_generation(cursor);
-		Range		current = range_of(segment, generation, cursor_offset(cursor));
-		Range		next = range_of(segment, generation + 1, 0);
-		int64		left = range_length(&current);
-		bool		has_ended = left > 0 && now >= current.period.until;
+		Slot	   *slot = &segment->slot[cursor_generation(cursor) & 1];
+		uint64		base = pg_atomic_read_u64(&slot->base);
+		int64		left = (int64) pg_atomic_read_u64(&slot->length) - cursor_offset(cursor);
+		Range		next = range_of(segment, 1);
+		bool		has_ended = left > 0 &&
+		now >= (TimestampTz) pg_atomic_read_u64(&slot->until);
 
-		*first = current.first;
+		*first = (int64) (base + cursor_offset(cursor));
 		if (left >= length && !has_ended)
 			break;
-		if (has_ended && (!segment->ready || now >= next.period.until))
-			lose_ranges(segment);
-		if (!segment->ready)
+		if (has_ended && (!state->ready || now >= next.period.until))
 		{
-			result = EXHAUSTED;
-			break;
+			Range		rest = close_ranges(segment);
+
+			state->lost += range_length(&rest);
 		}
-		if (left > 0 && !has_ended && next.last - current.first + 1 >= length &&
-			current.last == next.first - 1)
+		if (!state->ready)
+			result = EXHAUSTED;
+		else if (left > 0 && !has_ended && next.last - *first + 1 >= length &&
+				 *first + left == next.first)
 		{
 			if (switch_slot(segment, cursor, length - left))
-			{
 				result = TAKEN;
-				break;
-			}
 		}
 		else if (switch_slot(segment, cursor, 0))
-			segment->lost += left;
+			state->lost += left;
 	}
 	LWLockRelease(segments_lock);
 	return result;
 }
 
-void
-segment_begin_wait(Segment *segment)
-{
-	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	segment->waits++;
-	LWLockRelease(segments_lock);
-}
-
 /* Another range is wanted, of such a length at least; returns who fetches. */
 FetcherKind
-segment_ask(Segment *segment, int64 wish)
+segment_ask(Segment *segment, int64 wish, bool begins_to_wait)
 {
+	SegmentState *state = &segment->state;
 	FetcherKind fetcher;
 	uint64		generation;
 
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
 	generation = cursor_generation(pg_atomic_read_u64(&segment->cursor));
 	pg_atomic_write_u64(&segment->slot[generation & 1].ask_at, PG_UINT64_MAX);
-	segment->asked = segment->in_use && (segment->asked || !segment->ready);
-	segment->wish = Max(segment->wish, wish);
-	fetcher = segment->fetcher;
+	state->asked = state->in_use && (state->asked || !state->ready);
+	state->wish = Max(state->wish, wish);
+	state->waits += begins_to_wait;
+	fetcher = state->fetcher;
 	LWLockRelease(segments_lock);
 	return fetcher;
 }
 
 /*
- * The row was changed by hand, or the row of a period was deleted.  One that is older
- * than all of which there are numbers here changes nothing.  The lock is held.
+ * A tag's row was changed by hand, or that of a period deleted: what is in memory of it,
+ * or of all tags of the table where the key has none, is forgotten; but not where there
+ * are only numbers of later periods.  Does not throw.
  */
-static void
-forget(Segment *segment, DateADT period)
-{
-	uint64		generation = cursor_generation(pg_atomic_read_u64(&segment->cursor));
-	DateADT		label = (DateADT) pg_atomic_read_u64(&segment->term[generation & 1].label);
-
-	if (period >= Min(label, segment->newest))
-		forget_row(segment);
-}
-
-/* What the row's change makes wrong is forgotten.  Does not throw. */
 void
 segment_forget(const SegmentKey *key, DateADT period)
 {
 	Segment    *segment;
 
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	segment = find_segment(key);
-	if (segment)
-		forget(segment, period);
-	LWLockRelease(segments_lock);
-}
-
-/* The same, of all tags of a table. */
-void
-segment_forget_table(Oid relid, DateADT period)
-{
-	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	for (int i = 0; i < snowid_max_segments; i++)
+	for (int i = 0; key->len == 0 && i < snowid_max_segments; i++)
 	{
-		if (segments[i].in_use && segments[i].key.database == MyDatabaseId &&
-			segments[i].key.relid == relid)
-			forget(&segments[i], period);
+		if (segments[i].state.in_use && segments[i].state.key.database == key->database &&
+			segments[i].state.key.relid == key->relid)
+			forget_row(&segments[i]);
 	}
+	segment = find_segment(key);
+	if (segment && period >= range_of(segment, 0).period.label)
+		forget_row(segment);
 	LWLockRelease(segments_lock);
 }
 
 /* False: there is none of this table at this place. */
 bool
-segment_status(int index, Oid relid, SegmentStatus *status)
+segment_status(int index, Oid relid, SegmentState *state, Range *left, int64 *left_next)
 {
 	Segment    *segment = &segments[index];
-	bool		is_there;
+	Range		next;
 
 	LWLockAcquire(segments_lock, LW_SHARED);
-	is_there = segment->in_use && segment->key.database == MyDatabaseId &&
-		segment->key.relid == relid;
-	if (is_there)
-	{
-		status->key = segment->key;
-		strlcpy(status->source, segment->known ? segment->row.source : "", SOURCE_LEN);
-		status->left = left_of(segment, &status->next, &status->left_next);
-		status->period = segment->newest;
-		status->step = segment->step;
-		status->rate = segment->last_ms > 0 ?
-			1000.0 * segment->last_length / segment->last_ms : 0;
-		status->fetched_at = segment->fetched_time;
-		status->fetch_us = segment->fetch_us;
-		status->fetches = segment->fetches;
-		status->waits = segment->waits;
-		status->lost = segment->lost;
-		strlcpy(status->error, segment->reason.why, SEGMENT_ERROR_LEN);
-	}
+	*state = segment->state;
+	*left = range_of(segment, 0);
+	next = range_of(segment, 1);
+	*left_next = state->ready ? range_length(&next) : 0;
 	LWLockRelease(segments_lock);
-	return is_there;
+	return state->in_use && state->key.database == MyDatabaseId && state->key.relid == relid;
 }
 
 /*---- For the processes that fetch ----*/
 
-/* Is this segment looked after by this process? */
-static bool
-is_mine(const Segment *segment, FetcherKind fetcher)
-{
-	return segment->in_use && segment->key.database == MyDatabaseId &&
-		segment->fetcher == fetcher;
-}
-
 static void
-begin_fetch(Segment *segment, Fetch *fetch, int64 now)
+begin_fetch(Segment *segment, Fetch *fetch)
 {
 	memset(fetch, 0, sizeof(*fetch));
+	segment->state.attempt++;
 	fetch->segment = segment;
-	fetch->key = segment->key;
 	fetch->incarnation = pg_atomic_read_u64(&segment->incarnation);
-	fetch->attempt = ++segment->attempt;
-	fetch->wish = segment->wish;
-	fetch->last_step = segment->step;
-	fetch->lasted_ms = now - segment->fetched_at;
-	fetch->high = segment->high;
-	fetch->newest = segment->newest;
+	fetch->state = segment->state;
 }
 
 /* Begins to fetch what is wanted; returns how many, and when others may be tried. */
@@ -619,14 +460,16 @@ segment_begin_fetches(FetcherKind fetcher, Fetch *fetches, int max, long *pause)
 	for (int i = 0; i < snowid_max_segments && n < max; i++)
 	{
 		Segment    *segment = &segments[from];
+		SegmentState *state = &segment->state;
 
 		from = (from + 1) % snowid_max_segments;
-		if (!is_mine(segment, fetcher) || !segment->asked)
+		if (!state->in_use || state->key.database != MyDatabaseId ||
+			state->fetcher != fetcher || !state->asked)
 			continue;
-		if (now < segment->retry_at)
-			*pause = Min(*pause, segment->retry_at - now);
+		if (now < state->retry_at)
+			*pause = Min(*pause, state->retry_at - now);
 		else
-			begin_fetch(segment, &fetches[n++], now);
+			begin_fetch(segment, &fetches[n++]);
 	}
 	LWLockRelease(segments_lock);
 	return n;
@@ -634,42 +477,47 @@ segment_begin_fetches(FetcherKind fetcher, Fetch *fetches, int max, long *pause)
 
 /* A range was fetched; the lock is held. */
 static void
-publish(Segment *segment, const Fetch *fetch, int64 now, int64 took_us)
+publish(Segment *segment, const Fetch *fetch, int64 now, int64 took_ms)
 {
+	SegmentState *state = &segment->state;
+
 	put_range(segment, &fetch->range);
-	segment->high = fetch->range.last;
-	segment->newest = fetch->range.period.label;
-	segment->step = fetch->step;
-	segment->last_ms = segment->fetched_at ? now - segment->fetched_at : 0;
-	segment->last_length = range_length(&fetch->range);
-	segment->fetched_at = now;
-	segment->fetched_time = GetCurrentTimestamp();
-	segment->fetch_us = took_us;
-	segment->fetches++;
+	state->high = fetch->range.last;
+	state->newest = fetch->range.period.label;
+	state->step = fetch->step;
+	state->last_ms = state->fetched_at ? now - state->fetched_at : 0;
+	state->last_length = range_length(&fetch->range);
+	state->fetched_at = now;
+	state->fetched_time = GetCurrentTimestamp();
+	state->fetch_ms = took_ms;
+	state->fetches++;
 }
 
 /* What was found counts for callers; the lock is held. */
 static void
 note_outcome(Segment *segment, const Fetch *fetch, int64 now)
 {
+	SegmentState *state = &segment->state;
+	uint64		generation = cursor_generation(pg_atomic_read_u64(&segment->cursor));
 	bool		failed = fetch->outcome == OUTCOME_FAILED;
 
-	segment->outcome = fetch->outcome;
-	segment->outcome_attempt = fetch->attempt;
-	segment->reason = fetch->reason;
-	segment->retry_ms = failed ?
-		Min(Max(2 * segment->retry_ms, FIRST_RETRY_MS), LAST_RETRY_MS) : 0;
-	segment->retry_at = now + segment->retry_ms;
+	state->outcome = fetch->outcome;
+	state->outcome_attempt = fetch->state.attempt;
+	state->reason = fetch->reason;
+
+	/*
+	 * what failed is tried again for who waits, and else for who takes a
+	 * number
+	 */
+	state->asked = failed && now - state->used_at <= RECENT_MS;
+	if (failed && !state->asked)
+		pg_atomic_write_u64(&segment->slot[generation & 1].ask_at, 0);
+	state->retry_at = failed ? now + RETRY_MS : 0;
+	state->wish = 0;
 	if (fetch->known)
 	{
-		segment->known = true;
-		segment->row = fetch->row;
-	}
-	/* what failed is tried again while it may be needed */
-	if (!failed || (now - segment->used_at > WANTED_MS && !has_numbers(segment)))
-	{
-		segment->asked = false;
-		segment->wish = 0;
+		state->known = true;
+		state->row = fetch->row;
 	}
 }
 
@@ -678,43 +526,37 @@ note_outcome(Segment *segment, const Fetch *fetch, int64 now)
  * since the fetch began, the range is lost, and another one is fetched.
  */
 void
-segment_finish(const Fetch *fetch, int64 took_us)
+segment_finish(const Fetch *fetch, int64 took_ms)
 {
 	Segment    *segment = fetch->segment;
+	SegmentState *state = &segment->state;
 	int64		now = monotonic_ms();
 	int64		lost = fetch->in_doubt;
-	bool		moved = false;
 
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	if (pg_atomic_read_u64(&segment->incarnation) != fetch->incarnation || segment->ready)
+	if (!segment_is_as_before(fetch))
 		lost += fetch->outcome == OUTCOME_RANGE ? range_length(&fetch->range) : 0;
 	else if (fetch->outcome == OUTCOME_MOVED)
-	{
-		segment->fetcher = fetch->row.source[0] ? FETCHER_CENTRAL : FETCHER_HERE;
-		segment->high = 0;
-		segment->newest = NO_PERIOD;
-		moved = true;
+	{							/* the caller calls the other process */
+		state->fetcher = fetch->row.source[0] ? FETCHER_CENTRAL : FETCHER_HERE;
+		state->high = 0;
+		state->newest = NO_PERIOD;
 	}
 	else
 	{
 		if (fetch->outcome == OUTCOME_RANGE)
-			publish(segment, fetch, now, took_us);
+			publish(segment, fetch, now, took_ms);
 		note_outcome(segment, fetch, now);
 	}
-	if (memcmp(&segment->key, &fetch->key, sizeof(SegmentKey)) == 0)
-		segment->lost += lost;
+	if (memcmp(&state->key, &fetch->state.key, sizeof(SegmentKey)) == 0)
+		state->lost += lost;
 	LWLockRelease(segments_lock);
 	ConditionVariableBroadcast(&segment->changed);
-	if (moved)
-		(void) fetcher_call(fetch->row.source[0] ? FETCHER_CENTRAL : FETCHER_HERE);
 }
 
-/*
- * Closes the segments whose places are wanted, or all, from a place on; returns how
- * many of them there are.
- */
+/* Closes the segments of the tables here, from a place on; returns how many there are. */
 int
-segment_begin_returns(FetcherKind fetcher, bool all, Return *returns, int max, int *at)
+segment_begin_returns(Fetch *returns, int max, int *at)
 {
 	int			n = 0;
 
@@ -722,73 +564,40 @@ segment_begin_returns(FetcherKind fetcher, bool all, Return *returns, int max, i
 	for (; *at < snowid_max_segments && n < max; (*at)++)
 	{
 		Segment    *segment = &segments[*at];
-		Return	   *r = &returns[n];
+		Fetch	   *r = &returns[n];
 
-		if (!is_mine(segment, fetcher) || !(segment->must_go || (all && has_numbers(segment))))
+		if (!segment->state.in_use || segment->state.key.database != MyDatabaseId ||
+			segment->state.fetcher != FETCHER_HERE)
 			continue;
-		r->segment = segment;
-		r->key = segment->key;
-		r->incarnation = pg_atomic_read_u64(&segment->incarnation);
-		strlcpy(r->source, segment->row.source, SOURCE_LEN);
+		begin_fetch(segment, r);
 		r->range = close_ranges(segment);
-		r->done = false;
-		n++;
+		if (range_length(&r->range) > 0)
+			n++;
 	}
 	LWLockRelease(segments_lock);
 	return n;
 }
 
-/* Is the row that of which the range was taken?  To another one, nothing is given back. */
+/* Is the row that of before?  To another one, nothing is given back. */
 bool
-segment_is_as_before(const Return *r)
+segment_is_as_before(const Fetch *fetch)
 {
-	return pg_atomic_read_u64(&r->segment->incarnation) == r->incarnation;
+	return pg_atomic_read_u64(&fetch->segment->incarnation) == fetch->incarnation;
 }
 
-/* A range was given back, or is lost; and its place is free, if that is wanted. */
+/* A range was given back, or is lost. */
 void
-segment_end_return(const Return *r)
+segment_end_return(const Fetch *fetch)
 {
-	Segment    *segment = r->segment;
+	SegmentState *state = &fetch->segment->state;
 
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	if (segment_is_as_before(r))
+	if (segment_is_as_before(fetch))
 	{
-		if (!r->done)
-			segment->lost += range_length(&r->range);
-		else if (segment->newest == r->range.period.label)
-			segment->high = Min(segment->high, r->range.first - 1);
-		if (segment->must_go && !segment->asked)
-			free_place(segment);
-		segment->must_go = false;
-	}
-	LWLockRelease(segments_lock);
-	ConditionVariableBroadcast(room);
-}
-
-/* Is nothing wanted of this process? */
-bool
-segment_is_idle(FetcherKind fetcher)
-{
-	bool		idle = true;
-
-	LWLockAcquire(segments_lock, LW_SHARED);
-	for (int i = 0; i < snowid_max_segments && idle; i++)
-		idle = !is_mine(&segments[i], fetcher) ||
-			!(segments[i].asked || segments[i].must_go);
-	LWLockRelease(segments_lock);
-	return idle;
-}
-
-/* The process leaves: callers that still wait ask again. */
-void
-segment_unask(FetcherKind fetcher)
-{
-	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	for (int i = 0; i < snowid_max_segments; i++)
-	{
-		if (is_mine(&segments[i], fetcher))
-			segments[i].asked = segments[i].must_go = false;
+		if (!fetch->returned)
+			state->lost += range_length(&fetch->range);
+		else if (state->newest == fetch->range.period.label)
+			state->high = Min(state->high, fetch->range.first - 1);
 	}
 	LWLockRelease(segments_lock);
 }

@@ -7,16 +7,15 @@
  * Statements go to that server by a connection of our own, and not by the executor:
  * so no trigger, default, domain or policy of the foreign table is computed here, and
  * each wait ends at a deadline by the monotonic clock, or when the process must leave.
+ * (postgres_fdw of PostgreSQL 15 connects without looking at signals.)
  * A connection that did not answer in time is closed, with whatever is under way there.
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
-#include "catalog/pg_inherits.h"
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
@@ -26,7 +25,6 @@
 #include "libpq-fe.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "nodes/makefuncs.h"
 #include "storage/fd.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
@@ -34,10 +32,8 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/regproc.h"
 #include "utils/syscache.h"
 #include "utils/varlena.h"
-#include "utils/wait_event.h"
 
 #include "compat.h"
 #include "registry/net.h"
@@ -50,21 +46,8 @@
 #define FIRST_PAUSE_MS 100
 #define LAST_PAUSE_MS 2000
 
-/* One that was not used for so long is closed. */
-#define UNUSED_MS (60 * 1000)
-
-/* The options of a server or of a user that count here. */
-static const char *const known_options[] = {
-	"host", "hostaddr", "port", "dbname", "user", "password", "options", "application_name",
-	"connect_timeout", "tcp_user_timeout", "keepalives", "keepalives_idle",
-	"keepalives_interval", "keepalives_count", "target_session_attrs",
-	"sslmode", "sslcert", "sslkey", "sslpassword", "sslrootcert", "sslcrl", "sslcrldir",
-	"sslsni", "sslcompression", "ssl_min_protocol_version", "ssl_max_protocol_version",
-	"channel_binding", "gssencmode", "krbsrvname", "gsslib", "requirepeer", "service"
-};
-
-/* A connection's options; the last ones are ours. */
-#define MOST_OPTIONS (2 * lengthof(known_options) + 4)
+/* Of a connection; one of libpq's options may be given several times. */
+#define MOST_OPTIONS 128
 
 typedef struct Options
 {
@@ -94,45 +77,26 @@ bool
 reason_is(Reason *reason, bool is_ours, const char *format,...)
 {
 	va_list		args;
+	int			len;
 
 	va_start(args, format);
-	vsnprintf(reason->why, SEGMENT_ERROR_LEN, format, args);
+	vsnprintf(reason->why, REASON_LEN, format, args);
 	va_end(args);
-	reason->why[pg_mbcliplen(reason->why, strlen(reason->why), SEGMENT_ERROR_LEN - 1)] = '\0';
-	while (reason->why[0] && strchr(".\n ", reason->why[strlen(reason->why) - 1]))
-		reason->why[strlen(reason->why) - 1] = '\0';
+	len = pg_mbcliplen(reason->why, strlen(reason->why), REASON_LEN - 1);
+	while (len > 0 && strchr(".\n ", reason->why[len - 1]))
+		len--;
+	reason->why[len] = '\0';
 	reason->is_ours = is_ours;
 	return false;
 }
 
-/*---- Which table is a source ----*/
-
-/*
- * The table of this name, or 0.  A name without a schema is looked for in search_path,
- * and the full name is given, by which the process finds it; or not at all.
- */
-Oid
-source_find(const char *name, bool by_path, char **full_name)
+static bool
+is_late(Reason *reason)
 {
-	List	   *names;
-	Oid			relid = InvalidOid;
-
-	if (!SplitIdentifierString(pstrdup(name), '.', &names))
-		return InvalidOid;
-	if (list_length(names) == 2)
-	{
-		Oid			schema = get_namespace_oid(linitial(names), true);
-
-		if (OidIsValid(schema))
-			relid = get_relname_relid(lsecond(names), schema);
-	}
-	else if (list_length(names) == 1 && by_path)
-		relid = RelnameGetRelid(linitial(names));
-	if (OidIsValid(relid) && full_name)
-		*full_name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
-												get_rel_name(relid));
-	return relid;
+	return reason_is(reason, true, "The central server did not answer in time");
 }
+
+/*---- Which table is a source ----*/
 
 /* Is this the wrapper postgres_fdw?  Only a superuser can make another one. */
 static bool
@@ -153,39 +117,41 @@ is_postgres_fdw(Oid wrapper)
 	return is;
 }
 
-/* NULL, or why a table is no source. */
+/*
+ * NULL, or why a table is no source.  The process knows it by its full name; by hand, a
+ * name without a schema is looked for in search_path.
+ */
 const char *
-source_problem(Oid relid)
+source_problem(const char *name, bool by_path, Oid *relid)
 {
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	const char *problem = NULL;
+	List	   *names;
+	HeapTuple	tuple;
 	Form_pg_class form;
+	const char *problem = NULL;
 
+	*relid = InvalidOid;
+	if (!SplitIdentifierString(pstrdup(name), '.', &names))
+		return "Its source does not exist";
+	if (list_length(names) == 2)
+		*relid = get_relname_relid(lsecond(names), get_namespace_oid(linitial(names), true));
+	else if (list_length(names) == 1 && by_path)
+		*relid = RelnameGetRelid(linitial(names));
+	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(*relid));
 	if (!HeapTupleIsValid(tuple))
 		return "Its source does not exist";
 	form = (Form_pg_class) GETSTRUCT(tuple);
 	if (form->relkind != RELKIND_FOREIGN_TABLE ||
-		!is_postgres_fdw(GetForeignServer(GetForeignTable(relid)->serverid)->fdwid))
+		!is_postgres_fdw(GetForeignServer(GetForeignTable(*relid)->serverid)->fdwid))
 		problem = "Its source is no foreign table of postgres_fdw";
 	else if (form->relhastriggers || form->relhasrules || form->relrowsecurity)
 		problem = "Its source has triggers, rules or row security, which would be ignored";
-	else if (form->relispartition || form->relhassubclass || has_superclass(relid))
-		problem = "Its source is a partition, or inherits, or is inherited from";
 	ReleaseSysCache(tuple);
 	return problem;
 }
 
-/* May a role have it as a source? */
-bool
-source_is_allowed(Oid relid, Oid user, bool with_periods)
-{
-	return pg_class_aclcheck(relid, user, ACL_SELECT) == ACLCHECK_OK &&
-		pg_class_aclcheck(relid, user, ACL_UPDATE) == ACLCHECK_OK &&
-		(!with_periods || pg_class_aclcheck(relid, user, ACL_INSERT) == ACLCHECK_OK);
-}
-
-static Oid
-database_owner(void)
+/* What the database's owner must be allowed, since he says what is in the table of tags. */
+static bool
+owner_is_allowed(Oid relid, bool with_periods)
 {
 	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
 	Oid			owner;
@@ -194,7 +160,9 @@ database_owner(void)
 		elog(ERROR, "cache lookup failed for database %u", MyDatabaseId);
 	owner = ((Form_pg_database) GETSTRUCT(tuple))->datdba;
 	ReleaseSysCache(tuple);
-	return owner;
+	return pg_class_aclcheck(relid, owner, ACL_SELECT) == ACLCHECK_OK &&
+		pg_class_aclcheck(relid, owner, ACL_UPDATE) == ACLCHECK_OK &&
+		(!with_periods || pg_class_aclcheck(relid, owner, ACL_INSERT) == ACLCHECK_OK);
 }
 
 /*---- Options ----*/
@@ -202,46 +170,29 @@ database_owner(void)
 static void
 add_option(Options *options, const char *name, const char *value)
 {
-	Assert(options->n < MOST_OPTIONS);
+	if (options->n == MOST_OPTIONS)
+		elog(ERROR, "too many options of a central server");
 	options->names[options->n] = name;
 	options->values[options->n] = value;
 	options->names[++options->n] = NULL;
 	options->values[options->n] = NULL;
 }
 
-static void
-add_known(Options *options, List *list)
-{
-	ListCell   *cell;
-
-	foreach(cell, list)
-	{
-		DefElem    *element = lfirst_node(DefElem, cell);
-
-		for (int i = 0; i < lengthof(known_options); i++)
-		{
-			if (strcmp(element->defname, known_options[i]) == 0)
-				add_option(options, known_options[i], defGetString(element));
-		}
-	}
-}
-
-/* The last one that counts, or NULL. */
+/* The last one of this name, which counts; or NULL. */
 static const char *
 option_of(const Options *options, const char *name)
 {
-	const char *value = NULL;
-
-	for (int i = 0; i < options->n; i++)
+	for (int i = options->n - 1; i >= 0; i--)
 	{
-		if (strcmp(options->names[i], name) == 0 && options->values[i][0])
-			value = options->values[i];
+		if (strcmp(options->names[i], name) == 0)
+			return options->values[i];
 	}
-	return value;
+	return NULL;
 }
 
-static const char *
-option_in(List *list, const char *name, const char *otherwise)
+/* Of a server, a user mapping or a table: all that it has. */
+static void
+add_list(Options *options, List *list)
 {
 	ListCell   *cell;
 
@@ -249,10 +200,20 @@ option_in(List *list, const char *name, const char *otherwise)
 	{
 		DefElem    *element = lfirst_node(DefElem, cell);
 
-		if (strcmp(element->defname, name) == 0)
-			return defGetString(element);
+		add_option(options, element->defname, defGetString(element));
 	}
-	return otherwise;
+}
+
+/* Is it one of libpq's, and not postgres_fdw's own?  That has looked at all of them. */
+static bool
+is_known(const PQconninfoOption *known, const char *name)
+{
+	for (; known && known->keyword; known++)
+	{
+		if (strcmp(known->keyword, name) == 0)
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -262,11 +223,11 @@ option_in(List *list, const char *name, const char *otherwise)
 static void
 collect_options(Oid relid, Options *options)
 {
-	ForeignTable *table = GetForeignTable(relid);
-	ForeignServer *server = GetForeignServer(table->serverid);
+	ForeignServer *server = GetForeignServer(GetForeignTable(relid)->serverid);
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	PQconninfoOption *known = PQconndefaults();
+	Options		all = {.n = 0};
 	Oid			owner;
-	UserMapping *mapping;
 	const char *required;
 	bool		is_required = true;
 
@@ -274,13 +235,18 @@ collect_options(Oid relid, Options *options)
 		elog(ERROR, "cache lookup failed for relation %u", relid);
 	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
 	ReleaseSysCache(tuple);
-	mapping = GetUserMapping(owner, server->serverid);
+	add_option(&all, "application_name", "snowid segments");
+	add_list(&all, server->options);
+	add_list(&all, GetUserMapping(owner, server->serverid)->options);
+	add_option(&all, "client_encoding", GetDatabaseEncodingName());
 	options->n = 0;
-	add_option(options, "application_name", "snowid segments");
-	add_known(options, server->options);
-	add_known(options, mapping->options);
-	add_option(options, "client_encoding", GetDatabaseEncodingName());
-	required = option_in(mapping->options, "password_required", NULL);
+	for (int i = 0; i < all.n; i++)
+	{
+		if (is_known(known, all.names[i]))
+			add_option(options, all.names[i], all.values[i]);
+	}
+	PQconninfoFree(known);
+	required = option_of(&all, "password_required");
 	if (required)
 		(void) parse_bool(required, &is_required);
 	options->needs_password = !superuser_arg(owner) && is_required;
@@ -298,88 +264,59 @@ identity_of(const Options *options)
 	return all.data;
 }
 
-/* The next member of a list with commas, which is NULL after the last one. */
-static char *
-next_member(const char **list)
-{
-	size_t		length = strcspn(*list, ",");
-	char	   *member = pnstrdup(*list, length);
-
-	*list = (*list)[length] == ',' ? *list + length + 1 : NULL;
-	return member;
-}
-
-/* Hosts, each with its address and port, as libpq wants them. */
-typedef struct Hosts
-{
-	StringInfoData host;
-	StringInfoData address;
-	StringInfoData port;
-	int			n;
-} Hosts;
-
-static void
-add_host(Hosts *hosts, const char *host, const char *address, const char *port)
-{
-	const char *comma = hosts->n++ > 0 ? "," : "";
-
-	appendStringInfo(&hosts->host, "%s%s", comma, host);
-	appendStringInfo(&hosts->address, "%s%s", comma, address);
-	appendStringInfo(&hosts->port, "%s%s", comma, port);
-}
-
-static void
-add_addresses(Hosts *hosts, const char *host, const char *port, Reason *reason)
-{
-	char		found[NET_ADDRESSES_LEN];
-	char		error[NET_ERR_LEN];
-
-	net_set_deadline(ms_until(deadline), false);
-	if (net_resolve(host, found, error))
-	{
-		for (const char *address = found; *address; address += strlen(address) + 1)
-			add_host(hosts, host, address, port);
-	}
-	else if (monotonic_ms() >= deadline)
-		(void) reason_is(reason, false, "the name \"%s\" was not looked up in time", host);
-	else
-		(void) reason_is(reason, false, "%s", error);
-}
-
-/* Names of hosts become addresses here: libpq looks them up without a deadline. */
+/*
+ * Names of hosts become addresses here, each with its host and port: libpq looks them up
+ * without a deadline.
+ */
 static bool
 resolve_hosts(Options *options, Reason *reason)
 {
-	const char *names = option_of(options, "host");
+	const char *hosts = option_of(options, "host");
 	const char *ports = option_of(options, "port");
-	char	   *port = "";
-	Hosts		hosts = {.n = 0};
+	StringInfoData lists[3];
+	int			n = 0;
 
-	if (names == NULL || option_of(options, "hostaddr"))
+	if (hosts == NULL || hosts[0] == '\0' || option_of(options, "hostaddr"))
 		return true;
-	initStringInfo(&hosts.host);
-	initStringInfo(&hosts.address);
-	initStringInfo(&hosts.port);
-	while (names)
+	for (int i = 0; i < lengthof(lists); i++)
+		initStringInfo(&lists[i]);
+	for (;;)
 	{
-		char	   *host = next_member(&names);
+		char	   *host = pnstrdup(hosts, strcspn(hosts, ","));
+		int			port_len = ports ? strcspn(ports, ",") : 0;
+		char		found[NET_ADDRESSES_LEN] = "";
+		char		error[NET_ERR_LEN];
+		const char *address = found;
 
-		if (ports)				/* a single one is for all */
-			port = next_member(&ports);
-		if (host[0] == '/' || host[0] == '@' || host[0] == '\0')
-			add_host(&hosts, host, "", port);
+		net_set_deadline(ms_until(deadline), false);
+		if (host[0] && !strchr("/@", host[0]) && !net_resolve(host, found, error))
+			(void) (monotonic_ms() >= deadline ? is_late(reason) :
+					reason_is(reason, false, "%s", error));
 		else
-			add_addresses(&hosts, host, port, reason);
+		{
+			do
+			{
+				const char *comma = n++ > 0 ? "," : "";
+
+				appendStringInfo(&lists[0], "%s%s", comma, host);
+				appendStringInfo(&lists[1], "%s%s", comma, address);
+				appendStringInfo(&lists[2], "%s%.*s", comma, port_len, ports ? ports : "");
+				address += strlen(address) + 1;
+			} while (found[0] && address[0]);
+		}
+		hosts += strlen(host);
+		if (*hosts++ == '\0')
+			break;
+		if (ports && ports[port_len])	/* a single one is for all */
+			ports += port_len + 1;
 	}
-	if (hosts.n == 0)
-		return false;
-	add_option(options, "host", hosts.host.data);
-	add_option(options, "hostaddr", hosts.address.data);
-	add_option(options, "port", hosts.port.data);
-	return true;
+	add_option(options, "host", lists[0].data);
+	add_option(options, "hostaddr", lists[1].data);
+	add_option(options, "port", lists[2].data);
+	return n > 0;
 }
 
-/*---- Waiting ----*/
+/*---- Connections ----*/
 
 /* From here on, all waits end after so many ms, or when the process must end. */
 void
@@ -393,36 +330,18 @@ source_set_deadline(int ms, bool (*must_end) (void))
 static bool
 wait_for_socket(PGconn *conn, int event, Reason *reason)
 {
-	bool		latch_was_set = false;
-	bool		ready = false;
+	char		error[NET_ERR_LEN];
 
-	while (!ready)
+	do
 	{
-		int64		left = deadline - monotonic_ms();
-		int			events;
-
-		if (left <= 0)
-			return reason_is(reason, true, "The central server did not answer in time");
+		if (monotonic_ms() >= deadline)
+			return is_late(reason);
 		if (process_must_end())
 			return reason_is(reason, true, "The process is shutting down");
-		events = WaitLatchOrSocket(MyLatch,
-								   WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH | event,
-								   PQsocket(conn), Min(left, LOOK_MS),
-								   own_wait(WAIT_SEGMENTS_MAIN));
-		if (events & WL_LATCH_SET)
-		{
-			latch_was_set = true;
-			ResetLatch(MyLatch);
-			CHECK_FOR_INTERRUPTS();
-		}
-		ready = (events & event) != 0;
-	}
-	if (latch_was_set)			/* for the process's own loop */
-		SetLatch(MyLatch);
+		net_set_deadline(Min(ms_until(deadline), LOOK_MS), false);
+	} while (!net_wait(PQsocket(conn), event, error));
 	return true;
 }
-
-/*---- Connections ----*/
 
 static void
 close_connection(Connection *connection)
@@ -469,59 +388,34 @@ find_connection(const Options *options)
 	return oldest;
 }
 
-/* Goes through the beginning of a connection. */
-static bool
-poll_connection(PGconn *conn, Reason *reason)
-{
-	PostgresPollingStatusType status = PGRES_POLLING_WRITING;
-
-	if (PQstatus(conn) == CONNECTION_BAD)
-		status = PGRES_POLLING_FAILED;
-	while (status == PGRES_POLLING_READING || status == PGRES_POLLING_WRITING)
-	{
-		if (!wait_for_socket(conn, status == PGRES_POLLING_READING ? WL_SOCKET_READABLE :
-							 WL_SOCKET_WRITEABLE, reason))
-			return false;
-		status = PQconnectPoll(conn);
-	}
-	return status == PGRES_POLLING_OK || reason_is(reason, false, "%s", PQerrorMessage(conn));
-}
-
-/* The last result of what was sent, or NULL. */
+/* The result of the statement that was sent, or NULL. */
 static PGresult *
 await_result(PGconn *conn, Reason *reason)
 {
 	PGresult   *last = NULL;
 	PGresult   *next;
 
-	for (;;)
+	do
 	{
-		int			left = PQflush(conn);
-
-		while (left > 0 || (left == 0 && PQisBusy(conn)))
+		while (PQisBusy(conn))
 		{
-			if (!wait_for_socket(conn, left > 0 ? WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE :
-								 WL_SOCKET_READABLE, reason))
+			if (!wait_for_socket(conn, WL_SOCKET_READABLE, reason))
 			{
 				PQclear(last);
 				return NULL;
 			}
 			if (!PQconsumeInput(conn))
-				left = -1;
-			else if (left > 0)
-				left = PQflush(conn);
+				break;			/* PQgetResult() says so */
 		}
-		next = left < 0 ? NULL : PQgetResult(conn);
-		if (left < 0)
-			(void) reason_is(reason, false, "%s", PQerrorMessage(conn));
-		if (next == NULL)
-			break;
-		PQclear(last);
-		last = next;
-		if (PQresultStatus(last) == PGRES_COPY_IN || PQresultStatus(last) == PGRES_COPY_OUT ||
-			PQresultStatus(last) == PGRES_COPY_BOTH)
-			break;				/* nobody asked for that */
-	}
+		next = PQgetResult(conn);
+		if (next)
+		{
+			PQclear(last);
+			last = next;
+		}
+		/* nobody asked for COPY, which would have no end */
+	} while (next && PQresultStatus(last) != PGRES_COPY_IN &&
+			 PQresultStatus(last) != PGRES_COPY_OUT && PQresultStatus(last) != PGRES_COPY_BOTH);
 	return last;
 }
 
@@ -531,61 +425,48 @@ ignore_notice(void *arg, const char *message)
 {
 }
 
-/* What its sessions need there, whatever is set for them. */
+/* What a session needs there, whatever is set for it. */
 #define SETTINGS \
-	"SET search_path = pg_catalog; SET lock_timeout = '1s'; SET statement_timeout = '3s';" \
-	" SET default_transaction_isolation = 'read committed';" \
-	" SET default_transaction_read_only = off"
+	"SELECT pg_catalog.set_config(name, value, false) FROM (VALUES ('search_path', 'pg_catalog')," \
+	" ('lock_timeout', '1s'), ('statement_timeout', '3s'), ('default_transaction_read_only', 'off')," \
+	" ('default_transaction_isolation', 'read committed')) AS s (name, value)"
 
 static bool
-set_up(PGconn *conn, Reason *reason)
+connect_to(Source *source, Options *options, Reason *reason)
 {
-	PGresult   *result;
-	bool		good;
+	Connection *connection = source->connection;
+	PostgresPollingStatusType status = PGRES_POLLING_WRITING;
+	const char *password = option_of(options, "password");
+	SourceRow	row;
+	PGconn	   *conn;
 
-	if (PQsetnonblocking(conn, 1) != 0 || !PQsendQuery(conn, SETTINGS))
-		return reason_is(reason, false, "%s", PQerrorMessage(conn));
-	result = await_result(conn, reason);
-	if (result == NULL)
-		return false;
-	good = PQresultStatus(result) == PGRES_COMMAND_OK ||
-		reason_is(reason, false, "%s", PQresultErrorMessage(result));
-	PQclear(result);
-	return good;
-}
-
-static bool
-connect_to(Connection *connection, Options *options, Reason *reason)
-{
-	if (options->needs_password && !option_of(options, "password"))
+	if (options->needs_password && (password == NULL || password[0] == '\0'))
 		return reason_is(reason, true, "The user mapping of its source has no password");
 	if (!resolve_hosts(options, reason))
 		return false;
 	if (!AcquireExternalFD())
 		return reason_is(reason, false, "no file descriptor is left");
-	connection->conn = PQconnectStartParams(options->names, options->values, false);
-	if (connection->conn == NULL)
+	conn = connection->conn = PQconnectStartParams(options->names, options->values, false);
+	if (conn == NULL)
 	{
 		ReleaseExternalFD();
 		return reason_is(reason, false, "out of memory");
 	}
-	(void) PQsetNoticeProcessor(connection->conn, ignore_notice, NULL);
-	if (!poll_connection(connection->conn, reason))
-		return false;
-	if (options->needs_password && !PQconnectionUsedPassword(connection->conn))
-		return reason_is(reason, true, "The central server of its source does not ask for a password");
-	return set_up(connection->conn, reason);
-}
-
-/* Closes what was not used for a while. */
-void
-source_close_old(void)
-{
-	for (int i = 0; i < lengthof(connections); i++)
+	(void) PQsetNoticeProcessor(conn, ignore_notice, NULL);
+	if (PQstatus(conn) == CONNECTION_BAD)
+		status = PGRES_POLLING_FAILED;
+	while (status == PGRES_POLLING_READING || status == PGRES_POLLING_WRITING)
 	{
-		if (connections[i].conn && monotonic_ms() - connections[i].used_at > UNUSED_MS)
-			close_connection(&connections[i]);
+		if (!wait_for_socket(conn, status == PGRES_POLLING_READING ? WL_SOCKET_READABLE :
+							 WL_SOCKET_WRITEABLE, reason))
+			return false;
+		status = PQconnectPoll(conn);
 	}
+	if (status != PGRES_POLLING_OK)
+		return reason_is(reason, false, "%s", PQerrorMessage(conn));
+	if (options->needs_password && !PQconnectionUsedPassword(conn))
+		return reason_is(reason, true, "The central server of its source does not ask for a password");
+	return source_run(source, SETTINGS, NULL, NULL, &row, reason);
 }
 
 /*
@@ -595,84 +476,79 @@ source_close_old(void)
 bool
 source_open(const char *name, bool with_periods, Source *source, Reason *reason)
 {
-	Oid			relid = source_find(name, false, NULL);
-	const char *problem = OidIsValid(relid) ? NULL : "Its source does not exist";
+	Oid			relid;
+	const char *problem = source_problem(name, false, &relid);
+	Connection *connection;
 	Options		options;
-	List	   *table_options;
+	Options		of_table = {.n = 0};
+	const char *schema;
+	const char *table;
 
 	if (problem == NULL && !ConditionalLockRelationOid(relid, AccessShareLock))
 		problem = "Its source is locked";
 	if (problem == NULL)
-		problem = source_problem(relid);
-	if (problem == NULL && !source_is_allowed(relid, database_owner(), with_periods))
+		problem = source_problem(name, false, &relid);
+	if (problem == NULL && !owner_is_allowed(relid, with_periods))
 		problem = "The database's owner has no privileges on its source";
 	if (problem)
 		return reason_is(reason, true, "%s", problem);
 	collect_options(relid, &options);
-	table_options = GetForeignTable(relid)->options;
-	source->table = quote_qualified_identifier(option_in(table_options, "schema_name",
-														 get_namespace_name(get_rel_namespace(relid))),
-											   option_in(table_options, "table_name",
-														 get_rel_name(relid)));
-	source->is_lost = false;
-	source->connection = find_connection(&options);
-	if (monotonic_ms() < source->connection->retry_at)
+	add_list(&of_table, GetForeignTable(relid)->options);
+	schema = option_of(&of_table, "schema_name");
+	table = option_of(&of_table, "table_name");
+	source->table = quote_qualified_identifier(schema ? schema :
+											   get_namespace_name(get_rel_namespace(relid)),
+											   table ? table : get_rel_name(relid));
+	connection = source->connection = find_connection(&options);
+	if (monotonic_ms() < connection->retry_at)
 	{							/* nothing new */
-		*reason = source->connection->reason;
+		*reason = connection->reason;
 		return false;
 	}
-	source->connection->used_at = monotonic_ms();
-	if (source->connection->conn && PQstatus(source->connection->conn) == CONNECTION_BAD)
-		close_connection(source->connection);
-	return source->connection->conn != NULL ||
-		connect_to(source->connection, &options, reason) ||
-		fail_connection(source->connection, reason);
+	connection->used_at = monotonic_ms();
+	if (connection->conn && PQstatus(connection->conn) == CONNECTION_BAD)
+		close_connection(connection);
+	return connection->conn != NULL || connect_to(source, &options, reason) ||
+		fail_connection(connection, reason);
 }
 
 /*---- Statements ----*/
 
-/* A number of the first row; false: it is none. */
+/* The numbers of the first row; false: it has others than numbers. */
 static bool
-read_number(PGresult *result, int column, int64 *number)
-{
-	char	   *end;
-	const char *digits = PQgetvalue(result, 0, column);
-
-	errno = 0;
-	*number = strtoll(digits, &end, 10);
-	return errno == 0 && end != digits && *end == '\0';
-}
-
-static bool
-read_row(PGresult *result, SourceRow *row, Reason *reason)
+read_row(PGresult *result, SourceRow *row)
 {
 	row->found = PQntuples(result) > 0;
-	row->is_null = row->found && PQnfields(result) > 0 && PQgetisnull(result, 0, 0);
 	for (int i = 0; row->found && i < Min(PQnfields(result), 2); i++)
 	{
-		if (!PQgetisnull(result, 0, i) && !read_number(result, i, &row->number[i]))
-			return reason_is(reason, true, "The columns of its source have the wrong types");
+		char	   *digits = PQgetvalue(result, 0, i);
+		char	   *end;
+
+		errno = 0;
+		row->number[i] = strtoll(digits, &end, 10);
+		if (errno != 0 || *end != '\0')
+			return false;
 	}
 	return true;
 }
 
 /*
- * Runs a statement about the source's table, which %s stands for, in a transaction of
- * its own.  False: it may have been done all the same where the connection is gone.
+ * Runs a statement in a transaction of its own; $1 is the tag, $2 the period.  False: it
+ * may have been done all the same where the connection is gone.
  */
 bool
-source_run(Source *source, const char *statement, const char *const params[SOURCE_PARAMS],
+source_run(Source *source, const char *statement, const char *tag, const char *period,
 		   SourceRow *row, Reason *reason)
 {
-	static const Oid types[SOURCE_PARAMS] = {TEXTOID, INT8OID, INT8OID, INT8OID, DATEOID};
+	static const Oid types[2] = {TEXTOID, DATEOID};
+	const char *const params[2] = {tag, period};
 	PGconn	   *conn = source->connection->conn;
 	PGresult   *result = NULL;
 	ExecStatusType status;
 	bool		good;
 
 	memset(row, 0, sizeof(*row));
-	if (PQsendQueryParams(conn, psprintf(statement, source->table), SOURCE_PARAMS, types,
-						  params, NULL, NULL, 0))
+	if (PQsendQueryParams(conn, statement, tag ? 2 : 0, types, params, NULL, NULL, 0))
 		result = await_result(conn, reason);
 	else
 		(void) reason_is(reason, false, "%s", PQerrorMessage(conn));
@@ -687,7 +563,8 @@ source_run(Source *source, const char *statement, const char *const params[SOURC
 		good = fail_connection(source->connection, reason);
 	else
 		source->connection->retry_ms = 0;
-	good = good && read_row(result, row, reason);
+	if (good && tag && !read_row(result, row))
+		good = reason_is(reason, true, "The columns of its source have the wrong types");
 	PQclear(result);
 	return good;
 }

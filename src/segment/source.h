@@ -20,22 +20,14 @@ typedef struct Source
 typedef struct SourceRow
 {
 	bool		found;
-	bool		is_null;		/* the first is */
 	int64		number[2];
 } SourceRow;
 
-#define SOURCE_PARAMS 5
-
-extern Oid	source_find(const char *name, bool by_path, char **full_name);
-extern const char *source_problem(Oid relid);
-extern bool source_is_allowed(Oid relid, Oid user, bool with_periods);
-
+extern const char *source_problem(const char *name, bool by_path, Oid *relid);
 extern bool source_open(const char *name, bool with_periods, Source *source, Reason *reason);
-extern bool source_run(Source *source, const char *statement,
-					   const char *const params[SOURCE_PARAMS], SourceRow *row,
-					   Reason *reason);
+extern bool source_run(Source *source, const char *statement, const char *tag,
+					   const char *period, SourceRow *row, Reason *reason);
 extern void source_set_deadline(int ms, bool (*must_end) (void));
-extern void source_close_old(void);
 extern bool reason_is(Reason *reason, bool is_ours, const char *format,...) pg_attribute_printf(3, 4);
 
 #pragma GCC visibility pop

@@ -3,8 +3,9 @@
  *		The rows of snowid_segments and snowid_segment_periods.
  *
  * Read, locked and written as PostgreSQL does with its catalogs, without SQL: so no
- * trigger, rule, policy, constraint, default or expression of an index is computed,
- * and nobody's code runs in the process that fetches, whoever owns the tables.
+ * trigger, rule, policy, constraint or default is computed, and nobody's code runs in
+ * the process that fetches, whoever owns the tables.  An index could have an
+ * expression; so there may be none but the primary key.
  *
  * Nothing here waits for a lock of another transaction.  What is locked is said to
  * be, and the caller tries again later.
@@ -22,7 +23,6 @@
 #include "catalog/indexing.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "executor/executor.h"
@@ -38,110 +38,64 @@
 #include "compat.h"
 #include "segment/table.h"
 
-/* Columns of the tables, as the extension's script makes them. */
-enum TagColumn
-{
-	TAG_BIZ_TAG = 1,
-	TAG_MAX_ID,
-	TAG_STEP,
-	TAG_DESCRIPTION,
-	TAG_UPDATE_TIME,
-	TAG_LIMIT_ID,
-	TAG_COVER,
-	TAG_SOURCE,
-	TAG_ROLE,
-	TAG_PERIOD,
-	TAG_ZONE,
-	TAG_FORMAT
-};
-
-enum PeriodColumn
-{
-	PERIOD_BIZ_TAG = 1,
-	PERIOD_PERIOD,
-	PERIOD_MAX_ID,
-	PERIOD_UPDATE_TIME
-};
-
 /* A role that does not exist: superusers alone have its rights. */
 #define NOBODY ((Oid) -1)
 
-struct TableKind
-{
-	const char *name;
-	int			keys;			/* columns of the primary key */
-	int			max_id;
-	int			update_time;
-	int			n;
-	Oid			types[TAG_FORMAT];
-};
-
-static const TableKind tags = {
-	"snowid_segments", 1, TAG_MAX_ID, TAG_UPDATE_TIME, TAG_FORMAT,
+const TableKind table_tags = {
+	"snowid_segments", 1, TAG_MAX_ID, TAG_UPDATE_TIME, TAG_COLUMNS,
 	{TEXTOID, INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID, INT8OID, INTERVALOID, TEXTOID,
 	TEXTOID, TEXTOID, TEXTOID, TEXTOID}
 };
 
-static const TableKind periods = {
-	"snowid_segment_periods", 2, PERIOD_MAX_ID, PERIOD_UPDATE_TIME, PERIOD_UPDATE_TIME,
+const TableKind table_periods = {
+	"snowid_segment_periods", 2, PERIOD_MAX_ID, PERIOD_UPDATE_TIME, PERIOD_COLUMNS,
 	{TEXTOID, DATEOID, INT8OID, TIMESTAMPTZOID}
 };
 
 /*---- The tables ----*/
 
-static bool
-has_columns(TupleDesc desc, const TableKind *kind)
+static void
+refuse_table(const TableKind *kind)
 {
-	bool		same = desc->natts >= kind->n;
-
-	for (int i = 0; same && i < kind->n; i++)
-		same = TupleDescAttr(desc, i)->atttypid == kind->types[i] &&
-			!TupleDescAttr(desc, i)->attisdropped;
-	return same;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("definition of table \"%s\" does not match the snowid_segments extension", kind->name),
+			 errdetail("It has other columns, or not its primary key as its only index, or its rows are not kept durably.")));
 }
 
-/* Is an index one of plain columns, that can be written without the executor? */
-static bool
-is_plain_index(Oid oid)
+void
+table_require_columns(Relation rel, const TableKind *kind)
 {
-	Relation	index = index_open(oid, AccessShareLock);
-	HeapTuple	tuple = index->rd_indextuple;
-	bool		plain;
+	TupleDesc	desc = RelationGetDescr(rel);
 
-	plain = index->rd_index->indimmediate && !index->rd_index->indisexclusion &&
-		heap_attisnull(tuple, Anum_pg_index_indexprs, NULL) &&
-		heap_attisnull(tuple, Anum_pg_index_indpred, NULL);
-	index_close(index, AccessShareLock);
-	return plain;
+	for (int i = 0; i < kind->n; i++)
+	{
+		if (i >= desc->natts || TupleDescAttr(desc, i)->atttypid != kind->types[i])
+			refuse_table(kind);
+	}
 }
 
-/* Has it the primary key of the script, and else indexes of plain columns? */
+/* Is the primary key of the script the only index? */
 static bool
-has_indexes(Relation rel, const TableKind *kind, bool writes)
+has_only_its_key(Relation rel, const TableKind *kind)
 {
 	List	   *indexes = RelationGetIndexList(rel);
-	bool		good = OidIsValid(rel->rd_pkindex);
-	ListCell   *cell;
+	bool		good = list_length(indexes) == 1 && linitial_oid(indexes) == rel->rd_pkindex;
 
 	if (good)
 	{
 		Relation	index = index_open(rel->rd_pkindex, AccessShareLock);
 
-		good = index->rd_index->indnkeyatts == kind->keys;
+		good = index->rd_index->indimmediate && index->rd_index->indnkeyatts == kind->keys;
 		for (int i = 0; good && i < kind->keys; i++)
 			good = index->rd_index->indkey.values[i] == i + 1;
 		index_close(index, AccessShareLock);
 	}
-	foreach(cell, indexes)
-		good = good && (!writes || is_plain_index(lfirst_oid(cell)));
 	list_free(indexes);
 	return good;
 }
 
-/*
- * Opens a table with a lock that is kept to the end of the transaction, where it is to
- * be written.  ABSENT: it is none of the extension's.
- */
+/* Opens a table with a lock that is kept.  ABSENT: it is none of the extension's. */
 static Found
 open_table(Oid relid, const TableKind *kind, LOCKMODE mode, Relation *rel)
 {
@@ -155,19 +109,14 @@ open_table(Oid relid, const TableKind *kind, LOCKMODE mode, Relation *rel)
 	{
 		if (*rel)
 			relation_close(*rel, NoLock);
-		UnlockRelationOid(relid, mode);
 		return ABSENT;
 	}
+	table_require_columns(*rel, kind);
 	if ((*rel)->rd_rel->relkind != RELKIND_RELATION ||
 		(*rel)->rd_rel->relam != HEAP_TABLE_AM_OID ||
 		(*rel)->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT ||
-		!has_columns(RelationGetDescr(*rel), kind) ||
-		!has_indexes(*rel, kind, mode != AccessShareLock))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("definition of table \"%s\" does not match the snowid_segments extension",
-						kind->name),
-				 errdetail("It has other columns, another primary key, or an index that is not of plain columns, or its rows are not kept durably.")));
+		!has_only_its_key(*rel, kind))
+		refuse_table(kind);
 	return FOUND;
 }
 
@@ -175,29 +124,23 @@ open_table(Oid relid, const TableKind *kind, LOCKMODE mode, Relation *rel)
 static Oid
 periods_of(const SegmentKey *key)
 {
-	return get_relname_relid(periods.name, get_rel_namespace(key->relid));
+	return get_relname_relid(table_periods.name, get_rel_namespace(key->relid));
 }
 
 /*---- Rows ----*/
 
-static void
-init_tag_key(ScanKey scan_key, Relation rel, const SegmentKey *key)
-{
-	/* the column is the table's here, and not the index's */
-	ScanKeyEntryInitialize(scan_key, 0, 1, BTEqualStrategyNumber, TEXTOID,
-						   TupleDescAttr(RelationGetDescr(rel), 0)->attcollation, F_TEXTEQ,
-						   PointerGetDatum(cstring_to_text_with_len(key->tag, key->len)));
-}
-
-/* Looks for the row of a tag, or of one of its periods. */
+/* The row of a tag, or of one of its periods, as it is for a snapshot. */
 static SysScanDesc
 begin_scan(Relation rel, Snapshot snapshot, const SegmentKey *key, const DateADT *period)
 {
 	ScanKeyData keys[2];
 
-	init_tag_key(&keys[0], rel, key);
+	/* the column is the table's here, and not the index's */
+	ScanKeyEntryInitialize(&keys[0], 0, 1, BTEqualStrategyNumber, TEXTOID,
+						   TupleDescAttr(RelationGetDescr(rel), 0)->attcollation, F_TEXTEQ,
+						   PointerGetDatum(cstring_to_text_with_len(key->tag, key->len)));
 	if (period)
-		ScanKeyEntryInitialize(&keys[1], 0, PERIOD_PERIOD, BTEqualStrategyNumber, DATEOID,
+		ScanKeyEntryInitialize(&keys[1], 0, PERIOD_PERIOD + 1, BTEqualStrategyNumber, DATEOID,
 							   InvalidOid, F_DATE_EQ, DateADTGetDatum(*period));
 	return systable_beginscan(rel, rel->rd_pkindex, true, snapshot, period ? 2 : 1, keys);
 }
@@ -206,12 +149,13 @@ begin_scan(Relation rel, Snapshot snapshot, const SegmentKey *key, const DateADT
 static bool
 is_of(TupleTableSlot *slot, const SegmentKey *key, const DateADT *period)
 {
-	bool		isnull;
-	text	   *tag = DatumGetTextPP(slot_getattr(slot, 1, &isnull));
+	text	   *tag;
 
+	slot_getallattrs(slot);
+	tag = DatumGetTextPP(slot->tts_values[0]);
 	return VARSIZE_ANY_EXHDR(tag) == key->len &&
 		memcmp(VARDATA_ANY(tag), key->tag, key->len) == 0 &&
-		(period == NULL || DatumGetDateADT(slot_getattr(slot, PERIOD_PERIOD, &isnull)) == *period);
+		(period == NULL || DatumGetDateADT(slot->tts_values[PERIOD_PERIOD]) == *period);
 }
 
 /*
@@ -219,85 +163,83 @@ is_of(TupleTableSlot *slot, const SegmentKey *key, const DateADT *period)
  * renamed meanwhile, it is as if it were locked: it is looked for again later.
  */
 static Found
-lock_row(Relation rel, const TableKind *kind, const SegmentKey *key, const DateADT *period,
+lock_row(Oid relid, const TableKind *kind, const SegmentKey *key, const DateADT *period,
 		 LockTupleMode mode, LockedRow *locked)
 {
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	SysScanDesc scan = begin_scan(rel, snapshot, key, period);
-	HeapTuple	tuple = systable_getnext(scan);
-	Found		found = HeapTupleIsValid(tuple) ? LOCKED : ABSENT;
+	Found		found = open_table(relid, kind, RowExclusiveLock, &locked->rel);
+	Snapshot	snapshot;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	TM_FailureData failure;
 
-	if (found == LOCKED)
+	locked->slot = NULL;
+	if (found != FOUND)
+		return found;
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	scan = begin_scan(locked->rel, snapshot, key, period);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
 	{
 		ItemPointerData tid = tuple->t_self;
-		TupleTableSlot *slot = table_slot_create(rel, NULL);
-		TM_FailureData failure;
-		bool		isnull;
 
-		if (table_tuple_lock(rel, &tid, snapshot, slot, GetCurrentCommandId(true),
+		locked->kind = kind;
+		locked->slot = table_slot_create(locked->rel, NULL);
+		if (table_tuple_lock(locked->rel, &tid, snapshot, locked->slot, GetCurrentCommandId(true),
 							 mode, LockWaitSkip,
 							 TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS |
-							 TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure) == TM_Ok &&
-			is_of(slot, key, period))
-		{
-			found = FOUND;
-			locked->rel = rel;
-			locked->kind = kind;
-			locked->slot = slot;
-			locked->max_id = DatumGetInt64(slot_getattr(slot, kind->max_id, &isnull));
-		}
+							 TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure) != TM_Ok ||
+			!is_of(locked->slot, key, period))
+			found = LOCKED;
 		else
-			ExecDropSingleTupleTableSlot(slot);
+			locked->max_id = DatumGetInt64(locked->slot->tts_values[kind->max_id]);
 	}
+	else
+		found = ABSENT;
 	systable_endscan(scan);
 	UnregisterSnapshot(snapshot);
+	if (found != FOUND)
+		table_release(locked);
 	return found;
 }
 
 static const char *
-text_of(Datum *values, bool *nulls, enum TagColumn column)
+text_of(Datum *values, bool *nulls, TagColumn column)
 {
-	return nulls[column - 1] ? "" : TextDatumGetCString(values[column - 1]);
+	return nulls[column] ? "" : TextDatumGetCString(values[column]);
 }
 
 /*
  * What a row says; what cannot be resolved is its problem.  The table's owner may have
  * taken its constraints away.
  */
-static void
-read_columns(Datum *values, bool *nulls, TagRow *tag)
+void
+table_read_columns(Datum *values, bool *nulls, TagRow *tag)
 {
 	Row		   *row = &tag->row;
 	const char *role = text_of(values, nulls, TAG_ROLE);
 	const char *format = text_of(values, nulls, TAG_FORMAT);
+	Interval   *cover = nulls[TAG_COVER] ? NULL : DatumGetIntervalP(values[TAG_COVER]);
 
 	memset(tag, 0, sizeof(*tag));
-	tag->max_id = DatumGetInt64(values[TAG_MAX_ID - 1]);
-	tag->step = Min(Max(DatumGetInt32(values[TAG_STEP - 1]), 1), MAX_STEP);
-	row->limit = nulls[TAG_LIMIT_ID - 1] ? PG_INT64_MAX : DatumGetInt64(values[TAG_LIMIT_ID - 1]);
-	if (!nulls[TAG_COVER - 1])
-	{
-		Interval   *cover = DatumGetIntervalP(values[TAG_COVER - 1]);
-
-		row->cover_ms = (cover->time + cover->day * USECS_PER_DAY) / 1000;
-	}
+	tag->max_id = DatumGetInt64(values[TAG_MAX_ID]);
+	tag->step = Min(Max(DatumGetInt32(values[TAG_STEP]), 1), MAX_STEP);
+	if (cover)
+		tag->cover_ms = (cover->time + cover->day * USECS_PER_DAY) / 1000;
+	row->limit = nulls[TAG_LIMIT_ID] ? PG_INT64_MAX : DatumGetInt64(values[TAG_LIMIT_ID]);
 	strlcpy(row->source, text_of(values, nulls, TAG_SOURCE), SOURCE_LEN);
 	tag->zone = text_of(values, nulls, TAG_ZONE);
-	if (role[0])
+	row->role = role[0] ? get_role_oid(role, true) : InvalidOid;
+	if (role[0] && !OidIsValid(row->role))
 	{
-		row->role = get_role_oid(role, true);
-		if (!OidIsValid(row->role))
-		{
-			row->role = NOBODY;
-			tag->problem = "Its role does not exist";
-		}
+		row->role = NOBODY;
+		tag->problem = "Its role does not exist";
 	}
 	if (!period_kind(text_of(values, nulls, TAG_PERIOD), &row->kind))
 		tag->problem = "Its period is none of none, day, month and year";
 	else if (pg_tzset(tag->zone) == NULL)
 		tag->problem = "Its time zone is not known here";
-	else if (format[0] && period_check_format(row->kind, format))
-		tag->problem = "Its format is not valid";
+	else if (format[0])
+		tag->problem = period_check_format(row->kind, format);
 	row->is_valid = tag->problem == NULL;
 	if (row->is_valid && format[0])
 	{
@@ -321,7 +263,7 @@ table_read_tag(const SegmentKey *key, Snapshot as_of, TagRow *tag)
 
 	if (as_of)
 		LockRelationOid(key->relid, AccessShareLock);
-	found = open_table(key->relid, &tags, AccessShareLock, &rel);
+	found = open_table(key->relid, &table_tags, AccessShareLock, &rel);
 	if (found != FOUND)
 		return found;
 	snapshot = RegisterSnapshot(as_of ? as_of : GetLatestSnapshot());
@@ -329,12 +271,11 @@ table_read_tag(const SegmentKey *key, Snapshot as_of, TagRow *tag)
 	tuple = systable_getnext(scan);
 	if (HeapTupleIsValid(tuple))
 	{
-		TupleDesc	desc = RelationGetDescr(rel);
-		Datum	   *values = palloc(desc->natts * sizeof(Datum));
-		bool	   *nulls = palloc(desc->natts * sizeof(bool));
+		Datum	   *values = palloc(RelationGetDescr(rel)->natts * sizeof(Datum));
+		bool	   *nulls = palloc(RelationGetDescr(rel)->natts * sizeof(bool));
 
-		heap_deform_tuple(tuple, desc, values, nulls);
-		read_columns(values, nulls, tag);
+		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+		table_read_columns(values, nulls, tag);
 	}
 	else
 		found = ABSENT;
@@ -348,26 +289,17 @@ table_read_tag(const SegmentKey *key, Snapshot as_of, TagRow *tag)
 Found
 table_lock_tag(const SegmentKey *key, bool share, TagRow *tag, LockedRow *locked)
 {
-	Relation	rel;
-	Found		found = open_table(key->relid, &tags, RowExclusiveLock, &rel);
+	Found		found = lock_row(key->relid, &table_tags, key, NULL,
+								 share ? LockTupleShare : LockTupleNoKeyExclusive, locked);
 
-	if (found != FOUND)
-		return found;
-	found = lock_row(rel, &tags, key, NULL, share ? LockTupleShare : LockTupleNoKeyExclusive,
-					 locked);
 	if (found == FOUND)
-	{
-		slot_getallattrs(locked->slot);
-		read_columns(locked->slot->tts_values, locked->slot->tts_isnull, tag);
-	}
-	else
-		relation_close(rel, NoLock);
+		table_read_columns(locked->slot->tts_values, locked->slot->tts_isnull, tag);
 	return found;
 }
 
-/* The newest period of which there is a row, or NO_PERIOD. */
+/* The newest period of which there is a row, with its max_id; or NO_PERIOD. */
 Found
-table_newest_period(const SegmentKey *key, DateADT *newest)
+table_newest_period(const SegmentKey *key, DateADT *newest, int64 *max_id)
 {
 	Relation	rel;
 	Relation	index;
@@ -378,16 +310,23 @@ table_newest_period(const SegmentKey *key, DateADT *newest)
 	bool		isnull;
 
 	*newest = NO_PERIOD;
-	if (open_table(periods_of(key), &periods, RowExclusiveLock, &rel) != FOUND)
+	*max_id = 0;
+	if (open_table(periods_of(key), &table_periods, RowExclusiveLock, &rel) != FOUND)
 		return LOCKED;
 	index = index_open(rel->rd_pkindex, AccessShareLock);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	init_tag_key(&of_tag, rel, key);
+	ScanKeyEntryInitialize(&of_tag, 0, 1, BTEqualStrategyNumber, TEXTOID,
+						   TupleDescAttr(RelationGetDescr(rel), 0)->attcollation, F_TEXTEQ,
+						   PointerGetDatum(cstring_to_text_with_len(key->tag, key->len)));
 	scan = systable_beginscan_ordered(rel, index, snapshot, 1, &of_tag);
 	tuple = systable_getnext_ordered(scan, BackwardScanDirection);
 	if (HeapTupleIsValid(tuple))
-		*newest = DatumGetDateADT(heap_getattr(tuple, PERIOD_PERIOD, RelationGetDescr(rel),
+	{
+		*newest = DatumGetDateADT(heap_getattr(tuple, PERIOD_PERIOD + 1, RelationGetDescr(rel),
 											   &isnull));
+		*max_id = DatumGetInt64(heap_getattr(tuple, PERIOD_MAX_ID + 1, RelationGetDescr(rel),
+											 &isnull));
+	}
 	systable_endscan_ordered(scan);
 	UnregisterSnapshot(snapshot);
 	index_close(index, AccessShareLock);
@@ -398,22 +337,15 @@ table_newest_period(const SegmentKey *key, DateADT *newest)
 Found
 table_lock_period(const SegmentKey *key, DateADT period, LockedRow *locked)
 {
-	Relation	rel;
-	Found		found = open_table(periods_of(key), &periods, RowExclusiveLock, &rel);
-
-	if (found != FOUND)
-		return LOCKED;
-	found = lock_row(rel, &periods, key, &period, LockTupleNoKeyExclusive, locked);
-	if (found != FOUND)
-		relation_close(rel, NoLock);
-	return found;
+	return lock_row(periods_of(key), &table_periods, key, &period, LockTupleNoKeyExclusive,
+					locked);
 }
 
 /* Writes a row that is locked, and releases what is kept of it; its lock remains. */
 void
 table_set_max_id(LockedRow *locked, int64 max_id)
 {
-	int			columns[] = {locked->kind->max_id, locked->kind->update_time};
+	int			columns[] = {locked->kind->max_id + 1, locked->kind->update_time + 1};
 	Datum		values[] = {
 		Int64GetDatum(max_id), TimestampTzGetDatum(GetCurrentTimestamp())
 	};
@@ -430,52 +362,44 @@ table_set_max_id(LockedRow *locked, int64 max_id)
 void
 table_release(LockedRow *locked)
 {
-	if (locked->slot == NULL)
-		return;
-	ExecDropSingleTupleTableSlot(locked->slot);
-	relation_close(locked->rel, NoLock);
+	if (locked->slot)
+		ExecDropSingleTupleTableSlot(locked->slot);
 	locked->slot = NULL;
+	relation_close(locked->rel, NoLock);
 }
 
-/* Is such a row being inserted, in a transaction that is not at its end? */
-static bool
-is_being_inserted(Relation rel, const SegmentKey *key, DateADT period)
-{
-	SnapshotData dirty;
-	SysScanDesc scan;
-	bool		found;
-
-	InitDirtySnapshot(dirty);
-	scan = begin_scan(rel, &dirty, key, &period);
-	found = HeapTupleIsValid(systable_getnext(scan));
-	systable_endscan(scan);
-	return found;
-}
-
-/* Makes the row of a period; false: another transaction does, or holds the table. */
+/*
+ * Makes the row of a period; false: another transaction does, which is not at its end,
+ * or holds the table.
+ */
 bool
 table_add_period(const SegmentKey *key, DateADT period, int64 max_id)
 {
 	Relation	rel;
-	bool		added;
+	SnapshotData dirty;
+	SysScanDesc scan;
+	bool		is_free;
 
-	if (open_table(periods_of(key), &periods, RowExclusiveLock, &rel) != FOUND)
+	if (open_table(periods_of(key), &table_periods, RowExclusiveLock, &rel) != FOUND)
 		return false;
-	added = !is_being_inserted(rel, key, period);
-	if (added)
+	InitDirtySnapshot(dirty);
+	scan = begin_scan(rel, &dirty, key, &period);
+	is_free = !HeapTupleIsValid(systable_getnext(scan));
+	systable_endscan(scan);
+	if (is_free)
 	{
 		TupleDesc	desc = RelationGetDescr(rel);
 		Datum	   *values = palloc0(desc->natts * sizeof(Datum));
 		bool	   *nulls = palloc(desc->natts * sizeof(bool));
 
-		memset(nulls, true, desc->natts * sizeof(bool));
-		memset(nulls, false, PERIOD_UPDATE_TIME * sizeof(bool));
-		values[PERIOD_BIZ_TAG - 1] = PointerGetDatum(cstring_to_text_with_len(key->tag, key->len));
-		values[PERIOD_PERIOD - 1] = DateADTGetDatum(period);
-		values[PERIOD_MAX_ID - 1] = Int64GetDatum(max_id);
-		values[PERIOD_UPDATE_TIME - 1] = TimestampTzGetDatum(GetCurrentTimestamp());
+		for (int i = 0; i < desc->natts; i++)
+			nulls[i] = i >= PERIOD_COLUMNS;
+		values[PERIOD_BIZ_TAG] = PointerGetDatum(cstring_to_text_with_len(key->tag, key->len));
+		values[PERIOD_PERIOD] = DateADTGetDatum(period);
+		values[PERIOD_MAX_ID] = Int64GetDatum(max_id);
+		values[PERIOD_UPDATE_TIME] = TimestampTzGetDatum(GetCurrentTimestamp());
 		CatalogTupleInsert(rel, heap_form_tuple(desc, values, nulls));
 	}
 	relation_close(rel, NoLock);
-	return added;
+	return is_free;
 }

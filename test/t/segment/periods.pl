@@ -364,7 +364,7 @@ like(
 	qr/^55000: no numbers available for segment "a"\n/,
 	'a day that was deleted has no numbers');
 wait_for($ahead,
-	"SELECT error LIKE 'Its max_id was lowered:%' FROM snowid_segment_status()"
+	"SELECT error = 'The row of its newest period was deleted' FROM snowid_segment_status()"
 );
 is( query($central, "SELECT max(period) FROM snowid_segment_periods"),
 	'2026-11-21',
