@@ -100,7 +100,7 @@ RESET ALL;
 SET timezone = 'UTC';
 SET datestyle = 'ISO';
 
--- The generator goes on above a restored key, and not too far
+-- The generator continues above a restored key, and not too far
 SELECT snowid_advance(k) FROM (SELECT max(id) AS k FROM t) s;
 SELECT snowid_encode(clock_timestamp() + interval '300 ms', 31, 31, 4095) AS ahead \gset
 SELECT snowid_advance(:ahead);

@@ -1,6 +1,6 @@
 /*
  * mailbox.c
- *		How one process asks another, in shared memory: one question at a time.
+ *		Questions of one process to another in shared memory, one at a time.
  *
  * A box has a state, and beside it a letter: the question, and then the answer.
  * The spinlock is for the state alone.  The letter has no lock, so it may be
@@ -13,14 +13,15 @@
  * - While there is a letter, no other question is placed; so an answer is that
  *	 to the question that was placed last.
  * - The asker leaves the box on each way out: with the answer, at an error, at
- *	 its exit.  What is not taken yet is withdrawn then, and nobody carries it
- *	 out.  What is taken is carried out, and its answer is thrown away.  So a
- *	 process that gets the number of a former asker finds nothing of it.
+ *	 its exit.  A question that is not taken yet is withdrawn then, and is not
+ *	 carried out.  One that is taken is carried out, and its answer is thrown
+ *	 away.  So a process that gets the number of a former asker finds nothing
+ *	 of it.
  * - The taker answers on each way out, at an error and at its exit, too.  So
  *	 the box does not stay taken.
  *
- * An asker that wants to know something else leaves, and asks again.  Whether an
- * answer that comes late still holds is for the asker to say.  After the crash
+ * An asker with another question leaves, and asks again.  The asker decides
+ * whether a late answer still holds.  After the crash
  * of a process there is new shared memory.
  */
 #include "postgres.h"

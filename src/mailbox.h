@@ -1,6 +1,6 @@
 /*
  * mailbox.h
- *		How one process asks another, in shared memory: one question at a time.
+ *		Questions of one process to another in shared memory, one at a time.
  */
 #ifndef SNOWID_MAILBOX_H
 #define SNOWID_MAILBOX_H
@@ -15,7 +15,7 @@ typedef enum MailState
 	MAIL_NONE,					/* nobody's; or, for a process, not its own */
 	MAIL_WRITING,				/* the asker's */
 	MAIL_PLACED,				/* nobody's: it may be withdrawn, or be taken */
-	MAIL_TAKEN,					/* the taker's, which is to answer */
+	MAIL_TAKEN,					/* the taker's, which must answer */
 	MAIL_ANSWERED				/* the asker's, until it leaves */
 } MailState;
 

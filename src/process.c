@@ -4,10 +4,10 @@
  *		loop.
  *
  * The postmaster times restarts by the wall clock, which may be set back at that
- * very moment.  So a process that is told to leave registers a successor, which
- * starts at once unless the server shuts down.  The postmaster later restarts
- * the first one, too: whichever comes second finds the other and ends for good.
- * So does one that does not come and is replaced, when it comes.
+ * very moment.  So a process that gets SIGTERM registers a successor, which starts
+ * at once unless the server shuts down.  The postmaster later restarts the first
+ * one, too: the second to start finds the other and ends for good.  A process that
+ * starts late, and was replaced, ends in the same way.
  */
 #include "postgres.h"
 

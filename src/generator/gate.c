@@ -317,7 +317,7 @@ generator_count_move(void)
 	LWLockRelease(generator_lock);
 }
 
-/* Is another pair taken where the clock is too far behind?  So callers wait. */
+/* Will another pair be taken if the clock is too far behind?  Then callers wait. */
 void
 generator_may_move(bool may_move)
 {

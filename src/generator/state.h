@@ -3,9 +3,8 @@
  *		The generator's state in shared memory; for the files of this folder
  *		alone.
  *
- * What every key touches is an atomic: if it were under a lock, a holder that
- * loses its CPU would stall all callers.  Fields that change rarely are under an
- * LWLock.
+ * Fields that every key touches are atomics: under a lock, a holder that loses its
+ * CPU would stall all callers.  Fields that change rarely are under an LWLock.
  */
 #ifndef SNOWID_GENERATOR_STATE_H
 #define SNOWID_GENERATOR_STATE_H
@@ -51,7 +50,7 @@ typedef struct Generator
 	pg_atomic_uint64 last;		/* highest unit ever taken, or GATE_CLOSED */
 	pg_atomic_uint64 usable_until;	/* no unit above is taken */
 	pg_atomic_uint64 ask_above; /* a unit above it wakes the keeper */
-	uint64		pair_bits;		/* the pair at its place in the key */
+	uint64		pair_bits;		/* the pair, shifted into position */
 	uint64		opening;		/* how often the gate was opened */
 	char		padding[PG_CACHE_LINE_SIZE - 5 * sizeof(uint64)];
 
@@ -89,7 +88,7 @@ count(pg_atomic_uint64 *counter, int64 n)
 	pg_atomic_write_u64(counter, pg_atomic_read_u64(counter) + n);
 }
 
-/* The error that callers get, after waiting where the reason is temporary. */
+/* The error that callers get; if the reason is temporary, after waiting. */
 typedef struct GateText
 {
 	int			sqlstate;

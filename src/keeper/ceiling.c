@@ -8,7 +8,7 @@
  * backups carry it without code of ours; pg_replication_origin_status shows it.
  *
  * Only the keeper calls this.  While the gate may be open, it owns the origin as
- * a session does: then nobody can drop it, move it, or get its number.
+ * a session does: then no other session can drop it, move it, or get its number.
  */
 #include "postgres.h"
 
@@ -134,8 +134,8 @@ ceiling_raise(const Ceiling *ceiling, int64 unix_ms)
 }
 
 /*
- * Drops the origins of all other layouts, so that this one came last whatever
- * their ceilings are.  The pair's ceiling is durable, and above all of their
+ * Drops the origins of all other layouts, so that this one came last in any
+ * case, even below their ceilings.  The pair's ceiling is durable, and above all of their
  * keys.  If it fails, some may be gone.
  */
 OriginAnswer

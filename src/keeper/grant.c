@@ -1,6 +1,6 @@
 /*
  * grant.c
- *		How far ahead of use keys are reserved: grants, and snowid_advance().
+ *		The reservation of keys ahead of use: grants, and snowid_advance().
  *
  * A grant raises the ceiling, and is published once it is durable: first the
  * claim's record in shared memory, then the WAL, then usable_until.  It is
@@ -47,7 +47,7 @@ step(void)
 	return units_from_ms(RESERVE_MS) >> slow_start;
 }
 
-/* Keys end at the limit of the lease: tells callers why. */
+/* Keys end at the limit of the lease: publishes the reason for callers. */
 static void
 explain_lease(const Pair *pair)
 {
@@ -62,8 +62,8 @@ explain_lease(const Pair *pair)
 
 /*
  * A grant reaches RESERVE_MS past the clock or the last unit, whichever is
- * greater, but at most max_lead more ahead of the clock.  "least" is what
- * snowid_advance() needs.  On lease, it never exceeds what Redis has recorded.
+ * greater, but at most max_lead more ahead of the clock.  snowid_advance() needs
+ * "least".  On lease, it never exceeds what Redis has recorded.
  * False: there is nothing to grant yet.
  */
 static bool
@@ -103,7 +103,7 @@ grant_first(const Pair *pair, int64 now, int64 begin)
 
 /*
  * Carries out a snowid_advance() while the gate is open: the ceiling first.  The
- * caller can withdraw what clock or lease do not allow yet.
+ * caller can withdraw a request that clock or lease do not allow yet.
  */
 static bool
 advance(Pair *pair, int64 now)

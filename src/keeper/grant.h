@@ -1,6 +1,6 @@
 /*
  * grant.h
- *		How far ahead of use keys are reserved.
+ *		The reservation of keys ahead of use.
  */
 #ifndef SNOWID_KEEPER_GRANT_H
 #define SNOWID_KEEPER_GRANT_H

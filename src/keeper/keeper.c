@@ -4,8 +4,8 @@
  *		opens and closes the gate.
  *
  * It observes, asks opening.c whether keys may be made, with which pair and above
- * what, and acts; it alone writes the state file and the ceiling.  It makes no keys
- * and never talks to the network.  What fails is tried again.
+ * which time, and acts; it alone writes the state file and the ceiling.  It makes no
+ * keys and never talks to the network.  Failed steps are tried again.
  *
  * To open: state file synced, ceiling flushed to the WAL, usable_until set,
  * gate opened.  To close: gate closed, then the exact last unit stored.  A
@@ -48,19 +48,19 @@
 /* It looks after this time whether "snowid origin" has come. */
 #define ANSWER_MS 500
 
-/* In place of a pause: the next decision comes at once. */
+/* Instead of a pause: decide again at once. */
 #define AGAIN (-1)
 
 /* The pair that this keeper looks after. */
 static Pair pair;
 
-/* This turn ended before anything was decided: "snowid origin" is to answer. */
+/* This turn ended before a decision: the answer of "snowid origin" is missing. */
 static bool awaits_answer = false;
 
 /* The pause after the last failure; 0: the last turn succeeded. */
 static long retry_ms = 0;
 
-/* What was logged last, so that each change is logged once. */
+/* The last logged state, so that each change is logged once. */
 static GateReason logged_reason = GATE_OPEN;
 static char logged_detail[GATE_DETAIL_LEN];
 
@@ -201,7 +201,7 @@ open_gate(const Decision *decision, int64 now)
 	return 0;
 }
 
-/* The claim in the state file goes; what fails is tried again. */
+/* Removes the claim from the state file; a failure is tried again. */
 static long
 give_up(bool lost)
 {
@@ -219,7 +219,7 @@ give_up(bool lost)
 }
 
 /*
- * Does what was decided.  Returns 0 if the gate is open, AGAIN if the facts have
+ * Carries out a decision.  Returns 0 if the gate is open, AGAIN if the facts have
  * changed, or the ms until the next look.
  */
 static long
@@ -325,9 +325,9 @@ keeper_turn(bool news, bool reloaded)
 }
 
 /*
- * Logs an error once, and tells callers.  An open gate stays open: keys go on up
- * to the ceiling.  A closed one has the reason of an earlier turn, which has
- * passed, except for recovery.
+ * Logs an error once, and publishes it for callers.  An open gate stays open: keys
+ * continue up to the ceiling.  A closed one has the reason of an earlier turn,
+ * which has passed, except for recovery.
  */
 static Pause
 keeper_recover(const ErrorData *error)

@@ -1,7 +1,7 @@
 /*
  * move.c
- *		When a claimed worker ID is left for another one: where the clock was set
- *		back so far behind its keys that every caller would be refused.
+ *		Leaving a claimed worker ID for another one, after the clock was set back
+ *		so far behind its keys that every caller would be refused.
  *
  * For the snowid keeper alone.  opening.c decides; the keeper then asks the snowid
  * registry for another ID, with which it opens the gate as with any other.  The one
@@ -32,7 +32,7 @@
  */
 #define SECOND_MS (10 * 1000)
 
-/* How often it is looked at meanwhile. */
+/* The pause between two looks at the clock meanwhile. */
 #define LOOK_MS 200
 
 /* Since when the clock is behind, by monotonic_ms(); 0: it is not. */
@@ -49,7 +49,7 @@ move_behind_ms(void)
 	return behind_since == 0 ? 0 : monotonic_ms() - behind_since;
 }
 
-/* The ms for which it must be, before an ID is left. */
+/* The ms for which it must be behind, before an ID is left. */
 int64
 move_patience_ms(int64 reach_ms)
 {
@@ -58,7 +58,7 @@ move_patience_ms(int64 reach_ms)
 	return before == 0 ? BEHIND_MS : SECOND_MS << (before - 1);
 }
 
-/* Notes what was decided about this claim, and tells registry and callers. */
+/* Notes the decision about this claim, and publishes it for registry and callers. */
 void
 move_note(const Claim *claim, const Decision *decision)
 {
@@ -79,7 +79,7 @@ move_note(const Claim *claim, const Decision *decision)
 	}
 }
 
-/* Says in err where the keys end, and what has come of another ID. */
+/* Says in err where the keys end, and why there is no other ID yet. */
 void
 move_describe(const Claim *claim, const Decision *decision, int64 patience_ms, char *err)
 {
@@ -98,7 +98,7 @@ move_describe(const Claim *claim, const Decision *decision, int64 patience_ms, c
 		snprintf(err + len, GATE_DETAIL_LEN - len, "; another one is being claimed.");
 }
 
-/* The ms until it is to be looked at again. */
+/* The ms until the next look at the clock. */
 long
 move_pause(void)
 {

@@ -1,6 +1,6 @@
 /*
  * move.h
- *		When a claimed worker ID is left for another one.
+ *		Leaving a claimed worker ID for another one.
  */
 #ifndef SNOWID_KEEPER_MOVE_H
 #define SNOWID_KEEPER_MOVE_H

@@ -1,9 +1,9 @@
 /*
  * opening.c
- *		May keys be made, with which pair, and above what?
+ *		May keys be made, with which pair, and above which time?
  *
- * One pure function: the keeper observes the facts, asks, and does what is
- * decided.  A step that changes the facts (OPENING_GIVE_UP, OPENING_LOOK_UP) is
+ * One pure function: the keeper observes the facts, asks, and carries out the
+ * decision.  A step that changes the facts (OPENING_GIVE_UP, OPENING_LOOK_UP) is
  * followed by the next decision.  test/opening.c goes through the combinations
  * of the facts and holds each decision against what must be so.
  */
@@ -72,7 +72,7 @@ by_layout(const Facts *facts)
 	Decision	d = decide(OPENING_OPEN, GATE_OPEN, DETAIL_NONE);
 	bool		made_last;
 
-	/* a ceiling that is far ahead does not tell which layout came last */
+	/* a ceiling that is far ahead does not show which layout came last */
 	made_last = facts->others_ms > facts->other_layout_ms ||
 		(facts->own_ms > facts->other_layout_ms && facts->own_ms <= facts->reach_ms);
 	if (facts->range == RANGE_BEFORE_EPOCH)
@@ -121,8 +121,9 @@ others_until(const Facts *facts)
 }
 
 /*
- * When the clock must have passed what they made, up to max_lead ahead of it.  They
- * made none if this server made its last keys with this claim, and has its ceiling.
+ * The time that the clock must have passed: their keys are up to max_lead ahead of
+ * it.  They made none if this server made its last keys with this claim, and has its
+ * ceiling.
  */
 static int64
 opens_at(const Facts *facts)
@@ -172,11 +173,11 @@ by_ceilings(const Facts *facts)
 	return d;
 }
 
-/* The claim is this server's: what is known of its pair? */
+/* The claim is this server's: are the ceilings of its pair known? */
 static Decision
 by_stage(const Facts *facts)
 {
-	/* if the clock was set back below it, what was found by it is void */
+	/* if the clock was set back below it, times found by it are void */
 	if (facts->stage == PAIR_NONE || facts->stage == PAIR_FOUND ||
 		(facts->is_open && !facts->is_ours) ||
 		(!facts->is_open && facts->now_ms < facts->found_ms))

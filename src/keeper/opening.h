@@ -1,6 +1,6 @@
 /*
  * opening.h
- *		May keys be made, with which pair, and above what?
+ *		May keys be made, with which pair, and above which time?
  */
 #ifndef SNOWID_KEEPER_OPENING_H
 #define SNOWID_KEEPER_OPENING_H
@@ -29,7 +29,7 @@ typedef enum LayoutRange
 	RANGE_OVER
 } LayoutRange;
 
-/* The clock has been behind the keys for so long before the gate is closed. */
+/* The clock must be behind the keys for so long before the gate is closed. */
 #define BEHIND_MS 500
 
 /* The facts of a decision; times are in Unix ms, 0: none. */

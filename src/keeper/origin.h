@@ -10,7 +10,7 @@
 
 #pragma GCC visibility push(hidden)
 
-/* What the origins say; times are in Unix ms, 0: none. */
+/* The facts from the origins; times are in Unix ms, 0: none. */
 typedef struct Ceiling
 {
 	uint16		origin;			/* the pair's own; 0: none, during recovery */
@@ -27,7 +27,7 @@ typedef struct OriginQuestion
 {
 	int			datacenter_id;	/* whose origin is wanted */
 	int			worker_id;
-	int			old_datacenter_id;	/* whose ceiling is, too, or -1 */
+	int			old_datacenter_id;	/* its ceiling is wanted, too; or -1 */
 	int			old_worker_id;
 	uint16		owned;			/* 0, or: is this still the pair's origin? */
 	bool		has_position;	/* the owned one had a position */

@@ -1,9 +1,9 @@
 /*
  * origin_worker.c
- *		The process "snowid origin", and how the keeper asks it.
+ *		The process "snowid origin", and the keeper's questions to it.
  *
  * The names of origins are in a catalog, which needs a connection to a database.
- * The keeper has none, because nobody could drop that database.  So this process
+ * The keeper has none, because it would keep sessions from dropping the database.  So this process
  * waits without a connection, in a worker slot of its own that parallel queries
  * cannot take.  When the keeper asks (mailbox.c), it connects, answers and exits,
  * and the postmaster starts it again.  The postmaster times that by the wall
@@ -46,8 +46,8 @@
 #define IDLE_MS (60 * 1000)
 
 /*
- * A late answer leaves out what was out of reach when it was asked for.  It is
- * not used when the clock or the settings have moved the reach by more than this.
+ * A late answer omits ceilings that were out of reach at the time of the question.
+ * It is not used if the clock or the settings have moved the reach by more than this.
  */
 #define REACH_MS 30000
 
@@ -57,7 +57,7 @@
  */
 #define LINGER_MS 2000
 
-/* What the keeper asks, and the answer. */
+/* The keeper's question, and the answer. */
 typedef struct OriginLetter
 {
 	OriginQuestion question;
@@ -96,7 +96,7 @@ origin_worker_shmem_init(void)
 
 static bool is_connected = false;
 
-/* It leaves then, if there is no other question; by monotonic_ms(). */
+/* It exits then, if there is no other question; by monotonic_ms(). */
 static int64 leave_at;
 
 /* At work it may wait for a lock; without work it leaves without an error. */
@@ -114,7 +114,7 @@ begin_work(void)
 	is_connected = true;
 }
 
-/* Gives the answer to the keeper, or why there is none. */
+/* Gives the keeper the answer, or the reason why there is none. */
 static void
 end_work(const char *error)
 {
@@ -125,7 +125,7 @@ end_work(const char *error)
 	process_wake(PROCESS_KEEPER);	/* it waits for nothing else */
 }
 
-/* It waits for another question, unless it is to leave. */
+/* It waits for another question, unless it must exit. */
 static Pause
 linger(bool leave)
 {
@@ -253,7 +253,7 @@ some_database(void)
 		const char *name = NameStr(database->datname);
 		int			rank = strcmp(name, "postgres") == 0 ? 3 : strcmp(name, "template1") == 0 ? 2 : 1;
 
-		/* a limit of -2 is what an interrupted DROP DATABASE leaves */
+		/* an interrupted DROP DATABASE leaves a limit of -2 */
 		if (database->datconnlimit != -2 && rank > best)
 		{
 			found = database->oid;

@@ -1,6 +1,6 @@
 /*
  * origin_worker.h
- *		The process "snowid origin", and how the keeper asks it.
+ *		The process "snowid origin", and the keeper's questions to it.
  */
 #ifndef SNOWID_KEEPER_ORIGIN_WORKER_H
 #define SNOWID_KEEPER_ORIGIN_WORKER_H

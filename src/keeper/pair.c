@@ -1,6 +1,6 @@
 /*
  * pair.c
- *		The pair that this server is to have: what is known of it by settings,
+ *		The pair that this server should have: the facts about it from settings,
  *		claim, state file, layout, and origins in the WAL; and the steps before
  *		its first key.
  *
@@ -102,8 +102,8 @@ claim_by_settings(Claim *wanted)
 }
 
 /*
- * The claim that the settings or Redis grant, and the Unix ms up to which.
- * Returns GATE_MAY_OPEN, or why there is none.
+ * The claim that the settings or Redis grant, and up to which Unix ms.  Returns
+ * GATE_MAY_OPEN, or the reason why there is none.
  */
 static GateReason
 wanted_claim(Claim *wanted, int64 *limit_ms, char *err)
@@ -210,7 +210,7 @@ pair_give_up(char *err)
 	return identity_remember(NULL, used_ms, exact, err) ? GATE_MAY_OPEN : GATE_FILE;
 }
 
-/* The same in advance, on a standby. */
+/* Remembers a claim in advance, on a standby. */
 bool
 pair_remember_early(const Claim *claim, const Decision *decision, char *err)
 {

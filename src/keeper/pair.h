@@ -1,6 +1,6 @@
 /*
  * pair.h
- *		The pair that this server is to have: the facts about it, and the
+ *		The pair that this server should have: the facts about it, and the
  *		steps before its first key.
  */
 #ifndef SNOWID_KEEPER_PAIR_H

@@ -28,7 +28,7 @@
 #include "registry/state.h"
 #include "settings.h"
 
-/* The registry process is not missed for so long after the start. */
+/* For so long after the start the registry process may be missing. */
 #define START_MS 2000
 
 /* A caller looks again after this time whether it can ask. */
@@ -70,7 +70,7 @@ claim_from_redis(void)
 	return snowid_redis_url[0] != '\0';
 }
 
-/* A random number that nobody else has; never 0. */
+/* A random number, used by no other server; never 0. */
 uint64
 random_id(void)
 {
@@ -83,7 +83,7 @@ random_id(void)
 	return id | 1;				/* 0 stands for none */
 }
 
-/* Where the settings say that the registry is; 0: nowhere. */
+/* The registry's place by the settings, as a hash; 0: there is none. */
 uint64
 claim_home(void)
 {
@@ -159,7 +159,7 @@ claim_set_identity(const Identity *identity, const char *boot, bool is_start)
 }
 
 /*
- * Tells which pair may be used, and up to which Unix ms; or returns why there is
+ * The pair that may be used, and up to which Unix ms; or the reason why there is
  * none.  GATE_CLAIM_LOST: the keeper must close the gate and forget the claim.
  */
 GateReason
@@ -273,8 +273,8 @@ claim_leave(int64 used_ms)
 }
 
 /*
- * Tells the Unix ms above which there is no key of a claim.  False: that is not
- * known, since the gate is open with it, or was not since the server's start.
+ * The Unix ms above which there is no key of a claim.  False: that is not known,
+ * since the gate is open with it, or was not since the server's start.
  */
 bool
 claim_used(const Claim *claim, int64 *used_ms)
@@ -311,7 +311,7 @@ claim_unwanted(uint64 ownership, int64 end_ms)
 		process_wake(PROCESS_REGISTRY);
 }
 
-/* Why no other worker ID could be claimed; false: that is not known (yet). */
+/* The reason why no other worker ID could be claimed; false: it is not known (yet). */
 bool
 claim_why_no_other(char *why)
 {

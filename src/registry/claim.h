@@ -20,7 +20,7 @@ typedef struct Fingerprint
 {
 	uint64		file_system;
 	uint64		inode;
-	int64		birth_ns;		/* 0 where the file system does not say */
+	int64		birth_ns;		/* 0: the file system has none */
 } Fingerprint;
 
 /* Distinguishes its content from content that was restored into it. */
@@ -88,7 +88,7 @@ typedef enum RegistryOperation
 {
 	REQUEST_LIST,				/* claims of a datacenter, from a worker ID on */
 	REQUEST_RELEASE,			/* a worker ID is given back */
-	REQUEST_RECLAIM				/* this server is to get another one */
+	REQUEST_RECLAIM				/* this server wants another one */
 } RegistryOperation;
 
 /* An administrator's request, and the answer: strings, each with its NUL. */

@@ -1,7 +1,7 @@
 /*
  * functions.c
- *		The SQL functions about worker IDs in Redis: who has which one; to give one
- *		back, and to change this server's own.
+ *		The SQL functions about worker IDs in Redis: list the claims, give an ID
+ *		back, change this server's own.
  *
  * They ask the snowid registry process, which alone talks to Redis.
  */
@@ -28,7 +28,7 @@ static const Oid claims_columns[] = {
 	INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID, TEXTOID, BOOLOID
 };
 
-/* Throws where the registry or Redis does not answer in time. */
+/* Throws if the registry or Redis does not answer in time. */
 static void
 ask(RegistryRequest *request)
 {
@@ -66,7 +66,7 @@ ask(RegistryRequest *request)
 				 errdetail("%s", request->refused || may_read_settings() ? request->error : "See the server log.")));
 }
 
-/* No registry of ours answers this. */
+/* No script of ours gives such an answer. */
 static void
 nonsense(void)
 {
@@ -82,7 +82,7 @@ whole_number(const char *text)
 	return strtoll(text, NULL, 10);
 }
 
-/* A time in Unix ms; throws where no timestamptz can say it. */
+/* A time in Unix ms; throws if timestamptz has no such time. */
 static Datum
 time_datum(const char *text, bool *isnull)
 {
