@@ -64,10 +64,18 @@
 --	  that is empty gets its name back from the first owner, at the latest from one
 --	  that uses its claim.
 --
--- So two servers use one ID only where one of them was cut off for a whole
--- settling and Redis lost its record; where a block copy, or a memory image, runs
--- beside an original that is cut off; or where an administrator released the ID
--- of a server that was merely cut off.
+-- So two servers use one ID only in these cases, which test/model tells apart by
+-- these names:
+--
+--	A1	One of them was cut off for a whole settling, and Redis lost its record.
+--	A2	A block copy runs beside its original, and one of the two is cut off, or was
+--		not heard since its start.
+--	A3	An administrator released the ID of a server that was merely cut off.
+--	A4	A memory image is resumed beside its original: until both have written their
+--		record, and again where one is started or Redis forgets it.
+--
+-- And a server makes a key twice only where it was (A5) set back to a snapshot, or
+-- restored before Redis was told of its last keys.
 --
 -- The same place and the same boot mean that the former process of the directory
 -- is gone, since it held a lock: the new one gets the ID at once.
@@ -251,27 +259,7 @@ end
 
 -- The keys of the next owner are above it.
 local function floor(r)
-	if r == nil then return 0 end
-	return num(r.ceiling) + (held(r) and num(r.lease) or 0)
-end
-
--- Nobody has the ID any more.
-local function vacate(r)
-	r.ceiling = str(floor(r))
-	r.owner, r.claim, r.token, r.place, r.revoked, r.lease = '', '', '', '', '0', '0'
-end
-
-local function get(at)
-	local r = decode(at, redis.call('HGET', key, at), FIELDS)
-	-- reserved for an owner of the registry whose name this one had for a moment
-	if r and not r.bad and r.registry ~= meta.name and r.owner ~= '' then vacate(r) end
-	return r
-end
-
--- The answer where a record has a time beyond what can be; nil: it has none.
-local function beyond(at, r)
-	local last = math.max(num(r.ceiling), num(r.floor))
-	return last > num(arg.latest) and {'beyond', at, str(last)} or nil
+	return r and num(r.ceiling) + num(r.lease) or 0
 end
 
 local function list_of(index)
@@ -293,17 +281,21 @@ local function index(name, at, is_in)
 	end
 end
 
-local function take(at, is_taken)
+-- The IDs of at's datacenter that are taken, and the place of at among them.
+local function taken_by(at)
 	local dc, worker = string.match(at, '^%d+'), string.match(at, '%d+$')
-	local taken = redis.call('HGET', key, 'taken:' .. dc) or ''
-	taken = taken .. string.rep('0', worker + 1 - #taken)
-	redis.call('HSET', key, 'taken:' .. dc,
-		string.sub(taken, 1, worker) .. (is_taken and '1' or '0') .. string.sub(taken, worker + 2))
+	return redis.call('HGET', key, 'taken:' .. dc) or '', worker + 1, 'taken:' .. dc
+end
+
+local function take(at, is_taken)
+	local taken, i, name = taken_by(at)
+	taken = taken .. string.rep('0', i - #taken)
+	redis.call('HSET', key, name, string.sub(taken, 1, i - 1) .. (is_taken and '1' or '0') .. string.sub(taken, i + 1))
 end
 
 local function is_taken(at)
-	local dc, worker = string.match(at, '^%d+'), string.match(at, '%d+$')
-	return string.sub(redis.call('HGET', key, 'taken:' .. dc) or '', worker + 1, worker + 1) == '1'
+	local taken, i = taken_by(at)
+	return string.sub(taken, i, i) == '1'
 end
 
 local function put(at, r)
@@ -313,24 +305,39 @@ end
 
 -- Gives the record's ID to an owner, or to nobody.
 local function hand(at, r, owner, place)
-	if r.owner ~= owner then
+	if r.owner ~= owner or r.place ~= place then
 		take(at, owner ~= '')
-		if r.owner and r.owner ~= '' then index('server:' .. r.owner, at, false) end
-		if owner ~= '' then index('server:' .. owner, at, true) end
-	end
-	if r.place ~= place then
-		if r.place and r.place ~= '' then index('place:' .. r.place, at, false) end
-		if place ~= '' then index('place:' .. place, at, true) end
+		index('server:' .. r.owner, at, false)
+		index('server:' .. owner, at, owner ~= '')
+		index('place:' .. r.place, at, false)
+		index('place:' .. place, at, place ~= '')
 	end
 	r.owner, r.place = owner, place
 end
 
+-- Nobody has the ID any more.
 local function let_go(at, r)
 	r.ceiling = str(floor(r))
 	hand(at, r, '', '')
-	take(at, false)
-	vacate(r)
+	r.claim, r.lease = '', '0'
 	put(at, r)
+end
+
+local function get(at)
+	local r = decode(at, redis.call('HGET', key, at), FIELDS)
+	if r and r.bad then
+		if not is_taken(at) then take(at, true) end	-- an administrator is to see it
+	elseif r and r.registry ~= meta.name and r.owner ~= '' then
+		-- reserved for an owner of the registry whose name this one had for a moment
+		let_go(at, r)
+	end
+	return r
+end
+
+-- The answer where a record has a time beyond what can be; nil: it has none.
+local function beyond(at, r)
+	local last = math.max(num(r.ceiling), num(r.floor))
+	return last > num(arg.latest) and {'beyond', at, str(last)} or nil
 end
 
 -- Was the record written under this boot of the machine?  Then its writer is the
@@ -399,11 +406,20 @@ local function own_record(at, r, claim, generation, begin)
 	r.name, r.claim, r.generation, r.instance = arg.name, claim, generation, instance
 	r.token, r.starts, r.n = arg.token, arg.starts, arg.n
 	r.interval, r.lease, r.revoked = arg.interval, arg.lease, '0'
-	r.since, r.seen, r.floor, r.ceiling = r.since or str(now), str(now), begin, r.ceiling or '0'
+	r.seen, r.floor = str(now), begin
 	raise(r, 'ceiling', arg.ceiling, r.floor)
 	raise(meta, 'high', generation)
 	put(at, r)
 	if meta.layout == '' then meta.layout, meta.pinned_by = arg.layout, arg.name end
+end
+
+-- Restores a claim that Redis forgot.
+local function put_back(at, r)
+	r = r or blank()
+	r.since = str(now)
+	raise(r, 'ceiling', arg.used)
+	own_record(at, r, arg.ownership, arg.generation, arg.floor)
+	return r
 end
 
 -- Did Redis forget this generation?  Not where the owner of an earlier one is
@@ -440,12 +456,11 @@ local function leave_ceiling(at, r, generation, ceiling, used)
 	-- the present owner does not know of them when it releases the ID
 	if r.owner ~= arg.server then raise(r, 'floor', ceiling, used) end
 	if not r.bad and (r.ceiling ~= before or r.floor ~= begin) then put(at, r) end
-	return r
 end
 
 -- The same, where the caller does not get its claim back, or not yet.
 local function leave_used(at, r)
-	return leave_ceiling(at, r, math.max(num(arg.generation) - 1, 0), used_or_asked(), arg.floor)
+	leave_ceiling(at, r, math.max(num(arg.generation) - 1, 0), used_or_asked(), arg.floor)
 end
 
 -- Corrects what Redis may have forgotten of what this server gave up:
@@ -453,7 +468,7 @@ end
 -- by spaces.
 local function let_go_of_past()
 	for registry, at, claim, ceiling, exact in
-		string.gmatch(arg.past or '', '(%x+)/(%d+:%d+)/(%x+)/(%d+)/(%d)') do
+		string.gmatch(arg.past, '(%x+)/(%d+:%d+)/(%x+)/(%d+)/(%d)') do
 		local r = registry == meta.name and get(at)
 
 		if r and r.claim == claim and may_let_go(r) then
@@ -497,19 +512,13 @@ function operations.claim()
 	local known, move = knows and arg.known or '', arg.move == '1'
 	if uses and not knows then return {'other'} end
 
-	local records = {}
-	local function load(at)
-		if records[at] == nil then records[at] = get(at) or false end
-		return records[at] or nil
-	end
-
 	local function yours(worker, r)
 		return with_marks({'yours', worker, r.claim, r.floor, r.ceiling, r.generation})
 	end
 
 	local function give(worker, r, begin)
-		r = r or {}
-		r.since, r.ceiling = str(now), str(math.max(begin, num(r.ceiling)))
+		r = r or blank()
+		r.since = str(now)
 		own_record(field(worker), r, arg.fresh,
 			str(math.max(num(r.generation), num(meta.high), now) + 1), str(begin))
 		return yours(worker, r)
@@ -523,10 +532,8 @@ function operations.claim()
 	end
 
 	for _, at in ipairs(list_of('server:' .. arg.server)) do
-		local r = load(at)
-		if not r or r.owner ~= arg.server then
-			-- damaged, or of another registry
-		elseif r.token == arg.token and num(arg.n) <= num(r.n) then
+		local r = get(at) or {}
+		if r.token == arg.token and num(arg.n) <= num(r.n) then
 			return {'late'}
 		elseif r.token ~= arg.token and num(arg.starts) < num(r.starts) then
 			return {'older'}
@@ -534,10 +541,9 @@ function operations.claim()
 	end
 
 	let_go_of_past()
-	records = {}
 
 	-- the known ID
-	local mine = known ~= '' and load(known) or nil
+	local mine = known ~= '' and get(known) or nil
 	if mine and mine.bad and not move then return bad(known, mine) end
 	local is_mine = mine ~= nil and not mine.bad and mine.claim == arg.ownership
 	if is_mine and mine.revoked == '1' and not move then return {'lost', mine.name, ''} end
@@ -547,7 +553,7 @@ function operations.claim()
 	-- life of this directory.  Others of both kinds are freed.
 	local spare, former
 	local function look_at(at)
-		local r = load(at)
+		local r = at == known and mine or get(at)
 		if not r or r.bad or at == arg.leaving or at == spare or at == former or
 			(at == known and (is_mine or move)) then
 			return
@@ -561,20 +567,17 @@ function operations.claim()
 		elseif same_place and not own and not move and usable(at) and r.revoked ~= '1' and
 			(same_boot(r) or num(r.lease) == 0) and
 			floor(r) <= num(arg.reach) + (num(r.lease) == 0 and HOUR or 0) and
-			(not former or (same_boot(r) and load(former).boot ~= arg.boot)) then
+			(not former or (same_boot(r) and get(former).boot ~= arg.boot)) then
 			former = at
 		elseif (same_life and may_let_go(r)) or (same_place and same_boot(r) and (not own or silent(r))) then
 			let_go(at, r)
 		end
 	end
 	for _, at in ipairs(list_of('server:' .. arg.server)) do look_at(at) end
-	if arg.place ~= '' then
-		for _, at in ipairs(list_of('place:' .. arg.place)) do look_at(at) end
-	end
+	for _, at in ipairs(list_of('place:' .. arg.place)) do look_at(at) end
 
 	if own and beyond(own, mine) then return beyond(own, mine) end
 	if own then
-		raise(mine, 'ceiling', arg.used)
 		local worker = usable(own)
 		local again = mine.token == arg.token or
 			(mine.boot == arg.boot and num(arg.starts) > num(mine.starts))
@@ -583,7 +586,9 @@ function operations.claim()
 		if settling and (lapsed(mine) or (not uses and mine.instance ~= instance)) then
 			leave_used(own, mine)
 			return unsettled()
-		elseif again then
+		end
+		raise(mine, 'ceiling', arg.used)
+		if again then
 			own_record(own, mine, mine.claim, mine.generation, mine.floor)
 			return yours(worker, mine)
 		elseif lapsed(mine) or silent(mine) then
@@ -594,25 +599,16 @@ function operations.claim()
 
 	local is_beyond = mine and not mine.bad and beyond(known, mine)
 
-	-- Restores a claim that Redis forgot.
-	local function put_back()
-		local r = mine or {}
-		r.since = str(now)
-		raise(r, 'ceiling', arg.used)
-		own_record(known, r, arg.ownership, arg.generation, arg.floor)
-		records[known] = r
-		return r
-	end
 	local keeps = (move or not usable(known)) and uses and known ~= '' and
 		known ~= arg.leaving and forgotten(mine, arg.generation) and not is_beyond
-	if keeps then put_back() end	-- it uses the known ID until it has another
+	if keeps then put_back(known, mine) end	-- it uses the known ID until it has another
 	if known ~= '' and not move and not keeps and known ~= arg.leaving and spare ~= known then
 		if not forgotten(mine, arg.generation) then
 			if not is_mine then return lost(known, mine) end
 		elseif is_beyond then
 			return is_beyond
 		elseif usable(known) and arg.resume ~= 'record' then
-			local r = put_back()
+			local r = put_back(known, mine)
 			if settling and not uses then
 				-- reserved for it, unless an owner with a higher generation comes
 				r.instance = ''
@@ -621,13 +617,13 @@ function operations.claim()
 			end
 			return yours(usable(known), r)
 		else
-			records[known] = leave_used(known, mine)
+			leave_used(known, mine)
 		end
 	end
 
 	if spare or former then
 		local at = spare or former
-		local r = load(at)
+		local r = get(at)
 
 		if beyond(at, r) then return beyond(at, r) end
 		if settling and (same_boot(r) or silent(r)) then
@@ -650,7 +646,7 @@ function operations.claim()
 	for worker = from, last - 1 do
 		local at = field(worker)
 		local r = string.sub(taken, worker + 1, worker + 1) == '1' and at ~= known and at ~= arg.leaving and
-			(load(at) or {bad = 'gone'})
+			(get(at) or {bad = 'gone'})
 		if r and r.bad == 'gone' then
 			revoke_unknown(at)
 		elseif r and free(r) then
@@ -667,7 +663,7 @@ function operations.claim()
 		at = string.find(taken, '0', at + 1, true)
 		if not at then break end
 		local worker = str(at - 1)
-		local r = load(field(worker))
+		local r = get(field(worker))
 
 		if (move and field(worker) == known) or held(r) then
 			-- not that one
@@ -714,10 +710,7 @@ function operations.mark()
 		elseif r and beyond(at, r) then
 			return beyond(at, r)
 		end
-		r = r or {}
-		r.since = str(now)
-		raise(r, 'ceiling', arg.used)
-		own_record(at, r, arg.ownership, arg.generation, arg.floor)
+		r = put_back(at, r)
 	else
 		return lost(at, r)
 	end
