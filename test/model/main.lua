@@ -3,23 +3,27 @@
 
 local here = assert(arg[0]:match('^(.*)/[^/]*$'))
 
-local usage = [[
+local usage = [=[
 usage: run [--seconds N] [--schedules N] [--seed N] [--replay FILE]
-           [--all] [--no-shrink] [--mutate NAME | --mutations] [--script FILE]
+           [--all] [--no-shrink] [--script FILE]
+           [--mutate NAME | --mutations [--only TEXT] [--known N] [--no-answers] [--c-side]]
 
-Runs the fixed schedules (their seeds are 0, -1 ...), and random ones, each from
+Looks at what the script answers call by call (answers.lua).  Then it runs the fixed
+schedules (their seeds are 0, -1 ...), and random ones, each from
 its seed, until the seconds or the schedules are over, or 20 have failed (--all:
 goes on).  A schedule that fails is shrunk (unless --no-shrink) and printed, to be
 kept in a file and run again by --replay; --seed N --schedules 1 does the same for
 its seed.
 --mutate NAME takes a guard out; --mutations does so with each statement of the
 script and each guard of the C side, one after the other, and tells which schedule
-of --schedules catches it first.
-]]
+of --schedules (6,000) catches it.  What is not caught must be in survivors.lua, with
+the reason (of these, --known schedules are tried: 100).  --no-answers: which ones
+a schedule catches.  --c-side: each condition of the C side's model, too.
+]=]
 
 local options = {}
 do
-	local flags = {mutations = true, trace = true, names = true, all = true, ['no-shrink'] = true}
+	local flags = {mutations = true, ['no-answers'] = true, ['c-side'] = true, trace = true, names = true, all = true, ['no-shrink'] = true}
 	local i = 1
 	while arg[i] do
 		local name = arg[i]:match('^%-%-([%w-]+)$')
@@ -53,8 +57,13 @@ end
 
 local script_file = options.script or here .. '/../../src/registry/registry.lua'
 local mutations = assert(loadfile(here .. '/mutations.lua'))()
-for _, mutation in ipairs(mutations.of_script(slurp(script_file))) do
+for _, mutation in ipairs(mutations.of('registry', slurp(script_file))) do
 	mutations[#mutations + 1] = mutation
+end
+if options['c-side'] then
+	for _, mutation in ipairs(mutations.of('server', slurp(here .. '/server.lua'))) do
+		mutations[#mutations + 1] = mutation
+	end
 end
 
 local function replace(text, mutation, file)
@@ -73,6 +82,7 @@ local function replace(text, mutation, file)
 	return text:sub(1, from - 1) .. new .. text:sub(to + 1)
 end
 
+local answers = assert(loadfile(here .. '/answers.lua'))()
 local json
 do
 	local ok, found = pcall(require, 'cjson')
@@ -82,21 +92,22 @@ end
 local function load_world(mutation)
 	local function source(name)
 		local text = slurp(here .. '/' .. name .. '.lua')
-		if mutation and mutation[2] == name then text = replace(text, mutation, name .. '.lua') end
+		if mutation and mutation[2] == name then text = mutation.source or replace(text, mutation, name .. '.lua') end
 		return loadstring(text, '@' .. name .. '.lua')
 	end
 	local Redis = assert(source('redis'))(json)
 	local script = slurp(script_file)
-	if mutation and mutation.script then script = mutation.script
-	elseif mutation and mutation[2] == 'registry' then script = replace(script, mutation, 'registry.lua') end
+	if mutation and mutation[2] == 'registry' then script = mutation.source or replace(script, mutation, 'registry.lua') end
 	Redis.load(script)
 	local world = assert(source('world'))(Redis, source)
+	world.answers = function() return answers.run(Redis) end
 	return world
 end
 
 local schedules = assert(loadfile(here .. '/schedule.lua'))()
 local fixed = assert(loadfile(here .. '/fixed.lua'))()
 options.seed = options.seed or 1 - #fixed
+options.known = options.known or 100
 
 -- Up to 0 the fixed ones, then random ones.
 local function schedule_of(seed)
@@ -248,21 +259,92 @@ if options.names then
 	os.exit(0, true)
 end
 
-if options.mutations then
-	local missed = 0
-	local count = options.schedules or 6000
-	for _, mutation in ipairs(mutations) do
-		local loads, world = pcall(load_world, mutation)
-		local done, faults = 0, {['does not load'] = 1}
-		if loads then done, faults = run(world, options.seed, count, options.seconds, 1) end
-		local kind = next(faults)
-		if not kind then missed = missed + 1 end
-		print(string.format('%6d  %-12s %s', done, kind or 'NOT CAUGHT', mutation[1]))
-		io.stdout:flush()
+-- The seeds that catch mutations: first those that caught one of the same place, the
+-- last one first, then those that caught any other.
+local good, good_of = {}, {}
+
+local function put_first(list, seed)
+	for i, other in ipairs(list) do
+		if other == seed then table.remove(list, i) break end
 	end
-	print(string.format('model: %d mutations, %d not caught', #mutations, missed))
-	os.exit(missed == 0 and 0 or 1, true)
+	table.insert(list, 1, seed)
 end
+
+-- The kind of the fault that a mutated world shows, how many schedules that took, and
+-- which one it is.
+local function catch(world, mutation, count)
+	local tried, done = {}, 0
+	if mutation[2] == 'registry' and not options['no-answers'] and world.answers() then return 'answer', 0 end
+	local function try(seed)
+		if tried[seed] then return end
+		tried[seed], done = true, done + 1
+		local ok, kind = pcall(world.run, schedule_of(seed))
+		return not ok and 'error' or kind
+	end
+	for _, list in ipairs({good_of[mutation.place or mutation[2]] or {}, good}) do
+		for _, seed in ipairs(list) do
+			local kind = try(seed)
+			if kind then return kind, done, seed end
+		end
+	end
+	for seed = 1 - #fixed, count do
+		local kind = try(seed)
+		if kind then return kind, done, seed end
+	end
+	return nil, done
+end
+
+-- Takes out one after the other.  Those that stay uncaught are to be those of
+-- survivors.lua, no more and no less.
+local function run_mutations()
+	local survivors = assert(loadfile(here .. '/survivors.lua'))()
+	local plain, passes = load_world(), {}
+	local count, only = options.schedules or 6000, options.only
+	local wrong, uncaught, tried, schedules, began = 0, 0, 0, 0, os.clock()
+	for _, mutation in ipairs(mutations) do
+		local name = mutation[1]
+		if not only or name:find(only, 1, true) then
+			local loads, world = pcall(load_world, mutation)
+			local kind, done, seed = 'does not load', 0, nil
+			if loads then kind, done, seed = catch(world, mutation, survivors[name] and options.known or count) end
+			if seed then
+				-- what the script without a mutation does not pass, catches nothing
+				if passes[seed] == nil then passes[seed] = plain.run(schedule_of(seed)) or false end
+				if passes[seed] then
+					print(string.format('seed %d fails without a mutation: %s: %s', seed, passes[seed], plain.found_text))
+					os.exit(1, true)
+				end
+				local place = mutation.place or mutation[2]
+				good_of[place] = good_of[place] or {}
+				put_first(good_of[place], seed)
+				put_first(good, seed)
+			end
+			tried, schedules = tried + 1, schedules + done
+			local outcome = kind
+			if not kind then
+				uncaught = uncaught + 1
+				outcome = survivors[name] and 'survives' or 'NOT CAUGHT'
+			elseif survivors[name] then
+				outcome = 'CAUGHT: ' .. kind
+			end
+			if outcome:match('CAUGHT') then wrong = wrong + 1 end
+			print(string.format('%6s  %-12s %s', seed or '-', outcome, name))
+			io.stdout:flush()
+			survivors[name] = nil
+		end
+	end
+	if not only then
+		for name in pairs(survivors) do
+			wrong = wrong + 1
+			print('in survivors.lua, and no mutation: ' .. name)
+		end
+	end
+	io.stderr:write(string.format('%d schedules, %.0f a second\n', schedules, schedules / (os.clock() - began)))
+	print(string.format('model: %d mutations, %d not caught, %d of which are not as survivors.lua says', tried, uncaught, wrong))
+	os.exit(wrong == 0 and 0 or 1, true)
+end
+
+if options.mutations then run_mutations() end
 
 local mutation
 if options.mutate then
@@ -292,6 +374,11 @@ if options.trace then
 end
 
 if not options.schedules and not options.seconds then options.schedules, options.seconds = 20000, 30 end
+local wrong = world.answers()
+if wrong then
+	print('model: answers: ' .. wrong)
+	os.exit(1, true)
+end
 local done, faults, cases, failures, took = run(world, options.seed, options.schedules, options.seconds,
 	options.all and math.huge or options.enough or 20)
 local shown = {}

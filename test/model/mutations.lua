@@ -46,25 +46,36 @@ for _, m in ipairs(server) do
 	mutations[#mutations + 1] = {m[1], 'server', m[2], m[3]}
 end
 
--- Each line that can be removed, and each condition that can be false, or be without
--- one of its lines.
-function mutations.of_script(script)
-	local lines, found = {}, {}
-	for line in (script .. '\n'):gmatch('(.-)\n') do lines[#lines + 1] = line end
+-- What the C side does not have: the simulator's own.
+local harness = {point = true, log = true, produce = true, ['Server.keeper_turn'] = true, ['Server.crash'] = true}
 
+-- Of the script: each line that can be removed, and each condition that can be false,
+-- or be without one of its lines.  Of the C side's model: the conditions.  Named after
+-- function and text.
+function mutations.of(file, source)
+	local lines, found, named = {}, {}, {}
+	for line in (source .. '\n'):gmatch('(.-)\n') do lines[#lines + 1] = line end
+
+	local prefix = file == 'registry' and '' or file .. ': '
+	local place = 'script'
 	local function try(i, text, how)
 		local before = lines[i]
 		lines[i] = text
 		local mutated = table.concat(lines, '\n')
 		lines[i] = before
 		if loadstring(mutated) then
-			found[#found + 1] = {string.format('%d %s: %s', i, how, (before:gsub('^%s+', ''))), 'registry', script = mutated}
+			local name = string.format('%s%s: %s: %s', prefix, place, how, (before:gsub('^%s+', '')))
+			named[name] = (named[name] or 0) + 1
+			if named[name] > 1 then name = name .. ' #' .. named[name] end
+			found[#found + 1] = {name, file, source = mutated, place = prefix .. place}
 		end
 	end
 	for i, line in ipairs(lines) do
 		local code = line:gsub('%s*%-%- .*$', ''):gsub('^%s+', '')
 		local indent, word, condition = line:match('^(%s*)(e?l?s?e?if) (.*) then$')
-		if code == '' or code:match('^%-%-') or code:match('^local function') or
+		place = line:match('^local function ([%w_]+)') or line:match('^function ([%w_.]+)') or
+			line:match('^%a') and line ~= 'end' and 'script' or place
+		if file == 'server' and (not word or harness[place]) or code == '' or code:match('^%-%-') or code:match('^local function') or
 			code:match('^function') or code == 'end' or code == 'else' then
 			-- nothing that is done
 		elseif word then

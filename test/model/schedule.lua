@@ -24,7 +24,7 @@ local kinds = {
 	calm = {
 		{'stop', 6}, {'start', 14}, {'kill', 4}, {'kill_in', 8}, {'restart', 4},
 		{'reboot', 3}, {'kill_registry', 2}, {'kill_keeper', 2}, {'pause', 4}, {'stall', 2},
-		{'stall_keeper', 2}, {'burst', 3}, {'idle', 2}, {'new', 4},
+		{'stall_keeper', 2}, {'hold', 2}, {'burst', 3}, {'idle', 2}, {'new', 4},
 	},
 	network = {{'cut', 8}, {'drop', 4}, {'noanswer', 6}, {'late', 6}, {'double', 4}, {'redis_down', 2}},
 	losses = {{'lose', 14}, {'flush', 2}, {'damage', 1}},
@@ -52,6 +52,7 @@ local arguments = {
 	pause = function(i) return {i, length()} end,
 	stall = function(i) return {i, length()} end,
 	stall_keeper = function(i) return {i, length()} end,
+	hold = function(i) return {i, random(10) + 1, length()} end,
 	burst = function(i) return {i, one_of({0, 500, 1000})} end,
 	cut = function(i) return {i, length()} end,
 	late = function(i) return {i, one_of({20, 400, 900, 1500, 5000, 15000})} end,
@@ -233,6 +234,52 @@ local stories = {
 	function(i, k, w)			-- cut off, released, and back
 		return {{'cut', i, 20000}, {'release', i % 2 + 1, w, 0, after = 15000}, {'new', k, after = 100}, {'idle', 9, after = 15000},
 			setup = {servers = 2, lease = 0, liveness = random(2) == 0}}
+	end,
+	function(i, k, w)			-- intervals that differ by a hundred times
+		return {{one_of({'flush', 'lose'}), one_of({-1, 5}), 0, after = 40000}, {'new', k, after = one_of({1, 3000})}, {'idle', 9, after = 40000},
+			setup = {servers = 3, lease = 0, intervals = {10000, 100, 100, 100}, workers = 4, liveness = false}}
+	end,
+	function(i, k, w)			-- leases that do
+		return {{'cut', 1, one_of({1000, 100000})}, {one_of({'flush', 'lose'}), one_of({-1, 5}), 0, after = one_of({10, 20000})}, {'new', k, after = one_of({1, 3000})}, {'idle', 9, after = 330000},
+			setup = {servers = 3, leases = {300000, 3000, one_of({0, 3000})}, workers = 4, liveness = false}}
+	end,
+	function(i, k, w)			-- a lease is shorter than all marks
+		return {{'flush', after = one_of({10000, 13000})}, {'new', k, after = 1}, {'idle', 9, after = 30000},
+			setup = {servers = 2, leases = {0, 0, 0, 3000}, intervals = {10000, 10000, 10000, 5000}, workers = 4, liveness = false}}
+	end,
+	function(i, k, w)			-- several moves, and Redis forgets some of them
+		return {{'reclaim', i}, {'reclaim', i, after = one_of({100, 7000})}, {'reclaim', i, after = one_of({100, 7000})}, {'reclaim', i, after = 7000},
+			{one_of({'idle', 'restart', 'kill'}), i, after = 1}, {'lose', 1 + random(12), random(2), after = one_of({1, 3000})},
+			{'new', k, after = 1}, {'new', k + 1, after = 1}, {'start', i, after = 8000}, {'idle', 9, after = 20000}, setup = {servers = 2, workers = 8}}
+	end,
+	function(i, k, w)			-- a copy by block takes over, and the keys lie ahead
+		return {{'clock', i, one_of({-60000, 60000})}, {'copy_blocks', i, k, after = 6000}, {'clock', i, 60000, after = 1}, {one_of({'destroy', 'kill', 'cut'}), i, 60000, after = 8000},
+			{'start', k, after = 1}, {one_of({'idle', 'flush', 'release'}), one_of({1, 2}), w, 0, after = 16000}, {'new', k + 1, after = 3000}, {'idle', 9, after = 70000},
+			setup = {servers = 2, workers = 4}}
+	end,
+	function(i, k, w)			-- restored in place, and Redis forgets that, too
+		return {{'backup', i}, {one_of({'reclaim', 'clock', 'idle'}), i, 60000}, {'restore', i, after = 6000}, {'start', i, after = 1},
+			{'lose', 1 + random(6), random(2), after = one_of({1, 1000, 6000})}, {one_of({'restart', 'new'}), one_of({i, k}), after = 1}, {'idle', 9, after = 60000}}
+	end,
+	function(i, k, w)			-- steps of the clocks that are shorter than an interval
+		return {{'clock', i, -one_of({200, 1500, 3000})}, {'redis_clock', one_of({-2000, 2000}), after = 100}, {one_of({'reclaim', 'restart', 'reboot'}), i, 0, after = one_of({1, 1000})},
+			{'clock', i, one_of({200, 1500, 3000}), after = 500}, {one_of({'release', 'lose', 'idle'}), 1, w, 0, after = 13000}, {'new', k, after = 1}, {'idle', 9, after = 12000}}
+	end,
+	function(i, k, w)			-- its keeper is held between two steps, while the claim changes
+		return {{one_of({'reclaim', 'restart', 'idle'}), i}, {'hold', i, 1 + random(8), one_of({500, 6000, 20000}), after = 10},
+			{one_of({'reclaim', 'kill_registry', 'release', 'cut', 'flush'}), one_of({i, i % 2 + 1}), one_of({w, 0}), 1, after = one_of({1, 1000, 6000})},
+			{one_of({'new', 'kill'}), one_of({i, k}), after = one_of({1000, 14000})}, {'start', i, after = 1}, {'idle', 9, after = 30000}}
+	end,
+	function(i, k, w)			-- two masters for a while, and all wait for replicas
+		return {{'lag', one_of({1, 6000, 15000})}, {one_of({'new', 'restart', 'reclaim', 'stop'}), one_of({i, k}), after = one_of({1, 3000})},
+			{'failover', one_of({3000, 30000}), after = one_of({100, 5000})}, {one_of({'new', 'restart'}), one_of({i, k + 1}), after = one_of({1, 8000})},
+			{'start', i, after = 1}, {one_of({'release', 'restart', 'idle'}), 1, w, 0, after = 14000}, {'new', k + 2, after = 1}, {'idle', 9, after = 30000},
+			setup = {servers = 3, workers = 8, lease = one_of({0, 0, 9000})}}
+	end,
+	function(i, k, w)			-- fifty servers, and a power failure
+		if random(6) > 0 then return {{'reboot', i, 0}, {'flush'}, {'new', k}} end
+		return {{'reboot', 1, 0}, {'reboot', 2, 0, after = 1}, {one_of({'flush', 'lose'}), random(60), random(2), after = one_of({1, 3000})},
+			{'destroy', 3, after = 1}, {'new', 51, after = 1}, {'new', 52, after = 1}, {'idle', 9, after = 40000}, setup = {servers = 50, workers = one_of({51, 64}), liveness = false}}
 	end,
 }
 

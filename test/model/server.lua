@@ -29,8 +29,15 @@ local function log(s, ...)
 	if world.trace then world.say('server ' .. s.id .. ': ' .. string.format(...)) end
 end
 
--- A place where the process can be killed.
+-- A place where the process can be killed, and the keeper held.
 local function point(s)
+	if s.hold_in and coroutine.running() and s.mem.keeper and coroutine.running() == s.mem.keeper then
+		s.hold_in = s.hold_in - 1
+		if s.hold_in <= 0 then
+			s.hold_in = nil
+			coroutine.yield()
+		end
+	end
 	if s.crash_in then
 		s.crash_in = s.crash_in - 1
 		if s.crash_in <= 0 then
@@ -41,7 +48,7 @@ local function point(s)
 end
 
 local function wake_keeper(s)
-	s.keeper_at = min(s.keeper_at, world.now)
+	if not s.mem.keeper or coroutine.running() then s.keeper_at = min(s.keeper_at, world.now) end
 end
 
 local function wake_registry(s)
@@ -348,6 +355,7 @@ local function no_answer(s, m, err)
 	if m.state == 'none' and not r.watching and known and known.lease == 0 and
 		s.lease == 0 and m.identity.home == s.home then
 		m.state, m.claim, m.limit = 'held', copy_claim(known), FOREVER
+		m.went_on = true
 		log(s, 'goes on with %d without Redis', known.worker)
 		wake_keeper(s)
 	end
@@ -373,7 +381,7 @@ local function call(s, m, operation, own, next)
 			answer, err = nil, answer[1]
 		elseif answer then
 			r.answered = true
-			world.heard(s, operation)
+			world.heard(s, operation, answer[1])
 		end
 		next(answer, err)
 		if r.answered then r.backoff = 0 end
@@ -681,7 +689,7 @@ function Server.restart_keeper(s, told)
 		close_gate(s, m, 'the keeper leaves')
 		if m.has_identity and m.identity.claim and m.identity.claim.lease > 0 then remember(s, m, nil) end
 	end
-	m.pair = m.open and m.pair or nil
+	m.pair, m.keeper, s.hold_in = m.open and m.pair or nil, nil, nil
 	s.keeper_at = world.now + 1
 end
 
@@ -709,6 +717,21 @@ function Server.stop(s)
 	end
 end
 
-Server.keeper_turn = keeper_turn
+-- The turn of a keeper that may be held: the rest of it comes when it goes on.
+function Server.keeper_turn(s)
+	local m = s.mem
+	if not m.keeper and not s.hold_in then return keeper_turn(s) end
+	m.keeper = m.keeper or coroutine.create(keeper_turn)
+	local ok, err = coroutine.resume(m.keeper, s)
+	if not ok then
+		m.keeper = nil
+		error(err, 0)
+	elseif coroutine.status(m.keeper) == 'dead' then
+		m.keeper = nil
+	else
+		s.keeper_at = world.now + s.hold_for
+		log(s, 'its keeper is held')
+	end
+end
 Server.registry_turn = registry_turn
 return Server

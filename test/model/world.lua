@@ -37,51 +37,77 @@ end
 -- Each ownership's pieces: contiguous units, the true time at which they were
 -- made, and when the server's last call before was carried out.
 
--- Was V cut off for a whole settling, and forgotten, when Y was given out?
+-- The cases that registry.lua admits, by their names there.  V and Y are two
+-- ownerships of one ID, "i" and "k" the pieces that overlap.
+
+-- When V was heard last before Y was given out; nil: V was given out later.
+local function heard_before(vo, yo)
+	local seen = yo.seen[vo]
+	return seen and seen.contact
+end
+
+-- A1: V was cut off for a whole settling, and Redis lost its record.
 local function was_forgotten(vo, yo)
 	local seen = yo.seen[vo]
 	return seen and seen.lost and seen.contact < seen.lost and
 		yo.at - seen.lost >= vo.interval + max(vo.interval, vo.lease)
 end
 
--- Is V's overlap with the later ownership Y one that the design admits?
-local function admitted(v, i, y, k)
-	local vo, yo = v.own, y.own
-	local seen = yo.seen[vo]
-	local interval = vo.interval
-
-	if v.memory_kin and v.contact[i] <= v.s.image_at then
-		return 'A4'				-- what it has may be anybody's by now
-	elseif vo.left then
-		return nil				-- its server gave it up by itself
-	elseif v.memory_kin and v.memory_kin == y.memory_kin and
-		(v.contact[i] <= max(y.claimed[k], y.started[k], y.first[k]) or v.contact[i] < world.lost_at) then
-		return 'A4'
-	elseif v.block_kin and v.block_kin == y.block_kin and v.s ~= y.s and
+-- A2: V and Y are copies of one disk, and one of them is cut off, or was not heard
+-- since its start.
+local function is_block_copy(v, i, y, k)
+	local contact = heard_before(v.own, y.own)
+	return v.block_kin[i] and v.block_kin[i] == y.block_kin[k] and v.s ~= y.s and
 		(v.contact[i] < v.started[i] or y.contact[k] < y.started[k] or
-		 v.at[i] - v.contact[i] >= 2 * interval or y.at[k] - y.contact[k] >= 2 * interval or
+		 v.at[i] - v.contact[i] >= 2 * v.own.interval or y.at[k] - y.contact[k] >= 2 * y.own.interval or
 		 -- cut off when the other one got the ID
-		 seen and v.contact[i] <= seen.contact and yo.at - seen.contact >= 2 * interval) then
-		return 'A2'
-	elseif not (v.contact[i] <= yo.at or (vo.lease == 0 and v.started[i] <= yo.at and world.lost_at > yo.at)) then
-		-- it has been told since; a lease that was cut off for so long has lapsed,
-		-- whatever Redis says
-		return nil
-	elseif seen and vo.freed and vo.freed <= yo.at and seen.contact <= vo.freed and
-		yo.at - seen.contact >= 2 * interval and v.at[i] > seen.contact then
-		return 'A3'
-	elseif was_forgotten(vo, yo) then
-		return 'A1'
-	end
+		 contact and v.contact[i] <= contact and y.own.at - contact >= 2 * v.own.interval)
 end
 
--- Are they a server's own, from before it was set back; or restored, and Redis
--- had not been told of them?
+-- A3: V was cut off when an administrator released its ID.
+local function was_released(v, i, y)
+	local contact, freed = heard_before(v.own, y.own), v.own.freed
+	return contact and freed and contact <= freed and freed <= y.own.at and
+		y.own.at - contact >= 2 * v.own.interval and v.at[i] > contact
+end
+
+-- A4: V was not heard since it was resumed from an image of its memory; or V and Y
+-- are of one image, and V was not heard since Y was started or got the ID, or since
+-- Redis forgot V.
+local function is_memory_image(v, i, y, k)
+	local image = v.memory_kin[i]
+	if not image then return false end
+	return v.contact[i] <= v.image_at[i] and (y.memory_kin[k] == image or y.own.at > v.image_at[i]) or
+		y.memory_kin[k] == image and
+		v.contact[i] <= max(y.claimed[k], y.started[k], y.first[k], v.own.lost or -1)
+end
+
+-- A5: they are one server's, from before it was set back to a snapshot; or before
+-- it was restored, and Redis had not been told of them.
 local function was_set_back(a, i, b, k)
 	local old, at = a, a.at[i]
 	if b.at[k] < at then old, at = b, b.at[k] end
 	return a.s == b.s and (a.s.reverted_at and at <= a.s.reverted_at or
 		a.s.restored_at and at <= a.s.restored_at and old.own.contact <= at)
+end
+
+-- Is V's overlap with Y one that the design admits?
+local function admitted(v, i, y, k)
+	local vo, yo = v.own, y.own
+	if vo.left == v.s and v.at[i] > vo.left_at then
+		return nil				-- its server gave it up by itself
+	elseif is_memory_image(v, i, y, k) then
+		return 'A4'
+	elseif is_block_copy(v, i, y, k) then
+		return 'A2'
+	elseif v.contact[i] > yo.at and not (vo.lease == 0 and (yo.lost or -1) > yo.at and
+		(v.started[i] <= yo.at or v.went_on[i])) then
+		-- V has been told since.  Unless Redis forgot Y, too: then V is told when Y was
+		-- heard.  A lease that was cut off for so long has lapsed, whatever Redis says;
+		-- and a server that has just started asks first.
+		return nil
+	end
+	return was_released(v, i, y) and 'A3' or was_forgotten(vo, yo) and 'A1' or nil
 end
 
 local function overlap(a, i, b, k)
@@ -119,12 +145,13 @@ function world.made(s, pair, lo, hi)
 	if not a then
 		a = {s = s, mem = s.mem, home = s.home, worker = pair.worker, ownership = pair.ownership,
 			own = world.own[pair.ownership] or world.stray_own(s, pair), n = 0,
-			lo = {}, hi = {}, at = {}, contact = {}, first = {}, started = {}, claimed = {}}
+			lo = {}, hi = {}, at = {}, contact = {}, first = {}, started = {}, claimed = {},
+			memory_kin = {}, block_kin = {}, image_at = {}, went_on = {}}
 		makers[#makers + 1] = a
 	end
-	-- as they are when it makes keys: later it may get another directory
-	a.memory_kin, a.block_kin = s.memory_kin or a.memory_kin, s.block_kin or a.block_kin
 	local n = a.n + 1
+	a.memory_kin[n], a.block_kin[n], a.image_at[n] = s.memory_kin, s.block_kin, s.image_at
+	a.went_on[n] = s.mem.went_on
 	a.n, a.lo[n], a.hi[n], a.at[n], a.started[n] = n, lo, hi, world.now, s.start_time
 	a.claimed[n], a.first[n] = s.claimed_at, s.first_contact
 	-- who goes on without Redis has not been told since the start, unless that
@@ -146,7 +173,7 @@ end
 -- An ownership that the world has not seen given out.
 function world.stray_own(s, pair)
 	local o = {at = world.now, s = s, worker = pair.worker, interval = Server.interval_of(s),
-		lease = s.lease, home = s.home, contact = s.contact, seen = {}}
+		lease = s.lease, home = s.home, contact = s.contact, seen = {}, generation = 0, high = 0}
 	world.own[pair.ownership] = o
 	world.owns[#world.owns + 1] = o
 	return o
@@ -164,10 +191,11 @@ end
 
 ---- What servers tell
 
-function world.heard(s, op)
+function world.heard(s, op, outcome)
 	if op ~= 'claim' and op ~= 'mark' then return end	-- others say nothing of what it has
 	s.answered = world.now
-	if s.first_contact == FOREVER then s.first_contact = world.now end
+	-- only what is written shows the twin of an image
+	if s.first_contact == FOREVER and (outcome == 'yours' or outcome == 'ok') then s.first_contact = world.now end
 	s.mem.confirmed_once = s.mem.confirmed_once or s.mem.confirmed
 end
 
@@ -185,8 +213,15 @@ function world.lost(s, m, why)
 	-- set back between the two
 	local record = world.redises[s.home]:record('0:' .. claim.worker)
 	local winner = record and world.own[record.claim]
-	if own and winner and was_forgotten(winner, own) and winner.at <= world.clock_back and world.clock_back <= own.at then
+	if own and winner and was_forgotten(winner, own) and winner.at <= world.clock_back and world.clock_back <= own.at and
+		winner.generation > own.high then
 		return
+	end
+	-- nor does one that was cut off take it from one that was connected meanwhile
+	if own and winner and winner ~= own and s.lease == 0 and not own.left and not own.freed and not s.restored and
+		not (s.block_kin or s.memory_kin) and own.home == s.home and
+		s.bad_at < world.now - 30000 and s.bad_at < winner.s.bad_at - 30000 then
+		world.fault('thrown out', 'server ' .. s.id .. ' is connected, and loses ' .. claim.worker .. ' to one that was cut off: ' .. why)
 	end
 	-- a lease that Redis forgot while its server was not there
 	if own and own.lost and s.lease > 0 and s.start_time >= own.lost then return end
@@ -215,6 +250,8 @@ end
 local function execute(s, m, argv, op)
 	local home = argv.home or s.home
 	local redis = world.redises[home]
+	local is_old = home == 1 and world.old and world.now < world.old_until and s.id % 2 == 0
+	if is_old then redis = world.old end
 	redis.now = floor(world.base + world.now + world.redis_offset)
 	world.calls = world.calls + 1
 	local answer, err = redis:run('snowid', argv)
@@ -225,36 +262,45 @@ local function execute(s, m, argv, op)
 	if world.trace then
 		world.say(string.format('Redis: %s of server %d: %s', op, s.id, table.concat(answer, ' ')))
 	end
+	if home == 1 and not is_old and world.now < world.lag_until then world.unreplicated = world.unreplicated + 1 end
+	if (answer[1] == 'yours' or answer[1] == 'ok' and op == 'mark') and home == 1 and (is_old or world.now < world.lag_until) then
+		return nil			-- snowid.redis_wait_replicas: no replica has it
+	end
 	if (op == 'claim' or op == 'mark') and answer[1] ~= 'late' and answer[1] ~= 'expired' then
 		s.contact = world.now
 		local claim = op == 'mark' and m.claim or m.state == 'held' and m.claim or m.known
 		local o = claim and world.own[claim.ownership]
 		-- not that of a copy which does not have it
-		if o and (s == o.s or m.state == 'held') then
+		if o and o.home == home and (s == o.s or m.state == 'held') then
 			o.contact, o.interval, o.lease = world.now, Server.interval_of(s), s.lease
 		end
 		-- what was given up is told, too
 		for _, past in ipairs(m.identity.past) do
 			o = world.own[past.ownership]
-			if o then o.contact = world.now end
+			if o and o.home == home then o.contact = world.now end
 		end
 	end
 	local taken = answer[1] == 'yours' and answer[3] or op == 'mark' and answer[1] == 'ok' and m.claim.ownership
 	if taken and world.own[taken] and world.own[taken].revoked then
 		world.fault('not revoked', 'server ' .. s.id .. ' goes on with what was revoked: ' .. taken)
 	end
+	if answer[1] == 'yours' or op == 'mark' and answer[1] == 'ok' then m.told_high = max(m.told_high or 0, tonumber(answer[#answer])) end
 	if answer[1] == 'yours' then
 		s.claimed_at = world.now
 		local ownership = answer[3]
 		local o = world.own[ownership]
 		if not o then
 			o = {at = world.now, s = s, ownership = ownership, owner = m.identity.id, worker = tonumber(answer[2]), contact = world.now,
-				home = home, interval = Server.interval_of(s), lease = s.lease, seen = {}}
+				home = home, interval = Server.interval_of(s), lease = s.lease, seen = {}, generation = tonumber(answer[6]), high = 0}
+			for other in each_server(true) do
+				-- what others have brought back
+				if other ~= s and other.home == home and other.contact > world.lost_at then o.high = max(o.high, other.mem.told_high or 0) end
+			end
 			for _, other in ipairs(world.owns) do
 				if other.worker == o.worker and other.home == home then
 					local its = other.s
 					local contact = other.contact
-					if its.dir.file and its.dir.file.id == other.owner then contact = max(contact, its.contact) end
+					if its.home == home and its.dir.file and its.dir.file.id == other.owner then contact = max(contact, its.contact) end
 					o.seen[other] = {contact = contact, lost = other.lost}
 					if its ~= s and its.mem and its.mem.state == 'held' and its.mem.claim.ownership == other.ownership and
 						not Server.has_lapsed(its) and
@@ -307,7 +353,7 @@ function world.call(s, m, argv, op, next)
 	if not fault and not cut and world.now >= world.redis_down_until then
 		local answer = execute(s, m, argv, op)
 		if s.mem ~= m then return end
-		return next(answer)
+		return next(answer, not answer and 'replicas' or nil)
 	end
 	if world.now < world.redis_down_until then
 		-- refused at once
@@ -428,7 +474,7 @@ end
 local function new_slot(id, like)
 	local s = {
 		id = id, name = 'server' .. id, machine = new_machine(), device = 'd' .. id,
-		home = 1, lease = world.lease, interval = world.interval, timeout = 1000,
+		home = 1, lease = world.leases[id] or world.lease, interval = world.intervals[id] or world.interval, timeout = 1000,
 		max_lead = world.max_lead, reserve = world.reserve, rate = 1, mono_rate = 1,
 		offset = 0, lead = 0, busy = true, standby = false,
 		contact = -1, told = -1, claimed_at = -1, answered = -1, start_time = 0, first_contact = FOREVER, bad_at = -1, cut_until = -1, paused_until = -1,
@@ -545,6 +591,12 @@ function steps.stall_keeper(i, ms)
 	if s then s.keeper_at = max(s.keeper_at, world.now + ms) end
 end
 
+-- The keeper stands still when it has come so many points further.
+function steps.hold(i, points, ms)
+	local s = running(i)
+	if s and not s.mem.keeper then s.hold_in, s.hold_for = points, ms end
+end
+
 function steps.cut(i, ms)
 	local s = world.servers[i]
 	if s then
@@ -575,6 +627,29 @@ function steps.lose(scripts, promoted)
 	world.redis:lose(scripts >= 0 and scripts or nil)
 	new_instance(promoted == 1)
 	note_losses(before)
+end
+
+-- What is not confirmed by replicas is as if there was no answer.
+local function unconfirmed(til, remainder)
+	for s in each_server() do
+		if s.home == 1 and s.id % 2 <= remainder then s.bad_at = max(s.bad_at, til + s.interval) end
+	end
+end
+
+-- Redis' replicas lag, and one of them is promoted; half of the servers use the old
+-- master for so long.  All wait for replicas.
+function steps.lag(ms)
+	unconfirmed(world.now + ms, 1)
+	world.lag_until, world.unreplicated = world.now + ms, 0
+end
+
+function steps.failover(ms)
+	if world.redis ~= world.redises[1] then return end
+	unconfirmed(world.now + ms, 0)
+	world.old = Redis.beside(world.redis)
+	world.old.hash, world.old.info, world.old_until = copy_hash(world.redis.hash), world.redis.info, world.now + ms
+	steps.lose(world.unreplicated or 0, 1)
+	world.lag_until = -1
 end
 
 function steps.flush()
@@ -710,9 +785,9 @@ end
 -- A memory image of the machine, resumed beside it.
 function steps.copy_memory(i, k)
 	local from = running(i)
-	if not from or world.servers[k] or from.mem.call or from.crash_in then return end
+	if not from or world.servers[k] or from.mem.call or from.crash_in or from.mem.keeper then return end
 	local s = copy_device(from, k)
-	s.machine, s.device = from.machine, from.device
+	s.machine, s.device, s.fixed = from.machine, from.device, from.fixed
 	s.mem = deep_copy(from.mem, {})
 	s.keeper_at, s.registry_at = from.keeper_at, from.registry_at
 	s.start_time, s.contact, s.told, s.answered = from.start_time, from.contact, from.told, from.answered
@@ -809,7 +884,8 @@ function steps.leave(i)
 		steps.kill(i)
 		s.fixed, s.moved = true, true
 		local claim = s.dir.file and s.dir.file.claim
-		if claim and world.own[claim.ownership] then world.own[claim.ownership].left = true end
+		local own = claim and world.own[claim.ownership]
+		if own then own.left, own.left_at = s, world.now end
 		steps.start(i)
 	end
 end
@@ -842,7 +918,7 @@ world.steps = steps
 local function keeper_event(s)
 	s.keeper_at = FOREVER
 	Server.keeper_turn(s)
-	s.told = s.answered
+	if not s.mem.keeper then s.told = s.answered end
 end
 
 local function registry_event(s)
@@ -925,9 +1001,9 @@ local function records(home)
 end
 
 local function heal()
-	world.redis_down_until = -1
+	world.redis_down_until, world.lag_until, world.old = -1, -1, nil
 	for s in each_server() do
-		s.cut_until, s.paused_until, s.crash_in = -1, -1, nil
+		s.cut_until, s.paused_until, s.crash_in, s.hold_in = -1, -1, nil, nil
 		s.faults, s.nfaults, s.busy, s.losses = {}, 0, true, 0
 		if s.mem then s.bad_at = max(s.bad_at, world.now + s.interval) end
 		if s.keeper_at == FOREVER and s.mem then s.keeper_at = world.now end
@@ -1008,11 +1084,40 @@ local function check_waiting(home)
 			local pair = s.mem.pair
 			-- with an ID it waits for its clock
 			if s.mem.state ~= 'held' and could or s.mem.state == 'held' and
-				pair and pair.opens_at <= now and pair.floor <= now then
+				(not pair or pair.opens_at <= now and pair.floor <= now) then
 				world.fault('waits', 'server ' .. s.id .. ' waits, and ' .. tostring(could) .. ' is free')
 			end
 		end
 	end
+end
+
+-- The fields of a server's and of a place's records, and of the IDs that are taken,
+-- say what the records say.
+local function check_indexes(home)
+	local hash, all, found = world.redises[home].hash, records(home), {}
+	for at, r in pairs(all) do
+		if r.owner ~= '' then
+			found['server:' .. r.owner .. ' ' .. at] = true
+			found['taken ' .. at] = true
+		end
+		if r.place ~= '' then found['place:' .. r.place .. ' ' .. at] = true end
+	end
+	local function check(name)
+		if not found[name] then world.fault('index', 'the hash says "' .. name .. '", and the record does not') end
+		found[name] = nil
+	end
+	for field, text in pairs(hash) do
+		if field:match('^server:') or field:match('^place:') then
+			if text == '' then check(field) end
+			for at in text:gmatch('%S+') do check(field .. ' ' .. at) end
+		elseif field:match('^taken:') then
+			for i = 1, #text do
+				if text:sub(i, i) == '1' then check('taken ' .. field:match(':(.*)') .. ':' .. i - 1) end
+			end
+		end
+	end
+	local name = next(found)
+	if name then world.fault('index', 'the record says "' .. name .. '", and the hash does not') end
 end
 
 local function check_end()
@@ -1040,16 +1145,20 @@ function world.run(schedule, trace)
 	world.trace = trace or false
 	world.now, world.ids, world.boots, world.uniques, world.calls = 0, 0, 0, 0, 0
 	world.instances, world.redis_epoch = 0, 0
-	world.servers, world.nservers, world.messages, world.next_message = {}, 8, {}, FOREVER
+	world.servers, world.nservers, world.messages, world.next_message = {}, max(8, schedule.setup.servers + 5), {}, FOREVER
 	world.makers, world.own, world.owns, world.cases = {}, {}, {}, {}
 	world.redis_offset, world.redis_down_until, world.lost_at = 0, -1, -1
+	world.lag_until, world.unreplicated, world.old = -1, 0, nil
 	world.found, world.found_text, world.clock_back = nil, nil, -FOREVER
 	world.stop_at_fault = true
 	local setup = schedule.setup
 	world.workers, world.lease, world.interval = setup.workers, setup.lease, setup.interval
 	world.max_lead, world.reserve = setup.max_lead, setup.reserve
+	world.leases, world.intervals = setup.leases or {}, setup.intervals or {}
 	local quick = schedule.seed > 0 and schedule.seed % 8 > 0
-	for _, step in ipairs(schedule.steps) do quick = quick and step[2] ~= 'damage' end
+	local damages = false
+	for _, step in ipairs(schedule.steps) do damages = damages or step[2] == 'damage' end
+	quick = quick and not damages
 	world.redises = {Redis.new(setup.backwards, quick)}
 	world.redises[2] = Redis.beside(world.redises[1])
 	for i = 2, 1, -1 do
@@ -1059,9 +1168,7 @@ function world.run(schedule, trace)
 	for i = 1, setup.servers do
 		local s = new_slot(i)
 		s.offset = setup.offsets[i] or 0
-		if setup.mixed and i % 2 == 0 then s.lease = world.lease > 0 and 0 or 12000 end
-		s.interval = setup.intervals and setup.intervals[i] or s.interval
-		s.lease = setup.leases and setup.leases[i] or s.lease
+		if setup.mixed and i % 2 == 0 and not setup.leases then s.lease = world.lease > 0 and 0 or 12000 end
 		Server.start(s)
 	end
 	for _, step in ipairs(schedule.steps) do
@@ -1072,6 +1179,9 @@ function world.run(schedule, trace)
 	end
 	run_until(world.now + setup.tail)
 	if not world.found and setup.liveness then check_end() end
+	for home = 1, 2 do
+		if not world.found and not damages then check_indexes(home) end
+	end
 	return world.found
 end
 

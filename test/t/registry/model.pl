@@ -1,5 +1,5 @@
 # The registry's script in a simulator: test/model/run.  Random schedules of every
-# fault that is known, and a mutation that must be caught.
+# fault that is known, and each statement taken out once.
 # needs: luajit lua-cjson
 use strict;
 use warnings;
@@ -38,6 +38,11 @@ like(
 	join('', @said),
 	qr/: (overlap|thrown out|given twice): server/,
 	'without the time of settling the steps to the fault are printed'
+) or diag @said;
+
+@said = `test/model/run --mutations 2>&1`;
+is($?, 0,
+	'each statement of the script is needed: without it an answer or a schedule is wrong'
 ) or diag @said;
 
 SKIP:

@@ -1,0 +1,926 @@
+-- answers.lua
+--		What the script answers, and what the hash has then, call by call: what a random
+--		schedule does not look at, as the words for people, lists, and records that are
+--		damaged.  run(Redis) gives nil, or what is wrong.
+
+local BASE = 1700000000000
+
+-- A server: what its calls have, and the claim that it was given.
+local Server = {}
+Server.__index = Server
+
+local world						-- of the test that runs: Redis, and the numbers given out
+
+local function hex(n) return string.format('%016x', n) end
+
+local function at(ms) return string.format('%.0f', BASE + ms) end
+
+-- "with" is kept for all its calls.
+local function server(with)
+	world.servers = world.servers + 1
+	local i = world.servers
+	local s = setmetatable({common = {version = '4', layout = 'L', server = hex(0) .. hex(i), name = 's' .. i,
+		place = '', token = hex(100 + i), starts = '1', interval = '1000', lease = '0', latest = '9000000000000000',
+		boot = 'boot' .. i, dc = '0', registry = '', span = '0', high = '0', deadline = '9000000000000000'},
+		n = 0}, Server)
+	for name, value in pairs(with or {}) do s.common[name] = value end
+	return s
+end
+
+-- The answer, its parts separated by spaces.
+function Server:call(operation, ...)
+	self.n = self.n + 1
+	local all = {operation = operation, n = tostring(self.n)}
+	for name, value in pairs(self.common) do all[name] = value end
+	for _, more in ipairs({...}) do
+		for name, value in pairs(more) do all[name] = value end
+	end
+	local argv = {}
+	for name, value in pairs(all) do argv[#argv + 1], argv[#argv + 2] = name, value end
+	local answer, err = world.redis:run('snowid', argv)
+	return answer and table.concat(answer, ' ') or 'error: ' .. err, answer
+end
+
+function Server:claim(with)
+	local k = self.known
+	world.fresh = world.fresh + 1
+	local text, answer = self:call('claim', {count = '32', fresh = hex(world.fresh), ceiling = at(2000), reach = at(1000),
+		known = k and '0:' .. k.worker or '', ownership = k and k.ownership or hex(0), generation = k and k.generation or '0',
+		floor = k and k.floor or '0', used = '0', resume = k and 'now' or 'record', up = '100', move = '0', leaving = '', past = '',
+		registry = k and k.registry or ''}, with or {})
+	if answer and answer[1] == 'yours' then
+		self.known = {worker = answer[2], ownership = answer[3], floor = answer[4], generation = answer[6], registry = answer[7]}
+	end
+	return text
+end
+
+function Server:mark(with)
+	local k = self.known
+	return (self:call('mark', {worker = k.worker, ownership = k.ownership, generation = k.generation, floor = k.floor,
+		ceiling = at(2000), used = '0', resume = 'now', past = '', registry = k.registry}, with or {}))
+end
+
+function Server:release(with)
+	local k = self.known
+	return (self:call('release', {worker = k.worker, ownership = k.ownership, ceiling = at(1500), exact = '1', registry = k.registry},
+		with or {}))
+end
+
+function Server:free(worker, ownership, with)
+	return (self:call('free', {worker = tostring(worker), ownership = ownership, own = self.known and self.known.ownership or '',
+		force = '0'}, with or {}))
+end
+
+function Server:list(with)
+	return (self:call('list', {from = '0', count = '20', own = self.known and self.known.ownership or ''}, with or {}))
+end
+
+-- Another start of it.
+function Server:restart(with)
+	self.common.token, self.n = hex(tonumber(self.common.token, 16) + 1000), 0
+	self.common.starts = tostring(self.common.starts + 1)
+	for name, value in pairs(with or {}) do self.common[name] = value end
+end
+
+local function jump(ms) world.redis.now = world.redis.now + ms end
+
+-- Time, in which somebody calls each second.
+local function wait(ms)
+	while ms > 0 do
+		local step = math.min(ms, 1000)
+		jump(step)
+		world.caller:list()
+		ms = ms - step
+	end
+end
+
+-- Another process of Redis.
+local function restart_redis()
+	world.instances = world.instances + 1
+	world.redis.info = string.format('run_id:%040x\r\nmaster_replid:%040x\r\n', world.instances, 1)
+end
+
+local function promote_replica()
+	world.instances = world.instances + 1
+	world.redis.info = world.redis.info:gsub('master_replid:%w+', string.format('master_replid:%016d%024d', world.instances, 0))
+end
+
+local function hash(field) return world.redis.hash[field] end
+local function record(worker) return world.redis:record('0:' .. worker) end
+
+local function fail(what, got, level)
+	local line = debug.getinfo(level + 1, 'l').currentline
+	error({failed = string.format('answers.lua:%d: not "%s", but "%s"', line, what, tostring(got))}, 0)
+end
+
+-- Is the answer so?  A pattern.
+local function expect(got, pattern)
+	if not tostring(got):match('^' .. pattern .. '$') then fail(pattern, got, 2) end
+end
+
+-- A registry that has settled, without owners; then s, which has ID 0.
+local function settled()
+	expect(world.caller:claim(), 'settling 13000 ' .. at(13000))
+	wait(14000)
+end
+
+local function owner(with)
+	local s = server(with)
+	local answer = s:claim()
+	if not answer:match('^yours') then fail('yours', answer, 2) end
+	return s
+end
+
+local tests = {}
+
+function tests.calls()
+	expect(server({version = '3'}):claim(), 'version 4 3')
+	expect(server({version = nil}):call('claim', {version = 'x y'}), 'version 4 x y')
+	expect(server({deadline = at(-1)}):claim(), 'expired')
+	expect(next(world.redis.hash), 'nil')
+	expect(server({deadline = at(0)}):claim(), 'settling 13000 ' .. at(13000))
+end
+
+function tests.layouts()
+	expect(server({layout = 'other'}):claim(), 'settling .*')
+	settled()
+	owner({name = 'first'})
+	expect(server({layout = 'other'}):claim(), 'layout L first')
+	local second = owner()
+	expect(second:mark(), 'ok .*')
+	expect(server({layout = 'other'}):claim(), 'layout L first')
+end
+
+function tests.meta_is_damaged()
+	settled()
+	local s = owner()
+	local good = hash('meta')
+	local function damaged(text, answer)
+		world.redis.hash.meta = text
+		expect(s:mark(), answer)
+	end
+	damaged('not JSON', 'damaged meta ')
+	damaged('5', 'damaged meta ')
+	damaged('{}', 'damaged meta ')
+	damaged(good:gsub('"v":"4"', '"v":"3"'), 'version meta 3')
+	damaged((good:gsub('"v":"4",?', '')), 'damaged meta ')
+	for name in good:gmatch('"(%w+)":') do
+		if name ~= 'v' then damaged(good:gsub('("' .. name .. '":)"[^"]*"', '%1null'), 'damaged meta ') end
+	end
+	for _, name in ipairs({'since', 'span', 'longest', 'window', 'heard', 'beat', 'offset', 'high'}) do
+		damaged(good:gsub('("' .. name .. '":)"[^"]*"', '%1"-1"'), 'damaged meta ')
+	end
+	damaged(good, 'ok .*')
+end
+
+function tests.records_are_damaged()
+	settled()
+	local s, other = owner(), owner()
+	local good = hash('0:0')
+	local function damaged(text)
+		world.redis.hash['0:0'] = text
+		world.redis.hash['taken:0'] = '01'		-- what gives it away, if anything does
+		expect(server():claim({count = '2'}), 'full 1 0 0')
+		expect(hash('taken:0'), '11')
+		expect(s:mark(), 'damaged 0:0 ')
+		expect(s:claim(), 'damaged 0:0 ')
+		expect(other:list(), 'list 0 +damaged 0  1 s3 .*')
+	end
+	for _, text in ipairs({'not JSON', '5', '', 'null', '[]', '{}', '[' .. good .. ']', good:sub(1, -20)}) do damaged(text) end
+	for name in good:gmatch('"(%w+)":') do
+		if name ~= 'v' then
+			damaged((good:gsub('"' .. name .. '":"[^"]*",?', ''):gsub(',}', '}')))
+			damaged((good:gsub('("' .. name .. '":)"[^"]*"', '%1 1')))
+		end
+	end
+	for _, name in ipairs({'generation', 'floor', 'starts', 'n', 'since', 'seen', 'ceiling', 'lease', 'interval'}) do
+		for _, value in ipairs({'', '-1', '1e3', '12345678901234567'}) do
+			damaged((good:gsub('("' .. name .. '":)"[^"]*"', '%1"' .. value .. '"')))
+		end
+	end
+	world.redis.hash['0:0'] = good:gsub('"v":"4"', '"v":"3"')
+	expect(s:mark(), 'version 0:0 3')
+	expect(other:list(), 'list 0 +version 0  1 s3 .*')
+	expect(other:free(0, s.known.ownership, {force = '1'}), 'version 0:0 3')
+	-- what is damaged is released at once; its owner has the time to put it back
+	world.redis.hash['0:0'] = '{}'
+	expect(other:free(0, 'any'), 'released ')
+	expect(server():claim({count = '2'}), 'full 2 0 0')
+	expect(s:mark(), 'ok .*')
+	expect(other:list(), 'list 0 s2 .* live 0 ' .. s.known.ownership .. ' 1 s3 .*')
+	-- and loses it else
+	world.redis.hash['0:0'] = nil
+	expect(server():claim({count = '2'}), 'full 2 0 0')
+	expect(record(0) and record(0).revoked, '1')
+	wait(11000)
+	expect(other:mark(), 'ok .*')
+	expect(server():claim({count = '2'}), 'full 2 0 0')
+	wait(2000)
+	expect(other:mark(), 'ok .*')
+	expect(server():claim({count = '2'}), 'yours 0 .*')
+end
+
+function tests.a_record_is_gone()
+	settled()
+	local s, other = owner(), owner()
+	world.redis.hash['0:0'] = nil
+	expect(other:list(), 'list 0 +damaged 0  1 .*')
+	expect(other:free(0, ''), 'released ')
+	expect(other:free(2, ''), 'free')
+	wait(13000)
+	expect(other:mark(), 'ok .*')
+	expect(server():claim(), 'yours 0 .*')
+end
+
+function tests.times_that_cannot_be()
+	settled()
+	local latest = at(100000)
+	local s, other = owner({latest = latest}), owner({latest = latest})
+	expect(s:mark({ceiling = at(100001)}), 'ok .*')
+	expect(s:mark(), 'beyond 0:0 ' .. at(100001))
+	expect(s:claim(), 'beyond 0:0 ' .. at(100001))
+	expect(s:claim({move = '1'}), 'yours 2 .*')
+	expect(other:list(), 'list 0 s2 %d+ %d+ ' .. at(100001) .. '  damaged 0 %x+ 1 s3 .* live 1 %x+ 2 s2 .* live 0 %x+')
+	local r = record(0)
+	expect(other:free(0, r.claim), 'released ')
+	expect(record(0).ceiling, '0')
+	-- of a former life, or one that Redis forgot
+	local a = owner({place = 'p'})
+	expect(a:mark({ceiling = at(100001)}), 'ok .*')
+	expect(server({place = 'p', boot = a.common.boot, latest = latest}):claim({reach = at(200000)}),
+		'beyond 0:' .. a.known.worker .. ' ' .. at(100001))
+	a.common.latest = latest
+	local later = tostring(a.known.generation + 1)
+	expect(a:mark({generation = later, ownership = hex(9)}), 'beyond .*')
+	expect(a:claim({generation = later, ownership = hex(9)}), 'beyond .*')
+	restart_redis()
+	local b = server({latest = latest})
+	b.known = {worker = a.known.worker, ownership = hex(9), generation = later, floor = '0', registry = a.known.registry}
+	expect(b:claim(), 'beyond .*')
+end
+
+function tests.list()
+	settled()
+	local s, other = owner({name = 'me'}), owner({name = 'other'})
+	local leased = owner({name = 'leased', lease = '3000'})
+	wait(500)
+	expect(s:list(), string.format('list 0 me %s %s %s  live 1 %s 1 other %s %s %s  live 0 %s 2 leased %s %s %s 2500 live 0 %s',
+		at(14000), at(14000), at(2000), s.known.ownership, at(14000), at(14000), at(2000), other.known.ownership,
+		at(14000), at(14000), at(2000), leased.known.ownership))
+	expect(s:list({from = '1', count = '1'}), 'list 1 other .* live 0 ' .. other.known.ownership)
+	expect(s:list({from = '3'}), 'list')
+	expect(s:list({own = ''}), 'list 0 me .* unused 0 .*')
+	expect(s:list({own = leased.known.ownership}), 'list 0 .* unused 0 .* 2 leased .* live 1 ' .. leased.known.ownership)
+	expect(s:list({dc = '1'}), 'list')
+	local away = owner({dc = '1', name = 'away'})
+	expect(s:list({dc = '1'}), 'list 0 away .*')
+	-- their states
+	expect(s:free(1, other.known.ownership, {force = '1'}), 'revoked other')
+	expect(s:list(), 'list 0 .* live 1 .* 1 other .* revoked 0 .*')
+	expect(s:mark(), 'ok .*')
+	wait(2500)
+	expect(s:mark(), 'ok .*')
+	expect(s:list(), 'list 0 .* live 1 .* 1 other .* revoked 0 .* 0 live 0 %x+')
+	wait(1)
+	expect(s:list(), 'list 0 .* live 1 .* 1 other .* revoked 0 .* %-1 ended 0 %x+')
+	expect(away:list(), 'list 0 away .* silent 1 .*')
+	wait(2999)
+	expect(s:mark(), 'ok .*')
+	expect(s:list(), 'list .* ended 0 %x+')
+	wait(1)
+	expect(s:list(), 'list .* lapsed 0 %x+')
+	-- by Redis' clock, also where the registry's is ahead of it
+	jump(-100000)
+	expect(s:mark(), 'ok .*')
+	expect(s:list({count = '1'}), string.format('list 0 me %s %s .*', at(14000 - 100000), at(14000 + 6001 - 100000)))
+	world.redis.now = 1
+	expect(s:list({count = '1'}), string.format('list 0 me 0 1 .*'))
+end
+
+function tests.free()
+	settled()
+	local s, other = owner(), owner()
+	local new = {server(), server()}
+	expect(s:free(0, s.known.ownership), 'own')
+	expect(s:free(0, 'another'), 'free')
+	expect(s:free(7, ''), 'free')
+	wait(700)
+	expect(s:free(1, other.known.ownership), 'live s3 700')
+	wait(1300)
+	expect(s:free(1, other.known.ownership), 'live s3 2000')
+	wait(1)
+	local old = record(1)
+	expect(s:free(1, other.known.ownership), 'released s3')
+	expect(s:free(1, other.known.ownership), 'free')
+	expect(record(1).ceiling, old.ceiling)
+	expect(hash('taken:0'), '10')
+	expect(hash('server:' .. other.common.server), 'nil')
+	expect(other:mark(), 'lost s3 ')
+	expect(other:claim(), 'lost s3 ')
+	expect(new[1]:claim({count = '2'}), 'full 1 1 ' .. at(2000))
+	expect(new[1]:claim({reach = at(2000)}), 'yours 1 .*')
+	expect(record(1).since, at(16001))
+	-- what this very server has, and does not use, at once
+	expect(new[1]:free(1, new[1].known.ownership, {own = ''}), 'released s4')
+	other.known = nil
+	expect(other:claim({reach = at(2000)}), 'yours 1 .*')
+	expect(other:free(1, other.known.ownership, {own = '', boot = 'another'}), 'live s3 0')
+	-- by force: when it says so, or is silent
+	expect(s:free(1, other.known.ownership, {force = '1'}), 'revoked s3')
+	expect(other:mark(), 'revoked')
+	expect(new[2]:claim({count = '2', reach = at(9000)}), 'full 2 0 0')
+	expect(other:claim({resume = 'settled'}), 'lost s3 ')
+	expect(other:release(), 'ok')
+	expect(new[2]:claim({count = '2', reach = at(9000)}), 'yours 1 .*')
+	expect(s:free(1, new[2].known.ownership, {force = '1'}), 'revoked s5')
+	wait(2001)
+	other.known = nil
+	expect(other:claim({count = '2', reach = at(9000)}), 'yours 1 .*')
+end
+
+---- Claims
+
+-- Of a server that has an ID; "x" is its second claim.
+function tests.the_same_start_claims_again()
+	settled()
+	local s = owner()
+	local k = s.known
+	expect(s:claim(), 'yours 0 ' .. k.ownership .. ' 0 ' .. at(2000) .. ' ' .. k.generation .. ' ' .. k.registry .. ' 12000 ' .. k.generation)
+	s.n = s.n - 1
+	expect(s:claim(), 'late')
+	s.n = s.n - 1
+	expect(s:mark(), 'late')
+	s.n = s.n - 1
+	expect(s:release(), 'late')
+	expect(hash('taken:0'), '1')
+	s.n = s.n + 1
+	expect(s:mark({used = at(7000)}), 'ok ' .. at(7000) .. ' .*')
+	expect(s:claim({used = at(8000)}), 'yours 0 %x+ 0 ' .. at(8000) .. ' .*')
+	expect(record(0).seen, at(14000))
+	wait(500)
+	expect(s:mark(), 'ok .*')
+	expect(record(0).seen .. ' ' .. record(0).since, at(14500) .. ' ' .. at(14000))
+end
+
+function tests.another_start_on_the_same_boot()
+	settled()
+	local s = owner()
+	local k = s.known
+	local before = s.common.token
+	s:restart()
+	expect(s:claim({resume = 'settled'}), 'yours 0 ' .. k.ownership .. ' .*')
+	expect(record(0).starts, '2')
+	-- the former one is late
+	expect(s:call('claim', {known = '', ownership = k.ownership, generation = '0', floor = '0', used = '0', resume = 'now', up = '100',
+		move = '0', leaving = '', past = '', registry = k.registry, token = before, starts = '1', n = '77', count = '32', fresh = hex(9),
+		ceiling = at(0), reach = at(0)}), 'older')
+	expect(s:mark({token = before, starts = '1'}), 'lost s2 server')
+	expect(s:mark({token = before, starts = '2'}), 'lost s2 server')
+	expect(s:release({token = before, starts = '1'}), 'late')
+	expect(s:release({token = before, starts = '2'}), 'late')
+	expect(s:mark(), 'ok .*')
+end
+
+function tests.another_start_on_another_boot()
+	settled()
+	local s = owner()
+	local k = s.known
+	wait(500)
+	s:restart({boot = 'another'})
+	expect(s:claim({resume = 'settled'}), 'silence 1501')
+	expect(s:release(), 'late')
+	wait(1500)
+	expect(s:claim({resume = 'settled'}), 'silence 1')
+	wait(1)
+	expect(s:claim({resume = 'settled'}), 'yours 0 %x+ ' .. at(2000) .. ' ' .. at(2000) .. ' .*')
+	expect(s.known.ownership ~= k.ownership, 'true')
+	-- its original lives
+	s:restart({boot = 'a third'})
+	expect(s:claim({resume = 'settled', up = '1000'}), 'silence .*')
+	expect(s:claim({resume = 'settled', up = '1001'}), 'twin')
+	expect(record(0).boot, 'another')
+end
+
+function tests.a_lease_on_another_boot()
+	settled()
+	local s = owner({lease = '3000'})
+	s:restart({boot = 'another'})
+	wait(6000)
+	expect(s:claim({resume = 'record'}), 'twin')
+	wait(1)
+	expect(s:claim({resume = 'record'}), 'yours 0 %x+ ' .. at(5000) .. ' ' .. at(5000) .. ' .*')
+end
+
+-- Claimed by a call whose answer got lost.
+function tests.an_id_that_it_never_heard_of()
+	settled()
+	local s = owner()
+	s.known = nil
+	expect(s:claim(), 'yours 0 %x+ 0 ' .. at(2000) .. ' .*')
+	s.known = nil
+	s:restart({boot = 'another'})
+	expect(s:claim(), 'silence 2001')
+	expect(s:claim({up = '5000'}), 'twin')
+	wait(2001)
+	expect(s:claim(), 'yours 0 %x+ ' .. at(2000) .. ' ' .. at(2000) .. ' .*')
+	-- where it has one, the other is let go
+	expect(s:claim({move = '1', known = '0:0'}), 'yours 1 .*')
+	local k = s.known
+	expect(hash('server:' .. s.common.server), '0:0 0:1')
+	expect(s:claim(), 'yours 1 .*')
+	expect(hash('server:' .. s.common.server), '0:1')
+	expect(hash('taken:0'), '01')
+	expect(s:claim({move = '1'}), 'yours 2 .*')		-- 0 is not within reach
+	s.known = k
+	expect(s:claim({leaving = '0:2'}), 'yours 1 .*')
+	expect(hash('taken:0'), '011')
+	-- but not where it may be a copy's
+	s.known = k
+	expect(s:claim({boot = 'a third', token = hex(5), starts = '7'}), 'silence .*')
+	expect(hash('taken:0'), '011')
+	-- not where it wants another one, or that was revoked, or does not fit
+	expect(s:claim({move = '1', reach = at(9000)}), 'yours 0 .*')
+	expect(hash('taken:0'), '110')
+end
+
+function tests.an_unheard_id_is_revoked()
+	settled()
+	local s, other = owner(), owner()
+	expect(other:free(0, s.known.ownership, {force = '1'}), 'revoked s2')
+	s.known = nil
+	expect(s:claim({reach = at(500)}), 'yours 2 .*')
+	expect(hash('taken:0'), '011')
+	s.known = nil
+	expect(s:claim({count = '2'}), 'full 1 1 ' .. at(2000))
+	expect(hash('taken:0'), '010')
+end
+
+-- A directory that was restored in place: another server ID, and its place.
+function tests.a_former_life()
+	settled()
+	local s = owner({place = 'p'})
+	expect(hash('place:p'), '0:0')
+	local new = server({place = 'p', boot = s.common.boot})
+	expect(new:claim({up = '999'}), 'yours 0 %x+ ' .. at(2000) .. ' .*')
+	expect(hash('server:' .. s.common.server), 'nil')
+	expect(s:mark(), 'lost s3 ')
+	-- one that was written since it started is another's
+	local third = server({place = 'p', boot = s.common.boot})
+	expect(third:claim({up = '1001'}), 'yours 1 .*')
+	expect(hash('place:p'), '0:0 0:1')
+	-- it has one, and the former life's of this boot goes, if it is silent
+	wait(1000)
+	expect(third:claim(), 'yours 1 .*')
+	expect(hash('taken:0'), '11')
+	wait(1001)
+	expect(third:claim(), 'yours 1 .*')
+	expect(hash('taken:0'), '01')
+	-- another boot: when it is silent
+	local fourth = server({place = 'p', boot = 'another'})
+	expect(fourth:claim(), 'silence 2001')
+	wait(2001)
+	expect(fourth:claim({reach = at(-3598000)}), 'yours 1 %x+ ' .. at(2000) .. ' .*')
+	wait(2001)
+	local fifth = server({place = 'p', boot = 'a third'})
+	expect(fifth:claim({reach = at(-3598001)}), 'yours 2 .*')
+	-- no place, no former life
+	expect(server():claim({reach = at(2000)}), 'yours 0 .*')
+	expect(server():claim({reach = at(2000)}), 'yours 3 .*')
+	expect(hash('place:'), 'nil')
+end
+
+function tests.former_lives_with_leases()
+	settled()
+	local s = owner({place = 'p', lease = '3000'})
+	-- on another boot a lease lapses, and is no reason to wait
+	expect(server({place = 'p', boot = 'x'}):claim({reach = at(9000)}), 'yours 1 .*')
+	expect(hash('taken:0'), '11')
+	wait(6001)
+	expect(server({place = 'p', boot = s.common.boot, lease = '3000'}):claim({reach = at(4999)}), 'yours 1 .*')
+	expect(hash('taken:0'), '01')
+end
+
+function tests.two_former_lives()
+	settled()
+	local a = owner({place = 'p', boot = 'one'})
+	local b = owner({place = 'q', boot = 'two'})
+	b.common.place = 'p'
+	expect(b:mark(), 'ok .*')
+	expect(hash('place:p') .. ' ' .. tostring(hash('place:q')), '0:0 0:1 nil')
+	local new = server({place = 'p', boot = 'two'})
+	expect(new:claim(), 'yours 1 .*')
+	expect(hash('taken:0'), '11')
+	wait(2001)
+	expect(new:mark(), 'ok .*')
+	-- of both on this boot, one is enough
+	local c = owner({place = 'r', boot = 'three'})
+	local d = owner({place = 'r', boot = 'three'})
+	expect(d.known.worker, '2')
+	expect(hash('taken:0'), '111')
+end
+
+function tests.a_move()
+	settled()
+	local s = owner()
+	local old = s.known
+	expect(s:claim({move = '1'}), 'yours 1 .*')
+	local new = s.known
+	expect(hash('taken:0'), '11')
+	s.known = old
+	expect(s:release({ceiling = at(1234)}), 'ok')
+	expect(record(0).ceiling, at(1234))
+	expect(s:release({ceiling = at(1235)}), 'lost')
+	expect(record(0).ceiling, at(1235))
+	s.known = new
+	expect(s:mark(), 'ok .*')
+	-- not a damaged one, nor one that somebody has, nor the one that it has
+	expect(s:claim({move = '1', count = '2', reach = at(1234)}), 'full 1 1 ' .. at(1235))
+	world.redis.hash['0:1'] = 'x'
+	expect(s:claim({move = '1', reach = at(9000)}), 'yours 0 .*')
+end
+
+function tests.releases()
+	settled()
+	local s = owner()
+	expect(s:mark({used = at(9000)}), 'ok .*')
+	local k = s.known
+	expect(s:release({exact = '0', ceiling = at(9001)}), 'ok')
+	expect(record(0).ceiling, at(9001))
+	-- above its floor, in any case
+	local t = owner({lease = '3000'})
+	expect(t:claim({move = '1', reach = at(9001)}), 'yours 0 %x+ ' .. at(9001) .. ' .*')
+	expect(t:release({ceiling = at(100)}), 'ok')
+	expect(record(0).ceiling, at(9001))
+	-- a lease that is not exact lasts
+	local u = owner({lease = '3000'})
+	expect(u:release({exact = '0'}), 'ok')
+	expect(record(u.known.worker).ceiling, at(5000))
+	local v = owner({lease = '3000'})
+	expect(v:release({boot = 'x', token = hex(7), starts = '3'}), 'late')
+	wait(6001)
+	expect(v:release({boot = 'x', token = hex(7), starts = '3'}), 'ok')
+	expect(record(v.known.worker).ceiling, at(5000))
+	-- of nobody, of another, of another registry, or damaged
+	expect(v:release({worker = '9'}), 'lost')
+	expect(record(9).ceiling, at(1500))
+	local w = owner({server = hex(0) .. hex(77)})
+	expect(v:release({worker = w.known.worker, ceiling = at(7777)}), 'lost')
+	expect(record(w.known.worker).floor .. record(w.known.worker).ceiling, at(7777) .. at(7777))
+	expect(w:release({registry = hex(3)}), 'lost')
+	expect(w:mark(), 'ok .*')
+	world.redis.hash['0:' .. w.known.worker] = 'x'
+	expect(w:release(), 'lost')
+	expect(world.redis.hash['0:' .. w.known.worker], 'x')
+end
+
+function tests.other_registries()
+	settled()
+	local s = owner()
+	expect(s:mark({registry = hex(3)}), 'other')
+	expect(s:claim({registry = hex(3)}), 'other')
+	expect(s:claim({registry = hex(3), resume = 'held'}), 'other')
+	expect(s:claim({registry = hex(3), resume = 'settled'}), 'yours 0 .*')
+	local new = server()
+	restart_redis()
+	expect(new:claim({registry = hex(3), known = '0:5', ownership = hex(5), generation = '5', resume = 'settled'}), 'settling .*')
+	expect(world.redis:record('meta').name, s.known.registry)
+	expect(s:mark(), 'ok .*')
+	wait(14000)
+	expect(new:claim({registry = hex(3), known = '0:5', ownership = hex(5), generation = '5', resume = 'settled'}), 'yours 1 .*')
+end
+
+function tests.the_name_of_an_empty_registry()
+	settled()
+	local a, b, c = owner(), owner(), owner()
+	local name = a.known.registry
+	world.redis:flush()
+	b.known.registry, c.known.registry = hex(2), hex(3)
+	local new = server()
+	expect(new:claim(), 'settling .*')
+	b:restart()
+	expect(b:claim({resume = 'settled'}), 'settling .*')
+	expect(world.redis:record('meta').name, hex(2))
+	c:restart()
+	expect(c:claim({resume = 'record'}), 'settling .*')
+	expect(world.redis:record('meta').name, hex(2))
+	expect(hash('taken:0'), '01')
+	expect(a:mark(), 'ok .*')
+	expect(world.redis:record('meta').name, name)
+	expect(c:mark(), 'other')
+	expect(world.redis:record('meta').name, name)
+	wait(14000)
+	expect(a:mark(), 'ok .*')
+	-- what was reserved under the former name is free
+	expect(new:claim({reach = at(2000)}), 'yours 1 .*')
+	expect(hash('server:' .. b.common.server), 'nil')
+	expect(new:claim({move = '1'}), 'yours 2 .*')
+	world.redis:flush()
+	expect(a:mark({registry = '', resume = 'now'}), 'other')
+	wait(14000)
+	expect(a:mark(), 'other')
+end
+
+function tests.what_redis_forgot()
+	settled()
+	local s, other = owner(), owner()
+	local k = s.known
+	-- a mark puts it back
+	world.redis:flush()
+	expect(s:mark(), 'ok .*')
+	expect(record(0).generation .. record(0).floor .. record(0).since, k.generation .. '0' .. at(14000))
+	-- one who just started has it reserved, and may use it later
+	other:restart()
+	expect(other:claim({resume = 'settled'}), 'settling 12000 ' .. at(26000))
+	expect(record(1).claim .. record(1).instance, other.known.ownership)
+	expect(server():claim(), 'settling 13000 ' .. at(27000))
+	wait(12000)
+	expect(other:claim({resume = 'settled'}), 'yours 1 ' .. other.known.ownership .. ' .*')
+	expect(server():claim(), 'settling 1000 .*')
+	wait(1000)
+	expect(server():claim(), 'yours 2 .*')
+end
+
+function tests.who_has_a_forgotten_id()
+	settled()
+	local s = owner()
+	local k = s.known
+	world.redis:flush()
+	-- 'record': it may have lapsed; the next owner begins above
+	expect(s:claim({resume = 'record', reach = at(3000), used = '0', floor = at(4000)}), 'settling .*')
+	expect(record(0).owner .. record(0).ceiling .. record(0).floor .. record(0).generation,
+		at(4000) .. at(4000) .. string.format('%.0f', k.generation - 1))
+	wait(12000)
+	expect(s:claim({resume = 'settled', used = at(4500)}), 'yours 0 ' .. k.ownership .. ' 0 ' .. at(4500) .. ' .*')
+	expect(record(0).since, at(26000))
+	wait(1)
+	world.redis.hash['0:0'] = nil
+	expect(s:claim({resume = 'held', latest = at(4600)}), 'yours 0 ' .. k.ownership .. ' .*')
+	world.redis:flush()
+	-- a later generation, which is connected, has it
+	local later = server()
+	later.known = {worker = '0', ownership = hex(7), generation = tostring(k.generation + 5), floor = at(1), registry = k.registry}
+	expect(s:mark(), 'ok .*')
+	expect(later:mark(), 'ok .*')
+	expect(s:mark(), 'lost s3 ')
+	expect(record(0).floor .. record(0).ceiling, at(1) .. at(2000))
+	expect(s:mark({used = at(5000)}), 'lost s3 ')
+	expect(record(0).floor .. record(0).ceiling, at(5000) .. at(5000))
+	-- one that was cut off does not take it from one that is connected
+	local cut_off = server()
+	cut_off.known = {worker = '0', ownership = hex(8), generation = tostring(k.generation + 9), floor = at(1), registry = k.registry}
+	expect(cut_off:mark({resume = 'held'}), 'lost s3 ')
+	expect(cut_off:claim({resume = 'held'}), 'lost s3 ')
+	restart_redis()
+	expect(cut_off:mark({resume = 'held'}), 'ok .*')
+	expect(later:mark(), 'lost s4 ')
+	-- nor one that is not whole
+	local lapsed = server()
+	lapsed.known = {worker = '0', ownership = hex(9), generation = tostring(k.generation + 19), floor = at(1), registry = k.registry}
+	expect(lapsed:mark({resume = 'record'}), 'lost s4 ')
+	wait(2001)
+	expect(lapsed:mark({resume = 'record', floor = at(6000), ceiling = at(6001)}), 'gone')
+	expect(record(0).owner .. record(0).floor .. record(0).ceiling, cut_off.common.server .. at(6001) .. at(6001))
+	expect(lapsed:mark({resume = 'settled'}), 'gone')
+	expect(lapsed:mark({resume = 'held', used = at(6500)}), 'ok ' .. at(6500) .. '.*')
+	expect(record(0).since, at(28002))
+end
+
+function tests.a_lease_that_lapsed()
+	settled()
+	local s = owner({lease = '3000'})
+	wait(6001)
+	expect(s:mark({ceiling = at(7000)}), 'gone')
+	expect(record(0).ceiling, at(7000))
+	expect(s:claim({resume = 'record'}), 'yours 0 ' .. s.known.ownership .. ' 0 ' .. at(7000) .. ' .*')
+	-- it may be another's, in the settling
+	wait(6001)
+	restart_redis()
+	expect(s:claim({resume = 'now', used = at(20000)}), 'settling .*')
+	expect(record(0).ceiling, at(20000))
+end
+
+function tests.its_start_in_the_settling()
+	settled()
+	local s = owner()
+	restart_redis()
+	s:restart()
+	expect(s:claim({resume = 'settled', used = '0', reach = at(1000), floor = '0'}), 'settling .*')
+	expect(s:claim({resume = 'settled', used = at(8000)}), 'settling .*')
+	expect(record(0).ceiling, at(8000))
+	-- what it was told in this instance, holds
+	expect(s:claim({resume = 'now'}), 'yours .*')
+	s:restart()
+	expect(s:claim({resume = 'settled'}), 'yours .*')
+	promote_replica()
+	s:restart()
+	expect(s:claim({resume = 'settled'}), 'settling .*')
+	-- neither spare nor former life
+	local t = server()
+	t.common.server, t.common.boot, t.common.starts = s.common.server, s.common.boot, '9'
+	expect(t:claim(), 'settling .*')
+	wait(14000)
+	expect(t:claim(), 'yours 0 .*')
+	restart_redis()
+	s.common.place, t.common.place = '', 'p'
+	expect(t:mark(), 'ok .*')
+	local former = server({place = 'p', boot = t.common.boot})
+	expect(former:claim(), 'settling .*')
+end
+
+function tests.another_layout_or_datacenter()
+	settled()
+	local s, other = owner(), owner()
+	expect(other:claim({count = '1'}), 'full 1 0 0')
+	expect(other:claim({dc = '1'}), 'yours 0 .*')
+	expect(hash('server:' .. other.common.server), '0:1 1:0')
+	-- what Redis forgot, it uses until it has another
+	local t = owner()
+	world.redis:flush()
+	expect(t:claim({dc = '1'}), 'settling .*')
+	expect(hash('taken:0'), '001')
+	world.redis:flush()
+	expect(t:claim({move = '1'}), 'settling .*')
+	expect(hash('taken:0'), '001')
+	world.redis:flush()
+	expect(t:claim({move = '1', leaving = '0:2'}), 'settling .*')
+	expect(hash('taken:0'), 'nil')
+	expect(t:claim({move = '1', latest = '5'}), 'settling .*')
+end
+
+---- What it gave up
+
+local function past(s, more)
+	local k = s.known
+	local p = {registry = k.registry, worker = k.worker, ownership = k.ownership, ceiling = at(1500), exact = '1'}
+	for name, value in pairs(more or {}) do p[name] = value end
+	return {past = ' ' .. p.registry .. '/0:' .. p.worker .. '/' .. p.ownership .. '/' .. p.ceiling .. '/' .. p.exact}
+end
+
+function tests.what_it_gave_up()
+	settled()
+	local s = owner()
+	local left = {known = s.known}
+	expect(s:claim({move = '1'}), 'yours 1 .*')
+	expect(s:mark(past(left, {ceiling = at(2001)})), 'ok .*')
+	expect(hash('taken:0') .. record(0).ceiling, '01' .. at(2001))
+	-- the record is gone, or another's
+	world.redis.hash['0:0'] = nil
+	expect(s:mark(past(left)), 'ok .*')
+	expect(record(0).ceiling .. record(0).owner .. record(0).generation, at(1500) .. '0')
+	expect(s:mark(past(left, {worker = '5', ceiling = at(50)})), 'ok .*')
+	expect(record(5).floor, at(50))
+	local other = owner({lease = '3000'})
+	expect(other:claim({move = '1', reach = at(9000)}), 'yours 0 .*')
+	expect(s:mark(past(left, {ceiling = at(7000)})), 'ok .*')
+	expect(record(0).ceiling .. record(0).floor .. record(0).owner, at(7000) .. at(7000) .. other.common.server)
+	-- another ownership of its own, or another registry's: not
+	local mine = record(1)
+	expect(s:mark(past(left, {worker = '1', ceiling = at(7000)})), 'ok .*')
+	expect(record(1).ceiling, mine.ceiling)
+	expect(s:mark(past(left, {registry = hex(3), ceiling = at(8000)})), 'ok .*')
+	expect(record(0).ceiling, at(7000))
+	-- a claim tells it, too
+	expect(s:claim(past(left, {ceiling = at(8000)})), 'yours 1 .*')
+	expect(record(0).ceiling, at(8000))
+end
+
+function tests.a_lease_that_it_gave_up()
+	settled()
+	local s = owner({lease = '3000'})
+	local left = {known = s.known}
+	expect(s:claim({move = '1'}), 'yours 1 .*')
+	expect(s:mark(past(left)), 'ok .*')
+	expect(record(0).ceiling, at(2000))
+	-- not by a copy
+	left.known = s.known
+	expect(s:claim({move = '1'}), 'yours 2 .*')
+	local known = s.known
+	s:restart({boot = 'another'})
+	expect(s:claim(past(left, {ceiling = at(2500)})), 'twin')
+	expect(hash('taken:0') .. record(1).ceiling, '011' .. at(2500))
+	wait(6001)
+	expect(s:claim(past(left)), 'yours .*')
+	expect(record(1).ceiling, at(5500))
+end
+
+---- The settling
+
+function tests.how_long_it_settles()
+	local long, short = server({interval = '6000', lease = '60000'}), server({interval = '300'})
+	expect(short:claim(), 'settling 12300 .*')
+	expect(long:claim(), 'settling 72000 .*')
+	expect(short:claim(), 'settling 66300 .*')
+	for _ = 1, 12 do
+		wait(6000)
+		long:claim()
+	end
+	expect(long:mark(), 'ok %d+ %x+ 66000 .*')
+	expect(short:claim(), 'yours .*')
+	local generation = long.known.generation
+	expect(short:mark(), 'ok %d+ %x+ 66000 ' .. short.known.generation)
+	-- the longest comes back with who was told
+	world.redis:flush()
+	expect(short:mark({span = '66000', high = '9000000000000'}), 'ok %d+ %x+ 66000 9000000000000')
+	expect(short:claim({move = '1'}), 'settling 66300 .*')
+	for _ = 1, 70 do
+		wait(1000)
+		short:mark({high = '9000000000000'})
+	end
+	expect(short:claim({move = '1'}), 'yours %d+ %x+ %d+ %d+ 9000000000001 .*')
+	-- the longest is gone for long
+	wait(127000)
+	expect(short:mark(), 'ok %d+ %x+ 66000 .*')
+	wait(2000)
+	expect(short:mark(), 'ok %d+ %x+ 2000 .*')
+	-- one that is there counts
+	local longer = server({interval = '2000', lease = '9000'})
+	expect(longer:claim(), 'yours .*')
+	expect(short:mark({interval = '90000'}), 'ok %d+ %x+ 180000 .*')
+	for _, span in ipairs({180000, 11000}) do
+		for _ = 1, 182 do
+			wait(2000)
+			longer:mark()
+		end
+		expect(short:mark(), 'ok %d+ %x+ ' .. span .. ' .*')
+	end
+end
+
+function tests.a_jump_of_redis_clock()
+	local s, new = server(), server()
+	expect(s:claim(), 'settling 13000 .*')
+	jump(1001)
+	expect(s:claim(), 'settling 13000 .*')
+	jump(3600000)
+	expect(s:claim(), 'settling 13000 .*')
+	wait(14000)
+	expect(s:claim(), 'yours .*')
+	jump(3600000)
+	expect(new:claim(), 'yours .*')
+	-- back: the clock stands still; what was silent for so long was not heard
+	jump(-3600000)
+	expect(s:free(1, new.known.ownership), 'live s3 0')
+	wait(2000)
+	expect(s:free(1, new.known.ownership), 'live s3 2000')
+	wait(1)
+	expect(s:free(1, new.known.ownership), 'released s3')
+	expect(s:mark(), 'ok .*')
+	local third = owner()
+	jump(5000)
+	expect(s:free(third.known.worker, third.known.ownership), 'live s4 5000')
+	wait(2001)
+	expect(s:free(third.known.worker, third.known.ownership), 'released s4')
+end
+
+---- The lowest free ID
+
+function tests.many_ids()
+	settled()
+	local all = {}
+	for i = 0, 39 do
+		all[i] = owner({lease = i % 2 == 0 and '3000' or '0'})
+		expect(all[i].known.worker, tostring(i > 31 and 'none' or i))
+		if i == 31 then break end
+	end
+	expect(server():claim(), 'full 32 0 0')
+	wait(6001)
+	-- a few are looked at
+	expect(server():claim({reach = at(0)}), 'full 24 8 ' .. at(5000))
+	expect(hash('next:0'), '16')
+	expect(server():claim({reach = at(0)}), 'full 16 16 ' .. at(5000))
+	expect(hash('next:0'), '32')
+	expect(server():claim({reach = at(5000)}), 'yours 0 .*')
+	expect(hash('next:0'), '16')
+end
+
+-- Runs one of them.
+local function one(Redis, name)
+	world = {redis = Redis.new(false, false), servers = 0, fresh = 1000, instances = 0}
+	world.redis.now = BASE
+	restart_redis()
+	world.caller = server({name = 'caller'})
+	local ok, err = pcall(tests[name])
+	if not ok then return name .. ': ' .. (type(err) == 'table' and err.failed or tostring(err)) end
+end
+
+local function names()
+	local list = {}
+	for name in pairs(tests) do list[#list + 1] = name end
+	table.sort(list)
+	return list
+end
+
+-- A script that does not end, for it is mutated, is stopped; a loop that is compiled
+-- cannot be.
+local function run(Redis)
+	if jit then jit.off() end
+	debug.sethook(function() error('it does not end', 2) end, '', 20000000)
+	local wrong
+	for _, name in ipairs(names()) do
+		wrong = wrong or one(Redis, name)
+	end
+	debug.sethook()
+	if jit then jit.on() end
+	return wrong
+end
+
+return {run = run, one = one, names = names}
