@@ -311,11 +311,13 @@ process_run(const Process *process)
 		}
 		PG_CATCH();
 		{
+			HOLD_INTERRUPTS();
 			MemoryContextSwitchTo(turn_context);
 			LWLockReleaseAll();
 			pause = process->recover(CopyErrorData());
 			FlushErrorState();
 			AbortCurrentTransaction();
+			RESUME_INTERRUPTS();
 		}
 		PG_END_TRY();
 		MemoryContextSwitchTo(TopMemoryContext);

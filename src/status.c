@@ -58,6 +58,18 @@ static const Oid status_columns[] = {
 	TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, INT8OID
 };
 
+/* The text that callers get. */
+static const char *
+reason_text(const GeneratorStatus *status)
+{
+	if (status->is_ahead)
+		return psprintf("the next key would lead the clock by " INT64_FORMAT " ms",
+						(int64) status->lead_ms);
+	if (status->detail[0] == '\0')
+		return gate_message(status->reason);
+	return psprintf("%s: %s", gate_message(status->reason), status->detail);
+}
+
 Datum
 snowid_status(PG_FUNCTION_ARGS)
 {
@@ -79,7 +91,7 @@ snowid_status(PG_FUNCTION_ARGS)
 	claim_status(&claim);
 	lease_over = claim.held && claim.lease_ms > 0 &&
 		timestamptz_from_unix_ms(claim.limit_ms) < GetCurrentTimestamp();
-	open = status.reason == GATE_OPEN && !status.is_stuck && !lease_over;
+	open = status.reason == GATE_OPEN && !status.is_stuck && !status.is_ahead && !lease_over;
 
 	nulls[n] = !status.has_pair;
 	values[n++] = Int32GetDatum(status.datacenter_id);
@@ -91,10 +103,7 @@ snowid_status(PG_FUNCTION_ARGS)
 									  snowid_worker_from_host ? "hostname" : "setting");
 	values[n++] = BoolGetDatum(open);
 	nulls[n] = open && status.detail[0] == '\0';
-	values[n++] = CStringGetTextDatum(status.detail[0] == '\0' ?
-									  gate_message(status.reason) :
-									  psprintf("%s: %s", gate_message(status.reason),
-											   status.detail));
+	values[n++] = CStringGetTextDatum(reason_text(&status));
 	layout_describe(&server_layout, layout);
 	values[n++] = CStringGetTextDatum(layout);
 	values[n++] = DateADTGetDatum(layout_last_day(&server_layout));

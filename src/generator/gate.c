@@ -243,7 +243,11 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 	generator->detail[0] = '\0';
 	LWLockRelease(generator_lock);
 
-	/* a full barrier: the pair is visible before any unit */
+	/*
+	 * A full barrier: the pair is visible before any unit.  On ARM64 a caller
+	 * may load "opening" before its swap is stored; but before "opening"
+	 * changes, the sentinel is exchanged into "last", so that swap fails.
+	 */
 	pg_atomic_exchange_u64(&generator->last, last);
 	ConditionVariableBroadcast(&generator->changed);
 }
@@ -357,6 +361,7 @@ generator_status(GeneratorStatus *status)
 	LWLockRelease(generator_lock);
 
 	status->grant_age_ms = granted_at == 0 ? -1 : monotonic_ms() - granted_at;
+	status->is_ahead = status->reason == GATE_OPEN && last > generator_reach(now);
 	if (status->reason == GATE_OPEN)
 		status->is_stuck = (int64) pg_atomic_read_u64(&generator->usable_until) < now &&
 			generator_keeper_trouble(STUCK_MS, status->detail);

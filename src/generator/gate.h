@@ -39,6 +39,7 @@ typedef struct GeneratorStatus
 	GateReason	reason;
 	char		detail[GATE_DETAIL_LEN];	/* "": there is none */
 	bool		is_stuck;		/* the gate is open, but no keys are reserved */
+	bool		is_ahead;		/* the same, but the clock is out of reach */
 	bool		has_pair;
 	int			datacenter_id;
 	int			worker_id;

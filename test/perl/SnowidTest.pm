@@ -22,7 +22,7 @@ our @EXPORT =
   wait_for_worker_id
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
-  server_is_open start_and_open keeper_pid process_pid stop_process processes
+  server_is_open gate_is_open start_and_open keeper_pid process_pid stop_process processes
   kill_all wait_until
   origin_places old_strings has_assertions crc32c);
 
@@ -371,6 +371,17 @@ sub server_is_open
 {
 	my ($node) = @_;
 	poll($node, 'is_open');
+	return;
+}
+
+# Waits until its gate is open, with this worker ID where it is given; the clock may be
+# too far behind for keys.
+sub gate_is_open
+{
+	my ($node, $id) = @_;
+	poll($node,
+		"worker_id = @{[ $id // 'worker_id' ]} AND (is_open OR reason ~ 'the next key would lead the clock')"
+	);
 	return;
 }
 

@@ -117,7 +117,7 @@ $log = -s $node->logfile;
 set_skew($node, -2 * $hour);
 $node->wait_for_log($set_back, $log);
 crash($node, 'client backend');
-poll($node, 'is_open');
+gate_is_open($node);
 is(logged($node, $log, $set_back),
 	1, 'a crash after a step back: it is logged once');
 is( $node->safe_psql(

@@ -62,7 +62,7 @@ sub set_worker_id
 		$node,
 		'snowid.worker_id' => $id,
 		'snowid.max_wait'  => $max_wait // '200ms');
-	wait_for_worker_id($node, $id);
+	gate_is_open($node, $id);
 	return;
 }
 
@@ -170,7 +170,7 @@ my $today = first_of_batch();
 set_worker_id(1);
 is_refused($year, 'under the old one there are none, still');
 $node->restart;
-server_is_open($node);
+gate_is_open($node);
 is_refused($year, 'under the old one there are none after a restart, either');
 set_worker_id(2);
 cmp_ok(first_of_batch(), '>', $today,
@@ -194,7 +194,7 @@ $ahead = first_of_batch();
 $node->stop;
 set_skew($node, 0);
 $node->start;
-server_is_open($node);
+gate_is_open($node);
 is_refused(5 * $year,
 	'a server that was started years ahead makes no key of today');
 set_worker_id(2);
@@ -226,11 +226,15 @@ next_key($late);
 $late->stop('immediate');
 set_skew($late, 0);
 $late->start;
-server_is_open($late);
+gate_is_open($late);
 cmp_ok(
 	status($late, 'lead_ms'),
 	'>',
 	0.9 * $year * 1000,
 	'after a restart the status says by how much the keys lead the clock');
+like(
+	status($late, 'is_open, reason'),
+	qr/^f\|the next key would lead the clock by \d+ ms$/,
+	'after a restart the status says that no key can be made, and why');
 $late->stop;
 done_testing();

@@ -187,12 +187,12 @@ unlike($session->{out}, qr/ERROR|FATAL|connection/,
 );
 my $refused =
   qr/^58000: the next key would lead the clock by 1[12]\d\d\d\d\d ms\n/;
-server_is_open($node);
+gate_is_open($node);
 like(sql_error($node, 'SELECT snowid_next()'),
 	$refused, 'keys continue above it');
 $node->stop('immediate');
 $node->start;
-server_is_open($node);
+gate_is_open($node);
 like(sql_error($node, 'SELECT snowid_next()'),
 	$refused, 'after a crash keys are above it, too');
 is(sql_error($node, 'SELECT snowid_advance(1)'),

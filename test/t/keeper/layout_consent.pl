@@ -46,7 +46,7 @@ sub start_with
 	$node->stop;
 	set_skew($node, $skew);
 	$node->start;
-	poll($node, q(is_open OR reason ~ 'layout'));
+	poll($node, q(is_open OR reason ~ 'layout|would lead'));
 	return;
 }
 
@@ -125,7 +125,7 @@ $holder->{run}->finish;
 set_skew($node, 10 * $day);
 configure($node, settings('old', 1));
 $node->start;
-poll($node, q(is_open OR reason ~ 'layout'));
+poll($node, q(is_open OR reason ~ 'layout|would lead'));
 is_refused('stopped then: no key of the old layout comes again',
 	qr/$waits|$never/);
 
@@ -152,7 +152,7 @@ standby_reads('consent given');
 my $pid = keeper_pid($node);
 query($node, "SELECT pg_terminate_backend($pid)");
 wait_for($node, <<~EOF);
-	SELECT is_open OR reason ~ 'layout' FROM snowid_status(), pg_stat_activity
+	SELECT is_open OR reason ~ 'layout|would lead' FROM snowid_status(), pg_stat_activity
 	WHERE backend_type = 'snowid keeper' AND pid <> $pid
 	EOF
 key_is_above('a new keeper does not ask again');
@@ -174,7 +174,7 @@ $node->wait_for_catchup($standby);
 configure($standby, settings('new', 2));
 $standby->restart;
 $standby->promote;
-poll($standby, q(is_open OR reason ~ 'layout'));
+poll($standby, q(is_open OR reason ~ 'layout|would lead'));
 is(sql_error($standby, 'SELECT snowid_next()'),
 	'', 'a promoted standby does not ask again');
 $standby->stop;
@@ -210,7 +210,7 @@ foreach my $former ([ 10, 0 ], [ 20, 3600 ])
 }
 configure($node, settings('new', 1));
 $node->reload;
-poll($node, q(is_open OR reason ~ 'layout'));
+poll($node, q(is_open OR reason ~ 'layout|would lead'));
 is_refused('keys must be above those of every former layout', $never);
 $node->stop;
 done_testing();

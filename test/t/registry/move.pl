@@ -354,7 +354,7 @@ foreach my $when ('', ', after a crash')
 	next if $when;
 	$advanced->stop('immediate');
 	$advanced->start;
-	wait_for_claim($advanced);
+	gate_is_open($advanced);
 	usleep(1_500_000);
 }
 my $dir = $advanced->data_dir . '/snowid';

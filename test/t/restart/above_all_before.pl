@@ -271,13 +271,20 @@ foreach my $mode ('fast', 'immediate')
 	$node->stop($mode);
 	step_to(-3500);
 	$node->start;
-	server_is_open($node);
+	gate_is_open($node);
 	like(
 		sql_error($node, 'SELECT snowid_next()'),
 		qr/^58000: the next key would lead the clock by (34\d\d|3500)\d{3} ms/,
 		"down while the clock was set back by an hour, $mode stop: no key below the ceiling"
 	);
+	like(
+		status($node, 'is_open, lead_ms > 3400000, reason'),
+		qr/^f\|t\|the next key would lead the clock by (34\d\d|3500)\d{3} ms$/,
+		"the status says so after a $mode stop: not open, the lead, the reason"
+	);
 	step_to(0);
+	is(status($node, 'is_open, lead_ms, reason'),
+		't|0|', "the status says so when the clock is right, $mode stop");
 	$key = next_key($node);
 	cmp_ok($key, '>', $highest, 'keys continue when the clock is right');
 }

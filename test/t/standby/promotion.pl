@@ -74,9 +74,9 @@ sub makes_none_while_behind
 	my ($node, $highest, $name) = @_;
 
 	# a copy of a directory opens when the clock has advanced, and not where it stands
-	server_is_open($node);
+	gate_is_open($node);
 	stop_clock($node, key_ms($highest) - 120_000);
-	server_is_open($node);
+	gate_is_open($node);
 	like(sql_error($node, 'SELECT snowid_next()'),
 		qr/^58000: the next key would lead the clock by 12\d{4} ms/, $name);
 	return;
@@ -136,7 +136,7 @@ cmp_ok(time - $began,
 	'<', 30, 'under load: a worker ID of its own makes a key within seconds');
 configure($standby, 'snowid.worker_id = 1');
 $standby->reload;
-wait_for_worker_id($standby, 1);
+gate_is_open($standby, 1);
 begins_above('promoted under load', $standby, 1);
 $standby->stop('immediate');
 
@@ -192,7 +192,7 @@ begins_above('the second of a cascade, promoted after the first',
 configure($cascade2, 'snowid.worker_id = 2');
 set_skew($cascade2, -2400);
 $cascade2->reload;
-wait_for_worker_id($cascade2, 2);
+gate_is_open($cascade2, 2);
 begins_above('the second, with the worker ID of the first', $cascade2, 2);
 $cascade2->stop('immediate');
 
