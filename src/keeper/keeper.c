@@ -250,9 +250,9 @@ act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now
 		case OPENING_STAY_OPEN:
 			return 0;
 		case OPENING_OPEN:
-			return open_gate(decision, now);
+			break;
 	}
-	return retry_pause();		/* not reached */
+	return open_gate(decision, now);
 }
 
 /*

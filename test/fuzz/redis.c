@@ -65,12 +65,7 @@ net_wait(int fd, int event, char *err)
 }
 
 void
-net_set_deadline(int timeout_ms)
-{
-}
-
-void
-net_begin_last_call(int64 ends)
+net_set_deadline(int timeout_ms, bool last_call)
 {
 }
 

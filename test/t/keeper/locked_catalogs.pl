@@ -34,12 +34,19 @@ is($caller->query_safe($keys), 50,
 
 #---- A keeper that has to look its origin up ----
 
-my $log = -s $node->logfile;
+# The holder alone can read it, too.
+my $position =
+  q(SELECT remote_lsn - '0/0' FROM pg_replication_origin_status WHERE external_id ~ '_0_1$');
+my $before = $holder->query_safe($position);
+my $log    = -s $node->logfile;
 configure($node, 'snowid.worker_id = 2');
 $node->reload;
 $node->wait_for_log(qr/Another session has locked the catalog pg_database\./,
 	$log);
 pass('a keeper that needs the catalogs reports the lock');
+cmp_ok($holder->query_safe($position), '>=', $before,
+	'the ceiling that is left is not lowered while its origin may be dropped'
+);
 $holder->query_safe('ROLLBACK');
 wait_for_worker_id($node, 2);
 pass('the keeper finds its origin when the lock is released');

@@ -22,7 +22,14 @@ sub leave_and_come_back
 
 	is($redis->record("0:$id", 'name'), $server->name, "$what has a claim");
 	configure($server, 'snowid.worker_id = 9');
-	$server->restart;
+	$server->stop;
+	chmod 0500, $server->data_dir . '/snowid' or die "$!";
+	$server->start;
+	poll($server,
+		"NOT is_open AND reason ~ 'use its state file: Could not create file'"
+	);
+	pass("$what makes no key before its file forgets the claim");
+	chmod 0700, $server->data_dir . '/snowid' or die "$!";
 	poll($server, $is_standby ? "reason ~ 'recovery'" : 'is_open');
 	wait_until(
 		'its file forgets the claim',
