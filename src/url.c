@@ -26,40 +26,66 @@ parse_number(const char *s, const char *end, int max, int *number)
 	return *number > max ? "a port or database is out of range" : NULL;
 }
 
-/* Reads the user from s up to an "@".  Returns the problem, or NULL. */
 static const char *
-parse_user(const char *s, const char *at, Address *address)
+read_user(const char *s, const char *end, Address *address)
 {
-	if (memchr(s, ':', at - s))
+	if (memchr(s, ':', end - s))
 		return "it must not contain a password";
-	if (!address->local && memchr(s, '%', at - s))
+	if (!address->local && memchr(s, '%', end - s))
 		return "a user name is taken as it is, without % escapes";
-	if (at - s >= sizeof(address->user))
+	if (end - s >= sizeof(address->user))
 		return "a user name is too long";
-	memcpy(address->user, s, at - s);
+	memcpy(address->user, s, end - s);
 	return NULL;
 }
 
-/* Reads the rest of a URL that begins with unix://; the same. */
+/* Behind unix:// */
 static const char *
-parse_local(const char *s, const char *end, Address *address)
+read_socket(const char *s, const char *end, Address *address)
 {
 	const char *at = memchr(s, '@', end - s);
-	const char *error;
+	const char *error = NULL;
 
 	address->local = true;
 	if (at && at < (const char *) memchr(s, '/', end - s))
 	{
-		error = parse_user(s, at, address);
-		if (error)
-			return error;
+		error = read_user(s, at, address);
 		s = at + 1;
 	}
-	if (memchr(s, '?', end - s))
-		return "it must not contain parameters";
-	if (*s != '/' || end - s >= sizeof(((struct sockaddr_un *) 0)->sun_path))
-		return "unix:// needs the absolute path of a socket, of at most 107 bytes";
-	memcpy(address->host, s, end - s);
+	if (!error && memchr(s, '?', end - s))
+		error = "it must not contain parameters";
+	if (!error && (*s != '/' || end - s >= sizeof(((struct sockaddr_un *) 0)->sun_path)))
+		error = "unix:// needs the absolute path of a socket, of at most 107 bytes";
+	if (!error)
+		memcpy(address->host, s, end - s);
+	return error;
+}
+
+/* A host's name, or an address in brackets, and a port. */
+static const char *
+read_host(const char *s, const char *end, Address *address)
+{
+	bool		brackets = s < end && *s == '[';
+	const char *host_end = memchr(s, brackets ? ']' : ':', end - s);
+	const char *colon;
+
+	if (brackets && !host_end)
+		return "a bracket is not closed";
+	if (!host_end)
+		host_end = end;
+	colon = host_end + brackets;
+	s += brackets;
+	if (host_end - s >= sizeof(address->host))
+		return "a host name is too long";
+	memcpy(address->host, s, host_end - s);
+	if (colon < end && *colon != ':')
+		return "a colon is missing before a port";
+	if (address->host[0] == '\0')
+		return "a host name is missing";
+	if (address->host[strspn(address->host, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:%_-")])
+		return "a host name contains an invalid character";
+	if (colon < end)
+		return parse_number(colon + 1, end, 65535, &address->port);
 	return NULL;
 }
 
@@ -69,13 +95,12 @@ url_parse(const char *s, const char *end, Address *address)
 {
 	const char *at;
 	const char *slash;
-	const char *colon;
 	const char *error = NULL;
 
 	memset(address, 0, sizeof(*address));
 	address->port = 6379;
 	if (end - s > 7 && strncmp(s, "unix://", 7) == 0)
-		return parse_local(s + 7, end, address);
+		return read_socket(s + 7, end, address);
 	if (end - s > 8 && strncmp(s, "redis://", 8) == 0)
 		s += 8;
 	else if (end - s > 9 && strncmp(s, "rediss://", 9) == 0)
@@ -92,43 +117,14 @@ url_parse(const char *s, const char *end, Address *address)
 		;
 	if (at > s)
 	{
-		error = parse_user(s, at - 1, address);
-		if (error)
-			return error;
+		error = read_user(s, at - 1, address);
 		s = at;
 	}
 	slash = memchr(s, '/', end - s);
-	if (slash && slash + 1 < end)
+	if (!error)
+		error = read_host(s, slash ? slash : end, address);
+	if (!error && slash && slash + 1 < end)
 		error = parse_number(slash + 1, end, 1000000, &address->database);
-	if (slash)
-		end = slash;
-	if (s < end && *s == '[')
-	{
-		colon = memchr(s, ']', end - s);
-		if (!colon)
-			return "a bracket is not closed";
-		if (colon - s - 1 >= sizeof(address->host))
-			return "a host name is too long";
-		memcpy(address->host, s + 1, colon - s - 1);
-		colon++;
-		if (colon < end && *colon != ':')
-			return "a colon is missing before a port";
-	}
-	else
-	{
-		colon = memchr(s, ':', end - s);
-		if (!colon)
-			colon = end;
-		if (colon - s >= sizeof(address->host))
-			return "a host name is too long";
-		memcpy(address->host, s, colon - s);
-	}
-	if (address->host[0] == '\0')
-		return "a host name is missing";
-	if (address->host[strspn(address->host, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:%_-")])
-		return "a host name contains an invalid character";
-	if (!error && colon < end)
-		error = parse_number(colon + 1, end, 65535, &address->port);
 	if (!error && address->port == 0)
 		error = "a port must be from 1 to 65535";
 #ifndef SNOWID_TLS

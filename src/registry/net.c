@@ -27,14 +27,22 @@
 #include "registry/net.h"
 
 static int64 deadline;
-static bool through_shutdown;
 
-/* The deadline of all waits from here on; "last_call": a shutdown does not end them. */
+/* By then all waits of a last call end; a shutdown does not end them before. */
+static int64 last_call_ends = PG_INT64_MAX;
+
+/* The deadline of all waits from here on. */
 void
-net_set_deadline(int timeout_ms, bool last_call)
+net_set_deadline(int timeout_ms)
 {
-	deadline = monotonic_ms() + timeout_ms;
-	through_shutdown = last_call;
+	deadline = Min(monotonic_ms() + timeout_ms, last_call_ends);
+}
+
+/* The process exits, and makes its last call. */
+void
+net_begin_last_call(int64 ends)
+{
+	last_call_ends = ends;
 }
 
 /*
@@ -65,7 +73,7 @@ net_wait(int fd, int event, char *err)
 			latch_was_set = true;
 			ResetLatch(MyLatch);
 			CHECK_FOR_INTERRUPTS();
-			if (ShutdownRequestPending && !through_shutdown)
+			if (ShutdownRequestPending && last_call_ends == PG_INT64_MAX)
 			{
 				snprintf(err, NET_ERR_LEN, "the server is shutting down");
 				break;

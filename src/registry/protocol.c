@@ -186,19 +186,19 @@ is_given(const char *outcome)
 
 /* Calls once.  False: there is no answer; the reason is in err. */
 static bool
-try_call(RegistryCall *call, bool last_call, char ***answer, int *count, char *err)
+try_call(RegistryCall *call, char ***answer, int *count, char *err)
 {
 	RegistryCall numbered = *call;
 	uint64		n;
 
-	if (!redis_connect(last_call, err))
+	if (!redis_connect(err))
 		return false;
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	n = ++registry->n;
 	LWLockRelease(registry_lock);
 	protocol_add(&numbered, "n", protocol_number((int64) n));
 	protocol_add(&numbered, "deadline", protocol_number(redis_now_ms() + snowid_redis_timeout));
-	if (!redis_run_script(snowid_redis_prefix, numbered.args, numbered.count, last_call,
+	if (!redis_run_script(snowid_redis_prefix, numbered.args, numbered.count,
 						  answer, count, err))
 		return false;
 	if (strcmp((*answer)[0], "expired") == 0)
@@ -245,18 +245,18 @@ is_unreadable(char **answer, int count, char *err)
  * the reason is in err.
  */
 bool
-protocol_call(RegistryCall *call, bool last_call, char ***answer, int *count, char *err)
+protocol_call(RegistryCall *call, char ***answer, int *count, char *err)
 {
 	int64		began = monotonic_ms();
 	bool		fresh = !link_is_open();
-	bool		ok = try_call(call, last_call, answer, count, err);
+	bool		ok = try_call(call, answer, count, err);
 
 	/*
 	 * An idle connection may have ended long ago, or Redis' clock was
 	 * stepped; to call twice does no harm.
 	 */
 	if (!ok && !fresh && monotonic_ms() - began < snowid_redis_timeout / 2)
-		ok = try_call(call, last_call, answer, count, err);
+		ok = try_call(call, answer, count, err);
 	/* keeps of other servers' names what every encoding can show */
 	for (int i = 0; ok && i < *count; i++)
 		for (char *p = (*answer)[i]; *p; p++)

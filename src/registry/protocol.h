@@ -27,7 +27,7 @@ extern const char *protocol_server_name(void);
 extern void protocol_begin(RegistryCall *call, const Registry *seen, const char *operation,
 						   int datacenter_id, const Claim *claim);
 extern void protocol_add(RegistryCall *call, const char *name, const char *value);
-extern bool protocol_call(RegistryCall *call, bool last_call, char ***answer, int *count,
+extern bool protocol_call(RegistryCall *call, char ***answer, int *count,
 						  char *err);
 extern bool protocol_read_number(const char *text, int64 max, int64 *value);
 extern bool protocol_read_claim(const Registry *seen, char **answer, Claim *claim,

@@ -208,13 +208,13 @@ introduce(const Address *address, char *err)
 
 /* Tries each numeric address of a host, with a deadline of its own. */
 static bool
-connect_to(const Address *address, bool last_call, char *err)
+connect_to(const Address *address, char *err)
 {
 	char		addresses[NET_ADDRESSES_LEN] = "";
 	char		reason[NET_ERR_LEN];
 
 	link_to(address);
-	net_set_deadline(snowid_redis_timeout, last_call);
+	net_set_deadline(snowid_redis_timeout);
 	if (address->local)
 		return link_open(address, address->host, err) &&
 			authenticate(address, err) && introduce(address, err);
@@ -222,7 +222,7 @@ connect_to(const Address *address, bool last_call, char *err)
 		return link_failed(err, "%s", reason);
 	for (const char *a = addresses; a < addresses + sizeof(addresses) && *a; a += strlen(a) + 1)
 	{
-		net_set_deadline(snowid_redis_timeout, last_call);
+		net_set_deadline(snowid_redis_timeout);
 		if (link_open(address, a, err) && authenticate(address, err) && introduce(address, err))
 			return true;
 	}
@@ -234,7 +234,7 @@ connect_to(const Address *address, bool last_call, char *err)
  * URL, are in err.
  */
 bool
-redis_connect(bool last_call, char *err)
+redis_connect(char *err)
 {
 	const char *urls = first_url ? first_url : snowid_redis_url;
 	const char *end;
@@ -249,7 +249,7 @@ redis_connect(bool last_call, char *err)
 
 		(void) url_parse(urls, end, &address);	/* the setting was checked */
 		other_urls = end;
-		if (connect_to(&address, last_call, err))
+		if (connect_to(&address, err))
 			return true;
 		snprintf(reasons + used, sizeof(reasons) - used, "%s%s", used ? "; " : "", err);
 	}
@@ -280,7 +280,7 @@ redis_is_one(char *err)
 
 		link_close();
 		(void) url_parse(urls, end, &address);
-		if (!connect_to(&address, false, ignored) || is_cluster)
+		if (!connect_to(&address, ignored) || is_cluster)
 			continue;
 		is_other = first_run[0] && strcmp(first_run, run_id) != 0;
 		if (is_other)
@@ -349,10 +349,10 @@ redis_wait_for_replicas(char *err)
  * Runs the registry's script with these arguments, within snowid.redis_timeout.
  * There must be a connection.  The answer, an array of strings, is in the current
  * memory context.  False: the script may have been run or not; the reason is in
- * err.  "last_call": a shutdown does not end it.
+ * err.
  */
 bool
-redis_run_script(const char *key, const char **args, int nargs, bool last_call,
+redis_run_script(const char *key, const char **args, int nargs,
 				 char ***answer, int *count, char *err)
 {
 	static char sha1[2 * SHA1_DIGEST_LENGTH + 1] = "";
@@ -366,7 +366,7 @@ redis_run_script(const char *key, const char **args, int nargs, bool last_call,
 	argv[2] = "1";
 	argv[3] = key;
 	memcpy(argv + 4, args, nargs * sizeof(char *));
-	net_set_deadline(snowid_redis_timeout, last_call);
+	net_set_deadline(snowid_redis_timeout);
 	reply = link_command(nargs + 4, argv, err);
 	if (reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOSCRIPT", 8) == 0)
 	{

@@ -9,13 +9,12 @@
 
 #pragma GCC visibility push(hidden)
 
-extern bool redis_connect(bool last_call, char *err);
+extern bool redis_connect(char *err);
 extern bool redis_is_one(char *err);
 extern int64 redis_now_ms(void);
 extern const char *redis_may_evict(void);
 extern bool redis_run_script(const char *key, const char **args, int nargs,
-							 bool last_call, char ***answer, int *count,
-							 char *err);
+							 char ***answer, int *count, char *err);
 extern bool redis_wait_for_replicas(char *err);
 
 #pragma GCC visibility pop

@@ -40,8 +40,8 @@
 /* The pause between turns when nothing is due. */
 #define IDLE_MS 1000
 
-/* How long a shutdown waits for the keeper to close the gate. */
-#define CLOSE_MS 1000
+/* The process exits within a second: a lease is released in this time, or lapses. */
+#define STOP_MS 800
 
 /* The first pause after a failure; it doubles up to the interval of marks. */
 #define FIRST_PAUSE_MS 100
@@ -188,9 +188,9 @@ all_is_well(void)
 
 /* Calls the script.  False: there is no answer; the reason is in err. */
 static bool
-call_script(RegistryCall *call, bool last_call, char ***answer, int *count, char *err)
+call_script(RegistryCall *call, char ***answer, int *count, char *err)
 {
-	bool		ok = protocol_call(call, last_call, answer, count, err);
+	bool		ok = protocol_call(call, answer, count, err);
 
 	if (ok)
 		answered = true;
@@ -202,7 +202,7 @@ static bool
 call_or_try_later(RegistryCall *call, char ***answer, int *count)
 {
 	char		err[NET_ERR_LEN];
-	bool		ok = call_script(call, false, answer, count, err);
+	bool		ok = call_script(call, answer, count, err);
 
 	if (!ok)
 		no_answer(err);
@@ -588,12 +588,11 @@ mark(void)
  * state file has.  True: done.
  */
 static bool
-release(const Claim *claim, bool last_call)
+release(const Claim *claim)
 {
 	RegistryCall call;
 	char	  **answer;
 	int			count;
-	char		err[NET_ERR_LEN];
 	const PastClaim *past = NULL;
 
 	for (int i = 0; i < PAST_CLAIMS && !past; i++)
@@ -605,12 +604,8 @@ release(const Claim *claim, bool last_call)
 	/* a claim that was never in the file was never used */
 	protocol_add(&call, "ceiling", protocol_number(past ? past->ceiling_ms : 0));
 	protocol_add(&call, "exact", past && past->exact ? "1" : "0");
-	if (!call_script(&call, last_call, &answer, &count, err))
-	{
-		if (!last_call)
-			no_answer(err);
+	if (!call_or_try_later(&call, &answer, &count))
 		return false;
-	}
 	if (strcmp(answer[0], "ok") == 0)
 		ereport(LOG,
 				(errmsg("snowid released worker ID %d of datacenter %d",
@@ -662,7 +657,7 @@ tend_claim(void)
 	if (seen.unwanted == 0)
 		asked_for = 0;
 	if (revoked && (due || backoff == 0))
-		revoked = !release(&revoked_claim, false);
+		revoked = !release(&revoked_claim);
 	else if (seen.state == CLAIM_NONE || !seen.confirmed || (untidy && due))
 	{
 		if (due)
@@ -671,7 +666,7 @@ tend_claim(void)
 	else if (seen.leaving.ownership != 0 && (due || backoff == 0) &&
 			 seen.identity.claim.ownership == seen.claim.ownership)
 	{
-		if (release(&seen.leaving, false))
+		if (release(&seen.leaving))
 		{
 			LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 			memset(&registry->leaving, 0, sizeof(Claim));
@@ -715,7 +710,7 @@ list(int datacenter_id, int from, int records, char ***answer, int *count, char 
 	protocol_add(&call, "from", protocol_number(from));
 	protocol_add(&call, "count", protocol_number(records));
 	protocol_add(&call, "own", own_ownerships());
-	return call_script(&call, false, answer, count, err);
+	return call_script(&call, answer, count, err);
 }
 
 /* Frees an ID of the owner that has it now. */
@@ -740,7 +735,7 @@ release_other(const RegistryRequest *request, char ***answer, int *count, char *
 	protocol_add(&call, "ownership", (*answer)[RECORD_COLUMNS]);
 	protocol_add(&call, "own", own_ownerships());
 	protocol_add(&call, "force", protocol_number(request->force));
-	return call_script(&call, false, answer, count, err);
+	return call_script(&call, answer, count, err);
 }
 
 /*
@@ -892,13 +887,13 @@ registry_recover(const ErrorData *error)
 }
 
 /*
- * A shutdown gives a lease back, when the gate is closed and if Redis answered
- * the last call.
+ * At a shutdown, a lease is released: once the keeper has closed the gate, if
+ * Redis answered the call before, and within STOP_MS.
  */
 static void
 registry_stop(void)
 {
-	int64		ends = monotonic_ms() + CLOSE_MS;
+	int64		ends = monotonic_ms() + STOP_MS;
 
 	look();
 	while (seen.state == CLAIM_HELD && seen.claim.lease_ms > 0 &&
@@ -913,7 +908,8 @@ registry_stop(void)
 	if (withdraw_lease() && backoff == 0)
 	{
 		look();
-		(void) release(&seen.claim, true);
+		net_begin_last_call(ends);
+		(void) release(&seen.claim);
 	}
 }
 

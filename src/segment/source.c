@@ -288,7 +288,7 @@ resolve_hosts(Options *options, Reason *reason)
 		char		error[NET_ERR_LEN];
 		const char *address = found;
 
-		net_set_deadline(ms_until(deadline), false);
+		net_set_deadline(ms_until(deadline));
 		if (host[0] && !strchr("/@", host[0]) && !net_resolve(host, found, error))
 			(void) (monotonic_ms() >= deadline ? is_late(reason) :
 					reason_is(reason, false, "%s", error));
@@ -338,7 +338,7 @@ wait_for_socket(PGconn *conn, int event, Reason *reason)
 			return is_late(reason);
 		if (process_must_end())
 			return reason_is(reason, true, "The process is shutting down");
-		net_set_deadline(Min(ms_until(deadline), LOOK_MS), false);
+		net_set_deadline(Min(ms_until(deadline), LOOK_MS));
 	} while (!net_wait(PQsocket(conn), event, error));
 	return true;
 }

@@ -129,9 +129,21 @@ periods_of(const SegmentKey *key)
 
 /*---- Rows ----*/
 
-/* The row of a tag, or of one of its periods, as it is for a snapshot. */
-static SysScanDesc
-begin_scan(Relation rel, Snapshot snapshot, const SegmentKey *key, const DateADT *period)
+/* A look at the rows of a tag, by the primary key. */
+typedef struct RowScan
+{
+	Relation	index;
+	Snapshot	snapshot;		/* NULL: the caller's */
+	SysScanDesc desc;
+} RowScan;
+
+/*
+ * Returns the row of a tag, or of this period, or else of its newest one; or NULL.  As
+ * the snapshot has it, or NULL: as it is now.
+ */
+static HeapTuple
+begin_scan(RowScan *scan, Relation rel, Snapshot as_of, const SegmentKey *key,
+		   const DateADT *period)
 {
 	ScanKeyData keys[2];
 
@@ -142,12 +154,25 @@ begin_scan(Relation rel, Snapshot snapshot, const SegmentKey *key, const DateADT
 	if (period)
 		ScanKeyEntryInitialize(&keys[1], 0, PERIOD_PERIOD + 1, BTEqualStrategyNumber, DATEOID,
 							   InvalidOid, F_DATE_EQ, DateADTGetDatum(*period));
-	return systable_beginscan(rel, rel->rd_pkindex, true, snapshot, period ? 2 : 1, keys);
+	scan->index = index_open(rel->rd_pkindex, AccessShareLock);
+	scan->snapshot = as_of ? NULL : RegisterSnapshot(GetLatestSnapshot());
+	scan->desc = systable_beginscan_ordered(rel, scan->index, as_of ? as_of : scan->snapshot,
+											period ? 2 : 1, keys);
+	return systable_getnext_ordered(scan->desc, BackwardScanDirection);
+}
+
+static void
+end_scan(RowScan *scan)
+{
+	systable_endscan_ordered(scan->desc);
+	index_close(scan->index, AccessShareLock);
+	if (scan->snapshot)
+		UnregisterSnapshot(scan->snapshot);
 }
 
 /* Is it still a row of this tag, and of this period? */
 static bool
-is_of(TupleTableSlot *slot, const SegmentKey *key, const DateADT *period)
+is_same_row(TupleTableSlot *slot, const SegmentKey *key, const DateADT *period)
 {
 	text	   *tag;
 
@@ -167,36 +192,32 @@ lock_row(Oid relid, const TableKind *kind, const SegmentKey *key, const DateADT 
 		 LockTupleMode mode, LockedRow *locked)
 {
 	Found		found = open_table(relid, kind, RowExclusiveLock, &locked->rel);
-	Snapshot	snapshot;
-	SysScanDesc scan;
+	RowScan		scan;
 	HeapTuple	tuple;
 	TM_FailureData failure;
 
 	locked->slot = NULL;
 	if (found != FOUND)
 		return found;
-	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	scan = begin_scan(locked->rel, snapshot, key, period);
-	tuple = systable_getnext(scan);
+	tuple = begin_scan(&scan, locked->rel, NULL, key, period);
 	if (HeapTupleIsValid(tuple))
 	{
 		ItemPointerData tid = tuple->t_self;
 
 		locked->kind = kind;
 		locked->slot = table_slot_create(locked->rel, NULL);
-		if (table_tuple_lock(locked->rel, &tid, snapshot, locked->slot, GetCurrentCommandId(true),
+		if (table_tuple_lock(locked->rel, &tid, scan.snapshot, locked->slot, GetCurrentCommandId(true),
 							 mode, LockWaitSkip,
 							 TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS |
 							 TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure) != TM_Ok ||
-			!is_of(locked->slot, key, period))
+			!is_same_row(locked->slot, key, period))
 			found = LOCKED;
 		else
 			locked->max_id = DatumGetInt64(locked->slot->tts_values[kind->max_id]);
 	}
 	else
 		found = ABSENT;
-	systable_endscan(scan);
-	UnregisterSnapshot(snapshot);
+	end_scan(&scan);
 	if (found != FOUND)
 		table_release(locked);
 	return found;
@@ -257,8 +278,7 @@ table_read_tag(const SegmentKey *key, Snapshot as_of, TagRow *tag)
 {
 	Relation	rel;
 	Found		found;
-	Snapshot	snapshot;
-	SysScanDesc scan;
+	RowScan		scan;
 	HeapTuple	tuple;
 
 	if (as_of)
@@ -266,9 +286,7 @@ table_read_tag(const SegmentKey *key, Snapshot as_of, TagRow *tag)
 	found = open_table(key->relid, &table_tags, AccessShareLock, &rel);
 	if (found != FOUND)
 		return found;
-	snapshot = RegisterSnapshot(as_of ? as_of : GetLatestSnapshot());
-	scan = begin_scan(rel, snapshot, key, NULL);
-	tuple = systable_getnext(scan);
+	tuple = begin_scan(&scan, rel, as_of, key, NULL);
 	if (HeapTupleIsValid(tuple))
 	{
 		Datum	   *values = palloc(RelationGetDescr(rel)->natts * sizeof(Datum));
@@ -279,8 +297,7 @@ table_read_tag(const SegmentKey *key, Snapshot as_of, TagRow *tag)
 	}
 	else
 		found = ABSENT;
-	systable_endscan(scan);
-	UnregisterSnapshot(snapshot);
+	end_scan(&scan);
 	relation_close(rel, AccessShareLock);
 	return found;
 }
@@ -302,10 +319,7 @@ Found
 table_newest_period(const SegmentKey *key, DateADT *newest, int64 *max_id)
 {
 	Relation	rel;
-	Relation	index;
-	Snapshot	snapshot;
-	ScanKeyData of_tag;
-	SysScanDesc scan;
+	RowScan		scan;
 	HeapTuple	tuple;
 	bool		isnull;
 
@@ -313,13 +327,7 @@ table_newest_period(const SegmentKey *key, DateADT *newest, int64 *max_id)
 	*max_id = 0;
 	if (open_table(periods_of(key), &table_periods, RowExclusiveLock, &rel) != FOUND)
 		return LOCKED;
-	index = index_open(rel->rd_pkindex, AccessShareLock);
-	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	ScanKeyEntryInitialize(&of_tag, 0, 1, BTEqualStrategyNumber, TEXTOID,
-						   TupleDescAttr(RelationGetDescr(rel), 0)->attcollation, F_TEXTEQ,
-						   PointerGetDatum(cstring_to_text_with_len(key->tag, key->len)));
-	scan = systable_beginscan_ordered(rel, index, snapshot, 1, &of_tag);
-	tuple = systable_getnext_ordered(scan, BackwardScanDirection);
+	tuple = begin_scan(&scan, rel, NULL, key, NULL);
 	if (HeapTupleIsValid(tuple))
 	{
 		*newest = DatumGetDateADT(heap_getattr(tuple, PERIOD_PERIOD + 1, RelationGetDescr(rel),
@@ -327,9 +335,7 @@ table_newest_period(const SegmentKey *key, DateADT *newest, int64 *max_id)
 		*max_id = DatumGetInt64(heap_getattr(tuple, PERIOD_MAX_ID + 1, RelationGetDescr(rel),
 											 &isnull));
 	}
-	systable_endscan_ordered(scan);
-	UnregisterSnapshot(snapshot);
-	index_close(index, AccessShareLock);
+	end_scan(&scan);
 	relation_close(rel, NoLock);
 	return FOUND;
 }
@@ -377,15 +383,14 @@ table_add_period(const SegmentKey *key, DateADT period, int64 max_id)
 {
 	Relation	rel;
 	SnapshotData dirty;
-	SysScanDesc scan;
+	RowScan		scan;
 	bool		is_free;
 
 	if (open_table(periods_of(key), &table_periods, RowExclusiveLock, &rel) != FOUND)
 		return false;
 	InitDirtySnapshot(dirty);
-	scan = begin_scan(rel, &dirty, key, &period);
-	is_free = !HeapTupleIsValid(systable_getnext(scan));
-	systable_endscan(scan);
+	is_free = !HeapTupleIsValid(begin_scan(&scan, rel, &dirty, key, &period));
+	end_scan(&scan);
 	if (is_free)
 	{
 		TupleDesc	desc = RelationGetDescr(rel);

@@ -224,8 +224,8 @@ keep_from_falling(const Version *old, Version *new, TupleDesc desc, const TableK
 
 /* What is to be written in the place of the old row; is it changed by hand? */
 static bool
-guard(const Version *old, Version *new, TupleDesc desc, const TableKind *kind,
-	  bool sets_max_id)
+check_change(const Version *old, Version *new, TupleDesc desc, const TableKind *kind,
+			 bool sets_max_id)
 {
 	bool		is_ours = !new->nulls[kind->update_time] &&
 	TIMESTAMP_IS_NOEND(DatumGetTimestampTz(new->values[kind->update_time]));
@@ -276,9 +276,9 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 	new = version_of(TRIGGER_FIRED_BY_UPDATE(data->tg_event) ? data->tg_newtuple :
 					 data->tg_trigtuple, desc);
 	if (!TRIGGER_FIRED_BY_DELETE(data->tg_event))
-		by_hand = guard(&old, &new, desc, kind,
-						bms_is_member(kind->max_id + 1 - FirstLowInvalidHeapAttributeNumber,
-									  data->tg_updatedcols));
+		by_hand = check_change(&old, &new, desc, kind,
+							   bms_is_member(kind->max_id + 1 - FirstLowInvalidHeapAttributeNumber,
+											 data->tg_updatedcols));
 	/* the row that had numbers; null, a new one is refused */
 	if (old.tuple == NULL)
 		old = new;

@@ -23,7 +23,7 @@ our @EXPORT =
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
   server_is_open gate_is_open start_and_open keeper_pid process_pid stop_process processes
-  kill_all wait_until
+  kill_all wait_until exits_in_time
   origin_places old_strings has_assertions crc32c);
 
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
@@ -464,6 +464,39 @@ sub kill_all
 	kill 'KILL', @pids;
 	$node->{_pid} = undef;
 	wait_until('the end of the server', sub { !kill 0, @pids });
+	return;
+}
+
+# That processes exit within a second of a signal.  A machine may be slow, so the
+# second counts from the exits of idle sessions that get the signal at the same
+# moment, and the best of five trials counts.  $trial returns a function that
+# sends the signal to the PIDs that it is given, and the PIDs of the processes.
+sub exits_in_time
+{
+	my ($node, $name, $trial) = @_;
+	my $best;
+
+	for (1 .. 5)
+	{
+		my ($tell, @processes) = $trial->();
+		my @sessions = map { SnowidSession->new($node, 'postgres') } 1 .. 3;
+		my @idle =
+		  map { $_->query('SELECT pg_backend_pid()') } @sessions;
+		my %exit;
+		$tell->(@idle, @processes);
+		wait_until(
+			"$name: the exits",
+			sub {
+				$exit{$_} //= time
+				  foreach grep { !-e "/proc/$_" } @idle, @processes;
+				return keys %exit == @idle + @processes;
+			});
+		my ($late) = sort { $b <=> $a } @exit{@processes};
+		my ($last) = sort { $b <=> $a } @exit{@idle};
+		$best = $late - $last if !defined $best || $late - $last < $best;
+		last if $best < 1;
+	}
+	cmp_ok($best, '<', 1, "$name: exits within a second of the signal");
 	return;
 }
 

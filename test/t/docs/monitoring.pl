@@ -102,12 +102,15 @@ is_deeply([ sort keys %fires ],
 	\@names, 'each alert has a case in which it fires');
 is_deeply([ sort keys %silent ],
 	\@names, 'each alert has a case in which it does not fire');
-my $page = slurp_file("$top/doc/monitoring.md");
-my @told = $page =~ /^\| (`\w+` \| (?:critical|warning)) \|/mg;
-is_deeply(
-	[ sort @told ],
-	[ sort map { "`$_->{alert}` | $_->{labels}{severity}" } @rules ],
-	'each has a row in the manual');
+foreach my $name ('doc/monitoring.md', 'doc/zh/monitoring.md')
+{
+	my $page = slurp_file("$top/$name");
+	my @rows = $page =~ /^\| (`\w+` \| (?:critical|warning)) \|/mg;
+	is_deeply(
+		[ sort @rows ],
+		[ sort map { "`$_->{alert}` | $_->{labels}{severity}" } @rules ],
+		"$name: each alert has its row");
+}
 
 # Is this program there?  The packages are large; test/monitoring/run installs them.
 sub is_installed

@@ -225,14 +225,31 @@ sub caught_by
 	return $waiting;
 }
 
+sub tell
+{
+	my (@pids) = @_;
+	kill 'TERM', @pids;
+	return;
+}
+
+sub told
+{
+	my ($database) = @_;
+	return split /\n/, query($node, 'SELECT pid ' . fetchers($database));
+}
+
 foreach my $kind (sort keys %hosts)
 {
-	my $waiting = caught_by($kind);
-	my $gone    = query($node,
-		'SELECT bool_and(pg_terminate_backend(pid, 5000)) '
-		  . fetchers('tenant_a'));
-	is($gone, 't',
-		"$kind: pg_terminate_backend() ends a process that waits for it");
+	my $waiting;
+
+	exits_in_time(
+		$node,
+		"a process that waits for a server ($kind)",
+		sub {
+			stop($waiting) if $waiting;
+			$waiting = caught_by($kind);
+			return (\&tell, told('tenant_a'));
+		});
 	stop($waiting);
 }
 
@@ -246,13 +263,13 @@ my $locker = $node->background_psql('tenant_b');
 $locker->query_safe(
 	'BEGIN; LOCK TABLE snowid_segments IN ACCESS EXCLUSIVE MODE');
 my $asks = without_end('b', 'user', "SELECT snowid_number('b150')", 0.05);
-wait_for($node, 'SELECT count(*) > 0 ' . fetchers('tenant_b'));
-is( query(
-		$node,
-		'SELECT bool_and(pg_terminate_backend(pid, 5000)) '
-		  . fetchers('tenant_b')),
-	't',
-	'a locked table does not keep a process from its end');
+exits_in_time(
+	$node,
+	'a process that waits for a locked table',
+	sub {
+		wait_for($node, 'SELECT count(*) > 0 ' . fetchers('tenant_b'));
+		return (\&tell, told('tenant_b'));
+	});
 my $began = time;
 $node->stop('fast');
 cmp_ok(time - $began,

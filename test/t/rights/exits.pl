@@ -1,0 +1,213 @@
+# Each process of snowid's exits within a second when it is told to, by a signal or by
+# a fast stop, in whatever it waits: for a catalog that is locked, a name server that
+# hangs, a Redis that says nothing, one that says a byte now and then, a TLS
+# handshake, or a Redis that hangs just when a lease is to be released.  Not while the
+# disk is synced: no process can be told anything then.
+use strict;
+use warnings;
+
+use IO::Socket::INET;
+use PostgreSQL::Test::Utils;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+use Time::HiRes qw(sleep);
+
+my $patient = "snowid.redis_timeout = '60s'\n";
+
+sub by_signal
+{
+	my (@pids) = @_;
+	kill 'TERM', @pids;
+	return;
+}
+
+# A fast stop that nobody waits for.
+sub by_stop
+{
+	my ($node) = @_;
+	return sub {
+		$node->{stops} = 1;
+		system_or_bail('pg_ctl', 'stop', '-W', '-s', '-m', 'fast', '-D',
+			$node->data_dir);
+	};
+}
+
+# Waits until it is over.
+sub is_stopped
+{
+	my ($node) = @_;
+	delete $node->{stops};
+	wait_until('the end of the server',
+		sub { !-e $node->data_dir . '/postmaster.pid' });
+	$node->stop('fast', fail_ok => 1);
+	return;
+}
+
+sub start_again
+{
+	my ($node) = @_;
+	return if !$node->{stops};
+	is_stopped($node);
+	$node->start;
+	return;
+}
+
+#---- The keeper and "snowid origin" wait for a catalog ----
+
+my $node = snowid_cluster('locked', 'snowid.worker_id = 1');
+start_and_open($node);
+
+# The keeper and the process that it asks, which waits for the lock.
+sub waiting_for_catalog
+{
+	wait_for($node,
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid origin' AND wait_event_type = 'Lock'"
+	);
+	return map { process_pid($node, "snowid $_") } qw(keeper origin);
+}
+
+sub lock_catalog
+{
+	my $session = $node->background_psql('postgres');
+	$session->query_safe(
+		'BEGIN; LOCK pg_replication_origin IN ACCESS EXCLUSIVE MODE');
+	return $session;
+}
+
+my $locker = lock_catalog();
+by_signal(keeper_pid($node));
+exits_in_time(
+	$node,
+	'a locked catalog',
+	sub { (\&by_signal, waiting_for_catalog()) });
+eval { $locker->quit };
+server_is_open($node);
+exits_in_time(
+	$node,
+	'a locked catalog at a fast stop',
+	sub {
+		start_again($node);
+		server_is_open($node);
+		$locker = lock_catalog();
+		by_signal(keeper_pid($node));
+		return (by_stop($node), waiting_for_catalog());
+	});
+eval { $locker->quit };
+is_stopped($node);
+
+#---- The registry waits for a name server ----
+
+$node = snowid_cluster('named',
+	"snowid.redis_url = 'redis://name.hangs'\n$patient");
+append_to_file("$node->{skew_file}.hangs", '');
+$node->start;
+
+# The process whose child looks the name up.
+sub looking_up
+{
+	my $pid;
+	wait_until(
+		'the look-up',
+		sub {
+			$pid = process_pid($node, 'snowid registry');
+			qx(ps -o pid= --ppid $pid);
+		});
+	return $pid;
+}
+
+exits_in_time(
+	$node,
+	'a name server that hangs',
+	sub { (\&by_signal, looking_up()) });
+exits_in_time(
+	$node,
+	'a name server that hangs at a fast stop',
+	sub {
+		start_again($node);
+		return (by_stop($node), looking_up());
+	});
+is_stopped($node);
+
+#---- The registry waits for a Redis ----
+
+my %speaker;
+END { kill 'KILL', keys %speaker if %speaker }
+
+foreach my $kind ('silent', 'slow', 'TLS')
+{
+	my $listener =
+	  IO::Socket::INET->new(Listen => 10, LocalAddr => '127.0.0.1')
+	  or die "$!";
+	my $url =
+		($kind eq 'TLS' ? 'rediss' : 'redis')
+	  . '://127.0.0.1:'
+	  . $listener->sockport;
+	my @connections;
+
+	$node = snowid_cluster("to_$kind", "snowid.redis_url = '$url'\n$patient");
+	if (!$node->start(fail_ok => 1))
+	{
+		like(
+			slurp_file($node->logfile),
+			qr/was built without TLS/,
+			'a start without TLS says so');
+		next;
+	}
+	exits_in_time(
+		$node,
+		"a Redis ($kind)",
+		sub {
+			push @connections, scalar $listener->accept;
+			say_bytes($connections[-1]) if $kind eq 'slow';
+			return (\&by_signal, process_pid($node, 'snowid registry'));
+		});
+	$node->stop;
+}
+
+# A reply without an end, in a process of its own.
+sub say_bytes
+{
+	my ($connection) = @_;
+	my $pid = fork // die "$!";
+
+	$speaker{$pid} = 1;
+	return if $pid;
+	%speaker = ();
+	local $SIG{PIPE} = 'DEFAULT';
+	syswrite($connection, '+');
+	while (syswrite($connection, 'x'))
+	{
+		sleep 0.05;
+	}
+	return POSIX::_exit(0);
+}
+
+#---- A lease is to be released ----
+
+my $redis = SnowidRedis->start('redis');
+my $lease = "snowid.redis_lease = '3s'\n";
+$node = claiming_cluster('leased', $redis, $lease);
+$node->start;
+query($node, 'CREATE EXTENSION snowid');
+exits_in_time(
+	$node,
+	'a Redis that hangs when a lease is to be released',
+	sub {
+		$redis->resume;
+		settings($node, $lease);
+		start_again($node);
+		wait_for_claim($node);
+		settings($node, $lease . $patient);
+		my $now = query($node, 'SELECT clock_timestamp()');
+		$node->reload;
+		wait_for($node,
+			"SELECT current_setting('snowid.redis_timeout') = '1min' AND registry_ok_at > '$now' FROM snowid_status()"
+		);
+		my $pid = process_pid($node, 'snowid registry');
+		$redis->freeze;
+		return (by_stop($node), $pid);
+	});
+$redis->resume;
+is_stopped($node);
+done_testing();
