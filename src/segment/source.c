@@ -208,7 +208,7 @@ add_list(Options *options, List *list)
 static bool
 is_known(const PQconninfoOption *known, const char *name)
 {
-	for (; known && known->keyword; known++)
+	for (; known->keyword; known++)
 	{
 		if (strcmp(known->keyword, name) == 0)
 			return true;
@@ -231,6 +231,8 @@ collect_options(Oid relid, Options *options)
 	const char *required;
 	bool		is_required = true;
 
+	if (known == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for relation %u", relid);
 	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
