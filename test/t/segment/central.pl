@@ -65,6 +65,19 @@ is( query(
 
 #---- Clean stops, and conflicts ----
 
+query($central,
+	"INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('both', 100, '0')"
+);
+query($s1,
+	"INSERT INTO snowid_segments (biz_tag, step, cover, source) VALUES ('both', 100, '0', 'central')"
+);
+is(join(' ', map { number($_, 'both') } $central, $s1),
+	'1 101', 'a central server hands out numbers of its own table, too');
+$central->restart;
+is(number($central, 'both'),
+	201,
+	'a range is not taken back where another server has taken one since');
+
 $_->restart foreach reverse @servers;
 is(number($s1, 'a'),
 	301, 'a range of a central table is not given back at a clean stop');
