@@ -1,7 +1,7 @@
 -- Keys as text: base32 and base62.
 CREATE EXTENSION snowid;
 
--- What other libraries write: odan/tsid, tsid-ts; and the ends of the range
+-- Texts of other libraries: odan/tsid, tsid-ts; and the ends of the range
 SELECT id, snowid_to_base32(id) = base32 AS same, snowid_from_base32(base32) = id AS back
 FROM (VALUES (388400145978465528, '0ARYZVZXW377R'), (501438102971408389, '0DXBQ9H279R05'),
              (0, '0000000000000'), (31, '000000000000Z'), (32, '0000000000010'),

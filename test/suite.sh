@@ -154,7 +154,7 @@ tap_tests()
 		'timeout --foreground --kill-after=60 $time_limit perl -I test/perl -I $lib'"
 }
 
-# What one wants to see of a failure, while it is there.
+# The files that explain a failure, while they are there.
 show_logs()
 {
 	local name

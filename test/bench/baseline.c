@@ -126,7 +126,7 @@ bench_call(PG_FUNCTION_ARGS)
 	PG_RETURN_FLOAT8((double) (end - start) / n);
 }
 
-/* What snowid_to_public() does but for the form: text of its length. */
+/* snowid_to_public() without the form: text of its length. */
 Datum
 bench_to_form(PG_FUNCTION_ARGS)
 {
@@ -136,7 +136,7 @@ bench_to_form(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(form, VARSIZE_ANY_EXHDR(prefix) + 17));
 }
 
-/* What snowid_from_public() does but for the form: takes the texts. */
+/* snowid_from_public() without the form: takes the texts. */
 Datum
 bench_from_form(PG_FUNCTION_ARGS)
 {

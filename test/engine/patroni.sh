@@ -162,10 +162,10 @@ prove_cluster()
 	spare=$((6 - old - leader))
 	switch_to "$old" ", which was rewound"
 
-	event "s$spare is set up anew"
+	event "s$spare is set up again"
 	ctl reinit shop "s$spare" --force --wait
 	wait_for_cluster 2
-	switch_to "$spare" ", which was set up anew"
+	switch_to "$spare" ", which was set up again"
 	stop_trading
 
 	sql "${sql_port[leader]}" -c "SELECT worker_id, server_name, state FROM snowid_claims()"

@@ -2,7 +2,7 @@
  * server.c
  *		As much of a PostgreSQL server as the code under test calls.
  *
- * What is not here is not linked: a call of it ends the target.  An error jumps
+ * Other functions are not linked: a call of one ends the target.  An error jumps
  * back to fuzz_call(), and memory lives until the end of one input.
  */
 #include "fuzz.h"

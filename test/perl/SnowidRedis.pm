@@ -383,7 +383,7 @@ sub proxy
 		});
 }
 
-# What the next requests are answered by.
+# The answers to the next requests.
 sub mode
 {
 	my ($self, $mode) = @_;

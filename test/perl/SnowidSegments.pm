@@ -36,7 +36,7 @@ sub ask_in_background
 	return $session;
 }
 
-# What it gave, and its errors.
+# Its results, and its errors.
 sub answer_of
 {
 	my ($session) = @_;

@@ -132,7 +132,7 @@ sub reload_with
 	return;
 }
 
-# What a query gives.
+# The result of a query.
 sub query
 {
 	my ($node, $sql) = @_;
@@ -458,7 +458,7 @@ sub kill_all
 {
 	my ($node) = @_;
 
-	# lest the postmaster start another one meanwhile, which would outlive it
+	# so that the postmaster does not start another one meanwhile, which would outlive it
 	kill 'STOP', $node->{_pid};
 	my @pids = processes($node);
 	kill 'KILL', @pids;

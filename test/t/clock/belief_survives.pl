@@ -179,7 +179,7 @@ is( logged($node, $log, $jumped),
 	'three corrections of 40 minutes each, and crashes between and after them: all are believed'
 );
 
-#---- Whoever crashes has written to it ----
+#---- The crashed process has written to it ----
 
 # Overwrites a number of that page, at an offset; 0: not possible here.
 sub write_wildly

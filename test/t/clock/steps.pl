@@ -96,7 +96,7 @@ sub start_making
 	return $run;
 }
 
-# What must hold for all that was made, whatever the clock did; empties the
+# Checks that hold for all keys made, with any steps of the clock; empties the
 # table.  Calls during which the clock was stepped say nothing about the lead.
 sub check_made
 {

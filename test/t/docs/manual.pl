@@ -140,7 +140,7 @@ sub is_told
 	return 0;
 }
 
-# What opens a row must be a message of ours, or a reason.
+# A row must open with a message of ours, or a reason.
 my @sources = map { normal($_->[2]) } @messages;
 
 sub is_ours
@@ -206,7 +206,7 @@ foreach my $name (grep { $_ ne 'CHANGELOG.md' } @names)
 	my $text = $page{$name}{text};
 	my @missing;
 
-	# tests, with what is quoted behind them
+	# tests, with the names quoted after them
 	while ($text =~
 		/`(?:test\/t\/)?((?!test\/)[a-z]+\/\w+\.pl)`(?::((?:,? "[^"]+")+))?/g)
 	{
@@ -361,7 +361,7 @@ my @settings = lines_of(
 		|| CASE context WHEN 'postmaster' THEN ' restart' WHEN 'sighup' THEN ' reload' ELSE context END
 	FROM pg_settings WHERE name LIKE 'snowid.%'});
 
-# What the settings' table has in Chinese.
+# The words of the settings' table in Chinese.
 my %english = ('无' => 'none', '重启' => 'restart', '重载' => 'reload');
 
 foreach my $reference (map { "$_/reference.md" } @languages)

@@ -1,6 +1,6 @@
 # doc/monitoring/: every query for the exporter runs with pg_monitor alone, gives
 # the metrics that it declares, and asks Redis only where it answers; alerts and
-# dashboard name those metrics and no others; each alert is told in the manual,
+# dashboard name those metrics and no others; each alert is in the manual,
 # and has tests in test/monitoring/alerts.yaml, which promtool runs.  With a real
 # exporter and a real Prometheus: test/monitoring/run.
 # needs: libyaml-libyaml-perl
@@ -37,7 +37,7 @@ my $alerts = YAML::XS::LoadFile($file{'alerts.yaml'});
 my $cases  = YAML::XS::LoadFile($cases_file);
 my $board  = decode_json(slurp_file($file{'dashboard.json'}));
 
-# What a query declares: its columns with their usage.
+# The columns that a query declares, with their usage.
 sub columns
 {
 	my ($name) = @_;
@@ -302,7 +302,7 @@ is( join(' ',
 
 #---- A real exporter and a real Prometheus ----
 
-# What a page of this machine has; undef: it cannot be had yet.
+# The content of a page of this machine; undef: there is none yet.
 sub page
 {
 	my ($port, $path, $query) = @_;

@@ -87,7 +87,7 @@ foreach my $case (
 	like($err, $expected, "the place of what is wrong: $sql");
 }
 
-# No text should end within a character; one that does shows nothing behind it.
+# No text should end within a character; one that does shows nothing after it.
 my $cut = sql_error($node, <<~'EOF');
 	\c utf8
 	CREATE CAST (bytea AS text) WITHOUT FUNCTION;

@@ -230,7 +230,7 @@ query($node,
 );
 server_is_open($node);
 cmp_ok(next_key($node), '>', $highest,
-	'keys continue by themselves when it is to be had');
+	'keys continue by themselves when it is free');
 $highest = next_key($node);
 stop_pgbench($holder);
 is(() = slurp_file($node->logfile, $log) =~ /ERROR:  $reason/g,

@@ -77,7 +77,7 @@ sub is_quiet
 	return @clients;
 }
 
-# What passed: all continue.
+# The reason has passed: all continue.
 sub goes_on
 {
 	my ($what, @clients) = @_;

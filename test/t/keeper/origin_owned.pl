@@ -32,7 +32,7 @@ my $name = query($node,
 	q(SELECT roname FROM pg_replication_origin WHERE roname LIKE 'snowid\_%')
 );
 
-# What the WAL knows of the origin, in ms; empty where there is none.
+# The origin's position in the WAL, in ms; empty if there is none.
 sub position
 {
 	return query($node,

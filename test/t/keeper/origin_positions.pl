@@ -80,7 +80,7 @@ foreach my $other ('snowid_1288834974657_5_5_12_0_2',
 	keys_go_on('dropped: keys continue');
 }
 
-# Who reads keys before the keeper has judged is not told of a layout by them.
+# A session that reads keys before the keeper has decided sees no layout in them.
 configure($node, 'snowid.worker_id = -1');
 $node->restart;
 poll($node, q(reason ~ 'no worker ID'));

@@ -91,7 +91,7 @@ make_keys_as(10, $skew);
 make_keys_as(11, $skew);
 origins_are('8 10 11', 'one that is in use stays');
 
-# So do all while their catalog is locked, and that stops nothing either.
+# All stay while their catalog is locked, which stops nothing either.
 my $session = $node->background_psql('postgres');
 $session->query_safe('BEGIN; LOCK pg_replication_origin IN SHARE MODE');
 query($node,

@@ -42,7 +42,7 @@ query($node, $schema);
 query($node, "ALTER TABLE $_ ALTER from_snowid SET DEFAULT snowid_next()")
   foreach @tables;
 
-# What the origins of ours are, with their numbers.
+# Our origins, with their numbers.
 my $ours =
   q(SELECT string_agg(roident || ' ' || roname, ', ' ORDER BY roident)
 	FROM pg_replication_origin WHERE roname LIKE 'snowid\_%\_0\_1');

@@ -127,7 +127,7 @@ foreach my $process ('snowid registry', 'snowid keeper')
 	answered($node);
 }
 
-# Who asks Redis while another does waits for its turn; and no longer than it may.
+# A second request to Redis waits for its turn; and no longer than it may.
 sub ask_at_once
 {
 	my ($timeout) = @_;
@@ -172,7 +172,7 @@ settings($node, $short);
 $node->reload;
 answered($node);
 
-# What the planner is told of a snowid and a bigint column's index, rarely a B-tree.
+# The planner's support for a snowid and a bigint column's index, rarely a B-tree.
 sub plan_of
 {
 	my ($index, $condition) = @_;

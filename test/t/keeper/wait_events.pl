@@ -44,7 +44,7 @@ sub waits_for
 	return;
 }
 
-# What a caller waits for in this statement, which is cancelled then.
+# The wait event of a caller in this statement, which is cancelled then.
 sub caller_waits_for
 {
 	my ($sql, $event) = @_;

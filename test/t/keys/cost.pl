@@ -85,7 +85,7 @@ SKIP:
 		SELECT snowid_next(), snowid_number('invoice');
 		EOF
 
-	# a wish for a grant, which is seldom, may be in one of them
+	# a request for a grant, which is rare, may be in one of them
 	my ($first, $second, $third) = map {
 		my $n = $_;
 		min(map { instructions($node, $n) } 1 .. 3)

@@ -76,7 +76,7 @@ sub start_session
 	return $session;
 }
 
-# Waits until sessions have got so many keys more, whoever gets them.
+# Waits until the sessions together have got so many keys more.
 sub keys_come
 {
 	my ($more, $what) = @_;

@@ -15,7 +15,7 @@ use Test::More;
 
 my $top = abs_path(dirname(__FILE__) . '/../../..');
 
-# What stands in a file at this place; dies where it does not.
+# The text of a file that matches; dies if there is none.
 sub in_file
 {
 	my ($file, $pattern) = @_;
@@ -234,7 +234,7 @@ like(
 
 #---- Demos ----
 
-# What a demo prints, and how it ends, within the time that it must not build in.
+# The output of a demo, and its exit code, within the time that it must not build in.
 sub demo
 {
 	my (@command) = @_;

@@ -10,7 +10,7 @@ use Test::More;
 
 my $node = snowid_cluster('surface');
 
-# What the log says of a start that fails.
+# The log of a start that fails.
 sub start_fails
 {
 	my ($settings) = @_;

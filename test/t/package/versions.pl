@@ -94,7 +94,7 @@ foreach my $function (
 		"$symbol($arguments), declared as one number");
 }
 
-# What each script does first.
+# The first statement of each script.
 my $script_version;
 foreach my $script (
 	glob(`pg_config --sharedir` =~ s/\n//r . '/extension/snowid*--*.sql'))

@@ -82,7 +82,7 @@ sub works
 	return;
 }
 
-# Where a secret is to be seen; '' for nowhere.
+# The places that show a secret; '' for none.
 my @errors;
 
 sub leaks
@@ -323,7 +323,7 @@ use_url(
 	"snowid.max_wait = '1s'\n");
 $local->start;
 
-# What a role is told by an error, in one line.
+# An error as a role sees it, in one line.
 sub told
 {
 	my ($role, $call) = @_;

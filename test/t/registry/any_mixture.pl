@@ -24,7 +24,7 @@ sub keeps
 	return;
 }
 
-#---- A server that marks seldom, and others that mark often ----
+#---- A server that marks rarely, and others that mark often ----
 
 my $redis  = SnowidRedis->start('redis');
 my $seldom = claiming('seldom', $redis);
@@ -45,11 +45,11 @@ poll($new, "reason ~ 'registry is empty'");
 wait_until('the claim of the one that marks often',
 	sub { $redis->owned('often') });
 cmp_ok($redis->record('meta', 'span'),
-	'>', 20_000, 'the registry knows of the one that marks seldom');
+	'>', 20_000, 'the registry knows of the one that marks rarely');
 wait_for_claim($new);
 isnt(worker_id($new), $slow_id,
-	'a new server does not get the ID of a server that marks seldom');
-keeps($seldom, $slow_id,  'a server that marks seldom');
+	'a new server does not get the ID of a server that marks rarely');
+keeps($seldom, $slow_id,  'a server that marks rarely');
 keeps($often,  $quick_id, 'a server that marks often');
 $_->stop foreach $seldom, $often, $new;
 
@@ -66,7 +66,7 @@ my $first = claiming('first', $empty);
 wait_for_claim($first);
 isnt(worker_id($first), 0,
 	'the first newcomer does not get the ID of a server that was alone');
-keeps($alone, 0, 'a server that marks seldom, alone');
+keeps($alone, 0, 'a server that marks rarely, alone');
 $_->stop foreach $alone, $first;
 
 #---- A server that comes from another registry ----

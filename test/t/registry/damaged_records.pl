@@ -23,7 +23,7 @@ my $script =
 my $layout =
   'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12';
 
-# What the script answers to a newcomer, who wants this very ID.
+# The script's answer to a newcomer that wants this very ID.
 sub answer
 {
 	my (%with) = @_;

@@ -222,7 +222,7 @@ sub clone_node
 	return;
 }
 
-# What it had before is given back, and is not to be the next free one.
+# Its former ID is given back, and must not be the next free one.
 my $had = worker_id($hot);
 $hot->stop;
 $redis->edit("0:$had", ceiling => now_ms() + 3600_000);

@@ -19,7 +19,7 @@ $SIG{PIPE} = 'IGNORE';
 
 use constant HOUR => 3600;
 
-# Nobody is to be refused because this machine is slow.
+# No caller may be refused because this machine is slow.
 my $patient = "snowid.max_wait = '60s'\n";
 my $hasty   = "snowid.max_wait = '1s'\n";
 my $behind =

@@ -87,7 +87,7 @@ SKIP:
 		claim_settings('standby', $redis),
 		has_streaming => 1);
 
-	# to a pipe: the log is not what is to be cut off
+	# to a pipe: the log must not be cut off
 	$standby->append_conf('postgresql.conf', 'logging_collector = on');
 	$redis->stop;
 	$standby->start;

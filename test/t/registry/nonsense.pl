@@ -146,7 +146,7 @@ like(
 	qr/^[^\n]+:\d+$/m,
 	'without snowid.server_name it is host name and port');
 
-# What administrators ask for.
+# Requests of administrators.
 foreach my $answer (
 	['what'],
 	[ 'list', 1 ],

@@ -50,7 +50,7 @@ sub losses
 	return join ' ', map { logged($_, 0, qr/snowid lost its worker ID/) } @_;
 }
 
-# Both continue with these IDs, and whoever lost one lost it once.
+# Both continue with these IDs, and no server lost one twice.
 sub both_go_on
 {
 	my ($ids, $losses, $name, @nodes) = @_;
@@ -80,7 +80,7 @@ $a->restart;
 $b->restart;
 both_go_on('1 0', '1 0', 'both started again', $a, $b);
 
-# What the newcomer cannot use it takes away all the same.
+# The newcomer takes an ID away even if it cannot use it.
 my $c = server_in(2, 'c', 'snowid.datacenter_id = 5');
 until_it_knows_twins('5:0');
 my $d = server_in(2, 'd', 'snowid.datacenter_id = 6');

@@ -139,7 +139,7 @@ $nameless->stop;
 
 #---- What answers is not Redis, or talks nonsense ----
 
-# What is answered to each request, and the error.
+# The answer to each request, and the error.
 my @not_redis = (
 	"\0\xff\x13\r\n" => 'Protocol error',
 	"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n" =>
@@ -172,7 +172,7 @@ my @not_redis = (
 	"-ERR \e[31mred\a\r\n" => 'INFO: ERR \?\[31mred\?$',
 	"-\r\n"                => 'INFO: $');
 
-# What the script is said to have answered.
+# Answers that pretend to be the script's.
 my @not_the_script = (
 	"+OK\r\n"      => "the registry's script: unexpected type of reply\$",
 	":-1\r\n"      => "the registry's script: unexpected type of reply\$",

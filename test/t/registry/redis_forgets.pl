@@ -47,7 +47,7 @@ sub start_server
 	return $node;
 }
 
-# Which IDs, and whether anybody was told that his is lost since then.
+# Which IDs, and whether a server heard since then that its own is lost.
 my %logs;
 
 sub from_here
@@ -142,7 +142,7 @@ ids_are('1 0', 'Redis forgot that an ID was changed, and who has it now',
 	$a, $b);
 is($redis->owned('a2'), 1, 'no server has two IDs');
 
-# Who was down when that happened does not know.
+# A server that was down at that time does not know.
 $copy = copy_of_redis();
 $b->stop;
 $a->poll_query_until('postgres',

@@ -17,7 +17,7 @@ $SIG{PIPE} = 'IGNORE';
 
 my $redis = SnowidRedis->start('redis');
 
-# Who is alive has twice this to show it.
+# A living server has twice this to show it.
 my $slow = "snowid.redis_mark_interval = '2s'";
 my ($first, $second, $late) =
   map { claiming_cluster($_, $redis, $slow) } qw(first second late);
@@ -190,7 +190,7 @@ is( $first->safe_psql(
 	$one,
 	'the claim of the requesting server is marked');
 
-# What Redis itself says to a node that was restarted.
+# Redis' own answer to a node that was restarted.
 sub answer_to
 {
 	my ($i, @with) = @_;
@@ -526,7 +526,7 @@ is( $first->safe_psql(
 	't',
 	'the functions work again when Redis is back');
 
-# What was asked for is carried out after all, and nobody hears of it.
+# The request is carried out after all, without an answer.
 wait_until('the end of the change', sub { $redis->owned('first') == 1 });
 $redis->freeze;
 like(sql_error($first, 'SELECT snowid_reclaim()'),

@@ -26,7 +26,7 @@ my $layout =
   "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=2'";
 
 # Where the keeper is held: before its first call of one function, behind one of
-# another.  LWLockRelease is held behind it.
+# another.  LWLockRelease is held after it.
 my %steps = (
 	'a grant' => [
 		['replorigin_session_advance'],
@@ -158,7 +158,7 @@ sub pass_max_lead
 }
 
 # Has the keeper do this, and be held at a step of it, while a client takes all
-# keys that are to be had.  Returns its PID and the clients.
+# keys that can be had.  Returns its PID and the clients.
 sub hold_at
 {
 	my ($node, $what, $step, $sql) = @_;

@@ -40,7 +40,7 @@ sub write_state
 	return;
 }
 
-# What a new keeper says to the file; the gate is closed, so that the one before
+# A new keeper's reaction to the file; the gate is closed, so that the one before
 # does not write it.
 sub verdict
 {

@@ -35,7 +35,7 @@ my %words = map { lc $_ => 1 } $source =~ /\b([a-z_]\w*)/gi;
 my %symbols =
   map { $_ => 1 } $source =~ /(?<![-+*\/<>=~!@#%^&|])([-+*\/<>=~!@#%^&|]+)/g;
 
-# What a query of one column gives, in a database without any traps.
+# The result of a query of one column, in a database without any traps.
 sub list
 {
 	my ($sql) = @_;
@@ -287,7 +287,7 @@ my %value = (
 	base      => "'32'",
 	length    => "'13'",);
 
-# What fails as it should, even for a superuser.
+# Errors that are right, even for a superuser.
 my $refused = qr/
 	there.is.no.clock.jump|there.is.no.layout.change|does.not.come.from.Redis|
 	segment."none".has.no.(?:periods|format)|

@@ -137,7 +137,7 @@ sub leaves_nothing
 
 #---- Partitions ----
 
-# A hostile table of each kind: what stands behind it, and whether to attach a
+# A hostile table of each kind: the object behind it, and whether to attach a
 # partition evaluates it.
 my %hostile = (
 	'check constraint' =>
@@ -511,7 +511,7 @@ foreach
 
 #---- Numbers ----
 
-# What a tenant may do with snowid_segments: segment/owners_rights.pl.
+# A tenant's rights on snowid_segments: segment/owners_rights.pl.
 
 $node->stop;
 done_testing();

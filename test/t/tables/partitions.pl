@@ -149,7 +149,7 @@ $writer->query_safe('COMMIT;');
 sql('DROP TABLE tickets');
 
 # A foreign key: to attach needs a lock of the table that it refers to, for which
-# it does not wait long, since all writers of that table would wait behind it.
+# it does not wait long, since all writers of that table would wait for it.
 sql(q{CREATE TABLE orders (id bigint PRIMARY KEY);
 	CREATE TABLE lines (id bigint PRIMARY KEY, order_id bigint REFERENCES orders) PARTITION BY RANGE (id)}
 );
