@@ -695,7 +695,8 @@ function operations.mark()
 			return {'late'}
 		elseif r.revoked == '1' then
 			return {'revoked'}
-		elseif lapsed(r) then
+		elseif lapsed(r) or (settling and not uses and r.instance ~= instance) then
+			-- another server may have got it meanwhile, and Redis forgot that
 			leave_used(at, r)
 			return {'gone'}
 		elseif beyond(at, r) then

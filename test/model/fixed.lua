@@ -174,4 +174,9 @@ return {
 		{132000, 'restart', 4},
 		{150000, 'destroy', 2},
 	}},
+	-- its lease was another's, which Redis has forgotten
+	{name = 'a lapsed lease whose record is back', setup = setup {servers = 3, workers = 2, lease = 9000, reserve = 2000, tail = 20000}, steps = {
+		{17821, 'pause', 1, 37179},
+		{54500, 'lose', 25, 0},
+	}},
 }

@@ -281,7 +281,7 @@ local function execute(s, m, argv, op)
 		end
 	end
 	local taken = answer[1] == 'yours' and answer[3] or op == 'mark' and answer[1] == 'ok' and m.claim.ownership
-	if taken and world.own[taken] and world.own[taken].revoked then
+	if taken and world.own[taken] and world.own[taken].revoked and world.own[taken].home == home then
 		world.fault('not revoked', 'server ' .. s.id .. ' goes on with what was revoked: ' .. taken)
 	end
 	if answer[1] == 'yours' or op == 'mark' and answer[1] == 'ok' then m.told_high = max(m.told_high or 0, tonumber(answer[#answer])) end
@@ -322,6 +322,7 @@ local function execute(s, m, argv, op)
 		end
 		local owner = o and o.s.mem
 		if owner and answer[1] == 'released' and owner.state == 'held' and owner.claim.ownership == argv.frees and
+			not (s.memory_kin and s.memory_kin == o.s.memory_kin) and
 			o.contact > world.lost_at and world.now - o.contact < 2 * Server.interval_of(o.s) then
 			world.fault('released', 'server ' .. o.s.id .. ' uses what was released as silent: ' .. argv.frees)
 		end
@@ -511,7 +512,7 @@ end
 
 function steps.stop(i)
 	local s = running(i)
-	if s and world.now >= s.paused_until then
+	if s and world.now >= s.paused_until and not s.mem.keeper then
 		s.stopped_at = world.now
 		guarded(s, Server.stop)
 	end
@@ -562,7 +563,7 @@ end
 
 function steps.kill_keeper(i, told)
 	local s = running(i)
-	if s then guarded(s, Server.restart_keeper, told == 1) end
+	if s and not (told == 1 and s.mem.keeper) then guarded(s, Server.restart_keeper, told == 1) end
 end
 
 -- The whole machine stands still, and its wall clock does not.
