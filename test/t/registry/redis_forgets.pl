@@ -126,6 +126,33 @@ ids_are('1 0',
 	$a, $b);
 end_all($a, $b);
 
+# The same, where the server of the lapsed lease is there, and is heard first.
+my $proxy = SnowidRedis->proxy($redis);
+$a = claiming('cut_off', $proxy, $lease);
+wait_for_claim($a);
+$copy = copy_of_redis();
+$proxy->mode('silent');
+$b = start_server('later', "snowid.redis_lease = '20s'\n");
+wait_for($b,
+	"SELECT state = 'lapsed' FROM snowid_claims() WHERE worker_id = 0");
+is(query($b, 'SELECT snowid_reclaim()'),
+	0, 'the lapsed lease of a server that is cut off is given out');
+wait_until(
+	'the later owner leaves its first ID',
+	sub { $redis->record('0:1', 'owner') eq '' });
+from_here($b);
+my $registry = $b->safe_psql('postgres',
+	"SELECT pid FROM pg_stat_activity WHERE backend_type = 'snowid registry'"
+);
+kill 'STOP', $registry;
+forget($copy);
+$proxy->mode('');
+poll($a, "NOT is_open AND reason ~ 'Redis was restarted'");
+pass('a lapsed lease whose record is back waits for the settling');
+kill 'CONT', $registry;
+ids_are('1 0', 'a lapsed lease whose record is back', $a, $b);
+end_all($a, $b);
+
 #---- For good ----
 
 $a    = start_server('a2');
