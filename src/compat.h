@@ -35,6 +35,23 @@
 #define shmem_hash(name, n, info, flags) ShmemInitHash(name, n, n, info, flags)
 #endif
 #if PG_VERSION_NUM < 160000
+
+/* As from 16 on: nothing is exported but the functions that PostgreSQL looks up. */
+#include "fmgr.h"
+#undef PGDLLEXPORT
+#define PGDLLEXPORT __attribute__((visibility("default")))
+#undef PG_FUNCTION_INFO_V1
+#define PG_FUNCTION_INFO_V1(name) \
+	extern PGDLLEXPORT Datum name(PG_FUNCTION_ARGS); \
+	extern PGDLLEXPORT const Pg_finfo_record *pg_finfo_##name(void); \
+	const Pg_finfo_record * \
+	pg_finfo_##name(void) \
+	{ \
+		static const Pg_finfo_record info = {1}; \
+		return &info; \
+	} \
+	extern int no_such_variable
+
 #define ereturn(context, dummy, ...) ereport(ERROR, __VA_ARGS__)
 #define replorigin_session_setup_here(origin) replorigin_session_setup(origin)
 #define all_settings(n) (*(n) = GetNumConfigOptions(), get_guc_variables())
@@ -49,8 +66,6 @@
 #include "storage/sinvaladt.h"
 #define proc_of(vxid) BackendIdGetProc((vxid).backendId)
 #endif
-
-#pragma GCC visibility push(hidden)
 
 /*
  * The wait events of callers and of our processes.  pg_stat_activity shows the
@@ -115,7 +130,5 @@ ms_until(int64 at)
 extern bool compat_birth(const char *path, uint64 *inode, int64 *birth_ns);
 extern uint64 compat_file_system(const char *path);
 extern void compat_die_with_parent(void);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_COMPAT_H */

@@ -15,6 +15,7 @@
 #include "utils/builtins.h"
 #include "utils/regproc.h"
 
+#include "compat.h"
 #include "guard.h"
 
 PG_FUNCTION_INFO_V1(snowid_require_library);

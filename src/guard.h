@@ -9,8 +9,6 @@
 #include "access/tupdesc.h"
 #include "fmgr.h"
 
-#pragma GCC visibility push(hidden)
-
 /* The library's version: that of the newest SQL script that it can serve. */
 #define LIBRARY_MAJOR 0
 #define LIBRARY_MINOR 1
@@ -23,7 +21,5 @@ extern void require_preloaded(void);
 extern bool may_read_settings(void);
 extern void require_columns(FunctionCallInfo fcinfo, TupleDesc row,
 							const Oid *types, int n);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_GUARD_H */

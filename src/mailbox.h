@@ -7,8 +7,6 @@
 
 #include "storage/spin.h"
 
-#pragma GCC visibility push(hidden)
-
 /* Whose turn it is: the letter belongs to that process. */
 typedef enum MailState
 {
@@ -40,7 +38,5 @@ extern bool mailbox_take(Mailbox *box);
 extern void mailbox_put_back(Mailbox *box);
 extern bool mailbox_has_taken(Mailbox *box);
 extern void mailbox_answer(Mailbox *box);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_MAILBOX_H */

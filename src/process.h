@@ -8,8 +8,6 @@
 
 #include "compat.h"
 
-#pragma GCC visibility push(hidden)
-
 typedef enum ProcessId
 {
 	PROCESS_KEEPER,
@@ -64,7 +62,5 @@ extern int	process_pid(ProcessId id, int64 *still_ms);
 extern void process_wake(ProcessId id);
 extern void process_notify(ProcessId id);
 extern void process_set_latch(int procno);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_PROCESS_H */

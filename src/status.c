@@ -11,6 +11,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "compat.h"
 #include "generator/gate.h"
 #include "guard.h"
 #include "keeper/clock.h"

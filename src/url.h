@@ -5,8 +5,6 @@
 #ifndef SNOWID_URL_H
 #define SNOWID_URL_H
 
-#pragma GCC visibility push(hidden)
-
 typedef struct Address
 {
 	bool		tls;
@@ -21,7 +19,5 @@ extern const char *url_parse(const char *s, const char *end, Address *address);
 extern const char *url_next(const char *urls, const char **end);
 extern const char *url_check(const char *urls);
 extern int	url_count(const char *urls);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_URL_H */

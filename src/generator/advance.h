@@ -5,15 +5,11 @@
 #ifndef SNOWID_GENERATOR_ADVANCE_H
 #define SNOWID_GENERATOR_ADVANCE_H
 
-#pragma GCC visibility push(hidden)
-
 extern void generator_advance(int64 id);
 
 /* for the keeper only */
 extern int64 generator_advance_take(void);
 extern void generator_advance_later(void);
 extern void generator_advance_end(bool durable);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_GENERATOR_ADVANCE_H */

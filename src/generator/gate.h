@@ -8,8 +8,6 @@
 
 #include "datatype/timestamp.h"
 
-#pragma GCC visibility push(hidden)
-
 /* The reasons why no key can be made; gate.c has their messages. */
 typedef enum GateReason
 {
@@ -86,7 +84,5 @@ extern void generator_no_grant(const char *detail);
 extern void generator_count_step_back(void);
 extern void generator_count_move(void);
 extern void generator_may_move(bool may_move);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_GENERATOR_GATE_H */

@@ -5,8 +5,6 @@
 #ifndef SNOWID_GENERATOR_GENERATOR_H
 #define SNOWID_GENERATOR_GENERATOR_H
 
-#pragma GCC visibility push(hidden)
-
 /* Consecutive units that belong to the caller. */
 typedef struct UnitBlock
 {
@@ -20,7 +18,5 @@ extern void generator_refill(UnitBlock *block, int64 wanted);
 extern int64 block_next(UnitBlock *block);
 extern int64 *block_spill(const UnitBlock *block, int64 *keys);
 extern int64 generator_next_block(int64 wanted);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_GENERATOR_GENERATOR_H */

@@ -9,8 +9,6 @@
 
 #include "generator/gate.h"
 
-#pragma GCC visibility push(hidden)
-
 /*
  * snowid.max_wait is about the clock, and may be shorter than a flush of the
  * WAL.  A caller waits at least this long for the keeper.
@@ -37,7 +35,5 @@ extern void refuse_key(GateReason reason, const char *detail);
 extern void refuse_late(GateReason reason, char *detail, int64 waited);
 extern void generator_refuse(GateReason reason, const char *detail);
 extern bool generator_require_layout(void);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_GENERATOR_WAIT_H */

@@ -9,15 +9,11 @@
 #include "keeper/origin.h"
 #include "registry/claim.h"
 
-#pragma GCC visibility push(hidden)
-
 extern OriginAnswer ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
 								 Ceiling *ceiling, char *err, Size errlen);
 extern OriginAnswer ceiling_leave_layouts(const Claim *pair, const Claim *old,
 										  char *err, Size errlen);
 extern void ceiling_raise(const Ceiling *ceiling, int64 unix_ms);
 extern void ceiling_leave(const Ceiling *ceiling, int64 unix_ms);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEEPER_CEILING_H */

@@ -5,12 +5,8 @@
 #ifndef SNOWID_KEEPER_CLOCK_H
 #define SNOWID_KEEPER_CLOCK_H
 
-#pragma GCC visibility push(hidden)
-
 extern void clock_shmem_init(void);
 extern bool clock_accept(void);
 extern bool clock_read(int64 *now);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEEPER_CLOCK_H */

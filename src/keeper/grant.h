@@ -7,12 +7,8 @@
 
 #include "keeper/pair.h"
 
-#pragma GCC visibility push(hidden)
-
 extern void grant_start_slowly(void);
 extern void grant_first(const Pair *pair, int64 now, int64 begin);
 extern long grant_renew(Pair *pair, int64 now, bool *granted);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEEPER_GRANT_H */

@@ -8,8 +8,6 @@
 #include "generator/gate.h"
 #include "registry/claim.h"
 
-#pragma GCC visibility push(hidden)
-
 extern GateReason identity_load(char *err);
 extern GateReason identity_introduce(char *err);
 extern bool identity_remembers(const Claim *claim, bool *same_terms);
@@ -23,7 +21,5 @@ extern int	identity_count_past(int64 unix_ms);
 extern int64 identity_advanced_ms(void);
 extern bool identity_advance(int64 unix_ms, char *err);
 extern bool identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEEPER_IDENTITY_H */

@@ -8,10 +8,6 @@
 /* PostgreSQL looks it up by name. */
 extern PGDLLEXPORT void snowid_keeper_main(Datum main_arg);
 
-#pragma GCC visibility push(hidden)
-
 extern void keeper_register(void);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEEPER_KEEPER_H */

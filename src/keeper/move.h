@@ -8,8 +8,6 @@
 #include "keeper/opening.h"
 #include "registry/claim.h"
 
-#pragma GCC visibility push(hidden)
-
 extern int64 move_behind_ms(void);
 extern int64 move_patience_ms(int64 reach_ms);
 extern void move_note(const Claim *claim, const Decision *decision);
@@ -17,7 +15,5 @@ extern void move_describe(const Claim *claim, const Decision *decision, int64 pa
 						  char *err);
 extern long move_pause(void);
 extern void move_opened(const Claim *claim);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEEPER_MOVE_H */

@@ -7,8 +7,6 @@
 
 #include "generator/gate.h"
 
-#pragma GCC visibility push(hidden)
-
 /* How far the keeper has come with the claim that is wanted. */
 typedef enum PairStage
 {
@@ -129,7 +127,5 @@ typedef struct Decision
 } Decision;
 
 extern Decision opening_decide(const Facts *facts);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEEPER_OPENING_H */

@@ -8,8 +8,6 @@
 
 #include "key/layout.h"
 
-#pragma GCC visibility push(hidden)
-
 /* The facts from the origins; times are in Unix ms, 0: none. */
 typedef struct Ceiling
 {
@@ -44,7 +42,5 @@ extern void origin_require_owned(const OriginQuestion *question);
 extern void origin_find_old(const OriginQuestion *question);
 extern void origin_drop_old(void);
 extern bool origin_other_layout(Layout *other);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEEPER_ORIGIN_H */

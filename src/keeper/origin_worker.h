@@ -10,8 +10,6 @@
 /* PostgreSQL looks it up by name. */
 extern PGDLLEXPORT void snowid_origin_main(Datum main_arg);
 
-#pragma GCC visibility push(hidden)
-
 typedef enum OriginAnswer
 {
 	ORIGIN_PENDING,
@@ -25,7 +23,5 @@ extern void origin_worker_register(void);
 extern OriginAnswer origin_ask(const OriginQuestion *question, Ceiling *answer,
 							   char *err, Size errlen);
 extern void origin_leave_question(void);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEEPER_ORIGIN_WORKER_H */

@@ -11,8 +11,6 @@
 #include "keeper/opening.h"
 #include "registry/claim.h"
 
-#pragma GCC visibility push(hidden)
-
 /* The pair of this server, as far as it is known. */
 typedef struct Pair
 {
@@ -36,7 +34,5 @@ extern void pair_look_up(Pair *pair, const Claim *wanted, const Facts *facts);
 extern GateReason pair_give_up(char *err);
 extern bool pair_remember_early(const Claim *claim, const Decision *decision, char *err);
 extern GateReason pair_begin(Pair *pair, const Decision *decision, char *err);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEEPER_PAIR_H */

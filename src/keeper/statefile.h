@@ -7,8 +7,6 @@
 
 #include "registry/claim.h"
 
-#pragma GCC visibility push(hidden)
-
 typedef enum StateFileResult
 {
 	STATE_FILE_OK,
@@ -23,7 +21,5 @@ extern Fingerprint statefile_fingerprint(void);
 extern Life statefile_life(void);
 extern StateFileResult statefile_read(Identity *identity, char *err, Size errlen);
 extern bool statefile_write(const Identity *identity, char *err, Size errlen);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEEPER_STATEFILE_H */

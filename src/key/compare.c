@@ -19,6 +19,8 @@
 #include "utils/lsyscache.h"
 #include "utils/typcache.h"
 
+#include "compat.h"
+
 PG_FUNCTION_INFO_V1(snowid_compare_support);
 
 /* Core's operator of bigint of this btree strategy, if the index has it; or 0. */

@@ -9,8 +9,6 @@
 
 #include "key/layout.h"
 
-#pragma GCC visibility push(hidden)
-
 /*
  * Returns the server's layout, or throws if it is refused; set when the library
  * is preloaded.  "first": it is the call site's first call.
@@ -18,7 +16,5 @@
 extern const Layout *(*decode_server_layout) (bool first);
 
 extern const Layout *layout_of_call(FunctionCallInfo fcinfo, int layout_arg);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEY_DECODE_H */

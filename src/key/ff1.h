@@ -5,8 +5,6 @@
 #ifndef SNOWID_KEY_FF1_H
 #define SNOWID_KEY_FF1_H
 
-#pragma GCC visibility push(hidden)
-
 /* A form of numerals: digits of a radix, so many of them, in two halves. */
 typedef struct Ff1
 {
@@ -24,7 +22,5 @@ extern Ff1Key *ff1_key_new(const uint8 *bytes, int len);
 extern void ff1_key_free(Ff1Key *key);
 extern bool ff1_crypt(const Ff1 *form, Ff1Key *key, const uint8 *tweak, int tweak_len,
 					  bool encrypt, uint64 half[2]);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEY_FF1_H */

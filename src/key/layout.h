@@ -8,8 +8,6 @@
 #include "datatype/timestamp.h"
 #include "utils/date.h"
 
-#pragma GCC visibility push(hidden)
-
 /*
  * From the sign bit down: 0, timestamp, datacenter, worker, sequence.  The
  * timestamp has the rest of the 63 bits.
@@ -46,7 +44,5 @@ extern int64 layout_key_at(const Layout *layout, int64 unix_ms, bool greatest);
 extern int64 layout_bound(const Layout *layout, TimestampTz ts, bool greatest);
 extern int64 unix_ms_from_timestamptz(TimestampTz ts);
 extern TimestampTz timestamptz_from_unix_ms(int64 unix_ms);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEY_LAYOUT_H */

@@ -7,8 +7,6 @@
 
 #include "key/layout.h"
 
-#pragma GCC visibility push(hidden)
-
 /* Longest text of a layout that layout_describe() writes, with its NUL. */
 #define LAYOUT_TEXT_LEN 128
 
@@ -21,7 +19,5 @@ extern void layout_parse(text *spec, Layout *layout);
 extern void layout_describe(const Layout *layout, char *buf);
 extern char *layout_difference(const Layout *ours, const Layout *theirs);
 extern const char *layout_named(int i, Layout *layout);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEY_LAYOUT_TEXT_H */

@@ -7,8 +7,6 @@
 
 #include "key/ff1.h"
 
-#pragma GCC visibility push(hidden)
-
 #define SECRETS 32				/* their numbers are digits of base32 */
 #define SECRET_LEN 32			/* bytes; or half of it */
 #define PREFIX_LEN 20
@@ -52,7 +50,5 @@ extern int	public_write(const Secrets *secrets, const char *prefix, int prefix_l
 extern PublicProblem public_read(const Secrets *secrets, const char *prefix,
 								 int prefix_len, const char *str, int len,
 								 int64 *id, int *detail);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEY_PUBLIC_FORM_H */

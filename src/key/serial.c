@@ -19,6 +19,7 @@
 #include "utils/builtins.h"
 #include "utils/datetime.h"
 
+#include "compat.h"
 #include "key/decode.h"
 #include "key/layout_text.h"
 #include "key/text.h"

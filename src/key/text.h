@@ -27,10 +27,6 @@ digit_of_base32(char c)
 	return c == '-' ? SKIPPED : NO_DIGIT;
 }
 
-#pragma GCC visibility push(hidden)
-
 extern char *text_shown(const char *str, int len);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_KEY_TEXT_H */

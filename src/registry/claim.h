@@ -11,8 +11,6 @@
 #include "generator/gate.h"
 #include "registry/net.h"
 
-#pragma GCC visibility push(hidden)
-
 #define BOOT_LEN 64
 
 /* Distinguishes a data directory from a copy of it. */
@@ -138,7 +136,5 @@ extern void claim_leave(int64 used_ms);
 extern bool claim_used(const Claim *claim, int64 *used_ms);
 extern void claim_unwanted(uint64 ownership, int64 end_ms);
 extern bool claim_why_no_other(char *why);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_REGISTRY_CLAIM_H */

@@ -14,6 +14,7 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
+#include "compat.h"
 #include "guard.h"
 #include "key/layout.h"
 #include "registry/claim.h"

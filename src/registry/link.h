@@ -7,8 +7,6 @@
 
 #include "url.h"
 
-#pragma GCC visibility push(hidden)
-
 struct redisReply;
 
 extern void link_to(const Address *address);
@@ -19,7 +17,5 @@ extern void link_close(void);
 extern struct redisReply *link_command(int argc, const char **argv, char *err);
 extern struct redisReply *link_bad_reply(struct redisReply *reply, const char *what, char *err);
 extern bool link_failed(char *err, const char *format,...) pg_attribute_printf(2, 3);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_REGISTRY_LINK_H */

@@ -5,8 +5,6 @@
 #ifndef SNOWID_REGISTRY_NET_H
 #define SNOWID_REGISTRY_NET_H
 
-#pragma GCC visibility push(hidden)
-
 #define NET_ERR_LEN 256
 #define NET_ADDRESS_LEN 64		/* of a numeric address, with its NUL */
 #define NET_ADDRESSES_LEN 512
@@ -15,7 +13,5 @@ extern void net_set_deadline(int timeout_ms);
 extern void net_begin_last_call(int64 ends);
 extern bool net_wait(int fd, int event, char *err);
 extern bool net_resolve(const char *host, char *addresses, char *err);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_REGISTRY_NET_H */

@@ -7,8 +7,6 @@
 
 #include "registry/state.h"
 
-#pragma GCC visibility push(hidden)
-
 /* Names and values of the arguments, in turn. */
 typedef struct RegistryCall
 {
@@ -36,7 +34,5 @@ extern bool protocol_check_time(const Registry *seen, const Claim *claim, int64 
 								char *err);
 extern char *protocol_layout_conflict(char **answer);
 extern char *protocol_refusal(char **answer, int count);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_REGISTRY_PROTOCOL_H */

@@ -7,8 +7,6 @@
 
 #include "registry/net.h"
 
-#pragma GCC visibility push(hidden)
-
 extern bool redis_connect(char *err);
 extern bool redis_is_one(char *err);
 extern int64 redis_now_ms(void);
@@ -16,7 +14,5 @@ extern const char *redis_may_evict(void);
 extern bool redis_run_script(const char *key, const char **args, int nargs,
 							 char ***answer, int *count, char *err);
 extern bool redis_wait_for_replicas(char *err);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_REGISTRY_REDIS_H */

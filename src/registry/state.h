@@ -11,8 +11,6 @@
 #include "mailbox.h"
 #include "registry/claim.h"
 
-#pragma GCC visibility push(hidden)
-
 /* Times in Unix ms are at most this, which is exact as a number of Lua's. */
 #define MAX_MS INT64CONST(9000000000000000)
 
@@ -79,7 +77,5 @@ typedef struct RegistryMail
 extern Registry *registry;
 extern RegistryMail *registry_mail;
 extern LWLock *registry_lock;
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_REGISTRY_STATE_H */

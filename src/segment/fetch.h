@@ -7,12 +7,8 @@
 
 #include "segment/segment.h"
 
-#pragma GCC visibility push(hidden)
-
 extern void fetch_init(void);
 extern bool fetch_wanted(FetcherKind fetcher, bool (*must_end) (void), long *pause);
 extern void fetch_return_all(void);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_SEGMENT_FETCH_H */

@@ -7,14 +7,10 @@
 
 #include "segment/segment.h"
 
-#pragma GCC visibility push(hidden)
-
 extern void fetcher_shmem_request(void);
 extern void fetcher_shmem_init(void);
 extern void fetcher_register(void);
 extern bool fetcher_call(FetcherKind kind);
-
-#pragma GCC visibility pop
 
 extern PGDLLEXPORT void snowid_segments_main(Datum main_arg);
 

@@ -9,8 +9,6 @@
 #include "pgtime.h"
 #include "utils/date.h"
 
-#pragma GCC visibility push(hidden)
-
 /* The label of what is in no period; below all others. */
 #define NO_PERIOD DATEVAL_NOBEGIN
 
@@ -41,7 +39,5 @@ extern int64 period_last_number(const char *format);
 extern void period_write(const char *format, DateADT label, int64 number, char *buf);
 extern const char *period_read(const char *format, const char *serial,
 							   DateADT *label, int64 *number);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_SEGMENT_PERIOD_H */

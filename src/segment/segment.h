@@ -12,8 +12,6 @@
 
 #include "segment/period.h"
 
-#pragma GCC visibility push(hidden)
-
 /* A cursor is the range's generation, and behind it the offset in the range. */
 #define OFFSET_BITS 24
 #define OFFSET_MASK ((UINT64CONST(1) << OFFSET_BITS) - 1)
@@ -202,7 +200,5 @@ extern void segment_finish(const Fetch *fetch, int64 took_ms);
 extern int	segment_begin_returns(Fetch *returns, int max, int *at);
 extern bool segment_is_as_before(const Fetch *fetch);
 extern void segment_end_return(const Fetch *fetch);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_SEGMENT_SEGMENT_H */

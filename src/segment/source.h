@@ -7,8 +7,6 @@
 
 #include "segment/segment.h"
 
-#pragma GCC visibility push(hidden)
-
 typedef struct Source
 {
 	struct Connection *connection;
@@ -29,7 +27,5 @@ extern bool source_run(Source *source, const char *statement, const char *tag,
 					   const char *period, SourceRow *row, Reason *reason);
 extern void source_set_deadline(int ms, bool (*must_end) (void));
 extern bool reason_is(Reason *reason, bool is_ours, const char *format,...) pg_attribute_printf(3, 4);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_SEGMENT_SOURCE_H */

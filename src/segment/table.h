@@ -11,8 +11,6 @@
 
 #include "segment/segment.h"
 
-#pragma GCC visibility push(hidden)
-
 /* Columns of the tables, as the extension's script makes them; biz_tag is the first. */
 typedef enum TagColumn
 {
@@ -90,7 +88,5 @@ extern Found table_lock_period(const SegmentKey *key, DateADT period, LockedRow 
 extern void table_set_max_id(LockedRow *locked, int64 max_id);
 extern void table_release(LockedRow *locked);
 extern bool table_add_period(const SegmentKey *key, DateADT period, int64 max_id);
-
-#pragma GCC visibility pop
 
 #endif							/* SNOWID_SEGMENT_TABLE_H */

@@ -26,6 +26,7 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
+#include "compat.h"
 #include "guard.h"
 #include "segment/segment.h"
 #include "segment/source.h"
