@@ -167,6 +167,29 @@ is( answer_after(
 	$here + 2001,
 	'a tag that is moved to a source whose max_id is lower has no numbers until that is raised'
 );
+
+# A source that returns other numbers than those that it was asked for.
+query($node, <<~EOF);
+	CREATE FUNCTION lowers() RETURNS trigger LANGUAGE plpgsql AS \$\$
+	BEGIN
+		NEW.max_id := 5;
+		RETURN NEW;
+	END \$\$;
+	INSERT INTO there (biz_tag, max_id) VALUES ('lower', 100);
+	CREATE TRIGGER lowers BEFORE UPDATE ON there FOR EACH ROW EXECUTE FUNCTION lowers();
+	INSERT INTO snowid_segments (biz_tag, step, cover, source) VALUES ('lower', 10, '0', 'central');
+	EOF
+is( answer_after(
+		"SELECT snowid_number('lower')",
+		fails_with('Its source returned numbers that were not asked for'),
+		sub {
+			query($node,
+				"DROP TRIGGER lowers ON there; UPDATE there SET max_id = 200 WHERE biz_tag = 'lower'"
+			);
+		}),
+	201,
+	'numbers of a source that were not asked for are not handed out');
+
 foreach my $source ('NULL', "'days'")
 {
 	like(
