@@ -1,11 +1,11 @@
 /*
  * protocol.c
- *		Calls of the registry's script: the arguments, and what the answers say.
+ *		Calls of the registry's script: the arguments, and the answers.
  *
  * Each call carries the token of the start and a number that rises, so that a
  * call which Redis executes late or twice does no harm.  It also carries the
- * version of the format.  Arguments go by name.  How a call is sent is in
- * redis.c; what follows from an answer, in registry.c.
+ * version of the format.  Arguments go by name.  redis.c sends a call, and
+ * registry.c acts on the answer.
  */
 #include "postgres.h"
 
@@ -55,7 +55,7 @@ protocol_add(RegistryCall *call, const char *name, const char *value)
 	call->args[call->count++] = value;
 }
 
-/* The data directory's fingerprint; "": it does not tell it from others. */
+/* The data directory's fingerprint; "": it does not distinguish it from others. */
 static const char *
 place(const Fingerprint *print)
 {
@@ -68,8 +68,8 @@ place(const Fingerprint *print)
 
 /*
  * The Unix ms that no time of the registry can be above: further ahead than this
- * server's clock can be (snowid.max_jump), and than its keys.  What is above was
- * written by somebody else than a server, and is kept nowhere.
+ * server's clock can be (snowid.max_jump), and than its keys.  A time above was not
+ * written by a server, and is kept nowhere.
  */
 static int64
 latest_ms(const Registry *seen)
@@ -112,8 +112,8 @@ protocol_server_name(void)
 }
 
 /*
- * The longest that this server is silent when all is well, and Redis may still
- * hear of it.
+ * The longest silence of this server when all is well, and after which Redis may
+ * still hear of it.
  */
 int64
 protocol_interval(void)
@@ -153,9 +153,9 @@ protocol_begin(RegistryCall *call, const Registry *seen, const char *operation, 
 }
 
 /*
- * What this server gave up, as the script reads it.  Without the claim that it is
- * about to release, and without the one that it has: a keeper that leaves removes
- * a lease from the file, and its successor may go on with it.
+ * The claims that this server gave up, as the script reads them.  Without the claim
+ * that it is about to release, and without the one that it has: a keeper that exits
+ * removes a lease from the file, and its successor may continue with it.
  */
 char *
 protocol_past(const Registry *seen)
@@ -206,7 +206,7 @@ try_call(RegistryCall *call, char ***answer, int *count, char *err)
 	return !is_given((*answer)[0]) || redis_wait_for_replicas(err);
 }
 
-/* Says that a record has a time that cannot be. */
+/* Describes a record with an impossible time. */
 static void
 describe_beyond(char *err, int datacenter_id, int worker_id, int64 unix_ms)
 {
@@ -214,7 +214,7 @@ describe_beyond(char *err, int datacenter_id, int worker_id, int64 unix_ms)
 			 worker_id, datacenter_id, timestamptz_to_str(timestamptz_from_unix_ms(unix_ms)));
 }
 
-/* Does the answer say that the registry cannot be read?  Then err says why. */
+/* Does the answer say that the registry cannot be read?  Then err has the reason. */
 static bool
 is_unreadable(char **answer, int count, char *err)
 {
@@ -257,7 +257,7 @@ protocol_call(RegistryCall *call, char ***answer, int *count, char *err)
 	 */
 	if (!ok && !fresh && monotonic_ms() - began < snowid_redis_timeout / 2)
 		ok = try_call(call, answer, count, err);
-	/* keeps of other servers' names what every encoding can show */
+	/* replaces bytes in other servers' names that are not printable ASCII */
 	for (int i = 0; ok && i < *count; i++)
 		for (char *p = (*answer)[i]; *p; p++)
 			if (*p < ' ' || *p > '~')
@@ -265,14 +265,14 @@ protocol_call(RegistryCall *call, char ***answer, int *count, char *err)
 	return ok && !is_unreadable(*answer, *count, err);
 }
 
-/* "<dc>:<w>" of a claim, or "" where there is none. */
+/* "<dc>:<w>" of a claim, or "" if there is none. */
 const char *
 protocol_field(const Claim *claim)
 {
 	return claim->ownership == 0 ? "" : psprintf("%d:%d", claim->datacenter_id, claim->worker_id);
 }
 
-/* Says which layout the registry is for. */
+/* Describes the registry's layout, which is not this server's. */
 char *
 protocol_layout_conflict(char **answer)
 {
@@ -309,7 +309,7 @@ protocol_read_claim(const Registry *seen, char **answer, Claim *claim, int64 *ce
 	return true;
 }
 
-/* Can this be a time of this server's record?  If not, err says so. */
+/* Can this be a time of this server's record?  If not, err has the reason. */
 bool
 protocol_check_time(const Registry *seen, const Claim *claim, int64 unix_ms, char *err)
 {
@@ -319,7 +319,7 @@ protocol_check_time(const Registry *seen, const Claim *claim, int64 unix_ms, cha
 	return false;
 }
 
-/* Why Redis refuses a worker ID, in words; NULL: this answer is no refusal. */
+/* The reason why Redis refuses a worker ID; NULL: this answer is no refusal. */
 char *
 protocol_refusal(char **answer, int count)
 {

@@ -1,6 +1,6 @@
 /*
  * protocol.h
- *		Calls of the registry's script: the arguments, and what the answers say.
+ *		Calls of the registry's script: the arguments, and the answers.
  */
 #ifndef SNOWID_REGISTRY_PROTOCOL_H
 #define SNOWID_REGISTRY_PROTOCOL_H

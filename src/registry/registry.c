@@ -1,7 +1,7 @@
 /*
  * registry.c
  *		The process "snowid registry": claims this server's worker ID from Redis,
- *		marks it, gives it back, and carries out what administrators ask for.
+ *		marks it, gives it back, and carries out requests of administrators.
  *
  * Runs only with snowid.redis_url.  It alone talks to Redis; it makes no key,
  * opens no gate and writes no file.  It says in shared memory which pair may be
@@ -61,8 +61,7 @@ static char logged_policy[64];
 static bool watching;			/* the record may be another server's */
 static bool untidy;				/* a second ID may have been claimed by a call
 								 * without an answer */
-static bool settling;			/* said Redis, the last time: it does not help
-								 * to hurry */
+static bool settling;			/* Redis' last answer: hurrying does not help */
 static bool revoked;			/* the next call is to release revoked_claim */
 static Claim revoked_claim;
 static uint64 asked_for;		/* the unwanted claim in whose place another
@@ -80,7 +79,7 @@ look(void)
 
 /*---- Whether Redis can be used ----*/
 
-/* Says why there is no claim. */
+/* Publishes the reason why there is no claim. */
 static void
 set_detail(bool refused, const char *detail)
 {
@@ -115,8 +114,8 @@ may_use_remembered(void)
 	const Claim *claim = &seen.identity.claim;
 
 	/*
-	 * Not while a record is watched, since another server may have the ID;
-	 * nor if the claim may be of another registry.
+	 * Not while a record is watched, since another server may have the ID,
+	 * and not if the claim may be of another registry.
 	 */
 	return seen.state == CLAIM_NONE && !watching && seen.identity.home == claim_home() &&
 		claim->ownership != 0 && claim->lease_ms == 0 && snowid_redis_lease == 0 && settings_allow(claim);
@@ -197,7 +196,7 @@ call_script(RegistryCall *call, char ***answer, int *count, char *err)
 	return ok;
 }
 
-/* The same; that there is no answer has been dealt with. */
+/* Calls the script, and handles a missing answer.  False: there was none. */
 static bool
 call_or_try_later(RegistryCall *call, char ***answer, int *count)
 {
@@ -218,7 +217,7 @@ nonsense(const char *operation)
 }
 
 /*
- * Keeps what is to outlive Redis, the last two parts of an answer.  False: they
+ * Keeps the last two parts of an answer, which must outlive Redis.  False: they
  * are invalid.
  */
 static bool
@@ -237,7 +236,7 @@ keep_marks(char **marks)
 	return true;
 }
 
-/* Can this be a time of a claim?  If not, it is dealt with like no answer. */
+/* Can this be a time of a claim?  If not, the answer counts as missing. */
 static bool
 is_possible(const Claim *claim, int64 unix_ms)
 {
@@ -266,7 +265,7 @@ used_of(const Claim *claim)
 }
 
 /*
- * May the claim be resumed where Redis forgot it?  "now": it is in use and cannot
+ * May the claim be resumed if Redis forgot it?  "now": it is in use and cannot
  * have lapsed, and Redis heard of it without a gap.  "held": it is in use.
  * "settled": after the settling.  "record": only if its record is still there.
  */
@@ -303,7 +302,7 @@ refuse(bool change, const char *detail)
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	if (registry->state == CLAIM_HELD || registry->identity.claim.ownership != 0)
 	{
-		/* nor may the claim in the state file be used */
+		/* the claim in the state file must not be used either */
 		registry->state = CLAIM_LOST;
 		registry->confirmed = false;
 	}
@@ -331,7 +330,7 @@ lose(bool clone, const char *detail)
 }
 
 /*
- * Another server has the record, or nobody.  If it took the ID as the same server
+ * Another server has the record, or no server.  If it took the ID as the same server
  * while this server had it, then both are alive: from now on this one is another.
  */
 static void
@@ -372,8 +371,8 @@ got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *kno
 }
 
 /*
- * Takes what says that the claim is lost, with a claim or a mark.  False: the
- * answer says something else.
+ * Handles the answers to a claim or a mark by which the claim is lost.  False: this
+ * is another answer.
  */
 static bool
 is_lost(char **answer, int count, const Claim *claim)
@@ -412,7 +411,7 @@ refuse_two(bool change, const char *masters)
 	next_contact = monotonic_ms() + protocol_mark_interval();
 }
 
-/* Only those who use a worker ID get one, until that Unix ms: in so many ms. */
+/* Only servers that use a worker ID get one, until that Unix ms: in so many ms. */
 static void
 wait_for_settling(bool change, int64 ms, int64 until_ms)
 {
@@ -525,7 +524,7 @@ claim_worker_id(bool move)
 
 /*---- Marks and releases ----*/
 
-/* Tells Redis that the server is alive and what it has; renews a lease. */
+/* Marks the claim in Redis: the server is alive, and has it; renews a lease. */
 static void
 mark(void)
 {
@@ -648,7 +647,7 @@ change_worker_id(void)
 		mark();
 }
 
-/* Does what the claim needs now, if anything. */
+/* Makes the call that the claim needs now, if any. */
 static void
 tend_claim(void)
 {
@@ -681,7 +680,7 @@ tend_claim(void)
 		mark();
 }
 
-/*---- What administrators ask for ----*/
+/*---- Requests of administrators ----*/
 
 /* The ownerships that this server has, or is about to release. */
 static char *
@@ -739,8 +738,8 @@ release_other(const RegistryRequest *request, char ***answer, int *count, char *
 }
 
 /*
- * Claims another worker ID.  Fills in the ID, or why there is none: Redis refused
- * it, or was not asked though it can be; or else there is no answer.
+ * Claims another worker ID.  Fills in the ID, or the reason why there is none: Redis
+ * refused it, or there was no call though Redis can be used, or there is no answer.
  */
 static void
 serve_reclaim(RegistryRequest *request)
@@ -760,7 +759,7 @@ serve_reclaim(RegistryRequest *request)
 	LWLockRelease(registry_lock);
 }
 
-/* Passes on what the script has answered. */
+/* Passes on the script's answer. */
 static void
 fill_in(RegistryRequest *request, char **answer, int count)
 {
