@@ -61,6 +61,7 @@ local function is_block_copy(v, i, y, k)
 		(v.contact[i] < v.started[i] or y.contact[k] < y.started[k] or
 		 v.at[i] - v.contact[i] >= 2 * v.own.interval or y.at[k] - y.contact[k] >= 2 * y.own.interval or
 		 -- cut off when the other one got the ID
+		 y.s.cut_kin and y.s.cut_kin[v.s] or
 		 contact and v.contact[i] <= contact and y.own.at - contact >= 2 * v.own.interval)
 end
 
@@ -217,6 +218,8 @@ function world.lost(s, m, why)
 		winner.generation > own.high then
 		return
 	end
+	-- where Redis forgot that all was deleted, it is the registry of before
+	if world.unflushed and why:match('another registry') then return end
 	-- nor does one that was cut off take it from one that was connected meanwhile
 	if own and winner and winner ~= own and s.lease == 0 and not own.left and not own.freed and not s.restored and
 		not (s.block_kin or s.memory_kin) and own.home == s.home and
@@ -287,6 +290,12 @@ local function execute(s, m, argv, op)
 	if answer[1] == 'yours' or op == 'mark' and answer[1] == 'ok' then m.told_high = max(m.told_high or 0, tonumber(answer[#answer])) end
 	if answer[1] == 'yours' then
 		s.claimed_at = world.now
+		s.cut_kin = {}
+		for other in each_server() do
+			if s.block_kin and other.block_kin == s.block_kin and world.now - other.contact >= 2 * Server.interval_of(other) then
+				s.cut_kin[other] = true
+			end
+		end
 		local ownership = answer[3]
 		local o = world.own[ownership]
 		if not o then
@@ -313,7 +322,7 @@ local function execute(s, m, argv, op)
 			world.own[ownership] = o
 			world.owns[#world.owns + 1] = o
 		end
-	elseif op == 'free' and (answer[1] == 'released' or answer[1] == 'revoked') then
+	elseif op == 'free' and not is_old and (answer[1] == 'released' or answer[1] == 'revoked') then
 		local o = world.own[argv.frees]
 		if answer[2] == '' then		-- a damaged record: any of these may have been its owner
 			for _, damaged in ipairs(world.owns) do
@@ -626,6 +635,8 @@ steps.double = message_fault('double')
 function steps.lose(scripts, promoted)
 	local before = copy_hash(world.redis.hash)
 	world.redis:lose(scripts >= 0 and scripts or nil)
+	if scripts < 0 then world.redis.flushed_at = 0 end
+	if world.redis.nlog < (world.redis.flushed_at or 0) then world.unflushed = true end
 	new_instance(promoted == 1)
 	note_losses(before)
 end
@@ -656,6 +667,7 @@ end
 function steps.flush()
 	local before = copy_hash(world.redis.hash)
 	world.redis:flush()
+	world.redis.flushed_at = world.redis.nlog
 	note_losses(before)
 end
 
@@ -1149,7 +1161,7 @@ function world.run(schedule, trace)
 	world.servers, world.nservers, world.messages, world.next_message = {}, max(8, schedule.setup.servers + 5), {}, FOREVER
 	world.makers, world.own, world.owns, world.cases = {}, {}, {}, {}
 	world.redis_offset, world.redis_down_until, world.lost_at = 0, -1, -1
-	world.lag_until, world.unreplicated, world.old = -1, 0, nil
+	world.lag_until, world.unreplicated, world.old, world.unflushed = -1, 0, nil, false
 	world.found, world.found_text, world.clock_back = nil, nil, -FOREVER
 	world.stop_at_fault = true
 	local setup = schedule.setup
