@@ -50,7 +50,7 @@ pair_shmem_init(void)
 		pg_atomic_init_u32(accept_layout, 0);
 }
 
-/* The administrator consents to the change of the layout. */
+/* The administrator consents to the change of the layout, until the next restart. */
 void
 pair_accept_layout(void)
 {
@@ -223,11 +223,10 @@ pair_remember_early(const Claim *claim, const Decision *decision, char *err)
 }
 
 /*
- * Records the consent to a new layout, just before its first key.  The ceiling
- * comes first: from then on every layout's new keys must be above those of all
- * that are left here, this one's or a former one's that comes back.  So their
- * ceilings are not needed any more.  Returns the result of reason_of(); until
- * it succeeds the consent still holds.
+ * Leaves the other layouts, with consent, just before the first key of the new
+ * one.  The ceiling comes first: from then on every layout's new keys must be above
+ * those of all that are left here, this one's or a former one's that comes back.
+ * So their ceilings are not needed any more.  Returns the result of reason_of().
  */
 static GateReason
 leave_layouts(Pair *pair, int64 floor_ms, char *err)
@@ -264,17 +263,11 @@ warn_of_end(void)
 GateReason
 pair_begin(Pair *pair, const Decision *decision, char *err)
 {
-	GateReason	reason = GATE_MAY_OPEN;
-
 	warn_of_end();
 	if ((decision->leave_layouts && !identity_forget_ceilings(err)) ||
 		(decision->remember && !remember(pair, decision->floor_ms, err)))
 		return GATE_FILE;
-	if (decision->leave_layouts)
-		reason = leave_layouts(pair, decision->floor_ms, err);
-	if (reason == GATE_MAY_OPEN)
-		pg_atomic_write_u32(accept_layout, 0);
-	return reason;
+	return decision->leave_layouts ? leave_layouts(pair, decision->floor_ms, err) : GATE_MAY_OPEN;
 }
 
 /*---- Observing ----*/
