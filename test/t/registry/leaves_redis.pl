@@ -84,5 +84,23 @@ my ($id) =
   grep { ($redis->record("0:$_", 'name') // '') eq 'standby' } 0 .. 9;
 leave_and_come_back('A standby', $standby, $witness, $id);
 
-$_->stop foreach $server, $standby, $primary, $witness;
+#---- Keys ahead of the clock, and a crash ----
+
+my $ahead = claiming('ahead', $redis);
+wait_for_claim($ahead);
+my $until = time + 1800;
+query($ahead, "SELECT snowid_advance(snowid_max(to_timestamp($until)))");
+$ahead->stop('immediate');
+configure($ahead, 'snowid.worker_id = 7');
+$ahead->start;
+poll($ahead, 'worker_id = 7');
+my ($ownership, $ceiling) = unpack 'Q< q<',
+  substr(slurp_file($ahead->data_dir . '/snowid/state'), 144, 16);
+isnt($ownership, 0, 'the file has the claim that was given up');
+cmp_ok(
+	$ceiling, '>=',
+	$until * 1000,
+	'the file has its ceiling, as the WAL has it');
+
+$_->stop foreach $ahead, $server, $standby, $primary, $witness;
 done_testing();
