@@ -286,7 +286,7 @@ resume(const Claim *claim, int64 now)
  * A server that only wanted to change ("change") keeps the one it has.
  */
 static void
-refuse(bool change, const char *detail)
+claim_refused(bool change, const char *detail)
 {
 	strlcpy(refusal, detail, sizeof(refusal));
 	if (change)
@@ -407,7 +407,7 @@ refuse_two(bool change, const char *masters)
 				 errdetail("%s.", masters),
 				 errhint("Make one of them a replica of the other, or stop it.")));
 	strlcpy(logged, masters, sizeof(logged));
-	refuse(change, psprintf("%s.", masters));
+	claim_refused(change, psprintf("%s.", masters));
 	next_contact = monotonic_ms() + protocol_mark_interval();
 }
 
@@ -515,7 +515,7 @@ claim_worker_id(bool move)
 		/* there is no other: it may have that one again when it is free */
 		if (known == &revoked_claim)
 			memset(&revoked_claim, 0, sizeof(revoked_claim));
-		refuse(change && strcmp(answer[0], "layout") != 0, why);
+		claim_refused(change && strcmp(answer[0], "layout") != 0, why);
 	}
 	else
 		nonsense("claim");
@@ -577,7 +577,7 @@ mark(void)
 							 seen.claim.worker_id, seen.claim.datacenter_id));
 	}
 	else if (strcmp(answer[0], "layout") == 0 && count == 3)
-		refuse(false, protocol_layout_conflict(answer));
+		claim_refused(false, protocol_layout_conflict(answer));
 	else
 		nonsense("mark");
 }
