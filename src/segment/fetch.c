@@ -225,7 +225,7 @@ choose_period(Fetch *fetch, const TagRow *tag, DateADT newest, DateADT other)
  * why.
  */
 static bool
-begin(Fetch *fetch, bool is_central, TagRow *tag, LockedRow *locked)
+begin_range(Fetch *fetch, bool is_central, TagRow *tag, LockedRow *locked)
 {
 	Found		found = table_lock_tag(&fetch->state.key, is_central, tag, locked);
 
@@ -304,7 +304,7 @@ take_here(Fetch *fetches, int n)
 		TagRow		tag;
 		LockedRow	locked;
 
-		if (!begin(&fetches[i], false, &tag, &locked))
+		if (!begin_range(&fetches[i], false, &tag, &locked))
 			continue;
 		if (tag.row.kind == PERIOD_NONE)
 			take_of_row(&fetches[i], &locked);
@@ -320,7 +320,7 @@ take_here(Fetch *fetches, int n)
 
 /* Runs a statement there about the row. */
 static bool
-ask(Source *source, Fetch *fetch, const char *statement, SourceRow *row)
+ask_there(Source *source, Fetch *fetch, const char *statement, SourceRow *row)
 {
 	const SegmentKey *key = &fetch->state.key;
 	char		period[MAXDATELEN + 1];
@@ -355,10 +355,10 @@ read_there(Source *source, Fetch *fetch, const TagRow *tag, int64 *max_id, int64
 	SourceRow	row;
 
 	/* a number, if it is a date; of a time, the day would depend on a zone */
-	if (!ask(source, fetch, psprintf("SELECT max_id, %s FROM %s WHERE biz_tag = $1 %s", in_period ?
-									 "period - date '2000-01-01'" :
-									 "coalesce(limit_id, 9223372036854775807)", source->table,
-									 in_period ? "ORDER BY period DESC LIMIT 1" : ""), &row))
+	if (!ask_there(source, fetch, psprintf("SELECT max_id, %s FROM %s WHERE biz_tag = $1 %s", in_period ?
+										   "period - date '2000-01-01'" :
+										   "coalesce(limit_id, 9223372036854775807)", source->table,
+										   in_period ? "ORDER BY period DESC LIMIT 1" : ""), &row))
 		return false;
 	*max_id = row.number[0];
 	*here = tag->max_id;
@@ -382,9 +382,9 @@ read_there(Source *source, Fetch *fetch, const TagRow *tag, int64 *max_id, int64
 	if (fetch->range.period.label == newest)
 		return true;
 	*max_id = *here;
-	return ask(source, fetch, psprintf("INSERT INTO %s (biz_tag, period, max_id, update_time) VALUES"
-									   " ($1, $2, " INT64_FORMAT ", 'infinity') ON CONFLICT DO NOTHING",
-									   source->table, *here), &row);
+	return ask_there(source, fetch, psprintf("INSERT INTO %s (biz_tag, period, max_id, update_time) VALUES"
+											 " ($1, $2, " INT64_FORMAT ", 'infinity') ON CONFLICT DO NOTHING",
+											 source->table, *here), &row);
 }
 
 /* What is not known to be taken is lost. */
@@ -403,11 +403,11 @@ take_of_source(Fetch *fetch, const TagRow *tag)
 		!read_there(&source, fetch, tag, &max_id, &here) ||
 		!choose_length(fetch, max_id, here, &n))
 		return;
-	if (!ask(&source, fetch, psprintf("UPDATE %s SET max_id = max_id + " INT64_FORMAT
-									  ", update_time = 'infinity' WHERE biz_tag = $1%s AND max_id >= "
-									  INT64_FORMAT " AND max_id <= " INT64_FORMAT " RETURNING max_id",
-									  source.table, n, in_period ? " AND period = $2" : "",
-									  Max(fetch->state.high, here), fetch->row.limit - n), &row))
+	if (!ask_there(&source, fetch, psprintf("UPDATE %s SET max_id = max_id + " INT64_FORMAT
+											", update_time = 'infinity' WHERE biz_tag = $1%s AND max_id >= "
+											INT64_FORMAT " AND max_id <= " INT64_FORMAT " RETURNING max_id",
+											source.table, n, in_period ? " AND period = $2" : "",
+											Max(fetch->state.high, here), fetch->row.limit - n), &row))
 		fetch->in_doubt = source.is_lost ? n : 0;
 	else if (!row.found)
 		(void) fail(fetch, "Its row keeps changing");
@@ -424,7 +424,7 @@ take_central(Fetch *fetch, int n)
 	TagRow		tag;
 	LockedRow	locked;
 
-	if (!begin(fetch, true, &tag, &locked))
+	if (!begin_range(fetch, true, &tag, &locked))
 		return;
 	table_release(&locked);		/* not its lock */
 	take_of_source(fetch, &tag);

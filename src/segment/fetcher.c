@@ -264,7 +264,7 @@ fetcher_call(FetcherKind kind)
 
 /* Makes it the one who fetches; false: another process is. */
 static bool
-attach(Oid database, FetcherKind kind)
+enter_list(Oid database, FetcherKind kind)
 {
 	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
 	mine = OidIsValid(database) ? find_fetcher(database, kind) : &list->fetchers[0];
@@ -279,7 +279,7 @@ attach(Oid database, FetcherKind kind)
 }
 
 static void
-detach(int code, Datum arg)
+leave_list(int code, Datum arg)
 {
 	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
 	if (mine)
@@ -406,8 +406,8 @@ snowid_segments_main(Datum main_arg)
 	pqsignal(SIGTERM, is_reserve ? SignalHandlerForShutdownRequest : die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
-	before_shmem_exit(detach, 0);
-	if (!attach(database, (FetcherKind) DatumGetInt32(main_arg)))
+	before_shmem_exit(leave_list, 0);
+	if (!enter_list(database, (FetcherKind) DatumGetInt32(main_arg)))
 		proc_exit(0);
 	if (is_reserve)
 		database = await_call();

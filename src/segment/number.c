@@ -215,7 +215,7 @@ check_format(const char *tag, const char *format)
 
 /* What another server said is not for callers, who need no right on it. */
 static void
-refuse(const TagSite *site, const SegmentState *state, const Wait *wait)
+refuse_number(const TagSite *site, const SegmentState *state, const Wait *wait)
 {
 	const Reason *reason = &state->reason;
 	const Row  *row = &state->row;
@@ -326,7 +326,7 @@ wait_for_range(const TagSite *site, const Look *look, int64 length, Wait *wait)
 	if (left <= 0 ||
 		(look->state.outcome_attempt > wait->attempt &&
 		 (look->state.outcome == OUTCOME_ABSENT || look->state.outcome == OUTCOME_USED_UP)))
-		refuse(site, &look->state, wait);
+		refuse_number(site, &look->state, wait);
 	wait->has_process = fetcher_call(segment_ask(segment, length, begins));
 	if (!begins)
 		(void) ConditionVariableTimedSleep(&segment->changed, Min(left, CALL_MS),
@@ -375,8 +375,8 @@ get_ready(TagSite *site, int64 length, TimestampTz now, Wait *wait, int64 *first
  * wants their period, it must last now.
  */
 static pg_attribute_always_inline bool
-take(const TagSite *site, int64 n, TimestampTz now, DateADT *period, int64 *first,
-	 bool *ask)
+take_numbers(const TagSite *site, int64 n, TimestampTz now, DateADT *period, int64 *first,
+			 bool *ask)
 {
 	Segment    *segment = site->segment;
 	uint64		cursor = pg_atomic_read_u64(&segment->cursor);
@@ -430,7 +430,7 @@ take_slowly(TagSite *site, int64 length, DateADT *period, int64 *first, bool *as
 
 		CHECK_FOR_INTERRUPTS();
 		done = get_ready(site, length, now, &wait, first) ||
-			(site->incarnation != UNCHECKED && take(site, length, now, period, first, ask));
+			(site->incarnation != UNCHECKED && take_numbers(site, length, now, period, first, ask));
 	}
 	if (wait.segment)
 		ConditionVariableCancelSleep();
@@ -444,7 +444,7 @@ next_number(TagSite *site, int64 n, DateADT *period)
 	bool		ask = false;
 
 	if (unlikely(site->incarnation == UNCHECKED) ||
-		unlikely(!take(site, n, period ? GetCurrentTimestamp() : 0, period, &first, &ask)))
+		unlikely(!take_numbers(site, n, period ? GetCurrentTimestamp() : 0, period, &first, &ask)))
 		take_slowly(site, n, period, &first, &ask);
 	if (unlikely(ask))
 		ask_for_next(site->segment);

@@ -97,6 +97,21 @@ is( answer_after(
 	41,
 	'a tag that is begun again by COMMIT PREPARED is there all the time');
 
+# The row of a day that another transaction inserts.
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, period) VALUES ('fresh', 'day')");
+my $inserter = $node->background_psql('postgres');
+$inserter->query_safe(
+	"BEGIN; INSERT INTO snowid_segment_periods VALUES ('fresh', '2026-11-21', 5)"
+);
+is( answer_after(
+		"SELECT * FROM snowid_period_number('fresh')",
+		$is_locked,
+		sub { $inserter->query_safe('COMMIT') }),
+	'2026-11-21|6',
+	'a day whose row is being inserted is not waited for in the process');
+$inserter->quit;
+
 #---- Periods that are over ----
 
 query($node,
