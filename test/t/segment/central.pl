@@ -227,6 +227,22 @@ pass(
 
 #---- A row that is locked there, and one that moves ----
 
+# The next range cannot be fetched, and nobody waits for it.
+query($s1, "SELECT snowid_segment_forget('c'), snowid_number('c')");
+my $holder = $central->background_psql('postgres');
+$holder->query_safe(
+	"BEGIN; UPDATE snowid_segments SET description = 'held' WHERE biz_tag = 'c'"
+);
+query($s1, "SELECT snowid_number('c') FROM generate_series(1, 20)");
+my $of_c = "FROM snowid_segment_status() WHERE biz_tag = 'c'";
+wait_for($s1, "SELECT error IS NOT NULL $of_c");
+sleep 2;
+$holder->query_safe('COMMIT');
+$holder->quit;
+number($s1, 'c');
+wait_for($s1, "SELECT error IS NULL AND left_next > 0 $of_c");
+pass('a range that could not be fetched is wanted again by the next number');
+
 my $locker = $central->background_psql('postgres');
 $locker->query_safe(
 	"BEGIN; UPDATE snowid_segments SET description = 'locked' WHERE biz_tag = 'c'"
