@@ -918,6 +918,19 @@ function steps.interval(i, ms)
 	if s then s.interval = ms end
 end
 
+-- Makes the server keys with this ID?  Has it no owner?
+function steps.has(i, worker)
+	local m = world.servers[i].mem
+	if not (m and m.open and m.pair.worker == worker) then
+		world.fault('expected', 'server ' .. i .. ' does not make keys as ' .. worker)
+	end
+end
+
+function steps.vacant(worker)
+	local r = world.redis:record('0:' .. worker)
+	if r and r.owner ~= '' then world.fault('expected', 'worker ID ' .. worker .. ' has an owner') end
+end
+
 -- At the next start.
 function steps.lease(i, ms)
 	local s = world.servers[i]

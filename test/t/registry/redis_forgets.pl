@@ -212,7 +212,6 @@ end_all($a);
 
 #---- The ceiling of what is given back is that of the last key ----
 
-my $proxy = SnowidRedis->proxy($redis);
 $a = claiming('a5', $proxy);
 wait_for_claim($a);
 $proxy->mode('silent');
