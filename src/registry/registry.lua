@@ -1,5 +1,5 @@
 -- registry.lua
---		Who holds which worker ID: the script that Redis runs for snowid.
+--		The holders of the worker IDs: the script that Redis runs for snowid.
 --
 -- The registry is one hash, so that Redis keeps it, evicts it or loses it as a
 -- whole:
@@ -38,33 +38,33 @@
 --		revoked		'1': an administrator has taken the ID back
 --
 -- A record that cannot be read is damaged: its ID counts as taken until an
--- administrator releases it, and operations on other IDs go on.
+-- administrator releases it, and operations on other IDs continue.
 --
 -- Redis may forget any of its last writes, at any time.  Then it is another
 -- instance (another process, or a replica that was promoted), or all data is
 -- gone.  A new instance begins with a time of settling: each owner that is
--- connected puts its claim back, and nobody gets an ID that it did not have.
--- Why two servers never share an ID, whatever Redis forgot:
+-- connected puts its claim back, and no server gets an ID that it did not have.
+-- Why two servers never share an ID, even if Redis forgets:
 --
 --	- An ID changes hands only after its owner gave it up, or its lease lapsed, or
 --	  the owner was silent and the ID was released.
 --	- A server that gives an ID up says so in its own state file first, and never
---	  resumes it.  It tells Redis what it gave up, so that a record which says
---	  otherwise is corrected.
---	- Each ownership has a higher generation than those of the ID before.  So where
+--	  resumes it.  It sends Redis a list of past claims, which corrects records
+--	  that say otherwise.
+--	- Each ownership has a higher generation than those of the ID before.  So if
 --	  two owners put a claim back, the later one wins; unless the earlier one has
 --	  written to this instance and the later one was cut off.
---	- The settling lasts longer than any connected owner can be silent, whatever its
---	  settings: owners bring the longest span back that they were told, and the
+--	- The settling lasts longer than any connected owner can be silent, with any
+--	  settings: owners bring back the longest span that they have heard of, and the
 --	  highest generation.
 --	- A server that cannot be sure of its ID, because it has just started or was
---	  cut off for a lease, waits for the end of the settling, where Redis may have
---	  forgotten who has the ID now.
+--	  cut off for a lease, waits for the end of the settling, if Redis may have
+--	  forgotten the ID's present owner.
 --	- A registry has a name.  A claim of another registry does not count here.  One
 --	  that is empty gets its name back from the first owner, at the latest from one
 --	  that uses its claim.
 --
--- So two servers use one ID only in these cases, which test/model tells apart by
+-- So two servers use one ID only in these cases, which test/model distinguishes by
 -- these names:
 --
 --	A1	One of them was cut off for a whole settling, and Redis lost its record.
@@ -74,23 +74,23 @@
 --	A4	A memory image is resumed beside its original: until both have written their
 --		record, and again where one is started or Redis forgets it.
 --
--- And a server makes a key twice only where it was (A5) set back to a snapshot, or
--- restored before Redis was told of its last keys.
+-- And a server makes a key twice only if it was (A5) set back to a snapshot, or
+-- restored before Redis heard of its last keys.
 --
 -- The same place and the same boot mean that the former process of the directory
 -- is gone, since it held a lock: the new one gets the ID at once.
 --
 -- Clocks: silence and leases are measured by the registry's clock alone, which is
--- that of Redis, and stands still where that is set back; ceilings are compared
+-- that of Redis, and stands still when that is set back; ceilings are compared
 -- with keys alone.  A ceiling is lowered only when its owner releases the ID, since
 -- only the owner knows its last key.  Times of records that are further ahead than
--- the caller's clock can be ("latest") are nobody's keys: the caller is told so, and
--- neither uses nor repeats them.
+-- the caller's clock can be ("latest") are no server's keys: the caller gets an answer
+-- that says so, and neither uses nor repeats them.
 --
 -- ARGV: name, value, name, value ...  Each call has version, operation, layout,
 -- server (its random ID), name, place, token, starts, n, interval, lease, latest,
 -- boot and dc; registry, the name of the one whose claim it has, or ''; span and
--- high, the longest span and the highest generation that it was told; deadline, the
+-- high, the longest span and the highest generation that it heard of; deadline, the
 -- Unix ms by Redis' clock up to which it waits; and the arguments of the operation.
 -- The answer is an array of strings, the outcome first.
 
@@ -303,7 +303,7 @@ local function put(at, r)
 	put_fields(at, r, FIELDS)
 end
 
--- Gives the record's ID to an owner, or to nobody.
+-- Gives the record's ID to an owner, or to none.
 local function hand(at, r, owner, place)
 	if r.owner ~= owner or r.place ~= place then
 		take(at, owner ~= '')
@@ -315,7 +315,7 @@ local function hand(at, r, owner, place)
 	r.owner, r.place = owner, place
 end
 
--- Nobody has the ID any more.
+-- The ID has no owner any more.
 local function let_go(at, r)
 	r.ceiling = str(floor(r))
 	hand(at, r, '', '')
@@ -341,14 +341,14 @@ local function beyond(at, r)
 end
 
 -- Was the record written under this boot of the machine?  Then its writer is the
--- caller, or is gone.  Where not, and the caller has the owner's ID, it may be a copy
+-- caller, or is gone.  If not, and the caller has the owner's ID, it may be a copy
 -- by block, and the owner alive.
 local function same_boot(r)
 	return r.token == arg.token or r.boot == arg.boot
 end
 
 -- For how long the owner could have written and did not.  The time in which Redis
--- was stalled, or nobody called it, does not count.
+-- was stalled, or had no calls, does not count.
 local function unheard(r)
 	return now - math.max(num(r.seen), num(meta.heard))
 end
@@ -422,7 +422,7 @@ local function put_back(at, r)
 	return r
 end
 
--- Did Redis forget this generation?  Not where the owner of an earlier one is
+-- Did Redis forget this generation?  Not if the owner of an earlier one is
 -- connected, and the caller was not: then that one has it.
 local function forgotten(r, generation)
 	return r == nil or not r.bad and num(r.generation) < num(generation) and
@@ -430,13 +430,13 @@ local function forgotten(r, generation)
 end
 
 -- The ceiling of the keys made with the claim.  That of a former start is not
--- known; it was no higher than what is asked for now.
+-- known; it was no higher than the one requested now.
 local function used_or_asked()
 	return num(arg.used) > 0 and arg.used or arg.reach or arg.ceiling
 end
 
--- The claim is another's, or nobody's.  The next owner begins above the keys made
--- with it.  Tells whether another server has the caller's ID.
+-- The claim is another server's, or no server's.  The next owner begins above the keys made
+-- with it.  The answer says whether another server has the caller's ID.
 local function lost(at, r)
 	raise(r, 'ceiling', used_or_asked())
 	raise(r, 'floor', arg.used)
@@ -458,12 +458,12 @@ local function leave_ceiling(at, r, generation, ceiling, used)
 	if not r.bad and (r.ceiling ~= before or r.floor ~= begin) then put(at, r) end
 end
 
--- The same, where the caller does not get its claim back, or not yet.
+-- The same, for a caller that does not get its claim back, or not yet.
 local function leave_used(at, r)
 	leave_ceiling(at, r, math.max(num(arg.generation) - 1, 0), used_or_asked(), arg.floor)
 end
 
--- Corrects what Redis may have forgotten of what this server gave up:
+-- Corrects records of this server's past claims that Redis may have forgotten:
 -- <registry>/<dc>:<w>/<ownership>/<ceiling>/<'1': no key is above that>, separated
 -- by spaces.
 local function let_go_of_past()
@@ -485,7 +485,7 @@ end
 
 local operations = {}
 
--- What outlives Redis, since owners bring it back.
+-- The values that outlive Redis, since owners bring them back.
 local function with_marks(answer)
 	for _, value in ipairs({meta.name, meta.span, meta.high}) do table.insert(answer, value) end
 	return answer
@@ -499,13 +499,13 @@ end
 --		known		<dc>:<w> that it has or remembers, or ''; with its ownership,
 --					generation and floor, and used, the ceiling of the keys made
 --					with it, or 0
---		resume		may it go on with that?  'now': it uses it, and was connected
+--		resume		may it continue with that?  'now': it uses it, and was connected
 --					without a gap; 'held': it uses it; 'settled': it cannot have
 --					lapsed; 'record': only if the record says that it has not lapsed
 --		up			ms since its start
 --		move		'1': it wants another ID than the known one
 --		leaving		<dc>:<w> that it is about to release, or ''
---		past		what it gave up
+--		past		the claims that it gave up
 -- The known ID is not given up here: the server releases it when it makes no more
 -- keys with it.
 function operations.claim()
@@ -678,7 +678,7 @@ function operations.claim()
 	return {'full', str(owners), str(ahead), ahead > 0 and str(nearest) or '0'}
 end
 
--- The server is alive, and says what it has.  Arguments as for a claim: worker,
+-- The server is alive, and sends its claim.  Arguments as for a claim: worker,
 -- ownership, generation, floor, ceiling, used, resume, past.
 function operations.mark()
 	if not knows then return {'other'} end
@@ -748,7 +748,7 @@ local function in_use(r)
 	return r.claim ~= '' and string.find(arg.own, r.claim, 1, true) ~= nil
 end
 
--- An administrator frees an ID.  Arguments: worker; ownership, as list() told it;
+-- An administrator frees an ID.  Arguments: worker; ownership, from list();
 -- own, the caller's ownerships; force, '1' or '0'.
 function operations.free()
 	local at = field(arg.worker)
