@@ -221,8 +221,8 @@ greediest_database(void)
 }
 
 /*
- * A free place, or that of the tag of a database that was unused longest.  One that is
- * used from memory is known by its cursor.  NULL: all are waited for.
+ * A free place, or that of the tag of a database that was unused longest; each
+ * statement looks at its tag.  NULL: all are waited for.
  */
 static Segment *
 find_place(int64 now)
@@ -239,13 +239,7 @@ find_place(int64 now)
 	for (int i = 0; i < snowid_max_segments; i++)
 	{
 		SegmentState *state = &segments[i].state;
-		uint64		cursor = pg_atomic_read_u64(&segments[i].cursor);
 
-		if (state->seen_cursor != cursor)
-		{
-			state->seen_cursor = cursor;
-			state->used_at = now;
-		}
 		if (state->key.database == database &&
 			(database != MyDatabaseId || !state->asked || now - state->used_at > RECENT_MS) &&
 			(found == NULL || state->used_at < found->state.used_at))
@@ -270,7 +264,6 @@ give_place(Segment *segment, const SegmentKey *key, FetcherKind fetcher, int64 n
 	state->key = *key;
 	state->fetcher = fetcher;
 	state->used_at = now;
-	state->seen_cursor = pg_atomic_read_u64(&segment->cursor);
 	state->attempt = attempt;
 	state->newest = NO_PERIOD;
 }

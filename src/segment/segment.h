@@ -97,7 +97,6 @@ typedef struct SegmentState
 	bool		asked;			/* a range is wanted; cleared by an outcome */
 	int64		wish;			/* length that a caller needs at once */
 	int64		used_at;		/* last seen in use; monotonic_ms() */
-	uint64		seen_cursor;	/* where it was then */
 	int64		retry_at;		/* not before, after a failure */
 
 	/* the row, as it was last seen */

@@ -508,8 +508,6 @@ source_open(const char *name, bool with_periods, Source *source, Reason *reason)
 		return false;
 	}
 	connection->used_at = monotonic_ms();
-	if (connection->conn && PQstatus(connection->conn) == CONNECTION_BAD)
-		close_connection(connection);
 	return connection->conn != NULL || connect_to(source, &options, reason) ||
 		fail_connection(connection, reason);
 }
