@@ -5,6 +5,7 @@
 use strict;
 use warnings;
 
+use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidFaults;
@@ -167,6 +168,41 @@ $plain->stop;
 		20 + 20 * (clock_gettime(CLOCK_MONOTONIC) - $began),
 		'while it waits, a server calls Redis no more than usual');
 	$lease->stop;
+}
+
+#---- A request that is cancelled, or whose session ends, makes room for the next ----
+
+{
+	my $redis = SnowidRedis->start('patient');
+	my $node  = claiming('patient', $redis);
+	wait_for_claim($node);
+	settings($node, $short . "snowid.redis_timeout = '60s'\n");
+	$node->reload;
+	wait_for($node,
+		"SELECT current_setting('snowid.redis_timeout') = '1min'");
+	$redis->freeze;
+	like(
+		sql_error(
+			$node, "SET statement_timeout = '50ms'; SELECT snowid_claims()"),
+		qr/^57014: canceling statement due to statement timeout/,
+		'a request can be cancelled while Redis hangs');
+	my $session = IPC::Run::start(
+		[
+			'psql', '-XAtq',
+			'-d',   $node->connstr('postgres'),
+			'-c',   'SET application_name = asks',
+			'-c',   'SELECT snowid_claims()'
+		],
+		'>&',
+		\my $out);
+	wait_for($node,
+		"SELECT count(pg_terminate_backend(pid)) = 1 FROM pg_stat_activity WHERE application_name = 'asks' AND query ~ 'claims'"
+	);
+	$session->finish;
+	$redis->resume;
+	wait_for($node, 'SELECT count(*) = 1 FROM snowid_claims()');
+	pass('the next request is answered when Redis goes on');
+	$node->stop;
 }
 
 done_testing();
