@@ -581,7 +581,7 @@ static const Property properties[] = {
 	{an_open_gate_is_held_for_a_reason, "an open gate gets no grant for a reason that is a fact"},
 	{a_standby_remembers_its_claim_in_advance, "a standby remembers the claim that it will use"},
 	{above_what_others_made_with_it, "with a floor above what others made with it"},
-	{a_standby_that_remembers_begins_at_its_floor, "and with no other floor if it knows the claim"},
+	{a_standby_that_remembers_begins_at_its_floor, "a standby that knows the claim has no other floor"},
 	{another_id_is_claimed_from_the_registry_only, "another ID is claimed from the registry only, above an advance"},
 	{the_clock_is_behind_its_keys, "the clock is behind if keys are out of reach"},
 	{a_clock_that_is_behind_closes_the_gate, "a clock that is behind closes the gate, an open one after a while"},

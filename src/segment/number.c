@@ -38,6 +38,7 @@
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "nodes/primnodes.h"
 #include "storage/latch.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -85,6 +86,7 @@ typedef enum TagUse
 typedef struct TagSite
 {
 	SegmentKey	key;			/* len 0: not called yet */
+	bool		is_constant;	/* its tag is the same in each call */
 	TagUse		use;
 	Oid			user;			/* whose rights were checked */
 	uint64		incarnation;	/* of the segment, when they were */
@@ -132,11 +134,21 @@ require_segments(void)
 				 errhint("Set snowid.max_segments and restart the server.")));
 }
 
-static inline bool
-is_of(const TagSite *site, const char *tag, int len)
+static bool
+tag_is_constant(const FmgrInfo *function)
 {
-	return site->key.len == len && memcmp(site->key.tag, tag, len) == 0 &&
-		site->user == GetUserId();
+	Node	   *call = function->fn_expr;
+
+	return call && IsA(call, FuncExpr) &&
+		IsA(linitial(((FuncExpr *) call)->args), Const);
+}
+
+static pg_attribute_always_inline bool
+is_of_tag(const TagSite *site, const text *tag)
+{
+	int			len = VARSIZE_ANY_EXHDR(tag);
+
+	return site->key.len == len && memcmp(site->key.tag, VARDATA_ANY(tag), len) == 0;
 }
 
 /* The tag of a call, which the call site remembers from here on. */
@@ -153,6 +165,7 @@ find_tag(FunctionCallInfo fcinfo, TagUse use)
 		site = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(TagSite));
 		site->key.relid = table_of(fcinfo);
 		site->use = use;
+		site->is_constant = tag_is_constant(fcinfo->flinfo);
 		fcinfo->flinfo->fn_extra = site;
 	}
 	if (len < 1 || len > TAG_LEN)
@@ -172,13 +185,9 @@ tag_of_call(FunctionCallInfo fcinfo, TagUse use)
 {
 	TagSite    *site = fcinfo->flinfo->fn_extra;
 
-	if (likely(site))
-	{
-		const text *tag = PG_GETARG_TEXT_PP(0);
-
-		if (likely(is_of(site, VARDATA_ANY(tag), VARSIZE_ANY_EXHDR(tag))))
-			return site;
-	}
+	if (likely(site && site->user == GetUserId() &&
+			   (site->is_constant || is_of_tag(site, PG_GETARG_TEXT_PP(0)))))
+		return site;
 	return find_tag(fcinfo, use);
 }
 

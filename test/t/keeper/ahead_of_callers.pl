@@ -99,7 +99,8 @@ foreach (1 .. 3)
 }
 next_key($node);
 is(status($node, 'waits'),
-	$waits, 'with some seconds between keys no caller waits for a grant');
+	$waits,
+	'no caller waits for a grant if there are some seconds between keys');
 set_skew($node, 0);
 poll($node, 'lead_ms = 0');
 

@@ -78,7 +78,7 @@ is( $node->safe_psql(
 		"SELECT string_agg(body, ' ' ORDER BY id) FROM outbox WHERE id > $last AND body IN ('first', 'second')"
 	),
 	'first second',
-	'with the lock keys are in the order of commits');
+	'the lock puts keys in the order of commits');
 
 $node->stop;
 done_testing();
