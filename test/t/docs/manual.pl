@@ -319,8 +319,7 @@ my @functions = lines_of(
 		CASE WHEN prokind = 'p' THEN '' WHEN proretset OR proallargtypes IS NULL OR provolatile = 'v' THEN %s
 		ELSE (SELECT '(' || string_agg(n || ' ' || %s, ', ' ORDER BY i) || ')'
 			FROM unnest(proallargtypes, proargmodes, proargnames) WITH ORDINALITY AS a (t, m, n, i)
-			WHERE m = 'o') END || ' ' ||
-		CASE provolatile WHEN 'v' THEN 'VOLATILE' WHEN 's' THEN 'STABLE' ELSE 'IMMUTABLE' END
+			WHERE m = 'o') END
 	FROM pg_proc p JOIN %s ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
 	WHERE prokind <> 'a' AND NOT EXISTS (SELECT FROM pg_depend u
 		WHERE u.refclassid = 'pg_proc'::regclass AND u.refobjid = p.oid AND u.deptype <> 'e')
@@ -371,11 +370,7 @@ foreach my $reference (map { "$_/reference.md" } @languages)
 
 	foreach my $row (grep { $_->[0] =~ /^`snowid_\w+\(/ } @rows)
 	{
-		my @forms      = signatures((spans($row->[0]))[0]);
-		my @volatility = $row->[2] =~ /\b(VOLATILE|STABLE|IMMUTABLE)\b/g;
-		push @documented,
-		  map { "$forms[$_] " . ($volatility[$_] // $volatility[0]) }
-		  0 .. $#forms;
+		push @documented, signatures((spans($row->[0]))[0]);
 	}
 	same("$reference: functions", \@documented, \@functions);
 
