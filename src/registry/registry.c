@@ -621,12 +621,14 @@ release(const Claim *claim)
 static bool
 is_unwanted(void)
 {
-	return seen.unwanted != 0 && seen.unwanted == seen.claim.ownership;
+	return seen.state == CLAIM_HELD && seen.unwanted != 0 &&
+		seen.unwanted == seen.claim.ownership;
 }
 
 /*
  * Claims another worker ID for the keeper, or because the settings do not allow
- * the present one.  If that is refused, the present one is marked all the same.
+ * the present one.  If that is refused, the present one is marked all the same, or
+ * confirmed.
  */
 static void
 change_worker_id(void)
@@ -643,8 +645,12 @@ change_worker_id(void)
 	LWLockRelease(registry_lock);
 	process_notify(PROCESS_KEEPER);
 	look();
-	if (is_answered && seen.state == CLAIM_HELD && seen.claim.ownership == before)
+	if (!is_answered || seen.state != CLAIM_HELD || seen.claim.ownership != before)
+		return;
+	if (seen.confirmed)
 		mark();
+	else
+		(void) claim_worker_id(false);
 }
 
 /* Makes the call that the claim needs now, if any. */
@@ -659,7 +665,10 @@ tend_claim(void)
 		revoked = !release(&revoked_claim);
 	else if (seen.state == CLAIM_NONE || !seen.confirmed || (untidy && due))
 	{
-		if (due)
+		/* Redis may refuse to confirm it: its marks are beyond this clock */
+		if (due && is_unwanted() && !seen.confirmed && seen.leaving.ownership == 0)
+			change_worker_id();
+		else if (due)
 			(void) claim_worker_id(false);
 	}
 	else if (seen.leaving.ownership != 0 && (due || backoff == 0) &&

@@ -598,7 +598,7 @@ local function serve_request(s, m)
 	local request = m.request
 	m.request = nil
 	if request.operation == 'reclaim' then
-		if m.state == 'held' and m.confirmed and not m.leaving then
+		if m.state == 'held' and not m.leaving then
 			return claim_worker_id(s, m, true)
 		end
 		return
