@@ -22,8 +22,8 @@ our @EXPORT =
   wait_for_worker_id
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
-  server_is_open gate_is_open start_and_open keeper_pid process_pid stop_process processes
-  kill_all wait_until exits_in_time
+  server_is_open gate_is_open start_and_open keeper_pid process_pid stop_process
+  processes freeze kill_all wait_until exits_in_time
   origin_places old_strings has_assertions crc32c);
 
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
@@ -453,14 +453,33 @@ sub processes
 	return ($node->{_pid}, @children);
 }
 
+# Stops all processes of a server, so that its files stay as they are; returns them.
+sub freeze
+{
+	my ($node) = @_;
+
+	# so that the postmaster does not start another one meanwhile, which would go on
+	kill 'STOP', $node->{_pid};
+	wait_until('the postmaster stopped', sub { stands_still($node->{_pid}) });
+	my @pids = processes($node);
+	kill 'STOP', @pids;
+	wait_until('all processes stopped', sub { stands_still(@pids) });
+	return @pids;
+}
+
+# Have these processes stopped, or ended?  A signal takes a moment.
+sub stands_still
+{
+	my @states = split ' ', qx(ps -o stat= -p @{[ join ',', @_ ]});
+	return !grep { !/^[TZ]/ } @states;
+}
+
 # Ends a server and all its processes at once.
 sub kill_all
 {
 	my ($node) = @_;
 
-	# so that the postmaster does not start another one meanwhile, which would outlive it
-	kill 'STOP', $node->{_pid};
-	my @pids = processes($node);
+	my @pids = freeze($node);
 	kill 'KILL', @pids;
 	$node->{_pid} = undef;
 	wait_until('the end of the server', sub { !kill 0, @pids });

@@ -77,7 +77,9 @@ makes_keys_as($first, 0,
 #---- Copies ----
 
 $first->safe_psql('postgres', 'CHECKPOINT');
-my $hot = file_copy('hot', $first);
+my @frozen = freeze($first);
+my $hot    = file_copy('hot', $first);
+kill 'CONT', reverse @frozen;
 $first->stop;
 my $cold = file_copy('cold', $first);
 $cold->start;

@@ -296,6 +296,10 @@ is(record(0, 'ceiling'),
 	'a clean shutdown gives the ID back with the exact last key');
 my ($b_client, $b_recorded) = @cut;
 my @behind;
+
+# once its clock has come to the last key: before, it would get another ID
+wait_until('the clock of b',
+	sub { (time + 300) * 1000 > record(0, 'ceiling') });
 $proxy{b}->mend;
 wait_until('b has it', sub { record(0, 'name') eq 'b' });
 server_is_open($two);
@@ -484,8 +488,7 @@ wait_for_claim($one);
 my ($a_was, $d_was) = (worker_id($one), worker_id($lasting));
 my @loads = map { start_client($_) } $one, $lasting;
 clients_go_on(@loads);
-@frozen = map { processes($_) } $one, $lasting;
-kill 'STOP', @frozen;
+push @frozen, freeze($_) foreach $one, $lasting;
 my $a_recorded = record($a_was, 'ceiling');
 my @copies     = map { copy_of($_) } $one, $lasting;
 
