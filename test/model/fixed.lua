@@ -201,6 +201,96 @@ return {
 		{133000, 'has', 4, 3},
 		{150000, 'destroy', 2},
 	}},
+	{name = 'what a server with a lease does', setup = setup {servers = 1, workers = 8, lease = 9000, interval = 3000}, steps = {
+		{20000, 'has', 1, 0},
+		-- a clean stop gives the ID back with the exact ceiling
+		{22000, 'stop', 1},
+		{22010, 'vacant', 0},
+		{22020, 'new', 2},
+		{25000, 'has', 2, 0},
+		-- a lease that is not in the file yet is released as the process leaves
+		{30000, 'new', 3},
+		{30000, 'hold', 3, 3, 30000},
+		{31000, 'kill_registry', 3, 1},
+		{31000, 'vacant', 1},
+		{40000, 'damage', 0},
+	}},
+	{name = 'a keeper leaves, and its successor goes on with the lease', setup = setup {lease = 9000, reserve = 2000, tail = 8000}, steps = {
+		{56000, 'kill_keeper', 1, 1},
+		{83647, 'kill_in', 1, 6},
+		{86647, 'start', 1},
+	}},
+	-- another ID than the one that was revoked, which another server can have at once
+	{name = 'revoked by force', setup = setup {servers = 2, workers = 8}, steps = {
+		{20000, 'release', 2, 0, 1},
+		{25600, 'vacant', 0},
+		{25700, 'new', 5},
+		{28500, 'has', 1, 2},
+		{28510, 'has', 5, 0},
+	}},
+	-- a standby's keys are not known to be few
+	{name = 'a standby whose ID is revoked', setup = setup {workers = 8, tail = 20000}, steps = {
+		{20000, 'standby', 1, 4},
+		{30000, 'release', 1, 1, 1},
+	}},
+	{name = 'found by a clock that was wrong', setup = setup {servers = 1, max_lead = 5000}, steps = {
+		{20000, 'new', 2},
+		{20000, 'clock', 2, 60000},
+		{22000, 'clock', 2, -60000},
+		{30000, 'has', 2, 1},
+	}},
+	{name = 'a server with a claim for good is cut off', setup = setup {}, steps = {
+		{24000, 'cut', 1, 100000},
+		{60000, 'has', 1, 0},
+	}},
+	-- the first call after a failure that goes well ends the pauses
+	{name = 'released at once, after a failure', setup = setup {workers = 8}, steps = {
+		{20000, 'drop', 1},
+		{30000, 'reclaim', 1},
+		{32500, 'has', 1, 1},
+		{32510, 'vacant', 0},
+	}},
+	{name = 'a release without an answer', setup = setup {workers = 8, tail = 20000}, steps = {
+		{20000, 'hold', 1, 3, 500},
+		{20000, 'reclaim', 1},
+		{20100, 'drop', 1},
+	}},
+	{name = 'cut off in a settling, and another has its ID', setup = setup {servers = 2, liveness = true}, steps = {
+		{22000, 'standby', 2, 4},
+		{23000, 'cut', 4, 40046},
+		{24000, 'lose', 40, 0},
+		{25000, 'reboot', 4, 1544},
+		{58000, 'new', 6},
+	}},
+	{name = 'a copy by block, on lease', setup = setup {servers = 2, lease = 9000}, steps = {
+		{16000, 'copy_blocks', 2, 4},
+		{17000, 'stall', 2, 318},
+		{17000, 'start', 4},
+	}},
+	{name = 'a memory image claims', setup = setup {tail = 8000}, steps = {
+		{17000, 'copy_memory', 1, 4},
+	}},
+	{name = 'a memory image marks', setup = setup {tail = 8000}, steps = {
+		{37000, 'copy_memory', 1, 3},
+	}},
+	-- its registry was deleted while it was down, and has another name now
+	{name = 'goes on with the claim of a registry that is gone', setup = setup {tail = 20000}, steps = {
+		{20000, 'kill', 1},
+		{20010, 'flush'},
+		{20020, 'new', 2},
+		{60000, 'redis_down', 9000},
+		{60010, 'start', 1},
+	}},
+	-- there is no ID for it: nor does it use the one in its file when it is cut off
+	{name = 'refused, and cut off', setup = setup {servers = 2, workers = 2, tail = 20000}, steps = {
+		{20000, 'reboot', 1, 0},
+		{20500, 'flush'},
+		{36000, 'clock', 1, -60000},
+		{45000, 'cut', 1, 200000},
+		{45010, 'kill_registry', 1, 0},
+		{46000, 'new', 3},
+		{46010, 'clock', 1, 60000},
+	}},
 	-- its lease was another's, which Redis has forgotten
 	{name = 'a lapsed lease whose record is back', setup = setup {servers = 3, workers = 2, lease = 9000, reserve = 2000, tail = 20000}, steps = {
 		{17821, 'pause', 1, 37179},

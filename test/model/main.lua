@@ -6,7 +6,7 @@ local here = assert(arg[0]:match('^(.*)/[^/]*$'))
 local usage = [=[
 usage: run [--seconds N] [--schedules N] [--seed N] [--replay FILE]
            [--all] [--no-shrink] [--script FILE]
-           [--mutate NAME | --mutations [--only TEXT] [--known N] [--no-answers] [--c-side]]
+           [--mutate NAME | --mutations [--only TEXT] [--known N] [--no-answers]]
 
 Looks at what the script answers call by call (answers.lua).  Then it runs the fixed
 schedules (their seeds are 0, -1 ...), and random ones, each from
@@ -15,15 +15,15 @@ goes on).  A schedule that fails is shrunk (unless --no-shrink) and printed, to 
 kept in a file and run again by --replay; --seed N --schedules 1 does the same for
 its seed.
 --mutate NAME takes a guard out; --mutations does so with each statement of the
-script and each guard of the C side, one after the other, and tells which schedule
-of --schedules (6,000) catches it.  What is not caught must be in survivors.lua, with
-the reason (of these, --known schedules are tried: 100).  --no-answers: which ones
-a schedule catches.  --c-side: each condition of the C side's model, too.
+script, and each condition and guard of the C side's model, one after the other, and
+tells which schedule of --schedules (6,000) catches it.  What is not caught must be in
+survivors.lua, with the reason (of these, --known schedules are tried: 100).
+--no-answers: which ones a schedule catches.
 ]=]
 
 local options = {}
 do
-	local flags = {mutations = true, ['no-answers'] = true, ['c-side'] = true, trace = true, names = true, all = true, ['no-shrink'] = true}
+	local flags = {mutations = true, ['no-answers'] = true, trace = true, names = true, all = true, ['no-shrink'] = true}
 	local i = 1
 	while arg[i] do
 		local name = arg[i]:match('^%-%-([%w-]+)$')
@@ -60,10 +60,8 @@ local mutations = assert(loadfile(here .. '/mutations.lua'))()
 for _, mutation in ipairs(mutations.of('registry', slurp(script_file))) do
 	mutations[#mutations + 1] = mutation
 end
-if options['c-side'] then
-	for _, mutation in ipairs(mutations.of('server', slurp(here .. '/server.lua'))) do
-		mutations[#mutations + 1] = mutation
-	end
+for _, mutation in ipairs(mutations.of('server', slurp(here .. '/server.lua'))) do
+	mutations[#mutations + 1] = mutation
 end
 
 local function replace(text, mutation, file)

@@ -1,7 +1,7 @@
 -- mutations.lua
 --		Guards that are taken out.  Of the script: every statement, and every condition,
---		by machine.  Of the C side's model: name, text (which must be there once), and
---		what comes in its place.
+--		by machine.  Of the C side's model: every condition, by machine; and what is not
+--		one: name, text (which must be there once), and what comes in its place.
 
 local server = {
 	{'the file is not written',
@@ -17,8 +17,8 @@ local server = {
 	{'the claim\'s floor is forgotten',
 		"pair.floor = max(own or 0, others, claim.floor)", "pair.floor = own or 0"},
 	{'a lost claim stays in the file',
-		"if introduce(s, m) and m.state == 'lost' then remember(s, m, nil) end",
-		"if introduce(s, m) and m.state == 'lost' then m.state = 'none' end"},
+		"if m.state == 'lost' then remember(s, m, nil) end",
+		"if m.state == 'lost' then m.state = 'none' end"},
 	{'released while in use',
 		"elseif m.leaving and (due or r.backoff == 0) and m.known and\n\t\tm.known.ownership == m.claim.ownership then",
 		"elseif m.leaving and (due or r.backoff == 0) then"},

@@ -162,10 +162,9 @@ local function remember(s, m, claim)
 	set_identity(s, m, false)
 end
 
--- Who this is; true when the registry knows.
+-- Tells the registry who this is: at the start, and when it is to be another.
 local function introduce(s, m)
-	if m.has_identity and not m.clone then return true end
-	local is_start = not m.has_identity or m.clone
+	if m.has_identity and not m.clone then return end
 	if m.clone then
 		become_new(s, m)
 	else
@@ -180,15 +179,12 @@ local function introduce(s, m)
 		end
 	end
 	m.place = s.dir.place
-	if is_start then
-		m.span, m.high = m.identity.span, m.identity.high
-		m.identity.starts = m.identity.starts + 1
-		if s.lease > 0 and m.identity.claim then m.identity.claim.lease = s.lease end
-		write_file(s, m.identity)
-	end
+	m.span, m.high = m.identity.span, m.identity.high
+	m.identity.starts = m.identity.starts + 1
+	if s.lease > 0 and m.identity.claim then m.identity.claim.lease = s.lease end
+	write_file(s, m.identity)
 	m.clone = false
-	set_identity(s, m, is_start)
-	return true
+	set_identity(s, m, true)
 end
 
 ---- The keeper
@@ -269,7 +265,8 @@ local function keeper_turn(s)
 
 	if m.state == 'lost' then
 		close_gate(s, m, 'the claim is lost')
-		if introduce(s, m) and m.state == 'lost' then remember(s, m, nil) end
+		introduce(s, m)
+		if m.state == 'lost' then remember(s, m, nil) end
 		return
 	end
 	introduce(s, m)
@@ -408,9 +405,7 @@ end
 local function got_claim(s, m, claim, ceiling, asked_at, known)
 	local r = m.reg
 	if known and known.worker ~= claim.worker then m.leaving = copy_claim(known) end
-	if not m.confirmed or m.claim.ownership ~= claim.ownership then
-		log(s, 'claimed %d, ownership %s, above %d', claim.worker, claim.ownership, claim.floor)
-	end
+	log(s, 'claimed %d, ownership %s, above %d', claim.worker, claim.ownership, claim.floor)
 	m.claim = claim
 	m.limit = claim.lease > 0 and ceiling or FOREVER
 	m.renewed_at = asked_at
@@ -564,9 +559,8 @@ local function release(s, m, claim, next)
 				return next(false)
 			end
 			local a = answer[1]
-			if a == 'ok' then
-				log(s, 'gave %d back', claim.worker)
-			elseif a ~= 'lost' and a ~= 'late' then
+			log(s, 'gave %d back: %s', claim.worker, a)
+			if a ~= 'ok' and a ~= 'lost' and a ~= 'late' then
 				world.nonsense(s, 'release', a)
 				return next(false)
 			end
@@ -620,21 +614,13 @@ local function registry_turn(s)
 	local m = s.mem
 	local r = m.reg
 	if s.fixed then
-		s.registry_at = FOREVER
 		return
 	end
 	r.answered = false
 	if m.request and m.has_identity then serve_request(s, m) end
 	local ready = m.has_identity and m.proposed ~= 0 and m.state ~= 'lost'
 	if ready and not m.call and not m.stopping then tend_claim(s, m) end
-	if m.call then
-		s.registry_at = FOREVER
-	else
-		s.registry_at = ready and max(r.next_contact, world.now + 1) or world.now + 1000
-		if ready and (r.revoked or m.leaving) and r.backoff == 0 then
-			s.registry_at = world.now + 1
-		end
-	end
+	s.registry_at = ready and max(r.next_contact, world.now + 1) or world.now + 1000
 end
 
 ---- The server as a whole

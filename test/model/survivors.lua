@@ -2,8 +2,40 @@
 --		Mutations that neither the answers nor a schedule show, and why they stay:
 --		"test/model/run --mutations" fails where another one is not caught, or where one
 --		of these is.
+--
+-- "cost": without it more is written or called, or a server waits for longer.
+-- "opening.c": keeper/opening.pl holds it against what must be so.
 
 return {
 	['hand: always: if r.owner ~= owner or r.place ~= place then'] =
 		'cost: a mark, which changes neither, would write five fields more',
+
+	['server: keeper_turn: never: if not m.identity.claim or m.identity.claim.ownership ~= c.ownership then'] =
+		'opening.c: the floor of a standby\'s new claim.  It is above the record\'s only where Redis forgot a ceiling: A1',
+	['server: keeper_turn: always: if not m.identity.claim or m.identity.claim.ownership ~= c.ownership then'] =
+		'cost: another lease would raise the floor of a standby, which waits for it when it is promoted',
+	['server: keeper_turn: never: if m.open then'] =
+		'opening.c: an open gate is not opened again.  Here that would be at the same unit, since a turn is one step',
+	['server: keeper_turn: never: if now < pair.opens_at then'] =
+		'the floor alone keeps the keys apart; without the pause the first ones would lead the clock by max_lead',
+	['server: keeper_turn: always: if pair.remember then'] =
+		'cost: the file would be written at each opening',
+	['server: refuse: always: if m.state == \'held\' or m.known then'] =
+		'cost: the file would be written at each refusal, though it has no claim',
+	['server: claim_worker_id: never: if m.known and m.known.ownership == claim.ownership then'] =
+		'the floor in the file is above the record\'s only where Redis forgot a ceiling: A1',
+	['server: claim_worker_id: always: elseif a == \'full\' then'] =
+		'the same: another answer never comes here; registry/nonsense.pl has those',
+	['server: mark: always: elseif a == \'revoked\' then'] =
+		'the same: another answer never comes here',
+	['server: release: never: if a ~= \'ok\' and a ~= \'lost\' and a ~= \'late\' then'] =
+		'the same: another answer never comes here',
+	['server: tend_claim: always: elseif due or (m.hurry and r.backoff == 0) then'] =
+		'cost: a mark at each turn',
+	['server: serve_request: always: if m.state == \'held\' and m.confirmed and not m.leaving then'] =
+		'an administrator is told to wait for the change before; without it, the list of past claims frees what is left over',
+	['server: Server.restart_keeper: never: if told then'] =
+		'a keeper that closes the gate as it leaves, and one that does not, are both safe',
+	['server: Server.restart_keeper: always: if told then'] =
+		'a keeper that closes the gate as it leaves, and one that does not, are both safe',
 }

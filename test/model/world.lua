@@ -131,6 +131,7 @@ local function overlap(a, i, b, k)
 end
 
 function world.made(s, pair, lo, hi)
+	if s.standby then world.fault('standby', 'server ' .. s.id .. ' makes keys in recovery') end
 	local makers = world.makers[pair.worker]
 	if not makers then
 		makers = {}
@@ -352,6 +353,7 @@ end
 
 -- next(answer, err) is called now, or later.
 function world.call(s, m, argv, op, next)
+	if s.fixed then world.fault('fixed', 'server ' .. s.id .. ' has a number, and calls Redis') end
 	local fault = s.nfaults > 0 and s.faults[1]
 	argv.home = s.home
 	if fault then
@@ -918,10 +920,11 @@ function steps.interval(i, ms)
 	if s then s.interval = ms end
 end
 
--- Makes the server keys with this ID?  Has it no owner?
+-- Makes the server keys with this ID, now?  Has it no owner?
 function steps.has(i, worker)
-	local m = world.servers[i].mem
-	if not (m and m.open and m.pair.worker == worker) then
+	local s = world.servers[i]
+	local m = s and s.mem
+	if not (m and m.open and m.pair.worker == worker and m.usable >= Server.wall(s) - 1000) then
 		world.fault('expected', 'server ' .. i .. ' does not make keys as ' .. worker)
 	end
 end

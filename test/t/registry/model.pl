@@ -1,5 +1,5 @@
 # The registry's script in a simulator: test/model/run.  Random schedules of every
-# fault that is known, and each statement taken out once.
+# fault that is known, and each statement and condition taken out once.
 # needs: luajit lua-cjson
 use strict;
 use warnings;
@@ -42,7 +42,7 @@ like(
 
 @said = `test/model/run --mutations 2>&1`;
 is($?, 0,
-	'each statement of the script is needed: without it an answer or a schedule is wrong'
+	'each statement of the script and each condition of the server is needed: without it an answer or a schedule is wrong'
 ) or diag @said;
 
 SKIP:
