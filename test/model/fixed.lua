@@ -1,6 +1,6 @@
 -- fixed.lua
 --		Schedules of their own, run before the random ones: each needs a guard that
---		random schedules seldom meet, or was a fault once.
+--		random schedules rarely meet, or was a fault once.
 
 local function setup(changes)
 	local all = {servers = 1, workers = 4, lease = 0, interval = 5000, max_lead = 1000, reserve = 500,
@@ -215,7 +215,7 @@ return {
 		{31000, 'vacant', 1},
 		{40000, 'damage', 0},
 	}},
-	{name = 'a keeper leaves, and its successor goes on with the lease', setup = setup {lease = 9000, reserve = 2000, tail = 8000}, steps = {
+	{name = 'a keeper leaves, and its successor has the lease', setup = setup {lease = 9000, reserve = 2000, tail = 8000}, steps = {
 		{56000, 'kill_keeper', 1, 1},
 		{83647, 'kill_in', 1, 6},
 		{86647, 'start', 1},
@@ -274,7 +274,7 @@ return {
 		{37000, 'copy_memory', 1, 3},
 	}},
 	-- its registry was deleted while it was down, and has another name now
-	{name = 'goes on with the claim of a registry that is gone', setup = setup {tail = 20000}, steps = {
+	{name = 'uses the claim of a registry that is gone', setup = setup {tail = 20000}, steps = {
 		{20000, 'kill', 1},
 		{20010, 'flush'},
 		{20020, 'new', 2},

@@ -152,7 +152,7 @@ local function remember(s, m, claim)
 	end
 	for i = 1, #new.past do
 		if claim and new.past[i].ownership == claim.ownership then
-			-- a lease that a successor of the keeper goes on with
+			-- a lease that a successor of the keeper continues with
 			new.past = without(new.past, i)
 			break
 		end
@@ -162,7 +162,7 @@ local function remember(s, m, claim)
 	set_identity(s, m, false)
 end
 
--- Tells the registry who this is: at the start, and when it is to be another.
+-- Tells the registry who this is: at the start, and when it becomes another server.
 local function introduce(s, m)
 	if m.has_identity and not m.clone then return end
 	if m.clone then
