@@ -231,14 +231,9 @@ pair_remember_early(const Claim *claim, const Decision *decision, char *err)
 static GateReason
 leave_layouts(Pair *pair, int64 floor_ms, char *err)
 {
-	GateReason	reason;
-
 	ceiling_raise(&pair->ceiling, floor_ms);
 	pair->ceiling.own_ms = floor_ms;
-	reason = reason_of(ceiling_leave_layouts(&pair->claim, old_claim(), err, GATE_DETAIL_LEN));
-	if (reason == GATE_MAY_OPEN)
-		pair->ceiling.other_layout_ms = 0;
-	return reason;
+	return reason_of(ceiling_leave_layouts(&pair->claim, old_claim(), err, GATE_DETAIL_LEN));
 }
 
 /* Warns once if the layout's range ends soon, although the last keys have it. */
