@@ -231,6 +231,13 @@ ok( !(  grep { $keys[$_] !~ /^\d+$/ || $keys[$_] <= $keys[ $_ - 1 ] }
 cmp_ok($leads[-1], '<', 800,
 	'a crash loop: the grants of five starts lead the clock by less than 800 ms'
 );
+
+# The grants after a start are small; a server that stays up gets larger ones.
+set_skew($loop, 0);
+next_key($loop);
+poll($loop,
+	"lead_ms = 0 AND ceiling > clock_timestamp() + interval '200 ms'");
+pass('the grants of a server that stays up grow again after a crash loop');
 $loop->stop;
 
 #---- Another worker ID ----
