@@ -32,7 +32,7 @@ return {
 		'the same: another answer never comes here',
 	['server: tend_claim: always: elseif due or (m.hurry and r.backoff == 0) then'] =
 		'cost: a mark at each turn',
-	['server: serve_request: always: if m.state == \'held\' and m.confirmed and not m.leaving then'] =
+	['server: serve_request: always: if m.state == \'held\' and not m.leaving then'] =
 		'an administrator is told to wait for the change before; without it, the list of past claims frees what is left over',
 	['server: Server.restart_keeper: never: if told then'] =
 		'a keeper that closes the gate as it leaves, and one that does not, are both safe',
