@@ -404,11 +404,13 @@ foreach my $reference (map { "$_/reference.md" } @languages)
 		\@settings);
 }
 
-# Both languages have the same rows; of troubleshooting also with the SQLSTATE.
+# Both languages have the same rows.
 sub entries
 {
 	my ($name) = @_;
-	return map { join(' ', (sort(spans($_->[0]))), @$_ > 2 ? $_->[1] : ()) }
+	return map {
+		join(' ', sort { $a cmp $b } spans($_->[0]))
+	  }
 	  grep { $_->[0] =~ /`/ } rows($page{$name}{text});
 }
 
