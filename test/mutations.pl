@@ -1,0 +1,216 @@
+# mutations.pl - the work of test/mutations, in its copy of the checkout: PG_CONFIG, the
+# directory of PostgreSQL's Perl modules, and the files.
+use strict;
+use warnings;
+
+use File::Copy qw(copy);
+
+my ($pg_config, $lib, @wanted) = @ARGV;
+$| = 1;
+
+# The tests of a file, quick ones first.
+my %tests = (
+	'keeper/ceiling.c' =>
+	  'keeper/origin_owned restart/number_twice keeper/locked_catalogs keeper/layout_consent restart/above_all_before keeper/origin_room',
+	'keeper/clock.c' =>
+	  'clock/belief_survives clock/steps clock/ran_ahead keeper/new_pair',
+	'keeper/grant.c' =>
+	  'restart/number_twice keys/concurrent clock/steps keeper/advance registry/lease restart/above_all_before keeper/ahead_of_callers',
+	'keeper/identity.c' =>
+	  'registry/identity registry/own_id_again keeper/number_comes_back keeper/layout_consent registry/unused_claim restart/state_file registry/leaves_redis registry/move keeper/new_pair restart/backups',
+	'keeper/keeper.c' =>
+	  'restart/number_twice keeper/number_comes_back keys/ready keeper/origin_owned keeper/closed_gate registry/claim_withdrawn registry/no_other_id keeper/new_pair registry/move standby/promotion restart/above_all_before',
+	'keeper/move.c'   => 'registry/move clock/ran_ahead',
+	'keeper/origin.c' =>
+	  'keeper/origin_positions keeper/layout_consent keeper/locked_catalogs keeper/origin_room keeper/origin_owned restart/state_file keeper/origin_place',
+	'keeper/origin_worker.c' =>
+	  'restart/number_twice keeper/origin_subscriptions keeper/locked_catalogs keeper/layout_consent keeper/origin_place',
+	'keeper/pair.c' =>
+	  'keeper/number_comes_back keeper/layout_consent keys/ready registry/unused_claim keeper/new_pair keys/settings registry/leaves_redis restart/state_file registry/no_other_id',
+	'keeper/statefile.c' =>
+	  'keeper/shortages restart/state_file registry/same_directory',
+	'generator/advance.c' => 'keeper/advance keeper/stuck',
+	'generator/gate.c'    =>
+	  'keys/concurrent keeper/stuck restart/number_twice keeper/number_comes_back clock/steps keys/settings keeper/closed_gate keys/ready registry/move',
+	'generator/generator.c' =>
+	  'keys/concurrent clock/steps keys/settings keys/many registry/move',
+	'generator/keys.c' => 'keys/concurrent keys/many keys/settings',
+	'generator/wait.c' =>
+	  'keys/concurrent clock/steps keys/ready keeper/stuck keeper/closed_gate keys/settings clock/ran_ahead registry/move'
+);
+
+# What no test can notice, and why: FILE: what is done: the code.
+my %named =
+  ('keeper/pair.c: without: pg_atomic_init_u32(accept_layout, 0);' =>
+	  'shared memory begins with zeros; only an emulated atomic needs it');
+
+# How long a test may take, in s.
+my $limit = 200;
+
+my %count;
+foreach my $file (files())
+{
+	my $code  = slurp("src/$file");
+	my @tests = split ' ', $ENV{TESTS} || $tests{$file}
+	  or die "$file has no tests here\n";
+	my $alone = noticed(\@tests);
+	die "the tests of src/$file fail by themselves: $alone\n" if $alone;
+	foreach my $m (mutants($code))
+	{
+		my ($line, $at, $length, $new, $name) = @$m;
+		next if !is_wanted($file, $line);
+		my $changed = $code;
+		substr($changed, $at, $length) = $new;
+		put("src/$file", $changed);
+		my $said = noticed(\@tests);
+		my $result =
+			$said                  ? 'noticed'
+		  : $named{"$file: $name"} ? 'named'
+		  :                          'NOT NOTICED';
+		$count{$result}++;
+		print "$result: src/$file:$line: $name", $said ? " ($said)" : '',
+		  "\n";
+		print "    named, but noticed\n" if $said && $named{"$file: $name"};
+	}
+	put("src/$file", $code);
+}
+printf "%d noticed, %d named, %d not noticed\n",
+  map { $_ // 0 } @count{ 'noticed', 'named', 'NOT NOTICED' };
+exit($count{'NOT NOTICED'} ? 1 : 0);
+
+sub files
+{
+	my %seen;
+	my @all = @wanted ? @wanted : glob('src/keeper/*.c src/generator/*.c');
+	return grep { !$seen{$_}++ && $_ ne 'keeper/opening.c' }
+	  map { m{(?:src/)?([^:]+)} } @all;
+}
+
+# Is this line of the file named, or the whole file, or nothing?
+sub is_wanted
+{
+	my ($file, $line) = @_;
+	return !@wanted
+	  || grep { m{^(?:src/)?\Q$file\E(?::(\d+))?$} && (!$1 || $1 == $line) }
+	  @wanted;
+}
+
+# The mutants of a file: line, place, length, what stands there instead, name.  What
+# a condition calls is still called: calls have mutants of their own.
+sub mutants
+{
+	my ($code) = @_;
+	my @found;
+	my $comment = qr{/\*.*?\*/}s;
+	my $parens  = qr{(\((?:[^()]++|(?1))*\))};
+
+	# comments are blanked, so that places stay what they are
+	my $bare = $code =~ s{($comment)}{$1 =~ tr/\n/ /cr}gser;
+	my $add  = sub {
+		my ($at, $length, $new, $name) = @_;
+		my $line = 1 + (substr($bare, 0, $at) =~ tr/\n//);
+		my $old  = substr($bare, $at, $length) =~ s/\s+/ /gr;
+		push @found, [ $line, $at, $length, $new, "$name: $old" ];
+	};
+	while ($bare =~
+		/\bif $parens(\s*(?:\{[^{}]*\breturn[^{}]*\}|return\b|continue;|break;))?/g
+	  )
+	{
+		my ($at, $length, $leaves) = ($-[1], $+[1] - $-[1], $2);
+		next if $1 =~ /^\(!?found\)$/;
+		$add->($at, $length, "($1 && false)", 'never');
+		$add->($at, $length, "($1 || true)",  'always') if $leaves;
+	}
+	while ($bare =~ /^\t+((?:\(void\) )?(\w+) ?$parens;)/gm)
+	{
+		next
+		  if $2 =~
+		  /^(?:if|for|while|switch|return|sizeof|Assert|PG_\w+|\w+_CRC32C|LWLock\w+|pgstat_report_\w+|elog)$/;
+		$add->($-[1], length $1, ';', 'without');
+	}
+	@found = sort { $a->[0] <=> $b->[0] } @found;
+	return @found;
+}
+
+# What notices the change: the compiler, a test, or '': nothing.  The test that noticed
+# the change before goes first.
+sub noticed
+{
+	my ($tests) = @_;
+	my @make = (
+		'make',                 '-s',
+		"PG_CONFIG=$pg_config", 'with_llvm=no',
+		'COPT=-DUSE_ASSERT_CHECKING');
+	my $exec =
+	  "timeout --foreground --kill-after=30 $limit perl -I test/perl -I $lib";
+	chomp(my $to = qx($pg_config --pkglibdir));
+
+	(run_until_failure(@make, 'snowid.so'))[0] or return 'the compiler';
+	copy('snowid.so', "$to/snowid.new")
+	  && rename("$to/snowid.new", "$to/snowid.so")
+	  or die "$to: $!";
+	foreach my $test (@$tests)
+	{
+		my ($passed, $said) =
+		  run_until_failure(@make, 'installcheck', 'REGRESS=',
+			"PROVE_TESTS=test/t/$test.pl",
+			"PROVE=prove --verbose --exec '$exec'");
+		end_servers();
+		next if $passed;
+		@$tests = ($test, grep { $_ ne $test } @$tests);
+		return "$test: $said";
+	}
+	return '';
+}
+
+# Runs a command, and ends it when a check fails.  Returns whether it succeeded, and
+# what it said about that.
+sub run_until_failure
+{
+	my (@command) = @_;
+	my $pid = open(my $out, '-|') // die "$!";
+	if (!$pid)
+	{
+		setpgrp;
+		open(STDERR, '>&', \*STDOUT) or die "$!";
+		exec(@command)               or die "$!";
+	}
+	my ($check, $died);
+	while (my $text = <$out>)
+	{
+		$died = $1 if $text =~ /^(.*) at \S+ line \d+\.$/;
+		next if $check || $text !~ /^\s*not ok \d+ - (.*)/;
+		$check = $1;
+		kill 'TERM', -$pid;
+	}
+	my $passed = close($out) && !$check;
+	return ($passed, $check // $died // 'it ended');
+}
+
+# A test that was ended may leave its servers.
+sub end_servers
+{
+	my $here =
+	  qr{^(?:\Q$ENV{TMPDIR}\E|\Q@{[qx(pwd -P) =~ s/\n//r]}\E/tmp_check)/};
+	foreach my $cwd (glob('/proc/[0-9]*/cwd'))
+	{
+		my $to = readlink $cwd // next;
+		kill 'QUIT', $cwd =~ /(\d+)/ if $to =~ $here;
+	}
+}
+
+sub slurp
+{
+	my ($name) = @_;
+	open(my $in, '<', $name) or die "$name: $!";
+	local $/;
+	return scalar <$in>;
+}
+
+sub put
+{
+	my ($name, $text) = @_;
+	open(my $out, '>', $name) or die "$name: $!";
+	print $out $text;
+	close($out) or die "$name: $!";
+}
