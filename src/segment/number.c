@@ -33,7 +33,6 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
@@ -292,7 +291,7 @@ static void
 get_place(const TagSite *site, Wait *wait)
 {
 	TagRow		tag;
-	Found		found = IsInParallelMode() ? LOCKED : table_read_tag(&site->key, NULL, &tag);
+	Found		found = table_read_tag(&site->key, NULL, &tag);
 
 	if (found == ABSENT)
 		refuse_absent(tag_of(site), "");

@@ -60,7 +60,7 @@ refuse_table(const TableKind *kind)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("definition of table \"%s\" does not match the snowid_segments extension", kind->name),
-			 errdetail("It has other columns, or not its primary key as its only index, or its rows are not kept durably.")));
+			 errdetail("It has other columns, or one more that is NOT NULL, or not its primary key as its only index, or its rows are not kept durably.")));
 }
 
 void
@@ -139,7 +139,8 @@ typedef struct RowScan
 
 /*
  * Returns the row of a tag, or of this period, or else of its newest one; or NULL.  As
- * the snapshot has it, or NULL: as it is now.
+ * the snapshot has it, or NULL: as it is now, which a parallel worker sees only by a
+ * snapshot for catalogs.
  */
 static HeapTuple
 begin_scan(RowScan *scan, Relation rel, Snapshot as_of, const SegmentKey *key,
@@ -155,7 +156,7 @@ begin_scan(RowScan *scan, Relation rel, Snapshot as_of, const SegmentKey *key,
 		ScanKeyEntryInitialize(&keys[1], 0, PERIOD_PERIOD + 1, BTEqualStrategyNumber, DATEOID,
 							   InvalidOid, F_DATE_EQ, DateADTGetDatum(*period));
 	scan->index = index_open(rel->rd_pkindex, AccessShareLock);
-	scan->snapshot = as_of ? NULL : RegisterSnapshot(GetLatestSnapshot());
+	scan->snapshot = as_of ? NULL : RegisterSnapshot(GetCatalogSnapshot(RelationGetRelid(rel)));
 	scan->desc = systable_beginscan_ordered(rel, scan->index, as_of ? as_of : scan->snapshot,
 											period ? 2 : 1, keys);
 	return systable_getnext_ordered(scan->desc, BackwardScanDirection);
@@ -398,7 +399,12 @@ table_add_period(const SegmentKey *key, DateADT period, int64 max_id)
 		bool	   *nulls = palloc(desc->natts * sizeof(bool));
 
 		for (int i = 0; i < desc->natts; i++)
+		{
 			nulls[i] = i >= PERIOD_COLUMNS;
+			/* code that reads a row trusts it: a null there crashes the server */
+			if (nulls[i] && TupleDescAttr(desc, i)->attnotnull)
+				refuse_table(&table_periods);
+		}
 		values[PERIOD_BIZ_TAG] = PointerGetDatum(cstring_to_text_with_len(key->tag, key->len));
 		values[PERIOD_PERIOD] = DateADTGetDatum(period);
 		values[PERIOD_MAX_ID] = Int64GetDatum(max_id);

@@ -434,6 +434,23 @@ is( query(
 	),
 	0,
 	'a tag that does not exist takes no place');
+query($node,
+	"CREATE FUNCTION in_worker(tag text) RETURNS bigint PARALLEL SAFE LANGUAGE plpgsql AS 'BEGIN RETURN snowid_number(tag); END'"
+);
+my $force =
+  $node->pg_version >= 16 ? 'debug_parallel_query' : 'force_parallel_mode';
+like(
+	sql_error($node, "SET $force = on; SELECT in_worker('none')"),
+	qr/^42704: segment "none" does not exist\n.*parallel worker/s,
+	'a tag that does not exist is refused in a parallel worker');
+is( query(
+		$node,
+		"SELECT count(*) FROM snowid_segment_status() WHERE biz_tag = 'none'"
+	),
+	0,
+	'a tag that a parallel worker does not find takes no place');
+is(query($node, "SET $force = on; SELECT in_worker('t1')"),
+	1002, 'a parallel worker gets the next number of a tag');
 is( query(
 		$node,
 		"SELECT error FROM snowid_segment_status() WHERE error IS NOT NULL"),

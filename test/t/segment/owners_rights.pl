@@ -154,6 +154,23 @@ like(
 	qr/cannot reserve numbers: definition of table "snowid_segments" does not match the snowid_segments extension/,
 	'the log names the table that is not as it was made');
 
+# A null in a column that is NOT NULL would crash those who read it.
+as_owner(<<~EOF);
+	$write
+	INSERT INTO public.snowid_segments (biz_tag, period) VALUES ('month', 'month');
+	ALTER TABLE public.snowid_segment_periods ADD wanted text NOT NULL DEFAULT 'x';
+	EOF
+like(
+	gets('owner', "SELECT public.snowid_period_number('month')"),
+	qr/no numbers available for segment "month"\nDETAIL:  Its table or its source failed/,
+	'no row is made in a table with another column that is NOT NULL');
+as_owner(
+	"${write}ALTER TABLE public.snowid_segment_periods ALTER wanted DROP NOT NULL"
+);
+ok( $node->poll_query_until(
+		'shop', "SELECT (public.snowid_period_number('month')).number = 1"),
+	'a row is made where that column may be null');
+
 # Rows that the constraints would not have let in.
 as_owner(<<~EOF);
 	$write
