@@ -71,7 +71,6 @@ ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
 	Assert(!RecoveryInProgress());
 	if (max_active_replication_origins == 0)
 	{
-		let_go();
 		strlcpy(err, "No replication origin slot is free; increase max_replication_slots (max_active_replication_origins from PostgreSQL 18 on).",
 				errlen);
 		return ORIGIN_FAILED;
