@@ -11,7 +11,7 @@ $| = 1;
 # The tests of a file, quick ones first.
 my %tests = (
 	'keeper/ceiling.c' =>
-	  'keeper/origin_owned restart/number_twice keeper/locked_catalogs keeper/layout_consent restart/above_all_before keeper/origin_room',
+	  'keeper/origin_owned restart/number_twice keeper/locked_catalogs keeper/layout_consent restart/above_all_before keeper/origin_room keeper/ahead_of_callers',
 	'keeper/clock.c' =>
 	  'clock/belief_survives clock/steps clock/ran_ahead keeper/new_pair',
 	'keeper/grant.c' =>
@@ -26,7 +26,7 @@ my %tests = (
 	'keeper/origin_worker.c' =>
 	  'restart/number_twice keeper/origin_subscriptions keeper/locked_catalogs keeper/layout_consent keeper/origin_place',
 	'keeper/pair.c' =>
-	  'keeper/number_comes_back keeper/layout_consent keys/ready registry/unused_claim keeper/new_pair keys/settings registry/leaves_redis restart/state_file registry/no_other_id',
+	  'keeper/number_comes_back keeper/layout_consent keys/ready registry/unused_claim keeper/new_pair keys/settings registry/leaves_redis restart/state_file registry/no_other_id registry/lease',
 	'keeper/statefile.c' =>
 	  'keeper/shortages restart/state_file registry/same_directory',
 	'generator/advance.c' => 'keeper/advance keeper/stuck',
