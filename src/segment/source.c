@@ -12,6 +12,8 @@
  */
 #include "postgres.h"
 
+#include <sys/stat.h>
+
 #include "access/htup_details.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
@@ -318,6 +320,28 @@ resolve_hosts(Options *options, Reason *reason)
 	return n > 0;
 }
 
+/*
+ * libpq reads these files without a look at our signals.  A pipe, such as one of
+ * /proc/self/fd, would hold the process up for ever.
+ */
+static bool
+names_a_pipe(const Options *options)
+{
+	static const char *const files[] = {
+		"passfile", "servicefile", "sslcert", "sslcrl", "sslkey", "sslrootcert"
+	};
+
+	for (int i = 0; i < lengthof(files); i++)
+	{
+		const char *path = option_of(options, files[i]);
+		struct stat st;
+
+		if (path && stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+			return true;
+	}
+	return false;
+}
+
 /*---- Connections ----*/
 
 /* From here on, all waits end after so many ms, or when the process must end. */
@@ -444,6 +468,8 @@ connect_to(Source *source, Options *options, Reason *reason)
 
 	if (options->needs_password && (password == NULL || password[0] == '\0'))
 		return reason_is(reason, true, "The user mapping of its source has no password");
+	if (names_a_pipe(options))
+		return reason_is(reason, false, "A file that its source names is no regular file");
 	if (!resolve_hosts(options, reason))
 		return false;
 	if (!AcquireExternalFD())

@@ -4,6 +4,7 @@
 use strict;
 use warnings;
 
+use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidSegments;
@@ -246,6 +247,23 @@ like(
 	gets('owner', "SELECT public.snowid_number('good')"),
 	qr/The last error was: The central server of its source does not ask for a password\./,
 	'a source is not reached by the identity of this server');
+
+# A pipe that nobody writes would be read for ever.
+my $pipe = PostgreSQL::Test::Utils::tempdir . '/pipe';
+POSIX::mkfifo($pipe, 0600) or die "mkfifo: $!";
+as_owner(
+	"${write}ALTER SERVER far OPTIONS (ADD sslmode 'verify-ca', ADD sslrootcert '$pipe')"
+);
+like(
+	gets('owner', "SELECT public.snowid_number('good')"),
+	qr/no numbers available for segment "good"/,
+	'a source with a pipe in the place of a file gives no numbers');
+ok( $node->poll_query_until(
+		'shop',
+		"SELECT count(*) > 0 FROM public.snowid_segment_status() WHERE error OPERATOR(pg_catalog.=) 'A file that its source names is no regular file'"
+	),
+	'a pipe in the place of a file is not read');
+as_owner("${write}ALTER SERVER far OPTIONS (DROP sslmode, DROP sslrootcert)");
 as_owner(
 	"${write}ALTER USER MAPPING FOR owner SERVER far OPTIONS (DROP password)"
 );
