@@ -401,7 +401,7 @@ table_add_period(const SegmentKey *key, DateADT period, int64 max_id)
 		for (int i = 0; i < desc->natts; i++)
 		{
 			nulls[i] = i >= PERIOD_COLUMNS;
-			/* code that reads a row trusts it: a null there crashes the server */
+			/* jit trusts it: a null there crashes a reader */
 			if (nulls[i] && TupleDescAttr(desc, i)->attnotnull)
 				refuse_table(&table_periods);
 		}
