@@ -38,7 +38,12 @@
 --		revoked		'1': an administrator has taken the ID back
 --
 -- A record that cannot be read is damaged: its ID counts as taken until an
--- administrator releases it, and operations on other IDs continue.
+-- administrator releases it, and operations on other IDs continue.  A living owner
+-- then puts its claim back, even if the ID had been taken back before the damage.
+--
+-- A server lets go of records that it does not use when it claims, not when it marks.
+-- If Redis forgets that, such a record stays until the server's next claim, or until
+-- an administrator releases it.
 --
 -- Redis may forget any of its last writes, at any time.  Then it is another
 -- instance (another process, or a replica that was promoted), or all data is
@@ -69,7 +74,8 @@
 --
 --	A1	One of them was cut off for a whole settling, and Redis lost its record.
 --	A2	A block copy runs beside its original, and one of the two is cut off, or was
---		not heard since its start.
+--		not heard since its start; or Redis lost its record, and it was not heard since
+--		the other one started without Redis.
 --	A3	An administrator released the ID of a server that was merely cut off.
 --	A4	A memory image is resumed beside its original: until both have written their
 --		record, and again where one is started or Redis forgets it.
@@ -328,7 +334,9 @@ local function get(at)
 	if r and r.bad then
 		if not is_taken(at) then take(at, true) end	-- an administrator is to see it
 	elseif r and r.registry ~= meta.name and r.owner ~= '' then
-		-- reserved for an owner of the registry whose name this one had for a moment
+		-- reserved for an owner of the registry whose name this one had for a moment;
+		-- that one's generations do not count here
+		r.generation = '0'
 		let_go(at, r)
 	end
 	return r

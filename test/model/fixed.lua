@@ -12,6 +12,27 @@ end
 local lease = {lease = 9000, interval = 3000, tail = 30000}
 
 return {
+	-- both registries' servers have the same ID, and Redis forgets all
+	{name = 'moved to another registry, whose owners have its ID', setup = setup {servers = 2, reserve = 2000, tail = 8000}, steps = {
+		{16758, 'move', 2},
+		{17758, 'restart', 2},
+		{18758, 'other_redis'},
+		{38000, 'reclaim', 1},
+		{43000, 'reclaim', 1},
+		{49000, 'has', 1, 0},
+		{49000, 'lose', -1, 0},
+		{49000, 'move', 1},
+		{50000, 'restart', 1},
+	}},
+	{name = 'killed before its file has the new ID, which Redis forgot was given back', setup = setup {servers = 2, workers = 8, liveness = true}, steps = {
+		{37000, 'reclaim', 2},
+		{37594, 'restart', 2},
+		{37595, 'lose', 1, 0},
+	}},
+	{name = 'released by force, and then its record is damaged', setup = setup {servers = 2, liveness = true}, steps = {
+		{38560, 'release', 2, 0, 1},
+		{39560, 'damage', 0},
+	}},
 	{name = 'one place, two servers', setup = setup {liveness = true}, steps = {
 		{16000, 'copy_memory', 1, 4},
 		{16100, 'backup', 4},

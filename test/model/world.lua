@@ -53,13 +53,19 @@ local function was_forgotten(vo, yo)
 		yo.at - seen.lost >= vo.interval + max(vo.interval, vo.lease)
 end
 
+-- Redis lost V's record, and V was not heard since Y started without Redis.
+local function is_unknown_to(v, i, y, k)
+	return y.went_on[k] and v.contact[i] < y.started[k] and v.contact[i] < (v.own.lost or -1)
+end
+
 -- A2: V and Y are copies of one disk, and one of them is cut off, or was not heard
--- since its start.
+-- since its start, or since the other's without Redis.
 local function is_block_copy(v, i, y, k)
 	local contact = heard_before(v.own, y.own)
 	return v.block_kin[i] and v.block_kin[i] == y.block_kin[k] and v.s ~= y.s and
 		(v.contact[i] < v.started[i] or y.contact[k] < y.started[k] or
 		 v.at[i] - v.contact[i] >= 2 * v.own.interval or y.at[k] - y.contact[k] >= 2 * y.own.interval or
+		 is_unknown_to(v, i, y, k) or is_unknown_to(y, k, v, i) or
 		 -- cut off when the other one got the ID
 		 y.s.cut_kin and y.s.cut_kin[v.s] or
 		 contact and v.contact[i] <= contact and y.own.at - contact >= 2 * v.own.interval)
@@ -227,8 +233,8 @@ function world.lost(s, m, why)
 		s.bad_at < world.now - 30000 and s.bad_at < winner.s.bad_at - 30000 then
 		world.fault('thrown out', 'server ' .. s.id .. ' is connected, and loses ' .. claim.worker .. ' to one that was cut off: ' .. why)
 	end
-	-- a lease that Redis forgot while its server was not there
-	if own and own.lost and s.lease > 0 and s.start_time >= own.lost then return end
+	-- a lease that Redis forgot while its server was not there, whatever it forgot later
+	if own and own.lost_first and s.lease > 0 and s.start_time >= own.lost_first then return end
 	-- the original of a copy by block, where Redis forgot nothing
 	if s.block_kin and (s.is_copy or world.lost_at >= 0) or s.memory_kin or s.restored or not own or own.left or own.home ~= s.home or own.freed or own.damaged then return end
 	if own.at >= s.bad_at and world.now > own.at then
@@ -288,6 +294,7 @@ local function execute(s, m, argv, op)
 	if taken and world.own[taken] and world.own[taken].revoked and world.own[taken].home == home then
 		world.fault('not revoked', 'server ' .. s.id .. ' goes on with what was revoked: ' .. taken)
 	end
+	if taken and world.own[taken] then world.own[taken].lost_first = nil end
 	if answer[1] == 'yours' or op == 'mark' and answer[1] == 'ok' then m.told_high = max(m.told_high or 0, tonumber(answer[#answer])) end
 	if answer[1] == 'yours' then
 		s.claimed_at = world.now
@@ -453,7 +460,9 @@ local function note_losses(before)
 		if world.redis.hash[at] ~= text then
 			-- the ceiling of each that had it, perhaps
 			for _, o in ipairs(world.owns) do
-				if '0:' .. o.worker == at and world.redises[o.home] == world.redis then o.lost, o.revoked = world.now, false end
+				if '0:' .. o.worker == at and world.redises[o.home] == world.redis then
+					o.lost, o.lost_first, o.revoked = world.now, o.lost_first or world.now, false
+				end
 			end
 		end
 	end
@@ -673,7 +682,7 @@ function steps.flush()
 	note_losses(before)
 end
 
--- A digit of a record is another.
+-- A digit of a record is another.  That the ID was taken back, is gone with it.
 function steps.damage(worker)
 	local at = '0:' .. worker
 	local text = world.redis.hash[at]
@@ -681,7 +690,7 @@ function steps.damage(worker)
 		world.redis:write(at, text:sub(1, -3))
 		world.redis:commit()
 		for _, o in ipairs(world.owns) do
-			if o.worker == worker then o.damaged = true end
+			if o.worker == worker then o.damaged, o.revoked = true, false end
 		end
 	end
 end
@@ -1039,6 +1048,15 @@ local function heal()
 	end
 end
 
+-- Did Redis forget that the server let an ownership go, which no state file has noted?
+-- The server's next claim lets it go again.
+local function is_unused(s, o, ownership)
+	for _, past in ipairs(s.mem.identity.past) do
+		if past.ownership == ownership then return false end
+	end
+	return o.lost ~= nil
+end
+
 -- A server that lives and has another ID has left no record behind.
 local function check_own_leaks()
 	for home = 1, 2 do
@@ -1047,7 +1065,7 @@ local function check_own_leaks()
 			local s = o and o.s
 			if s and s.mem and not s.fixed and s.home == home and s.mem.state == 'held' and s.mem.confirmed and
 				s.mem.claim.ownership ~= r.claim and not s.moved and not s.restored and not s.block_kin and
-				not s.memory_kin and r.lease == '0' and not o.freed and not o.damaged and
+				not s.memory_kin and r.lease == '0' and not o.freed and not o.damaged and not is_unused(s, o, r.claim) and
 				s.mem.entered == s.mem.claim.ownership then
 				world.fault('leak', 'server ' .. s.id .. ' has another ID, and its record ' .. at .. ' is still there')
 			end
