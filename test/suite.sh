@@ -150,7 +150,7 @@ tap_tests()
 
 	lib=$(dirname "$("$bindir/pg_config" --pgxs)")/../test/perl
 	tests=$(printf 'test/t/%s.pl ' "$@")
-	installcheck "TAP tests" REGRESS= PROVE_TESTS="$tests" PROVE="prove -j $jobs --exec \
+	installcheck "TAP tests" REGRESS= TAP_TESTS=1 PROVE_TESTS="$tests" PROVE="prove -j $jobs --exec \
 		'timeout --foreground --kill-after=60 $time_limit perl -I test/perl -I $lib'"
 }
 
