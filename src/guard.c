@@ -10,6 +10,7 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
+#include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -74,6 +75,18 @@ require_columns(FunctionCallInfo fcinfo, TupleDesc row, const Oid *types, int n)
 			 row->natts > n ? errhint(RESTART_HINT) :
 			 row->natts < n ? errhint(UPDATE_HINT, name) :
 			 errhint(RESTART_HINT " If that does not help: " UPDATE_HINT, name)));
+}
+
+/* The same for a function that returns one row: its descriptor, to form it. */
+TupleDesc
+require_row(FunctionCallInfo fcinfo, const Oid *types, int n)
+{
+	TupleDesc	row;
+
+	if (get_call_result_type(fcinfo, NULL, &row) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	require_columns(fcinfo, row, types, n);
+	return BlessTupleDesc(row);
 }
 
 /*

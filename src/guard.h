@@ -21,5 +21,6 @@ extern void require_preloaded(void);
 extern bool may_read_settings(void);
 extern void require_columns(FunctionCallInfo fcinfo, TupleDesc row,
 							const Oid *types, int n);
+extern TupleDesc require_row(FunctionCallInfo fcinfo, const Oid *types, int n);
 
 #endif							/* SNOWID_GUARD_H */

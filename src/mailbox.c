@@ -21,8 +21,8 @@
  *	 the box does not stay taken.
  *
  * An asker with another question leaves, and asks again.  The asker decides
- * whether a late answer still holds.  After the crash
- * of a process there is new shared memory.
+ * whether a late answer still holds.  After the crash of a process there is new
+ * shared memory.
  */
 #include "postgres.h"
 

@@ -85,9 +85,7 @@ snowid_status(PG_FUNCTION_ARGS)
 	char		layout[LAYOUT_TEXT_LEN];
 
 	require_preloaded();
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	require_columns(fcinfo, tupdesc, status_columns, lengthof(status_columns));
+	tupdesc = require_row(fcinfo, status_columns, lengthof(status_columns));
 	generator_status(&status);
 	claim_status(&claim);
 	lease_over = claim.held && claim.lease_ms > 0 &&
@@ -139,6 +137,5 @@ snowid_status(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum(status.moves);
 	Assert(n == lengthof(values));
 
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),
-													  values, nulls)));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
 }

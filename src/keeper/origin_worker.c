@@ -3,11 +3,11 @@
  *		The process "snowid origin", and the keeper's questions to it.
  *
  * The names of origins are in a catalog, which needs a connection to a database.
- * The keeper has none, because it would keep sessions from dropping the database.  So this process
- * waits without a connection, in a worker slot of its own that parallel queries
- * cannot take.  When the keeper asks (mailbox.c), it connects, answers and exits,
- * and the postmaster starts it again.  The postmaster times that by the wall
- * clock: if it takes too long, the keeper starts another one.
+ * The keeper has none, because it would keep sessions from dropping the database.
+ * So this process waits without a connection, in a worker slot of its own that
+ * parallel queries cannot take.  When the keeper asks (mailbox.c), it connects,
+ * answers and exits, and the postmaster starts it again.  The postmaster times
+ * that by the wall clock: if it takes too long, the keeper starts another one.
  */
 #include "postgres.h"
 

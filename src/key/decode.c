@@ -99,10 +99,7 @@ snowid_decode(PG_FUNCTION_ARGS)
 	{
 		MemoryContext old = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
 
-		if (get_call_result_type(fcinfo, NULL, &site->tupdesc) != TYPEFUNC_COMPOSITE)
-			elog(ERROR, "return type must be a row type");
-		require_columns(fcinfo, site->tupdesc, columns, lengthof(columns));
-		site->tupdesc = BlessTupleDesc(site->tupdesc);
+		site->tupdesc = require_row(fcinfo, columns, lengthof(columns));
 		MemoryContextSwitchTo(old);
 	}
 	layout_unpack(layout, PG_GETARG_INT64(0), &parts);

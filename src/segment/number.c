@@ -343,7 +343,7 @@ wait_for_range(const TagSite *site, const Look *look, int64 length, Wait *wait)
 
 /*
  * Where there is no number at once: checks the rights; or, where numbers were tried with
- * them, goes on to the next range, or waits for it.  Returns true where it took a range
+ * them, switches to the next range, or waits for it.  Returns true if it took a range
  * of this length itself, for which the current range and the next are needed.
  */
 static bool
@@ -471,14 +471,10 @@ snowid_number(PG_FUNCTION_ARGS)
 static Datum
 pair_of(FunctionCallInfo fcinfo, const Oid *columns, Datum first, Datum second)
 {
-	TupleDesc	tupdesc;
 	Datum		values[2] = {first, second};
 	bool		nulls[2] = {false, false};
 
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	require_columns(fcinfo, tupdesc, columns, 2);
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+	return HeapTupleGetDatum(heap_form_tuple(require_row(fcinfo, columns, 2), values, nulls));
 }
 
 Datum

@@ -19,6 +19,7 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
+#include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/timestamp.h"
 
@@ -189,12 +190,6 @@ forget_row(Segment *segment)
 
 /*---- Places: the lock is held exclusively ----*/
 
-static int
-compare_oids(const void *a, const void *b)
-{
-	return *(const Oid *) a < *(const Oid *) b ? -1 : *(const Oid *) a > *(const Oid *) b;
-}
-
 /* The database that has most places; where several have, this one, if it is one. */
 static Oid
 greediest_database(void)
@@ -205,7 +200,7 @@ greediest_database(void)
 
 	for (int i = 0; i < snowid_max_segments; i++)
 		owners[i] = segments[i].state.key.database;
-	qsort(owners, snowid_max_segments, sizeof(Oid), compare_oids);
+	qsort(owners, snowid_max_segments, sizeof(Oid), oid_cmp);
 	for (int i = 0, n = 1; i < snowid_max_segments; i++, n++)
 	{
 		if (i > 0 && owners[i] != owners[i - 1])
@@ -325,7 +320,7 @@ switch_slot(Segment *segment, uint64 cursor, int64 offset)
 }
 
 /*
- * Goes on to the next range where the current one has fewer than so many
+ * Switches to the next range if the current one has fewer than so many
  * numbers, or its period has ended.  What is left of it is a part of what is
  * wanted if the next range continues it, and else is lost.
  */
