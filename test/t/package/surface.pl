@@ -1,5 +1,5 @@
 # What people write: layouts, functions and no views, and the extension in a schema
-# of its own.
+# of its own; and another library beside it, with shared memory of its own.
 use strict;
 use warnings;
 
@@ -232,5 +232,43 @@ is($node->safe_psql('shop', <<~'EOF'), '0|1', 'its comments are whole');
 	SELECT count(*) FILTER (WHERE d ~ ' gexec'), count(*) FILTER (WHERE strpos(d, '\gexec') > 0)
 	FROM pg_proc, obj_description(oid, 'pg_proc') d WHERE pronamespace = 'evil'::regnamespace
 	EOF
+
+#---- Another library that is loaded before ----
+
+sub both_work
+{
+	my ($name) = @_;
+	query($node, 'SELECT snowid_next()');
+	is( query(
+			$node,
+			q(SELECT calls > 0 FROM pg_stat_statements WHERE query = 'SELECT snowid_next()')
+		),
+		't', $name);
+	return;
+}
+
+SKIP:
+{
+	skip 'pg_stat_statements is not installed', 2
+	  if !-e `pg_config --sharedir` =~
+	  s/\n//r . '/extension/pg_stat_statements.control';
+
+	$node->append_conf('postgresql.conf', <<~EOF);
+		shared_preload_libraries = 'pg_stat_statements, snowid'
+		restart_after_crash = on
+		synchronous_commit = on
+		EOF
+	$node->restart;
+	server_is_open($node);
+	query($node, 'CREATE EXTENSION pg_stat_statements');
+	both_work('both libraries work');
+	my $log = -s $node->logfile;
+	kill 'KILL', keeper_pid($node);
+	$node->wait_for_log(qr/database system is ready to accept connections/,
+		$log);
+	server_is_open($node);
+	both_work('both libraries work after a crash');
+}
 $node->stop;
+
 done_testing();
