@@ -11,27 +11,27 @@ $| = 1;
 # The tests of a file, quick ones first.
 my %tests = (
 	'keeper/ceiling.c' =>
-	  'keeper/origin_owned restart/number_twice keeper/locked_catalogs keeper/layout_consent restart/above_all_before keeper/origin_room keeper/ahead_of_callers',
+	  'keeper/origin_owned restart/number_twice keeper/layout_consent restart/above_all_before keeper/origin_room keeper/origin_place keeper/ahead_of_callers',
 	'keeper/clock.c' =>
 	  'clock/belief_survives clock/steps clock/ran_ahead keeper/new_pair',
 	'keeper/grant.c' =>
 	  'restart/number_twice keys/concurrent clock/steps keeper/advance registry/lease restart/above_all_before keeper/ahead_of_callers',
 	'keeper/identity.c' =>
-	  'registry/identity registry/own_id_again keeper/number_comes_back keeper/layout_consent registry/unused_claim restart/state_file registry/leaves_redis registry/move keeper/new_pair restart/backups',
+	  'registry/identity registry/own_id_again keeper/new_pair keeper/layout_consent registry/unused_claim restart/state_file registry/leaves_redis registry/move restart/backups',
 	'keeper/keeper.c' =>
-	  'restart/number_twice keeper/number_comes_back keys/ready keeper/origin_owned keeper/closed_gate registry/claim_withdrawn registry/no_other_id keeper/new_pair registry/move standby/promotion restart/above_all_before',
+	  'restart/number_twice keeper/new_pair keys/ready keeper/origin_owned keeper/closed_gate registry/claim_withdrawn registry/no_other_id registry/move standby/promotion restart/above_all_before',
 	'keeper/move.c'   => 'registry/move clock/ran_ahead',
 	'keeper/origin.c' =>
-	  'keeper/origin_positions keeper/layout_consent keeper/locked_catalogs keeper/origin_room keeper/origin_owned restart/state_file keeper/origin_place',
+	  'keeper/origin_owned keeper/origin_room keeper/layout_consent restart/state_file keeper/origin_place',
 	'keeper/origin_worker.c' =>
-	  'restart/number_twice keeper/origin_subscriptions keeper/locked_catalogs keeper/layout_consent keeper/origin_place',
+	  'restart/number_twice keeper/origin_subscriptions keeper/layout_consent keeper/origin_place',
 	'keeper/pair.c' =>
-	  'keeper/number_comes_back keeper/layout_consent keys/ready registry/unused_claim keeper/new_pair keys/settings registry/leaves_redis restart/state_file registry/no_other_id registry/lease',
+	  'keeper/new_pair keeper/layout_consent keys/ready registry/unused_claim keys/settings registry/leaves_redis restart/state_file registry/no_other_id registry/lease',
 	'keeper/statefile.c' =>
 	  'keeper/shortages restart/state_file registry/same_directory',
 	'generator/advance.c' => 'keeper/advance keeper/stuck',
 	'generator/gate.c'    =>
-	  'keys/concurrent keeper/stuck restart/number_twice keeper/number_comes_back clock/steps keys/settings keeper/closed_gate keys/ready registry/move',
+	  'keys/concurrent keeper/stuck restart/number_twice keeper/new_pair clock/steps keys/settings keeper/closed_gate keys/ready registry/move',
 	'generator/generator.c' =>
 	  'keys/concurrent clock/steps keys/settings keys/many registry/move',
 	'generator/keys.c' => 'keys/concurrent keys/many keys/settings',

@@ -1,9 +1,10 @@
-# The process that looks up origins has a place of its own: an ordinary role
-# whose parallel queries hold every other one keeps no key off, at a reload, a
-# new keeper or a promotion; where the process does not come, another one is
-# started; a lock on the catalog stops keys only where the catalog is to be
-# written, and the reason is reported; so it is where no place is left for an origin,
-# and databases can be created meanwhile.  It needs neither postgres nor template1.
+# The process that looks up origins has a place of its own: an ordinary role whose
+# parallel queries hold every other one keeps no key off, at a reload, a new keeper or a
+# promotion; where the process does not come, another one is started.  A lock on the
+# catalog stops keys only where the catalog is to be read or written, and the reason is
+# reported; while the gate is open the keeper waits for nothing that a session can hold.
+# So it is where no place is left for an origin, and databases can be created meanwhile.
+# It needs neither postgres nor template1.
 use strict;
 use warnings;
 
@@ -310,4 +311,53 @@ query($node, q(SELECT pg_replication_origin_drop('other_1')));
 $highest = 0;
 makes_keys($node, 1, 'a free slot for the origin again: keys continue');
 $node->stop;
+
+#---- The catalogs are locked while the gate is open ----
+
+$node =
+  snowid_cluster('locked', "snowid.worker_id = 1\nsnowid.max_lead = 100ms");
+start_and_open($node);
+
+# A locked pg_database lets nobody connect, so both sessions are here before.
+my $holder = $node->background_psql('postgres');
+my $caller = $node->background_psql('postgres');
+$caller->query_safe('SELECT snowid_next()');
+$holder->query_safe(
+	'BEGIN; LOCK pg_replication_origin, pg_database IN ACCESS EXCLUSIVE MODE'
+);
+
+# Ten times what the keeper has reserved, so it gives grants meanwhile.
+my $keys = q(SELECT count(DISTINCT k) FROM generate_series(1, 50) AS g,
+	LATERAL (SELECT snowid_next() AS k, pg_sleep(0.1 + 0 * g)) AS made);
+is($caller->query_safe($keys),
+	50, 'keys are made while the catalogs are locked');
+configure($node, "snowid.worker_id = 1\nsnowid.max_lead = 200ms");
+$node->reload;
+$caller->query_safe('SELECT snowid_advance(snowid_next())');
+is($caller->query_safe($keys), 50,
+	'keys are made after a reload and an advance while the catalogs are locked'
+);
+
+#---- A keeper that has to look its origin up ----
+
+# The holder alone can read it, too.
+my $position =
+  q(SELECT remote_lsn - '0/0' FROM pg_replication_origin_status WHERE external_id ~ '_0_1$');
+my $before = $holder->query_safe($position);
+my $log    = -s $node->logfile;
+configure($node, 'snowid.worker_id = 2');
+$node->reload;
+$node->wait_for_log(qr/Another session has locked the catalog pg_database\./,
+	$log);
+pass('a keeper that needs the catalogs reports the lock');
+cmp_ok($holder->query_safe($position), '>=', $before,
+	'the ceiling that is left is not lowered while its origin may be dropped'
+);
+$holder->query_safe('ROLLBACK');
+wait_for_worker_id($node, 2);
+pass('the keeper finds its origin when the lock is released');
+$holder->quit;
+$caller->quit;
+$node->stop;
+
 done_testing();

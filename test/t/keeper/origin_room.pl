@@ -1,13 +1,17 @@
-# Origins do not pile up: those whose ceiling has passed by a day go at the next
-# look-up; where there are more than a few, those that passed by more than
-# max_jump, and those of worker IDs that Redis has on record.  So
-# max_replication_slots can be lowered, and other origins have room.  What says
-# which layout made the last keys stays, and so does what lies ahead.
+# Origins do not pile up: those whose ceiling has passed by a day go at the next look-up;
+# where there are more than a few, those that passed by more than max_jump, and those of
+# worker IDs that Redis has on record.  So max_replication_slots can be lowered, and other
+# origins have room.  What says which layout made the last keys stays, and so does what
+# lies ahead.
+#
+# Positions that no keeper wrote are refused with the origin's name, and not calculated
+# with; names that are no layout of snowid's are not ours, and stay.
 use strict;
 use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidKeys;
 use SnowidRedis;
 use SnowidTest;
 use Test::More;
@@ -39,7 +43,7 @@ sub origins_are
 my $skew = 0;
 
 # Makes keys as this keeper, with the clock this many seconds ahead.
-sub make_keys_as
+sub make_keys_at
 {
 	my ($worker_id, $at, $more) = @_;
 	my $settings =
@@ -63,18 +67,18 @@ sub make_keys_as
 
 #---- With room ----
 
-make_keys_as($_, 0) foreach 2 .. 6;
+make_keys_at($_, 0) foreach 2 .. 6;
 origins_are('1 2 3 4 5 6', 'origins of the last minute stay');
-make_keys_as(7, 120);
-make_keys_as(7, 121);
+make_keys_at(7, 120);
+make_keys_at(7, 121);
 origins_are('4 5 6 7', 'a few of those past by max_jump stay');
-make_keys_as(8, 121);
-make_keys_as(8, 2 * 86400);
-make_keys_as(8, 2 * 86400 + 1);
+make_keys_at(8, 121);
+make_keys_at(8, 2 * 86400);
+make_keys_at(8, 2 * 86400 + 1);
 origins_are('8', 'those a day past go, though there is room');
 
 # One that somebody has in use stays, and stops nothing.
-make_keys_as(9, 2 * 86400 + 1);
+make_keys_at(9, 2 * 86400 + 1);
 my $holder = start_pgbench($node, 'postgres', '-c 1 -t 1', hold => <<~EOF);
 	SELECT pg_replication_origin_session_setup(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid%_0_8';
 	SELECT pg_sleep(1e8);
@@ -87,8 +91,8 @@ $node->poll_query_until('postgres',
 	"SELECT reason ~ 'jumped' FROM snowid_status()")
   or die;
 query($node, 'SELECT snowid_accept_clock()');
-make_keys_as(10, $skew);
-make_keys_as(11, $skew);
+make_keys_at(10, $skew);
+make_keys_at(11, $skew);
 origins_are('8 10 11', 'one that is in use stays');
 
 # All stay while their catalog is locked, which stops nothing either.
@@ -98,7 +102,7 @@ query($node,
 	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
 );
 stop_pgbench($holder);
-make_keys_as(10, $skew);
+make_keys_at(10, $skew);
 wait_for($node,
 	"SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'snowid origin' AND datname IS NOT NULL"
 );
@@ -108,14 +112,14 @@ $session->quit;
 
 #---- A lower limit ----
 
-make_keys_as($_, $skew) foreach 12 .. 15;
-make_keys_as(15, $skew + $_ * 120) foreach 1, 2;
+make_keys_at($_, $skew) foreach 12 .. 15;
+make_keys_at(15, $skew + $_ * 120) foreach 1, 2;
 origins_are('12 13 14 15', 'a few stay');
 $node->append_conf('postgresql.conf', "$limit = 4");
 $node->restart;
 server_is_open($node);
 pass("$limit can be lowered to a few, and the server starts");
-make_keys_as($_, $skew + 120) foreach 16 .. 22;
+make_keys_at($_, $skew + 120) foreach 16 .. 22;
 pass('a few origins are enough if worker IDs come and go');
 
 #---- What made the last keys stays ----
@@ -166,4 +170,153 @@ is($failed, 0,
 cmp_ok(query($node, 'SELECT count(*) FROM pg_replication_origin'),
 	'<=', 4, 'a dozen worker IDs from Redis: four origins are kept at most');
 $node->stop;
+
+#---- Positions that no keeper wrote ----
+
+$node =
+  snowid_cluster('wild', "snowid.worker_id = 1\nsnowid.max_lead = 10ms");
+start_and_open($node);
+
+sub keys_go_on
+{
+	server_is_open($node);
+	return makes_keys_as($node, 1, @_);
+}
+
+# Moves an origin while the gate is closed, or drops it where $ms is empty.
+sub move
+{
+	my ($name, $ms) = @_;
+	configure($node, 'snowid.worker_id = -1');
+	$node->reload;
+	$node->poll_query_until('postgres',
+		"SELECT reason ~ 'no worker ID' FROM snowid_status()")
+	  or die;
+	query(
+		$node,
+		defined $ms
+		? sprintf("SELECT pg_replication_origin_advance('$name', '%X/%X')",
+			$ms >> 32, $ms & 0xffffffff)
+		: "SELECT pg_replication_origin_drop('$name')");
+	configure($node, "snowid.worker_id = 1\nsnowid.max_lead = 10ms");
+	$node->reload;
+	return;
+}
+
+sub is_refused
+{
+	my ($name, $ms, $told) = @_;
+	move($name, $ms);
+	$node->poll_query_until('postgres',
+		"SELECT reason ~ 'position' FROM snowid_status()")
+	  or die "$name at $ms";
+	like(
+		query($node, 'SELECT reason FROM snowid_status()'),
+		qr/^snowid cannot use its replication origin: The position of replication origin "\Q$name\E" is \Q$told\E, which is not a Unix time/,
+		"$name at $ms: refused with its name");
+	return;
+}
+
+my $own  = 'snowid_1288834974657_5_5_12_0_1';
+my $last = 1288834974657 + (1 << 41) - 1;
+keys_go_on('keys of a new server');
+foreach
+  my $ms (1, 1288834974656, $last + 1, 2253088648659904, 1 << 52, 1 << 53,
+	9223372036854775807)
+{
+	is_refused($own, $ms, $ms);
+	move($own);
+	keys_go_on('dropped: keys continue');
+}
+is_refused($own, 18446744073709551614, -2);
+move($own);
+keys_go_on('dropped: keys continue');
+
+# Of another pair, and of another layout.
+foreach my $other ('snowid_1288834974657_5_5_12_0_2',
+	'snowid_1577836800000_5_5_12_0_2')
+{
+	query($node, "SELECT pg_replication_origin_create('$other')");
+	is_refused($other, 2253088648659904, 2253088648659904);
+	move($other);
+	keys_go_on('dropped: keys continue');
+}
+
+# A session that reads keys before the keeper has decided sees no layout in them.
+configure($node, 'snowid.worker_id = -1');
+$node->restart;
+poll($node, q(reason ~ 'no worker ID'));
+query($node, <<~EOF);
+	SELECT pg_replication_origin_create('snowid_1577836800000_5_5_12_0_2');
+	SELECT pg_replication_origin_advance('snowid_1577836800000_5_5_12_0_2', 'FFFFF/0');
+	EOF
+is(sql_error($node, "SELECT snowid_timestamp($last_key)"),
+	'', 'no pair, and a wild position of another layout: keys can be read');
+move('snowid_1577836800000_5_5_12_0_2');
+keys_go_on('dropped: keys continue');
+
+#---- Names that are no layout of ours ----
+
+my @names = map { "snowid_$_" } (
+	'1288834974657_32_5_12_0_1',
+	'1288834974657_5_-1_12_0_1',
+	'1288834974657_5_5_64_0_1',
+	'1288834974657_17_5_12_0_1',
+	'1288834974657_5_23_12_0_1',
+	'1288834974657_5_5_19_0_1',
+	'1288834974657_2147483647_2147483647_2147483647_0_1',
+	'1288834974657_5_5_12_32_1',
+	'1288834974657_5_5_12_0_32',
+	'1288834974657_5_5_12_-1_1',
+	'1288834974657_5_5_12_0_-1',
+	'253402300800000_5_5_12_0_1',
+	'-62135596800001_5_5_12_0_1',
+	'9223372036854775807_5_5_12_0_1',
+	'-9223372036854775808_5_5_12_0_1',
+	'99999999999999999999_5_5_12_0_1',
+	'1288834974657_5_5_12_0',
+	'1288834974657_5_5_12_0_1_1',
+	'01288834974657_5_5_12_0_1',
+	'',
+	'%s%n');
+configure($node, 'snowid.worker_id = -1');
+$node->reload;
+$node->poll_query_until('postgres',
+	"SELECT reason ~ 'no worker ID' FROM snowid_status()")
+  or die;
+$node->append_conf('postgresql.conf', origin_places($node) . ' = 40');
+foreach my $name (@names)
+{
+	query($node, "SELECT pg_replication_origin_create('$name')");
+}
+$node->restart;
+query($node,
+	"SELECT pg_replication_origin_advance('$_', 'FFFFFFFF/FFFFFFF0')")
+  foreach @names;
+configure($node, "snowid.worker_id = 1\nsnowid.max_lead = 10ms");
+$node->reload;
+keys_go_on('origins whose names are no layout of ours stop no key');
+$node->restart;
+keys_go_on(
+	'origins whose names are no layout of ours stop no key after a restart, either'
+);
+is(query($node, 'SELECT count(*) FROM pg_replication_origin'),
+	@names + 1, 'origins whose names are no layout of ours are left alone');
+
+#---- In the range, but its end ----
+
+move($own, $last);
+$node->poll_query_until('postgres',
+	"SELECT coalesce(reason, '') !~ 'no worker ID' FROM snowid_status()")
+  or die;
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^(58000|2200H): /,
+	'the end of the range makes no key');
+configure($node, "snowid.worker_id = 2\nsnowid.max_lead = 10ms");
+$node->reload;
+server_is_open($node);
+makes_keys_as($node, 2, 'another worker ID makes keys at the clock');
+$node->stop;
+
 done_testing();
