@@ -285,7 +285,7 @@ protocol_layout_conflict(char **answer)
 
 /* Reads an answer that gives this server a worker ID.  False: it is invalid. */
 bool
-protocol_read_claim(const Registry *seen, char **answer, Claim *claim, int64 *ceiling_ms)
+protocol_read_claim(char **answer, Claim *claim, int64 *ceiling_ms)
 {
 	int64		worker_id;
 	char	   *end;
@@ -303,9 +303,6 @@ protocol_read_claim(const Registry *seen, char **answer, Claim *claim, int64 *ce
 		strlen(answer[6]) != 16 || claim->registry == 0)
 		return false;
 	claim->worker_id = (int32) worker_id;
-	/* a higher floor that was found when the claim began stays */
-	if (claim->ownership == seen->identity.claim.ownership)
-		claim->floor_ms = Max(claim->floor_ms, seen->identity.claim.floor_ms);
 	return true;
 }
 

@@ -28,8 +28,7 @@ extern void protocol_add(RegistryCall *call, const char *name, const char *value
 extern bool protocol_call(RegistryCall *call, char ***answer, int *count,
 						  char *err);
 extern bool protocol_read_number(const char *text, int64 max, int64 *value);
-extern bool protocol_read_claim(const Registry *seen, char **answer, Claim *claim,
-								int64 *ceiling_ms);
+extern bool protocol_read_claim(char **answer, Claim *claim, int64 *ceiling_ms);
 extern bool protocol_check_time(const Registry *seen, const Claim *claim, int64 unix_ms,
 								char *err);
 extern char *protocol_layout_conflict(char **answer);

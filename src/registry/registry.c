@@ -493,7 +493,7 @@ claim_worker_id(bool move)
 
 	next_contact = monotonic_ms() + protocol_mark_interval();
 	if (strcmp(answer[0], "yours") == 0 && count == 9 &&
-		protocol_read_claim(&seen, answer, &claim, &ceiling_ms) && keep_marks(answer + 7))
+		protocol_read_claim(answer, &claim, &ceiling_ms) && keep_marks(answer + 7))
 	{
 		if (is_possible(&claim, Max(claim.floor_ms, ceiling_ms)))
 			got_claim(&claim, ceiling_ms, began, known == &revoked_claim ? &seen.identity.claim : known);

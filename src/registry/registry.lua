@@ -329,23 +329,24 @@ local function let_go(at, r)
 	put(at, r)
 end
 
-local function get(at)
-	local r = decode(at, redis.call('HGET', key, at), FIELDS)
-	if r and r.bad then
-		if not is_taken(at) then take(at, true) end	-- an administrator is to see it
-	elseif r and r.registry ~= meta.name and r.owner ~= '' then
-		-- reserved for an owner of the registry whose name this one had for a moment;
-		-- that one's generations do not count here
-		r.generation = '0'
-		let_go(at, r)
-	end
-	return r
-end
-
 -- The answer where a record has a time beyond what can be; nil: it has none.
 local function beyond(at, r)
 	local last = math.max(num(r.ceiling), num(r.floor))
 	return last > num(arg.latest) and {'beyond', at, str(last)} or nil
+end
+
+local function get(at)
+	local r = decode(at, redis.call('HGET', key, at), FIELDS)
+	if r and r.bad then
+		if not is_taken(at) then take(at, true) end	-- an administrator is to see it
+	elseif r and r.registry ~= meta.name and meta.rank ~= '0' then
+		-- of the registry whose name this one had for a moment: its owners and its
+		-- generations do not count here, and no time that cannot be
+		r.generation = '0'
+		if beyond(at, r) then r.ceiling, r.floor = '0', '0' end
+		let_go(at, r)
+	end
+	return r
 end
 
 -- Was the record written under this boot of the machine?  Then its writer is the
@@ -555,7 +556,9 @@ function operations.claim()
 	if mine and mine.bad and not move then return bad(known, mine) end
 	local is_mine = mine ~= nil and not mine.bad and mine.claim == arg.ownership
 	if is_mine and mine.revoked == '1' and not move then return {'lost', mine.name, ''} end
-	local own = is_mine and not move and known ~= arg.leaving and usable(known) and known
+	-- on lease, a server whose keys are too far ahead of its clock starts with another ID
+	local own = is_mine and not move and known ~= arg.leaving and usable(known) and
+		not (arg.resume == 'record' and beyond(known, mine)) and known
 
 	-- spare: an ID of this server that it never heard of; former: the ID of a former
 	-- life of this directory.  Others of both kinds are freed.

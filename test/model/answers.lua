@@ -620,6 +620,65 @@ function tests.the_name_of_an_empty_registry()
 	expect(a:mark(), 'other')
 end
 
+-- The hash has lost its name, and nobody has brought it back yet: owners that are
+-- down keep what they have.
+function tests.the_name_is_removed()
+	settled()
+	local s, other = owner(), owner()
+	local name = s.known.registry
+	world.redis.hash.meta = nil
+	expect(other:list(), 'list 0 s2 .* live 0 ' .. s.known.ownership .. ' 1 s3 .* live 1 .*')
+	expect(other:mark(), 'ok .*')
+	expect(world.redis:record('meta').name, name)
+	expect(record(0).owner, s.common.server)
+	-- nobody brings it back
+	world.redis.hash.meta = nil
+	expect(server():claim(), 'settling .*')
+	wait(14000)
+	expect(server():claim({reach = at(2000)}), 'yours 0 .*')
+	expect(other:mark(), 'other')
+end
+
+-- An owner of another registry starts in an empty one, before those of this one are
+-- heard.
+function tests.the_name_of_another_for_a_moment()
+	settled()
+	local s = owner({latest = at(100000)})
+	local function other_owner(with)
+		local other = server()
+		other.known = {worker = '0', ownership = hex(8), generation = tostring(s.known.generation + 9), floor = '0', registry = hex(2)}
+		world.redis:flush()
+		expect(other:claim(with), 'settling .*')
+		expect(record(0).registry, hex(2))
+		return other.common.server
+	end
+	-- its lease has a higher generation, and no owner
+	other_owner({resume = 'record'})
+	expect(record(0).owner .. record(0).generation, tostring(s.known.generation + 8))
+	expect(s:mark(), 'ok ' .. at(2000) .. ' .*')
+	-- its ceiling cannot be
+	local owner_id = other_owner({resume = 'settled', ceiling = at(100001)})
+	expect(record(0).owner, owner_id)
+	expect(s:mark(), 'ok ' .. at(2000) .. ' .*')
+	other_owner({resume = 'settled', ceiling = at(99999)})
+	expect(s:mark(), 'ok ' .. at(99999) .. ' .*')
+	expect(record(0).owner, s.common.server)
+	-- nor its floor
+	other_owner({resume = 'settled', floor = at(100001)})
+	expect(s:mark(), 'ok ' .. at(2000) .. ' .*')
+end
+
+function tests.a_lease_that_is_beyond()
+	settled()
+	local latest = at(100000)
+	local s = owner({latest = latest, lease = '3000'})
+	expect(s:mark({ceiling = at(100001)}), 'ok .*')
+	s:restart()
+	expect(s:claim({resume = 'now'}), 'beyond 0:0 ' .. at(100001))
+	expect(s:claim({resume = 'record'}), 'yours 1 .*')
+	expect(record(0).owner, s.common.server)
+end
+
 function tests.what_redis_forgot()
 	settled()
 	local s, other = owner(), owner()
@@ -712,7 +771,7 @@ function tests.its_start_in_the_settling()
 	expect(s:claim({resume = 'settled', used = '0', reach = at(1000), floor = '0'}), 'settling .*')
 	expect(s:claim({resume = 'settled', used = at(8000)}), 'settling .*')
 	expect(record(0).ceiling, at(8000))
-	-- what it was told in this instance, holds
+	-- what this instance has answered, holds
 	expect(s:claim({resume = 'now'}), 'yours .*')
 	s:restart()
 	expect(s:claim({resume = 'settled'}), 'yours .*')
@@ -823,7 +882,7 @@ function tests.how_long_it_settles()
 	expect(short:claim(), 'yours .*')
 	local generation = long.known.generation
 	expect(short:mark(), 'ok %d+ %x+ 66000 ' .. short.known.generation)
-	-- the longest comes back with who was told
+	-- an owner that has heard of the longest brings it back
 	world.redis:flush()
 	expect(short:mark({span = '66000', high = '9000000000000'}), 'ok %d+ %x+ 66000 9000000000000')
 	expect(short:claim({move = '1'}), 'settling 66300 .*')

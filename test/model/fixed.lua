@@ -12,6 +12,29 @@ end
 local lease = {lease = 9000, interval = 3000, tail = 30000}
 
 return {
+	{name = 'a lease of another registry is first in an empty one', setup = setup {servers = 2, leases = {0, 9000}, tail = 20000}, steps = {
+		{0, 'move', 2},
+		{9000, 'restart', 2},
+		{50000, 'move', 2},
+		{50010, 'lose', -1, 0},
+		{50020, 'restart', 2},
+		{70000, 'has', 1, 0},
+	}},
+	{name = 'another registry\'s server is first, and its clock is hours ahead', setup = setup {servers = 2, leases = {9000, 0}, tail = 20000}, steps = {
+		{0, 'move', 2},
+		{10, 'restart', 2},
+		{50000, 'clock', 2, 7200000},
+		{60000, 'move', 2},
+		{60010, 'lose', -1, 0},
+		{60020, 'restart', 2},
+		{90000, 'has', 1, 0},
+	}},
+	{name = 'a lease whose keys are a day ahead at a start', setup = setup(lease), steps = {
+		{20000, 'kill', 1},
+		{20010, 'clock', 1, -86400000},
+		{20020, 'start', 1},
+		{30000, 'has', 1, 1},
+	}},
 	-- both registries' servers have the same ID, and Redis forgets all
 	{name = 'moved to another registry, whose owners have its ID', setup = setup {servers = 2, reserve = 2000, tail = 8000}, steps = {
 		{16758, 'move', 2},
@@ -302,7 +325,7 @@ return {
 		{60000, 'redis_down', 9000},
 		{60010, 'start', 1},
 	}},
-	-- there is no ID for it: nor does it use the one in its file when it is cut off
+	-- there is no ID for it, and it does not use the one in its file when it is cut off
 	{name = 'refused, and cut off', setup = setup {servers = 2, workers = 2, tail = 20000}, steps = {
 		{20000, 'reboot', 1, 0},
 		{20500, 'flush'},

@@ -297,6 +297,22 @@ is(status($starts, 'worker_id'),
 	3, 'once Redis answers, a server whose keys are days ahead moves');
 end_part('at a start', $starts);
 
+# On lease, a server that crashed asks Redis for the ID that it had.
+begin_part();
+my $leased =
+  claiming('leased', $redis, $patient . "snowid.redis_lease = '10s'\n");
+wait_for_claim($leased);
+count_keys(split /\n/, query($leased, 'SELECT snowid_next_batch(1000)'));
+$leased->stop('immediate');
+set_skew($leased, $days);
+$leased->start;
+poll($leased, 'is_open');
+is(status($leased, 'worker_id'),
+	1, 'on lease, a server that starts with its clock days behind moves');
+wait_until('the ID before is given back',
+	sub { $redis->record('0:0', 'owner') eq '' });
+end_part('at a start, on lease', $leased);
+
 #---- A promoted standby ----
 
 begin_part();
