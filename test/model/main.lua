@@ -11,7 +11,7 @@ usage: run [--seconds N] [--schedules N] [--seed N] [--replay FILE]
 Looks at what the script answers call by call (answers.lua).  Then it runs the fixed
 schedules (their seeds are 0, -1 ...), and random ones, each from
 its seed, until the seconds or the schedules are over, or 20 have failed (--all:
-goes on).  A schedule that fails is shrunk (unless --no-shrink) and printed, to be
+it continues).  A schedule that fails is shrunk (unless --no-shrink) and printed, to be
 kept in a file and run again by --replay; --seed N --schedules 1 does the same for
 its seed.
 --mutate NAME takes a guard out; --mutations does so with each statement of the
@@ -292,7 +292,7 @@ local function catch(world, mutation, count)
 	return nil, done
 end
 
--- Takes out one after the other.  Those that stay uncaught are to be those of
+-- Takes out one after the other.  Those that stay uncaught must be those of
 -- survivors.lua, no more and no less.
 local function run_mutations()
 	local survivors = assert(loadfile(here .. '/survivors.lua'))()

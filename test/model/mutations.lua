@@ -46,7 +46,7 @@ for _, m in ipairs(server) do
 	mutations[#mutations + 1] = {m[1], 'server', m[2], m[3]}
 end
 
--- What the C side does not have: the simulator's own.
+-- Functions that the C side does not have: the simulator's own.
 local harness = {point = true, log = true, produce = true, ['Server.keeper_turn'] = true, ['Server.crash'] = true}
 
 -- Of the script: each line that can be removed, and each condition that can be false,

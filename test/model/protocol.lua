@@ -8,7 +8,7 @@ local protocol = {}
 
 local num = tostring			-- whole, and of 13 digits at most
 
--- What was given up: <registry>/<dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>; without
+-- The claims that were given up: <registry>/<dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>; without
 -- what is about to be released, or is held.
 local function past_of(m)
 	local text = ''

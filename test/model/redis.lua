@@ -69,7 +69,7 @@ end
 
 local strings = setmetatable({match = match}, {__index = string})
 
--- What Redis' sandbox has, as far as the script needs it.
+-- The part of Redis' sandbox that the script needs.
 local function environment()
 	local env = {
 		KEYS = {}, ARGV = {}, redis = {sha1hex = sha1hex}, cjson = json,
@@ -109,7 +109,7 @@ end
 env.redis.pcall = env.redis.call
 env.redis.error_reply = function(text) return {err = text} end
 
--- What a record says depends on its text alone: it is read once.  The script
+-- A record's fields depend on its text alone: it is read once.  The script
 -- changes what it gets, so each gets a copy.
 local decoded, copiers, written = {}, {}, 0
 
@@ -222,7 +222,7 @@ function Redis:write(field, value)
 	return is_new and 1 or 0
 end
 
--- What was written since the last time is lost together, or not.
+-- All writes since the last time are lost together, or not.
 function Redis:commit()
 	self.log[self.nlog + 1], self.log[self.nlog + 2] = 0, 0
 	self.nlog = self.nlog + 2

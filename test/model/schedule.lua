@@ -79,7 +79,7 @@ local function draw(weights, total)
 	end
 end
 
--- What is known to have been dangerous: steps after one another, amid the others.
+-- Sequences that were dangerous once: steps after one another, amid the others.
 -- "i" is a server, "k" a new one, "w" the worker ID that i is likely to have.
 local stories = {
 	function(i, k, w)			-- cut off, and forgotten
@@ -106,14 +106,14 @@ local stories = {
 	function(i, k, w)			-- a copy of the files takes over
 		return {{'copy_files', i, k}, {'cut', i, 60000, after = 10}, {'start', k, after = 10}, {'idle', k, after = 40000}}
 	end,
-	function(i, k, w)			-- a copy by block beside the original, which is cut off when it is told
+	function(i, k, w)			-- a copy by block beside the original, which is cut off when it gets its answer
 		return {{'copy_blocks', i, k}, {'start', k, after = 10}, {'cut', k, 60000, after = 1500},
 			{one_of({'restart', 'kill_registry', 'cut'}), i, 1, after = 100}, {'idle', k, after = 20000}}
 	end,
 	function(i, k, w)			-- a memory image beside the original
 		return {{'copy_memory', i, k}, {'idle', 9, after = 20000}, {one_of({'restart', 'idle'}), k}, {'idle', 9, after = 20000}, setup = {liveness = random(2) == 0}}
 	end,
-	function(i, k, w)			-- one of which is started anew
+	function(i, k, w)			-- one of which is started again
 		return {{'copy_memory', i, k}, {'restart', k, after = 10}, {'idle', 9, after = 30000}}
 	end,
 	function(i, k, w)			-- one of which is restored in place
@@ -172,7 +172,7 @@ local stories = {
 	function(i, k, w)			-- its clock is set back as it begins
 		return {{'reclaim', i}, {'new', k, after = one_of({1200, 2500})}, {'clock', k, -5000, after = random(1000)}, {'idle', 9, after = 10000}}
 	end,
-	function(i, k, w)			-- released, and all are told too late
+	function(i, k, w)			-- released, and all learn of it too late
 		return {{'cut', i, one_of({40000, 60000})}, {'release', i % 2 + 1, w, 0, after = 14000}, {'new', k, after = 1000},
 			{'lose', one_of({0, 0, 1}), 0, after = 8000}, {'idle', 9, after = 40000}, setup = {servers = 2, lease = 0, workers = 4}}
 	end,

@@ -205,10 +205,10 @@ local function close_gate(s, m, why)
 	m.pair = nil
 end
 
-local function propose(s, m, now, wish, hurry)
+local function propose(s, m, now, wanted, hurry)
 	local horizon = s.lease > 0 and s.lease or 2 * s.interval
 	local wake = hurry or m.proposed == 0
-	m.proposed = max(now + s.max_lead + s.reserve + horizon, wish)
+	m.proposed = max(now + s.max_lead + s.reserve + horizon, wanted)
 	m.reach = now + s.max_lead
 	m.hurry = m.hurry or hurry
 	if wake then wake_registry(s) end
@@ -353,7 +353,7 @@ local function no_answer(s, m, err)
 		s.lease == 0 and m.identity.home == s.home then
 		m.state, m.claim, m.limit = 'held', copy_claim(known), FOREVER
 		m.went_on = true
-		log(s, 'goes on with %d without Redis', known.worker)
+		log(s, 'continues with %d without Redis', known.worker)
 		wake_keeper(s)
 	end
 	try_later(s, r)
@@ -429,7 +429,7 @@ function Server.has_lapsed(s)
 	return s.lease > 0 and mono(s) - s.mem.renewed_at >= s.lease
 end
 
--- What was told last of what outlives Redis.
+-- Keeps the last answer's values that outlive Redis.
 local function keep_marks(m, span, high)
 	m.span, m.high = tonumber(span), tonumber(high)
 end
@@ -477,9 +477,6 @@ local function claim_worker_id(s, m, move, after)
 			local claim, ceiling = protocol.claim(answer)
 			claim.lease = s.lease
 			keep_marks(m, answer[8], answer[9])
-			if m.known and m.known.ownership == claim.ownership then
-				claim.floor = max(claim.floor, m.known.floor)
-			end
 			if by_move then known = m.known end
 			got_claim(s, m, claim, ceiling, mono_began, known)
 		elseif a == 'lost' then
@@ -497,7 +494,7 @@ local function claim_worker_id(s, m, move, after)
 			m.watched = m.watched or m.state ~= 'held'
 			r.next_contact = min(r.next_contact, world.now + max(tonumber(answer[2]), FIRST_PAUSE))
 		elseif a == 'settling' then
-			if not change then log(s, 'is told to wait: settling') end
+			if not change then log(s, 'has to wait: settling') end
 			r.next_contact = min(r.next_contact, world.now + tonumber(answer[2]) + 1)
 		elseif a == 'full' then
 			-- what was revoked is for others, unless there is nothing else
@@ -587,7 +584,7 @@ local function tend_claim(s, m)
 	end
 end
 
--- What an administrator asked of this server.
+-- Does what an administrator asked of this server.
 local function serve_request(s, m)
 	local request = m.request
 	m.request = nil
@@ -652,14 +649,14 @@ local function withdraw_lease(m)
 end
 
 -- A process of the server ends, and its successor finds the shared memory.
--- "told": in good order.
-function Server.restart_registry(s, told)
+-- "asked": in good order.
+function Server.restart_registry(s, asked)
 	local m = s.mem
 	local function restart()
 		m.reg, m.call = new_registry_process(), nil
 		s.registry_at = world.now + 1
 	end
-	if told and not m.call and withdraw_lease(m) and m.reg.backoff == 0 then
+	if asked and not m.call and withdraw_lease(m) and m.reg.backoff == 0 then
 		release(s, m, m.claim, restart)
 	else
 		restart()
@@ -667,10 +664,10 @@ function Server.restart_registry(s, told)
 end
 
 
--- With "told" it closes the gate and gives a lease up; otherwise it has failed.
-function Server.restart_keeper(s, told)
+-- With "asked" it closes the gate and gives a lease up; otherwise it has failed.
+function Server.restart_keeper(s, asked)
 	local m = s.mem
-	if told then
+	if asked then
 		produce(s)
 		close_gate(s, m, 'the keeper leaves')
 		if m.has_identity and m.identity.claim and m.identity.claim.lease > 0 then remember(s, m, nil) end
@@ -703,7 +700,7 @@ function Server.stop(s)
 	end
 end
 
--- The turn of a keeper that may be held: the rest of it comes when it goes on.
+-- The turn of a keeper that may be held: the rest of it follows later.
 function Server.keeper_turn(s)
 	local m = s.mem
 	if not m.keeper and not s.hold_in then return keeper_turn(s) end

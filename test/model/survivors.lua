@@ -22,8 +22,6 @@ return {
 		'cost: the file would be written at each opening',
 	['server: refuse: always: if m.state == \'held\' or m.known then'] =
 		'cost: the file would be written at each refusal, though it has no claim',
-	['server: claim_worker_id: never: if m.known and m.known.ownership == claim.ownership then'] =
-		'the floor in the file is above the record\'s only where Redis forgot a ceiling: A1',
 	['server: claim_worker_id: always: elseif a == \'full\' then'] =
 		'the same: another answer never comes here; registry/nonsense.pl has those',
 	['server: mark: always: elseif a == \'revoked\' then'] =
@@ -33,9 +31,9 @@ return {
 	['server: tend_claim: always: elseif due or (m.hurry and r.backoff == 0) then'] =
 		'cost: a mark at each turn',
 	['server: serve_request: always: if m.state == \'held\' and not m.leaving then'] =
-		'an administrator is told to wait for the change before; without it, the list of past claims frees what is left over',
-	['server: Server.restart_keeper: never: if told then'] =
+		'an administrator has to wait for the change before; without it, the list of past claims frees what is left over',
+	['server: Server.restart_keeper: never: if asked then'] =
 		'a keeper that closes the gate as it leaves, and one that does not, are both safe',
-	['server: Server.restart_keeper: always: if told then'] =
+	['server: Server.restart_keeper: always: if asked then'] =
 		'a keeper that closes the gate as it leaves, and one that does not, are both safe',
 }

@@ -15,7 +15,7 @@ local protocol = assert(source('protocol'))(world)
 local Server = assert(source('server'))(world, protocol)
 world.protocol = protocol
 
----- What is told
+---- Reports
 
 function world.say(text)
 	print(string.format('    %9.3f  %s', world.now / 1000, text))
@@ -90,7 +90,7 @@ local function is_memory_image(v, i, y, k)
 end
 
 -- A5: they are one server's, from before it was set back to a snapshot; or before
--- it was restored, and Redis had not been told of them.
+-- it was restored, and Redis had not heard of them.
 local function was_set_back(a, i, b, k)
 	local old, at = a, a.at[i]
 	if b.at[k] < at then old, at = b, b.at[k] end
@@ -109,8 +109,8 @@ local function admitted(v, i, y, k)
 		return 'A2'
 	elseif v.contact[i] > yo.at and not (vo.lease == 0 and (yo.lost or -1) > yo.at and
 		(v.started[i] <= yo.at or v.went_on[i])) then
-		-- V has been told since.  Unless Redis forgot Y, too: then V is told when Y was
-		-- heard.  A lease that was cut off for so long has lapsed, whatever Redis says;
+		-- V has had an answer since.  Unless Redis forgot Y, too: then V learns of Y when
+		-- Y was heard.  A lease that was cut off for so long has lapsed, whatever Redis says;
 		-- and a server that has just started asks first.
 		return nil
 	end
@@ -162,9 +162,9 @@ function world.made(s, pair, lo, hi)
 	a.went_on[n] = s.mem.went_on
 	a.n, a.lo[n], a.hi[n], a.at[n], a.started[n] = n, lo, hi, world.now, s.start_time
 	a.claimed[n], a.first[n] = s.claimed_at, s.first_contact
-	-- who goes on without Redis has not been told since the start, unless that
-	-- it is to wait for another's silence
-	a.contact[n] = (s.mem.confirmed_once or s.mem.watched) and s.told or -1
+	-- a server that continues without Redis has had no answer since the start, except
+	-- that it must wait for another's silence
+	a.contact[n] = (s.mem.confirmed_once or s.mem.watched) and s.learned or -1
 	for i = 1, #makers do
 		local b = makers[i]
 		if b ~= a and b.home == a.home and b.hi[b.n] >= lo and b.lo[1] <= hi then
@@ -227,7 +227,7 @@ function world.lost(s, m, why)
 	end
 	-- where Redis forgot that all was deleted, it is the registry of before
 	if world.unflushed and why:match('another registry') then return end
-	-- nor does one that was cut off take it from one that was connected meanwhile
+	-- a server that was cut off takes nothing from one that was connected meanwhile
 	if own and winner and winner ~= own and s.lease == 0 and not own.left and not own.freed and not s.restored and
 		not (s.block_kin or s.memory_kin) and own.home == s.home and
 		s.bad_at < world.now - 30000 and s.bad_at < winner.s.bad_at - 30000 then
@@ -284,7 +284,7 @@ local function execute(s, m, argv, op)
 		if o and o.home == home and (s == o.s or m.state == 'held') then
 			o.contact, o.interval, o.lease = world.now, Server.interval_of(s), s.lease
 		end
-		-- what was given up is told, too
+		-- a call has what was given up, too
 		for _, past in ipairs(m.identity.past) do
 			o = world.own[past.ownership]
 			if o and o.home == home then o.contact = world.now end
@@ -292,7 +292,7 @@ local function execute(s, m, argv, op)
 	end
 	local taken = answer[1] == 'yours' and answer[3] or op == 'mark' and answer[1] == 'ok' and m.claim.ownership
 	if taken and world.own[taken] and world.own[taken].revoked and world.own[taken].home == home then
-		world.fault('not revoked', 'server ' .. s.id .. ' goes on with what was revoked: ' .. taken)
+		world.fault('not revoked', 'server ' .. s.id .. ' keeps what was revoked: ' .. taken)
 	end
 	if taken and world.own[taken] then world.own[taken].lost_first = nil end
 	if answer[1] == 'yours' or op == 'mark' and answer[1] == 'ok' then m.told_high = max(m.told_high or 0, tonumber(answer[#answer])) end
@@ -445,7 +445,7 @@ local function deliver(message)
 	end
 end
 
--- Redis begins anew, without its last writes.
+-- Redis begins again, without its last writes.
 local function new_instance(promoted)
 	world.instances = world.instances + 1
 	world.redis.info = string.format('run_id:%040x\r\nmaster_replid:%016x%024x\r\n',
@@ -498,7 +498,7 @@ local function new_slot(id, like)
 		home = 1, lease = world.leases[id] or world.lease, interval = world.intervals[id] or world.interval, timeout = 1000,
 		max_lead = world.max_lead, reserve = world.reserve, rate = 1, mono_rate = 1,
 		offset = 0, lead = 0, busy = true, standby = false,
-		contact = -1, told = -1, claimed_at = -1, answered = -1, start_time = 0, first_contact = FOREVER, bad_at = -1, cut_until = -1, paused_until = -1,
+		contact = -1, learned = -1, claimed_at = -1, answered = -1, start_time = 0, first_contact = FOREVER, bad_at = -1, cut_until = -1, paused_until = -1,
 		faults = {}, nfaults = 0, losses = 0, keeper_at = FOREVER, registry_at = FOREVER,
 		dir = {place = unique(''), life = unique('life'), wal = {}},
 	}
@@ -524,7 +524,7 @@ function steps.start(i)
 		if world.now - (s.stopped_at or -FOREVER) > min(s.interval, 3000) then s.bad_at = world.now end
 		s.lease = s.next_lease or s.lease
 		if s.next_home and s.next_home ~= s.home then
-			s.home, s.moved, s.contact, s.told, s.bad_at = s.next_home, true, -1, -1, world.now
+			s.home, s.moved, s.contact, s.learned, s.bad_at = s.next_home, true, -1, -1, world.now
 		end
 		Server.start(s)
 	end
@@ -572,18 +572,18 @@ function steps.reboot(i, offset)
 	steps.start(i)
 end
 
--- A process of it ends: told to, or for an error.
-function steps.kill_registry(i, told)
+-- A process of it ends: it is asked to, or for an error.
+function steps.kill_registry(i, asked)
 	local s = running(i)
 	if s then
-		if told == 1 then s.bad_at = max(s.bad_at, world.now) end
-		guarded(s, Server.restart_registry, told == 1)
+		if asked == 1 then s.bad_at = max(s.bad_at, world.now) end
+		guarded(s, Server.restart_registry, asked == 1)
 	end
 end
 
-function steps.kill_keeper(i, told)
+function steps.kill_keeper(i, asked)
 	local s = running(i)
-	if s and not (told == 1 and s.mem.keeper) then guarded(s, Server.restart_keeper, told == 1) end
+	if s and not (asked == 1 and s.mem.keeper) then guarded(s, Server.restart_keeper, asked == 1) end
 end
 
 -- The whole machine stands still, and its wall clock does not.
@@ -641,7 +641,7 @@ steps.noanswer = message_fault('noanswer')
 steps.late = message_fault('late')
 steps.double = message_fault('double')
 
--- Redis is started anew, and has forgotten what the last scripts wrote; or a
+-- Redis is started again, and has forgotten what the last scripts wrote; or a
 -- replica that lagged is promoted.
 function steps.lose(scripts, promoted)
 	local before = copy_hash(world.redis.hash)
@@ -652,7 +652,7 @@ function steps.lose(scripts, promoted)
 	note_losses(before)
 end
 
--- What is not confirmed by replicas is as if there was no answer.
+-- An answer that replicas have not confirmed counts as none.
 local function unconfirmed(til, remainder)
 	for s in each_server() do
 		if s.home == 1 and s.id % 2 <= remainder then s.bad_at = max(s.bad_at, til + s.interval) end
@@ -814,7 +814,7 @@ function steps.copy_memory(i, k)
 	s.machine, s.device, s.fixed = from.machine, from.device, from.fixed
 	s.mem = deep_copy(from.mem, {})
 	s.keeper_at, s.registry_at = from.keeper_at, from.registry_at
-	s.start_time, s.contact, s.told, s.answered = from.start_time, from.contact, from.told, from.answered
+	s.start_time, s.contact, s.learned, s.answered = from.start_time, from.contact, from.learned, from.answered
 	from.memory_kin = from.memory_kin or {}
 	s.memory_kin = from.memory_kin
 	from.image_at, s.image_at = world.now, world.now
@@ -896,7 +896,7 @@ function steps.move(i)
 	if s then s.next_home = 3 - s.home end
 end
 
--- What follows concerns the other Redis.
+-- The next steps concern the other Redis.
 function steps.other_redis()
 	world.redis = world.redis == world.redises[1] and world.redises[2] or world.redises[1]
 end
@@ -956,7 +956,7 @@ world.steps = steps
 local function keeper_event(s)
 	s.keeper_at = FOREVER
 	Server.keeper_turn(s)
-	if not s.mem.keeper then s.told = s.answered end
+	if not s.mem.keeper then s.learned = s.answered end
 end
 
 local function registry_event(s)
@@ -1005,7 +1005,7 @@ local function run_until(til)
 			deliver(message)
 		else
 			if who.unpaused then
-				-- clients go on where they stood
+				-- clients continue where they stood
 				who.unpaused = nil
 				who.mem.produced = Server.wall(who)
 			end
