@@ -17,16 +17,16 @@ my %tests = (
 	'keeper/grant.c' =>
 	  'restart/number_twice keys/concurrent clock/steps keeper/advance registry/lease restart/above_all_before keeper/ahead_of_callers',
 	'keeper/identity.c' =>
-	  'registry/identity registry/own_id_again keeper/new_pair keeper/layout_consent registry/unused_claim restart/state_file registry/leaves_redis registry/move restart/backups',
+	  'registry/identity registry/own_claim keeper/new_pair keeper/layout_consent restart/state_file registry/move restart/backups',
 	'keeper/keeper.c' =>
-	  'restart/number_twice keeper/new_pair keys/ready keeper/origin_owned keeper/closed_gate registry/claim_withdrawn registry/no_other_id registry/move standby/promotion restart/above_all_before',
+	  'restart/number_twice keeper/new_pair keys/ready keeper/origin_owned keeper/closed_gate registry/own_claim registry/claim_crash registry/move standby/promotion restart/above_all_before',
 	'keeper/move.c'   => 'registry/move clock/ran_ahead',
 	'keeper/origin.c' =>
 	  'keeper/origin_owned keeper/origin_room keeper/layout_consent restart/state_file keeper/origin_place',
 	'keeper/origin_worker.c' =>
 	  'restart/number_twice keeper/origin_subscriptions keeper/layout_consent keeper/origin_place',
 	'keeper/pair.c' =>
-	  'keeper/new_pair keeper/layout_consent keys/ready registry/unused_claim keys/settings registry/leaves_redis restart/state_file registry/no_other_id registry/lease',
+	  'keeper/new_pair keeper/layout_consent keys/ready registry/own_claim keys/settings restart/state_file registry/claim_crash registry/lease',
 	'keeper/statefile.c' =>
 	  'keeper/shortages restart/state_file registry/same_directory',
 	'generator/advance.c' => 'keeper/advance keeper/stuck',

@@ -1,7 +1,9 @@
-# What the simulator found, with real servers and a real Redis: a server that was
-# asked to wait, and then is cut off; one that asks for another ID in the settling;
-# keys that only a former owner knows of; a lease that lapses while its settings
-# want another datacenter.
+# What Redis forgets, and who is heard first after that: no server that is connected loses
+# its worker ID, and no other gets it.  Servers whose settings differ; a server that comes
+# from another registry; a machine that loses power at the same time; two masters; and
+# what the simulator found: a server that was asked to wait, and then is cut off; one that
+# asks for another ID in the settling; keys that only a former owner knows of; a lease that
+# lapses while its settings want another datacenter.
 use strict;
 use warnings;
 
@@ -14,11 +16,181 @@ use Test::More;
 
 $SIG{PIPE} = 'IGNORE';
 
-my $redis = SnowidRedis->start('redis');
+# It never lost an ID, and has this one.
+sub keeps
+{
+	my ($node, $id, $name) = @_;
+	wait_for_claim($node);
+	is(worker_id($node), $id, "$name: it keeps its ID");
+	is(logged($node, 0, qr/snowid lost its worker ID/),
+		0, "$name: it never lost it");
+	return;
+}
+
+#---- A server that marks rarely, and others that mark often ----
+
+my $redis  = SnowidRedis->start('redis');
+my $seldom = claiming('seldom', $redis);
+my $often  = claiming('often',  $redis);
+wait_for_claim($_) foreach $seldom, $often;
+my ($slow_id, $quick_id) = map { worker_id($_) } $seldom, $often;
+settings($seldom, $short . "snowid.redis_mark_interval = '10s'\n");
+$seldom->reload;
+wait_until('a mark by the new setting',
+	sub { $redis->record("0:$slow_id", 'interval') > 10_000 });
+answered($often);
+my $seen = $redis->record("0:$slow_id", 'n');
+
+# the one that marks often brings its claim back at once
+$redis->query('FLUSHALL');
+my $new = claiming('new', $redis);
+poll($new, "reason ~ 'registry is empty'");
+wait_until('the claim of the one that marks often',
+	sub { $redis->owned('often') });
+cmp_ok($redis->record('meta', 'span'),
+	'>', 20_000, 'the registry knows of the one that marks rarely');
+wait_for_claim($new);
+isnt(worker_id($new), $slow_id,
+	'a new server does not get the ID of a server that marks rarely');
+keeps($seldom, $slow_id,  'a server that marks rarely');
+keeps($often,  $quick_id, 'a server that marks often');
+$_->stop foreach $seldom, $often, $new;
+
+# one server alone, of which nobody knows
+my $empty = SnowidRedis->start('empty');
+my $alone = claiming('alone', $empty);
+wait_for_claim($alone);
+settings($alone, $short . "snowid.redis_mark_interval = '10s'\n");
+$alone->reload;
+wait_until('a mark by the new setting',
+	sub { $empty->record('0:0', 'interval') > 10_000 });
+$empty->query('FLUSHALL');
+my $first = claiming('first', $empty);
+wait_for_claim($first);
+isnt(worker_id($first), 0,
+	'the first newcomer does not get the ID of a server that was alone');
+keeps($alone, 0, 'a server that marks rarely, alone');
+$_->stop foreach $alone, $first;
+
+#---- A server that comes from another registry ----
+
+my $here = SnowidRedis->start('here', 'appendonly yes', 'appendfsync always');
+my $there = SnowidRedis->start('there');
+$there->edit('meta', name => 'b' x 16);
+my $owner = claiming('owner', $here);
+wait_for_claim($owner);
+my $guest = claiming('guest', $there);
+wait_for_claim($guest);
+is(join(' ', map { worker_id($_) } $owner, $guest),
+	'0 0', 'two servers of two registries have one ID');
+
+# nothing is lost, but Redis is another instance
+$here->stop;
+$here->run;
+answered($owner);
+$guest->{redis} = $here;
+settings($guest, $short);
+$guest->restart;
+wait_for_claim($guest);
+isnt(worker_id($guest), 0,
+	'a server from another registry does not get the ID of an owner here');
+keeps($owner, 0, 'an owner, when a server comes from another registry');
+
+# and where the Redis that it is to use is away
+$guest->{redis} = $there;
+settings($guest, $short);
+$guest->restart;
+wait_for_claim($guest);
+is(worker_id($guest), 0, 'back in its own registry it has its own ID');
+$here->stop;
+$guest->{redis} = $here;
+settings($guest, $short . "snowid.max_wait = '100ms'\n");
+$guest->restart;
+error_is($guest, 'Connection refused');
+like(
+	sql_error($guest, 'SELECT snowid_next()'),
+	qr/^55000: snowid has not claimed a worker ID yet/,
+	'a server whose URL has changed waits for the new Redis');
+$here->run;
+wait_for_claim($guest);
+isnt(worker_id($guest), 0, 'the new Redis gives the guest an ID of its own');
+keeps($owner, 0, 'an owner, while Redis was away');
+$guest->stop;
+
+#---- A machine loses power, and Redis its last writes ----
+
+my $id   = worker_id($owner);
+my $data = (glob "$here->{dir}/append*")[0];
+kill_all($owner);
+$here->edit(
+	"0:$id",
+	boot     => 'before the power failure',
+	interval => 4000);
+system_or_bail('cp', '-a', $data, "$here->{dir}/saved");
+$here->edit("0:$id", n => $here->record("0:$id", 'n') + 7);
+$owner->start;
+poll($owner, "reason ~ 'before the machine was restarted'");
+$here->stop('KILL');
+system_or_bail('rm', '-r',                 $data);
+system_or_bail('mv', "$here->{dir}/saved", $data);
+$here->run;
+wait_for_claim($owner);
+is(worker_id($owner), $id,
+	'after a power failure, and with a Redis that forgot its last writes, a server has its ID'
+);
+is( $owner->safe_psql(
+		'postgres',
+		'SELECT count(*) FROM snowid_claims() WHERE server_name = \'owner\''),
+	'1',
+	'after a power failure no other ID has leaked');
+unlike(
+	slurp_file($owner->logfile),
+	qr/another server/i,
+	'it takes no server for a copy of itself');
+$owner->stop;
+
+#---- An old master comes back as a master ----
+
+my @both = map { SnowidRedis->start($_) } qw(old_master new_master);
+my $url  = join ',', map { $_->url } @both;
+my $torn = claiming('torn', $url);
+poll($torn, "NOT is_open AND reason ~ 'are both masters'");
+like(
+	slurp_file($torn->logfile),
+	qr/WARNING:  snowid claims no worker ID while two of its Redis are masters/,
+	'a new server claims no ID from one of two masters, and warns');
+is($_->owned('torn'), 0, "nothing was claimed from the $_->{name}")
+  foreach @both;
+$both[1]->query('REPLICAOF', '127.0.0.1', $both[0]->{port});
+wait_for_claim($torn);
+is($both[0]->owned('torn'), 1, 'it claims one when there is one master');
+$both[1]->query('REPLICAOF', 'NO', 'ONE');
+$torn->restart;
+wait_for_claim($torn);
+is(logged($torn, 0, qr/WARNING:  snowid claims no worker ID/),
+	1, 'a server that has an ID keeps it beside two masters');
+settings($torn, $short . "snowid.datacenter_id = 1\n");
+my $log = log_size($torn);
+$torn->reload;
+$torn->wait_for_log(qr/LOG:  snowid keeps worker ID \d+ of datacenter 0/,
+	$log);
+answered($torn);
+is($_->query('HEXISTS', 'snowid', '1:0'),
+	0, "no ID of another datacenter was claimed from the $_->{name}")
+  foreach @both;
+pass('the ID that is kept beside two masters is marked');
+$both[1]->query('REPLICAOF', '127.0.0.1', $both[0]->{port});
+wait_for($torn, 'SELECT datacenter_id = 1 FROM snowid_status()');
+pass('an ID of the other datacenter is claimed when there is one master');
+$torn->stop;
+
+#---- Asked to wait, then cut off ----
+
+$redis = SnowidRedis->start('settles');
 my $proxy = SnowidRedis->proxy($redis);
 
 # Such a server calls when it is asked to.
-my $seldom = "snowid.redis_mark_interval = '10s'\n";
+my $marks_seldom = "snowid.redis_mark_interval = '10s'\n";
 
 sub end_settling
 {
@@ -34,13 +206,11 @@ sub end_all
 	return;
 }
 
-#---- Asked to wait, then cut off ----
-
 my $a = claiming('a', $proxy);
 wait_for_claim($a);
 $a->stop;
 $redis->query('FLUSHALL');
-settings($a, $short . $seldom);
+settings($a, $short . $marks_seldom);
 $a->start;
 poll($a, "NOT is_open AND reason ~ 'registry is empty'");
 $redis->edit('meta', span => 3600_000);
@@ -65,7 +235,7 @@ end_all($a, $b);
 
 #---- Another ID is asked for in the settling ----
 
-$a = claiming('a1', $redis, $seldom);
+$a = claiming('a1', $redis, $marks_seldom);
 end_settling();
 $a->reload;
 wait_for_claim($a);

@@ -1,5 +1,10 @@
-# No number of a segment is handed out twice, whatever ends: the process that
-# fetches, the server, or the primary; and none is lost where it ends in order.
+# No number of a segment is handed out twice, whatever ends: the process that fetches,
+# the server, or the primary; and none is lost where it ends in order.
+#
+# A caller that loses its processor between its reading of the cursor and its
+# compare-and-swap, while others take all of two ranges, so that the offset is the same
+# again, gets a number that is nobody else's.  It is stopped with gdb.
+# needs: gdb?
 use strict;
 use warnings;
 
@@ -251,4 +256,90 @@ my %seen = map { $_ => 1 } @numbers;
 is(scalar(keys %seen),
 	scalar(@numbers), 'no number was handed out twice before the promotion');
 $standby->stop;
+
+#---- A caller that loses its processor, stopped with gdb ----
+
+sub run_log_of
+{
+	my $out = '';
+	eval { IPC::Run::run(\@_, '>', \$out, '2>', '/dev/null'); };
+	return $out;
+}
+
+SKIP:
+{
+	my $race = snowid_cluster('race', '');
+	$race->start;
+	query($race, <<~EOF);
+	CREATE EXTENSION snowid_segments;
+	INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('a', 100, '0');
+	EOF
+
+	# Where the compare-and-swap is.
+	my ($libdir) = map { s/\n//r } qx(pg_config --pkglibdir);
+	my ($code) =
+	  run_log_of('gdb', '-batch', '-ex', 'disassemble snowid_number',
+		"$libdir/snowid.so");
+	my ($at) = $code =~ /<\+(\d+)>:\s+lock cmpxchg/;
+	skip 'there is no gdb that finds the instruction', 4 if !defined $at;
+
+	my $session = $race->background_psql('postgres');
+	$session->set_query_timer_restart();
+	my $pid     = $session->query_safe('SELECT pg_backend_pid()');
+	my @numbers = $session->query_safe("SELECT snowid_number('a')");
+
+	# gdb goes through this by itself, to the first error; the caller stands at the step
+	# until there is the file "go".  Signals of the server's do not stop it.
+	my $dir  = $race->basedir;
+	my $step = "((long) &snowid_number + $at)";
+	append_to_file("$dir/script", <<~EOF);
+	handle SIGUSR1 SIGUSR2 SIGURG SIGALRM nostop noprint pass
+	break *$step
+	shell touch '$dir/set'
+	continue
+	if \$pc == $step
+	shell touch '$dir/at'; until [ -e '$dir/go' ] || ! kill -0 $$; do sleep 0.1; done
+	end
+	delete
+	detach
+	EOF
+	my $gdb = IPC::Run::start(
+		[ 'gdb', '-q', '-nx', '-batch', '-p', $pid, '-x', "$dir/script" ],
+		'<', '/dev/null', '>', "$dir/gdb.out", '2>&1');
+	wait_until('gdb', sub { -e "$dir/set" || !$gdb->pumpable });
+	skip 'gdb cannot attach to a server process', 4 if !-e "$dir/set";
+
+	# The first number of a statement does not come by this step; the second does.
+	$session->{stdin} .=
+	  "SELECT snowid_number('a') FROM generate_series(1, 2);\n";
+	wait_until(
+		'the caller at its step',
+		sub {
+			$session->{run}->pump_nb;
+			return -e "$dir/at" || !$gdb->pumpable;
+		});
+	ok(-e "$dir/at", 'the caller is stopped before its step');
+
+	# One at a time, so that no range is passed over.
+	my @others = map { number($race, 'a') } 1 .. 3;
+	push @others, split /\n/,
+	  query($race, "SELECT snowid_number('a') FROM generate_series(1, 197)");
+	cmp_ok($others[-1] - $others[0],
+		'==', 199, 'two ranges are taken meanwhile, to the same offset');
+	append_to_file("$dir/go", '');
+	$gdb->finish;
+	push @numbers,
+	  $session->query_until(qr/^done$/m, "\\echo done\n") =~ /^(\d+)$/mg;
+	is( $numbers[-1] // '',
+		$others[-1] + 1,
+		'the caller that was stopped gets a number');
+	push @numbers, @others;
+	my %seen = map { $_ => 1 } @numbers;
+	is(scalar(keys %seen),
+		scalar(@numbers),
+		'the caller gets a number that nobody else has got');
+	$session->quit;
+	$race->stop;
+}
+
 done_testing();

@@ -1,7 +1,12 @@
-# The process that fetches ranges is held up: by a central server that hangs, by a
-# row that is locked, or by who wants the database alone.  It continues in time also
-# where the clock stands still meanwhile, by which PostgreSQL's own time-outs do not end.
-# And while it is held up, the place of its tag in memory may become another tag's.
+# The process that fetches ranges is held up: by a synchronous standby that is away, by a
+# central server that hangs, by a row that is locked, or by a session that wants the
+# database alone.  It continues in time also where the clock stands still meanwhile, by
+# which PostgreSQL's own time-outs do not end.  And while it is held up, the place of its
+# tag in memory may become another tag's.
+#
+# While the standby is away no caller gets a number of the table here, whatever the
+# database's owner has set; ranges of a central server, which has them durably, do not
+# wait for it, nor does a stop.
 use strict;
 use warnings;
 
@@ -12,14 +17,86 @@ use SnowidSegments;
 use SnowidTest;
 use Test::More;
 
+#---- A synchronous standby that is away ----
+
+my $fetchers = fetchers();
+
 my $central = snowid_cluster('central', '');
 $central->start;
 query($central,
 	"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('a')"
 );
-my $node = snowid_cluster('s1', 'snowid.max_wait = 60s');
+my $node =
+  snowid_cluster('s1', 'snowid.max_wait = 1min', allows_streaming => 1);
 $node->start;
 use_central($node, $central->host, $central->port, 'a');
+query($node, <<~EOF);
+	INSERT INTO snowid_segments (biz_tag) VALUES ('here');
+	INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('before', 1, '0');
+	CREATE ROLE owner LOGIN;
+	CREATE DATABASE shop OWNER owner;
+	EOF
+$node->safe_psql('shop', <<~EOF, extra_params => [ '-U', 'owner' ]);
+	CREATE EXTENSION snowid_segments;
+	INSERT INTO snowid_segments (biz_tag) VALUES ('here');
+	ALTER DATABASE shop SET synchronous_commit = local;
+	EOF
+is(number($node, 'a'),      1, 'a number of a central server');
+is(number($node, 'before'), 1, 'a number of the table here');
+
+# From here on the processes are there, and older than what they begin later.
+wait_for($node,
+	"SELECT count(*) = 2 AND bool_and(xact_start IS NULL AND backend_xmin IS NULL) $fetchers"
+);
+pass('a process that waits has no transaction, and holds back no vacuum');
+wait_for($node,
+	"SELECT bool_and(clock_timestamp() - backend_start > '3 s') $fetchers");
+$node->append_conf('postgresql.conf',
+	"synchronous_standby_names = 'nobody'\nsynchronous_commit = on");
+$node->reload;
+wait_for($node,
+	"SELECT current_setting('synchronous_standby_names') = 'nobody'");
+
+# commits wait when the checkpointer has seen it, the second time at the latest
+query($node, 'CHECKPOINT') for 1 .. 2;
+
+is( query(
+		$node,
+		"SELECT count(snowid_number('a')) FROM generate_series(1, 500)"),
+	500,
+	'ranges of a central server need no standby here');
+my @callers;
+foreach my $database ('postgres', 'shop')
+{
+	my $caller = $node->background_psql($database, on_error_stop => 0);
+	$caller->query_until(qr/^asked$/m, <<~EOF);
+		\\echo asked
+		SELECT snowid_number('here');
+		EOF
+	ok( $node->poll_query_until(
+			'postgres',
+			"SELECT count(*) = 1 $fetchers AND datname = '$database' AND wait_event = 'SyncRep'"
+		),
+		"$database: a number of the table here waits for the standby");
+	is( query(
+			$node,
+			"SELECT xact_start - backend_start > '3 s' $fetchers AND wait_event = 'SyncRep'"
+		),
+		't',
+		'the start of a transaction is shown, and not that of the process'
+	) if $database eq 'postgres';
+	push @callers, $caller;
+}
+
+$node->stop('fast');
+pass('a fast stop does not wait for it');
+foreach my $caller (@callers)
+{
+	eval { $caller->quit };
+	unlike($caller->{stdout}, qr/^\d+$/m, 'nobody got a number');
+}
+$node->append_conf('postgresql.conf', "synchronous_standby_names = ''");
+$node->start;
 query($node,
 	"INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('locked', 10, '0'), ('free', 10, '0')"
 );
@@ -143,4 +220,5 @@ is( query($central, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'a'"),
 	'a range that is fetched for a tag without a place is lost');
 $small->stop;
 $central->stop;
+
 done_testing();

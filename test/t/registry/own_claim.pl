@@ -1,0 +1,264 @@
+# A server uses its own claim, and no other.  Each gets its own worker ID back after a
+# restart, also without Redis; one that Redis' records say it has, and that it does not
+# use, it gives back.  No key is made with a claim that is given to another server while
+# the gate is opened, with one that does not fit the layout, or with one that was given
+# up for a number: when the server comes back while Redis is away, another may have it.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidFaults;
+use SnowidHold;
+use SnowidKeys;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+
+$SIG{PIPE} = 'IGNORE';
+
+#---- Two servers, and an ID that one of them does not use ----
+
+my $redis = SnowidRedis->start('redis');
+my $a     = claiming('a', $redis);
+wait_for_claim($a);
+my $b = claiming('b', $redis);
+wait_for_claim($b);
+is(worker_id($a), 0, 'the first server gets the lowest ID');
+is(worker_id($b), 1, 'the second server gets the next ID');
+is( $b->safe_psql(
+		'postgres',
+		'SELECT worker_id, server_name, state, is_me FROM snowid_claims()'),
+	"0|a|live|f\n1|b|live|t",
+	'snowid_claims() shows both');
+
+# As if the server had claimed the ID 5 as well, and never heard of it.
+sub claim_another
+{
+	my $json   = $redis->query('HGET', 'snowid', '0:0') =~ s{\\/}{/}gr;
+	my %record = $json =~ /"(\w+)":"([^"]*)"/g;
+	$redis->plant('0:5', %record, claim => 'e' x 16, interval => 3600_000);
+	return;
+}
+
+sub shown
+{
+	my ($node) = @_;
+	return $node->safe_psql('postgres',
+		"SELECT worker_id, state, is_me FROM snowid_claims()");
+}
+
+claim_another();
+is( shown($a),
+	"0|live|t\n1|live|f\n5|unused|f",
+	'it shows the ID that it does not use');
+is( shown($b),
+	"0|live|f\n1|live|t\n5|live|f",
+	'another server cannot know that the ID is not used');
+like(
+	sql_error($b, 'SELECT snowid_release(0, 5)'),
+	qr/^55000: worker ID 5 of datacenter 0 is in use/,
+	'another server cannot release the ID');
+is($a->safe_psql('postgres', 'SELECT snowid_release(0, 5)'),
+	'released', 'it releases it at once');
+is(shown($a),     "0|live|t\n1|live|f", 'the ID that was given back is free');
+is(worker_id($a), 0, 'a server that gives the other ID back keeps its own');
+
+claim_another();
+$a->restart;
+wait_for_claim($a);
+is(shown($a), "0|live|t\n1|live|f", 'a server gives it back as it starts');
+is(worker_id($a), 0,
+	'a server that gives it back as it starts keeps its own');
+
+#---- Its own again, with Redis and without ----
+
+$_->stop foreach $a, $b;
+foreach my $node ($b, $a)
+{
+	$node->start;
+	wait_for_claim($node);
+}
+is(worker_id($a), 0, 'the first server gets its own ID back');
+is(worker_id($b), 1, 'the second server gets its own ID back');
+
+$redis->stop;
+$b->restart;
+server_is_open($b);
+is(claim_state($b), 'remembered', 'without Redis it continues');
+is(worker_id($b),   1,            'started without Redis it has the same ID');
+like(
+	$b->safe_psql('postgres', 'SELECT registry_error FROM snowid_status()'),
+	qr/^127\.0\.0\.1 port \d+: Connection refused$/,
+	'started without Redis it shows the error');
+$_->stop foreach $a, $b;
+
+#---- Given to another server while the gate is opened ----
+
+$redis = SnowidRedis->start('takes');
+my $node = claiming_cluster('withdrawn', $redis);
+let_hold($node);
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+wait_for_claim($node);
+my $lost = worker_id($node);
+makes_keys_as($node, $lost, 'a claim that no other server has');
+
+# The first grant is under way, and the gate is closed.
+$node->stop;
+hold_keeper($node, 'XLogFlush', 'replorigin_session_setup');
+$node->start;
+held_keeper($node);
+$redis->take_away("0:$lost");
+poll($node, q(registry ~ 'held by "thief"'));
+my $log = -s $node->logfile;
+let_go($node);
+wait_for_claim($node);
+isnt(worker_id($node), $lost,
+	'lost before the gate was open: the server claims another one');
+unlike(
+	slurp_file($node->logfile, $log),
+	qr/makes keys as datacenter 0, worker $lost$/m,
+	'the gate was never open with the one that was lost');
+makes_keys_as($node, worker_id($node),
+	'lost before the gate was open: another one');
+is($redis->record("0:$lost", 'name'),
+	'thief', 'lost before the gate was open: the other server keeps it');
+$node->stop;
+
+#---- No room for it in the layout ----
+
+$redis = SnowidRedis->start('narrow');
+$node  = claiming('narrow', $redis);
+wait_for_claim($node);
+is(query($node, 'SELECT snowid_reclaim()'), 1, 'a claim is made at first');
+wait_for_claim($node);
+answered($node);
+
+# With an earlier epoch, so that new keys are above all old ones.
+my $narrow =
+	$short
+  . "snowid.max_wait = '100ms'\n"
+  . "snowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=10 worker=0 sequence=12'\n";
+$redis->stop;
+settings($node, $narrow);
+$node->restart;
+error_is($node, 'Connection refused');
+error_is($node, 'Connection refused');
+like(sql_error($node, "SELECT snowid_next()"),
+	qr/^55000: /, 'no key is made without Redis');
+isnt(claim_state($node), 'remembered',
+	'no claim is remembered that does not fit');
+
+$redis->run;
+settings($node, $narrow . "snowid.redis_prefix = 'narrow'");
+$node->restart;
+wait_until(
+	'a key',
+	sub {
+		$node->psql('postgres', 'SELECT snowid_accept_layout()');
+		status($node, 'is_open') eq 't';
+	});
+is( query(
+		$node,
+		'SELECT datacenter_id, worker_id FROM snowid_decode(snowid_next())'),
+	'0|',
+	'the new layout has a registry of its own, and an ID that fits');
+$node->stop;
+
+#---- Given up for a number ----
+
+$redis = SnowidRedis->start('left');
+
+# The server has a number for a while; meanwhile its ID is released, and another
+# server gets it.  Then it is to claim again, with Redis away.
+sub leave_and_come_back
+{
+	my ($what, $server, $witness, $id) = @_;
+	my $is_standby = query($server, 'SELECT pg_is_in_recovery()') eq 't';
+
+	is($redis->record("0:$id", 'name'), $server->name, "$what has a claim");
+	configure($server, 'snowid.worker_id = 9');
+	$server->stop;
+	chmod 0500, $server->data_dir . '/snowid' or die "$!";
+	$server->start;
+	poll($server,
+		"NOT is_open AND reason ~ 'use its state file: Could not create file'"
+	);
+	pass("$what makes no key before its file forgets the claim");
+	chmod 0700, $server->data_dir . '/snowid' or die "$!";
+	poll($server, $is_standby ? "reason ~ 'recovery'" : 'is_open');
+	wait_until(
+		'its file forgets the claim',
+		sub {
+			substr(slurp_file($server->data_dir . '/snowid/state'), 88, 8) eq
+			  "\0" x 8;
+		});
+	wait_for($witness,
+		"SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = $id");
+	is(query($witness, "SELECT snowid_release(0, $id)"),
+		'released', "$what: its ID is released");
+	my $heir = claiming("heir_of_$id", $redis);
+	wait_for_claim($heir);
+	is(worker_id($heir), $id, "$what: another server gets the ID");
+
+	$redis->stop;
+	configure($server,
+		claim_settings($server->name, $redis, "${short}snowid.max_wait = 0"));
+	$server->restart;
+	$server->promote if $is_standby;
+	error_is($server, 'Connection refused');
+	like(
+		sql_error($server, 'SELECT snowid_next()'),
+		qr/^55000: snowid has not claimed a worker ID yet\nDETAIL:  Redis cannot be used/,
+		"$what, back with Redis away, does not resume the claim");
+	$redis->run;
+	wait_for_claim($server);
+	isnt(worker_id($server), $id,
+		"$what gets another ID as soon as Redis is back");
+	$heir->stop;
+	return;
+}
+
+my $witness = claiming('witness', $redis);
+wait_for_claim($witness);
+my $primary =
+  snowid_cluster('primary', 'snowid.worker_id = 8', allows_streaming => 1);
+start_and_open($primary);
+$primary->backup('backup');
+
+my $server = claiming('server', $redis);
+wait_for_claim($server);
+leave_and_come_back('A server', $server, $witness, 1);
+
+my $standby = server_from_backup(
+	'standby', $primary, 'backup',
+	claim_settings('standby', $redis, $short),
+	has_streaming => 1);
+$standby->start;
+poll($standby, "registry = 'claimed'");
+my ($id) =
+  grep { ($redis->record("0:$_", 'name') // '') eq 'standby' } 0 .. 9;
+leave_and_come_back('A standby', $standby, $witness, $id);
+
+#---- Given up after a crash, with keys ahead of the clock ----
+
+my $ahead = claiming('ahead', $redis);
+wait_for_claim($ahead);
+my $until = time + 1800;
+query($ahead, "SELECT snowid_advance(snowid_max(to_timestamp($until)))");
+$ahead->stop('immediate');
+configure($ahead, 'snowid.worker_id = 7');
+$ahead->start;
+poll($ahead, 'worker_id = 7');
+my ($ownership, $ceiling) = unpack 'Q< q<',
+  substr(slurp_file($ahead->data_dir . '/snowid/state'), 144, 16);
+isnt($ownership, 0, 'the file has the claim that was given up');
+cmp_ok(
+	$ceiling, '>=',
+	$until * 1000,
+	'the file has its ceiling, as the WAL has it');
+
+$_->stop foreach $ahead, $server, $standby, $primary, $witness;
+
+done_testing();
