@@ -314,7 +314,7 @@ take_turn(void)
 static Pause
 keeper_turn(bool news, bool reloaded)
 {
-	Pause		pause;
+	Pause		pause = {0};
 
 	if (news || reloaded)
 		retry_ms = 0;
@@ -332,7 +332,7 @@ keeper_turn(bool news, bool reloaded)
 static Pause
 keeper_recover(const ErrorData *error)
 {
-	Pause		pause;
+	Pause		pause = {0};
 	char		detail[GATE_DETAIL_LEN];
 	bool		has_pair;
 	int			ignored;
