@@ -29,8 +29,6 @@
 #include "partitioning/partdesc.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/date.h"
-#include "utils/datetime.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -42,9 +40,6 @@
 
 PG_FUNCTION_INFO_V1(snowid_make_partitions);
 
-#define WEEK_DAYS 7
-#define MAX_KEEP_YEARS 1000
-
 /*
  * Less than deadlock_timeout, so that this session gives up in a deadlock, and
  * sessions that wait for it do not wait long.
@@ -55,15 +50,19 @@ PG_FUNCTION_INFO_V1(snowid_make_partitions);
 #define NO_LOW PG_INT64_MIN
 #define NO_HIGH PG_INT64_MAX
 
-typedef enum Unit
+/* A step, and the period that it leads to. */
+typedef struct Unit
 {
-	UNIT_NONE,
-	UNIT_DAY,
-	UNIT_WEEK,					/* from Monday */
-	UNIT_MONTH
+	const char *name;
+	Interval	step;
+	const char *suffix;			/* of a partition's name, for to_char() */
 } Unit;
 
-static const char *const unit_names[] = {NULL, "day", "week", "month"};
+static const Unit units[] = {
+	{"day", {.day = 1}, "_YYYYMMDD"},
+	{"week", {.day = 7}, "_IYYY\"w\"IW"},	/* from Monday */
+	{"month", {.month = 1}, "_YYYYMM"}
+};
 
 /* A partition: its keys are from low to high, which is excluded. */
 typedef struct Part
@@ -88,7 +87,7 @@ typedef struct Parent
 /* The arguments of a call. */
 typedef struct Wanted
 {
-	Unit		unit;
+	const Unit *unit;
 	int			ahead;
 	Interval   *keep;			/* or NULL */
 } Wanted;
@@ -103,84 +102,36 @@ typedef struct Before
 
 /*---- Periods ----*/
 
-/* The unit of a step.  Core compares intervals with months of 30 days. */
-static Unit
+/* The unit of a step, or NULL.  For interval_eq() a month would have 30 days. */
+static const Unit *
 unit_of(const Interval *step)
 {
-	int64		days = step->day + step->time / USECS_PER_DAY;
-
-	if (step->time % USECS_PER_DAY != 0)
-		return UNIT_NONE;
-	if (step->month == 1 && days == 0)
-		return UNIT_MONTH;
-	if (step->month == 0 && days == 1)
-		return UNIT_DAY;
-	if (step->month == 0 && days == WEEK_DAYS)
-		return UNIT_WEEK;
-	return UNIT_NONE;
+	for (int i = 0; i < lengthof(units); i++)
+		if (memcmp(step, &units[i].step, sizeof(Interval)) == 0)
+			return &units[i];
+	return NULL;
 }
 
-/* The first day of the period that is n periods after that of a day. */
-static DateADT
-period_of(Unit unit, DateADT day, int n)
+/* The start of the period that is n periods after that of a time, in UTC. */
+static Timestamp
+period_of(const Unit *unit, Timestamp ts, int n)
 {
-	int			year,
-				month,
-				mday;
+	Interval	steps = {.day = n * unit->step.day,.month = n * unit->step.month};
+	Datum		start = DirectFunctionCall2(timestamp_trunc, CStringGetTextDatum(unit->name),
+											TimestampGetDatum(ts));
 
-	if (unit == UNIT_DAY)
-		return day + n;
-	if (unit == UNIT_WEEK)
-	{
-		/* 2000-01-03, which is day 2, was a Monday */
-		int			since_monday = ((day - 2) % WEEK_DAYS + WEEK_DAYS) % WEEK_DAYS;
-
-		return day - since_monday + n * WEEK_DAYS;
-	}
-	j2date(day + POSTGRES_EPOCH_JDATE, &year, &month, &mday);
-	month += n - 1;
-	return date2j(year + month / MONTHS_PER_YEAR, month % MONTHS_PER_YEAR + 1, 1) -
-		POSTGRES_EPOCH_JDATE;
+	return DatumGetTimestamp(DirectFunctionCall2(timestamp_pl_interval, start,
+												 IntervalPGetDatum(&steps)));
 }
 
-/* The end of the name of a period's partition, after the table's name. */
 static char *
-period_suffix(Unit unit, DateADT day)
+formatted(Timestamp ts, const char *format)
 {
-	int			year,
-				month,
-				mday;
-
-	j2date(day + POSTGRES_EPOCH_JDATE, &year, &month, &mday);
-	if (unit == UNIT_DAY)
-		return psprintf("_%04d%02d%02d", year, month, mday);
-	if (unit == UNIT_WEEK)
-		return psprintf("_%04dw%02d", date2isoyear(year, month, mday),
-						date2isoweek(year, month, mday));
-	return psprintf("_%04d%02d", year, month);
+	return TextDatumGetCString(DirectFunctionCall2(timestamp_to_char, TimestampGetDatum(ts),
+												   CStringGetTextDatum(format)));
 }
 
-static DateADT
-day_of(TimestampTz ts)
-{
-	int64		of_day = (ts % USECS_PER_DAY + USECS_PER_DAY) % USECS_PER_DAY;
-
-	return (DateADT) ((ts - of_day) / USECS_PER_DAY);
-}
-
-static TimestampTz
-start_of(DateADT day)
-{
-	return day * USECS_PER_DAY;
-}
-
-static int64
-first_key_at(const Layout *layout, TimestampTz ts)
-{
-	return layout_bound(layout, ts, false);
-}
-
-static TimestampTz
+static Timestamp
 time_of_key(const Layout *layout, int64 key)
 {
 	Parts		parts;
@@ -242,14 +193,16 @@ part_of(const Parent *parent, int64 low, int64 high)
  */
 static List *
 commands_for(const Parent *parent, const Wanted *wanted, const Layout *layout,
-			 TimestampTz now)
+			 Timestamp now)
 {
-	TimestampTz epoch = time_of_key(layout, 0);
-	int64		second_day = first_key_at(layout, start_of(day_of(epoch) + 1));
+	const Unit *unit = wanted->unit;
+	Timestamp	epoch = time_of_key(layout, 0);
+	int64		second_day = layout_bound(layout, period_of(&units[0], epoch, 1), false);
 	int64		first_key = 0;
-	DateADT		period = period_of(wanted->unit, day_of(now), 0);
-	DateADT		last = period_of(wanted->unit, day_of(now), wanted->ahead);
-	DateADT		oldest = period;
+	Timestamp	period = period_of(unit, now, 0);
+	Timestamp	last = period_of(unit, now, wanted->ahead);
+	Timestamp	oldest = period;
+	Timestamp	next;
 	List	   *commands = NIL;
 
 	/* from the end of the first partition, so that no gap remains */
@@ -260,45 +213,43 @@ commands_for(const Parent *parent, const Wanted *wanted, const Layout *layout,
 		if (high < second_day)
 			first_key = Max(first_key, high);
 		else if (high != NO_HIGH)
-			period = Min(period, period_of(wanted->unit, day_of(time_of_key(layout, high)), 0));
+			period = Min(period, period_of(unit, time_of_key(layout, high), 0));
 	}
 	if (wanted->keep)
 	{
-		TimestampTz from = DatumGetTimestamp(DirectFunctionCall2(timestamp_mi_interval,
-																 TimestampGetDatum(now),
-																 IntervalPGetDatum(wanted->keep)));
+		Datum		from = DirectFunctionCall2(timestamp_mi_interval, TimestampGetDatum(now),
+											   IntervalPGetDatum(wanted->keep));
 
-		oldest = period_of(wanted->unit, day_of(from), 0);
+		oldest = period_of(unit, DatumGetTimestamp(from), 0);
 		period = Max(period, oldest);
 	}
-	for (; period <= last; period = period_of(wanted->unit, period, 1))
+	for (; period <= last; period = next)
 	{
-		int64		low = first_key_at(layout, Max(start_of(period), epoch));
-		int64		high = first_key_at(layout, start_of(period_of(wanted->unit, period, 1)));
+		int64		low = Max(layout_bound(layout, Max(period, epoch), false), first_key);
+		int64		high;
 		const Part *part;
 
-		low = Max(low, first_key);
+		next = period_of(unit, period, 1);
+		high = layout_bound(layout, next, false);
 		part = part_of(parent, low, high);
 		if (part == NULL)
 			commands = lappend(commands,
 							   make_command(parent,
 											psprintf("%s%s", parent->bare_name,
-													 period_suffix(wanted->unit, period)),
+													 formatted(period, unit->suffix)),
 											low, high));
 		else if (part->low > low || part->high < high)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
 					 errmsg("partition %s holds some keys of the %s of %s, but not all",
-							part->name, unit_names[wanted->unit],
-							DatumGetCString(DirectFunctionCall1(date_out,
-																DateADTGetDatum(period)))),
+							part->name, unit->name, formatted(period, "YYYY-MM-DD")),
 					 errdetail("It is from %s to %s, but the %s is from " INT64_FORMAT " to " INT64_FORMAT ".",
 							   bound_text(part->low), bound_text(part->high),
-							   unit_names[wanted->unit], low, high)));
+							   unit->name, low, high)));
 	}
-	if (wanted->keep && start_of(oldest) > epoch)
+	if (wanted->keep && oldest > epoch)
 	{
-		int64		low = first_key_at(layout, start_of(oldest));
+		int64		low = layout_bound(layout, oldest, false);
 
 		for (int i = 0; i < parent->nparts; i++)
 			if (parent->parts[i].high >= second_day && parent->parts[i].high <= low)
@@ -458,7 +409,6 @@ static Wanted
 wanted_of_call(FunctionCallInfo fcinfo)
 {
 	Wanted		wanted;
-	Interval   *longest;
 	Interval	zero = {0};
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(2))
@@ -466,7 +416,7 @@ wanted_of_call(FunctionCallInfo fcinfo)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("parent, step and ahead must not be null")));
 	wanted.unit = unit_of(PG_GETARG_INTERVAL_P(1));
-	if (wanted.unit == UNIT_NONE)
+	if (wanted.unit == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("step cannot be %s",
@@ -478,19 +428,12 @@ wanted_of_call(FunctionCallInfo fcinfo)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("ahead must be from 0 to 1000")));
-	wanted.keep = NULL;
-	if (PG_ARGISNULL(3))
-		return wanted;
-	if (DatumGetBool(DirectFunctionCall2(interval_lt, PG_GETARG_DATUM(3),
-										 IntervalPGetDatum(&zero))))
+	wanted.keep = PG_ARGISNULL(3) ? NULL : PG_GETARG_INTERVAL_P(3);
+	if (wanted.keep && DatumGetBool(DirectFunctionCall2(interval_lt, PG_GETARG_DATUM(3),
+														IntervalPGetDatum(&zero))))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("keep must not be negative")));
-	longest = palloc0(sizeof(Interval));
-	longest->month = MAX_KEEP_YEARS * MONTHS_PER_YEAR;
-	wanted.keep = DatumGetIntervalP(DirectFunctionCall2(interval_smaller,
-														PG_GETARG_DATUM(3),
-														IntervalPGetDatum(longest)));
 	return wanted;
 }
 

@@ -15,15 +15,11 @@
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
-#include "utils/varlena.h"
 
 #include "compat.h"
 #include "key/layout_text.h"
 #include "settings.h"
 #include "url.h"
-
-#define PREFIX "snowid."
-#define PREFIX_LEN (sizeof(PREFIX) - 1)
 
 static char *layout_setting = "twitter";
 static char *worker_id_setting = "-1";
@@ -401,30 +397,6 @@ define(const Setting *s)
 			 errhint("Correct the configuration; see the warning before this message.")));
 }
 
-/* The setting with the most similar name, or NULL. */
-static const char *
-nearest_setting(const char *name)
-{
-	const char *nearest = NULL;
-	int			len = strlen(name) - PREFIX_LEN;
-	int			allowed = Min(4, len / 2);
-
-	for (int i = 0; i < lengthof(settings); i++)
-	{
-		const char *candidate = settings[i].name + PREFIX_LEN;
-		int			distance = varstr_levenshtein_less_equal(name + PREFIX_LEN, len,
-															 candidate, strlen(candidate),
-															 1, 1, 1, allowed, true);
-
-		if (distance <= allowed)
-		{
-			nearest = settings[i].name;
-			allowed = distance - 1;
-		}
-	}
-	return nearest;
-}
-
 /* A setting that does not exist is a typing error, too. */
 static void
 refuse_unknown_settings(void)
@@ -433,18 +405,11 @@ refuse_unknown_settings(void)
 	struct config_generic **all = all_settings(&n);
 
 	for (int i = 0; i < n; i++)
-	{
-		const char *nearest;
-
-		if (pg_strncasecmp(all[i]->name, PREFIX, PREFIX_LEN) != 0 ||
-			!(all[i]->flags & GUC_CUSTOM_PLACEHOLDER))
-			continue;
-		nearest = nearest_setting(all[i]->name);
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("unrecognized configuration parameter \"%s\"", all[i]->name),
-				 nearest ? errhint("Perhaps you meant \"%s\".", nearest) : 0));
-	}
+		if (pg_strncasecmp(all[i]->name, "snowid.", 7) == 0 &&
+			(all[i]->flags & GUC_CUSTOM_PLACEHOLDER))
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_OBJECT),
+					 errmsg("unrecognized configuration parameter \"%s\"", all[i]->name)));
 }
 
 /* A server has one source of its worker ID. */
