@@ -11,81 +11,62 @@
 
 #include "url.h"
 
-static const char *
-parse_number(const char *s, const char *end, int max, int *number)
+static bool
+read_number(const char *s, long min, long max, int *number)
 {
-	*number = 0;
-	if (s == end)
-		return "a number is missing";
-	for (; s < end; s++)
-	{
-		if (!isdigit((unsigned char) *s) || *number > max)
-			return "a port or database is not a number";
-		*number = *number * 10 + (*s - '0');
-	}
-	return *number > max ? "a port or database is out of range" : NULL;
+	char	   *end;
+	long		value = strtol(s, &end, 10);
+
+	*number = (int) value;
+	return isdigit((unsigned char) *s) && *end == '\0' && value >= min && value <= max;
 }
 
 static const char *
-read_user(const char *s, const char *end, Address *address)
+read_user(const char *s, Address *address)
 {
-	if (memchr(s, ':', end - s))
+	if (strchr(s, ':'))
 		return "it must not contain a password";
-	if (!address->local && memchr(s, '%', end - s))
+	if (!address->local && strchr(s, '%'))
 		return "a user name is taken as it is, without % escapes";
-	if (end - s >= sizeof(address->user))
+	if (strlcpy(address->user, s, sizeof(address->user)) >= sizeof(address->user))
 		return "a user name is too long";
-	memcpy(address->user, s, end - s);
 	return NULL;
 }
 
-/* Behind unix:// */
+/* A host's name, or an address in brackets; a port; a database.  Changes the text. */
 static const char *
-read_socket(const char *s, const char *end, Address *address)
+read_host(char *s, Address *address)
 {
-	const char *at = memchr(s, '@', end - s);
-	const char *error = NULL;
+	char	   *database = strchr(s, '/');
+	char	   *port;
 
-	address->local = true;
-	if (at && at < (const char *) memchr(s, '/', end - s))
+	if (database)
+		*database++ = '\0';
+	if (*s == '[')
 	{
-		error = read_user(s, at, address);
-		s = at + 1;
+		port = strchr(++s, ']');
+		if (port == NULL)
+			return "a bracket is not closed";
+		*port++ = '\0';
+		if (*port && *port != ':')
+			return "a colon is missing before a port";
 	}
-	if (!error && memchr(s, '?', end - s))
-		error = "it must not contain parameters";
-	if (!error && (*s != '/' || end - s >= sizeof(((struct sockaddr_un *) 0)->sun_path)))
-		error = "unix:// needs the absolute path of a socket, of at most 107 bytes";
-	if (!error)
-		memcpy(address->host, s, end - s);
-	return error;
-}
-
-/* A host's name, or an address in brackets, and a port. */
-static const char *
-read_host(const char *s, const char *end, Address *address)
-{
-	bool		brackets = s < end && *s == '[';
-	const char *host_end = memchr(s, brackets ? ']' : ':', end - s);
-	const char *colon;
-
-	if (brackets && !host_end)
-		return "a bracket is not closed";
-	if (!host_end)
-		host_end = end;
-	colon = host_end + brackets;
-	s += brackets;
-	if (host_end - s >= sizeof(address->host))
-		return "a host name is too long";
-	memcpy(address->host, s, host_end - s);
-	if (colon < end && *colon != ':')
-		return "a colon is missing before a port";
-	if (address->host[0] == '\0')
+	else
+		port = s + strcspn(s, ":");
+	if (*port)
+	{
+		*port++ = '\0';
+		if (!read_number(port, 1, 65535, &address->port))
+			return "a port must be a number from 1 to 65535";
+	}
+	if (*s == '\0')
 		return "a host name is missing";
-	if (address->host[strspn(address->host, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:%_-")])
+	if (s[strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:%_-")])
 		return "a host name contains an invalid character";
-	if (colon < end)
-		return parse_number(colon + 1, end, 65535, &address->port);
+	if (strlcpy(address->host, s, sizeof(address->host)) >= sizeof(address->host))
+		return "a host name is too long";
+	if (database && *database && !read_number(database, 0, 1000000, &address->database))
+		return "a database must be a number from 0 to 1000000";
 	return NULL;
 }
 
@@ -93,40 +74,39 @@ read_host(const char *s, const char *end, Address *address)
 const char *
 url_parse(const char *s, const char *end, Address *address)
 {
-	const char *at;
-	const char *slash;
+	char		url[512];
+	char	   *rest;
+	char	   *at;
 	const char *error = NULL;
 
 	memset(address, 0, sizeof(*address));
 	address->port = 6379;
-	if (end - s > 7 && strncmp(s, "unix://", 7) == 0)
-		return read_socket(s + 7, end, address);
-	if (end - s > 8 && strncmp(s, "redis://", 8) == 0)
-		s += 8;
-	else if (end - s > 9 && strncmp(s, "rediss://", 9) == 0)
-	{
-		address->tls = true;
-		s += 9;
-	}
-	else
+	if (end - s >= sizeof(url))
+		return "it is too long";
+	strlcpy(url, s, end - s + 1);
+	address->local = strncmp(url, "unix://", 7) == 0;
+	address->tls = strncmp(url, "rediss://", 9) == 0;
+	if (!address->local && !address->tls && strncmp(url, "redis://", 8) != 0)
 		return "it must be redis://[user@]host[:port][/database], rediss://..., or unix:///path; several are separated by commas";
+	rest = strchr(url, '/') + 2;
 
-	if (memchr(s, '?', end - s))
+	if (strchr(rest, '?'))
 		return "it must not contain parameters";
-	for (at = end; at > s && at[-1] != '@'; at--)
-		;
-	if (at > s)
+	at = address->local ? memchr(rest, '@', strcspn(rest, "/")) : strrchr(rest, '@');
+	if (at)
 	{
-		error = read_user(s, at - 1, address);
-		s = at;
+		*at = '\0';
+		error = read_user(rest, address);
+		rest = at + 1;
 	}
-	slash = memchr(s, '/', end - s);
-	if (!error)
-		error = read_host(s, slash ? slash : end, address);
-	if (!error && slash && slash + 1 < end)
-		error = parse_number(slash + 1, end, 1000000, &address->database);
-	if (!error && address->port == 0)
-		error = "a port must be from 1 to 65535";
+	if (error)
+		return error;
+	if (!address->local)
+		error = read_host(rest, address);
+	else if (*rest != '/' || strlen(rest) >= sizeof(((struct sockaddr_un *) 0)->sun_path))
+		error = "unix:// needs the absolute path of a socket, of at most 107 bytes";
+	else
+		strcpy(address->host, rest);
 #ifndef SNOWID_TLS
 	if (!error && address->tls)
 		error = "this snowid was built without TLS (hiredis_ssl), so it cannot use rediss://";

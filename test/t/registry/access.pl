@@ -379,6 +379,8 @@ sub start_error
 
 my $form     = qr{^it must be redis://\[user@\]host};
 my $password = qr/^it must not contain a password$/;
+my $port     = qr/^a port must be a number from 1 to 65535$/;
+my $database = qr/^a database must be a number from 0 to 1000000$/;
 my @bad      = (
 	"redis://:$secret\@localhost"            => $password,
 	"redis://snowid:$secret\@localhost:1/1"  => $password,
@@ -397,17 +399,18 @@ my @bad      = (
 	'http://localhost'               => $form,
 	'localhost:6379'                 => $form,
 	'redis:/localhost'               => $form,
-	'redis://'                       => $form,
+	'redis://'                       => qr/^a host name is missing$/,
 	'redis:///3'                     => qr/^a host name is missing$/,
 	'redis://user@'                  => qr/^a host name is missing$/,
 	'redis://:6379'                  => qr/^a host name is missing$/,
-	'redis://localhost:'             => qr/^a number is missing$/,
-	'redis://localhost:0'            => qr/^a port must be from 1 to 65535$/,
-	'redis://localhost:65536' => qr/^a port or database is out of range$/,
-	'redis://localhost:99999999999999999999' => qr/^a port or database is/,
-	'redis://localhost:-1'  => qr/^a port or database is not a number$/,
-	'redis://localhost/x'   => qr/^a port or database is not a number$/,
-	'redis://localhost/3/4' => qr/^a port or database is not a number$/,
+	'redis://localhost:'                     => $port,
+	'redis://localhost:0'                    => $port,
+	'redis://localhost:65536'                => $port,
+	'redis://localhost:99999999999999999999' => $port,
+	'redis://localhost:-1'                   => $port,
+	'redis://localhost/x'                    => $database,
+	'redis://localhost/1000001'              => $database,
+	'redis://localhost/3/4'                  => $database,
 	'redis://[::1'          => qr/^a bracket is not closed$/,
 	'redis://[::1]6379'     => qr/^a colon is missing before a port$/,
 	'redis://' . 'x' x 300  => qr/^a host name is too long$/,
@@ -420,7 +423,8 @@ my @bad      = (
 	  qr/^a user name is taken as it is, without % escapes$/,
 	'redis://[' . '1' x 300 . ']' => qr/^a host name is too long$/,
 	'redis://a_b!' => qr/^a host name contains an invalid character$/,
-	'redis://a redis://b:x' => qr/^a port or database is not a number$/);
+	'redis://a redis://b:x' => $port,
+	'redis://' . 'a' x 600 => qr/^it is too long$/);
 while (my ($bad, $error) = splice @bad, 0, 2)
 {
 	like(start_error($bad), $error,
