@@ -38,19 +38,13 @@ static TimestampTz read_for;	/* the reload for which the file was read */
 
 /* Adds the secrets of the file's lines; false, after a message, if one is bad. */
 static bool
-add_lines(const char *path, const char *lines, int len, char *problem)
+add_lines(const char *path, char *lines, char *problem)
 {
-	int			number = 1;
+	const char *line;
 
-	for (int from = 0; from < len; number++)
+	for (int number = 1; (line = strsep(&lines, "\n")) != NULL; number++)
 	{
-		const char *newline = memchr(lines + from, '\n', len - from);
-		int			end = newline ? newline - lines : len;
-		int			next = end + 1;
-
-		if (end > from && lines[end - 1] == '\r')
-			end--;
-		switch (secrets_add_line(&secrets, lines + from, end - from))
+		switch (secrets_add_line(&secrets, line))
 		{
 			case LINE_GOOD:
 				break;
@@ -67,7 +61,6 @@ add_lines(const char *path, const char *lines, int len, char *problem)
 						 number, path);
 				return false;
 		}
-		from = next;
 	}
 	if (secrets.writer >= 0)
 		return true;
@@ -84,7 +77,10 @@ read_secrets(const char *path, char *problem)
 	bool		good = len >= 0 && len < FILE_SIZE;
 
 	if (good)
-		good = add_lines(path, text, len, problem);
+	{
+		text[len] = '\0';
+		good = add_lines(path, text, problem);
+	}
 	else if (len == FILE_SIZE)
 		snprintf(problem, PROBLEM_LEN, "file \"%s\" is longer than %d bytes",
 				 path, FILE_SIZE - 1);

@@ -376,8 +376,8 @@ main(int argc, char **argv)
 
 	seed = argc > 2 ? atoll(argv[2]) : 1;
 	secrets_init(&secrets);
-	secrets_add_line(&secrets, "1 " KEY256, strlen("1 " KEY256));
-	secrets_add_line(&secrets, "0 " KEY128, strlen("0 " KEY128));
+	secrets_add_line(&secrets, "1 " KEY256);
+	secrets_add_line(&secrets, "0 " KEY128);
 
 	property(answers_hold(nist, lengthof(nist)), "NIST's samples 1 to 9");
 	property(answers_hold(radix32, lengthof(radix32)), "the answers of another implementation, in radix 32");

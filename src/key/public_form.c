@@ -30,13 +30,6 @@ static const Ff1 form = {
 	.modulus = {UINT64CONST(1) << HIGH_BITS, UINT64CONST(1) << LOW_BITS}
 };
 
-/* A part of a line. */
-typedef struct Word
-{
-	const char *str;
-	int			len;
-} Word;
-
 static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
 
 /*---- The secrets ----*/
@@ -59,64 +52,24 @@ secrets_free(Secrets *secrets)
 	secrets_init(secrets);
 }
 
-static int
-hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-/* The words of a line, up to "most" of them; returns how many. */
-static int
-split(const char *line, int len, Word *words, int most)
-{
-	int			count = 0;
-
-	for (int i = 0; i < len && count < most; i++)
-	{
-		if (line[i] == ' ' || line[i] == '\t')
-			continue;
-		words[count].str = line + i;
-		while (i < len && line[i] != ' ' && line[i] != '\t')
-			i++;
-		words[count].len = line + i - words[count].str;
-		count++;
-	}
-	return count;
-}
-
-/* Reads a number from 0 to 31; -1: it is none. */
-static int
-read_secret_number(Word word)
-{
-	int			number = 0;
-
-	if (word.len > 2)
-		return -1;
-	for (int i = 0; i < word.len; i++)
-	{
-		if (word.str[i] < '0' || word.str[i] > '9')
-			return -1;
-		number = number * 10 + word.str[i] - '0';
-	}
-	return number < SECRETS ? number : -1;
-}
-
-/* Expands a secret from its digits; NULL: OpenSSL does not take it. */
-static Ff1Key *
-expand(Word hex)
+/* Adds a secret, which has only hexadecimal digits. */
+static LineProblem
+add_secret(Secrets *secrets, int number, const char *hex, bool writes)
 {
 	uint8		bytes[SECRET_LEN];
-	Ff1Key	   *key;
+	int			len = strlen(hex) / 2;
 
-	for (int i = 0; i < hex.len / 2; i++)
-		bytes[i] = hex_digit(hex.str[2 * i]) << 4 | hex_digit(hex.str[2 * i + 1]);
-	key = ff1_key_new(bytes, hex.len / 2);
+	if (secrets->keys[number])
+		return LINE_REPEATED;
+	for (int i = 0; i < len; i++)
+		(void) sscanf(hex + 2 * i, "%2hhx", &bytes[i]);
+	secrets->keys[number] = ff1_key_new(bytes, len);
 	explicit_bzero(bytes, sizeof(bytes));
-	return key;
+	if (secrets->keys[number] == NULL)
+		return LINE_NO_CIPHER;
+	if (writes)
+		secrets->writer = Max(secrets->writer, number);
+	return LINE_GOOD;
 }
 
 /*
@@ -125,32 +78,26 @@ expand(Word hex)
  * has none.
  */
 LineProblem
-secrets_add_line(Secrets *secrets, const char *line, int len)
+secrets_add_line(Secrets *secrets, const char *line)
 {
-	Word		words[4];
-	int			count = split(line, len, words, lengthof(words));
-	int			number;
+	char		number[4];
+	char		hex[2 * SECRET_LEN + 2] = "";
+	char		mode[6];
+	char		more;
+	int			count = sscanf(line, "%3s %65s %5s %c", number, hex, mode, &more);
+	int			len = strlen(hex);
+	LineProblem problem = LINE_BAD;
 
-	if (count == 0 || words[0].str[0] == '#')
-		return LINE_GOOD;
-	number = read_secret_number(words[0]);
-	if (number < 0 || count < 2 || count > 3 ||
-		(words[1].len != SECRET_LEN && words[1].len != 2 * SECRET_LEN) ||
-		(count == 3 && (words[2].len != 4 || memcmp(words[2].str, "read", 4) != 0)))
-		return LINE_BAD;
-	for (int i = 0; i < words[1].len; i++)
-	{
-		if (hex_digit(words[1].str[i]) < 0)
-			return LINE_BAD;
-	}
-	if (secrets->keys[number])
-		return LINE_REPEATED;
-	secrets->keys[number] = expand(words[1]);
-	if (secrets->keys[number] == NULL)
-		return LINE_NO_CIPHER;
-	if (count == 2)
-		secrets->writer = Max(secrets->writer, number);
-	return LINE_GOOD;
+	if (count < 1 || number[0] == '#')
+		problem = LINE_GOOD;
+	else if (strlen(number) <= 2 && strspn(number, "0123456789") == strlen(number) &&
+			 atoi(number) < SECRETS &&
+			 (len == SECRET_LEN || len == 2 * SECRET_LEN) &&
+			 strspn(hex, "0123456789abcdefABCDEF") == len &&
+			 (count == 2 || (count == 3 && strcmp(mode, "read") == 0)))
+		problem = add_secret(secrets, atoi(number), hex, count == 2);
+	explicit_bzero(hex, sizeof(hex));
+	return problem;
 }
 
 /*---- The form ----*/

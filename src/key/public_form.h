@@ -43,7 +43,7 @@ typedef enum PublicProblem
 
 extern void secrets_init(Secrets *secrets);
 extern void secrets_free(Secrets *secrets);
-extern LineProblem secrets_add_line(Secrets *secrets, const char *line, int len);
+extern LineProblem secrets_add_line(Secrets *secrets, const char *line);
 extern bool public_prefix_is_good(const char *prefix, int len);
 extern int	public_write(const Secrets *secrets, const char *prefix, int prefix_len,
 						 int64 id, char *buf);
