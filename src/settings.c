@@ -17,7 +17,7 @@
 #include "utils/guc_tables.h"
 
 #include "compat.h"
-#include "key/layout_text.h"
+#include "key/layout.h"
 #include "settings.h"
 #include "url.h"
 

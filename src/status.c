@@ -16,7 +16,7 @@
 #include "guard.h"
 #include "keeper/clock.h"
 #include "keeper/pair.h"
-#include "key/layout_text.h"
+#include "key/layout.h"
 #include "registry/claim.h"
 #include "settings.h"
 

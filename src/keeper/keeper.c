@@ -29,7 +29,7 @@
 #include "keeper/origin_worker.h"
 #include "keeper/pair.h"
 #include "keeper/statefile.h"
-#include "key/layout_text.h"
+#include "key/layout.h"
 #include "process.h"
 #include "registry/claim.h"
 #include "settings.h"

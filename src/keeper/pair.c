@@ -22,7 +22,7 @@
 #include "keeper/origin.h"
 #include "keeper/pair.h"
 #include "keeper/statefile.h"
-#include "key/layout_text.h"
+#include "key/layout.h"
 #include "process.h"
 #include "registry/claim.h"
 #include "settings.h"

@@ -19,7 +19,7 @@
 #include "compat.h"
 #include "guard.h"
 #include "key/decode.h"
-#include "key/layout_text.h"
+#include "key/layout.h"
 
 PG_FUNCTION_INFO_V1(snowid_decode);
 PG_FUNCTION_INFO_V1(snowid_timestamp);

@@ -1,12 +1,18 @@
 /*
  * layout.h
- *		The fields of a key.
+ *		The fields of a key, and layouts as text.
  */
 #ifndef SNOWID_KEY_LAYOUT_H
 #define SNOWID_KEY_LAYOUT_H
 
 #include "datatype/timestamp.h"
 #include "utils/date.h"
+
+/* Longest text of a layout that layout_describe() writes, with its NUL. */
+#define LAYOUT_TEXT_LEN 128
+
+#define LAYOUT_HINT \
+	"A layout is a name that snowid_layouts() lists, or spelled out, for instance \"epoch=2020-01-01T00:00:00Z datacenter=5 worker=5 sequence=12\"."
 
 /*
  * From the sign bit down: 0, timestamp, datacenter, worker, sequence.  The
@@ -44,5 +50,11 @@ extern int64 layout_key_at(const Layout *layout, int64 unix_ms, bool greatest);
 extern int64 layout_bound(const Layout *layout, TimestampTz ts, bool greatest);
 extern int64 unix_ms_from_timestamptz(TimestampTz ts);
 extern TimestampTz timestamptz_from_unix_ms(int64 unix_ms);
+extern const char *layout_read_epoch(const char *str, int64 *unix_ms);
+extern const char *layout_read(const char *str, Layout *layout);
+extern void layout_parse(text *spec, Layout *layout);
+extern void layout_describe(const Layout *layout, char *buf);
+extern char *layout_difference(const Layout *ours, const Layout *theirs);
+extern const char *layout_named(int i, Layout *layout);
 
 #endif							/* SNOWID_KEY_LAYOUT_H */

@@ -21,7 +21,7 @@
 
 #include "compat.h"
 #include "key/decode.h"
-#include "key/layout_text.h"
+#include "key/layout.h"
 #include "key/text.h"
 
 PG_FUNCTION_INFO_V1(snowid_serial);

@@ -16,7 +16,6 @@
 
 #include "compat.h"
 #include "key/layout.h"
-#include "key/layout_text.h"
 #include "registry/link.h"
 #include "registry/protocol.h"
 #include "registry/redis.h"

@@ -5,7 +5,7 @@
  */
 #include "fuzz.h"
 
-#include "key/layout_text.h"
+#include "key/layout.h"
 
 void
 fuzz_one(const char *data, size_t size)

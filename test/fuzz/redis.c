@@ -20,7 +20,7 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 
-#include "key/layout_text.h"
+#include "key/layout.h"
 
 /* with its static parts */
 #include "registry/registry.c"

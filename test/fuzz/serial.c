@@ -8,7 +8,7 @@
 #include "utils/builtins.h"
 
 #include "key/decode.h"
-#include "key/layout_text.h"
+#include "key/layout.h"
 
 extern Datum snowid_serial(PG_FUNCTION_ARGS);
 extern Datum snowid_serial_id(PG_FUNCTION_ARGS);
