@@ -78,30 +78,6 @@ same_pair(const Claim *a, const Claim *b)
 	return a->datacenter_id == b->datacenter_id && a->worker_id == b->worker_id;
 }
 
-/* A REQUEST_LIST is answered by "list" and so many records of so many columns. */
-#define REGISTRY_PAGE 20
-#define RECORD_COLUMNS 9
-
-typedef enum RegistryOperation
-{
-	REQUEST_LIST,				/* claims of a datacenter, from a worker ID on */
-	REQUEST_RELEASE,			/* a worker ID is given back */
-	REQUEST_RECLAIM				/* this server wants another one */
-} RegistryOperation;
-
-/* An administrator's request, and the answer: strings, each with its NUL. */
-typedef struct RegistryRequest
-{
-	RegistryOperation operation;
-	int			datacenter_id;
-	int			worker_id;
-	bool		force;
-	int			count;
-	char		answer[4096];
-	bool		refused;		/* Redis answered, and "error" is its reason */
-	char		error[GATE_DETAIL_LEN]; /* "": it was answered */
-} RegistryRequest;
-
 typedef struct RegistryStatus
 {
 	bool		is_asking;		/* its process runs, and knows the server */
@@ -119,7 +95,6 @@ extern uint64 random_id(void);
 extern void claim_shmem_request(void);
 extern void claim_shmem_init(void);
 extern bool claim_from_redis(void);
-extern bool claim_ask(RegistryRequest *request);
 extern void claim_status(RegistryStatus *status);
 
 /* for the snowid keeper only */

@@ -67,7 +67,30 @@ typedef struct Registry
 	TimestampTz last_ok;		/* the same */
 } Registry;
 
-/* An administrator's request. */
+/* A REQUEST_LIST is answered by "list" and so many records of so many columns. */
+#define REGISTRY_PAGE 20
+#define RECORD_COLUMNS 9
+
+typedef enum RegistryOperation
+{
+	REQUEST_LIST,				/* claims of a datacenter, from a worker ID on */
+	REQUEST_RELEASE,			/* a worker ID is given back */
+	REQUEST_RECLAIM				/* this server wants another one */
+} RegistryOperation;
+
+/* An administrator's request, and the answer: strings, each with its NUL. */
+typedef struct RegistryRequest
+{
+	RegistryOperation operation;
+	int			datacenter_id;
+	int			worker_id;
+	bool		force;
+	int			count;
+	char		answer[4096];
+	bool		refused;		/* Redis answered, and "error" is its reason */
+	char		error[GATE_DETAIL_LEN]; /* "": it was answered */
+} RegistryRequest;
+
 typedef struct RegistryMail
 {
 	Mailbox		box;
