@@ -86,30 +86,24 @@ net_wait(int fd, int event, char *err)
 	return ready;
 }
 
-/* The child process's answer. */
-typedef struct Lookup
-{
-	int			error;			/* of getaddrinfo() */
-	char		addresses[NET_ADDRESSES_LEN];
-} Lookup;
-
-/* Writes the numeric addresses of a host, NUL-terminated, into buf. */
+/*
+ * Writes the numeric addresses of a host, each with its NUL, into buf, and returns
+ * their length; or 0 and the reason.
+ */
 static size_t
-look_up(const char *host, int flags, char *buf, size_t size, int *error)
+look_up(const char *host, int flags, char *buf, const char **reason)
 {
-	struct addrinfo hints;
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,.ai_flags = flags};
 	struct addrinfo *found = NULL;
 	size_t		used = 0;
+	int			error = getaddrinfo(host, NULL, &hints, &found);
 
-	memset(&hints, 0, sizeof(hints));
-	hints.ai_socktype = SOCK_STREAM;
-	hints.ai_flags = flags;
-	*error = getaddrinfo(host, NULL, &hints, &found);
-	if (*error != 0)
+	*reason = error ? gai_strerror(error) : "no address";
+	if (error)
 		return 0;
 	for (struct addrinfo *a = found; a != NULL; a = a->ai_next)
 	{
-		if (size - used < NET_ADDRESS_LEN ||
+		if (NET_ADDRESSES_LEN - used <= NET_ADDRESS_LEN ||
 			getnameinfo(a->ai_addr, a->ai_addrlen, buf + used, NET_ADDRESS_LEN,
 						NULL, 0, NI_NUMERICHOST) != 0)
 			break;
@@ -119,19 +113,21 @@ look_up(const char *host, int flags, char *buf, size_t size, int *error)
 	return used;
 }
 
-/* In the child process: the answer goes into the pipe.  Does not return. */
+/* In the child process: the addresses, or a NUL and the reason, go into the pipe. */
 static void
 answer_and_exit(const char *host, int fd)
 {
-	Lookup		answer;
-	size_t		used;
+	char		answer[NET_ADDRESSES_LEN] = "";
+	const char *reason;
+	size_t		len;
 
 	/* the child must not keep the shared memory of a dead server in use */
 	compat_die_with_parent();
 	PGSharedMemoryDetach();
-	memset(&answer, 0, sizeof(answer));
-	used = look_up(host, 0, answer.addresses, sizeof(answer.addresses), &answer.error);
-	if (write(fd, &answer, offsetof(Lookup, addresses) + used) < 0)
+	len = look_up(host, 0, answer, &reason);
+	if (len == 0)
+		len = strlcpy(answer + 1, reason, sizeof(answer) - 1) + 1;
+	if (write(fd, answer, len) < 0)
 		_exit(1);
 	_exit(0);
 }
@@ -157,14 +153,12 @@ end_look_up(pid_t child, int fd)
 bool
 net_resolve(const char *host, char *addresses, char *err)
 {
-	Lookup		answer;
-	int			error;
+	const char *reason;
 	int			pipe_fds[2];
 	pid_t		child;
-	volatile ssize_t len = -1;
 
 	memset(addresses, 0, NET_ADDRESSES_LEN);
-	if (look_up(host, AI_NUMERICHOST, addresses, NET_ADDRESSES_LEN - 1, &error) > 0)
+	if (look_up(host, AI_NUMERICHOST, addresses, &reason) > 0)
 		return true;
 
 	if (!AcquireExternalFD())
@@ -184,33 +178,21 @@ net_resolve(const char *host, char *addresses, char *err)
 		answer_and_exit(host, pipe_fds[1]);
 	sigprocmask(SIG_SETMASK, &UnBlockSig, NULL);
 	close(pipe_fds[1]);
-	memset(&answer, 0, sizeof(answer));
-	if (child < 0)
-		snprintf(err, NET_ERR_LEN, "could not fork: %s", strerror(errno));
-	else
+	PG_TRY();
 	{
-		snprintf(err, NET_ERR_LEN, "the name \"%s\" could not be looked up", host);
-		PG_TRY();
+		if (child < 0)
+			snprintf(err, NET_ERR_LEN, "could not fork: %s", strerror(errno));
+		else if (net_wait(pipe_fds[0], WL_SOCKET_READABLE, err))
 		{
-			if (net_wait(pipe_fds[0], WL_SOCKET_READABLE, err))
-				len = read(pipe_fds[0], &answer, sizeof(answer) - 1);
+			(void) !read(pipe_fds[0], addresses, NET_ADDRESSES_LEN - 1);
+			snprintf(err, NET_ERR_LEN, "the name \"%s\" could not be looked up: %s",
+					 host, addresses + 1);
 		}
-		PG_CATCH();
-		{
-			end_look_up(child, pipe_fds[0]);
-			PG_RE_THROW();
-		}
-		PG_END_TRY();
 	}
-	end_look_up(child, pipe_fds[0]);
-	if (len < (ssize_t) sizeof(int))
-		return false;
-	if (answer.error != 0 || answer.addresses[0] == '\0')
+	PG_FINALLY();
 	{
-		snprintf(err, NET_ERR_LEN, "the name \"%s\" could not be looked up: %s",
-				 host, answer.error ? gai_strerror(answer.error) : "no address");
-		return false;
+		end_look_up(child, pipe_fds[0]);
 	}
-	memcpy(addresses, answer.addresses, NET_ADDRESSES_LEN);
-	return true;
+	PG_END_TRY();
+	return addresses[0] != '\0';
 }

@@ -156,8 +156,8 @@ protocol_begin(RegistryCall *call, const Registry *seen, const char *operation, 
  * that it is about to release, and without the one that it has: a keeper that exits
  * removes a lease from the file, and its successor may continue with it.
  */
-char *
-protocol_past(const Registry *seen)
+static char *
+past_claims(const Registry *seen)
 {
 	char	   *text = "";
 
@@ -171,6 +171,54 @@ protocol_past(const Registry *seen)
 							past->datacenter_id, past->worker_id, protocol_hex(past->ownership), past->ceiling_ms, past->exact);
 	}
 	return text;
+}
+
+/*
+ * The ceiling of the keys made with a claim since the start; 0: there are none,
+ * or it is not known.
+ */
+static int64
+used_of(const Registry *seen, const Claim *claim)
+{
+	if (claim->ownership == 0)
+		return 0;
+	if (seen->entered == claim->ownership)
+		return seen->used_ms;
+	return seen->left.ownership == claim->ownership ? seen->left.used_ms : 0;
+}
+
+/*
+ * May the claim be resumed if Redis forgot it?  "now": it is in use and cannot
+ * have lapsed, and Redis heard of it without a gap.  "held": it is in use.
+ * "settled": after the settling.  "record": only if its record is still there.
+ */
+static const char *
+resume(const Registry *seen, const Claim *claim, int64 now, bool watching)
+{
+	bool		for_good = claim->lease_ms == 0 && snowid_redis_lease == 0;
+	bool		connected = seen->confirmed && now - seen->renewed_at < 2 * protocol_interval();
+
+	if (seen->state == CLAIM_HELD && claim->ownership == seen->claim.ownership &&
+		(for_good || (seen->confirmed && now - seen->renewed_at < snowid_redis_lease)))
+		return connected || !for_good ? "now" : "held";
+	return for_good && !watching ? "settled" : "record";
+}
+
+/*
+ * Adds the arguments about the claim that is marked or claimed again; "watching": its
+ * record may be another server's.
+ */
+void
+protocol_add_claim(RegistryCall *call, const Registry *seen, const Claim *claim, int64 now,
+				   bool watching)
+{
+	protocol_add(call, "ownership", protocol_hex(claim->ownership));
+	protocol_add(call, "generation", protocol_number(claim->generation));
+	protocol_add(call, "floor", protocol_number(Max(claim->floor_ms, 0)));
+	protocol_add(call, "ceiling", protocol_number(seen->proposed_ms));
+	protocol_add(call, "used", protocol_number(used_of(seen, claim)));
+	protocol_add(call, "resume", resume(seen, claim, now, watching));
+	protocol_add(call, "past", past_claims(seen));
 }
 
 /*

@@ -18,12 +18,13 @@ typedef struct RegistryCall
 extern char *protocol_number(int64 value);
 extern char *protocol_hex(uint64 value);
 extern const char *protocol_field(const Claim *claim);
-extern char *protocol_past(const Registry *seen);
 extern int	protocol_mark_interval(void);
 extern int64 protocol_interval(void);
 extern const char *protocol_server_name(void);
 extern void protocol_begin(RegistryCall *call, const Registry *seen, const char *operation,
 						   int datacenter_id, const Claim *claim);
+extern void protocol_add_claim(RegistryCall *call, const Registry *seen, const Claim *claim,
+							   int64 now, bool watching);
 extern void protocol_add(RegistryCall *call, const char *name, const char *value);
 extern bool protocol_call(RegistryCall *call, char ***answer, int *count,
 						  char *err);

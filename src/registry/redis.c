@@ -115,22 +115,13 @@ authenticate(const Address *address, char *err)
 static void
 info_value(const char *info, const char *name, char *value, size_t size)
 {
-	size_t		len = strlen(name);
+	const char *line = strstr(info, psprintf("\n%s:", name));
 
 	value[0] = '\0';
-	for (const char *line = info; *line;)
-	{
-		size_t		line_len = strcspn(line, "\r\n");
-
-		if (line_len > len && strncmp(line, name, len) == 0 && line[len] == ':' &&
-			line_len - len - 1 < size)
-		{
-			memcpy(value, line + len + 1, line_len - len - 1);
-			value[line_len - len - 1] = '\0';
-		}
-		line += line_len;
-		line += strspn(line, "\r\n");
-	}
+	if (line == NULL)
+		return;
+	line += strlen(name) + 2;
+	strlcpy(value, line, Min(size, strcspn(line, "\r\n") + 1));
 }
 
 /*
@@ -169,6 +160,7 @@ introduce(const Address *address, char *err)
 {
 	const char *info_argv[1] = {"INFO"};
 	redisReply *reply;
+	char	   *info;
 	char		role[16];
 	char		policy[64];
 	char		number[16];
@@ -192,12 +184,13 @@ introduce(const Address *address, char *err)
 		reply = link_bad_reply(reply, "INFO", err);
 	if (!reply)
 		return false;
-	info_value(reply->str, "run_id", run_id, sizeof(run_id));
-	info_value(reply->str, "role", role, sizeof(role));
-	info_value(reply->str, "redis_mode", mode, sizeof(mode));
-	is_cluster = strcmp(mode, "cluster") == 0;
-	info_value(reply->str, "maxmemory_policy", policy, sizeof(policy));
+	info = psprintf("\n%s", reply->str);
 	freeReplyObject(reply);
+	info_value(info, "run_id", run_id, sizeof(run_id));
+	info_value(info, "role", role, sizeof(role));
+	info_value(info, "redis_mode", mode, sizeof(mode));
+	is_cluster = strcmp(mode, "cluster") == 0;
+	info_value(info, "maxmemory_policy", policy, sizeof(policy));
 	if (run_id[0] == '\0' || role[0] == '\0')
 		return link_failed(err, "the reply to INFO is not from Redis");
 	if (strcmp(role, "master") != 0)
@@ -216,9 +209,8 @@ connect_to(const Address *address, char *err)
 	link_to(address);
 	net_set_deadline(snowid_redis_timeout);
 	if (address->local)
-		return link_open(address, address->host, err) &&
-			authenticate(address, err) && introduce(address, err);
-	if (!net_resolve(address->host, addresses, reason))
+		strlcpy(addresses, address->host, sizeof(addresses));
+	else if (!net_resolve(address->host, addresses, reason))
 		return link_failed(err, "%s", reason);
 	for (const char *a = addresses; a < addresses + sizeof(addresses) && *a; a += strlen(a) + 1)
 	{

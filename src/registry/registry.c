@@ -189,11 +189,10 @@ all_is_well(void)
 static bool
 call_script(RegistryCall *call, char ***answer, int *count, char *err)
 {
-	bool		ok = protocol_call(call, answer, count, err);
-
-	if (ok)
-		answered = true;
-	return ok;
+	if (!protocol_call(call, answer, count, err))
+		return false;
+	answered = true;
+	return true;
 }
 
 /* Calls the script, and handles a missing answer.  False: there was none. */
@@ -201,11 +200,11 @@ static bool
 call_or_try_later(RegistryCall *call, char ***answer, int *count)
 {
 	char		err[NET_ERR_LEN];
-	bool		ok = call_script(call, answer, count, err);
 
-	if (!ok)
-		no_answer(err);
-	return ok;
+	if (call_script(call, answer, count, err))
+		return true;
+	no_answer(err);
+	return false;
 }
 
 /* The script cannot have given this answer. */
@@ -249,37 +248,6 @@ is_possible(const Claim *claim, int64 unix_ms)
 }
 
 /*---- Claiming ----*/
-
-/*
- * The ceiling of the keys made with a claim since the start; 0: there are none,
- * or it is not known.
- */
-static int64
-used_of(const Claim *claim)
-{
-	if (claim->ownership != 0 && seen.entered == claim->ownership)
-		return seen.used_ms;
-	if (claim->ownership != 0 && seen.left.ownership == claim->ownership)
-		return seen.left.used_ms;
-	return 0;
-}
-
-/*
- * May the claim be resumed if Redis forgot it?  "now": it is in use and cannot
- * have lapsed, and Redis heard of it without a gap.  "held": it is in use.
- * "settled": after the settling.  "record": only if its record is still there.
- */
-static const char *
-resume(const Claim *claim, int64 now)
-{
-	bool		for_good = claim->lease_ms == 0 && snowid_redis_lease == 0;
-	bool		connected = seen.confirmed && now - seen.renewed_at < 2 * protocol_interval();
-
-	if (seen.state == CLAIM_HELD && claim->ownership == seen.claim.ownership &&
-		(for_good || (seen.confirmed && now - seen.renewed_at < snowid_redis_lease)))
-		return connected || !for_good ? "now" : "held";
-	return for_good && !watching ? "settled" : "record";
-}
 
 /*
  * Redis refuses a worker ID, and will be asked again, since one may become free.
@@ -439,18 +407,12 @@ ask_for_claim(const Claim *known, bool move, int64 began, char ***answer, int *c
 	protocol_begin(&call, &seen, "claim", snowid_datacenter_id, known);
 	protocol_add(&call, "count", protocol_number(INT64CONST(1) << server_layout.worker_bits));
 	protocol_add(&call, "fresh", protocol_hex(random_id()));
-	protocol_add(&call, "ceiling", protocol_number(seen.proposed_ms));
 	protocol_add(&call, "reach", protocol_number(Max(reach_ms, 0)));
 	protocol_add(&call, "known", protocol_field(known));
-	protocol_add(&call, "ownership", protocol_hex(known->ownership));
-	protocol_add(&call, "generation", protocol_number(known->generation));
-	protocol_add(&call, "floor", protocol_number(Max(known->floor_ms, 0)));
-	protocol_add(&call, "used", protocol_number(used_of(known)));
-	protocol_add(&call, "resume", resume(known, began));
 	protocol_add(&call, "up", protocol_number(began - seen.known_since));
 	protocol_add(&call, "move", move ? "1" : "0");
 	protocol_add(&call, "leaving", protocol_field(&seen.leaving));
-	protocol_add(&call, "past", protocol_past(&seen));
+	protocol_add_claim(&call, &seen, known, began, watching);
 	return call_or_try_later(&call, answer, count);
 }
 
@@ -536,13 +498,7 @@ mark(void)
 
 	protocol_begin(&call, &seen, "mark", seen.claim.datacenter_id, &seen.claim);
 	protocol_add(&call, "worker", protocol_number(seen.claim.worker_id));
-	protocol_add(&call, "ownership", protocol_hex(seen.claim.ownership));
-	protocol_add(&call, "generation", protocol_number(seen.claim.generation));
-	protocol_add(&call, "floor", protocol_number(Max(seen.claim.floor_ms, 0)));
-	protocol_add(&call, "ceiling", protocol_number(seen.proposed_ms));
-	protocol_add(&call, "used", protocol_number(used_of(&seen.claim)));
-	protocol_add(&call, "resume", resume(&seen.claim, began));
-	protocol_add(&call, "past", protocol_past(&seen));
+	protocol_add_claim(&call, &seen, &seen.claim, began, watching);
 	if (!call_or_try_later(&call, &answer, &count))
 		return;
 	next_contact = monotonic_ms() + protocol_mark_interval();
@@ -695,18 +651,10 @@ tend_claim(void)
 static char *
 own_ownerships(void)
 {
-	uint64		own[4];
-	char	   *text = "";
-
-	LWLockAcquire(registry_lock, LW_SHARED);
-	own[0] = registry->state == CLAIM_HELD ? registry->claim.ownership : 0;
-	own[1] = registry->identity.claim.ownership;
-	own[2] = registry->leaving.ownership;
-	own[3] = registry->entered;
-	LWLockRelease(registry_lock);
-	for (int i = 0; i < lengthof(own); i++)
-		text = psprintf("%s %s", text, protocol_hex(own[i]));
-	return text;
+	return psprintf("%s %s %s %s",
+					protocol_hex(seen.state == CLAIM_HELD ? seen.claim.ownership : 0),
+					protocol_hex(seen.identity.claim.ownership),
+					protocol_hex(seen.leaving.ownership), protocol_hex(seen.entered));
 }
 
 static bool
