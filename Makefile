@@ -109,7 +109,7 @@ test/opening: test/opening.c src/keeper/opening.o
 	$(CC) $(CFLAGS) $(CPPFLAGS) -o $@ $^
 
 # Checks the cipher of the public form.
-test/ff1: test/ff1.c src/key/ff1.o src/key/public_form.o
+test/ff1: test/ff1.c src/key/public_form.o
 	$(CC) $(CFLAGS) $(CPPFLAGS) -o $@ $^ -lcrypto -lm
 
 test:

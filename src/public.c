@@ -78,6 +78,9 @@ read_secrets(const char *path, char *problem)
 
 	if (good)
 	{
+		/* a zero byte is not the end of the file */
+		for (char *zero = text; (zero = memchr(zero, '\0', text + len - zero)) != NULL;)
+			*zero = '?';
 		text[len] = '\0';
 		good = add_lines(path, text, problem);
 	}

@@ -5,13 +5,23 @@
 #ifndef SNOWID_KEY_PUBLIC_FORM_H
 #define SNOWID_KEY_PUBLIC_FORM_H
 
-#include "key/ff1.h"
-
 #define SECRETS 32				/* their numbers are digits of base32 */
 #define SECRET_LEN 32			/* bytes; or half of it */
 #define PREFIX_LEN 20
 #define PUBLIC_DIGITS 16		/* with that of the secret's number */
 #define PUBLIC_LEN (PREFIX_LEN + 1 + PUBLIC_DIGITS)
+
+/* A form of numerals: digits of a radix, so many of them, in two halves. */
+typedef struct Ff1
+{
+	int			radix;
+	int			length;
+	uint64		modulus[2];		/* a half is a number below this */
+	int			bytes;			/* that hold the greater half */
+} Ff1;
+
+/* An AES key, expanded.  It exists in OpenSSL's memory only. */
+typedef struct evp_cipher_ctx_st Ff1Key;
 
 /* The secrets of a file. */
 typedef struct Secrets
@@ -41,6 +51,11 @@ typedef enum PublicProblem
 	PUBLIC_NO_CIPHER
 } PublicProblem;
 
+extern bool ff1_init(Ff1 *form, int radix, int length);
+extern Ff1Key *ff1_key_new(const uint8 *bytes, int len);
+extern void ff1_key_free(Ff1Key *key);
+extern bool ff1_crypt(const Ff1 *form, Ff1Key *key, const uint8 *tweak, int tweak_len,
+					  bool encrypt, uint64 half[2]);
 extern void secrets_init(Secrets *secrets);
 extern void secrets_free(Secrets *secrets);
 extern LineProblem secrets_add_line(Secrets *secrets, const char *line);

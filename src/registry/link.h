@@ -5,7 +5,7 @@
 #ifndef SNOWID_REGISTRY_LINK_H
 #define SNOWID_REGISTRY_LINK_H
 
-#include "url.h"
+#include "settings.h"
 
 struct redisReply;
 

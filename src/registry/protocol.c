@@ -20,7 +20,6 @@
 #include "registry/protocol.h"
 #include "registry/redis.h"
 #include "settings.h"
-#include "url.h"
 
 /* A number as text, in the memory of one turn. */
 char *

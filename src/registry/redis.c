@@ -20,7 +20,6 @@
 #include "registry/redis.h"
 #include "secret_file.h"
 #include "settings.h"
-#include "url.h"
 
 /* The most bytes that are read of a password file. */
 #define MAX_PASSWORD 1024

@@ -4,7 +4,7 @@
  */
 #include "fuzz.h"
 
-#include "url.h"
+#include "settings.h"
 
 void
 fuzz_one(const char *data, size_t size)
