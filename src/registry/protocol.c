@@ -16,7 +16,6 @@
 
 #include "compat.h"
 #include "key/layout.h"
-#include "registry/link.h"
 #include "registry/protocol.h"
 #include "registry/redis.h"
 #include "settings.h"
@@ -248,7 +247,7 @@ try_call(RegistryCall *call, char ***answer, int *count, char *err)
 						  answer, count, err))
 		return false;
 	if (strcmp((*answer)[0], "expired") == 0)
-		return link_failed(err, "no answer within snowid.redis_timeout");
+		return redis_failed(err, "no answer within snowid.redis_timeout");
 	return !is_given((*answer)[0]) || redis_wait_for_replicas(err);
 }
 
@@ -294,7 +293,7 @@ bool
 protocol_call(RegistryCall *call, char ***answer, int *count, char *err)
 {
 	int64		began = monotonic_ms();
-	bool		fresh = !link_is_open();
+	bool		fresh = !redis_is_open();
 	bool		ok = try_call(call, answer, count, err);
 
 	/*

@@ -1,22 +1,32 @@
 /*
  * redis.c
- *		The choice of a Redis: addresses, secrets, and the registry's script.
+ *		The choice of a Redis, the connection to it, and the registry's script.
  *
  * Only the snowid registry calls it.  Functions return codes and fill the
- * caller's error buffer; they do not log and decide nothing.  Each call has one
- * deadline (net.c).  No reply is used before its type, length and number are
- * checked.  No password gets into an error: for a refused AUTH it has only known
+ * caller's error buffer, which begins with the address; they do not log and decide
+ * nothing.  hiredis is driven without blocking, since its blocking calls hang under
+ * signals; each call has one deadline (net.c).  After an error the connection is
+ * closed.  No reply is used before its type, length and number are checked.  No password gets into an error: for a refused AUTH it has only known
  * words, since a server may repeat the arguments.
  */
 #include "postgres.h"
 
+#include <ctype.h>
+#include <sys/socket.h>
+
 #include <hiredis/hiredis.h>
+#ifdef SNOWID_TLS
+#include <hiredis/hiredis_ssl.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#endif
 
 #include "common/cryptohash.h"
 #include "common/sha1.h"
+#include "storage/fd.h"
+#include "storage/latch.h"
 
 #include "compat.h"
-#include "registry/link.h"
 #include "registry/redis.h"
 #include "secret_file.h"
 #include "settings.h"
@@ -24,9 +34,25 @@
 /* The most bytes that are read of a password file. */
 #define MAX_PASSWORD 1024
 
+/* The largest reply: in bytes, and in elements. */
+#define MAX_REPLY (256 * 1024)
+#define MAX_ELEMENTS 1000
+
+#if HIREDIS_MAJOR < 1
+typedef int ElementCount;
+#else
+typedef size_t ElementCount;
+#endif
+
 static const char script[] =
 #include "registry/registry.lua.h"
 		   ;
+
+static redisContext *connection = NULL;
+static char linked_to[300];		/* the address, for people */
+#ifdef SNOWID_TLS
+static SSL *tls = NULL;			/* the connection's, which frees it */
+#endif
 
 static const char *other_urls = ""; /* the setting, after the URL in use */
 static const char *first_url = NULL;	/* start there; NULL: the first */
@@ -35,6 +61,263 @@ static char run_id[64];			/* of the Redis that is connected, */
 static bool is_cluster;			/* and whether it is a node of a cluster */
 static int64 clock_ahead;		/* Redis' clock less monotonic_ms(), in Unix
 								 * ms */
+
+/*---- A connection ----*/
+
+/* From here on, errors name this address. */
+static void
+link_to(const Address *address)
+{
+	if (address->local)
+		strlcpy(linked_to, address->host, sizeof(linked_to));
+	else
+		snprintf(linked_to, sizeof(linked_to), "%s port %d", address->host, address->port);
+}
+
+void
+redis_close(void)
+{
+	if (!connection)
+		return;
+	redisFree(connection);
+	connection = NULL;
+#ifdef SNOWID_TLS
+	tls = NULL;
+#endif
+	ReleaseExternalFD();
+}
+
+bool
+redis_is_open(void)
+{
+	return connection != NULL;
+}
+
+/* Puts the address before the error, and closes the connection.  Returns false. */
+bool
+redis_failed(char *err, const char *format,...)
+{
+	char		reason[NET_ERR_LEN];
+	va_list		args;
+
+	va_start(args, format);
+	vsnprintf(reason, sizeof(reason), format, args);
+	va_end(args);
+	/* a server may send anything, and this goes into a log */
+	for (char *p = reason; *p; p++)
+		if (!isprint((unsigned char) *p))
+			*p = '?';
+	snprintf(err, NET_ERR_LEN, "%s: %s", linked_to, reason);
+	redis_close();
+	return false;
+}
+
+/* The reason why reading or writing failed; hiredis does not have that of TLS. */
+static const char *
+io_error(void)
+{
+#ifdef SNOWID_TLS
+	if (tls && SSL_get_verify_result(tls) != X509_V_OK)
+		return psprintf("TLS: the certificate was refused: %s",
+						X509_verify_cert_error_string(SSL_get_verify_result(tls)));
+	if (tls && ERR_peek_last_error() != 0)
+	{
+		const char *reason = ERR_reason_error_string(ERR_peek_last_error());
+
+		return psprintf("TLS: %s", reason ? reason : "unknown error");
+	}
+#endif
+	return connection->errstr;
+}
+
+/* Frees a wrong reply.  Returns NULL. */
+static redisReply *
+bad_reply(redisReply *reply, const char *what, char *err)
+{
+	if (reply->type == REDIS_REPLY_ERROR)
+		redis_failed(err, "%s: %.200s", what, reply->str);
+	else
+		redis_failed(err, "%s: unexpected type of reply", what);
+	freeReplyObject(reply);
+	return NULL;
+}
+
+/* Waits until the connection is ready; if it is not in time, closes it. */
+static bool
+wait_for(int event, char *err)
+{
+	char		reason[NET_ERR_LEN];
+
+#ifdef SNOWID_TLS
+	/* to write, TLS may have to read before, and the other way */
+	if (tls && SSL_want_read(tls))
+		event = WL_SOCKET_READABLE;
+	else if (tls && SSL_want_write(tls))
+		event = WL_SOCKET_WRITEABLE;
+#endif
+	return net_wait(connection->fd, event, reason) || redis_failed(err, "%s", reason);
+}
+
+/* The next reply, of any type; NULL: it failed. */
+static redisReply *
+receive(char *err)
+{
+	redisReader *reader = connection->reader;
+	void	   *reply = NULL;
+	size_t		received = reader->len;
+
+	while (redisReaderGetReply(reader, &reply) == REDIS_OK)
+	{
+		size_t		before = reader->len;
+
+		if (reply)
+			return reply;
+		/* the buffer alone does not tell: hiredis drops what it has parsed */
+		if (received > MAX_REPLY)
+			break;
+		if (!wait_for(WL_SOCKET_READABLE, err))
+			return NULL;
+		if (redisBufferRead(connection) != REDIS_OK)
+		{
+			redis_failed(err, "%s", io_error());
+			return NULL;
+		}
+		received += reader->len - before;
+	}
+	redis_failed(err, "%s", reader->err == 0 || reader->err == REDIS_ERR_OOM ?
+				 "a reply is too long" : reader->errstr);
+	return NULL;
+}
+
+/* Sends one command and returns its reply, to be freed; NULL: it failed. */
+static redisReply *
+command(int argc, const char **argv, char *err)
+{
+	int			done = 0;
+
+	if (redisAppendCommandArgv(connection, argc, argv, NULL) != REDIS_OK)
+	{
+		redis_failed(err, "out of memory");
+		return NULL;
+	}
+	while (redisBufferWrite(connection, &done) == REDIS_OK)
+	{
+		if (done)
+			return receive(err);
+		if (!wait_for(WL_SOCKET_WRITEABLE, err))
+			return NULL;
+	}
+	redis_failed(err, "%s", io_error());
+	return NULL;
+}
+
+/* The same, with a reply that must be of this type. */
+static redisReply *
+ask(int argc, const char **argv, int type, char *err)
+{
+	redisReply *reply = command(argc, argv, err);
+
+	return reply && reply->type != type ? bad_reply(reply, argv[0], err) : reply;
+}
+
+static redisReplyObjectFunctions reply_functions;
+static void *(*create_any_array) (const redisReadTask *task, ElementCount elements);
+
+/* hiredis would allocate, and walk through, as many elements as an array claims. */
+static void *
+create_array(const redisReadTask *task, ElementCount elements)
+{
+	return elements > MAX_ELEMENTS ? NULL : create_any_array(task, elements);
+}
+
+static void
+limit_arrays(redisReader *reader)
+{
+	reply_functions = *reader->fn;
+	create_any_array = reply_functions.createArray;
+	reply_functions.createArray = create_array;
+	reader->fn = &reply_functions;
+}
+
+#ifdef SNOWID_TLS
+/* Both the chain and the host name are checked. */
+static bool
+start_tls(const Address *address, char *err)
+{
+	static SSL_CTX *context = NULL;
+	const char *ca = snowid_redis_ca_file;
+
+	if (context)
+		SSL_CTX_free(context);
+	context = SSL_CTX_new(TLS_client_method());
+	if (context &&
+		(ca[0] ? SSL_CTX_load_verify_locations(context, ca, NULL) :
+		 SSL_CTX_set_default_verify_paths(context)) != 1)
+		return redis_failed(err, "could not load the certificates in \"%s\"", ca[0] ? ca : "the system's store");
+	if (context)
+	{
+		SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
+		SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+		tls = SSL_new(context);
+	}
+	if (!tls)
+		return redis_failed(err, "could not set up TLS");
+	ERR_clear_error();
+	if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls), address->host) != 1 &&
+		(SSL_set1_host(tls, address->host) != 1 ||
+		 SSL_set_tlsext_host_name(tls, address->host) != 1))
+	{
+		SSL_free(tls);
+		tls = NULL;
+		return redis_failed(err, "could not set up TLS");
+	}
+	ERR_clear_error();
+	if (redisInitiateSSL(connection, tls) != REDIS_OK)
+	{
+		const char *reason = io_error();
+
+		SSL_free(tls);			/* hiredis has not taken it */
+		return redis_failed(err, "%s", reason);
+	}
+	return true;
+}
+#endif
+
+/* Connects to one numeric address, or to the local socket. */
+static bool
+open_link(const Address *address, const char *numeric, char *err)
+{
+	int			error = 0;
+	socklen_t	len = sizeof(error);
+
+	if (!AcquireExternalFD())
+	{
+		snprintf(err, NET_ERR_LEN, "%s: no file descriptor is left", linked_to);
+		return false;
+	}
+	connection = address->local ? redisConnectUnixNonBlock(numeric) :
+		redisConnectNonBlock(numeric, address->port);
+	if (!connection)
+	{
+		ReleaseExternalFD();
+		snprintf(err, NET_ERR_LEN, "%s: out of memory", linked_to);
+		return false;
+	}
+	if (connection->err)
+		return redis_failed(err, "%s", connection->errstr);
+	limit_arrays(connection->reader);
+	if (!wait_for(WL_SOCKET_WRITEABLE, err))
+		return false;
+	if (getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
+		error = errno;
+	if (error)
+		return redis_failed(err, "%s", strerror(error));
+#ifdef SNOWID_TLS
+	if (address->tls)
+		return start_tls(address, err);
+#endif
+	return true;
+}
 
 /*---- Secrets ----*/
 
@@ -85,13 +368,13 @@ authenticate(const Address *address, char *err)
 	bool		ok;
 
 	if (!read_password(password, reason))
-		return link_failed(err, "%s", reason);
+		return redis_failed(err, "%s", reason);
 	if (password[0] == '\0' && address->user[0] == '\0')
 		return true;
 	if (address->user[0])
 		argv[argc++] = address->user;
 	argv[argc++] = password;
-	reply = link_command(argc, argv, err);
+	reply = command(argc, argv, err);
 	explicit_bzero(password, sizeof(password));
 	if (!reply)
 		return false;
@@ -104,7 +387,7 @@ authenticate(const Address *address, char *err)
 		for (int i = 0; reply->type == REDIS_REPLY_ERROR && i < lengthof(known); i++)
 			if (strncmp(reply->str, known[i], strlen(known[i])) == 0)
 				word = known[i];
-		link_failed(err, "the password was refused: %s", word);
+		redis_failed(err, "the password was refused: %s", word);
 	}
 	freeReplyObject(reply);
 	return ok;
@@ -139,12 +422,12 @@ read_clock(char *err)
 {
 	const char *argv[1] = {"TIME"};
 	int64		asked_at = monotonic_ms();
-	redisReply *reply = link_command(1, argv, err);
+	redisReply *reply = ask(1, argv, REDIS_REPLY_ARRAY, err);
 
-	if (reply && (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+	if (reply && (reply->elements != 2 ||
 				  reply->element[0]->type != REDIS_REPLY_STRING ||
 				  reply->element[1]->type != REDIS_REPLY_STRING))
-		reply = link_bad_reply(reply, "TIME", err);
+		reply = bad_reply(reply, "TIME", err);
 	if (!reply)
 		return false;
 	clock_ahead = strtoll(reply->element[0]->str, NULL, 10) * 1000 +
@@ -170,17 +453,15 @@ introduce(const Address *address, char *err)
 		const char *select_argv[2] = {"SELECT", number};
 
 		snprintf(number, sizeof(number), "%d", address->database);
-		reply = link_command(2, select_argv, err);
-		if (reply && reply->type != REDIS_REPLY_STATUS)
-			reply = link_bad_reply(reply, "SELECT", err);
+		reply = ask(2, select_argv, REDIS_REPLY_STATUS, err);
 		if (!reply)
 			return false;
 		freeReplyObject(reply);
 	}
-	reply = link_command(1, info_argv, err);
 	/* a verbatim string would be RESP3, which was not requested */
-	if (reply && (reply->type != REDIS_REPLY_STRING || strlen(reply->str) != reply->len))
-		reply = link_bad_reply(reply, "INFO", err);
+	reply = ask(1, info_argv, REDIS_REPLY_STRING, err);
+	if (reply && strlen(reply->str) != reply->len)
+		reply = bad_reply(reply, "INFO", err);
 	if (!reply)
 		return false;
 	info = psprintf("\n%s", reply->str);
@@ -191,9 +472,9 @@ introduce(const Address *address, char *err)
 	is_cluster = strcmp(mode, "cluster") == 0;
 	info_value(info, "maxmemory_policy", policy, sizeof(policy));
 	if (run_id[0] == '\0' || role[0] == '\0')
-		return link_failed(err, "the reply to INFO is not from Redis");
+		return redis_failed(err, "the reply to INFO is not from Redis");
 	if (strcmp(role, "master") != 0)
-		return link_failed(err, "this is a replica");
+		return redis_failed(err, "this is a replica");
 	strlcpy(may_evict, strncmp(policy, "allkeys", 7) == 0 ? policy : "", sizeof(may_evict));
 	return read_clock(err);
 }
@@ -210,11 +491,11 @@ connect_to(const Address *address, char *err)
 	if (address->local)
 		strlcpy(addresses, address->host, sizeof(addresses));
 	else if (!net_resolve(address->host, addresses, reason))
-		return link_failed(err, "%s", reason);
+		return redis_failed(err, "%s", reason);
 	for (const char *a = addresses; a < addresses + sizeof(addresses) && *a; a += strlen(a) + 1)
 	{
 		net_set_deadline(snowid_redis_timeout);
-		if (link_open(address, a, err) && authenticate(address, err) && introduce(address, err))
+		if (open_link(address, a, err) && authenticate(address, err) && introduce(address, err))
 			return true;
 	}
 	return false;
@@ -231,7 +512,7 @@ redis_connect(char *err)
 	const char *end;
 	char		reasons[NET_ERR_LEN] = "";
 
-	if (link_is_open())
+	if (redis_is_open())
 		return true;
 	for (; (urls = url_next(urls, &end)) != NULL; urls = end)
 	{
@@ -269,22 +550,22 @@ redis_is_one(char *err)
 		char		ignored[NET_ERR_LEN];
 		bool		is_other;
 
-		link_close();
+		redis_close();
 		(void) url_parse(urls, end, &address);
 		if (!connect_to(&address, ignored) || is_cluster)
 			continue;
 		is_other = first_run[0] && strcmp(first_run, run_id) != 0;
 		if (is_other)
-			snprintf(err, NET_ERR_LEN, "%s and %s are both masters", first_name, link_name());
+			snprintf(err, NET_ERR_LEN, "%s and %s are both masters", first_name, linked_to);
 		strlcpy(first_run, run_id, sizeof(first_run));
-		strlcpy(first_name, link_name(), sizeof(first_name));
+		strlcpy(first_name, linked_to, sizeof(first_name));
 		if (is_other)
 		{
-			link_close();
+			redis_close();
 			return false;
 		}
 	}
-	link_close();
+	redis_close();
 	return true;
 }
 
@@ -322,9 +603,7 @@ redis_wait_for_replicas(char *err)
 		return true;
 	snprintf(count, sizeof(count), "%d", snowid_redis_wait_replicas);
 	snprintf(timeout, sizeof(timeout), "%d", Max(snowid_redis_timeout / 2, 1));
-	reply = link_command(3, argv, err);
-	if (reply && reply->type != REDIS_REPLY_INTEGER)
-		reply = link_bad_reply(reply, "WAIT", err);
+	reply = ask(3, argv, REDIS_REPLY_INTEGER, err);
 	if (!reply)
 		return false;
 	confirmed = reply->integer;
@@ -332,7 +611,7 @@ redis_wait_for_replicas(char *err)
 	if (confirmed >= snowid_redis_wait_replicas)
 		return true;
 	snprintf(err, NET_ERR_LEN, "%s: %lld of the %d replicas that snowid.redis_wait_replicas asks for have confirmed",
-			 link_name(), confirmed, snowid_redis_wait_replicas);
+			 linked_to, confirmed, snowid_redis_wait_replicas);
 	return false;
 }
 
@@ -358,38 +637,40 @@ redis_run_script(const char *key, const char **args, int nargs,
 	argv[3] = key;
 	memcpy(argv + 4, args, nargs * sizeof(char *));
 	net_set_deadline(snowid_redis_timeout);
-	reply = link_command(nargs + 4, argv, err);
+	reply = command(nargs + 4, argv, err);
 	if (reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOSCRIPT", 8) == 0)
 	{
 		freeReplyObject(reply);
 		argv[0] = "EVAL";
 		argv[1] = script;
-		reply = link_command(nargs + 4, argv, err);
+		reply = command(nargs + 4, argv, err);
 	}
 	if (reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "MOVED", 5) == 0)
 	{
 		const char *end;
 
 		first_url = url_next(other_urls, &end);
-		link_failed(err, "another node of the Redis Cluster has the key \"%s\"; name that one in snowid.redis_url, too", key);
+		redis_failed(err, "another node of the Redis Cluster has the key \"%s\"; name that one in snowid.redis_url, too", key);
 		freeReplyObject(reply);
 		return false;
 	}
 	if (reply && (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0))
-		reply = link_bad_reply(reply, "the registry's script", err);
-	for (size_t i = 0; reply && i < reply->elements; i++)
-	{
-		const redisReply *element = reply->element[i];
-
-		if (element->type != REDIS_REPLY_STRING || strlen(element->str) != element->len)
-			reply = link_bad_reply(reply, "the registry's script", err);
-	}
+		reply = bad_reply(reply, "the registry's script", err);
 	if (!reply)
 		return false;
 	*count = (int) reply->elements;
 	*answer = palloc(*count * sizeof(char *));
 	for (int i = 0; i < *count; i++)
-		(*answer)[i] = pstrdup(reply->element[i]->str);
+	{
+		const redisReply *element = reply->element[i];
+
+		if (element->type != REDIS_REPLY_STRING || strlen(element->str) != element->len)
+		{
+			bad_reply(reply, "the registry's script", err);
+			return false;
+		}
+		(*answer)[i] = pstrdup(element->str);
+	}
 	freeReplyObject(reply);
 	return true;
 }

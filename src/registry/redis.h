@@ -1,6 +1,6 @@
 /*
  * redis.h
- *		The choice of a Redis, and the registry's script.
+ *		The choice of a Redis, the connection to it, and the registry's script.
  */
 #ifndef SNOWID_REGISTRY_REDIS_H
 #define SNOWID_REGISTRY_REDIS_H
@@ -8,6 +8,9 @@
 #include "registry/net.h"
 
 extern bool redis_connect(char *err);
+extern bool redis_is_open(void);
+extern void redis_close(void);
+extern bool redis_failed(char *err, const char *format,...) pg_attribute_printf(2, 3);
 extern bool redis_is_one(char *err);
 extern int64 redis_now_ms(void);
 extern const char *redis_may_evict(void);

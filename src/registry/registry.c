@@ -31,7 +31,6 @@
 #include "key/layout.h"
 #include "mailbox.h"
 #include "process.h"
-#include "registry/link.h"
 #include "registry/protocol.h"
 #include "registry/redis.h"
 #include "registry/registry.h"
@@ -211,7 +210,7 @@ call_or_try_later(RegistryCall *call, char ***answer, int *count)
 static void
 nonsense(const char *operation)
 {
-	link_close();
+	redis_close();
 	no_answer(psprintf("unexpected reply to \"%s\"", operation));
 }
 
@@ -796,7 +795,7 @@ registry_turn(bool news, bool reloaded)
 		CurrentResourceOwner = ResourceOwnerCreate(NULL, "snowid registry");
 	if (reloaded)
 	{
-		link_close();			/* password and certificates may be new */
+		redis_close();			/* password and certificates may be new */
 		next_contact = 0;
 	}
 	answered = false;
@@ -823,7 +822,7 @@ close_all(void)
 {
 	RegistryRequest *request = &registry_mail->request;
 
-	link_close();
+	redis_close();
 	if (!mailbox_has_taken(&registry_mail->box))
 		return;
 	strlcpy(request->error, "The process \"snowid registry\" failed; see the server log.",

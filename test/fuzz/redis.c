@@ -241,5 +241,5 @@ fuzz_one(const char *data, size_t size)
 	answers = data;
 	left = data < end ? end - data : 0;
 	(void) fuzz_call(turns, &result, 0);
-	link_close();
+	redis_close();
 }
