@@ -549,7 +549,8 @@ refuse_unknown_settings(void)
 			(all[i]->flags & GUC_CUSTOM_PLACEHOLDER))
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_OBJECT),
-					 errmsg("unrecognized configuration parameter \"%s\"", all[i]->name)));
+					 errmsg("unrecognized configuration parameter \"%s\"", all[i]->name),
+					 errhint("Correct its name, or remove it.")));
 }
 
 /* A server has one source of its worker ID. */
