@@ -72,23 +72,23 @@ add_lines(const char *path, char *lines, char *problem)
 static bool
 read_secrets(const char *path, char *problem)
 {
-	char	   *text = palloc(FILE_SIZE);
-	ssize_t		len = secret_file_read(path, text, FILE_SIZE, problem, PROBLEM_LEN);
+	char	   *lines = palloc(FILE_SIZE);
+	ssize_t		len = secret_file_read(path, lines, FILE_SIZE, problem, PROBLEM_LEN);
 	bool		good = len >= 0 && len < FILE_SIZE;
 
 	if (good)
 	{
 		/* a zero byte is not the end of the file */
-		for (char *zero = text; (zero = memchr(zero, '\0', text + len - zero)) != NULL;)
+		for (char *zero = lines; (zero = memchr(zero, '\0', lines + len - zero)) != NULL;)
 			*zero = '?';
-		text[len] = '\0';
-		good = add_lines(path, text, problem);
+		lines[len] = '\0';
+		good = add_lines(path, lines, problem);
 	}
 	else if (len == FILE_SIZE)
 		snprintf(problem, PROBLEM_LEN, "file \"%s\" is longer than %d bytes",
 				 path, FILE_SIZE - 1);
-	explicit_bzero(text, FILE_SIZE);
-	pfree(text);
+	explicit_bzero(lines, FILE_SIZE);
+	pfree(lines);
 	if (!good)
 		secrets_free(&secrets);
 	return good;

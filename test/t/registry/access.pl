@@ -403,17 +403,17 @@ my @bad      = (
 	'redis:///3'                     => qr/^a host name is missing$/,
 	'redis://user@'                  => qr/^a host name is missing$/,
 	'redis://:6379'                  => qr/^a host name is missing$/,
-	'redis://localhost:'                     => $port,
-	'redis://localhost:0'                    => $port,
-	'redis://localhost:65536'                => $port,
+	'redis://localhost:'             => $port,
+	'redis://localhost:0'            => $port,
+	'redis://localhost:65536'        => $port,
 	'redis://localhost:99999999999999999999' => $port,
 	'redis://localhost:-1'                   => $port,
 	'redis://localhost/x'                    => $database,
 	'redis://localhost/1000001'              => $database,
 	'redis://localhost/3/4'                  => $database,
-	'redis://[::1'          => qr/^a bracket is not closed$/,
-	'redis://[::1]6379'     => qr/^a colon is missing before a port$/,
-	'redis://' . 'x' x 300  => qr/^a host name is too long$/,
+	'redis://[::1'                           => qr/^a bracket is not closed$/,
+	'redis://[::1]6379'    => qr/^a colon is missing before a port$/,
+	'redis://' . 'x' x 300 => qr/^a host name is too long$/,
 	'redis://' . 'x' x 200 . '@localhost' => qr/^a user name is too long$/,
 	'unix://tmp/x'                        =>
 	  qr/^unix:\/\/ needs the absolute path of a socket, of at most 107 bytes$/,
@@ -424,7 +424,7 @@ my @bad      = (
 	'redis://[' . '1' x 300 . ']' => qr/^a host name is too long$/,
 	'redis://a_b!' => qr/^a host name contains an invalid character$/,
 	'redis://a redis://b:x' => $port,
-	'redis://' . 'a' x 600 => qr/^it is too long$/);
+	'redis://' . 'a' x 600  => qr/^it is too long$/);
 while (my ($bad, $error) = splice @bad, 0, 2)
 {
 	like(start_error($bad), $error,
