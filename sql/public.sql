@@ -122,7 +122,7 @@ SELECT snowid_to_public(1, 'ord');
 DO $$
 DECLARE
     line text;
-    told text;
+    detail text;
 BEGIN
     FOREACH line IN ARRAY ARRAY['32 2b7e151628aed2a6abf7158809cf4f3c', '-1 2b7e151628aed2a6abf7158809cf4f3c',
         '001 2b7e151628aed2a6abf7158809cf4f3c', '1', '2b7e151628aed2a6abf7158809cf4f3c', '1 2b7e151628aed2a6abf7158809cf4f3g',
@@ -136,8 +136,8 @@ BEGIN
             PERFORM snowid_to_public(1, 'ord');
             RAISE NOTICE '%: no error', line;
         EXCEPTION WHEN config_file_error THEN
-            GET STACKED DIAGNOSTICS told = PG_EXCEPTION_DETAIL;
-            RAISE NOTICE '%: %', line, told;
+            GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+            RAISE NOTICE '%: %', line, detail;
         END;
     END LOOP;
 END $$;

@@ -41,7 +41,7 @@ DECLARE
     record record;
     keys bigint[];
     masters CONSTANT bigint := (SELECT count(DISTINCT master) FROM input);
-    told timestamptz := clock_timestamp();
+    reported timestamptz := clock_timestamp();
 BEGIN
     FOR record IN
         SELECT row_number() OVER (ORDER BY min(line)) AS position,
@@ -60,8 +60,8 @@ BEGIN
         FROM unnest(keys[2:], record.details) WITH ORDINALITY AS d (key, name, nr);
 
         COMMIT;
-        IF clock_timestamp() > told + interval '3 s' THEN
-            told := clock_timestamp();
+        IF clock_timestamp() > reported + interval '3 s' THEN
+            reported := clock_timestamp();
             RAISE NOTICE '% of % masters', record.position, masters;
         END IF;
     END LOOP;

@@ -1,6 +1,6 @@
 /*
  * keys.c
- *		What is wrong with files of keys, seen one by one.
+ *		Checks files of keys, one by one.
  *
  *	test/keys FILE...
  *

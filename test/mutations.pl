@@ -39,7 +39,7 @@ my %tests = (
 	  'keys/concurrent clock/steps keys/ready keeper/stuck keeper/closed_gate keys/settings clock/ran_ahead registry/move'
 );
 
-# What no test can notice, and why: FILE: what is done: the code.
+# Changes that no test can notice, and why: FILE: the change: the code.
 my %named =
   ('keeper/pair.c: without: pg_atomic_init_u32(accept_layout, 0);' =>
 	  'shared memory begins with zeros; only an emulated atomic needs it');
@@ -132,8 +132,8 @@ sub mutants
 	return @found;
 }
 
-# What notices the change: the compiler, a test, or '': nothing.  The test that noticed
-# the change before goes first.
+# Names the compiler or the test that notices the change; '': nothing does.  The test
+# that noticed the change before goes first.
 sub noticed
 {
 	my ($tests) = @_;

@@ -156,7 +156,7 @@ check_major()
 			"set PG_CONFIG, or add a package source that has one"
 }
 
-# Sets $missing.  A package with a ? behind it is one we can do without.
+# Sets $missing.  A ? after a package's name says that the tests can do without it.
 list_missing()
 {
 	local package

@@ -4,8 +4,8 @@
 #
 # Absolute times mean nothing on a shared machine.  The cases of a row are
 # measured one after the other, again and again (A B C A B C ...); a figure is a
-# ratio of medians, and behind it stands the middle half of the ratios of the
-# single turns.  Times are there to give an idea.
+# ratio of medians, followed by the middle half of the ratios of the single
+# turns.  Times only give an idea.
 
 use strict;
 use warnings;
@@ -163,7 +163,7 @@ sub leave
 	return;
 }
 
-# What a statement returns.
+# The answer to a statement.
 sub ask
 {
 	my ($session, $sql) = @_;
@@ -1310,7 +1310,7 @@ sub row9
 	heading('9. Instructions a key');
 	paragraph(
 		'By callgrind on a real backend: within the function, all that it calls included; the difference of two',
-		"row counts, twice; of three sessions the least, since a wish for a grant may be in one. valgrind has no vdso, so `clock_gettime()` is libc's $read instructions and a system call",
+		"row counts, twice; of three sessions the least, since one may include a request for a grant. valgrind has no vdso, so `clock_gettime()` is libc's $read instructions and a system call",
 		'here; in the vdso it is some ' . (qx($bench/steps) || "unknown") =~
 		  s/\s+//gr . '.',
 		'Inside a spinlock: none, for there is none on the way; one compare-and-swap.'
@@ -1539,8 +1539,8 @@ sub machine
 		'By `test/bench/run`'
 		  . ($quick ? ' with QUICK=1' : '') . ', '
 		  . strftime('%Y-%m-%d %H:%M UTC', gmtime) . '.',
-		'A figure is a ratio of medians, measured in turns, with the middle half of the ratios of the single',
-		'turns behind it. Times in ns and rates are those of this machine on this day.'
+		'A figure is a ratio of medians, measured in turns, followed by the middle half of the ratios of the',
+		'single turns. Times in ns and rates are those of this machine on this day.'
 	);
 	table(
 		[ 'what', 'which' ],

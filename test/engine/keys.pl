@@ -9,7 +9,7 @@
 #			how long nobody got a key after each event
 #
 # A line of a log is "made WHO {KEY,...} [MS]", before the transaction, and
-# "stored WHO {KEY,...}" behind it, or "connected WHO MS"; times are in Unix ms.
+# "stored WHO {KEY,...}" after it, or "connected WHO MS"; times are in Unix ms.
 # A line of EVENTS is "MS NAME".  Keys have the default layout.
 
 use strict;

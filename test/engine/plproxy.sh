@@ -55,7 +55,7 @@ prove_plproxy()
 	sort -o "$build/all_rows" "$build/all_rows"
 	[[ ! $(comm -23 <(keys stored) "$build/all_rows") ]] || die "orders that were stored are lost"
 
-	# by the key alone the proxy finds each order, whoever made its key
+	# by the key alone the proxy finds each order, whichever server made its key
 	answer $proxy "SELECT server, count(*), count(*) FILTER (WHERE find_order(id) = server)
 		FROM all_orders() GROUP BY 1 ORDER BY 1" | while IFS='|' read -r partition number found; do
 		((number == found)) || die "of $number orders of server $partition the proxy finds $found"

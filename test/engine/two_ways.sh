@@ -154,7 +154,7 @@ prove_two_ways()
 	require_lag "$b" 1 "$a"
 	echo "4 subscriptions came and went: no row was skipped; the query for lag shows them, and not snowid's origins"
 
-	# a crash, while both of them go on
+	# a crash, while both of them continue
 	run pg_ctl -D "$build/$b" -m immediate stop >/dev/null
 	start_server "$b"
 	wait_for_keys "$b"

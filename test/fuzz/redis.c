@@ -5,8 +5,8 @@
  *
  * The first line says what is asked, a letter each: of the URL u(ser) and
  * d(atabase); w(ait for a replica), l(ease), n(arrow layout); h(eld claim);
- * and what an administrator wants: R(elease), L(ist), M(ove).  Behind it are
- * the answers, 0xFF between those of two connections.
+ * and an administrator's request: R(elease), L(ist), M(ove).  The answers
+ * follow, with 0xFF between those of two connections.
  */
 #include "fuzz.h"
 

@@ -55,7 +55,7 @@ sub held_process
 	my $pid;
 
 	wait_until(
-		'the process at the call that it is to be held at',
+		'the process at the call before which it is held',
 		sub {
 			$pid = (unpack $layout, slurp_file($node->{hold_file}))[3];
 			return $pid != 0

@@ -109,8 +109,8 @@ sub client
 	return ($client, '-p', $self->{port}, @{ $self->{cli} });
 }
 
-# What redis-cli prints for a command, without the last newline; it is asked where it
-# is given options, for it costs a hundred times as much.
+# The answer to a command as redis-cli prints it, without the last newline.  redis-cli
+# itself runs only if there are options, because it costs a hundred times as much.
 sub query
 {
 	my ($self, @command) = @_;

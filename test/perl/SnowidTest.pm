@@ -458,7 +458,7 @@ sub freeze
 {
 	my ($node) = @_;
 
-	# so that the postmaster does not start another one meanwhile, which would go on
+	# so that the postmaster does not start another process, which would continue
 	kill 'STOP', $node->{_pid};
 	wait_until('the postmaster stopped', sub { stands_still($node->{_pid}) });
 	my @pids = processes($node);

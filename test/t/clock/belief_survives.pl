@@ -155,12 +155,12 @@ $node->wait_for_log($set_back, $log);
 set_skew($node, -65 * 24 * $hour);
 $node->wait_for_log($jumped, $log);
 pass(
-	'a jump to a place between the present and the former one is not believed'
+	'a jump to a time between the present and the former one is not believed'
 );
 set_skew($node, 0);
 keys_follow($node, 0);
 is(logged($node, $log, $jumped),
-	1, 'the return to the former place is believed after that jump');
+	1, 'the return to the former time is believed after that jump');
 $node->stop;
 
 #---- Corrections that are believed one by one ----

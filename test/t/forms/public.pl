@@ -245,7 +245,7 @@ foreach my $case (@refused)
 like(
 	error_of($node, 'SET ROLE auditor;' . $ask),
 	qr/DETAIL:  line 2 of file/,
-	'who may see the setting learns what is wrong with the file');
+	'a role that may see the setting learns the fault of the file');
 my $log   = -s $node->logfile;
 my $error = error_of($node, 'SET ROLE clerk;' . $ask);
 like(

@@ -37,15 +37,15 @@ query($node, <<~EOF);
 	DECLARE
 		key bigint;
 		durable numeric;
-		told timestamptz;
+		shown timestamptz;
 	BEGIN
 		FOR key IN SELECT snowid_next_batch(count)
 		LOOP
 			SELECT remote_lsn - '0/0' INTO STRICT durable
 				FROM pg_replication_origin_status WHERE external_id LIKE 'snowid%_0_1';
-			SELECT ceiling INTO told FROM snowid_status();
-			IF ms(snowid_timestamp(key)) > least(durable, ms(told)) THEN
-				RAISE 'key % is above the ceiling %, %', key, durable, told;
+			SELECT ceiling INTO shown FROM snowid_status();
+			IF ms(snowid_timestamp(key)) > least(durable, ms(shown)) THEN
+				RAISE 'key % is above the ceiling %, %', key, durable, shown;
 			END IF;
 		END LOOP;
 	END \$\$;
@@ -144,7 +144,7 @@ foreach my $round (1 .. 5)
 	);
 	clients_go_on(@clients);
 }
-pass('a keeper that is terminated comes back, and keys continue');
+pass('a keeper that is terminated is started again, and keys continue');
 my $pid = keeper_pid($node);
 query($node, "SELECT pg_cancel_backend($pid)");
 clients_go_on(@clients);
@@ -224,7 +224,7 @@ poll($node, "reason ~ 'already active'");
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: .*\nDETAIL:  $reason/,
-	'where somebody has the origin, there are no keys, and the reason is reported'
+	'if another process has the origin, there are no keys, and the reason is reported'
 );
 query($node,
 	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
@@ -256,7 +256,7 @@ is( () =
 	  slurp_file($node->logfile, $log) =~
 	  /LOG:  snowid cannot use its replication origin\n/g,
 	1,
-	'no place in $places: the log has it once');
+	'no free slot in $places: the log has it once');
 restart_with("$places = 10\nmax_wal_senders = 10\nmax_worker_processes = 0");
 like(
 	sql_error($node, 'SELECT snowid_next()'),

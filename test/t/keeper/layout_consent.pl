@@ -126,7 +126,7 @@ set_skew($node, 10 * $day);
 configure($node, settings('old', 1));
 $node->start;
 poll($node, q(is_open OR reason ~ 'layout|would lead'));
-is_refused('stopped then: no key of the old layout comes again',
+is_refused('stopped then: no key of the old layout repeats',
 	qr/$waits|$never/);
 
 crash_at('a crash behind the new ceiling', 'WaitLatch', 'XLogFlush');
@@ -165,7 +165,7 @@ standby_reads('started again');
 start_with('new', 1, 30 * $day);
 key_is_above('the clock runs ahead again');
 start_with('new', 1, 0);
-is_refused('a clock that comes back: no consent is asked for', $waits);
+is_refused('a clock that is set right: no consent is needed', $waits);
 start_with('new', 2, 0);
 is(sql_error($node, 'SELECT snowid_next()'),
 	'', 'another worker ID does not ask again');

@@ -293,7 +293,7 @@ let_go($node);
 server_is_open($node);
 is(key_of($node), 3, 'an origin that is moved: keys are made');
 cmp_ok($last_ms, '>', $moved,
-	'an origin that is moved: keys are above where it was moved to');
+	'an origin that is moved: keys are above its new position');
 
 # Another session takes it, while another pair is waited for.
 set_worker_id(2, '1h');

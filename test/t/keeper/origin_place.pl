@@ -1,10 +1,10 @@
-# The process that looks up origins has a place of its own: an ordinary role whose
-# parallel queries hold every other one keeps no key off, at a reload, a new keeper or a
-# promotion; where the process does not come, another one is started.  A lock on the
-# catalog stops keys only where the catalog is to be read or written, and the reason is
-# reported; while the gate is open the keeper waits for nothing that a session can hold.
-# So it is where no place is left for an origin, and databases can be created meanwhile.
-# It needs neither postgres nor template1.
+# The process that looks up origins has a process slot of its own: an ordinary role
+# whose parallel queries hold all other slots stops no key, at a reload, with a new
+# keeper or at a promotion.  If the process does not start, another one is started.  A
+# lock on the catalog stops keys only if the catalog must be read or written; while the
+# gate is open, the keeper waits for nothing that a session can hold.  Then, and if no
+# origin slot is free, the reason is reported, and databases can be created meanwhile.
+# The process needs neither postgres nor template1.
 use strict;
 use warnings;
 
@@ -76,7 +76,7 @@ sub hold_places
 			"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'"
 		),
 		'<', 6,
-		'more queries than places');
+		'more queries than process slots');
 	return @runs;
 }
 
@@ -133,7 +133,7 @@ $node->poll_query_until('postgres',
   or die;
 pass('if no process can be started the reason says so');
 kill 'CONT', $helper;
-makes_keys($node, 4, 'keys continue when the process comes');
+makes_keys($node, 4, 'keys continue when the process starts');
 let_places_go($node, @held);
 
 $standby->poll_query_until('postgres',
@@ -154,7 +154,7 @@ use_worker_id(5);
 makes_keys($node, 5, 'a process that does not come is replaced');
 kill 'CONT', $helper;
 use_worker_id(6);
-makes_keys($node, 6, 'a process that comes late is of use again');
+makes_keys($node, 6, 'a process that starts late is used again');
 
 #---- The catalog is locked ----
 

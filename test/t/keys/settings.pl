@@ -316,7 +316,7 @@ $node->restart;
 like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: snowid is not ready yet\nDETAIL:  .*max_worker_processes\.\nHINT:  /,
-	'a server without a place for the keeper says so');
+	'a server without a process slot for the keeper reports that');
 
 #---- Other widths ----
 

@@ -264,7 +264,7 @@ is( run_psql(
 		'SELECT snowid_setup(0, 13); SELECT worker_id FROM snowid_decode(snowid_next())'
 	),
 	"\n13\n",
-	'who can set it up');
+	'the role that owns all of it can set it up');
 
 # with a function that fits a careless call better, in a schema where all may create
 sql($node, <<~'EOF');

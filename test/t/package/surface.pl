@@ -209,7 +209,7 @@ SKIP:
 
 #---- By the owner of a database, who is no superuser ----
 
-# The script runs as a superuser: what he has in the schema must not run with it.
+# The script runs as a superuser: objects in the schema must not run with it.
 $node->safe_psql('postgres',
 	'CREATE ROLE mallory; CREATE DATABASE shop OWNER mallory');
 $node->safe_psql('shop',

@@ -324,7 +324,7 @@ use_url(
 $local->start;
 
 # An error as a role sees it, in one line.
-sub told
+sub error_for
 {
 	my ($role, $call) = @_;
 	return sql_error($local, "SET ROLE $role; SELECT $call") =~ s/\n/ /gr;
@@ -343,14 +343,14 @@ foreach my $refused (
 	my ($make, $detail) = @$refused;
 	$make->();
 	poll($local, "reason ~ \$_\$$detail\$_\$");
-	like(told($_, 'snowid_next()'),
+	like(error_for($_, 'snowid_next()'),
 		qr/$detail/, "the error of snowid_next() shows $_: $detail")
 	  foreach qw(reader monitor);
 	like(
-		told('anybody', 'snowid_next()'),
+		error_for('anybody', 'snowid_next()'),
 		qr/^55000: snowid has not claimed a worker ID yet DETAIL:  See the server log\. HINT/,
 		"an ordinary role is referred to the log: $detail");
-	unlike(told('anybody', 'snowid_reclaim()'),
+	unlike(error_for('anybody', 'snowid_reclaim()'),
 		qr/$detail/,
 		"snowid_reclaim() shows an ordinary role nothing of: $detail");
 }

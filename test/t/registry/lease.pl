@@ -47,7 +47,7 @@ sub record
 	return $redis->record("0:$worker_id", $field) // '';
 }
 
-# What a client has received up to now, and all that it has, when it is ended.
+# The keys that a client has received so far, and all of them when it is ended.
 sub so_far { return slurp_file($_[0]{keys}) =~ /^(\d+)\n/mg; }
 
 sub keys_of

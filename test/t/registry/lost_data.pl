@@ -239,7 +239,7 @@ wait_for_claim($third);
 answered($_) foreach $first, $second;
 is( owners($first, $second, $third),
 	'first=0/0 second=1/1 third=2/2',
-	'Redis was restarted with old data: the newcomer does not get what Redis has forgotten'
+	'Redis was restarted with old data: a new server does not get the forgotten ID'
 );
 
 #---- Replicas ----

@@ -201,7 +201,7 @@ $plain->stop;
 	$session->finish;
 	$redis->resume;
 	wait_for($node, 'SELECT count(*) = 1 FROM snowid_claims()');
-	pass('the next request is answered when Redis goes on');
+	pass('the next request is answered when Redis continues');
 	$node->stop;
 }
 

@@ -30,12 +30,12 @@ sub keeps
 #---- A server that marks rarely, and others that mark often ----
 
 my $redis  = SnowidRedis->start('redis');
-my $seldom = claiming('seldom', $redis);
+my $rarely = claiming('rarely', $redis);
 my $often  = claiming('often',  $redis);
-wait_for_claim($_) foreach $seldom, $often;
-my ($slow_id, $quick_id) = map { worker_id($_) } $seldom, $often;
-settings($seldom, $short . "snowid.redis_mark_interval = '10s'\n");
-$seldom->reload;
+wait_for_claim($_) foreach $rarely, $often;
+my ($slow_id, $quick_id) = map { worker_id($_) } $rarely, $often;
+settings($rarely, $short . "snowid.redis_mark_interval = '10s'\n");
+$rarely->reload;
 wait_until('a mark by the new setting',
 	sub { $redis->record("0:$slow_id", 'interval') > 10_000 });
 answered($often);
@@ -52,9 +52,9 @@ cmp_ok($redis->record('meta', 'span'),
 wait_for_claim($new);
 isnt(worker_id($new), $slow_id,
 	'a new server does not get the ID of a server that marks rarely');
-keeps($seldom, $slow_id,  'a server that marks rarely');
+keeps($rarely, $slow_id,  'a server that marks rarely');
 keeps($often,  $quick_id, 'a server that marks often');
-$_->stop foreach $seldom, $often, $new;
+$_->stop foreach $rarely, $often, $new;
 
 # one server alone, of which nobody knows
 my $empty = SnowidRedis->start('empty');

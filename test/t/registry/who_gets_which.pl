@@ -538,7 +538,7 @@ $first->poll_query_until('postgres',
 	  . ') FROM snowid_status()')
   or die;
 wait_until('one ID', sub { $redis->owned('first') == 1 });
-pass('leaves no second ID behind');
+pass('a reclaim whose answer was lost leaves no second ID');
 is($redis->record('0:' . worker_id($first), 'name'),
 	'first', 'the server has the ID in Redis');
 

@@ -133,7 +133,7 @@ stop_clock($same, key_ms($highest) - 60_000);
 like(
 	sql_error($same, 'SELECT snowid_next()'),
 	qr/^58000: the next key would lead the clock by 6\d{4} ms/,
-	'set back, with the same worker ID and the clock a minute behind: no key below those in its rows'
+	'a server set back, with the same worker ID and a clock a minute behind: no key is below those in its rows'
 );
 reload_with(
 	$same,
@@ -209,7 +209,7 @@ my $key = $new->safe_psql('postgres', $insert);
 like(
 	slurp_file($new->logfile),
 	qr/DETAIL:  A pair that is new to this server can be used when the clock has passed /,
-	'the new server says what it waits for');
+	'the new server reports the reason for its wait');
 cmp_ok(key_ms($key), '>', ($began + 3) * 1000,
 	'the new server makes no key until the clock has passed its start by max_lead'
 );
@@ -223,7 +223,8 @@ set_skew($new, -1800);
 $new->start;
 $new->psql('postgres', slurp_file($dump), on_error_stop => 1);
 cmp_ok($new->safe_psql('postgres', 'SELECT snowid_next()'),
-	'<', $highest, 'if the clock is further behind they would be below');
+	'<', $highest,
+	'a clock that is further behind would make keys below them');
 $new->safe_psql('postgres', 'SELECT snowid_advance(max(id)) FROM made');
 like(
 	sql_error($new, $insert),
@@ -267,7 +268,7 @@ cmp_ok(
 	$restored->safe_psql('postgres', 'SELECT snowid_next()'),
 	'>',
 	$made_after,
-	'a backup that is put back begins above what was made up to max_lead ahead of its clock'
+	'a backup that is put back begins above keys made up to max_lead ahead of its clock'
 );
 $restored->stop;
 

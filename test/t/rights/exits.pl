@@ -1,8 +1,7 @@
-# Each process of snowid's exits within a second when it is told to, by a signal or by
-# a fast stop, in whatever it waits: for a catalog that is locked, a name server that
-# hangs, a Redis that says nothing, one that says a byte now and then, a TLS
-# handshake, or a Redis that hangs just when a lease is to be released.  Not while the
-# disk is synced: no process can be told anything then.
+# Each process of snowid exits within a second of a signal or a fast stop, whatever it
+# waits for: a locked catalog, a name server that hangs, a Redis that sends nothing or a
+# byte now and then, a TLS handshake, or a Redis that hangs when a lease is given back.
+# A sync of the disk is excepted: it cannot be interrupted.
 use strict;
 use warnings;
 
@@ -183,7 +182,7 @@ sub say_bytes
 	return POSIX::_exit(0);
 }
 
-#---- A lease is to be released ----
+#---- A lease that is given back ----
 
 my $redis = SnowidRedis->start('redis');
 my $lease = "snowid.redis_lease = '3s'\n";
@@ -192,7 +191,7 @@ $node->start;
 query($node, 'CREATE EXTENSION snowid');
 exits_in_time(
 	$node,
-	'a Redis that hangs when a lease is to be released',
+	'a Redis that hangs when a lease is given back',
 	sub {
 		$redis->resume;
 		settings($node, $lease);

@@ -137,8 +137,8 @@ sub leaves_nothing
 
 #---- Partitions ----
 
-# A hostile table of each kind: the object behind it, and whether to attach a
-# partition evaluates it.
+# A hostile table of each kind: the object that makes it hostile, and whether
+# attaching a partition evaluates it.
 my %hostile = (
 	'check constraint' =>
 	  [ q{ALTER TABLE NAME ADD CHECK (evil.yes('check'))}, 'evaluated' ],
@@ -276,7 +276,7 @@ is( as( $superuser,
 	'0',
 	'the table of the superuser has no new partition');
 
-# Who may.
+# Roles that may call it.
 as('owner',
 	q{CREATE TABLE public.ours (id bigint NOT NULL) PARTITION BY RANGE (id)});
 like(

@@ -75,8 +75,7 @@ is(join(' ', map { number($_, 'both') } $central, $s1),
 	'1 101', 'a central server hands out numbers of its own table, too');
 $central->restart;
 is(number($central, 'both'),
-	201,
-	'a range is not taken back where another server has taken one since');
+	201, 'a range is not taken back if another server has taken one since');
 
 $_->restart foreach reverse @servers;
 is(number($s1, 'a'),
@@ -111,7 +110,7 @@ my @loads = map {
 		conflict => "INSERT INTO got SELECT snowid_number('b'), 'b';")
 } @servers;
 ok(stop_pgbench($_, 'finish'),
-	'nobody is refused where three servers want ranges of one row')
+	'no call fails while three servers want ranges of one row')
   or diag $_->{out}
   foreach @loads;
 $_->restart foreach @servers;
@@ -122,7 +121,7 @@ is(scalar(keys %seen), 900, 'no number is handed out by two of the servers');
 cmp_ok(
 	query($central, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'b'")
 	  - 900,
-	'<=', 6, 'no number is lost where servers want ranges of one row');
+	'<=', 6, 'no number is lost while servers want ranges of one row');
 
 #---- A commit of which nothing is known ----
 
@@ -158,14 +157,15 @@ sub keys_and_local_numbers
 	return;
 }
 
-# What callers get when what is in memory is used up, and what pg_monitor sees.
+# The error that callers get when the numbers in memory are used up, and the reason
+# that pg_monitor sees.
 sub refused
 {
-	my ($what, $told, $known) = @_;
+	my ($what, $detail, $known) = @_;
 	like(
 		sql_error(
 			$s1, "SELECT snowid_number('c') FROM generate_series(1, 100000)"),
-		qr/^55000: no numbers available for segment "c"\nDETAIL:  $told\./,
+		qr/^55000: no numbers available for segment "c"\nDETAIL:  $detail\./,
 		"$what: a caller learns that there is no number");
 	ok( $s1->poll_query_until(
 			'postgres',
@@ -221,9 +221,7 @@ refused(
 query($central,
 	"UPDATE snowid_segments SET max_id = 1000000 WHERE biz_tag = 'c'");
 wait_for($s1, "SELECT snowid_number('c') > 1000000");
-pass(
-	'numbers continue where max_id is raised above those that were handed out'
-);
+pass('numbers continue if max_id is raised above those that were handed out');
 
 #---- A row that is locked there, and one that moves ----
 

@@ -137,8 +137,7 @@ is( query(
 		"SELECT string_agg((n).number::text, ' ') FROM (SELECT snowid_period_number('today') AS n FROM generate_series(1, 30)) s"
 	),
 	join(' ', 3 .. 32),
-	'no number of today is lost where the row of a day that is over is deleted'
-);
+	'no number of today is lost if the row of a past day is deleted');
 query($node,
 	"UPDATE snowid_segment_periods SET period = '2026-11-30' WHERE biz_tag = 'today' AND period = '2020-01-03'"
 );
@@ -244,7 +243,7 @@ my $new  = query($node, "$last 'new'");
 my $used = query($node, "$last 'used'");
 is( query($node, "SELECT * FROM snowid_period_number('new')"),
 	'2026-11-21|' . ($new + 1),
-	'where the source has no row of the day, the day continues');
+	'if the source has no row of the day, the day continues');
 query($node,
 	"INSERT INTO days_there VALUES ('used', '2026-11-21', $used - 1)");
 is( answer_after(
@@ -256,8 +255,7 @@ is( answer_after(
 				"UPDATE days_there SET max_id = 100 WHERE biz_tag = 'used'");
 		}),
 	'2026-11-21|101',
-	'where the source has a row of the day that is behind, that must be raised'
-);
+	'if a source has an older max_id of the day, it must be raised');
 query($node, <<~EOF);
 	BEGIN;
 	SELECT FROM snowid_segments WHERE biz_tag = 'used' FOR UPDATE;

@@ -58,7 +58,7 @@ kill 'KILL', $pid;
 wait_until('the end of the process', sub { !kill 0, $pid });
 wait_for($node, 'SELECT true');
 cmp_ok(number($node, 'a'),
-	'>', $seen, 'no number comes again where its process is killed');
+	'>', $seen, 'no number comes again if its process is killed');
 
 #---- The process ends, under load ----
 
@@ -77,8 +77,7 @@ ok(stop_pgbench($load, 'finish'), 'nobody is refused while it is terminated')
   or diag $load->{out};
 cmp_ok($ended, '>', 0, "the process ended $ended times");
 is(query($node, "SELECT count(*), max(n) FROM got"),
-	'1600|1600',
-	'no number is lost or handed out twice where the process ends');
+	'1600|1600', 'no number is lost or handed out twice if the process ends');
 
 #---- A clean stop, under load ----
 
@@ -170,10 +169,11 @@ query($replica,
 	"UPDATE snowid_segments SET max_id = 200000 WHERE biz_tag = 'a'");
 is(number($replica, 'a'), 200001, 'a subscriber has numbers of its own');
 query($node,
-	"UPDATE snowid_segments SET max_id = 150000, description = 'told' WHERE biz_tag = 'a'"
+	"UPDATE snowid_segments SET max_id = 150000, description = 'changed' WHERE biz_tag = 'a'"
 );
 wait_for($replica,
-	"SELECT description = 'told' FROM snowid_segments WHERE biz_tag = 'a'");
+	"SELECT description = 'changed' FROM snowid_segments WHERE biz_tag = 'a'"
+);
 cmp_ok(
 	query($replica, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'a'"),
 	'>=', 200000, 'a change from the publisher does not lower max_id');

@@ -214,10 +214,10 @@ wait_for($small,
 	"SELECT count(*) = 1 FROM snowid_segment_status() WHERE biz_tag = 'b'");
 let_go($small);
 is(answer_of($waits), 1,
-	'a tag that got the place of another one has numbers of its own');
+	'a tag that replaced another one in memory has numbers of its own');
 is( query($central, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'a'"),
 	$first + 199,
-	'a range that is fetched for a tag without a place is lost');
+	'a range that is fetched for a tag no longer in memory is lost');
 $small->stop;
 $central->stop;
 

@@ -22,7 +22,7 @@ query($node, <<~EOF);
 	INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b');
 	EOF
 
-# What a query gives, or the error in its place.
+# The result of a query, or its error.
 sub answer
 {
 	my ($sql, $db) = @_;
@@ -77,7 +77,8 @@ is( query(
 		"SELECT min(n), max(n), count(DISTINCT n), bool_and(n = i + 3) FROM (SELECT snowid_number('a') AS n, i FROM generate_series(1, 100000) i) AS x"
 	),
 	'4|100003|100000|t',
-	'many numbers are consecutive over ranges where nobody else takes some');
+	'many numbers are consecutive over ranges if no other session takes some'
+);
 is( query(
 		$node,
 		"SELECT step > 10000 FROM snowid_segment_status() WHERE biz_tag = 'a'"
@@ -115,7 +116,7 @@ is( query(
 is(query($node, "SELECT * FROM snowid_number_range('r', 1000000)"),
 	'57|1000056', 'a range that is longer than the step');
 
-# What is wanted of several tags is fetched together.
+# Requests for several tags are fetched together.
 query($node,
 	"INSERT INTO snowid_segments (biz_tag, step) SELECT 'together' || i, 10 FROM generate_series(1, 4) i"
 );
@@ -213,7 +214,7 @@ like(
 		"SET ROLE boss; PREPARE p AS SELECT snowid_number('secret'); EXECUTE p; SET ROLE clerk; EXECUTE p"
 	),
 	qr/^42501: /,
-	'others get none, also where the session has got some');
+	'other roles get no number, even if the session has got some');
 is(query($node, "SET ROLE clerk; SELECT as_boss()"),
 	3, 'others get numbers from a function that runs as a member');
 like(
@@ -222,8 +223,7 @@ like(
 		"SET ROLE deputy; SELECT snowid_number('secret'); RESET ROLE; REVOKE boss FROM deputy; SET ROLE deputy; SELECT snowid_number('secret')"
 	),
 	qr/^42501: permission denied for segment "secret"/,
-	'who is no member any more gets none, also where his session has got some'
-);
+	'a former member gets no number, even if the session has got some');
 query($node, "GRANT boss TO deputy");
 query($node,
 	"UPDATE snowid_segments SET role = 'clerk' WHERE biz_tag = 'secret'");
@@ -267,8 +267,10 @@ number('b');
 my $set = query($node,
 	"UPDATE snowid_segments SET max_id = max_id WHERE biz_tag = 'b' RETURNING max_id"
 );
-is(number('b'), $set + 1,
-	'set to what it was: no number up to there is handed out any more');
+is( number('b'),
+	$set + 1,
+	'max_id is set to its present value: no number up to it is handed out any more'
+);
 
 my $before;
 hold_with_numbers("biz_tag = 'a'", sub { $before = number('a') });
@@ -328,7 +330,7 @@ foreach my $way (
 	);
 }
 
-# What the process does is held while the row is another one.
+# The process is held while the row is replaced by another one.
 sub replace_held
 {
 	held_process($node);
@@ -353,7 +355,7 @@ query($node, "SELECT snowid_number('a') FROM generate_series(1, 500)");
 $replaced = replace_held();
 is( number('a'),
 	$replaced + 1,
-	'a range that was just fetched is not used where the row is another one');
+	'a range that was just fetched is not used if the row was replaced');
 
 like(sql_error($node, "SELECT snowid_number('b')"),
 	qr/^42704: /, 'a truncated table has no tags');
@@ -417,11 +419,11 @@ is( query(
 		"SELECT count(snowid_number('t' || i)) FROM generate_series(1, 100) i"
 	),
 	100,
-	'where there are more tags than places, all get numbers');
+	'if there are more tags than max_segments, all get numbers');
 is(query($node, 'SELECT count(*) <= 40 FROM snowid_segment_status()'),
-	't', 'no more tags are in memory than there are places');
+	't', 'no more than max_segments tags are in memory');
 is(number('t1'), 1001,
-	'a tag that made room continues behind what it had in memory');
+	'a tag that made room continues after its numbers in memory');
 like(
 	sql_error(
 		$node,

@@ -1,6 +1,6 @@
-# Segments of a database whose owner is not a superuser: none of his code runs in the
-# process that fetches, whoever owns the tables; his settings do not reach it; and
-# no role learns of what is not its own.
+# Segments of a database whose owner is not a superuser: none of the owner's code runs
+# in the process that fetches, even if the owner owns the tables, and the owner's
+# settings do not reach it.  A role learns only about its own tags.
 use strict;
 use warnings;
 
@@ -16,7 +16,7 @@ $node->start;
 query($node, 'CREATE ROLE owner LOGIN; CREATE ROLE clerk LOGIN');
 query($node, 'CREATE DATABASE shop OWNER owner');
 
-# What a role gets, or the error; again where the process was too slow.
+# The answer that a role gets, or its error; retried if the process was too slow.
 sub gets
 {
 	my ($role, $sql) = @_;
@@ -74,8 +74,10 @@ as_owner(<<~EOF);
 	INSERT INTO public.snowid_segments (biz_tag) VALUES ('a');
 	INSERT INTO public.snowid_segments (biz_tag, period) VALUES ('day', 'day');
 	EOF
-is(gets('owner', "SELECT public.snowid_number('a')"),
-	1, 'an owner who is not a superuser has segments, whatever he has set');
+is( gets('owner', "SELECT public.snowid_number('a')"),
+	1,
+	'an owner who is not a superuser has segments, whatever the owner has set'
+);
 
 foreach my $attempt (
 	'CREATE TRIGGER t BEFORE UPDATE ON public.snowid_segments FOR EACH ROW EXECUTE FUNCTION evil.fires()',
@@ -94,7 +96,7 @@ foreach my $attempt (
 		"refused to an owner without the table: $attempt");
 }
 
-#---- The tables become his ----
+#---- The tables change their owner ----
 
 $node->safe_psql('shop', <<~EOF);
 	$write
@@ -118,9 +120,9 @@ is( gets(
 		"SELECT max(public.snowid_number('a')) FROM pg_catalog.generate_series(1, 5000)"
 	),
 	5001,
-	'ranges are taken of tables that have become his');
+	'ranges are taken from tables that the owner has come to own');
 is(gets('owner', "SELECT (public.snowid_period_number('day')).number"),
-	1, 'the row of a day is made in a table that has become his');
+	1, 'the row of a day is made in a table that the owner has come to own');
 is(as_owner('SELECT count(*) FROM evil.seen'),
 	0, 'nothing of his is computed for that');
 as_owner(
@@ -170,7 +172,7 @@ as_owner(
 );
 ok( $node->poll_query_until(
 		'shop', "SELECT (public.snowid_period_number('month')).number = 1"),
-	'a row is made where that column may be null');
+	'a row is made if that column may be null');
 
 # Rows that the constraints would not have let in.
 as_owner(<<~EOF);
@@ -242,7 +244,7 @@ as_owner(
 	"${write}INSERT INTO public.snowid_segments (biz_tag, source) VALUES ('good', 'public.good')"
 );
 
-# The server trusts everybody here, so his password is not asked for.
+# The server trusts all roles here, so it does not ask for a password.
 like(
 	gets('owner', "SELECT public.snowid_number('good')"),
 	qr/The last error was: The central server of its source does not ask for a password\./,
@@ -257,12 +259,12 @@ as_owner(
 like(
 	gets('owner', "SELECT public.snowid_number('good')"),
 	qr/no numbers available for segment "good"/,
-	'a source with a pipe in the place of a file gives no numbers');
+	'a source with a pipe instead of a file gives no numbers');
 ok( $node->poll_query_until(
 		'shop',
 		"SELECT count(*) > 0 FROM public.snowid_segment_status() WHERE error OPERATOR(pg_catalog.=) 'A file that its source names is no regular file'"
 	),
-	'a pipe in the place of a file is not read');
+	'a pipe instead of a file is not read');
 as_owner("${write}ALTER SERVER far OPTIONS (DROP sslmode, DROP sslrootcert)");
 as_owner(
 	"${write}ALTER USER MAPPING FOR owner SERVER far OPTIONS (DROP password)"
@@ -303,7 +305,7 @@ my $told = gets('clerk', "SELECT public.snowid_number('good')");
 like(
 	$told,
 	qr/no numbers available for segment "good"\nDETAIL:  Its table or its source failed; see the server log, or snowid_segment_status\(\)\./,
-	'a caller does not learn what the central server said');
+	'a caller does not learn the error of the central server');
 unlike($told, qr/4111/, 'a caller does not see a row of the central server');
 unlike(
 	slurp_file($node->logfile),
@@ -315,7 +317,7 @@ like(
 		"SELECT error FROM public.snowid_segment_status() WHERE biz_tag OPERATOR(pg_catalog.=) 'good'"
 	),
 	qr/violates check constraint/,
-	'the status has what the central server said');
+	'the status has the error of the central server');
 as_owner(
 	"${write}UPDATE public.snowid_segments SET role = 'owner' WHERE biz_tag = 'good'"
 );
@@ -333,7 +335,7 @@ configure($node, 'snowid.max_wait = 1s');
 $node->append_conf('postgresql.conf', 'max_worker_processes = 4');
 $node->restart;
 is(query($node, "SELECT snowid_number('a')"),
-	1, 'the reserved place is enough for the tables of a database');
+	1, 'the reserved process slot is enough for the tables of a database');
 query($node, <<~EOF);
 	CREATE EXTENSION postgres_fdw;
 	CREATE SERVER far FOREIGN DATA WRAPPER postgres_fdw;
@@ -344,6 +346,6 @@ query($node, <<~EOF);
 like(
 	sql_error($node, "SELECT snowid_number('far')"),
 	qr/^55000: no numbers available for segment "far"\nDETAIL:  No process could be started to reserve some\.\nHINT:  Increase max_worker_processes\./,
-	'callers learn that there is no place for the process');
+	'callers learn that no process slot is free');
 $node->stop;
 done_testing();

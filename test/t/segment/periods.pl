@@ -297,7 +297,7 @@ is( query(
 		"SELECT period, count(*) - count(DISTINCT number), count(*) FILTER (WHERE period < before::date OR period > after::date) FROM got WHERE period > '2026-11-30' GROUP BY 1 ORDER BY 1"
 	),
 	"2026-12-01|0|0\n2026-12-02|0|0",
-	'no number of a day comes twice, and each has its own day');
+	'no number of a day repeats, and each has its own day');
 is( query($node,
 		<<~EOF), 0, 'no serial is below one that was returned before');
 	SELECT count(*) FROM (SELECT period, number, max(returned) OVER (ORDER BY at, returned IS NULL DESC ROWS UNBOUNDED PRECEDING) AS highest
@@ -329,10 +329,11 @@ is(serial('a', $ahead), '20261121-000001', 'a range of a central table');
 my $number = serial('a', $behind);
 like($number, qr/^20261121-/, 'another server has a range of the same day');
 stand_at('2026-11-22T00:00:00.000', $ahead);
-is(serial('a', $ahead), '20261122-000001', 'who is ahead begins a day');
+is(serial('a', $ahead),
+	'20261122-000001', 'a server whose clock is ahead begins a day');
 is( serial('a', $behind),
 	$number =~ s/(\d)$/$1 + 1/er,
-	'a server that is behind continues with what it has');
+	'a server that is behind continues with the numbers that it has');
 my @rest = map { serial('a', $behind) } 1 .. 10;
 is("@rest", join(' ', sort @rest), 'their numbers increase');
 like($rest[-1], qr/^20261122-/,
@@ -346,7 +347,7 @@ like(serial('a', $behind),
 $central->restart;
 my @numbers = map { serial('a', $_) } (@servers) x 5;
 my %seen    = map { $_ => 1 } @numbers, @rest, '20261122-000001';
-is(scalar(keys %seen), 21, 'no number of a central day comes twice');
+is(scalar(keys %seen), 21, 'no number of a central day repeats');
 is( query(
 		$central,
 		"SELECT string_agg(period::text, ' ' ORDER BY period) FROM snowid_segment_periods"

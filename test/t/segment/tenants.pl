@@ -32,7 +32,7 @@ foreach my $tenant (qw(a b))
 	as($tenant, 'owner', 'CREATE EXTENSION snowid_segments');
 }
 
-# What a role of a tenant gets, or its error.
+# The answer that a role of a tenant gets, or its error.
 sub as
 {
 	my ($tenant, $role, $sql) = @_;
@@ -121,20 +121,20 @@ as('b', 'owner',
 is(as('a', 'owner', 'SELECT count(*) FROM snowid_segments'),
 	'1120', 'the hostile tenant has its tags');
 
-#---- All places are one tenant's, who does nothing any more ----
+#---- One tenant has all tags in memory, and is idle ----
 
 is( as( 'a',
 		'owner',
 		"SELECT count(snowid_number('a' || i)) FROM generate_series(1, 150) i"
 	),
 	150,
-	'one tenant has more tags in use than there are places');
+	'one tenant has more tags in use than max_segments');
 is( $node->safe_psql(
 		'tenant_a', 'SELECT count(*) FROM snowid_segment_status()'),
 	100,
-	'one tenant has all places');
+	'all tags in memory are those of one tenant');
 is(as('b', 'user', "SELECT snowid_number('b1')"),
-	1, 'another tenant gets a place at once');
+	1, 'a tag of another tenant gets numbers at once');
 is( $node->safe_psql(
 		'tenant_a', 'SELECT count(*) FROM snowid_segment_status()'),
 	99,
@@ -192,7 +192,7 @@ wait_for($node,
 );
 is( as('b', 'user', "SELECT snowid_number('b190')"),
 	1,
-	'parallel queries with all other places do not keep a database without numbers'
+	'parallel queries in all other process slots do not keep a database without numbers'
 );
 stop(@parallel);
 @malice = (
@@ -204,7 +204,7 @@ is( scalar(
 		grep { as('b', 'user', "SELECT snowid_number('b$_')") =~ /^\d+$/ }
 		  101 .. 110),
 	10,
-	'where there are few places for processes, each tenant has its turn');
+	'if few processes can run, each tenant has its turn');
 stop(@malice);
 
 #---- Each process ends when it is asked to ----
@@ -232,7 +232,7 @@ sub tell
 	return;
 }
 
-sub told
+sub fetcher_pids_of
 {
 	my ($database) = @_;
 	return split /\n/, query($node, 'SELECT pid ' . fetchers($database));
@@ -248,7 +248,7 @@ foreach my $kind (sort keys %hosts)
 		sub {
 			stop($waiting) if $waiting;
 			$waiting = caught_by($kind);
-			return (\&tell, told('tenant_a'));
+			return (\&tell, fetcher_pids_of('tenant_a'));
 		});
 	stop($waiting);
 }
@@ -268,7 +268,7 @@ exits_in_time(
 	'a process that waits for a locked table',
 	sub {
 		wait_for($node, 'SELECT count(*) > 0 ' . fetchers('tenant_b'));
-		return (\&tell, told('tenant_b'));
+		return (\&tell, fetcher_pids_of('tenant_b'));
 	});
 my $began = time;
 $node->stop('fast');

@@ -45,9 +45,9 @@ sub highest_of
 		"SELECT max(id) FROM made WHERE (id >> 12) & 31 = $worker_id");
 }
 
-# The server, its clock two minutes behind the keys in its rows, makes none below
-# them; with its clock only just behind them it makes one above.  The ceiling
-# rises for a minute after the last key, and nobody is to wait for that.
+# While the server's clock is two minutes behind the keys in its rows, it makes no key
+# below them; with the clock only a little late it makes one above.  The
+# ceiling rises for a minute after the last key, and no test should wait for that.
 sub begins_above
 {
 	my ($what, $node, $worker_id) = @_;
@@ -122,7 +122,7 @@ cmp_ok($standby->safe_psql('postgres', 'SELECT count(*) FROM made'),
 makes_none_while_behind(
 	$standby,
 	highest_of($standby, 1),
-	'promoted with its clock two minutes behind it makes none');
+	'a server promoted with its clock two minutes behind makes no key');
 set_skew($standby, -60);
 configure($standby, 'snowid.worker_id = 2');
 my $began = time;

@@ -225,7 +225,7 @@ $commands = <<~'EOF' =~ s/\n$//r;
 	RESET lock_timeout
 	EOF
 is(sql(q{SELECT keys.snowid_migration('shop')}),
-	$commands, 'a column refers to the one that stands at its place');
+	$commands, 'a column refers to the column at its position');
 foreach my $setting (grep { $_ } old_strings($node),
 	'SET quote_all_identifiers = on;')
 {

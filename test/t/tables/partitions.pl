@@ -159,7 +159,7 @@ my $make_lines =
 like(
 	sql_error($node, $make_lines),
 	qr/^55P03:/,
-	"a call gives up while a transaction writes what the table's foreign key refers to"
+	"a call gives up while a transaction writes the table to which a foreign key refers"
 );
 is(sql_error($node, 'INSERT INTO orders VALUES (2)'),
 	'', 'other statements can insert');
@@ -195,7 +195,7 @@ make(q{'placed', '1 month', 0});
 is( sql(q{SELECT c.relname, spcname FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid LEFT JOIN pg_tablespace t ON t.oid = reltablespace
 	WHERE inhparent = 'placed'::regclass}),
 	'placed_202701|fast disk',
-	'a partition is where its parent says');
+	'a partition is in the tablespace of its parent');
 sql($_) foreach 'DROP TABLE placed', 'DROP TABLESPACE "fast disk"';
 
 #---- What is refused ----
@@ -272,7 +272,7 @@ make(q{'cut', '1 day', 1});
 is( sql(q{SELECT string_agg(inhrelid::regclass::text, ' ' ORDER BY inhrelid) FROM pg_inherits WHERE inhparent = 'cut'::regclass}
 	),
 	'old cut_20270104 cut_20270105',
-	'one that ends where a day begins');
+	'a partition that ends at the start of a day');
 sql('CREATE TABLE day_20270120 ()');
 like(
 	make_error(q{'day', '1 day', 30}),
@@ -305,7 +305,8 @@ sql(q{CREATE ROLE app; CREATE SCHEMA "My Shop"; ALTER DATABASE postgres RESET se
 like(
 	make_error(q{'"My Shop"."Orders"', '1 month', 1}, 'keys.'),
 	qr/^42501: permission denied for schema My Shop/,
-	'a superuser does not make what the owner of the table may not');
+	'a superuser makes no partition that the owner of the table may not make'
+);
 sql('GRANT USAGE, CREATE ON SCHEMA "My Shop" TO app');
 $node->safe_psql('postgres',
 	q{CALL keys.snowid_make_partitions('"My Shop"."Orders"', '1 month', 1)})
