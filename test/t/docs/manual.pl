@@ -363,9 +363,57 @@ my @settings = lines_of(
 # The words of the settings' table in Chinese.
 my %english = ('无' => 'none', '重启' => 'restart', '重载' => 'reload');
 
+# Once a section: PARALLEL, STRICT, and which functions are IMMUTABLE.
+my %attributes;
+push @{ $attributes{ (split /\|/)[0] } }, $_
+  foreach lines_of(
+	"SELECT proname, CASE proparallel WHEN 's' THEN 'SAFE' WHEN 'r' THEN 'RESTRICTED' ELSE 'UNSAFE' END,
+		CASE WHEN proisstrict THEN 'STRICT' END,
+		CASE WHEN provolatile = 'v' THEN 'VOLATILE' WHEN provolatile = 's' THEN 'STABLE' ELSE 'IMMUTABLE' END,
+		CASE WHEN 'layout' = ANY (proargnames) THEN 'layout' END
+	FROM pg_proc p JOIN $extension ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid"
+  );
+
+sub is_volatile_as
+{
+	my ($prose, $name, $volatility, $layout) = @_;
+	return 1 if $prose !~ /STABLE/;
+	return $volatility eq
+	  ($layout || $name =~ /_base\d+$/ ? 'IMMUTABLE' : 'STABLE');
+}
+
 foreach my $reference (map { "$_/reference.md" } @languages)
 {
-	my @rows = grep { $_->[0] =~ /^`/ } rows($page{'doc/reference.md'}{text});
+	my @wrong;
+	my $sections = 0;
+	foreach my $heading ($page{$reference}{text} =~ /^### (.*)$/mg)
+	{
+		my $prose = section($reference, $heading);
+		my ($parallel) = $prose =~ /PARALLEL ([A-Z]+)/ or next;
+		$sections++;
+		foreach
+		  my $name (map { (spans($_->[0]))[0] =~ /^(\w+)/ } rows($prose))
+		{
+			foreach my $function (@{ $attributes{$name} })
+			{
+				my (undef, $safe, $strict, $volatility, $layout) =
+				  split /\|/, $function;
+				push @wrong, "$heading: $function"
+				  if $safe ne $parallel
+				  || ($prose =~ /STRICT/ && !$strict)
+				  || !is_volatile_as($prose, $name, $volatility, $layout);
+			}
+		}
+	}
+	is($sections, 5, "$reference: five sections say PARALLEL");
+	nothing(
+		"$reference: functions are PARALLEL, STRICT, STABLE and IMMUTABLE as their section says",
+		@wrong);
+}
+
+foreach my $reference (map { "$_/reference.md" } @languages)
+{
+	my @rows = grep { $_->[0] =~ /^`/ } rows($page{$reference}{text});
 	my @documented;
 
 	foreach my $row (grep { $_->[0] =~ /^`snowid_\w+\(/ } @rows)
@@ -416,6 +464,22 @@ sub entries
 
 same('troubleshooting in both languages',
 	map { [ entries("$_/troubleshooting.md") ] } @languages);
+
+# Both languages promise the same: the tests of each row, and the levels of all
+# headings and list items, in the same order.
+sub outline
+{
+	my ($name) = @_;
+	return join "\n",
+	  $page{$name}{text} =~ /^(#+| *-) /mg,
+	  map { join ' ', spans($_->[-1]) } rows($page{$name}{text});
+}
+
+my ($promises, $in_chinese) = map { outline("$_/guarantees.md") } @languages;
+cmp_ok(scalar(() = $promises =~ m{/}g),
+	'>', 100, 'doc/guarantees.md names tests');
+is($in_chinese, $promises,
+	'doc/zh/guarantees.md has the promises and limits of doc/guarantees.md');
 
 # Wherever "snowid." is written, it is a setting, a function, a table or a file.
 my %dotted = map { $_ => 1 } (map { (split / /)[0] } @settings),
