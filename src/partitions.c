@@ -310,7 +310,7 @@ read_parts(Relation rel, Parent *parent)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("%s has the default partition %s", parent->name,
 						qualified_name(desc->oids[info->default_index])),
-				 errdetail("No partition can be made for keys that it holds, and none at all without reading it under a lock."),
+				 errdetail("Keys that it holds cannot get a partition, and each new partition would read it under a lock."),
 				 errhint("Detach it, make the partitions, and insert its rows again.")));
 
 	/* a partition is between its bound and the one before */

@@ -135,7 +135,7 @@ begin_call(const text *prefix)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid prefix: \"%s\"",
 						text_shown(VARDATA_ANY(prefix), VARSIZE_ANY_EXHDR(prefix))),
-				 errdetail("It has from 1 to %d characters, a to z, 0 to 9 and underscores, the first and the last no underscore.",
+				 errdetail("It has from 1 to %d characters: a to z, 0 to 9, and underscores except at its ends.",
 						   PREFIX_LEN)));
 }
 

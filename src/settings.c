@@ -561,7 +561,7 @@ refuse_two_sources(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("snowid.worker_id and snowid.redis_url cannot be set together"),
-				 errdetail("A worker ID is a number of the settings, or the host's, or is claimed from Redis."),
+				 errdetail("A worker ID is set, taken from the host's name, or claimed from Redis."),
 				 errhint("Remove one of them.")));
 }
 

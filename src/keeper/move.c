@@ -115,7 +115,7 @@ move_opened(const Claim *claim)
 		ereport(LOG,
 				(errmsg("snowid left worker ID %d of datacenter %d, whose keys are ahead of the clock",
 						left.worker_id, left.datacenter_id),
-				 errdetail("They end at %s; keys are below them until the clock is there.",
+				 errdetail("They end at %s; new keys are below them until then.",
 						   timestamptz_to_str(timestamptz_from_unix_ms(left_ms)))));
 	}
 	left.ownership = 0;

@@ -1,5 +1,5 @@
-# What the tests of Redis' faults share: servers with a claim, their status and
-# log, and whether their keys are right.
+# Shared by the tests of Redis' faults: servers with a claim, their status and
+# log, and a check of their keys.
 
 package SnowidFaults;
 

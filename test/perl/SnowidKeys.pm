@@ -1,5 +1,5 @@
-# What tests ask of keys: whose they are, and that they increase and none is
-# there twice.
+# Checks of keys: the pair that made them, and that they increase and none
+# repeats.
 
 package SnowidKeys;
 

@@ -1,4 +1,4 @@
-# What the tests of managed/ share: the script, and a PostgreSQL that cannot have
+# Shared by the tests of managed/: the script, and a PostgreSQL that cannot load
 # the library.
 
 package SnowidManaged;

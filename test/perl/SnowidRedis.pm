@@ -1,4 +1,4 @@
-# A Redis of a test's own, on a free port; and what servers share that claim
+# A Redis of a test's own, on a free port, and helpers for servers that claim
 # their worker IDs from it.  REDIS_SERVER=valkey-server tests with Valkey.
 
 package SnowidRedis;

@@ -1,5 +1,5 @@
-# A session with a server, by PostgreSQL's protocol: a query in it costs a small part
-# of what it costs in a psql of its own.
+# A session with a server, by PostgreSQL's protocol: a query in it costs much less
+# than one in a psql of its own.
 
 package SnowidSession;
 

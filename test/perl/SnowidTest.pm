@@ -1,5 +1,5 @@
-# What snowid's TAP tests share: a server with snowid preloaded and a wall
-# clock of its own that the test can step.
+# Shared by snowid's TAP tests: a server with snowid preloaded and a wall clock
+# of its own that the test can step.
 
 package SnowidTest;
 

@@ -1,11 +1,11 @@
-# What the torture programs share: where they work, how they end, the rounds of
+# Shared by the torture programs: their directory, their end, the rounds of
 # faults, and the report on the keys that the clients got.
 #
-# To each belongs a server whose processes nobody touches, so that they last as
+# Each also has a server whose processes are left alone, so that they last as
 # long as the run: their memory must not grow, and its clients see no pause.
 #
-# To be used before PostgreSQL's modules, which look at the environment when
-# they are loaded.  PG_CONFIG=... chooses a PostgreSQL.  The last line that is
+# Use it before PostgreSQL's modules, which look at the environment when they
+# are loaded.  PG_CONFIG=... chooses a PostgreSQL.  The last line that is
 # printed is PASS or FAIL.  KEEP=1 keeps the directory of a run that failed.
 
 package SnowidTorture;

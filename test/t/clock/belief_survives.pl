@@ -1,6 +1,6 @@
-# What was believed of the clock outlives a crash of any process: a jump that was
-# accepted, corrections one by one, a step back; and a jump that was not believed
-# stays so.
+# Beliefs about the clock outlive a crash of any process: a jump that was accepted,
+# corrections one by one, a step back.  A jump that was not believed is not believed
+# afterwards, either.
 use strict;
 use warnings;
 

@@ -1,6 +1,6 @@
 # The clock steps back and forth under running sessions, and a burst outruns the
 # format: keys stay in order, never lead the clock by more than max_lead, and
-# callers wait, or are refused at once, as max_wait has it.
+# callers wait, or are refused at once, according to max_wait.
 use strict;
 use warnings;
 

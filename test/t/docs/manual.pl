@@ -2,11 +2,12 @@
 # troubleshooting, every function, setting and column in the reference, and nothing
 # that is gone; every SQL block runs and prints what the page says; every link,
 # anchor, test, file and function that is named exists.  All of this in Chinese,
-# too: the reference and troubleshooting have the same rows in both languages.
+# too: the reference, troubleshooting and the guarantees have the same rows in both
+# languages.
 #
-# In the pages, a line "--  text" of an SQL block is what psql prints.  A block
-# behind "<!-- not run: why -->" is not run, and one behind "<!-- run last -->"
-# is run after the others of its page.
+# In the pages, a line "--  text" of an SQL block is a line that psql must print.
+# A block after "<!-- not run: why -->" is not run, and a block after
+# "<!-- run last -->" is run after the others of its page.
 # needs: python3
 use strict;
 use warnings;
@@ -83,7 +84,7 @@ sub spans
 	return $text =~ /`([^`]+)`/g;
 }
 
-# Passes where nothing is left over.
+# Passes if nothing is left over.
 sub nothing
 {
 	my ($what, @left) = @_;
@@ -271,6 +272,15 @@ cmp_ok(scalar @named, '>', 3,
 nothing('the pages that hints name are in the manual',
 	grep { !$page{$_} } @named);
 
+# The names of the locks, as pg_stat_activity shows them.
+my @locks =
+  $hints =~ /(?:LOCK_NAME |RequestNamedLWLockTranche\()"(snowid_\w+)"/g;
+foreach my $name (map { "$_/monitoring.md" } @languages)
+{
+	my ($line) = $page{$name}{text} =~ /^(?!\|)(.*`LWLock`.*)$/m;
+	same("$name: locks", [ grep { /^snowid_/ } spans($line) ], \@locks);
+}
+
 my $meta = slurp_file("$top/META.json");
 ok(-e "$top/$1", "META.json names the manual: $1")
   foreach $meta =~ /"docfile": "(.*?)"/;
@@ -299,8 +309,8 @@ sub lines_of
 
 #---- The reference ----
 
-# A signature as the reference has it: optional arguments make two of it.  What
-# serves another object of the extension (a type, an operator) is not in it.
+# A signature as the reference has it: optional arguments make two of it.  Functions
+# of other objects of the extension (a type, an operator) are not in the reference.
 sub signatures
 {
 	my ($text) = @_;
@@ -325,7 +335,7 @@ my @functions = lines_of(
 		WHERE u.refclassid = 'pg_proc'::regclass AND u.refobjid = p.oid AND u.deptype <> 'e')
 	EOF
 
-# Who may call what
+# Roles that may call a function
 my %granted = map { split / / } lines_of(
 	"SELECT DISTINCT proname || CASE WHEN has_function_privilege('pg_monitor', p.oid, 'EXECUTE') THEN ' pg_monitor' ELSE ' superusers' END
 	FROM pg_proc p JOIN $extension ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
@@ -377,7 +387,7 @@ push @{ $attributes{ (split /\|/)[0] } }, $_
 sub is_volatile_as
 {
 	my ($prose, $name, $volatility, $layout) = @_;
-	return 1 if $prose !~ /STABLE/;
+	return 1 if $prose !~ /\bSTABLE\b/;
 	return $volatility eq
 	  ($layout || $name =~ /_base\d+$/ ? 'IMMUTABLE' : 'STABLE');
 }
@@ -391,8 +401,10 @@ foreach my $reference (map { "$_/reference.md" } @languages)
 		my $prose = section($reference, $heading);
 		my ($parallel) = $prose =~ /PARALLEL ([A-Z]+)/ or next;
 		$sections++;
-		foreach
-		  my $name (map { (spans($_->[0]))[0] =~ /^(\w+)/ } rows($prose))
+		my @names = map { (spans($_->[0]))[0] =~ /^(\w+)/ } rows($prose);
+
+		# of segments, those that take numbers
+		foreach my $name (grep { !/_(?:segment_\w+|parse)$/ } @names)
 		{
 			foreach my $function (@{ $attributes{$name} })
 			{
@@ -400,7 +412,7 @@ foreach my $reference (map { "$_/reference.md" } @languages)
 				  split /\|/, $function;
 				push @wrong, "$heading: $function"
 				  if $safe ne $parallel
-				  || ($prose =~ /STRICT/ && !$strict)
+				  || ($prose =~ /\bSTRICT\b/ && !$strict)
 				  || !is_volatile_as($prose, $name, $volatility, $layout);
 			}
 		}
@@ -502,7 +514,7 @@ foreach my $name (grep { $_ ne 'CHANGELOG.md' } @names)
 
 #---- SQL blocks ----
 
-# Runs one in a session of its own.  Returns what is wrong, or ''.
+# Runs one in a session of its own.  Returns its errors, or ''.
 sub run_block
 {
 	my ($sql) = @_;

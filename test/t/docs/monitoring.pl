@@ -1,5 +1,5 @@
 # doc/monitoring/: every query for the exporter runs with pg_monitor alone, gives
-# the metrics that it declares, and asks Redis only where it answers; alerts and
+# the metrics that it declares, and asks Redis only if it answers; alerts and
 # dashboard name those metrics and no others; each alert is in the manual,
 # and has tests in test/monitoring/alerts.yaml, which promtool runs.  With a real
 # exporter and a real Prometheus: test/monitoring/run.

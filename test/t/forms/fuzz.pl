@@ -1,6 +1,6 @@
 # Text and answers of Redis that libFuzzer makes, under ASan and UBSan: nothing is
-# read that is not there, nothing overflows, and what is understood is written as it
-# was read.  test/fuzz/ has a file for each target; SNOWID_FUZZ_SECONDS says how long,
+# read out of bounds, nothing overflows, and accepted text is written as it was
+# read.  test/fuzz/ has a file for each target; SNOWID_FUZZ_SECONDS says how long,
 # and SNOWID_FUZZ_KEEP=1 keeps the inputs that reach more in test/fuzz/corpus.
 # needs: clang? libclang-rt-dev?
 use strict;

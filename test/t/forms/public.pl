@@ -1,6 +1,6 @@
 # Keys that outsiders see: the cipher by itself; secrets that are replaced day by day
-# on a primary and its standby; a file that cannot be used; which role learns what; and no
-# secret in a log, an error, a setting or the memory of a session.
+# on a primary and its standby; a file that cannot be used; errors that depend on the
+# role; and no secret in a log, an error, a setting or the memory of a session.
 use strict;
 use warnings;
 

@@ -1,4 +1,4 @@
-# Keys in other forms, where the database matters: collations and encodings,
+# Keys in other forms, as far as they depend on the database: collations and encodings,
 # dump and restore, binary COPY, a schema of one's own, a server without the
 # library, a standby, pg_upgrade.
 use strict;

@@ -1,4 +1,4 @@
-# What the SQL functions give, values and SQLSTATEs, against a model in whole numbers
+# Results of the SQL functions, values and SQLSTATEs, against a model in whole numbers
 # of any size, near the edges of random layouts: test/fuzz/surface.py.
 # needs: python3
 use strict;

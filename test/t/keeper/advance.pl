@@ -1,6 +1,6 @@
-# snowid_advance() that did not succeed has changed nothing: one that is
-# cancelled, runs out of time, or is refused on a standby; one that is being
-# carried out is not cancelled any more; and what succeeded holds after a crash.
+# A snowid_advance() that did not succeed has changed nothing, whether it was
+# cancelled, ran out of time, or was refused on a standby.  One that is being
+# carried out is not cancelled any more, and one that succeeded holds after a crash.
 use strict;
 use warnings;
 

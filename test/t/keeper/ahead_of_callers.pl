@@ -1,7 +1,7 @@
-# The snowid keeper: its ceiling is durable before keys are made below it,
-# nobody waits for it, it costs hardly any WAL, and none when nobody makes keys;
-# keys continue whatever ends it; where it cannot work, keys stop with the reason
-# and continue by themselves; and PostgreSQL's own tools do not mind it.
+# The snowid keeper: its ceiling is durable before keys are made below it, no
+# caller waits for it, it costs hardly any WAL, and none when no keys are made.
+# Keys continue whatever ends it; if it cannot work, keys stop with the reason and
+# continue by themselves; and PostgreSQL's own tools work with it.
 use strict;
 use warnings;
 

@@ -1,6 +1,6 @@
 # A closed gate costs nothing, however many callers wait for it: they sleep, the
 # keeper looks twice a second at most, starts no more helper processes than that,
-# and the log has each state once; and it opens soon after what closed it has passed.
+# and the log has each state once; and it opens soon after the reason has passed.
 use strict;
 use warnings;
 

@@ -1,7 +1,7 @@
-# A consent to a new layout is given once, also where the clock once ran far ahead
+# A consent to a new layout is given once, also if the clock once ran far ahead
 # under the old one: neither a new keeper nor a start asks again, and standbys read
-# the new keys.  A crash between its steps lets no key of the old layout come
-# again; nor does a change back to it, which needs a consent of its own.
+# the new keys.  Neither a crash between its steps, nor a change back, which needs
+# a consent of its own, repeats a key of the old layout.
 use strict;
 use warnings;
 

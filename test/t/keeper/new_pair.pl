@@ -2,8 +2,8 @@
 # they are: one that is corrected before the gate was opened with it has no effect
 # afterwards, and no step of the clock shortens the wait.
 #
-# A number of the settings is a claim: one that comes back to a server begins above what
-# others may have made with it meanwhile, and above what the server itself made, also if
+# A number of the settings is a claim: if it returns to a server, its keys begin above all
+# that other servers may have made with it meanwhile, and above the server's own, also if
 # the position of its origin has vanished.
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
 # May keys be made, with which pair, and above what?  test/opening.c goes through the
-# combinations of the facts, and holds each decision against what must be so.
+# combinations of the facts, and checks each decision against the invariants.
 # test/opening_mutations shows that each condition is needed.
 use strict;
 use warnings;

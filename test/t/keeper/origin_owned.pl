@@ -1,7 +1,7 @@
-# The keeper owns its origin as a session does: while keys are made nobody drops
-# it, moves it, or uses it.  What is dropped while no keeper runs is found
-# missing, and its number is never taken for another's; also where somebody
-# drops it, and takes its number, again and again while keepers come and go.
+# The keeper owns its origin as a session does: while keys are made no session
+# drops it, moves it, or uses it.  An origin that is dropped while no keeper runs is
+# found missing, and its number is never taken for another's, even if a session
+# drops it, and takes its number, again and again while keepers start and end.
 # Between its look-up and the moment in which the keeper owns it, and between one
 # keeper and the next, others may drop it, move it or take it: the keeper finds
 # out, touches nothing that is another's, and makes keys with an origin of its own.
@@ -142,7 +142,7 @@ is( query(
 	'the origin that has the number now is not touched');
 query($node, q(SELECT pg_replication_origin_drop('thief')));
 
-#---- Dropped again and again, while keepers come and go ----
+#---- Dropped again and again, while keepers start and end ----
 
 # A thief of the number stays for a moment, and says what it has got.
 my $thief = start_client($node, <<~EOF =~ s/\n//gr, 'hasty');
@@ -251,7 +251,7 @@ sub steal
 	return $position;
 }
 
-# Keys are made, and their ceiling is where it belongs.
+# Keys are made, and their ceiling is in the right origin.
 sub keys_are_made
 {
 	my ($worker_id, $position) = @_;

@@ -51,7 +51,7 @@ sub use_worker_id
 	return;
 }
 
-# As an ordinary role, parallel queries in every place that is free.
+# As an ordinary role, parallel queries in every free process slot.
 sub hold_places
 {
 	my ($server) = @_;
@@ -116,7 +116,7 @@ sub helper_pid
 	return $pid;
 }
 
-#---- All places are held ----
+#---- All process slots are held ----
 
 my @held = hold_places($node);
 use_worker_id(3);
@@ -124,7 +124,7 @@ makes_keys($node, 3, 'all places held: a new worker ID makes keys');
 new_keeper();
 makes_keys($node, 3, 'all places held: a new keeper makes keys');
 
-# The process itself does not come: no second one can be started.
+# The process itself does not start: no second one can be started.
 my $helper = helper_pid();
 kill 'STOP', $helper;
 use_worker_id(4);
@@ -146,7 +146,7 @@ makes_keys($standby, 2,
 let_places_go($standby, @held);
 $standby->stop;
 
-#---- The process does not come in time ----
+#---- The process does not start in time ----
 
 $helper = helper_pid();
 kill 'STOP', $helper;
@@ -212,7 +212,7 @@ $node->start;
 makes_keys($node, 1, 'the server that was stopped makes keys again');
 $node->stop;
 
-#---- An answer that comes when nobody waits for it any more ----
+#---- A late answer, when no process waits for it any more ----
 
 # Two pairs of one server, and the ceiling of one is half an hour ahead.
 my $late = "snowid.max_lead = 10ms\nsnowid.max_wait = 200ms\n";
@@ -281,7 +281,7 @@ $node->safe_psql('other', $_)
 keys_go_on_in('other', 'without the database template1 keys continue');
 $node->stop;
 
-#---- No place is left for an origin ----
+#---- No slot is left for an origin ----
 
 # The keeper fails again and again.
 $node = snowid_cluster('full', '');
@@ -318,7 +318,7 @@ $node =
   snowid_cluster('locked', "snowid.worker_id = 1\nsnowid.max_lead = 100ms");
 start_and_open($node);
 
-# A locked pg_database lets nobody connect, so both sessions are here before.
+# While pg_database is locked no session can connect, so both connect before.
 my $holder = $node->background_psql('postgres');
 my $caller = $node->background_psql('postgres');
 $caller->query_safe('SELECT snowid_next()');

@@ -1,8 +1,8 @@
-# Origins do not pile up: those whose ceiling has passed by a day go at the next look-up;
-# where there are more than a few, those that passed by more than max_jump, and those of
+# Origins do not accumulate: those whose ceiling passed a day ago go at the next look-up;
+# if there are more than a few, also those that passed by more than max_jump, and those of
 # worker IDs that Redis has on record.  So max_replication_slots can be lowered, and other
-# origins have room.  What says which layout made the last keys stays, and so does what
-# lies ahead.
+# origins have room.  Origins that tell the layout of the last keys stay, and so do those
+# that lie ahead.
 #
 # Positions that no keeper wrote are refused with the origin's name, and not calculated
 # with; names that are no layout of snowid's are not ours, and stay.
@@ -77,7 +77,7 @@ make_keys_at(8, 2 * 86400);
 make_keys_at(8, 2 * 86400 + 1);
 origins_are('8', 'those a day past go, though there is room');
 
-# One that somebody has in use stays, and stops nothing.
+# An origin that a session uses stays, and stops nothing.
 make_keys_at(9, 2 * 86400 + 1);
 my $holder = start_pgbench($node, 'postgres', '-c 1 -t 1', hold => <<~EOF);
 	SELECT pg_replication_origin_session_setup(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid%_0_8';
@@ -122,7 +122,7 @@ pass("$limit can be lowered to a few, and the server starts");
 make_keys_at($_, $skew + 120) foreach 16 .. 22;
 pass('a few origins are enough if worker IDs come and go');
 
-#---- What made the last keys stays ----
+#---- The origin of the last keys stays ----
 
 my $wider =
   "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=13'\n";

@@ -1,5 +1,5 @@
 # A server that makes keys and has subscriptions: while their tables are copied,
-# rows come, keepers end and worker IDs change, somebody tries to drop every
+# rows arrive, keepers end and worker IDs change, a session tries to drop every
 # origin of snowid.  No subscription skips a row or gets a number of ours, no
 # origin of ours is touched, and keys continue.
 use strict;
@@ -108,7 +108,7 @@ is(query($node, $ours), $before, 'the origin of snowid keeps its number');
 unlike(slurp_file($dropper->{errors}),
 	qr/dropped/, 'no attempt to drop an origin of snowid succeeded');
 
-# Keepers end, and tables are copied again: their origins come and go.
+# Keepers end, and tables are copied again, whose origins are made and dropped.
 foreach my $round (1 .. 3)
 {
 	query($node,

@@ -1,5 +1,5 @@
-# What rarely happens: no descriptor is left, a signal of arithmetic, a data directory
-# that is locked, a state file's place that is taken.  It is reported, and it passes.
+# Rare faults: no descriptor is left, a signal of arithmetic, a data directory that is
+# locked, a directory in place of the state file.  Each is reported, and passes.
 use strict;
 use warnings;
 
@@ -203,7 +203,7 @@ $node->wait_for_log(qr/LOG:  snowid reserves keys again/, $log);
 cmp_ok(next_key($node), '>', $highest,
 	'the ceiling cannot be read: keys continue');
 
-#---- The directory is locked, or the file's place is taken ----
+#---- The directory is locked, or a directory has the file's name ----
 
 # While the keeper stands still, so that it does not make the directory meanwhile.
 sub exchange

@@ -1,7 +1,7 @@
 # A process that does nothing does not look healthy.  While the keeper is stopped, or
 # waits for a disk that hangs, status and errors say since when nothing was reserved, and
 # by which process; and all of it is over when the keeper continues.  On PostgreSQL 17 and
-# later, pg_stat_activity tells what callers and each of snowid's processes wait for.
+# later, pg_stat_activity shows why callers and each of snowid's processes wait.
 use strict;
 use warnings;
 
@@ -79,14 +79,14 @@ is_told('a disk that hangs', $before);
 hold_syncs($node, 0);
 is_over('a disk that hangs');
 
-# The ceiling of a server where nobody makes keys is past, too.
+# The ceiling of a server that makes no keys is past, too.
 set_skew($node, 1800);
 poll($node, 'ceiling < clock_timestamp()');
 is(query($node, 'SELECT is_open, reason FROM snowid_status()'),
 	't|', 'a keeper that has nothing to do is not stuck');
 $node->stop;
 
-#---- What pg_stat_activity tells ----
+#---- Waits in pg_stat_activity ----
 
 my ($redis, $keeper, $registry, $helper);
 

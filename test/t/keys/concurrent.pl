@@ -1,6 +1,6 @@
 # Keys of many sessions at once, in several databases, one by one, in batches
 # and under parallel queries: none twice, and all in the order in which they
-# were made.  Nobody waits while the layout has numbers left.
+# were made.  No caller waits while the layout has units left.
 use strict;
 use warnings;
 

@@ -1,6 +1,6 @@
-# What a key costs, as far as it does not depend on the machine: instructions
-# of a session, WAL, and what is written; and that a number of a segment takes no
-# more instructions.  Times are compared in test/bench.
+# The cost of a key, as far as it does not depend on the machine: instructions of
+# a session, WAL, and writes; a number of a segment takes no more instructions.
+# Times are compared in test/bench.
 # needs: valgrind
 use strict;
 use warnings;

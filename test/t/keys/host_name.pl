@@ -1,6 +1,6 @@
-# A server takes its worker ID from the end of its host's name: the same
-# configuration everywhere, and a start that is refused by name where the name does
-# not tell.  The name is read when the server starts, and not again.
+# A server takes its worker ID from the end of its host's name, with the same
+# configuration everywhere; a name without a number stops the start, and is shown.
+# The name is read when the server starts, and not again.
 use strict;
 use warnings;
 

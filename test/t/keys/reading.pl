@@ -1,6 +1,6 @@
 # The functions that read keys by this server's layout fail while that layout is
-# not the one of its last keys: where it is refused, on a standby, before the
-# gate was ever open, and where there is no keeper at all.
+# not that of its last keys: if it is refused, on a standby, before the gate was
+# ever open, and if there is no keeper at all.
 use strict;
 use warnings;
 
@@ -123,7 +123,7 @@ is( $node->safe_psql('postgres',
 	EOF
 all_work('after the consent', $node);
 
-#---- Nobody has judged it ----
+#---- No keeper has judged it ----
 
 foreach my $case (
 	[ 'no worker ID', '', 'no worker ID' ],

@@ -1,6 +1,6 @@
-# Not ready is well said: what a server that cannot make keys answers and what
-# works on it nevertheless; how it becomes ready, by a reload or by promotion;
-# and who may do what.
+# A server that cannot make keys says why; some functions work on it nevertheless;
+# it becomes ready by a reload or by promotion; and each role may call only the
+# functions for it.
 use strict;
 use warnings;
 

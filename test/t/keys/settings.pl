@@ -118,7 +118,7 @@ ok(!$node->start(fail_ok => 1),
   or $node->stop;
 like(
 	slurp_file($node->logfile, $at),
-	qr/FATAL:  snowid\.worker_id and snowid\.redis_url cannot be set together\n.*DETAIL:  A worker ID is a number of the settings, or the host's, or is claimed from Redis\.\n.*HINT:  Remove one of them\./,
+	qr/FATAL:  snowid\.worker_id and snowid\.redis_url cannot be set together\n.*DETAIL:  A worker ID is set, taken from the host's name, or claimed from Redis\.\n.*HINT:  Remove one of them\./,
 	'the log names both sources of the worker ID, and what to do');
 
 $pristine->backup_fs_cold('fresh');

@@ -1,5 +1,5 @@
-# managed/: no copy makes keys before its set-up; another pair; what a role can do that
-# owns the database, the schema or something in it, or that has no rights; a second run.
+# managed/: no copy makes keys before its set-up; another pair; attacks of roles that
+# own the database, the schema or an object in it, or have no rights; a second run.
 use strict;
 use warnings;
 

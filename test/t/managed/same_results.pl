@@ -1,5 +1,5 @@
 # managed/snowid--0.1.sql beside the library: the same functions with the same
-# marks, results and errors; keys, set-up, privileges, and who chooses search_path.
+# marks, results and errors; keys, set-up, privileges, and callers' search_path.
 use strict;
 use warnings;
 
@@ -277,7 +277,7 @@ is( $node->safe_psql(
 	"\n9",
 	'before it is set up');
 
-#---- Privileges, and what a caller can do by search_path ----
+#---- Privileges, and a caller's search_path ----
 
 $node->safe_psql('postgres', <<~'EOS');
 	CREATE ROLE app LOGIN;

@@ -1,6 +1,6 @@
-# The files by which others build and run snowid: one version everywhere, a
+# The files with which others build and run snowid: one version everywhere, a
 # META.json by PGXN's specification, a build outside of the source tree, a
-# Dockerfile with the steps of test/package, and YAML that means what it should.
+# Dockerfile with the steps of test/package, and YAML with the intended meaning.
 # needs: libyaml-libyaml-perl
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
 # pg_upgrade carries neither the ceiling nor snowid/state: the steps of
-# doc/operations.md, and what they are for.  OLD_INSTALL=/usr/lib/postgresql/NN
+# doc/operations.md, and the reasons for them.  OLD_INSTALL=/usr/lib/postgresql/NN
 # upgrades from the snowid of that major; else from this major to itself.
 use strict;
 use warnings;

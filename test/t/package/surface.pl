@@ -207,7 +207,7 @@ SKIP:
 		'COPY to JSON quotes the type snowid');
 }
 
-#---- By the owner of a database, who is no superuser ----
+#---- By the owner of a database, not a superuser ----
 
 # The script runs as a superuser: objects in the schema must not run with it.
 $node->safe_psql('postgres',

@@ -80,7 +80,7 @@ sub write_script
 	return;
 }
 
-# What a script of this version begins with
+# The first lines of a script of this version
 sub guard
 {
 	my ($version) = @_;

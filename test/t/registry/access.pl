@@ -267,7 +267,7 @@ error_is(
 	'without one there is an error');
 $local->stop;
 
-#---- Who repeats what we say ----
+#---- A server that repeats what it gets ----
 
 my $parrot = SnowidRedis->fake(
 	sub {

@@ -1,5 +1,5 @@
 # Records that are damaged, or of another version: they give no ID away, and stop
-# nobody but their owner.  What floods or hangs is bounded.
+# only their owner.  Floods and hangs are bounded.
 use strict;
 use warnings;
 
@@ -178,7 +178,7 @@ answered($second);
 is(worker_id($second), $other, 'when it is gone its owner has it again');
 $third->stop;
 
-#---- Times that nobody's keys can have ----
+#---- Times that no server's keys can have ----
 
 # The ceiling of a server, in Unix ms.
 sub ceiling_ms

@@ -1,6 +1,6 @@
-# Whose a worker ID is: the same directory gets its own back, a copy another;
-# after a reboot only where nobody else uses it.  No server makes keys with an ID
-# that is another's.
+# The owner of a worker ID: the same directory gets its own back, a copy another;
+# after a reboot only if no other server uses it.  No server makes keys with the ID
+# of another one.
 use strict;
 use warnings;
 
@@ -156,7 +156,7 @@ makes_keys_as($cold, 1, 'it is the same');
 cmp_ok($last_ms, '>', $ceiling,
 	'after a reboot keys are above the recorded ceiling');
 
-# Somebody keeps writing to the record.
+# Another server keeps writing to the record.
 $cold->stop;
 $redis->edit('0:1', boot => 'another', interval => 3000);
 my $node_id = $redis->record('0:1', 'owner');

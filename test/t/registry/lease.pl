@@ -1,6 +1,6 @@
-# A worker ID on lease: keys end where the record's ceiling in Redis ends, the
-# next owner begins above it, and what happens to Redis, to the way there, to
-# clocks, processes and directories costs time and never a key's uniqueness.
+# A worker ID on lease: keys end at the record's ceiling in Redis, and the next
+# owner begins above it.  Faults of Redis, of the network, of clocks, processes and
+# directories cost time, and never a key's uniqueness.
 use strict;
 use warnings;
 
@@ -92,7 +92,7 @@ sub seconds_until_open
 	return time - $began;
 }
 
-#---- What is recorded comes first ----
+#---- The record is written before keys are made ----
 
 my $one = on_lease('a', allows_streaming => 1);
 wait_for_claim($one);
@@ -127,7 +127,7 @@ my ($pause) = sort { $a <=> $b } map {
 } 2 .. $#n;
 ok($pause > 500 && $pause < LEASE, "renewed at a third: after $pause ms");
 
-#---- Redis stands still ----
+#---- Redis hangs ----
 
 my $n = record(0, 'n');
 wait_until('a renewal', sub { record(0, 'n') > $n });

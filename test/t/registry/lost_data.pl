@@ -1,6 +1,6 @@
-# Where answers are lost, where Redis executes what it should not any more, and
-# where it lost its data or went back in time: no claim leaks, no recorded ceiling
-# falls, and what Redis has forgotten its owners put back.
+# Answers are lost, Redis executes commands late, loses its data or goes back in
+# time: no claim leaks, no recorded ceiling falls, and owners put back the claims
+# that Redis has forgotten.
 use strict;
 use warnings;
 
@@ -95,7 +95,7 @@ cmp_ok(record('ceiling'), '>', $last, 'a mark whose answer is lost counts');
 $proxy->mode('');
 answered($first);
 
-# what Redis executes late: all that was sent, in whatever order
+# late commands: all that were sent, in any order
 $proxy->mode('silent');
 wait_for_calls('mark', 1);
 foreach
@@ -115,7 +115,7 @@ answered($first);
 is(status($first, 'registry, worker_id'),
 	'claimed|0', 'calls that are executed late do not end the claim');
 
-#---- What may be wrong in Redis ----
+#---- Possible faults in Redis' data ----
 
 # not a late answer, where the machine is slow
 my $refused =
@@ -186,7 +186,7 @@ sub crash_redis
 # A server that never had a claim, started beside them.
 sub newcomer { return claiming($_[0], $urls, $_[1]); }
 
-# Owners are slow where Redis comes back, so that a newcomer is there before.
+# Owners are slow when Redis is back, so that a new server is there before them.
 my $slow =
   "snowid.redis_timeout = '300ms'\nsnowid.redis_mark_interval = '700ms'\n";
 settings($first, $slow . "snowid.max_wait = '20s'");

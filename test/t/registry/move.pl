@@ -1,8 +1,8 @@
 # The clock is set back so far behind a server's keys that every caller would be
 # refused: the server leaves its worker ID for another one by itself, and callers
 # wait meanwhile.  For good and on lease; again and again; at a start; on a
-# promoted standby; where no other ID can be had; and where the clock is right
-# again before that.  No key is made twice.
+# promoted standby; if no other ID is free; and if the clock is right again before
+# that.  No key is made twice.
 use strict;
 use warnings;
 
@@ -117,7 +117,7 @@ foreach my $kind ('for good', 'on lease')
 	is(moves($one), 1, "$kind: the status counts the move");
 	like(
 		slurp_file($one->logfile, $log),
-		qr/LOG:  the clock is too far behind the keys of this server\n.*LOG:  snowid left worker ID 0 of datacenter 0, whose keys are ahead of the clock\n\S.*DETAIL:  They end at 2\d{3}-.*; keys are below them until the clock is there\.\n/s,
+		qr/LOG:  the clock is too far behind the keys of this server\n.*LOG:  snowid left worker ID 0 of datacenter 0, whose keys are ahead of the clock\n\S.*DETAIL:  They end at 2\d{3}-.*; new keys are below them until then\.\n/s,
 		"$kind: the log says why, and where order ends");
 	my ($noticed, $left) = map {
 		slurp_file($one->logfile, $log) =~ /^\S+ \d\d:\d\d:([\d.]+) [^\n]*$_/m

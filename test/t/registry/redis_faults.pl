@@ -108,7 +108,7 @@ survives(
 	'no answer within');
 answered($named);
 
-# what ends a connection that waits for the next call is no fault
+# a connection that ends while it waits for the next call is no fault
 my $way = SnowidProxy->start($redis);
 my $far = claiming('far', $way);
 wait_for_claim($far);
@@ -122,7 +122,7 @@ is(logged($far, $unnoticed, $gone),
 	0, 'a connection that is reset between two calls: it is made again');
 $far->stop;
 
-# a name is looked up where the connection is new
+# a name is looked up for each new connection
 survives(
 	'name server',
 	$named,
@@ -137,7 +137,7 @@ error_is($nameless,
 pass('a name that does not exist');
 $nameless->stop;
 
-#---- What answers is not Redis, or talks nonsense ----
+#---- A server that is not Redis, or sends nonsense ----
 
 # The answer to each request, and the error.
 my @not_redis = (

@@ -27,7 +27,7 @@ sub copy_of_redis
 	return $copy;
 }
 
-# Redis dies; what comes back has the data of then.
+# Redis is killed, and starts again with the data of then.
 sub forget
 {
 	my ($copy) = @_;
@@ -130,7 +130,7 @@ ids_are('1 0',
 	$a, $b);
 end_all($a, $b);
 
-# The same, where the server of the lapsed lease is there, and is heard first.
+# The same, but the server of the lapsed lease runs, and is heard first.
 my $proxy = SnowidRedis->proxy($redis);
 $a = claiming('cut_off', $proxy, $lease);
 wait_for_claim($a);
@@ -189,7 +189,7 @@ no_key_with($b, 0, 'Redis forgot that an ID was released');
 ids_are('1 2 0', 'Redis forgot that an ID was released', $a, $b, $c);
 end_all($a, $b, $c);
 
-#---- Nobody is thrown out without need ----
+#---- No server loses its ID without need ----
 
 $a    = start_server('a4');
 $copy = copy_of_redis();
@@ -213,7 +213,7 @@ foreach my $how (qw(stop kill))
 }
 end_all($a);
 
-#---- The ceiling of what is given back is that of the last key ----
+#---- The ceiling of an ID that is given back is that of the last key ----
 
 $a = claiming('a5', $proxy);
 wait_for_claim($a);

@@ -1,7 +1,7 @@
-# What administrators ask of Redis: it does not keep a server from its own marks,
-# however often it is refused, and the errors are true.  What Redis says is heeded:
-# that a worker ID is another's, whether or not its replicas have heard of that; and
-# that there is nothing to do but wait.
+# Requests of administrators to Redis: they do not keep a server from its own marks,
+# however often they are refused, and the errors are true.  A server obeys Redis'
+# answer that its worker ID is another's, even if the replicas have not heard of
+# that, and its answer to wait.
 use strict;
 use warnings;
 
@@ -53,7 +53,7 @@ pass('a server that is refused another ID all the time is marked as before');
 $_->stop foreach $asks, $other;
 $redis->query('DEL', 'snowid');
 
-#---- What the errors say ----
+#---- The texts of errors ----
 
 my $node = claiming('node', $redis);
 wait_for_claim($node);

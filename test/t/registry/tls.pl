@@ -1,6 +1,6 @@
 # rediss://: the certificate's chain and its host name are both checked, and calls
 # that fail leave nothing in memory.
-# Skipped where hiredis, redis-server or openssl cannot do TLS.
+# Skipped if hiredis, redis-server or openssl cannot do TLS.
 # needs: openssl
 use strict;
 use warnings;

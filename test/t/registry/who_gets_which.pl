@@ -1,5 +1,5 @@
-# Who gets which worker ID: 32 nodes at the same moment and the 33rd, another
-# datacenter by a reload, the layout that the registry pins; and the
+# The worker IDs that servers get: 32 servers at the same moment and the 33rd,
+# another datacenter by a reload, the layout that the registry pins; and the
 # administrator's functions.
 use strict;
 use warnings;
@@ -54,7 +54,7 @@ sub new_key
 		EOF
 }
 
-# Is this ID nobody's?
+# Is this ID free?
 sub is_free
 {
 	my ($pair) = @_;
@@ -77,7 +77,7 @@ sub released
 
 #---- The layout is pinned ----
 
-# 30 more nodes: what a server's registry process sends, sent by redis-cli.
+# 30 more servers: redis-cli sends the commands of a registry process.
 my $source = slurp_file('src/registry/registry.lua');
 my $script = $redis->query('SCRIPT', 'LOAD', $source);
 my $dir    = PostgreSQL::Test::Utils::tempdir('claims');
@@ -478,7 +478,7 @@ $first->restart;
 wait_for_pair($first, $other);
 pass('a restart keeps the new ID');
 
-#---- Who may ----
+#---- Roles that may call the functions ----
 
 $first->safe_psql('postgres',
 	'CREATE ROLE ordinary; CREATE ROLE monitor; GRANT pg_monitor TO monitor');

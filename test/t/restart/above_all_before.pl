@@ -1,7 +1,7 @@
-# Restarts: a clean stop loses nothing and the next start waits for nothing; a
-# crash, of whatever kind, begins above every key made before; nor does a clock
-# that was set back while the server was down, or a loop of crashes, repeat a
-# key or run ahead.
+# Restarts: a clean stop loses nothing, and the next start waits for nothing.  After
+# a crash of any kind, keys begin above every key made before.  A clock that was set
+# back while the server was down repeats no key, and a loop of crashes does not drive
+# keys ahead of the clock.
 use strict;
 use warnings;
 
@@ -82,7 +82,7 @@ sub first_key_is_above
 	return $key;
 }
 
-# The postmaster that was killed has left processes behind for a moment.
+# Processes of the killed postmaster remain for a moment.
 sub start_when_free
 {
 	until ($node->start(fail_ok => 1))

@@ -1,6 +1,6 @@
-# A backup beside the living server, a server set back to an earlier point, a
-# copied data directory, a dump: no key is made twice where each server has a
-# worker ID of its own; and what holds where it is the same one.
+# A backup beside the running server, a server set back to an earlier point, a
+# copied data directory, a dump: no key is made twice if each server has its own
+# worker ID; and the weaker promises if they share one.
 use strict;
 use warnings;
 

@@ -1,12 +1,11 @@
 # A keeper that dies at any step of a grant, of a change of the worker ID, of its
 # own end and its successor's begin, or of snowid_advance(): after the crash every
-# key is above all that were made before, with the clock where it stood.  So it is
-# on a standby that is promoted then: the ceiling came before the rows.
+# key is above all that were made before, at the same time of the clock.  The same
+# holds for a standby that is promoted then: the ceiling arrived before the rows.
 #
 # The keeper is held at each step while clients take all keys that they can get.
-# The clock stands still meanwhile, so that the ceiling ends them and nothing
-# else; and it is what it was after the crash, so that a ceiling that was lost
-# would be seen by keys that come again.
+# The clock stands still meanwhile, so that only the ceiling stops them; it shows
+# the same time after the crash, so that a lost ceiling would repeat keys.
 use strict;
 use warnings;
 
@@ -139,7 +138,7 @@ sub is_at_rest
 	return;
 }
 
-# A number that comes back waits until the clock has passed max_lead, which is short
+# A number that returns waits until the clock has passed max_lead, which is short
 # for that: less than the keys lead the clock.  The keeper is held from this moment
 # on, if that is wanted.
 sub pass_max_lead

@@ -1,6 +1,6 @@
 # A number of a sequence that a client has received can be given out again after
-# a crash, where the transaction that took it was open; a key is not, even where
-# the clock is behind by then.
+# a crash, if the transaction that took it was open; a key is not, even if the
+# clock is behind by then.
 use strict;
 use warnings;
 
@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-# Nothing flushes the WAL but who has to.
+# Only a process that has to flushes the WAL.
 my $settings = "wal_writer_delay = 10s\nautovacuum = off";
 
 # What an open transaction gets from this function, before the server is killed

@@ -1,7 +1,7 @@
-# The state file: where it cannot be read, or another server holds the
-# directory, the gate stays closed with the reason and nothing is overwritten;
-# a copy of the directory is noticed; and a change of the layout needs consent,
-# and keys that are above all old ones.
+# The state file: if it cannot be read, or another server holds the directory,
+# the gate stays closed with the reason, and nothing is overwritten.  A copy of the
+# directory is noticed.  A change of the layout needs consent, and keys that are
+# above all old ones.
 use strict;
 use warnings;
 
@@ -227,7 +227,7 @@ server_is_open($copy);
 is(() = slurp_file($copy->logfile) =~ /$warning/g,
 	1, 'a copy is a copy no longer after its next start');
 
-# Logged once where the file cannot be written, too.
+# Logged once, also if the file cannot be written.
 $copy->stop;
 write_state($good, $copy->data_dir . '/snowid/state');
 chmod 0500, $copy->data_dir . '/snowid';

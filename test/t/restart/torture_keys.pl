@@ -1,6 +1,6 @@
 # Half a minute of test/torture: processes killed, clock stepped, directory taken
 # away, standby promoted, under clients that report each key outside the server.
-# Its check finds what is wrong, and what was cut off counts.
+# Its check finds faults, and counts lines that were cut off.
 use strict;
 use warnings;
 

@@ -21,7 +21,7 @@ sub by_signal
 	return;
 }
 
-# A fast stop that nobody waits for.
+# A fast stop, without waiting for its end.
 sub by_stop
 {
 	my ($node) = @_;

@@ -1,10 +1,10 @@
-# Roles plant what PostgreSQL could take for a name of our scripts: functions,
+# Roles plant objects that PostgreSQL could take for names of our scripts: functions,
 # operators, types and tables, in the schema of the extension and in each schema
 # before it.  Then a superuser, the database's owner and an ordinary role call
-# all that there is.  Nothing planted is called with another role's rights.
+# everything.  Nothing planted runs with another role's rights.
 #
-# Names and types are read from the scripts and the catalogs, so that what is
-# added to them is tried, too.
+# Names and types are read from the scripts and the catalogs, so that new ones are
+# tried, too.
 use strict;
 use warnings;
 
@@ -26,7 +26,7 @@ query($node, "CREATE ROLE $_ LOGIN") foreach qw(owner mallory clerk);
 query($node, 'CREATE ROLE group_of_owner');
 query($node, 'GRANT group_of_owner TO owner');
 
-#---- What the scripts call ----
+#---- Names that the scripts call ----
 
 my $source = join '', map { slurp_file($_) =~ s/^\s*--.*$//gmr } @scripts;
 

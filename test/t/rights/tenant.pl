@@ -1,8 +1,8 @@
-# A hostile tenant: the owner of a database, who is no superuser, and an ordinary
-# role try to get other rights than theirs, to read what is not for them, and to
-# stop others.  Each new function of the extensions is tried here, too.
+# A hostile tenant: the owner of a database, not a superuser, and an ordinary role
+# try to get rights that are not theirs, to read others' data, and to stop others.
+# Each new function of the extensions is tried here, too.
 #
-# rights/overloads.pl tries what is planted beside the names that our scripts use.
+# rights/overloads.pl plants objects beside the names that our scripts use.
 use strict;
 use warnings;
 
@@ -86,7 +86,7 @@ sub ran_as
 	return join ' ', sort keys %ran;
 }
 
-# Nobody has got a right, and nothing of the trap's is left in a session.
+# No role has got a right, and nothing of the trap's is left in a session.
 sub harmless
 {
 	my ($what) = @_;
@@ -331,7 +331,7 @@ is(as('owner', $still), 0,  "the owner's tables are changed");
 is(ran_as(),            '', "none of the owner's code runs");
 harmless('migration of hostile tables');
 
-#---- Who may call what ----
+#---- Roles and the functions that they may call ----
 
 # Each function by its name; a new one needs a line here.
 my %who = (
@@ -437,7 +437,7 @@ foreach my $condition (
 	) if $condition !~ /::snowid > /;
 }
 
-#---- What is too long, too large, or nonsense ----
+#---- Arguments that are too long, too large, or nonsense ----
 
 # Long texts in all places for a text: errors, and so the log, stay short.
 my %sample = (

@@ -1,6 +1,6 @@
 # The failover drill: the primary crashes under load, its standby takes over with
-# a worker ID of its own, the old primary comes back by pg_rewind as a standby,
-# and takes over again; a worker ID is changed by reload.  No key is made twice
+# a worker ID of its own, the old primary rejoins by pg_rewind as a standby, and
+# takes over again; a worker ID is changed by reload.  No key is made twice
 # in all of it, and the keys of each period are above those of the one before.
 use strict;
 use warnings;
@@ -96,7 +96,7 @@ wait_for_worker_id($second, 2);
 load($second);
 clients_go_on(@clients);
 
-#---- The old primary comes back ----
+#---- The old primary rejoins ----
 
 # its settings are in its directory, and pg_rewind brings the other's
 my $saved = $first->basedir . '/saved';

@@ -1,7 +1,7 @@
 # A standby makes no keys.  Promoted, it begins above every key in the rows that
 # reached it, also with its clock two minutes behind the old primary's: the ceiling
-# came with the WAL.  Also where it was restarted since, crashed before its first
-# key, was made from a backup of a standby, or follows a standby that was
+# came with the WAL.  This also holds if it was restarted since, crashed before its
+# first key, was made from a backup of a standby, or follows a standby that was
 # promoted before.
 use strict;
 use warnings;

@@ -22,7 +22,7 @@ $node->poll_query_until('postgres',
 
 sub sql { return $node->safe_psql('postgres', $_[0]); }
 
-# Runs a psql script, again and again where a lock was not to be had in time.
+# Runs a psql script, again and again if it did not get a lock in time.
 sub run_until_done
 {
 	my ($script) = @_;
@@ -54,7 +54,7 @@ sub nothing_failed
 	return;
 }
 
-#---- What it writes ----
+#---- The commands that it writes ----
 
 sql(<<~'EOF');
 	CREATE TABLE orders (id bigserial PRIMARY KEY, n int);

@@ -1,6 +1,6 @@
-# snowid_make_partitions(): partitions by the clock, under locks that hinder
-# nobody; what it does not understand it refuses, by name.  Also in the first days of
-# a layout, and beside partitions of numbers that are no keys.
+# snowid_make_partitions(): partitions by the clock, under locks that hinder no
+# session; it refuses tables that it does not understand, and says why.  Also in the
+# first days of a layout, and beside partitions of numbers that are no keys.
 use strict;
 use warnings;
 
@@ -198,7 +198,7 @@ is( sql(q{SELECT c.relname, spcname FROM pg_inherits JOIN pg_class c ON c.oid = 
 	'a partition is in the tablespace of its parent');
 sql($_) foreach 'DROP TABLE placed', 'DROP TABLESPACE "fast disk"';
 
-#---- What is refused ----
+#---- Refused tables and arguments ----
 
 sql(q{CREATE TABLE plain (id bigint);
 	CREATE TABLE list (id bigint) PARTITION BY LIST (id);
@@ -321,7 +321,7 @@ is( sql(q{INSERT INTO "My Shop"."Orders" VALUES (keys.snowid_max(now())) RETURNI
 	'"My Shop"."Orders_202701"',
 	'a table of another schema, type and owner takes keys');
 
-#---- Who may, and where ----
+#---- Roles that may call it, and schemas ----
 
 $node->safe_psql('postgres',
 	'CREATE ROLE other; GRANT USAGE ON SCHEMA keys TO other; CREATE TABLE fresh (id bigint PRIMARY KEY) PARTITION BY RANGE (id)'
