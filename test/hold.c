@@ -3,10 +3,11 @@
  *		A background process that a test can hold: preloaded into a test's server,
  *		stops one of snowid's when it comes to a call.
  *
- * The file $HOLD_FILE says which one, "who", and where: before the first call of
- * the function "at", or before the first behind one of "after".  There it stands between two
- * of its calls to the server, and so does all of its work that others can see.
- * A release of a lock is held behind it, so that no lock is held.
+ * The file $HOLD_FILE names the process, "who", and the call: the first call of
+ * the function "at", or the first one after a call of "after".  The process stops
+ * before that call, between two of its calls to the server, so that others see all
+ * of its work as it is then.  At a release of a lock, it stops after the call, so
+ * that it holds no lock.
  *
  * The server's functions cannot be interposed, for it is a program.  So when the
  * library is loaded, its table of the functions that it calls is changed: that of

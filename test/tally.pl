@@ -49,7 +49,7 @@ sub is_claim
 	my @words  = split ' ', $name;
 	return
 		 @words > 2
-	  && $name !~ /^(?:with|what|which|who|whoever|where)\b/i
+	  && $name !~ /^(?:with|what|which|who\w*|where)\b/i
 	  && $name !~ /(?:^|: )(?:and|nor|so|also|then|until|but|or)\b/i;
 }
 
