@@ -1,8 +1,8 @@
 # A server uses its own claim, and no other.  Each gets its own worker ID back after a
-# restart, also without Redis; one that Redis' records say it has, and that it does not
-# use, it gives back.  No key is made with a claim that is given to another server while
-# the gate is opened, with one that does not fit the layout, or with one that was given
-# up for a number: when the server comes back while Redis is away, another may have it.
+# restart, also without Redis.  An ID that it has by Redis' records and does not use is
+# given back.  No key is made with a claim that is given to another server while the
+# gate is opened, with one that does not fit the layout, or with one that was given up
+# for a number: if the server returns while Redis is away, another may have it.
 use strict;
 use warnings;
 

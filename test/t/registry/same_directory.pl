@@ -1,6 +1,6 @@
 # A server that was rewound or restored in place is the same server: it keeps its
-# worker ID, above all that its former life used; two servers that take turns need two IDs
-# for ever, and neither stops.
+# worker ID, above all keys of its former life.  Two servers that take turns need two IDs,
+# and neither stops.
 #
 # Two servers whose data directories cannot be told apart, on what looks like one boot
 # of one machine (two memory images, of which one was restored), do not take the worker
@@ -205,8 +205,8 @@ $fixed->stop;
 #---- Two directories that cannot be told apart ----
 
 # A server knows a twin by a record that was written more than an interval after its
-# own start.  So the second server starts later than that here; where both start
-# within an interval, they may lose their IDs some times more.
+# own start.  So the second server starts later than that here; if both start within
+# an interval, they may lose their IDs a few more times.
 
 $redis = SnowidRedis->start('twins');
 
@@ -262,7 +262,8 @@ is(worker_id($a), 0, 'a server claims the first ID');
 my $place = $redis->record('0:0', 'place');
 until_it_knows_twins('0:0');
 my $b = server_in(1, 'b');
-is($redis->record('0:0', 'name'), 'b', 'another with its place takes the ID');
+is($redis->record('0:0', 'name'),
+	'b', 'another server with its directory takes the ID');
 $a->wait_for_log(qr/snowid lost its worker ID/);
 both_go_on('1 0', '1 0', 'one place', $a, $b);
 is($redis->record($_, 'place'), $place, "both have the place: $_")

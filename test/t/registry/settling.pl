@@ -1,7 +1,7 @@
-# What Redis forgets, and who is heard first after that: no server that is connected loses
-# its worker ID, and no other gets it.  Servers whose settings differ; a server that comes
+# Redis forgets, and servers call again in any order: no connected server loses its worker
+# ID, and no other server gets it.  Servers whose settings differ; a server that comes
 # from another registry; a machine that loses power at the same time; two masters; and
-# what the simulator found: a server that was asked to wait, and then is cut off; one that
+# cases that the simulator found: a server that was asked to wait, and then is cut off; one that
 # asks for another ID in the settling; keys that only a former owner knows of; a lease that
 # lapses while its settings want another datacenter.
 use strict;
@@ -56,7 +56,7 @@ keeps($rarely, $slow_id,  'a server that marks rarely');
 keeps($often,  $quick_id, 'a server that marks often');
 $_->stop foreach $rarely, $often, $new;
 
-# one server alone, of which nobody knows
+# one server alone, which the registry does not know
 my $empty = SnowidRedis->start('empty');
 my $alone = claiming('alone', $empty);
 wait_for_claim($alone);

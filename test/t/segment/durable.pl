@@ -1,5 +1,5 @@
 # No number of a segment is handed out twice, whatever ends: the process that fetches,
-# the server, or the primary; and none is lost where it ends in order.
+# the server, or the primary; and none is lost if it ends in order.
 #
 # A caller that loses its processor between its reading of the cursor and its
 # compare-and-swap, while others take all of two ranges, so that the offset is the same
@@ -337,7 +337,7 @@ SKIP:
 	my %seen = map { $_ => 1 } @numbers;
 	is(scalar(keys %seen),
 		scalar(@numbers),
-		'the caller gets a number that nobody else has got');
+		'the caller gets a number that no other session has got');
 	$session->quit;
 	$race->stop;
 }
