@@ -192,7 +192,7 @@ $node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
 $node->poll_query_until('postgres',
 	"SELECT reason ~ 'has not answered yet' FROM snowid_status()")
   or die;
-pass('a catalog that nobody may read: the reason is reported');
+pass('a catalog that no session may read: the reason is reported');
 $idle->query_safe('COMMIT');
 makes_keys($node, 7, 'the catalog can be read again: keys continue');
 $idle->quit;

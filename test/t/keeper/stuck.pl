@@ -37,7 +37,7 @@ sub is_told
 	like(
 		$error,
 		qr/^55000: snowid could not reserve more keys\nDETAIL:  $stuck/,
-		"$what: callers learn who and since when");
+		"$what: callers learn which process hangs, and since when");
 	poll($node, 'NOT is_open');
 	my ($reason, $read_at) =
 	  split /\|/, status($node, 'reason, clock_timestamp()');

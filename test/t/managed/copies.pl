@@ -309,7 +309,7 @@ is( error(
 		"SET statement_timeout = '60s';\nSELECT snowid_next_block(1::bigint) \\gset"
 	),
 	'',
-	'a lock that anybody can take does not hold keys up');
+	'a lock that any role can take does not delay keys');
 
 
 # who does not read what the server says while it has the lock, here of a subtransaction's end

@@ -168,7 +168,7 @@ wait_until('the ID before it is free',
 $b = start_server('b2');
 from_here($a, $b);
 forget($copy);
-ids_are('1 0', 'Redis forgot that an ID was changed, and who has it now',
+ids_are('1 0', 'Redis forgot that an ID was changed, and its new owner',
 	$a, $b);
 is($redis->owned('a2'), 1, 'no server has two IDs');
 

@@ -475,7 +475,7 @@ like(
 query($node, "COMMIT PREPARED 'p'");
 is(answer_of($waiting), 5001, 'the caller that waited gets its number');
 is(number('t2'), 1001,
-	'a place that is not waited for any more is given to another tag');
+	'a place that no caller waits for any more is given to another tag');
 
 configure($node, 'snowid.max_segments = 0');
 $node->restart;
