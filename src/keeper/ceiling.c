@@ -28,8 +28,9 @@
 /* The origin that this process owns, if any. */
 static RepOriginId owned = InvalidRepOriginId;
 
-static void
-let_go(void)
+/* Releases the origin, if there is one; no key is made with it. */
+void
+ceiling_let_go(void)
 {
 	if (owned == InvalidRepOriginId)
 		return;
@@ -56,7 +57,8 @@ ask_about(OriginQuestion *question, const Claim *pair, const Claim *old)
  * pending.
  *
  * Before it is owned, the origin may be dropped and its number be given to
- * another one.  So its name is looked up again once it is owned.
+ * another one.  So its name is looked up again once it is owned.  After a
+ * failure it is released by the next call, or by ceiling_let_go().
  */
 OriginAnswer
 ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
@@ -81,7 +83,7 @@ ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
 		memcmp(&question, &second, offsetof(OriginQuestion, owned)) != 0)
 	{
 		second.owned = InvalidRepOriginId;
-		let_go();
+		ceiling_let_go();
 		result = origin_ask(&question, &found, err, errlen);
 		if (result != ORIGIN_ANSWERED)
 			return result;
@@ -89,7 +91,6 @@ ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
 		owned = found.origin;
 		if (found.own_ms != (int64) replorigin_session_get_progress(false))
 		{
-			let_go();
 			strlcpy(err, "Its position was changed concurrently.", errlen);
 			return ORIGIN_FAILED;
 		}
@@ -101,8 +102,6 @@ ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
 	if (result == ORIGIN_PENDING)
 		return result;
 	second.owned = InvalidRepOriginId;
-	if (result == ORIGIN_FAILED)
-		let_go();
 	*ceiling = found;
 	return result;
 }
@@ -152,7 +151,8 @@ ceiling_leave_layouts(const Claim *pair, const Claim *old, char *err, Size errle
  * Lowers the ceiling to what was used, and releases the origin; the gate is
  * closed.  PostgreSQL cannot lower an origin that is owned, so a lock keeps
  * others from dropping it in between.  If a transaction that drops some origin
- * holds that lock, or this throws, the ceiling stays as it is.
+ * holds that lock, or this throws, the ceiling stays as it is; and so it does after
+ * a crash before the WAL is flushed, which is safe.
  */
 void
 ceiling_leave(const Ceiling *ceiling, int64 unix_ms)
@@ -160,15 +160,12 @@ ceiling_leave(const Ceiling *ceiling, int64 unix_ms)
 	MemoryContext context = CurrentMemoryContext;
 
 	StartTransactionCommand();
-	if (owned != ceiling->origin ||
-		!ConditionalLockRelationOid(ReplicationOriginRelationId, ExclusiveLock))
-		let_go();
-	else
+	if (owned == ceiling->origin &&
+		ConditionalLockRelationOid(ReplicationOriginRelationId, ExclusiveLock))
 	{
-		let_go();
+		ceiling_let_go();
 		replorigin_advance(ceiling->origin, (XLogRecPtr) unix_ms,
 						   InvalidXLogRecPtr, true, true);
-		XLogFlush(XactLastRecEnd);
 	}
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(context);

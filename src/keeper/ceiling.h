@@ -14,6 +14,7 @@ extern OriginAnswer ceiling_find(const Claim *pair, const Claim *old, int64 reac
 extern OriginAnswer ceiling_leave_layouts(const Claim *pair, const Claim *old,
 										  char *err, Size errlen);
 extern void ceiling_raise(const Ceiling *ceiling, int64 unix_ms);
+extern void ceiling_let_go(void);
 extern void ceiling_leave(const Ceiling *ceiling, int64 unix_ms);
 
 #endif							/* SNOWID_KEEPER_CEILING_H */

@@ -161,7 +161,6 @@ take_over(void)
 	if (pair.ceiling.own_ms < unix_ms_from_units(progress.usable_until))
 		ceiling_raise(&pair.ceiling, unix_ms_from_units(progress.usable_until));
 	pair.stage = PAIR_IN_USE;
-	grant_start_slowly();
 }
 
 /* Returns 0 if the gate is open, or the ms until the next look. */
@@ -174,16 +173,13 @@ open_gate(const Decision *decision, int64 now)
 	char		layout[LAYOUT_TEXT_LEN];
 	GateReason	reason = pair_begin(&pair, decision, err);
 
-	if (reason == GATE_STARTING)
-		return wait_for_answer();
 	if (reason != GATE_MAY_OPEN)
 	{
 		close_gate(reason, err);
 		return retry_pause();
 	}
-	generator_progress(&progress);
 	grant_start_slowly();
-	grant_first(&pair, now, decision->forget_order ? floor : Max(floor, progress.last));
+	grant_first(&pair, now, floor);
 	generator_progress(&progress);
 	if (!claim_enter(&pair.claim, unix_ms_from_units(progress.usable_until)))
 		return retry_pause();	/* it was lost meanwhile */
@@ -238,6 +234,8 @@ act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now
 		case OPENING_AWAIT:
 			return wait_for_answer();
 		case OPENING_CLOSE:
+			if (pair.stage == PAIR_NONE)
+				ceiling_let_go();
 			if (facts->recovery && decision->remember &&
 				!pair_remember_early(wanted, decision, detail))
 				log_state(GATE_FILE, detail);
@@ -316,8 +314,6 @@ keeper_turn(bool news, bool reloaded)
 {
 	Pause		pause = {0};
 
-	if (news || reloaded)
-		retry_ms = 0;
 	pause.ms = take_turn();
 	/* an answer is taken at once: its origin has no owner yet */
 	pause.after_failure = retry_ms > 0 && !awaits_answer;

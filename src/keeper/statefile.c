@@ -109,13 +109,9 @@ statefile_lock(char *err, Size errlen)
 	if ((MakePGDirectory(STATE_DIR) < 0 && errno != EEXIST) ||
 		fsync_fname_ext(".", true, false, DEBUG1) != 0)
 		return could_not("create directory", STATE_DIR, err, errlen);
-	ReserveExternalFD();
 	fd = BasicOpenFile(LOCK_FILE, O_RDWR | O_CREAT | PG_BINARY);
 	if (fd < 0)
-	{
-		ReleaseExternalFD();
 		return could_not("open file", LOCK_FILE, err, errlen);
-	}
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
 	{
 		if (errno == EWOULDBLOCK)
@@ -124,11 +120,9 @@ statefile_lock(char *err, Size errlen)
 		else
 			could_not("lock file", LOCK_FILE, err, errlen);
 		close(fd);
-		ReleaseExternalFD();
 		return false;
 	}
 	lock_fd = fd;
-	ReserveExternalFD();
 	directory_fd = BasicOpenFile(".", O_RDONLY | PG_BINARY);
 	if (directory_fd < 0 ||
 		(flock(directory_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK))
@@ -140,19 +134,13 @@ statefile_lock(char *err, Size errlen)
 	return true;
 }
 
-/* Releases the lock, for a successor. */
+/* Releases the lock, for a successor; nothing if it is not held. */
 void
 statefile_unlock(void)
 {
-	if (lock_fd < 0)
-		return;
 	close(lock_fd);
-	lock_fd = -1;
-	ReleaseExternalFD();
-	if (directory_fd >= 0)
-		close(directory_fd);
-	directory_fd = -1;
-	ReleaseExternalFD();
+	close(directory_fd);
+	lock_fd = directory_fd = -1;
 }
 
 /* The fingerprint of the data directory, which is the current directory. */

@@ -6,6 +6,7 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidHold;
 use SnowidTest;
 use Test::More;
 
@@ -14,6 +15,7 @@ my $settings =
 my $node = snowid_cluster('advance', $settings, allows_streaming => 1);
 $node->append_conf('postgresql.conf',
 	"fsync = on\nrestart_after_crash = on\nwal_writer_delay = 10s");
+let_hold($node);
 start_and_open($node);
 my @stopped;
 END { kill 'CONT', @stopped; }
@@ -197,6 +199,20 @@ like(sql_error($node, 'SELECT snowid_next()'),
 	$refused, 'after a crash keys are above it, too');
 is(sql_error($node, 'SELECT snowid_advance(1)'),
 	'', 'a call that has nothing to do succeeds');
+
+#---- An error of the keeper ----
+
+hold_keeper($node, 'replorigin_session_advance');
+$session = start_advance('fails', '30 min');
+kill 'FPE', held_keeper($node);
+let_go($node);
+$session->{handle}->finish;
+like(
+	$session->{out},
+	qr/^ERROR:  55000: snowid could not reserve more keys\nDETAIL:  floating-point exception\./,
+	'a call that the keeper fails to carry out ends with its error');
+is(sql_error($node, 'SELECT snowid_advance(1)'),
+	'', 'the next call after an error succeeds');
 
 #---- A keeper that hangs ----
 

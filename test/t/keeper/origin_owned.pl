@@ -268,7 +268,12 @@ sub keys_are_made
 }
 
 close_gate();
+is(status($node, q(ceiling - last_key_time < '2 ms')),
+	't', 'the ceiling of a closed gate is its last key');
 hold_behind_lookup(3);
+is( status($node, 'reason'),
+	'snowid is not ready yet',
+	'a gate whose origin is looked up is closed for a moment only');
 is(steal(name_of(3)), '', 'a new origin has no position');
 let_go($node);
 keys_are_made(3, '');
@@ -289,11 +294,31 @@ query($node,
 );
 my $moved = query($node,
 	"SELECT pg_replication_origin_progress('$name', false) - '0/0'");
+my $log = -s $node->logfile;
 let_go($node);
 server_is_open($node);
+like(
+	slurp_file($node->logfile, $log),
+	qr/DETAIL:  Its position was changed concurrently\./,
+	'an origin that is moved: the log says so');
 is(key_of($node), 3, 'an origin that is moved: keys are made');
 cmp_ok($last_ms, '>', $moved,
 	'an origin that is moved: keys are above its new position');
+
+# A number that is another's by then is not kept.
+close_gate();
+hold_behind_lookup(3);
+steal(name_of(3));
+query($node, q(SELECT pg_replication_origin_advance('thief', '0/10')));
+set_worker_id(-1);
+let_go($node);
+poll($node, q(reason ~ 'no worker ID'));
+is( sql_error($node, q(SELECT pg_replication_origin_session_setup('thief'))),
+	'',
+	'another origin that got the number can be used at once');
+query($node, q(SELECT pg_replication_origin_drop('thief')));
+set_worker_id(3);
+server_is_open($node);
 
 # Another session takes it, while another pair is waited for.
 set_worker_id(2, '1h');
@@ -370,7 +395,7 @@ hold_keeper($node, 'replorigin_advance');
 $keeper = keeper_pid($node);
 query($node, "SELECT pg_terminate_backend($keeper)");
 held_keeper($node);
-my $log = -s $node->logfile;
+$log     = -s $node->logfile;
 $session = $node->background_psql('postgres');
 $session->query_safe("SELECT pg_replication_origin_session_setup('$name')");
 let_go($node);

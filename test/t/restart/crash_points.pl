@@ -41,7 +41,6 @@ my %steps = (
 		['replorigin_session_reset'],
 		['replorigin_advance'],
 		[ 'CommitTransactionCommand', 'replorigin_advance' ],
-		[ 'XLogFlush',                'replorigin_advance' ],
 		[ 'LWLockRelease',            'replorigin_advance' ],
 		['replorigin_session_setup']
 	],
@@ -58,7 +57,6 @@ my %steps = (
 		['replorigin_session_reset'],
 		['replorigin_advance'],
 		[ 'CommitTransactionCommand', 'replorigin_advance' ],
-		[ 'XLogFlush',                'replorigin_advance' ],
 		['RegisterDynamicBackgroundWorker'],
 		['replorigin_session_setup'],
 		[ 'XLogInsert',                 'replorigin_session_setup' ],
@@ -350,8 +348,10 @@ sub promoted_it_goes_on
 }
 
 my %promoted = (
-	name_of('a grant', 'ConditionVariableBroadcast', 'XLogInsert')       => 1,
-	name_of('another worker ID', 'XLogFlush',      'replorigin_advance') => 1,
+	name_of('a grant', 'ConditionVariableBroadcast', 'XLogInsert') => 1,
+	name_of(
+		'another worker ID', 'CommitTransactionCommand',
+		'replorigin_advance') => 1,
 	name_of('its end', 'CommitTransactionCommand', 'replorigin_advance') => 1
 );
 my $last = pop @standbys;

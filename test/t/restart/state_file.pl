@@ -5,9 +5,10 @@
 use strict;
 use warnings;
 
-use Fcntl qw(:flock);
+use Fcntl qw(:flock O_RDONLY O_DIRECTORY);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidHold;
 use SnowidTest;
 use Test::More;
 
@@ -16,6 +17,7 @@ my $settings =
 my $node = snowid_cluster('statefile', $settings);
 my $copy;
 my $file = $node->data_dir . '/snowid/state';
+let_hold($node);
 start_and_open($node);
 
 my $highest = next_key($node);
@@ -204,8 +206,29 @@ like(
 	qr/^55000: snowid cannot use its state file\nDETAIL:  $locked\n/,
 	'while another process holds it the error says so');
 ok(slurp_file($file) eq $good, 'nothing is overwritten');
+my $keeper = keeper_pid($node);
+query($node, 'SELECT pg_sleep(1)');
+cmp_ok(
+	scalar(
+		grep { /\/snowid\/lock$/ }
+		map  { readlink // () } glob("/proc/$keeper/fd/*")),
+	'<', 2,
+	'a keeper that tries again leaves no descriptor behind');
 close($lock);
 keys_go_on('when it is free');
+
+# A keeper that leaves, before it starts its successor.
+hold_keeper($node, 'RegisterDynamicBackgroundWorker', 'replorigin_advance');
+query($node, "SELECT pg_terminate_backend($keeper)");
+held_keeper($node);
+sysopen(my $directory, $node->data_dir, O_RDONLY | O_DIRECTORY) or die "$!";
+open($lock, '<', $node->data_dir . '/snowid/lock')              or die "$!";
+ok(flock($_, LOCK_EX | LOCK_NB),
+	'a keeper that leaves lets go of its locks first')
+  foreach $lock, $directory;
+close($_) foreach $lock, $directory;
+let_go($node);
+keys_go_on('after a keeper that left');
 
 #---- A copy ----
 
