@@ -358,7 +358,9 @@ function tests.the_same_start_claims_again()
 	expect(s:claim({used = at(8000)}), 'yours 0 %x+ 0 ' .. at(8000) .. ' .*')
 	expect(record(0).seen, at(14000))
 	wait(500)
+	local writes = world.redis.writes
 	expect(s:mark(), 'ok .*')
+	expect(world.redis.writes - writes, '2')		-- its record, and meta
 	expect(record(0).seen .. ' ' .. record(0).since, at(14500) .. ' ' .. at(14000))
 end
 

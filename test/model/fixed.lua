@@ -12,6 +12,17 @@ end
 local lease = {lease = 9000, interval = 3000, tail = 30000}
 
 return {
+	-- before an owner brings the name back, a server lists the IDs
+	{name = 'the record of the registry itself is removed', setup = setup {servers = 2, tail = 20000}, steps = {
+		{20000, 'stop', 1},
+		{24000, 'unname'},
+		{24010, 'release', 2, 0, 0},
+		{36000, 'new', 3},
+		{64000, 'has', 3, 2},
+		{70000, 'redis_down', 9000},
+		{70010, 'start', 1},
+		{72000, 'has', 1, 0},
+	}},
 	{name = 'a lease of another registry is first in an empty one', setup = setup {servers = 2, leases = {0, 9000}, tail = 20000}, steps = {
 		{0, 'move', 2},
 		{9000, 'restart', 2},

@@ -193,12 +193,12 @@ function Redis.new(order, quick)
 	backwards = order
 	sums, nsums, matched, decoded, written = {}, 0, {}, {}, 0
 	chunk = quick and chunks.quick or chunks.whole
-	return setmetatable({hash = {}, log = {}, nlog = 0, now = 0, instance = 1}, Redis)
+	return setmetatable({hash = {}, log = {}, nlog = 0, now = 0, instance = 1, writes = 0}, Redis)
 end
 
 -- A second one in the same run.
 function Redis.beside(first)
-	return setmetatable({hash = {}, log = {}, nlog = 0, now = first.now, instance = 1}, Redis)
+	return setmetatable({hash = {}, log = {}, nlog = 0, now = first.now, instance = 1, writes = 0}, Redis)
 end
 
 -- The record of a field; nil: there is none that can be read.
@@ -219,6 +219,7 @@ function Redis:write(field, value)
 	local is_new = self.hash[field] == nil
 	self.hash[field] = value
 	self.wrote = true
+	self.writes = self.writes + 1
 	return is_new and 1 or 0
 end
 

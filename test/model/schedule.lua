@@ -27,7 +27,7 @@ local kinds = {
 		{'stall_keeper', 2}, {'hold', 2}, {'burst', 3}, {'idle', 2}, {'new', 4},
 	},
 	network = {{'cut', 8}, {'drop', 4}, {'noanswer', 6}, {'late', 6}, {'double', 4}, {'redis_down', 2}},
-	losses = {{'lose', 14}, {'flush', 2}, {'damage', 1}},
+	losses = {{'lose', 14}, {'flush', 2}, {'damage', 1}, {'unname', 2}},
 	clocks = {{'clock', 5}, {'drift', 2}, {'redis_clock', 3}},
 	admin = {{'release', 8}, {'reclaim', 6}},
 	settings = {{'interval', 4}, {'lease', 3}, {'leave', 3}, {'come_back', 6}, {'move', 4}, {'other_redis', 4}},
@@ -62,6 +62,7 @@ local arguments = {
 	redis_down = function() return {length()} end,
 	lose = function() return {one_of({0, 1, 1, 2, 2, 3, 4, 5, 7, 10, 15, 25, 40, -1}), random(2)} end,
 	flush = function() return {} end,
+	unname = function() return {} end,
 	damage = function() return {random(3)} end,
 	clock = function(i) return {i, clock_step()} end,
 	drift = function(i) return {i, random(1001) - 500} end,
@@ -82,6 +83,11 @@ end
 -- Sequences that were dangerous once: steps after one another, amid the others.
 -- "i" is a server, "k" a new one, "w" the worker ID that i is likely to have.
 local stories = {
+	function(i, k, w)			-- "meta" is removed, while a server is down
+		return {{'stop', i, after = 1000}, {'unname', after = one_of({10, 8000})}, {one_of({'release', 'start', 'reclaim'}), i % 2 + 1, w, 0, after = 1},
+			{'new', k, after = one_of({10, 14000})}, {one_of({'redis_down', 'idle'}), 3000, after = 14000}, {'start', i, after = 1}, {'idle', 9, after = 20000},
+			setup = {servers = 2, workers = 4}}
+	end,
 	function(i, k, w)			-- cut off, and forgotten
 		return {{'cut', i, length() + 20000}, {'lose', one_of({-1, 3, 10}), random(2)}, {'new', k}}
 	end,

@@ -7,9 +7,6 @@
 -- "opening.c": keeper/opening.pl holds it against what must be so.
 
 return {
-	['hand: always: if r.owner ~= owner or r.place ~= place then'] =
-		'cost: a mark, which changes neither, would write five fields more',
-
 	['server: keeper_turn: never: if not m.identity.claim or m.identity.claim.ownership ~= c.ownership then'] =
 		'opening.c: the floor of a standby\'s new claim.  It is above the record\'s only where Redis forgot a ceiling: A1',
 	['server: keeper_turn: always: if not m.identity.claim or m.identity.claim.ownership ~= c.ownership then'] =
@@ -23,11 +20,11 @@ return {
 	['server: refuse: always: if m.state == \'held\' or m.known then'] =
 		'cost: the file would be written at each refusal, though it has no claim',
 	['server: claim_worker_id: always: elseif a == \'full\' then'] =
-		'the same: another answer never comes here; registry/nonsense.pl has those',
+		'another answer never comes here; registry/nonsense.pl has those',
 	['server: mark: always: elseif a == \'revoked\' then'] =
-		'the same: another answer never comes here',
+		'another answer never comes here; registry/nonsense.pl has those',
 	['server: release: never: if a ~= \'ok\' and a ~= \'lost\' and a ~= \'late\' then'] =
-		'the same: another answer never comes here',
+		'another answer never comes here; registry/nonsense.pl has those',
 	['server: tend_claim: always: elseif due or (m.hurry and r.backoff == 0) then'] =
 		'cost: a mark at each turn',
 	['server: serve_request: always: if m.state == \'held\' and not m.leaving then'] =

@@ -682,6 +682,12 @@ function steps.flush()
 	note_losses(before)
 end
 
+-- As the manual says for a "meta" that is damaged.
+function steps.unname()
+	world.redis:write('meta', nil)
+	world.redis:commit()
+end
+
 -- A digit of a record is another.  That the ID was taken back, is gone with it.
 function steps.damage(worker)
 	local at = '0:' .. worker
