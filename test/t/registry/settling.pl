@@ -1,9 +1,9 @@
 # Redis forgets, and servers call again in any order: no connected server loses its worker
 # ID, and no other server gets it.  Servers whose settings differ; a server that comes
-# from another registry; a machine that loses power at the same time; two masters; and
-# cases that the simulator found: a server that was asked to wait, and then is cut off; one that
-# asks for another ID in the settling; keys that only a former owner knows of; a lease that
-# lapses while its settings want another datacenter.
+# from another registry; a machine that loses power at the same time; a registry that moves
+# to another Redis; two masters; and cases that the simulator found: a server that was asked
+# to wait, and then is cut off; one that asks for another ID in the settling; keys that only
+# a former owner knows of; a lease that lapses while its settings want another datacenter.
 use strict;
 use warnings;
 
@@ -148,6 +148,33 @@ unlike(
 	qr/another server/i,
 	'it takes no server for a copy of itself');
 $owner->stop;
+
+#---- The registry moves to another Redis, as the manual says ----
+
+my ($left, $next) = map { SnowidRedis->start($_) } qw(left next);
+my @movers = map { claiming($_, $left) } qw(one two away);
+wait_for_claim($_) foreach @movers;
+my @had = map { worker_id($_) } @movers;
+$movers[2]->stop;
+$next->query('REPLICAOF', '127.0.0.1', $left->{port});
+wait_until('the replica has caught up', sub { $next->owned('away') });
+$next->query('REPLICAOF', 'NO', 'ONE');
+$left->stop;
+my $arrives = claiming('arrives', $next);
+
+foreach my $mover (@movers)
+{
+	$mover->{redis} = $next;
+	settings($mover, $short);
+	$mover->stop if $mover->name ne 'away';
+	$mover->start;
+}
+wait_for_claim($_) foreach @movers, $arrives;
+is(join(' ', map { worker_id($_) } @movers),
+	"@had", 'a move to another Redis: each server has its ID again');
+is(worker_id($arrives), 3,
+	'a move to another Redis: a new server gets an ID that none has');
+$_->stop foreach @movers, $arrives;
 
 #---- An old master comes back as a master ----
 
