@@ -24,6 +24,12 @@ umask 022
 step() { printf '== %s\n' "$*"; }
 die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 
+# Every script explains itself by the comment that it begins with.
+if [[ ${1:-} == @(-h|--help) ]]; then
+	sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+	exit
+fi
+
 # Makes $build and sees to its end.  As root, everything in there is done by
 # another user, since PostgreSQL refuses root.
 make_build_directory()
@@ -115,9 +121,6 @@ run_long()
 	run setsid "$@" &
 	wait $!
 }
-
-# For --help: the comment that the script begins with
-print_help() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
 
 #---- Packages ----
 

@@ -83,13 +83,6 @@ installcheck()
 	fi
 }
 
-# What the script's head says
-usage()
-{
-	sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
-	exit 0
-}
-
 # The names of all TAP tests: SUBJECT/NAME
 test_names()
 {
@@ -138,8 +131,8 @@ most_like()
 needed_by()
 {
 	echo libipc-run-perl procps
-	(cd "$top/test/t" && sed -n -e 's/^# needs: //p' \
-		-e "s/^use SnowidRedis;/$redis_server/p" "${@/%/.pl}" | sort -u)
+	(cd "$top/test/t" && sed -n -e 's/^# needs: //p' -e "s/^use SnowidRedis;/redis-server/p" \
+		"${@/%/.pl}" | sed "s/\bredis-server\b/$redis_server/" | sort -u)
 }
 
 # Runs TAP tests, this many at a time: the number, then their names.

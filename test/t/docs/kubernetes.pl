@@ -1,6 +1,7 @@
 # The manifests of doc/kubernetes/: a server with their settings makes keys, by the
 # number of its pod or from the Redis that one of them starts; and the probes ask the
 # right server, in time.
+# needs: libyaml-libyaml-perl redis-server
 use strict;
 use warnings;
 
