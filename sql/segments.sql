@@ -159,7 +159,7 @@ SELECT * FROM snowid_period_parse('day', 'D20240229-0001');
 ROLLBACK;
 
 -- what is in memory
-SELECT biz_tag, source, period IS NOT NULL AS has_period, lost, error
+SELECT biz_tag, source, period IS NOT NULL AS has_period, error
 FROM snowid_segment_status() ORDER BY biz_tag COLLATE "C";
 SELECT snowid_segment_forget('a'), snowid_segment_forget('absent'), snowid_segment_forget(NULL);
 SELECT snowid_number('a') AS goes_on;

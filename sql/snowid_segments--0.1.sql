@@ -111,12 +111,10 @@ COMMENT ON FUNCTION snowid_segment_forget(text) IS
 
 CREATE FUNCTION snowid_segment_status(OUT biz_tag text, OUT source text,
         OUT period date, OUT next bigint, OUT "left" bigint, OUT left_next bigint, OUT step bigint,
-        OUT rate float8, OUT cover_left float8, OUT fetched_at timestamptz,
-        OUT fetch_ms float8, OUT fetches bigint, OUT waits bigint,
-        OUT lost bigint, OUT error text)
+        OUT rate float8, OUT cover_left float8, OUT waits bigint, OUT error text)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100;
 REVOKE ALL ON FUNCTION snowid_segment_status() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowid_segment_status() TO pg_monitor;
 COMMENT ON FUNCTION snowid_segment_status() IS
-    'the tags of this database in memory: newest period, next number, numbers left of the range and of the one after it, length of the last range, numbers a second, seconds that the rest lasts, when the last range was fetched and in how many ms, numbers lost, last error';
+    'the tags of this database in memory: newest period, next number, numbers left of the range and of the one after it, length of the last range, numbers a second, seconds that the rest lasts, calls that had to wait, last error';

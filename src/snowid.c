@@ -50,8 +50,11 @@ shmem_request(void)
 	RequestAddinShmemSpace(pair_shmem_size());
 	RequestAddinShmemSpace(origin_worker_shmem_size());
 	claim_shmem_request();
-	segment_shmem_request();
-	fetcher_shmem_request();
+	if (snowid_max_segments > 0)
+	{
+		segment_shmem_request();
+		fetcher_shmem_request();
+	}
 }
 
 static void
@@ -67,8 +70,11 @@ shmem_startup(void)
 	clock_shmem_init();
 	origin_worker_shmem_init();
 	claim_shmem_init();
-	segment_shmem_init();
-	fetcher_shmem_init();
+	if (snowid_max_segments > 0)
+	{
+		segment_shmem_init();
+		fetcher_shmem_init();
+	}
 	library_is_preloaded = true;
 	LWLockRelease(AddinShmemInitLock);
 }
@@ -98,7 +104,8 @@ _PG_init(void)
 	decode_server_layout = pair_server_layout;
 	keeper_register();
 	origin_worker_register();
-	fetcher_register();
+	if (snowid_max_segments > 0)
+		fetcher_register();
 	if (claim_from_redis())
 		registry_register();
 }

@@ -5,8 +5,8 @@
  * - A range is published only when its transaction has been committed, and
  *	 synchronous_commit is not off: numbers that a client alone has seen are not
  *	 handed out again after a crash.
- * - What was taken is published or counted as lost.  It is given back to the tables
- *	 here once, when the process leaves; what that does not reach is lost.
+ * - What was taken is published or lost.  When the process leaves, it gives back what is
+ *	 left to the tables here, once.
  * - The row of a tag is locked while a range of it is taken, also from a central
  *	 server: so nothing is taken between a change by hand and its COMMIT PREPARED.
  * - No range is taken of a period that is older than the newest one of which there is
@@ -31,11 +31,12 @@
 #include "segment/fetch.h"
 #include "segment/source.h"
 #include "segment/table.h"
+#include "settings.h"
 
-/* What a central server has for one range, connection included. */
+/* A central server has so long for a range, connection included. */
 #define CENTRAL_MS 3000
 
-/* Ranges fetched, or given back, in one transaction. */
+/* Ranges fetched in one transaction. */
 #define BATCH 100
 
 /* In the commit, which may wait for a standby: no cancel ends that. */
@@ -44,8 +45,8 @@ static volatile bool is_committing = false;
 /*---- Signals ----*/
 
 /*
- * SIGTERM: the main loop gives back what is left, and leaves.  Nothing that it is in
- * the middle of takes long, but for a standby that is away, and that wait ends here.
+ * SIGTERM: the main loop gives back what is left, and leaves.  Nothing else takes long
+ * but the wait for a standby that is away, and that ends here.
  */
 static void
 handle_stop(SIGNAL_ARGS)
@@ -170,8 +171,8 @@ next_step(const SegmentState *state, const TagRow *tag)
 }
 
 /*
- * How many numbers are to be taken behind max_id; false: none.  Numbers up to "here" were
- * taken of the table here, before the tag got its source.
+ * How many numbers to take after max_id; false: none.  Numbers up to "here" were taken of
+ * the table here, before the tag got its source.
  */
 static bool
 choose_length(Fetch *fetch, int64 max_id, int64 here, int64 *n)
@@ -190,7 +191,7 @@ choose_length(Fetch *fetch, int64 max_id, int64 here, int64 *n)
 		fetch->outcome = OUTCOME_USED_UP;
 		return false;
 	}
-	*n = Min(Max(fetch->step, fetch->state.wish), fetch->row.limit - max_id);
+	*n = Min(Max(fetch->step, fetch->state.needed), fetch->row.limit - max_id);
 	return true;
 }
 
@@ -198,8 +199,8 @@ static void
 set_range(Fetch *fetch, int64 last, int64 n)
 {
 	fetch->outcome = OUTCOME_RANGE;
-	fetch->range.last = last;
 	fetch->range.first = last - n + 1;
+	fetch->range.length = n;
 }
 
 /*
@@ -229,19 +230,16 @@ begin_range(Fetch *fetch, bool is_central, TagRow *tag, LockedRow *locked)
 {
 	Found		found = table_lock_tag(&fetch->state.key, is_central, tag, locked);
 
-	fetch->outcome = OUTCOME_NONE;
+	fetch->outcome = found == ABSENT ? OUTCOME_ABSENT : OUTCOME_NONE;
 	fetch->reason.why[0] = '\0';
 	fetch->range.period.label = NO_PERIOD;
 	fetch->range.period.until = DT_NOEND;
-	if (found == ABSENT)
-		fetch->outcome = OUTCOME_ABSENT;
-	else if (found == LOCKED)
+	if (found == LOCKED)
 		(void) fail_locked(fetch);
 	if (found != FOUND)
 		return false;
 	fetch->row = tag->row;
 	fetch->step = next_step(&fetch->state, tag);
-	fetch->known = true;
 	if (tag->problem)
 		(void) fail(fetch, tag->problem);
 	else if ((tag->row.source[0] != '\0') != is_central)
@@ -320,34 +318,28 @@ take_here(Fetch *fetches, int n)
 
 /* Runs a statement there about the row. */
 static bool
-ask_there(Source *source, Fetch *fetch, const char *statement, SourceRow *row)
+ask_there(Fetch *fetch, const char *statement, SourceRow *row)
 {
 	const SegmentKey *key = &fetch->state.key;
-	char		period[MAXDATELEN + 1];
-	int			y,
-				m,
-				d;
-	bool		in_period = fetch->range.period.label != NO_PERIOD;
+	DateADT		label = fetch->range.period.label;
+	char		period[PERIOD_SERIAL_LEN];
 
-	if (in_period)
-	{
-		j2date(fetch->range.period.label + POSTGRES_EPOCH_JDATE, &y, &m, &d);
-		snprintf(period, sizeof(period), "%04d-%02d-%02d", y, m, d);
-	}
+	if (label != NO_PERIOD)
+		period_write("{YYYY}-{MM}-{DD}", label, 0, period);
 	fetch->outcome = OUTCOME_FAILED;
-	if (!source_run(source, statement, pnstrdup(key->tag, key->len), in_period ? period : NULL,
-					row, &fetch->reason))
+	if (!source_run(statement, pnstrdup(key->tag, key->len),
+					label != NO_PERIOD ? period : NULL, row, &fetch->reason))
 		return false;
 	fetch->outcome = OUTCOME_NONE;
 	return true;
 }
 
 /*
- * What the newest row there says, which is made where the period begins; false: there is
- * no range.
+ * Reads the newest row there, which is made if the period begins; false: there is no
+ * range.
  */
 static bool
-read_there(Source *source, Fetch *fetch, const TagRow *tag, int64 *max_id, int64 *here)
+read_there(const char *table, Fetch *fetch, const TagRow *tag, int64 *max_id, int64 *here)
 {
 	bool		in_period = tag->row.kind != PERIOD_NONE;
 	DateADT		newest_here = NO_PERIOD;
@@ -355,22 +347,17 @@ read_there(Source *source, Fetch *fetch, const TagRow *tag, int64 *max_id, int64
 	SourceRow	row;
 
 	/* a number, if it is a date; of a time, the day would depend on a zone */
-	if (!ask_there(source, fetch, psprintf("SELECT max_id, %s FROM %s WHERE biz_tag = $1 %s", in_period ?
-										   "period - date '2000-01-01'" :
-										   "coalesce(limit_id, 9223372036854775807)", source->table,
-										   in_period ? "ORDER BY period DESC LIMIT 1" : ""), &row))
+	if (!ask_there(fetch, psprintf("SELECT max_id, %s FROM %s WHERE biz_tag = $1 %s", in_period ?
+								   "period - date '2000-01-01'" :
+								   "coalesce(limit_id, 9223372036854775807)", table,
+								   in_period ? "ORDER BY period DESC LIMIT 1" : ""), &row))
 		return false;
 	*max_id = row.number[0];
 	*here = tag->max_id;
 	if (!in_period)
 	{
 		fetch->row.limit = row.number[1];
-		if (!row.found)
-		{
-			fetch->outcome = OUTCOME_ABSENT;
-			return reason_is(&fetch->reason, true, "Its source has no such row");
-		}
-		return true;
+		return row.found || fail(fetch, "Its source has no such row");
 	}
 	if (table_newest_period(&fetch->state.key, &newest_here, here) != FOUND)
 		return fail_locked(fetch);
@@ -382,12 +369,11 @@ read_there(Source *source, Fetch *fetch, const TagRow *tag, int64 *max_id, int64
 	if (fetch->range.period.label == newest)
 		return true;
 	*max_id = *here;
-	return ask_there(source, fetch, psprintf("INSERT INTO %s (biz_tag, period, max_id, update_time) VALUES"
-											 " ($1, $2, " INT64_FORMAT ", 'infinity') ON CONFLICT DO NOTHING",
-											 source->table, *here), &row);
+	return ask_there(fetch, psprintf("INSERT INTO %s (biz_tag, period, max_id, update_time) VALUES"
+									 " ($1, $2, " INT64_FORMAT ", 'infinity') ON CONFLICT DO NOTHING",
+									 table, *here), &row);
 }
 
-/* What is not known to be taken is lost. */
 static void
 take_of_source(Fetch *fetch, const TagRow *tag)
 {
@@ -395,21 +381,21 @@ take_of_source(Fetch *fetch, const TagRow *tag)
 	int64		max_id;
 	int64		here;
 	int64		n = 0;
-	Source		source;
+	char	   *table;
 	SourceRow	row;
 
 	fetch->outcome = OUTCOME_FAILED;
-	if (!source_open(tag->row.source, in_period, &source, &fetch->reason) ||
-		!read_there(&source, fetch, tag, &max_id, &here) ||
+	if (!source_open(tag->row.source, in_period, &table, &fetch->reason) ||
+		!read_there(table, fetch, tag, &max_id, &here) ||
 		!choose_length(fetch, max_id, here, &n))
 		return;
-	if (!ask_there(&source, fetch, psprintf("UPDATE %s SET max_id = max_id + " INT64_FORMAT
-											", update_time = 'infinity' WHERE biz_tag = $1%s AND max_id >= "
-											INT64_FORMAT " AND max_id <= " INT64_FORMAT " RETURNING max_id",
-											source.table, n, in_period ? " AND period = $2" : "",
-											Max(fetch->state.high, here), fetch->row.limit - n), &row))
-		fetch->in_doubt = source.is_lost ? n : 0;
-	else if (!row.found)
+	if (!ask_there(fetch, psprintf("UPDATE %s SET max_id = max_id + " INT64_FORMAT
+								   ", update_time = 'infinity' WHERE biz_tag = $1%s AND max_id >= "
+								   INT64_FORMAT " AND max_id <= " INT64_FORMAT " RETURNING max_id",
+								   table, n, in_period ? " AND period = $2" : "",
+								   Max(fetch->state.high, here), fetch->row.limit - n), &row))
+		return;					/* if it was taken, it is lost */
+	if (!row.found)
 		(void) fail(fetch, "Its row keeps changing");
 	else if (row.number[0] < n || row.number[0] - n < Max(fetch->state.high, here) ||
 			 row.number[0] > fetch->row.limit)
@@ -438,7 +424,6 @@ fetch_some(void (*take) (Fetch *fetches, int n), Fetch *fetches, int n)
 {
 	Reason		reason;
 	const char *failure = "";
-	int64		began = monotonic_ms();
 	bool		done = run(take, fetches, n, &reason);
 
 	if (!done && n > 1)
@@ -448,15 +433,13 @@ fetch_some(void (*take) (Fetch *fetches, int n), Fetch *fetches, int n)
 		Fetch	   *fetch = &fetches[i];
 
 		if (!done)
-		{						/* what was taken may be durable */
-			if (fetch->outcome == OUTCOME_RANGE)
-				fetch->in_doubt = range_length(&fetch->range);
+		{						/* what was taken may be durable, and is lost */
 			fetch->outcome = OUTCOME_FAILED;
 			fetch->reason = reason;
 		}
 		if (fetch->outcome == OUTCOME_FAILED)
 			failure = fetch->reason.why;
-		segment_finish(fetch, monotonic_ms() - began);
+		segment_finish(fetch);
 	}
 	log_failure(failure);
 	return true;
@@ -464,13 +447,13 @@ fetch_some(void (*take) (Fetch *fetches, int n), Fetch *fetches, int n)
 
 /*
  * Fetches what is wanted, as far as it may stay; returns whether there was something.
- * That of the tables here in one transaction, or one by one where that fails.
+ * Ranges of the tables here are taken in one transaction, or in one each if that fails.
  */
 bool
-fetch_wanted(FetcherKind fetcher, bool (*must_end) (void), long *pause)
+fetch_wanted(FetcherKind fetcher, bool (*must_end) (void))
 {
 	Fetch	   *fetches = palloc(BATCH * sizeof(Fetch));
-	int			n = segment_begin_fetches(fetcher, fetches, BATCH, pause);
+	int			n = segment_begin_fetches(fetcher, fetches, BATCH);
 
 	if (fetcher == FETCHER_HERE && n > 0 && fetch_some(take_here, fetches, n))
 		return true;
@@ -484,22 +467,28 @@ fetch_wanted(FetcherKind fetcher, bool (*must_end) (void), long *pause)
 
 /*---- Giving back ----*/
 
+/* A change by hand locks the row, and drops what is in memory before it commits. */
 static void
-return_here(Fetch *returns, int n)
+return_here(Fetch *fetch, int n)
 {
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < snowid_max_segments; i++)
 	{
-		Fetch	   *r = &returns[i];
-		DateADT		label = r->range.period.label;
+		const SegmentKey *key = &fetch->state.key;
+		DateADT		newest;
 		TagRow		tag;
 		LockedRow	locked;
+		Range		rest;
 
-		if ((label == NO_PERIOD ? table_lock_tag(&r->state.key, false, &tag, &locked) :
-			 table_lock_period(&r->state.key, label, &locked)) != FOUND)
+		if (!segment_begin_return(i, fetch))
 			continue;
-		r->returned = locked.max_id == r->range.last && segment_is_as_before(r);
-		if (r->returned)
-			table_set_max_id(&locked, r->range.first - 1);
+		newest = fetch->state.newest;
+		if ((newest == NO_PERIOD ? table_lock_tag(key, false, &tag, &locked) :
+			 table_lock_period(key, newest, &locked)) != FOUND)
+			continue;
+		rest = segment_end_return(fetch);
+		if (rest.length > 0 && rest.period.label == newest &&
+			locked.max_id == rest.first + (rest.length - 1))
+			table_set_max_id(&locked, rest.first - 1);
 		else
 			table_release(&locked);
 	}
@@ -509,23 +498,11 @@ return_here(Fetch *returns, int n)
 void
 fetch_return_all(void)
 {
-	Fetch	   *returns = palloc(BATCH * sizeof(Fetch));
-	int			at = 0;
-	int			n;
+	Fetch		fetch;
+	Reason		reason;
 
 	/* nobody has these numbers, whatever a standby knows */
 	SetConfigOption("synchronous_commit", "local", PGC_USERSET, PGC_S_OVERRIDE);
-	while ((n = segment_begin_returns(returns, BATCH, &at)) > 0)
-	{
-		Reason		reason;
-		bool		done = run(return_here, returns, n, &reason);
-
-		for (int i = 0; i < n; i++)
-		{
-			returns[i].returned = done && returns[i].returned;
-			segment_end_return(&returns[i]);
-		}
-		if (!done)
-			log_failure(reason.why);
-	}
+	if (!run(return_here, &fetch, 1, &reason))
+		log_failure(reason.why);
 }

@@ -8,7 +8,7 @@
 #include "segment/segment.h"
 
 extern void fetch_init(void);
-extern bool fetch_wanted(FetcherKind fetcher, bool (*must_end) (void), long *pause);
+extern bool fetch_wanted(FetcherKind fetcher, bool (*must_end) (void));
 extern void fetch_return_all(void);
 
 #endif							/* SNOWID_SEGMENT_FETCH_H */

@@ -9,14 +9,12 @@
  *
  * One place is reserved: the process that the postmaster has started there waits
  * without a database, until one needs it for its own tables.  Parallel queries cannot
- * take that.  Where it and all other places are in use, another process makes room: one
- * for central servers, or one that has nothing to do, or that was there long enough for
- * all to have their turn.
+ * take that.  If it and all other places are in use, another process makes room: one for
+ * central servers, or one that was there long enough for all to have their turn.
  *
- * A process leaves when it had no work for minutes, when another database needs its
- * place, or when its database is dropped, renamed or copied.  Then it gives back what is
- * in memory of the tables here, once; but not where it only makes room: numbers are
- * taken on from memory.
+ * A process leaves if it had no work for minutes, if another database needs its place, or
+ * if its database is dropped, renamed or copied.  It then gives back what is in memory of
+ * the tables here, once, but not if it only makes room: callers still take that.
  *
  * Nothing that it does is computed by SQL, waits for a lock, or waits for another
  * server longer than a look at its signals: so it leaves within a second of SIGTERM.
@@ -46,12 +44,10 @@
 #include "segment/fetcher.h"
 #include "settings.h"
 
-#define LOCK_NAME "snowid_fetchers"
-
 /* A process that was started and did not come within this is started again. */
 #define COME_MS 2000
 
-/* One that has work stays so long at least, where its place is wanted. */
+/* A process of the tables here stays so long at least, even if its place is wanted. */
 #define MIN_TURN_MS 500
 
 /* How often it looks for what nobody tells it. */
@@ -96,10 +92,7 @@ list_size(void)
 void
 fetcher_shmem_request(void)
 {
-	if (snowid_max_segments == 0)
-		return;
 	RequestAddinShmemSpace(list_size());
-	RequestNamedLWLockTranche(LOCK_NAME, 1);
 }
 
 /* Called with AddinShmemInitLock. */
@@ -108,9 +101,7 @@ fetcher_shmem_init(void)
 {
 	bool		found;
 
-	if (snowid_max_segments == 0)
-		return;
-	fetchers_lock = &GetNamedLWLockTranche(LOCK_NAME)->lock;
+	fetchers_lock = &GetNamedLWLockTranche(SEGMENT_LOCKS)[1].lock;
 	list = ShmemInitStruct("snowid segments' processes", list_size(), &found);
 	if (found)
 		return;
@@ -139,7 +130,7 @@ is_overdue(const Fetcher *fetcher)
 	return fetcher->procno < 0 && monotonic_ms() - fetcher->called_at > COME_MS;
 }
 
-/* An entry for a process that is to be started; NULL: there are as many as can be. */
+/* An entry for a process to start; NULL: there are as many as can be. */
 static Fetcher *
 free_fetcher(void)
 {
@@ -173,7 +164,7 @@ is_promised(void)
 }
 
 /*
- * Another process is to make room: one for central servers first, and of each kind the
+ * Asks another process to make room: one for central servers first, and of each kind the
  * one that is there longest.  It looks itself whether it can.  The place is promised to
  * this database: else callers of the former one could take it again.
  */
@@ -224,45 +215,41 @@ start_process(FetcherKind kind)
 bool
 fetcher_call(FetcherKind kind)
 {
-	Fetcher    *fetcher;
 	Fetcher    *reserve = &list->fetchers[0];
-	bool		start = false;
+	Fetcher    *fetcher;
+	bool		comes = true;
 
 	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
 	fetcher = find_fetcher(MyDatabaseId, kind);
-	if (fetcher == NULL && !is_promised())
+	if (fetcher == NULL && kind == FETCHER_HERE && reserve->procno >= 0 &&
+		!OidIsValid(reserve->database) && !is_promised())
 	{
-		if (kind == FETCHER_HERE && reserve->procno >= 0 && !OidIsValid(reserve->database))
-		{
-			fetcher = reserve;
-			assign(fetcher, MyDatabaseId, kind, fetcher->procno);
-		}
-		else
-			fetcher = free_fetcher();
-		start = fetcher && fetcher != reserve;
+		fetcher = reserve;
+		assign(fetcher, MyDatabaseId, kind, fetcher->procno);
 	}
-	else if (fetcher)
-		start = is_overdue(fetcher);
-	if (start)
-		assign(fetcher, MyDatabaseId, kind, -1);
-	else if (fetcher && fetcher->procno >= 0)
+	if (fetcher && fetcher->procno >= 0)
 		process_set_latch(fetcher->procno);
+	else if (fetcher == NULL || is_overdue(fetcher))
+	{
+		if (fetcher == NULL && !is_promised())
+			fetcher = free_fetcher();
+		comes = fetcher && start_process(kind);
+		if (comes)
+			assign(fetcher, MyDatabaseId, kind, -1);
+		else
+		{
+			if (fetcher)
+				fetcher->database = InvalidOid;
+			ask_for_room(kind);
+		}
+	}
 	LWLockRelease(fetchers_lock);
-	if (start ? start_process(kind) : fetcher != NULL)
-		return true;
-	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
-	fetcher = find_fetcher(MyDatabaseId, kind);
-	if (fetcher && fetcher->procno < 0)
-		fetcher->database = InvalidOid;
-	if (find_fetcher(MyDatabaseId, kind) == NULL)
-		ask_for_room(kind);
-	LWLockRelease(fetchers_lock);
-	return false;
+	return comes;
 }
 
 /*---- The process: coming and leaving ----*/
 
-/* Makes it the one who fetches; false: another process is. */
+/* False: another process fetches. */
 static bool
 enter_list(Oid database, FetcherKind kind)
 {
@@ -306,13 +293,13 @@ await_call(void)
 
 /* Must it make room for another process?  No lock: a change wakes it. */
 static bool
-must_make_room(bool is_idle)
+must_make_room(void)
 {
-	return mine->must_go && (is_idle || mine->kind == FETCHER_CENTRAL ||
+	return mine->must_go && (mine->kind == FETCHER_CENTRAL ||
 							 monotonic_ms() - mine->called_at > MIN_TURN_MS);
 }
 
-/* Somebody drops the database, or does what needs it alone. */
+/* Does another session drop the database, or need it alone? */
 static bool
 database_is_wanted(void)
 {
@@ -325,14 +312,14 @@ database_is_wanted(void)
 	return false;
 }
 
-/* Is no answer of a central server waited for any more? */
+/* Must it stop waiting for a central server? */
 static bool
 must_end(void)
 {
-	return ShutdownRequestPending || must_make_room(false) || database_is_wanted();
+	return ShutdownRequestPending || must_make_room() || database_is_wanted();
 }
 
-/* What the database's owner may have set must not count here. */
+/* Settings that the database's owner may have changed must not count here. */
 static void
 settle_settings(void)
 {
@@ -364,7 +351,6 @@ serve(void)
 
 	for (;;)
 	{
-		long		pause = LOOK_MS;
 		bool		is_busy;
 
 		CHECK_FOR_INTERRUPTS(); /* barriers: DROP DATABASE waits for them */
@@ -379,18 +365,15 @@ serve(void)
 				fetch_return_all();
 			return;
 		}
-		is_busy = fetch_wanted(mine->kind, must_end, &pause);
+		is_busy = fetch_wanted(mine->kind, must_end);
 		if (is_busy)
-		{
 			leave_at = monotonic_ms() + LINGER_MS;
-			pause = 0;			/* there may be more */
-		}
-		if (must_make_room(!is_busy))
+		if (must_make_room())
 			return;
 		pgstat_report_stat(false);
 		MemoryContextReset(CurrentMemoryContext);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 pause, own_wait(WAIT_SEGMENTS_MAIN));
+						 is_busy ? 0 : LOOK_MS, own_wait(WAIT_SEGMENTS_MAIN));
 		ResetLatch(MyLatch);
 	}
 }
@@ -428,8 +411,6 @@ fetcher_register(void)
 {
 	BackgroundWorker worker;
 
-	if (snowid_max_segments == 0)
-		return;
 	process_describe(&worker, "snowid segments", "snowid_segments_main");
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
 	RegisterBackgroundWorker(&worker);

@@ -18,17 +18,17 @@
  *	 segment.c's lock.  So a CAS that succeeds proves that the base was g's.
  * - Ranges come from committed changes of max_id, and their numbers are above all
  *	 numbers of the ranges before: numbers rise in the order of the CASs.
- * - A segment that is given to another tag keeps its generation, and gets a new
+ * - A place that is given to another tag keeps its generation, and gets a new
  *	 incarnation before its cursor is usable.  A caller reads the cursor first and
  *	 then the incarnation: either it sees the new one, or its CAS fails.
- * - The period of the range is written with the slot, and so is g's, too.  Periods
- *	 rise from range to range, and numbers within one.  A number is taken while its
- *	 period lasts, by the clock that was read before the cursor.
+ * - The period of the range is written with the slot, so it is that of generation g,
+ *	 too.  Periods rise from range to range, and numbers within one.  A number is taken
+ *	 while its period lasts, by the clock that was read before the cursor.
  * - A range that is given back is cut off first, by exchanging a new generation
- *	 of no length into the cursor; what the exchange returns says where.
+ *	 of no length into the cursor; the value that the exchange returns says where.
  *
- * Nothing here writes a table or waits for a disk: what is missing is asked of
- * the process "snowid segments", and waited for.
+ * Nothing here writes a table or waits for a disk: callers ask the process "snowid
+ * segments" for a range, and wait for it.
  */
 #include "postgres.h"
 
@@ -39,10 +39,10 @@
 #include "miscadmin.h"
 #include "nodes/primnodes.h"
 #include "storage/latch.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 #include "utils/wait_event.h"
@@ -73,20 +73,12 @@ PG_FUNCTION_INFO_V1(snowid_segment_status);
 #define CALL_MS 100
 #define ROOM_MS 10
 
-/* What a function wants of a tag. */
-typedef enum TagUse
-{
-	USE_NUMBER,
-	USE_PERIOD,					/* a number in a period */
-	USE_SERIAL					/* and its format */
-} TagUse;
-
-/* What a call site remembers from call to call. */
+/* A call site remembers this from call to call. */
 typedef struct TagSite
 {
 	SegmentKey	key;			/* len 0: not called yet */
 	bool		is_constant;	/* its tag is the same in each call */
-	TagUse		use;
+	bool		in_period;		/* what the function is for */
 	Oid			user;			/* whose rights were checked */
 	uint64		incarnation;	/* of the segment, when they were */
 	Segment    *segment;
@@ -98,7 +90,8 @@ typedef struct Wait
 {
 	int64		ends;			/* monotonic_ms(); 0: not begun */
 	Segment    *segment;		/* that would wake it, or NULL */
-	uint64		attempt;		/* looks at the table that had begun before */
+	uint64		incarnation;
+	uint64		looks;			/* at the table, that had begun before */
 	bool		has_process;	/* it is there, or comes */
 } Wait;
 
@@ -108,10 +101,10 @@ static const Oid period_columns[] = {DATEOID, INT8OID};
 
 static const Oid status_columns[] = {
 	TEXTOID, TEXTOID, DATEOID, INT8OID, INT8OID, INT8OID, INT8OID, FLOAT8OID,
-	FLOAT8OID, TIMESTAMPTZOID, FLOAT8OID, INT8OID, INT8OID, INT8OID, TEXTOID
+	FLOAT8OID, INT8OID, TEXTOID
 };
 
-static void refuse_absent(const char *tag, const char *reason) pg_attribute_noreturn();
+static void refuse_absent(const char *tag) pg_attribute_noreturn();
 
 /*---- Tags ----*/
 
@@ -152,7 +145,7 @@ is_of_tag(const TagSite *site, const text *tag)
 
 /* The tag of a call, which the call site remembers from here on. */
 static pg_noinline TagSite *
-find_tag(FunctionCallInfo fcinfo, TagUse use)
+find_tag(FunctionCallInfo fcinfo, bool in_period)
 {
 	TagSite    *site = fcinfo->flinfo->fn_extra;
 	const text *tag = PG_GETARG_TEXT_PP(0);
@@ -163,7 +156,7 @@ find_tag(FunctionCallInfo fcinfo, TagUse use)
 		require_segments();
 		site = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(TagSite));
 		site->key.relid = table_of(fcinfo);
-		site->use = use;
+		site->in_period = in_period;
 		site->is_constant = tag_is_constant(fcinfo->flinfo);
 		fcinfo->flinfo->fn_extra = site;
 	}
@@ -180,14 +173,14 @@ find_tag(FunctionCallInfo fcinfo, TagUse use)
 
 /* The tag that a function was called with. */
 static pg_attribute_always_inline TagSite *
-tag_of_call(FunctionCallInfo fcinfo, TagUse use)
+tag_of_call(FunctionCallInfo fcinfo, bool in_period)
 {
 	TagSite    *site = fcinfo->flinfo->fn_extra;
 
 	if (likely(site && site->user == GetUserId() &&
 			   (site->is_constant || is_of_tag(site, PG_GETARG_TEXT_PP(0)))))
 		return site;
-	return find_tag(fcinfo, use);
+	return find_tag(fcinfo, in_period);
 }
 
 /*---- Where there is no number at once ----*/
@@ -198,17 +191,15 @@ tag_of(const TagSite *site)
 	return pnstrdup(site->key.tag, site->key.len);
 }
 
-/* There is no row of the tag here; or, for this reason, not at its source. */
 static void
-refuse_absent(const char *tag, const char *reason)
+refuse_absent(const char *tag)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("segment \"%s\" does not exist", tag),
-			 reason[0] ? errdetail("%s.", reason) :
 			 errdetail("A row of snowid_segments that is not committed yet is not seen."),
-			 reason[0] ? 0 : errhint("To make it: INSERT INTO snowid_segments (biz_tag) VALUES (%s).",
-									 quote_literal_cstr(tag))));
+			 errhint("To make it: INSERT INTO snowid_segments (biz_tag) VALUES (%s).",
+					 quote_literal_cstr(tag))));
 }
 
 static void
@@ -221,7 +212,7 @@ check_format(const char *tag, const char *format)
 				 errhint("Set \"format\" in its row of snowid_segments.")));
 }
 
-/* What another server said is not for callers, who need no right on it. */
+/* Callers need no right on another server, so do not see its words. */
 static void
 refuse_number(const TagSite *site, const SegmentState *state, const Wait *wait)
 {
@@ -229,14 +220,12 @@ refuse_number(const TagSite *site, const SegmentState *state, const Wait *wait)
 	const Row  *row = &state->row;
 
 	if (state->outcome == OUTCOME_ABSENT)
-		refuse_absent(tag_of(site), reason->why);
+		refuse_absent(tag_of(site));
 	if (state->outcome == OUTCOME_USED_UP)
 		ereport(ERROR,
 				(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
 				 errmsg("the numbers of \"%s\" are used up", tag_of(site)),
-				 row->format[0] && row->limit == period_last_number(row->format) ?
-				 errdetail("Its format has room for numbers up to " INT64_FORMAT ".", row->limit) :
-				 errdetail("Its limit_id is " INT64_FORMAT ".", row->limit)));
+				 errdetail("By its limit_id and format, the last one is " INT64_FORMAT ".", row->limit)));
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("no numbers available for segment \"%s\"", tag_of(site)),
@@ -263,7 +252,7 @@ check_role(const TagSite *site, const Row *row)
 static void
 check_use(const TagSite *site, const Row *row)
 {
-	if ((site->use == USE_NUMBER) != (row->kind == PERIOD_NONE))
+	if (site->in_period != (row->kind != PERIOD_NONE))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 row->kind == PERIOD_NONE ?
@@ -272,8 +261,6 @@ check_use(const TagSite *site, const Row *row)
 				 row->kind == PERIOD_NONE ?
 				 errhint("Call snowid_number(), or set \"period\" in its row.") :
 				 errhint("Call snowid_period_number() or snowid_period_serial().")));
-	if (site->use == USE_SERIAL)
-		check_format(tag_of(site), row->format);
 }
 
 static void
@@ -284,17 +271,17 @@ begin_wait(Wait *wait)
 }
 
 /*
- * A place for a tag that has none.  It is looked for here first: what does not exist, or
- * is not for this role, takes none.  Where there is no room, the caller waits for some.
+ * A place for a tag that has none.  The caller looks at its row first: a tag that does not
+ * exist, or is not for this role, takes none.  If there is no room, the caller waits.
  */
 static void
 get_place(const TagSite *site, Wait *wait)
 {
 	TagRow		tag;
-	Found		found = table_read_tag(&site->key, NULL, &tag);
+	Found		found = table_read_tag(&site->key, &tag);
 
 	if (found == ABSENT)
-		refuse_absent(tag_of(site), "");
+		refuse_absent(tag_of(site));
 	if (found == FOUND)
 		check_role(site, &tag.row);
 	if (segment_create(&site->key, found == FOUND && tag.row.source[0] ?
@@ -313,44 +300,41 @@ get_place(const TagSite *site, Wait *wait)
 }
 
 /*
- * Waits for another range, or for the first time only sees to it that a change of the
- * segment wakes the caller, who looks once more.
+ * Waits for another range.  The first time, PostgreSQL only notes which change is to wake
+ * the caller, and this returns at once: the caller looks once more.
  */
 static void
 wait_for_range(const TagSite *site, const Look *look, int64 length, Wait *wait)
 {
 	Segment    *segment = look->segment;
-	bool		begins = wait->segment != segment;
+	bool		begins = wait->segment != segment || wait->incarnation != look->incarnation;
 	int64		left;
 
 	begin_wait(wait);
 	if (begins)
 	{
 		wait->segment = segment;
-		wait->attempt = look->state.attempt;
-		ConditionVariablePrepareToSleep(&segment->changed);
+		wait->incarnation = look->incarnation;
+		wait->looks = look->state.looks;
 	}
 	left = wait->ends - monotonic_ms();
 	if (left <= 0 ||
-		(look->state.outcome_attempt > wait->attempt &&
+		(look->state.outcome_of > wait->looks &&
 		 (look->state.outcome == OUTCOME_ABSENT || look->state.outcome == OUTCOME_USED_UP)))
 		refuse_number(site, &look->state, wait);
 	wait->has_process = fetcher_call(segment_ask(segment, length, begins));
-	if (!begins)
-		(void) ConditionVariableTimedSleep(&segment->changed, Min(left, CALL_MS),
-										   own_wait(WAIT_SEGMENT));
+	(void) ConditionVariableTimedSleep(&segment->changed, Min(left, CALL_MS),
+									   own_wait(WAIT_SEGMENT));
 }
 
 /*
- * Where there is no number at once: checks the rights; or, where numbers were tried with
- * them, switches to the next range, or waits for it.  Returns true if it took a range
- * of this length itself, for which the current range and the next are needed.
+ * If there is no number at once: checks the rights; or, if numbers were tried with them,
+ * switches to the next range, or waits for it.
  */
-static bool
-get_ready(TagSite *site, int64 length, TimestampTz now, Wait *wait, int64 *first)
+static void
+get_ready(TagSite *site, int64 length, TimestampTz now, Wait *wait)
 {
 	Look		look;
-	Advance		advance = EXHAUSTED;
 	uint64		tried = site->incarnation;
 
 	site->incarnation = UNCHECKED;
@@ -359,28 +343,25 @@ get_ready(TagSite *site, int64 length, TimestampTz now, Wait *wait, int64 *first
 	if (look.segment == NULL)
 	{
 		get_place(site, wait);
-		return false;
+		return;
 	}
-	if (look.state.known)
-		check_role(site, &look.state.row);
-	if (look.state.known && look.state.row.is_valid)
+	check_role(site, &look.state.row);
+	if (look.state.row.is_valid)
 	{
 		check_use(site, &look.state.row);
 		memcpy(site->format, look.state.row.format, sizeof(site->format));
 		site->incarnation = look.incarnation;
-		advance = tried == look.incarnation ?
-			segment_advance(&look, now, length, first) : ADVANCED;
+		if (tried != look.incarnation || segment_advance(&look, now, length))
+			return;
 	}
-	if (advance == EXHAUSTED)
-		wait_for_range(site, &look, length, wait);
-	return advance == TAKEN;
+	wait_for_range(site, &look, length, wait);
 }
 
 /*---- The hot path ----*/
 
 /*
- * Takes so many consecutive numbers; false: look at what is wrong.  Where the caller
- * wants their period, it must last now.
+ * Takes so many consecutive numbers; false: look at what is wrong.  If the caller wants
+ * their period, it must last now.
  */
 static pg_attribute_always_inline bool
 take_numbers(const TagSite *site, int64 n, TimestampTz now, DateADT *period, int64 *first,
@@ -426,20 +407,19 @@ static pg_noinline void
 take_slowly(TagSite *site, int64 length, DateADT *period, int64 *first, bool *ask)
 {
 	Wait		wait = {.has_process = true};
-	bool		done = false;
+	TimestampTz now;
 
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("a standby hands out no numbers")));
-	while (!done)
+	do
 	{
-		TimestampTz now = period ? GetCurrentTimestamp() : 0;
-
 		CHECK_FOR_INTERRUPTS();
-		done = get_ready(site, length, now, &wait, first) ||
-			(site->incarnation != UNCHECKED && take_numbers(site, length, now, period, first, ask));
-	}
+		now = period ? GetCurrentTimestamp() : 0;
+		get_ready(site, length, now, &wait);
+	} while (site->incarnation == UNCHECKED ||
+			 !take_numbers(site, length, now, period, first, ask));
 	if (wait.segment)
 		ConditionVariableCancelSleep();
 }
@@ -464,7 +444,7 @@ next_number(TagSite *site, int64 n, DateADT *period)
 Datum
 snowid_number(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(next_number(tag_of_call(fcinfo, USE_NUMBER), 1, NULL));
+	PG_RETURN_INT64(next_number(tag_of_call(fcinfo, false), 1, NULL));
 }
 
 /* A row of two columns. */
@@ -488,7 +468,7 @@ snowid_number_range(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("a range cannot have %d numbers", count),
 				 errdetail("It has from 1 to %d.", MAX_STEP)));
-	first = next_number(tag_of_call(fcinfo, USE_NUMBER), count, NULL);
+	first = next_number(tag_of_call(fcinfo, false), count, NULL);
 	PG_RETURN_DATUM(pair_of(fcinfo, range_columns, Int64GetDatum(first),
 							Int64GetDatum(first + (count - 1))));
 }
@@ -497,7 +477,7 @@ Datum
 snowid_period_number(PG_FUNCTION_ARGS)
 {
 	DateADT		period;
-	int64		number = next_number(tag_of_call(fcinfo, USE_PERIOD), 1, &period);
+	int64		number = next_number(tag_of_call(fcinfo, true), 1, &period);
 
 	PG_RETURN_DATUM(pair_of(fcinfo, period_columns, DateADTGetDatum(period),
 							Int64GetDatum(number)));
@@ -506,16 +486,17 @@ snowid_period_number(PG_FUNCTION_ARGS)
 Datum
 snowid_period_serial(PG_FUNCTION_ARGS)
 {
-	TagSite    *site = tag_of_call(fcinfo, USE_SERIAL);
+	TagSite    *site = tag_of_call(fcinfo, true);
 	DateADT		period;
 	int64		number = next_number(site, 1, &period);
 	char		buf[PERIOD_SERIAL_LEN];
 
+	check_format(tag_of(site), site->format);
 	period_write(site->format, period, number, buf);
 	PG_RETURN_TEXT_P(cstring_to_text(buf));
 }
 
-/* The format of a tag, as its row has it for this statement. */
+/* The present format of a tag. */
 static char *
 read_format(FunctionCallInfo fcinfo, const text *tag)
 {
@@ -526,10 +507,11 @@ read_format(FunctionCallInfo fcinfo, const text *tag)
 
 	if (pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, "snowid_segments");
+	LockRelationOid(relid, AccessShareLock);
 	if (len > 0 && len <= TAG_LEN)
 		segment_make_key(&key, relid, VARDATA_ANY(tag), len);
-	if (len < 1 || len > TAG_LEN || table_read_tag(&key, GetActiveSnapshot(), &row) != FOUND)
-		refuse_absent(text_shown(VARDATA_ANY(tag), len), "");
+	if (len < 1 || len > TAG_LEN || table_read_tag(&key, &row) != FOUND)
+		refuse_absent(text_shown(VARDATA_ANY(tag), len));
 	check_format(text_shown(VARDATA_ANY(tag), len), row.row.format);
 	return pstrdup(row.row.format);
 }
@@ -555,7 +537,7 @@ snowid_period_parse(PG_FUNCTION_ARGS)
 Datum
 snowid_segment_forget(PG_FUNCTION_ARGS)
 {
-	segment_forget(&find_tag(fcinfo, USE_NUMBER)->key, ALL_PERIODS);
+	segment_forget(&find_tag(fcinfo, false)->key, ALL_PERIODS);
 	PG_RETURN_VOID();
 }
 
@@ -572,38 +554,30 @@ snowid_segment_status(PG_FUNCTION_ARGS)
 	for (int i = 0; i < snowid_max_segments; i++)
 	{
 		SegmentState state;
-		Range		range;
-		int64		left;
-		int64		left_next;
+		Range		current;
 		double		rate;
 		Datum		values[lengthof(status_columns)];
 		bool		nulls[lengthof(status_columns)] = {false};
 		int			n = 0;
 
-		if (!segment_status(i, relid, &state, &range, &left_next))
+		if (!segment_status(i, relid, &state, &current))
 			continue;
-		left = range_length(&range);
 		rate = state.last_ms > 0 ? 1000.0 * state.last_length / state.last_ms : 0;
 		values[n++] = PointerGetDatum(cstring_to_text_with_len(state.key.tag, state.key.len));
 		nulls[n] = state.row.source[0] == '\0';
 		values[n++] = CStringGetTextDatum(state.row.source);
 		nulls[n] = state.newest == NO_PERIOD;
 		values[n++] = DateADTGetDatum(state.newest);
-		nulls[n] = left == 0;
-		values[n++] = Int64GetDatum(range.first);
-		values[n++] = Int64GetDatum(left);
-		values[n++] = Int64GetDatum(left_next);
+		nulls[n] = current.length == 0;
+		values[n++] = Int64GetDatum(current.first);
+		values[n++] = Int64GetDatum(current.length);
+		values[n++] = Int64GetDatum(state.next.length);
 		nulls[n] = state.step == 0;
 		values[n++] = Int64GetDatum(state.step);
 		nulls[n] = nulls[n + 1] = rate == 0;
 		values[n++] = Float8GetDatum(rate);
-		values[n++] = Float8GetDatum((left + left_next) / Max(rate, 1e-9));
-		nulls[n] = nulls[n + 1] = state.fetches == 0;
-		values[n++] = TimestampTzGetDatum(state.fetched_time);
-		values[n++] = Float8GetDatum((double) state.fetch_ms);
-		values[n++] = Int64GetDatum(state.fetches);
+		values[n++] = Float8GetDatum((current.length + state.next.length) / Max(rate, 1e-9));
 		values[n++] = Int64GetDatum(state.waits);
-		values[n++] = Int64GetDatum(state.lost);
 		nulls[n] = state.reason.why[0] == '\0';
 		values[n++] = CStringGetTextDatum(state.reason.why);
 		Assert(n == lengthof(values));

@@ -1,10 +1,10 @@
 /*
  * period.c
- *		Days, months and years of a time zone, in which numbers begin anew; and
+ *		Days, months and years of a time zone, each of which has numbers from 1; and
  *		serials, which are a period and a number as text.
  *
- * A period's label is the date of its first day.  What counts is the label and
- * not how long the day is: a named zone has days of 23 and 25 hours.
+ * A period's label is the date of its first day.  The label counts and not how long the
+ * day is: a named zone has days of 23 and 25 hours.
  *
  * A format is plain characters and fields in braces: {YYYY}, {MM} and {DD}, which
  * may share a pair of braces, and {N:digits}.  It has those fields once each that
@@ -19,7 +19,7 @@
 
 #include "segment/period.h"
 
-/* What a format has at a place. */
+/* The parts of a format. */
 typedef enum FormatField
 {
 	FIELD_YEAR,
@@ -158,15 +158,16 @@ next_field(const char **p, bool *in_braces, int *width)
 		(*at >= 'a' && *at <= 'z') || strchr("-/_", *at) ? FIELD_CHARACTER : FIELD_BAD;
 }
 
-/* NULL, or what is wrong with a format. */
+/* NULL, or what is wrong with a format; and the greatest number that it has room for. */
 const char *
-period_check_format(PeriodKind kind, const char *format)
+period_check_format(PeriodKind kind, const char *format, int64 *last)
 {
 	int			n[FIELD_BAD + 1] = {0};
 	FormatField field;
 	bool		in_braces = false;
 	int			width;
 
+	*last = 0;
 	if (kind == PERIOD_NONE)
 		return "A tag without periods has no format";
 	if (strlen(format) > FORMAT_LEN)
@@ -175,6 +176,8 @@ period_check_format(PeriodKind kind, const char *format)
 	{
 		field = next_field(&format, &in_braces, &width);
 		n[field]++;
+		for (int i = 0; field == FIELD_NUMBER && n[field] == 1 && i < width; i++)
+			*last = 10 * *last + 9;
 	} while (field < FIELD_END);
 	if (field == FIELD_BAD)
 		return "Its format is not of digits, letters, -, /, _, and fields: {YYYY}, {MM}, {DD} or several of them, and {N:6} with 1 to 18 digits";
@@ -184,23 +187,6 @@ period_check_format(PeriodKind kind, const char *format)
 						kind == PERIOD_DAY ? "{YYYYMMDD}" :
 						kind == PERIOD_MONTH ? "{YYYYMM}" : "{YYYY}");
 	return NULL;
-}
-
-/* The greatest number that a format has room for. */
-int64
-period_last_number(const char *format)
-{
-	FormatField field;
-	bool		in_braces = false;
-	int			width;
-	int64		last = 1;
-
-	do
-		field = next_field(&format, &in_braces, &width);
-	while (field < FIELD_NUMBER || field == FIELD_CHARACTER);
-	for (int i = 0; i < width; i++)
-		last *= 10;
-	return last - 1;
 }
 
 /* Writes a serial into PERIOD_SERIAL_LEN bytes; the number has room in it. */

@@ -1,6 +1,6 @@
 /*
  * period.h
- *		Days, months and years of a time zone, in which numbers begin anew; and
+ *		Days, months and years of a time zone, each of which has numbers from 1; and
  *		serials, which are a period and a number as text.
  */
 #ifndef SNOWID_SEGMENT_PERIOD_H
@@ -34,8 +34,7 @@ typedef struct Period
 
 extern bool period_kind(const char *name, PeriodKind *kind);
 extern Period period_at(PeriodKind kind, TimestampTz now, pg_tz *zone, DateADT newest);
-extern const char *period_check_format(PeriodKind kind, const char *format);
-extern int64 period_last_number(const char *format);
+extern const char *period_check_format(PeriodKind kind, const char *format, int64 *last);
 extern void period_write(const char *format, DateADT label, int64 number, char *buf);
 extern const char *period_read(const char *format, const char *serial,
 							   DateADT *label, int64 *number);

@@ -1,17 +1,17 @@
 /*
  * segment.c
  *		Segments in shared memory: the ranges of a tag, what is known of its row, and
- *		what is wanted of it.
+ *		whether a range is wanted.
  *
- * Two slots: numbers are taken from the one of the cursor's generation, and the
- * process that fetches fills the other.  A slot is written under the lock, and only
- * while the cursor is in the generation before (number.c has the proof).  What every
- * number touches are atomics; all else is under one lock for all segments, which is
- * taken about once in a range, and shared once in a statement.
+ * Numbers are taken from the slot of the cursor's generation.  The process that fetches
+ * leaves the range after it beside the slots; the next generation's slot is written when
+ * the cursor enters it (number.c has the proof).  Every number touches only atomics; all
+ * else is under one lock for all segments, which is taken about once in a range, and
+ * shared once in a statement.
  *
- * A segment never moves.  Its place is given to another tag when there is no room:
- * that of the tag that was unused longest, of the database that has most places.  So
- * no database can take the places of the others.  What is in memory of it is lost.
+ * A segment never moves.  If there is no room for a tag, it gets the place that was
+ * unused longest in the database that has most places.  So no database can take the
+ * places of the others.  The numbers in memory of the former tag are lost.
  */
 #include "postgres.h"
 
@@ -27,12 +27,10 @@
 #include "segment/segment.h"
 #include "settings.h"
 
-#define LOCK_NAME "snowid_segments"
-
-/* What failed is not tried again before; callers wait longer. */
+/* After a failure nothing is tried for so long; callers wait longer. */
 #define RETRY_MS 200
 
-/* What a caller waits for does not make room for another tag of its database. */
+/* A tag that a caller waits for does not make room for another one of its database. */
 #define RECENT_MS 1000
 
 typedef struct Place
@@ -56,11 +54,9 @@ segments_size(void)
 void
 segment_shmem_request(void)
 {
-	if (snowid_max_segments == 0)
-		return;
 	RequestAddinShmemSpace(segments_size());
 	RequestAddinShmemSpace(hash_estimate_size(snowid_max_segments, sizeof(Place)));
-	RequestNamedLWLockTranche(LOCK_NAME, 1);
+	RequestNamedLWLockTranche(SEGMENT_LOCKS, 2);
 }
 
 static void
@@ -87,9 +83,7 @@ segment_shmem_init(void)
 	HASHCTL		info = {.keysize = sizeof(SegmentKey),.entrysize = sizeof(Place)};
 	bool		found;
 
-	if (snowid_max_segments == 0)
-		return;
-	segments_lock = &GetNamedLWLockTranche(LOCK_NAME)->lock;
+	segments_lock = &GetNamedLWLockTranche(SEGMENT_LOCKS)[0].lock;
 	places = shmem_hash("snowid segments by tag", snowid_max_segments, &info,
 						HASH_ELEM | HASH_BLOBS);
 	segments = (Segment *) TYPEALIGN(PG_CACHE_LINE_SIZE,
@@ -109,86 +103,74 @@ segment_make_key(SegmentKey *key, Oid relid, const char *tag, int len)
 	memcpy(key->tag, tag, len);
 }
 
-/*---- Ranges: the lock is held ----*/
+/*---- Ranges and places: the lock is held ----*/
 
-/* What nobody has taken of the slot in use (0), or of the next one (1). */
+/* The numbers that are left where the cursor is. */
 static Range
-range_of(Segment *segment, int which)
+rest_at(Segment *segment, uint64 cursor)
 {
-	uint64		cursor = pg_atomic_read_u64(&segment->cursor);
-	Slot	   *slot = &segment->slot[(cursor_generation(cursor) + which) & 1];
-	uint64		base = pg_atomic_read_u64(&slot->base);
-	Range		range;
+	Slot	   *slot = &segment->slot[cursor_generation(cursor) & 1];
+	Range		rest;
 
-	range.first = (int64) (base + (which == 0 ? cursor_offset(cursor) : 0));
-	range.last = (int64) (base + pg_atomic_read_u64(&slot->length) - 1);
-	range.period.label = (DateADT) pg_atomic_read_u64(&slot->label);
-	range.period.until = (TimestampTz) pg_atomic_read_u64(&slot->until);
-	return range;
+	rest.first = (int64) (pg_atomic_read_u64(&slot->base) + cursor_offset(cursor));
+	rest.length = (int64) pg_atomic_read_u64(&slot->length) - cursor_offset(cursor);
+	rest.period.label = (DateADT) pg_atomic_read_u64(&slot->label);
+	rest.period.until = (TimestampTz) pg_atomic_read_u64(&slot->until);
+	return rest;
 }
 
-/* Puts a range into the slot that is not in use. */
-static void
-put_range(Segment *segment, const Range *range)
+static Range
+current_range(Segment *segment)
 {
-	uint64		generation = cursor_generation(pg_atomic_read_u64(&segment->cursor)) + 1;
-	Slot	   *slot = &segment->slot[generation & 1];
-	int64		length = range_length(range);
-
-	Assert(!segment->state.ready && length > 0 && length <= OFFSET_MASK);
-	pg_atomic_write_u64(&slot->base, (uint64) range->first);
-	pg_atomic_write_u64(&slot->length, (uint64) length);
-	pg_atomic_write_u64(&slot->ask_at, (uint64) length / 10);
-	pg_atomic_write_u64(&slot->label, (uint64) range->period.label);
-	pg_atomic_write_u64(&slot->until, (uint64) range->period.until);
-	segment->state.ready = true;
+	return rest_at(segment, pg_atomic_read_u64(&segment->cursor));
 }
 
 /*
- * From here on no number of the two ranges is taken.  Returns their end, which the
- * table has seen last; what is before a gap is lost.
+ * The next range, or none, becomes the current one.  From here on no number of the former
+ * one is taken; returns what was left of it.
  */
 static Range
-close_ranges(Segment *segment)
+switch_range(Segment *segment)
 {
-	uint64		generation = cursor_generation(pg_atomic_read_u64(&segment->cursor));
-	bool		has_next = segment->state.ready;
-	Range		next = range_of(segment, 1);
-	Range		rest = range_of(segment, 0);
-	uint64		cursor;
+	Range	   *next = &segment->state.next;
+	uint64		generation = cursor_generation(pg_atomic_read_u64(&segment->cursor)) + 1;
+	Slot	   *slot = &segment->slot[generation & 1];
+	uint64		former;
 
-	segment->state.ready = false;
-	pg_atomic_write_u64(&segment->slot[(generation + 1) & 1].length, 0);
-	cursor = pg_atomic_exchange_u64(&segment->cursor, cursor_start(generation + 1));
-	rest.first = (int64) (pg_atomic_read_u64(&segment->slot[generation & 1].base) +
-						  cursor_offset(cursor));
-	if (!has_next)
+	pg_atomic_write_u64(&slot->base, (uint64) next->first);
+	pg_atomic_write_u64(&slot->length, (uint64) next->length);
+	pg_atomic_write_u64(&slot->ask_at, (uint64) next->length / 10);
+	pg_atomic_write_u64(&slot->label, (uint64) next->period.label);
+	pg_atomic_write_u64(&slot->until, (uint64) next->period.until);
+	former = pg_atomic_exchange_u64(&segment->cursor, cursor_start(generation));
+	memset(next, 0, sizeof(*next));
+	return rest_at(segment, former);
+}
+
+/*
+ * Frees a place, and changes its incarnation: what is being fetched for it is lost.
+ * Returns the end of the numbers in memory; those before a gap are lost.
+ */
+static Range
+drop_segment(Segment *segment)
+{
+	Range		next = segment->state.next;
+	Range		rest;
+
+	memset(&segment->state.next, 0, sizeof(Range));
+	rest = switch_range(segment);
+	pg_atomic_fetch_add_u64(&segment->incarnation, 1);
+	(void) hash_search(places, &segment->state.key, HASH_REMOVE, NULL);
+	memset(&segment->state, 0, sizeof(SegmentState));
+	if (next.length == 0)
 		return rest;
-	if (rest.period.label == next.period.label && rest.last == next.first - 1)
+	if (rest.period.label == next.period.label && rest.first == next.first - rest.length)
+	{
 		next.first = rest.first;
-	else
-		segment->state.lost += range_length(&rest);
+		next.length += rest.length;
+	}
 	return next;
 }
-
-/* Forgets what is known of the row. */
-static void
-forget_row(Segment *segment)
-{
-	Range		rest = close_ranges(segment);
-	SegmentState *state = &segment->state;
-
-	state->lost += range_length(&rest);
-	pg_atomic_fetch_add_u64(&segment->incarnation, 1);
-	state->outcome = OUTCOME_NONE;
-	state->reason.why[0] = '\0';
-	state->known = false;
-	state->high = 0;
-	state->newest = NO_PERIOD;
-	state->step = 0;
-}
-
-/*---- Places: the lock is held exclusively ----*/
 
 /* The database that has most places; where several have, this one, if it is one. */
 static Oid
@@ -216,8 +198,8 @@ greediest_database(void)
 }
 
 /*
- * A free place, or that of the tag of a database that was unused longest; each
- * statement looks at its tag.  NULL: all are waited for.
+ * A free place, or the one that was unused longest in a database: each statement looks at
+ * its tag.  NULL: callers wait for all of them.
  */
 static Segment *
 find_place(int64 now)
@@ -227,7 +209,7 @@ find_place(int64 now)
 
 	for (int i = 0; i < snowid_max_segments; i++)
 	{
-		if (!segments[i].state.in_use)
+		if (segments[i].state.key.len == 0)
 			return &segments[i];
 	}
 	database = greediest_database();
@@ -243,26 +225,6 @@ find_place(int64 now)
 	return found;
 }
 
-/* From here on it is another tag's: what is still fetched for the former one is lost. */
-static void
-give_place(Segment *segment, const SegmentKey *key, FetcherKind fetcher, int64 now)
-{
-	SegmentState *state = &segment->state;
-	uint64		attempt = state->attempt;
-
-	if (state->in_use)
-		(void) hash_search(places, &state->key, HASH_REMOVE, NULL);
-	((Place *) hash_search(places, key, HASH_ENTER, NULL))->index = segment - segments;
-	forget_row(segment);
-	memset(state, 0, sizeof(*state));
-	state->in_use = true;
-	state->key = *key;
-	state->fetcher = fetcher;
-	state->used_at = now;
-	state->attempt = attempt;
-	state->newest = NO_PERIOD;
-}
-
 static Segment *
 find_segment(const SegmentKey *key)
 {
@@ -273,7 +235,7 @@ find_segment(const SegmentKey *key)
 
 /*---- For callers ----*/
 
-/* What is in memory of a tag.  Who looks at the same time notes the same time of use. */
+/* Looks a tag up in memory.  Callers that do so at the same time write the same time. */
 void
 segment_look(const SegmentKey *key, Look *look)
 {
@@ -294,6 +256,7 @@ segment_create(const SegmentKey *key, FetcherKind fetcher)
 {
 	Segment    *segment;
 	int64		now = monotonic_ms();
+	SegmentState fresh = {.key = *key,.fetcher = fetcher,.used_at = now,.newest = NO_PERIOD};
 
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
 	segment = find_segment(key);
@@ -301,74 +264,50 @@ segment_create(const SegmentKey *key, FetcherKind fetcher)
 	{
 		segment = find_place(now);
 		if (segment)
-			give_place(segment, key, fetcher, now);
+		{
+			if (segment->state.key.len > 0)
+				(void) drop_segment(segment);
+			((Place *) hash_search(places, key, HASH_ENTER, NULL))->index = segment - segments;
+			segment->state = fresh;
+		}
 	}
 	LWLockRelease(segments_lock);
 	return segment != NULL;
 }
 
-/* The next range becomes the current one, at this offset. */
-static bool
-switch_slot(Segment *segment, uint64 cursor, int64 offset)
-{
-	uint64		next = cursor_start(cursor_generation(cursor) + 1) + offset;
-
-	if (!pg_atomic_compare_exchange_u64(&segment->cursor, &cursor, next))
-		return false;
-	segment->state.ready = false;
-	return true;
-}
-
 /*
- * Switches to the next range if the current one has fewer than so many
- * numbers, or its period has ended.  What is left of it is a part of what is
- * wanted if the next range continues it, and else is lost.
+ * Switches to the next range if the current one has fewer than so many numbers, or its
+ * period has ended; the rest of it is lost.  False: a range must be fetched.
  */
-Advance
-segment_advance(const Look *look, TimestampTz now, int64 length, int64 *first)
+bool
+segment_advance(const Look *look, TimestampTz now, int64 length)
 {
 	Segment    *segment = look->segment;
-	SegmentState *state = &segment->state;
-	Advance		result = ADVANCED;
+	bool		good = true;
 
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	while (result == ADVANCED && pg_atomic_read_u64(&segment->incarnation) == look->incarnation)
+	if (pg_atomic_read_u64(&segment->incarnation) == look->incarnation)
 	{
-		uint64		cursor = pg_atomic_read_u64(&segment->cursor);
-		Slot	   *slot = &segment->slot[cursor_generation(cursor) & 1];
-		uint64		base = pg_atomic_read_u64(&slot->base);
-		int64		left = (int64) pg_atomic_read_u64(&slot->length) - cursor_offset(cursor);
-		Range		next = range_of(segment, 1);
-		bool		has_ended = left > 0 &&
-		now >= (TimestampTz) pg_atomic_read_u64(&slot->until);
+		Range	   *next = &segment->state.next;
+		Range		current = current_range(segment);
+		bool		has_ended = current.length > 0 && now >= current.period.until;
 
-		*first = (int64) (base + cursor_offset(cursor));
-		if (left >= length && !has_ended)
-			break;
-		if (has_ended && (!state->ready || now >= next.period.until))
+		if (now >= next->period.until)
+			memset(next, 0, sizeof(*next));
+		if (current.length < length || has_ended)
 		{
-			Range		rest = close_ranges(segment);
-
-			state->lost += range_length(&rest);
+			good = next->length >= length;
+			if (next->length > 0 || has_ended)
+				(void) switch_range(segment);
 		}
-		if (!state->ready)
-			result = EXHAUSTED;
-		else if (left > 0 && !has_ended && next.last - *first + 1 >= length &&
-				 *first + left == next.first)
-		{
-			if (switch_slot(segment, cursor, length - left))
-				result = TAKEN;
-		}
-		else if (switch_slot(segment, cursor, 0))
-			state->lost += left;
 	}
 	LWLockRelease(segments_lock);
-	return result;
+	return good;
 }
 
-/* Another range is wanted, of such a length at least; returns who fetches. */
+/* Another range is wanted, of such a length at least; returns which process fetches. */
 FetcherKind
-segment_ask(Segment *segment, int64 wish, bool begins_to_wait)
+segment_ask(Segment *segment, int64 needed, bool begins_to_wait)
 {
 	SegmentState *state = &segment->state;
 	FetcherKind fetcher;
@@ -377,8 +316,8 @@ segment_ask(Segment *segment, int64 wish, bool begins_to_wait)
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
 	generation = cursor_generation(pg_atomic_read_u64(&segment->cursor));
 	pg_atomic_write_u64(&segment->slot[generation & 1].ask_at, PG_UINT64_MAX);
-	state->asked = state->in_use && (state->asked || !state->ready);
-	state->wish = Max(state->wish, wish);
+	state->asked = state->key.len > 0 && state->next.length == 0;
+	state->needed = Max(state->needed, needed);
 	state->waits += begins_to_wait;
 	fetcher = state->fetcher;
 	LWLockRelease(segments_lock);
@@ -387,8 +326,8 @@ segment_ask(Segment *segment, int64 wish, bool begins_to_wait)
 
 /*
  * A tag's row was changed by hand, or that of a period deleted: what is in memory of it,
- * or of all tags of the table where the key has none, is forgotten; but not where there
- * are only numbers of later periods.  Does not throw.
+ * or of all tags of the table if the key has none, is dropped; but not if only numbers
+ * of later periods are left.  Does not throw.
  */
 void
 segment_forget(const SegmentKey *key, DateADT period)
@@ -398,49 +337,60 @@ segment_forget(const SegmentKey *key, DateADT period)
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
 	for (int i = 0; key->len == 0 && i < snowid_max_segments; i++)
 	{
-		if (segments[i].state.in_use && segments[i].state.key.database == key->database &&
-			segments[i].state.key.relid == key->relid)
-			forget_row(&segments[i]);
+		const SegmentKey *other = &segments[i].state.key;
+
+		if (other->len > 0 && other->database == key->database && other->relid == key->relid)
+			(void) drop_segment(&segments[i]);
 	}
 	segment = find_segment(key);
-	if (segment && period >= range_of(segment, 0).period.label)
-		forget_row(segment);
+	if (segment && period >= current_range(segment).period.label)
+		(void) drop_segment(segment);
 	LWLockRelease(segments_lock);
 }
 
 /* False: there is none of this table at this place. */
 bool
-segment_status(int index, Oid relid, SegmentState *state, Range *left, int64 *left_next)
+segment_status(int index, Oid relid, SegmentState *state, Range *current)
 {
-	Segment    *segment = &segments[index];
-	Range		next;
-
 	LWLockAcquire(segments_lock, LW_SHARED);
-	*state = segment->state;
-	*left = range_of(segment, 0);
-	next = range_of(segment, 1);
-	*left_next = state->ready ? range_length(&next) : 0;
+	*state = segments[index].state;
+	*current = current_range(&segments[index]);
 	LWLockRelease(segments_lock);
-	return state->in_use && state->key.database == MyDatabaseId && state->key.relid == relid;
+	return state->key.len > 0 && state->key.database == MyDatabaseId && state->key.relid == relid;
 }
 
 /*---- For the processes that fetch ----*/
+
+static bool
+is_fetched_by(const Segment *segment, FetcherKind fetcher)
+{
+	return segment->state.key.len > 0 && segment->state.key.database == MyDatabaseId &&
+		segment->state.fetcher == fetcher;
+}
 
 static void
 begin_fetch(Segment *segment, Fetch *fetch)
 {
 	memset(fetch, 0, sizeof(*fetch));
-	segment->state.attempt++;
+	segment->state.looks++;
 	fetch->segment = segment;
 	fetch->incarnation = pg_atomic_read_u64(&segment->incarnation);
 	fetch->state = segment->state;
+	fetch->row = segment->state.row;
 }
 
-/* Begins to fetch what is wanted; returns how many, and when others may be tried. */
-int
-segment_begin_fetches(FetcherKind fetcher, Fetch *fetches, int max, long *pause)
+/* Is it the same tag, and was its row not changed by hand since? */
+static bool
+is_as_before(const Fetch *fetch)
 {
-	static int	from = 0;		/* in turn, where there are more */
+	return pg_atomic_read_u64(&fetch->segment->incarnation) == fetch->incarnation;
+}
+
+/* Begins to fetch what is wanted; returns how many. */
+int
+segment_begin_fetches(FetcherKind fetcher, Fetch *fetches, int max)
+{
+	static int	from = 0;		/* in turn, if there are more */
 	int64		now = monotonic_ms();
 	int			n = 0;
 
@@ -448,144 +398,94 @@ segment_begin_fetches(FetcherKind fetcher, Fetch *fetches, int max, long *pause)
 	for (int i = 0; i < snowid_max_segments && n < max; i++)
 	{
 		Segment    *segment = &segments[from];
-		SegmentState *state = &segment->state;
 
 		from = (from + 1) % snowid_max_segments;
-		if (!state->in_use || state->key.database != MyDatabaseId ||
-			state->fetcher != fetcher || !state->asked)
-			continue;
-		if (now < state->retry_at)
-			*pause = Min(*pause, state->retry_at - now);
-		else
+		if (is_fetched_by(segment, fetcher) && segment->state.asked &&
+			now >= segment->state.retry_at)
 			begin_fetch(segment, &fetches[n++]);
 	}
 	LWLockRelease(segments_lock);
 	return n;
 }
 
-/* A range was fetched; the lock is held. */
+/* Callers see what was found; the lock is held. */
 static void
-publish(Segment *segment, const Fetch *fetch, int64 now, int64 took_ms)
-{
-	SegmentState *state = &segment->state;
-
-	put_range(segment, &fetch->range);
-	state->high = fetch->range.last;
-	state->newest = fetch->range.period.label;
-	state->step = fetch->step;
-	state->last_ms = state->fetched_at ? now - state->fetched_at : 0;
-	state->last_length = range_length(&fetch->range);
-	state->fetched_at = now;
-	state->fetched_time = GetCurrentTimestamp();
-	state->fetch_ms = took_ms;
-	state->fetches++;
-}
-
-/* What was found counts for callers; the lock is held. */
-static void
-note_outcome(Segment *segment, const Fetch *fetch, int64 now)
+note_outcome(Segment *segment, const Fetch *fetch)
 {
 	SegmentState *state = &segment->state;
 	uint64		generation = cursor_generation(pg_atomic_read_u64(&segment->cursor));
-	bool		failed = fetch->outcome == OUTCOME_FAILED;
+	int64		now = monotonic_ms();
 
-	state->outcome = fetch->outcome;
-	state->outcome_attempt = fetch->state.attempt;
-	state->reason = fetch->reason;
-
-	/*
-	 * what failed is tried again for who waits, and else for who takes a
-	 * number
-	 */
-	state->asked = failed && now - state->used_at <= RECENT_MS;
-	if (failed && !state->asked)
-		pg_atomic_write_u64(&segment->slot[generation & 1].ask_at, 0);
-	state->retry_at = failed ? now + RETRY_MS : 0;
-	state->wish = 0;
-	if (fetch->known)
+	if (fetch->outcome == OUTCOME_RANGE)
 	{
-		state->known = true;
-		state->row = fetch->row;
+		Assert(state->next.length == 0 && fetch->range.length <= OFFSET_MASK);
+		state->next = fetch->range;
+		state->high = fetch->range.first + (fetch->range.length - 1);
+		state->newest = fetch->range.period.label;
+		state->step = fetch->step;
+		state->last_ms = state->fetched_at ? now - state->fetched_at : 0;
+		state->last_length = fetch->range.length;
+		state->fetched_at = now;
+	}
+	state->outcome_of = fetch->state.looks;
+	state->outcome = fetch->outcome;
+	state->reason = fetch->reason;
+	state->row = fetch->row;
+	state->asked = false;
+	state->needed = 0;
+	state->retry_at = 0;
+	if (fetch->outcome == OUTCOME_FAILED)
+	{
+		/* the next number asks again, as do callers that wait */
+		state->retry_at = now + RETRY_MS;
+		pg_atomic_write_u64(&segment->slot[generation & 1].ask_at, 0);
 	}
 }
 
 /*
- * Publishes what was fetched, and is durable.  Where the row was changed by hand
- * since the fetch began, the range is lost, and another one is fetched.
+ * Publishes what was fetched, and is durable.  If the row was changed by hand since the
+ * fetch began, the range is lost, and another one is fetched.
  */
 void
-segment_finish(const Fetch *fetch, int64 took_ms)
+segment_finish(const Fetch *fetch)
 {
-	Segment    *segment = fetch->segment;
-	SegmentState *state = &segment->state;
-	int64		now = monotonic_ms();
-	int64		lost = fetch->in_doubt;
-
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	if (!segment_is_as_before(fetch))
-		lost += fetch->outcome == OUTCOME_RANGE ? range_length(&fetch->range) : 0;
-	else if (fetch->outcome == OUTCOME_MOVED)
-	{							/* the caller calls the other process */
-		state->fetcher = fetch->row.source[0] ? FETCHER_CENTRAL : FETCHER_HERE;
-		state->high = 0;
-		state->newest = NO_PERIOD;
-	}
-	else
-	{
-		if (fetch->outcome == OUTCOME_RANGE)
-			publish(segment, fetch, now, took_ms);
-		note_outcome(segment, fetch, now);
-	}
-	if (memcmp(&state->key, &fetch->state.key, sizeof(SegmentKey)) == 0)
-		state->lost += lost;
+	if (is_as_before(fetch) && fetch->outcome == OUTCOME_MOVED)
+		(void) drop_segment(fetch->segment);	/* callers look at the table */
+	else if (is_as_before(fetch))
+		note_outcome(fetch->segment, fetch);
 	LWLockRelease(segments_lock);
-	ConditionVariableBroadcast(&segment->changed);
+	ConditionVariableBroadcast(&fetch->segment->changed);
 }
 
-/* Closes the segments of the tables here, from a place on; returns how many there are. */
-int
-segment_begin_returns(Fetch *returns, int max, int *at)
-{
-	int			n = 0;
-
-	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	for (; *at < snowid_max_segments && n < max; (*at)++)
-	{
-		Segment    *segment = &segments[*at];
-		Fetch	   *r = &returns[n];
-
-		if (!segment->state.in_use || segment->state.key.database != MyDatabaseId ||
-			segment->state.fetcher != FETCHER_HERE)
-			continue;
-		begin_fetch(segment, r);
-		r->range = close_ranges(segment);
-		if (range_length(&r->range) > 0)
-			n++;
-	}
-	LWLockRelease(segments_lock);
-	return n;
-}
-
-/* Is the row that of before?  To another one, nothing is given back. */
+/* False: nothing of this place can be given back to the tables here. */
 bool
-segment_is_as_before(const Fetch *fetch)
+segment_begin_return(int index, Fetch *fetch)
 {
-	return pg_atomic_read_u64(&fetch->segment->incarnation) == fetch->incarnation;
+	Segment    *segment = &segments[index];
+	bool		found;
+
+	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
+	found = is_fetched_by(segment, FETCHER_HERE) &&
+		current_range(segment).length + segment->state.next.length > 0;
+	if (found)
+		begin_fetch(segment, fetch);
+	LWLockRelease(segments_lock);
+	return found;
 }
 
-/* A range was given back, or is lost. */
-void
+/*
+ * The range that can be given back, when its row is locked: nobody takes numbers of it
+ * any more.  None, if the row was changed by hand before.
+ */
+Range
 segment_end_return(const Fetch *fetch)
 {
-	SegmentState *state = &fetch->segment->state;
+	Range		rest = {0};
 
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	if (segment_is_as_before(fetch))
-	{
-		if (!fetch->returned)
-			state->lost += range_length(&fetch->range);
-		else if (state->newest == fetch->range.period.label)
-			state->high = Min(state->high, fetch->range.first - 1);
-	}
+	if (is_as_before(fetch))
+		rest = drop_segment(fetch->segment);
 	LWLockRelease(segments_lock);
+	return rest;
 }

@@ -1,7 +1,7 @@
 /*
  * segment.h
  *		Segments in shared memory: the ranges of a tag, what is known of its row, and
- *		what is wanted of it.
+ *		whether a range is wanted.
  */
 #ifndef SNOWID_SEGMENT_SEGMENT_H
 #define SNOWID_SEGMENT_SEGMENT_H
@@ -12,30 +12,32 @@
 
 #include "segment/period.h"
 
-/* A cursor is the range's generation, and behind it the offset in the range. */
+/* A cursor is the range's generation, followed by the offset in the range. */
 #define OFFSET_BITS 24
 #define OFFSET_MASK ((UINT64CONST(1) << OFFSET_BITS) - 1)
 #define cursor_generation(cursor) ((cursor) >> OFFSET_BITS)
 #define cursor_offset(cursor) ((int64) ((cursor) & OFFSET_MASK))
 #define cursor_start(generation) ((generation) << OFFSET_BITS)
 
+#define SEGMENT_LOCKS "snowid_segments" /* segment.c's, and fetcher.c's */
+
 #define TAG_LEN 128				/* bytes */
 #define REASON_LEN 256
 #define SOURCE_LEN (4 * NAMEDATALEN)	/* schema and name, quoted */
 #define MAX_STEP 1000000		/* the greatest range; fits an offset */
 
-/* Who fetches: one process for the tables here, one for all central servers. */
+/* One process fetches for the tables here, one for all central servers. */
 typedef enum FetcherKind
 {
 	FETCHER_HERE,
 	FETCHER_CENTRAL
 } FetcherKind;
 
-/* first to last, of a period; none: first is the one after last */
+/* Consecutive numbers of a period; of no length: none. */
 typedef struct Range
 {
 	int64		first;
-	int64		last;
+	int64		length;
 	Period		period;
 } Range;
 
@@ -57,7 +59,7 @@ typedef struct SegmentKey
 	char		tag[TAG_LEN];
 } SegmentKey;
 
-/* What the last look at the table found. */
+/* The last look at the table found this. */
 typedef enum Outcome
 {
 	OUTCOME_NONE,
@@ -68,7 +70,7 @@ typedef enum Outcome
 	OUTCOME_FAILED				/* tried again while a caller waits */
 } Outcome;
 
-/* What a row says of the numbers that are handed out. */
+/* The part of a row that is about the numbers handed out; 0 until it is read. */
 typedef struct Row
 {
 	Oid			role;			/* 0: everybody */
@@ -86,25 +88,22 @@ typedef struct Reason
 	char		why[REASON_LEN];	/* without a period; "": none */
 } Reason;
 
-/* What is under segment.c's lock, and copied for who asks. */
+/* Under segment.c's lock, and copied for callers and processes. */
 typedef struct SegmentState
 {
-	bool		in_use;
-	SegmentKey	key;
+	SegmentKey	key;			/* len 0: a free place */
 	FetcherKind fetcher;
-	bool		ready;			/* the slot that is not in use has the next
-								 * range */
+	Range		next;			/* follows the one in the slot */
 	bool		asked;			/* a range is wanted; cleared by an outcome */
-	int64		wish;			/* length that a caller needs at once */
+	int64		needed;			/* length that a caller needs at once */
 	int64		used_at;		/* last seen in use; monotonic_ms() */
 	int64		retry_at;		/* not before, after a failure */
 
 	/* the row, as it was last seen */
+	uint64		looks;			/* so many have begun */
+	uint64		outcome_of;		/* the look that found the outcome */
 	Outcome		outcome;
-	uint64		attempt;		/* looks that have begun */
-	uint64		outcome_attempt;	/* the one that found the outcome */
 	Reason		reason;			/* of a failure since the last range */
-	bool		known;			/* "row" is of this incarnation */
 	Row			row;
 	int64		step;			/* of the last range; 0: there was none */
 	int64		high;			/* no later range begins at or below it ... */
@@ -112,13 +111,9 @@ typedef struct SegmentState
 
 	/* for the status */
 	int64		fetched_at;		/* monotonic_ms(); 0: never */
-	TimestampTz fetched_time;
-	int64		fetch_ms;		/* how long the last one took */
-	int64		last_ms;		/* between the last two */
-	int64		last_length;	/* of the range before the last */
-	int64		fetches;
+	int64		last_ms;		/* between the last two ranges */
+	int64		last_length;
 	int64		waits;
-	int64		lost;
 } SegmentState;
 
 typedef struct Segment
@@ -132,20 +127,13 @@ typedef struct Segment
 	SegmentState state;
 } Segment;
 
-/* What a caller finds. */
+/* A caller's look at a segment. */
 typedef struct Look
 {
 	Segment    *segment;		/* NULL: it is not in memory */
 	uint64		incarnation;
 	SegmentState state;
 } Look;
-
-typedef enum Advance
-{
-	EXHAUSTED,					/* a range must be fetched */
-	ADVANCED,					/* try again */
-	TAKEN						/* and from here on they are the caller's */
-} Advance;
 
 /* A look at a segment's row, to fetch a range, or to give one back. */
 typedef struct Fetch
@@ -156,24 +144,11 @@ typedef struct Fetch
 
 	/* what was found */
 	Outcome		outcome;
-	bool		known;			/* "row" was read */
+	Reason		reason;
 	Row			row;
 	int64		step;
-	Range		range;			/* taken, or to be given back */
-	int64		in_doubt;		/* so many numbers may be taken, and are lost */
-	bool		returned;
-	Reason		reason;
+	Range		range;
 } Fetch;
-
-/*
- * How many numbers it has.  What is left of a used-up range begins after its last
- * number, which may be the greatest of all: so this wraps, and is 0.
- */
-static inline int64
-range_length(const Range *range)
-{
-	return (int64) ((uint64) range->last - (uint64) range->first + 1);
-}
 
 /* A row of no single period. */
 #define ALL_PERIODS DATEVAL_NOEND
@@ -185,19 +160,15 @@ extern void segment_make_key(SegmentKey *key, Oid relid, const char *tag, int le
 /* for callers */
 extern void segment_look(const SegmentKey *key, Look *look);
 extern bool segment_create(const SegmentKey *key, FetcherKind fetcher);
-extern Advance segment_advance(const Look *look, TimestampTz now, int64 length,
-							   int64 *first);
-extern FetcherKind segment_ask(Segment *segment, int64 wish, bool begins_to_wait);
+extern bool segment_advance(const Look *look, TimestampTz now, int64 length);
+extern FetcherKind segment_ask(Segment *segment, int64 needed, bool begins_to_wait);
 extern void segment_forget(const SegmentKey *key, DateADT period);
-extern bool segment_status(int index, Oid relid, SegmentState *state, Range *left,
-						   int64 *left_next);
+extern bool segment_status(int index, Oid relid, SegmentState *state, Range *current);
 
 /* for the processes that fetch */
-extern int	segment_begin_fetches(FetcherKind fetcher, Fetch *fetches, int max,
-								  long *pause);
-extern void segment_finish(const Fetch *fetch, int64 took_ms);
-extern int	segment_begin_returns(Fetch *returns, int max, int *at);
-extern bool segment_is_as_before(const Fetch *fetch);
-extern void segment_end_return(const Fetch *fetch);
+extern int	segment_begin_fetches(FetcherKind fetcher, Fetch *fetches, int max);
+extern void segment_finish(const Fetch *fetch);
+extern bool segment_begin_return(int index, Fetch *fetch);
+extern Range segment_end_return(const Fetch *fetch);
 
 #endif							/* SNOWID_SEGMENT_SEGMENT_H */

@@ -18,8 +18,6 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
-#include "catalog/pg_language.h"
-#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
 #include "foreign/foreign.h"
@@ -44,9 +42,8 @@
 /* How often it looks, while it waits, whether the process must leave. */
 #define LOOK_MS 200
 
-/* After a failure of a connection nothing is tried for a pause that doubles. */
-#define FIRST_PAUSE_MS 100
-#define LAST_PAUSE_MS 2000
+/* After a failure of a connection nothing is tried for so long. */
+#define PAUSE_MS 1000
 
 /* Of a connection; one of libpq's options may be given several times. */
 #define MOST_OPTIONS 128
@@ -59,17 +56,14 @@ typedef struct Options
 	bool		needs_password;
 } Options;
 
-typedef struct Connection
+/* The server that was asked last, which alone is connected. */
+static struct
 {
-	char	   *identity;		/* all options; NULL: free */
+	char	   *identity;		/* all options; NULL: there was none */
 	PGconn	   *conn;			/* NULL: closed */
-	int64		used_at;		/* monotonic_ms() */
 	int64		retry_at;		/* not before, after a failure */
-	int64		retry_ms;
 	Reason		reason;			/* of the failure */
-} Connection;
-
-static Connection connections[8];
+}			server;
 
 static int64 deadline;
 static bool (*process_must_end) (void);
@@ -100,50 +94,41 @@ is_late(Reason *reason)
 
 /*---- Which table is a source ----*/
 
-/* Is this the wrapper postgres_fdw?  Only a superuser can make another one. */
-static bool
-is_postgres_fdw(Oid wrapper)
+static ForeignServer *
+server_of(Oid relid)
 {
-	Oid			handler = GetForeignDataWrapper(wrapper)->fdwhandler;
-	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(handler));
-	bool		isnull;
-	Datum		source;
-	bool		is;
+	return GetForeignServer(GetForeignTable(relid)->serverid);
+}
 
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	source = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &isnull);
-	is = ((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId && !isnull &&
-		strcmp(TextDatumGetCString(source), "postgres_fdw_handler") == 0;
-	ReleaseSysCache(tuple);
-	return is;
+/* By its full name; by hand, a name without a schema is looked for in search_path. */
+Oid
+source_find(const char *name, bool by_path)
+{
+	List	   *names;
+
+	if (!SplitIdentifierString(pstrdup(name), '.', &names))
+		return InvalidOid;
+	if (list_length(names) == 2)
+		return get_relname_relid(lsecond(names), get_namespace_oid(linitial(names), true));
+	return by_path && list_length(names) == 1 ? RelnameGetRelid(linitial(names)) : InvalidOid;
 }
 
 /*
- * NULL, or why a table is no source.  The process knows it by its full name; by hand, a
- * name without a schema is looked for in search_path.
+ * NULL, or why a table is no source.  Only a superuser can make a foreign data wrapper,
+ * and so give it the name of postgres_fdw.
  */
 const char *
-source_problem(const char *name, bool by_path, Oid *relid)
+source_problem(Oid relid)
 {
-	List	   *names;
-	HeapTuple	tuple;
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 	Form_pg_class form;
 	const char *problem = NULL;
 
-	*relid = InvalidOid;
-	if (!SplitIdentifierString(pstrdup(name), '.', &names))
-		return "Its source does not exist";
-	if (list_length(names) == 2)
-		*relid = get_relname_relid(lsecond(names), get_namespace_oid(linitial(names), true));
-	else if (list_length(names) == 1 && by_path)
-		*relid = RelnameGetRelid(linitial(names));
-	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(*relid));
 	if (!HeapTupleIsValid(tuple))
 		return "Its source does not exist";
 	form = (Form_pg_class) GETSTRUCT(tuple);
 	if (form->relkind != RELKIND_FOREIGN_TABLE ||
-		!is_postgres_fdw(GetForeignServer(GetForeignTable(*relid)->serverid)->fdwid))
+		strcmp(GetForeignDataWrapper(server_of(relid)->fdwid)->fdwname, "postgres_fdw") != 0)
 		problem = "Its source is no foreign table of postgres_fdw";
 	else if (form->relhastriggers || form->relhasrules || form->relrowsecurity)
 		problem = "Its source has triggers, rules or row security, which would be ignored";
@@ -151,20 +136,19 @@ source_problem(const char *name, bool by_path, Oid *relid)
 	return problem;
 }
 
-/* What the database's owner must be allowed, since he says what is in the table of tags. */
+/* The database's owner decides what is in the table of tags, so must have these rights. */
 static bool
 owner_is_allowed(Oid relid, bool with_periods)
 {
 	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
+	AclMode		rights = ACL_SELECT | ACL_UPDATE | (with_periods ? ACL_INSERT : 0);
 	Oid			owner;
 
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for database %u", MyDatabaseId);
 	owner = ((Form_pg_database) GETSTRUCT(tuple))->datdba;
 	ReleaseSysCache(tuple);
-	return pg_class_aclcheck(relid, owner, ACL_SELECT) == ACLCHECK_OK &&
-		pg_class_aclcheck(relid, owner, ACL_UPDATE) == ACLCHECK_OK &&
-		(!with_periods || pg_class_aclcheck(relid, owner, ACL_INSERT) == ACLCHECK_OK);
+	return pg_class_aclmask(relid, owner, rights, ACLMASK_ALL) == rights;
 }
 
 /*---- Options ----*/
@@ -206,18 +190,6 @@ add_list(Options *options, List *list)
 	}
 }
 
-/* Is it one of libpq's, and not postgres_fdw's own?  That has looked at all of them. */
-static bool
-is_known(const PQconninfoOption *known, const char *name)
-{
-	for (; known->keyword; known++)
-	{
-		if (strcmp(known->keyword, name) == 0)
-			return true;
-	}
-	return false;
-}
-
 /*
  * As postgres_fdw has it: with the mapping of the table's owner.  An owner who is not a
  * superuser needs a password there: else this server's own identity would open the door.
@@ -225,7 +197,7 @@ is_known(const PQconninfoOption *known, const char *name)
 static void
 collect_options(Oid relid, Options *options)
 {
-	ForeignServer *server = GetForeignServer(GetForeignTable(relid)->serverid);
+	ForeignServer *foreign = server_of(relid);
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 	PQconninfoOption *known = PQconndefaults();
 	Options		all = {.n = 0};
@@ -240,13 +212,18 @@ collect_options(Oid relid, Options *options)
 	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
 	ReleaseSysCache(tuple);
 	add_option(&all, "application_name", "snowid segments");
-	add_list(&all, server->options);
-	add_list(&all, GetUserMapping(owner, server->serverid)->options);
+	add_list(&all, foreign->options);
+	add_list(&all, GetUserMapping(owner, foreign->serverid)->options);
 	add_option(&all, "client_encoding", GetDatabaseEncodingName());
 	options->n = 0;
 	for (int i = 0; i < all.n; i++)
 	{
-		if (is_known(known, all.names[i]))
+		const PQconninfoOption *of_libpq = known;
+
+		/* postgres_fdw has looked at those of its own */
+		while (of_libpq->keyword && strcmp(of_libpq->keyword, all.names[i]) != 0)
+			of_libpq++;
+		if (of_libpq->keyword)
 			add_option(options, all.names[i], all.values[i]);
 	}
 	PQconninfoFree(known);
@@ -370,48 +347,37 @@ wait_for_socket(PGconn *conn, int event, Reason *reason)
 }
 
 static void
-close_connection(Connection *connection)
+close_connection(void)
 {
-	if (connection->conn == NULL)
+	if (server.conn == NULL)
 		return;
-	PQfinish(connection->conn);
+	PQfinish(server.conn);
 	ReleaseExternalFD();
-	connection->conn = NULL;
+	server.conn = NULL;
 }
 
 /* Nothing is tried for a while. */
 static bool
-fail_connection(Connection *connection, const Reason *reason)
+fail_connection(const Reason *reason)
 {
-	close_connection(connection);
-	connection->reason = *reason;
-	connection->retry_ms = Min(Max(2 * connection->retry_ms, FIRST_PAUSE_MS), LAST_PAUSE_MS);
-	connection->retry_at = monotonic_ms() + connection->retry_ms;
+	close_connection();
+	server.reason = *reason;
+	server.retry_at = monotonic_ms() + PAUSE_MS;
 	return false;
 }
 
-/* The connection with these options, which may be closed. */
-static Connection *
-find_connection(const Options *options)
+static void
+choose_server(const Options *options)
 {
 	char	   *identity = identity_of(options);
-	Connection *oldest = &connections[0];
 
-	for (int i = 0; i < lengthof(connections); i++)
-	{
-		Connection *connection = &connections[i];
-
-		if (connection->identity && strcmp(connection->identity, identity) == 0)
-			return connection;
-		if (connection->used_at < oldest->used_at)
-			oldest = connection;
-	}
-	close_connection(oldest);
-	if (oldest->identity)
-		pfree(oldest->identity);
-	memset(oldest, 0, sizeof(*oldest));
-	oldest->identity = MemoryContextStrdup(TopMemoryContext, identity);
-	return oldest;
+	if (server.identity && strcmp(server.identity, identity) == 0)
+		return;
+	close_connection();
+	if (server.identity)
+		pfree(server.identity);
+	server.identity = MemoryContextStrdup(TopMemoryContext, identity);
+	server.retry_at = 0;
 }
 
 /* The result of the statement that was sent, or NULL. */
@@ -445,22 +411,21 @@ await_result(PGconn *conn, Reason *reason)
 	return last;
 }
 
-/* What another server has to say beside its answers is not for our log. */
+/* Another server's notices are not for our log. */
 static void
 ignore_notice(void *arg, const char *message)
 {
 }
 
-/* What a session needs there, whatever is set for it. */
+/* A session needs these there, whatever is set for it. */
 #define SETTINGS \
 	"SELECT pg_catalog.set_config(name, value, false) FROM (VALUES ('search_path', 'pg_catalog')," \
 	" ('lock_timeout', '1s'), ('statement_timeout', '3s'), ('default_transaction_read_only', 'off')," \
 	" ('default_transaction_isolation', 'read committed')) AS s (name, value)"
 
 static bool
-connect_to(Source *source, Options *options, Reason *reason)
+connect_to(Options *options, Reason *reason)
 {
-	Connection *connection = source->connection;
 	PostgresPollingStatusType status = PGRES_POLLING_WRITING;
 	const char *password = option_of(options, "password");
 	SourceRow	row;
@@ -474,7 +439,7 @@ connect_to(Source *source, Options *options, Reason *reason)
 		return false;
 	if (!AcquireExternalFD())
 		return reason_is(reason, false, "no file descriptor is left");
-	conn = connection->conn = PQconnectStartParams(options->names, options->values, false);
+	conn = server.conn = PQconnectStartParams(options->names, options->values, false);
 	if (conn == NULL)
 	{
 		ReleaseExternalFD();
@@ -494,28 +459,27 @@ connect_to(Source *source, Options *options, Reason *reason)
 		return reason_is(reason, false, "%s", PQerrorMessage(conn));
 	if (options->needs_password && !PQconnectionUsedPassword(conn))
 		return reason_is(reason, true, "The central server of its source does not ask for a password");
-	return source_run(source, SETTINGS, NULL, NULL, &row, reason);
+	return source_run(SETTINGS, NULL, NULL, &row, reason);
 }
 
 /*
- * Opens a source; false: the reason says why.  What may have changed since it was named
- * is looked at each time: the database's owner must still have the rights.
+ * Opens a source, and says how its server knows the table; false: the reason says why.
+ * Rights and options are looked at each time, since they may have changed.
  */
 bool
-source_open(const char *name, bool with_periods, Source *source, Reason *reason)
+source_open(const char *name, bool with_periods, char **there, Reason *reason)
 {
-	Oid			relid;
-	const char *problem = source_problem(name, false, &relid);
-	Connection *connection;
+	Oid			relid = source_find(name, false);
+	const char *problem = NULL;
 	Options		options;
 	Options		of_table = {.n = 0};
 	const char *schema;
 	const char *table;
 
-	if (problem == NULL && !ConditionalLockRelationOid(relid, AccessShareLock))
+	if (OidIsValid(relid) && !ConditionalLockRelationOid(relid, AccessShareLock))
 		problem = "Its source is locked";
 	if (problem == NULL)
-		problem = source_problem(name, false, &relid);
+		problem = source_problem(relid);
 	if (problem == NULL && !owner_is_allowed(relid, with_periods))
 		problem = "The database's owner has no privileges on its source";
 	if (problem)
@@ -524,18 +488,16 @@ source_open(const char *name, bool with_periods, Source *source, Reason *reason)
 	add_list(&of_table, GetForeignTable(relid)->options);
 	schema = option_of(&of_table, "schema_name");
 	table = option_of(&of_table, "table_name");
-	source->table = quote_qualified_identifier(schema ? schema :
-											   get_namespace_name(get_rel_namespace(relid)),
-											   table ? table : get_rel_name(relid));
-	connection = source->connection = find_connection(&options);
-	if (monotonic_ms() < connection->retry_at)
-	{							/* nothing new */
-		*reason = connection->reason;
+	*there = quote_qualified_identifier(schema ? schema :
+										get_namespace_name(get_rel_namespace(relid)),
+										table ? table : get_rel_name(relid));
+	choose_server(&options);
+	if (monotonic_ms() < server.retry_at)
+	{
+		*reason = server.reason;
 		return false;
 	}
-	connection->used_at = monotonic_ms();
-	return connection->conn != NULL || connect_to(source, &options, reason) ||
-		fail_connection(connection, reason);
+	return server.conn != NULL || connect_to(&options, reason) || fail_connection(reason);
 }
 
 /*---- Statements ----*/
@@ -563,12 +525,12 @@ read_row(PGresult *result, SourceRow *row)
  * may have been done all the same where the connection is gone.
  */
 bool
-source_run(Source *source, const char *statement, const char *tag, const char *period,
-		   SourceRow *row, Reason *reason)
+source_run(const char *statement, const char *tag, const char *period, SourceRow *row,
+		   Reason *reason)
 {
 	static const Oid types[2] = {TEXTOID, DATEOID};
 	const char *const params[2] = {tag, period};
-	PGconn	   *conn = source->connection->conn;
+	PGconn	   *conn = server.conn;
 	PGresult   *result = NULL;
 	ExecStatusType status;
 	bool		good;
@@ -583,12 +545,9 @@ source_run(Source *source, const char *statement, const char *tag, const char *p
 	if (result && !good)
 		(void) reason_is(reason, false, "%s", PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) ?
 						 PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : PQerrorMessage(conn));
-	source->is_lost = result == NULL || PQstatus(conn) == CONNECTION_BAD ||
-		PQtransactionStatus(conn) != PQTRANS_IDLE;
-	if (source->is_lost)
-		good = fail_connection(source->connection, reason);
-	else
-		source->connection->retry_ms = 0;
+	if (result == NULL || PQstatus(conn) == CONNECTION_BAD ||
+		PQtransactionStatus(conn) != PQTRANS_IDLE)
+		good = fail_connection(reason);
 	if (good && tag && !read_row(result, row))
 		good = reason_is(reason, true, "The columns of its source have the wrong types");
 	PQclear(result);

@@ -7,13 +7,6 @@
 
 #include "segment/segment.h"
 
-typedef struct Source
-{
-	struct Connection *connection;
-	char	   *table;			/* as the central server knows it */
-	bool		is_lost;		/* the answer to the last statement */
-} Source;
-
 /* Two numbers of a row; those that are NULL are 0. */
 typedef struct SourceRow
 {
@@ -21,10 +14,11 @@ typedef struct SourceRow
 	int64		number[2];
 } SourceRow;
 
-extern const char *source_problem(const char *name, bool by_path, Oid *relid);
-extern bool source_open(const char *name, bool with_periods, Source *source, Reason *reason);
-extern bool source_run(Source *source, const char *statement, const char *tag,
-					   const char *period, SourceRow *row, Reason *reason);
+extern Oid	source_find(const char *name, bool by_path);
+extern const char *source_problem(Oid relid);
+extern bool source_open(const char *name, bool with_periods, char **there, Reason *reason);
+extern bool source_run(const char *statement, const char *tag, const char *period,
+					   SourceRow *row, Reason *reason);
 extern void source_set_deadline(int ms, bool (*must_end) (void));
 extern bool reason_is(Reason *reason, bool is_ours, const char *format,...) pg_attribute_printf(3, 4);
 

@@ -4,11 +4,11 @@
  *
  * Read, locked and written as PostgreSQL does with its catalogs, without SQL: so no
  * trigger, rule, policy, constraint or default is computed, and nobody's code runs in
- * the process that fetches, whoever owns the tables.  An index could have an
+ * the process that fetches, even if the tables have another owner.  An index could have an
  * expression; so there may be none but the primary key.
  *
- * Nothing here waits for a lock of another transaction.  What is locked is said to
- * be, and the caller tries again later.
+ * Nothing here waits for a lock of another transaction: the answer is LOCKED, and the
+ * caller tries again later.
  */
 #include "postgres.h"
 
@@ -138,12 +138,12 @@ typedef struct RowScan
 } RowScan;
 
 /*
- * Returns the row of a tag, or of this period, or else of its newest one; or NULL.  As
- * the snapshot has it, or NULL: as it is now, which a parallel worker sees only by a
- * snapshot for catalogs.
+ * Returns the row of a tag, or of this period, or else of its newest one; or NULL.  By a
+ * snapshot of the caller's, or NULL: as it is now, which a parallel worker sees only by
+ * one for catalogs.
  */
 static HeapTuple
-begin_scan(RowScan *scan, Relation rel, Snapshot as_of, const SegmentKey *key,
+begin_scan(RowScan *scan, Relation rel, Snapshot dirty, const SegmentKey *key,
 		   const DateADT *period)
 {
 	ScanKeyData keys[2];
@@ -156,8 +156,8 @@ begin_scan(RowScan *scan, Relation rel, Snapshot as_of, const SegmentKey *key,
 		ScanKeyEntryInitialize(&keys[1], 0, PERIOD_PERIOD + 1, BTEqualStrategyNumber, DATEOID,
 							   InvalidOid, F_DATE_EQ, DateADTGetDatum(*period));
 	scan->index = index_open(rel->rd_pkindex, AccessShareLock);
-	scan->snapshot = as_of ? NULL : RegisterSnapshot(GetCatalogSnapshot(RelationGetRelid(rel)));
-	scan->desc = systable_beginscan_ordered(rel, scan->index, as_of ? as_of : scan->snapshot,
+	scan->snapshot = dirty ? NULL : RegisterSnapshot(GetCatalogSnapshot(RelationGetRelid(rel)));
+	scan->desc = systable_beginscan_ordered(rel, scan->index, dirty ? dirty : scan->snapshot,
 											period ? 2 : 1, keys);
 	return systable_getnext_ordered(scan->desc, BackwardScanDirection);
 }
@@ -185,8 +185,8 @@ is_same_row(TupleTableSlot *slot, const SegmentKey *key, const DateADT *period)
 }
 
 /*
- * Locks the newest version of a row.  Where that is another tag's, since the row was
- * renamed meanwhile, it is as if it were locked: it is looked for again later.
+ * Locks the newest version of a row.  If that is another tag's, because the row was
+ * renamed meanwhile, the answer is LOCKED, too: the caller looks for it again later.
  */
 static Found
 lock_row(Oid relid, const TableKind *kind, const SegmentKey *key, const DateADT *period,
@@ -231,7 +231,7 @@ text_of(Datum *values, bool *nulls, TagColumn column)
 }
 
 /*
- * What a row says; what cannot be resolved is its problem.  The table's owner may have
+ * Reads a row; a column that cannot be resolved is its problem.  The table's owner may have
  * taken its constraints away.
  */
 void
@@ -241,6 +241,7 @@ table_read_columns(Datum *values, bool *nulls, TagRow *tag)
 	const char *role = text_of(values, nulls, TAG_ROLE);
 	const char *format = text_of(values, nulls, TAG_FORMAT);
 	Interval   *cover = nulls[TAG_COVER] ? NULL : DatumGetIntervalP(values[TAG_COVER]);
+	int64		last;
 
 	memset(tag, 0, sizeof(*tag));
 	tag->max_id = DatumGetInt64(values[TAG_MAX_ID]);
@@ -261,33 +262,27 @@ table_read_columns(Datum *values, bool *nulls, TagRow *tag)
 	else if (pg_tzset(tag->zone) == NULL)
 		tag->problem = "Its time zone is not known here";
 	else if (format[0])
-		tag->problem = period_check_format(row->kind, format);
+		tag->problem = period_check_format(row->kind, format, &last);
 	row->is_valid = tag->problem == NULL;
 	if (row->is_valid && format[0])
 	{
 		strlcpy(row->format, format, sizeof(row->format));
-		row->limit = Min(row->limit, period_last_number(format));
+		row->limit = Min(row->limit, last);
 	}
 }
 
-/*
- * What is known of a tag, for a caller; nothing is locked.  As this snapshot has it, and
- * then a lock of the table is waited for; or NULL: as it is now.
- */
+/* Reads a tag for a caller, as it is now; nothing is locked. */
 Found
-table_read_tag(const SegmentKey *key, Snapshot as_of, TagRow *tag)
+table_read_tag(const SegmentKey *key, TagRow *tag)
 {
 	Relation	rel;
-	Found		found;
+	Found		found = open_table(key->relid, &table_tags, AccessShareLock, &rel);
 	RowScan		scan;
 	HeapTuple	tuple;
 
-	if (as_of)
-		LockRelationOid(key->relid, AccessShareLock);
-	found = open_table(key->relid, &table_tags, AccessShareLock, &rel);
 	if (found != FOUND)
 		return found;
-	tuple = begin_scan(&scan, rel, as_of, key, NULL);
+	tuple = begin_scan(&scan, rel, NULL, key, NULL);
 	if (HeapTupleIsValid(tuple))
 	{
 		Datum	   *values = palloc(RelationGetDescr(rel)->natts * sizeof(Datum));
@@ -348,7 +343,7 @@ table_lock_period(const SegmentKey *key, DateADT period, LockedRow *locked)
 					locked);
 }
 
-/* Writes a row that is locked, and releases what is kept of it; its lock remains. */
+/* Writes a row that is locked, and releases its memory; its lock remains. */
 void
 table_set_max_id(LockedRow *locked, int64 max_id)
 {
@@ -365,7 +360,7 @@ table_set_max_id(LockedRow *locked, int64 max_id)
 	table_release(locked);
 }
 
-/* What is kept of a row that is locked. */
+/* Releases the memory of a row that is locked; its lock remains. */
 void
 table_release(LockedRow *locked)
 {

@@ -7,7 +7,6 @@
 
 #include "executor/tuptable.h"
 #include "utils/rel.h"
-#include "utils/snapshot.h"
 
 #include "segment/segment.h"
 
@@ -80,7 +79,7 @@ typedef struct TagRow
 
 extern void table_require_columns(Relation rel, const TableKind *kind);
 extern void table_read_columns(Datum *values, bool *nulls, TagRow *tag);
-extern Found table_read_tag(const SegmentKey *key, Snapshot as_of, TagRow *tag);
+extern Found table_read_tag(const SegmentKey *key, TagRow *tag);
 extern Found table_lock_tag(const SegmentKey *key, bool share, TagRow *tag,
 							LockedRow *locked);
 extern Found table_newest_period(const SegmentKey *key, DateADT *newest, int64 *max_id);

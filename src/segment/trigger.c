@@ -2,10 +2,9 @@
  * trigger.c
  *		The triggers of the tables snowid_segments and snowid_segment_periods.
  *
- * max_id only rises, whoever writes: a number that was handed out would come
- * again.  The commit is durable, whatever the writer set.  What is changed by hand
- * is seen by the next number here: at commit, what this server has of the tag in
- * memory is lost.
+ * max_id only rises, for all who write: a number that was handed out would come again.
+ * The commit is durable, whatever the writer set.  The next number here sees a change by
+ * hand: at commit, what this server has of the tag in memory is lost.
  *
  * The process "snowid segments" writes these tables without SQL, so no trigger fires.
  * Other servers that have them as a source set update_time to 'infinity' where they take
@@ -14,7 +13,6 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "access/sysattr.h"
 #include "access/xact.h"
 #include "commands/trigger.h"
 #include "miscadmin.h"
@@ -45,7 +43,7 @@ typedef struct Change
 
 static Change *changes = NULL;
 
-/* A row of either table, of which the columns that are ours are looked at. */
+/* A row of either table. */
 typedef struct Version
 {
 	HeapTuple	tuple;			/* NULL: there is none */
@@ -56,9 +54,9 @@ typedef struct Version
 /*---- What is changed by hand ----*/
 
 /*
- * At COMMIT the change is visible, and at PREPARE its lock keeps everybody from
- * the row: from here on no number from before is handed out here.  Before COMMIT it is
- * told, too: a process that finds the changed row must not give a range back to it.
+ * At COMMIT the change is visible, and at PREPARE its lock keeps everybody from the row:
+ * from here on no number from before is handed out here.  Before COMMIT the numbers are
+ * dropped, too: a process that finds the changed row must not give a range back to it.
  */
 static void
 at_end(XactEvent event, void *arg)
@@ -73,7 +71,7 @@ at_end(XactEvent event, void *arg)
 		changes = NULL;
 }
 
-/* At the end of the transaction, the tag is to be forgotten; "": all tags. */
+/* At the end of the transaction, the tag is dropped from memory; "": all tags. */
 static void
 note_change(Oid relid, const char *tag, int len, DateADT period)
 {
@@ -133,34 +131,18 @@ differs(const Version *old, const Version *new, TupleDesc desc, int column)
 											  attribute->attbyval, attribute->attlen));
 }
 
-/* Does a change concern what is in memory? */
-static bool
-counts(const Version *old, const Version *new, TupleDesc desc, const TableKind *kind)
-{
-	for (int i = 0; i < kind->n; i++)
-	{
-		if (i == kind->update_time ||
-			(kind == &table_tags && (i == TAG_STEP || i == TAG_DESCRIPTION || i == TAG_COVER)))
-			continue;
-		if (differs(old, new, desc, i))
-			return true;
-	}
-	return false;
-}
-
 /*---- The trigger ----*/
 
 /*
- * What cannot be resolved here is an error, but where a dump is restored or a change is
- * replicated: a row that gives no numbers, and says why, is better than a table that is
- * lost.  So who may write the table may name any source that the database's owner may
- * use.  It gets its full name.
+ * A column that cannot be resolved here is an error, but if a dump is restored or a change
+ * is replicated: a row that gives no numbers, and says why, is better than a table that is
+ * lost.  A role that may write the table may name any source that the database's owner
+ * may use.  The source gets its full name.
  */
 static void
 resolve(Version *new, TupleDesc desc)
 {
 	TagRow		tag;
-	Oid			relid;
 	const char *problem;
 
 	if (new->nulls[TAG_BIZ_TAG] || new->nulls[TAG_MAX_ID])
@@ -169,9 +151,10 @@ resolve(Version *new, TupleDesc desc)
 	problem = tag.problem;
 	if (tag.row.source[0])
 	{
-		const char *of_source = source_problem(tag.row.source, true, &relid);
+		Oid			relid = source_find(tag.row.source, true);
 
-		problem = problem ? problem : of_source;
+		if (problem == NULL)
+			problem = source_problem(relid);
 		if (OidIsValid(relid))
 			set_column(new, desc, TAG_SOURCE,
 					   CStringGetTextDatum(quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
@@ -187,8 +170,8 @@ resolve(Version *new, TupleDesc desc)
 }
 
 /*
- * What was taken from a source is not known here: a row that leaves it needs a max_id
- * that somebody has looked up, or is sure of.
+ * The numbers that were taken from a source are not known here: a row that leaves it needs
+ * a max_id that somebody has looked up, or is sure of.
  */
 static void
 check_move(const Version *old, const Version *new, TupleDesc desc)
@@ -223,10 +206,9 @@ keep_from_falling(const Version *old, Version *new, TupleDesc desc, const TableK
 	set_column(new, desc, kind->max_id, Int64GetDatum(max_id));
 }
 
-/* What is to be written in the place of the old row; is it changed by hand? */
+/* Checks and completes the new row; returns whether it is changed by hand. */
 static bool
-check_change(const Version *old, Version *new, TupleDesc desc, const TableKind *kind,
-			 bool sets_max_id)
+check_change(const Version *old, Version *new, TupleDesc desc, const TableKind *kind)
 {
 	bool		is_ours = !new->nulls[kind->update_time] &&
 	TIMESTAMP_IS_NOEND(DatumGetTimestampTz(new->values[kind->update_time]));
@@ -235,13 +217,11 @@ check_change(const Version *old, Version *new, TupleDesc desc, const TableKind *
 		check_move(old, new, desc);
 	if (old->tuple)
 		keep_from_falling(old, new, desc, kind);
-	if (kind == &table_tags && (old->tuple == NULL || counts(old, new, desc, kind)))
+	if (kind == &table_tags)
 		resolve(new, desc);
 	if (is_ours || (old->tuple && SessionReplicationRole != SESSION_REPLICATION_ROLE_REPLICA))
 		set_column(new, desc, kind->update_time, TimestampTzGetDatum(GetCurrentTimestamp()));
-	if (old->tuple)
-		return !is_ours && (sets_max_id || counts(old, new, desc, kind));
-	return !is_ours && kind == &table_periods;
+	return !is_ours && (old->tuple || kind == &table_periods);
 }
 
 /*
@@ -277,10 +257,8 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 	new = version_of(TRIGGER_FIRED_BY_UPDATE(data->tg_event) ? data->tg_newtuple :
 					 data->tg_trigtuple, desc);
 	if (!TRIGGER_FIRED_BY_DELETE(data->tg_event))
-		by_hand = check_change(&old, &new, desc, kind,
-							   bms_is_member(kind->max_id + 1 - FirstLowInvalidHeapAttributeNumber,
-											 data->tg_updatedcols));
-	/* the row that had numbers; null, a new one is refused */
+		by_hand = check_change(&old, &new, desc, kind);
+	/* the row that had numbers; a new one whose tag is null is refused */
 	if (old.tuple == NULL)
 		old = new;
 	if (by_hand && !old.nulls[0])
@@ -291,7 +269,7 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 					TRIGGER_FIRED_BY_DELETE(data->tg_event) && kind == &table_periods ?
 					DatumGetDateADT(old.values[PERIOD_PERIOD]) : ALL_PERIODS);
 	}
-	/* what a number is durable by, whatever the writer set */
+	/* numbers are as durable as this commit, whatever the writer set */
 	if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
 		(void) set_config_option("synchronous_commit", "on", PGC_USERSET, PGC_S_SESSION,
 								 GUC_ACTION_LOCAL, true, 0, false);

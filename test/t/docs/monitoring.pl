@@ -268,8 +268,8 @@ query($node, "SELECT snowid_number('few')");
 like(
 	values_of(
 		row($node, 'snowid_segment'),
-		qw(database biz_tag is_failing lost_total reserved)),
-	qr/^database=postgres\|biz_tag=few\|is_failing=0\|lost_total=0\|reserved=[1-9]/,
+		qw(database biz_tag is_failing waits_total reserved)),
+	qr/^database=postgres\|biz_tag=few\|is_failing=0\|waits_total=1\|reserved=[1-9]/,
 	'a segment shows its state');
 $row = row($node, 'snowid_tag');
 is( values_of($row, qw(database biz_tag last_number)),
