@@ -2,7 +2,8 @@
 # whose parallel queries hold all other slots stops no key, at a reload, with a new
 # keeper or at a promotion.  If the process does not start, another one is started.  A
 # lock on the catalog stops keys only if the catalog must be read or written; while the
-# gate is open, the keeper waits for nothing that a session can hold.  Then, and if no
+# gate is open, the keeper waits for nothing that a session can hold (HOLD=60 in the
+# environment holds each for a minute, and notes the longest call).  Then, and if no
 # origin slot is free, the reason is reported, and databases can be created meanwhile.
 # The process needs neither postgres nor template1.
 use strict;
@@ -326,19 +327,81 @@ $holder->query_safe(
 	'BEGIN; LOCK pg_replication_origin, pg_database IN ACCESS EXCLUSIVE MODE'
 );
 
-# Ten times what the keeper has reserved, so it gives grants meanwhile.
-my $keys = q(SELECT count(DISTINCT k) FROM generate_series(1, 50) AS g,
-	LATERAL (SELECT snowid_next() AS k, pg_sleep(0.1 + 0 * g)) AS made);
-is($caller->query_safe($keys),
-	50, 'keys are made while the catalogs are locked');
-configure($node, "snowid.worker_id = 1\nsnowid.max_lead = 200ms");
-$node->reload;
-$caller->query_safe('SELECT snowid_advance(snowid_next())');
-is($caller->query_safe($keys), 50,
-	'keys are made after a reload and an advance while the catalogs are locked'
-);
+# For so many seconds keys are made; in five of them the keeper gives ten grants.
+my $seconds = $ENV{HOLD} // 5;
+my @stopped;
+END { kill 'CONT', @stopped; }
+
+sub keys_are_made
+{
+	my ($while) = @_;
+	my ($count, $longest) = split /\|/, $caller->query_safe(
+		"SELECT count(DISTINCT k), max(extract(epoch FROM after - before) * 1000)::numeric(9, 3)
+		FROM generate_series(1, $seconds * 20) g, LATERAL (SELECT pg_sleep(0.05 + 0 * g),
+			clock_timestamp() AS before, snowid_next() AS k, clock_timestamp() AS after OFFSET 0) made"
+	);
+	is($count, $seconds * 20, "keys are made while $while");
+	note "while $while, the longest call took $longest ms";
+	return;
+}
+
+sub continue_stopped
+{
+	kill 'CONT', @stopped;
+	@stopped = ();
+	return;
+}
+
+# Settings that the keeper looks at, and a request to it
+sub reload_and_advance
+{
+	my ($max_lead) = @_;
+	configure($node, "snowid.worker_id = 1\nsnowid.max_lead = $max_lead");
+	$node->reload;
+	$caller->query_safe('SELECT snowid_advance(snowid_next())');
+	return;
+}
+
+keys_are_made('the catalogs are locked');
+reload_and_advance('200ms');
+keys_are_made('the catalogs are locked, after a reload and snowid_advance()');
+$holder->query_safe('ROLLBACK');
+
+@stopped = (helper_pid());
+kill 'STOP', @stopped;
+reload_and_advance('100ms');
+keys_are_made('"snowid origin" is stopped');
+continue_stopped();
+
+# A session whose request the keeper carries out, while the session is stopped
+my $keeper = keeper_pid($node);
+stop_process($node, $keeper);
+my $advancing = IPC::Run::start(
+	[
+		'psql',                             '-XAtq',
+		$node->connstr('postgres'),         '-c',
+		'SET application_name = advancing', '-c',
+		"SELECT snowid_advance(snowid_max(clock_timestamp()))"
+	],
+	'>&',
+	\my $said,
+	IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+my $asks =
+  "FROM pg_stat_activity WHERE application_name = 'advancing' AND wait_event_type = 'Extension'";
+wait_for($node, "SELECT count(*) = 1 $asks");
+@stopped = (query($node, "SELECT pid $asks"));
+stop_process($node, @stopped);
+kill 'CONT', $keeper;
+keys_are_made('a session that has called snowid_advance() is stopped');
+continue_stopped();
+$advancing->finish;
+is($said, "\n", 'the session that was stopped gets its answer');
 
 #---- A keeper that has to look its origin up ----
+
+$holder->query_safe(
+	'BEGIN; LOCK pg_replication_origin, pg_database IN ACCESS EXCLUSIVE MODE'
+);
 
 # The holder alone can read it, too.
 my $position =
