@@ -94,3 +94,22 @@ use_copy()
 	mkdir "$root/snowid"
 	pack_checkout | tar -C "$root/snowid" --no-same-owner -xf -
 }
+
+# install_old log: installs Debian 12's PostgreSQL in $root, beside the one that is there,
+# with the checkout's snowid.  The headers come without the compiler on which their package
+# depends.
+install_old()
+{
+	step "installing PostgreSQL 15 with snowid, too"
+	# shellcheck disable=SC2016 # expanded in there
+	in_chroot "$root" bash -euc '
+		echo "deb $1 bookworm main" >/etc/apt/sources.list.d/bookworm.list
+		apt-get update
+		apt-get install -y --no-install-recommends postgresql-15 gcc make libhiredis-dev libpq-dev libssl-dev
+		(cd /tmp && apt-get download postgresql-server-dev-15)
+		dpkg -x /tmp/postgresql-server-dev-15_*.deb /
+		rm /tmp/postgresql-server-dev-15_*.deb /etc/apt/sources.list.d/bookworm.list
+		apt-get update
+		make -C /snowid with_llvm=no PG_CONFIG=/usr/lib/postgresql/15/bin/pg_config install clean' \
+		bash "$(mirror)" >"$1" 2>&1 || { tail -n 30 "$1"; die "failed"; }
+}

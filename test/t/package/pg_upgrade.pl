@@ -1,6 +1,7 @@
 # pg_upgrade carries neither the ceiling nor snowid/state: the steps of
-# doc/operations.md, and the reasons for them.  OLD_INSTALL=/usr/lib/postgresql/NN
-# upgrades from the snowid of that major; else from this major to itself.
+# doc/operations.md, and the reasons for them.  A dump restores every tag, also one that
+# cannot be resolved.  OLD_INSTALL=/usr/lib/postgresql/NN upgrades from the snowid of that
+# major; else from this major to itself.
 use strict;
 use warnings;
 
@@ -105,6 +106,60 @@ like(
 	'if the layout was forgotten on the way, the step of the manual shows it'
 );
 $new->stop;
+
+#---- A dump, restored ----
+
+($old, $last) = old_server('dumped', 'snowid.worker_id = 8', 0);
+$old->start;
+server_is_open($old);
+query($old, <<~'EOF');
+	CREATE EXTENSION postgres_fdw;
+	CREATE SERVER there FOREIGN DATA WRAPPER postgres_fdw;
+	CREATE FOREIGN TABLE central (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz) SERVER there;
+	CREATE ROLE gone;
+	SET check_function_bodies = off;
+	INSERT INTO snowid_segments (biz_tag, source) VALUES ('no source', 'central');
+	INSERT INTO snowid_segments (biz_tag, role) VALUES ('no role', 'gone');
+	INSERT INTO snowid_segments (biz_tag, zone) VALUES ('no zone', 'US/EasternGone');
+	INSERT INTO snowid_segments (biz_tag, period) VALUES ('no period', 'week');
+	DROP FOREIGN TABLE central;
+	DROP ROLE gone
+	EOF
+my $dump = $old->basedir . '/dump.sql';
+$new =
+  snowid_cluster('restored', "snowid.worker_id = 8\nsnowid.max_wait = 1s",
+	@alike);
+start_and_open($new);
+query($new, 'DROP EXTENSION snowid');
+$new->command_ok(
+	[ 'pg_dump', '-f', $dump, $old->connstr('postgres') ],
+	'pg_dump of ' . $old->pg_version . ' by ' . $new->pg_version);
+$new->command_ok(
+	[
+		'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $dump,
+		$new->connstr('postgres')
+	],
+	'the dump is restored in ' . $new->pg_version);
+is(query($new, 'INSERT INTO made DEFAULT VALUES RETURNING id > ' . $last),
+	't', 'keys continue above those of the dump');
+is(query($new, q{SELECT snowid_number('a')}),
+	2, 'numbers of a tag continue after the dump');
+
+foreach my $case (
+	[ 'no source', 'Its source does not exist' ],
+	[ 'no role',   'Its role does not exist' ],
+	[ 'no zone',   'Its time zone is not known here' ],
+	[ 'no period', 'Its period is none of none, day, month and year' ])
+{
+	my ($tag, $reason) = @$case;
+	my $function =
+	  $tag eq 'no period' ? 'snowid_period_number' : 'snowid_number';
+	like(
+		sql_error($new, "SELECT $function('$tag')"),
+		qr/^55000: no numbers available for segment "$tag"\nDETAIL:  The last error was: \Q$reason\E\./,
+		"$tag: the row is restored, and gives no numbers, with the reason");
+}
+$_->stop foreach $old, $new;
 
 #---- The clock was set back ----
 
