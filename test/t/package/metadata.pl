@@ -199,17 +199,32 @@ foreach my $page (grep { /\.md$/ } sort keys %installed)
 }
 is(join("\n", @dead),
 	'', 'every link of the installed manual leads somewhere');
-my ($output, $errors) = ('', '');
+
+# Runs "make installcheck" without pg_regress, with these arguments; returns its output.
+sub checks
 {
+	my (@arguments) = @_;
+	my ($output, $errors) = ('', '');
+
 	# not with the variables of the make that runs this test
 	delete local @ENV{qw(MAKEFLAGS TAP_TESTS)};
-	IPC::Run::run(
-		[ @make, 'installcheck', 'REGRESS=', 'REDIS_SERVER=no-redis' ],
+	IPC::Run::run([ @make, 'installcheck', 'REGRESS=', @arguments ],
 		'>', \$output, '2>', \$errors);
+	return "$output$errors";
 }
-is( "$output$errors",
+is( checks('REDIS_SERVER=no-redis'),
 	"No TAP tests: they need the packages no-redis.\n",
 	'make installcheck without a Redis says so, and runs no TAP test');
+mkdir "$dir/perl";
+mkdir "$dir/perl/IPC";
+append_to_file("$dir/perl/IPC/Run.pm", "die 'there is no such module';\n");
+{
+	local $ENV{PERL5LIB} = "$dir/perl";
+	is( checks('REDIS_SERVER=no-redis'),
+		"No TAP tests: they need the packages libipc-run-perl no-redis.\n",
+		'make installcheck without the module of TAP tests says so, and runs none'
+	);
+}
 ok(IPC::Run::run([ @make, 'uninstall' ], '>&', $log),
 	'make uninstall ends without error')
   or diag(slurp_file($log));
