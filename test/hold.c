@@ -42,7 +42,8 @@
 	X(XLogFlush) \
 	X(durable_rename) \
 	X(RegisterDynamicBackgroundWorker) \
-	X(WaitLatch)
+	X(WaitLatch) \
+	X(systable_beginscan_ordered)
 
 typedef long (*Function) (long, long, long, long, long, long);
 

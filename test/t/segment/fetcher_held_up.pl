@@ -218,6 +218,39 @@ is(answer_of($waits), 1,
 is( query($central, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'a'"),
 	$first + 199,
 	'a range that is fetched for a tag no longer in memory is lost');
+
+#---- The place is given to another database's tag while its range is given back ----
+
+$small->restart;
+my $tag =
+  "INSERT INTO snowid_segments (biz_tag, limit_id) VALUES ('same', 1000)";
+query($small, $tag);
+query($small, 'CREATE DATABASE other');
+$small->safe_psql('other', "CREATE EXTENSION snowid_segments; $tag");
+is(query($small, "SELECT last FROM snowid_number_range('same', 500)"),
+	500, 'half of a range is used');
+
+# it looks for the next range, and is idle
+foreach (1 .. 2)
+{
+	hold_process($small, 'snowid segments', 'WaitLatch');
+	held_process($small);
+	let_go($small);
+}
+my $fetcher = fetcher_pid($small);
+hold_process($small, 'snowid segments', 'systable_beginscan_ordered');
+query($small, "SELECT pg_terminate_backend($fetcher)");
+held_process($small);
+is($small->safe_psql('other', "SELECT snowid_number('same')"),
+	1, 'a tag of another database gets the only place');
+let_go($small);
+wait_until('the end of the process', sub { !kill 0, $fetcher });
+is( query(
+		$small, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'same'"),
+	1000,
+	'a range of another database is not given back to a row');
+is($small->safe_psql('other', "SELECT snowid_number('same')"),
+	2, 'a tag that got the place keeps its range');
 $small->stop;
 $central->stop;
 
