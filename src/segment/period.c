@@ -180,7 +180,7 @@ period_check_format(PeriodKind kind, const char *format, int64 *last)
 			*last = 10 * *last + 9;
 	} while (field < FIELD_END);
 	if (field == FIELD_BAD)
-		return "Its format is not of digits, letters, -, /, _, and fields: {YYYY}, {MM}, {DD} or several of them, and {N:6} with 1 to 18 digits";
+		return "Its format must consist of digits, letters, -, /, _, and fields: {YYYY}, {MM}, {DD} or several of them, and {N:6} with 1 to 18 digits";
 	if (n[FIELD_NUMBER] != 1 || n[FIELD_YEAR] != 1 ||
 		n[FIELD_MONTH] != (kind != PERIOD_YEAR) || n[FIELD_DAY] != (kind == PERIOD_DAY))
 		return psprintf("Its format must have these fields, once each: %s{N:6}",

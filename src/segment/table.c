@@ -60,7 +60,7 @@ refuse_table(const TableKind *kind)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("definition of table \"%s\" does not match the snowid_segments extension", kind->name),
-			 errdetail("It has other columns, or one more that is NOT NULL, or not its primary key as its only index, or its rows are not kept durably.")));
+			 errdetail("Its columns, primary key or persistence were changed, or it has another index.")));
 }
 
 void
@@ -258,7 +258,7 @@ table_read_columns(Datum *values, bool *nulls, TagRow *tag)
 		tag->problem = "Its role does not exist";
 	}
 	if (!period_kind(text_of(values, nulls, TAG_PERIOD), &row->kind))
-		tag->problem = "Its period is none of none, day, month and year";
+		tag->problem = "Its period must be none, day, month or year";
 	else if (pg_tzset(tag->zone) == NULL)
 		tag->problem = "Its time zone is not known here";
 	else if (format[0])

@@ -1,5 +1,5 @@
 # Segments of several servers with one central table, through postgres_fdw: no
-# number twice and none lost where all is well; a central server that hangs, is gone
+# number twice, and none lost without a fault; a central server that hangs, is gone
 # or has lost a range stops neither keys nor the tags of the table here, and its own
 # tags continue by themselves.
 use strict;

@@ -1,6 +1,6 @@
-# What is changed by hand while numbers are taken: rows that are deleted while a range
-# of them is being fetched, rows of periods that are over, and tags that move to
-# another source and back.  No number comes twice, and none is lost without need.
+# Changes by hand while numbers are taken: rows that are deleted while a range of them
+# is being fetched, rows of past periods, and tags that move to another source and
+# back.  No number repeats, and none is lost without need.
 use strict;
 use warnings;
 
@@ -318,7 +318,7 @@ my %problems = (
 	'no source' => 'Its source does not exist',
 	'no role'   => 'Its role does not exist',
 	'no zone'   => 'Its time zone is not known here',
-	'no period' => 'Its period is none of none, day, month and year',
+	'no period' => 'Its period must be none, day, month or year',
 	'no format' =>
 	  'Its format must have these fields, once each: {YYYYMMDD}{N:6}');
 foreach my $options ([], ['--inserts'])

@@ -1,12 +1,12 @@
 # The process that fetches ranges is held up: by a synchronous standby that is away, by a
 # central server that hangs, by a row that is locked, or by a session that wants the
-# database alone.  It continues in time also where the clock stands still meanwhile, by
-# which PostgreSQL's own time-outs do not end.  And while it is held up, the place of its
-# tag in memory may become another tag's.
+# database alone.  It continues in time even if the clock stands still meanwhile, which
+# keeps PostgreSQL's own time-outs from ending.  And while it is held up, another tag may
+# replace its tag in memory.
 #
 # While the standby is away no caller gets a number of the table here, whatever the
-# database's owner has set; ranges of a central server, which has them durably, do not
-# wait for it, nor does a stop.
+# database's owner has set; ranges of a central server, which has them durably, and a
+# stop do not wait for it.
 use strict;
 use warnings;
 

@@ -1,6 +1,6 @@
 # Numbers that begin again each day, month or year, in the time zone of their tag:
 # over midnights, days of 23 and 25 hours, clocks that are set back and forth, and
-# crashes, periods never go back and no number of one comes twice; nor with a
+# crashes, periods never go back and no number of one repeats.  The same holds with a
 # central server and clocks that differ.
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
-# Tenants of one server, of which one does all it can to the others: sources that
-# hang, more tags than there are places, tags that do not exist, processes that are
-# always busy.  Another tenant's calls are all answered; and each process ends within a
-# second when it is asked to, whatever it is in the middle of.
+# Tenants of one server, one of which tries to stop the others: sources that hang, more
+# tags than max_segments, tags that do not exist, processes that are always busy.
+# Another tenant's calls are all answered; and each process ends within a second of
+# SIGTERM, whatever it is doing.
 use strict;
 use warnings;
 
