@@ -60,12 +60,6 @@
 #define replorigin_session_setup_here(origin) replorigin_session_setup(origin, 0)
 #define all_settings(n) get_guc_variables(n)
 #endif
-#if PG_VERSION_NUM >= 170000
-#define proc_of(vxid) ProcNumberGetProc((vxid).procNumber)
-#else
-#include "storage/sinvaladt.h"
-#define proc_of(vxid) BackendIdGetProc((vxid).backendId)
-#endif
 
 /*
  * The wait events of callers and of our processes.  pg_stat_activity shows the

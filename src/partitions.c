@@ -345,7 +345,7 @@ place_of(Relation rel)
 	return place.data;
 }
 
-/* Takes the rights of this role, until as_before(). */
+/* Takes the rights of this role, and waits for locks but shortly, until as_before(). */
 static Before
 as_owner(Oid owner)
 {
@@ -371,13 +371,11 @@ static List *
 plan(Oid relid, const Wanted *wanted, const Layout *layout, Oid snowid_type,
 	 Parent *parent)
 {
-	int			guc_level = NewGUCNestLevel();
+	Before		caller = as_owner(GetUserId());
 	Relation	rel;
 	List	   *commands;
 	Before		before;
 
-	(void) set_config_option("lock_timeout", LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
 	rel = try_relation_open(relid, AccessShareLock);
 	if (rel == NULL || !is_partitioned_by_key(relid, snowid_type))
 		ereport(ERROR,
@@ -398,7 +396,7 @@ plan(Oid relid, const Wanted *wanted, const Layout *layout, Oid snowid_type,
 							GetCurrentTransactionStartTimestamp());
 	as_before(before);
 	relation_close(rel, AccessShareLock);
-	AtEOXact_GUC(false, guc_level);
+	as_before(caller);
 	return commands;
 }
 

@@ -158,22 +158,16 @@ snowid_bits(PG_FUNCTION_ARGS)
 {
 	Layout	   *layout = &call_site(fcinfo, 1)->layout;
 	int64		id = PG_GETARG_INT64(0);
-	int			low[2] = {layout->worker_bits, layout->sequence_bits};
-	int			ends[4];		/* the lowest bit of a field */
+	int			both = layout->worker_bits + layout->sequence_bits;
+	int			ends[4] = {		/* the lowest bit of a field */
+		63, both + layout->datacenter_bits, both,
+		layout->sequence_above ? layout->worker_bits : layout->sequence_bits
+	};
 	char		buf[64 + lengthof(ends) + 1];
 	char	   *p = buf;
 	Parts		parts;
 
 	layout_unpack(layout, id, &parts);	/* throws if it is no key */
-	if (layout->sequence_above)
-	{
-		low[0] = layout->sequence_bits;
-		low[1] = layout->worker_bits;
-	}
-	ends[0] = 63;
-	ends[1] = low[0] + low[1] + layout->datacenter_bits;
-	ends[2] = low[0] + low[1];
-	ends[3] = low[1];
 	for (int bit = 63; bit >= 0; bit--)
 	{
 		*p++ = id >> bit & 1 ? '1' : '0';

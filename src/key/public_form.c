@@ -30,9 +30,6 @@
 #define BLOCK 16				/* bytes of an AES block */
 #define ROUNDS 10
 
-/* So that a sum of halves, and a remainder and a byte, fit into 64 bits. */
-#define MODULUS_LIMIT (UINT64CONST(1) << 56)
-
 /* The halves: 7 and 8 digits, of 5 bits each. */
 #define HIGH_BITS 35
 #define LOW_BITS 40
@@ -46,32 +43,6 @@ static const Ff1 form = {
 static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
 
 /*---- FF1 ----*/
-
-/* Fills in a form; false: its radix or length is not supported. */
-bool
-ff1_init(Ff1 *form, int radix, int length)
-{
-	uint64		value;
-
-	if (radix < 2 || radix > 36 || length < 2)
-		return false;
-	form->radix = radix;
-	form->length = length;
-	for (int side = 0; side < 2; side++)
-	{
-		form->modulus[side] = 1;
-		for (int i = 0; i < (length + side) / 2; i++)
-		{
-			if (form->modulus[side] > MODULUS_LIMIT / radix)
-				return false;
-			form->modulus[side] *= radix;
-		}
-	}
-	form->bytes = 0;
-	for (value = form->modulus[1] - 1; value > 0; value >>= 8)
-		form->bytes++;
-	return true;
-}
 
 /* Expands a key of 16, 24 or 32 bytes; NULL: OpenSSL failed. */
 Ff1Key *

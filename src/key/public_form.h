@@ -11,7 +11,10 @@
 #define PUBLIC_DIGITS 16		/* with that of the secret's number */
 #define PUBLIC_LEN (PREFIX_LEN + 1 + PUBLIC_DIGITS)
 
-/* A form of numerals: digits of a radix, so many of them, in two halves. */
+/*
+ * A form of numerals: digits of a radix, so many of them, in two halves of 2^56 at
+ * most, so that a sum of two, and a remainder and a byte, fit into 64 bits.
+ */
 typedef struct Ff1
 {
 	int			radix;
@@ -51,7 +54,6 @@ typedef enum PublicProblem
 	PUBLIC_NO_CIPHER
 } PublicProblem;
 
-extern bool ff1_init(Ff1 *form, int radix, int length);
 extern Ff1Key *ff1_key_new(const uint8 *bytes, int len);
 extern void ff1_key_free(Ff1Key *key);
 extern bool ff1_crypt(const Ff1 *form, Ff1Key *key, const uint8 *tweak, int tweak_len,

@@ -274,8 +274,8 @@ claim_leave(int64 used_ms)
 	was_entered = registry->entered != 0;
 	if (was_entered)
 	{
-		registry->left.ownership = registry->entered;
-		registry->left.used_ms = Max(Min(used_ms, MAX_MS), 0);
+		registry->left = registry->entered;
+		registry->left_ms = Max(Min(used_ms, MAX_MS), 0);
 		registry->entered = 0;
 	}
 	LWLockRelease(registry_lock);
@@ -294,8 +294,8 @@ claim_used(const Claim *claim, int64 *used_ms)
 
 	LWLockAcquire(registry_lock, LW_SHARED);
 	found = claim->ownership != 0 && registry->entered != claim->ownership &&
-		registry->left.ownership == claim->ownership;
-	*used_ms = registry->left.used_ms;
+		registry->left == claim->ownership;
+	*used_ms = registry->left_ms;
 	LWLockRelease(registry_lock);
 	return found;
 }

@@ -75,7 +75,7 @@ latest_ms(const Registry *seen)
 
 	if (seen->entered != 0)
 		ms = Max(ms, seen->used_ms);
-	ms = Max(ms, seen->left.used_ms);
+	ms = Max(ms, seen->left_ms);
 	if (seen->unwanted != 0)
 		ms = Max(ms, seen->unwanted_ms);
 	ms += snowid_max_lead + RESERVE_MS +
@@ -182,7 +182,7 @@ used_of(const Registry *seen, const Claim *claim)
 		return 0;
 	if (seen->entered == claim->ownership)
 		return seen->used_ms;
-	return seen->left.ownership == claim->ownership ? seen->left.used_ms : 0;
+	return seen->left == claim->ownership ? seen->left_ms : 0;
 }
 
 /*

@@ -21,13 +21,6 @@ typedef enum ClaimState
 	CLAIM_LOST					/* the keeper is to forget it */
 } ClaimState;
 
-/* A claim that was in use until the gate was closed. */
-typedef struct Left
-{
-	uint64		ownership;		/* 0: none */
-	int64		used_ms;		/* no key of it is above this */
-} Left;
-
 typedef struct Registry
 {
 	/* registry_lock protects the following fields only */
@@ -42,7 +35,8 @@ typedef struct Registry
 	int64		reach_ms;		/* keys may begin up to here */
 	int64		used_ms;		/* ceiling of the keys made with "entered" */
 	uint64		entered;		/* ownership that the gate is open with, or 0 */
-	Left		left;			/* the last claim that it was open with before */
+	uint64		left;			/* the one that it was open with before, or 0 */
+	int64		left_ms;		/* no key of that is above this */
 	bool		hurry;			/* the keys come near limit_ms */
 	uint64		unwanted;		/* ownership in whose place another ID is
 								 * wanted; 0: none */
