@@ -10,6 +10,7 @@
 
 #include <ctype.h>
 #include <limits.h>
+#include <regex.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -239,40 +240,39 @@ check_datacenter_id(int *newval, void **extra, GucSource source)
 	return check_fits(*newval, server_layout.datacenter_bits);
 }
 
+/* Does this machine's name, without its domain, match an extended regular expression? */
+static bool
+host_matches(const char *pattern)
+{
+	char		name[sizeof(snowid_host_name)];
+	regex_t		regex;
+	bool		matches = false;
+
+	strlcpy(name, snowid_host_name, strcspn(snowid_host_name, ".") + 1);
+	if (regcomp(&regex, pattern, REG_EXTENDED | REG_NOSUB) == 0)
+	{
+		matches = regexec(&regex, name, 0, NULL, 0) == 0;
+		regfree(&regex);
+	}
+	return matches;
+}
+
 /*
- * The number after the last hyphen of a host's name, without its domain; -1: there
- * is none.  The end of an address (ip-10-0-0-7) is not such a number: a host of
- * another network may have the same.
+ * The number after the last hyphen of the host's name; -1: there is none.  The end of
+ * an address (ip-10-0-0-7) is not such a number: a host of another network may have
+ * the same.
  */
 static int
-host_number(const char *name)
+host_number(void)
 {
-	const char *end = name + strcspn(name, ".");
-	const char *last = NULL;
-	const char *p = end;
-	int			numbers = 0;
-	int64		number = 0;
+	int			last = 0;
 
-	/* the numbers that it ends in, between hyphens */
-	for (;;)
-	{
-		const char *stop = p;
-
-		while (p > name && isdigit((unsigned char) p[-1]))
-			p--;
-		if (p == stop || (p > name && p[-1] != '-'))
-			break;
-		if (numbers++ == 0)
-			last = p;
-		if (p == name)
-			break;
-		p--;
-	}
-	if (numbers == 0 || numbers >= 4 || last == name)
+	if (!host_matches("-[0-9]+$") || host_matches("(^|-)[0-9]+-[0-9]+-[0-9]+-[0-9]+$"))
 		return -1;
-	for (p = last; p < end; p++)
-		number = Min(number * 10 + (*p - '0'), INT_MAX);
-	return (int) number;
+	for (int i = 0; snowid_host_name[i] && snowid_host_name[i] != '.'; i++)
+		if (snowid_host_name[i] == '-')
+			last = i;
+	return (int) Min(strtol(snowid_host_name + last + 1, NULL, 10), INT_MAX);
 }
 
 /*
@@ -280,18 +280,9 @@ host_number(const char *name)
  * CloudNativePG's shop-1-initdb?  A server there must start, and makes no keys.
  */
 static bool
-is_host_of_job(const char *name)
+is_host_of_job(void)
 {
-	const char *end = name + strcspn(name, ".");
-
-	for (const char *p = strchr(name, '-'); p && p < end; p = strchr(p + 1, '-'))
-	{
-		size_t		digits = strspn(p + 1, "0123456789");
-
-		if (digits > 0 && p[digits + 1] == '-' && isalpha((unsigned char) p[digits + 2]))
-			return true;
-	}
-	return false;
+	return host_matches("-[0-9]+-[A-Za-z]");
 }
 
 static bool
@@ -307,7 +298,7 @@ worker_id_of(const char *setting)
 	int			number;
 
 	if (is_host_name(setting))
-		number = host_number(snowid_host_name);
+		number = host_number();
 	else if (!parse_int(setting, &number, 0, NULL) || number < -1)
 		number = -2;
 	return number;
@@ -324,7 +315,7 @@ check_worker_id(char **newval, void **extra, GucSource source)
 		GUC_check_errdetail("With snowid.redis_url, the worker ID is claimed.");
 	else if (number < -1)
 		GUC_check_errdetail("It must be a number, or \"hostname\".");
-	else if (is_host_name(*newval) && number < 0 && !is_host_of_job(snowid_host_name))
+	else if (is_host_name(*newval) && number < 0 && !is_host_of_job())
 		GUC_check_errdetail("The host name \"%s\" must end in a hyphen and a number, and not in an address.",
 							snowid_host_name);
 	else if (is_host_name(*newval) && number >= 0 && number >> server_layout.worker_bits != 0)

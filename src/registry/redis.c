@@ -56,7 +56,6 @@ static SSL *tls = NULL;			/* the connection's, which frees it */
 
 static const char *other_urls = ""; /* the setting, after the URL in use */
 static const char *first_url = NULL;	/* start there; NULL: the first */
-static char may_evict[64];
 static char run_id[64];			/* of the Redis that is connected, */
 static bool is_cluster;			/* and whether it is a node of a cluster */
 static int64 clock_ahead;		/* Redis' clock less monotonic_ms(), in Unix
@@ -350,13 +349,6 @@ read_password(char *password, char *err)
 
 /*---- Connecting ----*/
 
-/* The policy by which Redis may evict the registry, or "". */
-const char *
-redis_may_evict(void)
-{
-	return may_evict;
-}
-
 static bool
 authenticate(const Address *address, char *err)
 {
@@ -444,7 +436,6 @@ introduce(const Address *address, char *err)
 	redisReply *reply;
 	char	   *info;
 	char		role[16];
-	char		policy[64];
 	char		number[16];
 	char		mode[16];
 
@@ -470,12 +461,10 @@ introduce(const Address *address, char *err)
 	info_value(info, "role", role, sizeof(role));
 	info_value(info, "redis_mode", mode, sizeof(mode));
 	is_cluster = strcmp(mode, "cluster") == 0;
-	info_value(info, "maxmemory_policy", policy, sizeof(policy));
 	if (run_id[0] == '\0' || role[0] == '\0')
 		return redis_failed(err, "the reply to INFO is not from Redis");
 	if (strcmp(role, "master") != 0)
 		return redis_failed(err, "this is a replica");
-	strlcpy(may_evict, strncmp(policy, "allkeys", 7) == 0 ? policy : "", sizeof(may_evict));
 	return read_clock(err);
 }
 

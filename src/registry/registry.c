@@ -55,7 +55,6 @@ static int64 next_contact = 0;	/* with Redis; by monotonic_ms() */
 static int64 backoff = 0;		/* ms; 0: the last call went well */
 static bool answered;			/* Redis gave a valid reply in this turn */
 static bool logged_failure;		/* by the log, Redis cannot be used */
-static char logged_policy[64];
 
 static bool watching;			/* the record may be another server's */
 static bool untidy;				/* a second ID may have been claimed by a call
@@ -172,12 +171,6 @@ all_is_well(void)
 	if (logged_failure)
 		ereport(LOG, (errmsg("Redis can be used again")));
 	logged_failure = false;
-	if (strcmp(logged_policy, redis_may_evict()) != 0 && redis_may_evict()[0])
-		ereport(WARNING,
-				(errmsg("Redis may evict snowid's registry"),
-				 errdetail("Its maxmemory-policy is \"%s\".", redis_may_evict()),
-				 errhint("Use a Redis with maxmemory-policy noeviction or one of volatile-*.")));
-	strlcpy(logged_policy, redis_may_evict(), sizeof(logged_policy));
 	backoff = 0;
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	registry->last_ok = now;

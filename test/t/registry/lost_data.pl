@@ -291,21 +291,6 @@ clients_go_on(@clients);
 keys_are_right('keys were right', @clients);
 $_->stop foreach $second, $third, $fourth;
 
-$log = log_size($first);
-$replica->query('CONFIG', 'SET', 'maxmemory-policy', 'allkeys-lru');
-foreach (1 .. 2)
-{
-	$first->reload;    # which connects again
-	answered($first);
-}
-is( logged(
-		$first,
-		$log,
-		qr/WARNING:  Redis may evict snowid's registry\n.*DETAIL:  Its maxmemory-policy is "allkeys-lru"\.$/m
-	),
-	1,
-	'a Redis that may evict the registry is warned of once');
-
 #---- Redis Cluster ----
 
 # Redis 6 takes the port 10,000 above its own for the cluster.
