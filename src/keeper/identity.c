@@ -218,14 +218,13 @@ identity_forget_ceilings(char *err)
 void
 identity_remember_ceiling(uint64 ownership, int64 unix_ms)
 {
-	int64		before = identity.ceiling_ms;
 	char		err[GATE_DETAIL_LEN];
 
-	if (!is_loaded || ownership == 0 || identity.claim.ownership != ownership || unix_ms <= before)
+	if (!is_loaded || ownership == 0 || identity.claim.ownership != ownership ||
+		unix_ms <= identity.ceiling_ms)
 		return;
 	identity.ceiling_ms = unix_ms;
-	if (!write_file(err))
-		identity.ceiling_ms = before;
+	(void) write_file(err);
 }
 
 /* The claim in the file; ownership 0: none. */

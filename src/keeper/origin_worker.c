@@ -17,13 +17,11 @@
 #include "catalog/pg_database.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
-#include "postmaster/interrupt.h"
 #include "storage/lmgr.h"
 #include "storage/shmem.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 
 #include "compat.h"
 #include "generator/gate.h"
@@ -94,13 +92,13 @@ static bool is_connected = false;
 /* It exits then, if there is no other question; by monotonic_ms(). */
 static int64 leave_at;
 
-/* At work it may wait for a lock; without work it leaves without an error. */
+/* From here on it may wait for a lock, which SIGTERM must end. */
 static void
 begin_work(void)
 {
-	pqsignal(SIGTERM, die);
 	if (is_connected)
 		return;
+	pqsignal(SIGTERM, die);
 	MemoryContextSwitchTo(TopMemoryContext);
 	BackgroundWorkerInitializeConnectionByOid(mail->letter.database, InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
@@ -117,7 +115,6 @@ end_work(const char *error)
 	snprintf(mail->letter.error, sizeof(mail->letter.error), error[0] ? "%s." : "", error);
 	mail->letter.error[0] = pg_toupper((unsigned char) mail->letter.error[0]);
 	mailbox_answer(&mail->box);
-	process_wake(PROCESS_KEEPER);	/* it waits for nothing else */
 }
 
 /* It waits for another question, unless it must exit. */
@@ -126,7 +123,6 @@ linger(bool leave)
 {
 	Pause		pause = {.ms = LINGER_MS,.leave = leave};
 
-	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	leave_at = monotonic_ms() + LINGER_MS;
 	return pause;
 }
@@ -233,30 +229,26 @@ some_database(void)
 	HeapTuple	tuple;
 
 	StartTransactionCommand();
-	(void) GetTransactionSnapshot();
-	if (!ConditionalLockRelationOid(DatabaseRelationId, AccessShareLock))
+	if (ConditionalLockRelationOid(DatabaseRelationId, AccessShareLock))
 	{
-		AbortCurrentTransaction();
-		MemoryContextSwitchTo(context);
-		return InvalidOid;
-	}
-	rel = table_open(DatabaseRelationId, NoLock);
-	scan = table_beginscan_catalog(rel, 0, NULL);
-	while (HeapTupleIsValid(tuple = heap_getnext(scan, ForwardScanDirection)))
-	{
-		Form_pg_database database = (Form_pg_database) GETSTRUCT(tuple);
-		const char *name = NameStr(database->datname);
-		int			rank = strcmp(name, "postgres") == 0 ? 3 : strcmp(name, "template1") == 0 ? 2 : 1;
-
-		/* an interrupted DROP DATABASE leaves a limit of -2 */
-		if (database->datconnlimit != -2 && rank > best)
+		rel = table_open(DatabaseRelationId, NoLock);
+		scan = table_beginscan_catalog(rel, 0, NULL);
+		while (HeapTupleIsValid(tuple = heap_getnext(scan, ForwardScanDirection)))
 		{
-			found = database->oid;
-			best = rank;
+			Form_pg_database database = (Form_pg_database) GETSTRUCT(tuple);
+			const char *name = NameStr(database->datname);
+			int			rank = strcmp(name, "postgres") == 0 ? 3 : strcmp(name, "template1") == 0 ? 2 : 1;
+
+			/* an interrupted DROP DATABASE leaves a limit of -2 */
+			if (database->datconnlimit != -2 && rank > best)
+			{
+				found = database->oid;
+				best = rank;
+			}
 		}
+		table_endscan(scan);
+		table_close(rel, AccessShareLock);
 	}
-	table_endscan(scan);
-	table_close(rel, AccessShareLock);
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
 	return found;

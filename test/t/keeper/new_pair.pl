@@ -312,7 +312,7 @@ query($lender,
 stop_clock($lender, $now + 10000);
 configure($lender, 'snowid.worker_id = 5');
 $lender->reload;
-poll($lender, 'NOT is_open');
+poll($lender, $waits);
 stop_clock($lender, $now + 11200);
 like(
 	sql_error($lender, 'SELECT snowid_next()'),

@@ -194,9 +194,26 @@ $node->poll_query_until('postgres',
 	"SELECT reason ~ 'has not answered yet' FROM snowid_status()")
   or die;
 pass('a catalog that no session may read: the reason is reported');
+my $log = -s $node->logfile;
+wait_for($node, <<~EOF);
+	SELECT count(*) > 0 FROM pg_stat_activity, pg_terminate_backend(pid)
+	WHERE backend_type = 'snowid origin' AND wait_event_type = 'Lock'
+	EOF
+$node->wait_for_log(
+	qr/DETAIL:  The process "snowid origin" failed; see the server log\./,
+	$log);
+pass('a process that is terminated at its question says so');
 $idle->query_safe('COMMIT');
 makes_keys($node, 7, 'the catalog can be read again: keys continue');
 $idle->quit;
+
+# No answer waits for a standby that is down.
+$node->append_conf('postgresql.conf',
+	"synchronous_commit = on\nsynchronous_standby_names = 'nobody'");
+use_worker_id(8);
+makes_keys($node, 8, 'a synchronous standby is down: keys continue');
+$node->append_conf('postgresql.conf', "synchronous_standby_names = ''");
+$node->reload;
 
 # A server that stops does not wait for an answer.
 $idle = $node->background_psql('postgres');
@@ -407,7 +424,7 @@ $holder->query_safe(
 my $position =
   q(SELECT remote_lsn - '0/0' FROM pg_replication_origin_status WHERE external_id ~ '_0_1$');
 my $before = $holder->query_safe($position);
-my $log    = -s $node->logfile;
+$log = -s $node->logfile;
 configure($node, 'snowid.worker_id = 2');
 $node->reload;
 $node->wait_for_log(qr/Another session has locked the catalog pg_database\./,
@@ -422,5 +439,9 @@ pass('the keeper finds its origin when the lock is released');
 $holder->quit;
 $caller->quit;
 $node->stop;
+unlike(
+	slurp_file($node->logfile),
+	qr/WARNING:  .*(?:leak|not closed)/,
+	'no process leaves a catalog open');
 
 done_testing();

@@ -121,6 +121,16 @@ server_is_open($node);
 pass("$limit can be lowered to a few, and the server starts");
 make_keys_at($_, $skew + 120) foreach 16 .. 22;
 pass('a few origins are enough if worker IDs come and go');
+query(
+	$node, q(SELECT pg_replication_origin_advance(name, '0/1')
+		FROM (SELECT 'other' || n AS name, pg_replication_origin_create('other' || n) FROM generate_series(1, 2) n) o)
+);
+make_keys_at(23, $skew);
+pass('an origin that may go makes room for another one');
+query($node,
+	q(SELECT pg_replication_origin_drop('other' || n) FROM generate_series(1, 2) n)
+);
+make_keys_at(22, $skew);
 
 #---- The origin of the last keys stays ----
 

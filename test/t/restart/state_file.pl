@@ -404,4 +404,8 @@ ok( !$made || $ahead->safe_psql(
 $ahead->stop;
 
 $node->stop;
+unlike(
+	slurp_file($node->logfile),
+	qr/WARNING:  .*not closed/,
+	'the keeper leaves no state file open');
 done_testing();
