@@ -50,7 +50,7 @@
 /* A process of the tables here stays so long at least, even if its place is wanted. */
 #define MIN_TURN_MS 500
 
-/* How often it looks for what nobody tells it. */
+/* It looks this often for changes of which no process informs it. */
 #define LOOK_MS 1000
 
 /* It leaves when it has nothing to do for so long. */

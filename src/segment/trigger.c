@@ -7,8 +7,8 @@
  * hand: at commit, what this server has of the tag in memory is lost.
  *
  * The process "snowid segments" writes these tables without SQL, so no trigger fires.
- * Other servers that have them as a source set update_time to 'infinity' where they take
- * a range: it tells that nobody changes the row by hand.  The time takes its place.
+ * Other servers that have them as a source set update_time to 'infinity' when they take
+ * a range: this is no change by hand.  The trigger replaces it by the time.
  */
 #include "postgres.h"
 
@@ -171,7 +171,7 @@ resolve(Version *new, TupleDesc desc)
 
 /*
  * The numbers that were taken from a source are not known here: a row that leaves it needs
- * a max_id that somebody has looked up, or is sure of.
+ * a max_id from its statement, which must not be below the source's.
  */
 static void
 check_move(const Version *old, const Version *new, TupleDesc desc)
