@@ -17,6 +17,7 @@
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
+#include "utils/varlena.h"
 
 #include "compat.h"
 #include "key/layout.h"
@@ -528,6 +529,32 @@ define(const Setting *s)
 			 errhint("Correct the configuration; see the warning before this message.")));
 }
 
+#define PREFIX "snowid."
+
+/* The setting with the most similar name, or NULL. */
+static const char *
+nearest_setting(const char *name)
+{
+	const char *nearest = NULL;
+	int			len = strlen(name) - strlen(PREFIX);
+	int			allowed = Min(4, len / 2);
+
+	for (int i = 0; i < lengthof(settings); i++)
+	{
+		const char *candidate = settings[i].name + strlen(PREFIX);
+		int			distance = varstr_levenshtein_less_equal(name + strlen(PREFIX), len,
+															 candidate, strlen(candidate),
+															 1, 1, 1, allowed, true);
+
+		if (distance <= allowed)
+		{
+			nearest = settings[i].name;
+			allowed = distance - 1;
+		}
+	}
+	return nearest;
+}
+
 /* A setting that does not exist is a typing error, too. */
 static void
 refuse_unknown_settings(void)
@@ -536,12 +563,18 @@ refuse_unknown_settings(void)
 	struct config_generic **all = all_settings(&n);
 
 	for (int i = 0; i < n; i++)
-		if (pg_strncasecmp(all[i]->name, "snowid.", 7) == 0 &&
-			(all[i]->flags & GUC_CUSTOM_PLACEHOLDER))
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_OBJECT),
-					 errmsg("unrecognized configuration parameter \"%s\"", all[i]->name),
-					 errhint("Correct its name, or remove it.")));
+	{
+		const char *nearest;
+
+		if (pg_strncasecmp(all[i]->name, PREFIX, strlen(PREFIX)) != 0 ||
+			!(all[i]->flags & GUC_CUSTOM_PLACEHOLDER))
+			continue;
+		nearest = nearest_setting(all[i]->name);
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("unrecognized configuration parameter \"%s\"", all[i]->name),
+				 nearest ? errhint("Perhaps you meant \"%s\".", nearest) : 0));
+	}
 }
 
 /* A server has one source of its worker ID. */

@@ -96,16 +96,26 @@ foreach my $bad (
 		qr/FATAL:  invalid value for parameter "$name": "$value"/,
 		"the log names $name and the value");
 }
-foreach my $name ('snowid.worker_idd', 'SnowID.lyaout', 'snowid.a')
+foreach my $unknown (
+	[ 'snowid.worker_idd',         'snowid.worker_id' ],
+	[ 'snowid.segments',           'snowid.max_segments' ],
+	[ 'SnowID.lyaout',             'snowid.layout' ],
+	[ 'snowid.redis_pasword_file', 'snowid.redis_password_file' ],
+	['snowid.a'],
+	['snowid.nothing_like_any_of'])
 {
+	my ($name, $meant) = @$unknown;
 	my $log = -s $node->logfile;
 	configure($node, "$name = 1");
 	ok(!$node->start(fail_ok => 1), "the misspelt $name stops the start")
 	  or $node->stop;
 	like(
 		slurp_file($node->logfile, $log),
-		qr/FATAL:  unrecognized configuration parameter "$name"\n/,
-		"the log names $name");
+		$meant
+		? qr/FATAL:  unrecognized configuration parameter "$name"\n.*HINT:  Perhaps you meant "\Q$meant\E"\.\n/
+		: qr/FATAL:  unrecognized configuration parameter "$name"\n(?!.*HINT)/,
+		"the log names $name"
+		  . ($meant ? " and $meant, which is like it" : ' alone'));
 }
 
 #---- One source of the worker ID ----
