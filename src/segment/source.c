@@ -20,6 +20,7 @@
 #include "catalog/pg_database.h"
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
+#include "common/hashfn.h"
 #include "foreign/foreign.h"
 #include "lib/stringinfo.h"
 #include "libpq-fe.h"
@@ -42,7 +43,7 @@
 /* How often it looks, while it waits, whether the process must leave. */
 #define LOOK_MS 200
 
-/* After a failure of a connection nothing is tried for so long. */
+/* After a failure of a server nothing is tried there for so long. */
 #define PAUSE_MS 1000
 
 /* Of a connection; one of libpq's options may be given several times. */
@@ -61,9 +62,15 @@ static struct
 {
 	char	   *identity;		/* all options; NULL: there was none */
 	PGconn	   *conn;			/* NULL: closed */
-	int64		retry_at;		/* not before, after a failure */
-	Reason		reason;			/* of the failure */
 }			server;
+
+/* Failures of servers, each at a place by the hash of its identity. */
+static struct
+{
+	uint32		hash;
+	int64		retry_at;		/* not before */
+	Reason		reason;
+}			failures[64];
 
 static int64 deadline;
 static bool (*process_must_end) (void);
@@ -356,28 +363,40 @@ close_connection(void)
 	server.conn = NULL;
 }
 
-/* Nothing is tried for a while. */
+/* Nothing is tried there for a while. */
 static bool
 fail_connection(const Reason *reason)
 {
+	uint32		hash = string_hash(server.identity, INT_MAX);
+	int			place = hash % lengthof(failures);
+
 	close_connection();
-	server.reason = *reason;
-	server.retry_at = monotonic_ms() + PAUSE_MS;
+	failures[place].hash = hash;
+	failures[place].retry_at = monotonic_ms() + PAUSE_MS;
+	failures[place].reason = *reason;
 	return false;
 }
 
-static void
-choose_server(const Options *options)
+/* False: it failed a moment ago, and the reason says why. */
+static bool
+choose_server(const Options *options, Reason *reason)
 {
 	char	   *identity = identity_of(options);
+	uint32		hash = string_hash(identity, INT_MAX);
+	int			place = hash % lengthof(failures);
 
+	if (failures[place].hash == hash && monotonic_ms() < failures[place].retry_at)
+	{
+		*reason = failures[place].reason;
+		return false;
+	}
 	if (server.identity && strcmp(server.identity, identity) == 0)
-		return;
+		return true;
 	close_connection();
 	if (server.identity)
 		pfree(server.identity);
 	server.identity = MemoryContextStrdup(TopMemoryContext, identity);
-	server.retry_at = 0;
+	return true;
 }
 
 /* The result of the statement that was sent, or NULL. */
@@ -491,13 +510,8 @@ source_open(const char *name, bool with_periods, char **there, Reason *reason)
 	*there = quote_qualified_identifier(schema ? schema :
 										get_namespace_name(get_rel_namespace(relid)),
 										table ? table : get_rel_name(relid));
-	choose_server(&options);
-	if (monotonic_ms() < server.retry_at)
-	{
-		*reason = server.reason;
-		return false;
-	}
-	return server.conn != NULL || connect_to(&options, reason) || fail_connection(reason);
+	return choose_server(&options, reason) &&
+		(server.conn != NULL || connect_to(&options, reason) || fail_connection(reason));
 }
 
 /*---- Statements ----*/

@@ -150,6 +150,40 @@ cmp_ok(
 	$before + 1,
 	'a range that is taken without an answer is not used');
 
+#---- One of two sources hangs ----
+
+# Tags of the two sources have their places in turn.
+my @pairs = 1 .. 5;
+query($_,
+	"INSERT INTO snowid_segments (biz_tag) SELECT t || n FROM (VALUES ('far'), ('near')) AS w (t), generate_series(1, 5) n"
+) foreach $central, $s2;
+query($s1, <<~EOF);
+	CREATE SERVER near FOREIGN DATA WRAPPER postgres_fdw
+		OPTIONS (host '@{[ $s2->host ]}', port '@{[ $s2->port ]}', dbname 'postgres');
+	CREATE USER MAPPING FOR CURRENT_USER SERVER near;
+	CREATE FOREIGN TABLE near (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz)
+		SERVER near OPTIONS (schema_name 'public', table_name 'snowid_segments');
+	INSERT INTO snowid_segments (biz_tag, step, cover, source)
+		SELECT t || n, 1, '0', s FROM (VALUES ('far', 'central'), ('near', 'near')) AS w (t, s), generate_series(1, 5) n;
+	EOF
+foreach my $n (@pairs)
+{
+	number($s1, "$_$n") foreach qw(far near);
+}
+wait_up_to('10s');
+my @far = processes($central);
+kill 'STOP', @far;
+my @asked = map {
+	ask_in_background($s1,
+		"SELECT count(snowid_number('$_')) FROM generate_series(1, 3)")
+} map { ("far$_", "near$_") } @pairs;
+my @answers = map { answer_of($_) } @asked;
+kill 'CONT', @far;
+is( join(' ', map { $answers[ 2 * $_ - 1 ] } @pairs),
+	'3 3 3 3 3',
+	'tags of a source get their numbers while another source hangs, however many tags that has'
+);
+
 #---- The central server hangs ----
 
 sub keys_and_local_numbers
