@@ -126,6 +126,12 @@ $_->{handle}->finish foreach @sessions[ 0, 1 ];
 like($sessions[0]{out}, qr/57P01/, 'a session that waits can be terminated');
 like($sessions[1]{out}, qr/57014/,
 	"a session that waits for another one's call can be cancelled");
+
+# An interrupt that is no cancel, either.
+my $log = -s $node->logfile;
+query($node, "SELECT pg_log_backend_memory_contexts($sessions[2]{pid})");
+$node->wait_for_log(qr/logging memory contexts of PID $sessions[2]{pid}/,
+	$log);
 continue_worker();
 $sessions[2]{handle}->finish;
 like(

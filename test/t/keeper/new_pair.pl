@@ -303,6 +303,7 @@ cmp_ok(next_key($lender), '>', $before,
 
 stop_clock($lender, $now + 20000);
 $before = next_key($lender);
+change($lender, 9, 22000);
 configure($lender, '');
 $lender->restart;
 poll($lender, "reason = 'snowid has no worker ID'");

@@ -81,6 +81,26 @@ foreach my $node ($b, $a)
 }
 is(worker_id($a), 0, 'the first server gets its own ID back');
 is(worker_id($b), 1, 'the second server gets its own ID back');
+unlike(
+	slurp_file($_->logfile),
+	qr/before the machine was restarted/,
+	'a server that is started again waits for no silence') foreach $a, $b;
+
+# A start that is not in the file does not count.
+$a->stop;
+chmod 0500, $a->data_dir . '/snowid' or die "$!";
+
+END
+{
+	local $?;
+	chmod 0700, $a->data_dir . '/snowid' if $a;
+}
+$a->start;
+poll($a, q(reason ~ 'state file: Could not create file'));
+is(status($a, 'is_open'), 'f', 'a start that cannot be written makes no key');
+chmod 0700, $a->data_dir . '/snowid';
+wait_for_claim($a);
+is(worker_id($a), 0, 'a start that can be written again has its ID');
 
 $redis->stop;
 $b->restart;
@@ -91,6 +111,12 @@ like(
 	$b->safe_psql('postgres', 'SELECT registry_error FROM snowid_status()'),
 	qr/^127\.0\.0\.1 port \d+: Connection refused$/,
 	'started without Redis it shows the error');
+configure($b, claim_settings('b', $redis, "snowid.redis_lease = '2s'\n"));
+$b->restart;
+error_is($b, 'Connection refused');
+is( unpack('l<', substr(slurp_file($b->data_dir . '/snowid/state'), 72, 4)),
+	2000,
+	'a claim for good is a lease in the file before Redis hears of it');
 $_->stop foreach $a, $b;
 
 #---- Given to another server while the gate is opened ----
