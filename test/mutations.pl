@@ -17,19 +17,19 @@ my %tests = (
 	'keeper/grant.c' =>
 	  'restart/number_twice keys/concurrent clock/steps keeper/advance registry/lease restart/above_all_before keeper/ahead_of_callers',
 	'keeper/identity.c' =>
-	  'registry/identity registry/own_claim keeper/new_pair keeper/layout_consent restart/state_file registry/move restart/backups',
+	  'registry/own_claim registry/identity keeper/new_pair keeper/layout_consent restart/state_file registry/lease registry/move restart/backups',
 	'keeper/keeper.c' =>
-	  'restart/number_twice keeper/new_pair keys/ready keeper/origin_owned keeper/closed_gate registry/own_claim registry/claim_crash registry/move standby/promotion restart/above_all_before',
+	  'keeper/origin_owned restart/state_file keeper/advance keeper/new_pair registry/own_claim registry/identity keeper/closed_gate keys/ready keeper/shortages restart/above_all_before keeper/ahead_of_callers standby/promotion registry/lease registry/move',
 	'keeper/move.c'   => 'registry/move clock/ran_ahead',
 	'keeper/origin.c' =>
-	  'keeper/origin_owned keeper/origin_room keeper/layout_consent restart/state_file keeper/origin_place',
+	  'keeper/origin_owned keeper/origin_room keeper/layout_consent restart/state_file keeper/origin_place standby/promotion keys/reading',
 	'keeper/origin_worker.c' =>
-	  'restart/number_twice keeper/origin_subscriptions keeper/layout_consent keeper/origin_place',
+	  'keeper/origin_owned keeper/origin_place keeper/origin_room keeper/layout_consent rights/exits keeper/ahead_of_callers keeper/origin_subscriptions',
 	'keeper/pair.c' =>
 	  'keeper/new_pair keeper/layout_consent keys/ready registry/own_claim keys/settings restart/state_file registry/claim_crash registry/lease',
 	'keeper/statefile.c' =>
 	  'keeper/shortages restart/state_file registry/same_directory',
-	'generator/advance.c' => 'keeper/advance keeper/stuck',
+	'generator/advance.c' => 'keeper/advance keeper/stuck registry/lease',
 	'generator/gate.c'    =>
 	  'keys/concurrent keeper/stuck restart/number_twice keeper/new_pair clock/steps keys/settings keeper/closed_gate keys/ready registry/move',
 	'generator/generator.c' =>
@@ -80,6 +80,22 @@ my @named = (
 	[
 		qr{^keeper/origin_worker.c: origin_recover: without: EmitErrorReport},
 		'nothing outside of a question throws'
+	],
+	[
+		qr{^generator/advance.c: generator_advance: without: process_notify},
+		'the keeper looks each second; only the wait is longer'
+	],
+	[
+		qr{^generator/gate.c: generator_shmem_init: without: pg_atomic_init_u64\(&generator->last},
+		'no unit is taken either while usable_until is 0'
+	],
+	[
+		qr{^generator/gate.c: generator_open: never: \(generator->has_pair && },
+		'the ceilings of the former pair are a floor that says the same'
+	],
+	[
+		qr{^generator/gate.c: generator_(?:open: without: ConditionVariableB|grant: (?:never: \(open\)|without: ConditionVariableB))},
+		'callers look again by themselves; only the wait is longer'
 	],
 	[
 		qr{^keeper/identity.c: describe_boot: never: \(len != 36},
@@ -142,8 +158,7 @@ sub is_wanted
 }
 
 # The mutants of a file: line, place, length, what stands there instead, name with the
-# function.  What
-# a condition calls is still called: calls have mutants of their own.
+# function.  What a condition calls is still called: calls have mutants of their own.
 sub mutants
 {
 	my ($code) = @_;

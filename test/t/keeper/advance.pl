@@ -132,6 +132,9 @@ my $log = -s $node->logfile;
 query($node, "SELECT pg_log_backend_memory_contexts($sessions[2]{pid})");
 $node->wait_for_log(qr/logging memory contexts of PID $sessions[2]{pid}/,
 	$log);
+
+# The keeper leaves before it has seen the call; its successor does.
+query($node, "SELECT pg_terminate_backend($stopped[0])");
 continue_worker();
 $sessions[2]{handle}->finish;
 like(
@@ -205,6 +208,13 @@ like(sql_error($node, 'SELECT snowid_next()'),
 	$refused, 'after a crash keys are above it, too');
 is(sql_error($node, 'SELECT snowid_advance(1)'),
 	'', 'a call that has nothing to do succeeds');
+like(
+	sql_error(
+		$node,
+		"SELECT snowid_advance(1); SET statement_timeout = '100ms'; SELECT pg_sleep(20)"
+	),
+	qr/^57014: /,
+	'a session can be cancelled after its call');
 
 #---- An error of the keeper ----
 

@@ -98,6 +98,21 @@ my @clients = is_quiet('a new pair', 'can be used when the clock has passed');
 settings("snowid.worker_id = 2\nsnowid.max_lead = 10ms");
 goes_on('a new pair', @clients);
 
+# What will not pass by itself ends their wait.
+settings("snowid.worker_id = 3\nsnowid.max_lead = 1h");
+poll($node, "reason ~ 'can be used when the clock has passed'");
+my $waiting = start_client($node);
+wait_for($node,
+	"SELECT count(*) = 1 FROM pg_stat_activity WHERE query ~ '^SELECT snowid_next' AND wait_event_type = 'Extension'"
+);
+settings('');
+wait_until('an error', sub { -s $waiting->{errors} });
+like(
+	slurp_file($waiting->{errors}),
+	qr/ERROR:  snowid has no worker ID/,
+	'a caller that waits learns that there is no worker ID');
+stop_client($waiting);
+
 #---- The lookup of the pair fails ----
 
 $node->append_conf('postgresql.conf', "lock_timeout = '20ms'");
