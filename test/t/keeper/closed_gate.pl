@@ -98,7 +98,7 @@ my @clients = is_quiet('a new pair', 'can be used when the clock has passed');
 settings("snowid.worker_id = 2\nsnowid.max_lead = 10ms");
 goes_on('a new pair', @clients);
 
-# What will not pass by itself ends their wait.
+# A reason that does not pass ends their wait.
 settings("snowid.worker_id = 3\nsnowid.max_lead = 1h");
 poll($node, "reason ~ 'can be used when the clock has passed'");
 my $waiting = start_client($node);
