@@ -10,7 +10,8 @@
  * One place is reserved: the process that the postmaster has started there waits
  * without a database, until one needs it for its own tables.  Parallel queries cannot
  * take that.  If it and all other places are in use, another process makes room: one for
- * central servers, or one that was there long enough for all to have their turn.
+ * central servers, or one that has nothing to do, or that was there long enough for all to
+ * have their turn.
  *
  * A process leaves if it had no work for minutes, if another database needs its place, or
  * if its database is dropped, renamed or copied.  It then gives back what is in memory of
@@ -47,7 +48,7 @@
 /* A process that was started and did not come within this is started again. */
 #define COME_MS 2000
 
-/* A process of the tables here stays so long at least, even if its place is wanted. */
+/* A process of the tables here that has work stays so long, even if its place is wanted. */
 #define MIN_TURN_MS 500
 
 /* It looks this often for changes of which no process informs it. */
@@ -293,9 +294,9 @@ await_call(void)
 
 /* Must it make room for another process?  No lock: a change wakes it. */
 static bool
-must_make_room(void)
+must_make_room(bool is_idle)
 {
-	return mine->must_go && (mine->kind == FETCHER_CENTRAL ||
+	return mine->must_go && (is_idle || mine->kind == FETCHER_CENTRAL ||
 							 monotonic_ms() - mine->called_at > MIN_TURN_MS);
 }
 
@@ -316,7 +317,7 @@ database_is_wanted(void)
 static bool
 must_end(void)
 {
-	return ShutdownRequestPending || must_make_room() || database_is_wanted();
+	return ShutdownRequestPending || must_make_room(false) || database_is_wanted();
 }
 
 /* Settings that the database's owner may have changed must not count here. */
@@ -368,7 +369,7 @@ serve(void)
 		is_busy = fetch_wanted(mine->kind, must_end);
 		if (is_busy)
 			leave_at = monotonic_ms() + LINGER_MS;
-		if (must_make_room())
+		if (must_make_room(!is_busy))
 			return;
 		pgstat_report_stat(false);
 		MemoryContextReset(CurrentMemoryContext);

@@ -277,4 +277,25 @@ cmp_ok(time - $began,
 $asks->signal('KILL');
 eval { $asks->finish };
 eval { $locker->quit };
+
+#---- Only the reserved process ----
+
+# Each of many databases needs it for a moment, at the same time.
+$node->append_conf('postgresql.conf', 'snowid.max_wait = 8s');
+$node->start;
+query($node, 'ALTER SYSTEM SET max_worker_processes = 4');
+$node->restart;
+query($node, 'CREATE DATABASE moment_1');
+$node->safe_psql('moment_1',
+	"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('once')"
+);
+query($node, "CREATE DATABASE moment_$_ TEMPLATE moment_1") foreach 2 .. 12;
+my @asked =
+  map {
+	ask_in_background($node, "SELECT snowid_number('once')", "moment_$_")
+  } 1 .. 12;
+is( join(' ', map { answer_of($_) } @asked),
+	join(' ', (1) x 12),
+	'a process that has nothing more to do makes room at once');
+$node->stop;
 done_testing();
