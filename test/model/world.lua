@@ -90,12 +90,13 @@ local function is_memory_image(v, i, y, k)
 end
 
 -- A5: they are one server's, from before it was set back to a snapshot; or before
--- it was restored, and Redis had not heard of them.
+-- it was restored, and Redis had not heard of them: a server that has to wait for
+-- silence says nothing of its keys.
 local function was_set_back(a, i, b, k)
 	local old, at = a, a.at[i]
 	if b.at[k] < at then old, at = b, b.at[k] end
 	return a.s == b.s and (a.s.reverted_at and at <= a.s.reverted_at or
-		a.s.restored_at and at <= a.s.restored_at and old.own.contact <= at)
+		a.s.restored_at and at <= a.s.restored_at and (old.own.heard_keys or -1) <= at)
 end
 
 -- Is V's overlap with Y one that the design admits?
@@ -225,7 +226,7 @@ function world.lost(s, m, why)
 		winner.generation > own.high then
 		return
 	end
-	-- where Redis forgot that all was deleted, it is the registry of before
+	-- where Redis forgot that all, or "meta", was deleted, it is the registry of before
 	if world.unflushed and why:match('another registry') then return end
 	-- a server that was cut off takes nothing from one that was connected meanwhile
 	if own and winner and winner ~= own and s.lease == 0 and not own.left and not own.freed and not s.restored and
@@ -283,11 +284,12 @@ local function execute(s, m, argv, op)
 		-- not that of a copy which does not have it
 		if o and o.home == home and (s == o.s or m.state == 'held') then
 			o.contact, o.interval, o.lease = world.now, Server.interval_of(s), s.lease
+			if answer[1] ~= 'silence' then o.heard_keys = world.now end
 		end
 		-- a call has what was given up, too
 		for _, past in ipairs(m.identity.past) do
 			o = world.own[past.ownership]
-			if o and o.home == home then o.contact = world.now end
+			if o and o.home == home then o.contact, o.heard_keys = world.now, world.now end
 		end
 	end
 	local taken = answer[1] == 'yours' and answer[3] or op == 'mark' and answer[1] == 'ok' and m.claim.ownership
@@ -345,7 +347,8 @@ local function execute(s, m, argv, op)
 		end
 		if o then
 			o.freed = world.now
-			o.revoked = answer[1] == 'revoked'
+			-- not under a name that no owner has brought back yet
+			o.revoked = answer[1] == 'revoked' and redis:record('meta').rank ~= '0'
 		end
 	end
 	return answer
@@ -686,6 +689,7 @@ end
 function steps.unname()
 	world.redis:write('meta', nil)
 	world.redis:commit()
+	world.redis.flushed_at = world.redis.nlog
 end
 
 -- A digit of a record is another.  That the ID was taken back, is gone with it.
