@@ -173,6 +173,8 @@ open_gate(const Decision *decision, int64 now)
 	char		layout[LAYOUT_TEXT_LEN];
 	GateReason	reason = pair_begin(&pair, decision, err);
 
+	if (reason == GATE_STARTING)
+		return wait_for_answer();
 	if (reason != GATE_MAY_OPEN)
 	{
 		close_gate(reason, err);
