@@ -128,7 +128,7 @@ SKIP:
 	  if $node->pg_version < 17;
 
 	$redis = SnowidRedis->start('redis');
-	$node  = claiming_cluster('waits', $redis, 'max_worker_processes = 4');
+	$node  = claiming_cluster('waits', $redis, 'max_worker_processes = 5');
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
 	wait_for_claim($node);
@@ -189,7 +189,7 @@ SKIP:
 	wait_for_claim($node);
 
 	# a segment's row is locked
-	$node->append_conf('postgresql.conf', 'max_worker_processes = 6');
+	$node->append_conf('postgresql.conf', 'max_worker_processes = 7');
 	$node->restart;
 	$node->safe_psql('postgres',
 		"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b')"
