@@ -124,6 +124,10 @@ poll($node, q(reason ~ 'origin: Could not drop .* in use by PID'));
 is_refused(
 	'an origin in use: no key before it is dropped',
 	qr/^55000: snowid cannot use its replication origin\n/);
+unlike(
+	slurp_file($node->logfile),
+	qr/LOG:  snowid is not ready yet\n.*DETAIL:  The process "snowid origin"/,
+	'an origin in use: each try that waits for an answer keeps the reason');
 $node->stop('immediate');
 $holder->{run}->finish;
 set_skew($node, 10 * $day);
