@@ -94,8 +94,16 @@ my @named = (
 		'the ceilings of the former pair are a floor that says the same'
 	],
 	[
-		qr{^generator/gate.c: generator_(?:open: without: ConditionVariableB|grant: (?:never: \(open\)|without: ConditionVariableB))},
+		qr{^generator/gate.c: generator_(?:open|grant): without: ConditionVariableB},
 		'callers look again by themselves; only the wait is longer'
+	],
+	[
+		qr{^generator/(?:gate.c: generator_grant: without: .*ask_above,|wait.c: ask_for_grant: (?:never|without: process_wake))},
+		'the keeper looks by itself when half of its grant is used up by time'
+	],
+	[
+		qr{^generator/gate.c: generator_grant: never: \(open\)},
+		'each reason why there is no grant writes its own detail; callers look again'
 	],
 	[
 		qr{^keeper/identity.c: describe_boot: never: \(len != 36},
