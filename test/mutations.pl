@@ -102,6 +102,14 @@ my @named = (
 		'the keeper looks by itself when half of its grant is used up by time'
 	],
 	[
+		qr{^generator/wait.c: wait_for_keeper: (?:never: \(reason == GATE_RECOVERY\)|without: process_notify)},
+		'during recovery the keeper looks each second; only the wait is longer'
+	],
+	[
+		qr{^keeper/statefile.c: statefile_lock: without: could_not\("lock file"},
+		'only a file system without locks fails otherwise'
+	],
+	[
 		qr{^generator/gate.c: generator_grant: never: \(open\)},
 		'each reason why there is no grant writes its own detail; callers look again'
 	],
