@@ -8,18 +8,23 @@
 -- stops with "canceling statement due to lock timeout", run it again from its start.
 -- test/t/tables/migration.pl runs these steps under load.
 
--- Step 1: new columns, which a trigger fills
+-- Step 1: new columns, which a trigger fills: both or neither, since psql continues after
+-- an error
 SET lock_timeout = '500ms';
-ALTER TABLE masters ADD COLUMN IF NOT EXISTS id_new bigint;
 CREATE OR REPLACE FUNCTION masters_widen() RETURNS trigger LANGUAGE plpgsql AS
     'BEGIN NEW.id_new := NEW.id; RETURN NEW; END';
-CREATE OR REPLACE TRIGGER widen BEFORE INSERT OR UPDATE ON masters
-    FOR EACH ROW EXECUTE FUNCTION masters_widen();
-ALTER TABLE details ADD COLUMN IF NOT EXISTS id_new bigint, ADD COLUMN IF NOT EXISTS master_id_new bigint;
 CREATE OR REPLACE FUNCTION details_widen() RETURNS trigger LANGUAGE plpgsql AS
     'BEGIN NEW.id_new := NEW.id; NEW.master_id_new := NEW.master_id; RETURN NEW; END';
+BEGIN;
+ALTER TABLE masters ADD COLUMN IF NOT EXISTS id_new bigint;
+CREATE OR REPLACE TRIGGER widen BEFORE INSERT OR UPDATE ON masters
+    FOR EACH ROW EXECUTE FUNCTION masters_widen();
+COMMIT;
+BEGIN;
+ALTER TABLE details ADD COLUMN IF NOT EXISTS id_new bigint, ADD COLUMN IF NOT EXISTS master_id_new bigint;
 CREATE OR REPLACE TRIGGER widen BEFORE INSERT OR UPDATE ON details
     FOR EACH ROW EXECUTE FUNCTION details_widen();
+COMMIT;
 
 -- Step 2: the old rows, in batches
 DO $$

@@ -167,6 +167,26 @@ is( sql(q{SELECT string_agg(DISTINCT format_type(atttypid, NULL), ' '), bool_and
 is(sql(q{SELECT count(*) FROM orders WHERE id <= 20000}),
 	'20000', 'the old rows are there');
 
+# psql, as most use it, continues after an error.
+sql(q{CREATE TABLE masters (id serial PRIMARY KEY, n int);
+	CREATE TABLE details (id serial PRIMARY KEY, master_id int NOT NULL REFERENCES masters)}
+);
+my $reader = $node->background_psql('postgres');
+$reader->query_safe('BEGIN; SELECT FROM masters, details');
+$node->psql(
+	'postgres', "-- $steps[0]",
+	stderr        => \my $stopped,
+	on_error_stop => 0);
+like($stopped, qr/lock timeout/, 'a reader stops step 1');
+is( $node->psql(
+		'postgres',
+		'INSERT INTO masters (n) VALUES (1); INSERT INTO details (master_id) VALUES (1)'
+	),
+	0,
+	'the application inserts after a step 1 that a reader stopped');
+$reader->quit;
+sql('DROP TABLE details, masters');
+
 #---- Names, composite keys and domains ----
 
 # A comment ends with its line.
