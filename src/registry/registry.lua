@@ -373,9 +373,10 @@ local function silent(r)
 	return unheard(r) > 2 * num(r.interval)
 end
 
--- The caller has the owner's ID, and gave the claim up.
+-- The caller has the owner's ID, and gave the claim up.  A lease whose time cannot
+-- be stays, so that an administrator sees it; if the time comes, it has lapsed.
 local function may_let_go(r)
-	return same_boot(r) or silent(r)
+	return (same_boot(r) or silent(r)) and not (num(r.lease) > 0 and beyond('', r))
 end
 
 local function free(r)

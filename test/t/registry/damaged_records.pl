@@ -217,8 +217,9 @@ my $leased = worker_id($fourth);
 $fourth->stop('immediate');
 $redis->edit("0:$leased", ceiling => $far);
 $fourth->start;
-poll($fourth,
-	"NOT is_open AND reason ~ '" . sprintf("$beyond'", $leased, 2070));
+wait_for_claim($fourth);
+isnt(worker_id($fourth), $leased,
+	'a server on lease whose record has such a ceiling takes another ID');
 is( $first->safe_psql(
 		'postgres',
 		"SELECT string_agg(worker_id::text, ' ' ORDER BY worker_id) FROM snowid_claims() WHERE state = 'damaged'"
