@@ -432,7 +432,9 @@ claim_worker_id(bool move)
 		known = &revoked_claim;
 		move = true;
 	}
-	if ((move || known->ownership == 0 || !settings_allow(known)) && !redis_is_one(err))
+	/* on lease, a server that holds no ID may get another one, too */
+	if ((move || known->ownership == 0 || !settings_allow(known) ||
+		 (snowid_redis_lease > 0 && seen.state != CLAIM_HELD)) && !redis_is_one(err))
 	{
 		refuse_two(change, err);
 		return true;
