@@ -118,6 +118,7 @@ SELECT snowid_period_serial('a');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowid_period_serial('bare');
 \echo :LAST_ERROR_SQLSTATE
+SELECT number AS second FROM snowid_period_number('bare');
 SELECT snowid_period_number('absent');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowid_period_number('');

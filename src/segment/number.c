@@ -79,6 +79,7 @@ typedef struct TagSite
 	SegmentKey	key;			/* len 0: not called yet */
 	bool		is_constant;	/* its tag is the same in each call */
 	bool		in_period;		/* what the function is for */
+	bool		in_serial;
 	Oid			user;			/* whose rights were checked */
 	uint64		incarnation;	/* of the segment, when they were */
 	Segment    *segment;
@@ -261,6 +262,8 @@ check_use(const TagSite *site, const Row *row)
 				 row->kind == PERIOD_NONE ?
 				 errhint("Call snowid_number(), or set \"period\" in its row.") :
 				 errhint("Call snowid_period_number() or snowid_period_serial().")));
+	if (site->in_serial)
+		check_format(tag_of(site), row->format);
 }
 
 static void
@@ -488,10 +491,11 @@ snowid_period_serial(PG_FUNCTION_ARGS)
 {
 	TagSite    *site = tag_of_call(fcinfo, true);
 	DateADT		period;
-	int64		number = next_number(site, 1, &period);
+	int64		number;
 	char		buf[PERIOD_SERIAL_LEN];
 
-	check_format(tag_of(site), site->format);
+	site->in_serial = true;
+	number = next_number(site, 1, &period);
 	period_write(site->format, period, number, buf);
 	PG_RETURN_TEXT_P(cstring_to_text(buf));
 }
