@@ -36,7 +36,6 @@ own_waits_init(void)
 		[WAIT_KEEPER] = "SnowidKeeper",
 		[WAIT_ADVANCE] = "SnowidAdvance",
 		[WAIT_REGISTRY] = "SnowidRegistry",
-		[WAIT_ORIGIN] = "SnowidOrigin",
 		[WAIT_REDIS] = "SnowidRedis",
 		[WAIT_SEGMENT] = "SnowidSegment",
 		[WAIT_KEEPER_MAIN] = "SnowidKeeperMain",

@@ -71,7 +71,6 @@ typedef enum OwnWait
 	WAIT_KEEPER,				/* a caller: for a grant, or for the gate */
 	WAIT_ADVANCE,				/* snowid_advance(): for the keeper */
 	WAIT_REGISTRY,				/* an administrator: for the registry */
-	WAIT_ORIGIN,				/* the keeper: for "snowid origin" */
 	WAIT_REDIS,					/* the registry: for Redis or a name server */
 	WAIT_SEGMENT,				/* a caller: for a range of numbers */
 	WAIT_KEEPER_MAIN,			/* the rest: each process, for its next turn */

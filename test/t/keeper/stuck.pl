@@ -88,12 +88,12 @@ $node->stop;
 
 #---- Waits in pg_stat_activity ----
 
-my ($redis, $keeper, $registry, $helper);
+my ($redis, $keeper, $registry);
 
 END
 {
 	local $?;
-	kill 'CONT', grep { $_ } $keeper, $registry, $helper;
+	kill 'CONT', grep { $_ } $keeper, $registry;
 	$redis->resume if $redis;
 }
 
@@ -172,21 +172,6 @@ SKIP:
 	$redis->freeze;
 	waits_for($registries, 'SnowidRedis');
 	$redis->resume;
-
-	# "snowid origin" does nothing, and there is no place for a second one
-	my $postmaster = $node->{_pid};
-	wait_until(
-		'the process "snowid origin"',
-		sub {
-			($helper) = qx(ps -o pid=,args= --ppid $postmaster) =~
-			  /^\s*(\d+).*snowid origin/m;
-			$helper;
-		});
-	kill 'STOP', $helper;
-	kill 'TERM', $keeper;
-	waits_for($keepers, 'SnowidOrigin');
-	kill 'CONT', $helper;
-	wait_for_claim($node);
 
 	# a segment's row is locked
 	$node->append_conf('postgresql.conf', 'max_worker_processes = 7');

@@ -11,7 +11,8 @@ my @said   = `$^X test/torture-segments 30`;
 my $status = $?;
 
 note @said;
-is($status, 0, 'no number twice, none out of order, none lost but by crashes and ends of ranges')
-  or diag @said;
+is($status, 0,
+	'no number twice, none out of order, none lost but by crashes and ends of ranges'
+) or diag @said;
 is($said[-1], "PASS\n", 'the torture ran to its end');
 done_testing();
