@@ -272,6 +272,8 @@ process_run(const Process *process)
 
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	/* a reload since the fork was not noticed: SIGHUP was ignored */
+	ConfigReloadPending = true;
 	/* a lock's timeout is a SIGINT, too; elsewhere there is nothing to cancel */
 	if (!process->connects_itself)
 		pqsignal(SIGINT, PG_SIG_IGN);
