@@ -149,7 +149,7 @@ foreach my $case (
 	[ 'no source', 'Its source does not exist' ],
 	[ 'no role',   'Its role does not exist' ],
 	[ 'no zone',   'Its time zone is not known here' ],
-	[ 'no period', 'Its period is none of none, day, month and year' ])
+	[ 'no period', 'Its period must be none, day, month or year' ])
 {
 	my ($tag, $reason) = @$case;
 	my $function =
