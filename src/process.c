@@ -172,12 +172,12 @@ process_may_log(void)
 	return false;
 }
 
-/* Returns true if process_notify() was called since the last turn. */
-static bool
+/* From here on, what process_notify() tells is for the next turn. */
+static void
 begin_turn(ProcessState *state)
 {
 	pg_atomic_write_u64(&state->turn_at, (uint64) monotonic_ms());
-	return pg_atomic_exchange_u32(&state->news, 0) != 0;
+	(void) pg_atomic_exchange_u32(&state->news, 0);
 }
 
 /* Registers the caller as this process; false: another one is running. */
@@ -242,6 +242,14 @@ leave_for_successor(const Process *process)
 	proc_exit(1);				/* after 0 it would never be restarted */
 }
 
+/* A reload since the fork was not noticed, since SIGHUP was ignored. */
+void
+process_notice_reloads(void)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	ConfigReloadPending = true;
+}
+
 /*
  * Waits for the next turn.  After a failure a mere wake-up does not end the
  * pause: callers, or the exit of "snowid origin", would cause retries all the
@@ -271,9 +279,7 @@ process_run(const Process *process)
 	MemoryContext turn_context;
 
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	/* a reload since the fork was not noticed: SIGHUP was ignored */
-	ConfigReloadPending = true;
+	process_notice_reloads();
 	/* a lock's timeout is a SIGINT, too; elsewhere there is nothing to cancel */
 	if (!process->connects_itself)
 		pqsignal(SIGINT, PG_SIG_IGN);
@@ -298,18 +304,17 @@ process_run(const Process *process)
 		MemoryContextSwitchTo(turn_context);
 		PG_TRY();
 		{
-			bool		news;
 			bool		reloaded;
 
 			CHECK_FOR_INTERRUPTS();
-			news = begin_turn(state);
+			begin_turn(state);
 			reloaded = ConfigReloadPending;
 			if (reloaded)
 			{
 				ConfigReloadPending = false;
 				ProcessConfigFile(PGC_SIGHUP);
 			}
-			pause = process->turn(news, reloaded);
+			pause = process->turn(reloaded);
 		}
 		PG_CATCH();
 		{

@@ -37,8 +37,8 @@ typedef struct Process
 	OwnWait		wait;			/* for its next turn */
 	bool		connects_itself;	/* to a database */
 
-	/* "news": process_notify() was called; "reloaded": settings may differ */
-	Pause		(*turn) (bool news, bool reloaded);
+	/* "reloaded": settings may differ */
+	Pause		(*turn) (bool reloaded);
 	/* after an error in a turn; no lock is held */
 	Pause		(*recover) (const ErrorData *error);
 	/* at a shutdown, or after pg_terminate_backend() */
@@ -55,6 +55,7 @@ extern void process_describe(struct BackgroundWorker *worker, const char *name,
 							 const char *function);
 extern void process_register(const Process *process);
 extern bool process_replace(const Process *process);
+extern void process_notice_reloads(void);
 extern void process_run(const Process *process);
 extern bool process_may_log(void);
 extern bool process_is_there(ProcessId id);

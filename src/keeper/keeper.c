@@ -312,7 +312,7 @@ take_turn(void)
 /*---- The process ----*/
 
 static Pause
-keeper_turn(bool news, bool reloaded)
+keeper_turn(bool reloaded)
 {
 	Pause		pause = {0};
 

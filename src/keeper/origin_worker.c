@@ -128,7 +128,7 @@ linger(bool leave)
 }
 
 static Pause
-origin_turn(bool news, bool reloaded)
+origin_turn(bool reloaded)
 {
 	OriginQuestion question;
 	Ceiling		answer = {0};

@@ -780,7 +780,7 @@ withdraw_lease(void)
 }
 
 static Pause
-registry_turn(bool news, bool reloaded)
+registry_turn(bool reloaded)
 {
 	Pause		pause = {.ms = IDLE_MS};
 	bool		ready;
