@@ -304,8 +304,9 @@ local function is_taken(at)
 	return string.sub(taken, i, i) == '1'
 end
 
+-- A name that no owner has brought back is not the records'.
 local function put(at, r)
-	r.registry = meta.name
+	if not r.registry or meta.rank ~= '0' then r.registry = meta.name end
 	put_fields(at, r, FIELDS)
 end
 

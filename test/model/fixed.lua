@@ -23,6 +23,12 @@ return {
 		{70010, 'start', 1},
 		{72000, 'has', 1, 0},
 	}},
+	-- the release comes before the next mark of the owner, which keeps its record
+	{name = 'an ID is revoked before an owner brings the name back', setup = setup {servers = 2, workers = 8, tail = 20000}, steps = {
+		{24000, 'unname'},
+		{24000, 'release', 2, 0, 1},
+		{60000, 'has', 1, 2},
+	}},
 	{name = 'a lease of another registry is first in an empty one', setup = setup {servers = 2, leases = {0, 9000}, tail = 20000}, steps = {
 		{0, 'move', 2},
 		{9000, 'restart', 2},

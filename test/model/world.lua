@@ -347,8 +347,7 @@ local function execute(s, m, argv, op)
 		end
 		if o then
 			o.freed = world.now
-			-- not under a name that no owner has brought back yet
-			o.revoked = answer[1] == 'revoked' and redis:record('meta').rank ~= '0'
+			o.revoked = answer[1] == 'revoked'
 		end
 	end
 	return answer
