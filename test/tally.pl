@@ -4,7 +4,7 @@
 # and later ("ok 1 - a"), and prove's verbose output.  At the end it writes
 # "passed failed" to the file named first, and the scripts of prove that failed
 # to the one named second.  A script that ends badly without a failed assertion
-# is one failure; what was skipped or is TODO counts nowhere.
+# is one failure; a check that TAP marks with a directive counts nowhere.
 #
 # The name of a check in a script must be a whole claim, since it is all that one sees
 # when it fails: three words or more, and none that continues another sentence in

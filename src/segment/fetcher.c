@@ -388,7 +388,7 @@ snowid_segments_main(Datum main_arg)
 	memcpy(&database, MyBgworkerEntry->bgw_extra, sizeof(Oid));
 	is_reserve = !OidIsValid(database);
 	pqsignal(SIGTERM, is_reserve ? SignalHandlerForShutdownRequest : die);
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	process_notice_reloads();
 	BackgroundWorkerUnblockSignals();
 	before_shmem_exit(leave_list, 0);
 	if (!enter_list(database, (FetcherKind) DatumGetInt32(main_arg)))
