@@ -454,7 +454,7 @@ foreach my $reference (map { "$_/reference.md" } @languages)
 		"$reference: settings with default and context",
 		[
 			map {
-				my $default = $_->[1] =~ s/:.*//r =~ tr/`//dr;
+				my $default = $_->[1] =~ s/(?::|：).*//r =~ tr/`//dr;
 
 				join(' ',
 					(spans($_->[0]))[0],
@@ -477,6 +477,63 @@ sub entries
 
 same('troubleshooting in both languages',
 	map { [ entries("$_/troubleshooting.md") ] } @languages);
+
+# Both languages have the same examples, in the same order, and name the same things.
+# Chinese texts may stand in quotes and comments.  What is of sequences and of Leaf is
+# in Chinese on a page of its own, migration.md; the programs of clients.md are in
+# English alone.
+sub example
+{
+	my ($block) = @_;
+	my $text = $block->{text} =~ s/(?:--|#).*//gr;
+
+	return "$block->{language} " . join(' ', split ' ', $text);
+}
+
+sub same_example
+{
+	my ($english, $chinese) = @_;
+	my $pattern = quotemeta $chinese;
+	my $quote   = qr/(?:\\["'])/;
+
+	# quotemeta() has put a backslash before each mark, and each byte of Chinese
+	$pattern =~
+	  s/($quote)((?:(?!$quote).)*\\[\x80-\xff](?:(?!$quote).)*)\1/$1.*?$1/g;
+	return $english =~ /^$pattern$/;
+}
+
+my $migration = 'doc/zh/migration.md';
+foreach my $chinese (grep { m{^doc/zh/|^README\.zh} } @names)
+{
+	my $english = $chinese =~ s{^doc/zh/}{doc/}r =~ s/\.zh-CN//r;
+	next if !$page{$english} || $english eq 'doc/clients.md';
+
+	my @there = map { example($_) } @{ $page{$chinese}{blocks} };
+	my @other = map { example($_) } @{ $page{$migration}{blocks} };
+	my @missing;
+	foreach my $example (map { example($_) } @{ $page{$english}{blocks} })
+	{
+		my ($at) =
+		  grep { same_example($example, $there[$_]) } 0 .. $#there;
+		if (defined $at)
+		{
+			splice @there, 0, $at + 1;
+		}
+		else
+		{
+			push @missing, $example
+			  if !grep { same_example($example, $_) } @other;
+		}
+	}
+	nothing("$chinese: it has the examples of $english, in their order",
+		@missing);
+
+	my %named =
+	  map { $_ => 1 } map { spans($page{$_}{text}) } $chinese, $migration;
+	nothing(
+		"$chinese: it names what $english names",
+		grep { !$named{$_} } spans($page{$english}{text}));
+}
 
 # Both languages promise the same: the tests of each row, and the levels of all
 # headings and list items, in the same order.
