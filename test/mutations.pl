@@ -8,7 +8,7 @@ use File::Copy qw(copy);
 my ($pg_config, $lib, @wanted) = @ARGV;
 $| = 1;
 
-# The tests of a file, quick ones first.
+# The tests of a file, quick ones first; sql/keys is one of pg_regress.
 my %tests = (
 	'keeper/ceiling.c' =>
 	  'keeper/origin_owned restart/number_twice keeper/layout_consent restart/above_all_before keeper/origin_room keeper/origin_place keeper/ahead_of_callers',
@@ -34,7 +34,8 @@ my %tests = (
 	  'keys/concurrent keeper/stuck restart/number_twice keeper/new_pair clock/steps keys/settings keeper/closed_gate keys/ready registry/move',
 	'generator/generator.c' =>
 	  'keys/concurrent clock/steps keys/settings keys/many registry/move',
-	'generator/keys.c' => 'keys/concurrent keys/many keys/settings',
+	'generator/keys.c' =>
+	  'sql/keys sql/many keys/concurrent keys/many keys/settings',
 	'generator/wait.c' =>
 	  'keys/concurrent clock/steps keys/ready keeper/stuck keeper/closed_gate keys/settings clock/ran_ahead registry/move'
 );
@@ -230,10 +231,18 @@ sub noticed
 	  or die "$to: $!";
 	foreach my $test (@$tests)
 	{
-		my ($passed, $said) =
-		  run_until_failure(@make, 'installcheck', 'REGRESS=',
-			"PROVE_TESTS=test/t/$test.pl",
-			"PROVE=prove --verbose --exec '$exec'");
+		my @command = (@make, 'installcheck');
+		if ($test =~ m{^sql/(.*)})
+		{
+			unshift @command, 'timeout', '--kill-after=30', $limit;
+			push @command, "REGRESS=$1", 'TAP_TESTS=';
+		}
+		else
+		{
+			push @command, 'REGRESS=', "PROVE_TESTS=test/t/$test.pl",
+			  "PROVE=prove --verbose --exec '$exec'";
+		}
+		my ($passed, $said) = run_until_failure(@command);
 		end_servers();
 		next if $passed;
 		@$tests = ($test, grep { $_ ne $test } @$tests);
@@ -270,7 +279,7 @@ sub run_until_failure
 sub end_servers
 {
 	my $here =
-	  qr{^(?:\Q$ENV{TMPDIR}\E|\Q@{[qx(pwd -P) =~ s/\n//r]}\E/tmp_check)/};
+	  qr{^(?:\Q$ENV{TMPDIR}\E|\Q@{[qx(pwd -P) =~ s/\n//r]}\E/tmp_(?:check|regress))/};
 	foreach my $cwd (glob('/proc/[0-9]*/cwd'))
 	{
 		my $to = readlink $cwd // next;
