@@ -161,6 +161,15 @@ gethostname(char *name, size_t size)
 	return 0;
 }
 
+/* What a fortified build may call instead. */
+extern int	__gethostname_chk(char *name, size_t size, size_t room);
+
+int
+__gethostname_chk(char *name, size_t size, size_t room)
+{
+	return gethostname(name, size);
+}
+
 int
 fdatasync(int fd)
 {
