@@ -5,7 +5,7 @@
  * Read, locked and written as PostgreSQL does with its catalogs, without SQL: so no
  * trigger, rule, policy, constraint or default is computed, and nobody's code runs in
  * the process that fetches, even if the tables have another owner.  An index could have an
- * expression; so there may be none but the primary key.
+ * expression; so there may be none but of the primary key's columns.
  *
  * Nothing here waits for a lock of another transaction: the answer is LOCKED, and the
  * caller tries again later.
@@ -60,7 +60,7 @@ refuse_table(const TableKind *kind)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("definition of table \"%s\" does not match the snowid_segments extension", kind->name),
-			 errdetail("Its columns, primary key or persistence were changed, or it has another index.")));
+			 errdetail("Its columns, primary key or persistence were changed, or it has an index of other columns.")));
 }
 
 void
@@ -75,20 +75,27 @@ table_require_columns(Relation rel, const TableKind *kind)
 	}
 }
 
-/* Is the primary key of the script the only index? */
+/*
+ * Is the primary key that of the script, and has each other index the same columns?
+ * REINDEX CONCURRENTLY makes such an index, and leaves it if it fails.
+ */
 static bool
 has_only_its_key(Relation rel, const TableKind *kind)
 {
 	List	   *indexes = RelationGetIndexList(rel);
-	bool		good = list_length(indexes) == 1 && linitial_oid(indexes) == rel->rd_pkindex;
+	bool		good = OidIsValid(rel->rd_pkindex);
+	ListCell   *cell;
 
-	if (good)
+	foreach(cell, indexes)
 	{
-		Relation	index = index_open(rel->rd_pkindex, AccessShareLock);
+		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
+		Form_pg_index form = index->rd_index;
 
-		good = index->rd_index->indimmediate && index->rd_index->indnkeyatts == kind->keys;
+		good = good && form->indimmediate && !form->indisexclusion &&
+			form->indnkeyatts == kind->keys &&
+			heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
 		for (int i = 0; good && i < kind->keys; i++)
-			good = index->rd_index->indkey.values[i] == i + 1;
+			good = form->indkey.values[i] == i + 1;
 		index_close(index, AccessShareLock);
 	}
 	list_free(indexes);

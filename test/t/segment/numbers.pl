@@ -381,6 +381,44 @@ is( query(
 	'a|t|1012|t|1000|t',
 	'the status has the next number and the length of the last range');
 
+#---- REINDEX CONCURRENTLY ----
+
+# It waits for an old snapshot when it has its second index, and leaves that if it fails.
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, period) VALUES ('plain', 'none'), ('daily', 'day')"
+);
+my $reader = $node->background_psql('postgres');
+$reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+my $indexes =
+  "FROM pg_index WHERE indrelid IN ('snowid_segments'::regclass, 'snowid_segment_periods'::regclass)";
+my @reindexers =
+  map { ask_in_background($node, "REINDEX TABLE CONCURRENTLY $_") }
+  'snowid_segments', 'snowid_segment_periods';
+wait_for($node, "SELECT count(*) = 4 AND bool_and(indisready) $indexes");
+
+sub fetches_while
+{
+	my ($what) = @_;
+	is( answer(
+			"SELECT count(snowid_number('plain')), count(snowid_period_number('daily')) FROM generate_series(1, 3000)"
+		),
+		'3000|3000',
+		"ranges are fetched while $what");
+	return;
+}
+fetches_while('REINDEX CONCURRENTLY runs');
+query($node,
+	"SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'REINDEX%'"
+);
+like(answer_of($_), qr/canceling statement/, 'REINDEX CONCURRENTLY fails')
+  foreach @reindexers;
+$reader->quit;
+is(query($node, "SELECT count(*) $indexes"),
+	4, 'REINDEX CONCURRENTLY leaves its indexes');
+fetches_while('an index is left of REINDEX CONCURRENTLY');
+query($node, "DROP INDEX ${_}_pkey_ccnew")
+  foreach 'snowid_segments', 'snowid_segment_periods';
+
 #---- A clean stop, restart and dump ----
 
 number('b') foreach 1 .. 3;
