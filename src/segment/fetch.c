@@ -204,21 +204,27 @@ set_range(Fetch *fetch, int64 last, int64 n)
 }
 
 /*
- * The period of now, or the newest one that was seen, if that is later; "newest" has a
- * row where the range is taken, "other" elsewhere.  False: its row is not there, and
- * was: numbers would begin there again.
+ * Returns the label of the period of now, or of the newest one that has a row or was
+ * seen, if that is later.  A row with a later label may be there: of a day, if the tag
+ * had days and now has months.
  */
-static bool
-choose_period(Fetch *fetch, const TagRow *tag, DateADT newest, DateADT other)
+static DateADT
+choose_period(Fetch *fetch, const TagRow *tag, DateADT newest)
 {
 	DateADT		known = fetch->state.newest;
 
 	fetch->range.period = period_at(tag->row.kind, GetCurrentTimestamp(), pg_tzset(tag->zone),
-									Max(Max(newest, other), known));
+									Max(newest, known));
 	if (fetch->range.period.label != known)
 		fetch->state.high = 0;
-	return fetch->range.period.label == newest || fetch->range.period.label != known ||
-		fail(fetch, "The row of its newest period was deleted");
+	return fetch->range.period.label;
+}
+
+/* Numbers of a period that was seen would begin again. */
+static bool
+fail_deleted(Fetch *fetch)
+{
+	return fail(fetch, "The row of its newest period was deleted");
 }
 
 /*
@@ -271,23 +277,27 @@ take_of_period(Fetch *fetch, const TagRow *tag)
 {
 	const SegmentKey *key = &fetch->state.key;
 	DateADT		newest;
+	DateADT		label;
 	int64		n = 0;
+	Found		found;
 	LockedRow	locked;
 
-	if (table_newest_period(key, &newest, &n) != FOUND)
-		(void) fail_locked(fetch);
-	else if (!choose_period(fetch, tag, newest, NO_PERIOD))
-		return;
-	else if (fetch->range.period.label == newest)
+	if (table_newest_period(key, &newest) != FOUND)
 	{
-		if (table_lock_period(key, newest, &locked) == FOUND)
-			take_of_row(fetch, &locked);
-		else
-			(void) fail_locked(fetch);
+		(void) fail_locked(fetch);
+		return;
 	}
+	label = choose_period(fetch, tag, newest);
+	found = table_lock_period(key, label, &locked);
+	if (found == FOUND)
+		take_of_row(fetch, &locked);
+	else if (found == LOCKED || label == newest)
+		(void) fail_locked(fetch);
+	else if (label == fetch->state.newest)
+		(void) fail_deleted(fetch);
 	else if (choose_length(fetch, 0, 0, &n))
 	{
-		if (table_add_period(key, fetch->range.period.label, n))
+		if (table_add_period(key, label, n))
 			set_range(fetch, n, n);
 		else
 			(void) fail_locked(fetch);
@@ -334,52 +344,71 @@ ask_there(Fetch *fetch, const char *statement, SourceRow *row)
 	return true;
 }
 
-/*
- * Reads the newest row there, which is made if the period begins; false: there is no
- * range.
- */
+/* Reads the row of the period there, which is made if the period begins. */
 static bool
-read_there(const char *table, Fetch *fetch, const TagRow *tag, int64 *max_id, int64 *here)
+read_period_there(const char *table, Fetch *fetch, const TagRow *tag, int64 *max_id, int64 *here)
 {
-	bool		in_period = tag->row.kind != PERIOD_NONE;
-	DateADT		newest_here = NO_PERIOD;
+	const SegmentKey *key = &fetch->state.key;
+	DateADT		newest_here;
 	DateADT		newest;
+	DateADT		label;
+	Found		found;
+	LockedRow	locked;
 	SourceRow	row;
 
 	/* a number, if it is a date; of a time, the day would depend on a zone */
-	if (!ask_there(fetch, psprintf("SELECT max_id, %s FROM %s WHERE biz_tag = $1 %s", in_period ?
-								   "period - date '2000-01-01'" :
-								   "coalesce(limit_id, 9223372036854775807)", table,
-								   in_period ? "ORDER BY period DESC LIMIT 1" : ""), &row))
+	if (!ask_there(fetch, psprintf("SELECT max_id, period - date '2000-01-01' FROM %s"
+								   " WHERE biz_tag = $1 ORDER BY period DESC LIMIT 1", table), &row))
+		return false;
+	newest = row.found ? (DateADT) row.number[1] : NO_PERIOD;
+	if (table_newest_period(key, &newest_here) != FOUND)
+		return fail_locked(fetch);
+	label = choose_period(fetch, tag, Max(newest, newest_here));
+	found = table_lock_period(key, label, &locked);
+	if (found == LOCKED)
+		return fail_locked(fetch);
+	*here = 0;
+	if (found == FOUND)
+	{
+		*here = locked.max_id;
+		table_release(&locked);
+	}
+	if (label != newest && label != fetch->state.newest &&
+		!ask_there(fetch, psprintf("INSERT INTO %s (biz_tag, period, max_id, update_time) VALUES"
+								   " ($1, $2, " INT64_FORMAT ", 'infinity') ON CONFLICT DO NOTHING",
+								   table, *here), &row))
+		return false;
+	if (label != newest &&
+		!ask_there(fetch, psprintf("SELECT max_id FROM %s WHERE biz_tag = $1 AND period = $2", table),
+				   &row))
+		return false;
+	*max_id = row.number[0];
+	return row.found || fail_deleted(fetch);
+}
+
+/* Reads the row there; false: there is no range. */
+static bool
+read_there(const char *table, Fetch *fetch, const TagRow *tag, int64 *max_id, int64 *here)
+{
+	SourceRow	row;
+
+	if (tag->row.kind != PERIOD_NONE)
+		return read_period_there(table, fetch, tag, max_id, here);
+	if (!ask_there(fetch, psprintf("SELECT max_id, coalesce(limit_id, 9223372036854775807) FROM %s"
+								   " WHERE biz_tag = $1", table), &row))
 		return false;
 	*max_id = row.number[0];
 	*here = tag->max_id;
-	if (!in_period)
-	{
-		fetch->row.limit = row.number[1];
-		return row.found || fail(fetch, "Its source has no such row");
-	}
-	if (table_newest_period(&fetch->state.key, &newest_here, here) != FOUND)
-		return fail_locked(fetch);
-	newest = row.found ? (DateADT) row.number[1] : NO_PERIOD;
-	if (!choose_period(fetch, tag, newest, newest_here))
-		return false;
-	if (newest_here != fetch->range.period.label)
-		*here = 0;
-	if (fetch->range.period.label == newest)
-		return true;
-	*max_id = *here;
-	return ask_there(fetch, psprintf("INSERT INTO %s (biz_tag, period, max_id, update_time) VALUES"
-									 " ($1, $2, " INT64_FORMAT ", 'infinity') ON CONFLICT DO NOTHING",
-									 table, *here), &row);
+	fetch->row.limit = row.number[1];
+	return row.found || fail(fetch, "Its source has no such row");
 }
 
 static void
 take_of_source(Fetch *fetch, const TagRow *tag)
 {
 	bool		in_period = tag->row.kind != PERIOD_NONE;
-	int64		max_id;
-	int64		here;
+	int64		max_id = 0;
+	int64		here = 0;
 	int64		n = 0;
 	char	   *table;
 	SourceRow	row;

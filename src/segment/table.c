@@ -317,9 +317,9 @@ table_lock_tag(const SegmentKey *key, bool share, TagRow *tag, LockedRow *locked
 	return found;
 }
 
-/* The newest period of which there is a row, with its max_id; or NO_PERIOD. */
+/* The newest period of which there is a row; or NO_PERIOD. */
 Found
-table_newest_period(const SegmentKey *key, DateADT *newest, int64 *max_id)
+table_newest_period(const SegmentKey *key, DateADT *newest)
 {
 	Relation	rel;
 	RowScan		scan;
@@ -327,17 +327,12 @@ table_newest_period(const SegmentKey *key, DateADT *newest, int64 *max_id)
 	bool		isnull;
 
 	*newest = NO_PERIOD;
-	*max_id = 0;
 	if (open_table(periods_of(key), &table_periods, RowExclusiveLock, &rel) != FOUND)
 		return LOCKED;
 	tuple = begin_scan(&scan, rel, NULL, key, NULL);
 	if (HeapTupleIsValid(tuple))
-	{
 		*newest = DatumGetDateADT(heap_getattr(tuple, PERIOD_PERIOD + 1, RelationGetDescr(rel),
 											   &isnull));
-		*max_id = DatumGetInt64(heap_getattr(tuple, PERIOD_MAX_ID + 1, RelationGetDescr(rel),
-											 &isnull));
-	}
 	end_scan(&scan);
 	relation_close(rel, NoLock);
 	return FOUND;

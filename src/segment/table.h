@@ -82,7 +82,7 @@ extern void table_read_columns(Datum *values, bool *nulls, TagRow *tag);
 extern Found table_read_tag(const SegmentKey *key, TagRow *tag);
 extern Found table_lock_tag(const SegmentKey *key, bool share, TagRow *tag,
 							LockedRow *locked);
-extern Found table_newest_period(const SegmentKey *key, DateADT *newest, int64 *max_id);
+extern Found table_newest_period(const SegmentKey *key, DateADT *newest);
 extern Found table_lock_period(const SegmentKey *key, DateADT period, LockedRow *locked);
 extern void table_set_max_id(LockedRow *locked, int64 max_id);
 extern void table_release(LockedRow *locked);

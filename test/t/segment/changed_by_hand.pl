@@ -270,6 +270,44 @@ is( query(
 	'2026-11-21|t',
 	'moved back, the periods of a tag continue');
 
+#---- Longer periods ----
+
+# Days become months, and months a year, in which the days and months before them are;
+# of the table here, and of a source.
+query($node, <<~EOF);
+	INSERT INTO snowid_segments (biz_tag, period, step, cover) VALUES ('longer', 'day', 10, '0');
+	INSERT INTO snowid_segments (biz_tag, period, step, cover, source) VALUES ('longer there', 'day', 10, '0', 'days');
+	EOF
+
+# Thirty numbers of a tag: its period, and the last one.
+sub take_thirty
+{
+	my ($tag) = @_;
+	my ($rc, $out, $err) = $node->psql('postgres',
+		"SELECT string_agg(DISTINCT (n).period::text, ' '), max((n).number) FROM (SELECT snowid_period_number('$tag') AS n FROM generate_series(1, 30)) s"
+	);
+	return $rc == 0 ? $out : $err;
+}
+reload_with($node, 'snowid.max_wait' => '5s');
+my @tags = ('longer', 'longer there');
+is(take_thirty($_), '2026-11-21|30', "$_: thirty numbers of a day")
+  foreach @tags;
+foreach my $to ([ month => '2026-11-01' ], [ year => '2026-01-01' ])
+{
+	my ($period, $label) = @$to;
+	query($node,
+		"UPDATE snowid_segments SET period = '$period' WHERE biz_tag LIKE 'longer%'"
+	);
+	is(take_thirty($_), "$label|30",
+		"$_: with the period $period, it begins at 1 and continues")
+	  foreach @tags;
+	query($node, "SELECT snowid_segment_forget('$_')") foreach @tags;
+	like(take_thirty($_), qr/^$label\|(?:60|70|80)$/,
+		"$_: forgotten, it continues in the $period")
+	  foreach @tags;
+}
+reload_with($node, 'snowid.max_wait' => '1min');
+
 #---- The data alone are restored ----
 
 query($node, 'CREATE DATABASE copy');
