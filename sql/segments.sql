@@ -141,6 +141,12 @@ SELECT snowid_period_parse('day', 'D20261121-000a');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowid_period_parse('day', 'D20261121-0000');
 \echo :LAST_ERROR_SQLSTATE
+BEGIN;
+REVOKE SELECT ON snowid_segments FROM PUBLIC;
+SET LOCAL ROLE pg_monitor;
+SELECT snowid_period_parse('day', 'D20261121-0001');
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK;
 SELECT snowid_period_parse('day', 'D20261131-0001');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowid_period_parse('day', 'D20261321-0001');

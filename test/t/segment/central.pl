@@ -316,5 +316,33 @@ like(sql_error($s1, "SELECT snowid_number('a')"),
 query($s1,
 	"ALTER SERVER central OPTIONS (SET host '" . $central->host . "')");
 wait_for($s1, "SELECT snowid_number('a') > 0");
+query($s1, "ALTER SERVER central OPTIONS (DROP host)");
+query($s1, "SELECT snowid_segment_forget('a')");
+wait_for($s1, "SELECT snowid_number('a') > 0");
+pass('a source without a host is at the one that libpq knows');
+
+# Each host has a port of its own; what the server says beside its answers is not logged.
+query($central, "ALTER DATABASE postgres SET client_min_messages = 'debug2'");
+query(
+	$s1,
+	sprintf(
+		"ALTER SERVER central OPTIONS (ADD host '%s,%1\$s', SET port '1,%d')",
+		$central->host, $central->port));
+wait_for($s1, "SELECT snowid_number('a') > 0");
+pass('the second host of a source is asked at its own port');
+unlike(slurp_file($s1->logfile),
+	qr/^DEBUG:/m, 'messages of the central server are not in the log');
+
+my $owner = $s1->background_psql('postgres');
+$owner->query_safe(
+	"BEGIN; ALTER FOREIGN TABLE central OPTIONS (ADD fetch_size '1')");
+query($s1, "SELECT snowid_segment_forget('a')");
+like(
+	sql_error($s1, "SELECT snowid_number('a')"),
+	qr/^55000: .*\nDETAIL:  The last error was: Its source is locked\./,
+	'a foreign table that is being changed is not waited for');
+$owner->query_safe('COMMIT');
+$owner->quit;
+wait_for($s1, "SELECT snowid_number('a') > 0");
 $_->stop foreach @servers, $central;
 done_testing();
