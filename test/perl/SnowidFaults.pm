@@ -34,7 +34,7 @@ sub claiming
 	my ($name, $redis, $settings) = @_;
 	my $node = claiming_cluster($name, $redis, $short . ($settings // ''));
 	$node->start;
-	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	create_extension($node);
 	return $node;
 }
 

@@ -22,7 +22,7 @@ our @EXPORT =
   wait_for_worker_id
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
-  server_is_open gate_is_open start_and_open keeper_pid process_pid stop_process
+  create_extension server_is_open gate_is_open start_and_open keeper_pid process_pid stop_process
   processes freeze kill_all wait_until exits_in_time
   origin_places old_strings has_assertions crc32c);
 
@@ -386,11 +386,20 @@ sub gate_is_open
 }
 
 # Starts a new server, up to its first key.
+# Over a crash that comes at once, too.
+sub create_extension
+{
+	my ($node) = @_;
+	$node->safe_psql('postgres',
+		'SET synchronous_commit = local; CREATE EXTENSION snowid');
+	return;
+}
+
 sub start_and_open
 {
 	my ($node) = @_;
 	$node->start;
-	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	create_extension($node);
 	server_is_open($node);
 	return;
 }

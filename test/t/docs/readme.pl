@@ -146,7 +146,7 @@ my $other = PostgreSQL::Test::Cluster->new('example');
 $other->init;
 $other->append_conf('postgresql.conf', $example);
 $other->start;
-$other->safe_psql('postgres', 'CREATE EXTENSION snowid');
+create_extension($other);
 $other->poll_query_until('postgres', 'SELECT is_open FROM snowid_status()');
 is( $other->safe_psql(
 		'postgres',

@@ -92,7 +92,7 @@ sub key_of
 }
 
 $node->start;
-query($node, 'CREATE EXTENSION snowid');
+create_extension($node);
 like(
 	error_of($node, "SELECT snowid_to_public($id, 'ord')"),
 	qr/^55000: snowid\.public_key_file is not set/,

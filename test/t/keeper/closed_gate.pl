@@ -20,7 +20,7 @@ my $node =
   snowid_cluster('closed', "snowid.worker_id = 1\nsnowid.max_wait = 1h");
 $node->append_conf('postgresql.conf', 'log_min_messages = debug1');
 $node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+create_extension($node);
 server_is_open($node);
 
 # Settings by reload.

@@ -205,7 +205,7 @@ $node->stop;
 %layouts = (new => layout(15, 12));
 $node    = snowid_cluster('three', settings('new', -1));
 $node->start;
-query($node, 'CREATE EXTENSION snowid');
+create_extension($node);
 foreach my $former ([ 10, 0 ], [ 20, 3600 ])
 {
 	my ($years, $age) = @$former;
@@ -300,7 +300,7 @@ $node =
   snowid_cluster('primary', with_layout($layout_1, ''),
 	allows_streaming => 1);
 $node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+create_extension($node);
 closed_with($node, 'no worker ID');
 all_work('no key was made yet', $node);
 restart_with($node, with_layout($lower, ''));

@@ -24,7 +24,7 @@ sub start
 	# a wrong clock stands, so that what waits for it does so until it is set right
 	stop_clock($node, (time + $skew) * 1000) if $skew;
 	$node->start;
-	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	create_extension($node);
 	return $node;
 }
 
@@ -214,7 +214,7 @@ sub start_standing
 
 	stop_clock($node, $now);
 	$node->start;
-	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	create_extension($node);
 	poll($node, $waits);
 	stop_clock($node, $now + 1100);
 	wait_for_worker_id($node, $id);

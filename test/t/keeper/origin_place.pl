@@ -305,7 +305,7 @@ $node->stop;
 $node = snowid_cluster('full', '');
 $node->append_conf('postgresql.conf', origin_places($node) . ' = 2');
 $node->start;
-query($node, 'CREATE EXTENSION snowid');
+create_extension($node);
 query($node,
 	"SELECT pg_replication_origin_advance(name, '0/1') FROM (SELECT 'other_' || n AS name, pg_replication_origin_create('other_' || n) FROM generate_series(1, 2) n) o"
 );

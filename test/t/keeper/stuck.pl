@@ -130,7 +130,7 @@ SKIP:
 	$redis = SnowidRedis->start('redis');
 	$node  = claiming_cluster('waits', $redis, 'max_worker_processes = 5');
 	$node->start;
-	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	create_extension($node);
 	wait_for_claim($node);
 
 	# everybody waits for long

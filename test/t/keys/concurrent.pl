@@ -58,7 +58,7 @@ foreach my $db (qw(a b c))
 	$node->safe_psql($db,        $schema);
 }
 
-query($node, 'CREATE EXTENSION snowid');
+create_extension($node);
 server_is_open($node);
 my $waits = status($node, 'waits');
 

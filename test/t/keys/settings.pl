@@ -57,7 +57,7 @@ sub fresh_server
 	set_clock(@clock) if @clock;
 	configure($node, $settings);
 	$node->start;
-	query($node, 'CREATE EXTENSION snowid');
+	create_extension($node);
 	return;
 }
 

@@ -323,7 +323,7 @@ is( $node->safe_psql(
 	'CASCADE drops the columns of the type');
 
 # What the type says of itself
-query($node, 'CREATE EXTENSION snowid');
+create_extension($node);
 like(
 	query($node, q{SELECT obj_description('snowid'::regtype, 'pg_type')}),
 	qr/DROP EXTENSION snowid CASCADE drops columns of this type/,

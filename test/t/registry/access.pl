@@ -119,7 +119,7 @@ my $node = snowid_cluster('node');
 my $url  = "redis://snowid\@127.0.0.1:$redis->{port}/3";
 use_url($node, $url);
 $node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+create_extension($node);
 wait_for_claim($node);
 is($redis->query('-n', 3, 'HGET', 'snowid', '0:0') =~ /"name":"node"/,
 	1, 'an ACL user claims, in database 3');
@@ -129,7 +129,7 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM snowid_claims()'),
 my $local = snowid_cluster('local');
 use_url($local, "unix://snowid\@$redis->{socket}");
 $local->start;
-$local->safe_psql('postgres', 'CREATE EXTENSION snowid');
+create_extension($local);
 wait_for_claim($local);
 is($redis->record('0:0', 'name'), 'local',
 	'a server claims through a socket');

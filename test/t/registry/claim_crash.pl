@@ -47,7 +47,7 @@ $redis->edit(
 	heard => 0,
 	beat  => now_ms());
 $node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+create_extension($node);
 poll($node, "registry ~ '^The registry is empty'");
 is($redis->owned('killed'), 0, 'while the registry settles a newcomer waits');
 my $registry = process_pid($node, 'snowid registry');
@@ -239,7 +239,7 @@ sub start_claiming
 	my $node = claiming_cluster($name, $redis, $settings, %init);
 
 	$node->start;
-	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	create_extension($node);
 	wait_for_claim($node);
 	return $node;
 }

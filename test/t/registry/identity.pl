@@ -38,7 +38,7 @@ sub file_copy
 
 my $first = claiming_cluster('first', $redis, $short, allows_streaming => 1);
 $first->start;
-$first->safe_psql('postgres', 'CREATE EXTENSION snowid');
+create_extension($first);
 wait_for_claim($first);
 makes_keys_as($first, 0, 'the first claim');
 

@@ -37,7 +37,7 @@ sub on_lease
 	my $node = claiming_cluster($name, $proxy{$name}, $on_lease, %init);
 	$node->append_conf('postgresql.conf', 'restart_after_crash = on');
 	$node->start;
-	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	create_extension($node);
 	return $node;
 }
 
@@ -229,7 +229,7 @@ $proxy{b} = SnowidProxy->start($redis);
 my $two = claiming_cluster('b', $proxy{b}, $on_lease);
 set_skew($two, 300);
 $two->start;
-$two->safe_psql('postgres', 'CREATE EXTENSION snowid');
+create_extension($two);
 wait_for_claim($two);
 is(worker_id($two), 1, 'a newcomer gets another ID');
 query($two, 'SELECT snowid_next()');
@@ -482,7 +482,7 @@ $proxy{d} = SnowidProxy->start($redis);
 my $lasting = claiming_cluster('d', $proxy{d});
 set_skew($lasting, 60);
 $lasting->start;
-$lasting->safe_psql('postgres', 'CREATE EXTENSION snowid');
+create_extension($lasting);
 wait_for_claim($lasting);
 wait_for_claim($one);
 my ($a_was, $d_was) = (worker_id($one), worker_id($lasting));

@@ -274,7 +274,7 @@ my @clients =
 clients_go_on(@clients);
 $primary->stop('KILL');
 $fifth->start;
-$fifth->safe_psql('postgres', 'CREATE EXTENSION snowid');
+create_extension($fifth);
 settings($fourth, $slow);
 $fourth->reload;
 usleep(1_000_000);

@@ -321,7 +321,7 @@ my $primary = claiming_cluster(
 	$short . $patient,
 	allows_streaming => 1);
 $primary->start;
-$primary->safe_psql('postgres', 'CREATE EXTENSION snowid');
+create_extension($primary);
 wait_for_claim($primary);
 $primary->backup('backup');
 my $standby = server_from_backup(

@@ -125,7 +125,7 @@ $redis = SnowidRedis->start('takes');
 my $node = claiming_cluster('withdrawn', $redis);
 let_hold($node);
 $node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+create_extension($node);
 wait_for_claim($node);
 my $lost = worker_id($node);
 makes_keys_as($node, $lost, 'a claim that no other server has');

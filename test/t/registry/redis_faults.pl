@@ -279,7 +279,7 @@ keys_are_right('keys do not mind', $client);
 		snowid.redis_mark_interval = '100ms'
 		EOF
 	$node->start;
-	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	create_extension($node);
 	poll($node, "registry_error ~ 'trouble number'");
 
 	my $before = () = $fake->requests(0);
@@ -316,7 +316,7 @@ sub settling
 	$fake->mode('claim only:' . settling(1));
 	append_to_file("$node->{skew_file}.slow", '');
 	$node->start;
-	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	create_extension($node);
 	poll($node, "registry ~ 'The registry is empty'");
 
 	foreach my $ms (1 .. 20)

@@ -91,7 +91,7 @@ $node->stop;
 my $plain = PostgreSQL::Test::Cluster->new('plain');
 $plain->init;
 $plain->start;
-$plain->safe_psql('postgres', 'CREATE EXTENSION snowid');
+create_extension($plain);
 foreach
   my $call ('snowid_claims()', 'snowid_release(0, 7)', 'snowid_reclaim()')
 {

@@ -65,7 +65,7 @@ sub take_turns
 		max_replication_slots = 10
 		EOF
 	$first->start;
-	$first->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	create_extension($first);
 	wait_for_claim($first);
 	$first->backup('backup');
 	my $second = server_from_backup(
@@ -131,7 +131,7 @@ foreach my $clock (0, -150)
 	my $node = claiming_cluster("restored$clock", $redis,
 		$short . "snowid.max_lead = '2s'");
 	$node->start;
-	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	create_extension($node);
 	wait_for_claim($node);
 	my $id = worker_id($node);
 	$node->stop;
@@ -217,7 +217,7 @@ sub server_in
 	my $node = claiming_cluster($name, $redis, $short . ($settings // ''));
 	append_to_file("$node->{skew_file}.place", $place);
 	$node->start;
-	$node->safe_psql('postgres', 'CREATE EXTENSION snowid');
+	create_extension($node);
 	wait_for_claim($node);
 	return $node;
 }

@@ -146,8 +146,8 @@ sub start_claim
 my @claims = map { start_claim($_) } 1 .. 30;
 $_->start foreach $first, $second;
 $_->finish foreach @claims;
-$first->safe_psql('postgres', 'CREATE EXTENSION snowid');
-$second->safe_psql('postgres', 'CREATE EXTENSION snowid');
+create_extension($first);
+create_extension($second);
 wait_for_claim($_) foreach $first, $second;
 
 my @answers = map { [ split /\n/, slurp_file("$dir/$_") ] } 1 .. 30;
@@ -227,7 +227,7 @@ settings($late,
 	"snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=11'"
 );
 $late->start;
-$late->safe_psql('postgres', 'CREATE EXTENSION snowid');
+create_extension($late);
 like(
 	refused($late, 'layout'),
 	qr/^55000: snowid was refused a worker ID\nDETAIL:  The registry "snowid" is for the layout "\Q$layout\E", by "(first|second|script\d+)"; this server has "\Q$narrower\E"\.\nHINT:  See snowid_claims\(\)/,

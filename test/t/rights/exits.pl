@@ -188,7 +188,7 @@ my $redis = SnowidRedis->start('redis');
 my $lease = "snowid.redis_lease = '3s'\n";
 $node = claiming_cluster('leased', $redis, $lease);
 $node->start;
-query($node, 'CREATE EXTENSION snowid');
+create_extension($node);
 exits_in_time(
 	$node,
 	'a Redis that hangs when a lease is given back',

@@ -245,7 +245,7 @@ my $layout_2 = $layout_1
   . "snowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'\n";
 my $node = snowid_cluster('layouts', $layout_1, allows_streaming => 1);
 $node->start;
-query($node, 'CREATE EXTENSION snowid');
+create_extension($node);
 $node->poll_query_until('postgres', 'SELECT snowid_next() > 0') or die;
 $node->backup('base');
 my %standby = map {
