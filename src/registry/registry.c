@@ -217,8 +217,8 @@ keep_marks(char **marks)
 	int64		span_ms;
 	int64		high;
 
-	if (!protocol_read_number(marks[0], MAX_MS, &span_ms) ||
-		!protocol_read_number(marks[1], MAX_MS, &high))
+	if (!protocol_read_number(marks[0], MAX_SPAN_MS, &span_ms) ||
+		!protocol_read_number(marks[1], MAX_HIGH, &high))
 		return false;
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	registry->span_ms = span_ms;

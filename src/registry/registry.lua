@@ -113,8 +113,12 @@ local FIELDS = {'v', 'registry', 'owner', 'name', 'place', 'claim', 'generation'
 -- registry's clock less Redis'.  high: the highest generation.
 local META_FIELDS = {'v', 'name', 'rank', 'instance', 'layout', 'pinned_by', 'since', 'span',
 	'longest', 'window', 'heard', 'beat', 'offset', 'high'}
-local NUMBERS = {'generation', 'floor', 'starts', 'n', 'since', 'seen', 'ceiling', 'lease',
-	'interval', 'span', 'longest', 'window', 'heard', 'beat', 'offset', 'high'}
+
+-- The most digits of each number; a field with more is damaged.  A span or generation
+-- that cannot be would otherwise be brought back by its owners for ever.
+local DIGITS = {generation = 14, floor = 16, starts = 16, n = 16, since = 15, seen = 15,
+	ceiling = 16, lease = 8, interval = 8, span = 9, longest = 9, window = 15, heard = 15,
+	beat = 15, offset = 15, high = 14}
 
 -- A server does not wait for its former life's keys that are further ahead.
 local HOUR = 3600000
@@ -164,10 +168,11 @@ end
 
 local function is_whole(r, fields)
 	for _, name in ipairs(fields) do
-		if type(r[name]) ~= 'string' then return false end
-	end
-	for _, name in ipairs(NUMBERS) do
-		if r[name] and (#r[name] > 16 or not string.match(r[name], '^%d+$')) then return false end
+		local value, digits = r[name], DIGITS[name]
+		if type(value) ~= 'string' or
+			digits and (#value > digits or not string.match(value, '^%d+$')) then
+			return false
+		end
 	end
 	return true
 end

@@ -14,6 +14,14 @@
 /* Times in Unix ms are at most this, which is exact as a number of Lua's. */
 #define MAX_MS INT64CONST(9000000000000000)
 
+/*
+ * What servers bring back to Redis for ever is bounded more closely, as in
+ * registry.lua: the longest span, and the highest generation, which must leave
+ * room for those above it.
+ */
+#define MAX_SPAN_MS INT64CONST(999999999)
+#define MAX_HIGH INT64CONST(90000000000000)
+
 typedef enum ClaimState
 {
 	CLAIM_NONE,					/* the registry is to claim a worker ID */

@@ -167,8 +167,10 @@ function tests.meta_is_damaged()
 	for name in good:gmatch('"(%w+)":') do
 		if name ~= 'v' then damaged(good:gsub('("' .. name .. '":)"[^"]*"', '%1null'), 'damaged meta ') end
 	end
-	for _, name in ipairs({'since', 'span', 'longest', 'window', 'heard', 'beat', 'offset', 'high'}) do
-		damaged(good:gsub('("' .. name .. '":)"[^"]*"', '%1"-1"'), 'damaged meta ')
+	for name, digits in pairs({since = 15, span = 9, longest = 9, window = 15, heard = 15, beat = 15, offset = 15, high = 14}) do
+		for _, value in ipairs({'-1', ('1'):rep(digits + 1)}) do
+			damaged(good:gsub('("' .. name .. '":)"[^"]*"', '%1"' .. value .. '"'), 'damaged meta ')
+		end
 	end
 	damaged(good, 'ok .*')
 end
@@ -193,11 +195,13 @@ function tests.records_are_damaged()
 			damaged((good:gsub('("' .. name .. '":)"[^"]*"', '%1 1')))
 		end
 	end
-	for _, name in ipairs({'generation', 'floor', 'starts', 'n', 'since', 'seen', 'ceiling', 'lease', 'interval'}) do
-		for _, value in ipairs({'', '-1', '1e3', '12345678901234567'}) do
+	for name, digits in pairs({generation = 14, floor = 16, starts = 16, n = 16, since = 15, seen = 15, ceiling = 16, lease = 8, interval = 8}) do
+		for _, value in ipairs({'', '-1', '1e3', ('1'):rep(digits + 1)}) do
 			damaged((good:gsub('("' .. name .. '":)"[^"]*"', '%1"' .. value .. '"')))
 		end
 	end
+	world.redis.hash['0:0'] = good:gsub('^{', '{"span":1,')
+	expect(s:mark(), 'ok .*')
 	world.redis.hash['0:0'] = good:gsub('"v":"4"', '"v":"3"')
 	expect(s:mark(), 'version 0:0 3')
 	expect(other:list(), 'list 0 +version 0  1 s3 .*')
