@@ -202,6 +202,13 @@ resume(const Registry *seen, const Claim *claim, int64 now, bool watching)
 	return for_good && !watching ? "settled" : "record";
 }
 
+/* Can the answer give no other ID than that of this claim? */
+bool
+protocol_resumes(const Registry *seen, const Claim *claim, int64 now, bool watching)
+{
+	return claim->ownership != 0 && strcmp(resume(seen, claim, now, watching), "record") != 0;
+}
+
 /*
  * Adds the arguments about the claim that is marked or claimed again; "watching": its
  * record may be another server's.

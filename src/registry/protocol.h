@@ -23,6 +23,7 @@ extern int64 protocol_interval(void);
 extern const char *protocol_server_name(void);
 extern void protocol_begin(RegistryCall *call, const Registry *seen, const char *operation,
 						   int datacenter_id, const Claim *claim);
+extern bool protocol_resumes(const Registry *seen, const Claim *claim, int64 now, bool watching);
 extern void protocol_add_claim(RegistryCall *call, const Registry *seen, const Claim *claim,
 							   int64 now, bool watching);
 extern void protocol_add(RegistryCall *call, const char *name, const char *value);

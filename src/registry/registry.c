@@ -432,9 +432,9 @@ claim_worker_id(bool move)
 		known = &revoked_claim;
 		move = true;
 	}
-	/* on lease, a server that holds no ID may get another one, too */
-	if ((move || known->ownership == 0 || !settings_allow(known) ||
-		 (snowid_redis_lease > 0 && seen.state != CLAIM_HELD)) && !redis_is_one(err))
+	/* the answer may be another ID */
+	if ((move || !settings_allow(known) || !protocol_resumes(&seen, known, began, watching)) &&
+		!redis_is_one(err))
 	{
 		refuse_two(change, err);
 		return true;

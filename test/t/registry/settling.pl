@@ -209,6 +209,21 @@ pass('the ID that is kept beside two masters is marked');
 $both[1]->query('REPLICAOF', '127.0.0.1', $both[0]->{port});
 wait_for($torn, 'SELECT datacenter_id = 1 FROM snowid_status()');
 pass('an ID of the other datacenter is claimed when there is one master');
+
+# its claim is a lease, or was one: the answer may be another ID
+foreach my $lease ("snowid.redis_lease = '3s'\n", '')
+{
+	my $name = $lease ? 'on lease' : 'whose claim was a lease';
+
+	$both[1]->query('REPLICAOF', 'NO', 'ONE');
+	settings($torn, $short . "snowid.datacenter_id = 1\n" . $lease);
+	$torn->stop('immediate');
+	$torn->start;
+	poll($torn, "NOT is_open AND reason ~ 'are both masters'");
+	pass("a server $name claims nothing at a start beside two masters");
+	$both[1]->query('REPLICAOF', '127.0.0.1', $both[0]->{port});
+	wait_for_claim($torn);
+}
 $torn->stop;
 
 #---- Asked to wait, then cut off ----
