@@ -224,6 +224,9 @@ static long
 act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now,
 	char *detail)
 {
+	/* on a standby, whose gate is closed; a failure is tried again */
+	if (facts->recovery && decision->remember)
+		(void) pair_remember_early(wanted, decision, detail);
 	if (decision->reason != GATE_OPEN)
 		close_gate(decision->reason, detail);
 	switch (decision->action)
@@ -238,9 +241,6 @@ act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now
 		case OPENING_CLOSE:
 			if (pair.stage == PAIR_NONE)
 				ceiling_let_go();
-			if (facts->recovery && decision->remember &&
-				!pair_remember_early(wanted, decision, detail))
-				log_state(GATE_FILE, detail);
 			return closed_pause(decision, now);
 		case OPENING_HOLD:
 			return hold_gate(decision, detail);

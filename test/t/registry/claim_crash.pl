@@ -297,7 +297,7 @@ makes_keys_as($node, worker_id($node), 'keys continue with the other ID');
 
 SKIP:
 {
-	skip 'there is no prlimit', 3 if system('prlimit >/dev/null 2>&1') != 0;
+	skip 'there is no prlimit', 4 if system('prlimit >/dev/null 2>&1') != 0;
 
 	$node->backup('backup');
 	my $standby = server_from_backup(
@@ -322,6 +322,11 @@ SKIP:
 			} glob($standby->data_dir . '/log/*');
 		});
 	pass('a standby that cannot write its first claim says so');
+	like(
+		sql_error($standby, 'SELECT snowid_next()'),
+		qr/^55000: snowid makes no keys during recovery\nDETAIL:  Could not write file "snowid\/state": No space left on device\./,
+		'the error of a standby that cannot write its first claim has the reason'
+	);
 	is(ownership($standby), '0' x 16, 'its file is as it was');
 	system_or_bail(@limit, '--fsize=unlimited:');
 	wait_until('the file', sub { ownership($standby) ne '0' x 16 });
