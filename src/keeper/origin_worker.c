@@ -273,15 +273,9 @@ origin_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errl
 	static int64 asked_at = PG_INT64_MIN;	/* by monotonic_ms() */
 	static bool has_second;		/* a second process was tried ... */
 	static bool no_second;		/* ... in vain */
-	Oid			database = some_database();
 	int64		now = monotonic_ms();
 	MailState	state;
 
-	if (!OidIsValid(database))
-	{
-		strlcpy(err, "Another session has locked the catalog pg_database.", errlen);
-		return ORIGIN_FAILED;
-	}
 	if (asked_at == PG_INT64_MIN || !is_same(question, &letter.question))
 	{
 		mailbox_leave(&mail->box);
@@ -289,7 +283,6 @@ origin_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errl
 		asked_at = now;
 		has_second = no_second = false;
 	}
-	letter.database = database;
 	state = mailbox_look(&mail->box);
 	if (state == MAIL_ANSWERED)
 	{
@@ -299,9 +292,19 @@ origin_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errl
 		mailbox_leave(&mail->box);
 		return err[0] ? ORIGIN_FAILED : ORIGIN_ANSWERED;
 	}
-	/* one that the keeper has left may be at work yet */
-	if (state == MAIL_NONE && mailbox_place(&mail->box, &mail->letter, &letter, sizeof(letter)))
-		process_wake(PROCESS_ORIGIN);
+	if (state == MAIL_NONE)
+	{
+		letter.database = some_database();
+		if (!OidIsValid(letter.database))
+		{
+			asked_at = PG_INT64_MIN;
+			strlcpy(err, "Another session has locked the catalog pg_database.", errlen);
+			return ORIGIN_FAILED;
+		}
+		/* one that the keeper has left may be at work yet */
+		if (mailbox_place(&mail->box, &mail->letter, &letter, sizeof(letter)))
+			process_wake(PROCESS_ORIGIN);
+	}
 	if (state == MAIL_PLACED && !has_second && now - asked_at >= COME_MS)
 	{
 		has_second = true;
