@@ -117,10 +117,8 @@ end
 local function gave_up(s, m, claim)
 	local past = {worker = claim.worker, ownership = claim.ownership, registry = claim.registry, exact = true}
 	local used
-	for i = 1, 2 do
-		if m.entered ~= claim.ownership and m.left[i] and m.left[i].ownership == claim.ownership then
-			used = used or m.left[i].used
-		end
+	if m.entered ~= claim.ownership and m.left and m.left.ownership == claim.ownership then
+		used = m.left.used
 	end
 	used = used or not s.standby and not m.stopping and s.dir.wal[claim.worker]
 	if not used then
@@ -197,8 +195,7 @@ local function close_gate(s, m, why)
 		s.dir.wal[m.pair.worker] = m.last
 		m.usable = m.last
 		point(s)
-		m.left[2] = m.left[1]
-		m.left[1] = {ownership = m.entered, used = m.last}
+		m.left = {ownership = m.entered, used = m.last}
 		m.entered = nil
 		wake_registry(s)
 	end
@@ -333,9 +330,7 @@ end
 
 local function used_of(m, claim)
 	if m.entered == claim.ownership then return m.used, false end
-	for i = 1, 2 do
-		if m.left[i] and m.left[i].ownership == claim.ownership then return m.left[i].used, true end
-	end
+	if m.left and m.left.ownership == claim.ownership then return m.left.used, true end
 	return 0, false
 end
 
@@ -629,7 +624,7 @@ end
 function Server.start(s)
 	s.mem = {
 		state = 'none', confirmed = false, limit = FOREVER, proposed = 0, reach = 0,
-		n = 0, used = 0, left = {}, last = 0, usable = 0, open = false, produced = 0,
+		n = 0, used = 0, last = 0, usable = 0, open = false, produced = 0,
 		renewed_at = -FOREVER, reg = new_registry_process(), started = mono(s), span = 0, high = 0,
 	}
 	s.mem.produced = wall(s)

@@ -192,9 +192,7 @@ end
 function world.latest(s)
 	local m, ms = s.mem, Server.wall(s) + 3600000
 	if m.entered then ms = max(ms, m.used) end
-	for i = 1, 2 do
-		if m.left[i] then ms = max(ms, m.left[i].used) end
-	end
+	if m.left then ms = max(ms, m.left.used) end
 	return ms + s.max_lead + s.reserve + max(s.lease, 2 * s.interval)
 end
 
