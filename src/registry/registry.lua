@@ -408,7 +408,8 @@ end
 
 -- A record that is damaged, or gone, and was not given back: its owner, if there is
 -- one, has the time to put it back.
-local function revoke_unknown(at)
+local function revoke_unknown(at, former)
+	if former and not former.bad then hand(at, former, '', '') end
 	local r = blank()
 	r.interval, r.revoked = str(math.ceil(num(meta.span) / 2)), '1'
 	hand(at, r, string.rep('0', 32), '')
@@ -549,7 +550,9 @@ function operations.claim()
 
 	for _, at in ipairs(list_of('server:' .. arg.server)) do
 		local r = get(at) or {}
-		if r.token == arg.token and num(arg.n) <= num(r.n) then
+		if not r.bad and r.owner ~= arg.server then
+			index('server:' .. arg.server, at, false)	-- it was damaged, and released
+		elseif r.token == arg.token and num(arg.n) <= num(r.n) then
 			return {'late'}
 		elseif r.token ~= arg.token and num(arg.starts) < num(r.starts) then
 			return {'older'}
@@ -775,7 +778,7 @@ function operations.free()
 	if r == nil and not is_taken(at) then
 		return {'free'}
 	elseif r == nil or r.bad == 'damaged' or not r.bad and beyond(at, r) then
-		revoke_unknown(at)
+		revoke_unknown(at, r)
 		return {'released', ''}
 	elseif r.bad then
 		return bad(at, r)

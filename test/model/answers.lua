@@ -236,6 +236,24 @@ function tests.a_record_is_gone()
 	expect(server():claim(), 'yours 0 .*')
 end
 
+-- The field of its server, which it does not tell, still names the record.
+function tests.a_damaged_record_has_another_owner()
+	settled()
+	local s, other = owner(), owner()
+	world.redis.hash['0:0'] = '{}'
+	expect(other:free(0, ''), 'released ')
+	for _ = 1, 2 do
+		wait(7000)
+		expect(other:mark(), 'ok .*')
+	end
+	expect(server({starts = '5'}):claim(), 'yours 0 .*')
+	s.common.token, s.common.starts = hex(99), '2'
+	expect(s:claim({resume = 'settled'}), 'lost .*')
+	s.known = nil
+	expect(s:claim(), 'yours 2 .*')
+	expect(hash('server:' .. s.common.server), '0:2')
+end
+
 function tests.times_that_cannot_be()
 	settled()
 	local latest = at(100000)
@@ -248,6 +266,7 @@ function tests.times_that_cannot_be()
 	local r = record(0)
 	expect(other:free(0, r.claim), 'released ')
 	expect(record(0).ceiling, '0')
+	expect(hash('server:' .. s.common.server), '0:2')
 	-- of a former life, or one that Redis forgot
 	local a = owner({place = 'p'})
 	expect(a:mark({ceiling = at(100001)}), 'ok .*')
