@@ -67,9 +67,10 @@ wait_until()
 	return 1
 }
 
-# A Redis that keeps what it has, at $build/redis.sock.
+# A new Redis that keeps what it gets, at $build/redis.sock; one before it has ended.
 start_redis()
 {
+	run rm -rf "$build"/redis{,.sock}
 	run mkdir "$build/redis"
 	run tee "$build/redis.conf" >/dev/null <<-END
 		port 0
