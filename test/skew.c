@@ -161,7 +161,7 @@ gethostname(char *name, size_t size)
 	return 0;
 }
 
-/* What a fortified build may call instead. */
+/* A fortified build may call this instead. */
 extern int	__gethostname_chk(char *name, size_t size, size_t room);
 
 int

@@ -26,6 +26,14 @@ query($node, <<~EOF);
 my $is_locked =
   "SELECT count(*) > 0 FROM snowid_segment_status() WHERE error LIKE '%row%locked'";
 
+# A caller's numbers are not fetched, for what lies behind $error.
+sub fails_with
+{
+	my ($error) = @_;
+	return
+	  "SELECT count(*) = 1 FROM snowid_segment_status() WHERE error = '$error'";
+}
+
 # What a statement gives whose numbers can be fetched only when $release was called,
 # which is done when $held is so.
 sub answer_after
@@ -144,6 +152,26 @@ query($node,
 is(query($node, "SELECT * FROM snowid_period_number('today')"),
 	'2026-11-30|8', 'a row that becomes the newest day counts at once');
 
+# The row of a day in use is deleted, and no trigger says so.
+query($node, <<~EOF);
+	INSERT INTO snowid_segments (biz_tag, period, step, cover) VALUES ('unnoticed', 'day', 1, '0');
+	SELECT snowid_period_number('unnoticed');
+	ALTER TABLE snowid_segment_periods DISABLE TRIGGER guard;
+	DELETE FROM snowid_segment_periods WHERE biz_tag = 'unnoticed';
+	ALTER TABLE snowid_segment_periods ENABLE ALWAYS TRIGGER guard;
+	EOF
+like(
+	answer_after(
+		"SELECT max((n).number) FROM (SELECT snowid_period_number('unnoticed') AS n FROM generate_series(1, 5)) s",
+		fails_with('The row of its newest period was deleted'),
+		sub {
+			query($node,
+				"INSERT INTO snowid_segment_periods VALUES ('unnoticed', '2026-11-21', 100)"
+			);
+		}),
+	qr/^10[45]$/,
+	'a day whose row is gone does not begin again');
+
 #---- To a source, and back ----
 
 # A server is its own central one, by way of other tables.
@@ -159,14 +187,6 @@ query($node, <<~EOF);
 	INSERT INTO snowid_segments (biz_tag) VALUES ('a');
 	INSERT INTO snowid_segments (biz_tag, period) VALUES ('new', 'day'), ('used', 'day');
 	EOF
-
-# A caller's numbers are not fetched, for what lies behind $error.
-sub fails_with
-{
-	my ($error) = @_;
-	return
-	  "SELECT count(*) = 1 FROM snowid_segment_status() WHERE error = '$error'";
-}
 
 query($node, "SELECT snowid_number_range('a', 5000)");
 query($node,
@@ -256,6 +276,18 @@ is( answer_after(
 		}),
 	'2026-11-21|101',
 	'if a source has an older max_id of the day, it must be raised');
+my $locker = $node->background_psql('postgres');
+$locker->query_safe(
+	"BEGIN; SELECT FROM snowid_segment_periods WHERE biz_tag = 'used' FOR UPDATE"
+);
+query($node, "SELECT snowid_segment_forget('used')");
+is( answer_after(
+		"SELECT count(snowid_period_number('used'))",
+		$is_locked,
+		sub { $locker->query_safe('COMMIT') }),
+	1,
+	'a row of a day here that is locked is not waited for in the process');
+$locker->quit;
 query($node, <<~EOF);
 	BEGIN;
 	SELECT FROM snowid_segments WHERE biz_tag = 'used' FOR UPDATE;
