@@ -328,6 +328,7 @@ settle_settings(void)
 		{"default_transaction_isolation", "read committed"},
 		{"default_transaction_read_only", "off"},
 		{"default_transaction_deferrable", "off"},
+		{"exit_on_error", "off"},	/* each failure would end the process */
 		{"statement_timeout", "0"},
 		{"lock_timeout", "200ms"},	/* what is not tried without waiting */
 		{"transaction_timeout", "0"},

@@ -61,11 +61,13 @@ as_owner(<<~EOF);
 	ALTER DATABASE shop SET synchronous_commit = off;
 	ALTER DATABASE shop SET constraint_exclusion = on;
 	ALTER DATABASE shop SET lock_timeout = '1ms';
+	ALTER DATABASE shop SET exit_on_error = on;
 	EOF
+$ENV{PGOPTIONS} = '-c exit_on_error=off';
 if ($node->pg_version >= 17)
 {
 	query($node, 'ALTER DATABASE shop SET transaction_timeout = 1');
-	$ENV{PGOPTIONS} = '-c transaction_timeout=0';
+	$ENV{PGOPTIONS} .= ' -c transaction_timeout=0';
 }
 my $write = 'SET default_transaction_read_only = off; SET lock_timeout = 0; ';
 as_owner(<<~EOF);
