@@ -78,8 +78,7 @@ typedef struct TagSite
 {
 	SegmentKey	key;			/* len 0: not called yet */
 	bool		is_constant;	/* its tag is the same in each call */
-	bool		in_period;		/* what the function is for */
-	bool		in_serial;
+	bool		in_serial;		/* the number becomes a serial */
 	Oid			user;			/* whose rights were checked */
 	uint64		incarnation;	/* of the segment, when they were */
 	Segment    *segment;
@@ -146,7 +145,7 @@ is_of_tag(const TagSite *site, const text *tag)
 
 /* The tag of a call, which the call site remembers from here on. */
 static pg_noinline TagSite *
-find_tag(FunctionCallInfo fcinfo, bool in_period)
+find_tag(FunctionCallInfo fcinfo)
 {
 	TagSite    *site = fcinfo->flinfo->fn_extra;
 	const text *tag = PG_GETARG_TEXT_PP(0);
@@ -157,7 +156,6 @@ find_tag(FunctionCallInfo fcinfo, bool in_period)
 		require_segments();
 		site = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(TagSite));
 		site->key.relid = table_of(fcinfo);
-		site->in_period = in_period;
 		site->is_constant = tag_is_constant(fcinfo->flinfo);
 		fcinfo->flinfo->fn_extra = site;
 	}
@@ -174,14 +172,14 @@ find_tag(FunctionCallInfo fcinfo, bool in_period)
 
 /* The tag that a function was called with. */
 static pg_attribute_always_inline TagSite *
-tag_of_call(FunctionCallInfo fcinfo, bool in_period)
+tag_of_call(FunctionCallInfo fcinfo)
 {
 	TagSite    *site = fcinfo->flinfo->fn_extra;
 
 	if (likely(site && site->user == GetUserId() &&
 			   (site->is_constant || is_of_tag(site, PG_GETARG_TEXT_PP(0)))))
 		return site;
-	return find_tag(fcinfo, in_period);
+	return find_tag(fcinfo);
 }
 
 /*---- Where there is no number at once ----*/
@@ -251,9 +249,9 @@ check_role(const TagSite *site, const Row *row)
 
 /* Is the row what the function is for? */
 static void
-check_use(const TagSite *site, const Row *row)
+check_use(const TagSite *site, bool in_period, const Row *row)
 {
-	if (site->in_period != (row->kind != PERIOD_NONE))
+	if (in_period != (row->kind != PERIOD_NONE))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 row->kind == PERIOD_NONE ?
@@ -266,11 +264,15 @@ check_use(const TagSite *site, const Row *row)
 		check_format(tag_of(site), row->format);
 }
 
-static void
-begin_wait(Wait *wait)
+/* How many ms the caller waits from here on; the first time, its wait begins. */
+static int64
+left_of(Wait *wait)
 {
+	int64		now = monotonic_ms();
+
 	if (wait->ends == 0)
-		wait->ends = monotonic_ms() + Max(snowid_max_wait, LEAST_WAIT_MS);
+		wait->ends = now + Max(snowid_max_wait, LEAST_WAIT_MS);
+	return wait->ends - now;
 }
 
 /*
@@ -290,8 +292,7 @@ get_place(const TagSite *site, Wait *wait)
 	if (segment_create(&site->key, found == FOUND && tag.row.source[0] ?
 					   FETCHER_CENTRAL : FETCHER_HERE))
 		return;
-	begin_wait(wait);
-	if (monotonic_ms() >= wait->ends)
+	if (left_of(wait) <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("there is no room for another segment"),
@@ -311,16 +312,14 @@ wait_for_range(const TagSite *site, const Look *look, int64 length, Wait *wait)
 {
 	Segment    *segment = look->segment;
 	bool		begins = wait->segment != segment || wait->incarnation != look->incarnation;
-	int64		left;
+	int64		left = left_of(wait);
 
-	begin_wait(wait);
 	if (begins)
 	{
 		wait->segment = segment;
 		wait->incarnation = look->incarnation;
 		wait->looks = look->state.looks;
 	}
-	left = wait->ends - monotonic_ms();
 	if (left <= 0 ||
 		(look->state.outcome_of > wait->looks &&
 		 (look->state.outcome == OUTCOME_ABSENT || look->state.outcome == OUTCOME_USED_UP)))
@@ -335,7 +334,7 @@ wait_for_range(const TagSite *site, const Look *look, int64 length, Wait *wait)
  * switches to the next range, or waits for it.
  */
 static void
-get_ready(TagSite *site, int64 length, TimestampTz now, Wait *wait)
+get_ready(TagSite *site, int64 length, bool in_period, TimestampTz now, Wait *wait)
 {
 	Look		look;
 	uint64		tried = site->incarnation;
@@ -351,7 +350,7 @@ get_ready(TagSite *site, int64 length, TimestampTz now, Wait *wait)
 	check_role(site, &look.state.row);
 	if (look.state.row.is_valid)
 	{
-		check_use(site, &look.state.row);
+		check_use(site, in_period, &look.state.row);
 		memcpy(site->format, look.state.row.format, sizeof(site->format));
 		site->incarnation = look.incarnation;
 		if (tried != look.incarnation || segment_advance(&look, now, length))
@@ -420,7 +419,7 @@ take_slowly(TagSite *site, int64 length, DateADT *period, int64 *first, bool *as
 	{
 		CHECK_FOR_INTERRUPTS();
 		now = period ? GetCurrentTimestamp() : 0;
-		get_ready(site, length, now, &wait);
+		get_ready(site, length, period != NULL, now, &wait);
 	} while (site->incarnation == UNCHECKED ||
 			 !take_numbers(site, length, now, period, first, ask));
 	if (wait.segment)
@@ -447,7 +446,7 @@ next_number(TagSite *site, int64 n, DateADT *period)
 Datum
 snowid_number(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(next_number(tag_of_call(fcinfo, false), 1, NULL));
+	PG_RETURN_INT64(next_number(tag_of_call(fcinfo), 1, NULL));
 }
 
 /* A row of two columns. */
@@ -471,7 +470,7 @@ snowid_number_range(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("a range cannot have %d numbers", count),
 				 errdetail("It has from 1 to %d.", MAX_STEP)));
-	first = next_number(tag_of_call(fcinfo, false), count, NULL);
+	first = next_number(tag_of_call(fcinfo), count, NULL);
 	PG_RETURN_DATUM(pair_of(fcinfo, range_columns, Int64GetDatum(first),
 							Int64GetDatum(first + (count - 1))));
 }
@@ -480,7 +479,7 @@ Datum
 snowid_period_number(PG_FUNCTION_ARGS)
 {
 	DateADT		period;
-	int64		number = next_number(tag_of_call(fcinfo, true), 1, &period);
+	int64		number = next_number(tag_of_call(fcinfo), 1, &period);
 
 	PG_RETURN_DATUM(pair_of(fcinfo, period_columns, DateADTGetDatum(period),
 							Int64GetDatum(number)));
@@ -489,7 +488,7 @@ snowid_period_number(PG_FUNCTION_ARGS)
 Datum
 snowid_period_serial(PG_FUNCTION_ARGS)
 {
-	TagSite    *site = tag_of_call(fcinfo, true);
+	TagSite    *site = tag_of_call(fcinfo);
 	DateADT		period;
 	int64		number;
 	char		buf[PERIOD_SERIAL_LEN];
@@ -541,7 +540,7 @@ snowid_period_parse(PG_FUNCTION_ARGS)
 Datum
 snowid_segment_forget(PG_FUNCTION_ARGS)
 {
-	segment_forget(&find_tag(fcinfo, false)->key, ALL_PERIODS);
+	segment_forget(&find_tag(fcinfo)->key, ALL_PERIODS);
 	PG_RETURN_VOID();
 }
 

@@ -57,20 +57,23 @@ typedef struct Options
 	bool		needs_password;
 } Options;
 
+typedef struct Failure
+{
+	uint32		hash;			/* of the server's identity */
+	int64		retry_at;		/* not before */
+	Reason		reason;
+} Failure;
+
+/* Each at a place by its hash. */
+static Failure failures[64];
+
 /* The server that was asked last, which alone is connected. */
 static struct
 {
 	char	   *identity;		/* all options; NULL: there was none */
+	uint32		hash;
 	PGconn	   *conn;			/* NULL: closed */
 }			server;
-
-/* Failures of servers, each at a place by the hash of its identity. */
-static struct
-{
-	uint32		hash;
-	int64		retry_at;		/* not before */
-	Reason		reason;
-}			failures[64];
 
 static int64 deadline;
 static bool (*process_must_end) (void);
@@ -363,17 +366,22 @@ close_connection(void)
 	server.conn = NULL;
 }
 
+static Failure *
+failure_of(uint32 hash)
+{
+	return &failures[hash % lengthof(failures)];
+}
+
 /* Nothing is tried there for a while. */
 static bool
 fail_connection(const Reason *reason)
 {
-	uint32		hash = string_hash(server.identity, INT_MAX);
-	int			place = hash % lengthof(failures);
+	Failure    *failure = failure_of(server.hash);
 
 	close_connection();
-	failures[place].hash = hash;
-	failures[place].retry_at = monotonic_ms() + PAUSE_MS;
-	failures[place].reason = *reason;
+	failure->hash = server.hash;
+	failure->retry_at = monotonic_ms() + PAUSE_MS;
+	failure->reason = *reason;
 	return false;
 }
 
@@ -383,11 +391,11 @@ choose_server(const Options *options, Reason *reason)
 {
 	char	   *identity = identity_of(options);
 	uint32		hash = string_hash(identity, INT_MAX);
-	int			place = hash % lengthof(failures);
+	const Failure *failure = failure_of(hash);
 
-	if (failures[place].hash == hash && monotonic_ms() < failures[place].retry_at)
+	if (failure->hash == hash && monotonic_ms() < failure->retry_at)
 	{
-		*reason = failures[place].reason;
+		*reason = failure->reason;
 		return false;
 	}
 	if (server.identity && strcmp(server.identity, identity) == 0)
@@ -396,6 +404,7 @@ choose_server(const Options *options, Reason *reason)
 	if (server.identity)
 		pfree(server.identity);
 	server.identity = MemoryContextStrdup(TopMemoryContext, identity);
+	server.hash = hash;
 	return true;
 }
 
