@@ -192,7 +192,7 @@ attach(ProcessState *state)
 		state->procno = MyProcNumber;
 	SpinLockRelease(&state->mutex);
 	if (attached)
-		(void) begin_turn(state);
+		begin_turn(state);
 	return attached;
 }
 
