@@ -214,6 +214,7 @@ claim_propose(int64 now_ms, int64 wish_ms, bool hurry)
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	wake = hurry || registry->proposed_ms == 0;
 	registry->proposed_ms = Max(Min(proposed, Min(MAX_MS, layout_last_ms(&server_layout))), 0);
+	registry->highest_ms = Max(registry->highest_ms, registry->proposed_ms);
 	registry->reach_ms = Max(now_ms + snowid_max_lead, 0);
 	registry->hurry |= hurry;
 	LWLockRelease(registry_lock);

@@ -65,8 +65,9 @@ place(const Fingerprint *print)
 
 /*
  * The Unix ms that no time of the registry can be above: further ahead than this
- * server's clock can be (snowid.max_jump), and than its keys.  A time above was not
- * written by a server, and is kept nowhere.
+ * server's clock can be (snowid.max_jump), than its keys, and than it has asked for,
+ * perhaps with a greater snowid.max_lead.  A time above was not written by a server,
+ * and is kept nowhere.
  */
 static int64
 latest_ms(const Registry *seen)
@@ -80,6 +81,7 @@ latest_ms(const Registry *seen)
 		ms = Max(ms, seen->unwanted_ms);
 	ms += snowid_max_lead + RESERVE_MS +
 		Max(snowid_redis_lease, 2 * (int64) snowid_redis_mark_interval);
+	ms = Max(ms, seen->highest_ms);
 	return Max(Min(ms, layout_last_ms(&server_layout)), 0);
 }
 

@@ -40,6 +40,7 @@ typedef struct Registry
 	uint64		token;			/* of this start */
 	uint64		n;				/* number of the last write to Redis */
 	int64		proposed_ms;	/* ceiling that is wanted; 0: not known yet */
+	int64		highest_ms;		/* the highest that was wanted since the start */
 	int64		reach_ms;		/* keys may begin up to here */
 	int64		used_ms;		/* ceiling of the keys made with "entered" */
 	uint64		entered;		/* ownership that the gate is open with, or 0 */

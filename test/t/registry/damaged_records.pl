@@ -251,6 +251,25 @@ cmp_ok(
 	'its next owner begins within snowid.max_jump');
 $_->stop foreach $second, $fourth;
 
+#---- A ceiling that its owner asked for, with a greater snowid.max_lead ----
+
+my $leads = claiming('leads', $redis);
+wait_for_claim($leads);
+my $its = worker_id($leads);
+settings($leads, $short . "snowid.max_lead = '1d'\n");
+$leads->reload;
+wait_until('the ceiling of a day',
+	sub { $redis->record("0:$its", 'ceiling') > (time + 80_000) * 1000 });
+settings($leads, $short);
+$leads->reload;
+answered($leads);
+is( $leads->safe_psql(
+		'postgres',
+		"SELECT state FROM snowid_claims() WHERE worker_id = $its"),
+	'live',
+	'when snowid.max_lead is lowered the owner continues to mark its record');
+$leads->stop;
+
 #---- No other ID ----
 
 my $narrow =
