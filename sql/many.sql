@@ -6,7 +6,7 @@ CREATE EXTENSION snowid;
 -- An array
 SELECT pg_typeof(a), array_ndims(a), array_lower(a, 1), array_length(a, 1), array_position(a, NULL) AS nulls
 FROM snowid_next_array(11) a;
-SELECT snowid_next_array(0), snowid_next_array(NULL), array_length(snowid_next_array(1), 1) AS one;
+SELECT snowid_next_array(0), snowid_next_array(0) = '{}' AS empty, snowid_next_array(NULL), array_length(snowid_next_array(1), 1) AS one;
 SELECT count(*), count(DISTINCT k), bool_and(k > p OR p IS NULL) AS increasing, bool_and(worker_id = 5) AS mine
 FROM (SELECT k, lag(k) OVER (ORDER BY n) AS p
       FROM unnest(snowid_next_array(200000)) WITH ORDINALITY u(k, n)) s, snowid_decode(k);

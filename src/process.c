@@ -250,6 +250,29 @@ process_notice_reloads(void)
 	ConfigReloadPending = true;
 }
 
+/* Settings that the owner of its database may have changed must not count. */
+void
+process_settle(const char *synchronous_commit, const char *lock_timeout)
+{
+	const char *const forced[][2] = {
+		{"default_transaction_deferrable", "off"},
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_read_only", "off"},
+		{"exit_on_error", "off"},	/* each failure would end the process */
+		{"lock_timeout", lock_timeout},
+		{"statement_timeout", "0"},
+		{"synchronous_commit", synchronous_commit},
+		{"transaction_timeout", "0"},
+	};
+
+	for (int i = 0; i < lengthof(forced); i++)
+	{
+		/* not in all majors */
+		if (GetConfigOption(forced[i][0], true, false))
+			SetConfigOption(forced[i][0], forced[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	}
+}
+
 /*
  * Waits for the next turn.  After a failure a mere wake-up does not end the
  * pause: callers, or the exit of "snowid origin", would cause retries all the

@@ -20,7 +20,6 @@
 #include "storage/lmgr.h"
 #include "storage/shmem.h"
 #include "tcop/tcopprot.h"
-#include "utils/guc.h"
 #include "utils/memutils.h"
 
 #include "compat.h"
@@ -103,7 +102,7 @@ begin_work(void)
 	BackgroundWorkerInitializeConnectionByOid(mail->letter.database, InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
 	/* durable here is enough: a synchronous standby may be down */
-	SetConfigOption("synchronous_commit", "local", PGC_USERSET, PGC_S_OVERRIDE);
+	process_settle("local", "0");
 	is_connected = true;
 }
 

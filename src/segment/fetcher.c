@@ -320,31 +320,6 @@ must_end(void)
 	return ShutdownRequestPending || must_make_room(false) || database_is_wanted();
 }
 
-/* Settings that the database's owner may have changed must not count here. */
-static void
-settle_settings(void)
-{
-	static const char *const forced[][2] = {
-		{"default_transaction_isolation", "read committed"},
-		{"default_transaction_read_only", "off"},
-		{"default_transaction_deferrable", "off"},
-		{"exit_on_error", "off"},	/* each failure would end the process */
-		{"statement_timeout", "0"},
-		{"lock_timeout", "200ms"},	/* what is not tried without waiting */
-		{"transaction_timeout", "0"},
-	};
-
-	for (int i = 0; i < lengthof(forced); i++)
-	{
-		/* not in all majors */
-		if (GetConfigOption(forced[i][0], true, false))
-			SetConfigOption(forced[i][0], forced[i][1], PGC_SUSET, PGC_S_OVERRIDE);
-	}
-	/* of central servers, only a lock is committed here */
-	SetConfigOption("synchronous_commit", mine->kind == FETCHER_CENTRAL ? "off" : "on",
-					PGC_USERSET, PGC_S_OVERRIDE);
-}
-
 /* Returns when it leaves. */
 static void
 serve(void)
@@ -399,7 +374,8 @@ snowid_segments_main(Datum main_arg)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
-	settle_settings();
+	/* of central servers, only a lock is committed here; 200 ms: what is not tried without waiting */
+	process_settle(mine->kind == FETCHER_CENTRAL ? "off" : "on", "200ms");
 	fetch_init();
 	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "snowid segments",
 												ALLOCSET_DEFAULT_SIZES));
