@@ -374,7 +374,7 @@ snowid_segments_main(Datum main_arg)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
-	/* of central servers, only a lock is committed here; 200 ms: what is not tried without waiting */
+	/* of central servers, only a lock is committed here */
 	process_settle(mine->kind == FETCHER_CENTRAL ? "off" : "on", "200ms");
 	fetch_init();
 	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "snowid segments",

@@ -197,6 +197,13 @@ greediest_database(void)
 	return greediest;
 }
 
+/* After a failure its callers have to wake up before they ask again. */
+static bool
+is_waited_for(const SegmentState *state, int64 now)
+{
+	return (state->asked || now < state->retry_at) && now - state->used_at <= RECENT_MS;
+}
+
 /*
  * A free place, or the one that was unused longest in a database: each statement looks at
  * its tag.  NULL: callers wait for all of them.
@@ -218,7 +225,7 @@ find_place(int64 now)
 		SegmentState *state = &segments[i].state;
 
 		if (state->key.database == database &&
-			(database != MyDatabaseId || !state->asked || now - state->used_at > RECENT_MS) &&
+			(database != MyDatabaseId || !is_waited_for(state, now)) &&
 			(found == NULL || state->used_at < found->state.used_at))
 			found = &segments[i];
 	}
