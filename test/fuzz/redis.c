@@ -225,7 +225,7 @@ turns(PG_FUNCTION_ARGS)
 	for (int i = 0; i < 3; i++)
 	{
 		next_contact = 0;
-		(void) registry_turn(false, false);
+		(void) registry_turn(false);
 		check();
 	}
 	return (Datum) 0;

@@ -32,7 +32,10 @@ sub ask_in_background
 	my ($node, $sql, $database) = @_;
 	my $session =
 	  $node->background_psql($database // 'postgres', on_error_stop => 0);
-	$session->query_until(qr/^asked$/m, "\\echo asked\n$sql;\n");
+	my $said = $session->query_until(qr/^asked$/m, "\\echo asked\n$sql;\n");
+
+	# an answer that came at once
+	$session->{snowid_answer} = $said =~ /^asked\n(.*)/ms ? $1 : '';
 	return $session;
 }
 
@@ -40,7 +43,8 @@ sub ask_in_background
 sub answer_of
 {
 	my ($session) = @_;
-	my $answer = $session->query_until(qr/^done$/m, "\\echo done\n");
+	my $answer = $session->{snowid_answer}
+	  . $session->query_until(qr/^done$/m, "\\echo done\n");
 	$answer =~ s/\n?done\n//;
 	$answer .= $session->{stderr};
 	$session->quit;

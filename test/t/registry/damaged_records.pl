@@ -202,7 +202,8 @@ is(status($second, 'is_open, registry, worker_id'),
 	"t|remembered|$other",
 	'a server that starts continues with the ID in its file');
 $second->safe_psql('postgres', 'SELECT snowid_next()');
-$second->restart('immediate');
+$second->stop('immediate');
+$second->start;
 poll($second, "is_open AND registry = 'remembered'");
 $second->safe_psql('postgres', 'SELECT snowid_next()');
 cmp_ok(
