@@ -11,7 +11,11 @@ use SnowidSegments;
 use SnowidTest;
 use Test::More;
 
+# What this database's settings would end is neither the clients, nor the sessions of the
+# central server, which is this one; libpq of the server reads this, too.
 my $node = snowid_cluster('rights', 'snowid.max_wait = 1s');
+$ENV{PGOPTIONS} = '-c exit_on_error=off';
+$ENV{PGOPTIONS} .= ' -c transaction_timeout=0' if $node->pg_version >= 17;
 $node->start;
 query($node, 'CREATE ROLE owner LOGIN; CREATE ROLE clerk LOGIN');
 query($node, 'CREATE DATABASE shop OWNER owner');
@@ -63,12 +67,8 @@ as_owner(<<~EOF);
 	ALTER DATABASE shop SET lock_timeout = '1ms';
 	ALTER DATABASE shop SET exit_on_error = on;
 	EOF
-$ENV{PGOPTIONS} = '-c exit_on_error=off';
-if ($node->pg_version >= 17)
-{
-	query($node, 'ALTER DATABASE shop SET transaction_timeout = 1');
-	$ENV{PGOPTIONS} .= ' -c transaction_timeout=0';
-}
+query($node, 'ALTER DATABASE shop SET transaction_timeout = 1')
+  if $node->pg_version >= 17;
 my $write = 'SET default_transaction_read_only = off; SET lock_timeout = 0; ';
 as_owner(<<~EOF);
 	$write
@@ -262,11 +262,15 @@ like(
 	gets('owner', "SELECT public.snowid_number('good')"),
 	qr/no numbers available for segment "good"/,
 	'a source with a pipe instead of a file gives no numbers');
-ok( $node->poll_query_until(
-		'shop',
-		"SELECT count(*) > 0 FROM public.snowid_segment_status() WHERE error OPERATOR(pg_catalog.=) 'A file that its source names is no regular file'"
-	),
-	'a pipe instead of a file is not read');
+wait_until(
+	'the reason in the status',
+	sub {
+		gets('owner', "SELECT public.snowid_number('good')");
+		$node->safe_psql('shop',
+			"SELECT error FROM public.snowid_segment_status() WHERE biz_tag OPERATOR(pg_catalog.=) 'good'"
+		) eq 'A file that its source names is no regular file';
+	});
+pass('a pipe instead of a file is not read');
 as_owner("${write}ALTER SERVER far OPTIONS (DROP sslmode, DROP sslrootcert)");
 as_owner(
 	"${write}ALTER USER MAPPING FOR owner SERVER far OPTIONS (DROP password)"
