@@ -252,14 +252,13 @@ process_notice_reloads(void)
 
 /* Settings that the owner of its database may have changed must not count. */
 void
-process_settle(const char *synchronous_commit, const char *lock_timeout)
+process_settle(const char *synchronous_commit)
 {
 	const char *const forced[][2] = {
 		{"default_transaction_deferrable", "off"},
 		{"default_transaction_isolation", "read committed"},
 		{"default_transaction_read_only", "off"},
 		{"exit_on_error", "off"},	/* each failure would end the process */
-		{"lock_timeout", lock_timeout},
 		{"statement_timeout", "0"},
 		{"synchronous_commit", synchronous_commit},
 		{"transaction_timeout", "0"},

@@ -56,7 +56,7 @@ extern void process_describe(struct BackgroundWorker *worker, const char *name,
 extern void process_register(const Process *process);
 extern bool process_replace(const Process *process);
 extern void process_notice_reloads(void);
-extern void process_settle(const char *synchronous_commit, const char *lock_timeout);
+extern void process_settle(const char *synchronous_commit);
 extern void process_run(const Process *process);
 extern bool process_may_log(void);
 extern bool process_is_there(ProcessId id);

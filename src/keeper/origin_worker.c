@@ -102,7 +102,7 @@ begin_work(void)
 	BackgroundWorkerInitializeConnectionByOid(mail->letter.database, InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
 	/* durable here is enough: a synchronous standby may be down */
-	process_settle("local", "0");
+	process_settle("local");
 	is_connected = true;
 }
 

@@ -375,7 +375,9 @@ snowid_segments_main(Datum main_arg)
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
 	/* of central servers, only a lock is committed here */
-	process_settle(mine->kind == FETCHER_CENTRAL ? "off" : "on", "200ms");
+	process_settle(mine->kind == FETCHER_CENTRAL ? "off" : "on");
+	/* for what is not tried without waiting */
+	SetConfigOption("lock_timeout", "200ms", PGC_SUSET, PGC_S_OVERRIDE);
 	fetch_init();
 	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "snowid segments",
 												ALLOCSET_DEFAULT_SIZES));
