@@ -110,6 +110,9 @@ LWLockRelease(LWLock *lock)
 
 static PGPROC me;
 PGPROC	   *MyProc = &me;
+#ifndef MyProcNumber
+ProcNumber	MyProcNumber = 0;		/* from PostgreSQL 17 on */
+#endif
 ResourceOwner CurrentResourceOwner = (ResourceOwner) &me;
 
 void

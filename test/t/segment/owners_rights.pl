@@ -227,6 +227,7 @@ foreach my $refused (
 	[ plain     => 'Its source is no foreign table of postgres_fdw' ],
 	[ view      => 'Its source is no foreign table of postgres_fdw' ],
 	[ nowhere   => 'Its source does not exist' ],
+	[ '"'       => 'Its source does not exist' ],
 	[ triggered => 'Its source has triggers' ])
 {
 	my ($source, $why) = @$refused;
