@@ -19,9 +19,7 @@ my $bound  = 6 * $period;
 my $node =
   snowid_cluster('closed', "snowid.worker_id = 1\nsnowid.max_wait = 1h");
 $node->append_conf('postgresql.conf', 'log_min_messages = debug1');
-$node->start;
-create_extension($node);
-server_is_open($node);
+start_and_open($node);
 
 # Settings by reload.
 sub settings
