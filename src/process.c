@@ -23,7 +23,6 @@
 #include "storage/proc.h"
 #include "storage/procsignal.h"
 #include "storage/shmem.h"
-#include "storage/spin.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
@@ -35,9 +34,7 @@ typedef struct ProcessState
 {
 	pg_atomic_uint32 news;
 	pg_atomic_uint64 turn_at;	/* start of its last turn, by monotonic_ms() */
-
-	slock_t		mutex;			/* protects the following field only */
-	int			procno;			/* or -1 */
+	pg_atomic_uint32 procno;	/* or NO_PROC */
 } ProcessState;
 
 /*
@@ -46,6 +43,8 @@ typedef struct ProcessState
  */
 #define LOG_BURST 30
 #define LOG_PAUSE_MS (10 * 1000)
+
+#define NO_PROC PG_UINT32_MAX
 
 /* One for each ProcessId, in shared memory. */
 static ProcessState *processes = NULL;
@@ -71,22 +70,17 @@ process_shmem_init(void)
 	{
 		pg_atomic_init_u32(&processes[i].news, 0);
 		pg_atomic_init_u64(&processes[i].turn_at, 0);
-		SpinLockInit(&processes[i].mutex);
-		processes[i].procno = -1;
+		pg_atomic_init_u32(&processes[i].procno, NO_PROC);
 	}
 }
 
 /*---- Finding and waking ----*/
 
+/* Its PROC number, or -1. */
 static int
 procno_of(ProcessId id)
 {
-	int			procno;
-
-	SpinLockAcquire(&processes[id].mutex);
-	procno = processes[id].procno;
-	SpinLockRelease(&processes[id].mutex);
-	return procno;
+	return (int) pg_atomic_read_u32(&processes[id].procno);
 }
 
 bool
@@ -132,7 +126,7 @@ process_notify(ProcessId id)
 /*---- Starting ----*/
 
 void
-process_describe(BackgroundWorker *worker, const char *name, const char *function)
+process_describe(BackgroundWorker *worker, const char *name, const char *function, int arg)
 {
 	memset(worker, 0, sizeof(*worker));
 	worker->bgw_flags = BGWORKER_SHMEM_ACCESS |
@@ -144,6 +138,7 @@ process_describe(BackgroundWorker *worker, const char *name, const char *functio
 	strlcpy(worker->bgw_function_name, function, BGW_MAXLEN);
 	strlcpy(worker->bgw_name, name, BGW_MAXLEN);
 	strlcpy(worker->bgw_type, name, BGW_MAXLEN);
+	worker->bgw_main_arg = Int32GetDatum(arg);
 }
 
 /* Runs in the postmaster. */
@@ -152,7 +147,7 @@ process_register(const Process *process)
 {
 	BackgroundWorker worker;
 
-	process_describe(&worker, process->name, process->function);
+	process_describe(&worker, process->name, "snowid_process_main", process->id);
 	RegisterBackgroundWorker(&worker);
 }
 
@@ -184,13 +179,9 @@ begin_turn(ProcessState *state)
 static bool
 attach(ProcessState *state)
 {
-	bool		attached;
+	uint32		nobody = NO_PROC;
+	bool		attached = pg_atomic_compare_exchange_u32(&state->procno, &nobody, MyProcNumber);
 
-	SpinLockAcquire(&state->mutex);
-	attached = state->procno < 0;
-	if (attached)
-		state->procno = MyProcNumber;
-	SpinLockRelease(&state->mutex);
 	if (attached)
 		begin_turn(state);
 	return attached;
@@ -200,26 +191,20 @@ static void
 detach(int code, Datum arg)
 {
 	const Process *process = (const Process *) DatumGetPointer(arg);
-	ProcessState *state = &processes[process->id];
+	uint32		me = MyProcNumber;
 
 	process->leave();
-	SpinLockAcquire(&state->mutex);
-	if (state->procno == MyProcNumber)
-		state->procno = -1;
-	SpinLockRelease(&state->mutex);
+	(void) pg_atomic_compare_exchange_u32(&processes[process->id].procno, &me, NO_PROC);
 }
 
 /* Starts another one in place of the one that is there, if any. */
 bool
 process_replace(const Process *process)
 {
-	ProcessState *state = &processes[process->id];
 	BackgroundWorker worker;
 
-	SpinLockAcquire(&state->mutex);
-	state->procno = -1;
-	SpinLockRelease(&state->mutex);
-	process_describe(&worker, process->name, process->function);
+	pg_atomic_write_u32(&processes[process->id].procno, NO_PROC);
+	process_describe(&worker, process->name, "snowid_process_main", process->id);
 	return RegisterDynamicBackgroundWorker(&worker, NULL);
 }
 
@@ -228,7 +213,8 @@ leave_for_successor(const Process *process)
 {
 	PG_TRY();
 	{
-		process->stop();
+		if (process->stop)
+			process->stop();
 	}
 	PG_CATCH();
 	{

@@ -33,7 +33,6 @@ typedef struct Process
 {
 	ProcessId	id;
 	const char *name;
-	const char *function;
 	OwnWait		wait;			/* for its next turn */
 	bool		connects_itself;	/* to a database */
 
@@ -52,7 +51,7 @@ struct BackgroundWorker;
 extern Size process_shmem_size(void);
 extern void process_shmem_init(void);
 extern void process_describe(struct BackgroundWorker *worker, const char *name,
-							 const char *function);
+							 const char *function, int arg);
 extern void process_register(const Process *process);
 extern bool process_replace(const Process *process);
 extern void process_notice_reloads(void);

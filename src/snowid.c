@@ -36,6 +36,13 @@ PG_MODULE_MAGIC_EXT(
 );
 
 extern PGDLLEXPORT void _PG_init(void);
+extern PGDLLEXPORT void snowid_process_main(Datum main_arg);
+
+static const Process *const our_processes[] = {
+	[PROCESS_KEEPER] = &keeper_process,
+	[PROCESS_ORIGIN] = &origin_process,
+	[PROCESS_REGISTRY] = &registry_process
+};
 
 static shmem_request_hook_type prev_shmem_request_hook = NULL;
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
@@ -102,10 +109,17 @@ _PG_init(void)
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
 	decode_server_layout = pair_server_layout;
-	keeper_register();
-	origin_worker_register();
+	process_register(&keeper_process);
+	process_register(&origin_process);
 	if (snowid_max_segments > 0)
 		fetcher_register();
 	if (claim_from_redis())
-		registry_register();
+		process_register(&registry_process);
+}
+
+/* A background process begins here. */
+void
+snowid_process_main(Datum main_arg)
+{
+	process_run(our_processes[DatumGetInt32(main_arg)]);
 }

@@ -371,26 +371,12 @@ keeper_leave(void)
 	statefile_unlock();
 }
 
-static const Process keeper = {
+const Process keeper_process = {
 	.id = PROCESS_KEEPER,
 	.name = "snowid keeper",
-	.function = "snowid_keeper_main",
 	.wait = WAIT_KEEPER_MAIN,
 	.turn = keeper_turn,
 	.recover = keeper_recover,
 	.stop = keeper_stop,
 	.leave = keeper_leave
 };
-
-/* Runs in the postmaster. */
-void
-keeper_register(void)
-{
-	process_register(&keeper);
-}
-
-void
-snowid_keeper_main(Datum main_arg)
-{
-	process_run(&keeper);
-}

@@ -5,9 +5,8 @@
 #ifndef SNOWID_KEEPER_KEEPER_H
 #define SNOWID_KEEPER_KEEPER_H
 
-/* PostgreSQL looks it up by name. */
-extern PGDLLEXPORT void snowid_keeper_main(Datum main_arg);
+#include "process.h"
 
-extern void keeper_register(void);
+extern const Process keeper_process;
 
 #endif							/* SNOWID_KEEPER_KEEPER_H */

@@ -171,11 +171,6 @@ origin_recover(const ErrorData *error)
 	return linger(false);
 }
 
-static void
-origin_stop(void)
-{
-}
-
 /* At every exit; the keeper learns of that, if it is at work. */
 static void
 origin_leave(void)
@@ -184,30 +179,15 @@ origin_leave(void)
 		end_work("the process \"snowid origin\" failed; see the server log");
 }
 
-static const Process process = {
+const Process origin_process = {
 	.id = PROCESS_ORIGIN,
 	.name = "snowid origin",
-	.function = "snowid_origin_main",
 	.wait = WAIT_ORIGIN_MAIN,
 	.connects_itself = true,
 	.turn = origin_turn,
 	.recover = origin_recover,
-	.stop = origin_stop,
 	.leave = origin_leave
 };
-
-/* Runs in the postmaster. */
-void
-origin_worker_register(void)
-{
-	process_register(&process);
-}
-
-void
-snowid_origin_main(Datum main_arg)
-{
-	process_run(&process);
-}
 
 /*---- The keeper's side ----*/
 
@@ -307,7 +287,7 @@ origin_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errl
 	if (state == MAIL_PLACED && !has_second && now - asked_at >= COME_MS)
 	{
 		has_second = true;
-		no_second = !process_replace(&process);
+		no_second = !process_replace(&origin_process);
 	}
 	strlcpy(err, no_second ? "No process could be started to read it; increase max_worker_processes." :
 			"The process \"snowid origin\" has not answered yet.", errlen);

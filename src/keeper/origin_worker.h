@@ -6,9 +6,9 @@
 #define SNOWID_KEEPER_ORIGIN_WORKER_H
 
 #include "keeper/origin.h"
+#include "process.h"
 
-/* PostgreSQL looks it up by name. */
-extern PGDLLEXPORT void snowid_origin_main(Datum main_arg);
+extern const Process origin_process;
 
 typedef enum OriginAnswer
 {
@@ -19,7 +19,6 @@ typedef enum OriginAnswer
 
 extern Size origin_worker_shmem_size(void);
 extern void origin_worker_shmem_init(void);
-extern void origin_worker_register(void);
 extern OriginAnswer origin_ask(const OriginQuestion *question, Ceiling *answer,
 							   char *err, Size errlen);
 extern void origin_leave_question(void);

@@ -863,26 +863,12 @@ registry_stop(void)
 	}
 }
 
-static const Process process = {
+const Process registry_process = {
 	.id = PROCESS_REGISTRY,
 	.name = "snowid registry",
-	.function = "snowid_registry_main",
 	.wait = WAIT_REGISTRY_MAIN,
 	.turn = registry_turn,
 	.recover = registry_recover,
 	.stop = registry_stop,
 	.leave = close_all
 };
-
-/* Runs in the postmaster, if a Redis is configured. */
-void
-registry_register(void)
-{
-	process_register(&process);
-}
-
-void
-snowid_registry_main(Datum main_arg)
-{
-	process_run(&process);
-}

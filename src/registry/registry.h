@@ -5,9 +5,8 @@
 #ifndef SNOWID_REGISTRY_REGISTRY_H
 #define SNOWID_REGISTRY_REGISTRY_H
 
-/* PostgreSQL looks it up by name. */
-extern PGDLLEXPORT void snowid_registry_main(Datum main_arg);
+#include "process.h"
 
-extern void registry_register(void);
+extern const Process registry_process;
 
 #endif							/* SNOWID_REGISTRY_REGISTRY_H */

@@ -201,10 +201,9 @@ start_process(FetcherKind kind)
 {
 	BackgroundWorker worker;
 
-	process_describe(&worker, "snowid segments", "snowid_segments_main");
+	process_describe(&worker, "snowid segments", "snowid_segments_main", kind);
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	worker.bgw_main_arg = Int32GetDatum(kind);
 	memcpy(worker.bgw_extra, &MyDatabaseId, sizeof(Oid));
 	return RegisterDynamicBackgroundWorker(&worker, NULL);
 }
@@ -391,7 +390,7 @@ fetcher_register(void)
 {
 	BackgroundWorker worker;
 
-	process_describe(&worker, "snowid segments", "snowid_segments_main");
+	process_describe(&worker, "snowid segments", "snowid_segments_main", FETCHER_HERE);
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
 	RegisterBackgroundWorker(&worker);
 }
