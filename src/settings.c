@@ -171,19 +171,6 @@ url_next(const char *urls, const char **end)
 	return *urls ? urls : NULL;
 }
 
-/* The problem of a list of URLs, or NULL; runs in the postmaster. */
-const char *
-url_check(const char *urls)
-{
-	const char *end;
-	const char *error = NULL;
-	Address		address;
-
-	for (; !error && (urls = url_next(urls, &end)) != NULL; urls = end)
-		error = url_parse(urls, end, &address);
-	return error;
-}
-
 /* The number of URLs. */
 int
 url_count(const char *urls)
@@ -338,8 +325,12 @@ assign_worker_id(const char *newval, void *extra)
 static bool
 check_redis_url(char **newval, void **extra, GucSource source)
 {
-	const char *error = url_check(*newval);
+	const char *error = NULL;
+	const char *end;
+	Address		address;
 
+	for (const char *url = *newval; !error && (url = url_next(url, &end)) != NULL; url = end)
+		error = url_parse(url, end, &address);
 	if (error == NULL)
 		return true;
 	GUC_check_errmsg("invalid value for parameter \"snowid.redis_url\": %s", error);

@@ -57,7 +57,6 @@ extern void settings_define(void);
 /* The addresses in snowid.redis_url. */
 extern const char *url_parse(const char *s, const char *end, Address *address);
 extern const char *url_next(const char *urls, const char **end);
-extern const char *url_check(const char *urls);
 extern int	url_count(const char *urls);
 
 #pragma GCC visibility pop

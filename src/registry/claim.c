@@ -440,17 +440,11 @@ nonsense(void)
 			 errhint("Is something else using snowid.redis_prefix?")));
 }
 
-static int64
-whole_number(const char *text)
-{
-	return strtoll(text, NULL, 10);
-}
-
 /* A time in Unix ms; throws if timestamptz has no such time. */
 static Datum
 time_datum(const char *text, bool *isnull)
 {
-	int64		unix_ms = whole_number(text);
+	int64		unix_ms = strtoll(text, NULL, 10);
 
 	*isnull = text[0] == '\0';	/* of a damaged record */
 
@@ -490,7 +484,7 @@ snowid_claims(PG_FUNCTION_ARGS)
 				field[j] = p;
 				p += strlen(p) + 1;
 			}
-			worker_id = whole_number(field[0]);
+			worker_id = strtoll(field[0], NULL, 10);
 			if (worker_id < request.worker_id || worker_id > PG_INT32_MAX - 1)
 				nonsense();
 			request.worker_id = (int) worker_id + 1;
@@ -500,7 +494,7 @@ snowid_claims(PG_FUNCTION_ARGS)
 			for (int j = 2; j <= 4; j++)
 				values[j] = time_datum(field[j], &nulls[j]);
 			nulls[5] = field[5][0] == '\0';
-			values[5] = Int64GetDatum(whole_number(field[5]));
+			values[5] = Int64GetDatum(strtoll(field[5], NULL, 10));
 			values[6] = CStringGetTextDatum(field[6]);
 			values[7] = BoolGetDatum(field[7][0] == '1');
 			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);

@@ -161,17 +161,12 @@ net_resolve(const char *host, char *addresses, char *err)
 	if (look_up(host, AI_NUMERICHOST, addresses, &reason) > 0)
 		return true;
 
-	if (!AcquireExternalFD())
-	{
-		snprintf(err, NET_ERR_LEN, "no file descriptor is left");
-		return false;
-	}
 	if (pipe(pipe_fds) < 0)
 	{
-		ReleaseExternalFD();
 		snprintf(err, NET_ERR_LEN, "could not create a pipe: %s", strerror(errno));
 		return false;
 	}
+	ReserveExternalFD();
 	sigprocmask(SIG_SETMASK, &BlockSig, NULL);
 	child = fork();
 	if (child == 0)

@@ -9,8 +9,6 @@
  */
 #include "postgres.h"
 
-#include <unistd.h>
-
 #include "postmaster/postmaster.h"
 #include "utils/timestamp.h"
 
@@ -99,14 +97,10 @@ const char *
 protocol_server_name(void)
 {
 	static char name[SERVER_NAME_LEN + 1];
-	char		host[SERVER_NAME_LEN - 6] = "";
 
 	if (snowid_server_name[0])
 		return snowid_server_name;
-	if (gethostname(host, sizeof(host)) < 0)
-		strlcpy(host, "unknown", sizeof(host));
-	host[sizeof(host) - 1] = '\0';
-	snprintf(name, sizeof(name), "%s:%d", host, PostPortNumber);
+	snprintf(name, sizeof(name), "%.*s:%d", SERVER_NAME_LEN - 6, snowid_host_name, PostPortNumber);
 	return name;
 }
 

@@ -194,11 +194,8 @@ command(int argc, const char **argv, char *err)
 {
 	int			done = 0;
 
-	if (redisAppendCommandArgv(connection, argc, argv, NULL) != REDIS_OK)
-	{
-		redis_failed(err, "out of memory");
-		return NULL;
-	}
+	/* if this fails, the next call tells */
+	(void) redisAppendCommandArgv(connection, argc, argv, NULL);
 	while (redisBufferWrite(connection, &done) == REDIS_OK)
 	{
 		if (done)
@@ -289,19 +286,11 @@ open_link(const Address *address, const char *numeric, char *err)
 	int			error = 0;
 	socklen_t	len = sizeof(error);
 
-	if (!AcquireExternalFD())
-	{
-		snprintf(err, NET_ERR_LEN, "%s: no file descriptor is left", linked_to);
-		return false;
-	}
 	connection = address->local ? redisConnectUnixNonBlock(numeric) :
 		redisConnectNonBlock(numeric, address->port);
 	if (!connection)
-	{
-		ReleaseExternalFD();
-		snprintf(err, NET_ERR_LEN, "%s: out of memory", linked_to);
-		return false;
-	}
+		return redis_failed(err, "out of memory");
+	ReserveExternalFD();
 	if (connection->err)
 		return redis_failed(err, "%s", connection->errstr);
 	limit_arrays(connection->reader);

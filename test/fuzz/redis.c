@@ -86,10 +86,9 @@ net_resolve(const char *host, char *addresses, char *err)
 
 volatile sig_atomic_t ShutdownRequestPending = false;
 
-bool
-AcquireExternalFD(void)
+void
+ReserveExternalFD(void)
 {
-	return true;
 }
 
 void
