@@ -22,7 +22,7 @@ my %tests = (
 	  'keeper/origin_owned restart/state_file keeper/advance keeper/new_pair registry/own_claim registry/identity keeper/closed_gate keys/ready keeper/shortages restart/above_all_before keeper/ahead_of_callers standby/promotion registry/lease registry/move',
 	'keeper/move.c'   => 'registry/move clock/ran_ahead',
 	'keeper/origin.c' =>
-	  'keeper/origin_owned keeper/origin_room keeper/layout_consent restart/state_file keeper/origin_place standby/promotion keys/settings',
+	  'keeper/origin_owned keeper/origin_room keeper/layout_consent restart/state_file keeper/new_pair keeper/origin_place standby/promotion keys/settings',
 	'keeper/origin_worker.c' =>
 	  'keeper/origin_owned keeper/origin_place keeper/origin_room keeper/layout_consent rights/exits keeper/ahead_of_callers keeper/origin_subscriptions',
 	'keeper/pair.c' =>

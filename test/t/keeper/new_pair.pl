@@ -323,6 +323,36 @@ stop_clock($lender, $now + 21000);
 poll($lender, 'is_open');
 cmp_ok(next_key($lender), '>', $before,
 	'the first key is above the former ones though their origin was dropped');
+
+#---- A crash, then another number and a clock that was set back ----
+
+# The ceiling of the number is in its origin alone, and must get into the file.
+stop_clock($lender, $now + 40000);
+$before = next_key($lender);
+$lender->stop('immediate');
+stop_clock($lender, $now + 24000);
+configure($lender, 'snowid.worker_id = 10');
+$lender->start;
+poll($lender, $waits);
+stop_clock($lender, $now + 25100);
+wait_for_worker_id($lender, 10);
+query($lender,
+	"SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid\\_%\\_5'"
+);
+configure($lender, 'snowid.worker_id = 5');
+$lender->reload;
+poll($lender, $waits);
+stop_clock($lender, $now + 26200);
+like(
+	sql_error($lender, 'SELECT snowid_next()'),
+	qr/would lead the clock/,
+	'no key is made below those before the crash though their origin was dropped'
+);
+stop_clock($lender, $now + 42000);
+poll($lender, 'is_open');
+cmp_ok(next_key($lender), '>', $before,
+	'the first key is above those before the crash though their origin was dropped'
+);
 $lender->stop;
 
 done_testing();
