@@ -28,6 +28,7 @@
 
 /* The content of the file, or the content that is about to be written. */
 static Identity identity;
+static Identity on_disk;		/* the same before a write that may fail */
 static bool is_loaded = false;
 static bool is_new;				/* the file does not have it yet */
 static bool is_copy;			/* the file was another directory's */
@@ -92,16 +93,21 @@ identity_load(char *err)
 	is_new = result == STATE_FILE_ABSENT || is_copy;
 	if (is_new)
 		become_new();
+	on_disk = identity;
 	is_loaded = true;
 	return GATE_MAY_OPEN;
 }
 
-/* Writes the state file.  False: the reason is in err. */
+/* Writes the state file.  False: nothing has changed; the reason is in err. */
 static bool
 write_file(char *err)
 {
 	if (!statefile_write(&identity, err, GATE_DETAIL_LEN))
+	{
+		identity = on_disk;
 		return false;
+	}
+	on_disk = identity;
 	is_new = false;
 	return true;
 }
@@ -136,10 +142,7 @@ identity_introduce(char *err)
 		if (snowid_redis_lease > 0 && identity.claim.ownership != 0)
 			identity.claim.lease_ms = snowid_redis_lease;
 		if (!write_file(err))
-		{
-			is_loaded = false;
 			return GATE_FILE;
-		}
 	}
 	describe_boot(boot);
 	claim_set_identity(&identity, boot, is_start);
@@ -198,17 +201,12 @@ identity_known_ms(const Claim *pair)
 bool
 identity_forget_ceilings(char *err)
 {
-	Identity	before = identity;
-
 	if (identity.claim.generation == 0)
 		identity.ceiling_ms = 0;
 	for (int i = 0; i < PAST_CLAIMS; i++)
 		if (identity.past[i].by_setting)
 			identity.past[i].ceiling_ms = 0;
-	if (write_file(err))
-		return true;
-	identity = before;
-	return false;
+	return write_file(err);
 }
 
 /*
@@ -257,15 +255,10 @@ identity_advanced_ms(void)
 bool
 identity_advance(int64 unix_ms, char *err)
 {
-	int64		before = identity.advanced_ms;
-
-	if (unix_ms <= before)
+	if (unix_ms <= identity.advanced_ms)
 		return true;
 	identity.advanced_ms = unix_ms;
-	if (write_file(err))
-		return true;
-	identity.advanced_ms = before;
-	return false;
+	return write_file(err);
 }
 
 /*
@@ -276,7 +269,6 @@ identity_advance(int64 unix_ms, char *err)
 bool
 identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 {
-	Identity	before = identity;
 	Claim		none = {0};
 
 	if (!claim)
@@ -304,10 +296,7 @@ identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 	identity.home = claim_home();
 	claim_marks(&identity.span_ms, &identity.high);
 	if (!write_file(err))
-	{
-		identity = before;
 		return false;
-	}
 	if (claim_from_redis())
 		claim_set_identity(&identity, "", false);
 	return true;
