@@ -51,34 +51,29 @@ own_waits_init(void)
 
 #define XFS_MAGIC 0x58465342
 
-/* Inode and birth time of a file (0: unknown); false: neither is known. */
-bool
+/* Inode and birth time of a file; what is unknown is left as it is. */
+void
 compat_birth(const char *path, uint64 *inode, int64 *birth_ns)
 {
 #ifdef STATX_BTIME
 	struct statx st;
 
-	*inode = 0;
-	*birth_ns = 0;
 	if (statx(AT_FDCWD, path, 0, STATX_INO | STATX_BTIME, &st) != 0)
-		return false;
+		return;
 	*inode = st.stx_ino;
 	if (st.stx_mask & STATX_BTIME)
 		*birth_ns = st.stx_btime.tv_sec * INT64CONST(1000000000) + st.stx_btime.tv_nsec;
 #else
 	struct stat st;
 
-	*inode = 0;
-	*birth_ns = 0;
 	if (stat(path, &st) != 0)
-		return false;
+		return;
 	*inode = st.st_ino;
 #if defined(__APPLE__) || defined(__FreeBSD__)
 	*birth_ns = st.st_birthtimespec.tv_sec * INT64CONST(1000000000) +
 		st.st_birthtimespec.tv_nsec;
 #endif
 #endif
-	return true;
 }
 
 /* The ID of a path's file system; 0: it has none that stays the same. */

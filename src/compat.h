@@ -120,7 +120,7 @@ ms_until(int64 at)
 	return Max(left, 1);
 }
 
-extern bool compat_birth(const char *path, uint64 *inode, int64 *birth_ns);
+extern void compat_birth(const char *path, uint64 *inode, int64 *birth_ns);
 extern uint64 compat_file_system(const char *path);
 extern void compat_die_with_parent(void);
 

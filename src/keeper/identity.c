@@ -24,6 +24,13 @@
 #include "keeper/statefile.h"
 #include "settings.h"
 
+/*
+ * Its fingerprint is that of the directory's content.  PostgreSQL and its tools
+ * rewrite this file in place.  A restore or a rewind creates a new one, or brings
+ * our file from another directory.
+ */
+#define CONTROL_FILE "global/pg_control"
+
 #define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
 
 /* The content of the file, or the content that is about to be written. */
@@ -37,8 +44,8 @@ static void
 become_new(void)
 {
 	memset(&identity, 0, sizeof(identity));
-	identity.directory = statefile_fingerprint();
-	identity.life = statefile_life();
+	identity.directory = statefile_fingerprint(".");
+	identity.content = statefile_fingerprint(CONTROL_FILE);
 	identity.id[0] = random_id();
 	identity.id[1] = random_id();
 }
@@ -75,8 +82,8 @@ GateReason
 identity_load(char *err)
 {
 	StateFileResult result;
-	Fingerprint directory = statefile_fingerprint();
-	Life		life = statefile_life();
+	Fingerprint directory = statefile_fingerprint(".");
+	Fingerprint content = statefile_fingerprint(CONTROL_FILE);
 
 	if (is_loaded)
 		return GATE_MAY_OPEN;
@@ -89,7 +96,7 @@ identity_load(char *err)
 		return GATE_FILE_DAMAGED;
 	is_copy = result == STATE_FILE_OK &&
 		(memcmp(&identity.directory, &directory, sizeof(directory)) != 0 ||
-		 memcmp(&identity.life, &life, sizeof(life)) != 0);
+		 memcmp(&identity.content, &content, sizeof(content)) != 0);
 	is_new = result == STATE_FILE_ABSENT || is_copy;
 	if (is_new)
 		become_new();
@@ -187,10 +194,8 @@ identity_known_ms(const Claim *pair)
 	if (identity.claim.ownership != 0 && same_pair(&identity.claim, pair))
 		known_ms = identity.ceiling_ms;
 	for (int i = 0; i < PAST_CLAIMS; i++)
-		if (identity.past[i].ownership != 0 &&
-			identity.past[i].datacenter_id == pair->datacenter_id &&
-			identity.past[i].worker_id == pair->worker_id)
-			known_ms = Max(known_ms, identity.past[i].ceiling_ms);
+		if (same_pair(&identity.past[i], pair))
+			known_ms = Max(known_ms, identity.past[i].floor_ms);
 	return known_ms;
 }
 
@@ -204,8 +209,8 @@ identity_forget_ceilings(char *err)
 	if (identity.claim.generation == 0)
 		identity.ceiling_ms = 0;
 	for (int i = 0; i < PAST_CLAIMS; i++)
-		if (identity.past[i].by_setting)
-			identity.past[i].ceiling_ms = 0;
+		if (identity.past[i].generation == 0)
+			identity.past[i].floor_ms = 0;
 	return write_file(err);
 }
 
@@ -239,7 +244,7 @@ identity_count_past(int64 unix_ms)
 	int			n = 0;
 
 	for (int i = 0; i < PAST_CLAIMS; i++)
-		if (identity.past[i].ownership != 0 && identity.past[i].ceiling_ms > unix_ms)
+		if (identity.past[i].ownership != 0 && identity.past[i].floor_ms > unix_ms)
 			n++;
 	return n;
 }
@@ -276,14 +281,9 @@ identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 	if (identity.claim.ownership != 0 && identity.claim.ownership != claim->ownership)
 	{
 		memmove(identity.past + 1, identity.past, sizeof(identity.past) - sizeof(identity.past[0]));
-		memset(&identity.past[0], 0, sizeof(identity.past[0]));
-		identity.past[0].ownership = identity.claim.ownership;
-		identity.past[0].datacenter_id = identity.claim.datacenter_id;
-		identity.past[0].worker_id = identity.claim.worker_id;
-		identity.past[0].ceiling_ms = Max(Max(used_ms, identity.ceiling_ms), 0);
+		identity.past[0] = identity.claim;
+		identity.past[0].floor_ms = Max(Max(used_ms, identity.ceiling_ms), 0);
 		identity.past[0].exact = exact;
-		identity.past[0].by_setting = identity.claim.generation == 0;
-		identity.past[0].registry = identity.claim.registry;
 	}
 	if (identity.claim.ownership != claim->ownership)
 		identity.ceiling_ms = 0;

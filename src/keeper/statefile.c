@@ -21,29 +21,20 @@
  *			 72	| lease, ms          int32        |  0: for good
  *			 76	| datacenter ID      int32        |
  *			 80	| worker ID          int32        |
- *			 84	| 0                  int32        |
+ *			 84	| exact              int32        |  of a past claim; see claim.h
  *			 88	| generation         int64        |  of the claim; 0: of the settings
  *			 96	| registry           uint64       |  whose claim that is
- *			104	| inode              uint64       |  of global/pg_control
- *			112	| birth time, ns     int64        |
- *			120	| home               uint64       |  hash of Redis' URL and prefix
- *			128	| span, ms           int64        |  see registry.lua
- *			136	| high               int64        |  the same
- *			144	| past claims        8 x 40 bytes |  newest first
- *			464	| ceiling, Unix ms   int64        |  of the claim, as far as known
- *			472	| advanced, Unix ms  int64        |  keys of all IDs are above it
- *			480	| CRC-32C of all above            |
- *			484	+---------------------------------+
- *
- * of a past claim
- *
- *			  0	| ownership          uint64       |  0: none
- *			  8	| ceiling, Unix ms   int64        |
- *			 16	| exact              int32        |  1: no key is above
- *			 20	| datacenter ID      int32        |
- *			 24	| worker ID          int32        |
- *			 28	| by setting         int32        |  1: Redis does not know it
- *			 32	| registry           uint64       |
+ *			104	| file system        uint64       |  of global/pg_control
+ *			112	| inode              uint64       |
+ *			120	| birth time, ns     int64        |
+ *			128	| home               uint64       |  hash of Redis' URL and prefix
+ *			136	| span, ms           int64        |  see registry.lua
+ *			144	| high               int64        |  the same
+ *			152	| past claims        8 x 48 bytes |  newest first, each as from 56 on
+ *			536	| ceiling, Unix ms   int64        |  of the claim, as far as known
+ *			544	| advanced, Unix ms  int64        |  keys of all IDs are above it
+ *			552	| CRC-32C of all above            |
+ *			556	+---------------------------------+
  *
  * PostgreSQL's own lock on a data directory does not work between containers;
  * flock() on the file "lock" beside the state file does.
@@ -66,10 +57,9 @@
 #define STATE_FILE STATE_DIR "/state"
 #define TMP_FILE STATE_FILE ".tmp"
 #define LOCK_FILE STATE_DIR "/lock"
-#define CONTROL_FILE "global/pg_control"
 
 #define STATE_MAGIC 0x534e4f57	/* "SNOW" */
-#define STATE_VERSION 3
+#define STATE_VERSION 4
 
 typedef struct StateFile
 {
@@ -79,7 +69,7 @@ typedef struct StateFile
 	pg_crc32c	crc;
 } StateFile;
 
-StaticAssertDecl(offsetof(StateFile, crc) == 480, "the format has no padding");
+StaticAssertDecl(offsetof(StateFile, crc) == 552, "the format has no padding");
 
 #define STATE_FILE_LEN (offsetof(StateFile, crc) + sizeof(pg_crc32c))
 
@@ -143,31 +133,15 @@ statefile_unlock(void)
 	lock_fd = directory_fd = -1;
 }
 
-/* The fingerprint of the data directory, which is the current directory. */
 Fingerprint
-statefile_fingerprint(void)
+statefile_fingerprint(const char *path)
 {
 	Fingerprint print;
 
 	memset(&print, 0, sizeof(print));
-	print.file_system = compat_file_system(".");
-	(void) compat_birth(".", &print.inode, &print.birth_ns);
+	print.file_system = compat_file_system(path);
+	compat_birth(path, &print.inode, &print.birth_ns);
 	return print;
-}
-
-/*
- * The identity of the directory's content.  PostgreSQL and its tools rewrite the
- * control file in place.  A restore or a rewind creates a new one, or brings our
- * file from another directory.
- */
-Life
-statefile_life(void)
-{
-	Life		life;
-
-	memset(&life, 0, sizeof(life));
-	(void) compat_birth(CONTROL_FILE, &life.inode, &life.birth_ns);
-	return life;
 }
 
 static pg_crc32c

@@ -17,8 +17,7 @@ typedef enum StateFileResult
 
 extern bool statefile_lock(char *err, Size errlen);
 extern void statefile_unlock(void);
-extern Fingerprint statefile_fingerprint(void);
-extern Life statefile_life(void);
+extern Fingerprint statefile_fingerprint(const char *path);
 extern StateFileResult statefile_read(Identity *identity, char *err, Size errlen);
 extern bool statefile_write(const Identity *identity, char *err, Size errlen);
 

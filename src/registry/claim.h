@@ -13,7 +13,7 @@
 
 #define BOOT_LEN 64
 
-/* Distinguishes a data directory from a copy of it. */
+/* Distinguishes a file or a directory from a copy of it. */
 typedef struct Fingerprint
 {
 	uint64		file_system;
@@ -21,38 +21,20 @@ typedef struct Fingerprint
 	int64		birth_ns;		/* 0: the file system has none */
 } Fingerprint;
 
-/* Distinguishes its content from content that was restored into it. */
-typedef struct Life
-{
-	uint64		inode;
-	int64		birth_ns;
-} Life;
-
 /* This server's pair, granted by the settings or by Redis. */
 typedef struct Claim
 {
 	uint64		ownership;		/* a random ID; 0: none */
-	int64		floor_ms;		/* Unix; keys begin above it */
+	int64		floor_ms;		/* Unix; new keys of the pair are above it */
 	int32		lease_ms;		/* 0: for good */
 	int32		datacenter_id;
 	int32		worker_id;
-	int32		unused;
+	int32		exact;			/* 1: given up, and no key of it is above
+								 * floor_ms */
 	int64		generation;		/* rises with each ownership of the pair in
 								 * Redis; 0: granted by the settings */
 	uint64		registry;		/* the name of the one that gave it, or 0 */
 } Claim;
-
-/* A claim that was given up. */
-typedef struct PastClaim
-{
-	uint64		ownership;		/* 0: none */
-	int64		ceiling_ms;		/* Unix */
-	int32		exact;			/* 1: no key of it is above the ceiling */
-	int32		datacenter_id;
-	int32		worker_id;
-	int32		by_setting;		/* 1: Redis does not know it */
-	uint64		registry;
-} PastClaim;
 
 #define PAST_CLAIMS 8
 
@@ -63,11 +45,11 @@ typedef struct Identity
 	uint64		id[2];			/* random */
 	uint64		starts;			/* how often it was started with a Redis */
 	Claim		claim;
-	Life		life;
+	Fingerprint content;		/* of the control file */
 	uint64		home;			/* claim_home() of the claim */
 	int64		span_ms;		/* as the registry gave them; see registry.lua */
 	int64		high;
-	PastClaim	past[PAST_CLAIMS];	/* newest first */
+	Claim		past[PAST_CLAIMS];	/* given up, newest first */
 	int64		ceiling_ms;		/* Unix; the highest known of the claim */
 	int64		advanced_ms;	/* Unix; by snowid_advance() */
 } Identity;

@@ -157,12 +157,12 @@ past_claims(const Registry *seen)
 
 	for (int i = 0; i < PAST_CLAIMS; i++)
 	{
-		const PastClaim *past = &seen->identity.past[i];
+		const Claim *past = &seen->identity.past[i];
 
-		if (past->ownership != 0 && !past->by_setting && past->ownership != seen->leaving.ownership &&
+		if (past->ownership != 0 && past->generation != 0 && past->ownership != seen->leaving.ownership &&
 			!(seen->state == CLAIM_HELD && past->ownership == seen->claim.ownership))
 			text = psprintf("%s %s/%d:%d/%s/" INT64_FORMAT "/%d", text, protocol_hex(past->registry),
-							past->datacenter_id, past->worker_id, protocol_hex(past->ownership), past->ceiling_ms, past->exact);
+							past->datacenter_id, past->worker_id, protocol_hex(past->ownership), past->floor_ms, past->exact);
 	}
 	return text;
 }

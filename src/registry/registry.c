@@ -542,7 +542,7 @@ release(const Claim *claim)
 	RegistryCall call;
 	char	  **answer;
 	int			count;
-	const PastClaim *past = NULL;
+	const Claim *past = NULL;
 
 	for (int i = 0; i < PAST_CLAIMS && !past; i++)
 		if (seen.identity.past[i].ownership == claim->ownership)
@@ -551,7 +551,7 @@ release(const Claim *claim)
 	protocol_add(&call, "worker", protocol_number(claim->worker_id));
 	protocol_add(&call, "ownership", protocol_hex(claim->ownership));
 	/* a claim that was never in the file was never used */
-	protocol_add(&call, "ceiling", protocol_number(past ? past->ceiling_ms : 0));
+	protocol_add(&call, "ceiling", protocol_number(past ? past->floor_ms : 0));
 	protocol_add(&call, "exact", past && past->exact ? "1" : "0");
 	if (!call_or_try_later(&call, &answer, &count))
 		return false;

@@ -212,12 +212,12 @@ sub clone_node
 	my ($to, $from) = @_;
 	my $file  = $to->data_dir . '/snowid/state';
 	my $own   = slurp_file($file);
-	my $state = substr(slurp_file($from->data_dir . '/snowid/state'), 0, 480);
+	my $state = substr(slurp_file($from->data_dir . '/snowid/state'), 0, 552);
 
-	crc32c(substr($own, 0, 480)) == unpack('V', substr($own, 480))
+	crc32c(substr($own, 0, 552)) == unpack('V', substr($own, 552))
 	  or die 'crc32c';
 	substr($state, $_->[0], $_->[1]) = substr($own, $_->[0], $_->[1])
-	  foreach [ 0, 32 ], [ 104, 16 ];
+	  foreach [ 0, 32 ], [ 104, 24 ];
 	open(my $out, '>:raw', $file) or die "$!";
 	print $out $state, pack('V', crc32c($state));
 	close($out);

@@ -68,7 +68,7 @@ sub past_ids
 	my ($node) = @_;
 	my $state = slurp_file($node->data_dir . '/snowid/state');
 	return join ' ', map { unpack 'l', substr($state, $_ + 24, 4) }
-	  grep { substr($state, $_, 8) ne "\0" x 8 } map { 144 + 40 * $_ } 0 .. 7;
+	  grep { substr($state, $_, 8) ne "\0" x 8 } map { 152 + 48 * $_ } 0 .. 7;
 }
 
 sub moves { return status($_[0], 'moves'); }

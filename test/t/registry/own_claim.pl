@@ -278,7 +278,7 @@ configure($ahead, 'snowid.worker_id = 7');
 $ahead->start;
 poll($ahead, 'worker_id = 7');
 my ($ownership, $ceiling) = unpack 'Q< q<',
-  substr(slurp_file($ahead->data_dir . '/snowid/state'), 144, 16);
+  substr(slurp_file($ahead->data_dir . '/snowid/state'), 152, 16);
 isnt($ownership, 0, 'the file has the claim that was given up');
 cmp_ok(
 	$ceiling, '>=',

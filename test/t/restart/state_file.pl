@@ -72,7 +72,7 @@ sub content
 }
 
 my $good = slurp_file($file);
-is(length $good, 484, 'the file is there');
+is(length $good, 556, 'the file is there');
 
 # Damages the file, and mends it.
 sub is_refused
@@ -132,10 +132,10 @@ is_refused(
 is_refused(
 	'another version',
 	'XX001',
-	qr/File "snowid\/state" has version 4, and this snowid reads version 3\./,
+	qr/File "snowid\/state" has version 5, and this snowid reads version 4\./,
 	sub {
 		write_state(
-			substr($good, 0, 4) . pack('L', 4) . substr($good, 8) . 'more');
+			substr($good, 0, 4) . pack('L', 5) . substr($good, 8) . 'more');
 	},
 	\&put_back);
 
@@ -172,7 +172,7 @@ chmod 0700, $node->data_dir . '/snowid';
 keys_go_on('mended');
 like(
 	slurp_file($file),
-	qr/^\Q${\ substr($good, 0, 32)}\E.{452}$/s,
+	qr/^\Q${\ substr($good, 0, 32)}\E.{524}$/s,
 	'a directory that can be written again: the file is written');
 
 $node->stop;
@@ -183,10 +183,10 @@ $node->start;
 $node->wait_for_log(
 	qr/Could not write file "snowid\/state": No space left on device/,
 	$before);
-ok(!-e $file || -s $file == 484, 'a full disk leaves no half a file');
+ok(!-e $file || -s $file == 556, 'a full disk leaves no half a file');
 keys_go_on('keys continue when there is space again');
 $good = slurp_file($file);
-is(length $good, 484, 'the file is written when there is space again');
+is(length $good, 556, 'the file is written when there is space again');
 
 #---- Another server on the directory ----
 
