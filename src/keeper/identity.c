@@ -38,7 +38,7 @@ static Identity identity;
 static Identity on_disk;		/* the same before a write that may fail */
 static bool is_loaded = false;
 static bool is_new;				/* the file does not have it yet */
-static bool is_copy;			/* the file was another directory's */
+static bool is_copy;			/* it was another directory's: to be said */
 
 static void
 become_new(void)
@@ -135,10 +135,11 @@ identity_introduce(char *err)
 
 	if (is_told && is_known && !clone)
 		return GATE_MAY_OPEN;
-	if (is_copy && !is_told)
+	if (is_copy)
 		ereport(LOG,
 				(errmsg("this data directory is a copy, or was restored"),
 				 errdetail("It claims a worker ID of its own.")));
+	is_copy = false;
 	if (clone)
 		become_new();
 	is_start = !is_known || is_new || clone;
@@ -176,13 +177,6 @@ identity_changed_source(void)
 {
 	return identity.claim.ownership != 0 &&
 		(identity.claim.generation != 0) != claim_from_redis();
-}
-
-/* Was the directory copied or restored, so that another server may have its claim? */
-bool
-identity_was_copied(void)
-{
-	return is_copy;
 }
 
 /* The highest Unix ms up to which this server is known to have used a pair; 0: none. */
@@ -295,6 +289,15 @@ identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 	identity.ceiling_ms = Max(identity.ceiling_ms, claim->floor_ms);
 	identity.home = claim_home();
 	claim_marks(&identity.span_ms, &identity.high);
+	if (is_copy && claim->ownership != 0)
+	{
+		ereport(WARNING,
+				(errmsg("this data directory is a copy, or was restored"),
+				 errdetail("Its keys are made as datacenter %d, worker %d.",
+						   claim->datacenter_id, claim->worker_id),
+				 errhint("Make sure that no other server has this worker ID.")));
+		is_copy = false;
+	}
 	if (!write_file(err))
 		return false;
 	if (claim_from_redis())

@@ -13,7 +13,6 @@ extern GateReason identity_introduce(char *err);
 extern bool identity_remembers(const Claim *claim, bool *same_terms);
 extern const Claim *identity_claim(void);
 extern bool identity_changed_source(void);
-extern bool identity_was_copied(void);
 extern int64 identity_known_ms(const Claim *pair);
 extern bool identity_forget_ceilings(char *err);
 extern void identity_remember_ceiling(uint64 ownership, int64 unix_ms);

@@ -224,9 +224,9 @@ static long
 act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now,
 	char *detail)
 {
-	/* on a standby, whose gate is closed; a failure is tried again */
+	/* on a standby, whose gate is closed: in advance; if it fails, again */
 	if (facts->recovery && decision->remember)
-		(void) pair_remember_early(wanted, decision, detail);
+		(void) pair_remember(wanted, NULL, decision->floor_ms, detail);
 	if (decision->reason != GATE_OPEN)
 		close_gate(decision->reason, detail);
 	switch (decision->action)

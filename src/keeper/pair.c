@@ -141,28 +141,18 @@ used_before(const Ceiling *ceiling, int64 *used_ms)
 }
 
 /*
- * Writes the pair into the state file, with the floor of its keys.  False: the
- * reason is in err.
+ * Writes a claim into the state file, with the floor of its keys; the ceiling is
+ * NULL if it was not looked up.  False: the reason is in err.
  */
-static bool
-remember(Pair *pair, int64 floor_ms, char *err)
+bool
+pair_remember(const Claim *claim, const Ceiling *ceiling, int64 floor_ms, char *err)
 {
-	static bool warned = false;
+	Claim		begun = *claim;
 	int64		used_ms;
-	bool		exact;
+	bool		exact = used_before(ceiling, &used_ms);
 
-	if (identity_was_copied() && !claim_from_redis() && !warned)
-	{
-		ereport(WARNING,
-				(errmsg("this data directory is a copy, or was restored"),
-				 errdetail("Its keys are made as datacenter %d, worker %d.",
-						   pair->claim.datacenter_id, pair->claim.worker_id),
-				 errhint("Make sure that no other server has this worker ID.")));
-		warned = true;
-	}
-	exact = used_before(&pair->ceiling, &used_ms);
-	pair->claim.floor_ms = floor_ms;
-	return identity_remember(&pair->claim, used_ms, exact, err);
+	begun.floor_ms = floor_ms;
+	return identity_remember(&begun, used_ms, exact, err);
 }
 
 /* The claim in the state file; NULL: there is none. */
@@ -210,18 +200,6 @@ pair_give_up(char *err)
 	return identity_remember(NULL, used_ms, exact, err) ? GATE_MAY_OPEN : GATE_FILE;
 }
 
-/* Remembers a claim in advance, on a standby. */
-bool
-pair_remember_early(const Claim *claim, const Decision *decision, char *err)
-{
-	Claim		early = *claim;
-	int64		used_ms;
-	bool		exact = used_before(NULL, &used_ms);
-
-	early.floor_ms = decision->floor_ms;
-	return identity_remember(&early, used_ms, exact, err);
-}
-
 /*
  * Leaves the other layouts, with consent, just before the first key of the new
  * one.  The ceiling comes first: from then on every layout's new keys must be above
@@ -260,7 +238,7 @@ pair_begin(Pair *pair, const Decision *decision, char *err)
 {
 	warn_of_end();
 	if ((decision->leave_layouts && !identity_forget_ceilings(err)) ||
-		(decision->remember && !remember(pair, decision->floor_ms, err)))
+		(decision->remember && !pair_remember(&pair->claim, &pair->ceiling, decision->floor_ms, err)))
 		return GATE_FILE;
 	return decision->leave_layouts ? leave_layouts(pair, decision->floor_ms, err) : GATE_MAY_OPEN;
 }
