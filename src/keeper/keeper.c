@@ -136,13 +136,8 @@ wait_for_answer(void)
 static long
 hold_gate(const Decision *decision, const char *detail)
 {
-	if (decision->detail == DETAIL_LOOK_UP && strcmp(detail, logged_detail) != 0)
-	{
-		ereport(LOG,
-				(errmsg("%s", gate_message(GATE_CEILING)),
-				 errdetail("%s", detail)));
-		strlcpy(logged_detail, detail, sizeof(logged_detail));
-	}
+	if (decision->detail == DETAIL_LOOK_UP)
+		log_state(GATE_CEILING, detail);
 	generator_no_grant(detail);
 	return retry_pause();
 }
@@ -300,8 +295,9 @@ take_turn(void)
 	if (pause > 0)
 		return pause;
 	pause = grant_renew(&pair, now, &granted);
-	if (granted && logged_reason == GATE_OPEN && logged_detail[0])
+	if (granted && (logged_reason != GATE_OPEN || logged_detail[0]))
 	{
+		logged_reason = GATE_OPEN;
 		logged_detail[0] = '\0';
 		ereport(LOG, (errmsg("snowid reserves keys again")));
 	}
