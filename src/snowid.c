@@ -54,7 +54,6 @@ shmem_request(void)
 		prev_shmem_request_hook();
 	RequestAddinShmemSpace(process_shmem_size());
 	generator_shmem_request();
-	RequestAddinShmemSpace(pair_shmem_size());
 	RequestAddinShmemSpace(origin_worker_shmem_size());
 	claim_shmem_request();
 	if (snowid_max_segments > 0)
@@ -73,7 +72,6 @@ shmem_startup(void)
 	own_waits_init();
 	process_shmem_init();
 	generator_shmem_init();
-	pair_shmem_init();
 	clock_shmem_init();
 	origin_worker_shmem_init();
 	claim_shmem_init();

@@ -15,7 +15,6 @@
 #include "generator/gate.h"
 #include "guard.h"
 #include "keeper/clock.h"
-#include "keeper/pair.h"
 #include "key/layout.h"
 #include "registry/claim.h"
 #include "settings.h"
@@ -46,7 +45,7 @@ snowid_accept_layout(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("there is no layout change to accept")));
-	pair_accept_layout();
+	generator_accept_layout();
 	PG_RETURN_VOID();
 }
 

@@ -170,19 +170,14 @@ generator_keeper_trouble(int64 patience, char *detail)
 	return true;
 }
 
-/* The gate's state, and the pair that it was last opened with. */
-GateReason
-generator_gate(bool *has_pair, int *datacenter_id, int *worker_id)
+/* The administrator consents to the change of the layout, until the next restart. */
+void
+generator_accept_layout(void)
 {
-	GateReason	reason;
-
-	LWLockAcquire(generator_lock, LW_SHARED);
-	reason = generator->reason;
-	*has_pair = generator->has_pair;
-	*datacenter_id = generator->datacenter_id;
-	*worker_id = generator->worker_id;
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	generator->accepts_layout = true;
 	LWLockRelease(generator_lock);
-	return reason;
+	process_notify(PROCESS_KEEPER);
 }
 
 /*
@@ -252,11 +247,16 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 	ConditionVariableBroadcast(&generator->changed);
 }
 
-/* How far keys and grants have come. */
+/* The gate, and how far keys and grants have come. */
 void
 generator_progress(GeneratorProgress *progress)
 {
 	LWLockAcquire(generator_lock, LW_SHARED);
+	progress->reason = generator->reason;
+	progress->has_pair = generator->has_pair;
+	progress->datacenter_id = generator->datacenter_id;
+	progress->worker_id = generator->worker_id;
+	progress->accepts_layout = generator->accepts_layout;
 	progress->last = generator->resume_above;
 	LWLockRelease(generator_lock);
 	progress->usable_until = (int64) pg_atomic_read_u64(&generator->usable_until);

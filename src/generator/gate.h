@@ -56,11 +56,16 @@ typedef struct GeneratorStatus
 	int64		moves;
 } GeneratorStatus;
 
-/* The facts of a grant, in units. */
+/* The state as the keeper sees it. */
 typedef struct GeneratorProgress
 {
-	int64		last;
-	int64		usable_until;
+	GateReason	reason;
+	bool		has_pair;		/* it was open with this one before */
+	int			datacenter_id;
+	int			worker_id;
+	bool		accepts_layout;
+	int64		last;			/* unit */
+	int64		usable_until;	/* unit */
 	bool		asked;			/* a caller has come near the ceiling */
 } GeneratorProgress;
 
@@ -70,10 +75,9 @@ extern int64 generator_range_end(void);
 extern int64 generator_reach(int64 now);
 extern const char *gate_message(GateReason reason);
 extern void generator_status(GeneratorStatus *status);
+extern void generator_accept_layout(void);
 
 /* for the keeper only */
-extern GateReason generator_gate(bool *has_pair, int *datacenter_id,
-								 int *worker_id);
 extern int64 generator_close(GateReason reason, const char *detail);
 extern void generator_open(int datacenter_id, int worker_id, int64 floor,
 						   bool forget);

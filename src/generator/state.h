@@ -65,6 +65,7 @@ typedef struct Generator
 	bool		has_pair;
 	int			datacenter_id;
 	int			worker_id;
+	bool		accepts_layout; /* an administrator consents to a change */
 	int64		resume_above;	/* "last" while the gate is closed */
 	int64		floor;			/* "last" when the gate was first opened */
 	int64		steps_back;

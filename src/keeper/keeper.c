@@ -122,11 +122,10 @@ closed_pause(const Decision *decision, int64 now)
 static long
 wait_for_answer(void)
 {
-	bool		has_pair;
-	int			ignored;
-	GateReason	reason = generator_gate(&has_pair, &ignored, &ignored);
+	GeneratorProgress progress;
 
-	if (reason != GATE_OPEN && reason != GATE_CEILING)
+	generator_progress(&progress);
+	if (progress.reason != GATE_OPEN && progress.reason != GATE_CEILING)
 		(void) generator_close(GATE_STARTING, "");
 	awaits_answer = true;
 	return ANSWER_MS;
@@ -328,8 +327,7 @@ keeper_recover(const ErrorData *error)
 {
 	Pause		pause = {0};
 	char		detail[GATE_DETAIL_LEN];
-	bool		has_pair;
-	int			ignored;
+	GeneratorProgress progress;
 
 	snprintf(detail, sizeof(detail), "%s.%s%s", error->message,
 			 error->hint ? " " : "", error->hint ? error->hint : "");
@@ -338,7 +336,8 @@ keeper_recover(const ErrorData *error)
 		EmitErrorReport();
 		strlcpy(logged_detail, detail, sizeof(logged_detail));
 	}
-	if (RecoveryInProgress() || generator_gate(&has_pair, &ignored, &ignored) == GATE_OPEN)
+	generator_progress(&progress);
+	if (RecoveryInProgress() || progress.reason == GATE_OPEN)
 		generator_no_grant(detail);
 	else
 		(void) generator_close(GATE_CEILING, detail);

@@ -45,6 +45,7 @@ typedef struct Facts
 	int64		reach_ms;		/* no caller waits for a key above it */
 	int64		max_lead_ms;
 	LayoutRange range;
+	bool		consent;		/* to another layout */
 
 	/* the gate, and the claim that it was opened with last */
 	bool		is_open;
@@ -70,7 +71,6 @@ typedef struct Facts
 	int64		other_layout_ms;
 	bool		is_above;		/* keys would be above those of the other
 								 * layout */
-	bool		consent;		/* to another layout */
 
 	/* the clock behind the keys */
 	int64		behind_ms;		/* for how long it has been */

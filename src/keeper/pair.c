@@ -9,9 +9,7 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
-#include "port/atomics.h"
 #include "postmaster/interrupt.h"
-#include "storage/shmem.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
@@ -23,40 +21,12 @@
 #include "keeper/pair.h"
 #include "keeper/statefile.h"
 #include "key/layout.h"
-#include "process.h"
 #include "registry/claim.h"
 #include "settings.h"
 #include "units.h"
 
 /* The last texts of source, file and look-up, by OpeningDetail. */
 static char said[DETAIL_LOOK_UP + 1][GATE_DETAIL_LEN];
-
-/* Set by snowid_accept_layout(), in shared memory. */
-static pg_atomic_uint32 *accept_layout = NULL;
-
-Size
-pair_shmem_size(void)
-{
-	return MAXALIGN(sizeof(pg_atomic_uint32));
-}
-
-void
-pair_shmem_init(void)
-{
-	bool		found;
-
-	accept_layout = ShmemInitStruct("snowid pair", pair_shmem_size(), &found);
-	if (!found)
-		pg_atomic_init_u32(accept_layout, 0);
-}
-
-/* The administrator consents to the change of the layout, until the next restart. */
-void
-pair_accept_layout(void)
-{
-	pg_atomic_write_u32(accept_layout, 1);
-	process_notify(PROCESS_KEEPER);
-}
 
 /*
  * For sessions: the layout of this server.  Throws if the keeper refuses it, or,
@@ -295,13 +265,13 @@ static void
 observe_gate(const Claim *wanted, Facts *facts)
 {
 	GeneratorProgress progress;
-	Claim		last = {0};
-	bool		has_pair;
 
-	facts->is_open = generator_gate(&has_pair, &last.datacenter_id, &last.worker_id) == GATE_OPEN;
-	facts->other_pair = has_pair && !same_pair(&last, wanted);
-	facts->is_ours = has_pair && !facts->other_pair && claim_entered() == wanted->ownership;
 	generator_progress(&progress);
+	facts->is_open = progress.reason == GATE_OPEN;
+	facts->other_pair = progress.has_pair && (progress.datacenter_id != wanted->datacenter_id ||
+											  progress.worker_id != wanted->worker_id);
+	facts->is_ours = progress.has_pair && !facts->other_pair && claim_entered() == wanted->ownership;
+	facts->consent = progress.accepts_layout;
 	facts->last_ms = unix_ms_from_units(progress.last);
 }
 
@@ -319,7 +289,6 @@ observe_pair(const Pair *pair, int64 now, Facts *facts)
 	facts->others_ms = ceiling->others_ms;
 	facts->other_layout_ms = ceiling->other_layout_ms;
 	facts->is_above = ceiling->other_layout_ms != 0 && is_above(ceiling, now_ms);
-	facts->consent = pg_atomic_read_u32(accept_layout) != 0;
 	facts->range = range_of(now, now_ms);
 }
 

@@ -22,9 +22,6 @@ typedef struct Pair
 	int64		limit;			/* unit; on lease, no key is above it */
 } Pair;
 
-extern Size pair_shmem_size(void);
-extern void pair_shmem_init(void);
-extern void pair_accept_layout(void);
 extern const Layout *pair_server_layout(bool first);
 extern int64 last_unit_of(int64 unix_ms);
 extern void pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Facts *facts);
