@@ -27,11 +27,18 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
 #include "storage/proc.h"
+#include "utils/wait_event.h"
 
 #include "compat.h"
 #include "mailbox.h"
 #include "process.h"
+
+/* An asker looks again after this time whether it can ask. */
+#define ASK_MS 20
 
 void
 mailbox_init(Mailbox *box)
@@ -81,35 +88,64 @@ mailbox_look(Mailbox *box)
 	return state;
 }
 
-/* Takes the caller's question back; false: it is too late for that. */
+/*
+ * The caller does not ask any more, or has read its answer.  True: its question
+ * was taken.
+ */
 bool
-mailbox_withdraw(Mailbox *box)
-{
-	bool		is_placed;
-
-	SpinLockAcquire(&box->mutex);
-	is_placed = box->state == MAIL_PLACED && box->asker == MyProcNumber;
-	if (is_placed)
-	{
-		box->state = MAIL_NONE;
-		box->asker = -1;
-	}
-	SpinLockRelease(&box->mutex);
-	return is_placed;
-}
-
-/* The caller does not ask any more, or has read its answer. */
-void
 mailbox_leave(Mailbox *box)
 {
+	bool		was_taken = false;
+
 	SpinLockAcquire(&box->mutex);
 	if (box->asker == MyProcNumber)
 	{
+		was_taken = box->state == MAIL_TAKEN || box->state == MAIL_ANSWERED;
 		if (box->state != MAIL_TAKEN)
 			box->state = MAIL_NONE;
 		box->asker = -1;
 	}
 	SpinLockRelease(&box->mutex);
+	return was_taken;
+}
+
+static void
+leave(int code, Datum box)
+{
+	(void) mailbox_leave((Mailbox *) DatumGetPointer(box));
+}
+
+/*
+ * Has a process carry out a question, and waits for so many ms.  MAIL_ANSWERED: the
+ * answer is in its place.  MAIL_TAKEN: it may still be carried out.  MAIL_NONE: it
+ * is not.
+ */
+MailState
+mailbox_ask(Mailbox *box, void *letter, void *question, Size size,
+			ProcessId process, int64 ms, OwnWait wait)
+{
+	int64		ends = monotonic_ms() + ms;
+	volatile bool answered = false;
+	bool		was_taken;
+
+	PG_ENSURE_ERROR_CLEANUP(leave, PointerGetDatum(box));
+	{
+		while (!answered && monotonic_ms() < ends)
+		{
+			if (mailbox_place(box, letter, question, size))
+				process_notify(process);
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							 Min(ms_until(ends), ASK_MS), own_wait(wait));
+			ResetLatch(MyLatch);
+			CHECK_FOR_INTERRUPTS();
+			answered = mailbox_look(box) == MAIL_ANSWERED;
+		}
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(leave, PointerGetDatum(box));
+	if (answered)
+		memcpy(question, letter, size);
+	was_taken = mailbox_leave(box);
+	return answered ? MAIL_ANSWERED : was_taken ? MAIL_TAKEN : MAIL_NONE;
 }
 
 /*---- The process that answers ----*/

@@ -7,6 +7,8 @@
 
 #include "storage/spin.h"
 
+#include "process.h"
+
 /* Whose turn it is: the letter belongs to that process. */
 typedef enum MailState
 {
@@ -30,8 +32,9 @@ extern void mailbox_init(Mailbox *box);
 /* for the process that asks */
 extern bool mailbox_place(Mailbox *box, void *letter, const void *question, Size size);
 extern MailState mailbox_look(Mailbox *box);
-extern bool mailbox_withdraw(Mailbox *box);
-extern void mailbox_leave(Mailbox *box);
+extern bool mailbox_leave(Mailbox *box);
+extern MailState mailbox_ask(Mailbox *box, void *letter, void *question, Size size,
+							 ProcessId process, int64 ms, OwnWait wait);
 
 /* for the process that answers */
 extern bool mailbox_take(Mailbox *box);

@@ -83,10 +83,6 @@ my @named = (
 		'nothing outside of a question throws'
 	],
 	[
-		qr{^generator/advance.c: generator_advance: without: process_notify},
-		'the keeper looks each second; only the wait is longer'
-	],
-	[
 		qr{^generator/gate.c: generator_shmem_init: without: pg_atomic_init_u64\(&generator->last},
 		'no unit is taken either while usable_until is 0'
 	],

@@ -2,18 +2,13 @@
  * advance.c
  *		snowid_advance(): the caller asks, the keeper carries it out.
  *
- * Only the keeper raises the ceiling and opens the gate, so it does the work.
- * Until the keeper takes the request (mailbox.c), the caller can withdraw it, and
- * a call that fails has changed nothing.  Then the caller waits for the result;
- * when cancelled, it leaves a keeper that hangs, without knowing the outcome.
+ * Only the keeper raises the ceiling and opens the gate, so it does the work.  A
+ * call that ends before the keeper has taken the request (mailbox.c) has changed
+ * nothing; one that ends before the keeper has answered does not know the outcome.
  */
 #include "postgres.h"
 
-#include "miscadmin.h"
-#include "pgstat.h"
-#include "storage/latch.h"
 #include "storage/proc.h"
-#include "utils/wait_event.h"
 
 #include "compat.h"
 #include "generator/advance.h"
@@ -24,20 +19,7 @@
 #include "process.h"
 #include "units.h"
 
-/* A caller that is cancelled leaves a keeper that hangs after this time. */
-#define ABANDON_MS 10000
-
 /*---- The caller's side ----*/
-
-/* Leaves a request that the keeper has taken and does not end. */
-static void
-leave_hung_keeper(void)
-{
-	mailbox_leave(&generator->advance);
-	ereport(WARNING,
-			(errmsg("the outcome of snowid_advance() is unknown"),
-			 errdetail("The process \"snowid keeper\" hangs, and may still carry it out.")));
-}
 
 static void
 refuse_too_far(int64 id, int64 unix_ms, int64 now)
@@ -57,70 +39,35 @@ refuse_too_far(int64 id, int64 unix_ms, int64 now)
 void
 generator_advance(int64 id)
 {
-	Patience	patience = {false};
 	GateReason	reason;
 	char		detail[GATE_DETAIL_LEN];
 	MailState	state;
 	AdvanceLetter letter = {0};
 	Parts		parts;
-	int64		now;
-	int64		taken_since = PG_INT64_MAX;
+	int64		wait_ms = Max(snowid_max_wait, KEEPER_WAIT_MS);
+	int64		now = clock_units();
 
 	my_counters = &generator->counters[MyProcNumber];
 	layout_unpack(&server_layout, id, &parts);
 	letter.unit = units_from_ms(parts.unix_ms - server_layout.epoch) | unit_format.sequence_mask;
-
-	/* once the keeper has taken the request, wait for its result */
-	HOLD_INTERRUPTS();
-	while ((state = mailbox_look(&generator->advance)) != MAIL_ANSWERED)
-	{
-		int64		waited = waited_ms(&patience);
-		bool		temporary = look_at_gate(&reason, detail);
-		bool		too_far;
-		bool		give_up;
-
-		now = clock_units();
-		too_far = letter.unit > now + units_from_ms(snowid_max_jump);
-		give_up = !temporary || waited > Max(snowid_max_wait, KEEPER_WAIT_MS);
-		taken_since = state == MAIL_TAKEN ? Min(taken_since, waited) : PG_INT64_MAX;
-		if ((QueryCancelPending || ProcDiePending) && waited - taken_since > ABANDON_MS)
-		{
-			leave_hung_keeper();
-			state = MAIL_NONE;
-		}
-		if ((too_far || give_up || InterruptPending) &&
-			(state == MAIL_NONE || mailbox_withdraw(&generator->advance)))
-		{
-			RESUME_INTERRUPTS();
-			CHECK_FOR_INTERRUPTS();
-			if (too_far)
-				refuse_too_far(id, parts.unix_ms, now);
-			if (!temporary)
-				refuse_key(reason, detail);
-			if (give_up)
-				refuse_late(reason, detail, waited);
-			HOLD_INTERRUPTS();
-			state = MAIL_NONE;
-		}
-		if (state == MAIL_NONE &&
-			mailbox_place(&generator->advance, &generator->advance_letter, &letter, sizeof(letter)))
-			process_notify(PROCESS_KEEPER);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 ASK_MS, own_wait(WAIT_ADVANCE));
-		ResetLatch(MyLatch);
-	}
-	letter = generator->advance_letter;
-	mailbox_leave(&generator->advance);
-	now = clock_units();
-	/* a cancel came too late, as in a commit that is being flushed */
-	if (letter.done)
-		QueryCancelPending = false;
-	RESUME_INTERRUPTS();
-	if (!letter.done)
-	{
-		(void) look_at_gate(&reason, detail);
+	if (letter.unit > now + units_from_ms(snowid_max_jump))
+		refuse_too_far(id, parts.unix_ms, now);
+	if (!look_at_gate(&reason, detail))
 		refuse_key(reason, detail);
-	}
+	state = mailbox_ask(&generator->advance, &generator->advance_letter, &letter, sizeof(letter),
+						PROCESS_KEEPER, wait_ms, WAIT_ADVANCE);
+	if (state == MAIL_TAKEN)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the outcome of snowid_advance() is unknown"),
+				 errdetail("The process \"snowid keeper\" is busy or hangs, and may still carry it out."),
+				 errhint("Call it again; twice does no harm.")));
+	(void) look_at_gate(&reason, detail);
+	if (state == MAIL_NONE)
+		refuse_late(reason, detail, wait_ms);
+	if (!letter.done)
+		refuse_key(reason, detail);
+	now = clock_units();
 	if (letter.unit > now + units_from_ms(snowid_max_lead))
 		ereport(NOTICE,
 				(errmsg("keys wait until the clock has come within snowid.max_lead of key " INT64_FORMAT ", in " INT64_FORMAT " ms",

@@ -257,7 +257,7 @@ origin_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errl
 
 	if (asked_at == PG_INT64_MIN || !is_same(question, &letter.question))
 	{
-		mailbox_leave(&mail->box);
+		(void) mailbox_leave(&mail->box);
 		letter.question = *question;
 		asked_at = now;
 		has_second = no_second = false;
@@ -268,7 +268,7 @@ origin_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errl
 		asked_at = PG_INT64_MIN;
 		*answer = mail->letter.answer;
 		strlcpy(err, mail->letter.error, errlen);
-		mailbox_leave(&mail->box);
+		(void) mailbox_leave(&mail->box);
 		return err[0] ? ORIGIN_FAILED : ORIGIN_ANSWERED;
 	}
 	if (state == MAIL_NONE)
@@ -298,5 +298,5 @@ origin_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errl
 void
 origin_leave_question(void)
 {
-	mailbox_leave(&mail->box);
+	(void) mailbox_leave(&mail->box);
 }

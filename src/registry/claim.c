@@ -15,16 +15,10 @@
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "funcapi.h"
-#include "miscadmin.h"
-#include "pgstat.h"
-#include "storage/ipc.h"
-#include "storage/latch.h"
-#include "storage/proc.h"
 #include "storage/shmem.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
-#include "utils/wait_event.h"
 
 #include "compat.h"
 #include "guard.h"
@@ -41,9 +35,6 @@ PG_FUNCTION_INFO_V1(snowid_reclaim);
 
 /* For so long after the start the registry process may be missing. */
 #define START_MS 2000
-
-/* A caller looks again after this time whether it can ask. */
-#define ASK_MS 20
 
 Registry   *registry = NULL;
 RegistryMail *registry_mail = NULL;
@@ -356,42 +347,6 @@ static const Oid claims_columns[] = {
 	INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID, TEXTOID, BOOLOID
 };
 
-static void
-stop_asking(int code, Datum arg)
-{
-	mailbox_leave(&registry_mail->box);
-}
-
-/*
- * Has the registry carry out a request, and waits up to snowid.redis_timeout.
- * False: there is no answer; the request may still be carried out.
- */
-static bool
-was_answered(RegistryRequest *request)
-{
-	int64		ends = monotonic_ms() + snowid_redis_timeout;
-	volatile bool answered = false;
-
-	PG_ENSURE_ERROR_CLEANUP(stop_asking, (Datum) 0);
-	{
-		while (!answered && monotonic_ms() < ends)
-		{
-			if (mailbox_place(&registry_mail->box, &registry_mail->request, request, sizeof(*request)))
-				process_wake(PROCESS_REGISTRY);
-			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-							 Min(ms_until(ends), ASK_MS), own_wait(WAIT_REGISTRY));
-			ResetLatch(MyLatch);
-			CHECK_FOR_INTERRUPTS();
-			answered = mailbox_look(&registry_mail->box) == MAIL_ANSWERED;
-		}
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(stop_asking, (Datum) 0);
-	if (answered)
-		*request = registry_mail->request;
-	mailbox_leave(&registry_mail->box);
-	return answered;
-}
-
 /* Throws if the registry or Redis does not answer in time. */
 static void
 ask(RegistryRequest *request)
@@ -404,7 +359,8 @@ ask(RegistryRequest *request)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this server's worker ID does not come from Redis"),
 				 errhint("Set snowid.redis_url and restart the server.")));
-	if (!was_answered(request))
+	if (mailbox_ask(&registry_mail->box, &registry_mail->request, request, sizeof(*request),
+					PROCESS_REGISTRY, snowid_redis_timeout, WAIT_REGISTRY) != MAIL_ANSWERED)
 	{
 		claim_status(&status);
 		if (!status.is_asking)
