@@ -34,10 +34,6 @@
 /* The lock for a drop is held for a moment, or until a transaction ends. */
 #define LOCK_MS 500
 
-/* Names of origins that may go. */
-static MemoryContext old_context = NULL;
-static List *old = NIL;
-
 /*---- Names ----*/
 
 /* One of our origins. */
@@ -183,7 +179,7 @@ list_old(const OriginQuestion *question, List *origins, int count)
 
 		if (!is_pair(origin, question->datacenter_id, question->worker_id))
 			others++;
-		if (is_wild(origin) || origin->ms > question->reach_ms)
+		if (origin->ms > question->reach_ms)
 			continue;
 		newest_ms = Max(newest_ms, origin->ms);
 		if (layout_equal(&origin->layout, &server_layout))
@@ -195,8 +191,7 @@ list_old(const OriginQuestion *question, List *origins, int count)
 		int64		past_ms = Min(now_ms, newest_ms);
 		bool		may_go = origin->ms == 0 || origin->ms < past_ms - DAY_MS;
 
-		if (is_wild(origin) ||
-			is_pair(origin, question->datacenter_id, question->worker_id) ||
+		if (is_pair(origin, question->datacenter_id, question->worker_id) ||
 			is_pair(origin, question->old_datacenter_id, question->old_worker_id))
 			continue;
 		if (count > max_active_replication_origins - 2 || others > FEW)
@@ -237,39 +232,17 @@ drop(const char *name)
 	return locked;
 }
 
-/*
- * Lists the origins that may be dropped.  Must run before keys are made: later the
- * newest ceiling could be as wrong as the clock.
- */
+/* Drops the origins of these names; one that cannot be dropped now stays. */
 void
-origin_find_old(const OriginQuestion *question)
-{
-	List	   *origins;
-	int			count;
-
-	if (old_context == NULL)
-		old_context = AllocSetContextCreate(TopMemoryContext, "snowid origin",
-											ALLOCSET_DEFAULT_SIZES);
-	MemoryContextReset(old_context);
-	StartTransactionCommand();
-	MemoryContextSwitchTo(old_context);
-	origins = read_origins(&count);
-	old = list_old(question, origins, count);
-	CommitTransactionCommand();
-}
-
-/* Drops the listed origins; one that cannot be dropped now stays. */
-void
-origin_drop_old(void)
+origin_drop_old(List *names)
 {
 	ListCell   *cell;
 
-	foreach(cell, old)
+	foreach(cell, names)
 	{
 		if (!drop(lfirst(cell)))
 			break;
 	}
-	old = NIL;
 }
 
 /* Refuses a position that is outside its layout's range. */
@@ -283,9 +256,13 @@ require_time(const Origin *origin)
 						origin->name, origin->ms)));
 }
 
-/* Reads all of our origins; creates the pair's own if it is missing. */
+/*
+ * Reads all of our origins; creates the pair's own if it is missing.  Lists those
+ * that may be dropped, in the caller's context: once keys are made the newest
+ * ceiling could be as wrong as the clock.
+ */
 Ceiling
-origin_look_up(const OriginQuestion *question)
+origin_look_up(const OriginQuestion *question, List **old)
 {
 	Ceiling		answer;
 	char		own_name[NAMEDATALEN];
@@ -327,7 +304,9 @@ origin_look_up(const OriginQuestion *question)
 					question->worker_id);
 		lock_origins();
 		answer.origin = replorigin_create(own_name);
+		count++;
 	}
+	*old = list_old(question, origins, count);
 	return answer;
 }
 

@@ -6,6 +6,8 @@
 #ifndef SNOWID_KEEPER_ORIGIN_H
 #define SNOWID_KEEPER_ORIGIN_H
 
+#include "nodes/pg_list.h"
+
 #include "key/layout.h"
 
 /* The facts from the origins; times are in Unix ms, 0: none. */
@@ -36,11 +38,10 @@ typedef struct OriginQuestion
 	int64		max_jump;		/* ms by which the clock may be wrong */
 } OriginQuestion;
 
-extern Ceiling origin_look_up(const OriginQuestion *question);
+extern Ceiling origin_look_up(const OriginQuestion *question, List **old);
 extern void origin_leave_layouts(void);
 extern void origin_require_owned(const OriginQuestion *question);
-extern void origin_find_old(const OriginQuestion *question);
-extern void origin_drop_old(void);
+extern void origin_drop_old(List *names);
 extern bool origin_other_layout(Layout *other);
 
 #endif							/* SNOWID_KEEPER_ORIGIN_H */

@@ -129,9 +129,10 @@ linger(bool leave)
 static Pause
 origin_turn(bool reloaded)
 {
+	MemoryContext turn_context = CurrentMemoryContext;
 	OriginQuestion question;
 	Ceiling		answer = {0};
-	bool		done;
+	List	   *old = NIL;
 
 	if (!mailbox_take(&mail->box))
 		return (Pause)
@@ -141,24 +142,20 @@ origin_turn(bool reloaded)
 	};
 	begin_work();
 	question = mail->letter.question;
-	/* the keeper will not ask another one soon */
-	done = question.owned != 0 || question.leave_layouts;
 	StartTransactionCommand();
+	MemoryContextSwitchTo(turn_context);
 	if (question.owned != 0)
 		origin_require_owned(&question);
 	else if (question.leave_layouts)
 		origin_leave_layouts();
 	else
-		answer = origin_look_up(&question);
+		answer = origin_look_up(&question, &old);
 	CommitTransactionCommand();
-	origin_find_old(&question);
-	if (answer.own_ms == 0 && !done)
-		origin_drop_old();
+	origin_drop_old(old);
 	mail->letter.answer = answer;
 	end_work("");
-	if (done)
-		origin_drop_old();
-	return linger(done);
+	/* after these the keeper will not ask another one soon */
+	return linger(question.owned != 0 || question.leave_layouts);
 }
 
 static Pause
