@@ -12,7 +12,6 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_replication_origin.h"
-#include "miscadmin.h"
 #include "replication/origin.h"
 #include "replication/slot.h"
 #include "storage/lmgr.h"
@@ -61,14 +60,14 @@ read_name(const char *name, Origin *origin)
 {
 	Layout	   *layout = &origin->layout;
 	char		again[NAMEDATALEN];
-	long long	epoch;
+	long long	epoch = 0;
 
+	/* another name is not the same when it is made again */
 	memset(origin, 0, sizeof(*origin));
-	if (sscanf(name, "snowid_%lld_%d_%d_%d_%d_%d", &epoch,
-			   &layout->datacenter_bits, &layout->worker_bits,
-			   &layout->sequence_bits, &origin->datacenter_id,
-			   &origin->worker_id) != 6)
-		return false;
+	(void) sscanf(name, "snowid_%lld_%d_%d_%d_%d_%d", &epoch,
+				  &layout->datacenter_bits, &layout->worker_bits,
+				  &layout->sequence_bits, &origin->datacenter_id,
+				  &origin->worker_id);
 	layout->epoch = epoch;
 	layout->tick = 1;
 	origin_name(again, layout, origin->datacenter_id, origin->worker_id);
@@ -145,7 +144,6 @@ lock_origins(void)
 {
 	for (int waited = 0; !ConditionalLockRelationOid(ReplicationOriginRelationId, ExclusiveLock); waited += 10)
 	{
-		CHECK_FOR_INTERRUPTS();
 		if (waited >= LOCK_MS)
 			ereport(ERROR,
 					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
@@ -157,11 +155,10 @@ lock_origins(void)
 /*
  * The names of origins that may be dropped, of pairs that this server no longer
  * uses: not the pair's own.  Their ceiling must be a day in the past, both by
- * the clock, which may be wrong, and by the newest ceiling within reach.  If
- * room for origins is short, or there are more than a few, max_jump in the past
- * is enough; and if pairs come from Redis, whose records have the ceiling too,
- * any time in the past.  The newest one stays: it tells which layout came last, and how far its
- * keys went.
+ * the clock, which may be wrong, and by the newest ceiling.  If room for origins
+ * is short, or there are more than a few, max_jump in the past is enough; and if
+ * pairs come from Redis, whose records have the ceiling too, any time in the past.
+ * The newest one stays: it tells which layout came last, and how far its keys went.
  */
 static List *
 list_old(const OriginQuestion *question, List *origins, int count)
@@ -179,8 +176,6 @@ list_old(const OriginQuestion *question, List *origins, int count)
 
 		if (!is_pair(origin, question->datacenter_id, question->worker_id))
 			others++;
-		if (origin->ms > question->reach_ms)
-			continue;
 		newest_ms = Max(newest_ms, origin->ms);
 		if (layout_equal(&origin->layout, &server_layout))
 			newest_own_ms = Max(newest_own_ms, origin->ms);
