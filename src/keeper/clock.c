@@ -25,19 +25,12 @@
 /* A smaller step back may be an inexact reading. */
 #define STEP_BACK_US (5 * 1000)
 
-/* A position of the wall clock. */
-typedef struct Place
-{
-	int64		distance;		/* us, from STEADY_CLOCK to the wall clock */
-	int64		until;			/* s of STEADY_CLOCK; it may return until then */
-} Place;
-
-#define PLACES 4
-
-/* The present position first; then those from which it was set back, newest first. */
+/* Positions of the wall clock: in us, from STEADY_CLOCK to it. */
 typedef struct Belief
 {
-	Place		places[PLACES];
+	int64		distance;
+	int64		former;			/* it was set back from there ... */
+	int64		former_until;	/* ... and may return until this second */
 	pg_crc32c	crc;			/* of the positions */
 } Belief;
 
@@ -125,7 +118,7 @@ clock_shmem_init(void)
 		watch = page;
 		distance_at_start = read_both(&ignored);
 	}
-	belief.places[0].distance = distance_at_start;
+	belief.distance = distance_at_start;
 	for (int i = lengthof(watch->belief) - 1; i >= 0; i--)
 	{
 		if (watch->belief[i].crc == belief_crc(&watch->belief[i]))
@@ -149,46 +142,33 @@ clock_accept(void)
 
 /* Is a clock at this distance near a position?  Whole seconds, as max_jump may be exact. */
 static bool
-is_near(const Place *place, int64 distance)
+is_near(int64 position, int64 distance)
 {
-	return llabs(distance - place->distance) / 1000000 <= snowid_max_jump / 1000;
+	return llabs(distance - position) / 1000000 <= snowid_max_jump / 1000;
 }
 
 /*
  * May the clock be at this distance?  Yes, if it is behind, has not jumped ahead
- * by more than max_jump, or is near a position from which it was set back.
+ * by more than max_jump, or is near the position from which it was set back.
  */
 static bool
 is_believed(const Belief *belief, int64 distance, int64 steady_s)
 {
-	if (distance <= belief->places[0].distance || is_near(&belief->places[0], distance))
-		return true;
-	for (int i = 1; i < PLACES; i++)
-		if (steady_s < belief->places[i].until && is_near(&belief->places[i], distance))
-			return true;
-	return false;
+	return distance <= belief->distance || is_near(belief->distance, distance) ||
+		(steady_s < belief->former_until && is_near(belief->former, distance));
 }
 
-/* The clock was set back: it may return to its former position. */
+/*
+ * The clock was set back: it may return to its former position; after several
+ * steps, to the foremost one.
+ */
 static void
 note_step_back(Belief *belief, int64 steady_s)
 {
-	Place		left = belief->places[0];
-	int			i = 1;
-
-	left.until = steady_s + RETURN_S;
-
-	/*
-	 * one entry for positions that are near, so that small steps do not fill
-	 * the list
-	 */
-	while (i < PLACES - 1 &&
-		   !(steady_s < belief->places[i].until && is_near(&belief->places[i], left.distance)))
-		i++;
-	if (steady_s < belief->places[i].until && is_near(&belief->places[i], left.distance))
-		left.distance = Max(left.distance, belief->places[i].distance);
-	memmove(belief->places + 2, belief->places + 1, (i - 1) * sizeof(Place));
-	belief->places[1] = left;
+	if (steady_s < belief->former_until && belief->distance < belief->former)
+		return;
+	belief->former = belief->distance;
+	belief->former_until = steady_s + RETURN_S;
 }
 
 /*
@@ -203,13 +183,12 @@ clock_read(int64 *now)
 	struct timespec steady;
 	int64		distance = read_both(&wall);
 	Belief		belief = watch->belief[0];
-	Place	   *present = &belief.places[0];
 
 	*now = units_from_timespec(&wall);
 	if (pg_atomic_exchange_u32(&watch->accept, 0) != 0 && watch->jumped)
 	{
 		ereport(LOG, (errmsg("the jump of the clock was accepted")));
-		present->distance = distance;
+		belief.distance = distance;
 		watch->jumped = false;
 	}
 
@@ -219,7 +198,7 @@ clock_read(int64 *now)
 		if (!watch->jumped)
 			ereport(LOG,
 					(errmsg("the clock jumped ahead by " INT64_FORMAT " ms, more than snowid.max_jump",
-							(distance - present->distance) / 1000),
+							(distance - belief.distance) / 1000),
 					 errdetail("Keys stop at the ceiling until the clock is back."),
 					 errhint("If this is the right time, call snowid_accept_clock().")));
 		watch->jumped = true;
@@ -228,9 +207,9 @@ clock_read(int64 *now)
 	if (watch->jumped)
 		ereport(LOG, (errmsg("the clock is back after its jump ahead")));
 	watch->jumped = false;
-	if (distance < present->distance - STEP_BACK_US)
+	if (distance < belief.distance - STEP_BACK_US)
 	{
-		int64		back = present->distance - distance;
+		int64		back = belief.distance - distance;
 
 		note_step_back(&belief, steady.tv_sec);
 		generator_count_step_back();
@@ -239,7 +218,7 @@ clock_read(int64 *now)
 						back / 1000),
 				 errdetail("Keys stay in order, up to snowid.max_lead ahead of the clock.")));
 	}
-	present->distance = distance;
+	belief.distance = distance;
 	believe(belief);
 	return true;
 }

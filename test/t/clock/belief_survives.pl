@@ -217,7 +217,7 @@ SKIP:
 	$worker = keeper_pid($node);
 	stop_process($node, $worker);
 	write_wildly(0);
-	write_wildly(72);
+	write_wildly(32);
 	crash_stopped($worker);
 	poll($node, "NOT is_open AND reason ~ 'jumped'");
 	pass('both are: the clock is as it was when the server was started');
