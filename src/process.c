@@ -51,6 +51,17 @@ static ProcessState *processes = NULL;
 
 /*---- Shared memory ----*/
 
+/* Runs in the postmaster alone: the others inherit the address. */
+void *
+shmem_zeroed(const char *name, Size size)
+{
+	bool		found;
+	void	   *memory = ShmemInitStruct(name, size, &found);
+
+	Assert(!found);
+	return memset(memory, 0, size);
+}
+
 Size
 process_shmem_size(void)
 {
@@ -60,12 +71,7 @@ process_shmem_size(void)
 void
 process_shmem_init(void)
 {
-	bool		found;
-
-	processes = ShmemInitStruct("snowid processes", process_shmem_size(), &found);
-	if (found)
-		return;
-	memset(processes, 0, process_shmem_size());
+	processes = shmem_zeroed("snowid processes", process_shmem_size());
 	for (int i = 0; i < PROCESSES; i++)
 	{
 		pg_atomic_init_u32(&processes[i].news, 0);

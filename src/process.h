@@ -1,7 +1,7 @@
 /*
  * process.h
  *		Our background processes: how to find and wake them, and their common
- *		loop.
+ *		loop; and memory that all processes share.
  */
 #ifndef SNOWID_PROCESS_H
 #define SNOWID_PROCESS_H
@@ -48,6 +48,7 @@ typedef struct Process
 
 struct BackgroundWorker;
 
+extern void *shmem_zeroed(const char *name, Size size);
 extern Size process_shmem_size(void);
 extern void process_shmem_init(void);
 extern void process_describe(struct BackgroundWorker *worker, const char *name,

@@ -96,14 +96,8 @@ generator_shmem_request(void)
 void
 generator_shmem_init(void)
 {
-	bool		found;
-
 	generator_lock = &GetNamedLWLockTranche(LOCK_NAME)->lock;
-	generator = ShmemInitStruct("snowid", generator_shmem_size(), &found);
-	if (found)
-		return;
-
-	memset(generator, 0, generator_shmem_size());
+	generator = shmem_zeroed("snowid", generator_shmem_size());
 	pg_atomic_init_u64(&generator->last, GATE_CLOSED);
 	pg_atomic_init_u64(&generator->usable_until, 0);
 	pg_atomic_init_u64(&generator->ask_above, 0);

@@ -18,7 +18,6 @@
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "storage/lmgr.h"
-#include "storage/shmem.h"
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 
@@ -75,12 +74,7 @@ origin_worker_shmem_size(void)
 void
 origin_worker_shmem_init(void)
 {
-	bool		found;
-
-	mail = ShmemInitStruct("snowid origin", origin_worker_shmem_size(), &found);
-	if (found)
-		return;
-	memset(mail, 0, sizeof(OriginMail));
+	mail = shmem_zeroed("snowid origin", origin_worker_shmem_size());
 	mailbox_init(&mail->box);
 }
 

@@ -53,16 +53,10 @@ claim_shmem_request(void)
 void
 claim_shmem_init(void)
 {
-	bool		found;
-
 	registry_lock = &GetNamedLWLockTranche("snowid_registry")->lock;
-	registry = ShmemInitStruct("snowid registry", sizeof(Registry), &found);
-	registry_mail = ShmemInitStruct("snowid registry's mail", sizeof(RegistryMail), &found);
-	if (found)
-		return;
-	memset(registry, 0, sizeof(Registry));
+	registry = shmem_zeroed("snowid registry", sizeof(Registry));
 	registry->limit_ms = PG_INT64_MAX;
-	memset(registry_mail, 0, sizeof(RegistryMail));
+	registry_mail = shmem_zeroed("snowid registry's mail", sizeof(RegistryMail));
 	mailbox_init(&registry_mail->box);
 }
 

@@ -100,13 +100,8 @@ fetcher_shmem_request(void)
 void
 fetcher_shmem_init(void)
 {
-	bool		found;
-
 	fetchers_lock = &GetNamedLWLockTranche(SEGMENT_LOCKS)[1].lock;
-	list = ShmemInitStruct("snowid segments' processes", list_size(), &found);
-	if (found)
-		return;
-	memset(list, 0, list_size());
+	list = shmem_zeroed("snowid segments' processes", list_size());
 	for (int i = 0; i < FETCHERS; i++)
 		list->fetchers[i].procno = -1;
 }

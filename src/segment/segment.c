@@ -24,6 +24,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "process.h"
 #include "segment/segment.h"
 #include "settings.h"
 
@@ -62,7 +63,6 @@ segment_shmem_request(void)
 static void
 init_segment(Segment *segment)
 {
-	memset(segment, 0, sizeof(*segment));
 	pg_atomic_init_u64(&segment->cursor, 0);
 	pg_atomic_init_u64(&segment->incarnation, 0);
 	for (int i = 0; i < lengthof(segment->slot); i++)
@@ -81,14 +81,13 @@ void
 segment_shmem_init(void)
 {
 	HASHCTL		info = {.keysize = sizeof(SegmentKey),.entrysize = sizeof(Place)};
-	bool		found;
 
 	segments_lock = &GetNamedLWLockTranche(SEGMENT_LOCKS)[0].lock;
 	places = shmem_hash("snowid segments by tag", snowid_max_segments, &info,
 						HASH_ELEM | HASH_BLOBS);
 	segments = (Segment *) TYPEALIGN(PG_CACHE_LINE_SIZE,
-									 ShmemInitStruct("snowid segments", segments_size(), &found));
-	for (int i = 0; !found && i < snowid_max_segments; i++)
+									 shmem_zeroed("snowid segments", segments_size()));
+	for (int i = 0; i < snowid_max_segments; i++)
 		init_segment(&segments[i]);
 }
 
