@@ -300,24 +300,6 @@ public_write(const Secrets *secrets, const char *prefix, int prefix_len, int64 i
 	return end;
 }
 
-/* Does the text begin with the prefix, in either case, and an underscore? */
-static bool
-has_prefix(const char *str, int len, const char *prefix, int prefix_len)
-{
-	if (len <= prefix_len || str[prefix_len] != '_')
-		return false;
-	for (int i = 0; i < prefix_len; i++)
-	{
-		char		c = str[i];
-
-		if (c >= 'A' && c <= 'Z')
-			c += 'a' - 'A';
-		if (c != prefix[i])
-			return false;
-	}
-	return true;
-}
-
 /*
  * Reads a public form.  If it is none, *detail says more: PublicProblem.
  */
@@ -329,7 +311,9 @@ public_read(const Secrets *secrets, const char *prefix, int prefix_len,
 	int			number = 0;
 	int			count = 0;
 
-	if (!has_prefix(str, len, prefix, prefix_len))
+	/* in either case */
+	if (len <= prefix_len || str[prefix_len] != '_' ||
+		pg_strncasecmp(str, prefix, prefix_len) != 0)
 		return PUBLIC_OTHER_PREFIX;
 	for (int i = prefix_len + 1; i < len; i++)
 	{
