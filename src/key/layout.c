@@ -428,23 +428,14 @@ layout_parse(text *spec, Layout *layout)
 void
 layout_describe(const Layout *layout, char *buf)
 {
-	int64		days = layout->epoch / 86400000;
-	int64		ms = layout->epoch % 86400000;
-	int			year,
-				month,
-				day;
+	struct pg_tm tm;
+	fsec_t		us;
 
-	if (ms < 0)
-	{
-		ms += 86400000;
-		days--;
-	}
-	j2date((int) days + UNIX_EPOCH_JDATE, &year, &month, &day);
+	(void) timestamp2tm(timestamptz_from_unix_ms(layout->epoch), NULL, &tm, &us, NULL, NULL);
 	snprintf(buf, LAYOUT_TEXT_LEN,
 			 "epoch=%04d-%02d-%02dT%02d:%02d:%02d.%03dZ datacenter=%d worker=%d sequence=%d",
-			 year, month, day, (int) (ms / 3600000), (int) (ms / 60000 % 60),
-			 (int) (ms / 1000 % 60), (int) (ms % 1000),
-			 layout->datacenter_bits, layout->worker_bits,
+			 tm.tm_year, tm.tm_mon, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
+			 us / 1000, layout->datacenter_bits, layout->worker_bits,
 			 layout->sequence_bits);
 }
 

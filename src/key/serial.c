@@ -18,6 +18,7 @@
 #include "fmgr.h"
 #include "utils/builtins.h"
 #include "utils/datetime.h"
+#include "utils/timestamp.h"
 
 #include "compat.h"
 #include "key/decode.h"
@@ -28,7 +29,6 @@ PG_FUNCTION_INFO_V1(snowid_serial);
 PG_FUNCTION_INFO_V1(snowid_serial_id);
 
 #define DAY_MS (INT64CONST(24) * 3600 * 1000)
-#define OFFSET_LIMIT_MS (INT64CONST(16) * 3600 * 1000)
 
 #define CODE_LEN 8
 #define TIME_LEN 17
@@ -108,11 +108,8 @@ write_serial(const SerialForm *form, int64 id, char *buf)
 	Parts		parts;
 	Field		fields[3];
 	int64		local;
-	int64		days;
-	int			ms;
-	int			year,
-				month,
-				day;
+	struct pg_tm tm;
+	fsec_t		us;
 	char	   *p = buf;
 
 	layout_unpack(form->layout, id, &parts);
@@ -121,14 +118,10 @@ write_serial(const SerialForm *form, int64 id, char *buf)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
 				 errmsg("time of key " INT64_FORMAT " has no year of four digits", id)));
-	days = local / DAY_MS;
-	if (local % DAY_MS < 0)
-		days--;
-	ms = (int) (local - days * DAY_MS);
-	j2date((int) days + UNIX_EPOCH_JDATE, &year, &month, &day);
+	(void) timestamp2tm(timestamptz_from_unix_ms(local), NULL, &tm, &us, NULL, NULL);
 
-	p += sprintf(p, "%s%04d%02d%02d%02d%02d%02d%03d", form->code, year, month, day,
-				 ms / 3600000, ms / 60000 % 60, ms / 1000 % 60, ms % 1000);
+	p += sprintf(p, "%s%04d%02d%02d%02d%02d%02d%03d", form->code, tm.tm_year, tm.tm_mon,
+				 tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, us / 1000);
 	list_fields(form->layout, &parts, fields);
 	for (int i = 0; i < lengthof(fields); i++)
 	{
@@ -224,7 +217,6 @@ parse_offset(const char *str)
 						text_shown(str, strlen(str))),
 				 errdetail("It must be a fixed offset of less than 16 hours: in a named zone times repeat at the end of summer time, and so would serials."),
 				 errhint("Write it as \"+08\" or \"-05:30\", or \"Z\" for UTC.")));
-	Assert(unix_ms > -OFFSET_LIMIT_MS && unix_ms < OFFSET_LIMIT_MS);
 	return -unix_ms;
 }
 

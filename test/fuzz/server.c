@@ -230,6 +230,27 @@ j2date(int jd, int *year, int *month, int *day)
 	*month = (quad + 10) % 12 + 1;
 }
 
+/* Without a zone. */
+int
+timestamp2tm(Timestamp dt, int *tzp, struct pg_tm *tm, fsec_t *fsec,
+			 const char **tzn, pg_tz *attimezone)
+{
+	int64		days = dt / USECS_PER_DAY;
+	int64		us = dt % USECS_PER_DAY;
+
+	if (us < 0)
+	{
+		us += USECS_PER_DAY;
+		days--;
+	}
+	j2date((int) days + POSTGRES_EPOCH_JDATE, &tm->tm_year, &tm->tm_mon, &tm->tm_mday);
+	tm->tm_hour = us / USECS_PER_HOUR;
+	tm->tm_min = us / USECS_PER_MINUTE % 60;
+	tm->tm_sec = us / USECS_PER_SEC % 60;
+	*fsec = us % USECS_PER_SEC;
+	return 0;
+}
+
 /*---- The target ----*/
 
 bool
