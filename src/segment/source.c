@@ -26,6 +26,7 @@
 #include "libpq-fe.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "nodes/makefuncs.h"
 #include "storage/fd.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
@@ -45,17 +46,6 @@
 
 /* After a failure of a server nothing is tried there for so long. */
 #define PAUSE_MS 1000
-
-/* Of a connection; one of libpq's options may be given several times. */
-#define MOST_OPTIONS 128
-
-typedef struct Options
-{
-	int			n;
-	const char *names[MOST_OPTIONS + 1];
-	const char *values[MOST_OPTIONS + 1];
-	bool		needs_password;
-} Options;
 
 typedef struct Failure
 {
@@ -163,96 +153,54 @@ owner_is_allowed(Oid relid, bool with_periods)
 
 /*---- Options ----*/
 
-static void
-add_option(Options *options, const char *name, const char *value)
+static List *
+add_option(List *options, char *name, const char *value)
 {
-	if (options->n == MOST_OPTIONS)
-		elog(ERROR, "too many options of a central server");
-	options->names[options->n] = name;
-	options->values[options->n] = value;
-	options->names[++options->n] = NULL;
-	options->values[options->n] = NULL;
+	return lappend(options, makeDefElem(name, (Node *) makeString(pstrdup(value)), -1));
 }
 
 /* The last one of this name, which counts; or NULL. */
 static const char *
-option_of(const Options *options, const char *name)
+option_of(List *options, const char *name)
 {
-	for (int i = options->n - 1; i >= 0; i--)
-	{
-		if (strcmp(options->names[i], name) == 0)
-			return options->values[i];
-	}
-	return NULL;
-}
-
-/* Of a server, a user mapping or a table: all that it has. */
-static void
-add_list(Options *options, List *list)
-{
+	const char *value = NULL;
 	ListCell   *cell;
 
-	foreach(cell, list)
+	foreach(cell, options)
 	{
-		DefElem    *element = lfirst_node(DefElem, cell);
+		DefElem    *option = lfirst_node(DefElem, cell);
 
-		add_option(options, element->defname, defGetString(element));
+		if (strcmp(option->defname, name) == 0)
+			value = defGetString(option);
 	}
+	return value;
 }
 
 /*
  * As postgres_fdw has it: with the mapping of the table's owner.  An owner who is not a
  * superuser needs a password there: else this server's own identity would open the door.
  */
-static void
-collect_options(Oid relid, Options *options)
+static List *
+collect_options(Oid relid, bool *needs_password)
 {
 	ForeignServer *foreign = server_of(relid);
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	PQconninfoOption *known = PQconndefaults();
-	Options		all = {.n = 0};
+	List	   *options = add_option(NIL, "application_name", "snowid segments");
 	Oid			owner;
 	const char *required;
 	bool		is_required = true;
 
-	if (known == NULL)
-		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for relation %u", relid);
 	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
 	ReleaseSysCache(tuple);
-	add_option(&all, "application_name", "snowid segments");
-	add_list(&all, foreign->options);
-	add_list(&all, GetUserMapping(owner, foreign->serverid)->options);
-	add_option(&all, "client_encoding", GetDatabaseEncodingName());
-	options->n = 0;
-	for (int i = 0; i < all.n; i++)
-	{
-		const PQconninfoOption *of_libpq = known;
-
-		/* postgres_fdw has looked at those of its own */
-		while (of_libpq->keyword && strcmp(of_libpq->keyword, all.names[i]) != 0)
-			of_libpq++;
-		if (of_libpq->keyword)
-			add_option(options, all.names[i], all.values[i]);
-	}
-	PQconninfoFree(known);
-	required = option_of(&all, "password_required");
+	options = list_concat(options, foreign->options);
+	options = list_concat(options, GetUserMapping(owner, foreign->serverid)->options);
+	required = option_of(options, "password_required");
 	if (required)
 		(void) parse_bool(required, &is_required);
-	options->needs_password = !superuser_arg(owner) && is_required;
-}
-
-static char *
-identity_of(const Options *options)
-{
-	StringInfoData all;
-
-	initStringInfo(&all);
-	for (int i = 0; i < options->n; i++)
-		appendStringInfo(&all, "%s=%s\n", options->names[i], options->values[i]);
-	appendStringInfo(&all, "%d", options->needs_password);
-	return all.data;
+	*needs_password = !superuser_arg(owner) && is_required;
+	return add_option(options, "client_encoding", GetDatabaseEncodingName());
 }
 
 /*
@@ -260,14 +208,14 @@ identity_of(const Options *options)
  * without a deadline.
  */
 static bool
-resolve_hosts(Options *options, Reason *reason)
+resolve_hosts(List **options, Reason *reason)
 {
-	const char *hosts = option_of(options, "host");
-	const char *ports = option_of(options, "port");
+	const char *hosts = option_of(*options, "host");
+	const char *ports = option_of(*options, "port");
 	StringInfoData lists[3];
 	int			n = 0;
 
-	if (hosts == NULL || hosts[0] == '\0' || option_of(options, "hostaddr"))
+	if (hosts == NULL || hosts[0] == '\0' || option_of(*options, "hostaddr"))
 		return true;
 	for (int i = 0; i < lengthof(lists); i++)
 		initStringInfo(&lists[i]);
@@ -301,9 +249,9 @@ resolve_hosts(Options *options, Reason *reason)
 		if (ports && ports[port_len])	/* a single one is for all */
 			ports += port_len + 1;
 	}
-	add_option(options, "host", lists[0].data);
-	add_option(options, "hostaddr", lists[1].data);
-	add_option(options, "port", lists[2].data);
+	*options = add_option(*options, "host", lists[0].data);
+	*options = add_option(*options, "hostaddr", lists[1].data);
+	*options = add_option(*options, "port", lists[2].data);
 	return n > 0;
 }
 
@@ -312,7 +260,7 @@ resolve_hosts(Options *options, Reason *reason)
  * /proc/self/fd, would hold the process up for ever.
  */
 static bool
-names_a_pipe(const Options *options)
+names_a_pipe(List *options)
 {
 	static const char *const files[] = {
 		"passfile", "servicefile", "sslcert", "sslcrl", "sslkey", "sslrootcert"
@@ -387,9 +335,8 @@ fail_connection(const Reason *reason)
 
 /* False: it failed a moment ago, and the reason says why. */
 static bool
-choose_server(const Options *options, Reason *reason)
+choose_server(const char *identity, Reason *reason)
 {
-	char	   *identity = identity_of(options);
 	uint32		hash = string_hash(identity, INT_MAX);
 	const Failure *failure = failure_of(hash);
 
@@ -451,23 +398,52 @@ ignore_notice(void *arg, const char *message)
 	" ('lock_timeout', '1s'), ('statement_timeout', '3s'), ('default_transaction_read_only', 'off')," \
 	" ('default_transaction_isolation', 'read committed')) AS s (name, value)"
 
+/* NULL: out of memory. */
+static PGconn *
+start_connection(List *options)
+{
+	PQconninfoOption *known = PQconndefaults();
+	const char **names = palloc0((list_length(options) + 1) * sizeof(char *));
+	const char **values = palloc0((list_length(options) + 1) * sizeof(char *));
+	int			n = 0;
+	ListCell   *cell;
+
+	if (known == NULL)
+		return NULL;
+	foreach(cell, options)
+	{
+		DefElem    *option = lfirst_node(DefElem, cell);
+		const PQconninfoOption *of_libpq = known;
+
+		/* postgres_fdw has looked at those of its own */
+		while (of_libpq->keyword && strcmp(of_libpq->keyword, option->defname) != 0)
+			of_libpq++;
+		if (of_libpq->keyword == NULL)
+			continue;
+		names[n] = option->defname;
+		values[n++] = defGetString(option);
+	}
+	PQconninfoFree(known);
+	return PQconnectStartParams(names, values, false);
+}
+
 static bool
-connect_to(Options *options, Reason *reason)
+connect_to(List *options, bool needs_password, Reason *reason)
 {
 	PostgresPollingStatusType status = PGRES_POLLING_WRITING;
 	const char *password = option_of(options, "password");
 	SourceRow	row;
 	PGconn	   *conn;
 
-	if (options->needs_password && (password == NULL || password[0] == '\0'))
+	if (needs_password && (password == NULL || password[0] == '\0'))
 		return reason_is(reason, true, "The user mapping of its source has no password");
 	if (names_a_pipe(options))
 		return reason_is(reason, false, "A file that its source names is no regular file");
-	if (!resolve_hosts(options, reason))
+	if (!resolve_hosts(&options, reason))
 		return false;
 	if (!AcquireExternalFD())
 		return reason_is(reason, false, "no file descriptor is left");
-	conn = server.conn = PQconnectStartParams(options->names, options->values, false);
+	conn = server.conn = start_connection(options);
 	if (conn == NULL)
 	{
 		ReleaseExternalFD();
@@ -485,7 +461,7 @@ connect_to(Options *options, Reason *reason)
 	}
 	if (status != PGRES_POLLING_OK)
 		return reason_is(reason, false, "%s", PQerrorMessage(conn));
-	if (options->needs_password && !PQconnectionUsedPassword(conn))
+	if (needs_password && !PQconnectionUsedPassword(conn))
 		return reason_is(reason, true, "The central server of its source does not ask for a password");
 	return source_run(SETTINGS, NULL, NULL, &row, reason);
 }
@@ -499,8 +475,9 @@ source_open(const char *name, bool with_periods, char **there, Reason *reason)
 {
 	Oid			relid = source_find(name, false);
 	const char *problem = NULL;
-	Options		options;
-	Options		of_table = {.n = 0};
+	List	   *options;
+	List	   *of_table;
+	bool		needs_password;
 	const char *schema;
 	const char *table;
 
@@ -512,15 +489,16 @@ source_open(const char *name, bool with_periods, char **there, Reason *reason)
 		problem = "The database's owner has no privileges on its source";
 	if (problem)
 		return reason_is(reason, true, "%s", problem);
-	collect_options(relid, &options);
-	add_list(&of_table, GetForeignTable(relid)->options);
-	schema = option_of(&of_table, "schema_name");
-	table = option_of(&of_table, "table_name");
+	options = collect_options(relid, &needs_password);
+	of_table = GetForeignTable(relid)->options;
+	schema = option_of(of_table, "schema_name");
+	table = option_of(of_table, "table_name");
 	*there = quote_qualified_identifier(schema ? schema :
 										get_namespace_name(get_rel_namespace(relid)),
 										table ? table : get_rel_name(relid));
-	return choose_server(&options, reason) &&
-		(server.conn != NULL || connect_to(&options, reason) || fail_connection(reason));
+	return choose_server(psprintf("%s %d", nodeToString(options), needs_password), reason) &&
+		(server.conn != NULL || connect_to(options, needs_password, reason) ||
+		 fail_connection(reason));
 }
 
 /*---- Statements ----*/
