@@ -10,46 +10,6 @@
 
 #include "segment/segment.h"
 
-/* Columns of the tables, as the extension's script makes them; biz_tag is the first. */
-typedef enum TagColumn
-{
-	TAG_BIZ_TAG,
-	TAG_MAX_ID,
-	TAG_STEP,
-	TAG_DESCRIPTION,
-	TAG_UPDATE_TIME,
-	TAG_LIMIT_ID,
-	TAG_COVER,
-	TAG_SOURCE,
-	TAG_ROLE,
-	TAG_PERIOD,
-	TAG_ZONE,
-	TAG_FORMAT,
-	TAG_COLUMNS
-} TagColumn;
-
-typedef enum PeriodColumn
-{
-	PERIOD_BIZ_TAG,
-	PERIOD_PERIOD,
-	PERIOD_MAX_ID,
-	PERIOD_UPDATE_TIME,
-	PERIOD_COLUMNS
-} PeriodColumn;
-
-typedef struct TableKind
-{
-	const char *name;
-	int			keys;			/* columns of the primary key */
-	int			max_id;
-	int			update_time;
-	int			n;
-	Oid			types[TAG_COLUMNS];
-} TableKind;
-
-extern const TableKind table_tags;
-extern const TableKind table_periods;
-
 typedef enum Found
 {
 	FOUND,
@@ -61,7 +21,7 @@ typedef enum Found
 typedef struct LockedRow
 {
 	Relation	rel;
-	const TableKind *kind;
+	const struct TableKind *kind;
 	TupleTableSlot *slot;		/* NULL: there is none */
 	int64		max_id;
 } LockedRow;
@@ -77,8 +37,6 @@ typedef struct TagRow
 	const char *problem;		/* NULL, or why it gives no numbers */
 } TagRow;
 
-extern void table_require_columns(Relation rel, const TableKind *kind);
-extern void table_read_columns(Datum *values, bool *nulls, TagRow *tag);
 extern Found table_read_tag(const SegmentKey *key, TagRow *tag);
 extern Found table_lock_tag(const SegmentKey *key, bool share, TagRow *tag,
 							LockedRow *locked);
