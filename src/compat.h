@@ -23,9 +23,6 @@
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
 #endif
-#if PG_VERSION_NUM >= 180000
-#define pg_attribute_noreturn() __attribute__((noreturn))
-#endif
 #if PG_VERSION_NUM >= 190000
 #define RepOriginId ReplOriginId
 #define InvalidRepOriginId InvalidReplOriginId

@@ -104,8 +104,6 @@ static const Oid status_columns[] = {
 	FLOAT8OID, INT8OID, TEXTOID
 };
 
-static void refuse_absent(const char *tag) pg_attribute_noreturn();
-
 /*---- Tags ----*/
 
 /* The table is the one beside the function, in whatever schema. */
