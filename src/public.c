@@ -30,8 +30,7 @@ PG_FUNCTION_INFO_V1(snowid_from_public);
 #define FILE_SIZE 8192
 #define PROBLEM_LEN (MAXPGPATH + 256)
 
-static Secrets secrets;
-static bool have_secrets = false;
+static Secrets secrets = {.writer = -1};
 static TimestampTz read_for;	/* the reload for which the file was read */
 
 /*---- The file ----*/
@@ -44,22 +43,12 @@ add_lines(const char *path, char *lines, char *problem)
 
 	for (int number = 1; (line = strsep(&lines, "\n")) != NULL; number++)
 	{
-		switch (secrets_add_line(&secrets, line))
+		const char *wrong = secrets_add_line(&secrets, line);
+
+		if (wrong)
 		{
-			case LINE_GOOD:
-				break;
-			case LINE_BAD:
-				snprintf(problem, PROBLEM_LEN, "line %d of file \"%s\" is not a number from 0 to 31, then 32 or 64 hexadecimal digits, then nothing or the word \"read\"",
-						 number, path);
-				return false;
-			case LINE_REPEATED:
-				snprintf(problem, PROBLEM_LEN, "line %d of file \"%s\" has the number of a line before it",
-						 number, path);
-				return false;
-			case LINE_NO_CIPHER:
-				snprintf(problem, PROBLEM_LEN, "OpenSSL does not take the secret of line %d of file \"%s\"",
-						 number, path);
-				return false;
+			snprintf(problem, PROBLEM_LEN, "line %d of file \"%s\" %s", number, path, wrong);
+			return false;
 		}
 	}
 	if (secrets.writer >= 0)
@@ -102,16 +91,14 @@ load_secrets(void)
 	char		problem[PROBLEM_LEN];
 	bool		may_know;
 
-	have_secrets = false;
 	secrets_free(&secrets);
 	if (path[0] == '\0')
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("snowid.public_key_file is not set"),
 				 errhint("Make a file with a secret, name it in the setting, and reload; see doc/public.md in snowid's manual.")));
-	have_secrets = read_secrets(path, problem);
 	read_for = PgReloadTime;
-	if (have_secrets)
+	if (read_secrets(path, problem))
 		return;
 	may_know = may_read_settings();
 	ereport(ERROR,
@@ -128,7 +115,7 @@ static inline void
 begin_call(const text *prefix)
 {
 	require_preloaded();
-	if (unlikely(!have_secrets || read_for != PgReloadTime))
+	if (unlikely(secrets.writer < 0 || read_for != PgReloadTime))
 		load_secrets();
 	if (!public_prefix_is_good(VARDATA_ANY(prefix), VARSIZE_ANY_EXHDR(prefix)))
 		ereport(ERROR,

@@ -230,7 +230,7 @@ static const char *const prefixes[] =
 
 #define PREFIXES lengthof(prefixes)
 
-static Secrets secrets;
+static Secrets secrets = {.writer = -1};
 
 /* Is the public form of a key read as that key, in a form that says its length? */
 static bool
@@ -377,7 +377,6 @@ main(int argc, char **argv)
 	double		share[3];
 
 	seed = argc > 2 ? atoll(argv[2]) : 1;
-	secrets_init(&secrets);
 	secrets_add_line(&secrets, "1 " KEY256);
 	secrets_add_line(&secrets, "0 " KEY128);
 

@@ -178,13 +178,6 @@ ff1_crypt(const Ff1 *form, Ff1Key *key, const uint8 *tweak, int tweak_len,
 /*---- The secrets ----*/
 
 void
-secrets_init(Secrets *secrets)
-{
-	memset(secrets, 0, sizeof(*secrets));
-	secrets->writer = -1;
-}
-
-void
 secrets_free(Secrets *secrets)
 {
 	for (int i = 0; i < SECRETS; i++)
@@ -192,35 +185,36 @@ secrets_free(Secrets *secrets)
 		if (secrets->keys[i])
 			ff1_key_free(secrets->keys[i]);
 	}
-	secrets_init(secrets);
+	memset(secrets, 0, sizeof(*secrets));
+	secrets->writer = -1;
 }
 
-/* Adds a secret, which has only hexadecimal digits. */
-static LineProblem
+/* Adds a secret, which has only hexadecimal digits; returns NULL, or the problem. */
+static const char *
 add_secret(Secrets *secrets, int number, const char *hex, bool writes)
 {
 	uint8		bytes[SECRET_LEN];
 	int			len = strlen(hex) / 2;
 
 	if (secrets->keys[number])
-		return LINE_REPEATED;
+		return "has the number of a line before it";
 	for (int i = 0; i < len; i++)
 		(void) sscanf(hex + 2 * i, "%2hhx", &bytes[i]);
 	secrets->keys[number] = ff1_key_new(bytes, len);
 	explicit_bzero(bytes, sizeof(bytes));
 	if (secrets->keys[number] == NULL)
-		return LINE_NO_CIPHER;
+		return "has a secret that OpenSSL does not take";
 	if (writes)
 		secrets->writer = Max(secrets->writer, number);
-	return LINE_GOOD;
+	return NULL;
 }
 
 /*
  * Adds the secret of a line: its number, its bytes in hexadecimal, and perhaps
  * "read", for one that does not write.  An empty line, or one that begins with #,
- * has none.
+ * has none.  Returns NULL, or what the line has or is.
  */
-LineProblem
+const char *
 secrets_add_line(Secrets *secrets, const char *line)
 {
 	char		number[4];
@@ -229,10 +223,10 @@ secrets_add_line(Secrets *secrets, const char *line)
 	char		more;
 	int			count = sscanf(line, "%3s %65s %5s %c", number, hex, mode, &more);
 	int			len = strlen(hex);
-	LineProblem problem = LINE_BAD;
+	const char *problem = "is not a number from 0 to 31, then 32 or 64 hexadecimal digits, then nothing or the word \"read\"";
 
 	if (count < 1 || number[0] == '#')
-		problem = LINE_GOOD;
+		problem = NULL;
 	else if (strlen(number) <= 2 && strspn(number, "0123456789") == strlen(number) &&
 			 atoi(number) < SECRETS &&
 			 (len == SECRET_LEN || len == 2 * SECRET_LEN) &&

@@ -26,21 +26,12 @@ typedef struct Ff1
 /* An AES key, expanded.  It exists in OpenSSL's memory only. */
 typedef struct evp_cipher_ctx_st Ff1Key;
 
-/* The secrets of a file. */
+/* The secrets of a file; without any, all is 0 but the writer. */
 typedef struct Secrets
 {
 	Ff1Key	   *keys[SECRETS];	/* NULL: there is no such number */
 	int			writer;			/* the number that writes; -1: none */
 } Secrets;
-
-/* The possible problems of a line of the file. */
-typedef enum LineProblem
-{
-	LINE_GOOD,
-	LINE_BAD,					/* it is not a secret */
-	LINE_REPEATED,				/* its number was there before */
-	LINE_NO_CIPHER				/* OpenSSL does not take it */
-} LineProblem;
 
 /* The possible problems of a public form. */
 typedef enum PublicProblem
@@ -58,9 +49,8 @@ extern Ff1Key *ff1_key_new(const uint8 *bytes, int len);
 extern void ff1_key_free(Ff1Key *key);
 extern bool ff1_crypt(const Ff1 *form, Ff1Key *key, const uint8 *tweak, int tweak_len,
 					  bool encrypt, uint64 half[2]);
-extern void secrets_init(Secrets *secrets);
 extern void secrets_free(Secrets *secrets);
-extern LineProblem secrets_add_line(Secrets *secrets, const char *line);
+extern const char *secrets_add_line(Secrets *secrets, const char *line);
 extern bool public_prefix_is_good(const char *prefix, int len);
 extern int	public_write(const Secrets *secrets, const char *prefix, int prefix_len,
 						 int64 id, char *buf);

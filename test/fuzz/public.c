@@ -15,14 +15,13 @@ fuzz_one(const char *data, size_t size)
 	char	   *form = fuzz_line(&data);
 	int64		key = strtoll(fuzz_line(&data), NULL, 10);
 	int			prefix_len = strlen(prefix);
-	Secrets		secrets;
+	Secrets		secrets = {.writer = -1};
 	char		written[PUBLIC_LEN];
 	int64		read;
 	int64		again;
 	int			detail = -1;
 	int			len;
 
-	secrets_init(&secrets);
 	while (*data)
 		(void) secrets_add_line(&secrets, fuzz_line(&data));
 	fuzz_check(secrets.writer < 0 || secrets.keys[secrets.writer] != NULL);
