@@ -14,7 +14,7 @@ MODULE_big = snowid
 OBJS = $(patsubst %.c,%.o,$(call found,src/*.c src/*/*.c))
 DATA = $(call found,$(EXTENSION:%=sql/%--*.sql))
 
-REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA) $(without),$(call found,sql/*.sql)))
+REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(call found,sql/*.sql)))
 REGRESS_OPTS = --temp-instance=tmp_regress --temp-config=$(srcdir)/test/snowid.conf
 PROVE_TESTS = test/t/*/*.pl
 # Packages that the TAP tests need, and that are not here.
@@ -34,20 +34,12 @@ PG_CPPFLAGS = -Isrc -I$(srcdir)/src
 hiredis = $(if $(filter static,$(HIREDIS)),-Wl$(comma)--exclude-libs$(comma)lib$(1).a -l:lib$(1).a,-l$(1))
 comma = ,
 
-# TLS where hiredis has it: from 1.0 on, in a library of its own.
-SHLIB_LINK = $(tls) $(call hiredis,hiredis)
+# TLS to Redis where hiredis has it: from 1.0 on, in a library of its own.
+SHLIB_LINK = $(tls) $(call hiredis,hiredis) -lcrypto
 ifeq ($(shell $(CC) -E -include hiredis/hiredis_ssl.h -xc /dev/null >/dev/null 2>&1 && echo yes),yes)
 PG_CPPFLAGS += -DSNOWID_TLS
 tls = $(call hiredis,hiredis_ssl)
-SHLIB_LINK += -lssl -lcrypto
-endif
-
-# The public form of keys; PostgreSQL has libcrypto, where it has TLS.
-ifeq ($(shell $(CC) -E -include openssl/evp.h -xc /dev/null >/dev/null 2>&1 && echo yes),yes)
-PG_CPPFLAGS += -DSNOWID_OPENSSL
-SHLIB_LINK += -lcrypto
-else
-without = sql/public.sql
+SHLIB_LINK += -lssl
 endif
 
 # Central servers of segments are reached by libpq.
@@ -94,7 +86,7 @@ $(script): src/registry/registry.lua
 
 # The clock that a test can step, and the keeper that it can hold: preloaded into
 # the test's servers only.
-installcheck: $(if $(TAP_TESTS),test/skew.so test/hold.so test/keys test/opening $(if $(without),,test/ff1),no-tap-tests)
+installcheck: $(if $(TAP_TESTS),test/skew.so test/hold.so test/keys test/opening test/ff1,no-tap-tests)
 no-tap-tests:
 	@echo 'No TAP tests$(if $(lacks),: they need the packages $(lacks)).'
 test/%.so: test/%.c

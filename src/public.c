@@ -24,8 +24,6 @@
 PG_FUNCTION_INFO_V1(snowid_to_public);
 PG_FUNCTION_INFO_V1(snowid_from_public);
 
-#ifdef SNOWID_OPENSSL
-
 /* Room for all secrets, and as much again for comments. */
 #define FILE_SIZE 8192
 #define PROBLEM_LEN (MAXPGPATH + 256)
@@ -189,31 +187,3 @@ snowid_from_public(PG_FUNCTION_ARGS)
 				 errdetail("%s", describe(problem, prefix, str, len, detail))));
 	PG_RETURN_INT64(id);
 }
-
-#else							/* !SNOWID_OPENSSL */
-
-static void
-refuse(void)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("snowid was built without OpenSSL"),
-			 errdetail("The public form of a key needs it."),
-			 errhint("Install the headers of OpenSSL, and build snowid again.")));
-}
-
-Datum
-snowid_to_public(PG_FUNCTION_ARGS)
-{
-	refuse();
-	PG_RETURN_NULL();
-}
-
-Datum
-snowid_from_public(PG_FUNCTION_ARGS)
-{
-	refuse();
-	PG_RETURN_NULL();
-}
-
-#endif							/* SNOWID_OPENSSL */

@@ -20,8 +20,6 @@
  */
 #include "postgres.h"
 
-#ifdef SNOWID_OPENSSL
-
 #include <openssl/evp.h>
 
 #include "key/public_form.h"
@@ -342,5 +340,3 @@ public_read(const Secrets *secrets, const char *prefix, int prefix_len,
 	*id = (int64) (half[0] << (LOW_BITS - ZERO_BITS) | half[1] >> ZERO_BITS);
 	return PUBLIC_GOOD;
 }
-
-#endif							/* SNOWID_OPENSSL */

@@ -23,16 +23,12 @@ my @hex = (
 
 #---- The cipher ----
 
-SKIP:
-{
-	skip 'snowid is built without OpenSSL', 1 if !-e 'test/ff1';
-	my ($out, $err) = run_command(['test/ff1']);
-	ok(!/^not so: /, "the cipher: $_") foreach split /\n/, $out;
-	like(
-		$out,
-		qr/NIST's samples 1 to 9\n.*in half of the cases$/s,
-		'the program that checks the cipher ends') or diag($err);
-}
+my ($out, $err) = run_command(['test/ff1']);
+ok(!/^not so: /, "the cipher: $_") foreach split /\n/, $out;
+like(
+	$out,
+	qr/NIST's samples 1 to 9\n.*in half of the cases$/s,
+	'the program that checks the cipher ends') or diag($err);
 
 #---- Servers ----
 
@@ -472,30 +468,5 @@ foreach my $where (sort keys %text)
 			map  { substr($_, 0, 12), substr($_, -12) } @hex),
 		"$where: no secret, nor a part of one");
 }
-
-#---- Without OpenSSL ----
-
-my $without = PostgreSQL::Test::Utils::tempdir('without');
-my ($include) = run_command([ 'pg_config', '--includedir-server' ]);
-append_to_file("$without/module.c", <<~'EOF');
-	#include "postgres.h"
-	#include "fmgr.h"
-	PG_MODULE_MAGIC;
-	EOF
-system_or_bail('cc', '-shared', '-fPIC', '-Isrc', "-I$include", '-o',
-	"$without/public.so", "$without/module.c", 'src/public.c');
-$node->start;
-query($node, <<~EOF);
-	CREATE FUNCTION to_public(bigint, text) RETURNS text AS '$without/public', 'snowid_to_public' LANGUAGE C;
-	CREATE FUNCTION from_public(text, text) RETURNS bigint AS '$without/public', 'snowid_from_public' LANGUAGE C;
-	EOF
-foreach my $call (q{to_public(1, 'ord')}, qq{from_public('$first', 'ord')})
-{
-	like(
-		sql_error($node, "SELECT $call"),
-		qr/^0A000: snowid was built without OpenSSL/,
-		"built without OpenSSL, $call says so");
-}
-$node->stop;
 
 done_testing();
