@@ -142,17 +142,6 @@ time_of_key(const Layout *layout, int64 key)
 
 /*---- The commands ----*/
 
-/* A bound as the user sees it. */
-static const char *
-bound_text(int64 bound)
-{
-	if (bound == NO_LOW)
-		return "MINVALUE";
-	if (bound == NO_HIGH)
-		return "MAXVALUE";
-	return psprintf(INT64_FORMAT, bound);
-}
-
 /* The command that makes a partition for the keys from low to high. */
 static char *
 make_command(const Parent *parent, const char *bare_name, int64 low, int64 high)
@@ -243,8 +232,7 @@ commands_for(const Parent *parent, const Wanted *wanted, const Layout *layout,
 					(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
 					 errmsg("partition %s holds some keys of the %s of %s, but not all",
 							part->name, unit->name, formatted(period, "YYYY-MM-DD")),
-					 errdetail("It is from %s to %s, but the %s is from " INT64_FORMAT " to " INT64_FORMAT ".",
-							   bound_text(part->low), bound_text(part->high),
+					 errdetail("The %s is from " INT64_FORMAT " to " INT64_FORMAT ".",
 							   unit->name, low, high)));
 	}
 	if (wanted->keep && oldest > epoch)
