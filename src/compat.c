@@ -5,18 +5,13 @@
 #include "postgres.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #ifdef __linux__
-#include <sys/prctl.h>
 #include <sys/statfs.h>
 #else
 #include <sys/param.h>
 #include <sys/mount.h>
-#endif
-#ifdef __FreeBSD__
-#include <sys/procctl.h>
 #endif
 
 #include "utils/wait_event.h"
@@ -92,17 +87,4 @@ compat_file_system(const char *path)
 #endif
 	memcpy(&id, &fs.f_fsid, Min(sizeof(id), sizeof(fs.f_fsid)));
 	return id;
-}
-
-/* Has the kernel kill this process when its parent ends, if it can. */
-void
-compat_die_with_parent(void)
-{
-#if defined(__linux__)
-	(void) prctl(PR_SET_PDEATHSIG, SIGKILL);
-#elif defined(__FreeBSD__)
-	int			signal = SIGKILL;
-
-	(void) procctl(P_PID, 0, PROC_PDEATHSIG_CTL, &signal);
-#endif
 }

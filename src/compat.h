@@ -119,6 +119,5 @@ ms_until(int64 at)
 
 extern void compat_birth(const char *path, uint64 *inode, int64 *birth_ns);
 extern uint64 compat_file_system(const char *path);
-extern void compat_die_with_parent(void);
 
 #endif							/* SNOWID_COMPAT_H */

@@ -122,7 +122,6 @@ answer_and_exit(const char *host, int fd)
 	size_t		len;
 
 	/* the child must not keep the shared memory of a dead server in use */
-	compat_die_with_parent();
 	PGSharedMemoryDetach();
 	len = look_up(host, 0, answer, &reason);
 	if (len == 0)
