@@ -33,10 +33,7 @@ own_waits_init(void)
 		[WAIT_REGISTRY] = "SnowidRegistry",
 		[WAIT_REDIS] = "SnowidRedis",
 		[WAIT_SEGMENT] = "SnowidSegment",
-		[WAIT_KEEPER_MAIN] = "SnowidKeeperMain",
-		[WAIT_REGISTRY_MAIN] = "SnowidRegistryMain",
-		[WAIT_ORIGIN_MAIN] = "SnowidOriginMain",
-		[WAIT_SEGMENTS_MAIN] = "SnowidSegmentsMain"
+		[WAIT_MAIN] = "SnowidMain"
 	};
 
 	for (int i = 0; i < OWN_WAITS; i++)

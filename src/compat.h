@@ -70,13 +70,10 @@ typedef enum OwnWait
 	WAIT_REGISTRY,				/* an administrator: for the registry */
 	WAIT_REDIS,					/* the registry: for Redis or a name server */
 	WAIT_SEGMENT,				/* a caller: for a range of numbers */
-	WAIT_KEEPER_MAIN,			/* the rest: each process, for its next turn */
-	WAIT_REGISTRY_MAIN,
-	WAIT_ORIGIN_MAIN,
-	WAIT_SEGMENTS_MAIN
+	WAIT_MAIN					/* each process: for its next turn */
 } OwnWait;
 
-#define OWN_WAITS (WAIT_SEGMENTS_MAIN + 1)
+#define OWN_WAITS (WAIT_MAIN + 1)
 
 #if PG_VERSION_NUM >= 170000
 extern uint32 own_waits[OWN_WAITS];

@@ -278,7 +278,7 @@ rest(const Process *process, Pause pause)
 	{
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 pause.ms, own_wait(process->wait));
+						 pause.ms, own_wait(WAIT_MAIN));
 		ResetLatch(MyLatch);
 		pause.ms = until - monotonic_ms();
 	} while (pause.after_failure && pause.ms > 0 &&

@@ -6,8 +6,6 @@
 #ifndef SNOWID_PROCESS_H
 #define SNOWID_PROCESS_H
 
-#include "compat.h"
-
 typedef enum ProcessId
 {
 	PROCESS_KEEPER,
@@ -33,7 +31,6 @@ typedef struct Process
 {
 	ProcessId	id;
 	const char *name;
-	OwnWait		wait;			/* for its next turn */
 	bool		connects_itself;	/* to a database */
 
 	/* "reloaded": settings may differ */

@@ -369,7 +369,6 @@ keeper_leave(void)
 const Process keeper_process = {
 	.id = PROCESS_KEEPER,
 	.name = "snowid keeper",
-	.wait = WAIT_KEEPER_MAIN,
 	.turn = keeper_turn,
 	.recover = keeper_recover,
 	.stop = keeper_stop,

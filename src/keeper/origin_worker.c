@@ -173,7 +173,6 @@ origin_leave(void)
 const Process origin_process = {
 	.id = PROCESS_ORIGIN,
 	.name = "snowid origin",
-	.wait = WAIT_ORIGIN_MAIN,
 	.connects_itself = true,
 	.turn = origin_turn,
 	.recover = origin_recover,

@@ -851,7 +851,7 @@ registry_stop(void)
 		   monotonic_ms() < ends)
 	{
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 10, own_wait(WAIT_REGISTRY_MAIN));
+						 10, own_wait(WAIT_MAIN));
 		ResetLatch(MyLatch);
 		look();
 	}
@@ -866,7 +866,6 @@ registry_stop(void)
 const Process registry_process = {
 	.id = PROCESS_REGISTRY,
 	.name = "snowid registry",
-	.wait = WAIT_REGISTRY_MAIN,
 	.turn = registry_turn,
 	.recover = registry_recover,
 	.stop = registry_stop,

@@ -280,7 +280,7 @@ await_call(void)
 			proc_exit(1);
 		CHECK_FOR_INTERRUPTS();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, 0,
-						 own_wait(WAIT_SEGMENTS_MAIN));
+						 own_wait(WAIT_MAIN));
 		ResetLatch(MyLatch);
 	}
 	return mine->database;
@@ -344,7 +344,7 @@ serve(void)
 		pgstat_report_stat(false);
 		MemoryContextReset(CurrentMemoryContext);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 is_busy ? 0 : LOOK_MS, own_wait(WAIT_SEGMENTS_MAIN));
+						 is_busy ? 0 : LOOK_MS, own_wait(WAIT_MAIN));
 		ResetLatch(MyLatch);
 	}
 }

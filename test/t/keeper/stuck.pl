@@ -141,11 +141,10 @@ SKIP:
 
 	($keeper, $registry) =
 	  map { process_pid($node, "snowid $_") } qw(keeper registry);
-	my $keepers    = "backend_type = 'snowid keeper'";
 	my $registries = "backend_type = 'snowid registry'";
 
-	waits_for($keepers,    'SnowidKeeperMain');
-	waits_for($registries, 'SnowidRegistryMain');
+	waits_for("backend_type = 'snowid keeper'", 'SnowidMain');
+	waits_for($registries,                      'SnowidMain');
 
 	# the clock is set back
 	next_key($node);
@@ -183,7 +182,7 @@ SKIP:
 	$locker->query_safe(
 		"BEGIN; SELECT FROM snowid_segments WHERE biz_tag = 'b' FOR UPDATE");
 	$node->safe_psql('postgres', "SELECT snowid_number('a')");
-	waits_for("backend_type = 'snowid segments'", 'SnowidSegmentsMain');
+	waits_for("backend_type = 'snowid segments'", 'SnowidMain');
 	caller_waits_for("SELECT snowid_number('b')", 'SnowidSegment');
 	$locker->quit;
 
