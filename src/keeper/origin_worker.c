@@ -245,6 +245,7 @@ origin_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errl
 	int64		now = monotonic_ms();
 	MailState	state;
 
+	/* the answer before is not needed any more */
 	if (asked_at == PG_INT64_MIN || !is_same(question, &letter.question))
 	{
 		(void) mailbox_leave(&mail->box);
@@ -258,7 +259,6 @@ origin_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errl
 		asked_at = PG_INT64_MIN;
 		*answer = mail->letter.answer;
 		strlcpy(err, mail->letter.error, errlen);
-		(void) mailbox_leave(&mail->box);
 		return err[0] ? ORIGIN_FAILED : ORIGIN_ANSWERED;
 	}
 	if (state == MAIL_NONE)
