@@ -338,6 +338,8 @@ process_run(const Process *process)
 			pause = process->recover(CopyErrorData());
 			FlushErrorState();
 			AbortCurrentTransaction();
+			/* a signal that threw, SIGFPE, is blocked since then */
+			BackgroundWorkerUnblockSignals();
 			RESUME_INTERRUPTS();
 		}
 		PG_END_TRY();
