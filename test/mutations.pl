@@ -13,7 +13,7 @@ my %tests = (
 	'keeper/ceiling.c' =>
 	  'keeper/origin_owned restart/number_twice keeper/layout_consent restart/above_all_before keeper/origin_room keeper/origin_place keeper/ahead_of_callers',
 	'keeper/clock.c' =>
-	  'clock/belief_survives clock/steps clock/ran_ahead keeper/new_pair',
+	  'clock/belief_survives clock/steps clock/ran_ahead keeper/new_pair keeper/shortages',
 	'keeper/grant.c' =>
 	  'restart/number_twice keys/concurrent clock/steps keeper/advance registry/lease restart/above_all_before keeper/ahead_of_callers',
 	'keeper/identity.c' =>
@@ -33,7 +33,7 @@ my %tests = (
 	'generator/gate.c'    =>
 	  'keys/concurrent keeper/stuck restart/number_twice keeper/new_pair clock/steps keys/settings keeper/closed_gate keys/ready registry/move',
 	'generator/generator.c' =>
-	  'keys/concurrent clock/steps keys/settings keys/many registry/move',
+	  'sql/keys sql/many keys/ready keys/concurrent clock/steps keys/settings keys/many registry/move',
 	'generator/keys.c' =>
 	  'sql/keys sql/many keys/concurrent keys/many keys/settings',
 	'generator/wait.c' =>
@@ -57,6 +57,34 @@ my @named = (
 	[
 		qr{^keeper/clock.c: believe: without: pg_write_barrier},
 		'the processors of the tests need none'
+	],
+	[
+		qr{^generator/generator.c: generator_next: always: \(unlikely\(my_counters},
+		'the way of a session\'s first key makes all of them; keys/cost counts its instructions'
+	],
+	[
+		qr{^keeper/clock.c: read_both:},
+		'two readings between which the process was held up; the log would have a step back'
+	],
+	[
+		qr{^keeper/clock.c: clock_accept: without: process_notify},
+		'the keeper looks each second; only the wait is longer'
+	],
+	[
+		qr{^keeper/clock.c: clock_shmem_init: never: \(page == MAP_FAILED},
+		'no memory'
+	],
+	[
+		qr{^keeper/origin.c: lock_origins: without: pg_usleep},
+		'the wait would use the processor'
+	],
+	[
+		qr{^keeper/origin.c: drop: without: FlushErrorState},
+		'one error more on a stack of five'
+	],
+	[
+		qr{^keeper/origin.c: origin_drop_old: never: \(!drop},
+		'the next one waits for the same lock; only the answer comes later'
 	],
 	[
 		qr{^keeper/ceiling.c: ceiling_raise: never},
@@ -95,7 +123,7 @@ my @named = (
 		'callers look again by themselves; only the wait is longer'
 	],
 	[
-		qr{^generator/(?:gate.c: generator_grant: without: .*ask_above,|wait.c: ask_for_grant: (?:never|without: process_wake))},
+		qr{^generator/(?:gate.c: generator_grant: without: .*ask_above,|generator.c: take: .*ask_(?:above|for_grant)|wait.c: ask_for_grant: (?:never|without: process_wake))},
 		'the keeper looks by itself when half of its grant is used up by time'
 	],
 	[

@@ -7,7 +7,8 @@
  *		every process.
  *
  * CLOCK_MONOTONIC and CLOCK_BOOTTIME, and so all sleeps, are left alone; but while there
- * is a file $SKEW_FILE.slow, reading CLOCK_BOOTTIME takes 5 ms.
+ * is a file $SKEW_FILE.slow, reading CLOCK_BOOTTIME takes 5 ms, and while there is one
+ * $SKEW_FILE.suspended, the machine has slept for two hours by CLOCK_BOOTTIME.
  *
  * And a name server that hangs: a name that ends in ".hangs" is not found while
  * there is a file $SKEW_FILE.hangs, and then is this machine.  A data directory
@@ -80,6 +81,8 @@ clock_gettime(clockid_t clock, struct timespec *t)
 	if (clock == CLOCK_BOOTTIME && there_is("slow"))
 		usleep(5000);
 	result = real_clock_gettime(clock, t);
+	if (clock == CLOCK_BOOTTIME && there_is("suspended"))
+		t->tv_sec += 2 * 3600;
 	if (result != 0 || (clock != CLOCK_REALTIME &&
 						clock != CLOCK_REALTIME_COARSE && clock != CLOCK_TAI))
 		return result;

@@ -163,6 +163,22 @@ is(logged($node, $log, $jumped),
 	1, 'the return to the former time is believed after that jump');
 $node->stop;
 
+#---- The return comes after an hour ----
+
+# The machine sleeps for two hours, and wakes with the former position of the clock.
+$node = start('asleep', 0);
+$log  = -s $node->logfile;
+set_skew($node, -3 * $hour);
+$node->wait_for_log($set_back, $log);
+my $keeper = keeper_pid($node);
+stop_process($node, $keeper);
+append_to_file("$node->{skew_file}.suspended", '');
+set_skew($node, 2 * $hour);
+kill 'CONT', $keeper;
+poll($node, "reason ~ 'jumped'");
+pass('an hour after a step back, the return to the former time is a jump');
+$node->stop;
+
 #---- Corrections that are believed one by one ----
 
 $node = start('corrected', -2 * $hour);

@@ -11,6 +11,7 @@ use PostgreSQL::Test::Utils;
 use SnowidFaults;
 use SnowidKeys;
 use SnowidRedis;
+use SnowidSession;
 use SnowidTest;
 use Test::More;
 use Time::HiRes qw(time usleep);
@@ -175,6 +176,38 @@ foreach my $kind ('for good', 'on lease')
 	is(moves($one), 2, "$kind: a clock that is right moves nothing");
 	end_part($kind, $one, $two);
 }
+
+#---- A caller that waits until its key is due ----
+
+begin_part();
+my $waiting =
+  claiming('waiting', $redis, $patient . "snowid.max_lead = '10ms'\n");
+wait_for_claim($waiting);
+my $stands = now_ms();
+stop_clock($waiting, $stands);
+my $batch = SnowidSession->new($waiting, 'postgres');
+$batch->send(
+	pack('Z*',
+		q{SELECT string_agg(key::text, E'\n') FROM snowid_next_batch(100000) AS key}
+	),
+	'Q');
+poll($waiting, 'lead_ms >= 10');
+set_skew($waiting, -(HOUR));
+my @batch = count_keys(split /\n/, $batch->answer);
+is( scalar @batch,
+	100_000,
+	'a batch waits for the clock, which is set back: it gets all of its keys'
+);
+cmp_ok(
+	highest(map { key_ms($_) } @batch),
+	'<=',
+	$stands + 10,
+	'a batch waits for the clock, which is set back: no key leads it by more than max_lead'
+);
+is(key_worker_id($batch[-1]), 1,
+	'a batch waits for the clock, which is set back: it continues with the other ID'
+);
+end_part('a caller that waits', $waiting);
 
 #---- The registry is full ----
 
