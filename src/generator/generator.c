@@ -61,12 +61,14 @@ take(int64 least, int64 most)
 	{
 		uint64		opening = g->opening;
 		uint64		last;
+		int64		usable;
 		int64		reach;
 
 		pg_read_barrier();
 		last = pg_atomic_read_u64(&g->last);
+		usable = (int64) pg_atomic_read_u64(&g->usable_until);
 		reach = Min((now + units_from_ms(snowid_max_lead)) | unit_format.sequence_mask,
-					(int64) pg_atomic_read_u64(&g->usable_until));
+					usable);
 		block.next = block.end = Max((int64) last + 1, now);
 		if (least > 1 && last != GATE_CLOSED)
 		{
@@ -84,8 +86,17 @@ take(int64 least, int64 most)
 				now = clock_units();
 				continue;
 			}
-			/* no more than it must, or batches would queue far ahead */
 			ahead = true;
+
+			/*
+			 * All units of a ms are due together.  The first caller to wait
+			 * for the next ms may take all of it.  Later callers take no more
+			 * than they must, or batches would queue far ahead.
+			 */
+			if (block.next <= reach + units_from_ms(1))
+				block.end = Max(block.end,
+								Min(Min(block.next | unit_format.sequence_mask, usable),
+									block.next + most - 1));
 		}
 		block.pair_bits = g->pair_bits;
 		if (unlikely(!pg_atomic_compare_exchange_u64(&g->last, &last, block.end)) ||
