@@ -499,17 +499,21 @@ snowid_period_serial(PG_FUNCTION_ARGS)
 
 /* The present format of a tag. */
 static char *
-read_format(const TagSite *site)
+read_format(FunctionCallInfo fcinfo, const text *tag)
 {
-	Oid			relid = site->key.relid;
+	Oid			relid = table_of(fcinfo);
+	int			len = VARSIZE_ANY_EXHDR(tag);
+	SegmentKey	key;
 	TagRow		row;
 
 	if (pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, "snowid_segments");
 	LockRelationOid(relid, AccessShareLock);
-	if (table_read_tag(&site->key, &row) != FOUND)
-		refuse_absent(tag_of(site));
-	check_format(tag_of(site), row.row.format);
+	if (len > 0 && len <= TAG_LEN)
+		segment_make_key(&key, relid, VARDATA_ANY(tag), len);
+	if (len < 1 || len > TAG_LEN || table_read_tag(&key, &row) != FOUND)
+		refuse_absent(text_shown(VARDATA_ANY(tag), len));
+	check_format(text_shown(VARDATA_ANY(tag), len), row.row.format);
 	return pstrdup(row.row.format);
 }
 
@@ -519,7 +523,8 @@ snowid_period_parse(PG_FUNCTION_ARGS)
 	char	   *serial = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	DateADT		period = 0;
 	int64		number = 0;
-	const char *problem = period_read(read_format(find_tag(fcinfo)), serial, &period, &number);
+	const char *problem = period_read(read_format(fcinfo, PG_GETARG_TEXT_PP(0)), serial,
+									  &period, &number);
 
 	if (problem)
 		ereport(ERROR,
