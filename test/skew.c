@@ -7,8 +7,8 @@
  *		every process.
  *
  * CLOCK_MONOTONIC and CLOCK_BOOTTIME, and so all sleeps, are left alone; but while there
- * is a file $SKEW_FILE.slow, reading CLOCK_BOOTTIME takes 5 ms, and while there is one
- * $SKEW_FILE.suspended, the machine has slept for two hours by CLOCK_BOOTTIME.
+ * is a file $SKEW_FILE.slow, reading CLOCK_BOOTTIME takes 5 ms; and the machine has slept
+ * for the seconds that stand in $SKEW_FILE.slept, by CLOCK_BOOTTIME.
  *
  * And a name server that hangs: a name that ends in ".hangs" is not found while
  * there is a file $SKEW_FILE.hangs, and then is this machine.  A data directory
@@ -47,6 +47,23 @@ there_is(const char *suffix)
 	return path && access(file, F_OK) == 0;
 }
 
+static int
+seconds_slept(void)
+{
+	const char *path = getenv("SKEW_FILE");
+	char		file[4096];
+	int			seconds = 0;
+	FILE	   *slept;
+
+	snprintf(file, sizeof(file), "%s.slept", path ? path : "");
+	slept = path ? fopen(file, "r") : NULL;
+	if (slept && fscanf(slept, "%d", &seconds) != 1)
+		seconds = 0;
+	if (slept)
+		fclose(slept);
+	return seconds;
+}
+
 __attribute__((constructor))
 static void
 map_skew(void)
@@ -81,8 +98,8 @@ clock_gettime(clockid_t clock, struct timespec *t)
 	if (clock == CLOCK_BOOTTIME && there_is("slow"))
 		usleep(5000);
 	result = real_clock_gettime(clock, t);
-	if (clock == CLOCK_BOOTTIME && there_is("suspended"))
-		t->tv_sec += 2 * 3600;
+	if (clock == CLOCK_BOOTTIME)
+		t->tv_sec += seconds_slept();
 	if (result != 0 || (clock != CLOCK_REALTIME &&
 						clock != CLOCK_REALTIME_COARSE && clock != CLOCK_TAI))
 		return result;

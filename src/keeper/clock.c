@@ -165,9 +165,10 @@ is_believed(const Belief *belief, int64 distance, int64 steady_s)
 static void
 note_step_back(Belief *belief, int64 steady_s)
 {
-	if (steady_s < belief->former_until && belief->distance < belief->former)
+	if (steady_s >= belief->former_until || belief->distance > belief->former)
+		belief->former = belief->distance;
+	else if (!is_near(belief->former, belief->distance))
 		return;
-	belief->former = belief->distance;
 	belief->former_until = steady_s + RETURN_S;
 }
 

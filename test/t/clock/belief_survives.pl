@@ -163,18 +163,36 @@ is(logged($node, $log, $jumped),
 	1, 'the return to the former time is believed after that jump');
 $node->stop;
 
-#---- The return comes after an hour ----
+#---- The hour for a return ----
 
-# The machine sleeps for two hours, and wakes with the former position of the clock.
+# The machine sleeps for so many s in all, and wakes with the clock so many s off.
+sub sleep_and_wake
+{
+	my ($slept, $skew) = @_;
+	my $keeper = keeper_pid($node);
+	stop_process($node, $keeper);
+	unlink "$node->{skew_file}.slept";
+	append_to_file("$node->{skew_file}.slept", $slept);
+	set_skew($node, $skew);
+	kill 'CONT', $keeper;
+	return;
+}
+
 $node = start('asleep', 0);
 $log  = -s $node->logfile;
-set_skew($node, -3 * $hour);
+set_skew($node, -1);
 $node->wait_for_log($set_back, $log);
-my $keeper = keeper_pid($node);
-stop_process($node, $keeper);
-append_to_file("$node->{skew_file}.suspended", '');
-set_skew($node, 2 * $hour);
-kill 'CONT', $keeper;
+$log = -s $node->logfile;
+sleep_and_wake(3000, 3000 - 2 * $hour);
+$node->wait_for_log($set_back, $log);
+sleep_and_wake(4000, 4000);
+next_key($node);
+is(logged($node, $log, $jumped),
+	0, 'the hour for a return begins again with a step back from there');
+$log = -s $node->logfile;
+set_skew($node, 4000 - 3 * $hour);
+$node->wait_for_log($set_back, $log);
+sleep_and_wake(8000, 8000);
 poll($node, "reason ~ 'jumped'");
 pass('an hour after a step back, the return to the former time is a jump');
 $node->stop;
