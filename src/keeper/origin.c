@@ -155,10 +155,11 @@ lock_origins(void)
 /*
  * The names of origins that may be dropped, of pairs that this server no longer
  * uses: not the pair's own.  Their ceiling must be a day in the past, both by
- * the clock, which may be wrong, and by the newest ceiling.  If room for origins
- * is short, or there are more than a few, max_jump in the past is enough; and if
- * pairs come from Redis, whose records have the ceiling too, any time in the past.
- * The newest one stays: it tells which layout came last, and how far its keys went.
+ * the clock, which may be wrong, and by the newest ceiling within reach.  If room
+ * for origins is short, or there are more than a few, max_jump in the past is
+ * enough; and if pairs come from Redis, whose records have the ceiling too, any
+ * time in the past.  The newest one stays: it tells which layout came last, and how
+ * far its keys went.
  */
 static List *
 list_old(const OriginQuestion *question, List *origins, int count)
@@ -176,6 +177,8 @@ list_old(const OriginQuestion *question, List *origins, int count)
 
 		if (!is_pair(origin, question->datacenter_id, question->worker_id))
 			others++;
+		if (origin->ms > question->reach_ms)
+			continue;
 		newest_ms = Max(newest_ms, origin->ms);
 		if (layout_equal(&origin->layout, &server_layout))
 			newest_own_ms = Max(newest_own_ms, origin->ms);
