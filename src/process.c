@@ -46,6 +46,10 @@ typedef struct ProcessState
 
 #define NO_PROC PG_UINT32_MAX
 
+#ifdef EXEC_BACKEND
+#error "processes must inherit the postmaster's memory"
+#endif
+
 /* One for each ProcessId, in shared memory. */
 static ProcessState *processes = NULL;
 
