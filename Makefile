@@ -102,7 +102,7 @@ test/opening: test/opening.c src/keeper/opening.o
 
 # Checks the cipher of the public form.
 test/ff1: test/ff1.c src/key/public_form.o
-	$(CC) $(CFLAGS) $(CPPFLAGS) -o $@ $^ -L$(pkglibdir) -lpgport -lcrypto -lm
+	$(CC) $(CFLAGS) $(CPPFLAGS) -o $@ $^ -L$(libdir) -L$(pkglibdir) -lpgport -lcrypto -lm
 
 test:
 	test/run
