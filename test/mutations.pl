@@ -37,7 +37,7 @@ my %tests = (
 	'generator/keys.c' =>
 	  'sql/keys sql/many keys/concurrent keys/many keys/settings',
 	'generator/wait.c' =>
-	  'keys/concurrent clock/steps keys/ready keeper/stuck keeper/closed_gate keys/settings clock/ran_ahead registry/move'
+	  'keys/concurrent clock/steps keys/ready keeper/stuck keeper/closed_gate keys/settings clock/ran_ahead keeper/layout_consent registry/move'
 );
 
 # Changes that no test can notice, and why: FILE: FUNCTION: the change: the code.
@@ -123,12 +123,32 @@ my @named = (
 		'callers look again by themselves; only the wait is longer'
 	],
 	[
-		qr{^generator/(?:gate.c: generator_grant: without: .*ask_above,|generator.c: take: .*ask_(?:above|for_grant)|wait.c: ask_for_grant: (?:never|without: process_wake))},
+		qr{^generator/(?:gate.c: generator_(?:grant|ask_above): without: .*ask_above,|generator.c: take: .*ask_(?:above|for_grant)|wait.c: ask_for_grant: (?:never|without: process_wake))},
 		'the keeper looks by itself when half of its grant is used up by time'
 	],
 	[
-		qr{^generator/wait.c: wait_for_keeper: (?:never: \(reason == GATE_RECOVERY\)|without: process_notify)},
-		'during recovery the keeper looks each second; only the wait is longer'
+		qr{^generator/wait.c: wait_for_keeper: (?:never: \(reason == |without: (?:process_notify|ask_for_grant))},
+		'the keeper looks each second; only the wait is longer'
+	],
+	[
+		qr{^generator/wait.c: .*: without: ConditionVariableCancelSleep},
+		'the next sleep ends the one before'
+	],
+	[
+		qr{^generator/wait.c: (?:require_in_reach: without: wait_for_move|wait_until_due: without: ResetLatch)},
+		'the wait would use the processor'
+	],
+	[
+		qr{^generator/gate.c: generator_accept_layout: without: process_notify},
+		'the keeper looks each second; only the wait is longer'
+	],
+	[
+		qr{^generator/gate.c: generator_range_end: never},
+		'the last unit of the widest range would be that of a closed gate'
+	],
+	[
+		qr{^generator/generator.c: take: never: \(block.next <= reach},
+		'a batch at the rate of the format would lose a part of each ms; test/bench has the rate'
 	],
 	[
 		qr{^keeper/statefile.c: statefile_lock: without: could_not\("lock file"},

@@ -122,12 +122,8 @@ static void
 wait_for_move(int64 left)
 {
 	ConditionVariablePrepareToSleep(&generator->changed);
-	if (pg_atomic_read_u64(&generator->last) != GATE_CLOSED)
-	{
-		ask_for_grant();
-		(void) ConditionVariableTimedSleep(&generator->changed, Min(left, LOOK_MS),
-										   own_wait(WAIT_KEEPER));
-	}
+	(void) ConditionVariableTimedSleep(&generator->changed, Min(left, LOOK_MS),
+									   own_wait(WAIT_KEEPER));
 	ConditionVariableCancelSleep();
 }
 

@@ -93,8 +93,11 @@ is( $node->safe_psql(
 
 #---- Steps while it waits ----
 
+my $made = next_key($node);
 settings($node, "snowid.worker_id = 2\nsnowid.max_lead = 10min");
 poll($node, $waits);
+is(status($node, 'last_key'),
+	$made, 'the view has the last key while the gate is closed');
 my $began = time;
 set_skew($node, 50 * 60);
 poll($node,

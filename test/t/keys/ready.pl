@@ -116,8 +116,12 @@ my $no_worker_id =
 
 is(sql_error($node, $schema), '', 'no worker ID: CREATE EXTENSION works');
 poll($node, "reason = 'snowid has no worker ID'");
+my $errors = status($node, 'errors');
 like(sql_error($node, 'SELECT snowid_next()'),
 	$no_worker_id, 'no worker ID: snowid_next says so');
+is( status($node, 'errors'),
+	$errors + 1,
+	'no worker ID: the view counts the error');
 like(sql_error($node, 'SELECT snowid_next_batch(2)'),
 	$no_worker_id, 'no worker ID: a batch says so');
 like(sql_error($node, 'INSERT INTO orders DEFAULT VALUES'),
