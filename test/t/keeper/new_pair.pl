@@ -288,7 +288,7 @@ is( query(
 stop_clock($lender, $now + 1000);
 configure($lender, 'snowid.worker_id = 5');
 $lender->reload;
-poll($lender, 'NOT is_open');
+poll($lender, $waits);
 stop_clock($lender, $now + 3500);
 wait_until('the server decides about the number',
 	sub { status($lender, 'is_open OR reason ~ \'would lead\'') eq 't' });
