@@ -26,7 +26,7 @@ my %tests = (
 	'keeper/origin_worker.c' =>
 	  'keeper/origin_owned keeper/origin_place keeper/origin_room keeper/layout_consent rights/exits keeper/ahead_of_callers keeper/origin_subscriptions',
 	'keeper/pair.c' =>
-	  'keeper/new_pair keeper/layout_consent keys/ready registry/own_claim keys/settings restart/state_file registry/claim_crash registry/lease registry/move',
+	  'keeper/new_pair keeper/layout_consent keys/ready keys/host_name registry/own_claim keys/settings restart/state_file registry/claim_crash registry/lease registry/move',
 	'keeper/statefile.c' =>
 	  'keeper/shortages restart/state_file registry/same_directory',
 	'generator/advance.c' => 'keeper/advance keeper/stuck registry/lease',
