@@ -302,6 +302,25 @@ poll($lender, 'is_open');
 cmp_ok(next_key($lender), '>', $before,
 	'the first key is above them when the clock is there');
 
+# The number comes back while the clock is below its last key, and is then above it.
+sub continue_with_5
+{
+	my ($what, $below, $above) = @_;
+	configure($lender, 'snowid.worker_id = 5');
+	$lender->reload;
+	poll($lender, $waits);
+	stop_clock($lender, $now + $below);
+	like(
+		sql_error($lender, 'SELECT snowid_next()'),
+		qr/would lead the clock/,
+		"no key is made below the former ones though $what");
+	stop_clock($lender, $now + $above);
+	poll($lender, 'is_open');
+	cmp_ok(next_key($lender), '>', $before,
+		"the first key is above the former ones though $what");
+	return;
+}
+
 #---- The position vanishes while the server starts ----
 
 stop_clock($lender, $now + 20000);
@@ -314,18 +333,7 @@ query($lender,
 	"SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid\\_%'"
 );
 stop_clock($lender, $now + 10000);
-configure($lender, 'snowid.worker_id = 5');
-$lender->reload;
-poll($lender, $waits);
-stop_clock($lender, $now + 11200);
-like(
-	sql_error($lender, 'SELECT snowid_next()'),
-	qr/would lead the clock/,
-	'no key is made below the former ones though their origin was dropped');
-stop_clock($lender, $now + 21000);
-poll($lender, 'is_open');
-cmp_ok(next_key($lender), '>', $before,
-	'the first key is above the former ones though their origin was dropped');
+continue_with_5('their origin was dropped', 11200, 21000);
 
 #---- A crash, then another number and a clock that was set back ----
 
@@ -342,20 +350,8 @@ wait_for_worker_id($lender, 10);
 query($lender,
 	"SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid\\_%\\_5'"
 );
-configure($lender, 'snowid.worker_id = 5');
-$lender->reload;
-poll($lender, $waits);
-stop_clock($lender, $now + 26200);
-like(
-	sql_error($lender, 'SELECT snowid_next()'),
-	qr/would lead the clock/,
-	'no key is made below those before the crash though their origin was dropped'
-);
-stop_clock($lender, $now + 42000);
-poll($lender, 'is_open');
-cmp_ok(next_key($lender), '>', $before,
-	'the first key is above those before the crash though their origin was dropped'
-);
+continue_with_5('the server crashed and their origin was dropped',
+	26200, 42000);
 $lender->stop;
 
 done_testing();
