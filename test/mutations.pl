@@ -196,6 +196,8 @@ foreach my $file (files())
 		print "    named, but noticed\n" if $said && $is_named;
 	}
 	put("src/$file", $code);
+	$alone = noticed(\@tests);
+	die "the tests of src/$file fail by themselves: $alone\n" if $alone;
 }
 printf "%d noticed, %d named, %d not noticed\n",
   map { $_ // 0 } @count{ 'noticed', 'named', 'NOT NOTICED' };
@@ -319,7 +321,8 @@ sub run_until_failure
 	return ($passed, $check // $died // 'it ended');
 }
 
-# A test that was ended may leave its servers.
+# A test that was ended may leave its servers, and a directory that cannot be written:
+# then no test after it could begin.
 sub end_servers
 {
 	my $here =
@@ -329,6 +332,8 @@ sub end_servers
 		my $to = readlink $cwd // next;
 		kill 'QUIT', $cwd =~ /(\d+)/ if $to =~ $here;
 	}
+	system('chmod -R u+rwX tmp_check') == 0 or die "$!" if -d 'tmp_check';
+	return;
 }
 
 sub slurp
