@@ -544,6 +544,7 @@ $node->stop;
 
 configure($node, '');
 $node->start;
+poll($node, "reason = 'snowid has no worker ID'");
 is( values_of(row($node, 'snowid'), qw(is_open registry_age_seconds)),
 	'is_open=0|registry_age_seconds=',
 	'a server without worker ID has its gate closed');

@@ -191,7 +191,7 @@ $batch->send(
 		q{SELECT string_agg(key::text, E'\n') FROM snowid_next_batch(100000) AS key}
 	),
 	'Q');
-poll($waiting, 'lead_ms >= 10');
+poll($waiting, 'lead_ms > 11');
 set_skew($waiting, -(HOUR));
 my @batch = count_keys(split /\n/, $batch->answer);
 is( scalar @batch,
