@@ -29,8 +29,9 @@ my %tests = (
 	  'keeper/new_pair keeper/layout_consent keys/ready keys/host_name registry/own_claim keys/settings restart/state_file registry/claim_crash registry/lease registry/move',
 	'keeper/statefile.c' =>
 	  'keeper/shortages restart/state_file registry/same_directory',
-	'generator/advance.c' => 'keeper/advance keeper/stuck registry/lease',
-	'generator/gate.c'    =>
+	'generator/advance.c' =>
+	  'sql/keys keeper/advance keys/ready keeper/stuck registry/lease',
+	'generator/gate.c' =>
 	  'keys/concurrent keeper/stuck restart/number_twice keeper/new_pair clock/steps keys/settings keeper/closed_gate keys/ready registry/move',
 	'generator/generator.c' =>
 	  'sql/keys sql/many keys/ready keys/concurrent clock/steps keys/settings keys/many registry/move',
