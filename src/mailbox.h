@@ -7,6 +7,7 @@
 
 #include "storage/spin.h"
 
+#include "compat.h"
 #include "process.h"
 
 /* Whose turn it is: the letter belongs to that process. */
