@@ -47,16 +47,23 @@ there_is(const char *suffix)
 	return path && access(file, F_OK) == 0;
 }
 
-static int
-seconds_slept(void)
+/* NULL: there is none. */
+static FILE *
+open_beside(const char *suffix)
 {
 	const char *path = getenv("SKEW_FILE");
 	char		file[4096];
-	int			seconds = 0;
-	FILE	   *slept;
 
-	snprintf(file, sizeof(file), "%s.slept", path ? path : "");
-	slept = path ? fopen(file, "r") : NULL;
+	snprintf(file, sizeof(file), "%s.%s", path ? path : "", suffix);
+	return path ? fopen(file, "r") : NULL;
+}
+
+static int
+seconds_slept(void)
+{
+	int			seconds = 0;
+	FILE	   *slept = open_beside("slept");
+
 	if (slept && fscanf(slept, "%d", &seconds) != 1)
 		seconds = 0;
 	if (slept)
@@ -166,12 +173,8 @@ int
 gethostname(char *name, size_t size)
 {
 	int			(*real) (char *, size_t) = (int (*) (char *, size_t)) dlsym(RTLD_NEXT, "gethostname");
-	const char *path = getenv("SKEW_FILE");
-	char		file[4096];
-	FILE	   *f;
+	FILE	   *f = open_beside("hostname");
 
-	snprintf(file, sizeof(file), "%s.hostname", path ? path : "");
-	f = path ? fopen(file, "r") : NULL;
 	if (f == NULL)
 		return real(name, size);
 	if (fgets(name, size, f) == NULL)
@@ -206,13 +209,9 @@ statx(int dir, const char *restrict path, int flags, unsigned int mask,
 	int			(*real) (int, const char *, int, unsigned int, struct statx *) =
 		(int (*) (int, const char *, int, unsigned int, struct statx *)) dlsym(RTLD_NEXT, "statx");
 	int			result = real(dir, path, flags, mask, st);
-	const char *skew_file = getenv("SKEW_FILE");
-	char		name[4096];
-	FILE	   *place;
+	FILE	   *place = result == 0 && strcmp(path, ".") == 0 ? open_beside("place") : NULL;
 	unsigned int number;
 
-	snprintf(name, sizeof(name), "%s.place", skew_file ? skew_file : "");
-	place = result == 0 && strcmp(path, ".") == 0 ? fopen(name, "r") : NULL;
 	if (place && fscanf(place, "%u", &number) == 1)
 		st->stx_ino = st->stx_btime.tv_sec = st->stx_btime.tv_nsec = number;
 	if (place)

@@ -225,13 +225,21 @@ sub start_standing
 }
 
 # The number is set by a reload, and the clock stands at so many ms after the start.
-sub change
+sub set_number
 {
 	my ($node, $id, $ms) = @_;
 	configure($node, "snowid.worker_id = $id");
 	$node->reload;
 	poll($node, $waits);
 	stop_clock($node, $now + $ms);
+	return;
+}
+
+# The same, and the server makes keys with it.
+sub change
+{
+	my ($node, $id, $ms) = @_;
+	set_number($node, $id, $ms);
 	wait_for_worker_id($node, $id);
 	return;
 }
@@ -286,10 +294,7 @@ is( query(
 
 # The clock goes back to where the former keys of the pair are.
 stop_clock($lender, $now + 1000);
-configure($lender, 'snowid.worker_id = 5');
-$lender->reload;
-poll($lender, $waits);
-stop_clock($lender, $now + 3500);
+set_number($lender, 5, 3500);
 wait_until('the server decides about the number',
 	sub { status($lender, 'is_open OR reason ~ \'would lead\'') eq 't' });
 like(
@@ -306,10 +311,7 @@ cmp_ok(next_key($lender), '>', $before,
 sub continue_with_5
 {
 	my ($what, $below, $above) = @_;
-	configure($lender, 'snowid.worker_id = 5');
-	$lender->reload;
-	poll($lender, $waits);
-	stop_clock($lender, $now + $below);
+	set_number($lender, 5, $below);
 	like(
 		sql_error($lender, 'SELECT snowid_next()'),
 		qr/would lead the clock/,
