@@ -184,7 +184,6 @@ open_gate(const Decision *decision, int64 now)
 
 	logged_reason = GATE_OPEN;
 	logged_detail[0] = '\0';
-	move_opened(&pair.claim);
 	layout_describe(&server_layout, layout);
 	ereport(LOG,
 			(errmsg("snowid makes keys as datacenter %d, worker %d",

@@ -38,7 +38,7 @@
 /* Since when the clock is behind, by monotonic_ms(); 0: it is not. */
 static int64 behind_since = 0;
 
-/* The last claim that was not wanted; no ownership: it was opened again. */
+/* The last claim that the clock was behind; no ownership: it is not any more. */
 static Claim left;
 static int64 left_ms;
 
@@ -74,8 +74,16 @@ move_note(const Claim *claim, const Decision *decision)
 	else if (decision->is_known)
 	{
 		behind_since = 0;
-		if (left.ownership == claim->ownership)
-			left.ownership = 0;
+		if (left.ownership != 0 && left.ownership != claim->ownership)
+		{
+			generator_count_move();
+			ereport(LOG,
+					(errmsg("snowid left worker ID %d of datacenter %d, whose keys are ahead of the clock",
+							left.worker_id, left.datacenter_id),
+					 errdetail("They end at %s; new keys are below them until then.",
+							   timestamptz_to_str(timestamptz_from_unix_ms(left_ms)))));
+		}
+		left.ownership = 0;
 	}
 }
 
@@ -103,20 +111,4 @@ long
 move_pause(void)
 {
 	return behind_since == 0 ? LONG_MAX : LOOK_MS;
-}
-
-/* The gate was opened with this claim: says whether an ID was left for it. */
-void
-move_opened(const Claim *claim)
-{
-	if (left.ownership != 0 && left.ownership != claim->ownership)
-	{
-		generator_count_move();
-		ereport(LOG,
-				(errmsg("snowid left worker ID %d of datacenter %d, whose keys are ahead of the clock",
-						left.worker_id, left.datacenter_id),
-				 errdetail("They end at %s; new keys are below them until then.",
-						   timestamptz_to_str(timestamptz_from_unix_ms(left_ms)))));
-	}
-	left.ownership = 0;
 }

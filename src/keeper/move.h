@@ -14,6 +14,5 @@ extern void move_note(const Claim *claim, const Decision *decision);
 extern void move_describe(const Claim *claim, const Decision *decision, int64 patience_ms,
 						  char *err);
 extern long move_pause(void);
-extern void move_opened(const Claim *claim);
 
 #endif							/* SNOWID_KEEPER_MOVE_H */
