@@ -143,7 +143,7 @@ snowid_next_array(PG_FUNCTION_ARGS)
 	{
 		UnitBlock	block;
 
-		CHECK_FOR_INTERRUPTS();
+		/* a cancel is seen in its waits for the keeper */
 		generator_refill(&block, left);
 		left -= block.end - block.next + 1;
 		keys = block_spill(&block, keys);
