@@ -32,7 +32,7 @@ my %tests = (
 	'generator/advance.c' =>
 	  'sql/keys keeper/advance keys/ready keeper/stuck registry/lease',
 	'generator/gate.c' =>
-	  'keys/concurrent keeper/stuck restart/number_twice keeper/new_pair clock/steps keys/settings keeper/closed_gate keys/ready registry/move',
+	  'keys/concurrent keeper/stuck restart/number_twice keeper/new_pair clock/steps keys/settings keeper/closed_gate keys/ready keeper/ahead_of_callers registry/move',
 	'generator/generator.c' =>
 	  'sql/keys sql/many keys/ready keys/concurrent clock/steps keys/settings keys/many registry/move',
 	'generator/keys.c' =>

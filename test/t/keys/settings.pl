@@ -220,8 +220,12 @@ SKIP:
 		last_key_time = to_timestamp(3487858230.208)'),
 		't|t|t',
 		'after the very last key');
+	my $errors = status($node, 'errors');
 	like(sql_error($node, 'SELECT snowid_next()'),
 		$ended, 'single keys: the range has ended');
+	is( status($node, 'errors'),
+		$errors + 1,
+		'a key that the range has no room for counts as an error');
 	foreach
 	  my $time ([ 2080, 7, 10, 17, 30, 31 ], [ 2080, 7, 11 ], [ 2150, 3, 15 ])
 	{
