@@ -527,7 +527,9 @@ end
 -- keys with it.
 function operations.claim()
 	local known, move = knows and arg.known or '', arg.move == '1'
-	if uses and not knows then return {'other'} end
+	-- its server did not look for a second master, as nobody can have taken its ID
+	local sure_of_it = arg.known ~= '' and arg.resume == 'settled' and not settling
+	if not knows and (uses or sure_of_it) then return {'other'} end
 
 	local function yours(worker, r)
 		return with_marks({'yours', worker, r.claim, r.floor, r.ceiling, r.generation})

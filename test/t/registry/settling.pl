@@ -226,6 +226,27 @@ foreach my $lease ("snowid.redis_lease = '3s'\n", '')
 }
 $torn->stop;
 
+# it comes back empty, and new servers have made another registry of it
+my ($reborn, $kept) = map { SnowidRedis->start($_) } qw(reborn kept);
+$reborn->edit('meta', name => '1111111111111111');
+$reborn->stop;
+my $both = join ',', map { $_->url } $reborn, $kept;
+my ($had_0, $has_1) = map { claiming($_, $both) } qw(had_0 has_1);
+wait_for_claim($_) foreach $had_0, $has_1;
+$reborn->run;
+my $newcomer = claiming('newcomer', $reborn);
+wait_for_claim($newcomer);
+$had_0->restart;
+poll($had_0, "NOT is_open AND reason ~ 'are both masters'");
+pass(
+	'a server whose ID another registry does not know claims none from it beside its own'
+);
+$reborn->stop;
+wait_for_claim($had_0);
+isnt(worker_id($had_0), worker_id($has_1),
+	'it claims one that nobody has from the registry that is left');
+$_->stop foreach $had_0, $has_1, $newcomer;
+
 #---- Asked to wait, then cut off ----
 
 $redis = SnowidRedis->start('settles');
