@@ -15,7 +15,7 @@ my %tests = (
 	'keeper/clock.c' =>
 	  'clock/belief_survives clock/steps clock/ran_ahead keeper/new_pair keeper/shortages',
 	'keeper/grant.c' =>
-	  'restart/number_twice keys/concurrent clock/steps keeper/advance registry/lease restart/above_all_before keeper/ahead_of_callers',
+	  'restart/number_twice keys/concurrent clock/steps keeper/advance registry/lease restart/above_all_before keeper/ahead_of_callers registry/move',
 	'keeper/identity.c' =>
 	  'registry/own_claim registry/identity keeper/new_pair keeper/layout_consent restart/state_file registry/lease registry/move restart/backups',
 	'keeper/keeper.c' =>

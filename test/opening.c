@@ -71,7 +71,7 @@ static const Domain where[] = {
 	FACT(claim_floor_ms, 0, NOW + 110),
 	FACT(last_ms, NOW - 10, NOW + 150, NOW + 151, NOW + 500),
 	FACT(known_ms, 0, NOW + 140, NOW + 200),
-	FACT(advanced_ms, 0, NOW + 150, NOW + 151),
+	FACT(advanced_ms, 0, NOW + 150, NOW + 151, NOW + 1000, NOW + 1001),
 	FACT(own_ms, 0, NOW - 100, NOW + 150, NOW + 151, NOW + 300),
 	FACT(others_ms, 0, NOW - 100, NOW + 120),
 	FACT(other_layout_ms, 0, NOW - 100, NOW + 130, NOW + 400),
@@ -132,6 +132,7 @@ begin(int64 patience_ms)
 	facts.now_ms = NOW;
 	facts.max_lead_ms = 100;
 	facts.reach_ms = NOW + facts.max_lead_ms + WAIT;
+	facts.furthest_ms = NOW + 1000;
 	facts.range = RANGE_GOOD;
 	facts.is_ours = true;
 	facts.file = GATE_MAY_OPEN;
@@ -290,14 +291,14 @@ not_above_a_former_layouts_ceiling(void)
 static Result
 above_an_advance(void)
 {
-	return if_so(d.action == OPENING_OPEN && facts.from_registry && facts.advanced_ms <= facts.reach_ms,
+	return if_so(d.action == OPENING_OPEN && !d.leave_layouts && facts.advanced_ms <= facts.furthest_ms,
 				 d.floor_ms >= facts.advanced_ms);
 }
 
 static Result
-an_advance_out_of_reach_holds_no_other_id(void)
+an_advance_that_is_too_far_holds_no_other_id(void)
 {
-	return if_so(d.action == OPENING_OPEN && facts.advanced_ms > facts.reach_ms &&
+	return if_so(d.action == OPENING_OPEN && facts.advanced_ms > facts.furthest_ms &&
 				 facts.own_ms <= facts.reach_ms && facts.known_ms <= facts.reach_ms,
 				 d.floor_ms <= facts.reach_ms);
 }
@@ -561,7 +562,7 @@ static const Property properties[] = {
 	{above_what_the_file_knows, "keys begin above what the state file knows"},
 	{not_above_a_former_layouts_ceiling, "a former layout's ceiling in the state file does not count"},
 	{above_an_advance, "keys with another worker ID begin above snowid_advance()"},
-	{an_advance_out_of_reach_holds_no_other_id, "an advance out of reach does not count"},
+	{an_advance_that_is_too_far_holds_no_other_id, "an advance by a clock that was wrong does not count"},
 	{order_is_given_up_for_another_pair_only, "order is given up for another pair's keys out of reach only"},
 	{another_layout_needs_consent, "another layout needs consent, and keys above"},
 	{only_another_layout_is_left, "only another layout is left, and only with consent"},

@@ -122,8 +122,8 @@ advance(Pair *pair, int64 now)
 		generator_advance_later();
 		return false;
 	}
-	/* another worker ID that is claimed makes no keys below it either */
-	if (claim_from_redis() && !identity_advance(unix_ms_from_units(unit), err))
+	/* another worker ID makes no keys below it either */
+	if (!identity_advance(unix_ms_from_units(unit), err))
 	{
 		generator_no_grant(err);
 		generator_advance_end(false);

@@ -90,8 +90,8 @@ by_layout(const Facts *facts)
 }
 
 /*
- * Above all keys of the pair, and above those of this server's other pairs that
- * are within reach.
+ * Above all keys of the pair, above those of this server's other pairs that are
+ * within reach, and above snowid_advance().
  */
 static int64
 floor_of(const Facts *facts, bool new_layout)
@@ -99,14 +99,15 @@ floor_of(const Facts *facts, bool new_layout)
 	int64		floor_ms = Max(facts->own_ms, facts->others_ms);
 
 	floor_ms = Max(floor_ms, facts->claim_floor_ms);
-	if (may_move(facts))
+	/* the keys of another layout are all below those from now on */
+	if (new_layout)
+		return Max(floor_ms, facts->now_ms);
+	/* a position that vanished from the origins is the state file's */
+	floor_ms = Max(floor_ms, facts->known_ms);
+	/* an advance that is further was made by a clock that was wrong */
+	if (facts->advanced_ms <= facts->furthest_ms)
 		floor_ms = Max(floor_ms, facts->advanced_ms);
-
-	/*
-	 * A position that vanished from the origins is the state file's; unless
-	 * that is another layout's, whose keys are all below those from now on.
-	 */
-	return Max(floor_ms, new_layout ? facts->now_ms : facts->known_ms);
+	return floor_ms;
 }
 
 /*

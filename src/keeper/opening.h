@@ -61,6 +61,7 @@ typedef struct Facts
 	int64		known_ms;		/* the highest ceiling that it knows of the
 								 * pair */
 	int64		advanced_ms;	/* snowid_advance() went up to it */
+	int64		furthest_ms;	/* it can go up to this now */
 
 	/* the ceilings; of a claim that is not found, nothing counts */
 	PairStage	stage;

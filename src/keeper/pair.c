@@ -320,6 +320,7 @@ pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Facts *facts)
 	facts->remembers = identity_remembers(wanted, &facts->same_terms);
 	facts->known_ms = identity_known_ms(wanted);
 	facts->advanced_ms = identity_advanced_ms();
+	facts->furthest_ms = facts->now_ms + snowid_max_jump;
 	facts->behind_ms = move_behind_ms();
 	facts->patience_ms = move_patience_ms(facts->reach_ms);
 	observe_gate(wanted, facts);
