@@ -290,6 +290,13 @@ generator_ask_above(int64 unit)
 	pg_atomic_write_u64(&generator->ask_above, unit);
 }
 
+/* A grant is due as soon as there can be one, even if nobody makes keys. */
+void
+generator_ask_at_once(void)
+{
+	pg_atomic_write_u64(&generator->ask_above, GATE_CLOSED);
+}
+
 /* Says why there is no grant; callers see it when they reach the ceiling. */
 void
 generator_no_grant(const char *detail)

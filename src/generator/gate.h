@@ -84,6 +84,7 @@ extern void generator_open(int datacenter_id, int worker_id, int64 floor,
 extern void generator_progress(GeneratorProgress *progress);
 extern void generator_grant(int64 usable_until, int64 ask_above);
 extern void generator_ask_above(int64 unit);
+extern void generator_ask_at_once(void);
 extern void generator_no_grant(const char *detail);
 extern void generator_count_step_back(void);
 extern void generator_count_move(void);

@@ -138,6 +138,8 @@ hold_gate(const Decision *decision, const char *detail)
 	if (decision->detail == DETAIL_LOOK_UP)
 		log_state(GATE_CEILING, detail);
 	generator_no_grant(detail);
+	/* the next grant takes the reason away */
+	generator_ask_at_once();
 	return retry_pause();
 }
 
