@@ -206,8 +206,8 @@ give_up(bool lost)
 	if (reason == GATE_MAY_OPEN)
 		return AGAIN;
 	awaits_answer = reason == GATE_STARTING;
-	if (!lost && !awaits_answer)
-		close_gate(reason, err);
+	if (!awaits_answer)
+		close_gate(lost ? GATE_CLAIM_LOST : reason, err);
 	return awaits_answer ? ANSWER_MS : retry_pause();
 }
 
@@ -219,10 +219,16 @@ static long
 act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now,
 	char *detail)
 {
+	GeneratorProgress progress;
+	bool		still_lost;
+
+	generator_progress(&progress);
+	still_lost = progress.reason == GATE_CLAIM_LOST && decision->action == OPENING_GIVE_UP;
 	/* on a standby, whose gate is closed: in advance; if it fails, again */
 	if (facts->recovery && decision->remember)
 		(void) pair_remember(wanted, NULL, decision->floor_ms, detail);
-	if (decision->reason != GATE_OPEN)
+	/* give_up() has said why */
+	if (decision->reason != GATE_OPEN && !still_lost)
 		close_gate(decision->reason, detail);
 	switch (decision->action)
 	{

@@ -70,6 +70,21 @@ like(
 	'a second snowid_reclaim() at once is refused');
 kill 'CONT', $keeper;
 wait_for_worker_id($node, 1);
+
+# a claim that is lost leaves the state file first
+my $dir = $node->data_dir . '/snowid';
+chmod 0500, $dir;
+$redis->take_away('0:1');
+poll($node,
+	"NOT is_open AND reason ~ 'snowid lost its worker ID: .*Permission denied'"
+);
+pass('a lost claim that cannot leave the state file: the status says why');
+like(
+	slurp_file($node->logfile),
+	qr/LOG:  snowid lost its worker ID\n.*DETAIL:  .*Permission denied/,
+	'a lost claim that cannot leave the state file: the log says why');
+chmod 0700, $dir;
+poll($node, 'is_open');
 $node->stop;
 append_to_file($node->data_dir . '/snowid/state', 'x');
 $node->start;
