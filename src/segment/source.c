@@ -450,6 +450,8 @@ connect_to(List *options, bool needs_password, Reason *reason)
 		return reason_is(reason, false, "out of memory");
 	}
 	(void) PQsetNoticeProcessor(conn, ignore_notice, NULL);
+	/* otherwise what does not fit is waited for without end */
+	(void) PQsetnonblocking(conn, 1);
 	if (PQstatus(conn) == CONNECTION_BAD)
 		status = PGRES_POLLING_FAILED;
 	while (status == PGRES_POLLING_READING || status == PGRES_POLLING_WRITING)
@@ -537,10 +539,12 @@ source_run(const char *statement, const char *tag, const char *period, SourceRow
 	bool		good;
 
 	memset(row, 0, sizeof(*row));
-	if (PQsendQueryParams(conn, statement, tag ? 2 : 0, types, params, NULL, NULL, 0))
-		result = await_result(conn, reason);
-	else
+	if (!PQsendQueryParams(conn, statement, tag ? 2 : 0, types, params, NULL, NULL, 0))
 		(void) reason_is(reason, false, "%s", PQerrorMessage(conn));
+	else if (PQflush(conn) != 0)
+		(void) is_late(reason); /* it does not read */
+	else
+		result = await_result(conn, reason);
 	status = PQresultStatus(result);
 	good = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
 	if (result && !good)

@@ -15,6 +15,7 @@ use PostgreSQL::Test::Utils;
 use SnowidHold;
 use SnowidSegments;
 use SnowidTest;
+use Socket;
 use Test::More;
 
 #---- A synchronous standby that is away ----
@@ -156,6 +157,29 @@ is(sql_error($node, 'DROP DATABASE other'),
 	'', 'a database can be dropped during a fetch');
 kill 'CONT', @hung;
 eval { $session->quit };
+
+#---- A central server that reads nothing ----
+
+socket(my $deaf, PF_INET, SOCK_STREAM, 0)      or die "$!";
+setsockopt($deaf, SOL_SOCKET, SO_RCVBUF, 4096) or die "$!";
+bind($deaf, sockaddr_in(0, INADDR_LOOPBACK))   or die "$!";
+listen($deaf, 10)                              or die "$!";
+my ($deaf_port) = sockaddr_in(getsockname($deaf));
+query($node, <<~EOF);
+	DO \$\$ BEGIN EXECUTE format(
+		'CREATE SERVER deaf FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host ''127.0.0.1'', port ''$deaf_port'', options %L)',
+		'-c a.b=' || repeat('x', 20000000)); END \$\$;
+	CREATE USER MAPPING FOR CURRENT_USER SERVER deaf;
+	CREATE FOREIGN TABLE deaf (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz) SERVER deaf;
+	INSERT INTO snowid_segments (biz_tag, source) VALUES ('deaf', 'deaf');
+	EOF
+my $unheard = ask_in_background($node, "SELECT snowid_number('deaf')");
+wait_for($node,
+	"SELECT count(*) = 1 FROM snowid_segment_status() WHERE biz_tag = 'deaf' AND error <> ''"
+);
+pass('a central server that reads nothing is not waited for without end');
+eval { $unheard->quit };
+query($node, 'DROP SERVER deaf CASCADE');
 
 #---- The clock stands still ----
 
