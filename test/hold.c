@@ -34,6 +34,7 @@
 	X(ProcessConfigFile) \
 	X(StartTransactionCommand) \
 	X(CommitTransactionCommand) \
+	X(PopActiveSnapshot) \
 	X(replorigin_advance) \
 	X(replorigin_session_advance) \
 	X(replorigin_session_reset) \

@@ -116,6 +116,8 @@ run(void (*statements) (Fetch *fetches, int n), Fetch *fetches, int n, Reason *r
 		statements(fetches, n);
 		PopActiveSnapshot();
 		is_committing = true;
+		/* one that came before would end the wait for a standby, too */
+		QueryCancelPending = false;
 		ProcDiePending = ShutdownRequestPending;
 		CommitTransactionCommand();
 		done = !ProcDiePending || !waits_for_standby();

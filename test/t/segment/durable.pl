@@ -205,14 +205,18 @@ wait_for($node,
 # While the standby is away, nobody gets what it has not got.
 my ($receiver) = query($standby, 'SELECT pid FROM pg_stat_wal_receiver');
 kill 'STOP', $receiver;
+hold_process($node, 'snowid segments', 'PopActiveSnapshot');
 my $caller = $node->background_psql('postgres', on_error_stop => 0);
 $caller->query_until(qr/^asked$/m, <<~EOF);
 	\\echo asked
 	SELECT snowid_number('c');
 	EOF
+kill 'INT', held_process($node);
+let_go($node);
 my $waits = "SELECT wait_event = 'SyncRep' " . fetchers();
 ok( $node->poll_query_until('postgres', $waits),
-	'the commit of a range waits for a standby');
+	'the commit of a range waits for a standby, whatever was cancelled just before'
+);
 my $told = fetcher_pid($node);
 query($node, "SELECT pg_cancel_backend($told), pg_sleep(0.5)");
 is( query($node, "SELECT wait_event FROM pg_stat_activity WHERE pid = $told"),
