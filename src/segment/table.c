@@ -35,6 +35,7 @@
 #include "commands/extension.h"
 #include "commands/trigger.h"
 #include "executor/executor.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/lockoptions.h"
 #include "storage/lmgr.h"
@@ -321,6 +322,7 @@ read_columns(Datum *values, bool *nulls, TagRow *tag)
 	Row		   *row = &tag->row;
 	const char *role = text_of(values, nulls, TAG_ROLE);
 	const char *format = text_of(values, nulls, TAG_FORMAT);
+	const char *source = text_of(values, nulls, TAG_SOURCE);
 	Interval   *cover = nulls[TAG_COVER] ? NULL : DatumGetIntervalP(values[TAG_COVER]);
 	int64		last;
 
@@ -330,7 +332,7 @@ read_columns(Datum *values, bool *nulls, TagRow *tag)
 	if (cover)
 		tag->cover_ms = (cover->time + cover->day * USECS_PER_DAY) / 1000;
 	row->limit = nulls[TAG_LIMIT_ID] ? PG_INT64_MAX : DatumGetInt64(values[TAG_LIMIT_ID]);
-	strlcpy(row->source, text_of(values, nulls, TAG_SOURCE), SOURCE_LEN);
+	strlcpy(row->source, source, pg_mbcliplen(source, strlen(source), SOURCE_LEN - 1) + 1);
 	tag->zone = text_of(values, nulls, TAG_ZONE);
 	row->role = role[0] ? get_role_oid(role, true) : InvalidOid;
 	if (role[0] && !OidIsValid(row->role))

@@ -427,6 +427,26 @@ like(
 	qr/^22023: segment "x" would have no numbers\nDETAIL:  Its role does not exist\./,
 	'by hand, a role that does not exist is refused');
 
+# A source that is no name, and longer than one may be.
+query($node,
+	q(CREATE DATABASE wide TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C'));
+$node->safe_psql('wide', <<~'EOF');
+	CREATE EXTENSION snowid_segments;
+	SET check_function_bodies = off;
+	INSERT INTO snowid_segments (biz_tag, source) VALUES ('wide', repeat(U&'\00e9', 200));
+	EOF
+my $wide = ask_in_background($node, "SELECT snowid_number('wide')", 'wide');
+$node->poll_query_until('wide',
+	"SELECT count(*) = 1 FROM snowid_segment_status() WHERE biz_tag = 'wide'")
+  or die;
+is( $node->safe_psql(
+		'wide',
+		"SELECT replace(convert_from(convert_to(source, 'LATIN1'), 'LATIN1'), U&'\\00e9', '') FROM snowid_segment_status() WHERE biz_tag = 'wide'"
+	),
+	'',
+	'a source that is too long is cut between two characters');
+eval { $wide->quit };
+
 #---- Tables that are not the extension's ----
 
 query($node, <<~EOF);
