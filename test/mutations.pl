@@ -36,7 +36,7 @@ my %tests = (
 	'generator/generator.c' =>
 	  'sql/keys sql/many keys/ready keys/concurrent clock/steps keys/settings keys/many registry/move',
 	'generator/keys.c' =>
-	  'sql/keys sql/many keys/concurrent keys/many keys/settings',
+	  'sql/keys sql/many keys/concurrent keys/many keys/settings keys/ready',
 	'generator/wait.c' =>
 	  'keys/concurrent clock/steps keys/ready keeper/stuck keeper/closed_gate keys/settings clock/ran_ahead keeper/layout_consent registry/move'
 );
@@ -158,6 +158,18 @@ my @named = (
 	[
 		qr{^generator/gate.c: generator_grant: never: \(open\)},
 		'each reason why there is no grant writes its own detail; callers look again'
+	],
+	[
+		qr{^keeper/identity.c: describe_boot: without: CloseTransientFile},
+		'the file would stay open until the process ends'
+	],
+	[
+		qr{^keeper/identity.c: identity_introduce: never: \(is_told},
+		'the same would be published in each turn'
+	],
+	[
+		qr{^keeper/statefile.c: statefile_write: never: \(!written && errno == 0},
+		'a write that is cut short without an error'
 	],
 	[
 		qr{^keeper/identity.c: describe_boot: never: \(len != 36},

@@ -165,7 +165,7 @@ $node->poll_query_until('postgres', 'SELECT lead_ms = 0 FROM snowid_status()')
 $node->backup('backup');
 my $standby = server_from_backup(
 	'standby', $node, 'backup',
-	"$settings\nsnowid.worker_id = 2",
+	"$settings\nsnowid.worker_id = 2\nsnowid.max_wait = 1h",
 	has_streaming => 1);
 $standby->append_conf('postgresql.conf', "restart_after_crash = on");
 $standby->start;
@@ -175,7 +175,7 @@ $standby->poll_query_until('postgres',
 like(
 	sql_error($standby, advance('30 min')),
 	qr/^55000: snowid makes no keys during recovery/,
-	'a standby refuses the call');
+	'a standby refuses the call, and at once');
 $standby->promote;
 nothing_is_left($standby, 'refused by a standby, and a promotion');
 $standby->stop;
