@@ -181,6 +181,25 @@ pass('a central server that reads nothing is not waited for without end');
 eval { $unheard->quit };
 query($node, 'DROP SERVER deaf CASCADE');
 
+# The same once a connection is there.
+cmp_ok(number($node, 'a'), '>', 0, 'a number of a central server that reads');
+@hung = processes($central);
+kill 'STOP', @hung;
+query($node, <<~EOF);
+	DO \$\$ BEGIN EXECUTE format(
+		'CREATE FOREIGN TABLE long (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz) SERVER central OPTIONS (table_name %L)',
+		repeat('x', 20000000)); END \$\$;
+	INSERT INTO snowid_segments (biz_tag, source) VALUES ('long', 'long');
+	EOF
+$unheard = ask_in_background($node, "SELECT snowid_number('long')");
+wait_for($node,
+	"SELECT count(*) = 1 FROM snowid_segment_status() WHERE biz_tag = 'long' AND error <> ''"
+);
+pass('a statement that a central server does not read is not waited for');
+eval { $unheard->quit };
+kill 'CONT', @hung;
+query($node, 'DROP FOREIGN TABLE long');
+
 #---- The clock stands still ----
 
 stop_clock($node, (time - 7200) * 1000);
