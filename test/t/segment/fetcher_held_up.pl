@@ -167,7 +167,7 @@ listen($deaf, 10)                              or die "$!";
 my ($deaf_port) = sockaddr_in(getsockname($deaf));
 query($node, <<~EOF);
 	DO \$\$ BEGIN EXECUTE format(
-		'CREATE SERVER deaf FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host ''127.0.0.1'', port ''$deaf_port'', options %L)',
+		'CREATE SERVER deaf FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host ''127.0.0.1'', port ''$deaf_port'', sslmode ''disable'', gssencmode ''disable'', options %L)',
 		'-c a.b=' || repeat('x', 20000000)); END \$\$;
 	CREATE USER MAPPING FOR CURRENT_USER SERVER deaf;
 	CREATE FOREIGN TABLE deaf (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz) SERVER deaf;
