@@ -194,11 +194,16 @@ open_gate(const Decision *decision, int64 now)
 	return 0;
 }
 
-/* Removes the claim from the state file; a failure is tried again. */
+/*
+ * Removes the claim from the state file; a failure is tried again.  "why" the claim was
+ * lost comes before the failure; NULL: it was not.
+ */
 static long
-give_up(bool lost)
+give_up(const char *why)
 {
+	bool		lost = why != NULL;
 	char		err[GATE_DETAIL_LEN];
+	char		both[GATE_DETAIL_LEN];
 	GateReason	reason = lost ? identity_introduce(err) : GATE_MAY_OPEN;
 
 	if (reason == GATE_MAY_OPEN)
@@ -206,8 +211,10 @@ give_up(bool lost)
 	if (reason == GATE_MAY_OPEN)
 		return AGAIN;
 	awaits_answer = reason == GATE_STARTING;
+	if (lost)
+		snprintf(both, sizeof(both), "%.250s %.250s", why, err);
 	if (!awaits_answer)
-		close_gate(lost ? GATE_CLAIM_LOST : reason, err);
+		close_gate(lost ? GATE_CLAIM_LOST : reason, lost ? both : err);
 	return awaits_answer ? ANSWER_MS : retry_pause();
 }
 
@@ -233,7 +240,7 @@ act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now
 	switch (decision->action)
 	{
 		case OPENING_GIVE_UP:
-			return give_up(decision->reason == GATE_CLAIM_LOST);
+			return give_up(decision->reason == GATE_CLAIM_LOST ? detail : NULL);
 		case OPENING_LOOK_UP:
 			pair_look_up(&pair, wanted, facts);
 			return AGAIN;
