@@ -12,7 +12,7 @@ use SnowidFaults;
 use SnowidRedis;
 use SnowidTest;
 use Test::More;
-use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC);
+use Time::HiRes qw(clock_gettime usleep CLOCK_MONOTONIC);
 
 $SIG{PIPE} = 'IGNORE';
 
@@ -73,6 +73,7 @@ wait_for_worker_id($node, 1);
 
 # a claim that is lost leaves the state file first
 my $dir = $node->data_dir . '/snowid';
+my $log = log_size($node);
 chmod 0500, $dir;
 $redis->take_away('0:1');
 poll($node,
@@ -83,6 +84,10 @@ like(
 	slurp_file($node->logfile),
 	qr/LOG:  snowid lost its worker ID\n.*DETAIL:  .*Permission denied/,
 	'a lost claim that cannot leave the state file: the log says why');
+usleep(3_000_000);
+cmp_ok(logged($node, $log, qr/LOG:  snowid lost its worker ID/), '<=', 2,
+	'a lost claim that cannot leave the state file: the log says so once, after the loss'
+);
 chmod 0700, $dir;
 poll($node, 'is_open');
 $node->stop;
