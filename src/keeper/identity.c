@@ -269,6 +269,7 @@ bool
 identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 {
 	Claim		none = {0};
+	bool		clone;
 
 	if (!claim)
 		claim = &none;
@@ -300,7 +301,8 @@ identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 	}
 	if (!write_file(err))
 		return false;
-	if (claim_from_redis())
+	/* before the introduction the registry must not ask */
+	if (claim_has_identity(&clone))
 		claim_set_identity(&identity, "", false);
 	return true;
 }

@@ -132,6 +132,8 @@ claim_set_identity(const Identity *identity, const char *boot, bool is_start)
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	if (!registry->has_identity || memcmp(registry->identity.id, identity->id, sizeof(identity->id)) != 0)
 	{
+		/* two servers without one would look like one */
+		Assert(boot[0] != '\0');
 		registry->token = token;
 		registry->n = 0;
 		registry->state = CLAIM_LOST;

@@ -228,6 +228,7 @@ sub leave_and_come_back
 	wait_for_claim($heir);
 	is(worker_id($heir), $id, "$what: another server gets the ID");
 
+	my $starts = unpack 'x48 Q<', slurp_file($server->data_dir . '/snowid/state');
 	$redis->stop;
 	configure($server,
 		claim_settings($server->name, $redis, "${short}snowid.max_wait = 0"));
@@ -240,8 +241,13 @@ sub leave_and_come_back
 		"$what, back with Redis away, does not resume the claim");
 	$redis->run;
 	wait_for_claim($server);
-	isnt(worker_id($server), $id,
-		"$what gets another ID as soon as Redis is back");
+	my $new = worker_id($server);
+	isnt($new, $id, "$what gets another ID as soon as Redis is back");
+	is( $redis->record("0:$new", 'boot'),
+		$redis->record('0:0',    'boot'),
+		"$what, after the number, claims with the boot of its machine");
+	is( $redis->record("0:$new", 'starts'),
+		$starts + 1, "$what, after the number, counts its start");
 	$heir->stop;
 	return;
 }
