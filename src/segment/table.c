@@ -132,10 +132,11 @@ check_columns(Relation rel, const TableKind *kind)
 
 /*
  * Is the primary key that of the script, and has each other index the same columns?
- * REINDEX CONCURRENTLY makes such an index, and leaves it if it fails.
+ * REINDEX CONCURRENTLY makes such an index, and leaves it if it fails.  Throws if
+ * not.  LOCKED: REINDEX has one of them.
  */
-static bool
-has_only_its_key(Relation rel, const TableKind *kind)
+static Found
+require_only_its_key(Relation rel, const TableKind *kind)
 {
 	List	   *indexes = RelationGetIndexList(rel);
 	bool		good = OidIsValid(rel->rd_pkindex);
@@ -143,9 +144,13 @@ has_only_its_key(Relation rel, const TableKind *kind)
 
 	foreach(cell, indexes)
 	{
-		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
-		Form_pg_index form = index->rd_index;
+		Relation	index;
+		Form_pg_index form;
 
+		if (!ConditionalLockRelationOid(lfirst_oid(cell), AccessShareLock))
+			return LOCKED;
+		index = index_open(lfirst_oid(cell), NoLock);
+		form = index->rd_index;
 		good = good && form->indimmediate && !form->indisexclusion &&
 			form->indnkeyatts == kind->keys &&
 			heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
@@ -153,8 +158,10 @@ has_only_its_key(Relation rel, const TableKind *kind)
 			good = form->indkey.values[i] == i + 1;
 		index_close(index, AccessShareLock);
 	}
+	if (!good)
+		refuse_table(kind);
 	list_free(indexes);
-	return good;
+	return FOUND;
 }
 
 /* Opens a table with a lock that is kept.  ABSENT: it is none of the extension's. */
@@ -162,6 +169,7 @@ static Found
 open_table(Oid relid, const TableKind *kind, LOCKMODE mode, Relation *rel)
 {
 	Oid			extension = get_extension_oid("snowid_segments", true);
+	Found		found;
 
 	if (!ConditionalLockRelationOid(relid, mode))
 		return LOCKED;
@@ -176,10 +184,12 @@ open_table(Oid relid, const TableKind *kind, LOCKMODE mode, Relation *rel)
 	check_columns(*rel, kind);
 	if ((*rel)->rd_rel->relkind != RELKIND_RELATION ||
 		(*rel)->rd_rel->relam != HEAP_TABLE_AM_OID ||
-		(*rel)->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT ||
-		!has_only_its_key(*rel, kind))
+		(*rel)->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
 		refuse_table(kind);
-	return FOUND;
+	found = require_only_its_key(*rel, kind);
+	if (found != FOUND)
+		relation_close(*rel, NoLock);
+	return found;
 }
 
 /* The table of the periods, which is beside that of the tags. */

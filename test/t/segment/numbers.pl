@@ -419,6 +419,19 @@ fetches_while('an index is left of REINDEX CONCURRENTLY');
 query($node, "DROP INDEX ${_}_pkey_ccnew")
   foreach 'snowid_segments', 'snowid_segment_periods';
 
+#---- REINDEX in a transaction ----
+
+query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('unused')");
+my $owner = $node->background_psql('postgres');
+$owner->query_safe('BEGIN; REINDEX INDEX snowid_segments_pkey');
+reload_with($node, 'snowid.max_wait' => '1s', 'snowid.max_segments' => 40);
+like(
+	sql_error($node, "SELECT snowid_number('unused')"),
+	qr/^55000: no numbers available for segment "unused"\nDETAIL:  The last error was: Its row is locked\./,
+	'the first call for a tag waits for REINDEX no longer than max_wait');
+reload_with($node, 'snowid.max_wait' => '1min', 'snowid.max_segments' => 40);
+$owner->quit;
+
 #---- A clean stop, restart and dump ----
 
 number('b') foreach 1 .. 3;
