@@ -331,6 +331,8 @@ check_redis_url(char **newval, void **extra, GucSource source)
 
 	for (const char *url = *newval; !error && (url = url_next(url, &end)) != NULL; url = end)
 		error = url_parse(url, end, &address);
+	if ((*newval)[0] != '\0' && url_count(*newval) == 0)
+		error = "it must have an address";
 	if (error == NULL)
 		return true;
 	GUC_check_errmsg("invalid value for parameter \"snowid.redis_url\": %s", error);

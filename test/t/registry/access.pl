@@ -424,6 +424,7 @@ my @bad      = (
 	'redis://[' . '1' x 300 . ']' => qr/^a host name is too long$/,
 	'redis://a_b!' => qr/^a host name contains an invalid character$/,
 	'redis://a redis://b:x' => $port,
+	' , '                   => qr/^it must have an address$/,
 	'redis://' . 'a' x 600  => qr/^it is too long$/);
 while (my ($bad, $error) = splice @bad, 0, 2)
 {
