@@ -34,13 +34,7 @@ PG_CPPFLAGS = -Isrc -I$(srcdir)/src
 hiredis = $(if $(filter static,$(HIREDIS)),-Wl$(comma)--exclude-libs$(comma)lib$(1).a -l:lib$(1).a,-l$(1))
 comma = ,
 
-# TLS to Redis where hiredis has it: from 1.0 on, in a library of its own.
 SHLIB_LINK = $(tls) $(call hiredis,hiredis) -lcrypto
-ifeq ($(shell $(CC) -E -include hiredis/hiredis_ssl.h -xc /dev/null >/dev/null 2>&1 && echo yes),yes)
-PG_CPPFLAGS += -DSNOWID_TLS
-tls = $(call hiredis,hiredis_ssl)
-SHLIB_LINK += -lssl
-endif
 
 # Central servers of segments are reached by libpq.
 PG_CPPFLAGS += -I$(libpq_srcdir)
@@ -58,6 +52,13 @@ override with_llvm = no
 endif
 
 include $(PGXS)
+
+# TLS to Redis where hiredis has it: from 1.0 on, in a library of its own.
+ifeq ($(shell $(CC) $(CPPFLAGS) -E -include hiredis/hiredis_ssl.h -xc /dev/null >/dev/null 2>&1 && echo yes),yes)
+override CPPFLAGS += -DSNOWID_TLS
+tls = $(call hiredis,hiredis_ssl)
+SHLIB_LINK += -lssl
+endif
 
 PROVE_FLAGS += -I test/perl
 
