@@ -354,6 +354,24 @@ query($lender,
 );
 continue_with_5('the server crashed and their origin was dropped',
 	26200, 42000);
+
+#---- The same number again, and its origin was dropped without the library ----
+
+# A clean stop writes the ceiling of the pair into the file.
+stop_clock($lender, $now + 60000);
+$before = next_key($lender);
+$lender->append_conf('postgresql.conf', "shared_preload_libraries = ''");
+$lender->restart;
+query($lender,
+	"SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid\\_%'"
+);
+$lender->stop;
+stop_clock($lender, $now + 46000);
+$lender->append_conf('postgresql.conf',
+	"shared_preload_libraries = 'snowid'");
+$lender->start;
+continue_with_5('their origin was dropped while the library was not loaded',
+	47200, 62000);
 $lender->stop;
 
 done_testing();
