@@ -236,6 +236,15 @@ like(
 is(sql_error($node, 'SELECT snowid_advance(1)'),
 	'', 'the next call after an error succeeds');
 
+my $dir = $node->data_dir . '/snowid';
+chmod 0500, $dir or die "$!";
+like(
+	sql_error($node, advance('35 min')),
+	qr/^55000: snowid could not reserve more keys\nDETAIL:  Could not create file "snowid\/state.tmp": Permission denied\./,
+	'a call whose key cannot be written into the state file ends with the error'
+);
+chmod 0700, $dir or die "$!";
+
 #---- A keeper that hangs ----
 
 hold_syncs($node, 1);
