@@ -53,29 +53,27 @@ ask_about(OriginQuestion *question, const Claim *pair, const Claim *old)
 /*
  * Finds the ceiling of a pair, and of an old one.  Creates the pair's origin if
  * there is none, and takes ownership of it; so it must not be called during
- * recovery, when replay moves it.  The caller repeats the call while it is
- * pending.
+ * recovery, when replay moves it.  Returns the result of origin_ask().
  *
  * Before it is owned, the origin may be dropped and its number be given to
  * another one.  So its name is looked up again once it is owned.  After a
  * failure it is released by the next call, or by ceiling_let_go().
  */
-OriginAnswer
-ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
-			 Ceiling *ceiling, char *err, Size errlen)
+GateReason
+ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms, Ceiling *ceiling, char *err)
 {
 	static OriginQuestion second;	/* the name is looked up again */
 	static Ceiling found;
 	OriginQuestion question;
 	Ceiling		ignored;
-	OriginAnswer result;
+	GateReason	reason;
 
 	Assert(!RecoveryInProgress());
 	if (max_active_replication_origins == 0)
 	{
 		strlcpy(err, "No replication origin slot is free; increase max_replication_slots (max_active_replication_origins from PostgreSQL 18 on).",
-				errlen);
-		return ORIGIN_FAILED;
+				GATE_DETAIL_LEN);
+		return GATE_CEILING;
 	}
 	ask_about(&question, pair, old);
 	question.reach_ms = reach_ms;
@@ -84,26 +82,26 @@ ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
 	{
 		second.owned = InvalidRepOriginId;
 		ceiling_let_go();
-		result = origin_ask(&question, &found, err, errlen);
-		if (result != ORIGIN_ANSWERED)
-			return result;
+		reason = origin_ask(&question, &found, err);
+		if (reason != GATE_MAY_OPEN)
+			return reason;
 		replorigin_session_setup_here(found.origin);
 		owned = found.origin;
 		if (found.own_ms != (int64) replorigin_session_get_progress(false))
 		{
-			strlcpy(err, "Its position was changed concurrently.", errlen);
-			return ORIGIN_FAILED;
+			strlcpy(err, "Its position was changed concurrently.", GATE_DETAIL_LEN);
+			return GATE_CEILING;
 		}
 		second = question;
 		second.owned = owned;
 		second.has_position = found.own_ms != 0;
 	}
-	result = origin_ask(&second, &ignored, err, errlen);
-	if (result == ORIGIN_PENDING)
-		return result;
+	reason = origin_ask(&second, &ignored, err);
+	if (reason == GATE_STARTING)
+		return reason;
 	second.owned = InvalidRepOriginId;
 	*ceiling = found;
-	return result;
+	return reason;
 }
 
 /*
@@ -136,15 +134,15 @@ ceiling_raise(const Ceiling *ceiling, int64 unix_ms)
  * case, even below their ceilings.  The pair's ceiling is durable, and above all of their
  * keys.  If it fails, some may be gone.
  */
-OriginAnswer
-ceiling_leave_layouts(const Claim *pair, const Claim *old, char *err, Size errlen)
+GateReason
+ceiling_leave_layouts(const Claim *pair, const Claim *old, char *err)
 {
 	OriginQuestion question;
 	Ceiling		ignored;
 
 	ask_about(&question, pair, old);
 	question.leave_layouts = true;
-	return origin_ask(&question, &ignored, err, errlen);
+	return origin_ask(&question, &ignored, err);
 }
 
 /*

@@ -232,11 +232,12 @@ is_same(const OriginQuestion *a, const OriginQuestion *b)
 }
 
 /*
- * Asks a question, or looks whether it was answered; never waits.  The keeper
- * repeats the same question in its next turns while it is pending.
+ * Asks a question, or looks whether it was answered; never waits.  Returns
+ * GATE_MAY_OPEN with the answer, GATE_CEILING with the reason why there is none, or
+ * GATE_STARTING: the keeper repeats the question in its next turns.
  */
-OriginAnswer
-origin_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errlen)
+GateReason
+origin_ask(const OriginQuestion *question, Ceiling *answer, char *err)
 {
 	static OriginLetter letter;
 	static int64 asked_at = PG_INT64_MIN;	/* by monotonic_ms() */
@@ -258,8 +259,8 @@ origin_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errl
 	{
 		asked_at = PG_INT64_MIN;
 		*answer = mail->letter.answer;
-		strlcpy(err, mail->letter.error, errlen);
-		return err[0] ? ORIGIN_FAILED : ORIGIN_ANSWERED;
+		strlcpy(err, mail->letter.error, GATE_DETAIL_LEN);
+		return err[0] ? GATE_CEILING : GATE_MAY_OPEN;
 	}
 	if (state == MAIL_NONE)
 	{
@@ -267,8 +268,8 @@ origin_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errl
 		if (!OidIsValid(letter.database))
 		{
 			asked_at = PG_INT64_MIN;
-			strlcpy(err, "Another session has locked the catalog pg_database.", errlen);
-			return ORIGIN_FAILED;
+			strlcpy(err, "Another session has locked the catalog pg_database.", GATE_DETAIL_LEN);
+			return GATE_CEILING;
 		}
 		/* one that the keeper has left may be at work yet */
 		if (mailbox_place(&mail->box, &mail->letter, &letter, sizeof(letter)))
@@ -280,8 +281,8 @@ origin_ask(const OriginQuestion *question, Ceiling *answer, char *err, Size errl
 		no_second = !process_replace(&origin_process);
 	}
 	strlcpy(err, no_second ? "No process could be started to read it; increase max_worker_processes." :
-			"The process \"snowid origin\" has not answered yet.", errlen);
-	return now - asked_at < ANSWER_MS ? ORIGIN_PENDING : ORIGIN_FAILED;
+			"The process \"snowid origin\" has not answered yet.", GATE_DETAIL_LEN);
+	return now - asked_at < ANSWER_MS ? GATE_STARTING : GATE_CEILING;
 }
 
 /* The keeper exits. */

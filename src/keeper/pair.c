@@ -134,17 +134,9 @@ old_claim(void)
 	return claim->ownership != 0 ? claim : NULL;
 }
 
-/* The reason after a question to "snowid origin"; GATE_STARTING: wait for it. */
-static GateReason
-reason_of(OriginAnswer result)
-{
-	return result == ORIGIN_ANSWERED ? GATE_MAY_OPEN :
-		result == ORIGIN_PENDING ? GATE_STARTING : GATE_CEILING;
-}
-
 /*
  * Removes the claim from the state file; the gate is closed.  Returns the
- * result of reason_of(), or GATE_FILE.
+ * result of origin_ask(), or GATE_FILE.
  */
 GateReason
 pair_give_up(char *err)
@@ -159,8 +151,7 @@ pair_give_up(char *err)
 		memset(&ceiling, 0, sizeof(ceiling));
 		if (!claim_used(claim, &used_ms) && !RecoveryInProgress() && !ShutdownRequestPending)
 		{
-			GateReason	reason = reason_of(ceiling_find(claim, claim, PG_INT64_MAX, &ceiling,
-														err, GATE_DETAIL_LEN));
+			GateReason	reason = ceiling_find(claim, claim, PG_INT64_MAX, &ceiling, err);
 
 			if (reason != GATE_MAY_OPEN)
 				return reason;
@@ -174,14 +165,14 @@ pair_give_up(char *err)
  * Leaves the other layouts, with consent, just before the first key of the new
  * one.  The ceiling comes first: from then on every layout's new keys must be above
  * those of all that are left here, this one's or a former one's that comes back.
- * So their ceilings are not needed any more.  Returns the result of reason_of().
+ * So their ceilings are not needed any more.  Returns the result of origin_ask().
  */
 static GateReason
 leave_layouts(Pair *pair, int64 floor_ms, char *err)
 {
 	ceiling_raise(&pair->ceiling, floor_ms);
 	pair->ceiling.own_ms = floor_ms;
-	return reason_of(ceiling_leave_layouts(&pair->claim, old_claim(), err, GATE_DETAIL_LEN));
+	return ceiling_leave_layouts(&pair->claim, old_claim(), err);
 }
 
 /* Warns once if the layout's range ends soon, although the last keys have it. */
@@ -201,7 +192,7 @@ warn_of_end(void)
 
 /*
  * The steps before the first key.  Returns GATE_MAY_OPEN if they are done, or the
- * result of reason_of(), or GATE_FILE.
+ * result of origin_ask(), or GATE_FILE.
  */
 GateReason
 pair_begin(Pair *pair, const Decision *decision, char *err)
@@ -222,11 +213,7 @@ pair_begin(Pair *pair, const Decision *decision, char *err)
 void
 pair_look_up(Pair *pair, const Claim *wanted, const Facts *facts)
 {
-	static const PairStage stages[] = {
-		[ORIGIN_PENDING] = PAIR_ASKED,
-		[ORIGIN_ANSWERED] = PAIR_KNOWN,
-		[ORIGIN_FAILED] = PAIR_FAILED
-	};
+	GateReason	reason;
 
 	if (facts->stage == PAIR_NONE || facts->now_ms < facts->found_ms)
 	{
@@ -235,8 +222,9 @@ pair_look_up(Pair *pair, const Claim *wanted, const Facts *facts)
 	}
 	pair->claim = *wanted;
 	pair->stage = PAIR_FOUND;	/* in case it throws */
-	pair->stage = stages[ceiling_find(wanted, old_claim(), facts->reach_ms, &pair->ceiling,
-									  said[DETAIL_LOOK_UP], GATE_DETAIL_LEN)];
+	reason = ceiling_find(wanted, old_claim(), facts->reach_ms, &pair->ceiling, said[DETAIL_LOOK_UP]);
+	pair->stage = reason == GATE_MAY_OPEN ? PAIR_KNOWN :
+		reason == GATE_STARTING ? PAIR_ASKED : PAIR_FAILED;
 }
 
 static LayoutRange
