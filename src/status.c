@@ -75,10 +75,12 @@ snowid_status(PG_FUNCTION_ARGS)
 {
 	TupleDesc	tupdesc;
 	GeneratorStatus status;
-	RegistryStatus claim;
+	Registry	registry;
 	Datum		values[lengthof(status_columns)];
 	bool		nulls[lengthof(status_columns)] = {false};
 	int			n = 0;
+	bool		held;
+	bool		on_lease;
 	bool		lease_over;
 	bool		open;
 	char		layout[LAYOUT_TEXT_LEN];
@@ -86,9 +88,11 @@ snowid_status(PG_FUNCTION_ARGS)
 	require_preloaded();
 	tupdesc = require_row(fcinfo, status_columns, lengthof(status_columns));
 	generator_status(&status);
-	claim_status(&claim);
-	lease_over = claim.held && claim.lease_ms > 0 &&
-		timestamptz_from_unix_ms(claim.limit_ms) < GetCurrentTimestamp();
+	claim_look(&registry);
+	held = registry.state == CLAIM_HELD;
+	on_lease = registry.claim.lease_ms > 0;
+	lease_over = held && on_lease &&
+		timestamptz_from_unix_ms(registry.limit_ms) < GetCurrentTimestamp();
 	open = status.reason == GATE_OPEN && !status.is_stuck && !status.is_ahead && !lease_over;
 
 	nulls[n] = !status.has_pair;
@@ -97,7 +101,7 @@ snowid_status(PG_FUNCTION_ARGS)
 	values[n++] = Int32GetDatum(status.worker_id);
 	nulls[n] = !status.has_pair;
 	values[n++] = CStringGetTextDatum(claim_from_redis() ?
-									  (claim.lease_ms > 0 ? "lease" : "claim") :
+									  (on_lease ? "lease" : "claim") :
 									  snowid_worker_from_host ? "hostname" : "setting");
 	values[n++] = BoolGetDatum(open);
 	nulls[n] = open && status.detail[0] == '\0';
@@ -119,17 +123,17 @@ snowid_status(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum(status.errors);
 	nulls[n] = !claim_from_redis();
 	values[n++] = CStringGetTextDatum(lease_over ? "the lease has ended" :
-									  claim.confirmed ? "claimed" :
-									  claim.held ? "remembered" :
-									  claim.detail[0] ? claim.detail : "starting");
-	nulls[n] = claim.last_error[0] == '\0';
-	values[n++] = CStringGetTextDatum(claim.last_error);
-	nulls[n] = claim.last_ok == 0;
-	values[n++] = TimestampTzGetDatum(claim.last_ok);
-	nulls[n] = !claim.held || claim.lease_ms == 0;
-	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(claim.lease_ms > 0 ? claim.limit_ms : 0));
-	nulls[n] = claim.last_error_at == 0;
-	values[n++] = TimestampTzGetDatum(claim.last_error_at);
+									  registry.confirmed ? "claimed" :
+									  held ? "remembered" :
+									  registry.detail[0] ? registry.detail : "starting");
+	nulls[n] = registry.last_error[0] == '\0';
+	values[n++] = CStringGetTextDatum(registry.last_error);
+	nulls[n] = registry.last_ok == 0;
+	values[n++] = TimestampTzGetDatum(registry.last_ok);
+	nulls[n] = !held || !on_lease;
+	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(on_lease ? registry.limit_ms : 0));
+	nulls[n] = registry.last_error_at == 0;
+	values[n++] = TimestampTzGetDatum(registry.last_error_at);
 	nulls[n] = status.grant_age_ms < 0;
 	values[n++] = Int64GetDatum(status.grant_age_ms);
 	values[n++] = TimestampTzGetDatum(status.stats_reset);

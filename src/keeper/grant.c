@@ -51,12 +51,12 @@ step(void)
 static void
 explain_lease(const Pair *pair)
 {
-	RegistryStatus status;
+	Registry	seen;
 	char		detail[GATE_DETAIL_LEN];
 
-	claim_status(&status);
+	claim_look(&seen);
 	snprintf(detail, sizeof(detail), "The lease of worker ID %d has not been renewed: %.400s",
-			 pair->claim.worker_id, status.detail[0] ? status.detail : "Redis has not answered yet.");
+			 pair->claim.worker_id, seen.detail[0] ? seen.detail : "Redis has not answered yet.");
 	generator_no_grant(detail);
 }
 

@@ -127,13 +127,15 @@ write_file(char *err)
 GateReason
 identity_introduce(char *err)
 {
+	Registry	seen;
 	bool		clone;
-	bool		is_known = claim_has_identity(&clone);
 	bool		is_start;
 	char		boot[BOOT_LEN];
 	static bool is_told = false;
 
-	if (is_told && is_known && !clone)
+	claim_look(&seen);
+	clone = seen.state == CLAIM_LOST && seen.clone;
+	if (is_told && seen.has_identity && !clone)
 		return GATE_MAY_OPEN;
 	if (is_copy)
 		ereport(LOG,
@@ -142,7 +144,7 @@ identity_introduce(char *err)
 	is_copy = false;
 	if (clone)
 		become_new();
-	is_start = !is_known || is_new || clone;
+	is_start = !seen.has_identity || is_new || clone;
 	if (is_start)
 	{
 		identity.starts++;
@@ -269,7 +271,7 @@ bool
 identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 {
 	Claim		none = {0};
-	bool		clone;
+	Registry	seen;
 
 	if (!claim)
 		claim = &none;
@@ -302,7 +304,8 @@ identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 	if (!write_file(err))
 		return false;
 	/* before the introduction the registry must not ask */
-	if (claim_has_identity(&clone))
+	claim_look(&seen);
+	if (seen.has_identity)
 		claim_set_identity(&identity, "", false);
 	return true;
 }

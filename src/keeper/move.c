@@ -91,16 +91,19 @@ move_note(const Claim *claim, const Decision *decision)
 void
 move_describe(const Claim *claim, const Decision *decision, int64 patience_ms, char *err)
 {
-	char		why[GATE_DETAIL_LEN];
+	Registry	seen;
+	const char *why;
 	int			len;
 
+	claim_look(&seen);
+	why = seen.confirmed ? seen.no_other : seen.detail;
 	len = snprintf(err, GATE_DETAIL_LEN, "The keys of worker ID %d of datacenter %d end at %s",
 				   claim->worker_id, claim->datacenter_id,
 				   timestamptz_to_str(timestamptz_from_unix_ms(decision->end_ms)));
 	if (!decision->unwanted)
 		snprintf(err + len, GATE_DETAIL_LEN - len, "; another one is claimed when the clock has been behind for " INT64_FORMAT " ms.",
 				 patience_ms);
-	else if (claim_why_no_other(why))
+	else if (why[0])
 		snprintf(err + len, GATE_DETAIL_LEN - len, ", and no other one could be claimed: %.300s", why);
 	else
 		snprintf(err + len, GATE_DETAIL_LEN - len, "; another one is being claimed.");

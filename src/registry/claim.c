@@ -66,6 +66,15 @@ claim_from_redis(void)
 	return snowid_redis_url[0] != '\0';
 }
 
+/* Copies the shared state. */
+void
+claim_look(Registry *seen)
+{
+	LWLockAcquire(registry_lock, LW_SHARED);
+	memcpy(seen, registry, sizeof(Registry));
+	LWLockRelease(registry_lock);
+}
+
 /* A random number, used by no other server; never 0. */
 uint64
 random_id(void)
@@ -101,22 +110,6 @@ claim_marks(int64 *span_ms, int64 *high)
 	*span_ms = registry->span_ms;
 	*high = registry->high;
 	LWLockRelease(registry_lock);
-}
-
-/*
- * Does the registry know which server this is?  And has it lost the claim to a
- * clone of this server?
- */
-bool
-claim_has_identity(bool *clone)
-{
-	bool		has_identity;
-
-	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	has_identity = registry->has_identity;
-	*clone = registry->state == CLAIM_LOST && registry->clone;
-	LWLockRelease(registry_lock);
-	return has_identity;
 }
 
 /*
@@ -240,16 +233,11 @@ claim_use(int64 used_ms)
 	LWLockRelease(registry_lock);
 }
 
-/* The claim that the gate is open with; 0: the gate is closed. */
+/* The claim that the gate is open with; 0: the gate is closed.  Only the caller sets it. */
 uint64
 claim_entered(void)
 {
-	uint64		entered;
-
-	LWLockAcquire(registry_lock, LW_SHARED);
-	entered = registry->entered;
-	LWLockRelease(registry_lock);
-	return entered;
+	return registry->entered;
 }
 
 /* The gate was closed; no key of its claim is above used_ms. */
@@ -273,19 +261,15 @@ claim_leave(int64 used_ms)
 
 /*
  * The Unix ms above which there is no key of a claim.  False: that is not known,
- * since the gate is open with it, or was not since the server's start.
+ * since the gate is open with it, or was not since the server's start.  Only the
+ * caller changes what it reads.
  */
 bool
 claim_used(const Claim *claim, int64 *used_ms)
 {
-	bool		found;
-
-	LWLockAcquire(registry_lock, LW_SHARED);
-	found = claim->ownership != 0 && registry->entered != claim->ownership &&
-		registry->left == claim->ownership;
 	*used_ms = registry->left_ms;
-	LWLockRelease(registry_lock);
-	return found;
+	return claim->ownership != 0 && registry->entered != claim->ownership &&
+		registry->left == claim->ownership;
 }
 
 /*
@@ -310,32 +294,6 @@ claim_unwanted(uint64 ownership, int64 end_ms)
 		process_wake(PROCESS_REGISTRY);
 }
 
-/* The reason why no other worker ID could be claimed; false: it is not known (yet). */
-bool
-claim_why_no_other(char *why)
-{
-	LWLockAcquire(registry_lock, LW_SHARED);
-	memcpy(why, registry->confirmed ? registry->no_other : registry->detail, GATE_DETAIL_LEN);
-	LWLockRelease(registry_lock);
-	return why[0] != '\0';
-}
-
-void
-claim_status(RegistryStatus *status)
-{
-	LWLockAcquire(registry_lock, LW_SHARED);
-	status->is_asking = registry->has_identity && process_is_there(PROCESS_REGISTRY);
-	status->held = registry->state == CLAIM_HELD;
-	status->confirmed = registry->confirmed;
-	status->lease_ms = registry->claim.lease_ms;
-	status->limit_ms = registry->limit_ms;
-	status->last_ok = registry->last_ok;
-	status->last_error_at = registry->last_error_at;
-	memcpy(status->detail, registry->detail, GATE_DETAIL_LEN);
-	memcpy(status->last_error, registry->last_error, NET_ERR_LEN);
-	LWLockRelease(registry_lock);
-}
-
 /*---- Requests of administrators ----*/
 
 /* The columns of snowid_claims(): those of a record but the last. */
@@ -347,7 +305,7 @@ static const Oid claims_columns[] = {
 static void
 ask(RegistryRequest *request)
 {
-	RegistryStatus status;
+	Registry	seen;
 
 	require_preloaded();
 	if (!claim_from_redis())
@@ -358,8 +316,8 @@ ask(RegistryRequest *request)
 	if (mailbox_ask(&registry_mail->box, &registry_mail->request, request, sizeof(*request),
 					PROCESS_REGISTRY, snowid_redis_timeout, WAIT_REGISTRY) != MAIL_ANSWERED)
 	{
-		claim_status(&status);
-		if (!status.is_asking)
+		claim_look(&seen);
+		if (!seen.has_identity || !process_is_there(PROCESS_REGISTRY))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("the snowid registry process is not ready"),
@@ -367,8 +325,8 @@ ask(RegistryRequest *request)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONNECTION_FAILURE),
 				 errmsg("Redis did not answer within snowid.redis_timeout"),
-				 !status.last_error[0] ? 0 :
-				 may_read_settings() ? errdetail("The last error was: %s.", status.last_error) :
+				 !seen.last_error[0] ? 0 :
+				 may_read_settings() ? errdetail("The last error was: %s.", seen.last_error) :
 				 errdetail("See the server log."),
 				 errhint("The request may still be carried out; see snowid_claims().")));
 	}

@@ -60,29 +60,63 @@ same_pair(const Claim *a, const Claim *b)
 	return a->datacenter_id == b->datacenter_id && a->worker_id == b->worker_id;
 }
 
-typedef struct RegistryStatus
+typedef enum ClaimState
 {
-	bool		is_asking;		/* its process runs, and knows the server */
-	bool		held;			/* there is a claim */
+	CLAIM_NONE,					/* the registry is to claim a worker ID */
+	CLAIM_HELD,
+	CLAIM_LOST					/* the keeper is to forget it */
+} ClaimState;
+
+/* The state that keeper and registry share. */
+typedef struct Registry
+{
+	/* from the snowid keeper */
+	bool		has_identity;
+	int64		known_since;	/* by monotonic_ms() */
+	Identity	identity;		/* as the state file has it */
+	char		boot[BOOT_LEN];
+	uint64		token;			/* of this start */
+	uint64		n;				/* number of the last write to Redis */
+	int64		proposed_ms;	/* ceiling that is wanted; 0: not known yet */
+	int64		highest_ms;		/* the highest that was wanted since the start */
+	int64		reach_ms;		/* keys may begin up to here */
+	int64		used_ms;		/* ceiling of the keys made with "entered" */
+	uint64		entered;		/* ownership that the gate is open with, or 0 */
+	uint64		left;			/* the one that it was open with before, or 0 */
+	int64		left_ms;		/* no key of that is above this */
+	bool		hurry;			/* the keys come near limit_ms */
+	uint64		unwanted;		/* ownership in whose place another ID is
+								 * wanted; 0: none */
+	int64		unwanted_ms;	/* where its keys end */
+
+	/* from the registry */
+	ClaimState	state;
+	bool		clone;			/* another server runs as this very one */
 	bool		confirmed;		/* by Redis, since the start */
-	int			lease_ms;
-	int64		limit_ms;		/* Unix; on lease, keys end here */
-	TimestampTz last_ok;		/* 0: never */
+	Claim		claim;
+	int64		limit_ms;		/* no key may be above this */
+	int64		renewed_at;		/* when it was asked for, by monotonic_ms() */
+	int64		span_ms;		/* as the registry gave them; see registry.lua */
+	int64		high;
+	Claim		leaving;		/* to be released; ownership 0: none */
+	bool		refused;		/* Redis refused; false: it did not answer */
 	char		detail[GATE_DETAIL_LEN];	/* why there is no claim */
-	TimestampTz last_error_at;	/* 0: never */
+	char		no_other[GATE_DETAIL_LEN];	/* why there is none in place of
+											 * an unwanted one */
 	char		last_error[NET_ERR_LEN];
-} RegistryStatus;
+	TimestampTz last_error_at;	/* 0: never */
+	TimestampTz last_ok;		/* the same */
+} Registry;
 
 extern uint64 random_id(void);
 extern void claim_shmem_request(void);
 extern void claim_shmem_init(void);
 extern bool claim_from_redis(void);
-extern void claim_status(RegistryStatus *status);
+extern void claim_look(Registry *seen);
 
 /* for the snowid keeper only */
 extern uint64 claim_home(void);
 extern void claim_marks(int64 *span_ms, int64 *high);
-extern bool claim_has_identity(bool *clone);
 extern void claim_set_identity(const Identity *identity, const char *boot, bool is_start);
 extern GateReason claim_held(Claim *claim, int64 *limit_ms, char *err);
 extern void claim_propose(int64 now_ms, int64 wish_ms, bool hurry);
@@ -92,6 +126,5 @@ extern uint64 claim_entered(void);
 extern void claim_leave(int64 used_ms);
 extern bool claim_used(const Claim *claim, int64 *used_ms);
 extern void claim_unwanted(uint64 ownership, int64 end_ms);
-extern bool claim_why_no_other(char *why);
 
 #endif							/* SNOWID_REGISTRY_CLAIM_H */

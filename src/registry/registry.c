@@ -46,7 +46,7 @@
 #define FIRST_PAUSE_MS 100
 
 /*
- * The shared state, as it was at the last look().  It is changed under
+ * The shared state, as it was at the last claim_look().  It is changed under
  * registry_lock, and looked at again before the copy is relied on.
  */
 static Registry seen;
@@ -66,14 +66,6 @@ static uint64 asked_for;		/* the unwanted claim in whose place another
 								 * ID was asked for, or 0 */
 static char refusal[GATE_DETAIL_LEN];	/* why Redis refused the last time */
 static char logged_refusal[GATE_DETAIL_LEN];
-
-static void
-look(void)
-{
-	LWLockAcquire(registry_lock, LW_SHARED);
-	memcpy(&seen, registry, sizeof(Registry));
-	LWLockRelease(registry_lock);
-}
 
 /*---- Whether Redis can be used ----*/
 
@@ -594,7 +586,7 @@ change_worker_id(void)
 		strlcpy(registry->no_other, refusal[0] ? refusal : registry->detail, GATE_DETAIL_LEN);
 	LWLockRelease(registry_lock);
 	process_notify(PROCESS_KEEPER);
-	look();
+	claim_look(&seen);
 	if (!is_answered || seen.state != CLAIM_HELD || seen.claim.ownership != before)
 		return;
 	if (seen.confirmed)
@@ -794,11 +786,11 @@ registry_turn(bool reloaded)
 		next_contact = 0;
 	}
 	answered = false;
-	look();
+	claim_look(&seen);
 	if (seen.has_identity && mailbox_take(&registry_mail->box))
 	{
 		serve_request();
-		look();
+		claim_look(&seen);
 	}
 	/* not before the keeper has read file and clock, or closed the gate */
 	ready = seen.has_identity && seen.proposed_ms != 0 && seen.state != CLAIM_LOST;
@@ -845,7 +837,7 @@ registry_stop(void)
 {
 	int64		ends = monotonic_ms() + STOP_MS;
 
-	look();
+	claim_look(&seen);
 	while (seen.state == CLAIM_HELD && seen.claim.lease_ms > 0 &&
 		   (seen.entered != 0 || seen.identity.claim.ownership == seen.claim.ownership) &&
 		   monotonic_ms() < ends)
@@ -853,11 +845,11 @@ registry_stop(void)
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 10, own_wait(WAIT_MAIN));
 		ResetLatch(MyLatch);
-		look();
+		claim_look(&seen);
 	}
 	if (withdraw_lease() && backoff == 0)
 	{
-		look();
+		claim_look(&seen);
 		net_begin_last_call(ends);
 		(void) release(&seen.claim);
 	}
