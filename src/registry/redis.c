@@ -54,8 +54,6 @@ static char linked_to[300];		/* the address, for people */
 static SSL *tls = NULL;			/* the connection's, which frees it */
 #endif
 
-static const char *other_urls = ""; /* the setting, after the URL in use */
-static const char *first_url = NULL;	/* start there; NULL: the first */
 static char run_id[64];			/* of the Redis that is connected, */
 static bool is_cluster;			/* and whether it is a node of a cluster */
 static int64 clock_ahead;		/* Redis' clock less monotonic_ms(), in Unix
@@ -486,7 +484,7 @@ connect_to(const Address *address, char *err)
 bool
 redis_connect(char *err)
 {
-	const char *urls = first_url ? first_url : snowid_redis_url;
+	const char *urls = snowid_redis_url;
 	const char *end;
 	char		reasons[NET_ERR_LEN] = "";
 
@@ -498,12 +496,10 @@ redis_connect(char *err)
 		size_t		used = strlen(reasons);
 
 		(void) url_parse(urls, end, &address);	/* the setting was checked */
-		other_urls = end;
 		if (connect_to(&address, err))
 			return true;
 		snprintf(reasons + used, sizeof(reasons) - used, "%s%s", used ? "; " : "", err);
 	}
-	first_url = NULL;
 	strlcpy(err, reasons, NET_ERR_LEN);
 	return false;
 }
@@ -622,15 +618,6 @@ redis_run_script(const char *key, const char **args, int nargs,
 		argv[0] = "EVAL";
 		argv[1] = script;
 		reply = command(nargs + 4, argv, err);
-	}
-	if (reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "MOVED", 5) == 0)
-	{
-		const char *end;
-
-		first_url = url_next(other_urls, &end);
-		redis_failed(err, "another node of the Redis Cluster has the key \"%s\"; name that one in snowid.redis_url, too", key);
-		freeReplyObject(reply);
-		return false;
 	}
 	if (reply && (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0))
 		reply = bad_reply(reply, "the registry's script", err);

@@ -189,7 +189,7 @@ my @not_the_script = (
 	"-NOPERM this user has no permissions\r\n" =>
 	  "the registry's script: NOPERM",
 	"-MOVED 1234 10.0.0.1:6379\r\n" =>
-	  'another node of the Redis Cluster has the key "snowid"',
+	  "the registry's script: MOVED 1234 10.0.0.1:6379",
 	"-BUSY Redis is busy running a script.\r\n" =>
 	  "the registry's script: BUSY",
 	"-NOSCRIPT\r\n" => "the registry's script: NOSCRIPT",
