@@ -15,14 +15,13 @@
 #include <sys/socket.h>
 
 #include <hiredis/hiredis.h>
+#include <openssl/sha.h>
 #ifdef SNOWID_TLS
 #include <hiredis/hiredis_ssl.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #endif
 
-#include "common/cryptohash.h"
-#include "common/sha1.h"
 #include "storage/fd.h"
 #include "storage/latch.h"
 
@@ -546,17 +545,13 @@ redis_is_one(char *err)
 /*---- The script ----*/
 
 static void
-script_sha1(char hex[2 * SHA1_DIGEST_LENGTH + 1])
+script_sha1(char hex[2 * SHA_DIGEST_LENGTH + 1])
 {
-	uint8		digest[SHA1_DIGEST_LENGTH];
-	pg_cryptohash_ctx *ctx = pg_cryptohash_create(PG_SHA1);
+	unsigned char digest[SHA_DIGEST_LENGTH];
 
-	if (!ctx || pg_cryptohash_init(ctx) < 0 ||
-		pg_cryptohash_update(ctx, (const uint8 *) script, strlen(script)) < 0 ||
-		pg_cryptohash_final(ctx, digest, sizeof(digest)) < 0)
+	if (!SHA1((const unsigned char *) script, strlen(script), digest))
 		elog(ERROR, "could not compute a SHA-1 hash");
-	pg_cryptohash_free(ctx);
-	for (int i = 0; i < SHA1_DIGEST_LENGTH; i++)
+	for (int i = 0; i < SHA_DIGEST_LENGTH; i++)
 		snprintf(hex + 2 * i, 3, "%02x", digest[i]);
 }
 
@@ -599,7 +594,7 @@ bool
 redis_run_script(const char *key, const char **args, int nargs,
 				 char ***answer, int *count, char *err)
 {
-	static char sha1[2 * SHA1_DIGEST_LENGTH + 1] = "";
+	static char sha1[2 * SHA_DIGEST_LENGTH + 1] = "";
 	const char **argv = palloc((nargs + 4) * sizeof(char *));
 	redisReply *reply;
 

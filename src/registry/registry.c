@@ -23,7 +23,6 @@
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
 #include "storage/latch.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
@@ -777,9 +776,6 @@ registry_turn(bool reloaded)
 	Pause		pause = {.ms = IDLE_MS};
 	bool		ready;
 
-	/* for PostgreSQL's hash functions */
-	if (CurrentResourceOwner == NULL)
-		CurrentResourceOwner = ResourceOwnerCreate(NULL, "snowid registry");
 	if (reloaded)
 	{
 		redis_close();			/* password and certificates may be new */

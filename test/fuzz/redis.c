@@ -112,7 +112,6 @@ PGPROC	   *MyProc = &me;
 #ifndef MyProcNumber
 ProcNumber	MyProcNumber = 0;		/* from PostgreSQL 17 on */
 #endif
-ResourceOwner CurrentResourceOwner = (ResourceOwner) &me;
 
 void
 process_set_latch(int procno)
