@@ -232,28 +232,6 @@ is_given(const char *outcome)
 	return strcmp(outcome, "yours") == 0 || strcmp(outcome, "ok") == 0;
 }
 
-/* Calls once.  False: there is no answer; the reason is in err. */
-static bool
-try_call(RegistryCall *call, char ***answer, int *count, char *err)
-{
-	RegistryCall numbered = *call;
-	uint64		n;
-
-	if (!redis_connect(err))
-		return false;
-	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	n = ++registry->n;
-	LWLockRelease(registry_lock);
-	protocol_add(&numbered, "n", protocol_number((int64) n));
-	protocol_add(&numbered, "deadline", protocol_number(redis_now_ms() + snowid_redis_timeout));
-	if (!redis_run_script(snowid_redis_prefix, numbered.args, numbered.count,
-						  answer, count, err))
-		return false;
-	if (strcmp((*answer)[0], "expired") == 0)
-		return redis_failed(err, "no answer within snowid.redis_timeout");
-	return !is_given((*answer)[0]) || redis_wait_for_replicas(err);
-}
-
 /* Describes a record with an impossible time. */
 static void
 describe_beyond(char *err, int datacenter_id, int worker_id, int64 unix_ms)
@@ -295,22 +273,27 @@ is_unreadable(char **answer, int count, char *err)
 bool
 protocol_call(RegistryCall *call, char ***answer, int *count, char *err)
 {
-	int64		began = monotonic_ms();
-	bool		fresh = !redis_is_open();
-	bool		ok = try_call(call, answer, count, err);
+	uint64		n;
 
-	/*
-	 * An idle connection may have ended long ago, or Redis' clock was
-	 * stepped; to call twice does no harm.
-	 */
-	if (!ok && !fresh && monotonic_ms() - began < snowid_redis_timeout / 2)
-		ok = try_call(call, answer, count, err);
+	if (!redis_connect(err))
+		return false;
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	n = ++registry->n;
+	LWLockRelease(registry_lock);
+	protocol_add(call, "n", protocol_number((int64) n));
+	protocol_add(call, "deadline", protocol_number(redis_now_ms() + snowid_redis_timeout));
+	if (!redis_run_script(snowid_redis_prefix, call->args, call->count, answer, count, err))
+		return false;
+	if (strcmp((*answer)[0], "expired") == 0)
+		return redis_failed(err, "no answer within snowid.redis_timeout");
+	if (is_given((*answer)[0]) && !redis_wait_for_replicas(err))
+		return false;
 	/* replaces bytes in other servers' names that are not printable ASCII */
-	for (int i = 0; ok && i < *count; i++)
+	for (int i = 0; i < *count; i++)
 		for (char *p = (*answer)[i]; *p; p++)
 			if (*p < ' ' || *p > '~')
 				*p = '?';
-	return ok && !is_unreadable(*answer, *count, err);
+	return !is_unreadable(*answer, *count, err);
 }
 
 /* "<dc>:<w>" of a claim, or "" if there is none. */

@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include <ctype.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <hiredis/hiredis.h>
@@ -81,12 +82,6 @@ redis_close(void)
 	tls = NULL;
 #endif
 	ReleaseExternalFD();
-}
-
-bool
-redis_is_open(void)
-{
-	return connection != NULL;
 }
 
 /* Puts the address before the error, and closes the connection.  Returns false. */
@@ -487,8 +482,15 @@ redis_connect(char *err)
 	const char *end;
 	char		reasons[NET_ERR_LEN] = "";
 
-	if (redis_is_open())
-		return true;
+	if (connection)
+	{
+		struct pollfd idle = {.fd = connection->fd,.events = POLLIN};
+
+		/* there is something to read if it has ended */
+		if (poll(&idle, 1, 0) == 0)
+			return true;
+		redis_close();
+	}
 	for (; (urls = url_next(urls, &end)) != NULL; urls = end)
 	{
 		Address		address;

@@ -8,7 +8,6 @@
 #include "registry/net.h"
 
 extern bool redis_connect(char *err);
-extern bool redis_is_open(void);
 extern void redis_close(void);
 extern bool redis_failed(char *err, const char *format,...) pg_attribute_printf(2, 3);
 extern bool redis_is_one(char *err);
