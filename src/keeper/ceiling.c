@@ -22,6 +22,7 @@
 
 #include "compat.h"
 #include "keeper/ceiling.h"
+#include "keeper/identity.h"
 #include "keeper/origin_worker.h"
 #include "settings.h"
 
@@ -38,20 +39,22 @@ ceiling_let_go(void)
 	replorigin_session_reset();
 }
 
-/* Begins a question about a pair, and about an old one unless that is NULL. */
+/* Begins a question about a pair, and about that of the claim in the state file. */
 static void
-ask_about(OriginQuestion *question, const Claim *pair, const Claim *old)
+ask_about(OriginQuestion *question, const Claim *pair)
 {
+	const Claim *old = identity_claim();
+
 	memset(question, 0, sizeof(*question));
 	question->datacenter_id = pair->datacenter_id;
 	question->worker_id = pair->worker_id;
-	question->old_datacenter_id = old ? old->datacenter_id : -1;
-	question->old_worker_id = old ? old->worker_id : -1;
+	question->old_datacenter_id = old->ownership != 0 ? old->datacenter_id : -1;
+	question->old_worker_id = old->ownership != 0 ? old->worker_id : -1;
 	question->max_jump = snowid_max_jump;
 }
 
 /*
- * Finds the ceiling of a pair, and of an old one.  Creates the pair's origin if
+ * Finds the ceiling of a pair, and of the state file's.  Creates the pair's origin if
  * there is none, and takes ownership of it; so it must not be called during
  * recovery, when replay moves it.  Returns the result of origin_ask().
  *
@@ -60,7 +63,7 @@ ask_about(OriginQuestion *question, const Claim *pair, const Claim *old)
  * failure it is released by the next call, or by ceiling_let_go().
  */
 GateReason
-ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms, Ceiling *ceiling, char *err)
+ceiling_find(const Claim *pair, int64 reach_ms, Ceiling *ceiling, char *err)
 {
 	static OriginQuestion second;	/* the name is looked up again */
 	static Ceiling found;
@@ -75,7 +78,7 @@ ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms, Ceiling *ceili
 				GATE_DETAIL_LEN);
 		return GATE_CEILING;
 	}
-	ask_about(&question, pair, old);
+	ask_about(&question, pair);
 	question.reach_ms = reach_ms;
 	if (second.owned == InvalidRepOriginId || second.owned != owned ||
 		memcmp(&question, &second, offsetof(OriginQuestion, owned)) != 0)
@@ -135,12 +138,12 @@ ceiling_raise(const Ceiling *ceiling, int64 unix_ms)
  * keys.  If it fails, some may be gone.
  */
 GateReason
-ceiling_leave_layouts(const Claim *pair, const Claim *old, char *err)
+ceiling_leave_layouts(const Claim *pair, char *err)
 {
 	OriginQuestion question;
 	Ceiling		ignored;
 
-	ask_about(&question, pair, old);
+	ask_about(&question, pair);
 	question.leave_layouts = true;
 	return origin_ask(&question, &ignored, err);
 }

@@ -9,9 +9,8 @@
 #include "keeper/origin.h"
 #include "registry/claim.h"
 
-extern GateReason ceiling_find(const Claim *pair, const Claim *old, int64 reach_ms,
-							   Ceiling *ceiling, char *err);
-extern GateReason ceiling_leave_layouts(const Claim *pair, const Claim *old, char *err);
+extern GateReason ceiling_find(const Claim *pair, int64 reach_ms, Ceiling *ceiling, char *err);
+extern GateReason ceiling_leave_layouts(const Claim *pair, char *err);
 extern void ceiling_raise(const Ceiling *ceiling, int64 unix_ms);
 extern void ceiling_let_go(void);
 extern void ceiling_leave(const Ceiling *ceiling, int64 unix_ms);

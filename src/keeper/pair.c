@@ -125,15 +125,6 @@ pair_remember(const Claim *claim, const Ceiling *ceiling, int64 floor_ms, char *
 	return identity_remember(&begun, used_ms, exact, err);
 }
 
-/* The claim in the state file; NULL: there is none. */
-static const Claim *
-old_claim(void)
-{
-	const Claim *claim = identity_claim();
-
-	return claim->ownership != 0 ? claim : NULL;
-}
-
 /*
  * Removes the claim from the state file; the gate is closed.  Returns the
  * result of origin_ask(), or GATE_FILE.
@@ -151,7 +142,7 @@ pair_give_up(char *err)
 		memset(&ceiling, 0, sizeof(ceiling));
 		if (!claim_used(claim, &used_ms) && !RecoveryInProgress() && !ShutdownRequestPending)
 		{
-			GateReason	reason = ceiling_find(claim, claim, PG_INT64_MAX, &ceiling, err);
+			GateReason	reason = ceiling_find(claim, PG_INT64_MAX, &ceiling, err);
 
 			if (reason != GATE_MAY_OPEN)
 				return reason;
@@ -172,7 +163,7 @@ leave_layouts(Pair *pair, int64 floor_ms, char *err)
 {
 	ceiling_raise(&pair->ceiling, floor_ms);
 	pair->ceiling.own_ms = floor_ms;
-	return ceiling_leave_layouts(&pair->claim, old_claim(), err);
+	return ceiling_leave_layouts(&pair->claim, err);
 }
 
 /* Warns once if the layout's range ends soon, although the last keys have it. */
@@ -222,7 +213,7 @@ pair_look_up(Pair *pair, const Claim *wanted, const Facts *facts)
 	}
 	pair->claim = *wanted;
 	pair->stage = PAIR_FOUND;	/* in case it throws */
-	reason = ceiling_find(wanted, old_claim(), facts->reach_ms, &pair->ceiling, said[DETAIL_LOOK_UP]);
+	reason = ceiling_find(wanted, facts->reach_ms, &pair->ceiling, said[DETAIL_LOOK_UP]);
 	pair->stage = reason == GATE_MAY_OPEN ? PAIR_KNOWN :
 		reason == GATE_STARTING ? PAIR_ASKED : PAIR_FAILED;
 }
