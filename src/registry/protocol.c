@@ -108,8 +108,8 @@ protocol_server_name(void)
  * The longest silence of this server when all is well, and after which Redis may
  * still hear of it.
  */
-int64
-protocol_interval(void)
+static int64
+interval(void)
 {
 	return protocol_mark_interval() + url_count(snowid_redis_url) * (int64) snowid_redis_timeout;
 }
@@ -135,7 +135,7 @@ protocol_begin(RegistryCall *call, const Registry *seen, const char *operation, 
 	protocol_add(call, "place", place(&seen->identity.directory));
 	protocol_add(call, "token", protocol_hex(seen->token));
 	protocol_add(call, "starts", protocol_number((int64) seen->identity.starts));
-	protocol_add(call, "interval", protocol_number(protocol_interval()));
+	protocol_add(call, "interval", protocol_number(interval()));
 	protocol_add(call, "lease", protocol_number(snowid_redis_lease));
 	protocol_add(call, "latest", protocol_number(latest_ms(seen)));
 	protocol_add(call, "boot", seen->boot);
@@ -190,7 +190,7 @@ static const char *
 resume(const Registry *seen, const Claim *claim, int64 now, bool watching)
 {
 	bool		for_good = claim->lease_ms == 0 && snowid_redis_lease == 0;
-	bool		connected = seen->confirmed && now - seen->renewed_at < 2 * protocol_interval();
+	bool		connected = seen->confirmed && now - seen->renewed_at < 2 * interval();
 
 	if (seen->state == CLAIM_HELD && claim->ownership == seen->claim.ownership &&
 		(for_good || (seen->confirmed && now - seen->renewed_at < snowid_redis_lease)))

@@ -19,7 +19,6 @@ extern char *protocol_number(int64 value);
 extern char *protocol_hex(uint64 value);
 extern const char *protocol_field(const Claim *claim);
 extern int	protocol_mark_interval(void);
-extern int64 protocol_interval(void);
 extern const char *protocol_server_name(void);
 extern void protocol_begin(RegistryCall *call, const Registry *seen, const char *operation,
 						   int datacenter_id, const Claim *claim);

@@ -449,23 +449,25 @@ introduce(const Address *address, char *err)
 	return read_clock(err);
 }
 
-/* Tries each numeric address of a host, with a deadline of its own. */
+/* Tries each numeric address of a URL's host, with a deadline of its own. */
 static bool
-connect_to(const Address *address, char *err)
+connect_to(const char *url, const char *end, char *err)
 {
+	Address		address;
 	char		addresses[NET_ADDRESSES_LEN] = "";
 	char		reason[NET_ERR_LEN];
 
-	link_to(address);
+	(void) url_parse(url, end, &address);	/* the setting was checked */
+	link_to(&address);
 	net_set_deadline(snowid_redis_timeout);
-	if (address->local)
-		strlcpy(addresses, address->host, sizeof(addresses));
-	else if (!net_resolve(address->host, addresses, reason))
+	if (address.local)
+		strlcpy(addresses, address.host, sizeof(addresses));
+	else if (!net_resolve(address.host, addresses, reason))
 		return redis_failed(err, "%s", reason);
 	for (const char *a = addresses; a < addresses + sizeof(addresses) && *a; a += strlen(a) + 1)
 	{
 		net_set_deadline(snowid_redis_timeout);
-		if (open_link(address, a, err) && authenticate(address, err) && introduce(address, err))
+		if (open_link(&address, a, err) && authenticate(&address, err) && introduce(&address, err))
 			return true;
 	}
 	return false;
@@ -493,11 +495,9 @@ redis_connect(char *err)
 	}
 	for (; (urls = url_next(urls, &end)) != NULL; urls = end)
 	{
-		Address		address;
 		size_t		used = strlen(reasons);
 
-		(void) url_parse(urls, end, &address);	/* the setting was checked */
-		if (connect_to(&address, err))
+		if (connect_to(urls, end, err))
 			return true;
 		snprintf(reasons + used, sizeof(reasons) - used, "%s%s", used ? "; " : "", err);
 	}
@@ -521,24 +521,19 @@ redis_is_one(char *err)
 		return true;
 	for (; (urls = url_next(urls, &end)) != NULL; urls = end)
 	{
-		Address		address;
 		char		ignored[NET_ERR_LEN];
-		bool		is_other;
 
 		redis_close();
-		(void) url_parse(urls, end, &address);
-		if (!connect_to(&address, ignored) || is_cluster)
+		if (!connect_to(urls, end, ignored) || is_cluster)
 			continue;
-		is_other = first_run[0] && strcmp(first_run, run_id) != 0;
-		if (is_other)
-			snprintf(err, NET_ERR_LEN, "%s and %s are both masters", first_name, linked_to);
-		strlcpy(first_run, run_id, sizeof(first_run));
-		strlcpy(first_name, linked_to, sizeof(first_name));
-		if (is_other)
+		if (first_run[0] && strcmp(first_run, run_id) != 0)
 		{
+			snprintf(err, NET_ERR_LEN, "%s and %s are both masters", first_name, linked_to);
 			redis_close();
 			return false;
 		}
+		strlcpy(first_run, run_id, sizeof(first_run));
+		strlcpy(first_name, linked_to, sizeof(first_name));
 	}
 	redis_close();
 	return true;

@@ -68,7 +68,7 @@ static char logged_refusal[GATE_DETAIL_LEN];
 
 /*---- Whether Redis can be used ----*/
 
-/* Publishes the reason why there is no claim. */
+/* Publishes the reason why there is no claim, or "". */
 static void
 set_detail(bool refused, const char *detail)
 {
@@ -125,8 +125,6 @@ no_answer(const char *err)
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	registry->last_error_at = now;
 	strlcpy(registry->last_error, err, sizeof(registry->last_error));
-	registry->refused = false;
-	memcpy(registry->detail, detail, sizeof(detail));
 	if (remembered && registry->state == CLAIM_NONE)
 	{
 		registry->state = CLAIM_HELD;
@@ -134,7 +132,7 @@ no_answer(const char *err)
 		registry->limit_ms = PG_INT64_MAX;
 	}
 	LWLockRelease(registry_lock);
-	process_notify(PROCESS_KEEPER);
+	set_detail(false, detail);
 
 	if (remembered)
 	{
@@ -280,18 +278,6 @@ lose(bool clone, const char *detail)
 	last_loss = now;
 }
 
-/*
- * Another server has the record, or no server.  If it took the ID as the same server
- * while this server had it, then both are alive: from now on this one is another.
- */
-static void
-lose_to(char **answer, const Claim *claim)
-{
-	lose(seen.confirmed && strcmp(answer[2], "server") == 0,
-		 psprintf("Worker ID %d of datacenter %d was released, or is now held by \"%.64s\".",
-				  claim->worker_id, claim->datacenter_id, answer[1]));
-}
-
 static void
 got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *known)
 {
@@ -308,13 +294,11 @@ got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *kno
 	registry->renewed_at = asked_at;
 	registry->state = CLAIM_HELD;
 	registry->confirmed = true;
-	registry->refused = false;
-	registry->detail[0] = '\0';
 	LWLockRelease(registry_lock);
+	set_detail(false, "");
 	watching = false;
 	logged_refusal[0] = '\0';
 	memset(&revoked_claim, 0, sizeof(revoked_claim));
-	process_notify(PROCESS_KEEPER);
 	if (is_new)
 		ereport(LOG,
 				(errmsg("snowid claimed worker ID %d of datacenter %d as \"%s\"",
@@ -322,8 +306,10 @@ got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *kno
 }
 
 /*
- * Handles the answers to a claim or a mark by which the claim is lost.  False: this
- * is another answer.
+ * Handles the answers to a claim or a mark by which the claim is lost: another server
+ * has the record, or no server.  If it took the ID as the same server while this one
+ * had it, then both are alive: from now on this one is another.  False: this is
+ * another answer.
  */
 static bool
 is_lost(char **answer, int count, const Claim *claim)
@@ -331,7 +317,9 @@ is_lost(char **answer, int count, const Claim *claim)
 	const char *outcome = answer[0];
 
 	if (strcmp(outcome, "lost") == 0 && count == 3)
-		lose_to(answer, claim);
+		lose(seen.confirmed && strcmp(answer[2], "server") == 0,
+			 psprintf("Worker ID %d of datacenter %d was released, or is now held by \"%.64s\".",
+					  claim->worker_id, claim->datacenter_id, answer[1]));
 	else if (strcmp(outcome, "late") == 0)
 		lose(true, "Another server runs from a copy of this one's memory.");
 	else if (strcmp(outcome, "older") == 0)
