@@ -41,7 +41,7 @@ snowid_accept_layout(PG_FUNCTION_ARGS)
 
 	require_preloaded();
 	generator_status(&status);
-	if (status.reason != GATE_LAYOUT_CONSENT)
+	if (status.gate.reason != GATE_LAYOUT_CONSENT)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("there is no layout change to accept")));
@@ -65,9 +65,9 @@ reason_text(const GeneratorStatus *status)
 	if (status->is_ahead)
 		return psprintf("the next key would lead the clock by " INT64_FORMAT " ms",
 						(int64) status->lead_ms);
-	if (status->detail[0] == '\0')
-		return gate_message(status->reason);
-	return psprintf("%s: %s", gate_message(status->reason), status->detail);
+	if (status->gate.detail[0] == '\0')
+		return gate_message(status->gate.reason);
+	return psprintf("%s: %s", gate_message(status->gate.reason), status->gate.detail);
 }
 
 Datum
@@ -93,18 +93,18 @@ snowid_status(PG_FUNCTION_ARGS)
 	on_lease = registry.claim.lease_ms > 0;
 	lease_over = held && on_lease &&
 		timestamptz_from_unix_ms(registry.limit_ms) < GetCurrentTimestamp();
-	open = status.reason == GATE_OPEN && !status.is_stuck && !status.is_ahead && !lease_over;
+	open = status.gate.reason == GATE_OPEN && !status.is_stuck && !status.is_ahead && !lease_over;
 
-	nulls[n] = !status.has_pair;
-	values[n++] = Int32GetDatum(status.datacenter_id);
-	nulls[n] = !status.has_pair;
-	values[n++] = Int32GetDatum(status.worker_id);
-	nulls[n] = !status.has_pair;
+	nulls[n] = !status.gate.has_pair;
+	values[n++] = Int32GetDatum(status.gate.datacenter_id);
+	nulls[n] = !status.gate.has_pair;
+	values[n++] = Int32GetDatum(status.gate.worker_id);
+	nulls[n] = !status.gate.has_pair;
 	values[n++] = CStringGetTextDatum(claim_from_redis() ?
 									  (on_lease ? "lease" : "claim") :
 									  snowid_worker_from_host ? "hostname" : "setting");
 	values[n++] = BoolGetDatum(open);
-	nulls[n] = open && status.detail[0] == '\0';
+	nulls[n] = open && status.gate.detail[0] == '\0';
 	values[n++] = CStringGetTextDatum(reason_text(&status));
 	layout_describe(&server_layout, layout);
 	values[n++] = CStringGetTextDatum(layout);
@@ -114,12 +114,12 @@ snowid_status(PG_FUNCTION_ARGS)
 	nulls[n] = !status.has_last;
 	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(status.last_unix_ms));
 	values[n++] = Float8GetDatum(status.lead_ms);
-	nulls[n] = !status.has_pair;
+	nulls[n] = !status.gate.has_pair;
 	values[n++] = TimestampTzGetDatum(timestamptz_from_unix_ms(status.ceiling_ms));
 	values[n++] = Int64GetDatum(status.keys);
 	values[n++] = Int64GetDatum(status.waits);
 	values[n++] = Float8GetDatum((double) status.wait_us / 1000.0);
-	values[n++] = Int64GetDatum(status.steps_back);
+	values[n++] = Int64GetDatum(status.gate.steps_back);
 	values[n++] = Int64GetDatum(status.errors);
 	nulls[n] = !claim_from_redis();
 	values[n++] = CStringGetTextDatum(lease_over ? "the lease has ended" :
@@ -136,8 +136,8 @@ snowid_status(PG_FUNCTION_ARGS)
 	values[n++] = TimestampTzGetDatum(registry.last_error_at);
 	nulls[n] = status.grant_age_ms < 0;
 	values[n++] = Int64GetDatum(status.grant_age_ms);
-	values[n++] = TimestampTzGetDatum(status.stats_reset);
-	values[n++] = Int64GetDatum(status.moves);
+	values[n++] = TimestampTzGetDatum(status.gate.stats_reset);
+	values[n++] = Int64GetDatum(status.gate.moves);
 	Assert(n == lengthof(values));
 
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));

@@ -116,7 +116,7 @@ my @named = (
 		'no unit is taken either while usable_until is 0'
 	],
 	[
-		qr{^generator/gate.c: generator_open: never: \(generator->has_pair && },
+		qr{^generator/gate.c: generator_open: never: \(generator->gate.has_pair && },
 		'the ceilings of the former pair are a floor that says the same'
 	],
 	[

@@ -103,8 +103,8 @@ generator_shmem_init(void)
 	pg_atomic_init_u64(&generator->ask_above, 0);
 	ConditionVariableInit(&generator->changed);
 	mailbox_init(&generator->advance);
-	generator->stats_reset = GetCurrentTimestamp();
-	generator->reason = IsPostmasterEnvironment ? GATE_STARTING : GATE_SINGLE_USER;
+	generator->gate.stats_reset = GetCurrentTimestamp();
+	generator->gate.reason = IsPostmasterEnvironment ? GATE_STARTING : GATE_SINGLE_USER;
 	for (int i = 0; i < MaxBackends; i++)
 	{
 		pg_atomic_init_u64(&generator->counters[i].keys, 0);
@@ -169,7 +169,7 @@ void
 generator_accept_layout(void)
 {
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
-	generator->accepts_layout = true;
+	generator->gate.accepts_layout = true;
 	LWLockRelease(generator_lock);
 	process_notify(PROCESS_KEEPER);
 }
@@ -186,11 +186,11 @@ generator_close(GateReason reason, const char *detail)
 
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	if (last != GATE_CLOSED)
-		generator->resume_above = last;
-	last = generator->resume_above;
-	changed |= generator->reason != reason || strcmp(generator->detail, detail) != 0;
-	generator->reason = reason;
-	strlcpy(generator->detail, detail, GATE_DETAIL_LEN);
+		generator->gate.resume_above = last;
+	last = generator->gate.resume_above;
+	changed |= generator->gate.reason != reason || strcmp(generator->gate.detail, detail) != 0;
+	generator->gate.reason = reason;
+	strlcpy(generator->gate.detail, detail, GATE_DETAIL_LEN);
 	LWLockRelease(generator_lock);
 	/* a caller woken without a change would ask again at once */
 	if (changed)
@@ -210,26 +210,26 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 	int64		last;
 
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
-	Assert(generator->reason != GATE_OPEN);
-	last = generator->resume_above;
-	if (generator->has_pair && (generator->datacenter_id != datacenter_id ||
-								generator->worker_id != worker_id))
+	Assert(generator->gate.reason != GATE_OPEN);
+	last = generator->gate.resume_above;
+	if (generator->gate.has_pair && (generator->gate.datacenter_id != datacenter_id ||
+									 generator->gate.worker_id != worker_id))
 		last |= unit_format.sequence_mask;
-	if (!generator->has_pair || forget || last < floor)
+	if (!generator->gate.has_pair || forget || last < floor)
 		last = Max(floor, -1);	/* none before the epoch */
-	if (!generator->has_pair || forget)
-		generator->floor = last;
-	generator->resume_above = last;
-	generator->has_pair = true;
-	generator->datacenter_id = datacenter_id;
-	generator->worker_id = worker_id;
+	if (!generator->gate.has_pair || forget)
+		generator->gate.floor = last;
+	generator->gate.resume_above = last;
+	generator->gate.has_pair = true;
+	generator->gate.datacenter_id = datacenter_id;
+	generator->gate.worker_id = worker_id;
 	generator->pair_bits =
 		((uint64) datacenter_id << server_layout.worker_bits | (uint64) worker_id)
 		<< server_layout.sequence_bits;
 	pg_write_barrier();			/* the pair is visible before the opening */
 	generator->opening++;
-	generator->reason = GATE_OPEN;
-	generator->detail[0] = '\0';
+	generator->gate.reason = GATE_OPEN;
+	generator->gate.detail[0] = '\0';
 	LWLockRelease(generator_lock);
 
 	/*
@@ -246,12 +246,8 @@ void
 generator_progress(GeneratorProgress *progress)
 {
 	LWLockAcquire(generator_lock, LW_SHARED);
-	progress->reason = generator->reason;
-	progress->has_pair = generator->has_pair;
-	progress->datacenter_id = generator->datacenter_id;
-	progress->worker_id = generator->worker_id;
-	progress->accepts_layout = generator->accepts_layout;
-	progress->last = generator->resume_above;
+	progress->gate = generator->gate;
+	progress->last = generator->gate.resume_above;
 	LWLockRelease(generator_lock);
 	progress->usable_until = (int64) pg_atomic_read_u64(&generator->usable_until);
 	if (pg_atomic_read_u64(&generator->last) != GATE_CLOSED)
@@ -272,10 +268,10 @@ generator_grant(int64 usable_until, int64 ask_above)
 	int64		now = monotonic_ms();
 
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
-	generator->granted_at = now;
-	open = generator->reason == GATE_OPEN;
+	generator->gate.granted_at = now;
+	open = generator->gate.reason == GATE_OPEN;
 	if (open)
-		generator->detail[0] = '\0';
+		generator->gate.detail[0] = '\0';
 	LWLockRelease(generator_lock);
 	pg_atomic_write_u64(&generator->usable_until, usable_until);
 	pg_atomic_write_u64(&generator->ask_above, ask_above);
@@ -302,7 +298,7 @@ void
 generator_no_grant(const char *detail)
 {
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
-	strlcpy(generator->detail, detail, GATE_DETAIL_LEN);
+	strlcpy(generator->gate.detail, detail, GATE_DETAIL_LEN);
 	LWLockRelease(generator_lock);
 }
 
@@ -310,7 +306,7 @@ void
 generator_count_step_back(void)
 {
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
-	generator->steps_back++;
+	generator->gate.steps_back++;
 	LWLockRelease(generator_lock);
 }
 
@@ -318,7 +314,7 @@ void
 generator_count_move(void)
 {
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
-	generator->moves++;
+	generator->gate.moves++;
 	LWLockRelease(generator_lock);
 }
 
@@ -327,7 +323,7 @@ void
 generator_may_move(bool may_move)
 {
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
-	generator->may_move = may_move;
+	generator->gate.may_move = may_move;
 	LWLockRelease(generator_lock);
 }
 
@@ -338,37 +334,26 @@ generator_status(GeneratorStatus *status)
 {
 	int64		last = (int64) pg_atomic_read_u64(&generator->last);
 	int64		now = clock_units();
-	int64		granted_at;
-	int64		floor;
 	uint64		pair_bits;
 
 	memset(status, 0, sizeof(*status));
 	LWLockAcquire(generator_lock, LW_SHARED);
-	status->reason = generator->reason;
-	memcpy(status->detail, generator->detail, GATE_DETAIL_LEN);
-	status->has_pair = generator->has_pair;
-	status->datacenter_id = generator->datacenter_id;
-	status->worker_id = generator->worker_id;
-	status->steps_back = generator->steps_back;
-	status->stats_reset = generator->stats_reset;
-	status->moves = generator->moves;
-	granted_at = generator->granted_at;
+	status->gate = generator->gate;
 	status->ceiling_ms = server_layout.epoch +
 		((int64) pg_atomic_read_u64(&generator->usable_until) >> server_layout.sequence_bits);
 	if (last == GATE_CLOSED)
-		last = generator->resume_above;
-	floor = generator->floor;
+		last = generator->gate.resume_above;
 	pair_bits = generator->pair_bits;
 	LWLockRelease(generator_lock);
 
-	status->grant_age_ms = granted_at == 0 ? -1 : monotonic_ms() - granted_at;
-	status->is_ahead = status->reason == GATE_OPEN && last > generator_reach(now);
-	if (status->reason == GATE_OPEN)
+	status->grant_age_ms = status->gate.granted_at == 0 ? -1 : monotonic_ms() - status->gate.granted_at;
+	status->is_ahead = status->gate.reason == GATE_OPEN && last > generator_reach(now);
+	if (status->gate.reason == GATE_OPEN)
 		status->is_stuck = (int64) pg_atomic_read_u64(&generator->usable_until) < now &&
-			generator_keeper_trouble(STUCK_MS, status->detail);
-	else if (status->reason == GATE_STARTING && status->detail[0] == '\0')
-		(void) generator_keeper_trouble(STUCK_MS, status->detail);
-	status->has_last = status->has_pair && last > floor;
+			generator_keeper_trouble(STUCK_MS, status->gate.detail);
+	else if (status->gate.reason == GATE_STARTING && status->gate.detail[0] == '\0')
+		(void) generator_keeper_trouble(STUCK_MS, status->gate.detail);
+	status->has_last = status->gate.has_pair && last > status->gate.floor;
 	if (status->has_last)
 	{
 		status->last_key = key_from_unit(last, pair_bits);
@@ -376,7 +361,7 @@ generator_status(GeneratorStatus *status)
 			(last >> server_layout.sequence_bits);
 	}
 	/* also before the first key after a start, which is above all former ones */
-	if (status->has_pair && last > now)
+	if (status->gate.has_pair && last > now)
 		status->lead_ms = (double) (last - now) / (double) (unit_format.sequence_mask + 1);
 	for (int i = 0; i < MaxBackends; i++)
 	{

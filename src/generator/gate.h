@@ -32,15 +32,29 @@ typedef enum GateReason
 
 #define GATE_DETAIL_LEN 512
 
-typedef struct GeneratorStatus
+/* The state that changes rarely. */
+typedef struct Gate
 {
-	GateReason	reason;
-	char		detail[GATE_DETAIL_LEN];	/* "": there is none */
-	bool		is_stuck;		/* the gate is open, but no keys are reserved */
-	bool		is_ahead;		/* the same, but the clock is out of reach */
-	bool		has_pair;
+	GateReason	reason;			/* GATE_OPEN, or why it is closed */
+	char		detail[GATE_DETAIL_LEN];	/* of the reason, or why no grant */
+	bool		has_pair;		/* it was open with this one before */
 	int			datacenter_id;
 	int			worker_id;
+	bool		accepts_layout; /* an administrator consents to a change */
+	int64		resume_above;	/* "last" while it is closed */
+	int64		floor;			/* "last" when it was first opened */
+	int64		steps_back;
+	int64		granted_at;		/* by monotonic_ms(); 0: never */
+	TimestampTz stats_reset;
+	int64		moves;			/* worker IDs that were left */
+	bool		may_move;		/* if the clock is too far behind */
+} Gate;
+
+typedef struct GeneratorStatus
+{
+	Gate		gate;
+	bool		is_stuck;		/* it is open, but no keys are reserved */
+	bool		is_ahead;		/* the same, but the clock is out of reach */
 	bool		has_last;		/* a key was made since the start */
 	int64		last_key;
 	int64		last_unix_ms;
@@ -50,20 +64,13 @@ typedef struct GeneratorStatus
 	int64		waits;
 	int64		wait_us;
 	int64		errors;
-	int64		steps_back;
 	int64		grant_age_ms;	/* -1: there was no grant */
-	TimestampTz stats_reset;
-	int64		moves;
 } GeneratorStatus;
 
 /* The state as the keeper sees it. */
 typedef struct GeneratorProgress
 {
-	GateReason	reason;
-	bool		has_pair;		/* it was open with this one before */
-	int			datacenter_id;
-	int			worker_id;
-	bool		accepts_layout;
+	Gate		gate;
 	int64		last;			/* unit */
 	int64		usable_until;	/* unit */
 	bool		asked;			/* a caller has come near the ceiling */

@@ -9,7 +9,6 @@
 #ifndef SNOWID_GENERATOR_STATE_H
 #define SNOWID_GENERATOR_STATE_H
 
-#include "datatype/timestamp.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
@@ -59,20 +58,7 @@ typedef struct Generator
 	Mailbox		advance;
 	AdvanceLetter advance_letter;
 
-	/* generator_lock protects the following fields */
-	GateReason	reason;			/* GATE_OPEN, or why the gate is closed */
-	char		detail[GATE_DETAIL_LEN];	/* of the reason, or why no grant */
-	bool		has_pair;
-	int			datacenter_id;
-	int			worker_id;
-	bool		accepts_layout; /* an administrator consents to a change */
-	int64		resume_above;	/* "last" while the gate is closed */
-	int64		floor;			/* "last" when the gate was first opened */
-	int64		steps_back;
-	int64		granted_at;		/* by monotonic_ms(); 0: never */
-	TimestampTz stats_reset;
-	int64		moves;			/* worker IDs that were left */
-	bool		may_move;		/* if the clock is too far behind */
+	Gate		gate;			/* generator_lock protects it */
 
 	Counters	counters[FLEXIBLE_ARRAY_MEMBER];	/* one for each backend */
 } Generator;

@@ -114,7 +114,7 @@ refuse_lead(int64 lead, int64 wait)
 static bool
 is_left_soon(int64 unit, int64 now)
 {
-	return *(volatile bool *) &generator->may_move && unit > generator_reach(now);
+	return *(volatile bool *) &generator->gate.may_move && unit > generator_reach(now);
 }
 
 /* Waits until the keeper closes the gate to change the pair; LOOK_MS at most. */
@@ -169,15 +169,15 @@ require_in_reach(int64 unit, Patience *patience)
 bool
 generator_require_layout(void)
 {
-	GateReason	reason = *(volatile GateReason *) &generator->reason;
+	GateReason	reason = *(volatile GateReason *) &generator->gate.reason;
 
 	if (unlikely(reason == GATE_LAYOUT || reason == GATE_LAYOUT_CONSENT))
 	{
 		GeneratorStatus status;
 
 		generator_status(&status);
-		if (status.reason == reason)
-			generator_refuse(reason, status.detail);
+		if (status.gate.reason == reason)
+			generator_refuse(reason, status.gate.detail);
 	}
 	return reason == GATE_OPEN;
 }
@@ -200,8 +200,8 @@ bool
 look_at_gate(GateReason *reason, char *detail)
 {
 	LWLockAcquire(generator_lock, LW_SHARED);
-	*reason = generator->reason;
-	memcpy(detail, generator->detail, GATE_DETAIL_LEN);
+	*reason = generator->gate.reason;
+	memcpy(detail, generator->gate.detail, GATE_DETAIL_LEN);
 	LWLockRelease(generator_lock);
 	return gate_texts[*reason].temporary ||
 		(*reason == GATE_RECOVERY && !RecoveryInProgress());

@@ -125,7 +125,7 @@ wait_for_answer(void)
 	GeneratorProgress progress;
 
 	generator_progress(&progress);
-	if (progress.reason != GATE_OPEN && progress.reason != GATE_CEILING)
+	if (progress.gate.reason != GATE_OPEN && progress.gate.reason != GATE_CEILING)
 		(void) generator_close(GATE_STARTING, "");
 	awaits_answer = true;
 	return ANSWER_MS;
@@ -230,7 +230,7 @@ act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now
 	bool		still_lost;
 
 	generator_progress(&progress);
-	still_lost = progress.reason == GATE_CLAIM_LOST && decision->action == OPENING_GIVE_UP;
+	still_lost = progress.gate.reason == GATE_CLAIM_LOST && decision->action == OPENING_GIVE_UP;
 	/* on a standby, whose gate is closed: in advance; if it fails, again */
 	if (facts->recovery && decision->remember)
 		(void) pair_remember(wanted, NULL, decision->floor_ms, detail);
@@ -351,7 +351,7 @@ keeper_recover(const ErrorData *error)
 		strlcpy(logged_detail, detail, sizeof(logged_detail));
 	}
 	generator_progress(&progress);
-	if (RecoveryInProgress() || progress.reason == GATE_OPEN)
+	if (RecoveryInProgress() || progress.gate.reason == GATE_OPEN)
 		generator_no_grant(detail);
 	else
 		(void) generator_close(GATE_CEILING, detail);

@@ -246,11 +246,11 @@ observe_gate(const Claim *wanted, Facts *facts)
 	GeneratorProgress progress;
 
 	generator_progress(&progress);
-	facts->is_open = progress.reason == GATE_OPEN;
-	facts->other_pair = progress.has_pair && (progress.datacenter_id != wanted->datacenter_id ||
-											  progress.worker_id != wanted->worker_id);
-	facts->is_ours = progress.has_pair && !facts->other_pair && claim_entered() == wanted->ownership;
-	facts->consent = progress.accepts_layout;
+	facts->is_open = progress.gate.reason == GATE_OPEN;
+	facts->other_pair = progress.gate.has_pair && (progress.gate.datacenter_id != wanted->datacenter_id ||
+												   progress.gate.worker_id != wanted->worker_id);
+	facts->is_ours = progress.gate.has_pair && !facts->other_pair && claim_entered() == wanted->ownership;
+	facts->consent = progress.gate.accepts_layout;
 	facts->last_ms = unix_ms_from_units(progress.last);
 }
 
