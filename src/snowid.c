@@ -18,8 +18,8 @@
 #include "generator/gate.h"
 #include "guard.h"
 #include "keeper/clock.h"
-#include "keeper/origin_worker.h"
 #include "keeper/keeper.h"
+#include "keeper/origin.h"
 #include "keeper/pair.h"
 #include "key/decode.h"
 #include "process.h"
@@ -54,7 +54,7 @@ shmem_request(void)
 		prev_shmem_request_hook();
 	RequestAddinShmemSpace(process_shmem_size());
 	generator_shmem_request();
-	RequestAddinShmemSpace(origin_worker_shmem_size());
+	RequestAddinShmemSpace(origin_shmem_size());
 	claim_shmem_request();
 	if (snowid_max_segments > 0)
 	{
@@ -73,7 +73,7 @@ shmem_startup(void)
 	process_shmem_init();
 	generator_shmem_init();
 	clock_shmem_init();
-	origin_worker_shmem_init();
+	origin_shmem_init();
 	claim_shmem_init();
 	if (snowid_max_segments > 0)
 	{

@@ -22,9 +22,7 @@ my %tests = (
 	  'keeper/origin_owned restart/state_file keeper/advance keeper/new_pair registry/own_claim registry/identity keeper/closed_gate keys/ready keeper/shortages restart/above_all_before keeper/ahead_of_callers standby/promotion registry/lease registry/move',
 	'keeper/move.c'   => 'registry/move clock/ran_ahead',
 	'keeper/origin.c' =>
-	  'keeper/origin_owned keeper/origin_room keeper/layout_consent restart/state_file keeper/new_pair keeper/origin_place standby/promotion keys/settings',
-	'keeper/origin_worker.c' =>
-	  'keeper/origin_owned keeper/origin_place keeper/origin_room keeper/layout_consent rights/exits keeper/ahead_of_callers keeper/origin_subscriptions',
+	  'keeper/origin_owned keeper/origin_room keeper/layout_consent restart/state_file keeper/new_pair keeper/origin_place rights/exits standby/promotion keys/settings keeper/ahead_of_callers keeper/origin_subscriptions',
 	'keeper/pair.c' =>
 	  'keeper/new_pair keeper/layout_consent keys/ready keys/host_name registry/own_claim keys/settings restart/state_file registry/claim_crash registry/lease registry/move',
 	'keeper/statefile.c' =>
@@ -84,7 +82,7 @@ my @named = (
 		'one error more on a stack of five'
 	],
 	[
-		qr{^keeper/origin.c: origin_drop_old: never: \(!drop},
+		qr{^keeper/origin.c: drop_old: never: \(!drop},
 		'the next one waits for the same lock; only the answer comes later'
 	],
 	[
@@ -99,16 +97,13 @@ my @named = (
 		qr{^keeper/keeper.c: keeper_leave: without: (?:generator_advance_end|origin_leave_question)},
 		'a keeper that ends within a question; its successor mostly gets its number, and leaves that'
 	],
+	[ qr{^keeper/origin.c: origin_leave_question: without}, 'the same' ],
 	[
-		qr{^keeper/origin_worker.c: origin_leave_question: without},
-		'the same'
-	],
-	[
-		qr{^keeper/origin_worker.c: origin_ask: (?:never: \(state == MAIL_NONE|without: process_wake)},
+		qr{^keeper/origin.c: origin_ask: (?:never: \(state == MAIL_NONE|without: process_wake)},
 		'the keeper starts a second process, which finds the question a second later'
 	],
 	[
-		qr{^keeper/origin_worker.c: origin_recover: without: EmitErrorReport},
+		qr{^keeper/origin.c: origin_recover: without: EmitErrorReport},
 		'nothing outside of a question throws'
 	],
 	[

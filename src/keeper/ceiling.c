@@ -23,7 +23,7 @@
 #include "compat.h"
 #include "keeper/ceiling.h"
 #include "keeper/identity.h"
-#include "keeper/origin_worker.h"
+#include "keeper/origin.h"
 #include "settings.h"
 
 /* The origin that this process owns, if any. */

@@ -5,7 +5,6 @@
 #ifndef SNOWID_KEEPER_CEILING_H
 #define SNOWID_KEEPER_CEILING_H
 
-#include "keeper/origin_worker.h"
 #include "keeper/origin.h"
 #include "registry/claim.h"
 

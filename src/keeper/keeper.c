@@ -26,7 +26,7 @@
 #include "keeper/identity.h"
 #include "keeper/keeper.h"
 #include "keeper/move.h"
-#include "keeper/origin_worker.h"
+#include "keeper/origin.h"
 #include "keeper/pair.h"
 #include "keeper/statefile.h"
 #include "key/layout.h"

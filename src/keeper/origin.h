@@ -1,14 +1,13 @@
 /*
  * origin.h
- *		snowid's replication origins.  For the process "snowid origin", except
- *		origin_other_layout().
+ *		snowid's replication origins, and the process "snowid origin".
  */
 #ifndef SNOWID_KEEPER_ORIGIN_H
 #define SNOWID_KEEPER_ORIGIN_H
 
-#include "nodes/pg_list.h"
-
+#include "generator/gate.h"
 #include "key/layout.h"
+#include "process.h"
 
 /* The facts from the origins; times are in Unix ms, 0: none. */
 typedef struct Ceiling
@@ -38,10 +37,14 @@ typedef struct OriginQuestion
 	int64		max_jump;		/* ms by which the clock may be wrong */
 } OriginQuestion;
 
-extern Ceiling origin_look_up(const OriginQuestion *question, List **old);
-extern void origin_leave_layouts(void);
-extern void origin_require_owned(const OriginQuestion *question);
-extern void origin_drop_old(List *names);
+extern const Process origin_process;
+
 extern bool origin_other_layout(Layout *other);
+
+/* for the snowid keeper only */
+extern Size origin_shmem_size(void);
+extern void origin_shmem_init(void);
+extern GateReason origin_ask(const OriginQuestion *question, Ceiling *answer, char *err);
+extern void origin_leave_question(void);
 
 #endif							/* SNOWID_KEEPER_ORIGIN_H */
