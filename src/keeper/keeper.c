@@ -110,8 +110,6 @@ closed_pause(const Decision *decision, int64 now)
 {
 	if (decision->detail == DETAIL_WAIT)
 		return Min(decision->opens_ms + 1 - unix_ms_from_units(now), TURN_MS);
-	if (decision->reason == GATE_BEHIND)
-		return move_pause();
 	return decision->reason == GATE_RECOVERY ? TURN_MS : retry_pause();
 }
 

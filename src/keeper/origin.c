@@ -255,17 +255,6 @@ drop_old(List *names)
 	}
 }
 
-/* Refuses a position that is outside its layout's range. */
-static void
-require_time(const Origin *origin)
-{
-	if (is_wild(origin))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("the position of replication origin \"%s\" is " INT64_FORMAT ", which is not a Unix time in milliseconds in the range of its layout",
-						origin->name, origin->ms)));
-}
-
 /*
  * Reads all of our origins; creates the pair's own if it is missing.  Lists those
  * that may be dropped, in the caller's context: once keys are made the newest
@@ -285,7 +274,11 @@ look_up(const OriginQuestion *question, List **old)
 	{
 		Origin	   *origin = lfirst(cell);
 
-		require_time(origin);
+		if (is_wild(origin))
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("the position of replication origin \"%s\" is " INT64_FORMAT ", which is not a Unix time in milliseconds in the range of its layout",
+							origin->name, origin->ms)));
 		if (!layout_equal(&origin->layout, &server_layout))
 		{
 			if (origin->ms > answer.other_layout_ms)

@@ -166,26 +166,16 @@ all_is_well(void)
 	LWLockRelease(registry_lock);
 }
 
-/* Calls the script.  False: there is no answer; the reason is in err. */
-static bool
-call_script(RegistryCall *call, char ***answer, int *count, char *err)
-{
-	if (!protocol_call(call, answer, count, err))
-		return false;
-	answered = true;
-	return true;
-}
-
 /* Calls the script, and handles a missing answer.  False: there was none. */
 static bool
 call_or_try_later(RegistryCall *call, char ***answer, int *count)
 {
 	char		err[NET_ERR_LEN];
 
-	if (call_script(call, answer, count, err))
-		return true;
-	no_answer(err);
-	return false;
+	answered = protocol_call(call, answer, count, err);
+	if (!answered)
+		no_answer(err);
+	return answered;
 }
 
 /* The script cannot have given this answer. */
@@ -639,7 +629,7 @@ list(int datacenter_id, int from, int records, char ***answer, int *count, char 
 	protocol_add(&call, "from", protocol_number(from));
 	protocol_add(&call, "count", protocol_number(records));
 	protocol_add(&call, "own", own_ownerships());
-	return call_script(&call, answer, count, err);
+	return protocol_call(&call, answer, count, err);
 }
 
 /* Frees an ID of the owner that has it now. */
@@ -664,7 +654,7 @@ release_other(const RegistryRequest *request, char ***answer, int *count, char *
 	protocol_add(&call, "ownership", (*answer)[RECORD_COLUMNS]);
 	protocol_add(&call, "own", own_ownerships());
 	protocol_add(&call, "force", protocol_number(request->force));
-	return call_script(&call, answer, count, err);
+	return protocol_call(&call, answer, count, err);
 }
 
 /*
@@ -728,7 +718,10 @@ serve_request(void)
 			 release_other(request, &answer, &count, request->error) :
 			 list(request->datacenter_id, request->worker_id, REGISTRY_PAGE, &answer, &count,
 				  request->error))
+	{
+		answered = true;
 		fill_in(request, answer, count);
+	}
 	/* a mark is not put off, however often there are requests */
 	next_contact = Min(next_contact, due);
 	mailbox_answer(&registry_mail->box);
