@@ -21,17 +21,6 @@
 
 /*---- The caller's side ----*/
 
-static void
-refuse_too_far(int64 id, int64 unix_ms, int64 now)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("key " INT64_FORMAT " leads the clock by " INT64_FORMAT " ms, more than snowid.max_jump",
-					id, unix_ms - unix_ms_from_units(now)),
-			 errdetail("No key could be made until the clock reaches it."),
-			 errhint("Is it a key of this layout? If so, raise snowid.max_jump.")));
-}
-
 /*
  * From here on every key is greater than id, whichever pair made it, even after
  * a crash: the generator continues after its millisecond.
@@ -51,7 +40,12 @@ generator_advance(int64 id)
 	layout_unpack(&server_layout, id, &parts);
 	letter.unit = units_from_ms(parts.unix_ms - server_layout.epoch) | unit_format.sequence_mask;
 	if (letter.unit > now + units_from_ms(snowid_max_jump))
-		refuse_too_far(id, parts.unix_ms, now);
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("key " INT64_FORMAT " leads the clock by " INT64_FORMAT " ms, more than snowid.max_jump",
+						id, parts.unix_ms - unix_ms_from_units(now)),
+				 errdetail("No key could be made until the clock reaches it."),
+				 errhint("Is it a key of this layout? If so, raise snowid.max_jump.")));
 	if (!look_at_gate(&reason, detail))
 		refuse_key(reason, detail);
 	state = mailbox_ask(&generator->advance, &generator->advance_letter, &letter, sizeof(letter),

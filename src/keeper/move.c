@@ -42,20 +42,14 @@ static int64 behind_since = 0;
 static Claim left;
 static int64 left_ms;
 
-/* For how long the clock has been behind. */
-int64
-move_behind_ms(void)
+/* For how long the clock has been behind, and must be before an ID is left. */
+void
+move_observe(Facts *facts)
 {
-	return behind_since == 0 ? 0 : monotonic_ms() - behind_since;
-}
+	int			before = identity_count_past(facts->reach_ms);
 
-/* The ms for which it must be behind, before an ID is left. */
-int64
-move_patience_ms(int64 reach_ms)
-{
-	int			before = identity_count_past(reach_ms);
-
-	return before == 0 ? BEHIND_MS : SECOND_MS << (before - 1);
+	facts->behind_ms = behind_since == 0 ? 0 : monotonic_ms() - behind_since;
+	facts->patience_ms = before == 0 ? BEHIND_MS : SECOND_MS << (before - 1);
 }
 
 /* Notes the decision about this claim, and publishes it for registry and callers. */

@@ -8,8 +8,7 @@
 #include "keeper/opening.h"
 #include "registry/claim.h"
 
-extern int64 move_behind_ms(void);
-extern int64 move_patience_ms(int64 reach_ms);
+extern void move_observe(Facts *facts);
 extern void move_note(const Claim *claim, const Decision *decision);
 extern void move_describe(const Claim *claim, const Decision *decision, int64 patience_ms,
 						  char *err);

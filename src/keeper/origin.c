@@ -589,14 +589,6 @@ some_database(void)
 	return found;
 }
 
-/* Is it the same question, of about the same time? */
-static bool
-is_same(const OriginQuestion *a, const OriginQuestion *b)
-{
-	return memcmp(a, b, offsetof(OriginQuestion, reach_ms)) == 0 &&
-		a->reach_ms - b->reach_ms <= REACH_MS && b->reach_ms - a->reach_ms <= REACH_MS;
-}
-
 /*
  * Asks a question, or looks whether it was answered; never waits.  Returns
  * GATE_MAY_OPEN with the answer, GATE_CEILING with the reason why there is none, or
@@ -612,8 +604,10 @@ origin_ask(const OriginQuestion *question, Ceiling *answer, char *err)
 	int64		now = monotonic_ms();
 	MailState	state;
 
-	/* the answer before is not needed any more */
-	if (asked_at == PG_INT64_MIN || !is_same(question, &letter.question))
+	/* the answer before is not needed any more, or is of another time */
+	if (asked_at == PG_INT64_MIN ||
+		memcmp(question, &letter.question, offsetof(OriginQuestion, reach_ms)) != 0 ||
+		llabs(question->reach_ms - letter.question.reach_ms) > REACH_MS)
 	{
 		(void) mailbox_leave(&mail->box);
 		letter.question = *question;

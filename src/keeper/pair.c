@@ -300,8 +300,7 @@ pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Facts *facts)
 	facts->known_ms = identity_known_ms(wanted);
 	facts->advanced_ms = identity_advanced_ms();
 	facts->furthest_ms = facts->now_ms + snowid_max_jump;
-	facts->behind_ms = move_behind_ms();
-	facts->patience_ms = move_patience_ms(facts->reach_ms);
+	move_observe(facts);
 	observe_gate(wanted, facts);
 	if (facts->source == GATE_MAY_OPEN)
 		pair->limit = limit_ms == PG_INT64_MAX ? PG_INT64_MAX : last_unit_of(limit_ms);
@@ -313,22 +312,13 @@ pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Facts *facts)
 
 /*---- Texts ----*/
 
-static void
-explain_range(char *err)
-{
-	char		layout[LAYOUT_TEXT_LEN];
-
-	layout_describe(&server_layout, layout);
-	snprintf(err, GATE_DETAIL_LEN,
-			 "The timestamp's range of \"%s\" ends at %s, in less than ten years.", layout,
-			 timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout))));
-}
-
 /* Writes the detail of a decision. */
 void
 pair_explain(const Pair *pair, const Claim *wanted, const Facts *facts,
 			 const Decision *decision, char *err)
 {
+	char		layout[LAYOUT_TEXT_LEN];
+
 	err[0] = '\0';
 	switch (decision->detail)
 	{
@@ -344,7 +334,10 @@ pair_explain(const Pair *pair, const Claim *wanted, const Facts *facts,
 					GATE_DETAIL_LEN);
 			break;
 		case DETAIL_RANGE:
-			explain_range(err);
+			layout_describe(&server_layout, layout);
+			snprintf(err, GATE_DETAIL_LEN,
+					 "The timestamp's range of \"%s\" ends at %s, in less than ten years.", layout,
+					 timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout))));
 			break;
 		case DETAIL_LAYOUT:
 			snprintf(err, GATE_DETAIL_LEN, "%s%s",
