@@ -131,7 +131,7 @@ my @named = (
 		'the next sleep ends the one before'
 	],
 	[
-		qr{^generator/wait.c: (?:require_in_reach: without: wait_for_move|wait_until_due: without: ResetLatch)},
+		qr{^generator/wait.c: (?:require_in_reach: without: .*ConditionVariable(?:PrepareTo|Timed)Sleep|wait_until_due: without: ResetLatch)},
 		'the wait would use the processor'
 	],
 	[

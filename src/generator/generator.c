@@ -171,13 +171,6 @@ generator_refill(UnitBlock *block, int64 wanted)
 	*block = take(1, Min(wanted, units_from_ms(BLOCK_MS)));
 }
 
-/* The next key of a block that is not used up; does not throw. */
-int64
-block_next(UnitBlock *block)
-{
-	return key_from_unit(block->next++, block->pair_bits);
-}
-
 /*
  * Writes all keys that are left in a block, and returns the address after them;
  * does not throw.  Keys of one ms are consecutive integers.

@@ -15,7 +15,6 @@ typedef struct UnitBlock
 
 extern int64 generator_next(void);
 extern void generator_refill(UnitBlock *block, int64 wanted);
-extern int64 block_next(UnitBlock *block);
 extern int64 *block_spill(const UnitBlock *block, int64 *keys);
 extern int64 generator_next_block(int64 wanted);
 

@@ -88,7 +88,7 @@ snowid_next_batch(PG_FUNCTION_ARGS)
 		generator_refill(&batch->block, batch->left);
 		batch->left -= batch->block.end - batch->block.next + 1;
 	}
-	SRF_RETURN_NEXT(funcctx, Int64GetDatum(block_next(&batch->block)));
+	SRF_RETURN_NEXT(funcctx, Int64GetDatum(key_from_unit(batch->block.next++, batch->block.pair_bits)));
 }
 
 /* Tells the planner that the number of rows is the last argument. */

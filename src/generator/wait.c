@@ -117,16 +117,6 @@ is_left_soon(int64 unit, int64 now)
 	return *(volatile bool *) &generator->gate.may_move && unit > generator_reach(now);
 }
 
-/* Waits until the keeper closes the gate to change the pair; LOOK_MS at most. */
-static void
-wait_for_move(int64 left)
-{
-	ConditionVariablePrepareToSleep(&generator->changed);
-	(void) ConditionVariableTimedSleep(&generator->changed, Min(left, LOOK_MS),
-									   own_wait(WAIT_KEEPER));
-	ConditionVariableCancelSleep();
-}
-
 /*
  * Refuses a unit beyond the range of timestamps, or one that is due too late.
  * Reads the clock again: the caller may have lost its CPU since.  False: there
@@ -156,7 +146,11 @@ require_in_reach(int64 unit, Patience *patience)
 		return true;
 	if (may_wait <= 0 || !is_left_soon(unit, now))
 		refuse_lead(ms_from_units(unit - now), wait);
-	wait_for_move(may_wait);
+	/* until the keeper closes the gate to change the pair */
+	ConditionVariablePrepareToSleep(&generator->changed);
+	(void) ConditionVariableTimedSleep(&generator->changed, Min(may_wait, LOOK_MS),
+									   own_wait(WAIT_KEEPER));
+	ConditionVariableCancelSleep();
 	return false;
 }
 
