@@ -49,7 +49,7 @@ static const char script[] =
 		   ;
 
 static redisContext *connection = NULL;
-static char linked_to[300];		/* the address, for people */
+static char linked_to[300];		/* the address, for people: errors name it */
 #ifdef SNOWID_TLS
 static SSL *tls = NULL;			/* the connection's, which frees it */
 #endif
@@ -60,16 +60,6 @@ static int64 clock_ahead;		/* Redis' clock less monotonic_ms(), in Unix
 								 * ms */
 
 /*---- A connection ----*/
-
-/* From here on, errors name this address. */
-static void
-link_to(const Address *address)
-{
-	if (address->local)
-		strlcpy(linked_to, address->host, sizeof(linked_to));
-	else
-		snprintf(linked_to, sizeof(linked_to), "%s port %d", address->host, address->port);
-}
 
 void
 redis_close(void)
@@ -458,12 +448,18 @@ connect_to(const char *url, const char *end, char *err)
 	char		reason[NET_ERR_LEN];
 
 	(void) url_parse(url, end, &address);	/* the setting was checked */
-	link_to(&address);
 	net_set_deadline(snowid_redis_timeout);
 	if (address.local)
+	{
+		strlcpy(linked_to, address.host, sizeof(linked_to));
 		strlcpy(addresses, address.host, sizeof(addresses));
-	else if (!net_resolve(address.host, addresses, reason))
-		return redis_failed(err, "%s", reason);
+	}
+	else
+	{
+		snprintf(linked_to, sizeof(linked_to), "%s port %d", address.host, address.port);
+		if (!net_resolve(address.host, addresses, reason))
+			return redis_failed(err, "%s", reason);
+	}
 	for (const char *a = addresses; a < addresses + sizeof(addresses) && *a; a += strlen(a) + 1)
 	{
 		net_set_deadline(snowid_redis_timeout);
