@@ -313,7 +313,7 @@ take_turn(void)
 		ereport(LOG, (errmsg("snowid reserves keys again")));
 	}
 	retry_ms = 0;
-	return Min(pause, move_pause());
+	return pause;
 }
 
 /*---- The process ----*/

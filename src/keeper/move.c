@@ -15,8 +15,6 @@
  */
 #include "postgres.h"
 
-#include <limits.h>
-
 #include "utils/timestamp.h"
 
 #include "compat.h"
@@ -31,9 +29,6 @@
  * each further one.
  */
 #define SECOND_MS (10 * 1000)
-
-/* The pause between two looks at the clock meanwhile. */
-#define LOOK_MS 200
 
 /* Since when the clock is behind, by monotonic_ms(); 0: it is not. */
 static int64 behind_since = 0;
@@ -101,11 +96,4 @@ move_describe(const Claim *claim, const Decision *decision, int64 patience_ms, c
 		snprintf(err + len, GATE_DETAIL_LEN - len, ", and no other one could be claimed: %.300s", why);
 	else
 		snprintf(err + len, GATE_DETAIL_LEN - len, "; another one is being claimed.");
-}
-
-/* The ms until the next look at the clock. */
-long
-move_pause(void)
-{
-	return behind_since == 0 ? LONG_MAX : LOOK_MS;
 }

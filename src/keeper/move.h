@@ -12,6 +12,5 @@ extern void move_observe(Facts *facts);
 extern void move_note(const Claim *claim, const Decision *decision);
 extern void move_describe(const Claim *claim, const Decision *decision, int64 patience_ms,
 						  char *err);
-extern long move_pause(void);
 
 #endif							/* SNOWID_KEEPER_MOVE_H */

@@ -461,7 +461,6 @@ snowid_reclaim(PG_FUNCTION_ARGS)
 {
 	RegistryRequest request = {.operation = REQUEST_RECLAIM};
 
-	require_preloaded();
 	ask(&request);
 	PG_RETURN_INT32(request.worker_id);
 }
