@@ -9,7 +9,7 @@
  * this order: answered by Redis, written to the state file, gate opened.  It ends
  * in this one: gate closed, removed from the file, released in Redis.
  *
- * Logs once when Redis can no longer be used, and once when it can be again; the
+ * Logs once when two calls in a row failed, and once when Redis can be used again; the
  * reason of each failure is in the status.  Calls that fail are tried again after
  * pauses that grow up to the interval of the marks.  When Redis cannot be used at
  * the start, a claim for good that is in the state file is used without it.
@@ -143,7 +143,8 @@ no_answer(const char *err)
 				 errdetail("%s", detail),
 				 errhint("It checks the claim as soon as Redis can be used.")));
 	}
-	else if (!logged_failure && process_may_log())
+	/* the first failure may be a connection that ended: the next call is soon */
+	else if (!logged_failure && backoff > 0 && process_may_log())
 	{
 		logged_failure = true;
 		ereport(LOG, (errmsg("Redis cannot be used"), errdetail("%s.", err)));
