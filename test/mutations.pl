@@ -17,7 +17,7 @@ my %tests = (
 	'keeper/grant.c' =>
 	  'restart/number_twice keys/concurrent clock/steps keeper/advance registry/lease restart/above_all_before keeper/ahead_of_callers registry/move',
 	'keeper/identity.c' =>
-	  'registry/own_claim registry/identity keeper/new_pair keeper/layout_consent restart/state_file registry/lease registry/move restart/backups',
+	  'registry/own_claim registry/identity keeper/new_pair keeper/layout_consent restart/state_file registry/settling registry/lease registry/move restart/backups',
 	'keeper/keeper.c' =>
 	  'keeper/origin_owned restart/state_file keeper/advance keeper/new_pair registry/own_claim registry/identity keeper/closed_gate keys/ready keeper/shortages restart/above_all_before keeper/ahead_of_callers standby/promotion registry/lease registry/move',
 	'keeper/move.c'   => 'registry/move clock/ran_ahead',
@@ -153,6 +153,38 @@ my @named = (
 	[
 		qr{^generator/gate.c: generator_grant: never: \(open\)},
 		'each reason why there is no grant writes its own detail; callers look again'
+	],
+	[
+		qr{^keeper/.*: without: (?:generator_progress|claim_look|layout_describe)|^keeper/identity.c: identity_remembers: without: claim_marks},
+		'the values would be undefined, and may be right'
+	],
+	[
+		qr{^keeper/grant.c: grant: never: \(until > pair},
+		'the keeper proposes a ceiling in each turn, too'
+	],
+	[
+		qr{^keeper/grant.c: grant_first: without},
+		'the other half, or the grant of the same turn, makes up for it'
+	],
+	[
+		qr{^keeper/grant.c: advance: never: \(unit < 0},
+		'no call of snowid_advance() ends then, and none waits'
+	],
+	[
+		qr{^keeper/keeper.c: open_gate: never: \(reason == GATE_STARTING},
+		'the same reason is set once more; only the pause differs'
+	],
+	[
+		qr{^keeper/keeper.c: give_up: never: \(reason == GATE_MAY_OPEN},
+		'it is tried once more'
+	],
+	[
+		qr{^keeper/identity.c: identity_introduce: always: \(is_start},
+		'a start is counted once more'
+	],
+	[
+		qr{^keeper/move.c: move_describe: without: snprintf\(err \+ len, GATE_DETAIL_LEN - len, "; another one is being claimed},
+		'the text is there for a moment'
 	],
 	[
 		qr{^keeper/identity.c: describe_boot: without: CloseTransientFile},

@@ -317,6 +317,26 @@ is(worker_id($b), 1,
 	'an ID that is put back in the settling is not given to a newcomer');
 end_all($b);
 
+#---- What an owner brings back after a restart ----
+
+my $high = 80_000_000_000_000;
+$a = claiming('a6', $redis);
+end_settling();
+$a->reload;
+wait_for_claim($a);
+$redis->edit('meta', since => 0, span => 100_000, high => $high);
+$a->restart;
+wait_for_claim($a);
+$a->stop;
+$redis->query('FLUSHALL');
+$a->start;
+poll($a, "NOT is_open AND reason ~ 'registry is empty'");
+is($redis->record('meta', 'span'),
+	100_000, 'a restarted owner brings the longest span back');
+is($redis->record('meta', 'high'),
+	$high, 'a restarted owner brings the highest generation back');
+end_all($a);
+
 #---- Keys that only a former owner knows of ----
 
 $a = claiming('a2', $proxy);
