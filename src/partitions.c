@@ -438,8 +438,15 @@ snowid_make_partitions(PG_FUNCTION_ARGS)
 	List	   *commands;
 	ListCell   *lc;
 
+	/* even if there is nothing to make now: another day there is */
+	if (atomic)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TRANSACTION_TERMINATION),
+				 errmsg("snowid_make_partitions() cannot be called inside a transaction or a function"),
+				 errhint("Call it by itself: it commits each partition.")));
+
 	/* allocations from here on outlive a COMMIT */
-	if (SPI_connect_ext(atomic ? 0 : SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
+	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	commands = plan(PG_GETARG_OID(0), &wanted, layout, snowid_type, &parent);
 	foreach(lc, commands)

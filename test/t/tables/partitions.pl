@@ -113,6 +113,30 @@ make(q{'day', '1 day', 1, '1 day'});
 like(parts('day'), qr/^day_20270103\|/,
 	'a shorter "keep" detaches more partitions');
 
+# rows to which a foreign key refers
+sql(q{CREATE TABLE kept (id bigint PRIMARY KEY) PARTITION BY RANGE (id);
+	DO $$ BEGIN FOR day IN 1 .. 2 LOOP
+		EXECUTE format('CREATE TABLE kept_2027010%s PARTITION OF kept FOR VALUES FROM (%s) TO (%s)', day,
+			snowid_min(make_timestamptz(2027, 1, day, 0, 0, 0, 'UTC')), snowid_min(make_timestamptz(2027, 1, day + 1, 0, 0, 0, 'UTC')));
+	END LOOP; END $$;
+	INSERT INTO kept VALUES (snowid_min('2027-01-01Z'));
+	CREATE TABLE notes (kept_id bigint REFERENCES kept);
+	INSERT INTO notes SELECT id FROM kept});
+like(
+	make_error(q{'kept', '1 day', 1, '0 days'}),
+	qr/^23503: removing partition "kept_20270101" violates foreign key constraint/,
+	'a partition is not detached while a foreign key refers to its rows');
+like(
+	parts('kept'),
+	qr/^kept_20270101\|[^\n]*\nkept_20270102\|.*\nkept_20270105\|[^\n]*$/s,
+	'a partition that cannot be detached keeps the later ones from it, but no new one from being made'
+);
+sql('DELETE FROM notes');
+make(q{'kept', '1 day', 1, '0 days'});
+like(parts('kept'), qr/^kept_20270104\|/,
+	'a later call detaches what a foreign key has held up');
+sql('DROP TABLE notes, kept');
+
 #---- Locks ----
 
 my $writer = $node->background_psql('postgres');
@@ -279,11 +303,22 @@ like(
 	make_error(q{'day', '1 day', 30}),
 	qr/^42P07: relation "day_20270120" already exists/,
 	'a table of that name, by name');
-like(
-	sql_error(
-		$node, q{BEGIN; CALL snowid_make_partitions('week', '7 days', 9)}),
-	qr/^2D000:/,
-	'not in a transaction');
+make(q{'week', '7 days', 9});
+sql('CREATE FUNCTION make_weeks(ahead int) RETURNS void LANGUAGE sql AS $$CALL snowid_make_partitions('
+	  . q{'week', '7 days', ahead)$$});
+
+foreach my $call (
+	q{BEGIN; CALL snowid_make_partitions('week', '7 days', 9)},
+	q{BEGIN; CALL snowid_make_partitions('week', '7 days', 10)},
+	'SELECT make_weeks(9)',
+	'SELECT make_weeks(10)')
+{
+	like(
+		sql_error($node, $call),
+		qr/^2D000: snowid_make_partitions\(\) cannot be called inside a transaction or a function/,
+		"a call inside a transaction or a function is refused, also if there is nothing to do: $call"
+	);
+}
 
 #---- standard_conforming_strings = off ----
 
