@@ -29,12 +29,12 @@ COMMIT;
 -- Step 2: the old rows, in batches
 DO $$
 BEGIN
-    FOR i IN 0 .. (SELECT max(id) / 1000 FROM masters) LOOP
+    FOR i IN 0 .. (SELECT coalesce(max(id), 0) / 1000 FROM masters) LOOP
         UPDATE masters SET id_new = id
         WHERE id BETWEEN i * 1000 AND i * 1000 + 999 AND id_new IS NULL;
         COMMIT;
     END LOOP;
-    FOR i IN 0 .. (SELECT max(id) / 1000 FROM details) LOOP
+    FOR i IN 0 .. (SELECT coalesce(max(id), 0) / 1000 FROM details) LOOP
         UPDATE details SET id_new = id
         WHERE id BETWEEN i * 1000 AND i * 1000 + 999 AND id_new IS NULL;
         COMMIT;
@@ -57,6 +57,8 @@ ALTER TABLE details VALIDATE CONSTRAINT wide;
 
 -- Step 5: the exchange, in one transaction that reads no row; masters are locked first,
 -- as the application does.  Create other indexes and views with the columns again here.
+-- The new columns become the last ones: commands that do not name their columns, such as
+-- INSERT INTO masters VALUES (...), must be changed before.
 SET lock_timeout = '500ms';
 BEGIN;
 LOCK TABLE masters, details;

@@ -138,14 +138,13 @@ like(
 	$start,
 	qr/CREATE TABLE masters/,
 	'the steps of the manual begin with their tables');
+@steps = map { "-- $_" =~ s/snowid_next/keys.snowid_next/gr } @steps;
 foreach my $step (@steps)
 {
-	my ($title) = $step =~ /^(.*)\n/;
-	my $script =
-	  "-- $step" =~ s/master_id/order_id/gr =~ s/masters/orders/gr =~
-	  s/details/lines/gr =~ s/snowid_next/keys.snowid_next/gr;
+	my ($title) = $step =~ /^-- (.*)\n/;
 
-	run_until_done($script);
+	run_until_done($step =~ s/master_id/order_id/gr =~ s/masters/orders/gr =~
+		  s/details/lines/gr);
 	pass("the manual's $title");
 }
 is(scalar @steps, 6, 'the manual has six steps');
@@ -174,7 +173,7 @@ sql(q{CREATE TABLE masters (id serial PRIMARY KEY, n int);
 my $reader = $node->background_psql('postgres');
 $reader->query_safe('BEGIN; SELECT FROM masters, details');
 $node->psql(
-	'postgres', "-- $steps[0]",
+	'postgres', $steps[0],
 	stderr        => \my $stopped,
 	on_error_stop => 0);
 like($stopped, qr/lock timeout/, 'a reader stops step 1');
@@ -185,6 +184,23 @@ is( $node->psql(
 	0,
 	'the application inserts after a step 1 that a reader stopped');
 $reader->quit;
+sql('DROP TABLE details, masters');
+
+# Tables without a row
+sql(q{CREATE TABLE masters (id serial PRIMARY KEY, n int);
+	CREATE TABLE details (id serial PRIMARY KEY, master_id int NOT NULL REFERENCES masters)}
+);
+run_until_done($_) foreach @steps;
+is( sql(q{WITH m AS (INSERT INTO masters (n) VALUES (1) RETURNING id)
+		INSERT INTO details (master_id) SELECT id FROM m RETURNING id > 10000000000, master_id > 10000000000}
+	),
+	't|t',
+	'the steps change empty tables, too');
+is( sql(q{SELECT string_agg(attname, ' ' ORDER BY attnum) FROM pg_attribute
+		WHERE attrelid = 'masters'::regclass AND attnum > 0 AND NOT attisdropped}
+	),
+	'n id',
+	'the steps make id the last column, as the page says');
 sql('DROP TABLE details, masters');
 
 #---- Names, composite keys and domains ----
