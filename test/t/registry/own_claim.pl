@@ -228,7 +228,8 @@ sub leave_and_come_back
 	wait_for_claim($heir);
 	is(worker_id($heir), $id, "$what: another server gets the ID");
 
-	my $starts = unpack 'x48 Q<', slurp_file($server->data_dir . '/snowid/state');
+	my $starts = unpack 'x48 Q<',
+	  slurp_file($server->data_dir . '/snowid/state');
 	$redis->stop;
 	configure($server,
 		claim_settings($server->name, $redis, "${short}snowid.max_wait = 0"));
@@ -247,7 +248,8 @@ sub leave_and_come_back
 		$redis->record('0:0',    'boot'),
 		"$what, after the number, claims with the boot of its machine");
 	is( $redis->record("0:$new", 'starts'),
-		$starts + 1, "$what, after the number, counts its start");
+		$starts + 1,
+		"$what, after the number, counts its start");
 	$heir->stop;
 	return;
 }
