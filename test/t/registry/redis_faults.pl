@@ -5,6 +5,7 @@
 use strict;
 use warnings;
 
+use IO::Socket::INET;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidFaults;
@@ -329,6 +330,29 @@ sub settling
 	$fake->mode('');
 	wait_for_claim($node);
 	pass('a process that was held up claims a worker ID at last');
+	$node->stop;
+}
+
+#---- An address that does not even take connections ----
+
+{
+	my $full = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1)
+	  or die "$!";
+	my @waiting = map {
+		IO::Socket::INET->new(
+			PeerAddr => '127.0.0.1',
+			PeerPort => $full->sockport,
+			Blocking => 0)
+	} 1 .. 4;
+	my $node =
+	  claiming_cluster('no_room', 'redis://127.0.0.1:' . $full->sockport,
+		$short);
+	$node->start;
+	create_extension($node);
+	poll($node,
+		"registry_error ~ '^127.0.0.1 port [0-9]+: no answer within snowid.redis_timeout'"
+	);
+	pass('a connection that is not taken ends at snowid.redis_timeout');
 	$node->stop;
 }
 
