@@ -22,6 +22,7 @@ sub new
 		pack(
 			'N (Z*)* x', 196608,
 			user     => scalar getpwuid($<),
+			options  => $ENV{PGOPTIONS} // '',
 			database => $database));
 	$self->answer;
 	return $self;

@@ -424,28 +424,28 @@ end_part('advanced', $advanced);
 
 # a clean stop gives a lease back
 begin_part();
-my $leased =
+my $both =
   claiming('advanced_lease', $redis, "${hasty}snowid.redis_lease = '3s'\n");
-wait_for_claim($leased);
+wait_for_claim($both);
 $target =
-  query($leased, "SELECT snowid_max(clock_timestamp() + interval '30 min')");
-query($leased, "SELECT snowid_advance($_)") foreach $target, 1;
-$leased->restart;
-gate_is_open($leased);
-is(worker_id($leased), 1, 'advanced, on lease: a restart takes another ID');
+  query($both, "SELECT snowid_max(clock_timestamp() + interval '30 min')");
+query($both, "SELECT snowid_advance($_)") foreach $target, 1;
+$both->restart;
+gate_is_open($both);
+is(worker_id($both), 1, 'advanced, on lease: a restart takes another ID');
 like(
-	sql_error($leased, 'SELECT snowid_next()'),
+	sql_error($both, 'SELECT snowid_next()'),
 	qr/^58000: the next key would lead the clock by/,
 	'advanced, on lease: keys of the other ID wait for the clock, too');
-set_skew($leased, 31 * 60);
+set_skew($both, 31 * 60);
 wait_until(
 	'the first key of the other ID',
 	sub {
-		defined eval { $last = next_key($leased) }
+		defined eval { $last = next_key($both) }
 	});
 cmp_ok($last, '>', $target,
 	'advanced, on lease: the first key of the other ID is above');
-end_part('advanced_lease', $leased);
+end_part('advanced_lease', $both);
 
 #---- A number in the settings ----
 
