@@ -17,26 +17,21 @@ my %tests = (
 	'keeper/grant.c' =>
 	  'restart/number_twice keys/concurrent clock/steps keeper/advance registry/lease restart/above_all_before keeper/ahead_of_callers registry/move',
 	'keeper/identity.c' =>
-	  'registry/own_claim registry/identity keeper/new_pair keeper/layout_consent restart/state_file registry/settling registry/lease registry/move restart/backups',
+	  'registry/own_claim registry/identity keeper/new_pair keeper/layout_consent restart/state_file registry/settling registry/lease registry/move restart/backups keeper/shortages registry/same_directory',
 	'keeper/keeper.c' =>
 	  'keeper/origin_owned restart/state_file keeper/advance keeper/new_pair registry/own_claim registry/identity keeper/closed_gate keys/ready keeper/shortages restart/above_all_before keeper/ahead_of_callers standby/promotion registry/lease registry/move',
-	'keeper/move.c'   => 'registry/move clock/ran_ahead',
 	'keeper/origin.c' =>
 	  'keeper/origin_owned keeper/origin_room keeper/layout_consent restart/state_file keeper/new_pair keeper/origin_place rights/exits standby/promotion keys/settings keeper/ahead_of_callers keeper/origin_subscriptions',
 	'keeper/pair.c' =>
-	  'keeper/new_pair keeper/layout_consent keys/ready keys/host_name registry/own_claim keys/settings restart/state_file registry/claim_crash registry/lease registry/move',
-	'keeper/statefile.c' =>
-	  'keeper/shortages restart/state_file registry/same_directory',
-	'generator/advance.c' =>
-	  'sql/keys keeper/advance keys/ready keeper/stuck registry/lease',
+	  'keeper/new_pair keeper/layout_consent keys/ready keys/host_name registry/own_claim keys/settings restart/state_file registry/claim_crash registry/lease registry/move clock/ran_ahead',
 	'generator/gate.c' =>
-	  'keys/concurrent keeper/stuck restart/number_twice keeper/new_pair clock/steps keys/settings keeper/closed_gate keys/ready keeper/ahead_of_callers registry/move',
+	  'keys/concurrent keeper/stuck restart/number_twice keeper/new_pair clock/steps keys/settings keeper/closed_gate keys/ready keeper/ahead_of_callers keeper/advance registry/lease registry/move',
 	'generator/generator.c' =>
 	  'sql/keys sql/many keys/ready keys/concurrent clock/steps keys/settings keys/many registry/move',
 	'generator/keys.c' =>
 	  'sql/keys sql/many keys/concurrent keys/many keys/settings keys/ready',
 	'generator/wait.c' =>
-	  'keys/concurrent clock/steps keys/ready keeper/stuck keeper/closed_gate keys/settings clock/ran_ahead keeper/layout_consent registry/move'
+	  'keys/concurrent clock/steps keys/ready sql/keys keeper/advance keeper/stuck keeper/closed_gate keys/settings clock/ran_ahead keeper/layout_consent registry/lease registry/move'
 );
 
 # Changes that no test can notice, and why: FILE: FUNCTION: the change: the code.
@@ -147,7 +142,7 @@ my @named = (
 		'a batch at the rate of the format would lose a part of each ms; test/bench has the rate'
 	],
 	[
-		qr{^keeper/statefile.c: statefile_lock: without: could_not\("lock file"},
+		qr{^keeper/identity.c: lock_directory: without: could_not\("lock file"},
 		'only a file system without locks fails otherwise'
 	],
 	[
@@ -183,7 +178,7 @@ my @named = (
 		'a start is counted once more'
 	],
 	[
-		qr{^keeper/move.c: move_describe: without: snprintf\(err \+ len, GATE_DETAIL_LEN - len, "; another one is being claimed},
+		qr{^keeper/pair.c: describe_move: without: snprintf\(err \+ len, GATE_DETAIL_LEN - len, "; another one is being claimed},
 		'the text is there for a moment'
 	],
 	[
@@ -195,7 +190,7 @@ my @named = (
 		'the same would be published in each turn'
 	],
 	[
-		qr{^keeper/statefile.c: statefile_write: never: \(!written && errno == 0},
+		qr{^keeper/identity.c: replace_file: never: \(!written && errno == 0},
 		'a write that is cut short without an error'
 	],
 	[

@@ -327,6 +327,45 @@ generator_may_move(bool may_move)
 	LWLockRelease(generator_lock);
 }
 
+/*---- snowid_advance(): the caller's side is in wait.c ----*/
+
+/* Takes a request: the unit that a caller wants keys to be above, or -1. */
+int64
+generator_advance_take(void)
+{
+	return mailbox_take(&generator->advance) ? generator->advance_letter.unit : -1;
+}
+
+/* The request that was taken cannot be carried out yet; its caller may withdraw it. */
+void
+generator_advance_later(void)
+{
+	mailbox_put_back(&generator->advance);
+}
+
+/*
+ * Ends the request that was taken, if there is one.  "durable": a ceiling above
+ * its unit is durable and the gate is open, so keys continue above it.
+ */
+void
+generator_advance_end(bool durable)
+{
+	AdvanceLetter *letter = &generator->advance_letter;
+
+	if (!mailbox_has_taken(&generator->advance))
+		return;
+	if (durable)
+	{
+		uint64		last = pg_atomic_read_u64(&generator->last);
+
+		while ((int64) last < letter->unit &&
+			   !pg_atomic_compare_exchange_u64(&generator->last, &last, letter->unit))
+			;
+	}
+	letter->done = durable;
+	mailbox_answer(&generator->advance);
+}
+
 /*---- Status ----*/
 
 void

@@ -96,5 +96,8 @@ extern void generator_no_grant(const char *detail);
 extern void generator_count_step_back(void);
 extern void generator_count_move(void);
 extern void generator_may_move(bool may_move);
+extern int64 generator_advance_take(void);
+extern void generator_advance_later(void);
+extern void generator_advance_end(bool durable);
 
 #endif							/* SNOWID_GENERATOR_GATE_H */

@@ -18,8 +18,8 @@
 #include "utils/builtins.h"
 
 #include "compat.h"
-#include "generator/advance.h"
 #include "generator/generator.h"
+#include "generator/wait.h"
 #include "guard.h"
 #include "units.h"
 

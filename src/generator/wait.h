@@ -1,6 +1,6 @@
 /*
  * wait.h
- *		Waits and refusals of the generator's callers.
+ *		Waits and refusals of the generator's callers, and snowid_advance().
  */
 #ifndef SNOWID_GENERATOR_WAIT_H
 #define SNOWID_GENERATOR_WAIT_H
@@ -35,5 +35,6 @@ extern void refuse_key(GateReason reason, const char *detail);
 extern void refuse_late(GateReason reason, char *detail, int64 waited);
 extern void generator_refuse(GateReason reason, const char *detail);
 extern bool generator_require_layout(void);
+extern void generator_advance(int64 id);
 
 #endif							/* SNOWID_GENERATOR_WAIT_H */

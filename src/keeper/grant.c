@@ -10,7 +10,6 @@
 #include "postgres.h"
 
 #include "compat.h"
-#include "generator/advance.h"
 #include "generator/gate.h"
 #include "keeper/ceiling.h"
 #include "keeper/grant.h"

@@ -1,7 +1,7 @@
 /*
  * identity.c
  *		The server's identity: its data directory, as distinct from copies of it,
- *		and the claim in its state file.
+ *		and the claim in its state file, snowid/state.
  *
  * Keeps the snowid keeper's copy of the state file, and writes it.  A copy of the
  * directory is another server: its state may be out of date, and its claim
@@ -11,18 +11,76 @@
  * A claim that is given up is first written into the list of past claims, so that
  * it is never resumed, even if Redis later says otherwise.  Only the file on the
  * disk counts.
+ *
+ * No other file uses the directory "snowid" or the format of the file.  It must
+ * survive a restart, and is not for replicas.  It is small, rarely written, and
+ * replaced as a whole, so a reader finds the old one or the new one:
+ *
+ *		byte  0	+---------------------------------+
+ *				| magic              uint32       |
+ *			  4	| version            uint32       |
+ *			  8	| file system        uint64       |  of the data directory
+ *			 16	| inode              uint64       |
+ *			 24	| birth time, ns     int64        |
+ *			 32	| server ID          2 x uint64   |  random
+ *			 48	| number of starts   uint64       |
+ *			 56	| ownership          uint64       |  of the claim; 0: no claim
+ *			 64	| floor, Unix ms     int64        |
+ *			 72	| lease, ms          int32        |  0: for good
+ *			 76	| datacenter ID      int32        |
+ *			 80	| worker ID          int32        |
+ *			 84	| exact              int32        |  of a past claim; see claim.h
+ *			 88	| generation         int64        |  of the claim; 0: of the settings
+ *			 96	| registry           uint64       |  whose claim that is
+ *			104	| file system        uint64       |  of global/pg_control
+ *			112	| inode              uint64       |
+ *			120	| birth time, ns     int64        |
+ *			128	| home               uint64       |  hash of Redis' URL and prefix
+ *			136	| span, ms           int64        |  see registry.lua
+ *			144	| high               int64        |  the same
+ *			152	| past claims        8 x 48 bytes |  newest first, each as from 56 on
+ *			536	| ceiling, Unix ms   int64        |  of the claim, as far as known
+ *			544	| advanced, Unix ms  int64        |  keys of all IDs are above it
+ *			552	| CRC-32C of all above            |
+ *			556	+---------------------------------+
+ *
+ * PostgreSQL's own lock on a data directory does not work between containers;
+ * flock() on the file "lock" beside the state file does.
  */
 #include "postgres.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/file_perm.h"
+#include "port/pg_crc32c.h"
 #include "storage/fd.h"
 
+#include "compat.h"
 #include "keeper/identity.h"
-#include "keeper/statefile.h"
 #include "settings.h"
+
+#define STATE_DIR "snowid"
+#define STATE_FILE STATE_DIR "/state"
+#define TMP_FILE STATE_FILE ".tmp"
+#define LOCK_FILE STATE_DIR "/lock"
+
+#define STATE_MAGIC 0x534e4f57	/* "SNOW" */
+#define STATE_VERSION 4
+
+typedef struct StateFile
+{
+	uint32		magic;
+	uint32		version;
+	Identity	identity;
+	pg_crc32c	crc;
+} StateFile;
+
+StaticAssertDecl(offsetof(StateFile, crc) == 552, "the format has no padding");
+
+#define STATE_FILE_LEN (offsetof(StateFile, crc) + sizeof(pg_crc32c))
 
 /*
  * Its fingerprint is that of the directory's content.  PostgreSQL and its tools
@@ -33,6 +91,9 @@
 
 #define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
 
+static int	lock_fd = -1;
+static int	directory_fd = -1;
+
 /* The content of the file, or the content that is about to be written. */
 static Identity identity;
 static Identity on_disk;		/* the same before a write that may fail */
@@ -40,12 +101,192 @@ static bool is_loaded = false;
 static bool is_new;				/* the file does not have it yet */
 static bool is_copy;			/* it was another directory's: to be said */
 
+/*---- The file ----*/
+
+static GateReason
+could_not(const char *what, const char *path, char *err)
+{
+	snprintf(err, GATE_DETAIL_LEN, "Could not %s \"%s\": %s.", what, path, strerror(errno));
+	return GATE_FILE;
+}
+
+/*
+ * Takes the lock for the life of this process.  Creates the directory and the
+ * lock file if they are missing.  Also locks the data directory itself, if the
+ * file system can: it stays the same when all of its content is replaced.
+ */
+static GateReason
+lock_directory(char *err)
+{
+	int			fd;
+
+	if (lock_fd >= 0)
+		return GATE_MAY_OPEN;
+	if ((MakePGDirectory(STATE_DIR) < 0 && errno != EEXIST) ||
+		fsync_fname_ext(".", true, false, DEBUG1) != 0)
+		return could_not("create directory", STATE_DIR, err);
+	fd = BasicOpenFile(LOCK_FILE, O_RDWR | O_CREAT | PG_BINARY);
+	if (fd < 0)
+		return could_not("open file", LOCK_FILE, err);
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+	{
+		if (errno == EWOULDBLOCK)
+			snprintf(err, GATE_DETAIL_LEN, "Another server, perhaps in another container, uses this data directory: it has locked \"%s\".",
+					 LOCK_FILE);
+		else
+			(void) could_not("lock file", LOCK_FILE, err);
+		close(fd);
+		return GATE_FILE;
+	}
+	lock_fd = fd;
+	directory_fd = BasicOpenFile(".", O_RDONLY | PG_BINARY);
+	if (directory_fd < 0 ||
+		(flock(directory_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK))
+	{
+		snprintf(err, GATE_DETAIL_LEN, "A process of a former server still uses this data directory.");
+		identity_unlock();
+		return GATE_FILE;
+	}
+	return GATE_MAY_OPEN;
+}
+
+/* Releases the lock, for a successor; nothing if it is not held. */
+void
+identity_unlock(void)
+{
+	close(lock_fd);
+	close(directory_fd);
+	lock_fd = directory_fd = -1;
+}
+
+static Fingerprint
+fingerprint(const char *path)
+{
+	Fingerprint print;
+
+	memset(&print, 0, sizeof(print));
+	print.file_system = compat_file_system(path);
+	compat_birth(path, &print.inode, &print.birth_ns);
+	return print;
+}
+
+static pg_crc32c
+crc_of(const StateFile *file)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, file, offsetof(StateFile, crc));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+/* Reads the file, if there is one. */
+static GateReason
+read_file(bool *exists, char *err)
+{
+	StateFile	file;
+	char		beyond;
+	struct stat st;
+	ssize_t		len;
+	int			fd;
+
+	/* a FIFO of this name must not block */
+	fd = OpenTransientFile(STATE_FILE, O_RDONLY | O_NONBLOCK | PG_BINARY);
+	*exists = fd >= 0 || errno != ENOENT;
+	if (fd < 0)
+		return *exists ? could_not("open file", STATE_FILE, err) : GATE_MAY_OPEN;
+	if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
+	{
+		CloseTransientFile(fd);
+		snprintf(err, GATE_DETAIL_LEN, "File \"%s\" is not a regular file.", STATE_FILE);
+		return GATE_FILE;
+	}
+	memset(&file, 0, sizeof(file));
+	len = read(fd, &file, STATE_FILE_LEN);
+	if (len == STATE_FILE_LEN && read(fd, &beyond, 1) != 0)
+		len++;
+	if (len < 0)
+		(void) could_not("read file", STATE_FILE, err);
+	CloseTransientFile(fd);
+	if (len < 0)
+		return GATE_FILE;
+
+	/* another version may have another length, and its CRC elsewhere */
+	if (len >= (ssize_t) offsetof(StateFile, identity) &&
+		file.magic == STATE_MAGIC && file.version != STATE_VERSION)
+	{
+		snprintf(err, GATE_DETAIL_LEN, "File \"%s\" has version %u, and this snowid reads version %u.",
+				 STATE_FILE, file.version, STATE_VERSION);
+		return GATE_FILE_DAMAGED;
+	}
+	if (len != STATE_FILE_LEN || file.magic != STATE_MAGIC ||
+		file.crc != crc_of(&file))
+	{
+		snprintf(err, GATE_DETAIL_LEN, "File \"%s\" is damaged.", STATE_FILE);
+		return GATE_FILE_DAMAGED;
+	}
+	identity = file.identity;
+	return GATE_MAY_OPEN;
+}
+
+/* Replaces the file; true: the new one is on the disk. */
+static bool
+replace_file(char *err)
+{
+	StateFile	file;
+	int			fd;
+	bool		written;
+
+	memset(&file, 0, sizeof(file));
+	file.magic = STATE_MAGIC;
+	file.version = STATE_VERSION;
+	file.identity = identity;
+	file.crc = crc_of(&file);
+
+	fd = OpenTransientFile(TMP_FILE,
+						   O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | PG_BINARY);
+	if (fd < 0)
+	{
+		(void) could_not("create file", TMP_FILE, err);
+		return false;
+	}
+	errno = 0;
+	written = write(fd, &file, STATE_FILE_LEN) == STATE_FILE_LEN;
+	if (!written && errno == 0)
+		errno = ENOSPC;			/* a short write sets no errno */
+	if (CloseTransientFile(fd) != 0 || !written ||
+		durable_rename(TMP_FILE, STATE_FILE, DEBUG1) != 0)
+	{
+		(void) could_not("write file", STATE_FILE, err);
+		unlink(TMP_FILE);
+		return false;
+	}
+	return true;
+}
+
+/* Writes the state file.  False: nothing has changed; the reason is in err. */
+static bool
+write_file(char *err)
+{
+	if (!replace_file(err))
+	{
+		identity = on_disk;
+		return false;
+	}
+	on_disk = identity;
+	is_new = false;
+	return true;
+}
+
+/*---- The identity ----*/
+
 static void
 become_new(void)
 {
 	memset(&identity, 0, sizeof(identity));
-	identity.directory = statefile_fingerprint(".");
-	identity.content = statefile_fingerprint(CONTROL_FILE);
+	identity.directory = fingerprint(".");
+	identity.content = fingerprint(CONTROL_FILE);
 	identity.id[0] = random_id();
 	identity.id[1] = random_id();
 }
@@ -81,42 +322,29 @@ describe_boot(char *boot)
 GateReason
 identity_load(char *err)
 {
-	StateFileResult result;
-	Fingerprint directory = statefile_fingerprint(".");
-	Fingerprint content = statefile_fingerprint(CONTROL_FILE);
+	Fingerprint directory;
+	Fingerprint content;
+	GateReason	reason;
+	bool		exists;
 
 	if (is_loaded)
 		return GATE_MAY_OPEN;
-	if (!statefile_lock(err, GATE_DETAIL_LEN))
-		return GATE_FILE;
-	result = statefile_read(&identity, err, GATE_DETAIL_LEN);
-	if (result == STATE_FILE_FAILED)
-		return GATE_FILE;
-	if (result == STATE_FILE_DAMAGED)
-		return GATE_FILE_DAMAGED;
-	is_copy = result == STATE_FILE_OK &&
+	reason = lock_directory(err);
+	if (reason == GATE_MAY_OPEN)
+		reason = read_file(&exists, err);
+	if (reason != GATE_MAY_OPEN)
+		return reason;
+	directory = fingerprint(".");
+	content = fingerprint(CONTROL_FILE);
+	is_copy = exists &&
 		(memcmp(&identity.directory, &directory, sizeof(directory)) != 0 ||
 		 memcmp(&identity.content, &content, sizeof(content)) != 0);
-	is_new = result == STATE_FILE_ABSENT || is_copy;
+	is_new = !exists || is_copy;
 	if (is_new)
 		become_new();
 	on_disk = identity;
 	is_loaded = true;
 	return GATE_MAY_OPEN;
-}
-
-/* Writes the state file.  False: nothing has changed; the reason is in err. */
-static bool
-write_file(char *err)
-{
-	if (!statefile_write(&identity, err, GATE_DETAIL_LEN))
-	{
-		identity = on_disk;
-		return false;
-	}
-	on_disk = identity;
-	is_new = false;
-	return true;
 }
 
 /*

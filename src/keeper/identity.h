@@ -9,6 +9,7 @@
 #include "registry/claim.h"
 
 extern GateReason identity_load(char *err);
+extern void identity_unlock(void);
 extern GateReason identity_introduce(char *err);
 extern bool identity_remembers(const Claim *claim, bool *same_terms);
 extern const Claim *identity_claim(void);

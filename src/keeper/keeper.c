@@ -18,17 +18,14 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "generator/advance.h"
 #include "generator/gate.h"
 #include "keeper/ceiling.h"
 #include "keeper/clock.h"
 #include "keeper/grant.h"
 #include "keeper/identity.h"
 #include "keeper/keeper.h"
-#include "keeper/move.h"
 #include "keeper/origin.h"
 #include "keeper/pair.h"
-#include "keeper/statefile.h"
 #include "key/layout.h"
 #include "process.h"
 #include "registry/claim.h"
@@ -284,7 +281,7 @@ settle_gate(int64 now, bool believed)
 			pair.found_ms = decision.found_ms;
 		pair_explain(&pair, &wanted, &facts, &decision, detail);
 		if (decision.action > OPENING_AWAIT)
-			move_note(&wanted, &decision);
+			pair_note(&wanted, &decision);
 		pause = act(&decision, &facts, &wanted, now, detail);
 	} while (pause == AGAIN);
 	return pause;
@@ -375,7 +372,7 @@ keeper_leave(void)
 {
 	generator_advance_end(false);
 	origin_leave_question();
-	statefile_unlock();
+	identity_unlock();
 }
 
 const Process keeper_process = {

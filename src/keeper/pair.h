@@ -27,6 +27,7 @@ extern int64 last_unit_of(int64 unix_ms);
 extern void pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Facts *facts);
 extern void pair_explain(const Pair *pair, const Claim *wanted, const Facts *facts,
 						 const Decision *decision, char *err);
+extern void pair_note(const Claim *claim, const Decision *decision);
 extern void pair_look_up(Pair *pair, const Claim *wanted, const Facts *facts);
 extern GateReason pair_give_up(char *err);
 extern bool pair_remember(const Claim *claim, const Ceiling *ceiling, int64 floor_ms, char *err);
