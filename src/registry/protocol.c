@@ -54,7 +54,6 @@ protocol_add(RegistryCall *call, const char *name, const char *value)
 static const char *
 place(const Fingerprint *print)
 {
-
 	if (print->inode == 0 || print->birth_ns == 0)
 		return "";
 	return psprintf("%s%s%s", protocol_hex(print->file_system),

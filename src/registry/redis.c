@@ -6,8 +6,9 @@
  * caller's error buffer, which begins with the address; they do not log and decide
  * nothing.  hiredis is driven without blocking, since its blocking calls hang under
  * signals; each call has one deadline (net.c).  After an error the connection is
- * closed.  No reply is used before its type, length and number are checked.  No password gets into an error: for a refused AUTH it has only known
- * words, since a server may repeat the arguments.
+ * closed.  No reply is used before its type, length and number are checked.  No
+ * password gets into an error: for a refused AUTH it has only known words, since a
+ * server may repeat the arguments.
  */
 #include "postgres.h"
 
