@@ -2,9 +2,9 @@
  * settings.c
  *		All settings of snowid, in one table; and the addresses in snowid.redis_url.
  *
- * Runs in the postmaster, so it only reads text.  A wrong setting in the configuration file stops the
- * start: PostgreSQL would continue with the default, so that a typing error could
- * choose another layout.
+ * Runs in the postmaster, so it only reads text.  A wrong setting in the configuration
+ * file stops the start: PostgreSQL would continue with the default, so that a typing
+ * error could choose another layout.
  */
 #include "postgres.h"
 

@@ -416,27 +416,27 @@ cmp_ok(record($a_id, 'ceiling'),
 #---- snowid_advance() ----
 
 $began = time;
-query($one, q(SELECT snowid_advance(snowid_max(now() + interval '60 s'))));
+query($one, q(SELECT snowid_advance(snowid_max(now() + interval '20 s'))));
 cmp_ok(
 	record($a_next, 'ceiling'),
 	'>',
-	($began + 59) * 1000,
+	($began + 19) * 1000,
 	'snowid_advance() raises the ceiling in the record');
 like(
 	sql_error($one, 'SELECT snowid_next()'),
 	qr/^58000: the next key would lead/,
 	'before the generator continues there');
-set_skew($one, 60);
+set_skew($one, 20);
 my $advanced = query($one, 'SELECT snowid_next()');
 cmp_ok(
 	key_ms($advanced), '>',
-	($began + 58) * 1000,
+	($began + 18) * 1000,
 	'the generator continues there when the clock has come there');
 $made{$advanced}++;
 $proxy{a}->stop;
 like(
 	sql_error(
-		$one, q(SELECT snowid_advance(snowid_max(now() + interval '70 s')))),
+		$one, q(SELECT snowid_advance(snowid_max(now() + interval '25 s')))),
 	qr/^55000: snowid could not reserve more keys/,
 	'without Redis it cannot');
 cmp_ok(
@@ -480,7 +480,7 @@ sub copy_of
 $two->stop;
 $proxy{d} = SnowidProxy->start($redis);
 my $lasting = claiming_cluster('d', $proxy{d});
-set_skew($lasting, 60);
+set_skew($lasting, 20);
 $lasting->start;
 create_extension($lasting);
 wait_for_claim($lasting);
@@ -502,7 +502,7 @@ foreach my $copy (@copies)
 isnt(worker_id($copies[0]),
 	$a_was, 'a copy of a frozen server gets another ID');
 isnt(worker_id($copies[1]), $d_was, 'of one with a claim for good as well');
-set_skew($copies[0], 60);
+set_skew($copies[0], 20);
 wait_for_lapse($copies[0], $a_was);
 
 # once its clock has come so far, the copy may even have the ID that lapsed
@@ -546,7 +546,7 @@ set_skew($lasting, 600);
 $advanced = query($lasting, 'SELECT snowid_next()');
 $made{$advanced}++;
 poll($lasting, "registry_error LIKE '%refused%'");
-set_skew($lasting, 60);
+set_skew($lasting, 20);
 poll($lasting, 'clock_steps_back > 0');
 $n = record($d_was, 'n');
 $proxy{d}->run;
