@@ -310,7 +310,8 @@ take_turn(void)
 		ereport(LOG, (errmsg("snowid reserves keys again")));
 	}
 	retry_ms = 0;
-	return pause;
+	/* callers that wait for another worker ID do not wake the keeper */
+	return pair_is_behind() ? Min(pause, BEHIND_MS) : pause;
 }
 
 /*---- The process ----*/

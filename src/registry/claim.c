@@ -4,7 +4,7 @@
  *		functions by which an administrator lists the claims, gives a worker ID
  *		back, or changes this server's own.
  *
- * Creates the state that is in state.h.  It decides nothing; the snowid registry
+ * Creates the state in claim.h and state.h.  It decides nothing; the snowid registry
  * does.  A lost claim is not used, because the gate opens only through
  * claim_enter(), under the lock under which a claim is withdrawn; and a claim
  * that is withdrawn while the gate is open stays CLAIM_LOST until the keeper has
@@ -337,7 +337,9 @@ ask(RegistryRequest *request)
 				 request->refused && request->operation == REQUEST_RECLAIM ?
 				 errmsg("no other worker ID could be claimed") :
 				 errmsg("Redis cannot be used"),
-				 errdetail("%s", request->refused || may_read_settings() ? request->error : "See the server log.")));
+				 errdetail("%s", request->refused || may_read_settings() ? request->error : "See the server log."),
+				 request->refused ? 0 :
+				 errhint("The request may have been carried out; see snowid_claims().")));
 }
 
 /* No script of ours gives such an answer. */
