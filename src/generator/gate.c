@@ -1,6 +1,7 @@
 /*
  * gate.c
- *		The generator as the snowid keeper sees it: gate, grants, status.
+ *		The generator as the snowid keeper sees it: gate, grants, snowid_advance(),
+ *		status.
  *
  * Creates the shared state; state.h has the rules of its locks.  The keeper
  * decides, the functions here only carry it out, and never throw.

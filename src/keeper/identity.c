@@ -230,8 +230,8 @@ read_file(bool *exists, char *err)
 	return GATE_MAY_OPEN;
 }
 
-/* Replaces the file; true: the new one is on the disk. */
-static bool
+/* Replaces the file; GATE_MAY_OPEN: the new one is on the disk. */
+static GateReason
 replace_file(char *err)
 {
 	StateFile	file;
@@ -247,10 +247,7 @@ replace_file(char *err)
 	fd = OpenTransientFile(TMP_FILE,
 						   O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | PG_BINARY);
 	if (fd < 0)
-	{
-		(void) could_not("create file", TMP_FILE, err);
-		return false;
-	}
+		return could_not("create file", TMP_FILE, err);
 	errno = 0;
 	written = write(fd, &file, STATE_FILE_LEN) == STATE_FILE_LEN;
 	if (!written && errno == 0)
@@ -260,16 +257,16 @@ replace_file(char *err)
 	{
 		(void) could_not("write file", STATE_FILE, err);
 		unlink(TMP_FILE);
-		return false;
+		return GATE_FILE;
 	}
-	return true;
+	return GATE_MAY_OPEN;
 }
 
 /* Writes the state file.  False: nothing has changed; the reason is in err. */
 static bool
 write_file(char *err)
 {
-	if (!replace_file(err))
+	if (replace_file(err) != GATE_MAY_OPEN)
 	{
 		identity = on_disk;
 		return false;

@@ -1,8 +1,8 @@
 /*
  * pair.c
  *		The pair that this server should have: the facts about it from settings,
- *		claim, state file, layout, and origins in the WAL; and the steps before
- *		its first key.
+ *		claim, state file, layout, and origins in the WAL; the steps before its
+ *		first key; and leaving a claimed worker ID for another one.
  *
  * For the snowid keeper alone.  It observes and acts; opening.c decides.
  */

@@ -1,7 +1,7 @@
 /*
  * pair.h
- *		The pair that this server should have: the facts about it, and the
- *		steps before its first key.
+ *		The pair that this server should have: the facts about it, the steps
+ *		before its first key, and leaving it for another one.
  */
 #ifndef SNOWID_KEEPER_PAIR_H
 #define SNOWID_KEEPER_PAIR_H
