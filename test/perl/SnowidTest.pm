@@ -240,7 +240,7 @@ sub poll_in_session
 	*PostgreSQL::Test::Cluster::safe_psql        = sub {
 		my ($node, $database, $sql, %params) = @_;
 		return $safe_psql->(@_)
-		  if %params || $ENV{PGOPTIONS} || $sql =~ /\\|;\s*\S|^\s*COPY/i;
+		  if %params || $sql =~ /\\|;\s*\S|^\s*COPY/i;
 		my $rows =
 		  eval { SnowidSession->new($node, $database)->query($sql) };
 		return $rows // die "error running SQL: $@ with $sql";
