@@ -306,6 +306,7 @@ static void
 ask(RegistryRequest *request)
 {
 	Registry	seen;
+	MailState	state;
 
 	require_preloaded();
 	if (!claim_from_redis())
@@ -313,8 +314,9 @@ ask(RegistryRequest *request)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this server's worker ID does not come from Redis"),
 				 errhint("Set snowid.redis_url and restart the server.")));
-	if (mailbox_ask(&registry_mail->box, &registry_mail->request, request, sizeof(*request),
-					PROCESS_REGISTRY, snowid_redis_timeout, WAIT_REGISTRY) != MAIL_ANSWERED)
+	state = mailbox_ask(&registry_mail->box, &registry_mail->request, request, sizeof(*request),
+						PROCESS_REGISTRY, snowid_redis_timeout, WAIT_REGISTRY);
+	if (state != MAIL_ANSWERED)
 	{
 		claim_look(&seen);
 		if (!seen.has_identity || !process_is_there(PROCESS_REGISTRY))
@@ -325,10 +327,10 @@ ask(RegistryRequest *request)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONNECTION_FAILURE),
 				 errmsg("Redis did not answer within snowid.redis_timeout"),
-				 !seen.last_error[0] ? 0 :
-				 may_read_settings() ? errdetail("The last error was: %s.", seen.last_error) :
-				 errdetail("See the server log."),
-				 errhint("The request may still be carried out; see snowid_claims().")));
+				 seen.last_error[0] && may_read_settings() ?
+				 errdetail("The last error was: %s.", seen.last_error) : 0,
+				 state == MAIL_TAKEN && request->operation != REQUEST_LIST ?
+				 errhint("The request may still be carried out; see snowid_claims().") : 0));
 	}
 	if (request->error[0])
 		ereport(ERROR,
@@ -338,7 +340,7 @@ ask(RegistryRequest *request)
 				 errmsg("no other worker ID could be claimed") :
 				 errmsg("Redis cannot be used"),
 				 errdetail("%s", request->refused || may_read_settings() ? request->error : "See the server log."),
-				 request->refused ? 0 :
+				 request->refused || request->operation == REQUEST_LIST ? 0 :
 				 errhint("The request may have been carried out; see snowid_claims().")));
 }
 

@@ -9,10 +9,11 @@
  * this order: answered by Redis, written to the state file, gate opened.  It ends
  * in this one: gate closed, removed from the file, released in Redis.
  *
- * Logs once when two calls in a row failed, and once when Redis can be used again; the
- * reason of each failure is in the status.  Calls that fail are tried again after
- * pauses that grow up to the interval of the marks.  When Redis cannot be used at
- * the start, a claim for good that is in the state file is used without it.
+ * Logs once when two calls in a row or a request failed, and once when Redis can be
+ * used again; the reason of each failure is in the status.  Calls that fail are
+ * tried again after pauses that grow up to the interval of the marks.  When Redis
+ * cannot be used at the start, a claim for good that is in the state file is used
+ * without it.
  *
  * The rules of the registry are in registry.lua, and the calls in protocol.c.
  */
@@ -110,21 +111,43 @@ may_use_remembered(void)
 		claim->ownership != 0 && claim->lease_ms == 0 && snowid_redis_lease == 0 && settings_allow(claim);
 }
 
+/* A call failed: the reason is for the status, and once for the log. */
+static void
+note_failure(const char *err)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	registry->last_error_at = now;
+	strlcpy(registry->last_error, err, sizeof(registry->last_error));
+	LWLockRelease(registry_lock);
+
+	/*
+	 * The first failure may be a connection that ended: the next call is
+	 * soon.  But the error of a request may say "See the server log."
+	 */
+	if (!logged_failure && (backoff > 0 || mailbox_has_taken(&registry_mail->box)) &&
+		process_may_log())
+	{
+		logged_failure = true;
+		ereport(LOG, (errmsg("Redis cannot be used"), errdetail("%s.", err)));
+	}
+}
+
 /* Redis gave no answer, or none that can be used. */
 static void
 no_answer(const char *err)
 {
 	char		detail[GATE_DETAIL_LEN];
 	bool		remembered = may_use_remembered();
-	TimestampTz now = GetCurrentTimestamp();
 
 	answered = false;
 	if (ShutdownRequestPending)
 		return;
+	logged_failure |= remembered;
+	note_failure(err);
 	snprintf(detail, sizeof(detail), "Redis cannot be used: %s.", err);
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	registry->last_error_at = now;
-	strlcpy(registry->last_error, err, sizeof(registry->last_error));
 	if (remembered && registry->state == CLAIM_NONE)
 	{
 		registry->state = CLAIM_HELD;
@@ -136,18 +159,11 @@ no_answer(const char *err)
 
 	if (remembered)
 	{
-		logged_failure = true;
 		ereport(WARNING,
 				(errmsg("snowid continues with previously claimed worker ID %d",
 						seen.identity.claim.worker_id),
 				 errdetail("%s", detail),
 				 errhint("It checks the claim as soon as Redis can be used.")));
-	}
-	/* the first failure may be a connection that ended: the next call is soon */
-	else if (!logged_failure && backoff > 0 && process_may_log())
-	{
-		logged_failure = true;
-		ereport(LOG, (errmsg("Redis cannot be used"), errdetail("%s.", err)));
 	}
 	try_later();
 }
@@ -723,6 +739,8 @@ serve_request(void)
 		answered = true;
 		fill_in(request, answer, count);
 	}
+	else
+		note_failure(request->error);
 	/* a mark is not put off, however often there are requests */
 	next_contact = Min(next_contact, due);
 	mailbox_answer(&registry_mail->box);

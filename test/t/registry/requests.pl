@@ -190,6 +190,37 @@ $plain->stop;
 	$lease->stop;
 }
 
+#---- A request fails ----
+
+{
+	my $redis = SnowidRedis->start('away');
+	my $node =
+	  claiming('away', $redis, "snowid.redis_mark_interval = '10s'\n");
+	wait_for_claim($node);
+	query($node,
+		'CREATE ROLE asks; GRANT EXECUTE ON FUNCTION snowid_claims() TO asks'
+	);
+	my $log = log_size($node);
+
+	# before the next mark fails, too: that would be logged, or not
+	$redis->stop;
+	like(
+		sql_error($node, 'SET ROLE asks; SELECT snowid_claims()'),
+		qr/^08006: Redis cannot be used\nDETAIL:  See the server log\.\nLOCATION/,
+		'a list that fails refers an ordinary role to the log');
+	like(
+		slurp_file($node->logfile, $log),
+		qr/LOG:  Redis cannot be used\n.*DETAIL:  127\.0\.0\.1 port \d+: /,
+		'the log has the reason of a request that failed, though only one did'
+	);
+	like(
+		sql_error($node, 'SELECT snowid_release(0, 9)'),
+		qr/^08006: Redis cannot be used\nDETAIL:  127\..*\nHINT:  The request may have been carried out; see snowid_claims\(\)\.\n/,
+		'the error of a release that fails says that it may have been carried out'
+	);
+	$node->stop;
+}
+
 #---- A request that is cancelled, or whose session ends, makes room for the next ----
 
 {
