@@ -287,20 +287,17 @@ generator_ask_above(int64 unit)
 	pg_atomic_write_u64(&generator->ask_above, unit);
 }
 
-/* A grant is due as soon as there can be one, even if nobody makes keys. */
-void
-generator_ask_at_once(void)
-{
-	pg_atomic_write_u64(&generator->ask_above, GATE_CLOSED);
-}
-
-/* Says why there is no grant; callers see it when they reach the ceiling. */
+/*
+ * Says why there is no grant; callers see it when they reach the ceiling.  The next
+ * grant takes the reason away, so it is due even if nobody makes keys.
+ */
 void
 generator_no_grant(const char *detail)
 {
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	strlcpy(generator->gate.detail, detail, GATE_DETAIL_LEN);
 	LWLockRelease(generator_lock);
+	pg_atomic_write_u64(&generator->ask_above, GATE_CLOSED);
 }
 
 void
@@ -346,10 +343,11 @@ generator_advance_later(void)
 
 /*
  * Ends the request that was taken, if there is one.  "durable": a ceiling above
- * its unit is durable and the gate is open, so keys continue above it.
+ * its unit is durable and the gate is open, so keys continue above it.  Otherwise
+ * "error" is the reason, or "".
  */
 void
-generator_advance_end(bool durable)
+generator_advance_end(bool durable, const char *error)
 {
 	AdvanceLetter *letter = &generator->advance_letter;
 
@@ -364,6 +362,7 @@ generator_advance_end(bool durable)
 			;
 	}
 	letter->done = durable;
+	strlcpy(letter->error, error, GATE_DETAIL_LEN);
 	mailbox_answer(&generator->advance);
 }
 

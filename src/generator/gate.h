@@ -91,13 +91,12 @@ extern void generator_open(int datacenter_id, int worker_id, int64 floor,
 extern void generator_progress(GeneratorProgress *progress);
 extern void generator_grant(int64 usable_until, int64 ask_above);
 extern void generator_ask_above(int64 unit);
-extern void generator_ask_at_once(void);
 extern void generator_no_grant(const char *detail);
 extern void generator_count_step_back(void);
 extern void generator_count_move(void);
 extern void generator_may_move(bool may_move);
 extern int64 generator_advance_take(void);
 extern void generator_advance_later(void);
-extern void generator_advance_end(bool durable);
+extern void generator_advance_end(bool durable, const char *error);
 
 #endif							/* SNOWID_GENERATOR_GATE_H */

@@ -41,7 +41,8 @@ typedef struct Counters
 typedef struct AdvanceLetter
 {
 	int64		unit;			/* keys must be above it */
-	bool		done;			/* the answer; false: nothing was changed */
+	bool		done;			/* the answer; false: nothing was changed ... */
+	char		error[GATE_DETAIL_LEN]; /* ... for this reason, if any */
 } AdvanceLetter;
 
 typedef struct Generator

@@ -353,7 +353,7 @@ generator_advance(int64 id)
 	if (state == MAIL_NONE)
 		refuse_late(reason, detail, wait_ms);
 	if (!letter.done)
-		refuse_key(reason, detail);
+		refuse_key(reason, letter.error[0] ? letter.error : detail);
 	now = clock_units();
 	if (letter.unit > now + units_from_ms(snowid_max_lead))
 		ereport(NOTICE,

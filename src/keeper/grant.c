@@ -80,8 +80,8 @@ grant(const Pair *pair, int64 now, int64 last, int64 usable_until, int64 least)
 	{
 		if (until == pair->limit)
 			explain_lease(pair);
-		/* callers that wait ask again */
-		generator_ask_above(usable_until - step() / 2);
+		else					/* callers that wait ask again */
+			generator_ask_above(usable_until - step() / 2);
 		return false;
 	}
 	claim_use(unix_ms_from_units(until));
@@ -124,14 +124,13 @@ advance(Pair *pair, int64 now)
 	/* another worker ID makes no keys below it either */
 	if (!identity_advance(unix_ms_from_units(unit), err))
 	{
-		generator_no_grant(err);
-		generator_advance_end(false);
+		generator_advance_end(false, err);
 		return false;
 	}
 	generator_progress(&progress);
 	if (unit > progress.usable_until)
 		granted = grant(pair, now, progress.last, progress.usable_until, unit);
-	generator_advance_end(true);
+	generator_advance_end(true, "");
 	return granted;
 }
 
@@ -159,6 +158,9 @@ grant_renew(Pair *pair, int64 now, bool *granted)
 	{
 		*granted |= grant(pair, now, progress.last, progress.usable_until, 0);
 		generator_progress(&progress);
+		/* the registry wakes the keeper when the lease is renewed */
+		if (progress.asked)
+			return LONGEST_MS;
 	}
 	return Min(Max(ms_from_units(progress.usable_until - step() / 2 -
 								 Max(now, progress.last)), SHORTEST_MS), LONGEST_MS);

@@ -133,8 +133,6 @@ hold_gate(const Decision *decision, const char *detail)
 	if (decision->detail == DETAIL_LOOK_UP)
 		log_state(GATE_CEILING, detail);
 	generator_no_grant(detail);
-	/* the next grant takes the reason away */
-	generator_ask_at_once();
 	return retry_pause();
 }
 
@@ -351,7 +349,7 @@ keeper_recover(const ErrorData *error)
 		generator_no_grant(detail);
 	else
 		(void) generator_close(GATE_CEILING, detail);
-	generator_advance_end(false);
+	generator_advance_end(false, detail);
 	pause.ms = retry_pause();
 	pause.after_failure = true;
 	return pause;
@@ -371,7 +369,7 @@ keeper_stop(void)
 static void
 keeper_leave(void)
 {
-	generator_advance_end(false);
+	generator_advance_end(false, "");
 	origin_leave_question();
 	identity_unlock();
 }

@@ -11,7 +11,7 @@ use SnowidProxy;
 use SnowidRedis;
 use SnowidTest;
 use Test::More;
-use Time::HiRes qw(time usleep);
+use Time::HiRes qw(clock_gettime time usleep CLOCK_MONOTONIC);
 
 $SIG{PIPE} = 'IGNORE';
 
@@ -91,6 +91,38 @@ sub seconds_until_open
 		});
 	return time - $began;
 }
+
+# How often the processes of a server that have to do with its lease have waited.
+sub turns
+{
+	my ($node) = @_;
+	my $turns = 0;
+	foreach my $process ('snowid keeper', 'snowid registry')
+	{
+		my $status =
+		  slurp_file('/proc/' . process_pid($node, $process) . '/status');
+		$status =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
+		$turns += $1;
+	}
+	return $turns;
+}
+
+#---- A server makes no keys, and its lease ends ----
+
+my $idle_redis = SnowidRedis->start('idle_redis');
+my $idle       = claiming_cluster('idle', $idle_redis, $on_lease);
+$idle->start;
+create_extension($idle);
+wait_for_claim($idle);
+query($idle, 'SELECT snowid_next()');
+my $last_use = clock_gettime(CLOCK_MONOTONIC);
+$idle_redis->freeze;
+poll($idle, "reason ~ 'has not been renewed: Redis cannot be used'");
+my $turns = turns($idle);
+usleep(3_000_000);
+cmp_ok((turns($idle) - $turns) / 3,
+	'<', 20,
+	'the processes of an idle server whose lease has ended mostly sleep');
 
 #---- The record is written before keys are made ----
 
@@ -600,6 +632,15 @@ cmp_ok($last, '>', $after,
 	'they continue when it is back, though it is empty')
   or diag "$last $after";
 $made{$last}++;
+
+#---- The server that makes no keys has its lease again ----
+
+my $left = $last_use + 61 - clock_gettime(CLOCK_MONOTONIC);
+usleep($left * 1e6) if $left > 0;
+$idle_redis->resume;
+poll($idle, 'is_open AND reason IS NULL');
+pass('a lease that is renewed takes the reason away, though nobody makes keys'
+);
 
 is($repeated + grep({ $_ > 1 } values %made),
 	0, 'no key was made twice in ' . keys(%made));
