@@ -149,7 +149,8 @@ require_in_reach(int64 unit, Patience *patience)
 		return true;
 	if (may_wait <= 0 || !is_left_soon(unit, now))
 		refuse_lead(ms_from_units(unit - now), wait);
-	/* until the keeper closes the gate to change the pair */
+	/* until the keeper has seen the clock, and closes the gate */
+	process_wake(PROCESS_KEEPER);
 	ConditionVariablePrepareToSleep(&generator->changed);
 	(void) ConditionVariableTimedSleep(&generator->changed, Min(may_wait, LOOK_MS),
 									   own_wait(WAIT_KEEPER));

@@ -308,8 +308,7 @@ take_turn(void)
 		ereport(LOG, (errmsg("snowid reserves keys again")));
 	}
 	retry_ms = 0;
-	/* callers that wait for another worker ID do not wake the keeper */
-	return pair_is_behind() ? Min(pause, BEHIND_MS) : pause;
+	return pause;
 }
 
 /*---- The process ----*/

@@ -258,13 +258,6 @@ pair_note(const Claim *claim, const Decision *decision)
 	}
 }
 
-/* Is the clock so far behind an open gate's keys that it closes soon? */
-bool
-pair_is_behind(void)
-{
-	return behind_since != 0;
-}
-
 /* Says in err where the keys end, and why there is no other ID yet. */
 static void
 describe_move(const Claim *claim, const Decision *decision, int64 patience_ms, char *err)

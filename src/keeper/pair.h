@@ -28,7 +28,6 @@ extern void pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Fa
 extern void pair_explain(const Pair *pair, const Claim *wanted, const Facts *facts,
 						 const Decision *decision, char *err);
 extern void pair_note(const Claim *claim, const Decision *decision);
-extern bool pair_is_behind(void);
 extern void pair_look_up(Pair *pair, const Claim *wanted, const Facts *facts);
 extern GateReason pair_give_up(char *err);
 extern bool pair_remember(const Claim *claim, const Ceiling *ceiling, int64 floor_ms, char *err);
