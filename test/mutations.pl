@@ -49,10 +49,6 @@ my @named = (
 		'the processors of the tests need none; keys/memory has its model'
 	],
 	[
-		qr{^keeper/clock.c: believe: without: pg_write_barrier},
-		'the processors of the tests need none'
-	],
-	[
 		qr{^generator/generator.c: generator_next: always: \(unlikely\(my_counters},
 		'the way of a session\'s first key makes all of them; keys/cost counts its instructions'
 	],

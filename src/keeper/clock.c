@@ -14,7 +14,6 @@
 #include <time.h>
 
 #include "port/atomics.h"
-#include "port/pg_crc32c.h"
 
 #include "compat.h"
 #include "generator/gate.h"
@@ -31,12 +30,11 @@ typedef struct Belief
 	int64		distance;
 	int64		former;			/* it was set back from there ... */
 	int64		former_until;	/* ... and may return until this second */
-	pg_crc32c	crc;			/* of the positions */
 } Belief;
 
 typedef struct ClockWatch
 {
-	Belief		belief[2];		/* two copies: one is valid at any time */
+	Belief		belief;
 	bool		jumped;
 	pg_atomic_uint32 accept;	/* set by snowid_accept_clock() */
 } ClockWatch;
@@ -49,26 +47,6 @@ typedef struct ClockWatch
  * crash restart clears the server's shared memory.
  */
 static ClockWatch *watch = NULL;
-
-static pg_crc32c
-belief_crc(const Belief *belief)
-{
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, belief, offsetof(Belief, crc));
-	FIN_CRC32C(crc);
-	return crc;
-}
-
-static void
-believe(Belief belief)
-{
-	belief.crc = belief_crc(&belief);
-	watch->belief[0] = belief;
-	pg_write_barrier();
-	watch->belief[1] = belief;
-}
 
 /* One reading of the wall clock, and its distance in us. */
 static int64
@@ -94,17 +72,11 @@ read_both(struct timespec *wall)
 	return distance;
 }
 
-/*
- * Runs in the postmaster, at the start and after a crash.  The crashed process
- * may have written anywhere: if both copies are damaged, the clock as it was at
- * the server's start is believed.
- */
+/* Runs in the postmaster, at the start and after a crash. */
 void
 clock_shmem_init(void)
 {
-	static int64 distance_at_start;
 	struct timespec ignored;
-	Belief		belief = {0};
 
 	if (watch == NULL)
 	{
@@ -115,18 +87,11 @@ clock_shmem_init(void)
 			ereport(FATAL,
 					(errcode(ERRCODE_OUT_OF_MEMORY),
 					 errmsg("could not map a page for snowid: %m")));
-		watch = page;
-		distance_at_start = read_both(&ignored);
+		watch = page;			/* of zeros */
+		watch->belief.distance = read_both(&ignored);
 	}
-	belief.distance = distance_at_start;
-	for (int i = lengthof(watch->belief) - 1; i >= 0; i--)
-	{
-		if (watch->belief[i].crc == belief_crc(&watch->belief[i]))
-			belief = watch->belief[i];
-	}
-	memset(watch, 0, sizeof(ClockWatch));
+	watch->jumped = false;
 	pg_atomic_init_u32(&watch->accept, 0);
-	believe(belief);
 }
 
 /* The administrator accepts the clock as it is; false: it has not jumped. */
@@ -183,23 +148,23 @@ clock_read(int64 *now)
 	struct timespec wall;
 	struct timespec steady;
 	int64		distance = read_both(&wall);
-	Belief		belief = watch->belief[0];
+	Belief	   *belief = &watch->belief;
 
 	*now = units_from_timespec(&wall);
 	if (pg_atomic_exchange_u32(&watch->accept, 0) != 0 && watch->jumped)
 	{
 		ereport(LOG, (errmsg("the jump of the clock was accepted")));
-		belief.distance = distance;
+		belief->distance = distance;
 		watch->jumped = false;
 	}
 
 	clock_gettime(STEADY_CLOCK, &steady);
-	if (!is_believed(&belief, distance, steady.tv_sec))
+	if (!is_believed(belief, distance, steady.tv_sec))
 	{
 		if (!watch->jumped)
 			ereport(LOG,
 					(errmsg("the clock jumped ahead by " INT64_FORMAT " ms, more than snowid.max_jump",
-							(distance - belief.distance) / 1000),
+							(distance - belief->distance) / 1000),
 					 errdetail("Keys stop at the ceiling until the clock is back."),
 					 errhint("If this is the right time, call snowid_accept_clock().")));
 		watch->jumped = true;
@@ -208,18 +173,17 @@ clock_read(int64 *now)
 	if (watch->jumped)
 		ereport(LOG, (errmsg("the clock is back after its jump ahead")));
 	watch->jumped = false;
-	if (distance < belief.distance - STEP_BACK_US)
+	if (distance < belief->distance - STEP_BACK_US)
 	{
-		int64		back = belief.distance - distance;
+		int64		back = belief->distance - distance;
 
-		note_step_back(&belief, steady.tv_sec);
+		note_step_back(belief, steady.tv_sec);
 		generator_count_step_back();
 		ereport(LOG,
 				(errmsg("the clock was set back by " INT64_FORMAT " ms",
 						back / 1000),
 				 errdetail("Keys stay in order, up to snowid.max_lead ahead of the clock.")));
 	}
-	belief.distance = distance;
-	believe(belief);
+	belief->distance = distance;
 	return true;
 }
