@@ -158,13 +158,11 @@ no_answer(const char *err)
 	set_detail(false, detail);
 
 	if (remembered)
-	{
 		ereport(WARNING,
 				(errmsg("snowid continues with previously claimed worker ID %d",
 						seen.identity.claim.worker_id),
 				 errdetail("%s", detail),
 				 errhint("It checks the claim as soon as Redis can be used.")));
-	}
 	try_later();
 }
 
@@ -739,7 +737,7 @@ serve_request(void)
 		answered = true;
 		fill_in(request, answer, count);
 	}
-	else
+	else if (!ShutdownRequestPending)
 		note_failure(request->error);
 	/* a mark is not put off, however often there are requests */
 	next_contact = Min(next_contact, due);

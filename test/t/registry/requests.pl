@@ -253,7 +253,30 @@ $plain->stop;
 	$redis->resume;
 	wait_for($node, 'SELECT count(*) = 1 FROM snowid_claims()');
 	pass('the next request is answered when Redis continues');
+
+	# a stop in the middle of a request; no mark is due
+	my $answered = status($node, 'registry_ok_at');
+	settings($node,
+		"snowid.redis_mark_interval = '10s'\nsnowid.redis_timeout = '60s'\n");
+	$node->reload;
+	poll($node, "registry_ok_at > '$answered'");
+	$redis->freeze;
+	my $log  = log_size($node);
+	my $asks = IPC::Run::start(
+		[
+			'psql', '-XAtq',
+			'-d',   $node->connstr('postgres'),
+			'-c',   'SELECT snowid_claims()'
+		],
+		'>&',
+		\my $refused);
+	wait_for($node,
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE query = 'SELECT snowid_claims()' AND wait_event_type = 'Extension'"
+	);
 	$node->stop;
+	$asks->finish;
+	is(logged($node, $log, qr/LOG:  Redis cannot be used/),
+		0, 'a request that a stop ends is no failure of Redis');
 }
 
 done_testing();
