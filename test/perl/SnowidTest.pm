@@ -22,7 +22,7 @@ our @EXPORT =
   wait_for_worker_id
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
-  create_extension server_is_open gate_is_open start_and_open keeper_pid process_pid stop_process
+  create_extension server_is_open gate_is_open start_and_open keeper_pid process_pid waits_of stop_process
   processes freeze kill_all wait_until exits_in_time
   origin_places old_strings has_assertions crc32c);
 
@@ -413,6 +413,20 @@ sub process_pid
 }
 
 sub keeper_pid { return process_pid($_[0], 'snowid keeper'); }
+
+# How often these processes have waited so far: one of ours once a turn, or more.
+sub waits_of
+{
+	my $waits = 0;
+	foreach my $pid (@_)
+	{
+		slurp_file("/proc/$pid/status") =~
+		  /^voluntary_ctxt_switches:\s+(\d+)$/m
+		  or die "process $pid does not tell how often it waited";
+		$waits += $1;
+	}
+	return $waits;
+}
 
 # Waits for what no query can tell; dies where it does not come.
 sub wait_until

@@ -114,20 +114,14 @@ note "$wal bytes";
 
 #---- Callers in a crowd do not keep the keeper busy ----
 
-sub keeper_switches
-{
-	return slurp_file('/proc/' . keeper_pid($node) . '/status') =~
-	  /^voluntary_ctxt_switches:\s+(\d+)/m ? $1 : die;
-}
-
 poll($node, 'lead_ms = 0');
 set_skew($node, -3);
-my $switches = keeper_switches();
-my $crowd    = start_pgbench($node, 'postgres', '-c 8 -t 1',
+my $waits = waits_of(keeper_pid($node));
+my $crowd = start_pgbench($node, 'postgres', '-c 8 -t 1',
 	next => 'SELECT snowid_next();');
 ok(stop_pgbench($crowd, 'finish'),
 	'callers wait for a clock that was set back');
-cmp_ok(keeper_switches() - $switches,
+cmp_ok(waits_of(keeper_pid($node)) - $waits,
 	'<', 2000, 'callers that wait do not keep the keeper busy');
 set_skew($node, 0);
 poll($node, 'lead_ms = 0');

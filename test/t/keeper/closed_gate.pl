@@ -4,7 +4,6 @@
 use strict;
 use warnings;
 
-use List::Util qw(sum);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidTest;
@@ -30,16 +29,6 @@ sub settings
 	return;
 }
 
-# How often these processes have waited so far: the keeper once a turn, or more.
-sub waits
-{
-	return sum(
-		map {
-			slurp_file("/proc/$_/status") =~
-			  /^voluntary_ctxt_switches:\s+(\d+)$/m
-		} @_);
-}
-
 # Watches a gate that is closed while callers wait for it.
 sub is_quiet
 {
@@ -53,11 +42,11 @@ sub is_quiet
 	my @callers = split /\n/, query($node, "SELECT pid $callers");
 	my $keeper  = keeper_pid($node);
 	my $log     = -s $node->logfile;
-	my ($before, $calls) = (waits($keeper), waits(@callers));
+	my ($before, $calls) = (waits_of($keeper), waits_of(@callers));
 	my $ends = time + $period;
 	query($node, 'SELECT pg_sleep(0.1)') while time < $ends;
-	my $turns = waits($keeper) - $before;
-	$calls = waits(@callers) - $calls;
+	my $turns = waits_of($keeper) - $before;
+	$calls = waits_of(@callers) - $calls;
 	$log   = slurp_file($node->logfile, $log);
 	my $helpers = () =
 	  $log =~ /starting background worker process "snowid origin"/g;

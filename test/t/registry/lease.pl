@@ -92,21 +92,6 @@ sub seconds_until_open
 	return time - $began;
 }
 
-# How often the processes of a server that have to do with its lease have waited.
-sub turns
-{
-	my ($node) = @_;
-	my $turns = 0;
-	foreach my $process ('snowid keeper', 'snowid registry')
-	{
-		my $status =
-		  slurp_file('/proc/' . process_pid($node, $process) . '/status');
-		$status =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
-		$turns += $1;
-	}
-	return $turns;
-}
-
 #---- A server makes no keys, and its lease ends ----
 
 my $idle_redis = SnowidRedis->start('idle_redis');
@@ -118,9 +103,12 @@ query($idle, 'SELECT snowid_next()');
 my $last_use = clock_gettime(CLOCK_MONOTONIC);
 $idle_redis->freeze;
 poll($idle, "reason ~ 'has not been renewed: Redis cannot be used'");
-my $turns = turns($idle);
+my @pids = map { process_pid($idle, "snowid $_") } qw(keeper registry);
+my ($slept, $waits) = (clock_gettime(CLOCK_MONOTONIC), waits_of(@pids));
 usleep(3_000_000);
-cmp_ok((turns($idle) - $turns) / 3,
+$waits = waits_of(@pids) - $waits;
+$slept = clock_gettime(CLOCK_MONOTONIC) - $slept;
+cmp_ok($waits / $slept,
 	'<', 20,
 	'the processes of an idle server whose lease has ended mostly sleep');
 
