@@ -1,12 +1,15 @@
 /*
  * compat.h
- *		Differences between PostgreSQL majors, and between operating systems:
- *		Linux with glibc, and macOS, FreeBSD and musl.
+ *		What the library must fit: PostgreSQL's majors; operating systems, Linux with
+ *		glibc, and macOS, FreeBSD and musl; the extensions' SQL scripts.
  */
 #ifndef SNOWID_COMPAT_H
 #define SNOWID_COMPAT_H
 
 #include <time.h>
+
+#include "access/tupdesc.h"
+#include "fmgr.h"
 
 /*---- PostgreSQL majors ----*/
 
@@ -34,7 +37,6 @@
 #if PG_VERSION_NUM < 160000
 
 /* As from 16 on: nothing is exported but the functions that PostgreSQL looks up. */
-#include "fmgr.h"
 #undef PGDLLEXPORT
 #define PGDLLEXPORT __attribute__((visibility("default")))
 #undef PG_FUNCTION_INFO_V1
@@ -56,32 +58,6 @@
 #else
 #define replorigin_session_setup_here(origin) replorigin_session_setup(origin, 0)
 #define all_settings(n) get_guc_variables(n)
-#endif
-
-/*
- * The wait events of callers and of our processes.  pg_stat_activity shows the
- * names from PostgreSQL 17 on, and "Extension" before.
- */
-typedef enum OwnWait
-{
-	WAIT_CLOCK,					/* a caller: until its key is due */
-	WAIT_KEEPER,				/* a caller: for a grant, or for the gate */
-	WAIT_ADVANCE,				/* snowid_advance(): for the keeper */
-	WAIT_REGISTRY,				/* an administrator: for the registry */
-	WAIT_REDIS,					/* the registry: for Redis or a name server */
-	WAIT_SEGMENT,				/* a caller: for a range of numbers */
-	WAIT_MAIN					/* each process: for its next turn */
-} OwnWait;
-
-#define OWN_WAITS (WAIT_MAIN + 1)
-
-#if PG_VERSION_NUM >= 170000
-extern uint32 own_waits[OWN_WAITS];
-#define own_wait(which) (own_waits[which])
-extern void own_waits_init(void);
-#else
-#define own_wait(which) PG_WAIT_EXTENSION
-#define own_waits_init() ((void) 0)
 #endif
 
 /*---- Operating systems ----*/
@@ -114,7 +90,20 @@ ms_until(int64 at)
 	return Max(left, 1);
 }
 
-extern void compat_birth(const char *path, uint64 *inode, int64 *birth_ns);
-extern uint64 compat_file_system(const char *path);
+/*---- SQL scripts ----*/
+
+/* The library's version: that of the newest SQL script that it can serve. */
+#define LIBRARY_MAJOR 0
+#define LIBRARY_MINOR 1
+#define LIBRARY_VERSION CppAsString2(LIBRARY_MAJOR) "." CppAsString2(LIBRARY_MINOR)
+
+/* The postmaster has loaded the library, so its shared memory exists. */
+extern bool library_is_preloaded;
+
+extern void require_preloaded(void);
+extern bool may_read_settings(void);
+extern void require_columns(FunctionCallInfo fcinfo, TupleDesc row,
+							const Oid *types, int n);
+extern TupleDesc require_row(FunctionCallInfo fcinfo, const Oid *types, int n);
 
 #endif							/* SNOWID_COMPAT_H */

@@ -1,7 +1,7 @@
 /*
  * process.c
- *		Our background processes: how to find and wake them, and their common
- *		loop.
+ *		Our background processes: how to find and wake them, what one asks another,
+ *		and their common loop.
  *
  * The postmaster times restarts by the wall clock, which may be set back at that
  * very moment.  So a process that gets SIGTERM registers a successor, which starts
@@ -23,6 +23,7 @@
 #include "storage/proc.h"
 #include "storage/procsignal.h"
 #include "storage/shmem.h"
+#include "storage/spin.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
@@ -53,6 +54,44 @@ typedef struct ProcessState
 /* One for each ProcessId, in shared memory. */
 static ProcessState *processes = NULL;
 
+/* The calling process's; one of many has its own, which is not shared. */
+static ProcessState *mine = NULL;
+static ProcessState alone;
+
+/*---- Wait events ----*/
+
+static uint32 own_waits[OWN_WAITS];
+
+/* Runs in the postmaster, also after a crash; its children inherit the result. */
+static void
+init_waits(void)
+{
+#if PG_VERSION_NUM >= 170000
+	static const char *const names[] =
+	{
+		[WAIT_CLOCK] = "SnowidClock",
+		[WAIT_KEEPER] = "SnowidKeeper",
+		[WAIT_ADVANCE] = "SnowidAdvance",
+		[WAIT_REGISTRY] = "SnowidRegistry",
+		[WAIT_REDIS] = "SnowidRedis",
+		[WAIT_SEGMENT] = "SnowidSegment",
+		[WAIT_MAIN] = "SnowidMain"
+	};
+
+	for (int i = 0; i < OWN_WAITS; i++)
+		own_waits[i] = WaitEventExtensionNew(names[i]);
+#else
+	for (int i = 0; i < OWN_WAITS; i++)
+		own_waits[i] = PG_WAIT_EXTENSION;
+#endif
+}
+
+uint32
+own_wait(OwnWait which)
+{
+	return own_waits[which];
+}
+
 /*---- Shared memory ----*/
 
 /* Runs in the postmaster alone: the others inherit the address. */
@@ -66,6 +105,14 @@ shmem_zeroed(const char *name, Size size)
 	return memset(memory, 0, size);
 }
 
+static void
+init_state(ProcessState *state)
+{
+	pg_atomic_init_u32(&state->news, 0);
+	pg_atomic_init_u64(&state->turn_at, 0);
+	pg_atomic_init_u32(&state->procno, NO_PROC);
+}
+
 Size
 process_shmem_size(void)
 {
@@ -75,13 +122,10 @@ process_shmem_size(void)
 void
 process_shmem_init(void)
 {
+	init_waits();
 	processes = shmem_zeroed("snowid processes", process_shmem_size());
 	for (int i = 0; i < PROCESSES; i++)
-	{
-		pg_atomic_init_u32(&processes[i].news, 0);
-		pg_atomic_init_u64(&processes[i].turn_at, 0);
-		pg_atomic_init_u32(&processes[i].procno, NO_PROC);
-	}
+		init_state(&processes[i]);
 }
 
 /*---- Finding and waking ----*/
@@ -135,20 +179,21 @@ process_notify(ProcessId id)
 
 /*---- Starting ----*/
 
-void
-process_describe(BackgroundWorker *worker, const char *name, const char *function, int arg)
+static void
+describe(BackgroundWorker *worker, const Process *process)
 {
 	memset(worker, 0, sizeof(*worker));
 	worker->bgw_flags = BGWORKER_SHMEM_ACCESS |
 		BGWORKER_BACKEND_DATABASE_CONNECTION;
 	/* on a standby, too: to be ready for a promotion */
-	worker->bgw_start_time = BgWorkerStart_ConsistentState;
+	worker->bgw_start_time = process->is_one_of_many ? BgWorkerStart_RecoveryFinished :
+		BgWorkerStart_ConsistentState;
 	worker->bgw_restart_time = 0;
 	strlcpy(worker->bgw_library_name, "snowid", BGW_MAXLEN);
-	strlcpy(worker->bgw_function_name, function, BGW_MAXLEN);
-	strlcpy(worker->bgw_name, name, BGW_MAXLEN);
-	strlcpy(worker->bgw_type, name, BGW_MAXLEN);
-	worker->bgw_main_arg = Int32GetDatum(arg);
+	strlcpy(worker->bgw_function_name, "snowid_process_main", BGW_MAXLEN);
+	strlcpy(worker->bgw_name, process->name, BGW_MAXLEN);
+	strlcpy(worker->bgw_type, process->name, BGW_MAXLEN);
+	worker->bgw_main_arg = Int32GetDatum(process->id);
 }
 
 /* Runs in the postmaster. */
@@ -157,8 +202,35 @@ process_register(const Process *process)
 {
 	BackgroundWorker worker;
 
-	process_describe(&worker, process->name, "snowid_process_main", process->id);
+	describe(&worker, process);
 	RegisterBackgroundWorker(&worker);
+}
+
+/* Starts another one in place of the one that is there, if any. */
+bool
+process_replace(const Process *process)
+{
+	BackgroundWorker worker;
+
+	pg_atomic_write_u32(&processes[process->id].procno, NO_PROC);
+	describe(&worker, process);
+	return RegisterDynamicBackgroundWorker(&worker, NULL);
+}
+
+/*
+ * Starts one of many, which finds this in its bgw_extra.  After its exit it is not started
+ * again.
+ */
+bool
+process_start(const Process *process, const void *extra, Size size)
+{
+	BackgroundWorker worker;
+
+	Assert(process->is_one_of_many && size <= sizeof(worker.bgw_extra));
+	describe(&worker, process);
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	memcpy(worker.bgw_extra, extra, size);
+	return RegisterDynamicBackgroundWorker(&worker, NULL);
 }
 
 /*---- The loop ----*/
@@ -179,22 +251,25 @@ process_may_log(void)
 
 /* From here on, what process_notify() tells is for the next turn. */
 static void
-begin_turn(ProcessState *state)
+begin_turn(void)
 {
-	pg_atomic_write_u64(&state->turn_at, (uint64) monotonic_ms());
-	(void) pg_atomic_exchange_u32(&state->news, 0);
+	pg_atomic_write_u64(&mine->turn_at, (uint64) monotonic_ms());
+	(void) pg_atomic_exchange_u32(&mine->news, 0);
 }
 
 /* Registers the caller as this process; false: another one is running. */
 static bool
-attach(ProcessState *state)
+attach(const Process *process)
 {
 	uint32		nobody = NO_PROC;
-	bool		attached = pg_atomic_compare_exchange_u32(&state->procno, &nobody, MyProcNumber);
 
-	if (attached)
-		begin_turn(state);
-	return attached;
+	mine = process->is_one_of_many ? &alone : &processes[process->id];
+	if (process->is_one_of_many)
+		init_state(mine);
+	if (!pg_atomic_compare_exchange_u32(&mine->procno, &nobody, MyProcNumber))
+		return false;
+	begin_turn();
+	return true;
 }
 
 static void
@@ -204,18 +279,7 @@ detach(int code, Datum arg)
 	uint32		me = MyProcNumber;
 
 	process->leave();
-	(void) pg_atomic_compare_exchange_u32(&processes[process->id].procno, &me, NO_PROC);
-}
-
-/* Starts another one in place of the one that is there, if any. */
-bool
-process_replace(const Process *process)
-{
-	BackgroundWorker worker;
-
-	pg_atomic_write_u32(&processes[process->id].procno, NO_PROC);
-	process_describe(&worker, process->name, "snowid_process_main", process->id);
-	return RegisterDynamicBackgroundWorker(&worker, NULL);
+	(void) pg_atomic_compare_exchange_u32(&mine->procno, &me, NO_PROC);
 }
 
 static void
@@ -234,16 +298,9 @@ leave_for_successor(const Process *process)
 	}
 	PG_END_TRY();
 	detach(0, PointerGetDatum(process));
-	(void) process_replace(process);
+	if (!process->is_one_of_many)
+		(void) process_replace(process);
 	proc_exit(1);				/* after 0 it would never be restarted */
-}
-
-/* A reload since the fork was not noticed, since SIGHUP was ignored. */
-void
-process_notice_reloads(void)
-{
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	ConfigReloadPending = true;
 }
 
 /* Settings that the owner of its database may have changed must not count. */
@@ -274,7 +331,7 @@ process_settle(const char *synchronous_commit)
  * time.
  */
 static void
-rest(const Process *process, Pause pause)
+rest(Pause pause)
 {
 	int64		until = monotonic_ms() + pause.ms;
 
@@ -286,25 +343,25 @@ rest(const Process *process, Pause pause)
 		ResetLatch(MyLatch);
 		pause.ms = until - monotonic_ms();
 	} while (pause.after_failure && pause.ms > 0 &&
-			 pg_atomic_read_u32(&processes[process->id].news) == 0 &&
+			 pg_atomic_read_u32(&mine->news) == 0 &&
 			 !InterruptPending && !ConfigReloadPending && !ShutdownRequestPending);
 }
 
 void
 process_run(const Process *process)
 {
-	ProcessState *state = &processes[process->id];
 	MemoryContext turn_context;
 
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
-	process_notice_reloads();
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	ConfigReloadPending = true; /* one since the fork was not noticed */
 	/* a lock's timeout is a SIGINT, too; elsewhere there is nothing to cancel */
 	if (!process->connects_itself)
 		pqsignal(SIGINT, PG_SIG_IGN);
 	BackgroundWorkerUnblockSignals();
 	if (!process->connects_itself)
 		BackgroundWorkerInitializeConnection(NULL, NULL, 0);
-	if (!attach(state))
+	if (!attach(process))
 		proc_exit(0);			/* one is enough; this one is not restarted */
 	before_shmem_exit(detach, PointerGetDatum(process));
 
@@ -316,7 +373,7 @@ process_run(const Process *process)
 
 		if (ShutdownRequestPending)
 			leave_for_successor(process);
-		if (procno_of(process->id) != MyProcNumber)
+		if (pg_atomic_read_u32(&mine->procno) != MyProcNumber)
 			proc_exit(0);		/* it was replaced */
 
 		MemoryContextSwitchTo(turn_context);
@@ -325,7 +382,7 @@ process_run(const Process *process)
 			bool		reloaded;
 
 			CHECK_FOR_INTERRUPTS();
-			begin_turn(state);
+			begin_turn();
 			reloaded = ConfigReloadPending;
 			if (reloaded)
 			{
@@ -352,6 +409,198 @@ process_run(const Process *process)
 
 		if (pause.leave)
 			proc_exit(1);
-		rest(process, pause);
+		rest(pause);
 	}
+}
+
+/*---- Mailboxes: what one process asks another ----
+ *
+ * A box has a state, and beside it a letter: the question, and then the answer.
+ * The spinlock is for the state alone.  The letter has no lock, so it may be
+ * large: it belongs to the process whose turn it is.
+ *
+ *		NONE -> WRITING -> PLACED -> TAKEN -> ANSWERED -> NONE
+ *
+ * An answer is never taken for that to another question:
+ *
+ * - While there is a letter, no other question is placed; so an answer is that
+ *	 to the question that was placed last.
+ * - The asker leaves the box on each way out: with the answer, at an error, at
+ *	 its exit.  A question that is not taken yet is withdrawn then, and is not
+ *	 carried out.  One that is taken is carried out, and its answer is thrown
+ *	 away.  So a process that gets the number of a former asker finds nothing
+ *	 of it.
+ * - The taker answers on each way out, at an error and at its exit, too.  So
+ *	 the box does not stay taken.
+ *
+ * An asker with another question leaves, and asks again.  The asker decides
+ * whether a late answer still holds.  After the crash of a process there is new
+ * shared memory.
+ */
+
+/* An asker looks again after this time whether it can ask. */
+#define ASK_MS 20
+
+void
+mailbox_init(Mailbox *box)
+{
+	SpinLockInit(&box->mutex);
+	box->state = MAIL_NONE;
+	box->asker = box->taker = -1;
+}
+
+/* for the process that asks */
+
+/*
+ * Places a question; the caller then wakes the process that answers.  False:
+ * there is another one.
+ */
+bool
+mailbox_place(Mailbox *box, void *letter, const void *question, Size size)
+{
+	bool		is_free;
+
+	SpinLockAcquire(&box->mutex);
+	is_free = box->state == MAIL_NONE;
+	if (is_free)
+	{
+		box->state = MAIL_WRITING;
+		box->asker = MyProcNumber;
+	}
+	SpinLockRelease(&box->mutex);
+	if (!is_free)
+		return false;
+	memcpy(letter, question, size);
+	SpinLockAcquire(&box->mutex);
+	box->state = MAIL_PLACED;
+	SpinLockRelease(&box->mutex);
+	return true;
+}
+
+/* The state of the caller's question; MAIL_NONE: it has none. */
+MailState
+mailbox_look(Mailbox *box)
+{
+	MailState	state;
+
+	SpinLockAcquire(&box->mutex);
+	state = box->asker == MyProcNumber ? box->state : MAIL_NONE;
+	SpinLockRelease(&box->mutex);
+	return state;
+}
+
+/*
+ * The caller does not ask any more, or has read its answer.  True: its question
+ * was taken.
+ */
+bool
+mailbox_leave(Mailbox *box)
+{
+	bool		was_taken = false;
+
+	SpinLockAcquire(&box->mutex);
+	if (box->asker == MyProcNumber)
+	{
+		was_taken = box->state == MAIL_TAKEN || box->state == MAIL_ANSWERED;
+		if (box->state != MAIL_TAKEN)
+			box->state = MAIL_NONE;
+		box->asker = -1;
+	}
+	SpinLockRelease(&box->mutex);
+	return was_taken;
+}
+
+static void
+leave(int code, Datum box)
+{
+	(void) mailbox_leave((Mailbox *) DatumGetPointer(box));
+}
+
+/*
+ * Has a process carry out a question, and waits for so many ms.  MAIL_ANSWERED: the
+ * answer is in its place.  MAIL_TAKEN: it may still be carried out.  MAIL_NONE: it
+ * is not.
+ */
+MailState
+mailbox_ask(Mailbox *box, void *letter, void *question, Size size,
+			ProcessId process, int64 ms, OwnWait wait)
+{
+	int64		ends = monotonic_ms() + ms;
+	volatile bool answered = false;
+	bool		was_taken;
+
+	PG_ENSURE_ERROR_CLEANUP(leave, PointerGetDatum(box));
+	{
+		while (!answered && monotonic_ms() < ends)
+		{
+			if (mailbox_place(box, letter, question, size))
+				process_notify(process);
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							 Min(ms_until(ends), ASK_MS), own_wait(wait));
+			ResetLatch(MyLatch);
+			CHECK_FOR_INTERRUPTS();
+			answered = mailbox_look(box) == MAIL_ANSWERED;
+		}
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(leave, PointerGetDatum(box));
+	if (answered)
+		memcpy(question, letter, size);
+	was_taken = mailbox_leave(box);
+	return answered ? MAIL_ANSWERED : was_taken ? MAIL_TAKEN : MAIL_NONE;
+}
+
+/* for the process that answers */
+
+/* Takes the question, to answer it now; false: there is none. */
+bool
+mailbox_take(Mailbox *box)
+{
+	bool		is_placed;
+
+	SpinLockAcquire(&box->mutex);
+	is_placed = box->state == MAIL_PLACED;
+	if (is_placed)
+	{
+		box->state = MAIL_TAKEN;
+		box->taker = MyProcNumber;
+	}
+	SpinLockRelease(&box->mutex);
+	return is_placed;
+}
+
+/* Nothing was done for the question that was taken; it may be withdrawn. */
+void
+mailbox_put_back(Mailbox *box)
+{
+	SpinLockAcquire(&box->mutex);
+	box->state = box->asker < 0 ? MAIL_NONE : MAIL_PLACED;
+	box->taker = -1;
+	SpinLockRelease(&box->mutex);
+}
+
+/* Has the caller taken a question that it has not answered? */
+bool
+mailbox_has_taken(Mailbox *box)
+{
+	bool		has_taken;
+
+	SpinLockAcquire(&box->mutex);
+	has_taken = box->state == MAIL_TAKEN && box->taker == MyProcNumber;
+	SpinLockRelease(&box->mutex);
+	return has_taken;
+}
+
+/* The answer is in the letter. */
+void
+mailbox_answer(Mailbox *box)
+{
+	int			asker;
+
+	SpinLockAcquire(&box->mutex);
+	asker = box->asker;
+	box->state = asker < 0 ? MAIL_NONE : MAIL_ANSWERED;
+	box->taker = -1;
+	SpinLockRelease(&box->mutex);
+	if (asker >= 0)
+		process_set_latch(asker);
 }

@@ -1,19 +1,41 @@
 /*
  * process.h
- *		Our background processes: how to find and wake them, and their common
- *		loop; and memory that all processes share.
+ *		Our background processes: how to find and wake them, what one asks another,
+ *		and their common loop.
  */
 #ifndef SNOWID_PROCESS_H
 #define SNOWID_PROCESS_H
+
+#include "storage/spin.h"
+
+/*
+ * The wait events of callers and of our processes.  pg_stat_activity shows the
+ * names from PostgreSQL 17 on, and "Extension" before.
+ */
+typedef enum OwnWait
+{
+	WAIT_CLOCK,					/* a caller: until its key is due */
+	WAIT_KEEPER,				/* a caller: for a grant, or for the gate */
+	WAIT_ADVANCE,				/* snowid_advance(): for the keeper */
+	WAIT_REGISTRY,				/* an administrator: for the registry */
+	WAIT_REDIS,					/* the registry: for Redis or a name server */
+	WAIT_SEGMENT,				/* a caller: for a range of numbers */
+	WAIT_MAIN					/* each process: for its next turn */
+} OwnWait;
+
+#define OWN_WAITS (WAIT_MAIN + 1)
+
+extern uint32 own_wait(OwnWait which);
 
 typedef enum ProcessId
 {
 	PROCESS_KEEPER,
 	PROCESS_ORIGIN,
-	PROCESS_REGISTRY
+	PROCESS_REGISTRY,
+	PROCESS_SEGMENTS
 } ProcessId;
 
-#define PROCESSES (PROCESS_REGISTRY + 1)
+#define PROCESSES (PROCESS_SEGMENTS + 1)
 
 /*
  * The pause until the next turn.  After a failure only news and signals end it
@@ -32,6 +54,7 @@ typedef struct Process
 	ProcessId	id;
 	const char *name;
 	bool		connects_itself;	/* to a database */
+	bool		is_one_of_many; /* and runs on no standby */
 
 	/* "reloaded": settings may differ */
 	Pause		(*turn) (bool reloaded);
@@ -43,16 +66,12 @@ typedef struct Process
 	void		(*leave) (void);
 } Process;
 
-struct BackgroundWorker;
-
 extern void *shmem_zeroed(const char *name, Size size);
 extern Size process_shmem_size(void);
 extern void process_shmem_init(void);
-extern void process_describe(struct BackgroundWorker *worker, const char *name,
-							 const char *function, int arg);
 extern void process_register(const Process *process);
 extern bool process_replace(const Process *process);
-extern void process_notice_reloads(void);
+extern bool process_start(const Process *process, const void *extra, Size size);
 extern void process_settle(const char *synchronous_commit);
 extern void process_run(const Process *process);
 extern bool process_may_log(void);
@@ -61,5 +80,40 @@ extern int	process_pid(ProcessId id, int64 *still_ms);
 extern void process_wake(ProcessId id);
 extern void process_notify(ProcessId id);
 extern void process_set_latch(int procno);
+
+/*---- Mailboxes: questions in shared memory, one at a time ----*/
+
+/* Whose turn it is: the letter belongs to that process. */
+typedef enum MailState
+{
+	MAIL_NONE,					/* nobody's; or, for a process, not its own */
+	MAIL_WRITING,				/* the asker's */
+	MAIL_PLACED,				/* nobody's: it may be withdrawn, or be taken */
+	MAIL_TAKEN,					/* the taker's, which must answer */
+	MAIL_ANSWERED				/* the asker's, until it leaves */
+} MailState;
+
+typedef struct Mailbox
+{
+	slock_t		mutex;			/* protects the following fields only */
+	MailState	state;
+	int			asker;			/* PROC number; -1: it has left */
+	int			taker;			/* PROC number, while it is taken */
+} Mailbox;
+
+extern void mailbox_init(Mailbox *box);
+
+/* for the process that asks */
+extern bool mailbox_place(Mailbox *box, void *letter, const void *question, Size size);
+extern MailState mailbox_look(Mailbox *box);
+extern bool mailbox_leave(Mailbox *box);
+extern MailState mailbox_ask(Mailbox *box, void *letter, void *question, Size size,
+							 ProcessId process, int64 ms, OwnWait wait);
+
+/* for the process that answers */
+extern bool mailbox_take(Mailbox *box);
+extern void mailbox_put_back(Mailbox *box);
+extern bool mailbox_has_taken(Mailbox *box);
+extern void mailbox_answer(Mailbox *box);
 
 #endif							/* SNOWID_PROCESS_H */

@@ -15,7 +15,6 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "guard.h"
 #include "key/public_form.h"
 #include "key/text.h"
 #include "secret_file.h"

@@ -16,8 +16,6 @@
 
 #include "compat.h"
 #include "generator/gate.h"
-#include "guard.h"
-#include "keeper/clock.h"
 #include "keeper/keeper.h"
 #include "keeper/origin.h"
 #include "keeper/pair.h"
@@ -41,7 +39,8 @@ extern PGDLLEXPORT void snowid_process_main(Datum main_arg);
 static const Process *const our_processes[] = {
 	[PROCESS_KEEPER] = &keeper_process,
 	[PROCESS_ORIGIN] = &origin_process,
-	[PROCESS_REGISTRY] = &registry_process
+	[PROCESS_REGISTRY] = &registry_process,
+	[PROCESS_SEGMENTS] = &segments_process
 };
 
 static shmem_request_hook_type prev_shmem_request_hook = NULL;
@@ -69,10 +68,9 @@ shmem_startup(void)
 	if (prev_shmem_startup_hook)
 		prev_shmem_startup_hook();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	own_waits_init();
 	process_shmem_init();
 	generator_shmem_init();
-	clock_shmem_init();
+	keeper_shmem_init();
 	origin_shmem_init();
 	claim_shmem_init();
 	if (snowid_max_segments > 0)
@@ -110,7 +108,7 @@ _PG_init(void)
 	process_register(&keeper_process);
 	process_register(&origin_process);
 	if (snowid_max_segments > 0)
-		fetcher_register();
+		process_register(&segments_process);
 	if (claim_from_redis())
 		process_register(&registry_process);
 }

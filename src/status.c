@@ -1,7 +1,6 @@
 /*
  * status.c
- *		The status of this server, and the functions by which an administrator
- *		accepts a jump of the clock or a change of the layout.
+ *		The status of this server, as one row.
  */
 #include "postgres.h"
 
@@ -13,41 +12,11 @@
 
 #include "compat.h"
 #include "generator/gate.h"
-#include "guard.h"
-#include "keeper/clock.h"
 #include "key/layout.h"
 #include "registry/claim.h"
 #include "settings.h"
 
-PG_FUNCTION_INFO_V1(snowid_accept_clock);
-PG_FUNCTION_INFO_V1(snowid_accept_layout);
 PG_FUNCTION_INFO_V1(snowid_status);
-
-Datum
-snowid_accept_clock(PG_FUNCTION_ARGS)
-{
-	require_preloaded();
-	if (!clock_accept())
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("there is no clock jump to accept")));
-	PG_RETURN_VOID();
-}
-
-Datum
-snowid_accept_layout(PG_FUNCTION_ARGS)
-{
-	GeneratorStatus status;
-
-	require_preloaded();
-	generator_status(&status);
-	if (status.gate.reason != GATE_LAYOUT_CONSENT)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("there is no layout change to accept")));
-	generator_accept_layout();
-	PG_RETURN_VOID();
-}
 
 static const Oid status_columns[] = {
 	INT4OID, INT4OID, TEXTOID, BOOLOID, TEXTOID,	/* ... reason */

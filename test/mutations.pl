@@ -10,26 +10,18 @@ $| = 1;
 
 # The tests of a file, quick ones first; sql/keys is one of pg_regress.
 my %tests = (
-	'keeper/ceiling.c' =>
-	  'keeper/origin_owned restart/number_twice keeper/layout_consent restart/above_all_before keeper/origin_room keeper/origin_place keeper/ahead_of_callers',
-	'keeper/clock.c' =>
-	  'clock/belief_survives clock/steps clock/ran_ahead keeper/new_pair keeper/shortages',
-	'keeper/grant.c' =>
-	  'restart/number_twice keys/concurrent clock/steps keeper/advance registry/lease restart/above_all_before keeper/ahead_of_callers registry/move',
 	'keeper/identity.c' =>
 	  'registry/own_claim registry/identity keeper/new_pair keeper/layout_consent restart/state_file registry/settling registry/lease registry/move restart/backups keeper/shortages registry/same_directory',
 	'keeper/keeper.c' =>
-	  'keeper/origin_owned restart/state_file keeper/advance keeper/new_pair registry/own_claim registry/identity keeper/closed_gate keys/ready keeper/shortages restart/above_all_before keeper/ahead_of_callers standby/promotion registry/lease registry/move',
+	  'keeper/origin_owned restart/state_file keeper/advance keeper/new_pair registry/own_claim registry/identity keeper/closed_gate keys/ready keeper/shortages restart/above_all_before keeper/ahead_of_callers standby/promotion registry/lease registry/move clock/belief_survives clock/steps clock/ran_ahead restart/number_twice keys/concurrent',
 	'keeper/origin.c' =>
-	  'keeper/origin_owned keeper/origin_room keeper/layout_consent restart/state_file keeper/new_pair keeper/origin_place rights/exits standby/promotion keys/settings keeper/ahead_of_callers keeper/origin_subscriptions',
+	  'keeper/origin_owned restart/number_twice keeper/layout_consent restart/above_all_before keeper/origin_room keeper/origin_place keeper/ahead_of_callers restart/state_file keeper/new_pair rights/exits standby/promotion keys/settings keeper/origin_subscriptions',
 	'keeper/pair.c' =>
 	  'keeper/new_pair keeper/layout_consent keys/ready keys/host_name registry/own_claim keys/settings restart/state_file registry/claim_crash registry/lease registry/move clock/ran_ahead',
 	'generator/gate.c' =>
 	  'keys/concurrent keeper/stuck restart/number_twice keeper/new_pair clock/steps keys/settings keeper/closed_gate keys/ready keeper/ahead_of_callers keeper/advance registry/lease registry/move',
 	'generator/generator.c' =>
 	  'sql/keys sql/many keys/ready keys/concurrent clock/steps keys/settings keys/many registry/move',
-	'generator/keys.c' =>
-	  'sql/keys sql/many keys/concurrent keys/many keys/settings keys/ready',
 	'generator/wait.c' =>
 	  'keys/concurrent clock/steps keys/ready sql/keys keeper/advance keeper/stuck keeper/closed_gate keys/settings clock/ran_ahead keeper/layout_consent registry/lease registry/move'
 );
@@ -53,15 +45,15 @@ my @named = (
 		'the way of a session\'s first key makes all of them; keys/cost counts its instructions'
 	],
 	[
-		qr{^keeper/clock.c: read_both:},
+		qr{^keeper/keeper.c: read_both:},
 		'two readings between which the process was held up; the log would have a step back'
 	],
 	[
-		qr{^keeper/clock.c: clock_accept: without: process_notify},
+		qr{^keeper/keeper.c: snowid_accept_clock: without: process_notify},
 		'the keeper looks each second; only the wait is longer'
 	],
 	[
-		qr{^keeper/clock.c: clock_shmem_init: never: \(page == MAP_FAILED},
+		qr{^keeper/keeper.c: keeper_shmem_init: never: \(page == MAP_FAILED},
 		'no memory'
 	],
 	[
@@ -77,7 +69,7 @@ my @named = (
 		'the next one waits for the same lock; only the answer comes later'
 	],
 	[
-		qr{^keeper/ceiling.c: ceiling_raise: never},
+		qr{^keeper/origin.c: ceiling_raise: never},
 		'no path leads there; one that did would move the ceiling of another origin'
 	],
 	[
@@ -126,7 +118,7 @@ my @named = (
 		'the wait would use the processor'
 	],
 	[
-		qr{^generator/gate.c: generator_accept_layout: without: process_notify},
+		qr{^generator/gate.c: snowid_accept_layout: without: process_notify},
 		'the keeper looks each second; only the wait is longer'
 	],
 	[
@@ -150,15 +142,15 @@ my @named = (
 		'the values would be undefined, and may be right'
 	],
 	[
-		qr{^keeper/grant.c: grant: never: \(until > pair},
+		qr{^keeper/keeper.c: grant: never: \(until > pair},
 		'the keeper proposes a ceiling in each turn, too'
 	],
 	[
-		qr{^keeper/grant.c: grant_first: without},
+		qr{^keeper/keeper.c: grant_first: without},
 		'the other half, or the grant of the same turn, makes up for it'
 	],
 	[
-		qr{^keeper/grant.c: advance: never: \(unit < 0},
+		qr{^keeper/keeper.c: advance: never: \(unit < 0},
 		'no call of snowid_advance() ends then, and none waits'
 	],
 	[

@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
@@ -15,9 +16,10 @@
 #include "compat.h"
 #include "generator/gate.h"
 #include "generator/state.h"
-#include "key/layout.h"
 #include "process.h"
 #include "units.h"
+
+PG_FUNCTION_INFO_V1(snowid_accept_layout);
 
 Generator  *generator = NULL;
 LWLock	   *generator_lock;
@@ -166,13 +168,22 @@ generator_keeper_trouble(int64 patience, char *detail)
 }
 
 /* The administrator consents to the change of the layout, until the next restart. */
-void
-generator_accept_layout(void)
+Datum
+snowid_accept_layout(PG_FUNCTION_ARGS)
 {
+	bool		is_asked;
+
+	require_preloaded();
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
-	generator->gate.accepts_layout = true;
+	is_asked = generator->gate.reason == GATE_LAYOUT_CONSENT;
+	generator->gate.accepts_layout |= is_asked;
 	LWLockRelease(generator_lock);
+	if (!is_asked)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("there is no layout change to accept")));
 	process_notify(PROCESS_KEEPER);
+	PG_RETURN_VOID();
 }
 
 /*

@@ -82,7 +82,6 @@ extern int64 generator_range_end(void);
 extern int64 generator_reach(int64 now);
 extern const char *gate_message(GateReason reason);
 extern void generator_status(GeneratorStatus *status);
-extern void generator_accept_layout(void);
 
 /* for the keeper only */
 extern int64 generator_close(GateReason reason, const char *detail);

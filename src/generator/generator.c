@@ -1,6 +1,7 @@
 /*
  * generator.c
- *		The hot path: one generator of keys for the whole server.
+ *		The hot path: one generator of keys for the whole server, and the SQL
+ *		functions that make keys.
  *
  * The generator hands out units of 1/2^sequence_bits ms since the epoch: a
  * unit is the timestamp and the sequence of a key.  The rule is
@@ -29,19 +30,43 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/supportnodes.h"
+#include "optimizer/optimizer.h"
 #include "storage/proc.h"
+#include "utils/array.h"
 
 #include "compat.h"
-#include "generator/generator.h"
 #include "generator/state.h"
 #include "generator/wait.h"
-#include "guard.h"
 #include "units.h"
+
+PG_FUNCTION_INFO_V1(snowid_next);
+PG_FUNCTION_INFO_V1(snowid_next_batch);
+PG_FUNCTION_INFO_V1(snowid_next_batch_support);
+PG_FUNCTION_INFO_V1(snowid_next_array);
+PG_FUNCTION_INFO_V1(snowid_next_block);
 
 /* A block of a batch spans at most this, so that other callers wait briefly. */
 #define BLOCK_MS 16
 
+/* The most keys of one allocation, after an array's header. */
+#define MAX_ARRAY_KEYS \
+	((int64) ((MaxAllocSize - ARR_OVERHEAD_NONULLS(1)) / sizeof(int64)))
+
+/* Consecutive units that belong to the caller. */
+typedef struct UnitBlock
+{
+	int64		next;			/* the next unit to hand out */
+	int64		end;			/* the last one; next > end: used up */
+	uint64		pair_bits;		/* the pair, shifted into position */
+} UnitBlock;
+
 Counters   *my_counters = NULL;
+
+/*---- One key ----*/
 
 /*
  * Takes "least" consecutive units, or up to "most" if lead and ceiling allow,
@@ -131,7 +156,7 @@ next_in_turn(void)
  * This is the whole hot path: take(1, 1) in one step, if the caller need not
  * wait.
  */
-int64
+static inline int64
 generator_next(void)
 {
 	Generator  *g = generator;
@@ -162,21 +187,99 @@ generator_next(void)
 	return key_from_unit(unit, pair_bits);
 }
 
-/*---- Many keys ----*/
-
-/* Gives a used-up block up to "wanted" new units, but at most BLOCK_MS. */
-void
-generator_refill(UnitBlock *block, int64 wanted)
+Datum
+snowid_next(PG_FUNCTION_ARGS)
 {
-	*block = take(1, Min(wanted, units_from_ms(BLOCK_MS)));
+	PG_RETURN_INT64(generator_next());
+}
+
+/*---- Many keys: blocks of consecutive units ----*/
+
+/* A batch, between two of its keys. */
+typedef struct Batch
+{
+	UnitBlock	block;
+	int64		left;			/* keys that are in no block yet */
+} Batch;
+
+/* Up to "wanted" units, but at most BLOCK_MS. */
+static UnitBlock
+take_block(int64 wanted)
+{
+	return take(1, Min(wanted, units_from_ms(BLOCK_MS)));
+}
+
+/* The first argument: how many keys. */
+static int64
+wanted_keys(FunctionCallInfo fcinfo)
+{
+	int64		count = PG_GETARG_INT64(0);
+
+	require_preloaded();
+	if (count < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("count of keys must not be negative")));
+	return count;
+}
+
+Datum
+snowid_next_batch(PG_FUNCTION_ARGS)
+{
+	FuncCallContext *funcctx;
+	Batch	   *batch;
+
+	if (SRF_IS_FIRSTCALL())
+	{
+		int64		count = wanted_keys(fcinfo);
+
+		funcctx = SRF_FIRSTCALL_INIT();
+		batch = MemoryContextAlloc(funcctx->multi_call_memory_ctx,
+								   sizeof(Batch));
+		batch->block.next = 0;
+		batch->block.end = -1;
+		batch->left = count;
+		funcctx->user_fctx = batch;
+	}
+	funcctx = SRF_PERCALL_SETUP();
+	batch = funcctx->user_fctx;
+	if (batch->block.next > batch->block.end)
+	{
+		if (batch->left == 0)
+			SRF_RETURN_DONE(funcctx);
+		batch->block = take_block(batch->left);
+		batch->left -= batch->block.end - batch->block.next + 1;
+	}
+	SRF_RETURN_NEXT(funcctx, Int64GetDatum(key_from_unit(batch->block.next++, batch->block.pair_bits)));
+}
+
+/* Tells the planner that the number of rows is the last argument. */
+Datum
+snowid_next_batch_support(PG_FUNCTION_ARGS)
+{
+	SupportRequestRows *request = (SupportRequestRows *) PG_GETARG_POINTER(0);
+
+	if (IsA(request, SupportRequestRows) && is_funcclause(request->node))
+	{
+		List	   *args = ((FuncExpr *) request->node)->args;
+		Node	   *count = estimate_expression_value(request->root,
+													  llast(args));
+
+		if (IsA(count, Const) && !((Const *) count)->constisnull)
+		{
+			request->rows = Max(DatumGetInt64(((Const *) count)->constvalue), 0);
+			PG_RETURN_POINTER(request);
+		}
+	}
+	PG_RETURN_POINTER(NULL);
 }
 
 /*
- * Writes all keys that are left in a block, and returns the address after them;
- * does not throw.  Keys of one ms are consecutive integers.
+ * Writes all keys of a block, and returns the address after them; does not throw.  Keys
+ * of one ms are consecutive integers.
  */
-int64 *
-block_spill(const UnitBlock *block, int64 *keys)
+static int64 *
+write_keys(const UnitBlock *block, int64 *keys)
 {
 	int64		unit = block->next;
 
@@ -192,14 +295,58 @@ block_spill(const UnitBlock *block, int64 *keys)
 	return keys;
 }
 
-/*
- * The first of so many keys that are consecutive integers: units of one ms, of
- * which "wanted" is at most all.  Throws as generator_next() does.
- */
-int64
-generator_next_block(int64 wanted)
+Datum
+snowid_next_array(PG_FUNCTION_ARGS)
 {
-	UnitBlock	block = take(wanted, wanted);
+	int64		left = wanted_keys(fcinfo);
+	ArrayType  *array;
+	int64	   *keys;
+	Size		size;
 
-	return key_from_unit(block.next, block.pair_bits);
+	if (left == 0)
+		PG_RETURN_ARRAYTYPE_P(construct_empty_array(INT8OID));
+	if (left > MAX_ARRAY_KEYS)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("an array cannot hold " INT64_FORMAT " keys", left),
+				 errdetail("It can hold " INT64_FORMAT ".", MAX_ARRAY_KEYS),
+				 errhint("Use snowid_next_batch(), which needs no memory.")));
+
+	/* first, so that no keys are lost if there is not enough memory */
+	size = ARR_OVERHEAD_NONULLS(1) + left * sizeof(int64);
+	array = palloc(size);
+	SET_VARSIZE(array, size);
+	array->ndim = 1;
+	array->dataoffset = 0;
+	array->elemtype = INT8OID;
+	ARR_DIMS(array)[0] = (int) left;
+	ARR_LBOUND(array)[0] = 1;
+	keys = (int64 *) ARR_DATA_PTR(array);
+	while (left > 0)
+	{
+		/* a cancel is seen in its waits for the keeper */
+		UnitBlock	block = take_block(left);
+
+		left -= block.end - block.next + 1;
+		keys = write_keys(&block, keys);
+	}
+	PG_RETURN_ARRAYTYPE_P(array);
+}
+
+/* The first of so many keys that are consecutive integers: of one ms. */
+Datum
+snowid_next_block(PG_FUNCTION_ARGS)
+{
+	int64		count = PG_GETARG_INT64(0);
+	UnitBlock	block;
+
+	require_preloaded();
+	if (count < 1 || count > units_from_ms(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("a block cannot have " INT64_FORMAT " keys", count),
+				 errdetail("It has from 1 to " INT64_FORMAT ", the keys of one millisecond.",
+						   units_from_ms(1))));
+	block = take(count, count);
+	PG_RETURN_INT64(key_from_unit(block.next, block.pair_bits));
 }

@@ -14,7 +14,7 @@
 #include "storage/lwlock.h"
 
 #include "generator/gate.h"
-#include "mailbox.h"
+#include "process.h"
 
 #pragma GCC visibility push(hidden)
 

@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "fmgr.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/latch.h"
@@ -18,11 +19,20 @@
 #include "compat.h"
 #include "generator/state.h"
 #include "generator/wait.h"
-#include "guard.h"
 #include "key/layout.h"
-#include "mailbox.h"
 #include "process.h"
 #include "units.h"
+
+PG_FUNCTION_INFO_V1(snowid_advance);
+
+/*
+ * snowid.max_wait is about the clock, and may be shorter than a flush of the
+ * WAL.  A caller waits at least this long for the keeper.
+ */
+#define KEEPER_WAIT_MS 1000
+
+/* A caller that waits for the keeper looks again after this time. */
+#define ASK_MS 20
 
 /* A caller looks again after this time whether another pair was taken. */
 #define LOOK_MS 100
@@ -33,7 +43,7 @@
 /*---- The time spent waiting ----*/
 
 /* Starts the wait, or returns how many ms of it have passed. */
-int64
+static int64
 waited_ms(Patience *patience)
 {
 	instr_time	now;
@@ -83,7 +93,7 @@ generator_refuse(GateReason reason, const char *detail)
 }
 
 /* Throws the error of a reason, and counts it: the caller wanted a key. */
-void
+static void
 refuse_key(GateReason reason, const char *detail)
 {
 	count(&my_counters->errors, 1);
@@ -91,7 +101,7 @@ refuse_key(GateReason reason, const char *detail)
 }
 
 /* Refuses a key after a wait for the keeper, which may be the reason. */
-void
+static void
 refuse_late(GateReason reason, char *detail, int64 waited)
 {
 	(void) generator_keeper_trouble(detail[0] ? STUCK_MS : waited, detail);
@@ -194,7 +204,7 @@ ask_for_grant(void)
  * The reason why no keys are made.  Returns true if it is temporary, so that
  * callers should wait.  So is a promotion that the keeper has not seen yet.
  */
-bool
+static bool
 look_at_gate(GateReason *reason, char *detail)
 {
 	LWLockAcquire(generator_lock, LW_SHARED);
@@ -316,20 +326,23 @@ wait_until_due(int64 unit, Patience *patience)
  */
 
 /*
- * From here on every key is greater than id, whichever pair made it, even after
+ * From here on every key is greater than this one, whichever pair made it, even after
  * a crash: the generator continues after its millisecond.
  */
-void
-generator_advance(int64 id)
+Datum
+snowid_advance(PG_FUNCTION_ARGS)
 {
+	int64		id = PG_GETARG_INT64(0);
 	GateReason	reason;
 	char		detail[GATE_DETAIL_LEN];
 	MailState	state;
 	AdvanceLetter letter = {0};
 	Parts		parts;
 	int64		wait_ms = Max(snowid_max_wait, KEEPER_WAIT_MS);
-	int64		now = clock_units();
+	int64		now;
 
+	require_preloaded();
+	now = clock_units();
 	my_counters = &generator->counters[MyProcNumber];
 	layout_unpack(&server_layout, id, &parts);
 	letter.unit = units_from_ms(parts.unix_ms - server_layout.epoch) | unit_format.sequence_mask;
@@ -360,4 +373,5 @@ generator_advance(int64 id)
 		ereport(NOTICE,
 				(errmsg("keys wait until the clock has come within snowid.max_lead of key " INT64_FORMAT ", in " INT64_FORMAT " ms",
 						id, ms_from_units(letter.unit - now) - snowid_max_lead)));
+	PG_RETURN_VOID();
 }

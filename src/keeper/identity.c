@@ -53,6 +53,12 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/statfs.h>
+#else
+#include <sys/param.h>
+#include <sys/mount.h>
+#endif
 
 #include "common/file_perm.h"
 #include "port/pg_crc32c.h"
@@ -159,14 +165,59 @@ identity_unlock(void)
 	lock_fd = directory_fd = -1;
 }
 
+#define XFS_MAGIC 0x58465342
+
+/* Inode and birth time of a file; what is unknown is left as it is. */
+static void
+read_birth(const char *path, uint64 *inode, int64 *birth_ns)
+{
+#ifdef STATX_BTIME
+	struct statx st;
+
+	if (statx(AT_FDCWD, path, 0, STATX_INO | STATX_BTIME, &st) != 0)
+		return;
+	*inode = st.stx_ino;
+	if (st.stx_mask & STATX_BTIME)
+		*birth_ns = st.stx_btime.tv_sec * INT64CONST(1000000000) + st.stx_btime.tv_nsec;
+#else
+	struct stat st;
+
+	if (stat(path, &st) != 0)
+		return;
+	*inode = st.st_ino;
+#if defined(__APPLE__) || defined(__FreeBSD__)
+	*birth_ns = st.st_birthtimespec.tv_sec * INT64CONST(1000000000) +
+		st.st_birthtimespec.tv_nsec;
+#endif
+#endif
+}
+
+/* The ID of a path's file system; 0: it has none that stays the same. */
+static uint64
+file_system_of(const char *path)
+{
+	struct statfs fs;
+	uint64		id = 0;
+
+	if (statfs(path, &fs) != 0)
+		return 0;
+#ifdef __linux__
+	/* XFS derives it from the device number, which a volume may change */
+	if (fs.f_type == XFS_MAGIC)
+		return 0;
+#endif
+	memcpy(&id, &fs.f_fsid, Min(sizeof(id), sizeof(fs.f_fsid)));
+	return id;
+}
+
 static Fingerprint
 fingerprint(const char *path)
 {
 	Fingerprint print;
 
 	memset(&print, 0, sizeof(print));
-	print.file_system = compat_file_system(path);
-	compat_birth(path, &print.inode, &print.birth_ns);
+	print.file_system = file_system_of(path);
+	read_birth(path, &print.inode, &print.birth_ns);
 	return print;
 }
 

@@ -1,7 +1,7 @@
 /*
  * keeper.c
- *		The process "snowid keeper": keeps the durable ceiling ahead of use, and
- *		opens and closes the gate.
+ *		The process "snowid keeper": watches the clock, keeps the durable ceiling
+ *		ahead of use, and opens and closes the gate.
  *
  * It observes, asks opening.c whether keys may be made, with which pair and above
  * which time, and acts; it alone writes the state file and the ceiling.  It makes no
@@ -14,23 +14,21 @@
  */
 #include "postgres.h"
 
+#include <sys/mman.h>
+#include <time.h>
+
 #include "access/xlog.h"
+#include "port/atomics.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "generator/gate.h"
-#include "keeper/ceiling.h"
-#include "keeper/clock.h"
-#include "keeper/grant.h"
 #include "keeper/identity.h"
 #include "keeper/keeper.h"
-#include "keeper/origin.h"
 #include "keeper/pair.h"
-#include "key/layout.h"
-#include "process.h"
-#include "registry/claim.h"
 #include "settings.h"
 #include "units.h"
+
+PG_FUNCTION_INFO_V1(snowid_accept_clock);
 
 /* How often the clock is read. */
 #define TURN_MS 1000
@@ -56,6 +54,332 @@ static bool awaits_answer = false;
 
 /* The pause after the last failure; 0: the last turn succeeded. */
 static long retry_ms = 0;
+
+/*---- The clock ----
+ *
+ * Compares the wall clock with a steady one (STEADY_CLOCK, which also runs during
+ * a suspend).  Steps back are logged and counted.  A jump ahead by more than
+ * snowid.max_jump is not believed until it is over or an administrator accepts
+ * it.  The belief survives the keeper and a crash restart.  Only the keeper writes
+ * it, and never from a clock that has jumped.
+ */
+
+/* A smaller step back may be an inexact reading. */
+#define STEP_BACK_US (5 * 1000)
+
+typedef struct ClockWatch
+{
+	/* positions of the wall clock: in us, from STEADY_CLOCK to it */
+	int64		believed;
+	int64		former;			/* it was set back from there ... */
+	int64		former_until;	/* ... and may return until this second */
+
+	bool		jumped;
+	pg_atomic_uint32 accept;	/* set by snowid_accept_clock() */
+} ClockWatch;
+
+/* For so long a clock that was set back may return to its former position. */
+#define RETURN_S 3600
+
+/*
+ * On a page of its own, which every process inherits from the postmaster: a
+ * crash restart clears the server's shared memory.
+ */
+static ClockWatch *watch = NULL;
+
+/* One reading of the wall clock, and its distance in us. */
+static int64
+read_both(struct timespec *wall)
+{
+	int64		distance = 0;
+
+	/* readings too far apart tell nothing: try again */
+	for (int i = 0; i < 10; i++)
+	{
+		struct timespec before,
+					after;
+
+		clock_gettime(STEADY_CLOCK, &before);
+		clock_gettime(CLOCK_REALTIME, wall);
+		clock_gettime(STEADY_CLOCK, &after);
+		distance = (wall->tv_sec - before.tv_sec) * INT64CONST(1000000) +
+			(wall->tv_nsec - before.tv_nsec) / 1000;
+		if ((after.tv_sec - before.tv_sec) * INT64CONST(1000000) +
+			(after.tv_nsec - before.tv_nsec) / 1000 < STEP_BACK_US / 5)
+			break;
+	}
+	return distance;
+}
+
+/* Runs in the postmaster, at the start and after a crash. */
+void
+keeper_shmem_init(void)
+{
+	struct timespec ignored;
+
+	if (watch == NULL)
+	{
+		void	   *page = mmap(NULL, sizeof(ClockWatch), PROT_READ | PROT_WRITE,
+								MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+		if (page == MAP_FAILED)
+			ereport(FATAL,
+					(errcode(ERRCODE_OUT_OF_MEMORY),
+					 errmsg("could not map a page for snowid: %m")));
+		watch = page;			/* of zeros */
+		watch->believed = read_both(&ignored);
+	}
+	watch->jumped = false;
+	pg_atomic_init_u32(&watch->accept, 0);
+}
+
+/* The administrator accepts the clock as it is. */
+Datum
+snowid_accept_clock(PG_FUNCTION_ARGS)
+{
+	require_preloaded();
+	if (!watch->jumped)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("there is no clock jump to accept")));
+	pg_atomic_write_u32(&watch->accept, 1);
+	process_notify(PROCESS_KEEPER);
+	PG_RETURN_VOID();
+}
+
+/* Is a clock at this distance near a position?  Whole seconds, as max_jump may be exact. */
+static bool
+is_near(int64 position, int64 distance)
+{
+	return llabs(distance - position) / 1000000 <= snowid_max_jump / 1000;
+}
+
+/*
+ * May the clock be at this distance?  Yes, if it is behind, has not jumped ahead
+ * by more than max_jump, or is near the position from which it was set back.
+ */
+static bool
+is_believed(int64 distance, int64 steady_s)
+{
+	return distance <= watch->believed || is_near(watch->believed, distance) ||
+		(steady_s < watch->former_until && is_near(watch->former, distance));
+}
+
+/*
+ * The clock was set back: it may return to its former position; after several
+ * steps, to the foremost one.
+ */
+static void
+note_step_back(int64 steady_s)
+{
+	if (steady_s >= watch->former_until || watch->believed > watch->former)
+		watch->former = watch->believed;
+	else if (!is_near(watch->former, watch->believed))
+		return;
+	watch->former_until = steady_s + RETURN_S;
+}
+
+/*
+ * Reads the wall clock, in units.  False: it has jumped ahead, and must not be
+ * used.  (Backends cannot detect steps: even of a steady clock, two backends'
+ * readings are often out of order.)
+ */
+static bool
+read_clock(int64 *now)
+{
+	struct timespec wall;
+	struct timespec steady;
+	int64		distance = read_both(&wall);
+
+	*now = units_from_timespec(&wall);
+	if (pg_atomic_exchange_u32(&watch->accept, 0) != 0 && watch->jumped)
+	{
+		ereport(LOG, (errmsg("the jump of the clock was accepted")));
+		watch->believed = distance;
+		watch->jumped = false;
+	}
+
+	clock_gettime(STEADY_CLOCK, &steady);
+	if (!is_believed(distance, steady.tv_sec))
+	{
+		if (!watch->jumped)
+			ereport(LOG,
+					(errmsg("the clock jumped ahead by " INT64_FORMAT " ms, more than snowid.max_jump",
+							(distance - watch->believed) / 1000),
+					 errdetail("Keys stop at the ceiling until the clock is back."),
+					 errhint("If this is the right time, call snowid_accept_clock().")));
+		watch->jumped = true;
+		return false;
+	}
+	if (watch->jumped)
+		ereport(LOG, (errmsg("the clock is back after its jump ahead")));
+	watch->jumped = false;
+	if (distance < watch->believed - STEP_BACK_US)
+	{
+		int64		back = watch->believed - distance;
+
+		note_step_back(steady.tv_sec);
+		generator_count_step_back();
+		ereport(LOG,
+				(errmsg("the clock was set back by " INT64_FORMAT " ms",
+						back / 1000),
+				 errdetail("Keys stay in order, up to snowid.max_lead ahead of the clock.")));
+	}
+	watch->believed = distance;
+	return true;
+}
+
+/*---- Grants ----
+ *
+ * A grant raises the ceiling, and is published once it is durable: first the
+ * claim's record in shared memory, then the WAL, then usable_until.  It is
+ * renewed when half of it is used, or when a caller asks.
+ */
+
+/* Grants are renewed until this long after the last key. */
+#define ACTIVE_MS (60 * 1000)
+
+/* The keeper looks again after at least so many ms, and at most so many. */
+#define SHORTEST_MS 20
+#define LONGEST_MS 1000
+
+/*
+ * The first grants after an opening are smaller by this power of 2, so that a
+ * server that crashes again and again does not run ahead of the clock.
+ */
+#define SLOW_START 3
+
+static int	slow_start;
+
+/* The size of a grant now, in units. */
+static int64
+step(void)
+{
+	return units_from_ms(RESERVE_MS) >> slow_start;
+}
+
+/* Keys end at the limit of the lease: publishes the reason for callers. */
+static void
+explain_lease(void)
+{
+	Registry	seen;
+	char		detail[GATE_DETAIL_LEN];
+
+	claim_look(&seen);
+	snprintf(detail, sizeof(detail), "The lease of worker ID %d has not been renewed: %.400s",
+			 pair.claim.worker_id, seen.detail[0] ? seen.detail : "Redis has not answered yet.");
+	generator_no_grant(detail);
+}
+
+/*
+ * A grant reaches RESERVE_MS past the clock or the last unit, whichever is
+ * greater, but at most max_lead more ahead of the clock.  snowid_advance() needs
+ * "least".  On lease, it never exceeds what Redis has recorded.
+ * False: there is nothing to grant yet.
+ */
+static bool
+grant(int64 now, int64 last, int64 usable_until, int64 least)
+{
+	int64		until = Max(now, last) + step();
+
+	until = Min(until, now + units_from_ms((int64) snowid_max_lead + RESERVE_MS));
+	until = Max(until, least);
+	until = Min(last_unit_of(unix_ms_from_units(until)), generator_range_end());
+	if (until > pair.limit)
+		claim_propose(unix_ms_from_units(now), unix_ms_from_units(until), true);
+	until = Min(until, pair.limit);
+	if (until <= Max(last, usable_until))
+	{
+		if (until == pair.limit)
+			explain_lease();
+		else					/* callers that wait ask again */
+			generator_ask_above(usable_until - step() / 2);
+		return false;
+	}
+	claim_use(unix_ms_from_units(until));
+	ceiling_raise(&pair.ceiling, unix_ms_from_units(until));
+	generator_grant(until, until - step() / 2);
+	if (slow_start > 0)
+		slow_start--;
+	return true;
+}
+
+/* The first grant, above the unit "begin", while the gate is closed. */
+static void
+grant_first(int64 now, int64 begin)
+{
+	slow_start = SLOW_START;
+	generator_grant(begin, begin);	/* nothing yet */
+	(void) grant(now, begin, begin, 0);
+}
+
+/*
+ * Carries out a snowid_advance() while the gate is open: the ceiling first.  The
+ * caller can withdraw a request that clock or lease do not allow yet.
+ */
+static bool
+advance(int64 now)
+{
+	int64		unit = generator_advance_take();
+	GeneratorProgress progress;
+	char		err[GATE_DETAIL_LEN];
+	bool		granted = false;
+
+	if (unit < 0)
+		return false;
+	if (unit > now + units_from_ms(snowid_max_jump) || unit > pair.limit)
+	{
+		if (unit > pair.limit)
+			claim_propose(unix_ms_from_units(now), unix_ms_from_units(unit), true);
+		generator_advance_later();
+		return false;
+	}
+	/* another worker ID makes no keys below it either */
+	if (!identity_advance(unix_ms_from_units(unit), err))
+	{
+		generator_advance_end(false, err);
+		return false;
+	}
+	generator_progress(&progress);
+	if (unit > progress.usable_until)
+		granted = grant(now, progress.last, progress.usable_until, unit);
+	generator_advance_end(true, "");
+	return granted;
+}
+
+/*
+ * Gives a grant if one is due.  Returns the ms until the next may be.
+ */
+static long
+renew_grant(int64 now, bool *granted)
+{
+	static int64 last_seen = 0;
+	static int64 active_until = 0;	/* by monotonic_ms() */
+	GeneratorProgress progress;
+	int64		mono = monotonic_ms();
+
+	*granted = advance(now);
+	generator_progress(&progress);
+	if (progress.last != last_seen)
+		active_until = mono + ACTIVE_MS;
+	last_seen = progress.last;
+	if (!progress.asked && mono > active_until)
+		return LONGEST_MS;
+
+	if (progress.asked ||
+		progress.usable_until - step() / 2 <= Max(now, progress.last))
+	{
+		*granted |= grant(now, progress.last, progress.usable_until, 0);
+		generator_progress(&progress);
+		/* the registry wakes the keeper when the lease is renewed */
+		if (progress.asked)
+			return LONGEST_MS;
+	}
+	return Min(Max(ms_from_units(progress.usable_until - step() / 2 -
+								 Max(now, progress.last)), SHORTEST_MS), LONGEST_MS);
+}
+
+/*---- The gate ----*/
 
 /* The last logged state, so that each change is logged once. */
 static GateReason logged_reason = GATE_OPEN;
@@ -169,8 +493,7 @@ open_gate(const Decision *decision, int64 now)
 		close_gate(reason, err);
 		return retry_pause();
 	}
-	grant_start_slowly();
-	grant_first(&pair, now, floor);
+	grant_first(now, floor);
 	generator_progress(&progress);
 	if (!claim_enter(&pair.claim, unix_ms_from_units(progress.usable_until)))
 		return retry_pause();	/* it was lost meanwhile */
@@ -290,7 +613,7 @@ static long
 take_turn(void)
 {
 	int64		now;
-	bool		clock_is_good = clock_read(&now);
+	bool		clock_is_good = read_clock(&now);
 	long		pause;
 	bool		granted;
 
@@ -300,7 +623,7 @@ take_turn(void)
 	pause = settle_gate(now, clock_is_good);
 	if (pause > 0)
 		return pause;
-	pause = grant_renew(&pair, now, &granted);
+	pause = renew_grant(now, &granted);
 	if (granted && (logged_reason != GATE_OPEN || logged_detail[0]))
 	{
 		logged_reason = GATE_OPEN;

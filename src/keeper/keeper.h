@@ -9,4 +9,6 @@
 
 extern const Process keeper_process;
 
+extern void keeper_shmem_init(void);
+
 #endif							/* SNOWID_KEEPER_KEEPER_H */

@@ -1,6 +1,7 @@
 /*
  * origin.h
- *		snowid's replication origins, and the process "snowid origin".
+ *		The durable ceilings, which are positions of replication origins; and the
+ *		process "snowid origin".
  */
 #ifndef SNOWID_KEEPER_ORIGIN_H
 #define SNOWID_KEEPER_ORIGIN_H
@@ -8,6 +9,7 @@
 #include "generator/gate.h"
 #include "key/layout.h"
 #include "process.h"
+#include "registry/claim.h"
 
 /* The facts from the origins; times are in Unix ms, 0: none. */
 typedef struct Ceiling
@@ -21,22 +23,6 @@ typedef struct Ceiling
 	int64		other_layout_key;	/* no key of any other layout is above it */
 } Ceiling;
 
-/* A question to the process that reads the catalog of origins. */
-typedef struct OriginQuestion
-{
-	int			datacenter_id;	/* whose origin is wanted */
-	int			worker_id;
-	int			old_datacenter_id;	/* its ceiling is wanted, too; or -1 */
-	int			old_worker_id;
-	uint16		owned;			/* 0, or: is this still the pair's origin? */
-	bool		has_position;	/* the owned one had a position */
-	bool		leave_layouts;	/* other layouts' origins are to go */
-
-	/* these may differ when the same question is asked again */
-	int64		reach_ms;		/* ceilings further ahead are ignored */
-	int64		max_jump;		/* ms by which the clock may be wrong */
-} OriginQuestion;
-
 extern const Process origin_process;
 
 extern bool origin_other_layout(Layout *other);
@@ -44,7 +30,11 @@ extern bool origin_other_layout(Layout *other);
 /* for the snowid keeper only */
 extern Size origin_shmem_size(void);
 extern void origin_shmem_init(void);
-extern GateReason origin_ask(const OriginQuestion *question, Ceiling *answer, char *err);
 extern void origin_leave_question(void);
+extern GateReason ceiling_find(const Claim *pair, int64 reach_ms, Ceiling *ceiling, char *err);
+extern GateReason ceiling_leave_layouts(const Claim *pair, char *err);
+extern void ceiling_raise(const Ceiling *ceiling, int64 unix_ms);
+extern void ceiling_let_go(void);
+extern void ceiling_leave(const Ceiling *ceiling, int64 unix_ms);
 
 #endif							/* SNOWID_KEEPER_ORIGIN_H */

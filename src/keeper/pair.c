@@ -14,7 +14,6 @@
 
 #include "compat.h"
 #include "generator/wait.h"
-#include "keeper/ceiling.h"
 #include "keeper/identity.h"
 #include "keeper/origin.h"
 #include "keeper/pair.h"

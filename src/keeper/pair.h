@@ -7,7 +7,7 @@
 #define SNOWID_KEEPER_PAIR_H
 
 #include "generator/gate.h"
-#include "keeper/ceiling.h"
+#include "keeper/origin.h"
 #include "keeper/opening.h"
 #include "registry/claim.h"
 

@@ -17,7 +17,6 @@
 #include "utils/tuplestore.h"
 
 #include "compat.h"
-#include "guard.h"
 #include "key/decode.h"
 #include "key/layout.h"
 

@@ -21,9 +21,7 @@
 #include "utils/tuplestore.h"
 
 #include "compat.h"
-#include "guard.h"
 #include "key/layout.h"
-#include "mailbox.h"
 #include "process.h"
 #include "registry/claim.h"
 #include "registry/state.h"

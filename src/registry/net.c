@@ -24,6 +24,7 @@
 #include "utils/wait_event.h"
 
 #include "compat.h"
+#include "process.h"
 #include "registry/net.h"
 
 static int64 deadline;

@@ -29,7 +29,6 @@
 
 #include "compat.h"
 #include "key/layout.h"
-#include "mailbox.h"
 #include "process.h"
 #include "registry/protocol.h"
 #include "registry/redis.h"

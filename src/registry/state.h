@@ -8,7 +8,7 @@
 
 #include "storage/lwlock.h"
 
-#include "mailbox.h"
+#include "process.h"
 #include "registry/claim.h"
 
 /* Times in Unix ms are at most this, which is exact as a number of Lua's. */

@@ -28,7 +28,6 @@
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
-#include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "storage/lwlock.h"
@@ -37,7 +36,6 @@
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
-#include "utils/wait_event.h"
 
 #include "compat.h"
 #include "process.h"
@@ -81,8 +79,20 @@ static LWLock *fetchers_lock = NULL;
 
 #define FETCHERS (max_worker_processes + 1)
 
+/* A caller's call, for the process that it starts; 0 for the reserve. */
+typedef struct FetcherCall
+{
+	Oid			database;
+	FetcherKind kind;
+} FetcherCall;
+
 /* This process's, or NULL. */
 static Fetcher *mine = NULL;
+
+static bool is_connected = false;
+
+/* If it has no work by then, it leaves; by monotonic_ms(). */
+static int64 leave_at;
 
 static Size
 list_size(void)
@@ -191,18 +201,6 @@ ask_for_room(FetcherKind kind)
 
 /*---- For callers ----*/
 
-static bool
-start_process(FetcherKind kind)
-{
-	BackgroundWorker worker;
-
-	process_describe(&worker, "snowid segments", "snowid_segments_main", kind);
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	memcpy(worker.bgw_extra, &MyDatabaseId, sizeof(Oid));
-	return RegisterDynamicBackgroundWorker(&worker, NULL);
-}
-
 /*
  * Wakes the process that fetches for this database, or starts it; false: there is no
  * place for it now, and another one makes room.
@@ -212,6 +210,7 @@ fetcher_call(FetcherKind kind)
 {
 	Fetcher    *reserve = &list->fetchers[0];
 	Fetcher    *fetcher;
+	FetcherCall call = {MyDatabaseId, kind};
 	bool		comes = true;
 
 	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
@@ -228,7 +227,7 @@ fetcher_call(FetcherKind kind)
 	{
 		if (fetcher == NULL && !is_promised())
 			fetcher = free_fetcher();
-		comes = fetcher && start_process(kind);
+		comes = fetcher && process_start(&segments_process, &call, sizeof(call));
 		if (comes)
 			assign(fetcher, MyDatabaseId, kind, -1);
 		else
@@ -242,26 +241,27 @@ fetcher_call(FetcherKind kind)
 	return comes;
 }
 
-/*---- The process: coming and leaving ----*/
+/*---- The process ----*/
 
 /* False: another process fetches. */
 static bool
-enter_list(Oid database, FetcherKind kind)
+enter_list(const FetcherCall *call)
 {
 	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
-	mine = OidIsValid(database) ? find_fetcher(database, kind) : &list->fetchers[0];
+	mine = OidIsValid(call->database) ? find_fetcher(call->database, call->kind) :
+		&list->fetchers[0];
 	if (mine == NULL)
 		mine = free_fetcher();
 	if (mine && mine->procno >= 0)
 		mine = NULL;
 	if (mine)
-		assign(mine, database, kind, MyProcNumber);
+		assign(mine, call->database, call->kind, MyProcNumber);
 	LWLockRelease(fetchers_lock);
 	return mine != NULL;
 }
 
 static void
-leave_list(int code, Datum arg)
+leave_list(void)
 {
 	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
 	if (mine)
@@ -270,20 +270,21 @@ leave_list(int code, Datum arg)
 	LWLockRelease(fetchers_lock);
 }
 
-/* Waits in the reserved place for a call. */
-static Oid
-await_call(void)
+/* From here on it may wait for a lock, which SIGTERM must end. */
+static void
+begin_work(void)
 {
-	while (!OidIsValid(mine->database))
-	{
-		if (ShutdownRequestPending)
-			proc_exit(1);
-		CHECK_FOR_INTERRUPTS();
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, 0,
-						 own_wait(WAIT_MAIN));
-		ResetLatch(MyLatch);
-	}
-	return mine->database;
+	pqsignal(SIGTERM, die);
+	MemoryContextSwitchTo(TopMemoryContext);
+	BackgroundWorkerInitializeConnectionByOid(mine->database, InvalidOid,
+											  BGWORKER_BYPASS_ALLOWCONN);
+	/* of central servers, only a lock is committed here */
+	process_settle(mine->kind == FETCHER_CENTRAL ? "off" : "on");
+	/* for what is not tried without waiting */
+	SetConfigOption("lock_timeout", "200ms", PGC_SUSET, PGC_S_OVERRIDE);
+	fetch_init();
+	is_connected = true;
+	leave_at = monotonic_ms() + LINGER_MS;
 }
 
 /* Must it make room for another process?  No lock: a change wakes it. */
@@ -314,78 +315,68 @@ must_end(void)
 	return ShutdownRequestPending || must_make_room(false) || database_is_wanted();
 }
 
-/* Returns when it leaves. */
+/* Before it leaves, but not if it only makes room. */
 static void
-serve(void)
+segments_stop(void)
 {
-	int64		leave_at = monotonic_ms() + LINGER_MS;
-
-	for (;;)
-	{
-		bool		is_busy;
-
-		CHECK_FOR_INTERRUPTS(); /* barriers: DROP DATABASE waits for them */
-		if (ConfigReloadPending)
-		{
-			ConfigReloadPending = false;
-			ProcessConfigFile(PGC_SIGHUP);
-		}
-		if (ShutdownRequestPending || monotonic_ms() >= leave_at || database_is_wanted())
-		{
-			if (mine->kind == FETCHER_HERE)
-				fetch_return_all();
-			return;
-		}
-		is_busy = fetch_wanted(mine->kind, must_end);
-		if (is_busy)
-			leave_at = monotonic_ms() + LINGER_MS;
-		if (must_make_room(!is_busy))
-			return;
-		pgstat_report_stat(false);
-		MemoryContextReset(CurrentMemoryContext);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 is_busy ? 0 : LOOK_MS, own_wait(WAIT_MAIN));
-		ResetLatch(MyLatch);
-	}
+	if (is_connected && mine->kind == FETCHER_HERE)
+		fetch_return_all();
 }
 
-void
-snowid_segments_main(Datum main_arg)
+static Pause
+segments_turn(bool reloaded)
 {
-	Oid			database;
-	bool		is_reserve;
+	Pause		pause = {.ms = LOOK_MS};
+	FetcherCall call;
 
-	memcpy(&database, MyBgworkerEntry->bgw_extra, sizeof(Oid));
-	is_reserve = !OidIsValid(database);
-	pqsignal(SIGTERM, is_reserve ? SignalHandlerForShutdownRequest : die);
-	process_notice_reloads();
-	BackgroundWorkerUnblockSignals();
-	before_shmem_exit(leave_list, 0);
-	if (!enter_list(database, (FetcherKind) DatumGetInt32(main_arg)))
+	memcpy(&call, MyBgworkerEntry->bgw_extra, sizeof(call));
+	if (mine == NULL && !enter_list(&call))
 		proc_exit(0);
-	if (is_reserve)
-		database = await_call();
-	pqsignal(SIGTERM, die);
-	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid,
-											  BGWORKER_BYPASS_ALLOWCONN);
-	/* of central servers, only a lock is committed here */
-	process_settle(mine->kind == FETCHER_CENTRAL ? "off" : "on");
-	/* for what is not tried without waiting */
-	SetConfigOption("lock_timeout", "200ms", PGC_SUSET, PGC_S_OVERRIDE);
-	fetch_init();
-	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "snowid segments",
-												ALLOCSET_DEFAULT_SIZES));
-	serve();
-	proc_exit(is_reserve ? 1 : 0);	/* after 0 it is not started again */
+	/* in the reserved place it waits for a call */
+	if (!OidIsValid(mine->database))
+	{
+		pause.ms = LINGER_MS;
+		return pause;
+	}
+	if (!is_connected)
+		begin_work();
+	pause.leave = monotonic_ms() >= leave_at || database_is_wanted();
+	if (pause.leave)
+		segments_stop();
+	else
+	{
+		bool		is_busy = fetch_wanted(mine->kind, must_end);
+
+		if (is_busy)
+		{
+			leave_at = monotonic_ms() + LINGER_MS;
+			pause.ms = 0;
+		}
+		pause.leave = must_make_room(!is_busy);
+		pgstat_report_stat(false);
+	}
+	if (pause.leave && OidIsValid(call.database))
+		proc_exit(0);			/* it is not started again */
+	return pause;
 }
 
-/* Runs in the postmaster. */
-void
-fetcher_register(void)
+static Pause
+segments_recover(const ErrorData *error)
 {
-	BackgroundWorker worker;
-
-	process_describe(&worker, "snowid segments", "snowid_segments_main", FETCHER_HERE);
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	RegisterBackgroundWorker(&worker);
+	EmitErrorReport();
+	return (Pause)
+	{
+		.ms = LOOK_MS,.after_failure = true
+	};
 }
+
+const Process segments_process = {
+	.id = PROCESS_SEGMENTS,
+	.name = "snowid segments",
+	.connects_itself = true,
+	.is_one_of_many = true,
+	.turn = segments_turn,
+	.recover = segments_recover,
+	.stop = segments_stop,
+	.leave = leave_list
+};

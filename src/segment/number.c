@@ -48,8 +48,8 @@
 #include "utils/wait_event.h"
 
 #include "compat.h"
-#include "guard.h"
 #include "key/text.h"
+#include "process.h"
 #include "segment/fetcher.h"
 #include "segment/segment.h"
 #include "segment/table.h"

@@ -49,7 +49,6 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "guard.h"
 #include "segment/source.h"
 #include "segment/table.h"
 #include "settings.h"

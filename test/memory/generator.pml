@@ -2,8 +2,8 @@
  * generator.pml
  *		The generator's memory protocol, for the model checker spin.
  *
- * Mirrors src/generator/generator.c (the callers), gate.c and advance.c (the
- * keeper) where they touch what state.h has outside of its locks: last,
+ * Mirrors src/generator/generator.c (the callers), and gate.c (the keeper),
+ * where they touch what state.h has outside of its locks: last,
  * usable_until, pair_bits and opening.  A change of one of these accesses, of their order or
  * of their barriers is a change of this model, too; comments name the functions.
  *
@@ -108,7 +108,7 @@ inline store_pair(value)
 	}
 }
 
-/*---- generator_next(), take(), generator_next_block() ----*/
+/*---- generator_next(), take(), snowid_next_block() ----*/
 
 #define window_begins \
 	usable_seen[_pid] = usable_until; \

@@ -27,11 +27,11 @@ sub in_file
 
 my $version =
   in_file('snowid.control', qr/^default_version = '(\d+\.\d+)'$/m);
-my $guard = slurp_file("$top/src/guard.h");
+my $compat = slurp_file("$top/src/compat.h");
 is( join(
-		'.', map { $guard =~ /^#define LIBRARY_$_ (\d+)$/m } qw(MAJOR MINOR)),
+		'.', map { $compat =~ /^#define LIBRARY_$_ (\d+)$/m } qw(MAJOR MINOR)),
 	$version,
-	'src/guard.h has the version');
+	'src/compat.h has the version');
 is(in_file('CHANGELOG.md', qr/^## ([\d.]+) /m),
 	$version, 'CHANGELOG.md has the version');
 is(in_file('debian/changelog', qr/\Asnowid \(([\d.]+)-/),
