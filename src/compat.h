@@ -1,7 +1,7 @@
 /*
  * compat.h
- *		What the library must fit: PostgreSQL's majors; operating systems, Linux with
- *		glibc, and macOS, FreeBSD and musl; the extensions' SQL scripts.
+ *		Differences between PostgreSQL majors; between operating systems, Linux with
+ *		glibc, and macOS, FreeBSD and musl; and between library and SQL script.
  */
 #ifndef SNOWID_COMPAT_H
 #define SNOWID_COMPAT_H

@@ -319,20 +319,13 @@ generator_count_step_back(void)
 	LWLockRelease(generator_lock);
 }
 
+/* Will another pair be taken if the clock is too far behind?  Was one just now? */
 void
-generator_count_move(void)
-{
-	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
-	generator->gate.moves++;
-	LWLockRelease(generator_lock);
-}
-
-/* Will another pair be taken if the clock is too far behind?  Then callers wait. */
-void
-generator_may_move(bool may_move)
+generator_note_move(bool may_move, bool has_moved)
 {
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	generator->gate.may_move = may_move;
+	generator->gate.moves += has_moved;
 	LWLockRelease(generator_lock);
 }
 

@@ -232,28 +232,28 @@ observe_move(Facts *facts)
 void
 pair_note(const Claim *claim, const Decision *decision)
 {
-	generator_may_move(decision->may_move);
+	bool		is_over = decision->is_known && !decision->behind;
+	bool		has_moved = is_over && left.ownership != 0 && left.ownership != claim->ownership;
+
+	generator_note_move(decision->may_move, has_moved);
 	claim_unwanted(decision->unwanted ? claim->ownership : 0, decision->end_ms);
-	if (decision->behind)
+	if (has_moved)
+		ereport(LOG,
+				(errmsg("snowid left worker ID %d of datacenter %d, whose keys are ahead of the clock",
+						left.worker_id, left.datacenter_id),
+				 errdetail("They end at %s; new keys are below them until then.",
+						   timestamptz_to_str(timestamptz_from_unix_ms(left_ms)))));
+	if (is_over)
+	{
+		behind_since = 0;
+		left.ownership = 0;
+	}
+	else if (decision->behind)
 	{
 		if (behind_since == 0)
 			behind_since = monotonic_ms();
 		left = *claim;
 		left_ms = decision->end_ms;
-	}
-	else if (decision->is_known)
-	{
-		behind_since = 0;
-		if (left.ownership != 0 && left.ownership != claim->ownership)
-		{
-			generator_count_move();
-			ereport(LOG,
-					(errmsg("snowid left worker ID %d of datacenter %d, whose keys are ahead of the clock",
-							left.worker_id, left.datacenter_id),
-					 errdetail("They end at %s; new keys are below them until then.",
-							   timestamptz_to_str(timestamptz_from_unix_ms(left_ms)))));
-		}
-		left.ownership = 0;
 	}
 }
 
