@@ -69,10 +69,6 @@ my @named = (
 		'the next one waits for the same lock; only the answer comes later'
 	],
 	[
-		qr{^keeper/origin.c: ceiling_raise: never},
-		'no path leads there; one that did would move the ceiling of another origin'
-	],
-	[
 		qr{^keeper/.*: without: MemoryContextSwitchTo},
 		'what a turn leaves would be kept, or what a connection keeps would be freed'
 	],

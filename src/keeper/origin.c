@@ -63,9 +63,8 @@ typedef struct OriginQuestion
 	bool		has_position;	/* the owned one had a position */
 	bool		leave_layouts;	/* other layouts' origins are to go */
 
-	/* these may differ when the same question is asked again */
+	/* this may differ when the same question is asked again */
 	int64		reach_ms;		/* ceilings further ahead are ignored */
-	int64		max_jump;		/* ms by which the clock may be wrong */
 } OriginQuestion;
 
 /*---- Names ----*/
@@ -228,7 +227,7 @@ list_old(const OriginQuestion *question, List *origins, int count)
 			is_pair(origin, question->old_datacenter_id, question->old_worker_id))
 			continue;
 		if (count > max_active_replication_origins - 2 || others > FEW)
-			may_go = may_go || origin->ms < past_ms - question->max_jump ||
+			may_go = may_go || origin->ms < past_ms - snowid_max_jump ||
 				(claim_from_redis() &&
 				 layout_equal(&origin->layout, &server_layout) &&
 				 origin->ms < Min(now_ms, newest_own_ms));
@@ -279,17 +278,13 @@ drop_old(List *names)
 }
 
 /*
- * Reads all of our origins; creates the pair's own if it is missing.  Lists those
- * that may be dropped, in the caller's context: once keys are made the newest
- * ceiling could be as wrong as the clock.
+ * The facts from our origins, for a question about a pair.  A wild one throws; or it is
+ * not looked at, for sessions.
  */
 static Ceiling
-look_up(const OriginQuestion *question, List **old)
+sum_up(List *origins, const OriginQuestion *question, bool for_session)
 {
 	Ceiling		answer;
-	char		own_name[NAMEDATALEN];
-	int			count;
-	List	   *origins = read_origins(&count);
 	ListCell   *cell;
 
 	memset(&answer, 0, sizeof(answer));
@@ -297,6 +292,8 @@ look_up(const OriginQuestion *question, List **old)
 	{
 		Origin	   *origin = lfirst(cell);
 
+		if (is_wild(origin) && for_session)
+			continue;
 		if (is_wild(origin))
 			ereport(ERROR,
 					(errcode(ERRCODE_DATA_CORRUPTED),
@@ -324,6 +321,22 @@ look_up(const OriginQuestion *question, List **old)
 		else if (origin->ms <= question->reach_ms)
 			answer.others_ms = Max(answer.others_ms, origin->ms);
 	}
+	return answer;
+}
+
+/*
+ * Reads all of our origins; creates the pair's own if it is missing.  Lists those
+ * that may be dropped, in the caller's context: once keys are made the newest
+ * ceiling could be as wrong as the clock.
+ */
+static Ceiling
+look_up(const OriginQuestion *question, List **old)
+{
+	char		own_name[NAMEDATALEN];
+	int			count;
+	List	   *origins = read_origins(&count);
+	Ceiling		answer = sum_up(origins, question, false);
+
 	if (answer.origin == InvalidRepOriginId)
 	{
 		origin_name(own_name, &server_layout, question->datacenter_id,
@@ -391,27 +404,14 @@ require_owned(const OriginQuestion *question)
 bool
 origin_other_layout(Layout *other)
 {
+	static const OriginQuestion of_no_pair = {
+		.datacenter_id = -1,.old_datacenter_id = -1,.reach_ms = PG_INT64_MAX
+	};
 	int			ignored;
-	List	   *origins = read_origins(&ignored);
-	ListCell   *cell;
-	int64		own_ms = 0;
-	int64		other_ms = 0;
+	Ceiling		found = sum_up(read_origins(&ignored), &of_no_pair, true);
 
-	foreach(cell, origins)
-	{
-		Origin	   *origin = lfirst(cell);
-
-		if (is_wild(origin))
-			continue;
-		if (layout_equal(&origin->layout, &server_layout))
-			own_ms = Max(own_ms, origin->ms);
-		else if (origin->ms > other_ms)
-		{
-			other_ms = origin->ms;
-			*other = origin->layout;
-		}
-	}
-	return other_ms > own_ms;
+	*other = found.other_layout;
+	return found.other_layout_ms > found.others_ms;
 }
 
 /*---- The question and its answer ----*/
@@ -701,7 +701,6 @@ ask_about(OriginQuestion *question, const Claim *pair)
 	question->worker_id = pair->worker_id;
 	question->old_datacenter_id = old->ownership != 0 ? old->datacenter_id : -1;
 	question->old_worker_id = old->ownership != 0 ? old->worker_id : -1;
-	question->max_jump = snowid_max_jump;
 }
 
 /*
@@ -771,8 +770,7 @@ ceiling_raise(const Ceiling *ceiling, int64 unix_ms)
 {
 	xl_replorigin_set record;
 
-	if (owned == InvalidRepOriginId || owned != ceiling->origin)
-		elog(ERROR, "replication origin with ID %d is not owned", ceiling->origin);
+	Assert(owned != InvalidRepOriginId && owned == ceiling->origin);
 	replorigin_session_advance((XLogRecPtr) unix_ms, InvalidXLogRecPtr);
 	memset(&record, 0, sizeof(record));
 	record.remote_lsn = (XLogRecPtr) unix_ms;
