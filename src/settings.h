@@ -20,17 +20,6 @@ typedef enum SequenceStart
 	SEQUENCE_ZERO				/* it restarts at 0 each millisecond */
 } SequenceStart;
 
-/* One of the addresses in snowid.redis_url. */
-typedef struct Address
-{
-	bool		tls;
-	bool		local;			/* "host" is the path of a socket */
-	char		host[256];
-	int			port;
-	char		user[128];
-	int			database;
-} Address;
-
 extern Layout server_layout;	/* snowid.layout */
 extern int	snowid_sequence_start;	/* a SequenceStart */
 extern int	snowid_datacenter_id;
@@ -53,11 +42,6 @@ extern int	snowid_redis_mark_interval; /* ms */
 extern int	snowid_redis_wait_replicas;
 
 extern void settings_define(void);
-
-/* The addresses in snowid.redis_url. */
-extern const char *url_parse(const char *s, const char *end, Address *address);
-extern const char *url_next(const char *urls, const char **end);
-extern int	url_count(const char *urls);
 
 #pragma GCC visibility pop
 

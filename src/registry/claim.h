@@ -9,7 +9,7 @@
 #include "datatype/timestamp.h"
 
 #include "generator/gate.h"
-#include "registry/net.h"
+#include "net.h"
 
 #define BOOT_LEN 64
 

@@ -5,7 +5,7 @@
 #ifndef SNOWID_REGISTRY_REDIS_H
 #define SNOWID_REGISTRY_REDIS_H
 
-#include "registry/net.h"
+#include "net.h"
 
 extern bool redis_connect(char *err);
 extern void redis_close(void);

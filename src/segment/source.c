@@ -38,7 +38,7 @@
 #include "utils/varlena.h"
 
 #include "compat.h"
-#include "registry/net.h"
+#include "net.h"
 #include "segment/source.h"
 
 /* How often it looks, while it waits, whether the process must leave. */

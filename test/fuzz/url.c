@@ -4,7 +4,7 @@
  */
 #include "fuzz.h"
 
-#include "settings.h"
+#include "net.h"
 
 void
 fuzz_one(const char *data, size_t size)

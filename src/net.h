@@ -1,0 +1,31 @@
+/*
+ * net.h
+ *		Addresses of other servers, names, and waits for them without hanging.
+ */
+#ifndef SNOWID_NET_H
+#define SNOWID_NET_H
+
+#define NET_ERR_LEN 256
+#define NET_ADDRESS_LEN 64		/* of a numeric address, with its NUL */
+#define NET_ADDRESSES_LEN 512
+
+/* One of the addresses in snowid.redis_url. */
+typedef struct Address
+{
+	bool		tls;
+	bool		local;			/* "host" is the path of a socket */
+	char		host[256];
+	int			port;
+	char		user[128];
+	int			database;
+} Address;
+
+extern const char *url_parse(const char *s, const char *end, Address *address);
+extern const char *url_next(const char *urls, const char **end);
+extern int	url_count(const char *urls);
+extern void net_set_deadline(int timeout_ms);
+extern void net_begin_last_call(int64 ends);
+extern bool net_wait(int fd, int event, char *err);
+extern bool net_resolve(const char *host, char *addresses, char *err);
+
+#endif							/* SNOWID_NET_H */
