@@ -36,7 +36,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "key/decode.h"
+#include "key/layout.h"
 
 PG_FUNCTION_INFO_V1(snowid_make_partitions);
 

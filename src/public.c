@@ -15,8 +15,8 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "key/layout.h"
 #include "key/public_form.h"
-#include "key/text.h"
 #include "secret_file.h"
 #include "settings.h"
 

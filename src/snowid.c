@@ -19,7 +19,7 @@
 #include "keeper/keeper.h"
 #include "keeper/origin.h"
 #include "keeper/pair.h"
-#include "key/decode.h"
+#include "key/layout.h"
 #include "process.h"
 #include "registry/claim.h"
 #include "registry/registry.h"

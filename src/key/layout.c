@@ -1,21 +1,45 @@
 /*
  * layout.c
- *		The fields of a key: pack, unpack, bounds; and layouts as text.
+ *		The fields of a key: arithmetic, layouts as text, and the SQL functions
+ *		that read and write the fields.
  *
  * Depends on its arguments only: reads no setting, no clock and no shared memory, so
  * that its callers can be IMMUTABLE.  A value out of range is an error; nothing ever
  * wraps.
+ *
+ * Each SQL function has two forms: with this server's layout (STABLE; needs the
+ * library preloaded, and a layout that is not refused), and with a layout given as
+ * text (IMMUTABLE; needs nothing).  One C function serves both, and distinguishes
+ * them by the number of arguments.  It gets the server's layout through a hook.
  */
 #include "postgres.h"
 
 #include <ctype.h>
 
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "funcapi.h"
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/datetime.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
+#include "compat.h"
 #include "key/layout.h"
-#include "key/text.h"
+
+PG_FUNCTION_INFO_V1(snowid_decode);
+PG_FUNCTION_INFO_V1(snowid_timestamp);
+PG_FUNCTION_INFO_V1(snowid_min);
+PG_FUNCTION_INFO_V1(snowid_max);
+PG_FUNCTION_INFO_V1(snowid_encode);
+PG_FUNCTION_INFO_V1(snowid_bits);
+PG_FUNCTION_INFO_V1(snowid_layouts);
+
+const Layout *(*decode_server_layout) (bool first) = NULL;
+
+/* How many characters of a text are shown in an error. */
+#define SHOWN 100
 
 #define MAX_WIDTH 31
 
@@ -161,11 +185,12 @@ layout_pack(const Layout *layout, const Parts *parts)
 {
 	int64		worker_place = layout->sequence_above ? 0 : layout->sequence_bits;
 	int64		sequence_place = layout->sequence_above ? layout->worker_bits : 0;
+	int64		time = timestamp_field(layout, parts->unix_ms);
 
 	require_fits("datacenter_id", parts->datacenter, layout->datacenter_bits);
 	require_fits("worker_id", parts->worker, layout->worker_bits);
 	require_fits("sequence", parts->sequence, layout->sequence_bits);
-	return timestamp_field(layout, parts->unix_ms) |
+	return time |
 		(int64) parts->datacenter << (layout->worker_bits + layout->sequence_bits) |
 		(int64) parts->worker << worker_place |
 		(int64) parts->sequence << sequence_place;
@@ -212,24 +237,32 @@ layout_key_at(const Layout *layout, int64 unix_ms, bool greatest)
 
 /*
  * The least or the greatest key of the ms (the tick) of ts; throws if that is out
- * of the layout's range, or infinite.
+ * of the layout's range, as each infinity is.
  */
 int64
 layout_bound(const Layout *layout, TimestampTz ts, bool greatest)
 {
-	int64		unix_ms;
+	int64		unix_ms = unix_ms_from_timestamptz(ts);
 
-	if (TIMESTAMP_IS_NOBEGIN(ts))
-		unix_ms = PG_INT64_MIN;
-	else if (TIMESTAMP_IS_NOEND(ts))
-		unix_ms = PG_INT64_MAX;
-	else
-		unix_ms = unix_ms_from_timestamptz(ts);
 	(void) timestamp_field(layout, unix_ms);
 	return layout_key_at(layout, unix_ms, greatest);
 }
 
 /*---- As text ----*/
+
+/*
+ * A text as an error shows it: its beginning.  A text from outside can be long, and
+ * errors are logged; and it may end within a character.
+ */
+char *
+text_shown(const char *str, int len)
+{
+	int			shown = 0;
+
+	for (int i = 0; i < SHOWN && shown < len; i++)
+		shown += Min(pg_mblen(str + shown), len - shown);
+	return psprintf("%.*s%s", shown, str, shown < len ? "..." : "");
+}
 
 /*
  * Formats that others use.  Discord's worker and process are our datacenter and
@@ -257,16 +290,6 @@ static const struct
 	{"yitter", {INT64CONST(1582136402000), 1, 0, 6, 6, false}},
 	{"pgdog", {INT64CONST(1764184395000), 1, 0, 10, 12, false}}
 };
-
-/* The i-th named layout and its name; NULL past the last. */
-const char *
-layout_named(int i, Layout *layout)
-{
-	if (i >= lengthof(named_layouts))
-		return NULL;
-	*layout = named_layouts[i].layout;
-	return named_layouts[i].name;
-}
 
 /* Has the text a digit for each 0 of the form, and its other characters? */
 static bool
@@ -342,8 +365,6 @@ layout_read(const char *str, Layout *layout)
 	char	   *rest = pstrdup(str);
 	char	   *word;
 	bool		has_epoch = false;
-	Layout		named;
-	const char *name;
 	struct
 	{
 		const char *key;
@@ -356,11 +377,11 @@ layout_read(const char *str, Layout *layout)
 		{"sequence=", &layout->sequence_bits, false}
 	};
 
-	for (int i = 0; (name = layout_named(i, &named)) != NULL; i++)
+	for (int i = 0; i < lengthof(named_layouts); i++)
 	{
-		if (pg_strcasecmp(str, name) == 0)
+		if (pg_strcasecmp(str, named_layouts[i].name) == 0)
 		{
-			*layout = named;
+			*layout = named_layouts[i].layout;
 			return NULL;
 		}
 	}
@@ -408,22 +429,6 @@ layout_read(const char *str, Layout *layout)
 	return NULL;
 }
 
-/* Reads a layout for an SQL function: throws if it is not one. */
-void
-layout_parse(text *spec, Layout *layout)
-{
-	char	   *str = text_to_cstring(spec);
-	const char *problem = layout_read(str, layout);
-
-	if (problem)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid layout \"%s\"", text_shown(str, strlen(str))),
-				 errdetail("%s", problem),
-				 errhint(LAYOUT_HINT)));
-	pfree(str);
-}
-
 /* Writes a layout so that layout_read() can read it. */
 void
 layout_describe(const Layout *layout, char *buf)
@@ -450,4 +455,200 @@ layout_difference(const Layout *ours, const Layout *theirs)
 	layout_describe(theirs, their_text);
 	return psprintf("The settings make \"%s\", and this server's last keys have \"%s\".",
 					our_text, their_text);
+}
+
+/*---- SQL functions ----*/
+
+/* The memory of a call site, from row to row. */
+typedef struct CallSite
+{
+	Layout		layout;
+	text	   *spec;			/* the text of the layout */
+	TupleDesc	tupdesc;		/* snowid_decode's row */
+} CallSite;
+
+/* Reads a layout for an SQL function: throws if it is not one. */
+static void
+parse_layout(text *spec, Layout *layout)
+{
+	char	   *str = text_to_cstring(spec);
+	const char *problem = layout_read(str, layout);
+
+	if (problem)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid layout \"%s\"", text_shown(str, strlen(str))),
+				 errdetail("%s", problem),
+				 errhint(LAYOUT_HINT)));
+	pfree(str);
+}
+
+/* The call site's memory, with the layout to use. */
+static CallSite *
+call_site(FunctionCallInfo fcinfo, int layout_arg)
+{
+	CallSite   *site = fcinfo->flinfo->fn_extra;
+	const Layout *server = NULL;
+	text	   *spec;
+
+	if (PG_NARGS() <= layout_arg)
+	{
+		require_preloaded();
+		server = decode_server_layout(site == NULL);
+	}
+	if (site == NULL)
+		site = fcinfo->flinfo->fn_extra =
+			MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(CallSite));
+	if (server)
+	{
+		site->layout = *server;
+		return site;
+	}
+
+	spec = PG_GETARG_TEXT_PP(layout_arg);
+	if (site->spec == NULL ||
+		VARSIZE_ANY_EXHDR(site->spec) != VARSIZE_ANY_EXHDR(spec) ||
+		memcmp(VARDATA_ANY(site->spec), VARDATA_ANY(spec),
+			   VARSIZE_ANY_EXHDR(spec)) != 0)
+	{
+		Layout		layout;
+		text	   *copy;
+
+		parse_layout(spec, &layout);
+		copy = MemoryContextAlloc(fcinfo->flinfo->fn_mcxt, VARSIZE_ANY(spec));
+		memcpy(copy, spec, VARSIZE_ANY(spec));
+		if (site->spec)
+			pfree(site->spec);
+		site->spec = copy;
+		site->layout = layout;
+	}
+	return site;
+}
+
+/* The layout of an argument, or the server's. */
+const Layout *
+layout_of_call(FunctionCallInfo fcinfo, int layout_arg)
+{
+	return &call_site(fcinfo, layout_arg)->layout;
+}
+
+Datum
+snowid_decode(PG_FUNCTION_ARGS)
+{
+	CallSite   *site = call_site(fcinfo, 1);
+	Layout	   *layout = &site->layout;
+	static const Oid columns[] = {TIMESTAMPTZOID, INT4OID, INT4OID, INT4OID};
+	Parts		parts;
+	Datum		values[lengthof(columns)];
+	bool		nulls[lengthof(columns)] = {false};
+
+	if (site->tupdesc == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
+
+		site->tupdesc = require_row(fcinfo, columns, lengthof(columns));
+		MemoryContextSwitchTo(old);
+	}
+	layout_unpack(layout, PG_GETARG_INT64(0), &parts);
+	values[0] = TimestampTzGetDatum(timestamptz_from_unix_ms(parts.unix_ms));
+	values[1] = Int32GetDatum(parts.datacenter);
+	values[2] = Int32GetDatum(parts.worker);
+	values[3] = Int32GetDatum(parts.sequence);
+	nulls[1] = layout->datacenter_bits == 0;
+	nulls[2] = layout->worker_bits == 0;
+	nulls[3] = layout->sequence_bits == 0;
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(site->tupdesc, values,
+													  nulls)));
+}
+
+Datum
+snowid_timestamp(PG_FUNCTION_ARGS)
+{
+	Parts		parts;
+
+	layout_unpack(&call_site(fcinfo, 1)->layout, PG_GETARG_INT64(0), &parts);
+	PG_RETURN_TIMESTAMPTZ(timestamptz_from_unix_ms(parts.unix_ms));
+}
+
+Datum
+snowid_min(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(layout_bound(&call_site(fcinfo, 1)->layout,
+								 PG_GETARG_TIMESTAMPTZ(0), false));
+}
+
+Datum
+snowid_max(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(layout_bound(&call_site(fcinfo, 1)->layout,
+								 PG_GETARG_TIMESTAMPTZ(0), true));
+}
+
+Datum
+snowid_encode(PG_FUNCTION_ARGS)
+{
+	Layout	   *layout = &call_site(fcinfo, 4)->layout;
+	Parts		parts;
+
+	parts.unix_ms = unix_ms_from_timestamptz(PG_GETARG_TIMESTAMPTZ(0));
+	parts.datacenter = PG_GETARG_INT32(1);
+	parts.worker = PG_GETARG_INT32(2);
+	parts.sequence = PG_GETARG_INT32(3);
+	PG_RETURN_INT64(layout_pack(layout, &parts));
+}
+
+/* The bits from the sign down, a space between the fields. */
+Datum
+snowid_bits(PG_FUNCTION_ARGS)
+{
+	Layout	   *layout = &call_site(fcinfo, 1)->layout;
+	int64		id = PG_GETARG_INT64(0);
+	int			both = layout->worker_bits + layout->sequence_bits;
+	int			ends[4] = {		/* the lowest bit of a field */
+		63, both + layout->datacenter_bits, both,
+		layout->sequence_above ? layout->worker_bits : layout->sequence_bits
+	};
+	char		buf[64 + lengthof(ends) + 1];
+	char	   *p = buf;
+	Parts		parts;
+
+	layout_unpack(layout, id, &parts);	/* throws if it is no key */
+	for (int bit = 63; bit >= 0; bit--)
+	{
+		*p++ = id >> bit & 1 ? '1' : '0';
+		for (int i = 0; i < lengthof(ends); i++)
+			if (bit == ends[i] && bit > 0 && p[-1] != ' ')
+				*p++ = ' ';
+	}
+	PG_RETURN_TEXT_P(cstring_to_text_with_len(buf, p - buf));
+}
+
+/* The named layouts. */
+Datum
+snowid_layouts(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	static const Oid columns[] = {
+		TEXTOID, TIMESTAMPTZOID, INT4OID, INT4OID, INT4OID, INT4OID, INT4OID, DATEOID
+	};
+
+	InitMaterializedSRF(fcinfo, 0);
+	require_columns(fcinfo, rsinfo->setDesc, columns, lengthof(columns));
+	for (int i = 0; i < lengthof(named_layouts); i++)
+	{
+		const Layout *layout = &named_layouts[i].layout;
+		Datum		values[lengthof(columns)];
+		bool		nulls[lengthof(columns)] = {false};
+
+		values[0] = CStringGetTextDatum(named_layouts[i].name);
+		values[1] = TimestampTzGetDatum(timestamptz_from_unix_ms(layout->epoch));
+		values[2] = Int32GetDatum(layout->tick);
+		values[3] = Int32GetDatum(layout_timestamp_bits(layout));
+		values[4] = Int32GetDatum(layout->datacenter_bits);
+		values[5] = Int32GetDatum(layout->worker_bits);
+		values[6] = Int32GetDatum(layout->sequence_bits);
+		values[7] = DateADTGetDatum(layout_last_day(layout));
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
 }

@@ -1,11 +1,13 @@
 /*
  * layout.h
- *		The fields of a key, and layouts as text.
+ *		The fields of a key: arithmetic, layouts as text, and the layout that a call
+ *		of an SQL function uses.
  */
 #ifndef SNOWID_KEY_LAYOUT_H
 #define SNOWID_KEY_LAYOUT_H
 
 #include "datatype/timestamp.h"
+#include "fmgr.h"
 #include "utils/date.h"
 
 /* Longest text of a layout that layout_describe() writes, with its NUL. */
@@ -52,9 +54,16 @@ extern int64 unix_ms_from_timestamptz(TimestampTz ts);
 extern TimestampTz timestamptz_from_unix_ms(int64 unix_ms);
 extern const char *layout_read_epoch(const char *str, int64 *unix_ms);
 extern const char *layout_read(const char *str, Layout *layout);
-extern void layout_parse(text *spec, Layout *layout);
 extern void layout_describe(const Layout *layout, char *buf);
 extern char *layout_difference(const Layout *ours, const Layout *theirs);
-extern const char *layout_named(int i, Layout *layout);
+extern char *text_shown(const char *str, int len);
+
+/*
+ * Returns the server's layout, or throws if it is refused; set when the library
+ * is preloaded.  "first": it is the call site's first call.
+ */
+extern const Layout *(*decode_server_layout) (bool first);
+
+extern const Layout *layout_of_call(FunctionCallInfo fcinfo, int layout_arg);
 
 #endif							/* SNOWID_KEY_LAYOUT_H */

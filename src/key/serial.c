@@ -21,7 +21,6 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "key/decode.h"
 #include "key/layout.h"
 #include "key/text.h"
 

@@ -30,6 +30,7 @@
 #include "utils/typcache.h"
 
 #include "compat.h"
+#include "key/layout.h"
 #include "key/text.h"
 
 PG_FUNCTION_INFO_V1(snowid_in);
@@ -39,9 +40,6 @@ PG_FUNCTION_INFO_V1(snowid_from_base32);
 PG_FUNCTION_INFO_V1(snowid_to_base62);
 PG_FUNCTION_INFO_V1(snowid_from_base62);
 PG_FUNCTION_INFO_V1(snowid_compare_support);
-
-/* How many characters of a text are shown in an error. */
-#define SHOWN 100
 
 /* How many digits the text of a negative value has. */
 #define NEGATIVE_DIGITS 19
@@ -82,20 +80,6 @@ write_number(const Notation *n, char *buf, uint64 value)
 		buf[i] = n->digits[value % n->base];
 		value /= n->base;
 	}
-}
-
-/*
- * A text as an error shows it: its beginning.  A text from outside can be long, and
- * errors are logged; and it may end within a character.
- */
-char *
-text_shown(const char *str, int len)
-{
-	int			shown = 0;
-
-	for (int i = 0; i < SHOWN && shown < len; i++)
-		shown += Min(pg_mblen(str + shown), len - shown);
-	return psprintf("%.*s%s", shown, str, shown < len ? "..." : "");
 }
 
 /* Reads a key.  Returns NULL, or the problem of the text. */

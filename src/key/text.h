@@ -1,6 +1,6 @@
 /*
  * text.h
- *		The digits of base32, as all forms of keys read them; and texts in errors.
+ *		The digits of base32, as all forms of keys read them.
  */
 #ifndef SNOWID_KEY_TEXT_H
 #define SNOWID_KEY_TEXT_H
@@ -26,7 +26,5 @@ digit_of_base32(char c)
 		return letters[c - 'a'];
 	return c == '-' ? SKIPPED : NO_DIGIT;
 }
-
-extern char *text_shown(const char *str, int len);
 
 #endif							/* SNOWID_KEY_TEXT_H */

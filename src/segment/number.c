@@ -48,6 +48,7 @@
 #include "utils/wait_event.h"
 
 #include "compat.h"
+#include "key/layout.h"
 #include "key/text.h"
 #include "process.h"
 #include "segment/fetcher.h"

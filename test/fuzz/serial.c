@@ -7,7 +7,6 @@
 
 #include "utils/builtins.h"
 
-#include "key/decode.h"
 #include "key/layout.h"
 
 extern Datum snowid_serial(PG_FUNCTION_ARGS);
@@ -15,7 +14,7 @@ extern Datum snowid_serial_id(PG_FUNCTION_ARGS);
 
 static Layout layout;
 
-/* In place of that of decode.c, which keeps it from row to row. */
+/* In place of that of layout.c, which keeps it from row to row. */
 const Layout *
 layout_of_call(FunctionCallInfo fcinfo, int layout_arg)
 {
