@@ -1,6 +1,6 @@
 /*
  * text.c
- *		Keys as text, in base32 and base62, and the type snowid.
+ *		Keys as text: in base32 and base62, the type snowid, and serials.
  *
  * Base32 is Douglas Crockford's (crockford.com/base32.html), as the TSID
  * libraries write 64-bit numbers: 13 digits without I, L, O, U.  It is read in
@@ -10,8 +10,22 @@
  *
  * A value of the type is a bigint, and casts do not check it.  So a negative value,
  * which is no key, also has a text, for dumps: a minus and 19 decimal digits, which
- * differ from all digits of base32.  All is IMMUTABLE: it reads no setting and no
- * shared memory.
+ * differ from all digits of base32.
+ *
+ * A serial is a key for people:
+ *
+ *		code | yyyymmddhhmissms | fields of the pair and the sequence | check
+ *
+ * Every field is decimal and as wide as its greatest value (absent if the layout
+ * has no such field), and the fields are in the order of the key.  So serials
+ * with the same code and offset sort as their keys do, in every collation.  Each
+ * key has one serial: a serial that is read is written again and compared.  The time
+ * has a fixed offset from UTC: in a named zone local times repeat once a year, and
+ * the rules change.  The check digits are ISO 7064 MOD 97-10 over all before them,
+ * with letters as in an IBAN (A 10 ... Z 35).
+ *
+ * Nothing here reads a setting or shared memory, but for the layout of a serial if
+ * no argument gives it.
  */
 #include "postgres.h"
 
@@ -26,7 +40,9 @@
 #include "nodes/supportnodes.h"
 #include "optimizer/optimizer.h"
 #include "utils/builtins.h"
+#include "utils/datetime.h"
 #include "utils/lsyscache.h"
+#include "utils/timestamp.h"
 #include "utils/typcache.h"
 
 #include "compat.h"
@@ -40,6 +56,8 @@ PG_FUNCTION_INFO_V1(snowid_from_base32);
 PG_FUNCTION_INFO_V1(snowid_to_base62);
 PG_FUNCTION_INFO_V1(snowid_from_base62);
 PG_FUNCTION_INFO_V1(snowid_compare_support);
+PG_FUNCTION_INFO_V1(snowid_serial);
+PG_FUNCTION_INFO_V1(snowid_serial_id);
 
 /* How many digits the text of a negative value has. */
 #define NEGATIVE_DIGITS 19
@@ -264,4 +282,251 @@ snowid_compare_support(PG_FUNCTION_ARGS)
 	PG_RETURN_POINTER(list_make1(make_opclause(opno, BOOLOID, false, column,
 											   (Expr *) value, InvalidOid,
 											   InvalidOid)));
+}
+
+/*---- Serials ----*/
+
+#define DAY_MS (INT64CONST(24) * 3600 * 1000)
+
+#define CODE_LEN 8
+#define TIME_LEN 17
+
+/* Code, time, three fields of 10 digits at most, check digits, NUL. */
+#define SERIAL_LEN (CODE_LEN + TIME_LEN + 3 * 10 + 2 + 1)
+
+/* The form of a serial. */
+typedef struct SerialForm
+{
+	const char *code;
+	int64		offset_ms;		/* of the local time */
+	bool		check_digits;
+	const Layout *layout;
+} SerialForm;
+
+/* A field after the time. */
+typedef struct Field
+{
+	int		   *value;
+	int			bits;
+} Field;
+
+/* The fields of "parts" in the order of the key. */
+static void
+list_fields(const Layout *layout, Parts *parts, Field fields[3])
+{
+	int			worker = layout->sequence_above ? 2 : 1;
+
+	fields[0].value = &parts->datacenter;
+	fields[0].bits = layout->datacenter_bits;
+	fields[worker].value = &parts->worker;
+	fields[worker].bits = layout->worker_bits;
+	fields[3 - worker].value = &parts->sequence;
+	fields[3 - worker].bits = layout->sequence_bits;
+}
+
+/* The number of digits of 2^bits - 1; 0 for 0 bits. */
+static int
+field_width(int bits)
+{
+	int			width = 0;
+
+	for (int64 max = (INT64CONST(1) << bits) - 1; max > 0; max /= 10)
+		width++;
+	return width;
+}
+
+/* The whole text as one decimal number, modulo 97. */
+static int
+remainder_97(const char *str)
+{
+	int			remainder = 0;
+
+	for (; *str; str++)
+	{
+		if (*str >= '0' && *str <= '9')
+			remainder = (remainder * 10 + *str - '0') % 97;
+		else
+			remainder = (remainder * 100 + *str - 'A' + 10) % 97;
+	}
+	return remainder;
+}
+
+/* Does its year have four digits? */
+static bool
+has_year(int64 ms)
+{
+	return ms >= (date2j(1, 1, 1) - UNIX_EPOCH_JDATE) * DAY_MS &&
+		ms < (date2j(10000, 1, 1) - UNIX_EPOCH_JDATE) * DAY_MS;
+}
+
+/* Writes the serial of a key; throws if its year does not have four digits. */
+static void
+write_serial(const SerialForm *form, int64 id, char *buf)
+{
+	Parts		parts;
+	Field		fields[3];
+	int64		local;
+	struct pg_tm tm;
+	fsec_t		us;
+	char	   *p = buf;
+
+	layout_unpack(form->layout, id, &parts);
+	local = parts.unix_ms + form->offset_ms;
+	if (!has_year(local))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
+				 errmsg("time of key " INT64_FORMAT " has no year of four digits", id)));
+	(void) timestamp2tm(timestamptz_from_unix_ms(local), NULL, &tm, &us, NULL, NULL);
+
+	p += sprintf(p, "%s%04d%02d%02d%02d%02d%02d%03d", form->code, tm.tm_year, tm.tm_mon,
+				 tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, us / 1000);
+	list_fields(form->layout, &parts, fields);
+	for (int i = 0; i < lengthof(fields); i++)
+	{
+		if (fields[i].bits > 0)
+			p += sprintf(p, "%0*d", field_width(fields[i].bits), *fields[i].value);
+	}
+	if (form->check_digits)
+	{
+		strcpy(p, "00");
+		sprintf(p, "%02d", 98 - remainder_97(buf));
+	}
+}
+
+/* Reads a number of this many digits at *p, and moves *p past it. */
+static int64
+number(const char **p, int width)
+{
+	int64		value = 0;
+
+	for (; width > 0; width--)
+		value = value * 10 + *(*p)++ - '0';
+	return value;
+}
+
+/* Reads the key of a serial.  Returns NULL, or the problem of the serial. */
+static const char *
+read_serial(const SerialForm *form, const char *serial, int64 *id)
+{
+	int			code_len = strlen(form->code);
+	int			len = code_len + TIME_LEN + (form->check_digits ? 2 : 0);
+	const char *p;
+	Parts		parts;
+	Field		fields[3];
+	int			year,
+				month,
+				day;
+	char		again[SERIAL_LEN];
+
+	list_fields(form->layout, &parts, fields);
+	for (int i = 0; i < lengthof(fields); i++)
+		len += field_width(fields[i].bits);
+	if (strncmp(serial, form->code, code_len) != 0)
+		return psprintf("It does not begin with the code \"%s\".", form->code);
+	p = serial + code_len;
+	if (strspn(p, "0123456789") != strlen(p))
+		return "After its code it has other characters than digits.";
+	if (strlen(serial) != len)
+		return psprintf("It has %d characters instead of %d.",
+						(int) strlen(serial), len);
+
+	year = number(&p, 4);
+	month = number(&p, 2);
+	day = number(&p, 2);
+	parts.unix_ms = (date2j(year, month, day) - UNIX_EPOCH_JDATE) * DAY_MS -
+		form->offset_ms;
+	parts.unix_ms += number(&p, 2) * 3600000;
+	parts.unix_ms += number(&p, 2) * 60000;
+	parts.unix_ms += number(&p, 2) * 1000;
+	parts.unix_ms += number(&p, 3);
+	if (!has_year(parts.unix_ms + form->offset_ms) ||
+		parts.unix_ms < form->layout->epoch ||
+		parts.unix_ms > layout_last_ms(form->layout))
+		return "Its time is out of the range of the layout.";
+	for (int i = 0; i < lengthof(fields); i++)
+	{
+		int64		value = number(&p, field_width(fields[i].bits));
+
+		if (value >> fields[i].bits != 0)
+			return psprintf("Its field %d does not fit into %d bits of the layout.",
+							i + 1, fields[i].bits);
+		*fields[i].value = (int) value;
+	}
+	*id = layout_pack(form->layout, &parts);
+	write_serial(form, *id, again);
+	if (strcmp(serial, again) == 0)
+		return NULL;
+	if (strncmp(serial, again, code_len + TIME_LEN) != 0)
+		return "The layout has no such time.";
+	return "Its check digits do not match.";
+}
+
+/* Reads the local time's offset from UTC: Z, or +hh or -hh, also with mm. */
+static int64
+parse_offset(const char *str)
+{
+	int64		unix_ms = 0;
+
+	if ((*str != 'Z' && *str != '+' && *str != '-') ||
+		layout_read_epoch(psprintf("1970-01-01T00:00:00%s", str), &unix_ms) != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid offset from UTC: \"%s\"",
+						text_shown(str, strlen(str))),
+				 errdetail("It must be a fixed offset of less than 16 hours: in a named zone times repeat at the end of summer time, and so would serials."),
+				 errhint("Write it as \"+08\" or \"-05:30\", or \"Z\" for UTC.")));
+	return -unix_ms;
+}
+
+/*
+ * The form of a call's arguments: the code; as the third the offset, then the layout
+ * in IMMUTABLE functions only, and whether there are check digits.
+ */
+static SerialForm
+form_of_call(FunctionCallInfo fcinfo, int code_arg)
+{
+	SerialForm	form;
+	int			last = PG_NARGS() - 1;
+	char	   *code = text_to_cstring(PG_GETARG_TEXT_PP(code_arg));
+
+	if (strlen(code) > CODE_LEN ||
+		strspn(code, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") != strlen(code))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid code of a serial: \"%s\"",
+						text_shown(code, strlen(code))),
+				 errdetail("It has up to %d characters, digits and capital letters from A to Z.",
+						   CODE_LEN)));
+	form.code = code;
+	form.offset_ms = parse_offset(text_to_cstring(PG_GETARG_TEXT_PP(2)));
+	form.check_digits = PG_GETARG_BOOL(last);
+	form.layout = layout_of_call(fcinfo, last > 3 ? 3 : PG_NARGS());
+	return form;
+}
+
+Datum
+snowid_serial(PG_FUNCTION_ARGS)
+{
+	SerialForm	form = form_of_call(fcinfo, 0);
+	char		buf[SERIAL_LEN];
+
+	write_serial(&form, PG_GETARG_INT64(1), buf);
+	PG_RETURN_TEXT_P(cstring_to_text(buf));
+}
+
+Datum
+snowid_serial_id(PG_FUNCTION_ARGS)
+{
+	char	   *serial = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	SerialForm	form = form_of_call(fcinfo, 1);
+	int64		id = 0;
+	const char *problem = read_serial(&form, serial, &id);
+
+	if (problem)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
+				 errmsg("invalid serial: \"%s\"",
+						text_shown(serial, strlen(serial))),
+				 errdetail("%s", problem)));
+	PG_RETURN_INT64(id);
 }
