@@ -29,7 +29,7 @@
 
 #include "compat.h"
 #include "registry/redis.h"
-#include "secret_file.h"
+#include "secrets.h"
 #include "settings.h"
 
 /* The most bytes that are read of a password file. */
