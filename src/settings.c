@@ -29,6 +29,7 @@ static char *worker_id_setting = "-1";
 char		snowid_host_name[256] = "";
 
 Layout		server_layout = {.tick = 1};
+UnitFormat	unit_format;
 int			snowid_sequence_start = SEQUENCE_FRACTION;
 int			snowid_datacenter_id = 0;
 int			snowid_worker_id = -1;
@@ -464,4 +465,9 @@ settings_define(void)
 	refuse_two_sources();
 	refuse_unknown_settings();
 	MarkGUCPrefixReserved("snowid");
+	unit_format.sequence_mask = (INT64CONST(1) << server_layout.sequence_bits) - 1;
+	unit_format.time_mask = ~unit_format.sequence_mask;
+	unit_format.clock_mask = snowid_sequence_start == SEQUENCE_ZERO ?
+		unit_format.time_mask : -1;
+	unit_format.pair_width = server_layout.datacenter_bits + server_layout.worker_bits;
 }

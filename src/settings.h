@@ -20,7 +20,17 @@ typedef enum SequenceStart
 	SEQUENCE_ZERO				/* it restarts at 0 each millisecond */
 } SequenceStart;
 
+/* The layout's numbers for the hot path. */
+typedef struct UnitFormat
+{
+	int64		clock_mask;		/* all bits of a reading, or whole ms only */
+	int64		sequence_mask;
+	int64		time_mask;		/* the other bits of a unit */
+	int			pair_width;		/* bits of datacenter and worker */
+} UnitFormat;
+
 extern Layout server_layout;	/* snowid.layout */
+extern UnitFormat unit_format;	/* of server_layout */
 extern int	snowid_sequence_start;	/* a SequenceStart */
 extern int	snowid_datacenter_id;
 extern int	snowid_worker_id;	/* -1: not set */

@@ -26,7 +26,6 @@
 #include "segment/fetcher.h"
 #include "segment/segment.h"
 #include "settings.h"
-#include "units.h"
 
 PG_MODULE_MAGIC_EXT(
 					.name = "snowid",
@@ -90,7 +89,6 @@ _PG_init(void)
 		return;
 
 	settings_define();
-	units_init();
 	if (IsBinaryUpgrade)
 		return;
 

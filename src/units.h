@@ -12,19 +12,6 @@
 
 #pragma GCC visibility push(hidden)
 
-/* The layout's numbers for the hot path. */
-typedef struct UnitFormat
-{
-	int64		clock_mask;		/* all bits of a reading, or whole ms only */
-	int64		sequence_mask;
-	int64		time_mask;		/* the other bits of a unit */
-	int			pair_width;		/* bits of datacenter and worker */
-} UnitFormat;
-
-extern UnitFormat unit_format;
-
-extern void units_init(void);
-
 static inline int64
 units_from_ms(int64 ms)
 {
