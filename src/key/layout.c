@@ -43,10 +43,6 @@ const Layout *(*decode_server_layout) (bool first) = NULL;
 
 #define MAX_WIDTH 31
 
-/* 0001-01-01 and the end of 9999, in Unix ms */
-#define FIRST_EPOCH_MS INT64CONST(-62135596800000)
-#define LAST_EPOCH_MS INT64CONST(253402300799999)
-
 #define UNIX_MS_OF_2000 INT64CONST(946684800000)
 
 /* The last ms of timestamptz. */
@@ -77,6 +73,13 @@ TimestampTz
 timestamptz_from_unix_ms(int64 unix_ms)
 {
 	return (unix_ms - UNIX_MS_OF_2000) * 1000;
+}
+
+/* Has a time a year of four digits, from 0001 to 9999? */
+bool
+unix_ms_has_year(int64 unix_ms)
+{
+	return unix_ms >= INT64CONST(-62135596800000) && unix_ms <= INT64CONST(253402300799999);
 }
 
 /* The reason why no server can make keys in this layout; NULL: one can. */
@@ -348,9 +351,7 @@ layout_read_epoch(const char *str, int64 *unix_ms)
 	minute += 60 * (hour - zone_hour) - zone_minute;
 	*unix_ms = (date2j(date[0], date[1], date[2]) - UNIX_EPOCH_JDATE) * INT64CONST(86400000) +
 		minute * INT64CONST(60000) + second * 1000 + ms;
-	if (*unix_ms < FIRST_EPOCH_MS || *unix_ms > LAST_EPOCH_MS)
-		return "not in the years from 0001 to 9999 (UTC)";
-	return NULL;
+	return unix_ms_has_year(*unix_ms) ? NULL : "not in the years from 0001 to 9999 (UTC)";
 }
 
 /*
@@ -362,7 +363,7 @@ layout_read_epoch(const char *str, int64 *unix_ms)
 const char *
 layout_read(const char *str, Layout *layout)
 {
-	char	   *rest = pstrdup(str);
+	char	   *rest;
 	char	   *word;
 	bool		has_epoch = false;
 	struct
@@ -388,12 +389,10 @@ layout_read(const char *str, Layout *layout)
 
 	memset(layout, 0, sizeof(Layout));
 	layout->tick = 1;
-	while ((word = strsep(&rest, " \t\n")) != NULL)
+	for (word = strtok_r(pstrdup(str), " \t\n", &rest); word; word = strtok_r(NULL, " \t\n", &rest))
 	{
 		const char *problem = "neither a named layout nor epoch=, datacenter=, worker= or sequence=";
 
-		if (*word == '\0')
-			continue;
 		if (strncmp(word, "epoch=", 6) == 0)
 		{
 			problem = has_epoch ? "given twice" :

@@ -52,6 +52,7 @@ extern int64 layout_key_at(const Layout *layout, int64 unix_ms, bool greatest);
 extern int64 layout_bound(const Layout *layout, TimestampTz ts, bool greatest);
 extern int64 unix_ms_from_timestamptz(TimestampTz ts);
 extern TimestampTz timestamptz_from_unix_ms(int64 unix_ms);
+extern bool unix_ms_has_year(int64 unix_ms);
 extern const char *layout_read_epoch(const char *str, int64 *unix_ms);
 extern const char *layout_read(const char *str, Layout *layout);
 extern void layout_describe(const Layout *layout, char *buf);

@@ -314,14 +314,13 @@ typedef struct Field
 static void
 list_fields(const Layout *layout, Parts *parts, Field fields[3])
 {
-	int			worker = layout->sequence_above ? 2 : 1;
+	Field		datacenter = {&parts->datacenter, layout->datacenter_bits};
+	Field		worker = {&parts->worker, layout->worker_bits};
+	Field		sequence = {&parts->sequence, layout->sequence_bits};
 
-	fields[0].value = &parts->datacenter;
-	fields[0].bits = layout->datacenter_bits;
-	fields[worker].value = &parts->worker;
-	fields[worker].bits = layout->worker_bits;
-	fields[3 - worker].value = &parts->sequence;
-	fields[3 - worker].bits = layout->sequence_bits;
+	fields[0] = datacenter;
+	fields[1] = layout->sequence_above ? sequence : worker;
+	fields[2] = layout->sequence_above ? worker : sequence;
 }
 
 /* The number of digits of 2^bits - 1; 0 for 0 bits. */
@@ -351,14 +350,6 @@ remainder_97(const char *str)
 	return remainder;
 }
 
-/* Does its year have four digits? */
-static bool
-has_year(int64 ms)
-{
-	return ms >= (date2j(1, 1, 1) - UNIX_EPOCH_JDATE) * DAY_MS &&
-		ms < (date2j(10000, 1, 1) - UNIX_EPOCH_JDATE) * DAY_MS;
-}
-
 /* Writes the serial of a key; throws if its year does not have four digits. */
 static void
 write_serial(const SerialForm *form, int64 id, char *buf)
@@ -372,7 +363,7 @@ write_serial(const SerialForm *form, int64 id, char *buf)
 
 	layout_unpack(form->layout, id, &parts);
 	local = parts.unix_ms + form->offset_ms;
-	if (!has_year(local))
+	if (!unix_ms_has_year(local))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
 				 errmsg("time of key " INT64_FORMAT " has no year of four digits", id)));
@@ -393,17 +384,6 @@ write_serial(const SerialForm *form, int64 id, char *buf)
 	}
 }
 
-/* Reads a number of this many digits at *p, and moves *p past it. */
-static int64
-number(const char **p, int width)
-{
-	int64		value = 0;
-
-	for (; width > 0; width--)
-		value = value * 10 + *(*p)++ - '0';
-	return value;
-}
-
 /* Reads the key of a serial.  Returns NULL, or the problem of the serial. */
 static const char *
 read_serial(const SerialForm *form, const char *serial, int64 *id)
@@ -415,7 +395,11 @@ read_serial(const SerialForm *form, const char *serial, int64 *id)
 	Field		fields[3];
 	int			year,
 				month,
-				day;
+				day,
+				hour,
+				minute,
+				ms;
+	int64		local;
 	char		again[SERIAL_LEN];
 
 	list_fields(form->layout, &parts, fields);
@@ -430,23 +414,20 @@ read_serial(const SerialForm *form, const char *serial, int64 *id)
 		return psprintf("It has %d characters instead of %d.",
 						(int) strlen(serial), len);
 
-	year = number(&p, 4);
-	month = number(&p, 2);
-	day = number(&p, 2);
-	parts.unix_ms = (date2j(year, month, day) - UNIX_EPOCH_JDATE) * DAY_MS -
-		form->offset_ms;
-	parts.unix_ms += number(&p, 2) * 3600000;
-	parts.unix_ms += number(&p, 2) * 60000;
-	parts.unix_ms += number(&p, 2) * 1000;
-	parts.unix_ms += number(&p, 3);
-	if (!has_year(parts.unix_ms + form->offset_ms) ||
-		parts.unix_ms < form->layout->epoch ||
+	sscanf(p, "%4d%2d%2d%2d%2d%5d", &year, &month, &day, &hour, &minute, &ms);
+	p += TIME_LEN;
+	local = (date2j(year, month, day) - UNIX_EPOCH_JDATE) * DAY_MS +
+		(60 * hour + minute) * 60000 + ms;
+	parts.unix_ms = local - form->offset_ms;
+	if (!unix_ms_has_year(local) || parts.unix_ms < form->layout->epoch ||
 		parts.unix_ms > layout_last_ms(form->layout))
 		return "Its time is out of the range of the layout.";
 	for (int i = 0; i < lengthof(fields); i++)
 	{
-		int64		value = number(&p, field_width(fields[i].bits));
+		int64		value = 0;
 
+		for (int width = field_width(fields[i].bits); width > 0; width--)
+			value = value * 10 + *p++ - '0';
 		if (value >> fields[i].bits != 0)
 			return psprintf("Its field %d does not fit into %d bits of the layout.",
 							i + 1, fields[i].bits);
