@@ -66,7 +66,7 @@ is_refused(const char *path, int fd, char *err, size_t err_size)
 ssize_t
 secret_file_read(const char *path, char *buf, size_t size, char *err, size_t err_size)
 {
-	ssize_t		got = 1;
+	ssize_t		got = -1;
 	ssize_t		len = 0;
 	int			fd = OpenTransientFile(path, O_RDONLY | O_NONBLOCK | PG_BINARY);
 
@@ -75,20 +75,15 @@ secret_file_read(const char *path, char *buf, size_t size, char *err, size_t err
 		snprintf(err, err_size, "could not open file \"%s\": %s", path, strerror(errno));
 		return -1;
 	}
-	if (is_refused(path, fd, err, err_size))
+	if (!is_refused(path, fd, err, err_size))
 	{
-		CloseTransientFile(fd);
-		return -1;
-	}
-	while (got > 0 && len < size)
-	{
-		got = read(fd, buf + len, size - len);
-		len += Max(got, 0);
-	}
-	if (got < 0)
-	{
-		snprintf(err, err_size, "could not read file \"%s\": %s", path, strerror(errno));
-		explicit_bzero(buf, size);
+		while (len < size && (got = read(fd, buf + len, size - len)) > 0)
+			len += got;
+		if (got < 0)
+		{
+			snprintf(err, err_size, "could not read file \"%s\": %s", path, strerror(errno));
+			explicit_bzero(buf, size);
+		}
 	}
 	CloseTransientFile(fd);
 	return got < 0 ? -1 : len;
@@ -122,7 +117,7 @@ add_lines(const char *path, char *lines, char *problem)
 static bool
 read_secrets(const char *path, char *problem)
 {
-	char	   *lines = palloc(FILE_SIZE);
+	char		lines[FILE_SIZE];
 	ssize_t		len = secret_file_read(path, lines, FILE_SIZE, problem, PROBLEM_LEN);
 	bool		good = len >= 0 && len < FILE_SIZE;
 
@@ -138,7 +133,6 @@ read_secrets(const char *path, char *problem)
 		snprintf(problem, PROBLEM_LEN, "file \"%s\" is longer than %d bytes",
 				 path, FILE_SIZE - 1);
 	explicit_bzero(lines, FILE_SIZE);
-	pfree(lines);
 	if (!good)
 		secrets_free(&secrets);
 	return good;

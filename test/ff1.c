@@ -12,6 +12,8 @@
 
 #include <math.h>
 
+#include <openssl/evp.h>
+
 #include "key/public_form.h"
 #include "key/text.h"
 
@@ -79,7 +81,7 @@ crypt_text(const char *key_hex, int radix, const char *tweak_hex, bool encrypt, 
 		str[i] = base36[half[i >= len / 2] % radix];
 		half[i >= len / 2] /= radix;
 	}
-	ff1_key_free(key);
+	EVP_CIPHER_CTX_free(key);
 }
 
 /*---- Known answers ----*/
@@ -219,7 +221,7 @@ all_permute(void)
 	for (int radix = 2; radix <= 36; radix++)
 		good &= permutes(key, radix, 2) && permutes(key, radix, 3);
 	good &= permutes(key, 2, 15) && permutes(key, 10, 5) && permutes(key, 32, 4);
-	ff1_key_free(key);
+	EVP_CIPHER_CTX_free(key);
 	return good;
 }
 

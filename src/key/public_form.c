@@ -46,29 +46,16 @@ static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
 Ff1Key *
 ff1_key_new(const uint8 *bytes, int len)
 {
-	const EVP_CIPHER *aes;
 	EVP_CIPHER_CTX *key = EVP_CIPHER_CTX_new();
+	const EVP_CIPHER *aes = EVP_aes_256_ecb();
 
-	if (key == NULL)
-		return NULL;
-	if (len == 16)
-		aes = EVP_aes_128_ecb();
-	else
-		aes = len == 24 ? EVP_aes_192_ecb() : EVP_aes_256_ecb();
-	if (EVP_EncryptInit_ex(key, aes, NULL, bytes, NULL) != 1 ||
-		EVP_CIPHER_CTX_set_padding(key, 0) != 1)
-	{
-		EVP_CIPHER_CTX_free(key);
-		return NULL;
-	}
-	return key;
-}
-
-/* Frees and wipes it. */
-void
-ff1_key_free(Ff1Key *key)
-{
+	if (len < 32)
+		aes = len == 16 ? EVP_aes_128_ecb() : EVP_aes_192_ecb();
+	if (key && EVP_EncryptInit_ex(key, aes, NULL, bytes, NULL) == 1 &&
+		EVP_CIPHER_CTX_set_padding(key, 0) == 1)
+		return key;
 	EVP_CIPHER_CTX_free(key);
+	return NULL;
 }
 
 /* The next link of the CBC-MAC: encrypts "chain" with "block" added to it. */
@@ -179,10 +166,7 @@ void
 secrets_free(Secrets *secrets)
 {
 	for (int i = 0; i < SECRETS; i++)
-	{
-		if (secrets->keys[i])
-			ff1_key_free(secrets->keys[i]);
-	}
+		EVP_CIPHER_CTX_free(secrets->keys[i]);	/* wipes it */
 	memset(secrets, 0, sizeof(*secrets));
 	secrets->writer = -1;
 }

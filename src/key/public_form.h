@@ -46,7 +46,6 @@ typedef enum PublicProblem
 } PublicProblem;
 
 extern Ff1Key *ff1_key_new(const uint8 *bytes, int len);
-extern void ff1_key_free(Ff1Key *key);
 extern bool ff1_crypt(const Ff1 *form, Ff1Key *key, const uint8 *tweak, int tweak_len,
 					  bool encrypt, uint64 half[2]);
 extern void secrets_free(Secrets *secrets);
