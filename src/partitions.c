@@ -72,9 +72,13 @@ typedef struct Part
 	char	   *name;			/* qualified and quoted */
 } Part;
 
-/* The table, read once. */
-typedef struct Parent
+/* A call: its arguments, and the table, read once. */
+typedef struct Call
 {
+	const Unit *unit;
+	int			ahead;
+	Interval   *keep;			/* or NULL */
+	const Layout *layout;
 	Oid			owner;
 	char	   *name;			/* qualified and quoted */
 	char	   *schema;			/* quoted */
@@ -82,15 +86,7 @@ typedef struct Parent
 	char	   *place;			/* USING and TABLESPACE of its partitions */
 	Part	   *parts;			/* in the order of their keys */
 	int			nparts;
-} Parent;
-
-/* The arguments of a call. */
-typedef struct Wanted
-{
-	const Unit *unit;
-	int			ahead;
-	Interval   *keep;			/* or NULL */
-} Wanted;
+} Call;
 
 /* The rights and settings before as_owner(). */
 typedef struct Before
@@ -101,16 +97,6 @@ typedef struct Before
 } Before;
 
 /*---- Periods ----*/
-
-/* The unit of a step, or NULL.  For interval_eq() a month would have 30 days. */
-static const Unit *
-unit_of(const Interval *step)
-{
-	for (int i = 0; i < lengthof(units); i++)
-		if (memcmp(step, &units[i].step, sizeof(Interval)) == 0)
-			return &units[i];
-	return NULL;
-}
 
 /* The start of the period that is n periods after that of a time, in UTC. */
 static Timestamp
@@ -142,11 +128,13 @@ time_of_key(const Layout *layout, int64 key)
 
 /*---- The commands ----*/
 
-/* The command that makes a partition for the keys from low to high. */
+/* The command that makes a period's partition, for the keys from low to high. */
 static char *
-make_command(const Parent *parent, const char *bare_name, int64 low, int64 high)
+make_command(const Call *call, Timestamp period, int64 low, int64 high)
 {
-	const char *name = psprintf("%s.%s", parent->schema, quote_identifier(bare_name));
+	const char *bare_name = psprintf("%s%s", call->bare_name,
+									 formatted(period, call->unit->suffix));
+	const char *name = psprintf("%s.%s", call->schema, quote_identifier(bare_name));
 
 	if (strlen(bare_name) >= NAMEDATALEN)
 		ereport(ERROR,
@@ -161,53 +149,54 @@ make_command(const Parent *parent, const char *bare_name, int64 low, int64 high)
 					" INCLUDING GENERATED INCLUDING STORAGE INCLUDING COMPRESSION)%s; "
 					"ALTER TABLE %s ATTACH PARTITION %s FOR VALUES"
 					" FROM (" INT64_FORMAT "::bigint) TO (" INT64_FORMAT "::bigint)",
-					name, parent->name, parent->place, parent->name, name, low, high);
+					name, call->name, call->place, call->name, name, low, high);
 }
 
 /* The first partition that has keys from low to high; or NULL. */
 static const Part *
-part_of(const Parent *parent, int64 low, int64 high)
+part_of(const Call *call, int64 low, int64 high)
 {
-	for (int i = 0; i < parent->nparts; i++)
-		if (parent->parts[i].low < high && parent->parts[i].high > low)
-			return &parent->parts[i];
+	for (int i = 0; i < call->nparts; i++)
+		if (call->parts[i].low < high && call->parts[i].high > low)
+			return &call->parts[i];
 	return NULL;
 }
 
 /*
- * The commands to run at a time, in their order.
+ * The commands to run now, in their order.
  *
  * A partition that ends in the first day of the layout has other numbers, such as
  * old serial keys: second_day is the first key above all of these.
  */
 static List *
-commands_for(const Parent *parent, const Wanted *wanted, const Layout *layout,
-			 Timestamp now)
+commands_for(const Call *call)
 {
-	const Unit *unit = wanted->unit;
+	const Unit *unit = call->unit;
+	const Layout *layout = call->layout;
+	Timestamp	now = GetCurrentTransactionStartTimestamp();
 	Timestamp	epoch = time_of_key(layout, 0);
 	int64		second_day = layout_bound(layout, period_of(&units[0], epoch, 1), false);
 	int64		first_key = 0;
 	Timestamp	period = period_of(unit, now, 0);
-	Timestamp	last = period_of(unit, now, wanted->ahead);
+	Timestamp	last = period_of(unit, now, call->ahead);
 	Timestamp	oldest = period;
 	Timestamp	next;
 	List	   *commands = NIL;
 
 	/* from the end of the first partition, so that no gap remains */
-	for (int i = parent->nparts - 1; i >= 0; i--)
+	for (int i = call->nparts - 1; i >= 0; i--)
 	{
-		int64		high = parent->parts[i].high;
+		int64		high = call->parts[i].high;
 
 		if (high < second_day)
 			first_key = Max(first_key, high);
 		else if (high != NO_HIGH)
 			period = Min(period, period_of(unit, time_of_key(layout, high), 0));
 	}
-	if (wanted->keep)
+	if (call->keep)
 	{
 		Datum		from = DirectFunctionCall2(timestamp_mi_interval, TimestampGetDatum(now),
-											   IntervalPGetDatum(wanted->keep));
+											   IntervalPGetDatum(call->keep));
 
 		oldest = period_of(unit, DatumGetTimestamp(from), 0);
 		period = Max(period, oldest);
@@ -220,13 +209,9 @@ commands_for(const Parent *parent, const Wanted *wanted, const Layout *layout,
 
 		next = period_of(unit, period, 1);
 		high = layout_bound(layout, next, false);
-		part = part_of(parent, low, high);
+		part = part_of(call, low, high);
 		if (part == NULL)
-			commands = lappend(commands,
-							   make_command(parent,
-											psprintf("%s%s", parent->bare_name,
-													 formatted(period, unit->suffix)),
-											low, high));
+			commands = lappend(commands, make_command(call, period, low, high));
 		else if (part->low > low || part->high < high)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
@@ -235,15 +220,15 @@ commands_for(const Parent *parent, const Wanted *wanted, const Layout *layout,
 					 errdetail("The %s is from " INT64_FORMAT " to " INT64_FORMAT ".",
 							   unit->name, low, high)));
 	}
-	if (wanted->keep && oldest > epoch)
+	if (call->keep && oldest > epoch)
 	{
 		int64		low = layout_bound(layout, oldest, false);
 
-		for (int i = 0; i < parent->nparts; i++)
-			if (parent->parts[i].high >= second_day && parent->parts[i].high <= low)
+		for (int i = 0; i < call->nparts; i++)
+			if (call->parts[i].high >= second_day && call->parts[i].high <= low)
 				commands = lappend(commands,
 								   psprintf("ALTER TABLE %s DETACH PARTITION %s",
-											parent->name, parent->parts[i].name));
+											call->name, call->parts[i].name));
 	}
 	return commands;
 }
@@ -284,19 +269,19 @@ is_partitioned_by_key(Oid relid, Oid snowid_type)
 
 /* The partitions of a table that is open, in the order of their keys. */
 static void
-read_parts(Relation rel, Parent *parent)
+read_parts(Relation rel, Call *call)
 {
 	PartitionDesc desc = RelationGetPartitionDesc(rel, true);
 	PartitionBoundInfo info = desc->boundinfo;
 
-	parent->parts = palloc_array(Part, desc->nparts + 1);
-	parent->nparts = 0;
+	call->parts = palloc_array(Part, desc->nparts + 1);
+	call->nparts = 0;
 	if (info == NULL)
 		return;
 	if (partition_bound_has_default(info))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("%s has the default partition %s", parent->name,
+				 errmsg("%s has the default partition %s", call->name,
 						qualified_name(desc->oids[info->default_index])),
 				 errdetail("Keys that it holds cannot get a partition, and each new partition would read it under a lock."),
 				 errhint("Detach it, make the partitions, and insert its rows again.")));
@@ -304,7 +289,7 @@ read_parts(Relation rel, Parent *parent)
 	/* a partition is between its bound and the one before */
 	for (int i = 1; i < info->ndatums; i++)
 	{
-		Part	   *part = &parent->parts[parent->nparts];
+		Part	   *part = &call->parts[call->nparts];
 
 		if (info->indexes[i] < 0)
 			continue;
@@ -313,7 +298,7 @@ read_parts(Relation rel, Parent *parent)
 		part->high = info->kind[i][0] == PARTITION_RANGE_DATUM_VALUE ?
 			DatumGetInt64(info->datums[i][0]) : NO_HIGH;
 		part->name = qualified_name(desc->oids[info->indexes[i]]);
-		parent->nparts++;
+		call->nparts++;
 	}
 }
 
@@ -323,14 +308,11 @@ place_of(Relation rel)
 {
 	char	   *method = get_am_name(rel->rd_rel->relam);
 	char	   *tablespace = get_tablespace_name(rel->rd_rel->reltablespace);
-	StringInfoData place;
 
-	initStringInfo(&place);
-	if (method)
-		appendStringInfo(&place, " USING %s", quote_identifier(method));
-	if (tablespace)
-		appendStringInfo(&place, " TABLESPACE %s", quote_identifier(tablespace));
-	return place.data;
+	return psprintf("%s%s%s%s",
+					method ? " USING " : "", method ? quote_identifier(method) : "",
+					tablespace ? " TABLESPACE " : "",
+					tablespace ? quote_identifier(tablespace) : "");
 }
 
 /* Takes the rights of this role, and waits for locks but shortly, until as_before(). */
@@ -356,88 +338,85 @@ as_before(Before before)
 
 /* Opens a table and finds the commands, as its owner. */
 static List *
-plan(Oid relid, const Wanted *wanted, const Layout *layout, Oid snowid_type,
-	 Parent *parent)
+plan(Oid relid, Oid snowid_type, Call *call)
 {
-	Before		caller = as_owner(GetUserId());
-	Relation	rel;
+	Before		before = as_owner(GetUserId());
+	Relation	rel = try_relation_open(relid, AccessShareLock);
 	List	   *commands;
-	Before		before;
 
-	rel = try_relation_open(relid, AccessShareLock);
 	if (rel == NULL || !is_partitioned_by_key(relid, snowid_type))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("%s is not partitioned by range of a key",
 						rel ? qualified_name(relid) : psprintf("%u", relid)),
 				 errdetail("Its partition key must be one column of type bigint or snowid.")));
-	parent->owner = rel->rd_rel->relowner;
-	if (!member_can_set_role(GetUserId(), parent->owner))
+	call->owner = rel->rd_rel->relowner;
+	if (!member_can_set_role(GetUserId(), call->owner))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, RelationGetRelationName(rel));
-	before = as_owner(parent->owner);
-	parent->name = qualified_name(relid);
-	parent->schema = pstrdup(quote_identifier(get_namespace_name(RelationGetNamespace(rel))));
-	parent->bare_name = pstrdup(RelationGetRelationName(rel));
-	parent->place = place_of(rel);
-	read_parts(rel, parent);
-	commands = commands_for(parent, wanted, layout,
-							GetCurrentTransactionStartTimestamp());
-	as_before(before);
+	(void) as_owner(call->owner);	/* "before" undoes it, too */
+	call->name = qualified_name(relid);
+	call->schema = pstrdup(quote_identifier(get_namespace_name(RelationGetNamespace(rel))));
+	call->bare_name = pstrdup(RelationGetRelationName(rel));
+	call->place = place_of(rel);
+	read_parts(rel, call);
+	commands = commands_for(call);
 	relation_close(rel, AccessShareLock);
-	as_before(caller);
+	as_before(before);
 	return commands;
 }
 
 /*---- The procedure ----*/
 
-/* The arguments of a call; throws if one is not valid. */
-static Wanted
-wanted_of_call(FunctionCallInfo fcinfo)
+/* Reads the arguments; throws if one is not valid. */
+static void
+read_arguments(FunctionCallInfo fcinfo, Call *call)
 {
-	Wanted		wanted;
 	Interval	zero = {0};
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(2))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("parent, step and ahead must not be null")));
-	wanted.unit = unit_of(PG_GETARG_INTERVAL_P(1));
-	if (wanted.unit == NULL)
+	/* for interval_eq() a month would have 30 days */
+	call->unit = NULL;
+	for (int i = 0; i < lengthof(units); i++)
+		if (memcmp(PG_GETARG_INTERVAL_P(1), &units[i].step, sizeof(Interval)) == 0)
+			call->unit = &units[i];
+	if (call->unit == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("step cannot be %s",
 						DatumGetCString(DirectFunctionCall1(interval_out,
 															PG_GETARG_DATUM(1)))),
 				 errdetail("It must be one day, one week or one month.")));
-	wanted.ahead = PG_GETARG_INT32(2);
-	if (wanted.ahead < 0 || wanted.ahead > 1000)
+	call->ahead = PG_GETARG_INT32(2);
+	if (call->ahead < 0 || call->ahead > 1000)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("ahead must be from 0 to 1000")));
-	wanted.keep = PG_ARGISNULL(3) ? NULL : PG_GETARG_INTERVAL_P(3);
-	if (wanted.keep && DatumGetBool(DirectFunctionCall2(interval_lt, PG_GETARG_DATUM(3),
-														IntervalPGetDatum(&zero))))
+	call->keep = PG_ARGISNULL(3) ? NULL : PG_GETARG_INTERVAL_P(3);
+	if (call->keep && DatumGetBool(DirectFunctionCall2(interval_lt, PG_GETARG_DATUM(3),
+													   IntervalPGetDatum(&zero))))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("keep must not be negative")));
-	return wanted;
+	call->layout = layout_of_call(fcinfo, PG_NARGS());
 }
 
 Datum
 snowid_make_partitions(PG_FUNCTION_ARGS)
 {
-	Wanted		wanted = wanted_of_call(fcinfo);
-	const Layout *layout = layout_of_call(fcinfo, PG_NARGS());
+	Call		call;
 	bool		atomic = !(fcinfo->context && IsA(fcinfo->context, CallContext) &&
 						   !castNode(CallContext, fcinfo->context)->atomic);
 	Oid			schema = get_func_namespace(fcinfo->flinfo->fn_oid);
 	Oid			snowid_type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid,
 											  CStringGetDatum("snowid"),
 											  ObjectIdGetDatum(schema));
-	Parent		parent;
 	List	   *commands;
 	ListCell   *lc;
 
+	read_arguments(fcinfo, &call);
 	/* even if there is nothing to make now: another day there is */
 	if (atomic)
 		ereport(ERROR,
@@ -446,12 +425,11 @@ snowid_make_partitions(PG_FUNCTION_ARGS)
 				 errhint("Call it by itself: it commits each partition.")));
 
 	/* allocations from here on outlive a COMMIT */
-	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
-	commands = plan(PG_GETARG_OID(0), &wanted, layout, snowid_type, &parent);
+	(void) SPI_connect_ext(SPI_OPT_NONATOMIC);
+	commands = plan(PG_GETARG_OID(0), snowid_type, &call);
 	foreach(lc, commands)
 	{
-		Before		before = as_owner(parent.owner);
+		Before		before = as_owner(call.owner);
 
 		if (SPI_execute(lfirst(lc), false, 0) < 0)
 			elog(ERROR, "SPI_execute failed: %s", (char *) lfirst(lc));

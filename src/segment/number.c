@@ -49,7 +49,6 @@
 
 #include "compat.h"
 #include "key/layout.h"
-#include "key/text.h"
 #include "process.h"
 #include "segment/fetcher.h"
 #include "segment/segment.h"
