@@ -86,13 +86,11 @@ assign_layout(const char *newval, void *extra)
 static bool
 check_fits(int id, int bits)
 {
-	if (id >= 0 && id >> bits != 0)
-	{
-		GUC_check_errdetail("The layout's range is from 0 to %d (%d bits).",
-							(1 << bits) - 1, bits);
-		return false;
-	}
-	return true;
+	if (id < 0 || id >> bits == 0)
+		return true;
+	GUC_check_errdetail("The layout's range is from 0 to %d (%d bits).",
+						(1 << bits) - 1, bits);
+	return false;
 }
 
 static bool
@@ -101,21 +99,26 @@ check_datacenter_id(int *newval, void **extra, GucSource source)
 	return check_fits(*newval, server_layout.datacenter_bits);
 }
 
-/* Does this machine's name, without its domain, match an extended regular expression? */
-static bool
-host_matches(const char *pattern)
+/*
+ * Where this machine's name, without its domain, matches an extended regular
+ * expression; or NULL.
+ */
+static const char *
+match_in_host_name(const char *pattern)
 {
 	char		name[sizeof(snowid_host_name)];
 	regex_t		regex;
-	bool		matches = false;
+	regmatch_t	match;
+	const char *found = NULL;
 
 	strlcpy(name, snowid_host_name, strcspn(snowid_host_name, ".") + 1);
-	if (regcomp(&regex, pattern, REG_EXTENDED | REG_NOSUB) == 0)
+	if (regcomp(&regex, pattern, REG_EXTENDED) == 0)
 	{
-		matches = regexec(&regex, name, 0, NULL, 0) == 0;
+		if (regexec(&regex, name, 1, &match, 0) == 0)
+			found = snowid_host_name + match.rm_so;
 		regfree(&regex);
 	}
-	return matches;
+	return found;
 }
 
 /*
@@ -126,24 +129,11 @@ host_matches(const char *pattern)
 static int
 host_number(void)
 {
-	int			last = 0;
+	const char *end = match_in_host_name("-[0-9]+$");
 
-	if (!host_matches("-[0-9]+$") || host_matches("(^|-)[0-9]+-[0-9]+-[0-9]+-[0-9]+$"))
+	if (end == NULL || match_in_host_name("(^|-)[0-9]+-[0-9]+-[0-9]+-[0-9]+$"))
 		return -1;
-	for (int i = 0; snowid_host_name[i] && snowid_host_name[i] != '.'; i++)
-		if (snowid_host_name[i] == '-')
-			last = i;
-	return (int) Min(strtol(snowid_host_name + last + 1, NULL, 10), INT_MAX);
-}
-
-/*
- * Is it the host of a job that prepares a server's data directory, such as
- * CloudNativePG's shop-1-initdb?  A server there must start, and makes no keys.
- */
-static bool
-is_host_of_job(void)
-{
-	return host_matches("-[0-9]+-[A-Za-z]");
+	return (int) Min(strtol(end + 1, NULL, 10), INT_MAX);
 }
 
 static bool
@@ -165,21 +155,26 @@ worker_id_of(const char *setting)
 	return number;
 }
 
-/* At the start, refuse_two_sources() raises the clearer error. */
+/*
+ * At the start, refuse_two_sources() raises the clearer error.  The host of a job that
+ * prepares a data directory, such as CloudNativePG's shop-1-initdb, need not have a
+ * number: a server there must start, and makes no keys.
+ */
 static bool
 check_worker_id(char **newval, void **extra, GucSource source)
 {
 	int			number = worker_id_of(*newval);
+	bool		by_host = is_host_name(*newval);
 
 	if (number >= 0 && snowid_redis_url[0] != '\0' &&
 		!process_shared_preload_libraries_in_progress)
 		GUC_check_errdetail("With snowid.redis_url, the worker ID is claimed.");
 	else if (number < -1)
 		GUC_check_errdetail("It must be a number, or \"hostname\".");
-	else if (is_host_name(*newval) && number < 0 && !is_host_of_job())
+	else if (by_host && number < 0 && !match_in_host_name("-[0-9]+-[A-Za-z]"))
 		GUC_check_errdetail("The host name \"%s\" must end in a hyphen and a number, and not in an address.",
 							snowid_host_name);
-	else if (is_host_name(*newval) && number >= 0 && number >> server_layout.worker_bits != 0)
+	else if (by_host && number >= 0 && number >> server_layout.worker_bits != 0)
 		GUC_check_errdetail("The number in the host name \"%s\" is not in the layout's range, from 0 to %d.",
 							snowid_host_name, (1 << server_layout.worker_bits) - 1);
 	else
@@ -218,42 +213,35 @@ check_redis_url(char **newval, void **extra, GucSource source)
 static bool
 check_plain_name(char **newval, void **extra, GucSource source)
 {
+	const char *p = *newval;
+
+	while (*p >= ' ' && *p <= '~')
+		p++;
 	if (strlen(*newval) > SERVER_NAME_LEN)
-	{
 		GUC_check_errdetail("It has %d characters at most.", SERVER_NAME_LEN);
-		return false;
-	}
-	for (const char *p = *newval; *p; p++)
-	{
-		if (*p < ' ' || *p > '~')
-		{
-			GUC_check_errdetail("It must be of printable ASCII characters.");
-			return false;
-		}
-	}
-	return true;
+	else if (*p)
+		GUC_check_errdetail("It must be of printable ASCII characters.");
+	else
+		return true;
+	return false;
 }
 
 static bool
 check_redis_prefix(char **newval, void **extra, GucSource source)
 {
-	if ((*newval)[0] == '\0')
-	{
-		GUC_check_errdetail("It must not be empty.");
-		return false;
-	}
-	return check_plain_name(newval, extra, source);
+	if ((*newval)[0] != '\0')
+		return check_plain_name(newval, extra, source);
+	GUC_check_errdetail("It must not be empty.");
+	return false;
 }
 
 static bool
 check_redis_lease(int *newval, void **extra, GucSource source)
 {
-	if (*newval != 0 && *newval < 1000)
-	{
-		GUC_check_errdetail("A lease lasts at least 1 s; 0 is a claim for good.");
-		return false;
-	}
-	return true;
+	if (*newval == 0 || *newval >= 1000)
+		return true;
+	GUC_check_errdetail("A lease lasts at least 1 s; 0 is a claim for good.");
+	return false;
 }
 
 /*---- The table ----*/
@@ -351,14 +339,11 @@ static const Setting settings[] =
 static void
 define(const Setting *s)
 {
-	const char *value = GetConfigOption(s->name, true, false);
-	char	   *copy;
-	void	   *extra = NULL;
+	const char *configured = GetConfigOption(s->name, true, false);
+	char	   *value = configured ? pstrdup(configured) : NULL;
 	int			number;
 	bool		taken;
 
-	if (value)
-		value = pstrdup(value);
 	if (s->string)
 		DefineCustomStringVariable(s->name, s->description, NULL, s->string,
 								   *s->string, s->context, s->flags,
@@ -383,9 +368,8 @@ define(const Setting *s)
 
 	/* check it again, for the error's detail */
 	GUC_check_errdetail_string = NULL;
-	copy = pstrdup(value);
 	if (s->check_string)
-		(void) s->check_string(&copy, &extra, PGC_S_FILE);
+		(void) s->check_string(&value, NULL, PGC_S_FILE);
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("invalid value for parameter \"%s\": \"%s\"", s->name,
