@@ -24,13 +24,13 @@
 
 static char *layout_setting = "twitter";
 static char *worker_id_setting = "-1";
+static int	sequence_from_zero = false;
 
 /* Read at the server's start: a renamed host keeps its worker ID until the next one. */
 char		snowid_host_name[256] = "";
 
 Layout		server_layout = {.tick = 1};
 UnitFormat	unit_format;
-int			snowid_sequence_start = SEQUENCE_FRACTION;
 int			snowid_datacenter_id = 0;
 int			snowid_worker_id = -1;
 bool		snowid_worker_from_host = false;
@@ -51,8 +51,8 @@ int			snowid_redis_wait_replicas = 0;
 
 static const struct config_enum_entry sequence_starts[] =
 {
-	{"fraction", SEQUENCE_FRACTION, false},
-	{"zero", SEQUENCE_ZERO, false},
+	{"fraction", false, false},
+	{"zero", true, false},
 	{NULL, 0, false}
 };
 
@@ -281,7 +281,7 @@ static const Setting settings[] =
 	PGC_POSTMASTER, 0, STRING(layout_setting, check_layout, assign_layout)},
 	{"snowid.sequence_start",
 		"Sequence of a millisecond's first key: \"fraction\", the time within the millisecond, so that keys spread evenly; or \"zero\", the classic form.",
-	PGC_POSTMASTER, 0, ENUM(snowid_sequence_start, sequence_starts)},
+	PGC_POSTMASTER, 0, ENUM(sequence_from_zero, sequence_starts)},
 	{"snowid.datacenter_id",
 		"This server's datacenter ID.",
 	PGC_SIGHUP, 0, NUMBER(snowid_datacenter_id, 0, INT_MAX, check_datacenter_id)},
@@ -451,7 +451,6 @@ settings_define(void)
 	MarkGUCPrefixReserved("snowid");
 	unit_format.sequence_mask = (INT64CONST(1) << server_layout.sequence_bits) - 1;
 	unit_format.time_mask = ~unit_format.sequence_mask;
-	unit_format.clock_mask = snowid_sequence_start == SEQUENCE_ZERO ?
-		unit_format.time_mask : -1;
+	unit_format.clock_mask = sequence_from_zero ? unit_format.time_mask : -1;
 	unit_format.pair_width = server_layout.datacenter_bits + server_layout.worker_bits;
 }

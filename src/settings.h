@@ -14,12 +14,6 @@
 
 #define SERVER_NAME_LEN 64		/* bytes, without the NUL */
 
-typedef enum SequenceStart
-{
-	SEQUENCE_FRACTION,			/* the sequence is the sub-millisecond time */
-	SEQUENCE_ZERO				/* it restarts at 0 each millisecond */
-} SequenceStart;
-
 /* The layout's numbers for the hot path. */
 typedef struct UnitFormat
 {
@@ -31,7 +25,6 @@ typedef struct UnitFormat
 
 extern Layout server_layout;	/* snowid.layout */
 extern UnitFormat unit_format;	/* of server_layout */
-extern int	snowid_sequence_start;	/* a SequenceStart */
 extern int	snowid_datacenter_id;
 extern int	snowid_worker_id;	/* -1: not set */
 extern bool snowid_worker_from_host;	/* it is the number of the host's name */
