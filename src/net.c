@@ -18,7 +18,6 @@
 
 #include "libpq/pqsignal.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "postmaster/interrupt.h"
 #include "storage/fd.h"
 #include "storage/latch.h"

@@ -15,10 +15,6 @@
 
 #include "access/htup_details.h"
 #include "access/relation.h"
-#include "access/table.h"
-#include "catalog/namespace.h"
-#include "catalog/objectaddress.h"
-#include "catalog/partition.h"
 #include "catalog/pg_partitioned_table.h"
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"

@@ -365,14 +365,14 @@ layout_read(const char *str, Layout *layout)
 {
 	char	   *rest;
 	char	   *word;
-	bool		has_epoch = false;
 	struct
 	{
 		const char *key;
-		int		   *width;
+		int		   *width;		/* NULL: it is the epoch */
 		bool		seen;
 	}			fields[] =
 	{
+		{"epoch=", NULL, false},
 		{"datacenter=", &layout->datacenter_bits, false},
 		{"worker=", &layout->worker_bits, false},
 		{"sequence=", &layout->sequence_bits, false}
@@ -393,35 +393,33 @@ layout_read(const char *str, Layout *layout)
 	{
 		const char *problem = "neither a named layout nor epoch=, datacenter=, worker= or sequence=";
 
-		if (strncmp(word, "epoch=", 6) == 0)
-		{
-			problem = has_epoch ? "given twice" :
-				layout_read_epoch(word + 6, &layout->epoch);
-			has_epoch = true;
-		}
 		for (int i = 0; i < lengthof(fields); i++)
 		{
 			size_t		len = strlen(fields[i].key);
+			const char *value = word + len;
 			char	   *end;
 			long		width;
 
 			if (strncmp(word, fields[i].key, len) != 0)
 				continue;
-			width = isdigit((unsigned char) word[len]) ?
-				strtol(word + len, &end, 10) : -1;
+			width = isdigit((unsigned char) *value) ? strtol(value, &end, 10) : -1;
 			if (fields[i].seen)
 				problem = "given twice";
+			else if (fields[i].width == NULL)
+				problem = layout_read_epoch(value, &layout->epoch);
 			else if (width < 0 || width > MAX_WIDTH || *end)
 				problem = "not a width from 0 to 31 bits";
 			else
+			{
 				problem = NULL;
-			*fields[i].width = (int) width;
+				*fields[i].width = (int) width;
+			}
 			fields[i].seen = true;
 		}
 		if (problem)
 			return psprintf("\"%s\" is %s.", text_shown(word, strlen(word)), problem);
 	}
-	if (!has_epoch)
+	if (!fields[0].seen)
 		return "The epoch is missing.";
 	if (layout_timestamp_bits(layout) < 1)
 		return "The widths leave no bit of 63 for the timestamp.";

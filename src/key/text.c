@@ -234,20 +234,6 @@ snowid_from_base62(PG_FUNCTION_ARGS)
 
 /*---- Comparisons of a snowid and a bigint, for the planner ----*/
 
-/* Core's operator of bigint of this btree strategy, if the index has it; or 0. */
-static Oid
-operator_of_index(const SupportRequestIndexCondition *request, int strategy)
-{
-	Oid			opno;
-
-	if (strategy == InvalidStrategy)
-		return InvalidOid;
-	if (request->indexarg == 1)
-		strategy = BTCommuteStrategyNumber(strategy);
-	opno = get_opfamily_member(INTEGER_BTREE_FAM_OID, INT8OID, INT8OID, strategy);
-	return op_in_opfamily(opno, request->opfamily) ? opno : InvalidOid;
-}
-
 /*
  * The operators of such comparisons belong to the families of the type snowid, so an
  * index of a snowid column can serve them.  This lets an index of a bigint column
@@ -263,6 +249,7 @@ snowid_compare_support(PG_FUNCTION_ARGS)
 	Node	   *value;
 	Oid			family;
 	Oid			opno;
+	int			strategy;
 
 	if (!IsA(request, SupportRequestIndexCondition) || !IsA(request->node, OpExpr))
 		PG_RETURN_POINTER(NULL);
@@ -273,8 +260,13 @@ snowid_compare_support(PG_FUNCTION_ARGS)
 		!is_pseudo_constant_for_index(request->root, value, request->index))
 		PG_RETURN_POINTER(NULL);
 	family = lookup_type_cache(exprType(value), TYPECACHE_BTREE_OPFAMILY)->btree_opf;
-	opno = operator_of_index(request, get_op_opfamily_strategy(clause->opno, family));
-	if (!OidIsValid(opno))
+	strategy = get_op_opfamily_strategy(clause->opno, family);
+	if (request->indexarg == 1)
+		strategy = BTCommuteStrategyNumber(strategy);
+
+	/* core's operator of bigint of the same strategy, if the index has it */
+	opno = get_opfamily_member(INTEGER_BTREE_FAM_OID, INT8OID, INT8OID, strategy);
+	if (!op_in_opfamily(opno, request->opfamily))
 		PG_RETURN_POINTER(NULL);
 	value = applyRelabelType(value, INT8OID, -1, InvalidOid, COERCE_IMPLICIT_CAST,
 							 -1, false);
