@@ -4,9 +4,18 @@ use strict;
 use warnings;
 
 use File::Copy qw(copy);
+use IO::Select;
+use Time::HiRes qw(usleep);
 
-my ($pg_config, $lib, @wanted) = @ARGV;
+# How long a test may take, in s: registry/move takes 250, and a loaded machine more.
+my $limit = 1200;
+
+# How many tests run at a time.
+my $jobs = $ENV{JOBS} // 8;
+
 $| = 1;
+exit(run_all(@ARGV)) if $ARGV[0] eq '--run';
+my ($pg_config, $lib, @wanted) = @ARGV;
 
 # The tests of a file, quick ones first; sql/keys is one of pg_regress.
 my %tests = (
@@ -182,9 +191,6 @@ my @named = (
 		'a machine whose boot has no name'
 	]);
 
-# How long a test may take, in s: registry/move takes 250.
-my $limit = 500;
-
 # A run that was ended may have left an object of a mutant in KEEP_BUILD.
 utime undef, undef, glob('src/keeper/*.c src/generator/*.c');
 
@@ -277,8 +283,8 @@ sub mutants
 	return @found;
 }
 
-# Names the compiler or the test that notices the change; '': nothing does.  The test
-# that noticed the change before goes first.
+# Names the compiler or the test that notices the change; '': nothing does.  Those of
+# pg_regress go first, and the test that noticed the change before.
 sub noticed
 {
 	my ($tests) = @_;
@@ -286,34 +292,28 @@ sub noticed
 		'make',                 '-s',
 		"PG_CONFIG=$pg_config", 'with_llvm=no',
 		'COPT=-DUSE_ASSERT_CHECKING');
-	my $exec =
-	  "timeout --foreground --kill-after=30 $limit perl -I test/perl -I $lib";
 	chomp(my $to = qx($pg_config --pkglibdir));
 
 	(run_until_failure(@make, 'snowid.so'))[0] or return 'the compiler';
 	copy('snowid.so', "$to/snowid.new")
 	  && rename("$to/snowid.new", "$to/snowid.so")
 	  or die "$to: $!";
-	foreach my $test (@$tests)
+	foreach my $test (grep { m{^sql/} } @$tests)
 	{
-		my @command = (@make, 'installcheck');
-		if ($test =~ m{^sql/(.*)})
-		{
-			unshift @command, 'timeout', '--kill-after=30', $limit;
-			push @command, "REGRESS=$1", 'TAP_TESTS=';
-		}
-		else
-		{
-			push @command, 'REGRESS=', "PROVE_TESTS=test/t/$test.pl",
-			  "PROVE=prove --verbose --exec '$exec'";
-		}
-		my ($passed, $said) = run_until_failure(@command);
-		end_servers();
-		next if $passed;
-		@$tests = ($test, grep { $_ ne $test } @$tests);
-		return "$test: $said";
+		my ($passed, $said) =
+		  run_until_failure('timeout', '--kill-after=30', $limit, @make,
+			'installcheck', 'REGRESS=' . $test =~ s{^sql/}{}r, 'TAP_TESTS=');
+		return "$test: $said" if !$passed;
 	}
-	return '';
+	my @scripts = map { "test/t/$_.pl" } grep { !m{^sql/} } @$tests;
+	my ($passed, $said) = run_until_failure(@make, 'installcheck', 'REGRESS=',
+		"PROVE_TESTS=@scripts", "PROVE=perl test/mutations.pl --run -I $lib");
+	end_servers();
+	return '' if $passed;
+	my ($first) = $said =~ m{^([\w/]+):};
+	@$tests = ($first, grep { $_ ne $first } @$tests)
+	  if $first && grep { $_ eq $first } @$tests;
+	return $said;
 }
 
 # Runs a command, and ends it when a check fails.  Returns whether it succeeded, and
@@ -340,17 +340,63 @@ sub run_until_failure
 	return ($passed, $check // $died // 'it ended');
 }
 
+# In place of prove: runs scripts, several at a time, up to the first check that fails,
+# whose name then begins with that of the test.  Returns what to exit with.
+sub run_all
+{
+	my @waiting = grep { m{^test/t/} } @_;
+	my @options = grep { !m{^test/t/|^--run$} } @_;
+	my $outputs = IO::Select->new;
+	my (%name_of, %text_of);
+
+	while (@waiting || %name_of)
+	{
+		while (@waiting && keys %name_of < $jobs)
+		{
+			my $script = shift @waiting;
+			open(
+				my $out,        '-|',              'timeout',
+				'--foreground', '--kill-after=30', $limit,
+				'perl',         @options,          $script) or die "$!";
+			$outputs->add($out);
+			$name_of{$out} = $script =~ s{^test/t/|\.pl$}{}gr;
+			$text_of{$out} = '';
+		}
+		foreach my $out ($outputs->can_read)
+		{
+			my $more =
+			  sysread($out, $text_of{$out}, 65536, length $text_of{$out});
+			my ($failure) = $text_of{$out} =~ /^not ok \d+ - (.*)\n/m;
+			if (!$more)
+			{
+				$outputs->remove($out);
+				$failure //= 'it ended' if !close($out);
+			}
+			if ($failure)
+			{
+				print "not ok 1 - $name_of{$out}: $failure\n";
+				return 1;
+			}
+			delete $name_of{$out} if !$more;
+		}
+	}
+	return 0;
+}
+
 # A test that was ended may leave its servers, and a directory that cannot be written:
 # then no test after it could begin.
 sub end_servers
 {
 	my $here =
 	  qr{^(?:\Q$ENV{TMPDIR}\E|\Q@{[qx(pwd -P) =~ s/\n//r]}\E/tmp_(?:check|regress))/};
-	foreach my $cwd (glob('/proc/[0-9]*/cwd'))
+	my @left;
+	do
 	{
-		my $to = readlink $cwd // next;
-		kill 'QUIT', $cwd =~ /(\d+)/ if $to =~ $here;
-	}
+		@left = grep { (readlink("/proc/$_/cwd") // '') =~ $here }
+		  map { m{(\d+)} } glob('/proc/[0-9]*');
+		kill 'QUIT', @left;
+		usleep(100_000);
+	} while (@left);
 	system('chmod -R u+rwX tmp_check') == 0 or die "$!" if -d 'tmp_check';
 	return;
 }
