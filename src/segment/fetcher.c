@@ -1,7 +1,8 @@
 /*
  * fetcher.c
  *		The processes "snowid segments", which fetch what is wanted for the tags of a
- *		database, and how they are called.
+ *		database: how they are called, and how ranges are taken from their table and
+ *		given back.
  *
  * A database has two at most: one for its own tables, and one for its central servers,
  * so that one of those that hangs does not stop the numbers of the tables here.  A
@@ -19,15 +20,28 @@
  *
  * Nothing that it does is computed by SQL, waits for a lock, or waits for another
  * server longer than a look at its signals: so it leaves within a second of SIGTERM.
+ *
+ * - A range is published only when its transaction has been committed, and
+ *	 synchronous_commit is not off: numbers that a client alone has seen are not
+ *	 handed out again after a crash.
+ * - What was taken is published, or given back once, or lost.
+ * - The row of a tag is locked while a range of it is taken, also from a central
+ *	 server: so nothing is taken between a change by hand and its COMMIT PREPARED.
+ * - No range is taken of a period that is older than the newest one of which there is
+ *	 a row: so periods do not go back with a clock, also over a crash.
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/pg_database.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "replication/syncrep.h"
+#include "replication/walsender.h"
 #include "storage/ipc.h"
+#include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "storage/lwlock.h"
@@ -36,11 +50,14 @@
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 #include "compat.h"
 #include "process.h"
-#include "segment/fetch.h"
 #include "segment/fetcher.h"
+#include "segment/source.h"
+#include "segment/table.h"
 #include "settings.h"
 
 /* A process that was started and did not come within this is started again. */
@@ -54,6 +71,12 @@
 
 /* It leaves when it has nothing to do for so long. */
 #define LINGER_MS (5 * 60 * 1000)
+
+/* A central server has so long for a range, connection included. */
+#define CENTRAL_MS 3000
+
+/* Ranges fetched in one transaction. */
+#define BATCH 100
 
 typedef struct Fetcher
 {
@@ -94,6 +117,9 @@ static bool is_connected = false;
 /* If it has no work by then, it leaves; by monotonic_ms(). */
 static int64 leave_at;
 
+/* In the commit, which may wait for a standby: no cancel ends that. */
+static volatile bool is_committing = false;
+
 static Size
 list_size(void)
 {
@@ -129,11 +155,12 @@ find_fetcher(Oid database, FetcherKind kind)
 	return NULL;
 }
 
-/* Was it called, and did it not come? */
+/* Is it free, or was it called, and did not come? */
 static bool
-is_overdue(const Fetcher *fetcher)
+may_start(const Fetcher *fetcher)
 {
-	return fetcher->procno < 0 && monotonic_ms() - fetcher->called_at > COME_MS;
+	return fetcher->procno < 0 &&
+		(!OidIsValid(fetcher->database) || monotonic_ms() - fetcher->called_at > COME_MS);
 }
 
 /* An entry for a process to start; NULL: there are as many as can be. */
@@ -142,10 +169,8 @@ free_fetcher(void)
 {
 	for (int i = 1; i < FETCHERS; i++)
 	{
-		Fetcher    *fetcher = &list->fetchers[i];
-
-		if (fetcher->database == InvalidOid || is_overdue(fetcher))
-			return fetcher;
+		if (may_start(&list->fetchers[i]))
+			return &list->fetchers[i];
 	}
 	return NULL;
 }
@@ -215,18 +240,17 @@ fetcher_call(FetcherKind kind)
 
 	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
 	fetcher = find_fetcher(MyDatabaseId, kind);
-	if (fetcher == NULL && kind == FETCHER_HERE && reserve->procno >= 0 &&
-		!OidIsValid(reserve->database) && !is_promised())
+	if (fetcher == NULL && !is_promised())
 	{
-		fetcher = reserve;
-		assign(fetcher, MyDatabaseId, kind, fetcher->procno);
+		if (kind == FETCHER_HERE && reserve->procno >= 0 && !OidIsValid(reserve->database))
+			assign(fetcher = reserve, MyDatabaseId, kind, reserve->procno);
+		else
+			fetcher = free_fetcher();
 	}
 	if (fetcher && fetcher->procno >= 0)
 		process_set_latch(fetcher->procno);
-	else if (fetcher == NULL || is_overdue(fetcher))
+	else if (fetcher == NULL || may_start(fetcher))
 	{
-		if (fetcher == NULL && !is_promised())
-			fetcher = free_fetcher();
 		comes = fetcher && process_start(&segments_process, &call, sizeof(call));
 		if (comes)
 			assign(fetcher, MyDatabaseId, kind, -1);
@@ -239,6 +263,470 @@ fetcher_call(FetcherKind kind)
 	}
 	LWLockRelease(fetchers_lock);
 	return comes;
+}
+
+/*---- Signals ----*/
+
+/*
+ * SIGTERM: the main loop gives back what is left, and leaves.  Nothing else takes long
+ * but the wait for a standby that is away, and that ends here.
+ */
+static void
+handle_stop(SIGNAL_ARGS)
+{
+	int			save_errno = errno;
+
+	ShutdownRequestPending = true;
+	if (is_committing)
+		ProcDiePending = true;
+	SetLatch(MyLatch);
+	errno = save_errno;
+}
+
+/* SIGINT: a time-out of PostgreSQL's, or an administrator's cancel. */
+static void
+handle_cancel(SIGNAL_ARGS)
+{
+	if (!is_committing)
+		InterruptPending = QueryCancelPending = true;
+	SetLatch(MyLatch);
+}
+
+/*---- Transactions ----*/
+
+/* Logs what went wrong, each change once. */
+static void
+log_failure(const char *what)
+{
+	static char logged[REASON_LEN];
+
+	if (strcmp(what, logged) == 0 || (what[0] && !process_may_log()))
+		return;
+	strlcpy(logged, what, sizeof(logged));
+	if (what[0])
+		ereport(LOG, (errmsg("snowid segments cannot reserve numbers: %s", what)));
+}
+
+/*
+ * Runs a transaction; false: it failed, or did not wait for a standby, and nobody may
+ * use what it took.
+ */
+static bool
+run(void (*statements) (Look *looks, int n), Look *looks, int n, Reason *reason)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool done = false;
+
+	PG_TRY();
+	{
+		SetCurrentStatementStartTimestamp();
+		StartTransactionCommand();
+		PushActiveSnapshot(GetTransactionSnapshot());
+		MemoryContextSwitchTo(context);
+		statements(looks, n);
+		PopActiveSnapshot();
+		is_committing = true;
+		/* one that came before would end the wait for a standby, too */
+		QueryCancelPending = false;
+		ProcDiePending = ShutdownRequestPending;
+		CommitTransactionCommand();
+		done = !(ProcDiePending && SyncRepRequested() && SyncRepStandbyNames &&
+				 SyncRepStandbyNames[0]);
+		if (!done)
+			(void) reason_is(reason, true, "The process is shutting down");
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		is_committing = false;
+		ProcDiePending = QueryCancelPending = false;
+		AbortCurrentTransaction();
+		(void) reason_is(reason, false, "%s", error->message);
+	}
+	PG_END_TRY();
+	is_committing = false;
+	ProcDiePending = QueryCancelPending = false;
+	MemoryContextSwitchTo(context);
+	return done;
+}
+
+/*---- A range of a row ----*/
+
+static bool
+fail(Look *look, const char *why)
+{
+	return reason_is(&look->state.reason, true, "%s", why);
+}
+
+static bool
+fail_locked(Look *look)
+{
+	return fail(look, "Its row is locked");
+}
+
+/* Numbers of a period that was seen would begin again. */
+static bool
+fail_deleted(Look *look)
+{
+	return fail(look, "The row of its newest period was deleted");
+}
+
+/* A range that lasted less than "cover" is followed by a longer one. */
+static int64
+next_step(const SegmentState *state, const TagRow *tag)
+{
+	int64		lasted_ms = monotonic_ms() - state->fetched_at;
+	int64		step = state->step;
+
+	if (step > 0 && lasted_ms < tag->cover_ms)
+		step *= 2;
+	else if (lasted_ms > 2 * tag->cover_ms)
+		step /= 2;
+	return Min(Max(step, tag->step), MAX_STEP);
+}
+
+/*
+ * Locks the row of a tag and reads it; false: there is no range, and the state says why,
+ * or the other process fetches.
+ */
+static bool
+begin_range(Look *look, TagRow *tag)
+{
+	SegmentState *state = &look->state;
+	bool		is_central = state->row.source[0] != '\0';
+	Found		found = table_find_tag(&state->key, is_central ? LockTupleShare :
+									   LockTupleNoKeyExclusive, tag);
+
+	state->outcome = found == ABSENT ? OUTCOME_ABSENT : OUTCOME_NONE;
+	state->reason.why[0] = '\0';
+	state->next.period.label = NO_PERIOD;
+	state->next.period.until = DT_NOEND;
+	if (found == LOCKED)
+		return fail_locked(look);
+	if (found == ABSENT)
+		return false;
+	state->row = tag->row;
+	state->step = next_step(state, tag);
+	if (tag->problem)
+		return fail(look, tag->problem);
+	return (tag->row.source[0] != '\0') == is_central;
+}
+
+/* Up to here, numbers of this period were handed out here. */
+static int64
+handed_out(const SegmentState *state)
+{
+	return state->next.period.label == state->newest ? state->high : 0;
+}
+
+/*
+ * Chooses the numbers after max_id, which must not be below "least"; false: there are
+ * none.
+ */
+static bool
+choose_range(Look *look, int64 max_id, int64 least)
+{
+	SegmentState *state = &look->state;
+
+	if (max_id < least)
+		return fail(look, psprintf("Its max_id is behind: numbers up to " INT64_FORMAT
+								   " were handed out here", least));
+	if (max_id >= state->row.limit)
+	{
+		state->outcome = OUTCOME_USED_UP;
+		return false;
+	}
+	state->next.first = max_id + 1;
+	state->next.length = Min(Max(state->step, state->wanted), state->row.limit - max_id);
+	return true;
+}
+
+/*
+ * Chooses the period of now, or the newest one that has a row or was seen, if that is
+ * later, and locks its row here.  A row with a later label may be there: of a day, if the
+ * tag had days and now has months.  The newest one of the source, or none, becomes the
+ * newest one of both.
+ */
+static Found
+lock_period(Look *look, const TagRow *tag, DateADT *newest, TableRow *row)
+{
+	SegmentState *state = &look->state;
+	DateADT		here;
+	Found		found = table_newest_period(&state->key, &here);
+
+	if (found != LOCKED)
+	{
+		*newest = Max(*newest, here);
+		state->next.period = period_at(tag->row.kind, GetCurrentTimestamp(), tag->zone,
+									   Max(*newest, state->newest));
+		found = table_lock_row(&state->key, state->next.period.label, row);
+	}
+	if (found == LOCKED)
+		(void) fail_locked(look);
+	return found;
+}
+
+/*---- From the tables here ----*/
+
+static void
+take_of_row(Look *look, TableRow *row)
+{
+	if (choose_range(look, row->max_id, handed_out(&look->state)))
+		table_set_max_id(row, row->max_id + look->state.next.length);
+}
+
+static void
+take_of_period(Look *look, const TagRow *tag)
+{
+	const SegmentState *state = &look->state;
+	DateADT		newest = NO_PERIOD;
+	TableRow	row;
+	Found		found = lock_period(look, tag, &newest, &row);
+	DateADT		label = state->next.period.label;
+
+	if (found == FOUND)
+		take_of_row(look, &row);
+	else if (found == LOCKED || label == newest)
+		(void) fail_locked(look);
+	else if (label == state->newest)
+		(void) fail_deleted(look);
+	else if (choose_range(look, 0, 0) &&
+			 !table_add_period(&state->key, label, state->next.length))
+		(void) fail_locked(look);
+}
+
+/*---- From a central server ----*/
+
+/* Runs a statement there about the row. */
+static bool
+ask_there(Look *look, const char *statement, SourceRow *row)
+{
+	SegmentState *state = &look->state;
+	DateADT		label = state->next.period.label;
+	char		period[PERIOD_SERIAL_LEN];
+
+	if (label != NO_PERIOD)
+		period_write("{YYYY}-{MM}-{DD}", label, 0, period);
+	return source_run(statement, pnstrdup(state->key.tag, state->key.len),
+					  label != NO_PERIOD ? period : NULL, row, &state->reason);
+}
+
+/*
+ * Reads the row of the period there, which is made if the period begins.  Numbers up to
+ * "least" were taken of the table here, before the tag got its source.
+ */
+static bool
+read_period_there(const char *table, Look *look, const TagRow *tag, int64 *max_id, int64 *least)
+{
+	DateADT		there;
+	DateADT		newest;
+	DateADT		label;
+	TableRow	locked = {0};
+	SourceRow	row;
+
+	/* a number, if it is a date; of a time, the day would depend on a zone */
+	if (!ask_there(look, psprintf("SELECT max_id, period - date '2000-01-01' FROM %s"
+								  " WHERE biz_tag = $1 ORDER BY period DESC LIMIT 1", table), &row))
+		return false;
+	there = newest = row.found ? (DateADT) row.number[1] : NO_PERIOD;
+	if (lock_period(look, tag, &newest, &locked) == LOCKED)
+		return false;
+	label = look->state.next.period.label;
+	*least = locked.max_id;
+	if (label != there && label != look->state.newest &&
+		!ask_there(look, psprintf("INSERT INTO %s (biz_tag, period, max_id, update_time) VALUES"
+								  " ($1, $2, " INT64_FORMAT ", 'infinity') ON CONFLICT DO NOTHING",
+								  table, *least), &row))
+		return false;
+	if (label != there &&
+		!ask_there(look, psprintf("SELECT max_id FROM %s WHERE biz_tag = $1 AND period = $2", table),
+				   &row))
+		return false;
+	*max_id = row.number[0];
+	return row.found || fail_deleted(look);
+}
+
+/* The same for any tag; false: there is no range. */
+static bool
+read_there(const char *table, Look *look, const TagRow *tag, int64 *max_id, int64 *least)
+{
+	SourceRow	row;
+
+	if (tag->row.kind != PERIOD_NONE)
+		return read_period_there(table, look, tag, max_id, least);
+	if (!ask_there(look, psprintf("SELECT max_id, coalesce(limit_id, 9223372036854775807) FROM %s"
+								  " WHERE biz_tag = $1", table), &row))
+		return false;
+	*max_id = row.number[0];
+	*least = tag->stored.max_id;
+	look->state.row.limit = row.number[1];
+	return row.found || fail(look, "Its source has no such row");
+}
+
+static void
+take_of_source(Look *look, const TagRow *tag)
+{
+	SegmentState *state = &look->state;
+	bool		in_period = tag->row.kind != PERIOD_NONE;
+	int64		max_id;
+	int64		least;
+	int64		n;
+	char	   *table;
+	SourceRow	row;
+
+	if (!source_open(tag->row.source, in_period, &table, &state->reason) ||
+		!read_there(table, look, tag, &max_id, &least))
+		return;
+	least = Max(handed_out(state), least);
+	if (!choose_range(look, max_id, least))
+		return;
+	n = state->next.length;
+	if (!ask_there(look, psprintf("UPDATE %s SET max_id = max_id + " INT64_FORMAT
+								  ", update_time = 'infinity' WHERE biz_tag = $1%s AND max_id >= "
+								  INT64_FORMAT " AND max_id <= " INT64_FORMAT " RETURNING max_id",
+								  table, n, in_period ? " AND period = $2" : "",
+								  least, state->row.limit - n), &row))
+		return;					/* if it was taken, it is lost */
+	if (!row.found)
+		(void) fail(look, "Its row keeps changing");
+	else if (row.number[0] < n || row.number[0] - n < least || row.number[0] > state->row.limit)
+		(void) fail(look, "Its source returned numbers that were not asked for");
+	else
+		state->next.first = row.number[0] - n + 1;
+}
+
+/*---- Many ranges ----*/
+
+/* Must it make room for another process?  No lock: a change wakes it. */
+static bool
+must_make_room(bool is_idle)
+{
+	return mine->must_go && (is_idle || mine->kind == FETCHER_CENTRAL ||
+							 monotonic_ms() - mine->called_at > MIN_TURN_MS);
+}
+
+/* Does another session drop the database, or need it alone? */
+static bool
+database_is_wanted(void)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, MyDatabaseId, 0);
+	if (LockAcquire(&tag, RowExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
+		return true;
+	(void) LockRelease(&tag, RowExclusiveLock, true);
+	return false;
+}
+
+/* Must it stop waiting for a central server? */
+static bool
+must_end(void)
+{
+	return ShutdownRequestPending || must_make_room(false) || database_is_wanted();
+}
+
+static void
+take_ranges(Look *looks, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		TagRow		tag;
+
+		if (!begin_range(&looks[i], &tag))
+			continue;
+		if (tag.row.source[0])
+			take_of_source(&looks[i], &tag);
+		else if (tag.row.kind == PERIOD_NONE)
+			take_of_row(&looks[i], &tag.stored);
+		else
+			take_of_period(&looks[i], &tag);
+	}
+}
+
+/* Fetches these in one transaction; returns whether it did not fail. */
+static bool
+fetch_some(const Look *wanted, int n)
+{
+	Look	   *looks = memcpy(palloc(n * sizeof(Look)), wanted, n * sizeof(Look));
+	Reason		reason;
+	const char *failure = "";
+	bool		done = run(take_ranges, looks, n, &reason);
+
+	if (!done && n > 1)
+		return false;
+	for (int i = 0; i < n; i++)
+	{
+		SegmentState *state = &looks[i].state;
+
+		if (!done)
+			state->reason = reason; /* what was taken may be durable, and is
+									 * lost */
+		if (state->reason.why[0])
+			failure = state->reason.why;
+		segment_finish(&looks[i]);
+	}
+	log_failure(failure);
+	return true;
+}
+
+/*
+ * Fetches what is wanted, as far as it may stay; returns whether there was something.
+ * Ranges of the tables here are taken in one transaction, or in one each if that fails.
+ */
+static bool
+fetch_wanted(void)
+{
+	Look	   *wanted = palloc(BATCH * sizeof(Look));
+	int			n = segment_begin_looks(mine->kind, wanted, BATCH);
+
+	if (mine->kind == FETCHER_HERE && n > 0 && fetch_some(wanted, n))
+		return true;
+	for (int i = 0; i < n && !must_end(); i++)
+	{
+		source_set_deadline(CENTRAL_MS, must_end);
+		(void) fetch_some(&wanted[i], 1);
+	}
+	return n > 0;
+}
+
+/*---- Giving back ----*/
+
+/* A change by hand locks the row, and drops what is in memory before it commits. */
+static void
+return_here(Look *look, int n)
+{
+	for (int i = 0; i < snowid_max_segments; i++)
+	{
+		const SegmentState *state = &look->state;
+		TableRow	row;
+		Range		rest;
+
+		if (!segment_at(i, look, &rest) || state->row.source[0] ||
+			rest.length + state->next.length == 0 ||
+			table_lock_row(&state->key, state->newest, &row) != FOUND)
+			continue;
+		rest = segment_drop(look);
+		if (rest.length > 0 && rest.period.label == state->newest &&
+			row.max_id == rest.first + (rest.length - 1))
+			table_set_max_id(&row, rest.first - 1);
+	}
+}
+
+/* Gives back what is left of the tables here, once; what that does not reach is lost. */
+static void
+fetch_return_all(void)
+{
+	Look		look;
+	Reason		reason;
+
+	/* nobody has these numbers, whatever a standby knows */
+	SetConfigOption("synchronous_commit", "local", PGC_USERSET, PGC_S_OVERRIDE);
+	if (!run(return_here, &look, 1, &reason))
+		log_failure(reason.why);
 }
 
 /*---- The process ----*/
@@ -282,37 +770,10 @@ begin_work(void)
 	process_settle(mine->kind == FETCHER_CENTRAL ? "off" : "on");
 	/* for what is not tried without waiting */
 	SetConfigOption("lock_timeout", "200ms", PGC_SUSET, PGC_S_OVERRIDE);
-	fetch_init();
+	pqsignal(SIGTERM, handle_stop);
+	pqsignal(SIGINT, handle_cancel);
 	is_connected = true;
 	leave_at = monotonic_ms() + LINGER_MS;
-}
-
-/* Must it make room for another process?  No lock: a change wakes it. */
-static bool
-must_make_room(bool is_idle)
-{
-	return mine->must_go && (is_idle || mine->kind == FETCHER_CENTRAL ||
-							 monotonic_ms() - mine->called_at > MIN_TURN_MS);
-}
-
-/* Does another session drop the database, or need it alone? */
-static bool
-database_is_wanted(void)
-{
-	LOCKTAG		tag;
-
-	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, MyDatabaseId, 0);
-	if (LockAcquire(&tag, RowExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
-		return true;
-	(void) LockRelease(&tag, RowExclusiveLock, true);
-	return false;
-}
-
-/* Must it stop waiting for a central server? */
-static bool
-must_end(void)
-{
-	return ShutdownRequestPending || must_make_room(false) || database_is_wanted();
 }
 
 /* Before it leaves, but not if it only makes room. */
@@ -345,7 +806,7 @@ segments_turn(bool reloaded)
 		segments_stop();
 	else
 	{
-		bool		is_busy = fetch_wanted(mine->kind, must_end);
+		bool		is_busy = fetch_wanted();
 
 		if (is_busy)
 		{

@@ -1,6 +1,6 @@
 /*
  * fetcher.h
- *		The processes "snowid segments", and how they are called.
+ *		The processes "snowid segments", which fetch ranges, and how they are called.
  */
 #ifndef SNOWID_SEGMENT_FETCHER_H
 #define SNOWID_SEGMENT_FETCHER_H

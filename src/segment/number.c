@@ -6,24 +6,25 @@
  * A number is one value of a segment's cursor, which has a generation and an
  * offset:
  *
- *		c = cursor; base, length = slot[c.generation & 1]; incarnation as known?
- *		c.offset < length and CAS(cursor, c, c + 1): the number is base + c.offset
+ *		c = cursor; first, length = range[c.generation & 1]; incarnation as known?
+ *		c.offset < length and CAS(cursor, c, c + 1): the number is first + c.offset
  *
  * Proof that no number is handed out twice:
  *
  * - Generations only rise, and offsets within one.  So the cursor never has a
  *	 value again that it has left, and a CAS that finds c proves that it was c all
  *	 the time since it was read.
- * - slot[g & 1] is written only while the cursor is in generation g - 1, under
- *	 segment.c's lock.  So a CAS that succeeds proves that the base was g's.
+ * - range[g & 1] is written only while the cursor is in generation g - 1, under
+ *	 segment.c's lock.  So a CAS that succeeds proves that what was read of it was g's,
+ *	 and all of it.
  * - Ranges come from committed changes of max_id, and their numbers are above all
  *	 numbers of the ranges before: numbers rise in the order of the CASs.
  * - A place that is given to another tag keeps its generation, and gets a new
  *	 incarnation before its cursor is usable.  A caller reads the cursor first and
  *	 then the incarnation: either it sees the new one, or its CAS fails.
- * - The period of the range is written with the slot, so it is that of generation g,
- *	 too.  Periods rise from range to range, and numbers within one.  A number is taken
- *	 while its period lasts, by the clock that was read before the cursor.
+ * - The period is part of the range, so it is that of generation g, too.  Periods rise
+ *	 from range to range, and numbers within one.  A number is taken while its period
+ *	 lasts, by the clock that was read before the cursor.
  * - A range that is given back is cut off first, by exchanging a new generation
  *	 of no length into the cursor; the value that the exchange returns says where.
  *
@@ -85,19 +86,13 @@ typedef struct TagSite
 	char		format[FORMAT_LEN + 1]; /* of this incarnation */
 } TagSite;
 
-/* How long a caller waits, and for what. */
 typedef struct Wait
 {
-	int64		ends;			/* monotonic_ms(); 0: not begun */
-	Segment    *segment;		/* that would wake it, or NULL */
-	uint64		incarnation;
-	uint64		looks;			/* at the table, that had begun before */
+	int64		began;			/* monotonic_ms() */
+	int64		ends;
+	bool		asked;			/* for a range */
 	bool		has_process;	/* it is there, or comes */
 } Wait;
-
-static const Oid range_columns[] = {INT8OID, INT8OID};
-
-static const Oid period_columns[] = {DATEOID, INT8OID};
 
 static const Oid status_columns[] = {
 	TEXTOID, TEXTOID, DATEOID, INT8OID, INT8OID, INT8OID, INT8OID, FLOAT8OID,
@@ -262,17 +257,6 @@ check_use(const TagSite *site, bool in_period, const Row *row)
 		check_format(tag_of(site), row->format);
 }
 
-/* How many ms the caller waits from here on; the first time, its wait begins. */
-static int64
-left_of(Wait *wait)
-{
-	int64		now = monotonic_ms();
-
-	if (wait->ends == 0)
-		wait->ends = now + Max(snowid_max_wait, LEAST_WAIT_MS);
-	return wait->ends - now;
-}
-
 /*
  * A place for a tag that has none.  The caller looks at its row first: a tag that does not
  * exist, or is not for this role, takes none.  If there is no room, the caller waits.
@@ -281,16 +265,15 @@ static void
 get_place(const TagSite *site, Wait *wait)
 {
 	TagRow		tag;
-	Found		found = table_read_tag(&site->key, &tag);
+	Found		found = table_find_tag(&site->key, UNLOCKED, &tag);
 
 	if (found == ABSENT)
 		refuse_absent(tag_of(site));
 	if (found == FOUND)
 		check_role(site, &tag.row);
-	if (segment_create(&site->key, found == FOUND && tag.row.source[0] ?
-					   FETCHER_CENTRAL : FETCHER_HERE))
+	if (segment_create(&site->key, found == FOUND ? tag.row.source : ""))
 		return;
-	if (left_of(wait) <= 0)
+	if (monotonic_ms() >= wait->ends)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("there is no room for another segment"),
@@ -308,22 +291,15 @@ get_place(const TagSite *site, Wait *wait)
 static void
 wait_for_range(const TagSite *site, const Look *look, int64 length, Wait *wait)
 {
-	Segment    *segment = look->segment;
-	bool		begins = wait->segment != segment || wait->incarnation != look->incarnation;
-	int64		left = left_of(wait);
+	const SegmentState *state = &look->state;
+	int64		left = wait->ends - monotonic_ms();
 
-	if (begins)
-	{
-		wait->segment = segment;
-		wait->incarnation = look->incarnation;
-		wait->looks = look->state.looks;
-	}
 	if (left <= 0 ||
-		(look->state.outcome_of > wait->looks &&
-		 (look->state.outcome == OUTCOME_ABSENT || look->state.outcome == OUTCOME_USED_UP)))
-		refuse_number(site, &look->state, wait);
-	wait->has_process = fetcher_call(segment_ask(segment, length, begins));
-	(void) ConditionVariableTimedSleep(&segment->changed, Min(left, CALL_MS),
+		(state->outcome != OUTCOME_NONE && state->looked_at > wait->began))
+		refuse_number(site, state, wait);
+	wait->has_process = fetcher_call(segment_ask(look->segment, length, !wait->asked));
+	wait->asked = true;
+	(void) ConditionVariableTimedSleep(&look->segment->changed, Min(left, CALL_MS),
 									   own_wait(WAIT_SEGMENT));
 }
 
@@ -373,23 +349,23 @@ take_numbers(const TagSite *site, int64 n, TimestampTz now, DateADT *period, int
 	for (;;)
 	{
 		const int64 offset = cursor_offset(cursor);
-		Slot	   *slot = &segment->slot[cursor_generation(cursor) & 1];
+		const volatile Range *range = &segment->range[cursor_generation(cursor) & 1];
 		int64		length;
 
 		pg_read_barrier();
-		length = (int64) pg_atomic_read_u64(&slot->length);
-		*first = (int64) (pg_atomic_read_u64(&slot->base) + offset);
+		length = range->length;
+		*first = range->first + offset;
 		if (period)
 		{
-			*period = (DateADT) pg_atomic_read_u64(&slot->label);
-			if (now >= (TimestampTz) pg_atomic_read_u64(&slot->until))
+			*period = range->period.label;
+			if (now >= range->period.until)
 				return false;
 		}
 		if (pg_atomic_read_u64(&segment->incarnation) != site->incarnation || n > length - offset)
 			return false;
 		if (likely(pg_atomic_compare_exchange_u64(&segment->cursor, &cursor, cursor + n)))
 		{
-			*ask = (uint64) (offset + n) > pg_atomic_read_u64(&slot->ask_at);
+			*ask = (uint64) (offset + n) > pg_atomic_read_u64(&segment->ask_at);
 			return true;
 		}
 	}
@@ -399,14 +375,17 @@ take_numbers(const TagSite *site, int64 n, TimestampTz now, DateADT *period, int
 static pg_noinline void
 ask_for_next(Segment *segment)
 {
-	(void) fetcher_call(segment_ask(segment, 0, false));
+	(void) fetcher_call(segment_ask(segment, 1, false));
 }
 
 /* Off the hot path: so many consecutive numbers. */
 static pg_noinline void
 take_slowly(TagSite *site, int64 length, DateADT *period, int64 *first, bool *ask)
 {
-	Wait		wait = {.has_process = true};
+	int64		began = monotonic_ms();
+	Wait		wait = {
+		.began = began,.ends = began + Max(snowid_max_wait, LEAST_WAIT_MS),.has_process = true
+	};
 	TimestampTz now;
 
 	if (RecoveryInProgress())
@@ -420,7 +399,7 @@ take_slowly(TagSite *site, int64 length, DateADT *period, int64 *first, bool *as
 		get_ready(site, length, period != NULL, now, &wait);
 	} while (site->incarnation == UNCHECKED ||
 			 !take_numbers(site, length, now, period, first, ask));
-	if (wait.segment)
+	if (wait.asked)
 		ConditionVariableCancelSleep();
 }
 
@@ -449,8 +428,9 @@ snowid_number(PG_FUNCTION_ARGS)
 
 /* A row of two columns. */
 static Datum
-pair_of(FunctionCallInfo fcinfo, const Oid *columns, Datum first, Datum second)
+pair_of(FunctionCallInfo fcinfo, Oid type, Datum first, Datum second)
 {
+	Oid			columns[2] = {type, INT8OID};
 	Datum		values[2] = {first, second};
 	bool		nulls[2] = {false, false};
 
@@ -469,7 +449,7 @@ snowid_number_range(PG_FUNCTION_ARGS)
 				 errmsg("a range cannot have %d numbers", count),
 				 errdetail("It has from 1 to %d.", MAX_STEP)));
 	first = next_number(tag_of_call(fcinfo), count, NULL);
-	PG_RETURN_DATUM(pair_of(fcinfo, range_columns, Int64GetDatum(first),
+	PG_RETURN_DATUM(pair_of(fcinfo, INT8OID, Int64GetDatum(first),
 							Int64GetDatum(first + (count - 1))));
 }
 
@@ -479,7 +459,7 @@ snowid_period_number(PG_FUNCTION_ARGS)
 	DateADT		period;
 	int64		number = next_number(tag_of_call(fcinfo), 1, &period);
 
-	PG_RETURN_DATUM(pair_of(fcinfo, period_columns, DateADTGetDatum(period),
+	PG_RETURN_DATUM(pair_of(fcinfo, DATEOID, DateADTGetDatum(period),
 							Int64GetDatum(number)));
 }
 
@@ -509,9 +489,9 @@ read_format(FunctionCallInfo fcinfo, const text *tag)
 	if (pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, "snowid_segments");
 	LockRelationOid(relid, AccessShareLock);
-	if (len > 0 && len <= TAG_LEN)
-		segment_make_key(&key, relid, VARDATA_ANY(tag), len);
-	if (len < 1 || len > TAG_LEN || table_read_tag(&key, &row) != FOUND)
+	/* no tag is as long as that, and none is empty */
+	segment_make_key(&key, relid, VARDATA_ANY(tag), len <= TAG_LEN ? len : 0);
+	if (table_find_tag(&key, UNLOCKED, &row) != FOUND)
 		refuse_absent(text_shown(VARDATA_ANY(tag), len));
 	check_format(text_shown(VARDATA_ANY(tag), len), row.row.format);
 	return pstrdup(row.row.format);
@@ -531,7 +511,7 @@ snowid_period_parse(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
 				 errmsg("invalid serial: \"%s\"", text_shown(serial, strlen(serial))),
 				 errdetail("%s", problem)));
-	PG_RETURN_DATUM(pair_of(fcinfo, period_columns, DateADTGetDatum(period),
+	PG_RETURN_DATUM(pair_of(fcinfo, DATEOID, DateADTGetDatum(period),
 							Int64GetDatum(number)));
 }
 
@@ -554,33 +534,32 @@ snowid_segment_status(PG_FUNCTION_ARGS)
 	require_columns(fcinfo, rsinfo->setDesc, status_columns, lengthof(status_columns));
 	for (int i = 0; i < snowid_max_segments; i++)
 	{
-		SegmentState state;
+		Look		look;
+		const SegmentState *state = &look.state;
 		Range		current;
-		double		rate;
 		Datum		values[lengthof(status_columns)];
 		bool		nulls[lengthof(status_columns)] = {false};
 		int			n = 0;
 
-		if (!segment_status(i, relid, &state, &current))
+		if (!segment_at(i, &look, &current) || state->key.relid != relid)
 			continue;
-		rate = state.last_ms > 0 ? 1000.0 * state.last_length / state.last_ms : 0;
-		values[n++] = PointerGetDatum(cstring_to_text_with_len(state.key.tag, state.key.len));
-		nulls[n] = state.row.source[0] == '\0';
-		values[n++] = CStringGetTextDatum(state.row.source);
-		nulls[n] = state.newest == NO_PERIOD;
-		values[n++] = DateADTGetDatum(state.newest);
+		values[n++] = PointerGetDatum(cstring_to_text_with_len(state->key.tag, state->key.len));
+		nulls[n] = state->row.source[0] == '\0';
+		values[n++] = CStringGetTextDatum(state->row.source);
+		nulls[n] = state->newest == NO_PERIOD;
+		values[n++] = DateADTGetDatum(state->newest);
 		nulls[n] = current.length == 0;
 		values[n++] = Int64GetDatum(current.first);
 		values[n++] = Int64GetDatum(current.length);
-		values[n++] = Int64GetDatum(state.next.length);
-		nulls[n] = state.step == 0;
-		values[n++] = Int64GetDatum(state.step);
-		nulls[n] = nulls[n + 1] = rate == 0;
-		values[n++] = Float8GetDatum(rate);
-		values[n++] = Float8GetDatum((current.length + state.next.length) / Max(rate, 1e-9));
-		values[n++] = Int64GetDatum(state.waits);
-		nulls[n] = state.reason.why[0] == '\0';
-		values[n++] = CStringGetTextDatum(state.reason.why);
+		values[n++] = Int64GetDatum(state->next.length);
+		nulls[n] = state->step == 0;
+		values[n++] = Int64GetDatum(state->step);
+		nulls[n] = nulls[n + 1] = state->rate == 0;
+		values[n++] = Float8GetDatum(state->rate);
+		values[n++] = Float8GetDatum((current.length + state->next.length) / Max(state->rate, 1e-9));
+		values[n++] = Int64GetDatum(state->waits);
+		nulls[n] = state->reason.why[0] == '\0';
+		values[n++] = CStringGetTextDatum(state->reason.why);
 		Assert(n == lengthof(values));
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}

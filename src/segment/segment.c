@@ -3,9 +3,9 @@
  *		Segments in shared memory: the ranges of a tag, what is known of its row, and
  *		whether a range is wanted.
  *
- * Numbers are taken from the slot of the cursor's generation.  The process that fetches
- * leaves the range after it beside the slots; the next generation's slot is written when
- * the cursor enters it (number.c has the proof).  Every number touches only atomics; all
+ * Numbers are taken from the range of the cursor's generation.  The process that fetches
+ * leaves the next one in the state; it becomes that of the next generation when the
+ * cursor enters it (number.c has the proof).  Every number touches only atomics; all
  * else is under one lock for all segments, which is taken about once in a range, and
  * shared once in a statement.
  *
@@ -21,7 +21,6 @@
 #include "storage/shmem.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
-#include "utils/timestamp.h"
 
 #include "compat.h"
 #include "process.h"
@@ -60,22 +59,6 @@ segment_shmem_request(void)
 	RequestNamedLWLockTranche(SEGMENT_LOCKS, 2);
 }
 
-static void
-init_segment(Segment *segment)
-{
-	pg_atomic_init_u64(&segment->cursor, 0);
-	pg_atomic_init_u64(&segment->incarnation, 0);
-	for (int i = 0; i < lengthof(segment->slot); i++)
-	{
-		pg_atomic_init_u64(&segment->slot[i].base, 0);
-		pg_atomic_init_u64(&segment->slot[i].length, 0);
-		pg_atomic_init_u64(&segment->slot[i].ask_at, 0);
-		pg_atomic_init_u64(&segment->slot[i].label, 0);
-		pg_atomic_init_u64(&segment->slot[i].until, 0);
-	}
-	ConditionVariableInit(&segment->changed);
-}
-
 /* Called with AddinShmemInitLock. */
 void
 segment_shmem_init(void)
@@ -88,7 +71,12 @@ segment_shmem_init(void)
 	segments = (Segment *) TYPEALIGN(PG_CACHE_LINE_SIZE,
 									 shmem_zeroed("snowid segments", segments_size()));
 	for (int i = 0; i < snowid_max_segments; i++)
-		init_segment(&segments[i]);
+	{
+		pg_atomic_init_u64(&segments[i].cursor, 0);
+		pg_atomic_init_u64(&segments[i].incarnation, 0);
+		pg_atomic_init_u64(&segments[i].ask_at, 0);
+		ConditionVariableInit(&segments[i].changed);
+	}
 }
 
 void
@@ -108,13 +96,10 @@ segment_make_key(SegmentKey *key, Oid relid, const char *tag, int len)
 static Range
 rest_at(Segment *segment, uint64 cursor)
 {
-	Slot	   *slot = &segment->slot[cursor_generation(cursor) & 1];
-	Range		rest;
+	Range		rest = segment->range[cursor_generation(cursor) & 1];
 
-	rest.first = (int64) (pg_atomic_read_u64(&slot->base) + cursor_offset(cursor));
-	rest.length = (int64) pg_atomic_read_u64(&slot->length) - cursor_offset(cursor);
-	rest.period.label = (DateADT) pg_atomic_read_u64(&slot->label);
-	rest.period.until = (TimestampTz) pg_atomic_read_u64(&slot->until);
+	rest.first += cursor_offset(cursor);
+	rest.length -= cursor_offset(cursor);
 	return rest;
 }
 
@@ -133,14 +118,10 @@ switch_range(Segment *segment)
 {
 	Range	   *next = &segment->state.next;
 	uint64		generation = cursor_generation(pg_atomic_read_u64(&segment->cursor)) + 1;
-	Slot	   *slot = &segment->slot[generation & 1];
 	uint64		former;
 
-	pg_atomic_write_u64(&slot->base, (uint64) next->first);
-	pg_atomic_write_u64(&slot->length, (uint64) next->length);
-	pg_atomic_write_u64(&slot->ask_at, (uint64) next->length / 10);
-	pg_atomic_write_u64(&slot->label, (uint64) next->period.label);
-	pg_atomic_write_u64(&slot->until, (uint64) next->period.until);
+	segment->range[generation & 1] = *next;
+	pg_atomic_write_u64(&segment->ask_at, (uint64) next->length / 10);
 	former = pg_atomic_exchange_u64(&segment->cursor, cursor_start(generation));
 	memset(next, 0, sizeof(*next));
 	return rest_at(segment, former);
@@ -196,13 +177,6 @@ greediest_database(void)
 	return greediest;
 }
 
-/* After a failure its callers have to wake up before they ask again. */
-static bool
-is_waited_for(const SegmentState *state, int64 now)
-{
-	return (state->asked || now < state->retry_at) && now - state->used_at <= RECENT_MS;
-}
-
 /*
  * A free place, or the one that was unused longest in a database: each statement looks at
  * its tag.  NULL: callers wait for all of them.
@@ -211,20 +185,19 @@ static Segment *
 find_place(int64 now)
 {
 	Segment    *found = NULL;
-	Oid			database;
+	Oid			database = InvalidOid;	/* that of a free place */
 
-	for (int i = 0; i < snowid_max_segments; i++)
-	{
-		if (segments[i].state.key.len == 0)
-			return &segments[i];
-	}
-	database = greediest_database();
+	if (hash_get_num_entries(places) == snowid_max_segments)
+		database = greediest_database();
 	for (int i = 0; i < snowid_max_segments; i++)
 	{
 		SegmentState *state = &segments[i].state;
 
-		if (state->key.database == database &&
-			(database != MyDatabaseId || !is_waited_for(state, now)) &&
+		/* after a failure its callers have to wake up before they ask again */
+		bool		is_waited_for = (state->wanted > 0 || now < state->retry_at) &&
+		now - state->used_at <= RECENT_MS;
+
+		if (state->key.database == database && (database != MyDatabaseId || !is_waited_for) &&
 			(found == NULL || state->used_at < found->state.used_at))
 			found = &segments[i];
 	}
@@ -239,6 +212,21 @@ find_segment(const SegmentKey *key)
 	return place ? &segments[place->index] : NULL;
 }
 
+static void
+copy_segment(Segment *segment, Look *look)
+{
+	look->segment = segment;
+	look->incarnation = pg_atomic_read_u64(&segment->incarnation);
+	look->state = segment->state;
+}
+
+/* Is it the same tag, and was its row not changed by hand since? */
+static bool
+is_as_before(const Look *look)
+{
+	return pg_atomic_read_u64(&look->segment->incarnation) == look->incarnation;
+}
+
 /*---- For callers ----*/
 
 /* Looks a tag up in memory.  Callers that do so at the same time write the same time. */
@@ -250,20 +238,20 @@ segment_look(const SegmentKey *key, Look *look)
 	if (look->segment)
 	{
 		look->segment->state.used_at = monotonic_ms();
-		look->incarnation = pg_atomic_read_u64(&look->segment->incarnation);
-		look->state = look->segment->state;
+		copy_segment(look->segment, look);
 	}
 	LWLockRelease(segments_lock);
 }
 
 /* A place for a tag that has none; false: not now. */
 bool
-segment_create(const SegmentKey *key, FetcherKind fetcher)
+segment_create(const SegmentKey *key, const char *source)
 {
 	Segment    *segment;
 	int64		now = monotonic_ms();
-	SegmentState fresh = {.key = *key,.fetcher = fetcher,.used_at = now,.newest = NO_PERIOD};
+	SegmentState fresh = {.key = *key,.used_at = now,.newest = NO_PERIOD};
 
+	strlcpy(fresh.row.source, source, SOURCE_LEN);
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
 	segment = find_segment(key);
 	if (segment == NULL)
@@ -292,7 +280,7 @@ segment_advance(const Look *look, TimestampTz now, int64 length)
 	bool		good = true;
 
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	if (pg_atomic_read_u64(&segment->incarnation) == look->incarnation)
+	if (is_as_before(look))
 	{
 		Range	   *next = &segment->state.next;
 		Range		current = current_range(segment);
@@ -311,21 +299,25 @@ segment_advance(const Look *look, TimestampTz now, int64 length)
 	return good;
 }
 
+static FetcherKind
+fetcher_of(const SegmentState *state)
+{
+	return state->row.source[0] ? FETCHER_CENTRAL : FETCHER_HERE;
+}
+
 /* Another range is wanted, of such a length at least; returns which process fetches. */
 FetcherKind
-segment_ask(Segment *segment, int64 needed, bool begins_to_wait)
+segment_ask(Segment *segment, int64 length, bool begins_to_wait)
 {
 	SegmentState *state = &segment->state;
 	FetcherKind fetcher;
-	uint64		generation;
 
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	generation = cursor_generation(pg_atomic_read_u64(&segment->cursor));
-	pg_atomic_write_u64(&segment->slot[generation & 1].ask_at, PG_UINT64_MAX);
-	state->asked = state->key.len > 0 && state->next.length == 0;
-	state->needed = Max(state->needed, needed);
+	pg_atomic_write_u64(&segment->ask_at, PG_UINT64_MAX);
+	if (state->key.len > 0 && state->next.length == 0)
+		state->wanted = Max(state->wanted, length);
 	state->waits += begins_to_wait;
-	fetcher = state->fetcher;
+	fetcher = fetcher_of(state);
 	LWLockRelease(segments_lock);
 	return fetcher;
 }
@@ -345,7 +337,7 @@ segment_forget(const SegmentKey *key, DateADT period)
 	{
 		const SegmentKey *other = &segments[i].state.key;
 
-		if (other->len > 0 && other->database == key->database && other->relid == key->relid)
+		if (other->database == key->database && other->relid == key->relid)
 			(void) drop_segment(&segments[i]);
 	}
 	segment = find_segment(key);
@@ -354,47 +346,22 @@ segment_forget(const SegmentKey *key, DateADT period)
 	LWLockRelease(segments_lock);
 }
 
-/* False: there is none of this table at this place. */
+/*---- For the status, and for the processes that fetch ----*/
+
+/* False: there is no tag of this database at this place. */
 bool
-segment_status(int index, Oid relid, SegmentState *state, Range *current)
+segment_at(int index, Look *look, Range *current)
 {
 	LWLockAcquire(segments_lock, LW_SHARED);
-	*state = segments[index].state;
+	copy_segment(&segments[index], look);
 	*current = current_range(&segments[index]);
 	LWLockRelease(segments_lock);
-	return state->key.len > 0 && state->key.database == MyDatabaseId && state->key.relid == relid;
+	return look->state.key.database == MyDatabaseId;
 }
 
-/*---- For the processes that fetch ----*/
-
-static bool
-is_fetched_by(const Segment *segment, FetcherKind fetcher)
-{
-	return segment->state.key.len > 0 && segment->state.key.database == MyDatabaseId &&
-		segment->state.fetcher == fetcher;
-}
-
-static void
-begin_fetch(Segment *segment, Fetch *fetch)
-{
-	memset(fetch, 0, sizeof(*fetch));
-	segment->state.looks++;
-	fetch->segment = segment;
-	fetch->incarnation = pg_atomic_read_u64(&segment->incarnation);
-	fetch->state = segment->state;
-	fetch->row = segment->state.row;
-}
-
-/* Is it the same tag, and was its row not changed by hand since? */
-static bool
-is_as_before(const Fetch *fetch)
-{
-	return pg_atomic_read_u64(&fetch->segment->incarnation) == fetch->incarnation;
-}
-
-/* Begins to fetch what is wanted; returns how many. */
+/* Begins to look at the rows of which a range is wanted; returns how many. */
 int
-segment_begin_fetches(FetcherKind fetcher, Fetch *fetches, int max)
+segment_begin_looks(FetcherKind fetcher, Look *looks, int max)
 {
 	static int	from = 0;		/* in turn, if there are more */
 	int64		now = monotonic_ms();
@@ -404,11 +371,14 @@ segment_begin_fetches(FetcherKind fetcher, Fetch *fetches, int max)
 	for (int i = 0; i < snowid_max_segments && n < max; i++)
 	{
 		Segment    *segment = &segments[from];
+		const SegmentState *state = &segment->state;
 
 		from = (from + 1) % snowid_max_segments;
-		if (is_fetched_by(segment, fetcher) && segment->state.asked &&
-			now >= segment->state.retry_at)
-			begin_fetch(segment, &fetches[n++]);
+		if (state->key.database != MyDatabaseId || fetcher_of(state) != fetcher ||
+			state->wanted == 0 || now < state->retry_at)
+			continue;
+		copy_segment(segment, &looks[n]);
+		looks[n++].state.looked_at = now;
 	}
 	LWLockRelease(segments_lock);
 	return n;
@@ -416,35 +386,35 @@ segment_begin_fetches(FetcherKind fetcher, Fetch *fetches, int max)
 
 /* Callers see what was found; the lock is held. */
 static void
-note_outcome(Segment *segment, const Fetch *fetch)
+note_outcome(Segment *segment, const SegmentState *found)
 {
 	SegmentState *state = &segment->state;
-	uint64		generation = cursor_generation(pg_atomic_read_u64(&segment->cursor));
+	bool		has_failed = found->reason.why[0] != '\0';
 	int64		now = monotonic_ms();
 
-	if (fetch->outcome == OUTCOME_RANGE)
+	if (found->next.length > 0 && !has_failed)
 	{
-		Assert(state->next.length == 0 && fetch->range.length <= OFFSET_MASK);
-		state->next = fetch->range;
-		state->high = fetch->range.first + (fetch->range.length - 1);
-		state->newest = fetch->range.period.label;
-		state->step = fetch->step;
-		state->last_ms = state->fetched_at ? now - state->fetched_at : 0;
-		state->last_length = fetch->range.length;
+		int64		lasted = state->fetched_at ? now - state->fetched_at : 0;
+
+		Assert(state->next.length == 0 && found->next.length <= OFFSET_MASK);
+		state->next = found->next;
+		state->high = found->next.first + (found->next.length - 1);
+		state->newest = found->next.period.label;
+		state->step = found->step;
+		state->rate = lasted > 0 ? 1000.0 * found->next.length / lasted : 0;
 		state->fetched_at = now;
 	}
-	state->outcome_of = fetch->state.looks;
-	state->outcome = fetch->outcome;
-	state->reason = fetch->reason;
-	state->row = fetch->row;
-	state->asked = false;
-	state->needed = 0;
+	state->looked_at = found->looked_at;
+	state->outcome = found->outcome;
+	state->reason = found->reason;
+	state->row = found->row;
+	state->wanted = 0;
 	state->retry_at = 0;
-	if (fetch->outcome == OUTCOME_FAILED)
+	if (has_failed)
 	{
 		/* the next number asks again, as do callers that wait */
 		state->retry_at = now + RETRY_MS;
-		pg_atomic_write_u64(&segment->slot[generation & 1].ask_at, 0);
+		pg_atomic_write_u64(&segment->ask_at, 0);
 	}
 }
 
@@ -453,45 +423,27 @@ note_outcome(Segment *segment, const Fetch *fetch)
  * fetch began, the range is lost, and another one is fetched.
  */
 void
-segment_finish(const Fetch *fetch)
+segment_finish(const Look *look)
 {
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	if (is_as_before(fetch) && fetch->outcome == OUTCOME_MOVED)
-		(void) drop_segment(fetch->segment);	/* callers look at the table */
-	else if (is_as_before(fetch))
-		note_outcome(fetch->segment, fetch);
+	if (is_as_before(look))
+		note_outcome(look->segment, &look->state);
 	LWLockRelease(segments_lock);
-	ConditionVariableBroadcast(&fetch->segment->changed);
-}
-
-/* False: nothing of this place can be given back to the tables here. */
-bool
-segment_begin_return(int index, Fetch *fetch)
-{
-	Segment    *segment = &segments[index];
-	bool		found;
-
-	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	found = is_fetched_by(segment, FETCHER_HERE) &&
-		current_range(segment).length + segment->state.next.length > 0;
-	if (found)
-		begin_fetch(segment, fetch);
-	LWLockRelease(segments_lock);
-	return found;
+	ConditionVariableBroadcast(&look->segment->changed);
 }
 
 /*
- * The range that can be given back, when its row is locked: nobody takes numbers of it
- * any more.  None, if the row was changed by hand before.
+ * What is left of the ranges in memory, when the row is locked: nobody takes numbers of
+ * it any more.  None, if the row was changed by hand before.
  */
 Range
-segment_end_return(const Fetch *fetch)
+segment_drop(const Look *look)
 {
 	Range		rest = {0};
 
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	if (is_as_before(fetch))
-		rest = drop_segment(fetch->segment);
+	if (is_as_before(look))
+		rest = drop_segment(look->segment);
 	LWLockRelease(segments_lock);
 	return rest;
 }

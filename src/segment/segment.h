@@ -41,15 +41,6 @@ typedef struct Range
 	Period		period;
 } Range;
 
-typedef struct Slot
-{
-	pg_atomic_uint64 base;		/* the number at offset 0 */
-	pg_atomic_uint64 length;
-	pg_atomic_uint64 ask_at;	/* the offset from which on the next is wanted */
-	pg_atomic_uint64 label;		/* of the period */
-	pg_atomic_uint64 until;
-} Slot;
-
 /* Unused bytes are 0. */
 typedef struct SegmentKey
 {
@@ -59,18 +50,18 @@ typedef struct SegmentKey
 	char		tag[TAG_LEN];
 } SegmentKey;
 
-/* The last look at the table found this. */
+/* Why there is no range, if it is no failure. */
 typedef enum Outcome
 {
 	OUTCOME_NONE,
-	OUTCOME_RANGE,
 	OUTCOME_ABSENT,				/* there is no row */
-	OUTCOME_USED_UP,			/* limit_id is reached */
-	OUTCOME_MOVED,				/* the other process fetches */
-	OUTCOME_FAILED				/* tried again while a caller waits */
+	OUTCOME_USED_UP				/* limit_id is reached */
 } Outcome;
 
-/* The part of a row that is about the numbers handed out; 0 until it is read. */
+/*
+ * The part of a row that is about the numbers handed out.  Until the process has read it,
+ * only the source is there, by which callers choose the process.
+ */
 typedef struct Row
 {
 	Oid			role;			/* 0: everybody */
@@ -81,7 +72,7 @@ typedef struct Row
 	char		source[SOURCE_LEN]; /* "": the table here */
 } Row;
 
-/* Why there is no range. */
+/* A failure: tried again while a caller waits. */
 typedef struct Reason
 {
 	bool		is_ours;		/* callers may read it */
@@ -91,17 +82,15 @@ typedef struct Reason
 /* Under segment.c's lock, and copied for callers and processes. */
 typedef struct SegmentState
 {
-	SegmentKey	key;			/* len 0: a free place */
-	FetcherKind fetcher;
-	Range		next;			/* follows the one in the slot */
-	bool		asked;			/* a range is wanted; cleared by an outcome */
-	int64		needed;			/* length that a caller needs at once */
+	SegmentKey	key;			/* all is 0: a free place */
+	Range		next;			/* follows the one in use */
+	int64		wanted;			/* a range of such a length at least; 0: none
+								 * is */
 	int64		used_at;		/* last seen in use; monotonic_ms() */
 	int64		retry_at;		/* not before, after a failure */
 
 	/* the row, as it was last seen */
-	uint64		looks;			/* so many have begun */
-	uint64		outcome_of;		/* the look that found the outcome */
+	int64		looked_at;		/* when the look began; monotonic_ms() */
 	Outcome		outcome;
 	Reason		reason;			/* of a failure since the last range */
 	Row			row;
@@ -111,8 +100,7 @@ typedef struct SegmentState
 
 	/* for the status */
 	int64		fetched_at;		/* monotonic_ms(); 0: never */
-	int64		last_ms;		/* between the last two ranges */
-	int64		last_length;
+	double		rate;			/* numbers a second, by the last two ranges */
 	int64		waits;
 } SegmentState;
 
@@ -121,34 +109,24 @@ typedef struct Segment
 	/* what every number touches: number.c has the rules */
 	pg_atomic_uint64 cursor;
 	pg_atomic_uint64 incarnation;	/* another tag, or another row: look again */
-	Slot		slot[2];		/* slot[generation & 1] is in use */
+	pg_atomic_uint64 ask_at;	/* the offset from which on the next range is
+								 * wanted */
+	Range		range[2];		/* range[generation & 1] is in use */
 
 	ConditionVariable changed pg_attribute_aligned(PG_CACHE_LINE_SIZE);
 	SegmentState state;
 } Segment;
 
-/* A caller's look at a segment. */
+/*
+ * A segment, as a caller or a process sees it.  A process that looks at the row writes
+ * here what it finds: the row, and the next range, or why there is none.
+ */
 typedef struct Look
 {
 	Segment    *segment;		/* NULL: it is not in memory */
 	uint64		incarnation;
 	SegmentState state;
 } Look;
-
-/* A look at a segment's row, to fetch a range, or to give one back. */
-typedef struct Fetch
-{
-	Segment    *segment;
-	uint64		incarnation;
-	SegmentState state;			/* as it was when it began */
-
-	/* what was found */
-	Outcome		outcome;
-	Reason		reason;
-	Row			row;
-	int64		step;
-	Range		range;
-} Fetch;
 
 /* A row of no single period. */
 #define ALL_PERIODS DATEVAL_NOEND
@@ -159,16 +137,15 @@ extern void segment_make_key(SegmentKey *key, Oid relid, const char *tag, int le
 
 /* for callers */
 extern void segment_look(const SegmentKey *key, Look *look);
-extern bool segment_create(const SegmentKey *key, FetcherKind fetcher);
+extern bool segment_create(const SegmentKey *key, const char *source);
 extern bool segment_advance(const Look *look, TimestampTz now, int64 length);
-extern FetcherKind segment_ask(Segment *segment, int64 needed, bool begins_to_wait);
+extern FetcherKind segment_ask(Segment *segment, int64 length, bool begins_to_wait);
 extern void segment_forget(const SegmentKey *key, DateADT period);
-extern bool segment_status(int index, Oid relid, SegmentState *state, Range *current);
 
-/* for the processes that fetch */
-extern int	segment_begin_fetches(FetcherKind fetcher, Fetch *fetches, int max);
-extern void segment_finish(const Fetch *fetch);
-extern bool segment_begin_return(int index, Fetch *fetch);
-extern Range segment_end_return(const Fetch *fetch);
+/* for the status, and for the processes that fetch */
+extern bool segment_at(int index, Look *look, Range *current);
+extern int	segment_begin_looks(FetcherKind fetcher, Look *looks, int max);
+extern void segment_finish(const Look *look);
+extern Range segment_drop(const Look *look);
 
 #endif							/* SNOWID_SEGMENT_SEGMENT_H */

@@ -22,7 +22,6 @@
 #include "commands/defrem.h"
 #include "common/hashfn.h"
 #include "foreign/foreign.h"
-#include "lib/stringinfo.h"
 #include "libpq-fe.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
@@ -61,7 +60,7 @@ static Failure failures[64];
 static struct
 {
 	char	   *identity;		/* all options; NULL: there was none */
-	uint32		hash;
+	Failure    *failure;		/* its place */
 	PGconn	   *conn;			/* NULL: closed */
 }			server;
 
@@ -81,6 +80,8 @@ reason_is(Reason *reason, bool is_ours, const char *format,...)
 	len = pg_mbcliplen(reason->why, strlen(reason->why), REASON_LEN - 1);
 	while (len > 0 && strchr(".\n ", reason->why[len - 1]))
 		len--;
+	if (len == 0)
+		len = strlcpy(reason->why, "unknown error", REASON_LEN);
 	reason->why[len] = '\0';
 	reason->is_ours = is_ours;
 	return false;
@@ -113,6 +114,15 @@ source_find(const char *name, bool by_path)
 	return by_path && list_length(names) == 1 ? RelnameGetRelid(linitial(names)) : InvalidOid;
 }
 
+/* NULL: there is no such table. */
+static Form_pg_class
+class_of(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCacheCopy1(RELOID, ObjectIdGetDatum(relid));
+
+	return HeapTupleIsValid(tuple) ? (Form_pg_class) GETSTRUCT(tuple) : NULL;
+}
+
 /*
  * NULL, or why a table is no source.  Only a superuser can make a foreign data wrapper,
  * and so give it the name of postgres_fdw.
@@ -120,20 +130,16 @@ source_find(const char *name, bool by_path)
 const char *
 source_problem(Oid relid)
 {
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Form_pg_class form;
-	const char *problem = NULL;
+	Form_pg_class form = class_of(relid);
 
-	if (!HeapTupleIsValid(tuple))
+	if (form == NULL)
 		return "Its source does not exist";
-	form = (Form_pg_class) GETSTRUCT(tuple);
 	if (form->relkind != RELKIND_FOREIGN_TABLE ||
 		strcmp(GetForeignDataWrapper(server_of(relid)->fdwid)->fdwname, "postgres_fdw") != 0)
-		problem = "Its source is no foreign table of postgres_fdw";
-	else if (form->relhastriggers || form->relhasrules || form->relrowsecurity)
-		problem = "Its source has triggers, rules or row security, which would be ignored";
-	ReleaseSysCache(tuple);
-	return problem;
+		return "Its source is no foreign table of postgres_fdw";
+	if (form->relhastriggers || form->relhasrules || form->relrowsecurity)
+		return "Its source has triggers, rules or row security, which would be ignored";
+	return NULL;
 }
 
 /* The database's owner decides what is in the table of tags, so must have these rights. */
@@ -184,16 +190,11 @@ static List *
 collect_options(Oid relid, bool *needs_password)
 {
 	ForeignServer *foreign = server_of(relid);
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 	List	   *options = add_option(NIL, "application_name", "snowid segments");
-	Oid			owner;
+	Oid			owner = class_of(relid)->relowner;	/* it is locked */
 	const char *required;
 	bool		is_required = true;
 
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for relation %u", relid);
-	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-	ReleaseSysCache(tuple);
 	options = list_concat(options, foreign->options);
 	options = list_concat(options, GetUserMapping(owner, foreign->serverid)->options);
 	required = option_of(options, "password_required");
@@ -212,13 +213,11 @@ resolve_hosts(List **options, Reason *reason)
 {
 	const char *hosts = option_of(*options, "host");
 	const char *ports = option_of(*options, "port");
-	StringInfoData lists[3];
+	const char *lists[3] = {"", "", ""};
 	int			n = 0;
 
 	if (hosts == NULL || hosts[0] == '\0' || option_of(*options, "hostaddr"))
 		return true;
-	for (int i = 0; i < lengthof(lists); i++)
-		initStringInfo(&lists[i]);
 	for (;;)
 	{
 		char	   *host = pnstrdup(hosts, strcspn(hosts, ","));
@@ -237,9 +236,9 @@ resolve_hosts(List **options, Reason *reason)
 			{
 				const char *comma = n++ > 0 ? "," : "";
 
-				appendStringInfo(&lists[0], "%s%s", comma, host);
-				appendStringInfo(&lists[1], "%s%s", comma, address);
-				appendStringInfo(&lists[2], "%s%.*s", comma, port_len, ports ? ports : "");
+				lists[0] = psprintf("%s%s%s", lists[0], comma, host);
+				lists[1] = psprintf("%s%s%s", lists[1], comma, address);
+				lists[2] = psprintf("%s%s%.*s", lists[2], comma, port_len, ports ? ports : "");
 				address += strlen(address) + 1;
 			} while (found[0] && address[0]);
 		}
@@ -249,9 +248,9 @@ resolve_hosts(List **options, Reason *reason)
 		if (ports && ports[port_len])	/* a single one is for all */
 			ports += port_len + 1;
 	}
-	*options = add_option(*options, "host", lists[0].data);
-	*options = add_option(*options, "hostaddr", lists[1].data);
-	*options = add_option(*options, "port", lists[2].data);
+	*options = add_option(*options, "host", lists[0]);
+	*options = add_option(*options, "hostaddr", lists[1]);
+	*options = add_option(*options, "port", lists[2]);
 	return n > 0;
 }
 
@@ -314,22 +313,13 @@ close_connection(void)
 	server.conn = NULL;
 }
 
-static Failure *
-failure_of(uint32 hash)
-{
-	return &failures[hash % lengthof(failures)];
-}
-
 /* Nothing is tried there for a while. */
 static bool
 fail_connection(const Reason *reason)
 {
-	Failure    *failure = failure_of(server.hash);
-
 	close_connection();
-	failure->hash = server.hash;
-	failure->retry_at = monotonic_ms() + PAUSE_MS;
-	failure->reason = *reason;
+	server.failure->retry_at = monotonic_ms() + PAUSE_MS;
+	server.failure->reason = *reason;
 	return false;
 }
 
@@ -338,9 +328,14 @@ static bool
 choose_server(const char *identity, Reason *reason)
 {
 	uint32		hash = string_hash(identity, INT_MAX);
-	const Failure *failure = failure_of(hash);
+	Failure    *failure = &failures[hash % lengthof(failures)];
 
-	if (failure->hash == hash && monotonic_ms() < failure->retry_at)
+	if (failure->hash != hash)
+		*failure = (Failure)
+	{
+		.hash = hash
+	};
+	if (monotonic_ms() < failure->retry_at)
 	{
 		*reason = failure->reason;
 		return false;
@@ -351,7 +346,7 @@ choose_server(const char *identity, Reason *reason)
 	if (server.identity)
 		pfree(server.identity);
 	server.identity = MemoryContextStrdup(TopMemoryContext, identity);
-	server.hash = hash;
+	server.failure = failure;
 	return true;
 }
 
@@ -406,25 +401,20 @@ start_connection(List *options)
 	const char **names = palloc0((list_length(options) + 1) * sizeof(char *));
 	const char **values = palloc0((list_length(options) + 1) * sizeof(char *));
 	int			n = 0;
-	ListCell   *cell;
+	PGconn	   *conn;
 
 	if (known == NULL)
 		return NULL;
-	foreach(cell, options)
+	/* postgres_fdw has looked at those of its own */
+	for (PQconninfoOption *option = known; option->keyword; option++)
 	{
-		DefElem    *option = lfirst_node(DefElem, cell);
-		const PQconninfoOption *of_libpq = known;
-
-		/* postgres_fdw has looked at those of its own */
-		while (of_libpq->keyword && strcmp(of_libpq->keyword, option->defname) != 0)
-			of_libpq++;
-		if (of_libpq->keyword == NULL)
-			continue;
-		names[n] = option->defname;
-		values[n++] = defGetString(option);
+		values[n] = option_of(options, option->keyword);
+		if (values[n])
+			names[n++] = option->keyword;
 	}
+	conn = PQconnectStartParams(names, values, false);
 	PQconninfoFree(known);
-	return PQconnectStartParams(names, values, false);
+	return conn;
 }
 
 static bool
@@ -476,7 +466,7 @@ bool
 source_open(const char *name, bool with_periods, char **there, Reason *reason)
 {
 	Oid			relid = source_find(name, false);
-	const char *problem = NULL;
+	const char *problem;
 	List	   *options;
 	List	   *of_table;
 	bool		needs_password;
@@ -485,7 +475,7 @@ source_open(const char *name, bool with_periods, char **there, Reason *reason)
 
 	if (OidIsValid(relid) && !ConditionalLockRelationOid(relid, AccessShareLock))
 		problem = "Its source is locked";
-	if (problem == NULL)
+	else
 		problem = source_problem(relid);
 	if (problem == NULL && !owner_is_allowed(relid, with_periods))
 		problem = "The database's owner has no privileges on its source";

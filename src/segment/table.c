@@ -20,11 +20,10 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/relation.h"
+#include "access/relscan.h"
 #include "access/stratnum.h"
-#include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/dependency.h"
@@ -34,10 +33,8 @@
 #include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "commands/trigger.h"
-#include "executor/executor.h"
+#include "executor/tuptable.h"
 #include "mb/pg_wchar.h"
-#include "miscadmin.h"
-#include "nodes/lockoptions.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -45,6 +42,7 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -129,116 +127,137 @@ check_columns(Relation rel, const TableKind *kind)
 	}
 }
 
-/*
- * Is the primary key that of the script, and has each other index the same columns?
- * REINDEX CONCURRENTLY makes such an index, and leaves it if it fails.  Throws if
- * not.  LOCKED: REINDEX has one of them.
- */
-static Found
-require_only_its_key(Relation rel, const TableKind *kind)
+/* Is it the primary key of the script, or has it the same columns? */
+static bool
+is_of_key(Oid relid, const TableKind *kind)
 {
-	List	   *indexes = RelationGetIndexList(rel);
-	bool		good = OidIsValid(rel->rd_pkindex);
-	ListCell   *cell;
+	Relation	index = index_open(relid, NoLock);
+	Form_pg_index form = index->rd_index;
+	bool		good = form->indimmediate && !form->indisexclusion &&
+	form->indnkeyatts == kind->keys &&
+	heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
 
-	foreach(cell, indexes)
-	{
-		Relation	index;
-		Form_pg_index form;
-
-		if (!ConditionalLockRelationOid(lfirst_oid(cell), AccessShareLock))
-			return LOCKED;
-		index = index_open(lfirst_oid(cell), NoLock);
-		form = index->rd_index;
-		good = good && form->indimmediate && !form->indisexclusion &&
-			form->indnkeyatts == kind->keys &&
-			heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
-		for (int i = 0; good && i < kind->keys; i++)
-			good = form->indkey.values[i] == i + 1;
-		index_close(index, AccessShareLock);
-	}
-	if (!good)
-		refuse_table(kind);
-	list_free(indexes);
-	return FOUND;
+	for (int i = 0; good && i < kind->keys; i++)
+		good = form->indkey.values[i] == i + 1;
+	index_close(index, AccessShareLock);
+	return good;
 }
 
-/* Opens a table with a lock that is kept.  ABSENT: it is none of the extension's. */
+/*
+ * Opens a table with a lock that is kept.  ABSENT: it is none of the extension's.  Other
+ * indexes must be like that of its key: REINDEX CONCURRENTLY makes such a one, and leaves
+ * it if it fails.  LOCKED: another transaction has the table, or REINDEX an index.
+ */
 static Found
-open_table(Oid relid, const TableKind *kind, LOCKMODE mode, Relation *rel)
+open_table(const TableKind *kind, const SegmentKey *key, LOCKMODE mode, Relation *rel)
 {
+	/* the table of the periods is beside that of the tags */
+	Oid			relid = kind == &table_tags ? key->relid :
+	get_relname_relid(kind->name, get_rel_namespace(key->relid));
 	Oid			extension = get_extension_oid("snowid_segments", true);
-	Found		found;
+	bool		good;
+	ListCell   *cell;
 
 	if (!ConditionalLockRelationOid(relid, mode))
 		return LOCKED;
-	*rel = try_relation_open(relid, NoLock);
-	if (*rel == NULL || !OidIsValid(extension) ||
+	if (!OidIsValid(extension) ||
 		getExtensionOfObject(RelationRelationId, relid) != extension)
-	{
-		if (*rel)
-			relation_close(*rel, NoLock);
 		return ABSENT;
-	}
+	*rel = relation_open(relid, NoLock);
 	check_columns(*rel, kind);
-	if ((*rel)->rd_rel->relkind != RELKIND_RELATION ||
-		(*rel)->rd_rel->relam != HEAP_TABLE_AM_OID ||
-		(*rel)->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
+	good = (*rel)->rd_rel->relkind == RELKIND_RELATION &&
+		(*rel)->rd_rel->relam == HEAP_TABLE_AM_OID &&
+		(*rel)->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT;
+	foreach(cell, RelationGetIndexList(*rel))
+	{
+		if (!ConditionalLockRelationOid(lfirst_oid(cell), AccessShareLock))
+		{
+			relation_close(*rel, NoLock);
+			return LOCKED;
+		}
+		good = is_of_key(lfirst_oid(cell), kind) && good;
+	}
+	if (!good || !OidIsValid((*rel)->rd_pkindex))
 		refuse_table(kind);
-	found = require_only_its_key(*rel, kind);
-	if (found != FOUND)
-		relation_close(*rel, NoLock);
-	return found;
-}
-
-/* The table of the periods, which is beside that of the tags. */
-static Oid
-periods_of(const SegmentKey *key)
-{
-	return get_relname_relid(table_periods.name, get_rel_namespace(key->relid));
+	return FOUND;
 }
 
 /*---- Rows ----*/
 
-/* A row of either table. */
-typedef struct Version
+static TableRow
+row_of(const TableKind *kind, HeapTuple tuple, TupleDesc desc)
 {
-	HeapTuple	tuple;			/* NULL: there is none */
-	Datum	   *values;
-	bool	   *nulls;
-} Version;
+	TableRow	row = {.kind = kind,.tuple = tuple};
 
-static Version
-version_of(HeapTuple tuple, TupleDesc desc)
-{
-	Version		version = {.tuple = tuple};
-
-	version.values = palloc(desc->natts * sizeof(Datum));
-	version.nulls = palloc(desc->natts * sizeof(bool));
-	if (tuple)
-		heap_deform_tuple(tuple, desc, version.values, version.nulls);
-	return version;
+	row.values = palloc(desc->natts * sizeof(Datum));
+	row.nulls = palloc(desc->natts * sizeof(bool));
+	if (tuple == NULL)
+		return row;
+	heap_deform_tuple(tuple, desc, row.values, row.nulls);
+	if (!row.nulls[kind->max_id])
+		row.max_id = DatumGetInt64(row.values[kind->max_id]);
+	return row;
 }
 
-/* A look at the rows of a tag, by the primary key. */
-typedef struct RowScan
+static void
+set_column(TableRow *row, TupleDesc desc, int column, Datum value)
 {
-	Relation	index;
-	Snapshot	snapshot;		/* NULL: the caller's */
-	SysScanDesc desc;
-} RowScan;
+	int			number = column + 1;
+	bool		isnull = false;
+
+	*row = row_of(row->kind, heap_modify_tuple_by_cols(row->tuple, desc, 1, &number, &value,
+													   &isnull), desc);
+}
+
+/* Is it still a row of this tag, and of this period? */
+static bool
+is_same_row(const TableRow *row, const SegmentKey *key, const DateADT *period)
+{
+	text	   *tag = DatumGetTextPP(row->values[0]);
+
+	return VARSIZE_ANY_EXHDR(tag) == key->len &&
+		memcmp(VARDATA_ANY(tag), key->tag, key->len) == 0 &&
+		(period == NULL || DatumGetDateADT(row->values[PERIOD_PERIOD]) == *period);
+}
+
+/* Locks the newest version of a row to the end of the transaction; NULL: not now. */
+static HeapTuple
+lock_tuple(Relation rel, SysScanDesc scan, HeapTuple tuple, LockTupleMode mode)
+{
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	ItemPointerData tid = tuple->t_self;
+	TM_FailureData failure;
+	TM_Result	result = table_tuple_lock(rel, &tid, scan->snapshot, slot,
+										  GetCurrentCommandId(true), mode, LockWaitSkip,
+										  TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS |
+										  TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure);
+
+	tuple = result == TM_Ok ? ExecCopySlotHeapTuple(slot) : NULL;
+	ExecDropSingleTupleTableSlot(slot);
+	return tuple;
+}
 
 /*
- * Returns the row of a tag, or of this period, or else of its newest one; or NULL.  By a
- * snapshot of the caller's, or NULL: as it is now, which a parallel worker sees only by
- * one for catalogs.
+ * Reads the row of a tag, or of this period, or else of its newest one; or locks it.  By
+ * a snapshot of the caller's, or NULL: as it is now, which a parallel worker sees only by
+ * one for catalogs.  If the newest version of one to lock is another tag's, because the
+ * row was renamed meanwhile, the answer is LOCKED, too: the caller looks for it again
+ * later.
  */
-static HeapTuple
-begin_scan(RowScan *scan, Relation rel, Snapshot dirty, const SegmentKey *key,
-		   const DateADT *period)
+static Found
+find_row(const TableKind *kind, const SegmentKey *key, const DateADT *period,
+		 Snapshot snapshot, LockTupleMode mode, TableRow *row)
 {
+	bool		reads = mode == UNLOCKED;
+	Relation	rel;
+	Found		found = open_table(kind, key, reads ? AccessShareLock : RowExclusiveLock, &rel);
+	Relation	index;
 	ScanKeyData keys[2];
+	SysScanDesc scan;
+	HeapTuple	tuple;
 
+	if (found != FOUND)
+		return found;
 	/* the column is the table's here, and not the index's */
 	ScanKeyEntryInitialize(&keys[0], 0, 1, BTEqualStrategyNumber, TEXTOID,
 						   TupleDescAttr(RelationGetDescr(rel), 0)->attcollation, F_TEXTEQ,
@@ -246,112 +265,65 @@ begin_scan(RowScan *scan, Relation rel, Snapshot dirty, const SegmentKey *key,
 	if (period)
 		ScanKeyEntryInitialize(&keys[1], 0, PERIOD_PERIOD + 1, BTEqualStrategyNumber, DATEOID,
 							   InvalidOid, F_DATE_EQ, DateADTGetDatum(*period));
-	scan->index = index_open(rel->rd_pkindex, AccessShareLock);
-	scan->snapshot = dirty ? NULL : RegisterSnapshot(GetCatalogSnapshot(RelationGetRelid(rel)));
-	scan->desc = systable_beginscan_ordered(rel, scan->index, dirty ? dirty : scan->snapshot,
-											period ? 2 : 1, keys);
-	return systable_getnext_ordered(scan->desc, BackwardScanDirection);
-}
-
-static void
-end_scan(RowScan *scan)
-{
-	systable_endscan_ordered(scan->desc);
-	index_close(scan->index, AccessShareLock);
-	if (scan->snapshot)
-		UnregisterSnapshot(scan->snapshot);
-}
-
-/* Is it still a row of this tag, and of this period? */
-static bool
-is_same_row(TupleTableSlot *slot, const SegmentKey *key, const DateADT *period)
-{
-	text	   *tag;
-
-	slot_getallattrs(slot);
-	tag = DatumGetTextPP(slot->tts_values[0]);
-	return VARSIZE_ANY_EXHDR(tag) == key->len &&
-		memcmp(VARDATA_ANY(tag), key->tag, key->len) == 0 &&
-		(period == NULL || DatumGetDateADT(slot->tts_values[PERIOD_PERIOD]) == *period);
-}
-
-/*
- * Locks the newest version of a row.  If that is another tag's, because the row was
- * renamed meanwhile, the answer is LOCKED, too: the caller looks for it again later.
- */
-static Found
-lock_row(Oid relid, const TableKind *kind, const SegmentKey *key, const DateADT *period,
-		 LockTupleMode mode, LockedRow *locked)
-{
-	Found		found = open_table(relid, kind, RowExclusiveLock, &locked->rel);
-	RowScan		scan;
-	HeapTuple	tuple;
-	TM_FailureData failure;
-
-	locked->slot = NULL;
-	if (found != FOUND)
-		return found;
-	tuple = begin_scan(&scan, locked->rel, NULL, key, period);
-	if (HeapTupleIsValid(tuple))
-	{
-		ItemPointerData tid = tuple->t_self;
-
-		locked->kind = kind;
-		locked->slot = table_slot_create(locked->rel, NULL);
-		if (table_tuple_lock(locked->rel, &tid, scan.snapshot, locked->slot, GetCurrentCommandId(true),
-							 mode, LockWaitSkip,
-							 TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS |
-							 TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure) != TM_Ok ||
-			!is_same_row(locked->slot, key, period))
-			found = LOCKED;
-		else
-			locked->max_id = DatumGetInt64(locked->slot->tts_values[kind->max_id]);
-	}
-	else
+	index = index_open(rel->rd_pkindex, AccessShareLock);
+	scan = systable_beginscan_ordered(rel, index, snapshot, period ? 2 : 1, keys);
+	tuple = systable_getnext_ordered(scan, BackwardScanDirection);
+	if (tuple == NULL)
 		found = ABSENT;
-	end_scan(&scan);
-	if (found != FOUND)
-		table_release(locked);
+	else
+	{
+		tuple = reads ? heap_copytuple(tuple) : lock_tuple(rel, scan, tuple, mode);
+		if (tuple)
+			*row = row_of(kind, tuple, RelationGetDescr(rel));
+		if (tuple == NULL || !is_same_row(row, key, period))
+			found = LOCKED;
+	}
+	systable_endscan_ordered(scan);
+	index_close(index, AccessShareLock);
+	relation_close(rel, reads ? AccessShareLock : NoLock);
 	return found;
 }
 
 static const char *
-text_of(Datum *values, bool *nulls, TagColumn column)
+text_of(const TableRow *row, TagColumn column)
 {
-	return nulls[column] ? "" : TextDatumGetCString(values[column]);
+	return row->nulls[column] ? "" : TextDatumGetCString(row->values[column]);
 }
 
 /*
- * Reads a row; a column that cannot be resolved is its problem.  The table's owner may have
- * taken its constraints away.
+ * Reads the columns of a row; one that cannot be resolved is its problem.  The table's
+ * owner may have taken its constraints away.
  */
 static void
-read_columns(Datum *values, bool *nulls, TagRow *tag)
+read_columns(const TableRow *stored, TagRow *tag)
 {
+	const Datum *values = stored->values;
 	Row		   *row = &tag->row;
-	const char *role = text_of(values, nulls, TAG_ROLE);
-	const char *format = text_of(values, nulls, TAG_FORMAT);
-	const char *source = text_of(values, nulls, TAG_SOURCE);
-	Interval   *cover = nulls[TAG_COVER] ? NULL : DatumGetIntervalP(values[TAG_COVER]);
+	const char *role = text_of(stored, TAG_ROLE);
+	const char *format = text_of(stored, TAG_FORMAT);
+	const char *source = text_of(stored, TAG_SOURCE);
+	const char *zone = text_of(stored, TAG_ZONE);
+	Interval   *cover = stored->nulls[TAG_COVER] ? NULL : DatumGetIntervalP(values[TAG_COVER]);
 	int64		last;
 
-	memset(tag, 0, sizeof(*tag));
-	tag->max_id = DatumGetInt64(values[TAG_MAX_ID]);
+	*tag = (TagRow)
+	{
+		.stored = *stored,.zone = pg_tzset(zone)
+	};
 	tag->step = Min(Max(DatumGetInt32(values[TAG_STEP]), 1), MAX_STEP);
 	if (cover)
 		tag->cover_ms = (cover->time + cover->day * USECS_PER_DAY) / 1000;
-	row->limit = nulls[TAG_LIMIT_ID] ? PG_INT64_MAX : DatumGetInt64(values[TAG_LIMIT_ID]);
+	row->limit = stored->nulls[TAG_LIMIT_ID] ? PG_INT64_MAX : DatumGetInt64(values[TAG_LIMIT_ID]);
 	strlcpy(row->source, source, pg_mbcliplen(source, strlen(source), SOURCE_LEN - 1) + 1);
-	tag->zone = text_of(values, nulls, TAG_ZONE);
 	row->role = role[0] ? get_role_oid(role, true) : InvalidOid;
 	if (role[0] && !OidIsValid(row->role))
 	{
 		row->role = NOBODY;
 		tag->problem = "Its role does not exist";
 	}
-	if (!period_kind(text_of(values, nulls, TAG_PERIOD), &row->kind))
+	if (!period_kind(text_of(stored, TAG_PERIOD), &row->kind))
 		tag->problem = "Its period must be none, day, month or year";
-	else if (pg_tzset(tag->zone) == NULL)
+	else if (tag->zone == NULL)
 		tag->problem = "Its time zone is not known here";
 	else if (format[0])
 		tag->problem = period_check_format(row->kind, format, &last);
@@ -363,40 +335,15 @@ read_columns(Datum *values, bool *nulls, TagRow *tag)
 	}
 }
 
-/* Reads a tag for a caller, as it is now; nothing is locked. */
+/* The row of a tag, as it is now; it may be locked to the end of the transaction. */
 Found
-table_read_tag(const SegmentKey *key, TagRow *tag)
+table_find_tag(const SegmentKey *key, LockTupleMode mode, TagRow *tag)
 {
-	Relation	rel;
-	Found		found = open_table(key->relid, &table_tags, AccessShareLock, &rel);
-	RowScan		scan;
-	HeapTuple	tuple;
-
-	if (found != FOUND)
-		return found;
-	tuple = begin_scan(&scan, rel, NULL, key, NULL);
-	if (HeapTupleIsValid(tuple))
-	{
-		Version		row = version_of(tuple, RelationGetDescr(rel));
-
-		read_columns(row.values, row.nulls, tag);
-	}
-	else
-		found = ABSENT;
-	end_scan(&scan);
-	relation_close(rel, AccessShareLock);
-	return found;
-}
-
-/* The same, and the row is locked to the end of the transaction. */
-Found
-table_lock_tag(const SegmentKey *key, bool share, TagRow *tag, LockedRow *locked)
-{
-	Found		found = lock_row(key->relid, &table_tags, key, NULL,
-								 share ? LockTupleShare : LockTupleNoKeyExclusive, locked);
+	TableRow	row;
+	Found		found = find_row(&table_tags, key, NULL, NULL, mode, &row);
 
 	if (found == FOUND)
-		read_columns(locked->slot->tts_values, locked->slot->tts_isnull, tag);
+		read_columns(&row, tag);
 	return found;
 }
 
@@ -404,55 +351,34 @@ table_lock_tag(const SegmentKey *key, bool share, TagRow *tag, LockedRow *locked
 Found
 table_newest_period(const SegmentKey *key, DateADT *newest)
 {
-	Relation	rel;
-	RowScan		scan;
-	HeapTuple	tuple;
-	bool		isnull;
+	TableRow	row;
+	Found		found = find_row(&table_periods, key, NULL, NULL, UNLOCKED, &row);
 
-	*newest = NO_PERIOD;
-	if (open_table(periods_of(key), &table_periods, RowExclusiveLock, &rel) != FOUND)
-		return LOCKED;
-	tuple = begin_scan(&scan, rel, NULL, key, NULL);
-	if (HeapTupleIsValid(tuple))
-		*newest = DatumGetDateADT(heap_getattr(tuple, PERIOD_PERIOD + 1, RelationGetDescr(rel),
-											   &isnull));
-	end_scan(&scan);
-	relation_close(rel, NoLock);
-	return FOUND;
+	*newest = found == FOUND ? DatumGetDateADT(row.values[PERIOD_PERIOD]) : NO_PERIOD;
+	return found;
 }
 
+/* Locks the row that has the numbers of a period, or of a tag without periods. */
 Found
-table_lock_period(const SegmentKey *key, DateADT period, LockedRow *locked)
+table_lock_row(const SegmentKey *key, DateADT period, TableRow *row)
 {
-	return lock_row(periods_of(key), &table_periods, key, &period, LockTupleNoKeyExclusive,
-					locked);
+	bool		in_period = period != NO_PERIOD;
+
+	return find_row(in_period ? &table_periods : &table_tags, key, in_period ? &period : NULL,
+					NULL, LockTupleNoKeyExclusive, row);
 }
 
-/* Writes a row that is locked, and releases its memory; its lock remains. */
+/* Writes a row that is locked. */
 void
-table_set_max_id(LockedRow *locked, int64 max_id)
+table_set_max_id(TableRow *row, int64 max_id)
 {
-	int			columns[] = {locked->kind->max_id + 1, locked->kind->update_time + 1};
-	Datum		values[] = {
-		Int64GetDatum(max_id), TimestampTzGetDatum(GetCurrentTimestamp())
-	};
-	bool		nulls[] = {false, false};
-	HeapTuple	old = ExecFetchSlotHeapTuple(locked->slot, false, NULL);
-	HeapTuple	new = heap_modify_tuple_by_cols(old, locked->slot->tts_tupleDescriptor,
-												2, columns, values, nulls);
+	Relation	rel = relation_open(row->tuple->t_tableOid, NoLock);
+	TupleDesc	desc = RelationGetDescr(rel);
 
-	CatalogTupleUpdate(locked->rel, &locked->slot->tts_tid, new);
-	table_release(locked);
-}
-
-/* Releases the memory of a row that is locked; its lock remains. */
-void
-table_release(LockedRow *locked)
-{
-	if (locked->slot)
-		ExecDropSingleTupleTableSlot(locked->slot);
-	locked->slot = NULL;
-	relation_close(locked->rel, NoLock);
+	set_column(row, desc, row->kind->max_id, Int64GetDatum(max_id));
+	set_column(row, desc, row->kind->update_time, TimestampTzGetDatum(GetCurrentTimestamp()));
+	CatalogTupleUpdate(rel, &row->tuple->t_self, row->tuple);
+	relation_close(rel, NoLock);
 }
 
 /*
@@ -464,35 +390,32 @@ table_add_period(const SegmentKey *key, DateADT period, int64 max_id)
 {
 	Relation	rel;
 	SnapshotData dirty;
-	RowScan		scan;
-	bool		is_free;
+	TableRow	row;
+	TupleDesc	desc;
+	Datum	   *values;
+	bool	   *nulls;
 
-	if (open_table(periods_of(key), &table_periods, RowExclusiveLock, &rel) != FOUND)
-		return false;
 	InitDirtySnapshot(dirty);
-	is_free = !HeapTupleIsValid(begin_scan(&scan, rel, &dirty, key, &period));
-	end_scan(&scan);
-	if (is_free)
+	if (find_row(&table_periods, key, &period, &dirty, UNLOCKED, &row) != ABSENT ||
+		open_table(&table_periods, key, RowExclusiveLock, &rel) != FOUND)
+		return false;
+	desc = RelationGetDescr(rel);
+	values = palloc0(desc->natts * sizeof(Datum));
+	nulls = palloc0(desc->natts * sizeof(bool));
+	for (int i = PERIOD_COLUMNS; i < desc->natts; i++)
 	{
-		TupleDesc	desc = RelationGetDescr(rel);
-		Datum	   *values = palloc0(desc->natts * sizeof(Datum));
-		bool	   *nulls = palloc(desc->natts * sizeof(bool));
-
-		for (int i = 0; i < desc->natts; i++)
-		{
-			nulls[i] = i >= PERIOD_COLUMNS;
-			/* jit trusts it: a null there crashes a reader */
-			if (nulls[i] && TupleDescAttr(desc, i)->attnotnull)
-				refuse_table(&table_periods);
-		}
-		values[PERIOD_BIZ_TAG] = PointerGetDatum(cstring_to_text_with_len(key->tag, key->len));
-		values[PERIOD_PERIOD] = DateADTGetDatum(period);
-		values[PERIOD_MAX_ID] = Int64GetDatum(max_id);
-		values[PERIOD_UPDATE_TIME] = TimestampTzGetDatum(GetCurrentTimestamp());
-		CatalogTupleInsert(rel, heap_form_tuple(desc, values, nulls));
+		nulls[i] = true;
+		/* jit trusts it: a null there crashes a reader */
+		if (TupleDescAttr(desc, i)->attnotnull)
+			refuse_table(&table_periods);
 	}
+	values[PERIOD_BIZ_TAG] = PointerGetDatum(cstring_to_text_with_len(key->tag, key->len));
+	values[PERIOD_PERIOD] = DateADTGetDatum(period);
+	values[PERIOD_MAX_ID] = Int64GetDatum(max_id);
+	values[PERIOD_UPDATE_TIME] = TimestampTzGetDatum(GetCurrentTimestamp());
+	CatalogTupleInsert(rel, heap_form_tuple(desc, values, nulls));
 	relation_close(rel, NoLock);
-	return is_free;
+	return true;
 }
 
 /*---- Changes by hand ----*/
@@ -546,22 +469,6 @@ note_change(Oid relid, const char *tag, int len, DateADT period)
 
 /*---- The triggers ----*/
 
-static void
-set_column(Version *version, TupleDesc desc, int column, Datum value)
-{
-	int			number = column + 1;
-	bool		isnull = false;
-
-	*version = version_of(heap_modify_tuple_by_cols(version->tuple, desc, 1, &number, &value,
-													&isnull), desc);
-}
-
-static int64
-max_id_of(const Version *version, const TableKind *kind)
-{
-	return version->nulls[kind->max_id] ? 0 : DatumGetInt64(version->values[kind->max_id]);
-}
-
 /*
  * A column that cannot be resolved here is an error, but if a dump is restored or a change
  * is replicated: a row that gives no numbers, and says why, is better than a table that is
@@ -569,14 +476,14 @@ max_id_of(const Version *version, const TableKind *kind)
  * may use.  The source gets its full name.
  */
 static void
-resolve(Version *new, TupleDesc desc)
+resolve(TableRow *new, TupleDesc desc)
 {
 	TagRow		tag;
 	const char *problem;
 
 	if (new->nulls[TAG_BIZ_TAG] || new->nulls[TAG_MAX_ID])
 		return;					/* the row is refused */
-	read_columns(new->values, new->nulls, &tag);
+	read_columns(new, &tag);
 	problem = tag.problem;
 	if (tag.row.source[0])
 	{
@@ -603,53 +510,47 @@ resolve(Version *new, TupleDesc desc)
  * a max_id from its statement, which must not be below the source's.
  */
 static void
-check_move(const Version *old, const Version *new)
+check_move(const TableRow *old, const TableRow *new)
 {
-	const char *source = text_of(old->values, old->nulls, TAG_SOURCE);
-	int64		max_id = max_id_of(old, &table_tags);
+	const char *source = text_of(old, TAG_SOURCE);
 
-	if (source[0] && strcmp(source, text_of(new->values, new->nulls, TAG_SOURCE)) != 0 &&
-		max_id_of(new, &table_tags) <= max_id &&
+	if (source[0] && strcmp(source, text_of(new, TAG_SOURCE)) != 0 &&
+		new->max_id <= old->max_id &&
 		SessionReplicationRole != SESSION_REPLICATION_ROLE_REPLICA)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("source of segment \"%s\" cannot be changed without its max_id",
 						TextDatumGetCString(old->values[TAG_BIZ_TAG])),
 				 errdetail("Numbers above " INT64_FORMAT " may have been handed out from its source.",
-						   max_id),
+						   old->max_id),
 				 errhint("Raise max_id in the same statement, to that of the source at least.")));
-}
-
-static void
-keep_from_falling(const Version *old, Version *new, TupleDesc desc, const TableKind *kind)
-{
-	int64		max_id = max_id_of(old, kind);
-
-	if (max_id_of(new, kind) >= max_id)
-		return;
-	if (SessionReplicationRole != SESSION_REPLICATION_ROLE_REPLICA)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("max_id of segment \"%s\" cannot be lowered",
-						TextDatumGetCString(old->values[TAG_BIZ_TAG])),
-				 errdetail("Numbers up to " INT64_FORMAT " may have been handed out.", max_id)));
-	set_column(new, desc, kind->max_id, Int64GetDatum(max_id));
 }
 
 /* Checks and completes the new row; returns whether it is changed by hand. */
 static bool
-check_change(const Version *old, Version *new, TupleDesc desc, const TableKind *kind)
+check_change(const TableRow *old, TableRow *new, TupleDesc desc)
 {
+	const TableKind *kind = new->kind;
+	bool		is_replica = SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA;
 	bool		is_ours = !new->nulls[kind->update_time] &&
 	TIMESTAMP_IS_NOEND(DatumGetTimestampTz(new->values[kind->update_time]));
 
 	if (old->tuple && kind == &table_tags)
 		check_move(old, new);
-	if (old->tuple)
-		keep_from_falling(old, new, desc, kind);
+	if (old->tuple && new->max_id < old->max_id)
+	{
+		if (!is_replica)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("max_id of segment \"%s\" cannot be lowered",
+							TextDatumGetCString(old->values[0])),
+					 errdetail("Numbers up to " INT64_FORMAT " may have been handed out.",
+							   old->max_id)));
+		set_column(new, desc, kind->max_id, Int64GetDatum(old->max_id));
+	}
 	if (kind == &table_tags)
 		resolve(new, desc);
-	if (is_ours || (old->tuple && SessionReplicationRole != SESSION_REPLICATION_ROLE_REPLICA))
+	if (is_ours || (old->tuple && !is_replica))
 		set_column(new, desc, kind->update_time, TimestampTzGetDatum(GetCurrentTimestamp()));
 	return !is_ours && (old->tuple || kind == &table_periods);
 }
@@ -664,8 +565,8 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 	TriggerData *data = (TriggerData *) fcinfo->context;
 	const TableKind *kind;
 	TupleDesc	desc;
-	Version		old;
-	Version		new;
+	TableRow	old;
+	TableRow	new;
 	Oid			relid;
 	bool		by_hand = true;
 
@@ -683,11 +584,11 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 	}
 	check_columns(data->tg_relation, kind);
 	desc = RelationGetDescr(data->tg_relation);
-	old = version_of(TRIGGER_FIRED_BY_INSERT(data->tg_event) ? NULL : data->tg_trigtuple, desc);
-	new = version_of(TRIGGER_FIRED_BY_UPDATE(data->tg_event) ? data->tg_newtuple :
-					 data->tg_trigtuple, desc);
+	old = row_of(kind, TRIGGER_FIRED_BY_INSERT(data->tg_event) ? NULL : data->tg_trigtuple, desc);
+	new = row_of(kind, TRIGGER_FIRED_BY_UPDATE(data->tg_event) ? data->tg_newtuple :
+				 data->tg_trigtuple, desc);
 	if (!TRIGGER_FIRED_BY_DELETE(data->tg_event))
-		by_hand = check_change(&old, &new, desc, kind);
+		by_hand = check_change(&old, &new, desc);
 	/* the row that had numbers; a new one whose tag is null is refused */
 	if (old.tuple == NULL)
 		old = new;

@@ -5,8 +5,8 @@
 #ifndef SNOWID_SEGMENT_TABLE_H
 #define SNOWID_SEGMENT_TABLE_H
 
-#include "executor/tuptable.h"
-#include "utils/rel.h"
+#include "access/htup.h"
+#include "nodes/lockoptions.h"
 
 #include "segment/segment.h"
 
@@ -17,33 +17,34 @@ typedef enum Found
 	LOCKED						/* by another transaction: nothing here waits */
 } Found;
 
-/* A row that this transaction has locked. */
-typedef struct LockedRow
+/* A row of either table. */
+typedef struct TableRow
 {
-	Relation	rel;
 	const struct TableKind *kind;
-	TupleTableSlot *slot;		/* NULL: there is none */
-	int64		max_id;
-} LockedRow;
+	HeapTuple	tuple;			/* NULL: there is none */
+	Datum	   *values;
+	bool	   *nulls;
+	int64		max_id;			/* 0, if it is null */
+} TableRow;
 
 /* A row of snowid_segments. */
 typedef struct TagRow
 {
-	int64		max_id;
+	TableRow	stored;
 	int64		step;
 	int64		cover_ms;
 	Row			row;
-	const char *zone;
+	pg_tz	   *zone;
 	const char *problem;		/* NULL, or why it gives no numbers */
 } TagRow;
 
-extern Found table_read_tag(const SegmentKey *key, TagRow *tag);
-extern Found table_lock_tag(const SegmentKey *key, bool share, TagRow *tag,
-							LockedRow *locked);
+/* A row is only read. */
+#define UNLOCKED ((LockTupleMode) -1)
+
+extern Found table_find_tag(const SegmentKey *key, LockTupleMode mode, TagRow *tag);
 extern Found table_newest_period(const SegmentKey *key, DateADT *newest);
-extern Found table_lock_period(const SegmentKey *key, DateADT period, LockedRow *locked);
-extern void table_set_max_id(LockedRow *locked, int64 max_id);
-extern void table_release(LockedRow *locked);
+extern Found table_lock_row(const SegmentKey *key, DateADT period, TableRow *row);
+extern void table_set_max_id(TableRow *row, int64 max_id);
 extern bool table_add_period(const SegmentKey *key, DateADT period, int64 max_id);
 
 #endif							/* SNOWID_SEGMENT_TABLE_H */
