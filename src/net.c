@@ -159,21 +159,11 @@ url_count(const char *urls)
 
 static int64 deadline;
 
-/* By then all waits of a last call end; a shutdown does not end them before. */
-static int64 last_call_ends = PG_INT64_MAX;
-
 /* The deadline of all waits from here on. */
 void
 net_set_deadline(int timeout_ms)
 {
-	deadline = Min(monotonic_ms() + timeout_ms, last_call_ends);
-}
-
-/* The process exits, and makes its last call. */
-void
-net_begin_last_call(int64 ends)
-{
-	last_call_ends = ends;
+	deadline = monotonic_ms() + timeout_ms;
 }
 
 /*
@@ -204,7 +194,7 @@ net_wait(int fd, int event, char *err)
 			latch_was_set = true;
 			ResetLatch(MyLatch);
 			CHECK_FOR_INTERRUPTS();
-			if (ShutdownRequestPending && last_call_ends == PG_INT64_MAX)
+			if (ShutdownRequestPending)
 			{
 				snprintf(err, NET_ERR_LEN, "the server is shutting down");
 				break;

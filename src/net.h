@@ -24,7 +24,6 @@ extern const char *url_parse(const char *s, const char *end, Address *address);
 extern const char *url_next(const char *urls, const char **end);
 extern int	url_count(const char *urls);
 extern void net_set_deadline(int timeout_ms);
-extern void net_begin_last_call(int64 ends);
 extern bool net_wait(int fd, int event, char *err);
 extern bool net_resolve(const char *host, char *addresses, char *err);
 

@@ -560,10 +560,6 @@ identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 	}
 	if (identity.claim.ownership != claim->ownership)
 		identity.ceiling_ms = 0;
-	/* a lease that this keeper's predecessor gave up, and that continues */
-	for (int i = 0; i < PAST_CLAIMS; i++)
-		if (claim->ownership != 0 && identity.past[i].ownership == claim->ownership)
-			memset(&identity.past[i], 0, sizeof(identity.past[i]));
 	identity.claim = *claim;
 	identity.ceiling_ms = Max(identity.ceiling_ms, claim->floor_ms);
 	identity.home = claim_home();

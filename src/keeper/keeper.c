@@ -677,15 +677,10 @@ keeper_recover(const ErrorData *error)
 	return pause;
 }
 
-/* Closes the gate first of all. */
 static void
 keeper_stop(void)
 {
-	char		err[GATE_DETAIL_LEN];
-
 	close_gate(GATE_STOPPING, "");
-	if (claim_from_redis() && identity_claim()->lease_ms > 0)
-		(void) pair_give_up(err);
 }
 
 static void

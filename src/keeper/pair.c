@@ -9,7 +9,6 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
-#include "postmaster/interrupt.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
@@ -90,14 +89,11 @@ wanted_claim(Claim *wanted, int64 *limit_ms, char *err)
 
 /*
  * The Unix ms above which the claim in the state file, which is out of use, has
- * no key.  Known from when it was left, or from its origin if that was looked
- * up.  False: a guess.
+ * no key; from its origin, if that was looked up.  False: a guess.
  */
 static bool
 used_before(const Ceiling *ceiling, int64 *used_ms)
 {
-	if (claim_used(identity_claim(), used_ms))
-		return true;
 	if (ceiling && ceiling->old_ms != 0)
 	{
 		*used_ms = ceiling->old_ms;
@@ -137,7 +133,7 @@ pair_give_up(char *err)
 	if (claim->ownership != 0)
 	{
 		memset(&ceiling, 0, sizeof(ceiling));
-		if (!claim_used(claim, &used_ms) && !RecoveryInProgress() && !ShutdownRequestPending)
+		if (!RecoveryInProgress())
 		{
 			GateReason	reason = ceiling_find(claim, PG_INT64_MAX, &ceiling, err);
 

@@ -258,19 +258,6 @@ claim_leave(int64 used_ms)
 }
 
 /*
- * The Unix ms above which there is no key of a claim.  False: that is not known,
- * since the gate is open with it, or was not since the server's start.  Only the
- * caller changes what it reads.
- */
-bool
-claim_used(const Claim *claim, int64 *used_ms)
-{
-	*used_ms = registry->left_ms;
-	return claim->ownership != 0 && registry->entered != claim->ownership &&
-		registry->left == claim->ownership;
-}
-
-/*
  * The keeper wants another worker ID in place of this ownership's, whose keys end
  * far ahead of the clock; 0: it wants none.
  */

@@ -124,7 +124,6 @@ extern bool claim_enter(const Claim *claim, int64 used_ms);
 extern void claim_use(int64 used_ms);
 extern uint64 claim_entered(void);
 extern void claim_leave(int64 used_ms);
-extern bool claim_used(const Claim *claim, int64 *used_ms);
 extern void claim_unwanted(uint64 ownership, int64 end_ms);
 
 #endif							/* SNOWID_REGISTRY_CLAIM_H */

@@ -145,9 +145,8 @@ protocol_begin(RegistryCall *call, const Registry *seen, const char *operation, 
 }
 
 /*
- * The claims that this server gave up, as the script reads them.  Without the claim
- * that it is about to release, and without the one that it has: a keeper that exits
- * removes a lease from the file, and its successor may continue with it.
+ * The claims that this server gave up, as the script reads them, without the one
+ * that it is about to release.
  */
 static char *
 past_claims(const Registry *seen)
@@ -158,8 +157,7 @@ past_claims(const Registry *seen)
 	{
 		const Claim *past = &seen->identity.past[i];
 
-		if (past->ownership != 0 && past->generation != 0 && past->ownership != seen->leaving.ownership &&
-			!(seen->state == CLAIM_HELD && past->ownership == seen->claim.ownership))
+		if (past->ownership != 0 && past->generation != 0 && past->ownership != seen->leaving.ownership)
 			text = psprintf("%s %s/%d:%d/%s/" INT64_FORMAT "/%d", text, protocol_hex(past->registry),
 							past->datacenter_id, past->worker_id, protocol_hex(past->ownership), past->floor_ms, past->exact);
 	}

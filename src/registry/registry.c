@@ -20,12 +20,8 @@
 #include "postgres.h"
 
 #include "common/pg_prng.h"
-#include "miscadmin.h"
-#include "pgstat.h"
 #include "postmaster/interrupt.h"
-#include "storage/latch.h"
 #include "utils/timestamp.h"
-#include "utils/wait_event.h"
 
 #include "compat.h"
 #include "key/layout.h"
@@ -37,9 +33,6 @@
 
 /* The pause between turns when nothing is due. */
 #define IDLE_MS 1000
-
-/* The process exits within a second: a lease is released in this time, or lapses. */
-#define STOP_MS 800
 
 /* The first pause after a failure; it doubles up to the interval of marks. */
 #define FIRST_PAUSE_MS 100
@@ -745,28 +738,6 @@ serve_request(void)
 
 /*---- The process ----*/
 
-/*
- * Withdraws a lease that is not in use, so that no gate opens with it any more.
- * False: it is in use or in the state file, or there is none.
- */
-static bool
-withdraw_lease(void)
-{
-	bool		withdrawn;
-
-	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	withdrawn = registry->state == CLAIM_HELD && registry->confirmed &&
-		registry->claim.lease_ms > 0 && registry->entered == 0 &&
-		registry->identity.claim.ownership != registry->claim.ownership;
-	if (withdrawn)
-	{
-		registry->state = CLAIM_NONE;
-		registry->confirmed = false;
-	}
-	LWLockRelease(registry_lock);
-	return withdrawn;
-}
-
 static Pause
 registry_turn(bool reloaded)
 {
@@ -821,38 +792,10 @@ registry_recover(const ErrorData *error)
 	return pause;
 }
 
-/*
- * At a shutdown, a lease is released: once the keeper has closed the gate, if
- * Redis answered the call before, and within STOP_MS.
- */
-static void
-registry_stop(void)
-{
-	int64		ends = monotonic_ms() + STOP_MS;
-
-	claim_look(&seen);
-	while (seen.state == CLAIM_HELD && seen.claim.lease_ms > 0 &&
-		   (seen.entered != 0 || seen.identity.claim.ownership == seen.claim.ownership) &&
-		   monotonic_ms() < ends)
-	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 10, own_wait(WAIT_MAIN));
-		ResetLatch(MyLatch);
-		claim_look(&seen);
-	}
-	if (withdraw_lease() && backoff == 0)
-	{
-		claim_look(&seen);
-		net_begin_last_call(ends);
-		(void) release(&seen.claim);
-	}
-}
-
 const Process registry_process = {
 	.id = PROCESS_REGISTRY,
 	.name = "snowid registry",
 	.turn = registry_turn,
 	.recover = registry_recover,
-	.stop = registry_stop,
 	.leave = close_all
 };

@@ -69,11 +69,6 @@ net_set_deadline(int timeout_ms)
 {
 }
 
-void
-net_begin_last_call(int64 ends)
-{
-}
-
 bool
 net_resolve(const char *host, char *addresses, char *err)
 {

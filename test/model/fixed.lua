@@ -207,7 +207,7 @@ return {
 		{52000, 'stop', 1},
 		{52100, 'promote', 4},
 		{54500, 'has', 4, 3},
-		{60000, 'kill_registry', 2, 1},
+		{60000, 'kill_registry', 2},
 		{62000, 'kill_keeper', 2, 1},
 		{64000, 'has', 2, 4},
 		{66000, 'cut', 2, 20000},
@@ -239,9 +239,8 @@ return {
 		{45100, 'vacant', 2},
 		{52000, 'stop', 1},
 		{52100, 'promote', 4},
-		{53200, 'vacant', 0},
 		{54500, 'has', 4, 3},
-		{60000, 'kill_registry', 2, 1},
+		{60000, 'kill_registry', 2},
 		{62000, 'kill_keeper', 2, 1},
 		{64500, 'has', 2, 4},
 		{66000, 'cut', 2, 20000},
@@ -264,17 +263,24 @@ return {
 	}},
 	{name = 'what a server with a lease does', setup = setup {servers = 1, workers = 8, lease = 9000, interval = 3000}, steps = {
 		{20000, 'has', 1, 0},
-		-- a clean stop gives the ID back with the exact ceiling
+		-- after a stop it has its ID again, at once
 		{22000, 'stop', 1},
-		{22010, 'vacant', 0},
-		{22020, 'new', 2},
-		{25000, 'has', 2, 0},
-		-- a lease that is not in the file yet is released as the process leaves
-		{30000, 'new', 3},
-		{30000, 'hold', 3, 3, 30000},
-		{31000, 'kill_registry', 3, 1},
-		{31000, 'vacant', 1},
-		{40000, 'damage', 0},
+		{22010, 'start', 1},
+		{22100, 'has', 1, 0},
+		-- also when the lease has lapsed
+		{25000, 'stop', 1},
+		{50000, 'start', 1},
+		{50100, 'has', 1, 0},
+		-- not at another boot of the machine, but for the ID of another one
+		{52000, 'stop', 1},
+		{52010, 'reboot', 1, 0},
+		{58000, 'has', 1, 1},
+		-- another server has it when two leases are over
+		{60000, 'new', 2},
+		{64000, 'has', 2, 2},
+		{75000, 'new', 3},
+		{80000, 'has', 3, 0},
+		{90000, 'damage', 0},
 	}},
 	{name = 'a keeper leaves, and its successor has the lease', setup = setup {lease = 9000, reserve = 2000, tail = 8000}, steps = {
 		{56000, 'kill_keeper', 1, 1},
@@ -348,7 +354,7 @@ return {
 		{20500, 'flush'},
 		{36000, 'clock', 1, -60000},
 		{45000, 'cut', 1, 200000},
-		{45010, 'kill_registry', 1, 0},
+		{45010, 'kill_registry', 1},
 		{46000, 'new', 3},
 		{46010, 'clock', 1, 60000},
 	}},

@@ -45,7 +45,6 @@ local function clock_step()
 end
 
 local arguments = {
-	kill_registry = function(i) return {i, random(2)} end,
 	kill_keeper = function(i) return {i, random(2)} end,
 	kill_in = function(i) return {i, random(14) + 1} end,
 	reboot = function(i) return {i, one_of({0, 0, clock_step()})} end,

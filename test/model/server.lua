@@ -112,28 +112,15 @@ local function set_identity(s, m, is_start)
 	wake_registry(s)
 end
 
--- What is given up, and the ceiling of its last key: known since the gate was
--- closed, or from the WAL; or a guess.
+-- The past claim that is left, with the ceiling of its last key: from the WAL, or a guess.
 local function gave_up(s, m, claim)
 	local past = {worker = claim.worker, ownership = claim.ownership, registry = claim.registry, exact = true}
-	local used
-	if m.entered ~= claim.ownership and m.left and m.left.ownership == claim.ownership then
-		used = m.left.used
-	end
-	used = used or not s.standby and not m.stopping and s.dir.wal[claim.worker]
+	local used = not s.standby and s.dir.wal[claim.worker]
 	if not used then
 		used, past.exact = wall(s) + s.max_lead + s.reserve, false
 	end
 	past.ceiling = max(used, claim.floor)
 	return past
-end
-
-local function without(list, i)
-	local rest = {}
-	for k = 1, #list do
-		if k ~= i then rest[#rest + 1] = list[k] end
-	end
-	return rest
 end
 
 -- Remembers a claim, or none; what it gives up is in the past from then on.
@@ -147,13 +134,6 @@ local function remember(s, m, claim)
 		for i = 1, min(#identity.past, 7) do past[i + 1] = identity.past[i] end
 		past[1] = gave_up(s, m, old)
 		new.past = past
-	end
-	for i = 1, #new.past do
-		if claim and new.past[i].ownership == claim.ownership then
-			-- a lease that a successor of the keeper continues with
-			new.past = without(new.past, i)
-			break
-		end
 	end
 	write_file(s, new)
 	m.identity = new
@@ -342,7 +322,6 @@ end
 local function no_answer(s, m, err)
 	local r = m.reg
 	r.answered, r.redis_offset = false, nil
-	if m.stopping then return end
 	local known = m.known
 	if m.state == 'none' and not r.watching and known and known.lease == 0 and
 		s.lease == 0 and m.identity.home == s.home then
@@ -547,7 +526,7 @@ local function release(s, m, claim, next)
 	return call(s, m, 'release', {claim = claim, ceiling = ceiling, exact = exact},
 		function(answer, err)
 			if not answer then
-				if not m.stopping then no_answer(s, m, err) end
+				no_answer(s, m, err)
 				return next(false)
 			end
 			local a = answer[1]
@@ -611,7 +590,7 @@ local function registry_turn(s)
 	r.answered = false
 	if m.request and m.has_identity then serve_request(s, m) end
 	local ready = m.has_identity and m.proposed ~= 0 and m.state ~= 'lost'
-	if ready and not m.call and not m.stopping then tend_claim(s, m) end
+	if ready and not m.call then tend_claim(s, m) end
 	s.registry_at = ready and max(r.next_contact, world.now + 1) or world.now + 1000
 end
 
@@ -633,39 +612,18 @@ function Server.start(s)
 	log(s, 'starts')
 end
 
--- No gate opens with a lease from here on; false: one is open, or remembered.
-local function withdraw_lease(m)
-	if m.state ~= 'held' or not m.confirmed or m.claim.lease == 0 or m.entered or
-		(m.known and m.known.ownership == m.claim.ownership) then
-		return false
-	end
-	m.state, m.confirmed = 'none', false
-	return true
-end
-
 -- A process of the server ends, and its successor finds the shared memory.
--- "asked": in good order.
-function Server.restart_registry(s, asked)
-	local m = s.mem
-	local function restart()
-		m.reg, m.call = new_registry_process(), nil
-		s.registry_at = world.now + 1
-	end
-	if asked and not m.call and withdraw_lease(m) and m.reg.backoff == 0 then
-		release(s, m, m.claim, restart)
-	else
-		restart()
-	end
+function Server.restart_registry(s)
+	s.mem.reg, s.mem.call = new_registry_process(), nil
+	s.registry_at = world.now + 1
 end
 
-
--- With "asked" it closes the gate and gives a lease up; otherwise it has failed.
+-- With "asked" it closes the gate; otherwise it has failed.
 function Server.restart_keeper(s, asked)
 	local m = s.mem
 	if asked then
 		produce(s)
 		close_gate(s, m, 'the keeper leaves')
-		if m.has_identity and m.identity.claim and m.identity.claim.lease > 0 then remember(s, m, nil) end
 	end
 	m.pair, m.keeper, s.hold_in = m.open and m.pair or nil, nil, nil
 	s.keeper_at = world.now + 1
@@ -678,21 +636,12 @@ function Server.crash(s)
 	s.crash_in = nil
 end
 
--- A clean stop: gate, file, Redis.
+-- A clean stop.
 function Server.stop(s)
-	local m = s.mem
 	produce(s)
 	log(s, 'is stopped')
-	m.stopping = true
-	local claim = m.claim
-	close_gate(s, m, 'shutdown')
-	if m.has_identity and m.identity.claim and m.identity.claim.lease > 0 then remember(s, m, nil) end
-	if not m.call and withdraw_lease(m) and m.reg.backoff == 0 then
-		release(s, m, claim, function() s.mem = nil end)
-		s.keeper_at = FOREVER
-	else
-		s.mem = nil
-	end
+	close_gate(s, s.mem, 'shutdown')
+	s.mem = nil
 end
 
 -- The turn of a keeper that may be held: the rest of it follows later.

@@ -515,7 +515,7 @@ local steps = {}
 
 local function running(i)
 	local s = world.servers[i]
-	return s and s.mem and not s.mem.stopping and s
+	return s and s.mem and s
 end
 
 function steps.start(i)
@@ -572,15 +572,12 @@ function steps.reboot(i, offset)
 	steps.start(i)
 end
 
--- A process of it ends: it is asked to, or for an error.
-function steps.kill_registry(i, asked)
+function steps.kill_registry(i)
 	local s = running(i)
-	if s then
-		if asked == 1 then s.bad_at = max(s.bad_at, world.now) end
-		guarded(s, Server.restart_registry, asked == 1)
-	end
+	if s then guarded(s, Server.restart_registry) end
 end
 
+-- The keeper ends: it is asked to, or for an error.
 function steps.kill_keeper(i, asked)
 	local s = running(i)
 	if s and not (asked == 1 and s.mem.keeper) then guarded(s, Server.restart_keeper, asked == 1) end

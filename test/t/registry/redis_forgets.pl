@@ -100,6 +100,8 @@ my $free =
 
 my $a    = start_server('a', $lease);
 my $copy = copy_of_redis();
+query($a, 'SELECT snowid_reclaim()');
+wait_until('the release', sub { $redis->record('0:0', 'owner') eq '' });
 $a->stop;
 my $b = start_server('b', $lease);
 is(worker_id($b), 0, 'an ID that was given back is given out again');

@@ -1,13 +1,12 @@
 # Each process of snowid exits within a second of a signal or a fast stop, whatever it
 # waits for: a locked catalog, a name server that hangs, a Redis that sends nothing or a
-# byte now and then, a TLS handshake, or a Redis that hangs when a lease is given back.
+# byte now and then, or a TLS handshake.
 # A sync of the disk is excepted: it cannot be interrupted.
 use strict;
 use warnings;
 
 use IO::Socket::INET;
 use PostgreSQL::Test::Utils;
-use SnowidRedis;
 use SnowidTest;
 use Test::More;
 use Time::HiRes qw(sleep);
@@ -182,31 +181,4 @@ sub say_bytes
 	return POSIX::_exit(0);
 }
 
-#---- A lease that is given back ----
-
-my $redis = SnowidRedis->start('redis');
-my $lease = "snowid.redis_lease = '3s'\n";
-$node = claiming_cluster('leased', $redis, $lease);
-$node->start;
-create_extension($node);
-exits_in_time(
-	$node,
-	'a Redis that hangs when a lease is given back',
-	sub {
-		$redis->resume;
-		settings($node, $lease);
-		start_again($node);
-		wait_for_claim($node);
-		settings($node, $lease . $patient);
-		my $now = query($node, 'SELECT clock_timestamp()');
-		$node->reload;
-		wait_for($node,
-			"SELECT current_setting('snowid.redis_timeout') = '1min' AND registry_ok_at > '$now' FROM snowid_status()"
-		);
-		my $pid = process_pid($node, 'snowid registry');
-		$redis->freeze;
-		return (by_stop($node), $pid);
-	});
-$redis->resume;
-is_stopped($node);
 done_testing();
