@@ -440,12 +440,11 @@ identity_introduce(char *err)
 bool
 identity_remembers(const Claim *claim, bool *same_terms)
 {
-	int64		span_ms;
-	int64		high;
+	Registry	seen;
 
-	claim_marks(&span_ms, &high);
+	claim_look(&seen);
 	*same_terms = identity.claim.lease_ms == claim->lease_ms && identity.home == claim_home() &&
-		identity.span_ms >= span_ms;
+		identity.span_ms >= seen.span_ms;
 	return identity.claim.ownership == claim->ownership;
 }
 
@@ -563,7 +562,9 @@ identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 	identity.claim = *claim;
 	identity.ceiling_ms = Max(identity.ceiling_ms, claim->floor_ms);
 	identity.home = claim_home();
-	claim_marks(&identity.span_ms, &identity.high);
+	claim_look(&seen);
+	identity.span_ms = seen.span_ms;
+	identity.high = seen.high;
 	if (is_copy && claim->ownership != 0)
 	{
 		ereport(WARNING,
@@ -576,7 +577,6 @@ identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 	if (!write_file(err))
 		return false;
 	/* before the introduction the registry must not ask */
-	claim_look(&seen);
 	if (seen.has_identity)
 		claim_set_identity(&identity, "", false);
 	return true;

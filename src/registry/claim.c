@@ -53,7 +53,6 @@ claim_shmem_init(void)
 {
 	registry_lock = &GetNamedLWLockTranche("snowid_registry")->lock;
 	registry = shmem_zeroed("snowid registry", sizeof(Registry));
-	registry->limit_ms = PG_INT64_MAX;
 	registry_mail = shmem_zeroed("snowid registry's mail", sizeof(RegistryMail));
 	mailbox_init(&registry_mail->box);
 }
@@ -99,16 +98,6 @@ claim_home(void)
 }
 
 /*---- The snowid keeper's side ----*/
-
-/* The registry's last span and generation, which must outlive Redis. */
-void
-claim_marks(int64 *span_ms, int64 *high)
-{
-	LWLockAcquire(registry_lock, LW_SHARED);
-	*span_ms = registry->span_ms;
-	*high = registry->high;
-	LWLockRelease(registry_lock);
-}
 
 /*
  * The identity as it is in the state file now.  The first one, or one with
@@ -162,7 +151,7 @@ claim_held(Claim *claim, int64 *limit_ms, char *err)
 	has_process = process_is_there(PROCESS_REGISTRY) || now < registry->known_since + START_MS ||
 		!registry->has_identity;
 	*claim = registry->claim;
-	*limit_ms = registry->limit_ms;
+	*limit_ms = registry->claim.lease_ms > 0 ? registry->limit_ms : PG_INT64_MAX;
 	if (registry->state != CLAIM_HELD)
 	{
 		memcpy(err, registry->detail, GATE_DETAIL_LEN);

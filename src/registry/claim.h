@@ -94,7 +94,7 @@ typedef struct Registry
 	bool		clone;			/* another server runs as this very one */
 	bool		confirmed;		/* by Redis, since the start */
 	Claim		claim;
-	int64		limit_ms;		/* no key may be above this */
+	int64		limit_ms;		/* no key on lease may be above this */
 	int64		renewed_at;		/* when it was asked for, by monotonic_ms() */
 	int64		span_ms;		/* as the registry gave them; see registry.lua */
 	int64		high;
@@ -116,7 +116,6 @@ extern void claim_look(Registry *seen);
 
 /* for the snowid keeper only */
 extern uint64 claim_home(void);
-extern void claim_marks(int64 *span_ms, int64 *high);
 extern void claim_set_identity(const Identity *identity, const char *boot, bool is_start);
 extern GateReason claim_held(Claim *claim, int64 *limit_ms, char *err);
 extern void claim_propose(int64 now_ms, int64 wish_ms, bool hurry);

@@ -219,16 +219,6 @@ protocol_add_claim(RegistryCall *call, const Registry *seen, const Claim *claim,
 	protocol_add(call, "past", past_claims(seen));
 }
 
-/*
- * Is this a claim or a grant?  It counts when the replicas have it, too.  What
- * takes a worker ID away counts at once, and so does what only tells.
- */
-static bool
-is_given(const char *outcome)
-{
-	return strcmp(outcome, "yours") == 0 || strcmp(outcome, "ok") == 0;
-}
-
 /* Describes a record with an impossible time. */
 static void
 describe_beyond(char *err, int datacenter_id, int worker_id, int64 unix_ms)
@@ -283,7 +273,9 @@ protocol_call(RegistryCall *call, char ***answer, int *count, char *err)
 		return false;
 	if (strcmp((*answer)[0], "expired") == 0)
 		return redis_failed(err, "no answer within snowid.redis_timeout");
-	if (is_given((*answer)[0]) && !redis_wait_for_replicas(err))
+	/* what is given counts when the replicas have it, too; the rest at once */
+	if ((strcmp((*answer)[0], "yours") == 0 || strcmp((*answer)[0], "ok") == 0) &&
+		!redis_wait_for_replicas(err))
 		return false;
 	/* replaces bytes in other servers' names that are not printable ASCII */
 	for (int i = 0; i < *count; i++)

@@ -54,8 +54,6 @@ static bool untidy;				/* a second ID may have been claimed by a call
 static bool settling;			/* Redis' last answer: hurrying does not help */
 static bool revoked;			/* the next call is to release revoked_claim */
 static Claim revoked_claim;
-static uint64 asked_for;		/* the unwanted claim in whose place another
-								 * ID was asked for, or 0 */
 static char refusal[GATE_DETAIL_LEN];	/* why Redis refused the last time */
 static char logged_refusal[GATE_DETAIL_LEN];
 
@@ -144,7 +142,6 @@ no_answer(const char *err)
 	{
 		registry->state = CLAIM_HELD;
 		registry->claim = seen.identity.claim;
-		registry->limit_ms = PG_INT64_MAX;
 	}
 	LWLockRelease(registry_lock);
 	set_detail(false, detail);
@@ -213,18 +210,6 @@ keep_marks(char **marks)
 	return true;
 }
 
-/* Can this be a time of a claim?  If not, the answer counts as missing. */
-static bool
-is_possible(const Claim *claim, int64 unix_ms)
-{
-	char		err[NET_ERR_LEN];
-
-	if (protocol_check_time(&seen, claim, unix_ms, err))
-		return true;
-	no_answer(err);
-	return false;
-}
-
 /*---- Claiming ----*/
 
 /*
@@ -287,7 +272,7 @@ got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *kno
 	if (known->ownership != 0 && !same_pair(known, claim))
 		registry->leaving = *known;
 	registry->claim = *claim;
-	registry->limit_ms = claim->lease_ms > 0 ? ceiling_ms : PG_INT64_MAX;
+	registry->limit_ms = ceiling_ms;
 	registry->renewed_at = asked_at;
 	registry->state = CLAIM_HELD;
 	registry->confirmed = true;
@@ -427,7 +412,9 @@ claim_worker_id(bool move)
 	if (strcmp(answer[0], "yours") == 0 && count == 9 &&
 		protocol_read_claim(answer, &claim, &ceiling_ms) && keep_marks(answer + 7))
 	{
-		if (is_possible(&claim, Max(claim.floor_ms, ceiling_ms)))
+		if (!protocol_check_time(&seen, &claim, Max(claim.floor_ms, ceiling_ms), err))
+			no_answer(err);
+		else
 			got_claim(&claim, ceiling_ms, began, known == &revoked_claim ? &seen.identity.claim : known);
 	}
 	else if (is_lost(answer, count, known))
@@ -465,6 +452,7 @@ mark(void)
 	char	  **answer;
 	int			count;
 	int64		ceiling_ms;
+	char		err[NET_ERR_LEN];
 
 	protocol_begin(&call, &seen, "mark", seen.claim.datacenter_id, &seen.claim);
 	protocol_add(&call, "worker", protocol_number(seen.claim.worker_id));
@@ -475,11 +463,13 @@ mark(void)
 	if (strcmp(answer[0], "ok") == 0 && count == 5 && protocol_read_number(answer[1], MAX_MS, &ceiling_ms) &&
 		keep_marks(answer + 3))
 	{
-		if (!is_possible(&seen.claim, ceiling_ms))
+		if (!protocol_check_time(&seen, &seen.claim, ceiling_ms, err))
+		{
+			no_answer(err);
 			return;
+		}
 		LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-		if (seen.claim.lease_ms > 0)
-			registry->limit_ms = ceiling_ms;
+		registry->limit_ms = ceiling_ms;
 		registry->hurry = false;
 		registry->renewed_at = began;
 		registry->detail[0] = '\0';
@@ -563,7 +553,6 @@ change_worker_id(void)
 	bool		is_answered;
 
 	refusal[0] = '\0';
-	asked_for = seen.unwanted;
 	is_answered = claim_worker_id(is_unwanted());
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	if (registry->unwanted == before)
@@ -585,8 +574,6 @@ tend_claim(void)
 {
 	bool		due = monotonic_ms() >= next_contact;
 
-	if (seen.unwanted == 0)
-		asked_for = 0;
 	if (revoked && (due || backoff == 0))
 		revoked = !release(&revoked_claim);
 	else if (seen.state == CLAIM_NONE || !seen.confirmed || (untidy && due))
@@ -608,7 +595,7 @@ tend_claim(void)
 		}
 	}
 	else if (seen.leaving.ownership == 0 &&
-			 ((is_unwanted() && asked_for != seen.unwanted && backoff == 0) ||
+			 ((is_unwanted() && seen.no_other[0] == '\0' && backoff == 0) ||
 			  (due && (is_unwanted() || !settings_allow(&seen.claim)))))
 		change_worker_id();
 	else if (due || (seen.hurry && backoff == 0 && !settling))
