@@ -307,7 +307,7 @@ is_lost(char **answer, int count, const Claim *claim)
 	else if (strcmp(outcome, "older") == 0)
 		lose(true, "This data directory was started later by another server: this is an old copy, or that is one.");
 	else if (strcmp(outcome, "twin") == 0)
-		lose(true, "Another server uses a copy of this data directory, or has not given its lease back.");
+		lose(true, "Another server uses a copy of this data directory, or its lease has not ended.");
 	else if (strcmp(outcome, "other") == 0)
 		lose(false, psprintf("Worker ID %d of datacenter %d was claimed from another registry.",
 							 claim->worker_id, claim->datacenter_id));
