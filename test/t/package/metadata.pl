@@ -28,8 +28,8 @@ sub in_file
 my $version =
   in_file('snowid.control', qr/^default_version = '(\d+\.\d+)'$/m);
 my $compat = slurp_file("$top/src/compat.h");
-is( join(
-		'.', map { $compat =~ /^#define LIBRARY_$_ (\d+)$/m } qw(MAJOR MINOR)),
+is( join('.',
+		map { $compat =~ /^#define LIBRARY_$_ (\d+)$/m } qw(MAJOR MINOR)),
 	$version,
 	'src/compat.h has the version');
 is(in_file('CHANGELOG.md', qr/^## ([\d.]+) /m),

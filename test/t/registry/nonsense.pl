@@ -229,8 +229,7 @@ $fake->mode('release only:' . strings('what'));
 query($lease, 'SELECT snowid_reclaim()');
 poll($lease, q(registry_error LIKE '%unexpected reply to "release"%'));
 $fake->mode('');
-wait_until('the release',
-	sub { $redis->record("0:$former", 'owner') eq '' });
+wait_until('the release', sub { $redis->record("0:$former", 'owner') eq '' });
 wait_for_claim($_) foreach values %nodes;
 
 #---- At random ----
