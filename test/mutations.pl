@@ -206,7 +206,7 @@ foreach my $file (files())
 	{
 		my ($line, $at, $length, $new, $name) = @$m;
 		my $is_named = grep { "$file: $name" =~ $_->[0] } @named;
-		next if !is_wanted($file, $line);
+		next if !is_wanted($file, $line) || $is_named && $ENV{UNNAMED};
 		my $changed = $code;
 		substr($changed, $at, $length) = $new;
 		put("src/$file", $changed);
