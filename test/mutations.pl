@@ -301,7 +301,7 @@ sub noticed
 	foreach my $test (grep { m{^sql/} } @$tests)
 	{
 		my ($passed, $said) =
-		  run_until_failure('timeout', '--kill-after=30', $limit, @make,
+		  run_until_failure('timeout', '--kill-after=30', 200, @make,
 			'installcheck', 'REGRESS=' . $test =~ s{^sql/}{}r, 'TAP_TESTS=');
 		return "$test: $said" if !$passed;
 	}
