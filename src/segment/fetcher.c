@@ -825,9 +825,10 @@ static Pause
 segments_recover(const ErrorData *error)
 {
 	EmitErrorReport();
+	/* nobody can connect twice */
 	return (Pause)
 	{
-		.ms = LOOK_MS,.after_failure = true
+		.ms = LOOK_MS,.after_failure = true,.leave = !is_connected
 	};
 }
 
