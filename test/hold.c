@@ -44,6 +44,7 @@
 	X(durable_rename) \
 	X(RegisterDynamicBackgroundWorker) \
 	X(WaitLatch) \
+	X(SetConfigOption) \
 	X(systable_beginscan_ordered)
 
 typedef long (*Function) (long, long, long, long, long, long);

@@ -774,6 +774,7 @@ begin_work(void)
 	pqsignal(SIGINT, handle_cancel);
 	is_connected = true;
 	leave_at = monotonic_ms() + LINGER_MS;
+	CHECK_FOR_INTERRUPTS();		/* what die() noted, run() would forget */
 }
 
 /* Before it leaves, but not if it only makes room. */

@@ -1,0 +1,40 @@
+# SIGTERM reaches the process that fetches ranges when it has just connected to its
+# database: it ends all the same, even if the table is locked.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidHold;
+use SnowidSegments;
+use SnowidTest;
+use Test::More;
+
+my $node = snowid_cluster('s1', 'snowid.max_wait = 1min');
+let_hold($node);
+$node->start;
+query($node, <<~EOF);
+	CREATE EXTENSION snowid_segments;
+	INSERT INTO snowid_segments (biz_tag) VALUES ('a');
+	EOF
+my $locker = $node->background_psql('postgres');
+$locker->query_safe('BEGIN; LOCK TABLE snowid_segments');
+hold_process($node, 'snowid segments', 'SetConfigOption');
+my $waits = ask_in_background($node, "SELECT snowid_number('a')");
+my $pid = held_process($node);
+kill 'TERM', $pid;
+kill 'CONT', $pid;
+my $ended = 0;
+foreach (1 .. 300)
+{
+	$ended = !kill 0, $pid;
+	last if $ended;
+	select undef, undef, undef, 0.1;
+}
+ok($ended, 'a process that has just connected ends by SIGTERM');
+$locker->query_safe('COMMIT');
+$locker->quit;
+is(answer_of($waits), 1, 'a number comes all the same');
+$node->stop('fast');
+
+done_testing();
