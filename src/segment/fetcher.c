@@ -663,8 +663,10 @@ fetch_some(const Look *wanted, int n)
 		SegmentState *state = &looks[i].state;
 
 		if (!done)
-			state->reason = reason; /* what was taken may be durable, and is
-									 * lost */
+		{						/* what was taken may be durable, and is lost */
+			state->outcome = OUTCOME_NONE;
+			state->reason = reason;
+		}
 		if (state->reason.why[0])
 			failure = state->reason.why;
 		segment_finish(&looks[i]);
