@@ -585,6 +585,7 @@ take_of_source(Look *look, const TagRow *tag)
 	if (!choose_range(look, max_id, least))
 		return;
 	n = state->next.length;
+	state->next.length = 0;		/* until it is taken */
 	if (!ask_there(look, psprintf("UPDATE %s SET max_id = max_id + " INT64_FORMAT
 								  ", update_time = 'infinity' WHERE biz_tag = $1%s AND max_id >= "
 								  INT64_FORMAT " AND max_id <= " INT64_FORMAT " RETURNING max_id",
@@ -596,7 +597,10 @@ take_of_source(Look *look, const TagRow *tag)
 	else if (row.number[0] < n || row.number[0] - n < least || row.number[0] > state->row.limit)
 		(void) fail(look, "Its source returned numbers that were not asked for");
 	else
+	{
 		state->next.first = row.number[0] - n + 1;
+		state->next.length = n;
+	}
 }
 
 /*---- Many ranges ----*/

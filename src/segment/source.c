@@ -315,8 +315,10 @@ close_connection(void)
 
 /* Nothing is tried there for a while. */
 static bool
-fail_connection(const Reason *reason)
+fail_connection(Reason *reason)
 {
+	if (reason->why[0] == '\0')
+		(void) reason_is(reason, true, "The central server gave no result");
 	close_connection();
 	server.failure->retry_at = monotonic_ms() + PAUSE_MS;
 	server.failure->reason = *reason;
