@@ -769,6 +769,8 @@ static void
 begin_work(void)
 {
 	pqsignal(SIGTERM, die);
+	if (ShutdownRequestPending)
+		proc_exit(1);			/* the signal came before */
 	MemoryContextSwitchTo(TopMemoryContext);
 	BackgroundWorkerInitializeConnectionByOid(mine->database, InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
