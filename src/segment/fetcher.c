@@ -768,12 +768,15 @@ leave_list(void)
 static void
 begin_work(void)
 {
+	MemoryContext turn_context = CurrentMemoryContext;
+
 	pqsignal(SIGTERM, die);
 	if (ShutdownRequestPending)
 		proc_exit(1);			/* the signal came before */
 	MemoryContextSwitchTo(TopMemoryContext);
 	BackgroundWorkerInitializeConnectionByOid(mine->database, InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
+	MemoryContextSwitchTo(turn_context);
 	/* of central servers, only a lock is committed here */
 	process_settle(mine->kind == FETCHER_CENTRAL ? "off" : "on");
 	/* for what is not tried without waiting */
