@@ -13,6 +13,7 @@ use PostgreSQL::Test::Utils;
 use SnowidSegments;
 use SnowidTest;
 use Test::More;
+use Time::HiRes qw(usleep);
 
 my $central = snowid_cluster('central', '');
 $central->start;
@@ -47,7 +48,7 @@ sub pass_on
 				{
 					$is_update = 1;
 					append_to_file("$flag/seen", '');
-					select undef, undef, undef, 0.01 while !-e "$flag/go";
+					usleep(10_000) while !-e "$flag/go";
 				}
 				syswrite($server, $bytes);
 			}

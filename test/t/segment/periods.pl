@@ -403,4 +403,30 @@ like(
 	qr/does not exist/,
 	'the caller learns that the row was deleted');
 $_->stop foreach @servers, $central, $node;
+
+#---- Numbers that were used up, and a failure in the next period ----
+
+# The failure is not taken for the end of the numbers.
+$node = snowid_cluster('used_up', '');
+$node->start;
+query($node, <<~EOF);
+	CREATE EXTENSION snowid_segments;
+	INSERT INTO snowid_segments (biz_tag, period, limit_id) VALUES ('a', 'day', 3);
+	EOF
+my $one = "SELECT number FROM snowid_period_number('a')";
+is(query($node, $one), $_, "number $_ of the period") foreach 1 .. 3;
+like(
+	sql_error($node, $one),
+	qr/^2200H: the numbers of "a" are used up/,
+	'the numbers of the period are used up');
+query($node, 'CREATE INDEX other ON snowid_segments (description)');
+set_skew($node, 86400);
+like(
+	sql_error($node, $one),
+	qr/^55000: no numbers available for segment "a"/,
+	'an error in the next period is not taken for the end of the numbers');
+query($node, 'DROP INDEX other');
+is(query($node, $one), 1, 'the next period has numbers');
+$node->stop;
+
 done_testing();

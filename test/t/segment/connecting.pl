@@ -1,0 +1,112 @@
+# The process that fetches ranges connects to its database: the wait for that may fail,
+# and SIGTERM may come at any moment of it.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidHold;
+use SnowidSegments;
+use SnowidTest;
+use Test::More;
+
+# A session that drops the database "shop", has its lock, and is stopped; and its PID.
+sub hold_dropper
+{
+	my ($node) = @_;
+	my $dropper = ask_in_background($node, 'DROP DATABASE shop');
+	my $has_it =
+	  "FROM pg_locks WHERE locktype = 'object' AND mode = 'AccessExclusiveLock' AND classid = 'pg_database'::regclass AND granted";
+	wait_for($node, "SELECT count(*) = 1 $has_it");
+	my $pid = query($node, "SELECT pid $has_it");
+	kill 'STOP', $pid;
+	return ($dropper, $pid);
+}
+
+#---- Another session wants the database alone, and lock_timeout ends the wait ----
+
+# The process exits, and another one comes.  None connects twice.
+my $node = snowid_cluster('s1',
+	"snowid.max_wait = 1min\nlock_timeout = 300ms\nrestart_after_crash = off"
+);
+$node->start;
+query($node, 'CREATE DATABASE shop');
+$node->safe_psql('shop', <<~EOF);
+	CREATE EXTENSION snowid_segments;
+	INSERT INTO snowid_segments (biz_tag) VALUES ('a');
+	EOF
+my $session = $node->background_psql('shop');
+$session->query_safe('SELECT 1');
+my ($dropper, $dropper_pid) = hold_dropper($node);
+$session->{stdin} .= "SELECT snowid_number('a');\n";
+$session->{run}->pump_nb;
+wait_until(
+	'a second failure',
+	sub {
+		my $log = slurp_file($node->logfile);
+		(() = $log =~ /canceling statement due to lock timeout/g) > 1;
+	});
+kill 'CONT', $dropper_pid;
+like(
+	answer_of($dropper),
+	qr/is being accessed by other users/,
+	'the database was wanted alone meanwhile');
+is($session->query("SELECT snowid_number('a')"),
+	"1\n2", 'numbers come once the database is not wanted alone');
+is(query($node, 'SELECT count(*) ' . fetchers('shop')),
+	1, 'the process is there once');
+$session->quit;
+is(sql_error($node, 'DROP DATABASE shop'), '', 'the database can be dropped');
+$node->stop('fast');
+unlike(
+	slurp_file($node->logfile),
+	qr/PANIC|TRAP|was terminated by signal/,
+	'no process crashed');
+
+#---- SIGTERM, when it has just connected, and the table is locked ----
+
+$node = snowid_cluster('s2', 'snowid.max_wait = 1min');
+let_hold($node);
+$node->start;
+query($node, <<~EOF);
+	CREATE EXTENSION snowid_segments;
+	INSERT INTO snowid_segments (biz_tag) VALUES ('a');
+	EOF
+my $locker = $node->background_psql('postgres');
+$locker->query_safe('BEGIN; LOCK TABLE snowid_segments');
+hold_process($node, 'snowid segments', 'SetConfigOption');
+my $waits = ask_in_background($node, "SELECT snowid_number('a')");
+my $pid   = held_process($node);
+kill 'TERM', $pid;
+kill 'CONT', $pid;
+wait_until('its end', sub { !kill 0, $pid });
+pass('a process that has just connected ends by SIGTERM');
+$locker->query_safe('COMMIT');
+$locker->quit;
+is(answer_of($waits), 1, 'a number comes all the same');
+
+#---- SIGTERM just before it connects, while another session has the database alone ----
+
+query($node, 'CREATE DATABASE shop');
+$node->safe_psql('shop', <<~EOS);
+	CREATE EXTENSION snowid_segments;
+	INSERT INTO snowid_segments (biz_tag) VALUES ('a');
+	EOS
+$session = $node->background_psql('shop');
+$session->query_safe('SELECT 1');
+is(number($node, 'a') > 0, 1, 'the process in the reserved place is in use');
+($dropper, $dropper_pid) = hold_dropper($node);
+hold_process($node, 'snowid segments', 'ProcessConfigFile');
+$session->{stdin} .= "SELECT snowid_number('a');\n";
+$session->{run}->pump_nb;
+$pid = held_process($node);
+kill 'TERM', $pid;
+kill 'CONT', $pid;
+wait_until('its end', sub { !kill 0, $pid });
+pass('a process that is about to connect ends by SIGTERM');
+kill 'CONT', $dropper_pid;
+eval { $session->quit };
+eval { $dropper->quit };
+$node->stop('fast');
+
+done_testing();
