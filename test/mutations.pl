@@ -183,7 +183,7 @@ my @named = (
 		'the same would be published in each turn'
 	],
 	[
-		qr{^keeper/identity.c: replace_file: never: \(!written && errno == 0},
+		qr{^keeper/identity.c: write_file: never: \(!written && errno == 0},
 		'a write that is cut short without an error'
 	],
 	[

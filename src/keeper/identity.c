@@ -63,6 +63,7 @@
 #include "common/file_perm.h"
 #include "port/pg_crc32c.h"
 #include "storage/fd.h"
+#include "utils/timestamp.h"
 
 #include "compat.h"
 #include "keeper/identity.h"
@@ -100,11 +101,11 @@ StaticAssertDecl(offsetof(StateFile, crc) == 552, "the format has no padding");
 static int	lock_fd = -1;
 static int	directory_fd = -1;
 
-/* The content of the file, or the content that is about to be written. */
-static Identity identity;
-static Identity on_disk;		/* the same before a write that may fail */
+/* The content of the file, or of the first one: "starts" is 0 before Redis knows it. */
+static Identity kept;
+const Identity *const identity = &kept;
+
 static bool is_loaded = false;
-static bool is_new;				/* the file does not have it yet */
 static bool is_copy;			/* it was another directory's: to be said */
 
 /*---- The file ----*/
@@ -277,13 +278,13 @@ read_file(bool *exists, char *err)
 		snprintf(err, GATE_DETAIL_LEN, "File \"%s\" is damaged.", STATE_FILE);
 		return GATE_FILE_DAMAGED;
 	}
-	identity = file.identity;
+	kept = file.identity;
 	return GATE_MAY_OPEN;
 }
 
-/* Replaces the file; GATE_MAY_OPEN: the new one is on the disk. */
+/* Replaces the file. */
 static GateReason
-replace_file(char *err)
+write_file(const Identity *next, char *err)
 {
 	StateFile	file;
 	int			fd;
@@ -292,7 +293,7 @@ replace_file(char *err)
 	memset(&file, 0, sizeof(file));
 	file.magic = STATE_MAGIC;
 	file.version = STATE_VERSION;
-	file.identity = identity;
+	file.identity = *next;
 	file.crc = crc_of(&file);
 
 	fd = OpenTransientFile(TMP_FILE,
@@ -310,33 +311,20 @@ replace_file(char *err)
 		unlink(TMP_FILE);
 		return GATE_FILE;
 	}
+	kept = *next;
 	return GATE_MAY_OPEN;
-}
-
-/* Writes the state file.  False: nothing has changed; the reason is in err. */
-static bool
-write_file(char *err)
-{
-	if (replace_file(err) != GATE_MAY_OPEN)
-	{
-		identity = on_disk;
-		return false;
-	}
-	on_disk = identity;
-	is_new = false;
-	return true;
 }
 
 /*---- The identity ----*/
 
 static void
-become_new(void)
+become_new(Identity *next)
 {
-	memset(&identity, 0, sizeof(identity));
-	identity.directory = fingerprint(".");
-	identity.content = fingerprint(CONTROL_FILE);
-	identity.id[0] = random_id();
-	identity.id[1] = random_id();
+	memset(next, 0, sizeof(*next));
+	next->directory = fingerprint(".");
+	next->content = fingerprint(CONTROL_FILE);
+	next->id[0] = random_id();
+	next->id[1] = random_id();
 }
 
 /*
@@ -363,10 +351,7 @@ describe_boot(char *boot)
 		snprintf(boot + len, BOOT_LEN - len, "/%llx", (unsigned long long) st.st_dev);
 }
 
-/*
- * Reads the state file, once.  Returns the reason why the gate must stay closed,
- * with the detail in err, or GATE_MAY_OPEN.
- */
+/* Reads the state file, once. */
 GateReason
 identity_load(char *err)
 {
@@ -385,24 +370,22 @@ identity_load(char *err)
 	directory = fingerprint(".");
 	content = fingerprint(CONTROL_FILE);
 	is_copy = exists &&
-		(memcmp(&identity.directory, &directory, sizeof(directory)) != 0 ||
-		 memcmp(&identity.content, &content, sizeof(content)) != 0);
-	is_new = !exists || is_copy;
-	if (is_new)
-		become_new();
-	on_disk = identity;
+		(memcmp(&kept.directory, &directory, sizeof(directory)) != 0 ||
+		 memcmp(&kept.content, &content, sizeof(content)) != 0);
+	if (!exists || is_copy)
+		become_new(&kept);
 	is_loaded = true;
 	return GATE_MAY_OPEN;
 }
 
 /*
  * Publishes the server's identity to the registry, once after the start, and
- * again if the registry has found that a clone of it is running.  Returns the
- * result of identity_load().
+ * again if the registry has found that a clone of it is running.
  */
 GateReason
 identity_introduce(char *err)
 {
+	Identity	next = kept;
 	Registry	seen;
 	bool		clone;
 	bool		is_start;
@@ -419,70 +402,35 @@ identity_introduce(char *err)
 				 errdetail("It claims a worker ID of its own.")));
 	is_copy = false;
 	if (clone)
-		become_new();
-	is_start = !seen.has_identity || is_new || clone;
+		become_new(&next);
+	is_start = !seen.has_identity || next.starts == 0;
 	if (is_start)
 	{
-		identity.starts++;
+		next.starts++;
 		/* once Redis knows it as a lease, it is no longer for good */
-		if (snowid_redis_lease > 0 && identity.claim.ownership != 0)
-			identity.claim.lease_ms = snowid_redis_lease;
-		if (!write_file(err))
+		if (snowid_redis_lease > 0 && next.claim.ownership != 0)
+			next.claim.lease_ms = snowid_redis_lease;
+		if (write_file(&next, err) != GATE_MAY_OPEN)
 			return GATE_FILE;
 	}
 	describe_boot(boot);
-	claim_set_identity(&identity, boot, is_start);
+	claim_set_identity(&kept, boot, is_start);
 	is_told = true;
 	return GATE_MAY_OPEN;
 }
 
-/* Does the file have this ownership, and on the same terms? */
-bool
-identity_remembers(const Claim *claim, bool *same_terms)
-{
-	Registry	seen;
-
-	claim_look(&seen);
-	*same_terms = identity.claim.lease_ms == claim->lease_ms && identity.home == claim_home() &&
-		identity.span_ms >= seen.span_ms;
-	return identity.claim.ownership == claim->ownership;
-}
-
-/* Does the file have a claim that another source granted than the present one? */
-bool
-identity_changed_source(void)
-{
-	return identity.claim.ownership != 0 &&
-		(identity.claim.generation != 0) != claim_from_redis();
-}
-
-/* The highest Unix ms up to which this server is known to have used a pair; 0: none. */
-int64
-identity_known_ms(const Claim *pair)
-{
-	int64		known_ms = 0;
-
-	if (identity.claim.ownership != 0 && same_pair(&identity.claim, pair))
-		known_ms = identity.ceiling_ms;
-	for (int i = 0; i < PAST_CLAIMS; i++)
-		if (same_pair(&identity.past[i], pair))
-			known_ms = Max(known_ms, identity.past[i].floor_ms);
-	return known_ms;
-}
-
-/*
- * The layout changes: ceilings of pairs by the settings are of the former one.
- * False: the reason is in err.
- */
-bool
+/* The layout changes: ceilings of pairs by the settings are of the former one. */
+GateReason
 identity_forget_ceilings(char *err)
 {
-	if (identity.claim.generation == 0)
-		identity.ceiling_ms = 0;
+	Identity	next = kept;
+
+	if (next.claim.generation == 0)
+		next.ceiling_ms = 0;
 	for (int i = 0; i < PAST_CLAIMS; i++)
-		if (identity.past[i].generation == 0)
-			identity.past[i].floor_ms = 0;
-	return write_file(err);
+		if (next.past[i].generation == 0)
+			next.past[i].floor_ms = 0;
+	return write_file(&next, err);
 }
 
 /*
@@ -492,79 +440,61 @@ identity_forget_ceilings(char *err)
 void
 identity_remember_ceiling(uint64 ownership, int64 unix_ms)
 {
+	Identity	next = kept;
 	char		err[GATE_DETAIL_LEN];
 
-	if (!is_loaded || ownership == 0 || identity.claim.ownership != ownership ||
-		unix_ms <= identity.ceiling_ms)
+	if (next.claim.ownership != ownership || unix_ms <= next.ceiling_ms)
 		return;
-	identity.ceiling_ms = unix_ms;
-	(void) write_file(err);
+	next.ceiling_ms = unix_ms;
+	(void) write_file(&next, err);
 }
 
-/* The claim in the file; ownership 0: none. */
-const Claim *
-identity_claim(void)
-{
-	return &identity.claim;
-}
-
-/* How many past claims have a ceiling above this Unix ms. */
-int
-identity_count_past(int64 unix_ms)
-{
-	int			n = 0;
-
-	for (int i = 0; i < PAST_CLAIMS; i++)
-		if (identity.past[i].ownership != 0 && identity.past[i].floor_ms > unix_ms)
-			n++;
-	return n;
-}
-
-/* Keys of all worker IDs are above this Unix ms: snowid_advance(). */
-int64
-identity_advanced_ms(void)
-{
-	return identity.advanced_ms;
-}
-
-/* Raises advanced_ms in the file.  False: nothing was written; the reason is in err. */
-bool
+/* Raises advanced_ms in the file. */
+GateReason
 identity_advance(int64 unix_ms, char *err)
 {
-	if (unix_ms <= identity.advanced_ms)
-		return true;
-	identity.advanced_ms = unix_ms;
-	return write_file(err);
+	Identity	next = kept;
+
+	if (unix_ms <= next.advanced_ms)
+		return GATE_MAY_OPEN;
+	next.advanced_ms = unix_ms;
+	return write_file(&next, err);
 }
 
 /*
- * Writes a claim into the file, or none if it is NULL.  The one before, if it is
- * another, becomes a past claim with the ceiling of its keys; "exact": none of
- * them is above it.  False: nothing was written; the reason is in err.
+ * Writes a claim into the file, with the floor of its keys, or none if it is NULL.
+ * The one before, if it is another, becomes a past claim.  old_ms is the ceiling of
+ * its keys, from its origin; 0: that was not looked up, so the ceiling is a guess.
  */
-bool
-identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
+GateReason
+identity_remember(const Claim *claim, int64 floor_ms, int64 old_ms, char *err)
 {
-	Claim		none = {0};
+	static const Claim none = {0};
+	Identity	next = kept;
 	Registry	seen;
 
 	if (!claim)
 		claim = &none;
-	if (identity.claim.ownership != 0 && identity.claim.ownership != claim->ownership)
+	if (next.claim.ownership != claim->ownership)
 	{
-		memmove(identity.past + 1, identity.past, sizeof(identity.past) - sizeof(identity.past[0]));
-		identity.past[0] = identity.claim;
-		identity.past[0].floor_ms = Max(Max(used_ms, identity.ceiling_ms), 0);
-		identity.past[0].exact = exact;
+		if (next.claim.ownership != 0)
+		{
+			memcpy(next.past + 1, kept.past, sizeof(next.past) - sizeof(next.past[0]));
+			next.past[0] = next.claim;
+			next.past[0].exact = old_ms != 0;
+			if (old_ms == 0)
+				old_ms = unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_lead + RESERVE_MS;
+			next.past[0].floor_ms = Max(Max(old_ms, next.ceiling_ms), 0);
+		}
+		next.ceiling_ms = 0;
 	}
-	if (identity.claim.ownership != claim->ownership)
-		identity.ceiling_ms = 0;
-	identity.claim = *claim;
-	identity.ceiling_ms = Max(identity.ceiling_ms, claim->floor_ms);
-	identity.home = claim_home();
+	next.claim = *claim;
+	next.claim.floor_ms = floor_ms;
+	next.ceiling_ms = Max(next.ceiling_ms, floor_ms);
+	next.home = claim_home();
 	claim_look(&seen);
-	identity.span_ms = seen.span_ms;
-	identity.high = seen.high;
+	next.span_ms = seen.span_ms;
+	next.high = seen.high;
 	if (is_copy && claim->ownership != 0)
 	{
 		ereport(WARNING,
@@ -574,10 +504,10 @@ identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err)
 				 errhint("Make sure that no other server has this worker ID.")));
 		is_copy = false;
 	}
-	if (!write_file(err))
-		return false;
+	if (write_file(&next, err) != GATE_MAY_OPEN)
+		return GATE_FILE;
 	/* before the introduction the registry must not ask */
 	if (seen.has_identity)
-		claim_set_identity(&identity, "", false);
-	return true;
+		claim_set_identity(&kept, "", false);
+	return GATE_MAY_OPEN;
 }

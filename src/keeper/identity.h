@@ -8,18 +8,17 @@
 #include "generator/gate.h"
 #include "registry/claim.h"
 
+/* The content of the state file; zeros before it was loaded. */
+extern const Identity *const identity;
+
+/* GATE_MAY_OPEN: done.  Otherwise nothing was written, and the reason is in err. */
 extern GateReason identity_load(char *err);
-extern void identity_unlock(void);
 extern GateReason identity_introduce(char *err);
-extern bool identity_remembers(const Claim *claim, bool *same_terms);
-extern const Claim *identity_claim(void);
-extern bool identity_changed_source(void);
-extern int64 identity_known_ms(const Claim *pair);
-extern bool identity_forget_ceilings(char *err);
+extern GateReason identity_forget_ceilings(char *err);
+extern GateReason identity_advance(int64 unix_ms, char *err);
+extern GateReason identity_remember(const Claim *claim, int64 floor_ms, int64 old_ms, char *err);
+
 extern void identity_remember_ceiling(uint64 ownership, int64 unix_ms);
-extern int	identity_count_past(int64 unix_ms);
-extern int64 identity_advanced_ms(void);
-extern bool identity_advance(int64 unix_ms, char *err);
-extern bool identity_remember(const Claim *claim, int64 used_ms, bool exact, char *err);
+extern void identity_unlock(void);
 
 #endif							/* SNOWID_KEEPER_IDENTITY_H */

@@ -335,7 +335,7 @@ advance(int64 now)
 		return false;
 	}
 	/* another worker ID makes no keys below it either */
-	if (!identity_advance(unix_ms_from_units(unit), err))
+	if (identity_advance(unix_ms_from_units(unit), err) != GATE_MAY_OPEN)
 	{
 		generator_advance_end(false, err);
 		return false;
@@ -519,19 +519,22 @@ give_up(const char *why)
 {
 	bool		lost = why != NULL;
 	char		err[GATE_DETAIL_LEN];
-	char		both[GATE_DETAIL_LEN];
+	Ceiling		ceiling = {0};
 	GateReason	reason = lost ? identity_introduce(err) : GATE_MAY_OPEN;
 
+	if (reason == GATE_MAY_OPEN && identity->claim.ownership != 0 && !RecoveryInProgress())
+		reason = ceiling_find(&identity->claim, PG_INT64_MAX, &ceiling, err);
 	if (reason == GATE_MAY_OPEN)
-		reason = pair_give_up(err);
+		reason = identity_remember(NULL, 0, ceiling.old_ms, err);
 	if (reason == GATE_MAY_OPEN)
 		return AGAIN;
-	awaits_answer = reason == GATE_STARTING;
-	if (lost)
-		snprintf(both, sizeof(both), "%.250s %.250s", why, err);
-	if (!awaits_answer)
-		close_gate(lost ? GATE_CLAIM_LOST : reason, lost ? both : err);
-	return awaits_answer ? ANSWER_MS : retry_pause();
+	if (reason == GATE_STARTING)
+	{
+		awaits_answer = true;
+		return ANSWER_MS;
+	}
+	close_gate(lost ? GATE_CLAIM_LOST : reason, lost ? psprintf("%.250s %.250s", why, err) : err);
+	return retry_pause();
 }
 
 /*
@@ -549,7 +552,7 @@ act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now
 	still_lost = progress.gate.reason == GATE_CLAIM_LOST && decision->action == OPENING_GIVE_UP;
 	/* on a standby, whose gate is closed: in advance; if it fails, again */
 	if (facts->recovery && decision->remember)
-		(void) pair_remember(wanted, NULL, decision->floor_ms, detail);
+		(void) identity_remember(wanted, decision->floor_ms, 0, detail);
 	/* give_up() has said why */
 	if (decision->reason != GATE_OPEN && !still_lost)
 		close_gate(decision->reason, detail);

@@ -694,7 +694,7 @@ ceiling_let_go(void)
 static void
 ask_about(OriginQuestion *question, const Claim *pair)
 {
-	const Claim *old = identity_claim();
+	const Claim *old = &identity->claim;
 
 	memset(question, 0, sizeof(*question));
 	question->datacenter_id = pair->datacenter_id;

@@ -54,7 +54,7 @@ static void
 claim_by_settings(Claim *wanted)
 {
 	static Claim fresh = {0};
-	const Claim *remembered = identity_claim();
+	const Claim *remembered = &identity->claim;
 
 	if (fresh.ownership == 0 || fresh.datacenter_id != snowid_datacenter_id ||
 		fresh.worker_id != snowid_worker_id)
@@ -87,78 +87,6 @@ wanted_claim(Claim *wanted, int64 *limit_ms, char *err)
 	return GATE_MAY_OPEN;
 }
 
-/*
- * The Unix ms above which the claim in the state file, which is out of use, has
- * no key; from its origin, if that was looked up.  False: a guess.
- */
-static bool
-used_before(const Ceiling *ceiling, int64 *used_ms)
-{
-	if (ceiling && ceiling->old_ms != 0)
-	{
-		*used_ms = ceiling->old_ms;
-		return true;
-	}
-	*used_ms = unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_lead + RESERVE_MS;
-	return false;
-}
-
-/*
- * Writes a claim into the state file, with the floor of its keys; the ceiling is
- * NULL if it was not looked up.  False: the reason is in err.
- */
-bool
-pair_remember(const Claim *claim, const Ceiling *ceiling, int64 floor_ms, char *err)
-{
-	Claim		begun = *claim;
-	int64		used_ms;
-	bool		exact = used_before(ceiling, &used_ms);
-
-	begun.floor_ms = floor_ms;
-	return identity_remember(&begun, used_ms, exact, err);
-}
-
-/*
- * Removes the claim from the state file; the gate is closed.  Returns the
- * result of origin_ask(), or GATE_FILE.
- */
-GateReason
-pair_give_up(char *err)
-{
-	const Claim *claim = identity_claim();
-	Ceiling		ceiling;
-	int64		used_ms = 0;
-	bool		exact = false;
-
-	if (claim->ownership != 0)
-	{
-		memset(&ceiling, 0, sizeof(ceiling));
-		if (!RecoveryInProgress())
-		{
-			GateReason	reason = ceiling_find(claim, PG_INT64_MAX, &ceiling, err);
-
-			if (reason != GATE_MAY_OPEN)
-				return reason;
-		}
-		exact = used_before(&ceiling, &used_ms);
-	}
-	return identity_remember(NULL, used_ms, exact, err) ? GATE_MAY_OPEN : GATE_FILE;
-}
-
-/*
- * Leaves the other layouts, with consent, just before the first key of the new
- * one.  The ceiling comes first: from then on every layout's new keys must be above
- * those of all that are left here, this one's or a former one's that comes back.
- * So their ceilings are not needed any more.  Returns the result of origin_ask().
- */
-static GateReason
-leave_layouts(Pair *pair, int64 floor_ms, char *err)
-{
-	ceiling_raise(&pair->ceiling, floor_ms);
-	pair->ceiling.own_ms = floor_ms;
-	return ceiling_leave_layouts(&pair->claim, err);
-}
-
 /* Warns once if the layout's range ends soon, although the last keys have it. */
 static void
 warn_of_end(void)
@@ -177,15 +105,27 @@ warn_of_end(void)
 /*
  * The steps before the first key.  Returns GATE_MAY_OPEN if they are done, or the
  * result of origin_ask(), or GATE_FILE.
+ *
+ * The other layouts are left, with consent, just before the first key of the new
+ * one.  The ceiling comes first: from then on every layout's new keys must be above
+ * those of all that are left here, this one's or a former one's that comes back.
+ * So their ceilings are not needed any more.
  */
 GateReason
 pair_begin(Pair *pair, const Decision *decision, char *err)
 {
+	GateReason	reason = GATE_MAY_OPEN;
+
 	warn_of_end();
-	if ((decision->leave_layouts && !identity_forget_ceilings(err)) ||
-		(decision->remember && !pair_remember(&pair->claim, &pair->ceiling, decision->floor_ms, err)))
-		return GATE_FILE;
-	return decision->leave_layouts ? leave_layouts(pair, decision->floor_ms, err) : GATE_MAY_OPEN;
+	if (decision->leave_layouts)
+		reason = identity_forget_ceilings(err);
+	if (reason == GATE_MAY_OPEN && decision->remember)
+		reason = identity_remember(&pair->claim, decision->floor_ms, pair->ceiling.old_ms, err);
+	if (reason != GATE_MAY_OPEN || !decision->leave_layouts)
+		return reason;
+	ceiling_raise(&pair->ceiling, decision->floor_ms);
+	pair->ceiling.own_ms = decision->floor_ms;
+	return ceiling_leave_layouts(&pair->claim, err);
 }
 
 /*---- Leaving a claimed worker ID for another one ----
@@ -213,16 +153,6 @@ static int64 behind_since = 0;
 /* The last claim that the clock was behind; no ownership: it is not any more. */
 static Claim left;
 static int64 left_ms;
-
-/* For how long the clock has been behind, and must be before an ID is left. */
-static void
-observe_move(Facts *facts)
-{
-	int			before = identity_count_past(facts->reach_ms);
-
-	facts->behind_ms = behind_since == 0 ? 0 : monotonic_ms() - behind_since;
-	facts->patience_ms = before == 0 ? BEHIND_MS : SECOND_MS << (before - 1);
-}
 
 /* Notes the decision about this claim, and publishes it for registry and callers. */
 void
@@ -319,6 +249,38 @@ is_above(const Ceiling *ceiling, int64 now_ms)
 		Max(layout_key_at(&ceiling->other_layout, used_ms, true), ceiling->other_layout_key);
 }
 
+/*
+ * Facts from the state file: about its claim, the wanted pair's ceiling, and the IDs
+ * that were left and are still ahead of the clock.
+ */
+static void
+observe_file(const Claim *wanted, Facts *facts)
+{
+	const Claim *claim = &identity->claim;
+	int			ahead = 0;
+	Registry	seen;
+
+	claim_look(&seen);
+	facts->remembers = claim->ownership == wanted->ownership;
+	facts->same_terms = claim->lease_ms == wanted->lease_ms && identity->home == claim_home() &&
+		identity->span_ms >= seen.span_ms;
+	if (claim->ownership != 0 && same_pair(claim, wanted))
+		facts->known_ms = identity->ceiling_ms;
+	for (int i = 0; i < PAST_CLAIMS; i++)
+	{
+		const Claim *past = &identity->past[i];
+
+		if (same_pair(past, wanted))
+			facts->known_ms = Max(facts->known_ms, past->floor_ms);
+		if (past->ownership != 0 && past->floor_ms > facts->reach_ms)
+			ahead++;
+	}
+	facts->advanced_ms = identity->advanced_ms;
+	facts->furthest_ms = facts->now_ms + snowid_max_jump;
+	facts->behind_ms = behind_since == 0 ? 0 : monotonic_ms() - behind_since;
+	facts->patience_ms = ahead == 0 ? BEHIND_MS : SECOND_MS << (ahead - 1);
+}
+
 /* Facts about the gate, and the claim that it was opened with last. */
 static void
 observe_gate(const Claim *wanted, Facts *facts)
@@ -369,18 +331,15 @@ pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Facts *facts)
 	facts->reach_ms = unix_ms_from_units(generator_reach(now));
 	facts->max_lead_ms = snowid_max_lead;
 	facts->file = identity_load(said[DETAIL_FILE]);
-	facts->left_source = identity_changed_source();
+	facts->left_source = identity->claim.ownership != 0 &&
+		(identity->claim.generation != 0) != facts->from_registry;
 	facts->source = wanted_claim(wanted, &limit_ms, said[DETAIL_SOURCE]);
 	/* a claim that was lost leaves the file before that */
-	if (facts->file == GATE_MAY_OPEN && claim_from_redis() && !facts->left_source &&
+	if (facts->file == GATE_MAY_OPEN && facts->from_registry && !facts->left_source &&
 		facts->source != GATE_CLAIM_LOST)
 		facts->file = identity_introduce(said[DETAIL_FILE]);
 	facts->claim_floor_ms = wanted->floor_ms;
-	facts->remembers = identity_remembers(wanted, &facts->same_terms);
-	facts->known_ms = identity_known_ms(wanted);
-	facts->advanced_ms = identity_advanced_ms();
-	facts->furthest_ms = facts->now_ms + snowid_max_jump;
-	observe_move(facts);
+	observe_file(wanted, facts);
 	observe_gate(wanted, facts);
 	if (facts->source == GATE_MAY_OPEN)
 		pair->limit = limit_ms == PG_INT64_MAX ? PG_INT64_MAX : last_unit_of(limit_ms);

@@ -29,8 +29,6 @@ extern void pair_explain(const Pair *pair, const Claim *wanted, const Facts *fac
 						 const Decision *decision, char *err);
 extern void pair_note(const Claim *claim, const Decision *decision);
 extern void pair_look_up(Pair *pair, const Claim *wanted, const Facts *facts);
-extern GateReason pair_give_up(char *err);
-extern bool pair_remember(const Claim *claim, const Ceiling *ceiling, int64 floor_ms, char *err);
 extern GateReason pair_begin(Pair *pair, const Decision *decision, char *err);
 
 #endif							/* SNOWID_KEEPER_PAIR_H */
