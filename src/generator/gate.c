@@ -253,21 +253,35 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 	ConditionVariableBroadcast(&generator->changed);
 }
 
-/* The gate, and how far keys and grants have come. */
-void
-generator_progress(GeneratorProgress *progress)
+const Gate *
+generator_gate(void)
 {
-	LWLockAcquire(generator_lock, LW_SHARED);
-	progress->gate = generator->gate;
-	progress->last = generator->gate.resume_above;
-	LWLockRelease(generator_lock);
-	progress->usable_until = (int64) pg_atomic_read_u64(&generator->usable_until);
-	if (pg_atomic_read_u64(&generator->last) != GATE_CLOSED)
-		progress->last = (int64) pg_atomic_read_u64(&generator->last);
-	progress->asked = pg_atomic_read_u64(&generator->ask_above) == GATE_CLOSED;
+	return &generator->gate;
+}
+
+/* The highest unit ever taken. */
+int64
+generator_last(void)
+{
+	int64		last = (int64) pg_atomic_read_u64(&generator->last);
+
+	return last == GATE_CLOSED ? generator->gate.resume_above : last;
 }
 
 /*---- Grants ----*/
+
+int64
+generator_usable_until(void)
+{
+	return (int64) pg_atomic_read_u64(&generator->usable_until);
+}
+
+/* Has a caller come near the ceiling? */
+bool
+generator_is_asked(void)
+{
+	return pg_atomic_read_u64(&generator->ask_above) == GATE_CLOSED;
+}
 
 /*
  * Publishes a grant that is durable.  Only while the gate is closed may it be
@@ -375,24 +389,23 @@ generator_advance_end(bool durable, const char *error)
 void
 generator_status(GeneratorStatus *status)
 {
-	int64		last = (int64) pg_atomic_read_u64(&generator->last);
 	int64		now = clock_units();
+	int64		last;
+	int64		usable_until = generator_usable_until();
 	uint64		pair_bits;
 
 	memset(status, 0, sizeof(*status));
 	LWLockAcquire(generator_lock, LW_SHARED);
 	status->gate = generator->gate;
-	status->ceiling_ms = server_layout.epoch +
-		((int64) pg_atomic_read_u64(&generator->usable_until) >> server_layout.sequence_bits);
-	if (last == GATE_CLOSED)
-		last = generator->gate.resume_above;
+	last = generator_last();
 	pair_bits = generator->pair_bits;
 	LWLockRelease(generator_lock);
 
+	status->ceiling_ms = unix_ms_from_units(usable_until);
 	status->grant_age_ms = status->gate.granted_at == 0 ? -1 : monotonic_ms() - status->gate.granted_at;
 	status->is_ahead = status->gate.reason == GATE_OPEN && last > generator_reach(now);
 	if (status->gate.reason == GATE_OPEN)
-		status->is_stuck = (int64) pg_atomic_read_u64(&generator->usable_until) < now &&
+		status->is_stuck = usable_until < now &&
 			generator_keeper_trouble(STUCK_MS, status->gate.detail);
 	else if (status->gate.reason == GATE_STARTING && status->gate.detail[0] == '\0')
 		(void) generator_keeper_trouble(STUCK_MS, status->gate.detail);
@@ -400,8 +413,7 @@ generator_status(GeneratorStatus *status)
 	if (status->has_last)
 	{
 		status->last_key = key_from_unit(last, pair_bits);
-		status->last_unix_ms = server_layout.epoch +
-			(last >> server_layout.sequence_bits);
+		status->last_unix_ms = unix_ms_from_units(last);
 	}
 	/* also before the first key after a start, which is above all former ones */
 	if (status->gate.has_pair && last > now)

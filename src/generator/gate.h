@@ -67,15 +67,6 @@ typedef struct GeneratorStatus
 	int64		grant_age_ms;	/* -1: there was no grant */
 } GeneratorStatus;
 
-/* The state as the keeper sees it. */
-typedef struct GeneratorProgress
-{
-	Gate		gate;
-	int64		last;			/* unit */
-	int64		usable_until;	/* unit */
-	bool		asked;			/* a caller has come near the ceiling */
-} GeneratorProgress;
-
 extern void generator_shmem_request(void);
 extern void generator_shmem_init(void);
 extern int64 generator_range_end(void);
@@ -83,11 +74,15 @@ extern int64 generator_reach(int64 now);
 extern const char *gate_message(GateReason reason);
 extern void generator_status(GeneratorStatus *status);
 
-/* for the keeper only */
+/* for the keeper only, which alone writes what these read */
+extern const Gate *generator_gate(void);
+extern int64 generator_last(void);
+extern int64 generator_usable_until(void);
+extern bool generator_is_asked(void);
+
 extern int64 generator_close(GateReason reason, const char *detail);
 extern void generator_open(int datacenter_id, int worker_id, int64 floor,
 						   bool forget);
-extern void generator_progress(GeneratorProgress *progress);
 extern void generator_grant(int64 usable_until, int64 ask_above);
 extern void generator_ask_above(int64 unit);
 extern void generator_no_grant(const char *detail);

@@ -77,10 +77,11 @@ take(int64 least, int64 most)
 {
 	Generator  *g = generator;
 	int64		now = clock_units();
-	Patience	patience = {false};
+	instr_time	since;
 	UnitBlock	block;
 	bool		ahead = false;
 
+	INSTR_TIME_SET_ZERO(since);
 	my_counters = &g->counters[MyProcNumber];
 	for (;;)
 	{
@@ -106,7 +107,7 @@ take(int64 least, int64 most)
 			block.end += Min(most - least, reach - block.end);
 		else
 		{
-			if (!may_take_ahead((int64) last, now, block.end, &patience))
+			if (!may_take_ahead((int64) last, now, block.end, &since))
 			{
 				now = clock_units();
 				continue;
@@ -129,14 +130,14 @@ take(int64 least, int64 most)
 			continue;
 		if (unlikely(block.end > (int64) pg_atomic_read_u64(&g->ask_above)))
 			ask_for_grant();
-		if (likely(!ahead) || wait_until_due(block.next, &patience))
+		if (likely(!ahead) || wait_until_due(block.next, &since))
 			break;
 		/* the clock was set back so far that there will be another pair */
 		ahead = false;
 		now = clock_units();
 	}
-	if (unlikely(patience.started))
-		count_wait(&patience);
+	if (unlikely(!INSTR_TIME_IS_ZERO(since)))
+		count_wait(since);
 	count(&my_counters->keys, block.end - block.next + 1);
 	return block;
 }

@@ -44,27 +44,24 @@ PG_FUNCTION_INFO_V1(snowid_advance);
 
 /* Starts the wait, or returns how many ms of it have passed. */
 static int64
-waited_ms(Patience *patience)
+waited_ms(instr_time *since)
 {
 	instr_time	now;
 
 	INSTR_TIME_SET_CURRENT(now);
-	if (!patience->started)
-	{
-		patience->started = true;
-		patience->start = now;
-	}
-	INSTR_TIME_SUBTRACT(now, patience->start);
+	if (INSTR_TIME_IS_ZERO(*since))
+		*since = now;
+	INSTR_TIME_SUBTRACT(now, *since);
 	return (int64) INSTR_TIME_GET_MILLISEC(now);
 }
 
 void
-count_wait(const Patience *patience)
+count_wait(instr_time since)
 {
 	instr_time	now;
 
 	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, patience->start);
+	INSTR_TIME_SUBTRACT(now, since);
 	count(&my_counters->waits, 1);
 	count(&my_counters->wait_us, (int64) INSTR_TIME_GET_MICROSEC(now));
 }
@@ -136,7 +133,7 @@ is_left_soon(int64 unit, int64 now)
  * may be another pair by now, so start again.
  */
 static bool
-require_in_reach(int64 unit, Patience *patience)
+require_in_reach(int64 unit, instr_time *since)
 {
 	int64		now = clock_units();
 	int64		wait,
@@ -154,7 +151,7 @@ require_in_reach(int64 unit, Patience *patience)
 	}
 	wait = ms_from_units((unit & ~unit_format.sequence_mask) -
 						 units_from_ms(snowid_max_lead) - now);
-	may_wait = snowid_max_wait - waited_ms(patience);
+	may_wait = snowid_max_wait - waited_ms(since);
 	if (wait <= Max(may_wait, 0))
 		return true;
 	if (may_wait <= 0 || !is_left_soon(unit, now))
@@ -220,9 +217,9 @@ look_at_gate(GateReason *reason, char *detail)
  * early, so that the clock is read again.  Throws when the wait is over.
  */
 static void
-wait_for_keeper(int64 unit, Patience *patience)
+wait_for_keeper(int64 unit, instr_time *since)
 {
-	int64		waited = waited_ms(patience);
+	int64		waited = waited_ms(since);
 	int64		left = Max(snowid_max_wait, KEEPER_WAIT_MS) - waited;
 	GateReason	reason;
 	char		detail[GATE_DETAIL_LEN];
@@ -257,19 +254,19 @@ wait_for_keeper(int64 unit, Patience *patience)
  * would be too long.  "now" is the caller's reading of the clock.
  */
 pg_noinline bool
-may_take_ahead(int64 last, int64 now, int64 unit, Patience *patience)
+may_take_ahead(int64 last, int64 now, int64 unit, instr_time *since)
 {
 	if (last != GATE_CLOSED)
 	{
 		/* a wrong reading that is over is no reason to refuse */
 		if (now > last + 1 && now > clock_units())
 			return false;
-		if (!require_in_reach(unit, patience))
+		if (!require_in_reach(unit, since))
 			return false;
 		if (unit <= (int64) pg_atomic_read_u64(&generator->usable_until))
 			return true;
 	}
-	wait_for_keeper(unit, patience);
+	wait_for_keeper(unit, since);
 	return false;
 }
 
@@ -280,7 +277,7 @@ may_take_ahead(int64 last, int64 now, int64 unit, Patience *patience)
  * A caller that does not use the unit leaves a gap.
  */
 pg_noinline bool
-wait_until_due(int64 unit, Patience *patience)
+wait_until_due(int64 unit, instr_time *since)
 {
 	int64		due = (unit & ~unit_format.sequence_mask) - units_from_ms(snowid_max_lead);
 
@@ -292,7 +289,7 @@ wait_until_due(int64 unit, Patience *patience)
 
 		if (left <= 0)
 			break;
-		if (waited_ms(patience) + left_ms > (int64) snowid_max_wait + SLEW_MS)
+		if (waited_ms(since) + left_ms > (int64) snowid_max_wait + SLEW_MS)
 		{
 			if (is_left_soon(unit, now))
 				return false;

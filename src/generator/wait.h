@@ -9,17 +9,11 @@
 
 #include "generator/gate.h"
 
-/* How long a caller has waited in this call. */
-typedef struct Patience
-{
-	bool		started;
-	instr_time	start;
-} Patience;
-
-extern void count_wait(const Patience *patience);
+/* "since" is the begin of a caller's first wait in this call; zero: there was none. */
+extern void count_wait(instr_time since);
 extern void ask_for_grant(void);
-extern bool may_take_ahead(int64 last, int64 now, int64 unit, Patience *patience);
-extern bool wait_until_due(int64 unit, Patience *patience);
+extern bool may_take_ahead(int64 last, int64 now, int64 unit, instr_time *since);
+extern bool wait_until_due(int64 unit, instr_time *since);
 extern void generator_refuse(GateReason reason, const char *detail);
 extern bool generator_require_layout(void);
 

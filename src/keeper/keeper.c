@@ -278,8 +278,9 @@ explain_lease(void)
  * False: there is nothing to grant yet.
  */
 static bool
-grant(int64 now, int64 last, int64 usable_until, int64 least)
+grant(int64 now, int64 last, int64 least)
 {
+	int64		usable_until = generator_usable_until();
 	int64		until = Max(now, last) + step();
 
 	until = Min(until, now + units_from_ms((int64) snowid_max_lead + RESERVE_MS));
@@ -310,7 +311,7 @@ grant_first(int64 now, int64 begin)
 {
 	slow_start = SLOW_START;
 	generator_grant(begin, begin);	/* nothing yet */
-	(void) grant(now, begin, begin, 0);
+	(void) grant(now, begin, 0);
 }
 
 /*
@@ -321,9 +322,8 @@ static bool
 advance(int64 now)
 {
 	int64		unit = generator_advance_take();
-	GeneratorProgress progress;
 	char		err[GATE_DETAIL_LEN];
-	bool		granted = false;
+	bool		granted;
 
 	if (unit < 0)
 		return false;
@@ -340,9 +340,7 @@ advance(int64 now)
 		generator_advance_end(false, err);
 		return false;
 	}
-	generator_progress(&progress);
-	if (unit > progress.usable_until)
-		granted = grant(now, progress.last, progress.usable_until, unit);
+	granted = unit > generator_usable_until() && grant(now, generator_last(), unit);
 	generator_advance_end(true, "");
 	return granted;
 }
@@ -355,28 +353,26 @@ renew_grant(int64 now, bool *granted)
 {
 	static int64 last_seen = 0;
 	static int64 active_until = 0;	/* by monotonic_ms() */
-	GeneratorProgress progress;
 	int64		mono = monotonic_ms();
+	int64		last;
 
 	*granted = advance(now);
-	generator_progress(&progress);
-	if (progress.last != last_seen)
+	last = generator_last();
+	if (last != last_seen)
 		active_until = mono + ACTIVE_MS;
-	last_seen = progress.last;
-	if (!progress.asked && mono > active_until)
+	last_seen = last;
+	if (!generator_is_asked() && mono > active_until)
 		return LONGEST_MS;
 
-	if (progress.asked ||
-		progress.usable_until - step() / 2 <= Max(now, progress.last))
+	if (generator_is_asked() || generator_usable_until() - step() / 2 <= Max(now, last))
 	{
-		*granted |= grant(now, progress.last, progress.usable_until, 0);
-		generator_progress(&progress);
+		*granted |= grant(now, last, 0);
 		/* the registry wakes the keeper when the lease is renewed */
-		if (progress.asked)
+		if (generator_is_asked())
 			return LONGEST_MS;
 	}
-	return Min(Max(ms_from_units(progress.usable_until - step() / 2 -
-								 Max(now, progress.last)), SHORTEST_MS), LONGEST_MS);
+	return Min(Max(ms_from_units(generator_usable_until() - step() / 2 - Max(now, generator_last())),
+				   SHORTEST_MS), LONGEST_MS);
 }
 
 /*---- The gate ----*/
@@ -441,10 +437,9 @@ closed_pause(const Decision *decision, int64 now)
 static long
 wait_for_answer(void)
 {
-	GeneratorProgress progress;
+	GateReason	reason = generator_gate()->reason;
 
-	generator_progress(&progress);
-	if (progress.gate.reason != GATE_OPEN && progress.gate.reason != GATE_CEILING)
+	if (reason != GATE_OPEN && reason != GATE_CEILING)
 		(void) generator_close(GATE_STARTING, "");
 	awaits_answer = true;
 	return ANSWER_MS;
@@ -468,11 +463,10 @@ hold_gate(const Decision *decision, const char *detail)
 static void
 take_over(void)
 {
-	GeneratorProgress progress;
+	int64		used_ms = unix_ms_from_units(generator_usable_until());
 
-	generator_progress(&progress);
-	if (pair.ceiling.own_ms < unix_ms_from_units(progress.usable_until))
-		ceiling_raise(&pair.ceiling, unix_ms_from_units(progress.usable_until));
+	if (pair.ceiling.own_ms < used_ms)
+		ceiling_raise(&pair.ceiling, used_ms);
 	pair.stage = PAIR_IN_USE;
 }
 
@@ -480,7 +474,6 @@ take_over(void)
 static long
 open_gate(const Decision *decision, int64 now)
 {
-	GeneratorProgress progress;
 	int64		floor = last_unit_of(decision->floor_ms);
 	char		err[GATE_DETAIL_LEN];
 	char		layout[LAYOUT_TEXT_LEN];
@@ -494,8 +487,7 @@ open_gate(const Decision *decision, int64 now)
 		return retry_pause();
 	}
 	grant_first(now, floor);
-	generator_progress(&progress);
-	if (!claim_enter(&pair.claim, unix_ms_from_units(progress.usable_until)))
+	if (!claim_enter(&pair.claim, unix_ms_from_units(generator_usable_until())))
 		return retry_pause();	/* it was lost meanwhile */
 	generator_open(pair.claim.datacenter_id, pair.claim.worker_id, floor, decision->forget_order);
 	pair.stage = PAIR_IN_USE;
@@ -545,11 +537,9 @@ static long
 act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now,
 	char *detail)
 {
-	GeneratorProgress progress;
-	bool		still_lost;
+	bool		still_lost = generator_gate()->reason == GATE_CLAIM_LOST &&
+	decision->action == OPENING_GIVE_UP;
 
-	generator_progress(&progress);
-	still_lost = progress.gate.reason == GATE_CLAIM_LOST && decision->action == OPENING_GIVE_UP;
 	/* on a standby, whose gate is closed: in advance; if it fails, again */
 	if (facts->recovery && decision->remember)
 		(void) identity_remember(wanted, decision->floor_ms, 0, detail);
@@ -660,7 +650,6 @@ keeper_recover(const ErrorData *error)
 {
 	Pause		pause = {0};
 	char		detail[GATE_DETAIL_LEN];
-	GeneratorProgress progress;
 
 	snprintf(detail, sizeof(detail), "%s.%s%s", error->message,
 			 error->hint ? " " : "", error->hint ? error->hint : "");
@@ -669,8 +658,7 @@ keeper_recover(const ErrorData *error)
 		EmitErrorReport();
 		strlcpy(logged_detail, detail, sizeof(logged_detail));
 	}
-	generator_progress(&progress);
-	if (RecoveryInProgress() || progress.gate.reason == GATE_OPEN)
+	if (RecoveryInProgress() || generator_gate()->reason == GATE_OPEN)
 		generator_no_grant(detail);
 	else
 		(void) generator_close(GATE_CEILING, detail);

@@ -285,15 +285,14 @@ observe_file(const Claim *wanted, Facts *facts)
 static void
 observe_gate(const Claim *wanted, Facts *facts)
 {
-	GeneratorProgress progress;
+	const Gate *gate = generator_gate();
 
-	generator_progress(&progress);
-	facts->is_open = progress.gate.reason == GATE_OPEN;
-	facts->other_pair = progress.gate.has_pair && (progress.gate.datacenter_id != wanted->datacenter_id ||
-												   progress.gate.worker_id != wanted->worker_id);
-	facts->is_ours = progress.gate.has_pair && !facts->other_pair && claim_entered() == wanted->ownership;
-	facts->consent = progress.gate.accepts_layout;
-	facts->last_ms = unix_ms_from_units(progress.last);
+	facts->is_open = gate->reason == GATE_OPEN;
+	facts->other_pair = gate->has_pair && (gate->datacenter_id != wanted->datacenter_id ||
+										   gate->worker_id != wanted->worker_id);
+	facts->is_ours = gate->has_pair && !facts->other_pair && claim_entered() == wanted->ownership;
+	facts->consent = gate->accepts_layout;
+	facts->last_ms = unix_ms_from_units(generator_last());
 }
 
 /* Facts about the wanted claim, if it is the pair's. */
