@@ -18,6 +18,7 @@
 #endif
 #if PG_VERSION_NUM < 170000
 #define MyProcNumber (MyProc->pgprocno)
+#define WaitEventExtensionNew(name) ((void) (name), PG_WAIT_EXTENSION)
 #endif
 #if PG_VERSION_NUM < 180000
 #define max_active_replication_origins max_replication_slots

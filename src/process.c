@@ -60,31 +60,18 @@ static ProcessState alone;
 
 /*---- Wait events ----*/
 
-static uint32 own_waits[OWN_WAITS];
-
-/* Runs in the postmaster, also after a crash; its children inherit the result. */
-static void
-init_waits(void)
+static const char *const wait_names[OWN_WAITS] =
 {
-#if PG_VERSION_NUM >= 170000
-	static const char *const names[] =
-	{
-		[WAIT_CLOCK] = "SnowidClock",
-		[WAIT_KEEPER] = "SnowidKeeper",
-		[WAIT_ADVANCE] = "SnowidAdvance",
-		[WAIT_REGISTRY] = "SnowidRegistry",
-		[WAIT_REDIS] = "SnowidRedis",
-		[WAIT_SEGMENT] = "SnowidSegment",
-		[WAIT_MAIN] = "SnowidMain"
-	};
+	[WAIT_CLOCK] = "SnowidClock",
+	[WAIT_KEEPER] = "SnowidKeeper",
+	[WAIT_ADVANCE] = "SnowidAdvance",
+	[WAIT_REGISTRY] = "SnowidRegistry",
+	[WAIT_REDIS] = "SnowidRedis",
+	[WAIT_SEGMENT] = "SnowidSegment",
+	[WAIT_MAIN] = "SnowidMain"
+};
 
-	for (int i = 0; i < OWN_WAITS; i++)
-		own_waits[i] = WaitEventExtensionNew(names[i]);
-#else
-	for (int i = 0; i < OWN_WAITS; i++)
-		own_waits[i] = PG_WAIT_EXTENSION;
-#endif
-}
+static uint32 own_waits[OWN_WAITS];
 
 uint32
 own_wait(OwnWait which)
@@ -92,17 +79,25 @@ own_wait(OwnWait which)
 	return own_waits[which];
 }
 
-/*---- Shared memory ----*/
+/*---- Shared memory ----
+ *
+ * In the postmaster alone: the others inherit the addresses.  Each module has one
+ * function that is called twice: to reserve its room, and then to fill it, after a
+ * crash again.
+ */
 
-/* Runs in the postmaster alone: the others inherit the address. */
+/* An area of zeros; NULL while it is only reserved. */
 void *
-shmem_zeroed(const char *name, Size size)
+shmem_area(bool reserve, const char *name, Size size)
 {
 	bool		found;
-	void	   *memory = ShmemInitStruct(name, size, &found);
 
-	Assert(!found);
-	return memset(memory, 0, size);
+	if (reserve)
+	{
+		RequestAddinShmemSpace(CACHELINEALIGN(size));
+		return NULL;
+	}
+	return memset(ShmemInitStruct(name, size, &found), 0, size);
 }
 
 static void
@@ -113,19 +108,16 @@ init_state(ProcessState *state)
 	pg_atomic_init_u32(&state->procno, NO_PROC);
 }
 
-Size
-process_shmem_size(void)
-{
-	return MAXALIGN(PROCESSES * sizeof(ProcessState));
-}
-
 void
-process_shmem_init(void)
+process_shmem(bool reserve)
 {
-	init_waits();
-	processes = shmem_zeroed("snowid processes", process_shmem_size());
+	processes = shmem_area(reserve, "snowid processes", PROCESSES * sizeof(ProcessState));
+	if (reserve)
+		return;
 	for (int i = 0; i < PROCESSES; i++)
 		init_state(&processes[i]);
+	for (int i = 0; i < OWN_WAITS; i++)
+		own_waits[i] = WaitEventExtensionNew(wait_names[i]);
 }
 
 /*---- Finding and waking ----*/

@@ -66,9 +66,8 @@ typedef struct Process
 	void		(*leave) (void);
 } Process;
 
-extern void *shmem_zeroed(const char *name, Size size);
-extern Size process_shmem_size(void);
-extern void process_shmem_init(void);
+extern void *shmem_area(bool reserve, const char *name, Size size);
+extern void process_shmem(bool reserve);
 extern void process_register(const Process *process);
 extern bool process_replace(const Process *process);
 extern bool process_start(const Process *process, const void *extra, Size size);

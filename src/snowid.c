@@ -12,7 +12,6 @@
 #include "replication/slot.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
-#include "storage/shmem.h"
 
 #include "compat.h"
 #include "generator/gate.h"
@@ -46,19 +45,25 @@ static shmem_request_hook_type prev_shmem_request_hook = NULL;
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
 
 static void
+shmem(bool reserve)
+{
+	process_shmem(reserve);
+	generator_shmem(reserve);
+	origin_shmem(reserve);
+	claim_shmem(reserve);
+	if (snowid_max_segments > 0)
+	{
+		segment_shmem(reserve);
+		fetcher_shmem(reserve);
+	}
+}
+
+static void
 shmem_request(void)
 {
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
-	RequestAddinShmemSpace(process_shmem_size());
-	generator_shmem_request();
-	RequestAddinShmemSpace(origin_shmem_size());
-	claim_shmem_request();
-	if (snowid_max_segments > 0)
-	{
-		segment_shmem_request();
-		fetcher_shmem_request();
-	}
+	shmem(true);
 }
 
 static void
@@ -67,16 +72,8 @@ shmem_startup(void)
 	if (prev_shmem_startup_hook)
 		prev_shmem_startup_hook();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	process_shmem_init();
-	generator_shmem_init();
+	shmem(false);
 	keeper_shmem_init();
-	origin_shmem_init();
-	claim_shmem_init();
-	if (snowid_max_segments > 0)
-	{
-		segment_shmem_init();
-		fetcher_shmem_init();
-	}
 	library_is_preloaded = true;
 	LWLockRelease(AddinShmemInitLock);
 }

@@ -74,7 +74,7 @@ my @named = (
 		'one error more on a stack of five'
 	],
 	[
-		qr{^keeper/origin.c: drop_old: never: \(!drop},
+		qr{^keeper/origin.c: origin_turn: never: \(!drop},
 		'the next one waits for the same lock; only the answer comes later'
 	],
 	[
@@ -95,7 +95,7 @@ my @named = (
 		'nothing outside of a question throws'
 	],
 	[
-		qr{^generator/gate.c: generator_shmem_init: without: pg_atomic_init_u64\(&generator->last},
+		qr{^generator/gate.c: generator_shmem: without: pg_atomic_init_u64\(&generator->last},
 		'no unit is taken either while usable_until is 0'
 	],
 	[
@@ -143,7 +143,7 @@ my @named = (
 		'each reason why there is no grant writes its own detail; callers look again'
 	],
 	[
-		qr{^keeper/.*: without: (?:generator_progress|claim_look|layout_describe)},
+		qr{^keeper/.*: without: (?:claim_look|layout_describe)},
 		'the values would be undefined, and may be right'
 	],
 	[

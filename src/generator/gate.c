@@ -10,7 +10,6 @@
 
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "storage/shmem.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
@@ -81,26 +80,17 @@ const GateText gate_texts[] =
 /* A wait event in pg_stat_activity. */
 #define LOCK_NAME "snowid_generator"
 
-static Size
-generator_shmem_size(void)
-{
-	return add_size(offsetof(Generator, counters),
-					mul_size(MaxBackends, sizeof(Counters)));
-}
-
 void
-generator_shmem_request(void)
+generator_shmem(bool reserve)
 {
-	RequestAddinShmemSpace(generator_shmem_size());
-	RequestNamedLWLockTranche(LOCK_NAME, 1);
-}
-
-/* The caller holds AddinShmemInitLock. */
-void
-generator_shmem_init(void)
-{
+	generator = shmem_area(reserve, "snowid",
+						   offsetof(Generator, counters) + MaxBackends * sizeof(Counters));
+	if (reserve)
+	{
+		RequestNamedLWLockTranche(LOCK_NAME, 1);
+		return;
+	}
 	generator_lock = &GetNamedLWLockTranche(LOCK_NAME)->lock;
-	generator = shmem_zeroed("snowid", generator_shmem_size());
 	pg_atomic_init_u64(&generator->last, GATE_CLOSED);
 	pg_atomic_init_u64(&generator->usable_until, 0);
 	pg_atomic_init_u64(&generator->ask_above, 0);

@@ -67,8 +67,7 @@ typedef struct GeneratorStatus
 	int64		grant_age_ms;	/* -1: there was no grant */
 } GeneratorStatus;
 
-extern void generator_shmem_request(void);
-extern void generator_shmem_init(void);
+extern void generator_shmem(bool reserve);
 extern int64 generator_range_end(void);
 extern int64 generator_reach(int64 now);
 extern const char *gate_message(GateReason reason);

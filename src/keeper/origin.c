@@ -264,19 +264,6 @@ drop(const char *name)
 	return locked;
 }
 
-/* Drops the origins of these names; one that cannot be dropped now stays. */
-static void
-drop_old(List *names)
-{
-	ListCell   *cell;
-
-	foreach(cell, names)
-	{
-		if (!drop(lfirst(cell)))
-			break;
-	}
-}
-
 /*
  * The facts from our origins, for a question about a pair.  A wild one throws; or it is
  * not looked at, for sessions.
@@ -454,17 +441,12 @@ typedef struct OriginMail
 
 static OriginMail *mail = NULL;
 
-Size
-origin_shmem_size(void)
-{
-	return MAXALIGN(sizeof(OriginMail));
-}
-
 void
-origin_shmem_init(void)
+origin_shmem(bool reserve)
 {
-	mail = shmem_zeroed("snowid origin", origin_shmem_size());
-	mailbox_init(&mail->box);
+	mail = shmem_area(reserve, "snowid origin", sizeof(OriginMail));
+	if (!reserve)
+		mailbox_init(&mail->box);
 }
 
 /*---- The process ----*/
@@ -516,6 +498,7 @@ origin_turn(bool reloaded)
 	OriginQuestion question;
 	Ceiling		answer = {0};
 	List	   *old = NIL;
+	ListCell   *cell;
 
 	if (!mailbox_take(&mail->box))
 		return (Pause)
@@ -534,7 +517,11 @@ origin_turn(bool reloaded)
 	else
 		answer = look_up(&question, &old);
 	CommitTransactionCommand();
-	drop_old(old);
+	foreach(cell, old)
+	{
+		if (!drop(lfirst(cell)))
+			break;
+	}
 	mail->letter.answer = answer;
 	end_work("");
 	/* after these the keeper will not ask another one soon */

@@ -25,11 +25,10 @@ typedef struct Ceiling
 
 extern const Process origin_process;
 
+extern void origin_shmem(bool reserve);
 extern bool origin_other_layout(Layout *other);
 
 /* for the snowid keeper only */
-extern Size origin_shmem_size(void);
-extern void origin_shmem_init(void);
 extern void origin_leave_question(void);
 extern GateReason ceiling_find(const Claim *pair, int64 reach_ms, Ceiling *ceiling, char *err);
 extern GateReason ceiling_leave_layouts(const Claim *pair, char *err);

@@ -15,7 +15,6 @@
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "funcapi.h"
-#include "storage/shmem.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
@@ -41,19 +40,16 @@ LWLock	   *registry_lock = NULL;
 /*---- Shared memory ----*/
 
 void
-claim_shmem_request(void)
+claim_shmem(bool reserve)
 {
-	RequestAddinShmemSpace(add_size(MAXALIGN(sizeof(Registry)),
-									MAXALIGN(sizeof(RegistryMail))));
-	RequestNamedLWLockTranche("snowid_registry", 1);
-}
-
-void
-claim_shmem_init(void)
-{
+	registry = shmem_area(reserve, "snowid registry", sizeof(Registry));
+	registry_mail = shmem_area(reserve, "snowid registry's mail", sizeof(RegistryMail));
+	if (reserve)
+	{
+		RequestNamedLWLockTranche("snowid_registry", 1);
+		return;
+	}
 	registry_lock = &GetNamedLWLockTranche("snowid_registry")->lock;
-	registry = shmem_zeroed("snowid registry", sizeof(Registry));
-	registry_mail = shmem_zeroed("snowid registry's mail", sizeof(RegistryMail));
 	mailbox_init(&registry_mail->box);
 }
 

@@ -109,8 +109,7 @@ typedef struct Registry
 } Registry;
 
 extern uint64 random_id(void);
-extern void claim_shmem_request(void);
-extern void claim_shmem_init(void);
+extern void claim_shmem(bool reserve);
 extern bool claim_from_redis(void);
 extern void claim_look(Registry *seen);
 

@@ -46,7 +46,6 @@
 #include "storage/lock.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
-#include "storage/shmem.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -120,24 +119,14 @@ static int64 leave_at;
 /* In the commit, which may wait for a standby: no cancel ends that. */
 static volatile bool is_committing = false;
 
-static Size
-list_size(void)
-{
-	return add_size(offsetof(FetcherList, fetchers), mul_size(FETCHERS, sizeof(Fetcher)));
-}
-
 void
-fetcher_shmem_request(void)
+fetcher_shmem(bool reserve)
 {
-	RequestAddinShmemSpace(list_size());
-}
-
-/* Called with AddinShmemInitLock. */
-void
-fetcher_shmem_init(void)
-{
+	list = shmem_area(reserve, "snowid segments' processes",
+					  offsetof(FetcherList, fetchers) + FETCHERS * sizeof(Fetcher));
+	if (reserve)
+		return;
 	fetchers_lock = &GetNamedLWLockTranche(SEGMENT_LOCKS)[1].lock;
-	list = shmem_zeroed("snowid segments' processes", list_size());
 	for (int i = 0; i < FETCHERS; i++)
 		list->fetchers[i].procno = -1;
 }

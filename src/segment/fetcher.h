@@ -10,8 +10,7 @@
 
 extern const Process segments_process;
 
-extern void fetcher_shmem_request(void);
-extern void fetcher_shmem_init(void);
+extern void fetcher_shmem(bool reserve);
 extern bool fetcher_call(FetcherKind kind);
 
 #endif							/* SNOWID_SEGMENT_FETCHER_H */

@@ -16,7 +16,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "utils/builtins.h"
@@ -45,31 +44,23 @@ static HTAB *places = NULL;		/* under segments_lock */
 
 /*---- Shared memory ----*/
 
-static Size
-segments_size(void)
-{
-	return add_size(mul_size(snowid_max_segments, sizeof(Segment)), PG_CACHE_LINE_SIZE);
-}
-
 void
-segment_shmem_request(void)
-{
-	RequestAddinShmemSpace(segments_size());
-	RequestAddinShmemSpace(hash_estimate_size(snowid_max_segments, sizeof(Place)));
-	RequestNamedLWLockTranche(SEGMENT_LOCKS, 2);
-}
-
-/* Called with AddinShmemInitLock. */
-void
-segment_shmem_init(void)
+segment_shmem(bool reserve)
 {
 	HASHCTL		info = {.keysize = sizeof(SegmentKey),.entrysize = sizeof(Place)};
+	char	   *area = shmem_area(reserve, "snowid segments",
+								  snowid_max_segments * sizeof(Segment) + PG_CACHE_LINE_SIZE);
 
+	if (reserve)
+	{
+		RequestAddinShmemSpace(hash_estimate_size(snowid_max_segments, sizeof(Place)));
+		RequestNamedLWLockTranche(SEGMENT_LOCKS, 2);
+		return;
+	}
 	segments_lock = &GetNamedLWLockTranche(SEGMENT_LOCKS)[0].lock;
 	places = shmem_hash("snowid segments by tag", snowid_max_segments, &info,
 						HASH_ELEM | HASH_BLOBS);
-	segments = (Segment *) TYPEALIGN(PG_CACHE_LINE_SIZE,
-									 shmem_zeroed("snowid segments", segments_size()));
+	segments = (Segment *) TYPEALIGN(PG_CACHE_LINE_SIZE, area);
 	for (int i = 0; i < snowid_max_segments; i++)
 	{
 		pg_atomic_init_u64(&segments[i].cursor, 0);

@@ -131,8 +131,7 @@ typedef struct Look
 /* A row of no single period. */
 #define ALL_PERIODS DATEVAL_NOEND
 
-extern void segment_shmem_request(void);
-extern void segment_shmem_init(void);
+extern void segment_shmem(bool reserve);
 extern void segment_make_key(SegmentKey *key, Oid relid, const char *tag, int len);
 
 /* for callers */
