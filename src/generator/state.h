@@ -79,10 +79,10 @@ count(pg_atomic_uint64 *counter, int64 n)
 /* The error that callers get; if the reason is temporary, after waiting. */
 typedef struct GateText
 {
-	int			sqlstate;
 	bool		temporary;
 	const char *message;
 	const char *hint;
+	int			sqlstate;		/* 0: not in the state for it */
 } GateText;
 
 extern const GateText gate_texts[];

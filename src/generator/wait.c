@@ -83,7 +83,8 @@ generator_refuse(GateReason reason, const char *detail)
 	if (detail[0] && is_of_redis(reason) && !may_read_settings())
 		detail = "See the server log.";
 	ereport(ERROR,
-			(errcode(gate_texts[reason].sqlstate),
+			(errcode(gate_texts[reason].sqlstate ? gate_texts[reason].sqlstate :
+					 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("%s", gate_texts[reason].message),
 			 detail[0] ? errdetail("%s", detail) : 0,
 			 gate_texts[reason].hint ? errhint("%s", gate_texts[reason].hint) : 0));
