@@ -151,7 +151,7 @@ my @named = (
 		'the keeper proposes a ceiling in each turn, too'
 	],
 	[
-		qr{^keeper/keeper.c: grant_first: without},
+		qr{^keeper/keeper.c: open_gate: without: (?:generator_grant|\(void\) grant)},
 		'the other half, or the grant of the same turn, makes up for it'
 	],
 	[

@@ -355,8 +355,7 @@ describe_boot(char *boot)
 GateReason
 identity_load(char *err)
 {
-	Fingerprint directory;
-	Fingerprint content;
+	Identity	fresh;
 	GateReason	reason;
 	bool		exists;
 
@@ -367,13 +366,12 @@ identity_load(char *err)
 		reason = read_file(&exists, err);
 	if (reason != GATE_MAY_OPEN)
 		return reason;
-	directory = fingerprint(".");
-	content = fingerprint(CONTROL_FILE);
+	become_new(&fresh);
 	is_copy = exists &&
-		(memcmp(&kept.directory, &directory, sizeof(directory)) != 0 ||
-		 memcmp(&kept.content, &content, sizeof(content)) != 0);
+		(memcmp(&kept.directory, &fresh.directory, sizeof(fresh.directory)) != 0 ||
+		 memcmp(&kept.content, &fresh.content, sizeof(fresh.content)) != 0);
 	if (!exists || is_copy)
-		become_new(&kept);
+		kept = fresh;
 	is_loaded = true;
 	return GATE_MAY_OPEN;
 }

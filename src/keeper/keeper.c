@@ -305,15 +305,6 @@ grant(int64 now, int64 last, int64 least)
 	return true;
 }
 
-/* The first grant, above the unit "begin", while the gate is closed. */
-static void
-grant_first(int64 now, int64 begin)
-{
-	slow_start = SLOW_START;
-	generator_grant(begin, begin);	/* nothing yet */
-	(void) grant(now, begin, 0);
-}
-
 /*
  * Carries out a snowid_advance() while the gate is open: the ceiling first.  The
  * caller can withdraw a request that clock or lease do not allow yet.
@@ -486,7 +477,9 @@ open_gate(const Decision *decision, int64 now)
 		close_gate(reason, err);
 		return retry_pause();
 	}
-	grant_first(now, floor);
+	slow_start = SLOW_START;
+	generator_grant(floor, floor);	/* nothing yet */
+	(void) grant(now, floor, 0);
 	if (!claim_enter(&pair.claim, unix_ms_from_units(generator_usable_until())))
 		return retry_pause();	/* it was lost meanwhile */
 	generator_open(pair.claim.datacenter_id, pair.claim.worker_id, floor, decision->forget_order);

@@ -15,12 +15,8 @@
 static Decision
 decide(OpeningAction action, GateReason reason, OpeningDetail detail)
 {
-	Decision	d;
+	Decision	d = {.action = action,.reason = reason,.detail = detail};
 
-	memset(&d, 0, sizeof(d));
-	d.action = action;
-	d.reason = reason;
-	d.detail = detail;
 	return d;
 }
 

@@ -63,8 +63,9 @@ typedef struct OriginQuestion
 	bool		has_position;	/* the owned one had a position */
 	bool		leave_layouts;	/* other layouts' origins are to go */
 
-	/* this may differ when the same question is asked again */
+	/* these may differ when the same question is asked again */
 	int64		reach_ms;		/* ceilings further ahead are ignored */
+	Oid			database;		/* to connect to */
 } OriginQuestion;
 
 /*---- Names ----*/
@@ -425,18 +426,12 @@ origin_other_layout(Layout *other)
 #define LINGER_MS 2000
 
 /* The keeper's question, and the answer. */
-typedef struct OriginLetter
-{
-	OriginQuestion question;
-	Oid			database;		/* to connect to */
-	Ceiling		answer;
-	char		error[GATE_DETAIL_LEN]; /* "": the answer is valid */
-} OriginLetter;
-
 typedef struct OriginMail
 {
 	Mailbox		box;
-	OriginLetter letter;
+	OriginQuestion question;
+	Ceiling		answer;
+	char		error[GATE_DETAIL_LEN]; /* "": the answer is valid */
 } OriginMail;
 
 static OriginMail *mail = NULL;
@@ -464,7 +459,7 @@ begin_work(void)
 		return;
 	pqsignal(SIGTERM, die);
 	MemoryContextSwitchTo(TopMemoryContext);
-	BackgroundWorkerInitializeConnectionByOid(mail->letter.database, InvalidOid,
+	BackgroundWorkerInitializeConnectionByOid(mail->question.database, InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
 	/* durable here is enough: a synchronous standby may be down */
 	process_settle("local");
@@ -476,8 +471,8 @@ static void
 end_work(const char *error)
 {
 	/* as a sentence */
-	snprintf(mail->letter.error, sizeof(mail->letter.error), error[0] ? "%s." : "", error);
-	mail->letter.error[0] = pg_toupper((unsigned char) mail->letter.error[0]);
+	snprintf(mail->error, sizeof(mail->error), error[0] ? "%s." : "", error);
+	mail->error[0] = pg_toupper((unsigned char) mail->error[0]);
 	mailbox_answer(&mail->box);
 }
 
@@ -507,7 +502,7 @@ origin_turn(bool reloaded)
 			.leave = is_connected && monotonic_ms() >= leave_at
 	};
 	begin_work();
-	question = mail->letter.question;
+	question = mail->question;
 	StartTransactionCommand();
 	MemoryContextSwitchTo(turn_context);
 	if (question.owned != 0)
@@ -522,7 +517,7 @@ origin_turn(bool reloaded)
 		if (!drop(lfirst(cell)))
 			break;
 	}
-	mail->letter.answer = answer;
+	mail->answer = answer;
 	end_work("");
 	/* after these the keeper will not ask another one soon */
 	return linger(question.owned != 0 || question.leave_layouts);
@@ -607,7 +602,7 @@ some_database(void)
 static GateReason
 origin_ask(const OriginQuestion *question, Ceiling *answer, char *err)
 {
-	static OriginLetter letter;
+	static OriginQuestion asked;
 	static int64 asked_at = PG_INT64_MIN;	/* by monotonic_ms() */
 	static bool has_second;		/* a second process was tried ... */
 	static bool no_second;		/* ... in vain */
@@ -616,11 +611,11 @@ origin_ask(const OriginQuestion *question, Ceiling *answer, char *err)
 
 	/* the answer before is not needed any more, or is of another time */
 	if (asked_at == PG_INT64_MIN ||
-		memcmp(question, &letter.question, offsetof(OriginQuestion, reach_ms)) != 0 ||
-		llabs(question->reach_ms - letter.question.reach_ms) > REACH_MS)
+		memcmp(question, &asked, offsetof(OriginQuestion, reach_ms)) != 0 ||
+		llabs(question->reach_ms - asked.reach_ms) > REACH_MS)
 	{
 		(void) mailbox_leave(&mail->box);
-		letter.question = *question;
+		asked = *question;
 		asked_at = now;
 		has_second = no_second = false;
 	}
@@ -628,21 +623,21 @@ origin_ask(const OriginQuestion *question, Ceiling *answer, char *err)
 	if (state == MAIL_ANSWERED)
 	{
 		asked_at = PG_INT64_MIN;
-		*answer = mail->letter.answer;
-		strlcpy(err, mail->letter.error, GATE_DETAIL_LEN);
+		*answer = mail->answer;
+		strlcpy(err, mail->error, GATE_DETAIL_LEN);
 		return err[0] ? GATE_CEILING : GATE_MAY_OPEN;
 	}
 	if (state == MAIL_NONE)
 	{
-		letter.database = some_database();
-		if (!OidIsValid(letter.database))
+		asked.database = some_database();
+		if (!OidIsValid(asked.database))
 		{
 			asked_at = PG_INT64_MIN;
 			strlcpy(err, "Another session has locked the catalog pg_database.", GATE_DETAIL_LEN);
 			return GATE_CEILING;
 		}
 		/* one that the keeper has left may be at work yet */
-		if (mailbox_place(&mail->box, &mail->letter, &letter, sizeof(letter)))
+		if (mailbox_place(&mail->box, &mail->question, &asked, sizeof(asked)))
 			process_wake(PROCESS_ORIGIN);
 	}
 	if (state == MAIL_PLACED && !has_second && now - asked_at >= COME_MS)

@@ -147,12 +147,10 @@ pair_begin(Pair *pair, const Decision *decision, char *err)
  */
 #define SECOND_MS (10 * 1000)
 
-/* Since when the clock is behind, by monotonic_ms(); 0: it is not. */
-static int64 behind_since = 0;
-
 /* The last claim that the clock was behind; no ownership: it is not any more. */
 static Claim left;
-static int64 left_ms;
+static int64 left_ms;			/* where its keys end */
+static int64 behind_since;		/* by monotonic_ms() */
 
 /* Notes the decision about this claim, and publishes it for registry and callers. */
 void
@@ -170,13 +168,10 @@ pair_note(const Claim *claim, const Decision *decision)
 				 errdetail("They end at %s; new keys are below them until then.",
 						   timestamptz_to_str(timestamptz_from_unix_ms(left_ms)))));
 	if (is_over)
-	{
-		behind_since = 0;
 		left.ownership = 0;
-	}
 	else if (decision->behind)
 	{
-		if (behind_since == 0)
+		if (left.ownership == 0)
 			behind_since = monotonic_ms();
 		left = *claim;
 		left_ms = decision->end_ms;
@@ -277,7 +272,7 @@ observe_file(const Claim *wanted, Facts *facts)
 	}
 	facts->advanced_ms = identity->advanced_ms;
 	facts->furthest_ms = facts->now_ms + snowid_max_jump;
-	facts->behind_ms = behind_since == 0 ? 0 : monotonic_ms() - behind_since;
+	facts->behind_ms = left.ownership == 0 ? 0 : monotonic_ms() - behind_since;
 	facts->patience_ms = ahead == 0 ? BEHIND_MS : SECOND_MS << (ahead - 1);
 }
 
