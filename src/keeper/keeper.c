@@ -188,7 +188,7 @@ static bool
 read_clock(int64 *now)
 {
 	struct timespec wall;
-	struct timespec steady;
+	int64		steady_s;
 	int64		distance = read_both(&wall);
 
 	*now = units_from_timespec(&wall);
@@ -199,8 +199,8 @@ read_clock(int64 *now)
 		watch->jumped = false;
 	}
 
-	clock_gettime(STEADY_CLOCK, &steady);
-	if (!is_believed(distance, steady.tv_sec))
+	steady_s = monotonic_ms() / 1000;
+	if (!is_believed(distance, steady_s))
 	{
 		if (!watch->jumped)
 			ereport(LOG,
@@ -218,7 +218,7 @@ read_clock(int64 *now)
 	{
 		int64		back = watch->believed - distance;
 
-		note_step_back(steady.tv_sec);
+		note_step_back(steady_s);
 		generator_count_step_back();
 		ereport(LOG,
 				(errmsg("the clock was set back by " INT64_FORMAT " ms",
@@ -275,9 +275,8 @@ explain_lease(void)
  * A grant reaches RESERVE_MS past the clock or the last unit, whichever is
  * greater, but at most max_lead more ahead of the clock.  snowid_advance() needs
  * "least".  On lease, it never exceeds what Redis has recorded.
- * False: there is nothing to grant yet.
  */
-static bool
+static void
 grant(int64 now, int64 last, int64 least)
 {
 	int64		usable_until = generator_usable_until();
@@ -295,59 +294,54 @@ grant(int64 now, int64 last, int64 least)
 			explain_lease();
 		else					/* callers that wait ask again */
 			generator_ask_above(usable_until - step() / 2);
-		return false;
+		return;
 	}
 	claim_use(unix_ms_from_units(until));
 	ceiling_raise(&pair.ceiling, unix_ms_from_units(until));
 	generator_grant(until, until - step() / 2);
 	if (slow_start > 0)
 		slow_start--;
-	return true;
 }
 
 /*
  * Carries out a snowid_advance() while the gate is open: the ceiling first.  The
  * caller can withdraw a request that clock or lease do not allow yet.
  */
-static bool
+static void
 advance(int64 now)
 {
 	int64		unit = generator_advance_take();
-	char		err[GATE_DETAIL_LEN];
-	bool		granted;
+	char		err[GATE_DETAIL_LEN] = "";
+	GateReason	reason;
 
 	if (unit < 0)
-		return false;
+		return;
 	if (unit > now + units_from_ms(snowid_max_jump) || unit > pair.limit)
 	{
 		if (unit > pair.limit)
 			claim_propose(unix_ms_from_units(now), unix_ms_from_units(unit), true);
 		generator_advance_later();
-		return false;
+		return;
 	}
 	/* another worker ID makes no keys below it either */
-	if (identity_advance(unix_ms_from_units(unit), err) != GATE_MAY_OPEN)
-	{
-		generator_advance_end(false, err);
-		return false;
-	}
-	granted = unit > generator_usable_until() && grant(now, generator_last(), unit);
-	generator_advance_end(true, "");
-	return granted;
+	reason = identity_advance(unix_ms_from_units(unit), err);
+	if (reason == GATE_MAY_OPEN && unit > generator_usable_until())
+		grant(now, generator_last(), unit);
+	generator_advance_end(reason == GATE_MAY_OPEN, err);
 }
 
 /*
  * Gives a grant if one is due.  Returns the ms until the next may be.
  */
 static long
-renew_grant(int64 now, bool *granted)
+renew_grant(int64 now)
 {
 	static int64 last_seen = 0;
 	static int64 active_until = 0;	/* by monotonic_ms() */
 	int64		mono = monotonic_ms();
 	int64		last;
 
-	*granted = advance(now);
+	advance(now);
 	last = generator_last();
 	if (last != last_seen)
 		active_until = mono + ACTIVE_MS;
@@ -357,7 +351,7 @@ renew_grant(int64 now, bool *granted)
 
 	if (generator_is_asked() || generator_usable_until() - step() / 2 <= Max(now, last))
 	{
-		*granted |= grant(now, last, 0);
+		grant(now, last, 0);
 		/* the registry wakes the keeper when the lease is renewed */
 		if (generator_is_asked())
 			return LONGEST_MS;
@@ -368,17 +362,18 @@ renew_grant(int64 now, bool *granted)
 
 /*---- The gate ----*/
 
-/* The last logged state, so that each change is logged once. */
-static GateReason logged_reason = GATE_OPEN;
-static char logged_detail[GATE_DETAIL_LEN];
+/* The last logged state, so that each change is logged once; "": keys are made. */
+static char logged[GATE_DETAIL_LEN + 16];
 
 static void
 log_state(GateReason reason, const char *detail)
 {
-	if ((reason == logged_reason && strcmp(detail, logged_detail) == 0) || !process_may_log())
+	char		state[sizeof(logged)];
+
+	snprintf(state, sizeof(state), "%d: %s", reason, detail);
+	if (strcmp(state, logged) == 0 || !process_may_log())
 		return;
-	logged_reason = reason;
-	strlcpy(logged_detail, detail, sizeof(logged_detail));
+	strlcpy(logged, state, sizeof(logged));
 	ereport(LOG,
 			(errmsg("%s", gate_message(reason)),
 			 detail[0] ? errdetail("%s", detail) : 0));
@@ -479,14 +474,13 @@ open_gate(const Decision *decision, int64 now)
 	}
 	slow_start = SLOW_START;
 	generator_grant(floor, floor);	/* nothing yet */
-	(void) grant(now, floor, 0);
+	grant(now, floor, 0);
 	if (!claim_enter(&pair.claim, unix_ms_from_units(generator_usable_until())))
 		return retry_pause();	/* it was lost meanwhile */
 	generator_open(pair.claim.datacenter_id, pair.claim.worker_id, floor, decision->forget_order);
 	pair.stage = PAIR_IN_USE;
 
-	logged_reason = GATE_OPEN;
-	logged_detail[0] = '\0';
+	logged[0] = '\0';
 	layout_describe(&server_layout, layout);
 	ereport(LOG,
 			(errmsg("snowid makes keys as datacenter %d, worker %d",
@@ -556,13 +550,13 @@ act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now
 			return hold_gate(decision, detail);
 		case OPENING_TAKE_OVER:
 			take_over();
-			return 0;
-		case OPENING_STAY_OPEN:
-			return 0;
-		case OPENING_OPEN:
 			break;
+		case OPENING_STAY_OPEN:
+			break;
+		case OPENING_OPEN:
+			return open_gate(decision, now);
 	}
-	return open_gate(decision, now);
+	return 0;
 }
 
 /*
@@ -600,8 +594,8 @@ take_turn(void)
 {
 	int64		now;
 	bool		clock_is_good = read_clock(&now);
+	int64		usable_until;
 	long		pause;
-	bool		granted;
 
 	if (claim_from_redis() && clock_is_good)
 		claim_propose(unix_ms_from_units(now), 0, false);
@@ -609,11 +603,11 @@ take_turn(void)
 	pause = settle_gate(now, clock_is_good);
 	if (pause > 0)
 		return pause;
-	pause = renew_grant(now, &granted);
-	if (granted && (logged_reason != GATE_OPEN || logged_detail[0]))
+	usable_until = generator_usable_until();
+	pause = renew_grant(now);
+	if (logged[0] && generator_usable_until() > usable_until)
 	{
-		logged_reason = GATE_OPEN;
-		logged_detail[0] = '\0';
+		logged[0] = '\0';
 		ereport(LOG, (errmsg("snowid reserves keys again")));
 	}
 	retry_ms = 0;
@@ -646,10 +640,10 @@ keeper_recover(const ErrorData *error)
 
 	snprintf(detail, sizeof(detail), "%s.%s%s", error->message,
 			 error->hint ? " " : "", error->hint ? error->hint : "");
-	if (strcmp(detail, logged_detail) != 0 && process_may_log())
+	if (strcmp(detail, logged) != 0 && process_may_log())
 	{
 		EmitErrorReport();
-		strlcpy(logged_detail, detail, sizeof(logged_detail));
+		strlcpy(logged, detail, sizeof(logged));
 	}
 	if (RecoveryInProgress() || generator_gate()->reason == GATE_OPEN)
 		generator_no_grant(detail);
