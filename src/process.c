@@ -7,7 +7,7 @@
  * very moment.  So a process that gets SIGTERM registers a successor, which starts
  * at once unless the server shuts down.  The postmaster later restarts the first
  * one, too: the second to start finds the other and ends for good.  A process that
- * starts late, and was replaced, ends in the same way.
+ * starts late, and was replaced, ends in the same way.  One of many has no successor.
  */
 #include "postgres.h"
 
@@ -24,6 +24,7 @@
 #include "storage/procsignal.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
+#include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
@@ -57,6 +58,9 @@ static ProcessState *processes = NULL;
 /* The calling process's; one of many has its own, which is not shared. */
 static ProcessState *mine = NULL;
 static ProcessState alone;
+
+/* It is about to connect to a database. */
+static bool is_connecting = false;
 
 /*---- Wait events ----*/
 
@@ -177,7 +181,7 @@ describe(BackgroundWorker *worker, const Process *process)
 	memset(worker, 0, sizeof(*worker));
 	worker->bgw_flags = BGWORKER_SHMEM_ACCESS |
 		BGWORKER_BACKEND_DATABASE_CONNECTION;
-	/* on a standby, too: to be ready for a promotion */
+	/* the others on a standby, too: to be ready for a promotion */
 	worker->bgw_start_time = process->is_one_of_many ? BgWorkerStart_RecoveryFinished :
 		BgWorkerStart_ConsistentState;
 	worker->bgw_restart_time = 0;
@@ -296,8 +300,8 @@ leave_for_successor(const Process *process)
 }
 
 /* Settings that the owner of its database may have changed must not count. */
-void
-process_settle(const char *synchronous_commit)
+static void
+settle(const char *synchronous_commit)
 {
 	const char *const forced[][2] = {
 		{"default_transaction_deferrable", "off"},
@@ -315,6 +319,27 @@ process_settle(const char *synchronous_commit)
 		if (GetConfigOption(forced[i][0], true, false))
 			SetConfigOption(forced[i][0], forced[i][1], PGC_SUSET, PGC_S_OVERRIDE);
 	}
+}
+
+/*
+ * Connects to a database.  From here on SIGTERM ends the wait for a lock, that of the
+ * database first.  A process that fails to connect cannot try again, so it exits.
+ */
+void
+process_connect(Oid database, const char *synchronous_commit)
+{
+	MemoryContext turn_context = CurrentMemoryContext;
+
+	pqsignal(SIGTERM, die);
+	if (ShutdownRequestPending)
+		proc_exit(1);			/* the signal came before */
+	is_connecting = true;
+	MemoryContextSwitchTo(TopMemoryContext);
+	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid,
+											  BGWORKER_BYPASS_ALLOWCONN);
+	MemoryContextSwitchTo(turn_context);
+	is_connecting = false;
+	settle(synchronous_commit);
 }
 
 /*
@@ -389,6 +414,7 @@ process_run(const Process *process)
 			MemoryContextSwitchTo(turn_context);
 			LWLockReleaseAll();
 			pause = process->recover(CopyErrorData());
+			pause.leave |= is_connecting;
 			FlushErrorState();
 			AbortCurrentTransaction();
 			/* a signal that threw, SIGFPE, is blocked since then */

@@ -45,7 +45,7 @@ typedef struct Pause
 {
 	long		ms;
 	bool		after_failure;
-	bool		leave;			/* instead: exit, to be started again */
+	bool		leave;			/* instead: exit with 1, to be started again */
 } Pause;
 
 /* A process that runs the common loop. */
@@ -54,7 +54,7 @@ typedef struct Process
 	ProcessId	id;
 	const char *name;
 	bool		connects_itself;	/* to a database */
-	bool		is_one_of_many; /* and runs on no standby */
+	bool		is_one_of_many; /* has no successor, and runs on no standby */
 
 	/* "reloaded": settings may differ */
 	Pause		(*turn) (bool reloaded);
@@ -71,7 +71,7 @@ extern void process_shmem(bool reserve);
 extern void process_register(const Process *process);
 extern bool process_replace(const Process *process);
 extern bool process_start(const Process *process, const void *extra, Size size);
-extern void process_settle(const char *synchronous_commit);
+extern void process_connect(Oid database, const char *synchronous_commit);
 extern void process_run(const Process *process);
 extern bool process_may_log(void);
 extern bool process_is_there(ProcessId id);

@@ -33,7 +33,6 @@
 #include "replication/origin.h"
 #include "replication/slot.h"
 #include "storage/lmgr.h"
-#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -451,21 +450,6 @@ static bool is_connected = false;
 /* It exits then, if there is no other question; by monotonic_ms(). */
 static int64 leave_at;
 
-/* From here on it may wait for a lock, which SIGTERM must end. */
-static void
-begin_work(void)
-{
-	if (is_connected)
-		return;
-	pqsignal(SIGTERM, die);
-	MemoryContextSwitchTo(TopMemoryContext);
-	BackgroundWorkerInitializeConnectionByOid(mail->question.database, InvalidOid,
-											  BGWORKER_BYPASS_ALLOWCONN);
-	/* durable here is enough: a synchronous standby may be down */
-	process_settle("local");
-	is_connected = true;
-}
-
 /* Gives the keeper the answer, or the reason why there is none. */
 static void
 end_work(const char *error)
@@ -501,7 +485,10 @@ origin_turn(bool reloaded)
 		.ms = is_connected ? ms_until(leave_at) : IDLE_MS,
 			.leave = is_connected && monotonic_ms() >= leave_at
 	};
-	begin_work();
+	/* durable here is enough: a synchronous standby may be down */
+	if (!is_connected)
+		process_connect(mail->question.database, "local");
+	is_connected = true;
 	question = mail->question;
 	StartTransactionCommand();
 	MemoryContextSwitchTo(turn_context);

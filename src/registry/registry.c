@@ -487,10 +487,10 @@ mark(void)
 							 seen.claim.worker_id, seen.claim.datacenter_id));
 	else if (strcmp(answer[0], "revoked") == 0)
 	{
-		revoked = true;
-		revoked_claim = seen.claim;
 		lose(false, psprintf("Worker ID %d of datacenter %d was revoked by snowid_release().",
 							 seen.claim.worker_id, seen.claim.datacenter_id));
+		revoked = true;
+		revoked_claim = seen.claim;
 	}
 	else if (strcmp(answer[0], "layout") == 0 && count == 3)
 		claim_refused(false, protocol_layout_conflict(answer));

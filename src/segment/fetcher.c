@@ -46,7 +46,6 @@
 #include "storage/lock.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
-#include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -753,21 +752,11 @@ leave_list(void)
 	LWLockRelease(fetchers_lock);
 }
 
-/* From here on it may wait for a lock, which SIGTERM must end. */
 static void
 begin_work(void)
 {
-	MemoryContext turn_context = CurrentMemoryContext;
-
-	pqsignal(SIGTERM, die);
-	if (ShutdownRequestPending)
-		proc_exit(1);			/* the signal came before */
-	MemoryContextSwitchTo(TopMemoryContext);
-	BackgroundWorkerInitializeConnectionByOid(mine->database, InvalidOid,
-											  BGWORKER_BYPASS_ALLOWCONN);
-	MemoryContextSwitchTo(turn_context);
 	/* of central servers, only a lock is committed here */
-	process_settle(mine->kind == FETCHER_CENTRAL ? "off" : "on");
+	process_connect(mine->database, mine->kind == FETCHER_CENTRAL ? "off" : "on");
 	/* for what is not tried without waiting */
 	SetConfigOption("lock_timeout", "200ms", PGC_SUSET, PGC_S_OVERRIDE);
 	pqsignal(SIGTERM, handle_stop);
@@ -825,11 +814,11 @@ segments_turn(bool reloaded)
 static Pause
 segments_recover(const ErrorData *error)
 {
-	EmitErrorReport();
-	/* nobody can connect twice */
+	if (process_may_log())
+		EmitErrorReport();
 	return (Pause)
 	{
-		.ms = LOOK_MS,.after_failure = true,.leave = !is_connected
+		.ms = LOOK_MS,.after_failure = true
 	};
 }
 

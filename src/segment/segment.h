@@ -72,7 +72,7 @@ typedef struct Row
 	char		source[SOURCE_LEN]; /* "": the table here */
 } Row;
 
-/* A failure: tried again while a caller waits. */
+/* A failure: it is tried again while a caller waits, and nothing else found counts. */
 typedef struct Reason
 {
 	bool		is_ours;		/* callers may read it */
