@@ -340,18 +340,20 @@ sub run_until_failure
 	return ($passed, $check // $died // 'it ended');
 }
 
-# In place of prove: runs scripts, several at a time, up to the first check that fails,
-# whose name then begins with that of the test.  Returns what to exit with.
+# In place of prove: runs the first script and then the others, several at a time, up to
+# the first check that fails, whose name then begins with that of the test.  Returns what
+# to exit with.
 sub run_all
 {
 	my @waiting = grep { m{^test/t/} } @_;
 	my @options = grep { !m{^test/t/|^--run$} } @_;
 	my $outputs = IO::Select->new;
+	my $most    = 1;
 	my (%name_of, %text_of);
 
 	while (@waiting || %name_of)
 	{
-		while (@waiting && keys %name_of < $jobs)
+		while (@waiting && keys %name_of < $most)
 		{
 			my $script = shift @waiting;
 			open(
@@ -377,7 +379,9 @@ sub run_all
 				print "not ok 1 - $name_of{$out}: $failure\n";
 				return 1;
 			}
-			delete $name_of{$out} if !$more;
+			next if $more;
+			delete $name_of{$out};
+			$most = $jobs;
 		}
 	}
 	return 0;
