@@ -28,7 +28,7 @@ my %tests = (
 	'keeper/pair.c' =>
 	  'keeper/new_pair keeper/layout_consent keys/ready keys/host_name registry/own_claim keys/settings restart/state_file registry/claim_crash registry/lease registry/move clock/ran_ahead',
 	'generator/gate.c' =>
-	  'keys/concurrent keeper/stuck restart/number_twice keeper/new_pair clock/steps keys/settings keeper/closed_gate keys/ready keeper/ahead_of_callers keeper/advance registry/lease registry/move',
+	  'keys/concurrent keeper/stuck restart/number_twice keeper/new_pair clock/steps keys/settings keeper/closed_gate keys/ready keeper/ahead_of_callers keeper/advance restart/state_file registry/lease registry/move',
 	'generator/generator.c' =>
 	  'sql/keys sql/many keys/ready keys/concurrent clock/steps keys/settings keys/many registry/move',
 	'generator/wait.c' =>

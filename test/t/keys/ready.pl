@@ -86,7 +86,10 @@ is($plain->safe_psql('postgres', "SELECT to_regproc('snowid_next')"),
 	'snowid_next', 'not preloaded: CREATE EXTENSION works');
 foreach my $call (
 	'snowid_next()',                 'snowid_next_batch(2)',
+	'snowid_next_array(2)',          'snowid_next_block(2)',
 	'snowid_advance(1)',             'snowid_status()',
+	'snowid_accept_clock()',         'snowid_accept_layout()',
+	'snowid_reclaim()',              'snowid_release(0, 1)',
 	"snowid_decode($old_key)",       "snowid_timestamp($old_key)",
 	'snowid_min(now())',             'snowid_max(now())',
 	'snowid_encode(now(), 1, 1, 1)', "snowid_bits($old_key)")
