@@ -119,6 +119,14 @@ my @named = (
 		'the next sleep ends the one before'
 	],
 	[
+		qr{^generator/wait.c: require_in_reach: without: process_wake},
+		'the keeper looks each second; only the wait is longer'
+	],
+	[
+		qr{^generator/wait.c: wait_until_due: never: \(left_ms > 2\)},
+		'a signal ends the other sleep, too'
+	],
+	[
 		qr{^generator/wait.c: (?:require_in_reach: without: .*ConditionVariable(?:PrepareTo|Timed)Sleep|wait_until_due: without: ResetLatch)},
 		'the wait would use the processor'
 	],
