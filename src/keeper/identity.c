@@ -465,7 +465,8 @@ identity_advance(int64 unix_ms, char *err)
 /*
  * Writes a claim into the file, with the floor of its keys, or none if it is NULL.
  * The one before, if it is another, becomes a past claim.  old_ms is the ceiling of
- * its keys, from its origin; 0: that was not looked up, so the ceiling is a guess.
+ * its keys, from its origin; 0: that was not looked up.  The ceiling with which the gate
+ * was closed counts as well; if there is none of both, it is a guess.
  */
 GateReason
 identity_remember(const Claim *claim, int64 floor_ms, int64 old_ms, char *err)
@@ -476,10 +477,13 @@ identity_remember(const Claim *claim, int64 floor_ms, int64 old_ms, char *err)
 
 	if (!claim)
 		claim = &none;
+	claim_look(&seen);
 	if (next.claim.ownership != claim->ownership)
 	{
 		if (next.claim.ownership != 0)
 		{
+			if (next.claim.ownership == seen.left)
+				old_ms = Max(old_ms, seen.left_ms);
 			memcpy(next.past + 1, kept.past, sizeof(next.past) - sizeof(next.past[0]));
 			next.past[0] = next.claim;
 			next.past[0].exact = old_ms != 0;
@@ -493,7 +497,6 @@ identity_remember(const Claim *claim, int64 floor_ms, int64 old_ms, char *err)
 	next.claim.floor_ms = floor_ms;
 	next.ceiling_ms = Max(next.ceiling_ms, floor_ms);
 	next.home = claim_home();
-	claim_look(&seen);
 	next.span_ms = seen.span_ms;
 	next.high = seen.high;
 	if (is_copy && claim->ownership != 0)

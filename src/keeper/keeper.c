@@ -492,6 +492,10 @@ open_gate(const Decision *decision, int64 now)
 /*
  * Removes the claim from the state file; a failure is tried again.  "why" the claim was
  * lost comes before the failure; NULL: it was not.
+ *
+ * The end of its keys is known if the gate was closed with it: then it leaves the file
+ * at once.  Otherwise its origin says it, and the catalog may be locked for long; a
+ * server that started meanwhile without Redis would resume the claim.
  */
 static long
 give_up(const char *why)
@@ -499,9 +503,12 @@ give_up(const char *why)
 	bool		lost = why != NULL;
 	char		err[GATE_DETAIL_LEN];
 	Ceiling		ceiling = {0};
+	Registry	seen;
 	GateReason	reason = lost ? identity_introduce(err) : GATE_MAY_OPEN;
 
-	if (reason == GATE_MAY_OPEN && identity->claim.ownership != 0 && !RecoveryInProgress())
+	claim_look(&seen);
+	if (reason == GATE_MAY_OPEN && identity->claim.ownership != seen.left &&
+		identity->claim.ownership != 0 && !RecoveryInProgress())
 		reason = ceiling_find(&identity->claim, PG_INT64_MAX, &ceiling, err);
 	if (reason == GATE_MAY_OPEN)
 		reason = identity_remember(NULL, 0, ceiling.old_ms, err);
