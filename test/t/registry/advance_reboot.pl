@@ -10,17 +10,16 @@ use SnowidRedis;
 use Test::More;
 
 my $redis = SnowidRedis->start('redis');
-my $node =
-  claiming_cluster('owner', $redis, "snowid.redis_lease = '3s'\n");
+my $node  = claiming_cluster('owner', $redis, "snowid.redis_lease = '3s'\n");
 start_and_open($node);
 wait_for_claim($node);
 my $id = worker_id($node);
-query($node,
-	"SELECT snowid_advance(snowid_min(now() + interval '30 min'))");
+query($node, "SELECT snowid_advance(snowid_min(now() + interval '30 min'))");
 $node->stop;
 $redis->edit("0:$id", boot => 'another', lease => 3600_000);
 $node->start;
-wait_until('another worker ID',
+wait_until(
+	'another worker ID',
 	sub { slurp_file($node->logfile) =~ /makes keys as .* worker (?!$id\b)/ }
 );
 cmp_ok(status($node, 'lead_ms'),
