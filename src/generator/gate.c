@@ -4,7 +4,7 @@
  *		status.
  *
  * Creates the shared state; state.h has the rules of its locks.  The keeper
- * decides, the functions here only carry it out, and never throw.
+ * decides, the functions here only carry it out, and never throw in it.
  */
 #include "postgres.h"
 

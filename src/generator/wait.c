@@ -319,7 +319,7 @@ wait_until_due(int64 unit, instr_time *since)
 /*---- snowid_advance() ----
  *
  * Only the keeper raises the ceiling and opens the gate, so it does the work (gate.c).  A
- * call that ends before the keeper has taken the request (mailbox.c) has changed nothing;
+ * call that ends before the keeper has taken the request (process.c) has changed nothing;
  * one that ends before the keeper has answered does not know the outcome.
  */
 

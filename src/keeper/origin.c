@@ -14,7 +14,7 @@
  * The catalog needs a connection to a database.  The keeper has none, because it
  * would keep sessions from dropping the database.  So this process waits without a
  * connection, in a worker slot of its own that parallel queries cannot take.  When
- * the keeper asks (mailbox.c), it connects, answers and exits, and the postmaster
+ * the keeper asks (process.c), it connects, answers and exits, and the postmaster
  * starts it again.  The postmaster times that by the wall clock: if it takes too
  * long, the keeper starts another one.  It does not run during recovery.
  */
