@@ -73,7 +73,10 @@ extern int64 generator_reach(int64 now);
 extern const char *gate_message(GateReason reason);
 extern void generator_status(GeneratorStatus *status);
 
-/* for the keeper, which reads the gate without its lock: of it sessions write the consent alone */
+/*
+ * For the keeper, which reads the gate without its lock: sessions write nothing of it
+ * but the consent.
+ */
 extern const Gate *generator_gate(void);
 extern int64 generator_last(void);
 extern int64 generator_usable_until(void);

@@ -400,10 +400,8 @@ identity_introduce(char *err)
 				 errdetail("It claims a worker ID of its own.")));
 	is_copy = false;
 	if (clone)
-	{
 		become_new(&next);
-		next.advanced_ms = kept.advanced_ms;	/* its rows are the same */
-	}
+	next.advanced_ms = kept.advanced_ms;	/* its rows are the same */
 	is_start = !seen.has_identity || next.starts == 0;
 	if (is_start)
 	{
