@@ -13,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 
 our @EXPORT =
-  qw(let_hold hold_keeper held_keeper hold_process held_process let_go);
+  qw(let_hold hold_keeper held_keeper hold_successor hold_process held_process let_go);
 
 my $shim = abs_path(dirname(__FILE__) . '/../hold.so');
 
@@ -65,6 +65,22 @@ sub held_process
 }
 
 sub held_keeper { return held_process(@_); }
+
+# Ends the keeper in a wait, and holds its successor before its first transaction: the
+# origin has no owner then.  Needs exit_on_error.
+sub hold_successor
+{
+	my ($node) = @_;
+	my $keeper = keeper_pid($node);
+	hold_keeper($node, 'StartTransactionCommand');
+	wait_until(
+		'the end of a keeper while it waits',
+		sub {
+			kill('FPE', $keeper);
+			process_pid($node, 'snowid keeper') ne $keeper;
+		});
+	return held_keeper($node);
+}
 
 # It continues.
 sub let_go

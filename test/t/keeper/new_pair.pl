@@ -388,15 +388,7 @@ $lender->stop;
 	my $name = query($node,
 		q(SELECT external_id FROM pg_replication_origin_status WHERE external_id ~ '_3$')
 	);
-	my $keeper = keeper_pid($node);
-	hold_keeper($node, 'StartTransactionCommand');
-	wait_until(
-		'the end of a keeper while it waits',
-		sub {
-			kill('FPE', $keeper);
-			process_pid($node, 'snowid keeper') ne $keeper;
-		});
-	held_keeper($node);
+	hold_successor($node);
 	my $last = query($node,
 		q(SELECT floor(extract(epoch FROM last_key_time) * 1000)::bigint FROM snowid_status())
 	);

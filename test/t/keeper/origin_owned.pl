@@ -363,15 +363,7 @@ reload_with(
 	'snowid.max_lead'  => '1s');
 makes_keys_as($node, 3, 'an origin that is owned');
 stop_clock($node, now_ms());
-my $keeper = keeper_pid($node);
-hold_keeper($node, 'StartTransactionCommand');
-wait_until(
-	'the end of a keeper while it waits',
-	sub {
-		kill('FPE', $keeper);
-		process_pid($node, 'snowid keeper') ne $keeper;
-	});
-held_keeper($node);
+hold_successor($node);
 query($node, "SELECT pg_replication_origin_drop('$name')");
 is(status($node, 'is_open'),
 	't', 'dropped between two keepers: the gate stays open');
@@ -392,7 +384,7 @@ set_skew($node, 0);
 
 # So the keeper cannot store its last key.
 hold_keeper($node, 'replorigin_advance');
-$keeper = keeper_pid($node);
+my $keeper = keeper_pid($node);
 query($node, "SELECT pg_terminate_backend($keeper)");
 held_keeper($node);
 $log     = -s $node->logfile;
