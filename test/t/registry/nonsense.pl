@@ -141,6 +141,12 @@ foreach my $answer (@answers)
 	like(sql_error($waiting, 'SELECT snowid_next()'),
 		qr/^55000: /, "claim: @$answer: no key");
 }
+my @beyond = @claim;
+$beyond[3] = 2253088648659904;
+$fake->mode('claim only:' . strings('yours', @beyond));
+poll($waiting, "registry ~ 'has a ceiling in 73367-.*, further ahead'");
+like(sql_error($waiting, 'SELECT snowid_next()'),
+	qr/^55000: /, 'a claim whose ceiling cannot be gives no key');
 $fake->mode('');
 wait_for_claim($_) foreach $good, $waiting;
 like(
