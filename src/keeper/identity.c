@@ -401,7 +401,8 @@ identity_introduce(char *err)
 	is_copy = false;
 	if (clone)
 		become_new(&next);
-	next.advanced_ms = kept.advanced_ms;	/* its rows are the same */
+	/* the rows of a clone are the same */
+	next.advanced_ms = kept.advanced_ms;
 	is_start = !seen.has_identity || next.starts == 0;
 	if (is_start)
 	{
