@@ -334,6 +334,39 @@ server_is_open($node);
 makes_keys_as($node, 2, 'another worker ID makes keys at the clock');
 $node->stop;
 
+#---- A ceiling that is too far ahead ----
+
+# It does not say that the others are old: the clock, which may be wrong, would alone.
+{
+	my $node = snowid_cluster('beyond',
+		"snowid.worker_id = 1\nsnowid.max_lead = 10ms");
+	start_and_open($node);
+	next_key($node);
+	reload_with($node, 'snowid.worker_id' => 2);
+	wait_for_worker_id($node, 2);
+	next_key($node);
+	query($node, <<~EOF);
+		SELECT pg_replication_origin_create(replace(roname, '_0_2', '_0_3'))
+		FROM pg_replication_origin WHERE roname LIKE 'snowid%_0_2';
+		SELECT pg_replication_origin_advance(roname,
+			'0/0'::pg_lsn + floor(extract(epoch FROM now() + interval '30 days') * 1000))
+		FROM pg_replication_origin WHERE roname LIKE 'snowid%_0_3';
+		EOF
+	$node->stop;
+	set_skew($node, 4 * 86400);
+	$node->start;
+	server_is_open($node);
+	next_key($node);
+	is( query(
+			$node,
+			q(SELECT string_agg(right(roname, 1), ' ' ORDER BY roname)
+			FROM pg_replication_origin WHERE roname LIKE 'snowid\_%')
+		),
+		'1 2 3',
+		'origins stay that only the clock calls old');
+	$node->stop;
+}
+
 #---- The database is locked ----
 
 # The process "snowid origin" cannot connect to its database, since another session has
