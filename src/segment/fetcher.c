@@ -591,7 +591,7 @@ take_of_source(Look *look, const TagRow *tag)
 	}
 }
 
-/*---- Many ranges ----*/
+/*---- Reasons to leave ----*/
 
 /* Must it make room for another process?  No lock: a change wakes it. */
 static bool
@@ -620,6 +620,8 @@ must_end(void)
 {
 	return ShutdownRequestPending || must_make_room(false) || database_is_wanted();
 }
+
+/*---- Many ranges ----*/
 
 static void
 take_ranges(Look *looks, int n)
