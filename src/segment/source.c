@@ -53,14 +53,13 @@ typedef struct Failure
 	Reason		reason;
 } Failure;
 
-/* Each at a place by its hash. */
+/* Of the servers that failed last. */
 static Failure failures[64];
 
 /* The server that was asked last, which alone is connected. */
 static struct
 {
 	char	   *identity;		/* all options; NULL: there was none */
-	Failure    *failure;		/* its place */
 	PGconn	   *conn;			/* NULL: closed */
 }			server;
 
@@ -313,15 +312,35 @@ close_connection(void)
 	server.conn = NULL;
 }
 
+/* A server's last failure; if it has none, the oldest one of all. */
+static Failure *
+find_failure(uint32 hash)
+{
+	Failure    *found = &failures[0];
+
+	for (int i = 0; i < lengthof(failures); i++)
+	{
+		if (failures[i].hash == hash)
+			return &failures[i];
+		if (failures[i].retry_at < found->retry_at)
+			found = &failures[i];
+	}
+	return found;
+}
+
 /* Nothing is tried there for a while. */
 static bool
 fail_connection(Reason *reason)
 {
+	uint32		hash = string_hash(server.identity, INT_MAX);
+
 	if (reason->why[0] == '\0')
 		(void) reason_is(reason, true, "The central server gave no result");
 	close_connection();
-	server.failure->retry_at = monotonic_ms() + PAUSE_MS;
-	server.failure->reason = *reason;
+	*find_failure(hash) = (Failure)
+	{
+		.hash = hash,.retry_at = monotonic_ms() + PAUSE_MS,.reason = *reason
+	};
 	return false;
 }
 
@@ -330,14 +349,9 @@ static bool
 choose_server(const char *identity, Reason *reason)
 {
 	uint32		hash = string_hash(identity, INT_MAX);
-	Failure    *failure = &failures[hash % lengthof(failures)];
+	const Failure *failure = find_failure(hash);
 
-	if (failure->hash != hash)
-		*failure = (Failure)
-	{
-		.hash = hash
-	};
-	if (monotonic_ms() < failure->retry_at)
+	if (failure->hash == hash && monotonic_ms() < failure->retry_at)
 	{
 		*reason = failure->reason;
 		return false;
@@ -348,7 +362,6 @@ choose_server(const char *identity, Reason *reason)
 	if (server.identity)
 		pfree(server.identity);
 	server.identity = MemoryContextStrdup(TopMemoryContext, identity);
-	server.failure = failure;
 	return true;
 }
 

@@ -153,9 +153,9 @@ cmp_ok(
 #---- One of two sources hangs ----
 
 # Tags of the two sources have their places in turn.
-my @pairs = 1 .. 5;
+my @pairs = 1 .. 12;
 query($_,
-	"INSERT INTO snowid_segments (biz_tag) SELECT t || n FROM (VALUES ('far'), ('near')) AS w (t), generate_series(1, 5) n"
+	"INSERT INTO snowid_segments (biz_tag) SELECT t || n FROM (VALUES ('far'), ('near')) AS w (t), generate_series(1, @{[ scalar @pairs ]}) n"
 ) foreach $central, $s2;
 query($s1, <<~EOF);
 	CREATE SERVER near FOREIGN DATA WRAPPER postgres_fdw
@@ -164,25 +164,66 @@ query($s1, <<~EOF);
 	CREATE FOREIGN TABLE near (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz)
 		SERVER near OPTIONS (schema_name 'public', table_name 'snowid_segments');
 	INSERT INTO snowid_segments (biz_tag, step, cover, source)
-		SELECT t || n, 1, '0', s FROM (VALUES ('far', 'central'), ('near', 'near')) AS w (t, s), generate_series(1, 5) n;
+		SELECT t || n, 1, '0', s FROM (VALUES ('far', 'central'), ('near', 'near')) AS w (t, s), generate_series(1, @{[ scalar @pairs ]}) n;
 	EOF
 foreach my $n (@pairs)
 {
 	number($s1, "$_$n") foreach qw(far near);
 }
-wait_up_to('10s');
+wait_up_to('30s');
 my @far = processes($central);
 kill 'STOP', @far;
-my @asked = map {
-	ask_in_background($s1,
-		"SELECT count(snowid_number('$_')) FROM generate_series(1, 3)")
-} map { ("far$_", "near$_") } @pairs;
-my @answers = map { answer_of($_) } @asked;
+my (@of_far, @of_near);
+foreach my $n (@pairs)
+{
+	push @of_far, ask_in_background($s1, "SELECT snowid_number('far$n')");
+	push @of_near,
+	  ask_in_background($s1,
+		"SELECT count(snowid_number('near$n')) FROM generate_series(1, 3)");
+}
+my @answers = map { answer_of($_) } @of_near;
 kill 'CONT', @far;
-is( join(' ', map { $answers[ 2 * $_ - 1 ] } @pairs),
-	'3 3 3 3 3',
+is( "@answers",
+	join(' ', (3) x @pairs),
 	'tags of a source get their numbers while another source hangs, however many tags that has'
 );
+$_->quit foreach @of_far;
+
+# A server that failed is left alone for a second, whichever others are asked meanwhile.
+query($s1, <<~EOF);
+	CREATE SERVER nowhere FOREIGN DATA WRAPPER postgres_fdw
+		OPTIONS (host '@{[ $central->host ]}', port '@{[ $central->port ]}', dbname 'nowhere');
+	CREATE USER MAPPING FOR CURRENT_USER SERVER nowhere;
+	CREATE FOREIGN TABLE nowhere (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz)
+		SERVER nowhere;
+	INSERT INTO snowid_segments (biz_tag, source) VALUES ('nowhere', 'nowhere');
+	ALTER SERVER near OPTIONS (ADD keepalives_count '0');
+	EOF
+my $of_nowhere = ask_in_background($s1, "SELECT snowid_number('nowhere')");
+query(
+	$s1,
+	join "\n",
+	map {
+		"ALTER SERVER near OPTIONS (SET keepalives_count '$_'); SELECT snowid_segment_forget('near1'), snowid_number('near1');"
+	} 1 .. 200);
+my @attempts;
+wait_until(
+	'a third attempt',
+	sub {
+		@attempts =
+		  map  { $_->[0] * 3600 + $_->[1] * 60 + $_->[2] }
+		  map  { [/(\d+):(\d+):([\d.]+)/] }
+		  grep { /database "nowhere" does not exist/ }
+		  split /\n/, slurp_file($central->logfile);
+		@attempts > 2;
+	});
+query($s1, "DELETE FROM snowid_segments WHERE biz_tag = 'nowhere'");
+$of_nowhere->quit;
+is( scalar(
+		grep { ($attempts[$_] - $attempts[ $_ - 1 ]) % 86400 < 1 }
+		  1 .. $#attempts),
+	0,
+	'a server that failed is asked again after a second, and no earlier');
 
 #---- The central server hangs ----
 
