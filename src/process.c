@@ -48,11 +48,14 @@ typedef struct ProcessState
 
 #define NO_PROC PG_UINT32_MAX
 
+/* Those of which a server has one: all but the last. */
+#define PROCESSES PROCESS_SEGMENTS
+
 #ifdef EXEC_BACKEND
 #error "processes must inherit the postmaster's memory"
 #endif
 
-/* One for each ProcessId, in shared memory. */
+/* One for each of these, by its ProcessId, in shared memory. */
 static ProcessState *processes = NULL;
 
 /* The calling process's; one of many has its own, which is not shared. */

@@ -32,10 +32,8 @@ typedef enum ProcessId
 	PROCESS_KEEPER,
 	PROCESS_ORIGIN,
 	PROCESS_REGISTRY,
-	PROCESS_SEGMENTS
+	PROCESS_SEGMENTS			/* one of many */
 } ProcessId;
-
-#define PROCESSES (PROCESS_SEGMENTS + 1)
 
 /*
  * The pause until the next turn.  After a failure only news and signals end it

@@ -171,7 +171,7 @@ my @named = (
 		'the same reason is set once more; only the pause differs'
 	],
 	[
-		qr{^keeper/keeper.c: give_up: never: \(reason == GATE_MAY_OPEN},
+		qr{^keeper/keeper.c: give_up: never: \(reason == GATE_MAY_OPEN\)},
 		'it is tried once more'
 	],
 	[
