@@ -195,6 +195,18 @@ $node->wait_for_log($set_back, $log);
 sleep_and_wake(8000, 8000);
 poll($node, "reason ~ 'jumped'");
 pass('an hour after a step back, the return to the former time is a jump');
+$node->safe_psql('postgres', 'SELECT snowid_accept_clock()');
+next_key($node);
+foreach my $step ([ 8000, 2 ], [ 11000, 3 ])
+{
+	my ($slept, $hours) = @$step;
+	$log = -s $node->logfile;
+	sleep_and_wake($slept, $slept - $hours * $hour);
+	$node->wait_for_log($set_back, $log);
+}
+sleep_and_wake(12000, 12000);
+poll($node, "reason ~ 'jumped'");
+pass('the hour does not begin again with a step back from elsewhere');
 $node->stop;
 
 #---- Corrections that are believed one by one ----

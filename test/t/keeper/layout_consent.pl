@@ -113,13 +113,19 @@ sub crash_at
 
 crash_at('a crash before the new ceiling', 'XLogInsert');
 
-# One of the old origins cannot be dropped.
+# None of the old origins can be dropped, and then one of them.
 start_with('new', 1, 0);
 my $holder = $node->background_psql('postgres');
 $holder->query_safe(
 	q(SELECT pg_replication_origin_session_setup(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid%_13_0_2')
 );
+my $creator = $node->background_psql('postgres');
+$creator->query_safe('BEGIN; LOCK pg_replication_origin IN SHARE MODE');
 query($node, 'SELECT snowid_accept_layout()');
+poll($node,
+	q(reason ~ 'origin: Another transaction that created or dropped'));
+$creator->query_safe('COMMIT');
+$creator->quit;
 poll($node, q(reason ~ 'origin: Could not drop .* in use by PID'));
 is_refused(
 	'an origin in use: no key before it is dropped',

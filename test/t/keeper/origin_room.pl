@@ -367,6 +367,29 @@ $node->stop;
 	$node->stop;
 }
 
+#---- The server's own origin ----
+
+# It is not made anew, which would lose its ceiling for a moment.
+{
+	my $node = snowid_cluster('own', 'snowid.worker_id = 1');
+	start_and_open($node);
+	next_key($node);
+	my $own  = "FROM pg_replication_origin WHERE roname LIKE 'snowid%_0_1'";
+	my $made = query($node, "SELECT xmin $own");
+	$node->stop;
+	set_skew($node, 2 * 86400);
+	configure($node, 'snowid.worker_id = 2');
+	$node->start;
+	server_is_open($node);
+	next_key($node);
+	reload_with($node, 'snowid.worker_id' => 1);
+	wait_for_worker_id($node, 1);
+	next_key($node);
+	is(query($node, "SELECT xmin $own"),
+		$made, 'an old origin stays if its worker ID makes keys again');
+	$node->stop;
+}
+
 #---- The database is locked ----
 
 # The process "snowid origin" cannot connect to its database, since another session has
