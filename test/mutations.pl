@@ -197,6 +197,19 @@ my @named = (
 	[
 		qr{^keeper/identity.c: describe_boot: never: \(len != 36},
 		'a machine whose boot has no name'
+	],
+	[
+		qr{^keeper/identity.c: (?:read_birth|file_system_of): never: \(stat(?:x|fs)\(},
+		'the data directory is there, and Linux has these calls'
+	],
+	[ qr{^keeper/identity.c: read_birth: \w+: \(stat\(}, 'not on Linux' ],
+	[
+		qr{^keeper/keeper.c: give_up: never: \(reason == GATE_STARTING},
+		'the log would have a second line, which a slow "snowid origin" may give, too'
+	],
+	[
+		qr{^keeper/origin.c: origin_shmem: never: \(!reserve},
+		'zeros are a free lock on these machines'
 	]);
 
 # A run that was ended may have left an object of a mutant in KEEP_BUILD.

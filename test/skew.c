@@ -13,8 +13,10 @@
  * And a name server that hangs: a name that ends in ".hangs" is not found while
  * there is a file $SKEW_FILE.hangs, and then is this machine.  A data directory
  * that cannot be distinguished from another one: where there is a file $SKEW_FILE.place,
- * the number in it is its inode and its time of birth.  And files that are another
- * user's: while there is a file $SKEW_FILE.stranger, the process has another user ID.
+ * the number in it is its inode and its time of birth; and where there is a file
+ * $SKEW_FILE.volume, its two numbers are the type of its file system, and the ID.
+ * And files that are another user's: while there is a file $SKEW_FILE.stranger, the
+ * process has another user ID.
  * And a host of another name: the first line of $SKEW_FILE.hostname, if there is one.
  */
 #define _GNU_SOURCE
@@ -28,6 +30,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -216,6 +219,26 @@ statx(int dir, const char *restrict path, int flags, unsigned int mask,
 		st->stx_ino = st->stx_btime.tv_sec = st->stx_btime.tv_nsec = number;
 	if (place)
 		fclose(place);
+	return result;
+}
+
+int
+statfs(const char *path, struct statfs *fs)
+{
+	int			(*real) (const char *, struct statfs *) =
+		(int (*) (const char *, struct statfs *)) dlsym(RTLD_NEXT, "statfs");
+	int			result = real(path, fs);
+	FILE	   *volume = result == 0 && strcmp(path, ".") == 0 ? open_beside("volume") : NULL;
+	long		type;
+	int			id;
+
+	if (volume && fscanf(volume, "%ld %d", &type, &id) == 2)
+	{
+		fs->f_type = type;
+		memset(&fs->f_fsid, id, sizeof(fs->f_fsid));
+	}
+	if (volume)
+		fclose(volume);
 	return result;
 }
 

@@ -330,6 +330,13 @@ my $from = -s $node->logfile;
 hold_keeper($node, 'replorigin_session_advance');
 my $at_work = held_keeper($node);
 kill 'FPE', $at_work;
+hold_keeper($node, 'WaitLatch');
+kill 'CONT', $at_work;
+held_keeper($node);
+like(
+	status($node, 'reason'),
+	qr/floating-point exception/,
+	'an error of the keeper is the reason up to its next grant');
 let_go($node);
 $node->wait_for_log(qr/ERROR:  floating-point exception/, $from);
 cmp_ok(next_key($node), '>', $highest, 'keys continue after an error');

@@ -250,6 +250,24 @@ server_is_open($copy);
 is(() = slurp_file($copy->logfile) =~ /$warning/g,
 	1, 'a copy is a copy no longer after its next start');
 
+# A snapshot of a file system has the same inodes and times of birth.
+my ($ext4, $xfs) = (0xEF53, 0x58465342);
+foreach my $volume (
+	[ $ext4, 7, 1, 'in another file system' ],
+	[ $xfs,  8, 1, 'in an XFS' ],
+	[ $xfs,  9, 0, 'in an XFS on another device, as far as it tells' ])
+{
+	my ($type, $id, $times, $where) = @$volume;
+	$copy->stop;
+	unlink "$copy->{skew_file}.volume";
+	append_to_file("$copy->{skew_file}.volume", "$type $id");
+	my $log = -s $copy->logfile;
+	$copy->start;
+	server_is_open($copy);
+	is(() = slurp_file($copy->logfile, $log) =~ /$warning/g,
+		$times, "a directory $where: how often it is called a copy");
+}
+
 # Logged once, also if the file cannot be written.
 $copy->stop;
 write_state($good, $copy->data_dir . '/snowid/state');
