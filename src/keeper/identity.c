@@ -438,14 +438,12 @@ identity_forget_ceilings(char *err)
  * If that fails, the origin alone has it.
  */
 void
-identity_remember_ceiling(uint64 ownership, int64 unix_ms)
+identity_remember_ceiling(int64 unix_ms)
 {
 	Identity	next = kept;
 	char		err[GATE_DETAIL_LEN];
 
-	if (next.claim.ownership != ownership || unix_ms <= next.ceiling_ms)
-		return;
-	next.ceiling_ms = unix_ms;
+	next.ceiling_ms = Max(next.ceiling_ms, unix_ms);
 	(void) write_file(&next, err);
 }
 

@@ -18,7 +18,7 @@ extern GateReason identity_forget_ceilings(char *err);
 extern GateReason identity_advance(int64 unix_ms, char *err);
 extern GateReason identity_remember(const Claim *claim, int64 floor_ms, int64 old_ms, char *err);
 
-extern void identity_remember_ceiling(uint64 ownership, int64 unix_ms);
+extern void identity_remember_ceiling(int64 unix_ms);
 extern void identity_unlock(void);
 
 #endif							/* SNOWID_KEEPER_IDENTITY_H */

@@ -394,7 +394,8 @@ close_gate(GateReason reason, const char *detail)
 		pair.stage = PAIR_NONE;
 		ceiling_leave(&pair.ceiling, unix_ms_from_units(last));
 		generator_grant(last, last);
-		identity_remember_ceiling(pair.claim.ownership, unix_ms_from_units(last));
+		Assert(identity->claim.ownership == pair.claim.ownership);
+		identity_remember_ceiling(unix_ms_from_units(last));
 	}
 	claim_leave(unix_ms_from_units(last));
 }

@@ -11,6 +11,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidHold;
+use SnowidRedis;
 use SnowidTest;
 use Test::More;
 use Time::HiRes qw(time usleep);
@@ -375,7 +376,18 @@ continue_with_5('their origin was dropped while the library was not loaded',
 	47200, 62000);
 $lender->stop;
 
-#---- A worker ID that a successor leaves ----
+#---- Past claims ----
+
+# The ceiling in ms since 1970 and the worker ID of the last one, in the state file, and
+# whether the ceiling was read from its origin.
+sub past_claim
+{
+	my ($node) = @_;
+	my ($ceiling, undef, $worker, $exact) =
+	  unpack('x160 q x4 l l l',
+		slurp_file($node->data_dir . '/snowid/state'));
+	return ($ceiling, $worker, $exact);
+}
 
 # A worker ID that is left by a keeper whose predecessor died keeps the ceiling of its
 # keys, even if its origin was set back while it had no owner.
@@ -398,12 +410,35 @@ $lender->stop;
 	reload_with($node, 'snowid.worker_id' => 4);
 	let_go($node);
 	wait_for_worker_id($node, 4);
-	my ($ceiling, $dc, $worker, $exact) =
-	  unpack('x160 q x4 l l l',
-		slurp_file($node->data_dir . '/snowid/state'));
+	my ($ceiling, $worker) = past_claim($node);
 	is($worker, 3, 'the past claim is that of the former worker ID');
 	cmp_ok($ceiling, '>=', $last,
-		"the past claim's ceiling (exact: $exact) is above its keys");
+		"the past claim's ceiling is above its keys");
+	$node->stop;
+}
+
+# On a standby no origin is read.  That of the last keys may have been lost by pg_rewind.
+{
+	my $redis = SnowidRedis->start('redis');
+	my $node =
+	  claiming_cluster('left_by_standby', $redis, '', allows_streaming => 1);
+	start_and_open($node);
+	my $last = query($node,
+		'SELECT floor(extract(epoch FROM snowid_timestamp(snowid_next())) * 1000)'
+	);
+	$node->stop('immediate');
+	$node->set_standby_mode;
+	configure($node, 'snowid.worker_id = 4');
+	$node->start;
+	my ($ceiling, $worker, $exact);
+	wait_until(
+		'a past claim',
+		sub {
+			($ceiling, $worker, $exact) = past_claim($node);
+			return $ceiling > 0;
+		});
+	is($exact, 0, 'on a standby the ceiling of a past claim is a guess');
+	cmp_ok($ceiling, '>', $last, 'it is above the keys');
 	$node->stop;
 }
 
