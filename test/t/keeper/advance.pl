@@ -213,6 +213,15 @@ like(sql_error($node, 'SELECT snowid_next()'),
 	$refused, 'after a crash keys are above it, too');
 is(sql_error($node, 'SELECT snowid_advance(1)'),
 	'', 'a call that has nothing to do succeeds');
+configure($node, $settings =~ s/worker_id = 1/worker_id = 3/r);
+$node->reload;
+gate_is_open($node, 3);
+like(sql_error($node, 'SELECT snowid_next()'),
+	$refused,
+	'another worker ID makes keys above the greatest one of all calls, too');
+configure($node, $settings);
+$node->reload;
+gate_is_open($node, 1);
 like(
 	sql_error(
 		$node,
