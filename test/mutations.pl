@@ -20,7 +20,7 @@ my ($pg_config, $lib, @wanted) = @ARGV;
 # The tests of a file, quick ones first; sql/keys is one of pg_regress.
 my %tests = (
 	'keeper/identity.c' =>
-	  'registry/own_claim registry/identity keeper/new_pair keeper/layout_consent restart/state_file registry/settling registry/lease registry/move restart/backups keeper/shortages registry/same_directory',
+	  'registry/own_claim registry/identity keeper/new_pair keeper/layout_consent restart/state_file registry/settling registry/lease registry/move restart/backups keeper/shortages keeper/advance registry/same_directory',
 	'keeper/keeper.c' =>
 	  'keeper/origin_owned restart/state_file keeper/advance keeper/new_pair registry/own_claim registry/identity keeper/closed_gate keys/ready keeper/shortages restart/above_all_before keeper/ahead_of_callers standby/promotion registry/lease registry/move clock/belief_survives clock/steps clock/ran_ahead restart/number_twice keys/concurrent',
 	'keeper/origin.c' =>
