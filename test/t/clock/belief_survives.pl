@@ -197,6 +197,7 @@ poll($node, "reason ~ 'jumped'");
 pass('an hour after a step back, the return to the former time is a jump');
 $node->safe_psql('postgres', 'SELECT snowid_accept_clock()');
 next_key($node);
+
 foreach my $step ([ 8000, 2 ], [ 11000, 3 ])
 {
 	my ($slept, $hours) = @$step;

@@ -369,7 +369,7 @@ $node->stop;
 
 #---- The server's own origin ----
 
-# It is not made anew, which would lose its ceiling for a moment.
+# It is not dropped and made again, which would lose its ceiling for a moment.
 {
 	my $node = snowid_cluster('own', 'snowid.worker_id = 1');
 	start_and_open($node);

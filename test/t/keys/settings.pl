@@ -310,8 +310,10 @@ foreach my $damage (
 	[ 'with a changed byte', $state ^ ("\0" x 20 . "\1" . "\0" x 11) ])
 {
 	my ($what, $content) = @$damage;
+	$node->stop;
 	write_state($content);
-	restart_with($worker_1);
+	$node->start;
+	poll($node, "is_open OR reason <> 'snowid is not ready yet'");
 	like(
 		sql_error($node, 'SELECT snowid_next()'),
 		qr/^XX001: snowid cannot use its state file\nDETAIL:  File "snowid\/state" is damaged\.\nHINT:  /,
