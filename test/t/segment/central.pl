@@ -170,7 +170,7 @@ foreach my $n (@pairs)
 {
 	number($s1, "$_$n") foreach qw(far near);
 }
-wait_up_to('30s');
+wait_up_to('1min');
 my @far = processes($central);
 kill 'STOP', @far;
 my (@of_far, @of_near);
