@@ -445,9 +445,7 @@ origin_shmem(bool reserve)
 
 /*---- The process ----*/
 
-static bool is_connected = false;
-
-/* It exits then, if there is no other question; by monotonic_ms(). */
+/* Once connected it exits then, if there is no other question; by monotonic_ms(). */
 static int64 leave_at;
 
 /* Gives the keeper the answer, or the reason why there is none. */
@@ -482,13 +480,12 @@ origin_turn(bool reloaded)
 	if (!mailbox_take(&mail->box))
 		return (Pause)
 	{
-		.ms = is_connected ? ms_until(leave_at) : IDLE_MS,
-			.leave = is_connected && monotonic_ms() >= leave_at
+		.ms = OidIsValid(MyDatabaseId) ? ms_until(leave_at) : IDLE_MS,
+			.leave = OidIsValid(MyDatabaseId) && monotonic_ms() >= leave_at
 	};
 	/* durable here is enough: a synchronous standby may be down */
-	if (!is_connected)
+	if (!OidIsValid(MyDatabaseId))
 		process_connect(mail->question.database, "local");
-	is_connected = true;
 	question = mail->question;
 	StartTransactionCommand();
 	MemoryContextSwitchTo(turn_context);

@@ -110,8 +110,6 @@ typedef struct FetcherCall
 /* This process's, or NULL. */
 static Fetcher *mine = NULL;
 
-static bool is_connected = false;
-
 /* If it has no work by then, it leaves; by monotonic_ms(). */
 static int64 leave_at;
 
@@ -763,7 +761,6 @@ begin_work(void)
 	SetConfigOption("lock_timeout", "200ms", PGC_SUSET, PGC_S_OVERRIDE);
 	pqsignal(SIGTERM, handle_stop);
 	pqsignal(SIGINT, handle_cancel);
-	is_connected = true;
 	leave_at = monotonic_ms() + LINGER_MS;
 	CHECK_FOR_INTERRUPTS();		/* what die() noted, run() would forget */
 }
@@ -772,7 +769,7 @@ begin_work(void)
 static void
 segments_stop(void)
 {
-	if (is_connected && mine->kind == FETCHER_HERE)
+	if (OidIsValid(MyDatabaseId) && mine->kind == FETCHER_HERE)
 		fetch_return_all();
 }
 
@@ -791,7 +788,7 @@ segments_turn(bool reloaded)
 		pause.ms = LINGER_MS;
 		return pause;
 	}
-	if (!is_connected)
+	if (!OidIsValid(MyDatabaseId))
 		begin_work();
 	pause.leave = monotonic_ms() >= leave_at || database_is_wanted();
 	if (pause.leave)
