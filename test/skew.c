@@ -23,6 +23,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,16 +62,29 @@ open_beside(const char *suffix)
 	return path ? fopen(file, "r") : NULL;
 }
 
+/* Reads such a file as fscanf() does; returns how many values it has. */
+static int
+scan_beside(const char *suffix, const char *format,...)
+{
+	FILE	   *f = open_beside(suffix);
+	va_list		args;
+	int			n;
+
+	if (f == NULL)
+		return 0;
+	va_start(args, format);
+	n = vfscanf(f, format, args);
+	va_end(args);
+	fclose(f);
+	return n;
+}
+
 static int
 seconds_slept(void)
 {
 	int			seconds = 0;
-	FILE	   *slept = open_beside("slept");
 
-	if (slept && fscanf(slept, "%d", &seconds) != 1)
-		seconds = 0;
-	if (slept)
-		fclose(slept);
+	(void) scan_beside("slept", "%d", &seconds);
 	return seconds;
 }
 
@@ -212,13 +226,10 @@ statx(int dir, const char *restrict path, int flags, unsigned int mask,
 	int			(*real) (int, const char *, int, unsigned int, struct statx *) =
 		(int (*) (int, const char *, int, unsigned int, struct statx *)) dlsym(RTLD_NEXT, "statx");
 	int			result = real(dir, path, flags, mask, st);
-	FILE	   *place = result == 0 && strcmp(path, ".") == 0 ? open_beside("place") : NULL;
 	unsigned int number;
 
-	if (place && fscanf(place, "%u", &number) == 1)
+	if (result == 0 && strcmp(path, ".") == 0 && scan_beside("place", "%u", &number) == 1)
 		st->stx_ino = st->stx_btime.tv_sec = st->stx_btime.tv_nsec = number;
-	if (place)
-		fclose(place);
 	return result;
 }
 
@@ -228,17 +239,14 @@ statfs(const char *path, struct statfs *fs)
 	int			(*real) (const char *, struct statfs *) =
 		(int (*) (const char *, struct statfs *)) dlsym(RTLD_NEXT, "statfs");
 	int			result = real(path, fs);
-	FILE	   *volume = result == 0 && strcmp(path, ".") == 0 ? open_beside("volume") : NULL;
 	long		type;
 	int			id;
 
-	if (volume && fscanf(volume, "%ld %d", &type, &id) == 2)
+	if (result == 0 && strcmp(path, ".") == 0 && scan_beside("volume", "%ld %d", &type, &id) == 2)
 	{
 		fs->f_type = type;
 		memset(&fs->f_fsid, id, sizeof(fs->f_fsid));
 	}
-	if (volume)
-		fclose(volume);
 	return result;
 }
 

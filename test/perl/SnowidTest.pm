@@ -17,7 +17,7 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 our @EXPORT =
-  qw(snowid_cluster server_from_backup give_clock set_skew stop_clock hold_syncs
+  qw(snowid_cluster server_from_backup give_clock set_skew stop_clock put_beside hold_syncs
   sql_error query next_key status poll wait_for configure reload_with
   wait_for_worker_id
   start_pgbench stop_pgbench out_of_order
@@ -56,6 +56,15 @@ sub write_clock
 	sysseek($file, $offset, 0)               or die "$!";
 	syswrite($file, pack('q<', $value)) == 8 or die "$!";
 	close($file);
+	return;
+}
+
+# Replaces one of the files that test/skew.c looks for beside the clock's.
+sub put_beside
+{
+	my ($node, $suffix, $text) = @_;
+	unlink "$node->{skew_file}.$suffix";
+	append_to_file("$node->{skew_file}.$suffix", $text);
 	return;
 }
 

@@ -171,8 +171,7 @@ sub sleep_and_wake
 	my ($slept, $skew) = @_;
 	my $keeper = keeper_pid($node);
 	stop_process($node, $keeper);
-	unlink "$node->{skew_file}.slept";
-	append_to_file("$node->{skew_file}.slept", $slept);
+	put_beside($node, 'slept', $slept);
 	set_skew($node, $skew);
 	kill 'CONT', $keeper;
 	return;

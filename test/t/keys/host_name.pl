@@ -15,8 +15,7 @@ my $node    = snowid_cluster('host', $setting);
 sub name_host
 {
 	my ($server, $name) = @_;
-	unlink "$server->{skew_file}.hostname";
-	append_to_file("$server->{skew_file}.hostname", "$name\n");
+	put_beside($server, 'hostname', "$name\n");
 	return;
 }
 

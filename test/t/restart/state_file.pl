@@ -259,8 +259,7 @@ foreach my $volume (
 {
 	my ($type, $id, $times, $where) = @$volume;
 	$copy->stop;
-	unlink "$copy->{skew_file}.volume";
-	append_to_file("$copy->{skew_file}.volume", "$type $id");
+	put_beside($copy, 'volume', "$type $id");
 	my $log = -s $copy->logfile;
 	$copy->start;
 	server_is_open($copy);
