@@ -9,7 +9,7 @@ use Exporter 'import';
 use SnowidTest;
 
 our @EXPORT =
-  qw(use_central number segment_status fetchers fetcher_pid ask_in_background answer_of);
+  qw(source_at use_central number segment_status fetchers fetcher_pid ask_in_background answer_of);
 
 # The processes that fetch, of one database or of all; the reserve is in none.
 sub fetchers
@@ -51,20 +51,34 @@ sub answer_of
 	return $answer;
 }
 
+# SQL for a foreign table with the tags of a database that is reached with these options,
+# by way of a foreign server of the same name.
+sub source_at
+{
+	my ($name, %options) = @_;
+	my $options = join ', ', map { "$_ '$options{$_}'" } sort keys %options;
+	return <<~EOF;
+		CREATE SERVER $name FOREIGN DATA WRAPPER postgres_fdw OPTIONS ($options);
+		CREATE USER MAPPING FOR CURRENT_USER SERVER $name;
+		CREATE FOREIGN TABLE $name (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz)
+			SERVER $name OPTIONS (schema_name 'public', table_name 'snowid_segments');
+		EOF
+}
+
 # From here on, the tags of this server are those of another one, which is reached
 # at this host and port.
 sub use_central
 {
 	my ($node, $host, $port, @tags) = @_;
-	query($node, <<~EOF);
-		CREATE EXTENSION IF NOT EXISTS snowid_segments;
-		CREATE EXTENSION postgres_fdw;
-		CREATE SERVER central FOREIGN DATA WRAPPER postgres_fdw
-			OPTIONS (host '$host', port '$port', dbname 'postgres', options '-c statement_timeout=4s');
-		CREATE USER MAPPING FOR CURRENT_USER SERVER central;
-		CREATE FOREIGN TABLE central (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz)
-			SERVER central OPTIONS (schema_name 'public', table_name 'snowid_segments');
-		EOF
+	query(
+		$node,
+		'CREATE EXTENSION IF NOT EXISTS snowid_segments; CREATE EXTENSION postgres_fdw;'
+		  . source_at(
+			'central',
+			host    => $host,
+			port    => $port,
+			dbname  => 'postgres',
+			options => '-c statement_timeout=4s'));
 	query($node,
 		"INSERT INTO snowid_segments (biz_tag, step, cover, source) VALUES ('$_', 100, '0', 'central')"
 	) foreach @tags;

@@ -153,20 +153,22 @@ cmp_ok(
 #---- One of two sources hangs ----
 
 # Tags of the two sources have their places in turn.
-my @pairs = 1 .. 12;
+my $pairs = 12;
 query($_,
-	"INSERT INTO snowid_segments (biz_tag) SELECT t || n FROM (VALUES ('far'), ('near')) AS w (t), generate_series(1, @{[ scalar @pairs ]}) n"
+	"INSERT INTO snowid_segments (biz_tag) SELECT t || n FROM (VALUES ('far'), ('near')) AS w (t), generate_series(1, $pairs) n"
 ) foreach $central, $s2;
+query(
+	$s1,
+	source_at(
+		'near',
+		host   => $s2->host,
+		port   => $s2->port,
+		dbname => 'postgres'));
 query($s1, <<~EOF);
-	CREATE SERVER near FOREIGN DATA WRAPPER postgres_fdw
-		OPTIONS (host '@{[ $s2->host ]}', port '@{[ $s2->port ]}', dbname 'postgres');
-	CREATE USER MAPPING FOR CURRENT_USER SERVER near;
-	CREATE FOREIGN TABLE near (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz)
-		SERVER near OPTIONS (schema_name 'public', table_name 'snowid_segments');
 	INSERT INTO snowid_segments (biz_tag, step, cover, source)
-		SELECT t || n, 1, '0', s FROM (VALUES ('far', 'central'), ('near', 'near')) AS w (t, s), generate_series(1, @{[ scalar @pairs ]}) n;
+		SELECT t || n, 1, '0', s FROM (VALUES ('far', 'central'), ('near', 'near')) AS w (t, s), generate_series(1, $pairs) n;
 	EOF
-foreach my $n (@pairs)
+foreach my $n (1 .. $pairs)
 {
 	number($s1, "$_$n") foreach qw(far near);
 }
@@ -174,7 +176,7 @@ wait_up_to('1min');
 my @far = processes($central);
 kill 'STOP', @far;
 my (@of_far, @of_near);
-foreach my $n (@pairs)
+foreach my $n (1 .. $pairs)
 {
 	push @of_far, ask_in_background($s1, "SELECT snowid_number('far$n')");
 	push @of_near,
@@ -184,18 +186,20 @@ foreach my $n (@pairs)
 my @answers = map { answer_of($_) } @of_near;
 kill 'CONT', @far;
 is( "@answers",
-	join(' ', (3) x @pairs),
+	join(' ', (3) x $pairs),
 	'tags of a source get their numbers while another source hangs, however many tags that has'
 );
 $_->quit foreach @of_far;
 
 # A server that failed is left alone for a second, whichever others are asked meanwhile.
+query(
+	$s1,
+	source_at(
+		'nowhere',
+		host   => $central->host,
+		port   => $central->port,
+		dbname => 'nowhere'));
 query($s1, <<~EOF);
-	CREATE SERVER nowhere FOREIGN DATA WRAPPER postgres_fdw
-		OPTIONS (host '@{[ $central->host ]}', port '@{[ $central->port ]}', dbname 'nowhere');
-	CREATE USER MAPPING FOR CURRENT_USER SERVER nowhere;
-	CREATE FOREIGN TABLE nowhere (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz)
-		SERVER nowhere;
 	INSERT INTO snowid_segments (biz_tag, source) VALUES ('nowhere', 'nowhere');
 	ALTER SERVER near OPTIONS (ADD keepalives_count '0');
 	EOF

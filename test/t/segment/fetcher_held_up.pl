@@ -123,15 +123,17 @@ my ($host, $port) = ($central->host, $central->port);
 sub hang
 {
 	query($node, 'CREATE DATABASE other');
-	$node->safe_psql('other', <<~EOF);
-		CREATE EXTENSION snowid_segments; CREATE EXTENSION postgres_fdw;
-		CREATE SERVER central FOREIGN DATA WRAPPER postgres_fdw
-			OPTIONS (host '$host', port '$port', dbname 'postgres');
-		CREATE USER MAPPING FOR CURRENT_USER SERVER central;
-		CREATE FOREIGN TABLE central (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz)
-			SERVER central OPTIONS (schema_name 'public', table_name 'snowid_segments');
-		INSERT INTO snowid_segments (biz_tag, step, source) VALUES ('a', 100, 'central');
-		EOF
+	$node->safe_psql(
+		'other',
+		join "\n",
+		'CREATE EXTENSION snowid_segments; CREATE EXTENSION postgres_fdw;',
+		source_at(
+			'central',
+			host   => $host,
+			port   => $port,
+			dbname => 'postgres'),
+		"INSERT INTO snowid_segments (biz_tag, step, source) VALUES ('a', 100, 'central');"
+	);
 	$node->safe_psql('other', "SELECT snowid_number('a')");
 	my @pids = processes($central);
 	kill 'STOP', @pids;
