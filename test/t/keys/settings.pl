@@ -312,8 +312,7 @@ foreach my $damage (
 	my ($what, $content) = @$damage;
 	$node->stop;
 	write_state($content);
-	$node->start;
-	poll($node, "is_open OR reason <> 'snowid is not ready yet'");
+	restart_with($worker_1);
 	like(
 		sql_error($node, 'SELECT snowid_next()'),
 		qr/^XX001: snowid cannot use its state file\nDETAIL:  File "snowid\/state" is damaged\.\nHINT:  /,

@@ -354,15 +354,12 @@ SKIP:
 	my $session = $node->background_psql('postgres');
 	$session->query_safe('BEGIN; LOCK TABLE pg_database');
 
-	# The ownership in the state file; 0: it has no claim.
-	sub in_file
-	{
-		return unpack('x56 Q', slurp_file($node->data_dir . '/snowid/state'));
-	}
+	my $none = '0' x 16;
 
-	isnt(in_file(), 0, 'the state file has the claim');
+	isnt(ownership($node), $none, 'the state file has the claim');
 	$redis->take_away("0:$id");
-	wait_until('the claim is out of the file', sub { in_file() == 0 });
+	wait_until('the claim is out of the file',
+		sub { ownership($node) eq $none });
 	$redis->stop;
 	$node->stop('immediate');
 	$session->{run}->finish;
