@@ -264,6 +264,15 @@ contained(
 	],
 	\@least);
 
+# What ALTER SYSTEM writes, each copy of the data directory takes along.
+nothing(
+	'no page and no hint puts a worker ID where a copy takes it along',
+	grep {
+		($page{$_} ? $page{$_}{source} : slurp_file($_)) =~
+		  /ALTER\s+SYSTEM\s+SET\s+snowid\.\w+_id/i
+	} @names,
+	@files);
+
 # Hints that send the reader to a page.
 my $hints = join('', map { slurp_file($_) } @files);
 my @named = $hints =~ /(\S+) in snowid's (?:manual|README)/g;
@@ -616,6 +625,40 @@ sub run_page
 	  grep { $_ ne '' } map { run_block($_->{text}) } @blocks;
 }
 
+sub lines_of_shop
+{
+	my ($sql) = @_;
+	return split /\n/, $node->safe_psql('shop', $sql);
+}
+
+# A list by the public form, page after page by the page's own query: each row once,
+# and in the order of the keys.
+sub pages_through
+{
+	my ($name) = @_;
+	my ($query) =
+	  grep { /\bLIMIT\b/ } map { $_->{text} } @{ $page{$name}{blocks} };
+	my ($form)  = $query =~ /'(ord_\w+)'/;
+	my ($after) = lines_of_shop("SELECT snowid_from_public('$form', 'ord')");
+	my @listed;
+
+	lines_of_shop('TRUNCATE orders, order_lines');
+	lines_of_shop(
+		"INSERT INTO orders SELECT $after + i * 4194304, i FROM generate_series(1, 20) AS i"
+	);
+	while (@listed <= 20 && (my @next = lines_of_shop($query)))
+	{
+		push @listed, map { (split /\|/)[1] } @next;
+		my ($last) = split /\|/, $next[-1];
+		$query =~ s/$form/$last/;
+		$form = $last;
+	}
+	is( "@listed",
+		join(' ', 1 .. 20),
+		"$name: its query pages through 20 rows, each once and in order");
+	return;
+}
+
 # Each page in a database of its own, with the tables of its README, and with the role
 # that README makes.
 $node->safe_psql('postgres', 'CREATE ROLE app');
@@ -628,6 +671,7 @@ foreach my $name (grep { m{^README|^doc/} } @names)
 	run_page($readme) if $name ne $readme;
 	my ($count, @errors) = run_page($name);
 	nothing("$name: $count SQL blocks run", @errors);
+	pages_through($name) if $name =~ /public/;
 	nothing(
 		"$name: no SQL without its language",
 		map    { $_->{text} }
