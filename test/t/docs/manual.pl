@@ -264,7 +264,7 @@ contained(
 	],
 	\@least);
 
-# What ALTER SYSTEM writes, each copy of the data directory takes along.
+# ALTER SYSTEM writes into the data directory, so a copy of it has the same worker ID.
 nothing(
 	'no page and no hint puts a worker ID where a copy takes it along',
 	grep {
