@@ -166,8 +166,7 @@ list_missing()
 
 	missing=()
 	needed=
-	[[ ${PG_CONFIG:-} ]] ||
-		set -- "postgresql-${pg_major:-NN}" "postgresql-server-dev-${pg_major:-NN}" "$@"
+	[[ ${PG_CONFIG:-} ]] || set -- "postgresql-${pg_major:-NN}" "$@"
 	for package; do
 		if is_installed "${package%\?}"; then
 			continue
@@ -232,16 +231,44 @@ install_packages()
 
 #---- The private copy ----
 
+# The server's headers, in the private copy alone: their package depends on clang, half a
+# gigabyte that no test uses.  They are those of the server that is installed, or of its
+# next minor release.
+unpack_headers()
+{
+	local package=postgresql-server-dev-$pg_major version log=$build/apt.log
+
+	version=$(dpkg-query -W -f='${Version}' "postgresql-$pg_major" 2>/dev/null || :)
+	mkdir "$build/headers"
+	if ! (download "$package=$version" || download "$package" || download_anew "$package") >"$log" 2>&1; then
+		tail -n 30 "$log"
+		die "$package could not be fetched; as root, run: apt-get update, or install it"
+	fi
+	run dpkg -x "$build/headers"/*.deb "$root"
+	rm -r "$build/headers"
+}
+
+# Not as apt's own user, who cannot write there.
+download() { (cd "$build/headers" && apt-get -q -o APT::Sandbox::User=root download "$1"); }
+
+download_anew() { [[ $EUID == 0 ]] && apt-get -qq -o DPkg::Lock::Timeout=300 update && download "$1"; }
+
 # PostgreSQL finds its files relative to its programs, so a copy under another
 # root works, and an extension installed there is seen by nobody else.  Links are
 # followed: the official image has its postgresql.conf.sample behind one.
 copy_postgresql()
 {
-	local root=$build/root dir option
+	local root=$build/root dir option copied=(bindir pkglibdir sharedir)
 
 	bindir=$root$("$pg_config" --bindir)
 	[[ $clean ]] || return 0
-	for option in bindir pkglibdir sharedir; do
+	if [[ ! -e $("$pg_config" --includedir-server)/postgres.h ]]; then
+		[[ ! ${PG_CONFIG:-} ]] || die "PG_CONFIG=$PG_CONFIG is a PostgreSQL without the server's headers"
+		# beside those of libpq
+		copied+=(includedir)
+		unpack_headers
+	fi
+	for option in "${copied[@]}"; do
 		dir=$("$pg_config" "--$option")
 		run mkdir -p "$root$dir"
 		run cp -aL "$dir/." "$root$dir"
@@ -317,7 +344,7 @@ set_up()
 	local user
 
 	make_build_directory
-	install_packages gcc libc6-dev make perl libhiredis-dev libssl-dev "$@"
+	install_packages gcc libc6-dev make perl libhiredis-dev libpq-dev libssl-dev "$@"
 	if [[ $EUID == 0 ]]; then
 		user=postgres
 		id "$user" >/dev/null 2>&1 || user=nobody

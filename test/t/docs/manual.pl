@@ -659,6 +659,13 @@ sub pages_through
 	return;
 }
 
+sub new_shop
+{
+	$node->safe_psql('postgres', $_)
+	  foreach 'DROP DATABASE IF EXISTS shop', 'CREATE DATABASE shop';
+	return;
+}
+
 # Each page in a database of its own, with the tables of its README, and with the role
 # that README makes.
 $node->safe_psql('postgres', 'CREATE ROLE app');
@@ -666,12 +673,20 @@ foreach my $name (grep { m{^README|^doc/} } @names)
 {
 	my $readme = $name =~ /\bzh\b/ ? 'README.zh-CN.md' : 'README.md';
 
-	$node->safe_psql('postgres', $_)
-	  foreach 'DROP DATABASE IF EXISTS shop', 'CREATE DATABASE shop';
+	new_shop();
 	run_page($readme) if $name ne $readme;
 	my ($count, @errors) = run_page($name);
 	nothing("$name: $count SQL blocks run", @errors);
 	pages_through($name) if $name =~ /public/;
+	if ($name eq $readme)
+	{
+		new_shop();
+		nothing(
+			"$name: its SQL runs as it is pasted from the top",
+			grep   { $_ ne '' }
+			  map  { run_block($_->{text}) }
+			  grep { $_->{language} eq 'sql' } @{ $page{$name}{blocks} });
+	}
 	nothing(
 		"$name: no SQL without its language",
 		map    { $_->{text} }
