@@ -152,6 +152,17 @@ sub is_ours
 	return grep { $_ eq $told || index($_, $start) == 0 } @sources;
 }
 
+# The reasons of a night are messages, too.
+foreach my $name (map { "$_/operations.md" } @languages)
+{
+	my @reasons =
+	  grep { /^[A-Z]/ }
+	  map { spans($_->[0]) } grep { @$_ == 4 } rows($page{$name}{text});
+	cmp_ok(scalar @reasons, '>', 4, "$name has the reasons of a night");
+	nothing("every reason in $name is one of the sources",
+		grep { !is_ours($_) } @reasons);
+}
+
 foreach my $name (map { "$_/troubleshooting.md" } @languages)
 {
 	my $ours     = $page{$name}{text} =~ s/^## PostgreSQL.*//msr;
