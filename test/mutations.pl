@@ -32,7 +32,7 @@ my %tests = (
 	'generator/generator.c' =>
 	  'sql/keys sql/many keys/ready keys/concurrent clock/steps keys/settings keys/many registry/move',
 	'generator/wait.c' =>
-	  'keys/concurrent clock/steps keys/ready sql/keys keeper/advance keeper/stuck keeper/closed_gate keys/settings clock/ran_ahead keeper/layout_consent registry/lease registry/move'
+	  'keys/concurrent clock/steps keys/ready sql/keys keeper/sleeping_caller keeper/advance keeper/stuck keeper/closed_gate keys/settings clock/ran_ahead keeper/layout_consent registry/lease registry/move'
 );
 
 # Changes that no test can notice, and why: FILE: FUNCTION: the change: the code.

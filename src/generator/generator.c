@@ -23,7 +23,7 @@
  * - The gate is closed by exchanging a sentinel above all units into "last".
  *	 The pair changes only while the gate is closed, and every opening has a
  *	 number: a unit is thrown away if its pair was read under another opening
- *	 than the unit was taken under.
+ *	 than the unit was taken under, or if the opening is over before it is due.
  *
  * wait.c has waits and refusals, gate.c the keeper's side, state.h the shared
  * state.  test/memory/generator.pml is a model of it, for all interleavings.
@@ -130,9 +130,8 @@ take(int64 least, int64 most)
 			continue;
 		if (unlikely(block.end > (int64) pg_atomic_read_u64(&g->ask_above)))
 			ask_for_grant();
-		if (likely(!ahead) || wait_until_due(block.next, &since))
+		if (likely(!ahead) || wait_until_due(block.next, opening, &since))
 			break;
-		/* the clock was set back so far that there will be another pair */
 		ahead = false;
 		now = clock_units();
 	}

@@ -272,13 +272,14 @@ may_take_ahead(int64 last, int64 now, int64 unit, instr_time *since)
 }
 
 /*
- * Sleeps until a unit, which is taken already, leads the clock by at most
- * max_lead.  If the clock was set back meanwhile, so that the wait becomes too
- * long, it returns false if the keeper takes another pair, and throws otherwise.
- * A caller that does not use the unit leaves a gap.
+ * Sleeps until a unit, which was taken under this opening, leads the clock by at
+ * most max_lead.  False: do not use it.  Then the opening is over, and its pair may be
+ * another server's, which begins where the clock is; or the clock was set back, and
+ * the keeper takes another pair.  If the wait becomes too long and there will be no
+ * other pair, it throws.  A caller that does not use the unit leaves a gap.
  */
 pg_noinline bool
-wait_until_due(int64 unit, instr_time *since)
+wait_until_due(int64 unit, uint64 opening, instr_time *since)
 {
 	int64		due = (unit & ~unit_format.sequence_mask) - units_from_ms(snowid_max_lead);
 
@@ -288,8 +289,11 @@ wait_until_due(int64 unit, instr_time *since)
 		int64		left = due - now;
 		int64		left_ms = ms_from_units(left);
 
+		if (pg_atomic_read_u64(&generator->last) == GATE_CLOSED ||
+			generator->opening != opening)
+			return false;
 		if (left <= 0)
-			break;
+			return true;
 		if (waited_ms(since) + left_ms > (int64) snowid_max_wait + SLEW_MS)
 		{
 			if (is_left_soon(unit, now))
@@ -313,7 +317,6 @@ wait_until_due(int64 unit, instr_time *since)
 			pgstat_report_wait_end();
 		}
 	}
-	return true;
 }
 
 /*---- snowid_advance() ----

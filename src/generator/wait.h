@@ -13,7 +13,7 @@
 extern void count_wait(instr_time since);
 extern void ask_for_grant(void);
 extern bool may_take_ahead(int64 last, int64 now, int64 unit, instr_time *since);
-extern bool wait_until_due(int64 unit, instr_time *since);
+extern bool wait_until_due(int64 unit, uint64 opening, instr_time *since);
 extern void generator_refuse(GateReason reason, const char *detail);
 extern bool generator_require_layout(void);
 
