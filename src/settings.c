@@ -122,9 +122,21 @@ match_in_host_name(const char *pattern)
 }
 
 /*
- * The number after the last hyphen of the host's name; -1: there is none.  The end of
- * an address (ip-10-0-0-7) is not such a number: a host of another network may have
- * the same.
+ * Reads a number of decimal digits; -2: it is none.  One that begins with 0 is not read:
+ * to some it is octal, and two hosts, pg-7 and pg-07, would have the same.
+ */
+static int
+read_digits(const char *text, int len)
+{
+	if (len == 0 || strspn(text, "0123456789") != len || (text[0] == '0' && len > 1))
+		return -2;
+	return (int) Min(strtol(text, NULL, 10), INT_MAX);
+}
+
+/*
+ * The number after the last hyphen of the host's name; -1: there is none; -2: it begins
+ * with 0.  The end of an address (ip-10-0-0-7) is not such a number: a host of another
+ * network may have the same.
  */
 static int
 host_number(void)
@@ -133,7 +145,7 @@ host_number(void)
 
 	if (end == NULL || match_in_host_name("(^|-)[0-9]+-[0-9]+-[0-9]+-[0-9]+$"))
 		return -1;
-	return (int) Min(strtol(end + 1, NULL, 10), INT_MAX);
+	return read_digits(end + 1, strcspn(end + 1, "."));
 }
 
 static bool
@@ -146,13 +158,9 @@ is_host_name(const char *setting)
 static int
 worker_id_of(const char *setting)
 {
-	int			number;
-
 	if (is_host_name(setting))
-		number = host_number();
-	else if (!parse_int(setting, &number, 0, NULL) || number < -1)
-		number = -2;
-	return number;
+		return host_number();
+	return strcmp(setting, "-1") == 0 ? -1 : read_digits(setting, strlen(setting));
 }
 
 /*
@@ -169,8 +177,11 @@ check_worker_id(char **newval, void **extra, GucSource source)
 	if (number >= 0 && snowid_redis_url[0] != '\0' &&
 		!process_shared_preload_libraries_in_progress)
 		GUC_check_errdetail("With snowid.redis_url, the worker ID is claimed.");
-	else if (number < -1)
-		GUC_check_errdetail("It must be a number, or \"hostname\".");
+	else if (number == -2 && by_host)
+		GUC_check_errdetail("The number in the host name \"%s\" must not begin with 0.",
+							snowid_host_name);
+	else if (number == -2)
+		GUC_check_errdetail("It must be decimal digits that do not begin with 0, or \"hostname\", or -1.");
 	else if (by_host && number < 0 && !match_in_host_name("-[0-9]+-[A-Za-z]"))
 		GUC_check_errdetail("The host name \"%s\" must end in a hyphen and a number, and not in an address.",
 							snowid_host_name);

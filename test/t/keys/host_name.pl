@@ -90,11 +90,21 @@ foreach my $name ('db-32', 'db-2147483648', 'db-99999999999999999999')
 	);
 }
 
+foreach my $name ('db-010', 'db-00', 'db-2026-07.example.com', 'db-09')
+{
+	name_host($node, $name);
+	like(
+		start_fails(),
+		qr/FATAL:  invalid value .*\n.*DETAIL:  The number in the host name "\Q$name\E" must not begin with 0\./,
+		"the host name \"$name\", whose number begins with 0, stops the start"
+	);
+}
+
 #---- Names with more in them ----
 
 my %worker = (
 	'pg-3.site-1.example.com' => 3,
-	'db-2026-07'              => 7,
+	'db-2026-7'               => 7,
 	'rack1-2-3-4'             => 4,
 	'DB-0'                    => 0);
 foreach my $name (sort keys %worker)

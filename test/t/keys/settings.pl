@@ -96,6 +96,18 @@ foreach my $bad (
 		qr/FATAL:  invalid value for parameter "$name": "$value"/,
 		"the log names $name and the value");
 }
+foreach my $value ('010', '00', '7.6', '1e1', '0x7', '+7', ' 7', '-0', '')
+{
+	my $log = -s $node->logfile;
+	configure($node, "snowid.worker_id = '$value'");
+	ok( !$node->start(fail_ok => 1),
+		"the worker ID '$value', which could mean another number, stops the start"
+	) or $node->stop;
+	like(
+		slurp_file($node->logfile, $log),
+		qr/FATAL:  invalid value for parameter "snowid\.worker_id": "\Q$value\E"\n.*DETAIL:  It must be decimal digits that do not begin with 0, or "hostname", or -1\.\n/,
+		"the log says how the worker ID '$value' must be written");
+}
 foreach my $unknown (
 	[ 'snowid.worker_idd',         'snowid.worker_id' ],
 	[ 'snowid.segments',           'snowid.max_segments' ],
