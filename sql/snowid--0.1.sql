@@ -466,11 +466,18 @@ BEGIN
                 SELECT FROM above JOIN numbered p ON p.relid = inhparent WHERE inhrelid = n.relid AND p.attname = n.attname))
         ORDER BY relname, attnum
     LOOP
-        -- narrower columns that refer to it, and views that would need another type
+        -- narrower columns that refer to it, and views that would need another type; bounds that keys would
+        -- exceed, its own and those of the tables that get the default with it
         WITH RECURSIVE narrow AS (
             SELECT oid FROM pg_type WHERE oid IN ('integer'::regtype, 'smallint'::regtype)
             UNION
-            SELECT t.oid FROM pg_type t JOIN narrow n ON n.oid = t.typbasetype)
+            SELECT t.oid FROM pg_type t JOIN narrow n ON n.oid = t.typbasetype),
+        heirs AS (
+            SELECT col.relid
+            UNION
+            SELECT inhrelid FROM pg_inherits JOIN heirs ON inhparent = relid),
+        columns AS (
+            SELECT relid, attnum FROM heirs JOIN pg_attribute ON attrelid = relid AND attname = col.attname)
         SELECT string_agg(what, ', ' ORDER BY what) INTO others FROM (
             SELECT format('%s.%I refers to it', conrelid::regclass, attname) AS what
             FROM pg_constraint JOIN pg_attribute ON attrelid = conrelid AND attnum = conkey[array_position(confkey, col.attnum)]
@@ -479,7 +486,16 @@ BEGIN
             SELECT format('view %s has it', ev_class::regclass)
             FROM pg_depend JOIN pg_rewrite r ON r.oid = objid
             WHERE classid = 'pg_rewrite'::regclass AND refobjid = col.relid AND refobjsubid = col.attnum
-                AND col.atttypid <> 'bigint'::regtype) o;
+                AND col.atttypid <> 'bigint'::regtype
+            UNION
+            SELECT format('%s is partitioned by it', relid::regclass)
+            FROM columns JOIN pg_partitioned_table ON partrelid = relid AND partstrat <> 'h'
+                JOIN pg_depend ON classid = 'pg_class'::regclass AND objid = relid AND objsubid = attnum
+                    AND refclassid = 'pg_class'::regclass AND refobjid = relid AND refobjsubid = 0 AND deptype = 'i'
+            UNION
+            SELECT format('%s has CHECK %I of it', relid::regclass, conname)
+            FROM columns JOIN pg_constraint ON conrelid = relid AND contype = 'c' AND conislocal AND attnum = ANY (conkey)
+            WHERE pg_get_constraintdef(pg_constraint.oid) !~ '^CHECK [(][(]("([^"]|"")+"|\w+) (>|>=|<>) [01][)][)]( NOT VALID)?$') o;
         others := concat_ws(', ', others,
             CASE WHEN NOT col.is_identity AND NOT col.is_nextval THEN 'its default is more than nextval()'
                 WHEN NOT col.is_owned THEN 'its sequence is not its own' END,

@@ -307,13 +307,13 @@ like(
 
 as('owner', 'CREATE SCHEMA old');
 as('owner', <<~"EOS" =~ s/NAME/old.t$_->[1]/gr) foreach
-	CREATE TABLE NAME (id bigserial NOT NULL, note bigint) PARTITION BY RANGE (id);
+	CREATE TABLE NAME (id bigserial NOT NULL, note bigint) PARTITION BY RANGE (note);
 	$_->[0]
 	EOS
   map { [ $hostile{ (sort keys %hostile)[$_] }[0], $_ ] }
   0 .. scalar(keys %hostile) - 1;
 as('owner',
-	q{CREATE TABLE old.by_expression (id bigint GENERATED ALWAYS AS IDENTITY, CHECK (evil.yes('check'))) PARTITION BY RANGE ((evil.one('key') + id))}
+	q{CREATE TABLE old.by_expression (id bigint GENERATED ALWAYS AS IDENTITY, CHECK (evil.yes('check'))) PARTITION BY HASH ((evil.one('key') + id))}
 );
 ran_as();
 my $migrate = q{SELECT public.snowid_migration('old') \gexec};
