@@ -127,6 +127,32 @@ my ($rc, $out, $err) =
   $node->psql('utf8', "COPY again (id) FROM '$file' (FORMAT binary)");
 like($err, qr/ERROR/, 'not of anything else');
 
+#---- What a bigint can do, and the type cannot ----
+
+$node->safe_psql('utf8',
+	'CREATE TABLE ranges (id snowid) PARTITION BY RANGE (id)');
+foreach my $statement (
+	'SELECT id::numeric FROM k',
+	'SELECT id::int FROM k WHERE false',
+	'SELECT FROM k WHERE id = 5.0',
+	'SELECT COALESCE(id, 0) FROM k',
+	'SELECT count(*) OVER (ORDER BY id RANGE BETWEEN 5 PRECEDING AND CURRENT ROW) FROM k',
+	'INSERT INTO k (id) VALUES (5)',
+	'CREATE TABLE ranges_1 PARTITION OF ranges FOR VALUES FROM (1) TO (2)')
+{
+	my $as_bigint =
+	  $statement =~ s/\bid\b(?= *(?:::|=|,|RANGE))/id::bigint/gr =~
+	  s/\((5|1|2)\)/($1::bigint)/gr;
+
+	like(
+		sql_error($node, "\\c utf8\n$statement"),
+		qr/^(?:42\w{3}|0A000): /,
+		"the type refuses: $statement");
+	is(sql_error($node, "\\c utf8\nBEGIN;\n$as_bigint;\nROLLBACK"),
+		'', "a cast to bigint cures it: $as_bigint");
+}
+$node->safe_psql('utf8', 'DROP TABLE ranges');
+
 #---- Dump and restore, also by pg_restore, onto a server without the library ----
 
 $node->safe_psql('utf8', <<~'EOF');
@@ -141,7 +167,21 @@ $node->safe_psql('utf8', <<~'EOF');
 	CREATE TABLE logs (id snowid DEFAULT snowid_next(), no text DEFAULT snowid_serial('A', snowid_next())) PARTITION BY RANGE (id);
 	CREATE TABLE logs_all PARTITION OF logs FOR VALUES FROM ('0000000000000') TO (9223372036854775807);
 	INSERT INTO logs DEFAULT VALUES;
+	CREATE VIEW joined AS SELECT n FROM k JOIN lines ON k.id = order_id;
+	CREATE VIEW with_using AS SELECT n FROM k JOIN (SELECT order_id AS id FROM lines) l USING (id);
+	CREATE VIEW with_nullif AS SELECT NULLIF(id, '0ARYZVZXW377R') AS n FROM k;
 	EOF
+
+# Each view with its column's type, and whether it compares by an operator of snowid
+my $comparisons = <<~'EOF';
+	SELECT string_agg(format('%s %s %s', relname, format_type(atttypid, NULL), EXISTS (
+			SELECT FROM pg_depend JOIN pg_rewrite r ON r.oid = objid
+			WHERE classid = 'pg_rewrite'::regclass AND ev_class = c.oid AND refclassid = 'pg_operator'::regclass)), ', ' ORDER BY relname)
+	FROM pg_class c JOIN pg_attribute ON attrelid = c.oid AND attname = 'n' WHERE relname IN ('joined', 'with_using', 'with_nullif')
+	EOF
+is( $node->safe_psql('utf8', $comparisons),
+	'joined integer t, with_nullif snowid t, with_using integer t',
+	'views compare keys by operators of snowid');
 my $sum =
   q{SELECT count(*), min(id), max(id), md5(string_agg(id::text || n, ',' ORDER BY id)),
 	(SELECT md5(string_agg(l::text, ',' ORDER BY id)) FROM lines l), (SELECT string_agg(v::text, ',') FROM old v),
@@ -164,6 +204,10 @@ $node->command_ok(
 	[ 'pg_restore', '-e', '-d', 'restored', $dump ],
 	'pg_restore without the library loaded');
 is($node->safe_psql('restored', $sum), $before, 'all is there');
+is( $node->safe_psql('restored', $comparisons),
+	'joined integer t, with_nullif bigint f, with_using integer f',
+	'restored views with USING and NULLIF compare keys as bigint, as the manual says'
+);
 like(
 	$node->safe_psql(
 		'restored',
