@@ -29,6 +29,7 @@ my @names = (
 	'CHANGELOG.md',
 	'SECURITY.md',
 	'src/README.md',
+	'test/README.md',
 	'test/results.md',
 	map { substr($_, length($top) + 1) }
 	  sort glob("$top/doc/*.md $top/doc/zh/*.md"));
