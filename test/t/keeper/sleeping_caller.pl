@@ -16,7 +16,7 @@ my $node   = snowid_cluster('sleeping',
 start_and_open($node);
 
 # The clock stands, and all keys up to max_lead ahead of it are made, in the layout's 4096
-# a ms: so the next caller sleeps until the clock goes on.
+# a ms: so the next caller sleeps until the clock moves.
 my $ms = int(1000 * time) + 2000;
 stop_clock($node, $ms);
 poll($node, "is_open AND lead_ms IS NULL OR lead_ms < 10");
