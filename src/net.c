@@ -5,12 +5,17 @@
  * Every wait ends at the deadline that net_set_deadline() has set, by the
  * monotonic clock.  Meanwhile it serves latch and interrupts; a shutdown ends it
  * at once.  Functions return codes and fill the caller's error buffer.
+ *
+ * A library that may hang, or need any amount of memory, is called in a child process,
+ * which is killed at the deadline, or when the caller must leave.
  */
 #include "postgres.h"
 
 #include <ctype.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -207,6 +212,116 @@ net_wait(int fd, int event, char *err)
 	return ready;
 }
 
+/*---- Child processes ----*/
+
+/* A child may use so much memory beyond what it was born with. */
+#define CHILD_MEMORY (16 * 1024 * 1024)
+
+/* How soon the caller is asked whether it must leave. */
+#define LOOK_MS 200
+
+static void
+limit_memory(void)
+{
+	FILE	   *file = fopen("/proc/self/statm", "r");
+	struct rlimit limit;
+	unsigned long pages;
+
+	if (file == NULL)
+		return;
+	if (fscanf(file, "%*u %*u %*u %*u %*u %lu", &pages) == 1 &&
+		getrlimit(RLIMIT_DATA, &limit) == 0)
+	{
+		limit.rlim_cur = Min(limit.rlim_cur, (rlim_t) pages * sysconf(_SC_PAGESIZE) + CHILD_MEMORY);
+		(void) setrlimit(RLIMIT_DATA, &limit);
+	}
+	(void) fclose(file);
+}
+
+/* In the child: its answer goes into the pipe. */
+static void
+answer_and_exit(NetJob job, const void *arg, int fd, unsigned int seconds)
+{
+	char		answer[NET_ANSWER_LEN] = "";
+	int			null = open("/dev/null", O_WRONLY);
+	sigset_t	alarm_only;
+
+	/* the child must not keep the shared memory of a dead server in use */
+	PGSharedMemoryDetach();
+	/* nor outlive its parent for long, or write into the log */
+	pqsignal(SIGALRM, SIG_DFL);
+	sigemptyset(&alarm_only);
+	sigaddset(&alarm_only, SIGALRM);
+	sigprocmask(SIG_UNBLOCK, &alarm_only, NULL);
+	(void) alarm(seconds);
+	if (null >= 0)
+		(void) dup2(null, STDERR_FILENO);
+	limit_memory();
+	_exit(write(fd, answer, job(arg, answer)) < 0 ? 1 : 0);
+}
+
+static void
+end_child(pid_t child, int fd)
+{
+	if (child > 0)
+	{
+		kill(child, SIGKILL);
+		while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	close(fd);
+	ReleaseExternalFD();
+}
+
+/*
+ * Has a child process do this; returns the length of its answer, of NET_ANSWER_LEN bytes at
+ * most, or 0 and the reason.  If must_leave() says so, it is not waited for.
+ */
+size_t
+net_ask_child(NetJob job, const void *arg, bool (*must_leave) (void), char *answer, char *err)
+{
+	int64		ends = deadline;
+	volatile ssize_t len = 0;
+	volatile bool ready = false;
+	int			pipe_fds[2];
+	pid_t		child;
+
+	if (pipe(pipe_fds) < 0)
+	{
+		snprintf(err, NET_ERR_LEN, "could not create a pipe: %s", strerror(errno));
+		return 0;
+	}
+	ReserveExternalFD();
+	sigprocmask(SIG_SETMASK, &BlockSig, NULL);
+	child = fork();
+	if (child == 0)
+		answer_and_exit(job, arg, pipe_fds[1], 2 + ms_until(ends) / 1000);
+	sigprocmask(SIG_SETMASK, &UnBlockSig, NULL);
+	close(pipe_fds[1]);
+	PG_TRY();
+	{
+		if (child < 0)
+			snprintf(err, NET_ERR_LEN, "could not fork: %s", strerror(errno));
+		while (child > 0 && !ready && monotonic_ms() < ends && !ShutdownRequestPending &&
+			   !(must_leave && must_leave()))
+		{
+			net_set_deadline(must_leave ? Min(ms_until(ends), LOOK_MS) : ms_until(ends));
+			ready = net_wait(pipe_fds[0], WL_SOCKET_READABLE, err);
+		}
+		if (ready)
+		{
+			len = read(pipe_fds[0], answer, NET_ANSWER_LEN);
+			snprintf(err, NET_ERR_LEN, "the process that was to ask has ended");
+		}
+	}
+	PG_FINALLY();
+	{
+		end_child(child, pipe_fds[0]);
+	}
+	PG_END_TRY();
+	return Max(len, 0);
+}
+
 /*---- Names ----*/
 
 /*
@@ -236,80 +351,30 @@ look_up(const char *host, int flags, char *buf, const char **reason)
 	return used;
 }
 
-/* In the child process: the addresses, or a NUL and the reason, go into the pipe. */
-static void
-answer_and_exit(const char *host, int fd)
+/* In a child: the addresses, or a NUL and the reason. */
+static size_t
+look_up_there(const void *host, char *answer)
 {
-	char		answer[NET_ADDRESSES_LEN] = "";
 	const char *reason;
-	size_t		len;
+	size_t		len = look_up(host, 0, answer, &reason);
 
-	/* the child must not keep the shared memory of a dead server in use */
-	PGSharedMemoryDetach();
-	len = look_up(host, 0, answer, &reason);
-	if (len == 0)
-		len = strlcpy(answer + 1, reason, sizeof(answer) - 1) + 1;
-	if (write(fd, answer, len) < 0)
-		_exit(1);
-	_exit(0);
-}
-
-static void
-end_look_up(pid_t child, int fd)
-{
-	if (child > 0)
-	{
-		kill(child, SIGKILL);
-		while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-			;
-	}
-	close(fd);
-	ReleaseExternalFD();
+	return len > 0 ? len : strlcpy(answer + 1, reason, NET_ADDRESSES_LEN - 1) + 1;
 }
 
 /*
  * The numeric addresses of a host, each with its NUL; the list ends with an
- * empty one.  getaddrinfo() has no deadline and cannot be interrupted, so a child
- * process looks the name up, and is killed when it takes too long.
+ * empty one.  getaddrinfo() has no deadline and cannot be interrupted.
  */
 bool
 net_resolve(const char *host, char *addresses, char *err)
 {
 	const char *reason;
-	int			pipe_fds[2];
-	pid_t		child;
 
 	memset(addresses, 0, NET_ADDRESSES_LEN);
 	if (look_up(host, AI_NUMERICHOST, addresses, &reason) > 0)
 		return true;
-
-	if (pipe(pipe_fds) < 0)
-	{
-		snprintf(err, NET_ERR_LEN, "could not create a pipe: %s", strerror(errno));
-		return false;
-	}
-	ReserveExternalFD();
-	sigprocmask(SIG_SETMASK, &BlockSig, NULL);
-	child = fork();
-	if (child == 0)
-		answer_and_exit(host, pipe_fds[1]);
-	sigprocmask(SIG_SETMASK, &UnBlockSig, NULL);
-	close(pipe_fds[1]);
-	PG_TRY();
-	{
-		if (child < 0)
-			snprintf(err, NET_ERR_LEN, "could not fork: %s", strerror(errno));
-		else if (net_wait(pipe_fds[0], WL_SOCKET_READABLE, err))
-		{
-			(void) !read(pipe_fds[0], addresses, NET_ADDRESSES_LEN - 1);
-			snprintf(err, NET_ERR_LEN, "the name \"%s\" could not be looked up: %s",
-					 host, addresses + 1);
-		}
-	}
-	PG_FINALLY();
-	{
-		end_look_up(child, pipe_fds[0]);
-	}
-	PG_END_TRY();
+	if (net_ask_child(look_up_there, host, NULL, addresses, err) > 0 && addresses[0] == '\0')
+		snprintf(err, NET_ERR_LEN, "the name \"%s\" could not be looked up: %s",
+				 host, addresses + 1);
 	return addresses[0] != '\0';
 }
