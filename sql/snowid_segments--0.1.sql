@@ -26,7 +26,7 @@ CREATE TABLE snowid_segments (
     limit_id    bigint,
     cover       interval NOT NULL DEFAULT '10 s' CHECK (cover BETWEEN '0' AND '1 day'),
     source      text,
-    role        text,
+    role        regrole,
     period      text NOT NULL DEFAULT 'none',
     zone        text NOT NULL DEFAULT 'UTC',
     format      text
@@ -37,7 +37,7 @@ COMMENT ON COLUMN snowid_segments.step IS 'the least length of a range that a se
 COMMENT ON COLUMN snowid_segments.update_time IS 'when the row was last changed';
 COMMENT ON COLUMN snowid_segments.limit_id IS 'the last number; null: the last of bigint';
 COMMENT ON COLUMN snowid_segments.cover IS 'how long a range should last: its length is doubled or halved accordingly';
-COMMENT ON COLUMN snowid_segments.source IS 'the foreign table of postgres_fdw, with these columns, whose row hands out the ranges; null: this table';
+COMMENT ON COLUMN snowid_segments.source IS 'the foreign server of postgres_fdw that hands out the ranges; null: this table';
 COMMENT ON COLUMN snowid_segments.role IS 'the role whose members get numbers; null: everybody';
 COMMENT ON COLUMN snowid_segments.period IS 'day, month or year: numbers begin again in each, and max_id is in snowid_segment_periods; or none';
 COMMENT ON COLUMN snowid_segments.zone IS 'the time zone of the period';
@@ -78,6 +78,84 @@ CREATE TRIGGER guard_all BEFORE TRUNCATE ON snowid_segment_periods
 ALTER TABLE snowid_segment_periods ENABLE ALWAYS TRIGGER guard;
 ALTER TABLE snowid_segment_periods ENABLE ALWAYS TRIGGER guard_all;
 
+-- A range of a tag, for the process here and for other servers.  All calls are
+-- prepared now, so that nothing depends on names when they run.
+
+-- Locks a tag's row; its newest period, and that one's max_id.  No row: it is locked.
+CREATE FUNCTION snowid_segment_lock(tag text, OUT period int, OUT max_id bigint)
+    LANGUAGE sql VOLATILE SECURITY DEFINER
+BEGIN ATOMIC
+    SELECT p.period - date '2000-01-01', p.max_id
+    FROM snowid_segments s LEFT JOIN LATERAL (SELECT n.period, n.max_id FROM snowid_segment_periods n
+        WHERE n.biz_tag = s.biz_tag ORDER BY n.period DESC LIMIT 1) p ON true
+    WHERE s.biz_tag = tag FOR NO KEY UPDATE OF s SKIP LOCKED;
+END;
+REVOKE ALL ON FUNCTION snowid_segment_lock(text) FROM PUBLIC;
+COMMENT ON FUNCTION snowid_segment_lock(text) IS 'internal: locks a tag for the process "snowid segments"';
+
+-- Days are counted from 2000-01-01.  Up to "high", numbers of the day "seen" were handed
+-- out, or of a tag without periods.  With length 0 the row is only written.
+CREATE FUNCTION snowid_segment_take_row(tag text, kind text, label int, seen int, high bigint,
+        upto bigint, length bigint, OUT first bigint, OUT last bigint, OUT period int, OUT problem text)
+    LANGUAGE sql VOLATILE SECURITY DEFINER SET lock_timeout = '500ms'
+BEGIN ATOMIC
+    WITH held AS MATERIALIZED (
+        SELECT s.max_id, s.source, s.period AS of_kind, LEAST(s.limit_id, upto, 9223372036854775807) AS top
+        FROM snowid_segments s WHERE s.biz_tag = tag FOR NO KEY UPDATE SKIP LOCKED
+    ), chosen AS MATERIALIZED (  -- the period of now, or the newest one if that is later
+        SELECT CASE WHEN kind <> 'none' AND h.of_kind = kind THEN GREATEST(date '2000-01-01' + label,
+            pg_catalog.date_trunc(kind, GREATEST(date '2000-01-01' + seen, (SELECT pg_catalog.max(p.period)
+                FROM snowid_segment_periods p WHERE p.biz_tag = tag))::timestamp)::date) END AS day
+        FROM held h
+    ), row_of_day AS MATERIALIZED (
+        SELECT p.max_id FROM snowid_segment_periods p
+        WHERE p.biz_tag = tag AND p.period = (SELECT c.day FROM chosen c) FOR NO KEY UPDATE SKIP LOCKED
+    ), known AS MATERIALIZED (
+        SELECT h.source, h.of_kind, h.top, c.day, d.max_id IS NOT NULL AS has_row,
+            CASE WHEN kind = 'none' THEN h.max_id ELSE COALESCE(d.max_id, 0) END AS old,
+            CASE WHEN kind = 'none' OR c.day = date '2000-01-01' + seen THEN high ELSE 0 END AS least,
+            d.max_id IS NULL AND EXISTS (SELECT FROM snowid_segment_periods p
+                WHERE p.biz_tag = tag AND p.period = c.day) AS is_locked
+        FROM held h CROSS JOIN chosen c LEFT JOIN row_of_day d ON true
+    ), judged AS MATERIALIZED (
+        SELECT k.*, LEAST(length, 1000000, k.top - k.old) AS n,
+            CASE WHEN k.source IS NOT NULL THEN 'source' WHEN k.of_kind <> kind THEN 'period'
+                WHEN k.is_locked THEN 'locked' WHEN k.old < k.least THEN 'behind' END AS wrong
+        FROM known k
+    ), tags AS (
+        UPDATE snowid_segments s SET max_id = j.old + j.n, update_time = 'infinity'
+        FROM judged j WHERE s.biz_tag = tag AND kind = 'none' AND j.wrong IS NULL
+            AND (j.n > 0 OR length = 0)
+        RETURNING s.max_id
+    ), days AS (
+        INSERT INTO snowid_segment_periods AS p (biz_tag, period, max_id, update_time)
+        SELECT tag, j.day, j.old + j.n, 'infinity'::timestamptz
+        FROM judged j WHERE kind <> 'none' AND j.wrong IS NULL
+            AND (j.n > 0 OR length = 0 AND j.has_row)
+        ON CONFLICT (biz_tag, period) DO UPDATE SET max_id = excluded.max_id, update_time = 'infinity'
+            WHERE p.max_id = (SELECT j.old FROM judged j)
+        RETURNING p.max_id
+    )
+    SELECT CASE WHEN done.max_id IS NOT NULL THEN j.old + 1 END,
+        COALESCE(done.max_id, j.top), j.day - date '2000-01-01',
+        CASE WHEN j.top IS NOT NULL THEN COALESCE(j.wrong, CASE WHEN done.max_id IS NULL AND j.n > 0 THEN 'locked' END)
+            WHEN EXISTS (SELECT FROM snowid_segments s WHERE s.biz_tag = tag) THEN 'locked' ELSE 'absent' END
+    FROM (VALUES (1)) one (x) LEFT JOIN judged j ON true
+        LEFT JOIN (SELECT t.max_id FROM tags t UNION ALL SELECT d.max_id FROM days d) done ON true;
+END;
+REVOKE ALL ON FUNCTION snowid_segment_take_row(text, text, int, int, bigint, bigint, bigint) FROM PUBLIC;
+COMMENT ON FUNCTION snowid_segment_take_row(text, text, int, int, bigint, bigint, bigint) IS
+    'internal: what snowid_segment_take() does, when it has looked at the tables';
+
+CREATE FUNCTION snowid_segment_take(tag text, kind text, label int, seen int, high bigint,
+        upto bigint, length bigint, OUT first bigint, OUT last bigint, OUT period int, OUT problem text)
+    AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION snowid_segment_take(text, text, int, int, bigint, bigint, bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowid_segment_take(text, text, int, int, bigint, bigint, bigint)
+    TO pg_database_owner WITH GRANT OPTION;
+COMMENT ON FUNCTION snowid_segment_take(text, text, int, int, bigint, bigint, bigint) IS
+    'takes a range of a tag for another server, whose source this one is';
+
 CREATE FUNCTION snowid_number(tag text) RETURNS bigint
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowid_number(text) IS
@@ -106,6 +184,7 @@ COMMENT ON FUNCTION snowid_period_parse(text, text) IS
 CREATE FUNCTION snowid_segment_forget(tag text) RETURNS void
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION snowid_segment_forget(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowid_segment_forget(text) TO pg_database_owner;
 COMMENT ON FUNCTION snowid_segment_forget(text) IS
     'drops the ranges of a tag from this server''s memory, so that its next number comes from the table';
 
@@ -115,6 +194,6 @@ CREATE FUNCTION snowid_segment_status(OUT biz_tag text, OUT source text,
     RETURNS SETOF record
     AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100;
 REVOKE ALL ON FUNCTION snowid_segment_status() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION snowid_segment_status() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION snowid_segment_status() TO pg_monitor, pg_database_owner;
 COMMENT ON FUNCTION snowid_segment_status() IS
     'the tags of this database in memory: newest period, next number, numbers left of the range and of the one after it, length of the last range, numbers a second, seconds that the rest lasts, calls that had to wait, last error';

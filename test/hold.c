@@ -45,7 +45,7 @@
 	X(RegisterDynamicBackgroundWorker) \
 	X(WaitLatch) \
 	X(SetConfigOption) \
-	X(systable_beginscan_ordered)
+	X(fmgr_info)
 
 typedef long (*Function) (long, long, long, long, long, long);
 

@@ -18,7 +18,7 @@
  * if its database is dropped, renamed or copied.  It then gives back what is in memory of
  * the tables here, once, but not if it only makes room: callers still take that.
  *
- * Nothing that it does is computed by SQL, waits for a lock, or waits for another
+ * Nothing that it does waits for a lock for more than half a second, or for another
  * server longer than a look at its signals: so it leaves within a second of SIGTERM.
  *
  * - A range is published only when its transaction has been committed, and
@@ -70,8 +70,8 @@
 /* It leaves when it has nothing to do for so long. */
 #define LINGER_MS (5 * 60 * 1000)
 
-/* A central server has so long for a range, connection included. */
-#define CENTRAL_MS 3000
+/* It gives back for so long; the rest stays in memory. */
+#define RETURN_MS 400
 
 /* Ranges fetched in one transaction. */
 #define BATCH 100
@@ -348,19 +348,6 @@ fail(Look *look, const char *why)
 	return reason_is(&look->state.reason, true, "%s", why);
 }
 
-static bool
-fail_locked(Look *look)
-{
-	return fail(look, "Its row is locked");
-}
-
-/* Numbers of a period that was seen would begin again. */
-static bool
-fail_deleted(Look *look)
-{
-	return fail(look, "The row of its newest period was deleted");
-}
-
 /* A range that lasted less than "cover" is followed by a longer one. */
 static int64
 next_step(const SegmentState *state, const TagRow *tag)
@@ -384,15 +371,12 @@ begin_range(Look *look, TagRow *tag)
 {
 	SegmentState *state = &look->state;
 	bool		is_central = state->row.source[0] != '\0';
-	Found		found = table_find_tag(&state->key, is_central ? LockTupleShare :
-									   LockTupleNoKeyExclusive, tag);
+	Found		found = table_lock_tag(&state->key, tag);
 
 	state->outcome = found == ABSENT ? OUTCOME_ABSENT : OUTCOME_NONE;
 	state->reason.why[0] = '\0';
-	state->next.period.label = NO_PERIOD;
-	state->next.period.until = DT_NOEND;
 	if (found == LOCKED)
-		return fail_locked(look);
+		return fail(look, "Its row is locked");
 	if (found == ABSENT)
 		return false;
 	state->row = tag->row;
@@ -402,191 +386,80 @@ begin_range(Look *look, TagRow *tag)
 	return (tag->row.source[0] != '\0') == is_central;
 }
 
-/* Up to here, numbers of this period were handed out here. */
-static int64
-handed_out(const SegmentState *state)
+/* With all numbers that were handed out as far as is known here. */
+static Take
+describe_range(const SegmentState *state, const TagRow *tag, TimestampTz now)
 {
-	return state->next.period.label == state->newest ? state->high : 0;
+	bool		in_period = tag->row.kind != PERIOD_NONE;
+	Take		take = {
+		.kind = tag->row.kind,
+		.label = in_period ? period_at(tag->row.kind, now, tag->zone, NO_PERIOD).label : NO_PERIOD,
+		.seen = in_period ? Max(state->newest, tag->newest) : NO_PERIOD,
+		.upto = tag->row.limit,
+		.length = Max(state->step, state->wanted)
+	};
+
+	if (take.seen == state->newest)
+		take.high = state->high;
+	if (!in_period)
+		take.high = Max(take.high, tag->max_id);
+	else if (take.seen == tag->newest)
+		take.high = Max(take.high, tag->newest_max_id);
+	return take;
 }
 
-/*
- * Chooses the numbers after max_id, which must not be below "least"; false: there are
- * none.
- */
-static bool
-choose_range(Look *look, int64 max_id, int64 least)
+static const char *
+explain(const Take *take)
+{
+	static const char *const problems[][2] = {
+		{"locked", "Its row is locked"},
+		{"absent", "Its source has no such row"},
+		{"source", "Its source has a source itself"},
+		{"period", "Its source has another period"},
+		{"owner", "The tables of its source belong to another role than the extension's functions, or have triggers of others"}
+	};
+
+	if (strcmp(take->problem, "behind") == 0)
+		return psprintf("Its max_id is behind: numbers up to " INT64_FORMAT
+						" were handed out here", take->high);
+	for (int i = 0; i < lengthof(problems); i++)
+	{
+		if (strcmp(take->problem, problems[i][0]) == 0)
+			return problems[i][1];
+	}
+	return "Its source refused for a reason that is not known here";
+}
+
+/* The answer may be another server's, and is looked at. */
+static void
+use_range(Look *look, const TagRow *tag, const Take *take, TimestampTz now)
 {
 	SegmentState *state = &look->state;
+	Period		period = {.label = NO_PERIOD,.until = DT_NOEND};
 
-	if (max_id < least)
-		return fail(look, psprintf("Its max_id is behind: numbers up to " INT64_FORMAT
-								   " were handed out here", least));
-	if (max_id >= state->row.limit)
+	if (take->problem[0])
+	{
+		(void) fail(look, explain(take));
+		return;
+	}
+	if (take->first == 0)
 	{
 		state->outcome = OUTCOME_USED_UP;
-		return false;
+		state->row.limit = take->last;
+		return;
 	}
-	state->next.first = max_id + 1;
-	state->next.length = Min(Max(state->step, state->wanted), state->row.limit - max_id);
-	return true;
-}
-
-/*
- * Chooses the period of now, or the newest one that has a row or was seen, if that is
- * later, and locks its row here.  A row with a later label may be there: of a day, if the
- * tag had days and now has months.  The newest one of the source, or none, becomes the
- * newest one of both.
- */
-static Found
-lock_period(Look *look, const TagRow *tag, DateADT *newest, TableRow *row)
-{
-	SegmentState *state = &look->state;
-	DateADT		here;
-	Found		found = table_newest_period(&state->key, &here);
-
-	if (found != LOCKED)
-	{
-		*newest = Max(*newest, here);
-		state->next.period = period_at(tag->row.kind, GetCurrentTimestamp(), tag->zone,
-									   Max(*newest, state->newest));
-		found = table_lock_row(&state->key, state->next.period.label, row);
-	}
-	if (found == LOCKED)
-		(void) fail_locked(look);
-	return found;
-}
-
-/*---- From the tables here ----*/
-
-static void
-take_of_row(Look *look, TableRow *row)
-{
-	if (choose_range(look, row->max_id, handed_out(&look->state)))
-		table_set_max_id(row, row->max_id + look->state.next.length);
-}
-
-static void
-take_of_period(Look *look, const TagRow *tag)
-{
-	const SegmentState *state = &look->state;
-	DateADT		newest = NO_PERIOD;
-	TableRow	row;
-	Found		found = lock_period(look, tag, &newest, &row);
-	DateADT		label = state->next.period.label;
-
-	if (found == FOUND)
-		take_of_row(look, &row);
-	else if (found == LOCKED || label == newest)
-		(void) fail_locked(look);
-	else if (label == state->newest)
-		(void) fail_deleted(look);
-	else if (choose_range(look, 0, 0) &&
-			 !table_add_period(&state->key, label, state->next.length))
-		(void) fail_locked(look);
-}
-
-/*---- From a central server ----*/
-
-/* Runs a statement there about the row. */
-static bool
-ask_there(Look *look, const char *statement, SourceRow *row)
-{
-	SegmentState *state = &look->state;
-	DateADT		label = state->next.period.label;
-	char		period[PERIOD_SERIAL_LEN];
-
-	if (label != NO_PERIOD)
-		period_write("{YYYY}-{MM}-{DD}", label, 0, period);
-	return source_run(statement, pnstrdup(state->key.tag, state->key.len),
-					  label != NO_PERIOD ? period : NULL, row, &state->reason);
-}
-
-/*
- * Reads the row of the period there, which is made if the period begins.  Numbers up to
- * "least" were taken of the table here, before the tag got its source.
- */
-static bool
-read_period_there(const char *table, Look *look, const TagRow *tag, int64 *max_id, int64 *least)
-{
-	DateADT		there;
-	DateADT		newest;
-	DateADT		label;
-	TableRow	locked = {0};
-	SourceRow	row;
-
-	/* a number, if it is a date; of a time, the day would depend on a zone */
-	if (!ask_there(look, psprintf("SELECT max_id, period - date '2000-01-01' FROM %s"
-								  " WHERE biz_tag = $1 ORDER BY period DESC LIMIT 1", table), &row))
-		return false;
-	there = newest = row.found ? (DateADT) row.number[1] : NO_PERIOD;
-	if (lock_period(look, tag, &newest, &locked) == LOCKED)
-		return false;
-	label = look->state.next.period.label;
-	*least = locked.max_id;
-	if (label != there && label != look->state.newest &&
-		!ask_there(look, psprintf("INSERT INTO %s (biz_tag, period, max_id, update_time) VALUES"
-								  " ($1, $2, " INT64_FORMAT ", 'infinity') ON CONFLICT DO NOTHING",
-								  table, *least), &row))
-		return false;
-	if (label != there &&
-		!ask_there(look, psprintf("SELECT max_id FROM %s WHERE biz_tag = $1 AND period = $2", table),
-				   &row))
-		return false;
-	*max_id = row.number[0];
-	return row.found || fail_deleted(look);
-}
-
-/* The same for any tag; false: there is no range. */
-static bool
-read_there(const char *table, Look *look, const TagRow *tag, int64 *max_id, int64 *least)
-{
-	SourceRow	row;
-
 	if (tag->row.kind != PERIOD_NONE)
-		return read_period_there(table, look, tag, max_id, least);
-	if (!ask_there(look, psprintf("SELECT max_id, coalesce(limit_id, 9223372036854775807) FROM %s"
-								  " WHERE biz_tag = $1", table), &row))
-		return false;
-	*max_id = row.number[0];
-	*least = tag->stored.max_id;
-	look->state.row.limit = row.number[1];
-	return row.found || fail(look, "Its source has no such row");
-}
-
-static void
-take_of_source(Look *look, const TagRow *tag)
-{
-	SegmentState *state = &look->state;
-	bool		in_period = tag->row.kind != PERIOD_NONE;
-	int64		max_id;
-	int64		least;
-	int64		n;
-	char	   *table;
-	SourceRow	row;
-
-	if (!source_open(tag->row.source, in_period, &table, &state->reason) ||
-		!read_there(table, look, tag, &max_id, &least))
-		return;
-	least = Max(handed_out(state), least);
-	if (!choose_range(look, max_id, least))
-		return;
-	n = state->next.length;
-	state->next.length = 0;		/* until it is taken */
-	if (!ask_there(look, psprintf("UPDATE %s SET max_id = max_id + " INT64_FORMAT
-								  ", update_time = 'infinity' WHERE biz_tag = $1%s AND max_id >= "
-								  INT64_FORMAT " AND max_id <= " INT64_FORMAT " RETURNING max_id",
-								  table, n, in_period ? " AND period = $2" : "",
-								  least, state->row.limit - n), &row))
-		return;					/* if it was taken, it is lost */
-	if (!row.found)
-		(void) fail(look, "Its row keeps changing");
-	else if (row.number[0] < n || row.number[0] - n < least || row.number[0] > state->row.limit)
+		period = period_at(tag->row.kind, now, tag->zone, Max(take->period, take->seen));
+	if (period.label != take->period ||
+		take->first <= (take->period == take->seen ? take->high : 0) ||
+		take->last < take->first || take->last - take->first >= take->length ||
+		take->last > take->upto)
 		(void) fail(look, "Its source returned numbers that were not asked for");
 	else
+		state->next = (Range)
 	{
-		state->next.first = row.number[0] - n + 1;
-		state->next.length = n;
-	}
+		take->first, take->last - take->first + 1, period
+	};
 }
 
 /*---- Reasons to leave ----*/
@@ -626,16 +499,19 @@ take_ranges(Look *looks, int n)
 {
 	for (int i = 0; i < n; i++)
 	{
+		SegmentState *state = &looks[i].state;
+		TimestampTz now = GetCurrentTimestamp();
 		TagRow		tag;
+		Take		take;
 
 		if (!begin_range(&looks[i], &tag))
 			continue;
-		if (tag.row.source[0])
-			take_of_source(&looks[i], &tag);
-		else if (tag.row.kind == PERIOD_NONE)
-			take_of_row(&looks[i], &tag.stored);
-		else
-			take_of_period(&looks[i], &tag);
+		take = describe_range(state, &tag, now);
+		if (tag.row.source[0] == '\0')
+			table_take(&state->key, &take);
+		else if (!source_take(tag.row.source, &state->key, &take, must_end, &state->reason))
+			continue;
+		use_range(&looks[i], &tag, &take, now);
 	}
 }
 
@@ -680,37 +556,29 @@ fetch_wanted(void)
 	if (mine->kind == FETCHER_HERE && n > 0 && fetch_some(wanted, n))
 		return true;
 	for (int i = 0; i < n && !must_end(); i++)
-	{
-		source_set_deadline(CENTRAL_MS, must_end);
 		(void) fetch_some(&wanted[i], 1);
-	}
 	return n > 0;
 }
 
 /*---- Giving back ----*/
 
-/* A change by hand locks the row, and drops what is in memory before it commits. */
+/* Ranges are lost if their row is locked or was changed by hand. */
 static void
 return_here(Look *look, int n)
 {
-	for (int i = 0; i < snowid_max_segments; i++)
+	int64		ends = monotonic_ms() + RETURN_MS;
+
+	for (int i = 0; i < snowid_max_segments && monotonic_ms() < ends; i++)
 	{
-		const SegmentState *state = &look->state;
-		TableRow	row;
 		Range		rest;
 
-		if (!segment_at(i, look, &rest) || state->row.source[0] ||
-			rest.length + state->next.length == 0 ||
-			table_lock_row(&state->key, state->newest, &row) != FOUND)
-			continue;
-		rest = segment_drop(look);
-		if (rest.length > 0 && rest.period.label == state->newest &&
-			row.max_id == rest.first + (rest.length - 1))
-			table_set_max_id(&row, rest.first - 1);
+		if (segment_at(i, look, &rest) && look->state.row.source[0] == '\0' &&
+			rest.length + look->state.next.length > 0)
+			table_give_back(look);
 	}
 }
 
-/* Gives back what is left of the tables here, once; what that does not reach is lost. */
+/* Gives back what is left of the tables here, once, as far as there is time. */
 static void
 fetch_return_all(void)
 {
@@ -755,10 +623,10 @@ leave_list(void)
 static void
 begin_work(void)
 {
+	/* for what is not tried without waiting, the lock of the database first */
+	SetConfigOption("lock_timeout", "200ms", PGC_SUSET, PGC_S_OVERRIDE);
 	/* of central servers, only a lock is committed here */
 	process_connect(mine->database, mine->kind == FETCHER_CENTRAL ? "off" : "on");
-	/* for what is not tried without waiting */
-	SetConfigOption("lock_timeout", "200ms", PGC_SUSET, PGC_S_OVERRIDE);
 	pqsignal(SIGTERM, handle_stop);
 	pqsignal(SIGINT, handle_cancel);
 	leave_at = monotonic_ms() + LINGER_MS;

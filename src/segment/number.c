@@ -101,13 +101,6 @@ static const Oid status_columns[] = {
 
 /*---- Tags ----*/
 
-/* The table is the one beside the function, in whatever schema. */
-static Oid
-table_of(FunctionCallInfo fcinfo)
-{
-	return get_relname_relid("snowid_segments", get_func_namespace(fcinfo->flinfo->fn_oid));
-}
-
 static void
 require_segments(void)
 {
@@ -148,7 +141,7 @@ find_tag(FunctionCallInfo fcinfo)
 	{
 		require_segments();
 		site = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(TagSite));
-		site->key.relid = table_of(fcinfo);
+		site->key.relid = table_of(fcinfo->flinfo->fn_oid);
 		site->is_constant = tag_is_constant(fcinfo->flinfo);
 		fcinfo->flinfo->fn_extra = site;
 	}
@@ -265,7 +258,7 @@ static void
 get_place(const TagSite *site, Wait *wait)
 {
 	TagRow		tag;
-	Found		found = table_find_tag(&site->key, UNLOCKED, &tag);
+	Found		found = table_find_tag(&site->key, &tag);
 
 	if (found == ABSENT)
 		refuse_absent(tag_of(site));
@@ -481,7 +474,7 @@ snowid_period_serial(PG_FUNCTION_ARGS)
 static char *
 read_format(FunctionCallInfo fcinfo, const text *tag)
 {
-	Oid			relid = table_of(fcinfo);
+	Oid			relid = table_of(fcinfo->flinfo->fn_oid);
 	int			len = VARSIZE_ANY_EXHDR(tag);
 	SegmentKey	key;
 	TagRow		row;
@@ -491,7 +484,7 @@ read_format(FunctionCallInfo fcinfo, const text *tag)
 	LockRelationOid(relid, AccessShareLock);
 	/* no tag is as long as that, and none is empty */
 	segment_make_key(&key, relid, VARDATA_ANY(tag), len <= TAG_LEN ? len : 0);
-	if (table_find_tag(&key, UNLOCKED, &row) != FOUND)
+	if (table_find_tag(&key, &row) != FOUND)
 		refuse_absent(text_shown(VARDATA_ANY(tag), len));
 	check_format(text_shown(VARDATA_ANY(tag), len), row.row.format);
 	return pstrdup(row.row.format);
@@ -527,7 +520,7 @@ Datum
 snowid_segment_status(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Oid			relid = table_of(fcinfo);
+	Oid			relid = table_of(fcinfo->flinfo->fn_oid);
 
 	require_segments();
 	InitMaterializedSRF(fcinfo, 0);

@@ -33,6 +33,12 @@ typedef enum FormatField
 
 static const char *const kind_names[] = {"none", "day", "month", "year"};
 
+const char *
+period_name(PeriodKind kind)
+{
+	return kind_names[kind];
+}
+
 /* False: there is no such period. */
 bool
 period_kind(const char *name, PeriodKind *kind)

@@ -32,6 +32,7 @@ typedef struct Period
 	TimestampTz until;			/* when the next one begins */
 } Period;
 
+extern const char *period_name(PeriodKind kind);
 extern bool period_kind(const char *name, PeriodKind *kind);
 extern Period period_at(PeriodKind kind, TimestampTz now, pg_tz *zone, DateADT newest);
 extern const char *period_check_format(PeriodKind kind, const char *format, int64 *last);

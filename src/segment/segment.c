@@ -242,7 +242,7 @@ segment_create(const SegmentKey *key, const char *source)
 	int64		now = monotonic_ms();
 	SegmentState fresh = {.key = *key,.used_at = now,.newest = NO_PERIOD};
 
-	strlcpy(fresh.row.source, source, SOURCE_LEN);
+	strlcpy(fresh.row.source, source, NAMEDATALEN);
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
 	segment = find_segment(key);
 	if (segment == NULL)

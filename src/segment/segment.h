@@ -23,7 +23,6 @@
 
 #define TAG_LEN 128				/* bytes */
 #define REASON_LEN 256
-#define SOURCE_LEN (4 * NAMEDATALEN)	/* schema and name, quoted */
 #define MAX_STEP 1000000		/* the greatest range; fits an offset */
 
 /* One process fetches for the tables here, one for all central servers. */
@@ -69,7 +68,7 @@ typedef struct Row
 	int64		limit;			/* the last number */
 	PeriodKind	kind;
 	char		format[FORMAT_LEN + 1]; /* of serials; "": it has none */
-	char		source[SOURCE_LEN]; /* "": the table here */
+	char		source[NAMEDATALEN];	/* a server; "": the table here */
 } Row;
 
 /* A failure: it is tried again while a caller waits, and nothing else found counts. */
@@ -127,6 +126,27 @@ typedef struct Look
 	uint64		incarnation;
 	SegmentState state;
 } Look;
+
+/* The arguments of snowid_segment_take(), which the first fields of Take are. */
+#define TAKE_ARGS 7
+#define TAKE_TYPES {TEXTOID, TEXTOID, INT4OID, INT4OID, INT8OID, INT8OID, INT8OID}
+
+/* A range, as it is asked for and as it was taken. */
+typedef struct Take
+{
+	PeriodKind	kind;
+	DateADT		label;			/* of the period of now */
+	DateADT		seen;			/* the newest period that was seen */
+	int64		high;			/* of it, numbers up to this were handed out */
+	int64		upto;			/* the last one that may be */
+	int64		length;
+
+	/* the answer */
+	int64		first;			/* 0: they are used up, or there is a problem */
+	int64		last;
+	DateADT		period;
+	char		problem[16];	/* "": none */
+} Take;
 
 /* A row of no single period. */
 #define ALL_PERIODS DATEVAL_NOEND

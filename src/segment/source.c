@@ -1,54 +1,50 @@
 /*
  * source.c
- *		Central servers: which table is a source, and statements there.
+ *		Central servers: which server is a source, and ranges from there.
  *
- * A source is a foreign table of postgres_fdw.  It says where the rows are, and with
- * which options and user mapping its server is reached: those of the table's owner.
- * Statements go to that server by a connection of our own, and not by the executor:
- * so no trigger, default, domain or policy of the foreign table is computed here, and
- * each wait ends at a deadline by the monotonic clock, or when the process must leave.
- * (postgres_fdw of PostgreSQL 15 connects without looking at signals.)
- * A connection that did not answer in time is closed, with whatever is under way there.
+ * A source is a foreign server of postgres_fdw, of which only the options are used, with
+ * the user mapping of the database's owner.  A range is taken there by one call of
+ * snowid_segment_take(), in a schema of the same name as here, and in a transaction of its
+ * own: behind a pooler nothing of it stays in the connection.
+ *
+ * libpq is called in a child process alone (net.c).  Whatever the other server says, or
+ * does not say, costs no more than the time up to the deadline; its text is ASCII before
+ * it is kept, and has a bounded length.
  */
 #include "postgres.h"
 
-#include <sys/stat.h>
+#include <unistd.h>
 
-#include "access/htup_details.h"
-#include "catalog/namespace.h"
-#include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_foreign_server.h"
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
-#include "common/hashfn.h"
 #include "foreign/foreign.h"
 #include "libpq-fe.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "nodes/makefuncs.h"
-#include "storage/fd.h"
-#include "storage/latch.h"
-#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
 #include "utils/syscache.h"
-#include "utils/varlena.h"
 
 #include "compat.h"
 #include "net.h"
 #include "segment/source.h"
 
-/* How often it looks, while it waits, whether the process must leave. */
-#define LOOK_MS 200
+/* A central server has so long for a range, connection included. */
+#define CENTRAL_MS 3000
 
 /* After a failure of a server nothing is tried there for so long. */
 #define PAUSE_MS 1000
 
+/* A row that is locked there is tried so often, in these intervals. */
+#define TRIES 50
+#define TRY_MS 20
+
 typedef struct Failure
 {
-	uint32		hash;			/* of the server's identity */
+	Oid			server;
 	int64		retry_at;		/* not before */
 	Reason		reason;
 } Failure;
@@ -56,15 +52,26 @@ typedef struct Failure
 /* Of the servers that failed last. */
 static Failure failures[64];
 
-/* The server that was asked last, which alone is connected. */
-static struct
+/* The task of a child. */
+typedef struct Request
 {
-	char	   *identity;		/* all options; NULL: there was none */
-	PGconn	   *conn;			/* NULL: closed */
-}			server;
+	List	   *options;
+	bool		needs_password;
+	char	   *statement;
+	char	   *args[TAKE_ARGS];
+} Request;
 
-static int64 deadline;
-static bool (*process_must_end) (void);
+/* Its answer. */
+typedef struct Answer
+{
+	Reason		reason;			/* "": there is a result */
+	int64		first;
+	int64		last;
+	DateADT		period;
+	char		problem[sizeof(((Take *) 0)->problem)];
+} Answer;
+
+StaticAssertDecl(sizeof(Answer) <= NET_ANSWER_LEN, "an answer must go through the pipe whole");
 
 /* Says why, and returns false. */
 bool
@@ -86,83 +93,35 @@ reason_is(Reason *reason, bool is_ours, const char *format,...)
 	return false;
 }
 
-static bool
-is_late(Reason *reason)
-{
-	return reason_is(reason, true, "The central server did not answer in time");
-}
+/*---- Which server is a source ----*/
 
-/*---- Which table is a source ----*/
-
-static ForeignServer *
-server_of(Oid relid)
-{
-	return GetForeignServer(GetForeignTable(relid)->serverid);
-}
-
-/* By its full name; by hand, a name without a schema is looked for in search_path. */
-Oid
-source_find(const char *name, bool by_path)
-{
-	List	   *names;
-
-	if (!SplitIdentifierString(pstrdup(name), '.', &names))
-		return InvalidOid;
-	if (list_length(names) == 2)
-		return get_relname_relid(lsecond(names), get_namespace_oid(linitial(names), true));
-	return by_path && list_length(names) == 1 ? RelnameGetRelid(linitial(names)) : InvalidOid;
-}
-
-/* NULL: there is no such table. */
-static Form_pg_class
-class_of(Oid relid)
-{
-	HeapTuple	tuple = SearchSysCacheCopy1(RELOID, ObjectIdGetDatum(relid));
-
-	return HeapTupleIsValid(tuple) ? (Form_pg_class) GETSTRUCT(tuple) : NULL;
-}
-
-/*
- * NULL, or why a table is no source.  Only a superuser can make a foreign data wrapper,
- * and so give it the name of postgres_fdw.
- */
+/* NULL, or why a server is no source.  Only a superuser can make a foreign data wrapper. */
 const char *
-source_problem(Oid relid)
+source_problem(const char *name)
 {
-	Form_pg_class form = class_of(relid);
+	ForeignServer *server = GetForeignServerByName(name, true);
 
-	if (form == NULL)
+	if (server == NULL)
 		return "Its source does not exist";
-	if (form->relkind != RELKIND_FOREIGN_TABLE ||
-		strcmp(GetForeignDataWrapper(server_of(relid)->fdwid)->fdwname, "postgres_fdw") != 0)
-		return "Its source is no foreign table of postgres_fdw";
-	if (form->relhastriggers || form->relhasrules || form->relrowsecurity)
-		return "Its source has triggers, rules or row security, which would be ignored";
+	if (strcmp(GetForeignDataWrapper(server->fdwid)->fdwname, "postgres_fdw") != 0)
+		return "Its source is no foreign server of postgres_fdw";
 	return NULL;
 }
 
-/* The database's owner decides what is in the table of tags, so must have these rights. */
-static bool
-owner_is_allowed(Oid relid, bool with_periods)
+static Oid
+database_owner(void)
 {
 	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
-	AclMode		rights = ACL_SELECT | ACL_UPDATE | (with_periods ? ACL_INSERT : 0);
 	Oid			owner;
 
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for database %u", MyDatabaseId);
 	owner = ((Form_pg_database) GETSTRUCT(tuple))->datdba;
 	ReleaseSysCache(tuple);
-	return pg_class_aclmask(relid, owner, rights, ACLMASK_ALL) == rights;
+	return owner;
 }
 
 /*---- Options ----*/
-
-static List *
-add_option(List *options, char *name, const char *value)
-{
-	return lappend(options, makeDefElem(name, (Node *) makeString(pstrdup(value)), -1));
-}
 
 /* The last one of this name, which counts; or NULL. */
 static const char *
@@ -182,145 +141,161 @@ option_of(List *options, const char *name)
 }
 
 /*
- * As postgres_fdw has it: with the mapping of the table's owner.  An owner who is not a
- * superuser needs a password there: else this server's own identity would open the door.
+ * As postgres_fdw has it: an owner who is not a superuser needs a password there, else
+ * this server's own identity would open the door.  False: the reason says why.
  */
-static List *
-collect_options(Oid relid, bool *needs_password)
+static bool
+collect_options(const ForeignServer *server, Oid owner, Request *request, Reason *reason)
 {
-	ForeignServer *foreign = server_of(relid);
-	List	   *options = add_option(NIL, "application_name", "snowid segments");
-	Oid			owner = class_of(relid)->relowner;	/* it is locked */
-	const char *required;
+	List	   *options = list_concat_copy(server->options,
+										   GetUserMapping(owner, server->serverid)->options);
+	const char *required = option_of(options, "password_required");
+	const char *password = option_of(options, "password");
 	bool		is_required = true;
 
-	options = list_concat(options, foreign->options);
-	options = list_concat(options, GetUserMapping(owner, foreign->serverid)->options);
-	required = option_of(options, "password_required");
 	if (required)
 		(void) parse_bool(required, &is_required);
-	*needs_password = !superuser_arg(owner) && is_required;
-	return add_option(options, "client_encoding", GetDatabaseEncodingName());
+	request->options = options;
+	request->needs_password = !superuser_arg(owner) && is_required;
+	if (request->needs_password && (password == NULL || password[0] == '\0'))
+		return reason_is(reason, true, "The user mapping of its source has no password");
+	return true;
 }
 
-/*
- * Names of hosts become addresses here, each with its host and port: libpq looks them up
- * without a deadline.
- */
+/*---- In the child process ----*/
+
+/* Another server's words are kept as ASCII: every client can read them. */
 static bool
-resolve_hosts(List **options, Reason *reason)
+reason_is_theirs(Reason *reason, const char *words)
 {
-	const char *hosts = option_of(*options, "host");
-	const char *ports = option_of(*options, "port");
-	const char *lists[3] = {"", "", ""};
-	int			n = 0;
-
-	if (hosts == NULL || hosts[0] == '\0' || option_of(*options, "hostaddr"))
-		return true;
-	for (;;)
+	(void) reason_is(reason, false, "%.*s", REASON_LEN - 1, words);
+	for (char *c = reason->why; *c; c++)
 	{
-		char	   *host = pnstrdup(hosts, strcspn(hosts, ","));
-		int			port_len = ports ? strcspn(ports, ",") : 0;
-		char		found[NET_ADDRESSES_LEN] = "";
-		char		error[NET_ERR_LEN];
-		const char *address = found;
-
-		net_set_deadline(ms_until(deadline));
-		if (host[0] && !strchr("/@", host[0]) && !net_resolve(host, found, error))
-			(void) (monotonic_ms() >= deadline ? is_late(reason) :
-					reason_is(reason, false, "%s", error));
-		else
-		{
-			do
-			{
-				const char *comma = n++ > 0 ? "," : "";
-
-				lists[0] = psprintf("%s%s%s", lists[0], comma, host);
-				lists[1] = psprintf("%s%s%s", lists[1], comma, address);
-				lists[2] = psprintf("%s%s%.*s", lists[2], comma, port_len, ports ? ports : "");
-				address += strlen(address) + 1;
-			} while (found[0] && address[0]);
-		}
-		hosts += strlen(host);
-		if (*hosts++ == '\0')
-			break;
-		if (ports && ports[port_len])	/* a single one is for all */
-			ports += port_len + 1;
-	}
-	*options = add_option(*options, "host", lists[0]);
-	*options = add_option(*options, "hostaddr", lists[1]);
-	*options = add_option(*options, "port", lists[2]);
-	return n > 0;
-}
-
-/*
- * libpq reads these files without a look at our signals.  A pipe, such as one of
- * /proc/self/fd, would hold the process up for ever.
- */
-static bool
-names_a_pipe(List *options)
-{
-	static const char *const files[] = {
-		"passfile", "servicefile", "sslcert", "sslcrl", "sslkey", "sslrootcert"
-	};
-
-	for (int i = 0; i < lengthof(files); i++)
-	{
-		const char *path = option_of(options, files[i]);
-		struct stat st;
-
-		if (path && stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-			return true;
+		if (*c < ' ' || *c > '~')
+			*c = *c == '\n' ? ' ' : '?';
 	}
 	return false;
 }
 
-/*---- Connections ----*/
-
-/* From here on, all waits end after so many ms, or when the process must end. */
-void
-source_set_deadline(int ms, bool (*must_end) (void))
+/* Of the options, those that are libpq's; postgres_fdw has looked at its own. */
+static PGconn *
+connect_to(const Request *request)
 {
-	deadline = monotonic_ms() + ms;
-	process_must_end = must_end;
+	PQconninfoOption *known = PQconndefaults();
+	const char **names;
+	const char **values;
+	int			n = 0;
+
+	if (known == NULL)
+		return NULL;
+	for (PQconninfoOption *option = known; option->keyword; option++)
+		n++;
+	names = palloc0((n + 1) * sizeof(char *));
+	values = palloc0((n + 1) * sizeof(char *));
+	n = 0;
+	for (PQconninfoOption *option = known; option->keyword; option++)
+	{
+		values[n] = strcmp(option->keyword, "application_name") == 0 ? "snowid segments" :
+			strcmp(option->keyword, "client_encoding") == 0 ? GetDatabaseEncodingName() :
+			option_of(request->options, option->keyword);
+		if (values[n])
+			names[n++] = option->keyword;
+	}
+	return PQconnectdbParams(names, values, false);
 }
 
-/* Waits until a socket is ready; false: it is too late. */
 static bool
-wait_for_socket(PGconn *conn, int event, Reason *reason)
+has_result(PGconn *conn, PGresult *result, ExecStatusType status, Reason *reason)
 {
-	char		error[NET_ERR_LEN];
+	const char *words = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 
-	do
-	{
-		if (monotonic_ms() >= deadline)
-			return is_late(reason);
-		if (process_must_end())
-			return reason_is(reason, true, "The process is shutting down");
-		net_set_deadline(Min(ms_until(deadline), LOOK_MS));
-	} while (!net_wait(PQsocket(conn), event, error));
+	if (PQresultStatus(result) == status)
+		return true;
+	return reason_is_theirs(reason, words ? words : PQerrorMessage(conn));
+}
+
+static int64
+number_at(const PGresult *result, int column, int64 if_null)
+{
+	return PQgetisnull(result, 0, column) ? if_null :
+		strtoll(PQgetvalue(result, 0, column), NULL, 10);
+}
+
+/* Calls the function there, in a transaction that is open. */
+static bool
+call_there(PGconn *conn, const Request *request, Answer *answer)
+{
+	static const Oid types[TAKE_ARGS] = TAKE_TYPES;
+	PGresult   *result = PQexecParams(conn, request->statement, TAKE_ARGS, types,
+									  (const char *const *) request->args, NULL, NULL, 0);
+
+	if (!has_result(conn, result, PGRES_TUPLES_OK, &answer->reason))
+		return false;
+	if (PQntuples(result) != 1 || PQnfields(result) != 4)
+		return reason_is(&answer->reason, true, "Its source gave no result");
+	answer->first = number_at(result, 0, 0);
+	answer->last = number_at(result, 1, 0);
+	answer->period = number_at(result, 2, NO_PERIOD);
+	strlcpy(answer->problem, PQgetvalue(result, 0, 3), sizeof(answer->problem));
+	PQclear(result);
 	return true;
 }
 
-static void
-close_connection(void)
+static bool
+ask_there(PGconn *conn, const Request *request, Answer *answer)
 {
-	if (server.conn == NULL)
-		return;
-	PQfinish(server.conn);
-	ReleaseExternalFD();
-	server.conn = NULL;
+	if (PQstatus(conn) != CONNECTION_OK)
+		return reason_is_theirs(&answer->reason, PQerrorMessage(conn));
+	if (request->needs_password && !PQconnectionUsedPassword(conn))
+		return reason_is(&answer->reason, true, "The central server of its source does not ask for a password");
+	/* whatever is set for this user there */
+	if (!has_result(conn, PQexec(conn, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"),
+					PGRES_COMMAND_OK, &answer->reason))
+		return false;
+	for (int i = 0; i < TRIES; i++)
+	{
+		if (!call_there(conn, request, answer))
+			return false;
+		if (strcmp(answer->problem, "locked") != 0)
+			break;
+		(void) usleep(TRY_MS * 1000);
+	}
+	if (!has_result(conn, PQexec(conn, "COMMIT"), PGRES_COMMAND_OK, &answer->reason))
+		return false;
+	if (PQtransactionStatus(conn) != PQTRANS_IDLE)
+		return reason_is(&answer->reason, true, "Its source did not commit");
+	return true;
 }
+
+static size_t
+ask(const void *arg, char *buf)
+{
+	PGconn	   *conn = connect_to(arg);
+	Answer		answer = {0};
+
+	if (conn == NULL)
+		(void) reason_is(&answer.reason, false, "out of memory");
+	else
+	{
+		(void) ask_there(conn, arg, &answer);
+		/* so that it is no lost connection there */
+		PQfinish(conn);
+	}
+	memcpy(buf, &answer, sizeof(answer));
+	return sizeof(answer);
+}
+
+/*---- In the process that fetches ----*/
 
 /* A server's last failure; if it has none, the oldest one of all. */
 static Failure *
-find_failure(uint32 hash)
+find_failure(Oid server)
 {
 	Failure    *found = &failures[0];
 
 	for (int i = 0; i < lengthof(failures); i++)
 	{
-		if (failures[i].hash == hash)
+		if (failures[i].server == server)
 			return &failures[i];
 		if (failures[i].retry_at < found->retry_at)
 			found = &failures[i];
@@ -328,238 +303,77 @@ find_failure(uint32 hash)
 	return found;
 }
 
-/* Nothing is tried there for a while. */
-static bool
-fail_connection(Reason *reason)
+static char *
+label_text(DateADT label)
 {
-	uint32		hash = string_hash(server.identity, INT_MAX);
-
-	if (reason->why[0] == '\0')
-		(void) reason_is(reason, true, "The central server gave no result");
-	close_connection();
-	*find_failure(hash) = (Failure)
-	{
-		.hash = hash,.retry_at = monotonic_ms() + PAUSE_MS,.reason = *reason
-	};
-	return false;
+	return label == NO_PERIOD ? NULL : psprintf("%d", label);
 }
 
-/* False: it failed a moment ago, and the reason says why. */
 static bool
-choose_server(const char *identity, Reason *reason)
+ask_in_child(const Request *request, bool (*must_end) (void), Take *take, Reason *reason)
 {
-	uint32		hash = string_hash(identity, INT_MAX);
-	const Failure *failure = find_failure(hash);
+	Answer		answer;
+	char		buf[NET_ANSWER_LEN];
+	char		error[NET_ERR_LEN];
+	int64		ends = monotonic_ms() + CENTRAL_MS;
 
-	if (failure->hash == hash && monotonic_ms() < failure->retry_at)
+	net_set_deadline(CENTRAL_MS);
+	if (net_ask_child(ask, request, must_end, buf, error) != sizeof(answer))
+		return monotonic_ms() >= ends ?
+			reason_is(reason, true, "The central server did not answer in time") :
+			must_end() ? reason_is(reason, true, "The process is shutting down") :
+			reason_is(reason, false, "%s", error);
+	memcpy(&answer, buf, sizeof(answer));
+	if (answer.reason.why[0])
 	{
-		*reason = failure->reason;
+		*reason = answer.reason;
 		return false;
 	}
-	if (server.identity && strcmp(server.identity, identity) == 0)
-		return true;
-	close_connection();
-	if (server.identity)
-		pfree(server.identity);
-	server.identity = MemoryContextStrdup(TopMemoryContext, identity);
+	take->first = answer.first;
+	take->last = answer.last;
+	take->period = answer.period;
+	strlcpy(take->problem, answer.problem, sizeof(take->problem));
 	return true;
 }
 
-/* The result of the statement that was sent, or NULL. */
-static PGresult *
-await_result(PGconn *conn, Reason *reason)
-{
-	PGresult   *last = NULL;
-	PGresult   *next;
-
-	do
-	{
-		while (PQisBusy(conn))
-		{
-			if (!wait_for_socket(conn, WL_SOCKET_READABLE, reason))
-			{
-				PQclear(last);
-				return NULL;
-			}
-			if (!PQconsumeInput(conn))
-				break;			/* PQgetResult() says so */
-		}
-		next = PQgetResult(conn);
-		if (next)
-		{
-			PQclear(last);
-			last = next;
-		}
-		/* nobody asked for COPY, which would have no end */
-	} while (next && PQresultStatus(last) != PGRES_COPY_IN &&
-			 PQresultStatus(last) != PGRES_COPY_OUT && PQresultStatus(last) != PGRES_COPY_BOTH);
-	return last;
-}
-
-/* Another server's notices are not for our log. */
-static void
-ignore_notice(void *arg, const char *message)
-{
-}
-
-/* A session needs these there, whatever is set for it. */
-#define SETTINGS \
-	"SELECT pg_catalog.set_config(name, value, false) FROM (VALUES ('search_path', 'pg_catalog')," \
-	" ('lock_timeout', '1s'), ('statement_timeout', '3s'), ('default_transaction_read_only', 'off')," \
-	" ('default_transaction_isolation', 'read committed')) AS s (name, value)"
-
-/* NULL: out of memory. */
-static PGconn *
-start_connection(List *options)
-{
-	PQconninfoOption *known = PQconndefaults();
-	const char **names = palloc0((list_length(options) + 1) * sizeof(char *));
-	const char **values = palloc0((list_length(options) + 1) * sizeof(char *));
-	int			n = 0;
-	PGconn	   *conn;
-
-	if (known == NULL)
-		return NULL;
-	/* postgres_fdw has looked at those of its own */
-	for (PQconninfoOption *option = known; option->keyword; option++)
-	{
-		values[n] = option_of(options, option->keyword);
-		if (values[n])
-			names[n++] = option->keyword;
-	}
-	conn = PQconnectStartParams(names, values, false);
-	PQconninfoFree(known);
-	return conn;
-}
-
-static bool
-connect_to(List *options, bool needs_password, Reason *reason)
-{
-	PostgresPollingStatusType status = PGRES_POLLING_WRITING;
-	const char *password = option_of(options, "password");
-	SourceRow	row;
-	PGconn	   *conn;
-
-	if (needs_password && (password == NULL || password[0] == '\0'))
-		return reason_is(reason, true, "The user mapping of its source has no password");
-	if (names_a_pipe(options))
-		return reason_is(reason, false, "A file that its source names is no regular file");
-	if (!resolve_hosts(&options, reason))
-		return false;
-	if (!AcquireExternalFD())
-		return reason_is(reason, false, "no file descriptor is left");
-	conn = server.conn = start_connection(options);
-	if (conn == NULL)
-	{
-		ReleaseExternalFD();
-		return reason_is(reason, false, "out of memory");
-	}
-	(void) PQsetNoticeProcessor(conn, ignore_notice, NULL);
-	/* otherwise what does not fit is waited for without end */
-	(void) PQsetnonblocking(conn, 1);
-	if (PQstatus(conn) == CONNECTION_BAD)
-		status = PGRES_POLLING_FAILED;
-	while (status == PGRES_POLLING_READING || status == PGRES_POLLING_WRITING)
-	{
-		if (!wait_for_socket(conn, status == PGRES_POLLING_READING ? WL_SOCKET_READABLE :
-							 WL_SOCKET_WRITEABLE, reason))
-			return false;
-		status = PQconnectPoll(conn);
-	}
-	if (status != PGRES_POLLING_OK)
-		return reason_is(reason, false, "%s", PQerrorMessage(conn));
-	if (needs_password && !PQconnectionUsedPassword(conn))
-		return reason_is(reason, true, "The central server of its source does not ask for a password");
-	return source_run(SETTINGS, NULL, NULL, &row, reason);
-}
-
 /*
- * Opens a source, and says how its server knows the table; false: the reason says why.
- * Rights and options are looked at each time, since they may have changed.
+ * Takes a range of a source; false: the reason says why, and if a range was taken there,
+ * it is lost.  Rights and options are looked at each time, since they may have changed.
  */
 bool
-source_open(const char *name, bool with_periods, char **there, Reason *reason)
+source_take(const char *name, const SegmentKey *key, Take *take, bool (*must_end) (void),
+			Reason *reason)
 {
-	Oid			relid = source_find(name, false);
-	const char *problem;
-	List	   *options;
-	List	   *of_table;
-	bool		needs_password;
-	const char *schema;
-	const char *table;
+	const char *problem = source_problem(name);
+	Oid			owner = database_owner();
+	ForeignServer *server;
+	Failure    *failure;
+	Request		request = {
+		.statement = psprintf("SELECT first, last, period, problem FROM %s.snowid_segment_take($1, $2, $3, $4, $5, $6, $7)",
+							  quote_identifier(get_namespace_name(get_rel_namespace(key->relid)))),
+		.args = {
+			pnstrdup(key->tag, key->len), pstrdup(period_name(take->kind)), label_text(take->label),
+			label_text(take->seen), psprintf(INT64_FORMAT, take->high),
+			psprintf(INT64_FORMAT, take->upto), psprintf(INT64_FORMAT, take->length)
+		}
+	};
 
-	if (OidIsValid(relid) && !ConditionalLockRelationOid(relid, AccessShareLock))
-		problem = "Its source is locked";
-	else
-		problem = source_problem(relid);
-	if (problem == NULL && !owner_is_allowed(relid, with_periods))
-		problem = "The database's owner has no privileges on its source";
 	if (problem)
 		return reason_is(reason, true, "%s", problem);
-	options = collect_options(relid, &needs_password);
-	of_table = GetForeignTable(relid)->options;
-	schema = option_of(of_table, "schema_name");
-	table = option_of(of_table, "table_name");
-	*there = quote_qualified_identifier(schema ? schema :
-										get_namespace_name(get_rel_namespace(relid)),
-										table ? table : get_rel_name(relid));
-	return choose_server(psprintf("%s %d", nodeToString(options), needs_password), reason) &&
-		(server.conn != NULL || connect_to(options, needs_password, reason) ||
-		 fail_connection(reason));
-}
-
-/*---- Statements ----*/
-
-/* The numbers of the first row; false: it has others than numbers. */
-static bool
-read_row(PGresult *result, SourceRow *row)
-{
-	row->found = PQntuples(result) > 0;
-	for (int i = 0; row->found && i < Min(PQnfields(result), 2); i++)
-	{
-		char	   *digits = PQgetvalue(result, 0, i);
-		char	   *end;
-
-		errno = 0;
-		row->number[i] = strtoll(digits, &end, 10);
-		if (errno != 0 || *end != '\0')
-			return false;
-	}
-	return true;
-}
-
-/*
- * Runs a statement in a transaction of its own; $1 is the tag, $2 the period.  False: it
- * may have been done all the same where the connection is gone.
- */
-bool
-source_run(const char *statement, const char *tag, const char *period, SourceRow *row,
-		   Reason *reason)
-{
-	static const Oid types[2] = {TEXTOID, DATEOID};
-	const char *const params[2] = {tag, period};
-	PGconn	   *conn = server.conn;
-	PGresult   *result = NULL;
-	ExecStatusType status;
-	bool		good;
-
-	memset(row, 0, sizeof(*row));
-	if (!PQsendQueryParams(conn, statement, tag ? 2 : 0, types, params, NULL, NULL, 0))
-		(void) reason_is(reason, false, "%s", PQerrorMessage(conn));
-	else if (PQflush(conn) != 0)
-		(void) is_late(reason); /* it does not read */
+	server = GetForeignServerByName(name, false);
+	if (!may_use_server(server->serverid, owner))
+		return reason_is(reason, true, "The database's owner may not use its source");
+	failure = find_failure(server->serverid);
+	if (failure->server == server->serverid && monotonic_ms() < failure->retry_at)
+		*reason = failure->reason;
+	else if (!collect_options(server, owner, &request, reason))
+		return false;
+	else if (ask_in_child(&request, must_end, take, reason))
+		return true;
 	else
-		result = await_result(conn, reason);
-	status = PQresultStatus(result);
-	good = status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
-	if (result && !good)
-		(void) reason_is(reason, false, "%s", PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) ?
-						 PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : PQerrorMessage(conn));
-	if (result == NULL || PQstatus(conn) == CONNECTION_BAD ||
-		PQtransactionStatus(conn) != PQTRANS_IDLE)
-		good = fail_connection(reason);
-	if (good && tag && !read_row(result, row))
-		good = reason_is(reason, true, "The columns of its source have the wrong types");
-	PQclear(result);
-	return good;
+		*failure = (Failure)
+	{
+		.server = server->serverid,.retry_at = monotonic_ms() + PAUSE_MS,.reason = *reason
+	};
+	return false;
 }

@@ -3,37 +3,32 @@
  *		The rows of snowid_segments and snowid_segment_periods, and the triggers of
  *		these tables.
  *
- * Read, locked and written as PostgreSQL does with its catalogs, without SQL: so no
- * trigger, rule, policy, constraint or default is computed, and nobody's code runs in
- * the process that fetches, even if the tables have another owner.  An index could have an
- * expression; so there may be none but of the primary key's columns.
+ * Callers only read, without SQL.  Rows are locked and written by two functions of the
+ * extension's script, which were parsed when it was created: so no name, operator or
+ * schema of somebody else counts.  They run as their owner, and only while that role owns
+ * the tables, too: so no trigger, rule, policy, constraint, default or index of another
+ * role is computed by them.  A row that is locked is skipped; a lock of another kind is
+ * waited for half a second at most.
  *
- * Nothing here waits for a lock of another transaction: the answer is LOCKED, and the
- * caller tries again later.
- *
- * The triggers are for all others who write.  max_id only rises: a number that was handed
- * out would come again.  The commit is durable, whatever the writer set.  The next number
- * here sees a change by hand: at commit, what this server has of the tag in memory is lost.
- * Other servers that have the table as a source set update_time to 'infinity' when they
- * take a range: this is no change by hand.  The trigger replaces it by the time.
+ * The triggers are for all who write.  max_id only rises: a number that was handed out
+ * would come again.  The commit is durable, whatever the writer set.  The next number
+ * here sees a change by hand: at commit, what this server has of the tag in memory is
+ * lost.  A range sets update_time to 'infinity': this is no change by hand.  The trigger
+ * replaces it by the time.
  */
 #include "postgres.h"
 
 #include "access/genam.h"
 #include "access/htup_details.h"
-#include "access/relation.h"
-#include "access/relscan.h"
 #include "access/stratnum.h"
-#include "access/tableam.h"
+#include "access/table.h"
 #include "access/xact.h"
-#include "catalog/dependency.h"
-#include "catalog/indexing.h"
-#include "catalog/pg_am.h"
-#include "catalog/pg_class.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
-#include "commands/extension.h"
 #include "commands/trigger.h"
-#include "executor/tuptable.h"
+#include "executor/executor.h"
+#include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
@@ -43,7 +38,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
@@ -52,6 +47,7 @@
 #include "settings.h"
 
 PG_FUNCTION_INFO_V1(snowid_segments_guard);
+PG_FUNCTION_INFO_V1(snowid_segment_take);
 
 /* A role that does not exist: superusers alone have its rights. */
 #define NOBODY ((Oid) -1)
@@ -86,25 +82,44 @@ typedef enum PeriodColumn
 typedef struct TableKind
 {
 	const char *name;
-	int			keys;			/* columns of the primary key */
 	int			max_id;
 	int			update_time;
 	int			n;
 	Oid			types[TAG_COLUMNS];
 } TableKind;
 
+/* A row of either table. */
+typedef struct TableRow
+{
+	const TableKind *kind;
+	HeapTuple	tuple;			/* NULL: there is none */
+	Datum	   *values;
+	bool	   *nulls;
+	int64		max_id;			/* 0, if it is null */
+} TableRow;
+
+/* The segment that is being given back by the row that the trigger sees; or NULL. */
+static const Look *given_back = NULL;
+
 static const TableKind table_tags = {
-	"snowid_segments", 1, TAG_MAX_ID, TAG_UPDATE_TIME, TAG_COLUMNS,
+	"snowid_segments", TAG_MAX_ID, TAG_UPDATE_TIME, TAG_COLUMNS,
 	{TEXTOID, INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID, INT8OID, INTERVALOID, TEXTOID,
-	TEXTOID, TEXTOID, TEXTOID, TEXTOID}
+	REGROLEOID, TEXTOID, TEXTOID, TEXTOID}
 };
 
 static const TableKind table_periods = {
-	"snowid_segment_periods", 2, PERIOD_MAX_ID, PERIOD_UPDATE_TIME, PERIOD_COLUMNS,
+	"snowid_segment_periods", PERIOD_MAX_ID, PERIOD_UPDATE_TIME, PERIOD_COLUMNS,
 	{TEXTOID, DATEOID, INT8OID, TIMESTAMPTZOID}
 };
 
 /*---- The tables ----*/
+
+/* The table is the one beside the function, in whatever schema. */
+Oid
+table_of(Oid function)
+{
+	return get_relname_relid(table_tags.name, get_func_namespace(function));
+}
 
 static void
 refuse_table(const TableKind *kind)
@@ -112,7 +127,7 @@ refuse_table(const TableKind *kind)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("definition of table \"%s\" does not match the snowid_segments extension", kind->name),
-			 errdetail("Its columns, primary key or persistence were changed, or it has an index of other columns.")));
+			 errdetail("Its columns or its primary key were changed.")));
 }
 
 static void
@@ -126,63 +141,6 @@ check_columns(Relation rel, const TableKind *kind)
 			refuse_table(kind);
 	}
 }
-
-/* Is it the primary key of the script, or has it the same columns? */
-static bool
-is_of_key(Oid relid, const TableKind *kind)
-{
-	Relation	index = index_open(relid, NoLock);
-	Form_pg_index form = index->rd_index;
-	bool		good = form->indimmediate && !form->indisexclusion &&
-	form->indnkeyatts == kind->keys &&
-	heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL);
-
-	for (int i = 0; good && i < kind->keys; i++)
-		good = form->indkey.values[i] == i + 1;
-	index_close(index, AccessShareLock);
-	return good;
-}
-
-/*
- * Opens a table with a lock that is kept.  ABSENT: it is none of the extension's.  Other
- * indexes must be like that of its key: REINDEX CONCURRENTLY makes such a one, and leaves
- * it if it fails.  LOCKED: another transaction has the table, or REINDEX an index.
- */
-static Found
-open_table(const TableKind *kind, const SegmentKey *key, LOCKMODE mode, Relation *rel)
-{
-	/* the table of the periods is beside that of the tags */
-	Oid			relid = kind == &table_tags ? key->relid :
-	get_relname_relid(kind->name, get_rel_namespace(key->relid));
-	Oid			extension = get_extension_oid("snowid_segments", true);
-	bool		good;
-	ListCell   *cell;
-
-	if (!ConditionalLockRelationOid(relid, mode))
-		return LOCKED;
-	if (!OidIsValid(extension) ||
-		getExtensionOfObject(RelationRelationId, relid) != extension)
-		return ABSENT;
-	*rel = relation_open(relid, NoLock);
-	check_columns(*rel, kind);
-	good = (*rel)->rd_rel->relkind == RELKIND_RELATION &&
-		(*rel)->rd_rel->relam == HEAP_TABLE_AM_OID &&
-		(*rel)->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT;
-	foreach(cell, RelationGetIndexList(*rel))
-	{
-		if (!ConditionalLockRelationOid(lfirst_oid(cell), AccessShareLock))
-		{
-			relation_close(*rel, NoLock);
-			return LOCKED;
-		}
-		good = is_of_key(lfirst_oid(cell), kind) && good;
-	}
-	if (!good || !OidIsValid((*rel)->rd_pkindex))
-		refuse_table(kind);
-	return FOUND;
-}
-
-/*---- Rows ----*/
 
 static TableRow
 row_of(const TableKind *kind, HeapTuple tuple, TupleDesc desc)
@@ -209,79 +167,46 @@ set_column(TableRow *row, TupleDesc desc, int column, Datum value)
 													   &isnull), desc);
 }
 
-/* Is it still a row of this tag, and of this period? */
-static bool
-is_same_row(const TableRow *row, const SegmentKey *key, const DateADT *period)
-{
-	text	   *tag = DatumGetTextPP(row->values[0]);
-
-	return VARSIZE_ANY_EXHDR(tag) == key->len &&
-		memcmp(VARDATA_ANY(tag), key->tag, key->len) == 0 &&
-		(period == NULL || DatumGetDateADT(row->values[PERIOD_PERIOD]) == *period);
-}
-
-/* Locks the newest version of a row to the end of the transaction; NULL: not now. */
-static HeapTuple
-lock_tuple(Relation rel, SysScanDesc scan, HeapTuple tuple, LockTupleMode mode)
-{
-	TupleTableSlot *slot = table_slot_create(rel, NULL);
-	ItemPointerData tid = tuple->t_self;
-	TM_FailureData failure;
-	TM_Result	result = table_tuple_lock(rel, &tid, scan->snapshot, slot,
-										  GetCurrentCommandId(true), mode, LockWaitSkip,
-										  TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS |
-										  TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure);
-
-	tuple = result == TM_Ok ? ExecCopySlotHeapTuple(slot) : NULL;
-	ExecDropSingleTupleTableSlot(slot);
-	return tuple;
-}
-
 /*
- * Reads the row of a tag, or of this period, or else of its newest one; or locks it.  By
- * a snapshot of the caller's, or NULL: as it is now, which a parallel worker sees only by
- * one for catalogs.  If the newest version of one to lock is another tag's, because the
- * row was renamed meanwhile, the answer is LOCKED, too: the caller looks for it again
- * later.
+ * Reads the row of a tag as it is now, which a parallel worker sees only by a snapshot for
+ * catalogs, without SQL: nothing is computed with the caller's rights.
  */
 static Found
-find_row(const TableKind *kind, const SegmentKey *key, const DateADT *period,
-		 Snapshot snapshot, LockTupleMode mode, TableRow *row)
+find_row(const SegmentKey *key, TableRow *row)
 {
-	bool		reads = mode == UNLOCKED;
 	Relation	rel;
-	Found		found = open_table(kind, key, reads ? AccessShareLock : RowExclusiveLock, &rel);
 	Relation	index;
-	ScanKeyData keys[2];
+	ScanKeyData scan_key;
 	SysScanDesc scan;
 	HeapTuple	tuple;
 
-	if (found != FOUND)
-		return found;
+	if (!OidIsValid(key->relid))
+		return ABSENT;
+	if (!ConditionalLockRelationOid(key->relid, AccessShareLock))
+		return LOCKED;
+	rel = table_open(key->relid, NoLock);
+	check_columns(rel, &table_tags);
+	(void) RelationGetIndexList(rel);
+	if (!OidIsValid(rel->rd_pkindex))
+		refuse_table(&table_tags);
+	if (!ConditionalLockRelationOid(rel->rd_pkindex, AccessShareLock))
+	{
+		table_close(rel, NoLock);
+		return LOCKED;
+	}
 	/* the column is the table's here, and not the index's */
-	ScanKeyEntryInitialize(&keys[0], 0, 1, BTEqualStrategyNumber, TEXTOID,
+	ScanKeyEntryInitialize(&scan_key, 0, TAG_BIZ_TAG + 1, BTEqualStrategyNumber, TEXTOID,
 						   TupleDescAttr(RelationGetDescr(rel), 0)->attcollation, F_TEXTEQ,
 						   PointerGetDatum(cstring_to_text_with_len(key->tag, key->len)));
-	if (period)
-		ScanKeyEntryInitialize(&keys[1], 0, PERIOD_PERIOD + 1, BTEqualStrategyNumber, DATEOID,
-							   InvalidOid, F_DATE_EQ, DateADTGetDatum(*period));
-	index = index_open(rel->rd_pkindex, AccessShareLock);
-	scan = systable_beginscan_ordered(rel, index, snapshot, period ? 2 : 1, keys);
-	tuple = systable_getnext_ordered(scan, BackwardScanDirection);
-	if (tuple == NULL)
-		found = ABSENT;
-	else
-	{
-		tuple = reads ? heap_copytuple(tuple) : lock_tuple(rel, scan, tuple, mode);
-		if (tuple)
-			*row = row_of(kind, tuple, RelationGetDescr(rel));
-		if (tuple == NULL || !is_same_row(row, key, period))
-			found = LOCKED;
-	}
+	index = index_open(rel->rd_pkindex, NoLock);
+	scan = systable_beginscan_ordered(rel, index, NULL, 1, &scan_key);
+	tuple = systable_getnext_ordered(scan, ForwardScanDirection);
+	if (tuple)
+		*row = row_of(&table_tags, heap_copytuple(tuple), RelationGetDescr(rel));
 	systable_endscan_ordered(scan);
 	index_close(index, AccessShareLock);
-	relation_close(rel, reads ? AccessShareLock : NoLock);
-	return found;
+	table_close(rel, AccessShareLock);
+	return tuple ? FOUND : ABSENT;
 }
 
 static const char *
@@ -299,7 +224,6 @@ read_columns(const TableRow *stored, TagRow *tag)
 {
 	const Datum *values = stored->values;
 	Row		   *row = &tag->row;
-	const char *role = text_of(stored, TAG_ROLE);
 	const char *format = text_of(stored, TAG_FORMAT);
 	const char *source = text_of(stored, TAG_SOURCE);
 	const char *zone = text_of(stored, TAG_ZONE);
@@ -308,18 +232,21 @@ read_columns(const TableRow *stored, TagRow *tag)
 
 	*tag = (TagRow)
 	{
-		.stored = *stored,.zone = pg_tzset(zone)
+		.max_id = stored->max_id,.zone = pg_tzset(zone),.newest = NO_PERIOD
 	};
-	tag->step = Min(Max(DatumGetInt32(values[TAG_STEP]), 1), MAX_STEP);
+	tag->step = stored->nulls[TAG_STEP] ? 1 : Min(Max(DatumGetInt32(values[TAG_STEP]), 1), MAX_STEP);
 	if (cover)
 		tag->cover_ms = (cover->time + cover->day * USECS_PER_DAY) / 1000;
 	row->limit = stored->nulls[TAG_LIMIT_ID] ? PG_INT64_MAX : DatumGetInt64(values[TAG_LIMIT_ID]);
-	strlcpy(row->source, source, pg_mbcliplen(source, strlen(source), SOURCE_LEN - 1) + 1);
-	row->role = role[0] ? get_role_oid(role, true) : InvalidOid;
-	if (role[0] && !OidIsValid(row->role))
+	strlcpy(row->source, source, pg_mbcliplen(source, strlen(source), NAMEDATALEN - 1) + 1);
+	if (!stored->nulls[TAG_ROLE])
 	{
-		row->role = NOBODY;
-		tag->problem = "Its role does not exist";
+		row->role = DatumGetObjectId(values[TAG_ROLE]);
+		if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(row->role)))
+		{
+			row->role = NOBODY;
+			tag->problem = "Its role does not exist";
+		}
 	}
 	if (!period_kind(text_of(stored, TAG_PERIOD), &row->kind))
 		tag->problem = "Its period must be none, day, month or year";
@@ -335,87 +262,202 @@ read_columns(const TableRow *stored, TagRow *tag)
 	}
 }
 
-/* The row of a tag, as it is now; it may be locked to the end of the transaction. */
+/* The row of a tag, as it is now. */
 Found
-table_find_tag(const SegmentKey *key, LockTupleMode mode, TagRow *tag)
+table_find_tag(const SegmentKey *key, TagRow *tag)
 {
 	TableRow	row;
-	Found		found = find_row(&table_tags, key, NULL, NULL, mode, &row);
+	Found		found = find_row(key, &row);
 
 	if (found == FOUND)
 		read_columns(&row, tag);
 	return found;
 }
 
-/* The newest period of which there is a row; or NO_PERIOD. */
-Found
-table_newest_period(const SegmentKey *key, DateADT *newest)
+/*---- The functions that lock and write ----*/
+
+/*
+ * Locks both tables.  NULL, or why none of the functions may be called: they run as their
+ * owner, and so would what another owner, or somebody who may create triggers, has put there.
+ */
+static const char *
+tables_problem(Oid relid, Oid function)
 {
-	TableRow	row;
-	Found		found = find_row(&table_periods, key, NULL, NULL, UNLOCKED, &row);
+	Oid			relids[] = {
+		relid, get_relname_relid(table_periods.name, get_rel_namespace(relid))
+	};
+	HeapTuple	proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Oid			owner = HeapTupleIsValid(proc) ? ((Form_pg_proc) GETSTRUCT(proc))->proowner : InvalidOid;
+	bool		good = OidIsValid(owner);
 
-	*newest = found == FOUND ? DatumGetDateADT(row.values[PERIOD_PERIOD]) : NO_PERIOD;
-	return found;
-}
+	if (HeapTupleIsValid(proc))
+		ReleaseSysCache(proc);
+	for (int i = 0; i < lengthof(relids); i++)
+	{
+		Relation	rel;
 
-/* Locks the row that has the numbers of a period, or of a tag without periods. */
-Found
-table_lock_row(const SegmentKey *key, DateADT period, TableRow *row)
-{
-	bool		in_period = period != NO_PERIOD;
+		if (!ConditionalLockRelationOid(relids[i], RowExclusiveLock))
+			return "locked";
+		rel = table_open(relids[i], NoLock);
+		good = good && rel->rd_rel->relowner == owner;
+		for (int j = 0; rel->trigdesc && j < rel->trigdesc->numtriggers; j++)
+		{
+			const Trigger *trigger = &rel->trigdesc->triggers[j];
 
-	return find_row(in_period ? &table_periods : &table_tags, key, in_period ? &period : NULL,
-					NULL, LockTupleNoKeyExclusive, row);
-}
-
-/* Writes a row that is locked. */
-void
-table_set_max_id(TableRow *row, int64 max_id)
-{
-	Relation	rel = relation_open(row->tuple->t_tableOid, NoLock);
-	TupleDesc	desc = RelationGetDescr(rel);
-
-	set_column(row, desc, row->kind->max_id, Int64GetDatum(max_id));
-	set_column(row, desc, row->kind->update_time, TimestampTzGetDatum(GetCurrentTimestamp()));
-	CatalogTupleUpdate(rel, &row->tuple->t_self, row->tuple);
-	relation_close(rel, NoLock);
+			good = good && (trigger->tgisinternal || strcmp(trigger->tgname, "guard") == 0 ||
+							strcmp(trigger->tgname, "guard_all") == 0);
+		}
+		table_close(rel, NoLock);
+	}
+	return good ? NULL : "owner";
 }
 
 /*
- * Makes the row of a period; false: another transaction does, which is not at its end,
- * or holds the table.
+ * Calls the function of this name beside the table, with the first so many of the types; a
+ * row, or NULL if there is none.
  */
-bool
-table_add_period(const SegmentKey *key, DateADT period, int64 max_id)
+static HeapTupleHeader
+call_function(Oid relid, const char *name, int n, const NullableDatum *args, const char **problem)
 {
-	Relation	rel;
-	SnapshotData dirty;
-	TableRow	row;
-	TupleDesc	desc;
-	Datum	   *values;
-	bool	   *nulls;
+	static const Oid types[TAKE_ARGS] = TAKE_TYPES;
 
-	InitDirtySnapshot(dirty);
-	if (find_row(&table_periods, key, &period, &dirty, UNLOCKED, &row) != ABSENT ||
-		open_table(&table_periods, key, RowExclusiveLock, &rel) != FOUND)
-		return false;
-	desc = RelationGetDescr(rel);
-	values = palloc0(desc->natts * sizeof(Datum));
-	nulls = palloc0(desc->natts * sizeof(bool));
-	for (int i = PERIOD_COLUMNS; i < desc->natts; i++)
+	LOCAL_FCINFO(fcinfo, TAKE_ARGS);
+	FmgrInfo	function;
+	Datum		result;
+	Oid			id = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name),
+									 PointerGetDatum(buildoidvector(types, n)),
+									 ObjectIdGetDatum(get_rel_namespace(relid)));
+
+	*problem = tables_problem(relid, id);
+	if (*problem)
+		return NULL;
+	fmgr_info(id, &function);
+	InitFunctionCallInfoData(*fcinfo, &function, n, InvalidOid, NULL, NULL);
+	memcpy(fcinfo->args, args, n * sizeof(NullableDatum));
+	result = FunctionCallInvoke(fcinfo);
+	return fcinfo->isnull ? NULL : DatumGetHeapTupleHeader(result);
+}
+
+/* A column of the row, or what stands for NULL. */
+static Datum
+column_of(HeapTupleHeader row, int number, Datum if_null)
+{
+	bool		isnull;
+	Datum		value = GetAttributeByNum(row, number, &isnull);
+
+	return isnull ? if_null : value;
+}
+
+static NullableDatum
+text_arg(const char *s, int len)
+{
+	return (NullableDatum)
 	{
-		nulls[i] = true;
-		/* jit trusts it: a null there crashes a reader */
-		if (TupleDescAttr(desc, i)->attnotnull)
-			refuse_table(&table_periods);
+		.value = PointerGetDatum(cstring_to_text_with_len(s, len))
+	};
+}
+
+/*
+ * Locks the row of a tag to the end of the transaction, and reads it, and the newest
+ * period here.
+ */
+Found
+table_lock_tag(const SegmentKey *key, TagRow *tag)
+{
+	NullableDatum arg = text_arg(key->tag, key->len);
+	const char *problem;
+	HeapTupleHeader row = call_function(key->relid, "snowid_segment_lock", 1, &arg, &problem);
+	Found		found = table_find_tag(key, tag);
+
+	if (found != FOUND)
+		return found;
+	if (problem && strcmp(problem, "locked") != 0)
+		tag->problem = "The tables belong to another role than the extension's functions, or have triggers of others";
+	else if (row == NULL)
+		return LOCKED;
+	else
+	{
+		tag->newest = DatumGetDateADT(column_of(row, 1, DateADTGetDatum(NO_PERIOD)));
+		tag->newest_max_id = DatumGetInt64(column_of(row, 2, Int64GetDatum(0)));
 	}
-	values[PERIOD_BIZ_TAG] = PointerGetDatum(cstring_to_text_with_len(key->tag, key->len));
-	values[PERIOD_PERIOD] = DateADTGetDatum(period);
-	values[PERIOD_MAX_ID] = Int64GetDatum(max_id);
-	values[PERIOD_UPDATE_TIME] = TimestampTzGetDatum(GetCurrentTimestamp());
-	CatalogTupleInsert(rel, heap_form_tuple(desc, values, nulls));
-	relation_close(rel, NoLock);
-	return true;
+	return FOUND;
+}
+
+static NullableDatum
+label_arg(DateADT label)
+{
+	return (NullableDatum)
+	{
+		.value = DateADTGetDatum(label),.isnull = label == NO_PERIOD
+	};
+}
+
+/* Takes a range of the tables here. */
+void
+table_take(const SegmentKey *key, Take *take)
+{
+	const char *kind = period_name(take->kind);
+	NullableDatum args[TAKE_ARGS] = {
+		text_arg(key->tag, key->len), text_arg(kind, strlen(kind)), label_arg(take->label),
+		label_arg(take->seen), {Int64GetDatum(take->high), false},
+		{Int64GetDatum(take->upto), false}, {Int64GetDatum(take->length), false}
+	};
+	const char *problem;
+	HeapTupleHeader row = call_function(key->relid, "snowid_segment_take_row", TAKE_ARGS, args,
+										&problem);
+	Datum		said;
+
+	if (row)
+	{
+		take->first = DatumGetInt64(column_of(row, 1, Int64GetDatum(0)));
+		take->last = DatumGetInt64(column_of(row, 2, Int64GetDatum(0)));
+		take->period = DatumGetDateADT(column_of(row, 3, DateADTGetDatum(NO_PERIOD)));
+		said = column_of(row, 4, (Datum) 0);
+		problem = said ? TextDatumGetCString(said) : "";
+	}
+	strlcpy(take->problem, problem, sizeof(take->problem));
+}
+
+/* The same for another server. */
+Datum
+snowid_segment_take(PG_FUNCTION_ARGS)
+{
+	static const Oid columns[] = {INT8OID, INT8OID, INT4OID, TEXTOID};
+	TupleDesc	desc = require_row(fcinfo, columns, lengthof(columns));
+	Datum		values[lengthof(columns)] = {0};
+	bool		nulls[lengthof(columns)] = {true, true, true, false};
+	const char *problem;
+	HeapTupleHeader row = call_function(table_of(fcinfo->flinfo->fn_oid), "snowid_segment_take_row",
+										TAKE_ARGS, fcinfo->args, &problem);
+
+	if (row)
+		PG_RETURN_HEAPTUPLEHEADER(row);
+	values[3] = CStringGetTextDatum(problem);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+}
+
+/*
+ * Gives back what is left of a segment: the row is written with its max_id as it is, and
+ * the trigger, which has it locked, lowers that.
+ */
+void
+table_give_back(const Look *look)
+{
+	const SegmentState *state = &look->state;
+	Take		take = {
+		.kind = state->row.kind,.label = state->newest,.seen = NO_PERIOD,.upto = PG_INT64_MAX
+	};
+
+	given_back = look;
+	PG_TRY();
+	{
+		table_take(&state->key, &take);
+	}
+	PG_FINALLY();
+	{
+		given_back = NULL;
+	}
+	PG_END_TRY();
 }
 
 /*---- Changes by hand ----*/
@@ -473,10 +515,10 @@ note_change(Oid relid, const char *tag, int len, DateADT period)
  * A column that cannot be resolved here is an error, but if a dump is restored or a change
  * is replicated: a row that gives no numbers, and says why, is better than a table that is
  * lost.  A role that may write the table may name any source that the database's owner
- * may use.  The source gets its full name.
+ * may use.
  */
 static void
-resolve(TableRow *new, TupleDesc desc)
+check_row(const TableRow *new)
 {
 	TagRow		tag;
 	const char *problem;
@@ -485,17 +527,8 @@ resolve(TableRow *new, TupleDesc desc)
 		return;					/* the row is refused */
 	read_columns(new, &tag);
 	problem = tag.problem;
-	if (tag.row.source[0])
-	{
-		Oid			relid = source_find(tag.row.source, true);
-
-		if (problem == NULL)
-			problem = source_problem(relid);
-		if (OidIsValid(relid))
-			set_column(new, desc, TAG_SOURCE,
-					   CStringGetTextDatum(quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)),
-																	  get_rel_name(relid))));
-	}
+	if (problem == NULL && !new->nulls[TAG_SOURCE])
+		problem = source_problem(text_of(new, TAG_SOURCE));
 	if (problem)
 		ereport(!check_function_bodies ||
 				SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA ? WARNING : ERROR,
@@ -526,6 +559,20 @@ check_move(const TableRow *old, const TableRow *new)
 				 errhint("Raise max_id in the same statement, to that of the source at least.")));
 }
 
+/* Nobody takes numbers of it any more: the row is locked.  Lowers max_id to the last one. */
+static void
+lower_max_id(const TableRow *old, TableRow *new, TupleDesc desc)
+{
+	const TableKind *kind = old->kind;
+	Range		rest = segment_drop(given_back);
+	DateADT		label = kind == &table_periods ? DatumGetDateADT(old->values[PERIOD_PERIOD]) :
+	NO_PERIOD;
+
+	if (rest.length > 0 && rest.period.label == label &&
+		old->max_id == rest.first + (rest.length - 1))
+		set_column(new, desc, kind->max_id, Int64GetDatum(rest.first - 1));
+}
+
 /* Checks and completes the new row; returns whether it is changed by hand. */
 static bool
 check_change(const TableRow *old, TableRow *new, TupleDesc desc)
@@ -537,7 +584,9 @@ check_change(const TableRow *old, TableRow *new, TupleDesc desc)
 
 	if (old->tuple && kind == &table_tags)
 		check_move(old, new);
-	if (old->tuple && new->max_id < old->max_id)
+	if (old->tuple && given_back)
+		lower_max_id(old, new, desc);
+	else if (old->tuple && new->max_id < old->max_id)
 	{
 		if (!is_replica)
 			ereport(ERROR,
@@ -548,8 +597,8 @@ check_change(const TableRow *old, TableRow *new, TupleDesc desc)
 							   old->max_id)));
 		set_column(new, desc, kind->max_id, Int64GetDatum(old->max_id));
 	}
-	if (kind == &table_tags)
-		resolve(new, desc);
+	if (kind == &table_tags && !is_ours)
+		check_row(new);
 	if (is_ours || (old->tuple && !is_replica))
 		set_column(new, desc, kind->update_time, TimestampTzGetDatum(GetCurrentTimestamp()));
 	return !is_ours && (old->tuple || kind == &table_periods);

@@ -1602,8 +1602,6 @@ sub prepare_segments
 		CREATE EXTENSION postgres_fdw;
 		CREATE SERVER central FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '$dir', port '$port{delayed}', dbname 'postgres');
 		CREATE USER MAPPING FOR CURRENT_USER SERVER central OPTIONS (user 'postgres');
-		CREATE FOREIGN TABLE central (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz)
-			SERVER central OPTIONS (schema_name 'public', table_name 'snowid_segments');
 		INSERT INTO snowid_segments (biz_tag, source) VALUES ('central', 'central')
 		END
 	return;

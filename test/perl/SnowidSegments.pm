@@ -1,5 +1,4 @@
-# Servers that have their segments' numbers from one central server, through
-# postgres_fdw.
+# Servers that have their segments' numbers from one central server.
 
 package SnowidSegments;
 
@@ -51,8 +50,7 @@ sub answer_of
 	return $answer;
 }
 
-# SQL for a foreign table with the tags of a database that is reached with these options,
-# by way of a foreign server of the same name.
+# SQL for a source of this name: a database that is reached with these options.
 sub source_at
 {
 	my ($name, %options) = @_;
@@ -60,8 +58,6 @@ sub source_at
 	return <<~EOF;
 		CREATE SERVER $name FOREIGN DATA WRAPPER postgres_fdw OPTIONS ($options);
 		CREATE USER MAPPING FOR CURRENT_USER SERVER $name;
-		CREATE FOREIGN TABLE $name (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz)
-			SERVER $name OPTIONS (schema_name 'public', table_name 'snowid_segments');
 		EOF
 }
 

@@ -353,7 +353,7 @@ my @functions = lines_of(
 			FROM unnest(proallargtypes, proargmodes, proargnames) WITH ORDINALITY AS a (t, m, n, i)
 			WHERE m = 'o') END
 	FROM pg_proc p JOIN %s ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
-	WHERE prokind <> 'a' AND NOT EXISTS (SELECT FROM pg_depend u
+	WHERE prokind <> 'a' AND obj_description(p.oid) NOT LIKE 'internal: %%' AND NOT EXISTS (SELECT FROM pg_depend u
 		WHERE u.refclassid = 'pg_proc'::regclass AND u.refobjid = p.oid AND u.deptype <> 'e')
 	EOF
 
@@ -361,7 +361,8 @@ my @functions = lines_of(
 my %granted = map { split / / } lines_of(
 	"SELECT DISTINCT proname || CASE WHEN has_function_privilege('pg_monitor', p.oid, 'EXECUTE') THEN ' pg_monitor' ELSE ' superusers' END
 	FROM pg_proc p JOIN $extension ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
-	WHERE NOT has_function_privilege('pg_read_all_data', p.oid, 'EXECUTE') AND prorettype <> 'trigger'::regtype"
+	WHERE NOT has_function_privilege('pg_read_all_data', p.oid, 'EXECUTE') AND prorettype <> 'trigger'::regtype
+		AND obj_description(p.oid) NOT LIKE 'internal: %'"
 );
 same(
 	'functions that are not for everybody',

@@ -114,15 +114,14 @@ $old->start;
 server_is_open($old);
 query($old, <<~'EOF');
 	CREATE EXTENSION postgres_fdw;
-	CREATE SERVER there FOREIGN DATA WRAPPER postgres_fdw;
-	CREATE FOREIGN TABLE central (biz_tag text, max_id bigint, limit_id bigint, update_time timestamptz) SERVER there;
+	CREATE SERVER central FOREIGN DATA WRAPPER postgres_fdw;
 	CREATE ROLE gone;
 	SET check_function_bodies = off;
 	INSERT INTO snowid_segments (biz_tag, source) VALUES ('no source', 'central');
 	INSERT INTO snowid_segments (biz_tag, role) VALUES ('no role', 'gone');
 	INSERT INTO snowid_segments (biz_tag, zone) VALUES ('no zone', 'US/EasternGone');
 	INSERT INTO snowid_segments (biz_tag, period) VALUES ('no period', 'week');
-	DROP FOREIGN TABLE central;
+	DROP SERVER central;
 	DROP ROLE gone
 	EOF
 my $dump = $old->basedir . '/dump.sql';

@@ -7,7 +7,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidHold;
-use SnowidSegments qw(use_central ask_in_background answer_of);
+use SnowidSegments qw(source_at ask_in_background answer_of);
 use SnowidTest;
 use Test::More;
 
@@ -17,7 +17,8 @@ let_hold($node);
 $node->start;
 
 # Noon of 2026-11-21, and all the time: so no lock_timeout ends a wait.
-stop_clock($node, 1795262400000);
+my $noon = 1795262400;
+stop_clock($node, 1000 * $noon);
 query($node, <<~EOF);
 	CREATE EXTENSION snowid_segments;
 	INSERT INTO snowid_segments (biz_tag, period) VALUES ('bill', 'day'), ('receipt', 'day');
@@ -105,7 +106,8 @@ is( answer_after(
 	41,
 	'a tag that is begun again by COMMIT PREPARED is there all the time');
 
-# The row of a day that another transaction inserts.
+# The row of a day that another transaction inserts: it is waited for, until lock_timeout.
+set_skew($node, $noon - time);
 query($node,
 	"INSERT INTO snowid_segments (biz_tag, period) VALUES ('fresh', 'day')");
 my $inserter = $node->background_psql('postgres');
@@ -114,11 +116,12 @@ $inserter->query_safe(
 );
 is( answer_after(
 		"SELECT * FROM snowid_period_number('fresh')",
-		$is_locked,
+		fails_with('canceling statement due to lock timeout'),
 		sub { $inserter->query_safe('COMMIT') }),
 	'2026-11-21|6',
-	'a day whose row is being inserted is not waited for in the process');
+	'a day whose row is being inserted is not waited for without end');
 $inserter->quit;
+stop_clock($node, 1000 * $noon);
 
 #---- Periods that are over ----
 
@@ -163,7 +166,7 @@ query($node, <<~EOF);
 like(
 	answer_after(
 		"SELECT max((n).number) FROM (SELECT snowid_period_number('unnoticed') AS n FROM generate_series(1, 5)) s",
-		fails_with('The row of its newest period was deleted'),
+		"SELECT count(*) = 1 FROM snowid_segment_status() WHERE error LIKE 'Its max_id is behind: %'",
 		sub {
 			query($node,
 				"INSERT INTO snowid_segment_periods VALUES ('unnoticed', '2026-11-21', 100)"
@@ -174,16 +177,26 @@ like(
 
 #---- To a source, and back ----
 
-# A server is its own central one, by way of other tables.
-query($node, 'CREATE TABLE there (LIKE snowid_segments INCLUDING DEFAULTS)');
+# The central server is another database of this one.
+sub there
+{
+	my ($sql, $database) = @_;
+	return $node->safe_psql($database // 'there', $sql);
+}
+
+my %here = (host => $node->host, port => $node->port);
+query($node, 'CREATE DATABASE there');
+query($node, 'CREATE DATABASE fake');
+there(<<~EOF);
+	CREATE EXTENSION snowid_segments;
+	INSERT INTO snowid_segments (biz_tag) VALUES ('a');
+	INSERT INTO snowid_segments (biz_tag, period) VALUES ('new', 'day'), ('used', 'day'), ('longer there', 'day');
+	EOF
 query($node,
-	'CREATE TABLE days_there (LIKE snowid_segment_periods INCLUDING ALL)');
-use_central($node, $node->host, $node->port);
+		'CREATE EXTENSION postgres_fdw;'
+	  . source_at('central', %here, dbname => 'there')
+	  . source_at('fake',    %here, dbname => 'fake'));
 query($node, <<~EOF);
-	ALTER FOREIGN TABLE central OPTIONS (SET table_name 'there');
-	CREATE FOREIGN TABLE days (biz_tag text, period date, max_id bigint, update_time timestamptz)
-		SERVER central OPTIONS (table_name 'days_there');
-	INSERT INTO there (biz_tag) VALUES ('a');
 	INSERT INTO snowid_segments (biz_tag) VALUES ('a');
 	INSERT INTO snowid_segments (biz_tag, period) VALUES ('new', 'day'), ('used', 'day');
 	EOF
@@ -197,34 +210,59 @@ is( answer_after(
 		"SELECT snowid_number('a')",
 		fails_with(
 			"Its max_id is behind: numbers up to $here were handed out here"),
-		sub { query($node, "UPDATE there SET max_id = $here + 2000") }),
+		sub { there("UPDATE snowid_segments SET max_id = $here + 2000") }),
 	$here + 2001,
 	'a tag that is moved to a source whose max_id is lower has no numbers until that is raised'
 );
 
-# A source that returns other numbers than those that it was asked for.
-query($node, <<~EOF);
-	CREATE FUNCTION lowers() RETURNS trigger LANGUAGE plpgsql AS \$\$
-	BEGIN
-		NEW.max_id := 5;
-		RETURN NEW;
-	END \$\$;
-	INSERT INTO there (biz_tag, max_id) VALUES ('lower', 100);
-	CREATE TRIGGER lowers BEFORE UPDATE ON there FOR EACH ROW EXECUTE FUNCTION lowers();
-	INSERT INTO snowid_segments (biz_tag, step, cover, source) VALUES ('lower', 10, '0', 'central');
-	EOF
-is( answer_after(
-		"SELECT snowid_number('lower')",
-		fails_with('Its source returned numbers that were not asked for'),
-		sub {
-			query($node,
-				"DROP TRIGGER lowers ON there; UPDATE there SET max_id = 200 WHERE biz_tag = 'lower'"
-			);
-		}),
-	201,
-	'numbers of a source that were not asked for are not handed out');
+# A server that answers with a row of its own.
+sub fake_answers
+{
+	my ($row) = @_;
+	there(<<~EOF, 'fake');
+		CREATE OR REPLACE FUNCTION snowid_segment_take(text, text, int, int, bigint, bigint, bigint,
+			OUT first bigint, OUT last bigint, OUT period int, OUT problem text)
+			LANGUAGE sql RETURN ROW($row);
+		EOF
+	return;
+}
 
-foreach my $source ('NULL', "'days'")
+sub fake_range
+{
+	my ($first, $last, $period) = @_;
+	fake_answers("${first}::bigint, ${last}::bigint, $period, NULL::text");
+	return;
+}
+fake_range(95, 104, 'NULL::int');
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, max_id, step, cover, source) VALUES ('fake', 100, 10, '0', 'fake')"
+);
+my $not_asked =
+  fails_with('Its source returned numbers that were not asked for');
+my $asking = ask_in_background($node, "SELECT snowid_number('fake')");
+wait_for($node, $not_asked);
+pass('a range of numbers that were handed out here is refused');
+fake_answers("NULL::bigint, NULL::bigint, NULL::int, 'evil'::text");
+wait_for($node,
+	fails_with('Its source refused for a reason that is not known here'));
+pass('a word that is not known is not passed on');
+
+foreach my $case (
+	[ 'that is too long',           200, 210, 'NULL::int' ],
+	[ 'that ends before it begins', 200, 150, 'NULL::int' ],
+	[ 'of a period',                200, 209, 1 ])
+{
+	my ($what, @range) = @$case;
+	fake_range(@range);
+	wait_for($node, $not_asked);
+	pass("a range $what is refused");
+	fake_answers("NULL::bigint, NULL::bigint, NULL::int, 'locked'::text");
+	wait_for($node, fails_with('Its row is locked'));
+}
+fake_range(200, 209, 'NULL::int');
+is(answer_of($asking), 200, 'a range that was asked for is handed out');
+
+foreach my $source ('NULL', "'fake'")
 {
 	like(
 		sql_error(
@@ -234,13 +272,15 @@ foreach my $source ('NULL', "'days'")
 		qr/^22023: source of segment "a" cannot be changed without its max_id\nDETAIL:  Numbers above $here may have been handed out from its source\.\nHINT:  Raise max_id in the same statement, to that of the source at least\./,
 		"moved from its source to $source, a tag needs another max_id");
 }
-query($node, <<~EOF);
-	BEGIN;
-	SELECT FROM snowid_segments WHERE biz_tag = 'a' FOR UPDATE;
-	UPDATE snowid_segments here SET source = NULL, max_id = greatest(here.max_id, there.max_id) + 1
-		FROM there WHERE here.biz_tag = 'a' AND there.biz_tag = 'a';
-	COMMIT
-	EOF
+my $mover = $node->background_psql('postgres');
+$mover->query_safe(
+	"BEGIN; SELECT FROM snowid_segments WHERE biz_tag = 'a' FOR UPDATE");
+my $max_there =
+  there("SELECT max_id FROM snowid_segments WHERE biz_tag = 'a'");
+$mover->query_safe(
+	"UPDATE snowid_segments SET source = NULL, max_id = greatest(max_id, $max_there) + 1 WHERE biz_tag = 'a'; COMMIT"
+);
+$mover->quit;
 cmp_ok(
 	query($node, "SELECT snowid_number('a')"),
 	'>',
@@ -255,44 +295,46 @@ foreach my $tag ('new', 'used')
 	);
 	query($node, "SELECT snowid_period_number('$tag')");
 	query($node,
-		"UPDATE snowid_segments SET source = 'days' WHERE biz_tag = '$tag'");
+		"UPDATE snowid_segments SET source = 'central' WHERE biz_tag = '$tag'"
+	);
 }
 my $last =
   "SELECT max_id FROM snowid_segment_periods WHERE period = '2026-11-21' AND biz_tag = ";
-my $new  = query($node, "$last 'new'");
 my $used = query($node, "$last 'used'");
-is( query($node, "SELECT * FROM snowid_period_number('new')"),
-	'2026-11-21|' . ($new + 1),
-	'if the source has no row of the day, the day continues');
-query($node,
-	"INSERT INTO days_there VALUES ('used', '2026-11-21', $used - 1)");
-is( answer_after(
-		"SELECT * FROM snowid_period_number('used')",
-		fails_with(
-			"Its max_id is behind: numbers up to $used were handed out here"),
-		sub {
-			query($node,
-				"UPDATE days_there SET max_id = 100 WHERE biz_tag = 'used'");
-		}),
-	'2026-11-21|101',
-	'if a source has an older max_id of the day, it must be raised');
-my $locker = $node->background_psql('postgres');
-$locker->query_safe(
-	"BEGIN; SELECT FROM snowid_segment_periods WHERE biz_tag = 'used' FOR UPDATE"
+there(
+	"INSERT INTO snowid_segment_periods VALUES ('used', '2026-11-21', $used - 1)"
 );
-query($node, "SELECT snowid_segment_forget('used')");
-is( answer_after(
-		"SELECT count(snowid_period_number('used'))",
-		$is_locked,
-		sub { $locker->query_safe('COMMIT') }),
-	1,
-	'a row of a day here that is locked is not waited for in the process');
-$locker->quit;
+foreach my $case (
+	[
+		'new',
+		'has no row of the day',
+		"INSERT INTO snowid_segment_periods VALUES ('new', '2026-11-21', 100)"
+	],
+	[
+		'used',
+		'has an older max_id of the day',
+		"UPDATE snowid_segment_periods SET max_id = 100 WHERE biz_tag = 'used'"
+	])
+{
+	my ($tag, $what, $cure) = @$case;
+	my $max_id = query($node, "$last '$tag'");
+	is( answer_after(
+			"SELECT * FROM snowid_period_number('$tag')",
+			fails_with(
+				"Its max_id is behind: numbers up to $max_id were handed out here"
+			),
+			sub { there($cure) }),
+		'2026-11-21|101',
+		"if a source $what, it has no numbers until that is raised");
+}
+my $days = there(
+	"SELECT string_agg(format('(%L, %L, %s)', biz_tag, period, max_id), ',') FROM snowid_segment_periods WHERE biz_tag = 'used'"
+);
 query($node, <<~EOF);
 	BEGIN;
 	SELECT FROM snowid_segments WHERE biz_tag = 'used' FOR UPDATE;
 	UPDATE snowid_segments SET source = NULL, max_id = max_id + 1 WHERE biz_tag = 'used';
-	INSERT INTO snowid_segment_periods SELECT biz_tag, period, max_id FROM days_there WHERE biz_tag = 'used'
+	INSERT INTO snowid_segment_periods (biz_tag, period, max_id) VALUES $days
 		ON CONFLICT (biz_tag, period) DO UPDATE SET max_id = greatest(snowid_segment_periods.max_id, excluded.max_id);
 	COMMIT
 	EOF
@@ -308,7 +350,7 @@ is( query(
 # of the table here, and of a source.
 query($node, <<~EOF);
 	INSERT INTO snowid_segments (biz_tag, period, step, cover) VALUES ('longer', 'day', 10, '0');
-	INSERT INTO snowid_segments (biz_tag, period, step, cover, source) VALUES ('longer there', 'day', 10, '0', 'days');
+	INSERT INTO snowid_segments (biz_tag, period, step, cover, source) VALUES ('longer there', 'day', 10, '0', 'central');
 	EOF
 
 # Thirty numbers of a tag: its period, and the last one.
@@ -328,6 +370,9 @@ foreach my $to ([ month => '2026-11-01' ], [ year => '2026-01-01' ])
 {
 	my ($period, $label) = @$to;
 	query($node,
+		"UPDATE snowid_segments SET period = '$period' WHERE biz_tag LIKE 'longer%'"
+	);
+	there(
 		"UPDATE snowid_segments SET period = '$period' WHERE biz_tag LIKE 'longer%'"
 	);
 	is(take_thirty($_), "$label|30",
@@ -382,7 +427,8 @@ query($node, <<~EOF);
 	INSERT INTO snowid_segments (biz_tag, period) VALUES ('no period', 'week');
 	INSERT INTO snowid_segments (biz_tag, period, format) VALUES ('no format', 'day', '{N:6}');
 	DROP ROLE gone;
-	DROP FOREIGN TABLE central
+	DROP SERVER central CASCADE;
+	DROP SERVER fake CASCADE
 	EOF
 my %problems = (
 	'no source' => 'Its source does not exist',
@@ -420,12 +466,26 @@ foreach my $tag (sort keys %problems)
 		qr/no numbers available for segment "$tag"\nDETAIL:  The last error was: \Q$problems{$tag}\E\./,
 		"$tag: it has no numbers, and the error says why");
 }
-like(
-	sql_error(
-		$node,
-		"INSERT INTO snowid_segments (biz_tag, role) VALUES ('x', 'gone')"),
-	qr/^22023: segment "x" would have no numbers\nDETAIL:  Its role does not exist\./,
-	'by hand, a role that does not exist is refused');
+foreach my $role ('12345678', '-')
+{
+	like(
+		sql_error(
+			$node,
+			"INSERT INTO snowid_segments (biz_tag, role) VALUES ('x', '$role')"
+		),
+		qr/^22023: segment "x" would have no numbers\nDETAIL:  Its role does not exist\./,
+		"by hand, a role that does not exist is refused: $role");
+}
+foreach my $role ('gone', '')
+{
+	like(
+		sql_error(
+			$node,
+			"INSERT INTO snowid_segments (biz_tag, role) VALUES ('x', '$role')"
+		),
+		qr/^42(?:704|602): /,
+		"by hand, a name that is no role's is refused: \"$role\"");
+}
 
 # A source that is no name, and longer than one may be.
 query($node,
@@ -458,11 +518,6 @@ like(
 	sql_error($node, q(INSERT INTO other VALUES ('a'))),
 	qr/^55000: definition of table "snowid_segments" does not match the snowid_segments extension$/m,
 	'the trigger refuses another table');
-query($node, 'ALTER EXTENSION snowid_segments DROP TABLE snowid_segments');
-like(
-	sql_error($node, q(SELECT snowid_number('kept'))),
-	qr/^42704: segment "kept" does not exist$/m,
-	'a table that the extension does not own any more gives no numbers');
 
 $node->stop;
 done_testing();

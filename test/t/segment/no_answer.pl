@@ -1,5 +1,5 @@
 # What stands between a server and its central server, such as a pooler, may answer an
-# UPDATE with something that is no error, and is not its result either: its range is lost,
+# call with something that is no error, and is not its result either: its range is lost,
 # and not handed out.
 use strict;
 use warnings;
@@ -26,7 +26,7 @@ my $listener = IO::Socket::INET->new(
 	LocalAddr => '127.0.0.1',
 	Listen    => 10) or die "$!";
 
-# Passes on.  The first UPDATE waits for a file, and its answer says that the transaction
+# Passes on.  The first call waits for a file, and its answer says that the transaction
 # there is still open.
 sub pass_on
 {
@@ -35,8 +35,8 @@ sub pass_on
 	  IO::Socket::UNIX->new(
 		Peer => $central->host . '/.s.PGSQL.' . $central->port)
 	  or die "$!";
-	my $is_update = 0;
-	my $select    = IO::Select->new($client, $server);
+	my $is_call = 0;
+	my $select  = IO::Select->new($client, $server);
 	for (;;)
 	{
 		foreach my $from ($select->can_read)
@@ -44,9 +44,9 @@ sub pass_on
 			sysread($from, my $bytes, 65536) or return;
 			if ($from == $client)
 			{
-				if ($bytes =~ /UPDATE/ && !-e "$flag/seen")
+				if ($bytes =~ /snowid_segment_take/ && !-e "$flag/seen")
 				{
-					$is_update = 1;
+					$is_call = 1;
 					append_to_file("$flag/seen", '');
 					usleep(10_000) while !-e "$flag/go";
 				}
@@ -54,7 +54,7 @@ sub pass_on
 			}
 			else
 			{
-				$bytes =~ s/Z\x00{3}\x05\KI/T/ if $is_update;
+				$bytes =~ s/Z\x00{3}\x05\KI/T/ if $is_call;
 				syswrite($client, $bytes);
 			}
 		}
@@ -78,7 +78,7 @@ my $node = snowid_cluster('s1', 'snowid.max_wait = 1min');
 $node->start;
 use_central($node, '127.0.0.1', $listener->sockport, 'a');
 my $waits = ask_in_background($node, "SELECT snowid_number('a')");
-wait_until('the UPDATE', sub { -e "$flag/seen" });
+wait_until('the call', sub { -e "$flag/seen" });
 is(number($central, 'a'), 1, 'the central server hands out a number itself');
 append_to_file("$flag/go", '');
 cmp_ok(answer_of($waits), '>', 1000, 'no number is handed out twice');

@@ -1,0 +1,235 @@
+# Central servers that are not what they should be: one that has SCRAM computed without
+# end, that answers or notes without end, that says what is no text, whose name is a
+# hundred thousand names, whose certificate is a pipe.  Each attempt ends at its deadline,
+# and the process within a second of SIGTERM; memory stays bounded, numbers of the table
+# here continue, and every client can read the status.
+use strict;
+use warnings;
+
+use IO::Socket::INET;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use POSIX ();
+use SnowidSegments;
+use SnowidTest;
+use Test::More;
+use Time::HiRes 'usleep';
+
+my $node = snowid_cluster('hostile', 'snowid.max_wait = 1s');
+$node->start;
+query($node,
+	"CREATE EXTENSION snowid_segments; CREATE EXTENSION postgres_fdw; INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('here', 1, '0')"
+);
+
+#---- The servers ----
+
+sub message
+{
+	my ($type, $content) = @_;
+	return $type . pack('N', 4 + length $content) . $content;
+}
+
+my $welcome = message('R', pack('N', 0)) . message('Z', 'I');
+
+# The behavior of a server after the startup packet.
+my %servers = (
+	scram => sub {
+		my ($client) = @_;
+		syswrite($client, message('R', pack('N', 10) . "SCRAM-SHA-256\0\0"));
+		sysread($client, my $first, 10000);
+		my ($nonce) = $first =~ /r=(\S+)$/;
+		syswrite($client,
+			message('R', pack('N', 11) . "r=${nonce}xyz,s=YWJj,i=2147483647")
+		);
+		sleep 600;
+	},
+	answers => sub {
+		my ($client) = @_;
+		my $row = message('D', pack('nN', 1, 1000) . 'x' x 1000) x 100;
+		syswrite($client, $welcome);
+		sysread($client, my $query, 10000);
+		syswrite($client,
+			message('T', pack('nZ*NnNnNn', 1, 'a', 0, 0, 25, -1, -1, 0)));
+		1 while syswrite($client, $row);
+	},
+	notices => sub {
+		my ($client) = @_;
+		my $notice =
+		  message('N', "SWARNING\0MMuch to say." . 'x' x 900 . "\0\0") x 100;
+		syswrite($client, $welcome);
+		1 while syswrite($client, $notice);
+	},
+	silent => sub { sleep 600 },
+	tls    => sub { sleep 600 },
+	babble => sub {
+		my ($client) = @_;
+		syswrite(
+			$client,
+			message(
+				'E',
+				"SFATAL\0C28000\0M\xff\xfe\xc3 d\xc3\xa9j\xc3\xa0\n vu\0\0"));
+	});
+
+# Each has a port, and a process for each connection.
+my %port;
+my @pids;
+foreach my $name (sort keys %servers)
+{
+	my $listener =
+	  IO::Socket::INET->new(Listen => 100, LocalAddr => '127.0.0.1')
+	  or die "$!";
+	$port{$name} = $listener->sockport;
+	push @pids, fork // die "$!";
+	next if $pids[-1];
+	local $SIG{CHLD} = 'IGNORE';
+	local $SIG{PIPE} = 'IGNORE';
+	setpgrp;
+	while (my $client = $listener->accept)
+	{
+		next if fork;
+		$listener->close;
+
+		# the requests for TLS and GSSAPI are refused
+		while (sysread($client, my $packet, 10000))
+		{
+			last if length $packet > 8;
+			syswrite($client, $name eq 'tls' ? 'S' : 'N');
+		}
+		$servers{$name}->($client);
+		POSIX::_exit(0);
+	}
+	POSIX::_exit(0);
+}
+END { kill '-KILL', @pids if @pids }
+
+my $pipe = PostgreSQL::Test::Utils::tempdir . '/pipe';
+POSIX::mkfifo($pipe, 0600) or die "mkfifo: $!";
+my %options = (
+	(map { $_ => "host '127.0.0.1', port '$port{$_}'" } keys %port),
+	pipe =>
+	  "host '127.0.0.1', port '$port{tls}', sslmode 'verify-ca', sslrootcert '$pipe', sslcert '$pipe'",
+	names => "host '" . join(',', ('127.0.0.1') x 100_000) . "', port '1'");
+foreach my $name (sort keys %options)
+{
+	query($node, <<~EOF);
+		CREATE SERVER $name FOREIGN DATA WRAPPER postgres_fdw OPTIONS ($options{$name});
+		CREATE USER MAPPING FOR CURRENT_USER SERVER $name OPTIONS (user 'x', password 'y');
+		INSERT INTO snowid_segments (biz_tag, source) VALUES ('$name', '$name');
+		EOF
+}
+
+#---- What they cost ----
+
+# The process for central servers, and the kB of memory that it has of its own.
+sub anonymous_kb
+{
+	my ($pid) = @_;
+	my ($kb) =
+	  (eval { slurp_file("/proc/$pid/status") } // '') =~
+	  /^RssAnon:\s+(\d+)/m;
+	return $kb // 0;
+}
+
+sub child_of
+{
+	my ($parent) = @_;
+	my ($pid)    = split ' ',
+	  (eval { slurp_file("/proc/$parent/task/$parent/children") } // '');
+	return $pid;
+}
+
+# That one has a child while it asks.
+sub asking_pids
+{
+	my ($pid, $child);
+	wait_until(
+		'a child that asks',
+		sub {
+			foreach (split /\n/, query($node, 'SELECT pid ' . fetchers()))
+			{
+				$child = child_of($_);
+				$pid   = $_;
+				return 1 if $child;
+			}
+			return 0;
+		});
+	return ($pid, $child);
+}
+
+my %errors = (
+	scram   => qr/^The central server did not answer in time$/,
+	silent  => qr/^The central server did not answer in time$/,
+	tls     => qr/^The central server did not answer in time$/,
+	answers =>
+	  qr/^The central server did not answer in time$|memory|^Its source gave no result$/,
+	notices => qr/^The central server did not answer in time$|memory/,
+	pipe    => qr/^The central server did not answer in time$/,
+	names   => qr/^The central server did not answer in time$|memory|ended/,
+	babble  => qr/\?\?\? d\?\?j\?\?  vu$/);
+foreach my $name (sort keys %options)
+{
+	my $caller = ask_in_background($node, "SELECT snowid_number('$name')");
+	my $most   = 0;
+	my $error  = '';
+	wait_until(
+		"$name: an error",
+		sub {
+			foreach (1 .. 20)
+			{
+				foreach my $pid (split /\n/,
+					query($node, 'SELECT pid ' . fetchers()))
+				{
+					my $child = child_of($pid) or next;
+					my $more  = anonymous_kb($child) - anonymous_kb($pid);
+					$most = $more if $more > $most;
+				}
+			}
+			$error = segment_status($node, $name, 'error');
+			return $error ne '';
+		});
+	like($error, $errors{$name}, "$name: the attempt ends, with a reason");
+	cmp_ok($most, '<', 20_000, "$name: the memory of the attempt is bounded");
+	like(
+		answer_of($caller),
+		qr/no numbers available for segment "$name"/,
+		"$name: the caller gets its error");
+	cmp_ok(number($node, 'here'),
+		'>', 0, "$name: numbers of the table here continue");
+}
+is( query(
+		$node,
+		"SELECT count(*) FROM snowid_segment_status() WHERE error ~ '[^ -~]'"
+	),
+	0,
+	'the status has no character that a client might not know');
+unlike(
+	slurp_file($node->logfile),
+	qr/Much to say/,
+	'notices of another server are not in the log');
+
+#---- What ends ----
+
+foreach my $name (qw(scram silent pipe answers))
+{
+	my $loop = $node->background_psql('postgres', on_error_stop => 0);
+	exits_in_time(
+		$node,
+		"a process whose source is $name",
+		sub {
+			$loop->{stdin} .= "SELECT snowid_number('$name');\n" x 3;
+			$loop->{run}->pump_nb;
+			my ($pid) = asking_pids();
+			return (sub { kill 'TERM', @_ }, $pid);
+		});
+	eval { $loop->quit };
+}
+
+# A child does not outlive a server that crashed.
+my $last = ask_in_background($node, "SELECT snowid_number('silent')");
+my ($pid, $child) = asking_pids();
+kill_all($node);
+wait_until('the end of the child', sub { !kill 0, $child });
+pass('a child ends by itself');
+eval { $last->quit };
+
+done_testing();

@@ -1,0 +1,134 @@
+# A central table moves from one server to another while a third one, which has it as its
+# source, knows nothing of that yet: the old one refuses its ranges, and no number is
+# handed out twice, in the order of steps that the manual has.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidSegments;
+use SnowidTest;
+use Test::More;
+
+# a has its ranges from b, which moves to c.
+my ($a, $b, $c) = map {
+	my $node =
+	  snowid_cluster("s$_", "snowid.worker_id = $_\nsnowid.max_wait = 1s");
+	$node->start;
+	query($node,
+		'CREATE EXTENSION snowid_segments; CREATE EXTENSION postgres_fdw');
+	$node
+} 1 .. 3;
+
+sub see
+{
+	my ($node, $name, $other) = @_;
+	query(
+		$node,
+		source_at(
+			$name,
+			host   => $other->host,
+			port   => $other->port,
+			dbname => 'postgres'));
+	return;
+}
+see($a, 'b', $b);
+see($a, 'c', $c);
+see($b, 'c', $c);
+query($b, <<~EOF);
+	INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('plain', 10, '0');
+	INSERT INTO snowid_segments (biz_tag, period, step, cover) VALUES ('month', 'month', 10, '0');
+	EOF
+query($a, <<~EOF);
+	INSERT INTO snowid_segments (biz_tag, source, step, cover) VALUES ('plain', 'b', 10, '0');
+	INSERT INTO snowid_segments (biz_tag, source, period, step, cover) VALUES ('month', 'b', 'month', 10, '0');
+	EOF
+
+my %call = (
+	plain => "SELECT snowid_number('plain')",
+	month => "SELECT (snowid_period_number('month')).number");
+my %seen;
+
+# So many numbers of a server; none was seen before.
+sub take
+{
+	my ($node, $tag, $n) = @_;
+	my @numbers = split /\n/,
+	  query($node, "$call{$tag} FROM generate_series(1, $n)");
+	my @twice = grep { $seen{$tag}{$_}++ } @numbers;
+	is("@twice", '', $node->name . ": no number of $tag comes twice");
+	return;
+}
+
+foreach my $tag (sort keys %call)
+{
+	take($a, $tag, 25);
+	take($b, $tag, 25);
+}
+
+# 1. The old server: from here on it hands out nothing itself.
+my %taken;
+foreach my $tag (sort keys %call)
+{
+	my $mover = $b->background_psql('postgres');
+	$mover->query_safe(
+		"BEGIN; SELECT FROM snowid_segments WHERE biz_tag = '$tag' FOR UPDATE"
+	);
+	my $row = $mover->query_safe(
+		"SELECT format('(%L, %L, %s, %s)', biz_tag, period, max_id, step) FROM snowid_segments WHERE biz_tag = '$tag'"
+	);
+	my $periods = $mover->query_safe(
+		"SELECT coalesce(string_agg(format('(%L, %L, %s)', biz_tag, period, max_id), ','), '') FROM snowid_segment_periods WHERE biz_tag = '$tag'"
+	);
+	query($c,
+		"INSERT INTO snowid_segments (biz_tag, period, max_id, step) VALUES $row"
+	);
+	query($c,
+		"INSERT INTO snowid_segment_periods (biz_tag, period, max_id) VALUES $periods"
+	) if $periods;
+	$mover->query_safe(
+		"UPDATE snowid_segments SET source = 'c' WHERE biz_tag = '$tag'; COMMIT"
+	);
+	$mover->quit;
+	take($c, $tag, 15);
+	take($b, $tag, 15);
+}
+
+# The third server still asks the old one, and uses up what it has in memory.
+foreach my $tag (sort keys %call)
+{
+	my $refused = '';
+	wait_until(
+		'the last number in memory',
+		sub {
+			my ($rc, $out, $err) = $a->psql('postgres', $call{$tag});
+			$seen{$tag}{$out}++ if $rc == 0;
+			$refused = $err;
+			return $rc != 0;
+		});
+	like(
+		$refused,
+		qr/no numbers available for segment "$tag"\nDETAIL:  The last error was: Its source has a source itself\./,
+		"$tag: a server that gets its own ranges from elsewhere gives none, and the error says why"
+	);
+	is( segment_status($a, $tag, 'error'),
+		'Its source has a source itself',
+		"$tag: the status says why");
+	is(scalar(grep { $_ > 1 } values $seen{$tag}->%*),
+		0, "$tag: no number comes twice until then");
+}
+like(
+	slurp_file($a->logfile),
+	qr/cannot reserve numbers: Its source has a source itself/,
+	'the log says why');
+
+# 2. The other servers.
+query($a,
+	"UPDATE snowid_segments SET source = 'c', max_id = max_id + 1 WHERE biz_tag = '$_'"
+) foreach sort keys %call;
+foreach my $tag (sort keys %call)
+{
+	take($_, $tag, 25) foreach $a, $b, $c;
+}
+$_->stop foreach $a, $b, $c;
+done_testing();
