@@ -46,7 +46,6 @@ char	   *snowid_redis_prefix = "snowid";
 char	   *snowid_server_name = "";
 int			snowid_redis_timeout = 1000;
 int			snowid_redis_lease = 0;
-int			snowid_redis_mark_interval = 5000;
 int			snowid_redis_wait_replicas = 0;
 
 static const struct config_enum_entry sequence_starts[] =
@@ -335,9 +334,6 @@ static const Setting settings[] =
 	{"snowid.redis_lease",
 		"How long a claim lasts without renewal; 0: for good.",
 	PGC_POSTMASTER, GUC_UNIT_MS, NUMBER(snowid_redis_lease, 0, 24 * 3600 * 1000, check_redis_lease)},
-	{"snowid.redis_mark_interval",
-		"How often the claim is marked in Redis.",
-	PGC_SIGHUP, GUC_UNIT_MS, NUMBER(snowid_redis_mark_interval, 100, 10 * 1000, NULL)},
 	{"snowid.redis_wait_replicas",
 		"Number of Redis replicas that must confirm a claim or grant.",
 	PGC_SIGHUP, 0, NUMBER(snowid_redis_wait_replicas, 0, 16, NULL)}

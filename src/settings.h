@@ -41,7 +41,6 @@ extern char *snowid_redis_prefix;
 extern char *snowid_server_name;	/* "": host name and port */
 extern int	snowid_redis_timeout;	/* ms */
 extern int	snowid_redis_lease; /* ms; 0: for good */
-extern int	snowid_redis_mark_interval; /* ms */
 extern int	snowid_redis_wait_replicas;
 
 extern void settings_define(void);

@@ -18,6 +18,9 @@
  * And files that are another user's: while there is a file $SKEW_FILE.stranger, the
  * process has another user ID.
  * And a host of another name: the first line of $SKEW_FILE.hostname, if there is one.
+ *
+ * And a claim of a worker ID that is marked every 300 ms, or as often as stands in ms in
+ * $SKEW_FILE.marks.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -77,6 +80,16 @@ scan_beside(const char *suffix, const char *format,...)
 	va_end(args);
 	fclose(f);
 	return n;
+}
+
+/* Instead of MARK_MS (src/registry/state.h). */
+int
+snowid_test_mark_ms(void)
+{
+	int			ms = 300;
+
+	(void) scan_beside("marks", "%d", &ms);
+	return ms;
 }
 
 static int

@@ -77,7 +77,7 @@ latest_ms(const Registry *seen)
 	if (seen->unwanted != 0)
 		ms = Max(ms, seen->unwanted_ms);
 	ms += snowid_max_lead + RESERVE_MS +
-		Max(snowid_redis_lease, 2 * (int64) snowid_redis_mark_interval);
+		Max(snowid_redis_lease, 2 * (int64) mark_ms());
 	ms = Max(ms, seen->highest_ms);
 	return Max(Min(ms, layout_last_ms(&server_layout)), 0);
 }
@@ -86,9 +86,7 @@ latest_ms(const Registry *seen)
 int
 protocol_mark_interval(void)
 {
-	if (snowid_redis_lease > 0)
-		return Min(snowid_redis_mark_interval, snowid_redis_lease / 3);
-	return snowid_redis_mark_interval;
+	return snowid_redis_lease > 0 ? Min(mark_ms(), snowid_redis_lease / 3) : mark_ms();
 }
 
 /* The server's name, for people. */
@@ -110,7 +108,8 @@ protocol_server_name(void)
 static int64
 interval(void)
 {
-	return protocol_mark_interval() + url_count(snowid_redis_url) * (int64) snowid_redis_timeout;
+	return protocol_mark_interval() +
+		Max(url_count(snowid_redis_url) * (int64) snowid_redis_timeout, MARK_LATE_MS);
 }
 
 /*
@@ -135,6 +134,8 @@ protocol_begin(RegistryCall *call, const Registry *seen, const char *operation, 
 	protocol_add(call, "token", protocol_hex(seen->token));
 	protocol_add(call, "starts", protocol_number((int64) seen->identity.starts));
 	protocol_add(call, "interval", protocol_number(interval()));
+	/* of a server for good: it may have been forgotten, whatever is stored */
+	protocol_add(call, "least", protocol_number(2 * (mark_ms() + MARK_LATE_MS)));
 	protocol_add(call, "lease", protocol_number(snowid_redis_lease));
 	protocol_add(call, "latest", protocol_number(latest_ms(seen)));
 	protocol_add(call, "boot", seen->boot);

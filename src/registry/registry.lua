@@ -59,9 +59,10 @@
 --	- Each ownership has a higher generation than those of the ID before.  So if
 --	  two owners put a claim back, the later one wins; unless the earlier one has
 --	  written to this instance and the later one was cut off.
---	- The settling lasts longer than any connected owner can be silent, with any
---	  settings: owners bring back the longest span that they have heard of, and the
---	  highest generation.
+--	- The settling lasts longer than any connected owner can be silent: never less
+--	  than by the constants, whatever is stored; and with any lease and time-outs, since
+--	  owners bring back the longest span that they have heard of, and the highest
+--	  generation.
 --	- A server that cannot be sure of its ID, because it has just started or was
 --	  cut off for a lease, waits for the end of the settling, if Redis may have
 --	  forgotten the ID's present owner.
@@ -74,7 +75,7 @@
 --
 --	A1	One of them was cut off for a whole settling, and Redis lost its record.
 --	A2	A block copy runs beside its original, and one of the two is cut off, or was
---		not heard since its start; or Redis lost its record, and it was not heard since
+--		not heard since its start; or it was not heard since Redis lost its record, and
 --		the other one started without Redis.
 --	A3	An administrator released the ID of a server that was merely cut off.
 --	A4	A memory image is resumed beside its original: until both have written their
@@ -95,9 +96,10 @@
 --
 -- ARGV: name, value, name, value ...  Each call has version, operation, layout,
 -- server (its random ID), name, place, token, starts, n, interval, lease, latest,
--- boot and dc; registry, the name of the one whose claim it has, or ''; span and
--- high, the longest span and the highest generation that it heard of; deadline, the
--- Unix ms by Redis' clock up to which it waits; and the arguments of the operation.
+-- boot and dc; least, the shortest settling, which is the same for all servers;
+-- registry, the name of the one whose claim it has, or ''; span and high, the longest
+-- span and the highest generation that it heard of; deadline, the Unix ms by Redis'
+-- clock up to which it waits; and the arguments of the operation.
 -- The answer is an array of strings, the outcome first.
 
 local VERSION = '4'
@@ -122,10 +124,6 @@ local DIGITS = {generation = 14, floor = 16, starts = 16, n = 16, since = 15, se
 
 -- A server does not wait for its former life's keys that are further ahead.
 local HOUR = 3600000
-
--- The settling of a registry that has no name of an owner's yet lasts for this at least:
--- longer than any owner is silent, by the setting that says how often it marks.
-local EARNEST = '12000'
 
 -- How many records a claim looks at that are not the caller's.
 local LOOKS = 16
@@ -227,8 +225,8 @@ if now - num(meta.beat) > num(arg.interval) then
 	meta.heard = str(now)
 end
 meta.beat = str(now)
-raise(meta, 'longest', str(own_span))
-raise(meta, 'span', str(own_span))
+raise(meta, 'longest', str(own_span), arg.least)
+raise(meta, 'span', str(own_span), arg.least)
 if now < num(meta.since) + num(meta.span) then
 	raise(meta, 'span', arg.span)
 	meta.window = str(now)
@@ -237,7 +235,6 @@ elseif now - math.max(num(meta.window), num(meta.heard)) > 2 * num(meta.span) th
 	meta.span, meta.longest, meta.window = meta.longest, '0', str(now)
 end
 raise(meta, 'high', arg.high)
-if meta.rank == '0' then raise(meta, 'span', EARNEST) end
 local settled = num(meta.since) + num(meta.span)
 local settling = now < settled
 

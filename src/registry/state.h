@@ -26,6 +26,15 @@
 #define REGISTRY_PAGE 20
 #define RECORD_COLUMNS 9
 
+/* How often a claim is marked, in ms; a lease at a third of it, if that is shorter. */
+#define MARK_MS 5000
+
+/*
+ * By so much a mark may be late when all is well, with the default time-out and one
+ * address.
+ */
+#define MARK_LATE_MS 1000
+
 typedef enum RegistryOperation
 {
 	REQUEST_LIST,				/* claims of a datacenter, from a worker ID on */
@@ -55,5 +64,7 @@ typedef struct RegistryMail
 extern Registry *registry;		/* under registry_lock */
 extern RegistryMail *registry_mail;
 extern LWLock *registry_lock;
+
+extern int	mark_ms(void);
 
 #endif							/* SNOWID_REGISTRY_STATE_H */

@@ -166,7 +166,6 @@ begin(const char *mode)
 	snowid_redis_wait_replicas = strchr(mode, 'w') != NULL;
 	snowid_redis_lease = strchr(mode, 'l') ? 30000 : 0;
 	snowid_redis_timeout = 1000;
-	snowid_redis_mark_interval = 5000;
 	snowid_datacenter_id = 0;
 	snowid_worker_id = -1;
 

@@ -3,13 +3,13 @@
 --		random schedules rarely meet, or was a fault once.
 
 local function setup(changes)
-	local all = {servers = 1, workers = 4, lease = 0, interval = 5000, max_lead = 1000, reserve = 500,
+	local all = {servers = 1, workers = 4, lease = 0, max_lead = 1000, reserve = 500,
 		mixed = false, backwards = false, tail = 2000, liveness = false, offsets = {}}
 	for name, value in pairs(changes) do all[name] = value end
 	return all
 end
 
-local lease = {lease = 9000, interval = 3000, tail = 30000}
+local lease = {lease = 9000, tail = 30000}
 
 return {
 	-- before an owner brings the name back, a server lists the IDs
@@ -88,7 +88,7 @@ return {
 		{79000, 'stall', 2, 4000},
 		{79990, 'flush'},
 	}},
-	{name = 'the ceiling of a lapsed lease is damaged', setup = setup {lease = 9000, interval = 3000, tail = 80000}, steps = {
+	{name = 'the ceiling of a lapsed lease is damaged', setup = setup {lease = 9000, tail = 80000}, steps = {
 		{20000, 'clock', 1, 60000},
 		{30000, 'destroy', 1},
 		{30010, 'damage', 0},
@@ -261,7 +261,7 @@ return {
 		{133000, 'has', 4, 3},
 		{150000, 'destroy', 2},
 	}},
-	{name = 'what a server with a lease does', setup = setup {servers = 1, workers = 8, lease = 9000, interval = 3000}, steps = {
+	{name = 'what a server with a lease does', setup = setup {servers = 1, workers = 8, lease = 9000}, steps = {
 		{20000, 'has', 1, 0},
 		-- after a stop it has its ID again, at once
 		{22000, 'stop', 1},

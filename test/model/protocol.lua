@@ -36,7 +36,7 @@ function protocol.argv(s, m, op, own, n, interval)
 	local identity = m.identity
 	local argv = {'version', '4', 'operation', op, 'layout', 'twitter', 'server', identity.id,
 		'name', s.name, 'place', m.place, 'token', m.token, 'starts', num(identity.starts),
-		'n', num(n), 'interval', num(interval), 'lease', num(s.lease),
+		'n', num(n), 'interval', num(interval), 'lease', num(s.lease), 'least', '12000',
 		'latest', num(world.latest(s)), 'boot', s.machine.boot .. '/' .. s.device, 'dc', '0',
 		'registry', own.known and own.known.registry or own.claim and own.claim.registry or '',
 		'span', num(m.span), 'high', num(m.high)}

@@ -30,7 +30,7 @@ local kinds = {
 	losses = {{'lose', 14}, {'flush', 2}, {'damage', 1}, {'unname', 2}},
 	clocks = {{'clock', 5}, {'drift', 2}, {'redis_clock', 3}},
 	admin = {{'release', 8}, {'reclaim', 6}},
-	settings = {{'interval', 4}, {'lease', 3}, {'leave', 3}, {'come_back', 6}, {'move', 4}, {'other_redis', 4}},
+	settings = {{'lease', 3}, {'leave', 3}, {'come_back', 6}, {'move', 4}, {'other_redis', 4}},
 	copies = {{'copy_files', 5}, {'copy_blocks', 5}, {'copy_memory', 2}, {'standby', 4},
 		{'replicate', 3}, {'promote', 4}, {'backup', 4}, {'restore', 4}, {'revert', 2}, {'rewind', 4},
 		{'initdb', 2}, {'destroy', 2}},
@@ -66,7 +66,6 @@ local arguments = {
 	clock = function(i) return {i, clock_step()} end,
 	drift = function(i) return {i, random(1001) - 500} end,
 	redis_clock = function() return {one_of({-3600000, -60000, -4000, 4000, 60000, 3600000})} end,
-	interval = function(i) return {i, one_of({500, 2000, 5000, 8000, 10000})} end,
 	lease = function(i) return {i, one_of({0, 3000, 9000, 15000, 60000})} end,
 	other_redis = function() return {} end,
 }
@@ -207,9 +206,10 @@ local stories = {
 		return {{'stall_keeper', i, 8000}, {'reclaim', i, after = 100}, {'kill', i, after = 300}, {'cut', i, 60000, after = 1}, {'start', i, after = 1},
 			{'new', k, after = 12000}, {'idle', 9, after = 20000}, setup = {lease = 0, mixed = false}}
 	end,
-	function(i, k, w)			-- marks of different intervals, and all is forgotten
-		return {{'flush', after = 40000}, {'new', k, after = one_of({1, 3000})}, {'idle', 9, after = 60000},
-			setup = {servers = 3, lease = 0, intervals = {10000, one_of({500, 2000}), one_of({500, 5000})}, workers = 4}}
+	function(i, k, w)			-- a first claim among servers that mark more often is forgotten
+		return {{'new', k, after = 40000}, {'lose', one_of({1, 1, 2, 3}), random(2), after = one_of({1, 10, 400})},
+			{'new', k + 1, after = one_of({1, 300})}, {'idle', 9, after = 30000},
+			setup = {servers = 2, leases = {1500, 1500, 0, 0, 1500}, workers = 4}}
 	end,
 	function(i, k, w)			-- different leases
 		return {{one_of({'flush', 'lose'}), one_of({-1, 5}), 0, after = 40000}, {'new', k, after = one_of({1, 3000})}, {'idle', 9, after = 60000},
@@ -240,17 +240,13 @@ local stories = {
 		return {{'cut', i, 20000}, {'release', i % 2 + 1, w, 0, after = 15000}, {'new', k, after = 100}, {'idle', 9, after = 15000},
 			setup = {servers = 2, lease = 0, liveness = random(2) == 0}}
 	end,
-	function(i, k, w)			-- intervals that differ by a hundred times
-		return {{one_of({'flush', 'lose'}), one_of({-1, 5}), 0, after = 40000}, {'new', k, after = one_of({1, 3000})}, {'idle', 9, after = 40000},
-			setup = {servers = 3, lease = 0, intervals = {10000, 100, 100, 100}, workers = 4, liveness = false}}
-	end,
-	function(i, k, w)			-- leases that do
+	function(i, k, w)			-- leases that differ by a hundred times
 		return {{'cut', 1, one_of({1000, 100000})}, {one_of({'flush', 'lose'}), one_of({-1, 5}), 0, after = one_of({10, 20000})}, {'new', k, after = one_of({1, 3000})}, {'idle', 9, after = 330000},
 			setup = {servers = 3, leases = {300000, 3000, one_of({0, 3000})}, workers = 4, liveness = false}}
 	end,
 	function(i, k, w)			-- a lease is shorter than all marks
 		return {{'flush', after = one_of({10000, 13000})}, {'new', k, after = 1}, {'idle', 9, after = 30000},
-			setup = {servers = 2, leases = {0, 0, 0, 3000}, intervals = {10000, 10000, 10000, 5000}, workers = 4, liveness = false}}
+			setup = {servers = 2, leases = {0, 0, 0, one_of({1500, 3000})}, workers = 4, liveness = false}}
 	end,
 	function(i, k, w)			-- several moves, and Redis forgets some of them
 		return {{'reclaim', i}, {'reclaim', i, after = one_of({100, 7000})}, {'reclaim', i, after = one_of({100, 7000})}, {'reclaim', i, after = 7000},
@@ -311,7 +307,6 @@ function schedule.make(n)
 		servers = one_of({1, 2, 2, 3}),
 		workers = one_of({2, 4, 4, 8}),
 		lease = one_of({0, 0, 0, 9000, 15000}),
-		interval = 5000,
 		max_lead = one_of({0, 1000, 1000}),
 		reserve = one_of({500, 2000}),
 		mixed = random(8) == 0,

@@ -61,7 +61,7 @@ local function copy_claim(c)
 end
 
 local function interval_of(s)
-	return s.lease > 0 and min(s.interval, floor(s.lease / 3)) or s.interval
+	return s.lease > 0 and min(world.MARK, floor(s.lease / 3)) or world.MARK
 end
 Server.interval_of = interval_of
 
@@ -183,7 +183,7 @@ local function close_gate(s, m, why)
 end
 
 local function propose(s, m, now, wanted, hurry)
-	local horizon = s.lease > 0 and s.lease or 2 * s.interval
+	local horizon = s.lease > 0 and s.lease or 2 * world.MARK
 	local wake = hurry or m.proposed == 0
 	m.proposed = max(now + s.max_lead + s.reserve + horizon, wanted)
 	m.reach = now + s.max_lead

@@ -9,7 +9,9 @@ local Redis, source = ...
 local max, min, floor = math.max, math.min, math.floor
 local FOREVER = math.huge
 
-local world = {KILLED = {}, base = 1700000000000, trace = false}
+local MARK = 5000				-- how often a claim is marked, in ms
+
+local world = {KILLED = {}, base = 1700000000000, trace = false, MARK = MARK}
 
 local protocol = assert(source('protocol'))(world)
 local Server = assert(source('server'))(world, protocol)
@@ -46,20 +48,23 @@ local function heard_before(vo, yo)
 	return seen and seen.contact
 end
 
+local function is_whole_settling(o, ms)
+	return ms >= o.interval + max(o.interval, o.lease)
+end
+
 -- A1: V was cut off for a whole settling, and Redis lost its record.
 local function was_forgotten(vo, yo)
 	local seen = yo.seen[vo]
-	return seen and seen.lost and seen.contact < seen.lost and
-		yo.at - seen.lost >= vo.interval + max(vo.interval, vo.lease)
+	return seen and seen.lost and seen.contact < seen.lost and is_whole_settling(vo, yo.at - seen.lost)
 end
 
--- Redis lost V's record, and V was not heard since Y started without Redis.
+-- Y started without Redis, and V was not heard since Redis lost its record.
 local function is_unknown_to(v, i, y, k)
-	return y.went_on[k] and v.contact[i] < y.started[k] and v.contact[i] < (v.own.lost or -1)
+	return y.went_on[k] and v.contact[i] < (v.own.lost or -1)
 end
 
 -- A2: V and Y are copies of one disk, and one of them is cut off, or was not heard
--- since its start, or since the other's without Redis.
+-- since its start, or since Redis lost its record, and the other started without Redis.
 local function is_block_copy(v, i, y, k)
 	local contact = heard_before(v.own, y.own)
 	return v.block_kin[i] and v.block_kin[i] == y.block_kin[k] and v.s ~= y.s and
@@ -193,7 +198,7 @@ function world.latest(s)
 	local m, ms = s.mem, Server.wall(s) + 3600000
 	if m.entered then ms = max(ms, m.used) end
 	if m.left then ms = max(ms, m.left.used) end
-	return ms + s.max_lead + s.reserve + max(s.lease, 2 * s.interval)
+	return ms + s.max_lead + s.reserve + max(s.lease, 2 * MARK)
 end
 
 ---- What servers tell
@@ -255,6 +260,14 @@ local function each_server(is_running)
 	end
 end
 
+-- Does the registry take a call for this ownership's?  Not after A1, by which it has
+-- another name.
+local function is_heard(o, redis)
+	local meta = redis:record('meta')
+	return meta and meta.name == o.registry or
+		not (o.lost and o.contact < o.lost and is_whole_settling(o, world.now - o.lost))
+end
+
 -- Carries a call out.
 local function execute(s, m, argv, op)
 	local home = argv.home or s.home
@@ -276,18 +289,18 @@ local function execute(s, m, argv, op)
 		return nil			-- snowid.redis_wait_replicas: no replica has it
 	end
 	if (op == 'claim' or op == 'mark') and answer[1] ~= 'late' and answer[1] ~= 'expired' then
-		s.contact = world.now
 		local claim = op == 'mark' and m.claim or m.state == 'held' and m.claim or m.known
 		local o = claim and world.own[claim.ownership]
+		s.contact = world.now
 		-- not that of a copy which does not have it
-		if o and o.home == home and (s == o.s or m.state == 'held') then
+		if o and o.home == home and is_heard(o, redis) and (s == o.s or m.state == 'held') then
 			o.contact, o.interval, o.lease = world.now, Server.interval_of(s), s.lease
 			if answer[1] ~= 'silence' then o.heard_keys = world.now end
 		end
 		-- a call has what was given up, too
 		for _, past in ipairs(m.identity.past) do
 			o = world.own[past.ownership]
-			if o and o.home == home then o.contact, o.heard_keys = world.now, world.now end
+			if o and o.home == home and is_heard(o, redis) then o.contact, o.heard_keys = world.now, world.now end
 		end
 	end
 	local taken = answer[1] == 'yours' and answer[3] or op == 'mark' and answer[1] == 'ok' and m.claim.ownership
@@ -308,7 +321,7 @@ local function execute(s, m, argv, op)
 		local o = world.own[ownership]
 		if not o then
 			o = {at = world.now, s = s, ownership = ownership, owner = m.identity.id, worker = tonumber(answer[2]), contact = world.now,
-				home = home, interval = Server.interval_of(s), lease = s.lease, seen = {}, generation = tonumber(answer[6]), high = 0}
+				home = home, interval = Server.interval_of(s), lease = s.lease, seen = {}, generation = tonumber(answer[6]), registry = answer[7], high = 0}
 			for other in each_server(true) do
 				-- what others have brought back
 				if other ~= s and other.home == home and other.contact > world.lost_at then o.high = max(o.high, other.mem.told_high or 0) end
@@ -317,7 +330,7 @@ local function execute(s, m, argv, op)
 				if other.worker == o.worker and other.home == home then
 					local its = other.s
 					local contact = other.contact
-					if its.home == home and its.dir.file and its.dir.file.id == other.owner then contact = max(contact, its.contact) end
+					if its.home == home and its.dir.file and its.dir.file.id == other.owner and is_heard(other, redis) then contact = max(contact, its.contact) end
 					o.seen[other] = {contact = contact, lost = other.lost}
 					if its ~= s and its.mem and its.mem.state == 'held' and its.mem.claim.ownership == other.ownership and
 						not Server.has_lapsed(its) and
@@ -495,7 +508,7 @@ end
 local function new_slot(id, like)
 	local s = {
 		id = id, name = 'server' .. id, machine = new_machine(), device = 'd' .. id,
-		home = 1, lease = world.leases[id] or world.lease, interval = world.intervals[id] or world.interval, timeout = 1000,
+		home = 1, lease = world.leases[id] or world.lease, timeout = 1000,
 		max_lead = world.max_lead, reserve = world.reserve, rate = 1, mono_rate = 1,
 		offset = 0, lead = 0, busy = true, standby = false,
 		contact = -1, learned = -1, claimed_at = -1, answered = -1, start_time = 0, first_contact = FOREVER, bad_at = -1, cut_until = -1, paused_until = -1,
@@ -503,7 +516,7 @@ local function new_slot(id, like)
 		dir = {place = unique(''), life = unique('life'), wal = {}},
 	}
 	if like then
-		s.lease, s.interval, s.offset, s.rate = like.lease, like.interval, like.offset, like.rate
+		s.lease, s.offset, s.rate = like.lease, like.offset, like.rate
 	end
 	world.servers[id] = s
 	return s
@@ -521,7 +534,7 @@ end
 function steps.start(i)
 	local s = world.servers[i]
 	if s and not s.mem and not s.gone then
-		if world.now - (s.stopped_at or -FOREVER) > min(s.interval, 3000) then s.bad_at = world.now end
+		if world.now - (s.stopped_at or -FOREVER) > min(MARK, 3000) then s.bad_at = world.now end
 		s.lease = s.next_lease or s.lease
 		if s.next_home and s.next_home ~= s.home then
 			s.home, s.moved, s.contact, s.learned, s.bad_at = s.next_home, true, -1, -1, world.now
@@ -619,7 +632,7 @@ function steps.cut(i, ms)
 	local s = world.servers[i]
 	if s then
 		s.cut_until = world.now + ms
-		s.bad_at = max(s.bad_at, s.cut_until + s.interval)
+		s.bad_at = max(s.bad_at, s.cut_until + MARK)
 	end
 end
 
@@ -652,7 +665,7 @@ end
 -- An answer that replicas have not confirmed counts as none.
 local function unconfirmed(til, remainder)
 	for s in each_server() do
-		if s.home == 1 and s.id % 2 <= remainder then s.bad_at = max(s.bad_at, til + s.interval) end
+		if s.home == 1 and s.id % 2 <= remainder then s.bad_at = max(s.bad_at, til + MARK) end
 	end
 end
 
@@ -927,12 +940,6 @@ function steps.come_back(i)
 	end
 end
 
--- A reload.
-function steps.interval(i, ms)
-	local s = world.servers[i]
-	if s then s.interval = ms end
-end
-
 -- Makes the server keys with this ID, now?  Has it no owner?
 function steps.has(i, worker)
 	local s = world.servers[i]
@@ -1047,7 +1054,7 @@ local function heal()
 	for s in each_server() do
 		s.cut_until, s.paused_until, s.crash_in, s.hold_in = -1, -1, nil, nil
 		s.faults, s.nfaults, s.busy, s.losses = {}, 0, true, 0
-		if s.mem then s.bad_at = max(s.bad_at, world.now + s.interval) end
+		if s.mem then s.bad_at = max(s.bad_at, world.now + MARK) end
 		if s.keeper_at == FOREVER and s.mem then s.keeper_at = world.now end
 	end
 end
@@ -1130,7 +1137,7 @@ local function check_waiting(home)
 			local now = Server.wall(s)
 			local could
 			for worker, ceiling in pairs(free) do
-				if ceiling <= now - 2 * s.interval then could = worker end
+				if ceiling <= now - 2 * MARK then could = worker end
 			end
 			local pair = s.mem.pair
 			-- with an ID it waits for its clock
@@ -1174,7 +1181,7 @@ end
 local function check_end()
 	heal()
 	local longest = 12000
-	for s in each_server() do longest = max(longest, s.interval, s.lease) end
+	for s in each_server() do longest = max(longest, s.lease) end
 	-- silence, settling, a lease that lapses, and a little
 	run_until(world.now + 8 * longest + 10000)
 	if world.found then return end
@@ -1203,9 +1210,9 @@ function world.run(schedule, trace)
 	world.found, world.found_text, world.clock_back = nil, nil, -FOREVER
 	world.stop_at_fault = true
 	local setup = schedule.setup
-	world.workers, world.lease, world.interval = setup.workers, setup.lease, setup.interval
+	world.workers, world.lease = setup.workers, setup.lease
 	world.max_lead, world.reserve = setup.max_lead, setup.reserve
-	world.leases, world.intervals = setup.leases or {}, setup.intervals or {}
+	world.leases = setup.leases or {}
 	local quick = schedule.seed > 0 and schedule.seed % 8 > 0
 	local damages = false
 	for _, step in ipairs(schedule.steps) do damages = damages or step[2] == 'damage' end

@@ -18,8 +18,7 @@ our @EXPORT =
   logged no_process_ended duration keys_are_right);
 
 # Short calls, so that faults are found soon.
-our $short =
-  "snowid.redis_mark_interval = '200ms'\nsnowid.redis_timeout = '500ms'\n";
+our $short = "snowid.redis_timeout = '500ms'\n";
 
 # An array of strings, as registry.lua answers, in Redis' protocol.
 sub strings
@@ -31,8 +30,9 @@ sub strings
 # A server with a claim, running; $settings: more lines of postgresql.conf.
 sub claiming
 {
-	my ($name, $redis, $settings) = @_;
-	my $node = claiming_cluster($name, $redis, $short . ($settings // ''));
+	my ($name, $redis, $settings, %init) = @_;
+	my $node =
+	  claiming_cluster($name, $redis, $short . ($settings // ''), %init);
 	$node->start;
 	create_extension($node);
 	return $node;

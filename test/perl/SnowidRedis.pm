@@ -16,10 +16,10 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-use SnowidTest qw(snowid_cluster configure sql_error status poll);
+use SnowidTest qw(snowid_cluster configure put_beside sql_error status poll);
 
 our @EXPORT =
-  qw(claiming_cluster claim_settings settings worker_id claim_state
+  qw(claiming_cluster claim_settings marks_every settings worker_id claim_state
   wait_for_claim waits_for_redis);
 
 my $program = $ENV{REDIS_SERVER} // 'redis-server';
@@ -243,15 +243,25 @@ END
 }
 
 # A server that claims its worker ID from a Redis, not started; with intervals
-# that suit a test.
+# that suit a test, or, with marks => N, that marks every N ms.
 sub claiming_cluster
 {
 	my ($name, $redis, $settings, %init) = @_;
+	my $marks = delete $init{marks};
 	my $node =
 	  snowid_cluster($name, claim_settings($name, $redis, $settings), %init);
 
 	$node->{redis} = $redis;
+	marks_every($node, $marks) if $marks;
 	return $node;
+}
+
+# From here on it marks its claim every so many ms; the product does every 5,000.
+sub marks_every
+{
+	my ($node, $ms) = @_;
+	put_beside($node, 'marks', $ms);
+	return;
 }
 
 # Its settings from here on, beside those of the claim; from the next start or
@@ -270,7 +280,6 @@ sub claim_settings
 	return <<~EOF . ($settings // '');
 		snowid.redis_url = '$url'
 		snowid.server_name = '$name'
-		snowid.redis_mark_interval = '300ms'
 		snowid.redis_timeout = '1s'
 		snowid.max_lead = '200ms'
 		EOF

@@ -63,8 +63,11 @@ sub write_clock
 sub put_beside
 {
 	my ($node, $suffix, $text) = @_;
-	unlink "$node->{skew_file}.$suffix";
-	append_to_file("$node->{skew_file}.$suffix", $text);
+	my $file = "$node->{skew_file}.$suffix";
+
+	unlink "$file.new";
+	append_to_file("$file.new", $text);
+	rename("$file.new", $file) or die "$!";
 	return;
 }
 

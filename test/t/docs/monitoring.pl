@@ -237,7 +237,7 @@ is( values_of(
 		$row,
 		qw(is_open in_recovery keys_total max_lead_seconds registry_interval_seconds lease_seconds lease_left_seconds)
 	),
-	'is_open=1|in_recovery=0|keys_total=1|max_lead_seconds=0.2|registry_interval_seconds=0.3|lease_seconds=0|lease_left_seconds=',
+	'is_open=1|in_recovery=0|keys_total=1|max_lead_seconds=0.2|registry_interval_seconds=5|lease_seconds=0|lease_left_seconds=',
 	'a server that makes keys');
 is( $row->{last_day_timestamp_seconds},
 	query(
@@ -558,13 +558,12 @@ $node->stop;
 
 # as if the registry had been there for long
 $redis->edit('meta', since => 0);
-settings($node,
-	"snowid.redis_lease = '600s'\nsnowid.redis_mark_interval = '10s'");
+settings($node, "snowid.redis_lease = '600s'\n");
 $node->start;
 wait_for_claim($node);
 $row = row($node, 'snowid');
 is( values_of($row, qw(lease_seconds registry_interval_seconds)),
-	'lease_seconds=600|registry_interval_seconds=10',
+	'lease_seconds=600|registry_interval_seconds=5',
 	'the lease and its interval are reported');
 cmp_ok($row->{lease_left_seconds}, '>', 300, 'more than half of it is left');
 $node->stop;

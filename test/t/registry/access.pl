@@ -42,9 +42,7 @@ sub use_url
 {
 	my ($node, $url, $more) = @_;
 	$node->{redis} = $url;
-	settings($node,
-		"snowid.redis_mark_interval = '200ms'\nsnowid.redis_password_file = '$file'\n"
-		  . ($more // ''));
+	settings($node, "snowid.redis_password_file = '$file'\n" . ($more // ''));
 	return;
 }
 

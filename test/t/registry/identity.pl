@@ -242,7 +242,7 @@ unlike(
 	'the living holder never lost its ID');
 
 # A clone in another datacenter does not give the holder's back.
-settings($first, $short . "snowid.redis_mark_interval = '10s'");
+marks_every($first, 10_000);
 $first->reload;
 wait_until('the new interval',
 	sub { $redis->record('0:0', 'interval') >= 10_000 });

@@ -19,7 +19,6 @@ use constant LEASE => 2000;    # ms
 
 my $on_lease = <<~EOF;
 	snowid.redis_lease = '2s'
-	snowid.redis_mark_interval = '5s'
 	snowid.max_wait = '500ms'
 	EOF
 my (%made, %proxy);
@@ -34,7 +33,8 @@ sub on_lease
 {
 	my ($name, %init) = @_;
 	$proxy{$name} = SnowidProxy->start($redis);
-	my $node = claiming_cluster($name, $proxy{$name}, $on_lease, %init);
+	my $node =
+	  claiming_cluster($name, $proxy{$name}, $on_lease, marks => 5000, %init);
 	$node->append_conf('postgresql.conf', 'restart_after_crash = on');
 	$node->start;
 	create_extension($node);

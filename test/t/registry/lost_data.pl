@@ -187,9 +187,9 @@ sub crash_redis
 sub newcomer { return claiming($_[0], $urls, $_[1]); }
 
 # Owners are slow when Redis is back, so that a new server is there before them.
-my $slow =
-  "snowid.redis_timeout = '300ms'\nsnowid.redis_mark_interval = '700ms'\n";
+my $slow = "snowid.redis_timeout = '300ms'\n";
 settings($first, $slow . "snowid.max_wait = '20s'");
+marks_every($first, 700);
 $first->reload;
 answered($first);
 my $old = $primary->{dir} . '/old';
@@ -197,6 +197,7 @@ system_or_bail('cp', '-r', "$primary->{dir}/appendonlydir", $old);
 ($ownership, my $since) = record('claim', 'since');
 
 settings($first, $short . "snowid.max_wait = '20s'");
+marks_every($first, 300);
 $first->reload;
 
 # it is flushed at each moment of the newcomer's claim
@@ -214,7 +215,8 @@ settings($first, $slow . "snowid.max_wait = '20s'");
 $first->reload;
 settings($second, $slow);
 $second->reload;
-answered($_) foreach $first, $second;
+marks_every($_, 700) foreach $first, $second;
+answered($_)         foreach $first, $second;
 ($ownership, $since) = record('claim', 'since');
 crash_redis();
 answered($first);
@@ -232,7 +234,7 @@ my $third;
 crash_redis(
 	$old,
 	sub {
-		$third = newcomer('third', "snowid.redis_mark_interval = '100ms'");
+		$third = newcomer('third');
 		usleep(1_000_000);
 	});
 wait_for_claim($third);
@@ -266,8 +268,7 @@ my $fourth = newcomer('fourth');
 wait_for_claim($fourth);
 is(worker_id($fourth), 3, 'a newcomer makes a claim that the replica misses');
 keys_are_right('keys were right', $client);
-my $fifth = claiming_cluster('fifth', $urls,
-	$short . "snowid.redis_mark_interval = '100ms'");
+my $fifth = claiming_cluster('fifth', $urls, $short);
 my @clients =
   map { start_client($_, 'SELECT snowid_next() FROM pg_sleep(0.002);') }
   $first, $fourth;

@@ -247,8 +247,7 @@ sub are_errors
 }
 
 my $log = log_size($proxied);
-settings($proxied, $short . "snowid.redis_mark_interval = '100ms'");
-$proxied->reload;
+marks_every($proxied, 100);
 my $client =
   start_client($proxied, 'SELECT snowid_next() FROM pg_sleep(0.002);');
 are_errors($proxied, 'all:', @not_redis);
@@ -277,8 +276,8 @@ keys_are_right('keys do not mind', $client);
 		});
 	my $node = snowid_cluster('asks', <<~EOF);
 		snowid.redis_url = 'redis://127.0.0.1:$fake->{port}'
-		snowid.redis_mark_interval = '100ms'
 		EOF
+	marks_every($node, 100);
 	$node->start;
 	create_extension($node);
 	poll($node, "registry_error ~ 'trouble number'");

@@ -27,9 +27,9 @@ sub calls
 #---- Refused again and again ----
 
 my $two_ids =
-  "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=1 sequence=12'\n"
-  . "snowid.redis_mark_interval = 2s\n";
-my ($asks, $other) = map { claiming($_, $redis, $two_ids) } qw(asks other);
+  "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=1 sequence=12'\n";
+my ($asks, $other) =
+  map { claiming($_, $redis, $two_ids, marks => 2000) } qw(asks other);
 wait_for_claim($_) foreach $asks, $other;
 
 # when its record was written last, by Redis' clock
@@ -194,8 +194,7 @@ $plain->stop;
 
 {
 	my $redis = SnowidRedis->start('away');
-	my $node =
-	  claiming('away', $redis, "snowid.redis_mark_interval = '10s'\n");
+	my $node  = claiming('away', $redis, '', marks => 10_000);
 	wait_for_claim($node);
 	query($node,
 		'CREATE ROLE asks; GRANT EXECUTE ON FUNCTION snowid_claims() TO asks'
@@ -256,8 +255,7 @@ $plain->stop;
 
 	# a stop in the middle of a request; no mark is due
 	my $answered = status($node, 'registry_ok_at');
-	settings($node,
-		"snowid.redis_mark_interval = '10s'\nsnowid.redis_timeout = '60s'\n");
+	marks_every($node, 10_000);
 	$node->reload;
 	poll($node, "registry_ok_at > '$answered'");
 	$redis->freeze;

@@ -84,7 +84,6 @@ sub connect_with
 	configure($node, <<~EOF);
 		snowid.redis_url = 'rediss://$host:$redis->{tls_port}'
 		snowid.redis_ca_file = '$dir/$ca.crt'
-		snowid.redis_mark_interval = '300ms'
 		snowid.redis_timeout = '2s'
 		snowid.max_wait = '1s'
 		EOF

@@ -18,9 +18,9 @@ $SIG{PIPE} = 'IGNORE';
 my $redis = SnowidRedis->start('redis');
 
 # A living server has twice this to show it.
-my $slow = "snowid.redis_mark_interval = '2s'";
 my ($first, $second, $late) =
-  map { claiming_cluster($_, $redis, $slow) } qw(first second late);
+  map { claiming_cluster($_, $redis, '', marks => 2000) }
+  qw(first second late);
 my $layout =
   'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12';
 my $narrower = $layout =~ s/12\z/11/r;
