@@ -52,6 +52,7 @@
 	} \
 	extern int no_such_variable
 
+#define object_aclcheck(class, function, role, mode) pg_proc_aclcheck(function, role, mode)
 #define ereturn(context, dummy, ...) ereport(ERROR, __VA_ARGS__)
 #define replorigin_session_setup_here(origin) replorigin_session_setup(origin)
 #define all_settings(n) (*(n) = GetNumConfigOptions(), get_guc_variables())

@@ -30,13 +30,18 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/supportnodes.h"
 #include "optimizer/optimizer.h"
 #include "storage/proc.h"
+#include "utils/acl.h"
 #include "utils/array.h"
+#include "utils/lsyscache.h"
 
 #include "compat.h"
 #include "generator/state.h"
@@ -44,6 +49,7 @@
 #include "units.h"
 
 PG_FUNCTION_INFO_V1(snowid_next);
+PG_FUNCTION_INFO_V1(snowid_next_support);
 PG_FUNCTION_INFO_V1(snowid_next_batch);
 PG_FUNCTION_INFO_V1(snowid_next_batch_support);
 PG_FUNCTION_INFO_V1(snowid_next_array);
@@ -191,6 +197,88 @@ Datum
 snowid_next(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT64(generator_next());
+}
+
+/*---- COPY ----*/
+
+static AclResult
+may_execute(Oid function)
+{
+	return object_aclcheck(ProcedureRelationId, function, GetUserId(), ACL_EXECUTE);
+}
+
+/*
+ * The support function of snowid_next(), for COPY.  BeginCopyFrom() lets a table
+ * take many rows at a time only if contain_volatile_functions_not_nextval() finds
+ * nothing in the defaults.  So snowid_next() becomes
+ *
+ *		COALESCE(snowid_next_support(its OID), NextValueExpr)
+ *
+ * of which the first part is STABLE, and makes a key whenever it is evaluated.  It
+ * is never null, so the second part, of no sequence, is never evaluated.  It is
+ * there for contain_volatile_functions() and contain_mutable_functions(): they
+ * find it, and so ADD COLUMN still rewrites the table, and indexes, generated
+ * columns and partition keys still refuse the expression.
+ *
+ * Only expression_planner() and others that call eval_const_expressions() without
+ * a PlannerInfo get this answer.  Their callers evaluate the expression for each
+ * row, or once.  The planner of queries does have a PlannerInfo; it may evaluate a
+ * STABLE function once for many rows (index conditions), or to estimate.
+ */
+static Node *
+next_for_each_row(Oid support, SupportRequestSimplify *request)
+{
+	Oid			next = request->fcall->funcid;
+	NextValueExpr *never;
+	CoalesceExpr *key;
+
+	/* nobody has read what later majors do with this */
+	if (PG_VERSION_NUM >= 200000 || request->root != NULL)
+		return NULL;
+	/* the executor asks for both rights, too */
+	if (may_execute(next) != ACLCHECK_OK || may_execute(support) != ACLCHECK_OK)
+		return NULL;
+	never = makeNode(NextValueExpr);
+	never->typeId = INT8OID;
+	key = makeNode(CoalesceExpr);
+	key->coalescetype = INT8OID;
+	key->args = list_make2(makeFuncExpr(support, INT8OID,
+										list_make1(makeConst(INTERNALOID, -1, InvalidOid, sizeof(Datum),
+															 ObjectIdGetDatum(next), false, true)),
+										InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL),
+						   never);
+	key->location = -1;
+	return (Node *) key;
+}
+
+/*
+ * Called by the planner, without an expression; and by the executor in the
+ * expression above, whose result is a bigint.  Nobody else can call it: there are no
+ * values of the type internal.
+ */
+Datum
+snowid_next_support(PG_FUNCTION_ARGS)
+{
+	FmgrInfo   *call = fcinfo->flinfo;
+	Node	   *request;
+
+	if (call->fn_expr != NULL && exprType(call->fn_expr) == INT8OID)
+	{
+		/* a domain's CHECK may have been planned for another role */
+		if (unlikely(call->fn_extra == NULL))
+		{
+			Oid			next = PG_GETARG_OID(0);
+			AclResult	right = may_execute(next);
+
+			if (right != ACLCHECK_OK)
+				aclcheck_error(right, OBJECT_FUNCTION, get_func_name(next));
+			call->fn_extra = call;
+		}
+		PG_RETURN_INT64(generator_next());
+	}
+	request = (Node *) PG_GETARG_POINTER(0);
+	PG_RETURN_POINTER(IsA(request, SupportRequestSimplify) ?
+					  next_for_each_row(call->fn_oid, (SupportRequestSimplify *) request) : NULL);
 }
 
 /*---- Many keys: blocks of consecutive units ----*/
