@@ -11,7 +11,7 @@ use strict;
 use warnings;
 use IPC::Open2;
 use List::Util  qw(first max min sum);
-use POSIX       qw(strftime);
+use POSIX       qw(ceil strftime);
 use Time::HiRes qw(sleep time);
 
 my ($dir, $results, @rows) = @ARGV;
@@ -21,8 +21,13 @@ my $bench = 'test/bench';
 my ($markdown, @bars, %plot);
 $| = 1;
 
-# The first, or with QUICK=1 the second.
-sub full { return $_[ $quick ? 1 : 0 ] }
+# The first; with QUICK=1 the second; with QUICK=2 a tenth of that, at least 1.
+sub full
+{
+	my ($full, $less) = @_;
+	return $full if !$quick;
+	return $quick < 2 || ref $less || $less <= 1 ? $less : ceil($less / 10);
+}
 
 #---- Statistics ----
 
