@@ -236,18 +236,21 @@ is_unreadable(char **answer, int count, char *err)
 	int			datacenter_id;
 	int			worker_id;
 	int64		unix_ms;
+	bool		is_record;
 
-	if (count != 3)
+	if (count < 3)
 		return false;
-	if (strcmp(outcome, "damaged") == 0)
-		snprintf(err, NET_ERR_LEN, "the field \"%.20s\" of the hash \"%.100s\" is damaged",
+	is_record = sscanf(answer[1], "%d:%d", &datacenter_id, &worker_id) == 2;
+	if (strcmp(outcome, "damaged") == 0 && is_record)
+		snprintf(err, NET_ERR_LEN, "the field \"%.20s\" of the hash \"%.100s\" is damaged; snowid_release(%d, %d) removes it",
+				 answer[1], snowid_redis_prefix, datacenter_id, worker_id);
+	else if (strcmp(outcome, "damaged") == 0)
+		snprintf(err, NET_ERR_LEN, "the field \"%.20s\" of the hash \"%.100s\" is damaged; remove it by HDEL",
 				 answer[1], snowid_redis_prefix);
 	else if (strcmp(outcome, "version") == 0)
 		snprintf(err, NET_ERR_LEN, "the field \"%.20s\" of the hash \"%.100s\" was written by another version of snowid: it has format %.16s, and this one has 4",
 				 answer[1], snowid_redis_prefix, answer[2]);
-	else if (strcmp(outcome, "beyond") == 0 &&
-			 sscanf(answer[1], "%d:%d", &datacenter_id, &worker_id) == 2 &&
-			 protocol_read_number(answer[2], MAX_MS, &unix_ms))
+	else if (strcmp(outcome, "beyond") == 0 && is_record && protocol_read_number(answer[2], MAX_MS, &unix_ms))
 		describe_beyond(err, datacenter_id, worker_id, unix_ms);
 	else
 		return false;
@@ -255,14 +258,15 @@ is_unreadable(char **answer, int count, char *err)
 }
 
 /*
- * Calls an operation.  False: there is no answer, or the registry cannot be read;
- * the reason is in err.
+ * Calls an operation.  False: the reason is in err.  *count is 0: there is no answer,
+ * or none that tells more; it is not: the registry cannot be read.
  */
 bool
 protocol_call(RegistryCall *call, char ***answer, int *count, char *err)
 {
 	uint64		n;
 
+	*count = 0;
 	if (!redis_connect(err))
 		return false;
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
@@ -271,19 +275,34 @@ protocol_call(RegistryCall *call, char ***answer, int *count, char *err)
 	protocol_add(call, "n", protocol_number((int64) n));
 	protocol_add(call, "deadline", protocol_number(redis_now_ms() + snowid_redis_timeout));
 	if (!redis_run_script(snowid_redis_prefix, call->args, call->count, answer, count, err))
+	{
+		/* the hash is something else */
+		*count = strstr(err, "WRONGTYPE") != NULL;
 		return false;
+	}
 	if (strcmp((*answer)[0], "expired") == 0)
+	{
+		*count = 0;
 		return redis_failed(err, "no answer within snowid.redis_timeout");
+	}
 	/* what is given counts when the replicas have it, too; the rest at once */
 	if ((strcmp((*answer)[0], "yours") == 0 || strcmp((*answer)[0], "ok") == 0) &&
 		!redis_wait_for_replicas(err))
+	{
+		*count = 0;
 		return false;
+	}
 	/* replaces bytes in other servers' names that are not printable ASCII */
 	for (int i = 0; i < *count; i++)
 		for (char *p = (*answer)[i]; *p; p++)
 			if (*p < ' ' || *p > '~')
 				*p = '?';
-	return !is_unreadable(*answer, *count, err);
+	if (!is_unreadable(*answer, *count, err))
+		return true;
+	/* the claim's own record has a time that cannot be: the ID is no other's */
+	if (*count == 4 && strcmp((*answer)[3], "own") == 0)
+		*count = 0;
+	return false;
 }
 
 /* "<dc>:<w>" of a claim, or "" if there is none. */

@@ -52,6 +52,7 @@ static bool watching;			/* the record may be another server's */
 static bool untidy;				/* a second ID may have been claimed by a call
 								 * without an answer */
 static bool settling;			/* Redis' last answer: hurrying does not help */
+static bool unreadable;			/* Redis' last answer: it is no silence */
 static bool revoked;			/* the next call is to release revoked_claim */
 static Claim revoked_claim;
 static char refusal[GATE_DETAIL_LEN];	/* why Redis refused the last time */
@@ -94,10 +95,10 @@ may_use_remembered(void)
 	const Claim *claim = &seen.identity.claim;
 
 	/*
-	 * Not while a record is watched, since another server may have the ID,
-	 * and not if the claim may be of another registry.
+	 * Not while a record is watched, or cannot be read, since another server
+	 * may have the ID, and not if the claim may be of another registry.
 	 */
-	return seen.state == CLAIM_NONE && !watching && seen.identity.home == claim_home() &&
+	return seen.state == CLAIM_NONE && !watching && !unreadable && seen.identity.home == claim_home() &&
 		claim->ownership != 0 && claim->lease_ms == 0 && snowid_redis_lease == 0 && settings_allow(claim);
 }
 
@@ -170,13 +171,17 @@ all_is_well(void)
 	LWLockRelease(registry_lock);
 }
 
-/* Calls the script, and handles a missing answer.  False: there was none. */
+/*
+ * Calls the script, and handles an answer that is missing or cannot be read.  False: so
+ * it is.
+ */
 static bool
 call_or_try_later(RegistryCall *call, char ***answer, int *count)
 {
 	char		err[NET_ERR_LEN];
 
 	answered = protocol_call(call, answer, count, err);
+	unreadable = !answered && (unreadable || *count > 0);
 	if (!answered)
 		no_answer(err);
 	return answered;
@@ -187,6 +192,7 @@ static void
 nonsense(const char *operation)
 {
 	redis_close();
+	unreadable = true;
 	no_answer(psprintf("unexpected reply to \"%s\"", operation));
 }
 
@@ -413,7 +419,10 @@ claim_worker_id(bool move)
 		protocol_read_claim(answer, &claim, &ceiling_ms) && keep_marks(answer + 7))
 	{
 		if (!protocol_check_time(&seen, &claim, Max(claim.floor_ms, ceiling_ms), err))
+		{
+			unreadable = claim.ownership != known->ownership;
 			no_answer(err);
+		}
 		else
 			got_claim(&claim, ceiling_ms, began, known == &revoked_claim ? &seen.identity.claim : known);
 	}

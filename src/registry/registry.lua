@@ -238,10 +238,14 @@ raise(meta, 'high', arg.high)
 local settled = num(meta.since) + num(meta.span)
 local settling = now < settled
 
+-- The caller is to wait until then.
+local function wait_until(ends)
+	return {'settling', str(ends - now), str(ends - num(meta.offset))}
+end
+
 -- Owners come first: a server without a claim waits for longer.
 local function unsettled(longer)
-	local ends = settled + (longer or 0)
-	return {'settling', str(ends - now), str(ends - num(meta.offset))}
+	return wait_until(settled + (longer or 0))
 end
 
 -- Does the caller make keys with its claim: without a gap ("sure"), or at all?
@@ -335,7 +339,7 @@ end
 -- The answer where a record has a time beyond what can be; nil: it has none.
 local function beyond(at, r)
 	local last = math.max(num(r.ceiling), num(r.floor))
-	return last > num(arg.latest) and {'beyond', at, str(last)} or nil
+	return last > num(arg.latest) and {'beyond', at, str(last), r.claim == arg.ownership and 'own' or ''} or nil
 end
 
 local function get(at)
@@ -398,10 +402,13 @@ local function watch(r)
 end
 
 local function blank()
-	return {owner = '', name = '', place = '', claim = '', instance = '',
+	return {owner = '', name = '', place = '', claim = '', instance = instance,
 		generation = '0', floor = '0', starts = '0', token = '', boot = '', n = '0',
 		since = str(now), seen = str(now), ceiling = '0', lease = '0', interval = '0', revoked = '0'}
 end
+
+-- In place of the owner of a record that was damaged.
+local UNKNOWN = string.rep('0', 32)
 
 -- A record that is damaged, or gone, and was not given back: its owner, if there is
 -- one, has the time to put it back.
@@ -409,7 +416,7 @@ local function revoke_unknown(at, former)
 	if former and not former.bad then hand(at, former, '', '') end
 	local r = blank()
 	r.interval, r.revoked = str(math.ceil(num(meta.span) / 2)), '1'
-	hand(at, r, string.rep('0', 32), '')
+	hand(at, r, UNKNOWN, '')
 	put(at, r)
 end
 
@@ -624,7 +631,13 @@ function operations.claim()
 	if keeps then put_back(known, mine) end	-- it uses the known ID until it has another
 	if known ~= '' and not move and not keeps and known ~= arg.leaving and spare ~= known then
 		if not forgotten(mine, arg.generation) then
-			if not is_mine then return lost(known, mine) end
+			if mine.owner == UNKNOWN then
+				-- that was the caller, or is another server, which puts it back
+				leave_used(known, mine)
+				if arg.resume ~= 'record' then return wait_until(now + 2 * num(mine.interval) - unheard(mine) + 1) end
+			elseif not is_mine then
+				return lost(known, mine)
+			end
 		elseif is_beyond then
 			return is_beyond
 		elseif usable(known) and arg.resume ~= 'record' then

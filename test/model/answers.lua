@@ -236,6 +236,37 @@ function tests.a_record_is_gone()
 	expect(server():claim(), 'yours 0 .*')
 end
 
+-- Its owner puts it back; a server that has just started waits, since that may be another one.
+function tests.a_damaged_record_and_its_former_owner()
+	settled()
+	local s, other = owner(), owner()
+	local former = {known = s.known}
+	wait(2001)
+	expect(other:mark(), 'ok .*')
+	expect(other:free(0, s.known.ownership), 'released s2')
+	local new = owner({place = 'p'})
+	expect(new:claim({move = '1', reach = at(9000)}), 'yours 0 .*')
+	for _, is_connected in ipairs({true, false}) do
+		world.redis.hash['0:0'] = '{}'
+		s:restart()
+		expect(s:claim({resume = 'settled'}), 'damaged 0:0 ')
+		expect(other:free(0, ''), 'released ')
+		expect(s:claim({resume = 'settled', used = at(30000)}), 'settling 12001 %d+')
+		expect(record(0).ceiling, at(30000))
+		expect(s:claim({resume = 'record', count = '2'}), 'full .*')
+		expect(s:mark({resume = 'held'}), 'lost .*')
+		wait(12000)
+		expect(s:claim({resume = 'settled'}), 'settling 1 %d+')
+		if is_connected then
+			expect(new:mark(), 'ok .*')
+			expect(s:claim({resume = 'settled'}), 'lost s4 ')
+		else
+			wait(1)
+			expect(s:claim({resume = 'settled'}), 'yours 0 ' .. former.known.ownership .. ' .*')
+		end
+	end
+end
+
 -- The field of its server, which it does not tell, still names the record.
 function tests.a_damaged_record_has_another_owner()
 	settled()
@@ -259,8 +290,8 @@ function tests.times_that_cannot_be()
 	local latest = at(100000)
 	local s, other = owner({latest = latest}), owner({latest = latest})
 	expect(s:mark({ceiling = at(100001)}), 'ok .*')
-	expect(s:mark(), 'beyond 0:0 ' .. at(100001))
-	expect(s:claim(), 'beyond 0:0 ' .. at(100001))
+	expect(s:mark(), 'beyond 0:0 ' .. at(100001) .. ' own')
+	expect(s:claim(), 'beyond 0:0 ' .. at(100001) .. ' own')
 	expect(s:claim({move = '1'}), 'yours 2 .*')
 	expect(other:list(), 'list 0 s2 %d+ %d+ ' .. at(100001) .. '  damaged 0 %x+ 1 s3 .* live 1 %x+ 2 s2 .* live 0 %x+')
 	local r = record(0)
@@ -271,7 +302,7 @@ function tests.times_that_cannot_be()
 	local a = owner({place = 'p'})
 	expect(a:mark({ceiling = at(100001)}), 'ok .*')
 	expect(server({place = 'p', boot = a.common.boot, latest = latest}):claim({reach = at(200000)}),
-		'beyond 0:' .. a.known.worker .. ' ' .. at(100001))
+		'beyond 0:' .. a.known.worker .. ' ' .. at(100001) .. ' ')
 	a.common.latest = latest
 	local later = tostring(a.known.generation + 1)
 	expect(a:mark({generation = later, ownership = hex(9)}), 'beyond .*')
@@ -701,7 +732,7 @@ function tests.a_lease_that_is_beyond()
 	local s = owner({latest = latest, lease = '3000'})
 	expect(s:mark({ceiling = at(100001)}), 'ok .*')
 	s:restart()
-	expect(s:claim({resume = 'now'}), 'beyond 0:0 ' .. at(100001))
+	expect(s:claim({resume = 'now'}), 'beyond 0:0 ' .. at(100001) .. ' own')
 	expect(s:claim({resume = 'record'}), 'yours 1 .*')
 	expect(record(0).owner, s.common.server)
 end

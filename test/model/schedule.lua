@@ -145,6 +145,11 @@ local stories = {
 	function(i, k, w)			-- its keys lie ahead, and it changes its ID while it is cut off
 		return {{'burst', i, 1000}, {'clock', i, clock_step()}, {'cut', i, 8000}, {'reclaim', i, (w + 2) % 4}, {'kill', i}, {'start', i}, {'new', k}}
 	end,
+	function(i, k, w)			-- a former owner starts beside a damaged record, or after its release
+		return {{'kill', i}, {'release', i % 2 + 1, w, 0, after = 14000}, {'new', k, after = 1000}, {'stall', k, one_of({1, 4000}), after = 6000},
+			{'damage', w, after = 1}, {one_of({'release', 'idle'}), i % 2 + 1, w, 0, after = one_of({1, 1000})},
+			{'start', i, after = one_of({1, 1000})}, {'idle', 9, after = 30000}, setup = {servers = 2, lease = one_of({0, 0, 9000}), workers = 4}}
+	end,
 	function(i, k, w)			-- restored in place, and forgotten
 		return {{'backup', i}, {one_of({'reclaim', 'restart', 'idle'}), i}, {one_of({'restore', 'rewind'}), i, 1}, {'start', i}, {one_of({'lose', 'new'}), k}}
 	end,

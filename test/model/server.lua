@@ -323,7 +323,7 @@ local function no_answer(s, m, err)
 	local r = m.reg
 	r.answered, r.redis_offset = false, nil
 	local known = m.known
-	if m.state == 'none' and not r.watching and known and known.lease == 0 and
+	if m.state == 'none' and not r.watching and not r.unreadable and known and known.lease == 0 and
 		s.lease == 0 and m.identity.home == s.home then
 		m.state, m.claim, m.limit = 'held', copy_claim(known), FOREVER
 		m.went_on = true
@@ -349,9 +349,10 @@ local function call(s, m, operation, own, next)
 			r.redis_offset = nil
 			answer, err = nil, 'expired'
 		elseif answer and (answer[1] == 'damaged' or answer[1] == 'version' or answer[1] == 'beyond') then
+			r.unreadable = r.unreadable or answer[4] ~= 'own'
 			answer, err = nil, answer[1]
 		elseif answer then
-			r.answered = true
+			r.answered, r.unreadable = true, false
 			world.heard(s, operation, answer[1])
 		end
 		next(answer, err)

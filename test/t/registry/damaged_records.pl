@@ -149,8 +149,10 @@ wait_for_claim($third);
 is(worker_id($third), 2, 'a newcomer gets another ID');
 $second->start;
 error_is($second, "the field \"0:$other\" of the hash \"snowid\" is damaged");
-is(status($second, 'is_open, registry, worker_id'),
-	"t|remembered|$other", 'its owner continues as without Redis');
+like(
+	sql_error($second, 'SELECT snowid_next()'),
+	qr/^55000: .*\nDETAIL:  Redis cannot be used: the field "0:$other" of the hash "snowid" is damaged; snowid_release\(0, $other\) removes it\./,
+	'its owner does not resume it at a start, and says what to do');
 is($first->safe_psql('postgres', "SELECT snowid_release(0, $other)"),
 	'released', 'it is released');
 wait_for_claim($second);
@@ -198,9 +200,10 @@ error_is($second, sprintf $beyond, $other, 2070);
 is(status($second, 'is_open'), 't', 'a running server continues');
 $second->restart;
 error_is($second, sprintf $beyond, $other, 2070);
-is(status($second, 'is_open, registry, worker_id'),
+is( status($second, 'is_open, registry, worker_id'),
 	"t|remembered|$other",
-	'a server that starts continues with the ID in its file');
+	'a server that starts continues with the ID in its file, since the record is its own'
+);
 $second->safe_psql('postgres', 'SELECT snowid_next()');
 $second->stop('immediate');
 $second->start;
@@ -270,6 +273,56 @@ is( $leads->safe_psql(
 	'live',
 	'when snowid.max_lead is lowered the owner continues to mark its record');
 $leads->stop;
+
+#---- A former owner starts, and the record of the present one is damaged ----
+
+{
+	my $redis = SnowidRedis->start('again');
+	my ($helper, $former) = map { claiming($_, $redis) } qw(helper former);
+	wait_for_claim($_) foreach $helper, $former;
+	my $id = worker_id($former);
+	$former->stop;
+	wait_for($helper,
+		"SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = $id");
+	query($helper, "SELECT snowid_release(0, $id)");
+	my $present = claiming('present', $redis);
+	wait_for_claim($present);
+	is(worker_id($present), $id, 'an ID that was released has another owner');
+
+	# the whole registry, and that record
+	foreach my $field ('meta', "0:$id")
+	{
+		my $whole = $redis->query('HGET', 'snowid', $field);
+		my $what  = $field eq 'meta' ? 'the registry' : 'the record';
+
+		$redis->query('HSET', 'snowid', $field, '{}');
+		$former->start;
+		error_is($former,
+			"the field \"$field\" of the hash \"snowid\" is damaged");
+		is(status($former, 'is_open'),
+			'f', "a former owner resumes nothing while $what is damaged");
+		$former->stop;
+		$redis->query('HSET', 'snowid', $field, $whole) if $field eq 'meta';
+	}
+
+	# just after the release, before the present owner puts it back
+	my $held = process_pid($present, 'snowid registry');
+	stop_process($present, $held);
+	$redis->edit('meta', since => 0, span => 60_000);
+	query($helper, "SELECT snowid_release(0, $id)");
+	$former->start;
+	poll($former,
+		"NOT is_open AND reason ~ 'only servers that already have a worker ID'"
+	);
+	pass('a former owner waits after the release of the damaged record');
+	kill 'CONT', $held;
+	wait_for_claim($former);
+	isnt(worker_id($former), $id, 'a former owner gets another ID');
+	is(worker_id($present), $id, 'the present owner has put its claim back');
+	is(logged($present, 0, qr/snowid lost its worker ID/),
+		0, 'the present owner never lost its ID');
+	$_->stop foreach $helper, $former, $present;
+}
 
 #---- No other ID ----
 
