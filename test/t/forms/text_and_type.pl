@@ -152,6 +152,13 @@ foreach my $statement (
 		'', "a cast to bigint cures it: $as_bigint");
 }
 $node->safe_psql('utf8', 'DROP TABLE ranges');
+like(
+	sql_error(
+		$node,
+		"\\c utf8\nCREATE PUBLICATION part FOR TABLE k WHERE (id::bigint > 5)"
+	),
+	qr/^0A000: /,
+	'a publication refuses a condition on the type');
 
 #---- Dump and restore, also by pg_restore, onto a server without the library ----
 
