@@ -8,11 +8,12 @@
  * so that one of those that hangs does not stop the numbers of the tables here.  A
  * caller starts them, and they stay for minutes.
  *
+ * Databases that want one get theirs in the order in which they began to wait.
+ *
  * One place is reserved: the process that the postmaster has started there waits
  * without a database, until one needs it for its own tables.  Parallel queries cannot
  * take that.  If it and all other places are in use, another process makes room: one for
- * central servers, or one that has nothing to do, or that was there long enough for all to
- * have their turn.
+ * central servers, or one that has nothing to do, or that was there for its turn.
  *
  * A process leaves if it had no work for minutes, if another database needs its place, or
  * if its database is dropped, renamed or copied.  It then gives back what is in memory of
@@ -62,7 +63,7 @@
 #define COME_MS 2000
 
 /* A process of the tables here that has work stays so long, even if its place is wanted. */
-#define MIN_TURN_MS 500
+#define MIN_TURN_MS 100
 
 /* It looks this often for changes of which no process informs it. */
 #define LOOK_MS 1000
@@ -85,17 +86,8 @@ typedef struct Fetcher
 	bool		must_go;		/* its place is wanted */
 } Fetcher;
 
-/* In shared memory, under fetchers_lock. */
-typedef struct FetcherList
-{
-	/* the place that becomes free is this database's, until then */
-	Oid			promised_to;
-	int64		promised_until; /* monotonic_ms() */
-	Fetcher		fetchers[FLEXIBLE_ARRAY_MEMBER];	/* the reserve, and then
-													 * one for each place */
-} FetcherList;
-
-static FetcherList *list = NULL;
+static Fetcher *fetchers = NULL;	/* the reserve, and then one for each
+									 * place */
 static LWLock *fetchers_lock = NULL;
 
 #define FETCHERS (max_worker_processes + 1)
@@ -119,13 +111,12 @@ static volatile bool is_committing = false;
 void
 fetcher_shmem(bool reserve)
 {
-	list = shmem_area(reserve, "snowid segments' processes",
-					  offsetof(FetcherList, fetchers) + FETCHERS * sizeof(Fetcher));
+	fetchers = shmem_area(reserve, "snowid segments' processes", FETCHERS * sizeof(Fetcher));
 	if (reserve)
 		return;
 	fetchers_lock = &GetNamedLWLockTranche(SEGMENT_LOCKS)[1].lock;
 	for (int i = 0; i < FETCHERS; i++)
-		list->fetchers[i].procno = -1;
+		fetchers[i].procno = -1;
 }
 
 /*---- The list: its lock is held ----*/
@@ -135,8 +126,8 @@ find_fetcher(Oid database, FetcherKind kind)
 {
 	for (int i = 0; i < FETCHERS; i++)
 	{
-		if (list->fetchers[i].database == database && list->fetchers[i].kind == kind)
-			return &list->fetchers[i];
+		if (fetchers[i].database == database && fetchers[i].kind == kind)
+			return &fetchers[i];
 	}
 	return NULL;
 }
@@ -155,8 +146,8 @@ free_fetcher(void)
 {
 	for (int i = 1; i < FETCHERS; i++)
 	{
-		if (may_start(&list->fetchers[i]))
-			return &list->fetchers[i];
+		if (may_start(&fetchers[i]))
+			return &fetchers[i];
 	}
 	return NULL;
 }
@@ -169,21 +160,19 @@ assign(Fetcher *fetcher, Oid database, FetcherKind kind, int procno)
 	fetcher->procno = procno;
 	fetcher->called_at = monotonic_ms();
 	fetcher->must_go = false;
-	if (procno >= 0 && list->promised_to == database)
-		list->promised_until = 0;
 }
 
-/* Is the next place that becomes free another database's? */
 static bool
-is_promised(void)
+has_process(Oid database, FetcherKind kind)
 {
-	return list->promised_to != MyDatabaseId && monotonic_ms() < list->promised_until;
+	const Fetcher *fetcher = find_fetcher(database, kind);
+
+	return fetcher && !may_start(fetcher);
 }
 
 /*
- * Asks another process to make room: one for central servers first, and of each kind the
- * one that is there longest.  It looks itself whether it can.  The place is promised to
- * this database: else callers of the former one could take it again.
+ * Asks another process to make room, one at a time: one for central servers first, and of
+ * each kind the one that is there longest.  It looks itself whether it can.
  */
 static void
 ask_for_room(FetcherKind kind)
@@ -193,21 +182,50 @@ ask_for_room(FetcherKind kind)
 	/* the reserve is for the tables here */
 	for (int i = kind == FETCHER_HERE ? 0 : 1; i < FETCHERS; i++)
 	{
-		Fetcher    *fetcher = &list->fetchers[i];
+		Fetcher    *fetcher = &fetchers[i];
 
-		if (OidIsValid(fetcher->database) &&
-			(fetcher->database != MyDatabaseId || fetcher->kind != kind) &&
-			fetcher->procno >= 0 && !fetcher->must_go &&
-			(found == NULL || fetcher->kind > found->kind ||
-			 (fetcher->kind == found->kind && fetcher->called_at < found->called_at)))
+		if (!OidIsValid(fetcher->database) || fetcher->procno < 0)
+			continue;
+		if (fetcher->must_go)
+			return;
+		if (found == NULL || fetcher->kind > found->kind ||
+			(fetcher->kind == found->kind && fetcher->called_at < found->called_at))
 			found = fetcher;
 	}
-	if (found == NULL || is_promised())
+	if (found == NULL)
 		return;
-	list->promised_to = MyDatabaseId;
-	list->promised_until = monotonic_ms() + COME_MS;
 	found->must_go = true;
 	process_set_latch(found->procno);
+}
+
+/* Starts processes in the order in which databases wait, as far as there are places. */
+static void
+serve_those_in_line(void)
+{
+	Fetcher    *reserve = &fetchers[0];
+	FetcherCall call = {0};
+
+	if (reserve->procno >= 0 && !OidIsValid(reserve->database) &&
+		segment_next_in_line(has_process, true, &call.database, &call.kind))
+	{
+		assign(reserve, call.database, call.kind, reserve->procno);
+		process_set_latch(reserve->procno);
+	}
+	while (segment_next_in_line(has_process, false, &call.database, &call.kind))
+	{
+		Fetcher    *fetcher = find_fetcher(call.database, call.kind);
+
+		if (fetcher == NULL)
+			fetcher = free_fetcher();
+		if (fetcher == NULL || !process_start(&segments_process, &call, sizeof(call)))
+		{
+			if (fetcher)
+				fetcher->database = InvalidOid;
+			ask_for_room(call.kind);
+			return;
+		}
+		assign(fetcher, call.database, call.kind, -1);
+	}
 }
 
 /*---- For callers ----*/
@@ -219,36 +237,19 @@ ask_for_room(FetcherKind kind)
 bool
 fetcher_call(FetcherKind kind)
 {
-	Fetcher    *reserve = &list->fetchers[0];
 	Fetcher    *fetcher;
-	FetcherCall call = {MyDatabaseId, kind};
-	bool		comes = true;
 
 	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
 	fetcher = find_fetcher(MyDatabaseId, kind);
-	if (fetcher == NULL && !is_promised())
-	{
-		if (kind == FETCHER_HERE && reserve->procno >= 0 && !OidIsValid(reserve->database))
-			assign(fetcher = reserve, MyDatabaseId, kind, reserve->procno);
-		else
-			fetcher = free_fetcher();
-	}
 	if (fetcher && fetcher->procno >= 0)
 		process_set_latch(fetcher->procno);
 	else if (fetcher == NULL || may_start(fetcher))
 	{
-		comes = fetcher && process_start(&segments_process, &call, sizeof(call));
-		if (comes)
-			assign(fetcher, MyDatabaseId, kind, -1);
-		else
-		{
-			if (fetcher)
-				fetcher->database = InvalidOid;
-			ask_for_room(kind);
-		}
+		serve_those_in_line();
+		fetcher = find_fetcher(MyDatabaseId, kind);
 	}
 	LWLockRelease(fetchers_lock);
-	return comes;
+	return fetcher != NULL;
 }
 
 /*---- Signals ----*/
@@ -436,6 +437,7 @@ use_range(Look *look, const TagRow *tag, const Take *take, TimestampTz now)
 {
 	SegmentState *state = &look->state;
 	Period		period = {.label = NO_PERIOD,.until = DT_NOEND};
+	bool		is_older = take->period < take->label;
 
 	if (take->problem[0])
 	{
@@ -448,9 +450,9 @@ use_range(Look *look, const TagRow *tag, const Take *take, TimestampTz now)
 		state->row.limit = take->last;
 		return;
 	}
-	if (tag->row.kind != PERIOD_NONE)
+	if (tag->row.kind != PERIOD_NONE && !is_older)
 		period = period_at(tag->row.kind, now, tag->zone, Max(take->period, take->seen));
-	if (period.label != take->period ||
+	if (is_older || period.label != take->period ||
 		take->first <= (take->period == take->seen ? take->high : 0) ||
 		take->last < take->first || take->last - take->first >= take->length ||
 		take->last > take->upto)
@@ -599,7 +601,7 @@ enter_list(const FetcherCall *call)
 {
 	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
 	mine = OidIsValid(call->database) ? find_fetcher(call->database, call->kind) :
-		&list->fetchers[0];
+		&fetchers[0];
 	if (mine == NULL)
 		mine = free_fetcher();
 	if (mine && mine->procno >= 0)
@@ -613,11 +615,13 @@ enter_list(const FetcherCall *call)
 static void
 leave_list(void)
 {
+	if (mine == NULL)
+		return;
+	segment_end_turn(mine->database, mine->kind);
 	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
-	if (mine)
-		assign(mine, InvalidOid, FETCHER_HERE, -1);
-	mine = NULL;
+	assign(mine, InvalidOid, FETCHER_HERE, -1);
 	LWLockRelease(fetchers_lock);
+	mine = NULL;
 }
 
 static void

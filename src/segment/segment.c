@@ -9,16 +9,19 @@
  * else is under one lock for all segments, which is taken about once in a range, and
  * shared once in a statement.
  *
- * A segment never moves.  If there is no room for a tag, it gets the place that was
- * unused longest in the database that has most places.  So no database can take the
- * places of the others.  The numbers in memory of the former tag are lost.
+ * Those of which a range is wanted are in a list, in the order in which they began to be.
+ *
+ * A segment never moves.  If there is no room for a tag, some places are looked at in
+ * turn: it gets one of the database that has most places, which must be more than the
+ * tag's own has, and of those the one that was unused longest.  So no database can take
+ * the places of the others, and the cost does not depend on how many there are.  The
+ * numbers in memory of the former tag are lost.
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
-#include "utils/builtins.h"
 #include "utils/hsearch.h"
 
 #include "compat.h"
@@ -29,8 +32,14 @@
 /* After a failure nothing is tried for so long; callers wait longer. */
 #define RETRY_MS 200
 
-/* A tag that a caller waits for does not make room for another one of its database. */
+/*
+ * Callers that wait ask more often than this.  Their tag does not make room for another
+ * one of its database.
+ */
 #define RECENT_MS 1000
+
+/* So many places are looked at for one that can be given to another tag. */
+#define LOOKED_AT 64
 
 typedef struct Place
 {
@@ -38,9 +47,26 @@ typedef struct Place
 	int			index;
 } Place;
 
+typedef struct Owner
+{
+	Oid			database;
+	int			places;
+} Owner;
+
+typedef struct SegmentLists
+{
+	dlist_head	free;
+	dlist_head	wanted;			/* state.wanted > 0 */
+	int			next_place;		/* is looked at next, for room */
+} SegmentLists;
+
 static Segment *segments = NULL;	/* as many as snowid_max_segments says */
 static LWLock *segments_lock = NULL;
-static HTAB *places = NULL;		/* under segments_lock */
+
+/* under segments_lock */
+static SegmentLists *lists = NULL;
+static HTAB *places = NULL;
+static HTAB *owners = NULL;		/* databases that have places */
 
 /*---- Shared memory ----*/
 
@@ -48,18 +74,25 @@ void
 segment_shmem(bool reserve)
 {
 	HASHCTL		info = {.keysize = sizeof(SegmentKey),.entrysize = sizeof(Place)};
+	HASHCTL		owner_info = {.keysize = sizeof(Oid),.entrysize = sizeof(Owner)};
 	char	   *area = shmem_area(reserve, "snowid segments",
 								  snowid_max_segments * sizeof(Segment) + PG_CACHE_LINE_SIZE);
 
+	lists = shmem_area(reserve, "snowid segments' lists", sizeof(SegmentLists));
 	if (reserve)
 	{
 		RequestAddinShmemSpace(hash_estimate_size(snowid_max_segments, sizeof(Place)));
+		RequestAddinShmemSpace(hash_estimate_size(snowid_max_segments, sizeof(Owner)));
 		RequestNamedLWLockTranche(SEGMENT_LOCKS, 2);
 		return;
 	}
 	segments_lock = &GetNamedLWLockTranche(SEGMENT_LOCKS)[0].lock;
 	places = shmem_hash("snowid segments by tag", snowid_max_segments, &info,
 						HASH_ELEM | HASH_BLOBS);
+	owners = shmem_hash("snowid segments by database", snowid_max_segments, &owner_info,
+						HASH_ELEM | HASH_BLOBS);
+	dlist_init(&lists->free);
+	dlist_init(&lists->wanted);
 	segments = (Segment *) TYPEALIGN(PG_CACHE_LINE_SIZE, area);
 	for (int i = 0; i < snowid_max_segments; i++)
 	{
@@ -67,6 +100,7 @@ segment_shmem(bool reserve)
 		pg_atomic_init_u64(&segments[i].incarnation, 0);
 		pg_atomic_init_u64(&segments[i].ask_at, 0);
 		ConditionVariableInit(&segments[i].changed);
+		dlist_push_tail(&lists->free, &segments[i].node);
 	}
 }
 
@@ -118,6 +152,31 @@ switch_range(Segment *segment)
 	return rest_at(segment, former);
 }
 
+/* A range of such a length is wanted, or none. */
+static void
+set_wanted(Segment *segment, int64 length)
+{
+	if (segment->state.wanted == 0 && length > 0)
+		dlist_push_tail(&lists->wanted, &segment->node);
+	else if (segment->state.wanted > 0 && length == 0)
+		dlist_delete(&segment->node);
+	segment->state.wanted = length;
+}
+
+/* How many places a database has, when it got so many more. */
+static int
+count_places(Oid database, int more)
+{
+	bool		found;
+	Owner	   *owner = hash_search(owners, &database, HASH_ENTER, &found);
+
+	owner->places = (found ? owner->places : 0) + more;
+	if (owner->places > 0)
+		return owner->places;
+	(void) hash_search(owners, &database, HASH_REMOVE, NULL);
+	return 0;
+}
+
 /*
  * Frees a place, and changes its incarnation: what is being fetched for it is lost.
  * Returns the end of the numbers in memory; those before a gap are lost.
@@ -132,6 +191,9 @@ drop_segment(Segment *segment)
 	rest = switch_range(segment);
 	pg_atomic_fetch_add_u64(&segment->incarnation, 1);
 	(void) hash_search(places, &segment->state.key, HASH_REMOVE, NULL);
+	set_wanted(segment, 0);
+	(void) count_places(segment->state.key.database, -1);
+	dlist_push_head(&lists->free, &segment->node);
 	memset(&segment->state, 0, sizeof(SegmentState));
 	if (next.length == 0)
 		return rest;
@@ -143,54 +205,34 @@ drop_segment(Segment *segment)
 	return next;
 }
 
-/* The database that has most places; where several have, this one, if it is one. */
-static Oid
-greediest_database(void)
-{
-	Oid		   *owners = palloc(snowid_max_segments * sizeof(Oid));
-	Oid			greediest = InvalidOid;
-	int			most = 0;
-
-	for (int i = 0; i < snowid_max_segments; i++)
-		owners[i] = segments[i].state.key.database;
-	qsort(owners, snowid_max_segments, sizeof(Oid), oid_cmp);
-	for (int i = 0, n = 1; i < snowid_max_segments; i++, n++)
-	{
-		if (i > 0 && owners[i] != owners[i - 1])
-			n = 1;
-		if (n > most || (n == most && owners[i] == MyDatabaseId))
-		{
-			most = n;
-			greediest = owners[i];
-		}
-	}
-	pfree(owners);
-	return greediest;
-}
-
-/*
- * A free place, or the one that was unused longest in a database: each statement looks at
- * its tag.  NULL: callers wait for all of them.
- */
+/* A place that is free, or can be given to another tag; NULL: not among those looked at. */
 static Segment *
 find_place(int64 now)
 {
 	Segment    *found = NULL;
-	Oid			database = InvalidOid;	/* that of a free place */
+	int			own = count_places(MyDatabaseId, 0);
+	int			most = 0;
 
-	if (hash_get_num_entries(places) == snowid_max_segments)
-		database = greediest_database();
-	for (int i = 0; i < snowid_max_segments; i++)
+	if (!dlist_is_empty(&lists->free))
+		return dlist_container(Segment, node, dlist_head_node(&lists->free));
+	for (int i = 0; i < Min(LOOKED_AT, snowid_max_segments); i++)
 	{
-		SegmentState *state = &segments[i].state;
+		Segment    *segment = &segments[lists->next_place];
+		SegmentState *state = &segment->state;
+		bool		is_own = state->key.database == MyDatabaseId;
+		int			n = is_own ? own : count_places(state->key.database, 0);
 
 		/* after a failure its callers have to wake up before they ask again */
 		bool		is_waited_for = (state->wanted > 0 || now < state->retry_at) &&
 		now - state->used_at <= RECENT_MS;
 
-		if (state->key.database == database && (database != MyDatabaseId || !is_waited_for) &&
-			(found == NULL || state->used_at < found->state.used_at))
-			found = &segments[i];
+		lists->next_place = (lists->next_place + 1) % snowid_max_segments;
+		if ((is_own ? !is_waited_for : n > own) &&
+			(n > most || (n == most && state->used_at < found->state.used_at)))
+		{
+			most = n;
+			found = segment;
+		}
 	}
 	return found;
 }
@@ -253,6 +295,8 @@ segment_create(const SegmentKey *key, const char *source)
 			if (segment->state.key.len > 0)
 				(void) drop_segment(segment);
 			((Place *) hash_search(places, key, HASH_ENTER, NULL))->index = segment - segments;
+			dlist_delete(&segment->node);
+			(void) count_places(key->database, 1);
 			segment->state = fresh;
 		}
 	}
@@ -305,8 +349,12 @@ segment_ask(Segment *segment, int64 length, bool begins_to_wait)
 
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
 	pg_atomic_write_u64(&segment->ask_at, PG_UINT64_MAX);
-	if (state->key.len > 0 && state->next.length == 0)
-		state->wanted = Max(state->wanted, length);
+	if (state->key.len > 0)
+	{
+		state->asked_at = monotonic_ms();
+		if (state->next.length == 0)
+			set_wanted(segment, Max(state->wanted, length));
+	}
 	state->waits += begins_to_wait;
 	fetcher = fetcher_of(state);
 	LWLockRelease(segments_lock);
@@ -350,26 +398,79 @@ segment_at(int index, Look *look, Range *current)
 	return look->state.key.database == MyDatabaseId;
 }
 
+/*
+ * The database that waits longest for a process, of those that have none, while callers
+ * ask; false: none waits.
+ */
+bool
+segment_next_in_line(bool (*has_process) (Oid database, FetcherKind kind), bool here_only,
+					 Oid *database, FetcherKind *kind)
+{
+	int64		now = monotonic_ms();
+	bool		found = false;
+	dlist_iter	iter;
+
+	LWLockAcquire(segments_lock, LW_SHARED);
+	dlist_foreach(iter, &lists->wanted)
+	{
+		const SegmentState *state = &dlist_container(Segment, node, iter.cur)->state;
+
+		*database = state->key.database;
+		*kind = fetcher_of(state);
+		found = now - state->asked_at <= RECENT_MS && !(here_only && *kind != FETCHER_HERE) &&
+			!has_process(*database, *kind);
+		if (found)
+			break;
+	}
+	LWLockRelease(segments_lock);
+	return found;
+}
+
+/* A database that had its turn waits behind all others. */
+void
+segment_end_turn(Oid database, FetcherKind kind)
+{
+	dlist_mutable_iter iter;
+	dlist_head	behind;
+
+	dlist_init(&behind);
+	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
+	dlist_foreach_modify(iter, &lists->wanted)
+	{
+		const SegmentState *state = &dlist_container(Segment, node, iter.cur)->state;
+
+		if (state->key.database == database && fetcher_of(state) == kind)
+		{
+			dlist_delete(iter.cur);
+			dlist_push_tail(&behind, iter.cur);
+		}
+	}
+	while (!dlist_is_empty(&behind))
+		dlist_push_tail(&lists->wanted, dlist_pop_head_node(&behind));
+	LWLockRelease(segments_lock);
+}
+
 /* Begins to look at the rows of which a range is wanted; returns how many. */
 int
 segment_begin_looks(FetcherKind fetcher, Look *looks, int max)
 {
-	static int	from = 0;		/* in turn, if there are more */
 	int64		now = monotonic_ms();
 	int			n = 0;
+	dlist_iter	iter;
 
-	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	for (int i = 0; i < snowid_max_segments && n < max; i++)
+	LWLockAcquire(segments_lock, LW_SHARED);
+	dlist_foreach(iter, &lists->wanted)
 	{
-		Segment    *segment = &segments[from];
+		Segment    *segment = dlist_container(Segment, node, iter.cur);
 		const SegmentState *state = &segment->state;
 
-		from = (from + 1) % snowid_max_segments;
 		if (state->key.database != MyDatabaseId || fetcher_of(state) != fetcher ||
-			state->wanted == 0 || now < state->retry_at)
+			now < state->retry_at)
 			continue;
 		copy_segment(segment, &looks[n]);
 		looks[n++].state.looked_at = now;
+		if (n == max)
+			break;
 	}
 	LWLockRelease(segments_lock);
 	return n;
@@ -399,7 +500,7 @@ note_outcome(Segment *segment, const SegmentState *found)
 	state->outcome = found->outcome;
 	state->reason = found->reason;
 	state->row = found->row;
-	state->wanted = 0;
+	set_wanted(segment, 0);
 	state->retry_at = 0;
 	if (has_failed)
 	{

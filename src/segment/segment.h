@@ -7,6 +7,7 @@
 #define SNOWID_SEGMENT_SEGMENT_H
 
 #include "datatype/timestamp.h"
+#include "lib/ilist.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 
@@ -85,6 +86,7 @@ typedef struct SegmentState
 	Range		next;			/* follows the one in use */
 	int64		wanted;			/* a range of such a length at least; 0: none
 								 * is */
+	int64		asked_at;		/* last by a caller; monotonic_ms() */
 	int64		used_at;		/* last seen in use; monotonic_ms() */
 	int64		retry_at;		/* not before, after a failure */
 
@@ -113,6 +115,7 @@ typedef struct Segment
 	Range		range[2];		/* range[generation & 1] is in use */
 
 	ConditionVariable changed pg_attribute_aligned(PG_CACHE_LINE_SIZE);
+	dlist_node	node;			/* among those that are free, or wanted */
 	SegmentState state;
 } Segment;
 
@@ -163,6 +166,9 @@ extern void segment_forget(const SegmentKey *key, DateADT period);
 
 /* for the status, and for the processes that fetch */
 extern bool segment_at(int index, Look *look, Range *current);
+extern bool segment_next_in_line(bool (*has_process) (Oid database, FetcherKind kind),
+								 bool here_only, Oid *database, FetcherKind *kind);
+extern void segment_end_turn(Oid database, FetcherKind kind);
 extern int	segment_begin_looks(FetcherKind fetcher, Look *looks, int max);
 extern void segment_finish(const Look *look);
 extern Range segment_drop(const Look *look);

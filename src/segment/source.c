@@ -244,6 +244,8 @@ call_there(PGconn *conn, const Request *request, Answer *answer)
 static bool
 ask_there(PGconn *conn, const Request *request, Answer *answer)
 {
+	PGresult   *result;
+
 	if (PQstatus(conn) != CONNECTION_OK)
 		return reason_is_theirs(&answer->reason, PQerrorMessage(conn));
 	if (request->needs_password && !PQconnectionUsedPassword(conn))
@@ -260,9 +262,10 @@ ask_there(PGconn *conn, const Request *request, Answer *answer)
 			break;
 		(void) usleep(TRY_MS * 1000);
 	}
-	if (!has_result(conn, PQexec(conn, "COMMIT"), PGRES_COMMAND_OK, &answer->reason))
+	result = PQexec(conn, "COMMIT");
+	if (!has_result(conn, result, PGRES_COMMAND_OK, &answer->reason))
 		return false;
-	if (PQtransactionStatus(conn) != PQTRANS_IDLE)
+	if (strcmp(PQcmdStatus(result), "COMMIT") != 0)
 		return reason_is(&answer->reason, true, "Its source did not commit");
 	return true;
 }

@@ -1,6 +1,6 @@
-# What stands between a server and its central server, such as a pooler, may answer an
-# call with something that is no error, and is not its result either: its range is lost,
-# and not handed out.
+# A pooler or the like between a server and its central server may answer COMMIT with
+# something that is no error, and is no commit either: the range is lost, and not handed
+# out.
 use strict;
 use warnings;
 
@@ -26,8 +26,7 @@ my $listener = IO::Socket::INET->new(
 	LocalAddr => '127.0.0.1',
 	Listen    => 10) or die "$!";
 
-# Passes on.  The first call waits for a file, and its answer says that the transaction
-# there is still open.
+# Passes on.  The first call waits for a file, and the answer to its COMMIT is another one.
 sub pass_on
 {
 	my ($client) = @_;
@@ -54,7 +53,7 @@ sub pass_on
 			}
 			else
 			{
-				$bytes =~ s/Z\x00{3}\x05\KI/T/ if $is_call;
+				$bytes =~ s/COMMIT\x00/AGREED\x00/ if $is_call;
 				syswrite($client, $bytes);
 			}
 		}
@@ -81,7 +80,8 @@ my $waits = ask_in_background($node, "SELECT snowid_number('a')");
 wait_until('the call', sub { -e "$flag/seen" });
 is(number($central, 'a'), 1, 'the central server hands out a number itself');
 append_to_file("$flag/go", '');
-cmp_ok(answer_of($waits), '>', 1000, 'no number is handed out twice');
+is(answer_of($waits), 1101,
+	'a range whose commit is not confirmed is not handed out');
 $node->stop;
 $central->stop;
 kill 'TERM', $proxy;

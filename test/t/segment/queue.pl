@@ -1,0 +1,96 @@
+# More databases want a process of segments than can have one: they get theirs in the order
+# in which they began to wait, and no call is refused, even if one of them does not
+# let the process connect.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidSegments;
+use SnowidTest;
+use Test::More;
+
+my $node = snowid_cluster('queue', 'snowid.max_wait = 2min');
+$node->append_conf('postgresql.conf', 'max_worker_processes = 8');
+$node->start;
+
+my $databases = 40;
+query($node, 'CREATE DATABASE d1');
+$node->safe_psql('d1',
+	"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag, step, cover) SELECT 't' || i, 1, '0' FROM generate_series(1, 20) i"
+);
+query($node, "CREATE DATABASE d$_ TEMPLATE d1") foreach 2 .. $databases;
+
+#---- Many busy databases ----
+
+my @busy = map {
+	ask_in_background($node,
+		"SELECT count(snowid_number('t1')) FROM generate_series(1, 50)",
+		"d$_")
+} 1 .. $databases;
+is( join(' ', map { answer_of($_) } @busy),
+	join(' ', (50) x $databases),
+	'no call is refused while 40 databases are busy');
+
+#---- The order ----
+
+# The reserved process alone, which one database has, and which is stopped.
+query($node, 'ALTER SYSTEM SET max_worker_processes = 4');
+$node->restart;
+$node->safe_psql('d1', "SELECT snowid_number('t2')");
+my $pid = fetcher_pid($node, 'd1');
+kill 'STOP', $pid;
+my @order = (7, 3, 11, 5);
+my @waiting;
+
+foreach my $n (@order)
+{
+	push @waiting,
+	  ask_in_background($node, "SELECT snowid_number('t2')", "d$n");
+	$node->poll_query_until("d$n",
+		"SELECT waits > 0 FROM snowid_segment_status() WHERE biz_tag = 't2'")
+	  or die;
+}
+kill 'CONT', $pid;
+is(join(' ', map { answer_of($_) } @waiting),
+	'1 1 1 1', 'all that waited get their number');
+my %fetched = map {
+	$_ => $node->safe_psql("d$_",
+		"SELECT extract(epoch FROM update_time) FROM snowid_segments WHERE biz_tag = 't2'"
+	)
+} @order;
+is(join(' ', sort { $fetched{$a} <=> $fetched{$b} } @order),
+	"@order", 'the database that began to wait first is served first');
+
+#---- A database whose catalogs are locked ----
+
+$node->safe_psql('d2', "SELECT snowid_number('t2')");
+$pid = fetcher_pid($node, 'd2');
+kill 'STOP', $pid;
+my $hostile = ask_in_background($node, "SELECT snowid_number('t3')", 'd1');
+$node->poll_query_until('d1',
+	"SELECT waits > 0 FROM snowid_segment_status() WHERE biz_tag = 't3'")
+  or die;
+my $locker = $node->background_psql('d1');
+$node->safe_psql('d1', 'VACUUM FULL pg_attribute');
+$locker->query_safe('BEGIN; LOCK TABLE pg_class, pg_attribute');
+kill 'CONT', $pid;
+my $timeouts = sub {
+	return () = slurp_file($node->logfile) =~
+	  /canceling statement due to lock timeout/g;
+};
+wait_until('a process that cannot connect',
+	sub { scalar($timeouts->()) > 1 });
+is( join(' ',
+		map { $node->safe_psql('d2', "SELECT snowid_number('t$_')") }
+		  3 .. 12),
+	join(' ', (1) x 10),
+	'numbers of another database come while one lets no process connect');
+my $before = $timeouts->();
+wait_until('another attempt', sub { $timeouts->() > $before });
+pass('it is tried again');
+$locker->query_safe('ROLLBACK');
+$locker->quit;
+is(answer_of($hostile), 1, 'the call that waited is answered');
+$node->stop('fast');
+done_testing();
