@@ -336,9 +336,27 @@ CREATE OPERATOR #= (FUNCTION = snowid_eq, LEFTARG = bigint, RIGHTARG = bigint,
 COMMENT ON OPERATOR #= (bigint, bigint) IS
     'the equality of bigints in the operator families of snowid; use =';
 
+-- The order of each pair of types, since amvalidate() wants functions of just these types
+DO $do$
+DECLARE
+    types record;
+BEGIN
+    FOR types IN
+        SELECT l.name AS l, r.name AS r, CASE WHEN l.suffix = r.suffix THEN l.suffix ELSE l.suffix || r.suffix END AS suffix
+        FROM (VALUES ('snowid', '8'), ('bigint', '8'), ('int', '4'), ('smallint', '2')) l (name, suffix),
+            (VALUES ('snowid', '8'), ('bigint', '8'), ('int', '4'), ('smallint', '2')) r (name, suffix)
+    LOOP
+        EXECUTE pg_catalog.format('CREATE FUNCTION snowid_cmp(%s, %s) RETURNS int
+                AS %L LANGUAGE internal IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE',
+            types.l, types.r, 'btint' || types.suffix || 'cmp');
+        EXECUTE pg_catalog.format('COMMENT ON FUNCTION snowid_cmp(%s, %s) IS %L',
+            types.l, types.r, 'less-equal-greater, for indexes of snowid');
+    END LOOP;
+END $do$;
+
 CREATE OPERATOR CLASS snowid_ops DEFAULT FOR TYPE snowid USING btree AS
     OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 (snowid, snowid) btint8cmp(bigint, bigint),
+    FUNCTION 1 (snowid, snowid) snowid_cmp(snowid, snowid),
     FUNCTION 2 (snowid, snowid) btint8sortsupport(internal),
     FUNCTION 4 (snowid, snowid) btequalimage(oid);
 CREATE OPERATOR CLASS snowid_ops DEFAULT FOR TYPE snowid USING hash AS
@@ -364,16 +382,13 @@ DECLARE
     types record;
 BEGIN
     FOR types IN
-        SELECT * FROM (VALUES
-            ('snowid', 'bigint', 'btint8cmp(bigint, bigint)'), ('bigint', 'snowid', 'btint8cmp(bigint, bigint)'),
-            ('snowid', 'int', 'btint84cmp(bigint, int)'), ('int', 'snowid', 'btint48cmp(int, bigint)'),
-            ('snowid', 'smallint', 'btint82cmp(bigint, smallint)'),
-            ('smallint', 'snowid', 'btint28cmp(smallint, bigint)')) v (l, r, cmp)
+        SELECT * FROM (VALUES ('snowid', 'bigint'), ('bigint', 'snowid'), ('snowid', 'int'), ('int', 'snowid'),
+            ('snowid', 'smallint'), ('smallint', 'snowid')) v (l, r)
     LOOP
         EXECUTE pg_catalog.format('ALTER OPERATOR FAMILY snowid_ops USING btree ADD
                 OPERATOR 1 < (%1$s, %2$s), OPERATOR 2 <= (%1$s, %2$s), OPERATOR 3 = (%1$s, %2$s),
-                OPERATOR 4 >= (%1$s, %2$s), OPERATOR 5 > (%1$s, %2$s), FUNCTION 1 (%1$s, %2$s) %3$s',
-            types.l, types.r, types.cmp);
+                OPERATOR 4 >= (%1$s, %2$s), OPERATOR 5 > (%1$s, %2$s), FUNCTION 1 (%1$s, %2$s) snowid_cmp(%1$s, %2$s)',
+            types.l, types.r);
         IF types.l = 'snowid' THEN
             EXECUTE pg_catalog.format('ALTER OPERATOR FAMILY snowid_minmax_ops USING brin ADD
                     OPERATOR 1 < (%1$s, %2$s), OPERATOR 2 <= (%1$s, %2$s), OPERATOR 3 = (%1$s, %2$s),
@@ -385,32 +400,41 @@ END $do$;
 
 -- For arrays of another type: a search by index sorts the elements for = ANY, and
 -- takes the greatest for < ANY, the least for > ANY, all with the family of the
--- index.  No = for int and smallint, which could then refer to a snowid.
+-- index.  A family has the operators of all pairs of its types, or none.
 DO $do$
 DECLARE
     types record;
     op record;
 BEGIN
     FOR types IN
-        SELECT * FROM (VALUES ('bigint', '8'), ('int', '4'), ('smallint', '2')) v (name, suffix)
+        SELECT l.name AS l, r.name AS r, CASE WHEN l.suffix = r.suffix THEN l.suffix ELSE l.suffix || r.suffix END AS suffix
+        FROM (VALUES ('bigint', '8'), ('int', '4'), ('smallint', '2')) l (name, suffix),
+            (VALUES ('bigint', '8'), ('int', '4'), ('smallint', '2')) r (name, suffix)
     LOOP
         FOR op IN
-            SELECT * FROM (VALUES ('<', 'lt', '>'), ('>', 'gt', '<')) v (name, f, commutator)
+            SELECT * FROM (VALUES ('<', 'lt', '>', 'scalarlt'), ('<=', 'le', '>=', 'scalarle'), ('=', 'eq', '=', 'eq'),
+                ('>=', 'ge', '<=', 'scalarge'), ('>', 'gt', '<', 'scalargt')) v (name, f, commutator, sel)
+            WHERE name <> '=' OR types.suffix <> '8'
         LOOP
-            EXECUTE pg_catalog.format('CREATE FUNCTION snowid_%1$s(%2$s, %2$s) RETURNS boolean
-                    AS %3$L LANGUAGE internal IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE',
-                op.f, types.name, 'int' || types.suffix || op.f);
-            EXECUTE pg_catalog.format('COMMENT ON FUNCTION snowid_%1$s(%2$s, %2$s) IS %3$L',
-                op.f, types.name, 'implementation of #' || op.name || ' operator');
-            EXECUTE pg_catalog.format('CREATE OPERATOR #%1$s (FUNCTION = snowid_%2$s, LEFTARG = %3$s, RIGHTARG = %3$s,
-                    COMMUTATOR = #%4$s, RESTRICT = scalar%2$ssel, JOIN = scalar%2$sjoinsel)',
-                op.name, op.f, types.name, op.commutator);
-            EXECUTE pg_catalog.format('COMMENT ON OPERATOR #%1$s (%2$s, %2$s) IS %3$L',
-                op.name, types.name, 'the order of numbers in the operator family of snowid; use ' || op.name);
+            EXECUTE pg_catalog.format('CREATE FUNCTION snowid_%1$s(%2$s, %3$s) RETURNS boolean
+                    AS %4$L LANGUAGE internal IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE',
+                op.f, types.l, types.r, 'int' || types.suffix || op.f);
+            EXECUTE pg_catalog.format('COMMENT ON FUNCTION snowid_%1$s(%2$s, %3$s) IS %4$L',
+                op.f, types.l, types.r, 'implementation of #' || op.name || ' operator');
+            EXECUTE pg_catalog.format('CREATE OPERATOR #%1$s (FUNCTION = snowid_%2$s, LEFTARG = %3$s, RIGHTARG = %4$s,
+                    COMMUTATOR = #%5$s, RESTRICT = %6$ssel, JOIN = %6$sjoinsel)',
+                op.name, op.f, types.l, types.r, op.commutator, op.sel);
+            EXECUTE pg_catalog.format('COMMENT ON OPERATOR #%1$s (%2$s, %3$s) IS %4$L',
+                op.name, types.l, types.r, 'the order of numbers in the operator family of snowid; use ' || op.name);
         END LOOP;
         EXECUTE pg_catalog.format('ALTER OPERATOR FAMILY snowid_ops USING btree ADD
-                OPERATOR 1 #< (%1$s, %1$s), OPERATOR 5 #> (%1$s, %1$s), FUNCTION 1 (%1$s, %1$s) btint%2$scmp(%1$s, %1$s)',
-            types.name, types.suffix);
+                OPERATOR 1 #< (%1$s, %2$s), OPERATOR 2 #<= (%1$s, %2$s), OPERATOR 4 #>= (%1$s, %2$s), OPERATOR 5 #> (%1$s, %2$s),
+                FUNCTION 1 (%1$s, %2$s) snowid_cmp(%1$s, %2$s)',
+            types.l, types.r);
+        IF types.suffix <> '8' THEN
+            EXECUTE pg_catalog.format('ALTER OPERATOR FAMILY snowid_ops USING btree ADD OPERATOR 3 #= (%1$s, %2$s)',
+                types.l, types.r);
+        END IF;
     END LOOP;
 END $do$;
 

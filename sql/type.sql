@@ -66,6 +66,7 @@ WHERE 'snowid'::regtype IN (o.oprleft, o.oprright);
 SELECT count(*) AS operators FROM pg_amop WHERE 'snowid'::regtype IN (amoplefttype, amoprighttype);
 SELECT count(*) AS core_untouched FROM pg_amop a JOIN pg_opfamily f ON f.oid = a.amopfamily
 WHERE f.opfname = 'snowid_ops' AND a.amopopr < 16384;
+SELECT opcname, amname, amvalidate(c.oid) FROM pg_opclass c JOIN pg_am a ON a.oid = opcmethod WHERE opcname ~ '^snowid' ORDER BY 1, 2;
 
 -- A column of the type
 CREATE TABLE k (id snowid PRIMARY KEY DEFAULT snowid_next(), n int);
@@ -205,6 +206,8 @@ INSERT INTO k_of_b VALUES ('0000000000001');
 INSERT INTO b_of_k VALUES (1);
 INSERT INTO k_of_k VALUES ('0000000000001');
 CREATE TABLE i_of_k (id int REFERENCES k);
+INSERT INTO i_of_k VALUES (1);
+DROP TABLE i_of_k;
 DELETE FROM k WHERE id = (SELECT id FROM k_of_k);
 \set VERBOSITY default
 UPDATE b SET id = 5 WHERE id = 388400145978465528;
