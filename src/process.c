@@ -153,6 +153,13 @@ process_pid(ProcessId id, int64 *still_ms)
 	return procno < 0 ? 0 : ProcGlobal->allProcs[procno].pid;
 }
 
+/* Has it run since the server started, or crashed? */
+bool
+process_was_there(ProcessId id)
+{
+	return pg_atomic_read_u64(&processes[id].turn_at) != 0;
+}
+
 void
 process_set_latch(int procno)
 {

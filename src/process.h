@@ -74,6 +74,7 @@ extern void process_run(const Process *process);
 extern bool process_may_log(void);
 extern bool process_is_there(ProcessId id);
 extern int	process_pid(ProcessId id, int64 *still_ms);
+extern bool process_was_there(ProcessId id);
 extern void process_wake(ProcessId id);
 extern void process_notify(ProcessId id);
 extern void process_set_latch(int procno);

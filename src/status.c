@@ -31,12 +31,9 @@ static const Oid status_columns[] = {
 static const char *
 reason_text(const GeneratorStatus *status)
 {
-	if (status->is_ahead)
-		return psprintf("the next key would lead the clock by " INT64_FORMAT " ms",
-						(int64) status->lead_ms);
 	if (status->gate.detail[0] == '\0')
-		return gate_message(status->gate.reason);
-	return psprintf("%s: %s", gate_message(status->gate.reason), status->gate.detail);
+		return status->message;
+	return psprintf("%s: %s", status->message, status->gate.detail);
 }
 
 Datum
@@ -50,19 +47,14 @@ snowid_status(PG_FUNCTION_ARGS)
 	int			n = 0;
 	bool		held;
 	bool		on_lease;
-	bool		lease_over;
-	bool		open;
 	char		layout[LAYOUT_TEXT_LEN];
 
 	require_preloaded();
 	tupdesc = require_row(fcinfo, status_columns, lengthof(status_columns));
-	generator_status(&status);
 	claim_look(&registry);
 	held = registry.state == CLAIM_HELD;
 	on_lease = registry.claim.lease_ms > 0;
-	lease_over = held && on_lease &&
-		timestamptz_from_unix_ms(registry.limit_ms) < GetCurrentTimestamp();
-	open = status.gate.reason == GATE_OPEN && !status.is_stuck && !status.is_ahead && !lease_over;
+	generator_status(&status, held && on_lease ? registry.limit_ms : PG_INT64_MAX);
 
 	nulls[n] = !status.gate.has_pair;
 	values[n++] = Int32GetDatum(status.gate.datacenter_id);
@@ -72,8 +64,8 @@ snowid_status(PG_FUNCTION_ARGS)
 	values[n++] = CStringGetTextDatum(claim_from_redis() ?
 									  (on_lease ? "lease" : "claim") :
 									  snowid_worker_from_host ? "hostname" : "setting");
-	values[n++] = BoolGetDatum(open);
-	nulls[n] = open && status.gate.detail[0] == '\0';
+	values[n++] = BoolGetDatum(status.is_open);
+	nulls[n] = status.is_open && status.gate.detail[0] == '\0';
 	values[n++] = CStringGetTextDatum(reason_text(&status));
 	layout_describe(&server_layout, layout);
 	values[n++] = CStringGetTextDatum(layout);
@@ -91,7 +83,9 @@ snowid_status(PG_FUNCTION_ARGS)
 	values[n++] = Int64GetDatum(status.gate.steps_back);
 	values[n++] = Int64GetDatum(status.errors);
 	nulls[n] = !claim_from_redis();
-	values[n++] = CStringGetTextDatum(lease_over ? "the lease has ended" :
+	values[n++] = CStringGetTextDatum(held && on_lease &&
+									  timestamptz_from_unix_ms(registry.limit_ms) < GetCurrentTimestamp() ?
+									  "the lease has ended" :
 									  registry.confirmed ? "claimed" :
 									  held ? "remembered" :
 									  registry.detail[0] ? registry.detail : "starting");

@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"
@@ -31,7 +32,7 @@ const GateText gate_texts[] =
 	"Try again; if it lasts, see the server log."},
 	[GATE_BEHIND] = {true, "the clock is too far behind the keys of this server",
 	"Set the clock right; see doc/worker-ids.md in snowid's manual.", ERRCODE_SYSTEM_ERROR},
-	[GATE_STOPPING] = {true, "snowid is shutting down",
+	[GATE_STOPPING] = {true, "snowid is shutting down or starting again",
 	NULL},
 	[GATE_RECOVERY] = {false, "snowid makes no keys during recovery",
 	"Ask the primary server, or promote this one."},
@@ -118,6 +119,44 @@ gate_message(GateReason reason)
 	return gate_texts[reason].message;
 }
 
+/*---- The rule for callers ----*/
+
+/* The ms until a unit is due, or 0. */
+int64
+generator_due_in(int64 unit, int64 now)
+{
+	int64		left = (unit & ~unit_format.sequence_mask) - units_from_ms(snowid_max_lead) - now;
+
+	return left <= 0 ? 0 : ms_from_units(left);
+}
+
+/*
+ * The outlook of a caller that wants this unit, Max(last + 1, now), and may wait for so
+ * many ms more.  take() and generator_next() have the first case inline.
+ */
+Prospect
+generator_judge(int64 unit, int64 now, int64 usable_until, int64 may_wait_ms)
+{
+	int64		due_in = generator_due_in(unit, now);
+
+	if (due_in == 0 && unit <= usable_until)
+		return UNIT_USABLE;
+	if (now < 0)
+		return UNIT_BEFORE_EPOCH;
+	if (unit > generator_range_end())
+		return UNIT_BEYOND_RANGE;
+	if (due_in > Max(may_wait_ms, 0))
+		return UNIT_TOO_FAR;
+	return unit <= usable_until ? UNIT_USABLE : UNIT_NEEDS_GRANT;
+}
+
+/* The reason as it is now: the keeper may not have seen a promotion yet. */
+GateReason
+generator_reason(GateReason reason)
+{
+	return reason == GATE_RECOVERY && !RecoveryInProgress() ? GATE_STARTING : reason;
+}
+
 /*---- The gate ----*/
 
 /*
@@ -131,7 +170,9 @@ generator_keeper_trouble(int64 patience, char *detail)
 	int			pid = process_pid(PROCESS_KEEPER, &still);
 
 	if (pid == 0)
-		strlcpy(detail, "The \"snowid keeper\" process is not running; increase max_worker_processes.",
+		strlcpy(detail, process_was_there(PROCESS_KEEPER) ?
+				"The \"snowid keeper\" process is not running; see the server log." :
+				"The \"snowid keeper\" process is not running; increase max_worker_processes.",
 				GATE_DETAIL_LEN);
 	else if (still > patience)
 		snprintf(detail, GATE_DETAIL_LEN,
@@ -362,8 +403,42 @@ generator_advance_end(bool durable, const char *error)
 
 /*---- Status ----*/
 
+/*
+ * Would a caller get a key now?  By its own rule; and if it needs a grant, there is no
+ * reason against one, the lease lasts, and the keeper works.
+ */
+static bool
+has_prospect(GeneratorStatus *status, int64 unit, int64 now, int64 usable_until, int64 lease_end_ms)
+{
+	char	   *detail = status->gate.detail;
+
+	switch (generator_judge(unit, now, usable_until, snowid_max_wait))
+	{
+		case UNIT_USABLE:
+			return true;
+		case UNIT_NEEDS_GRANT:
+			return detail[0] == '\0' && unix_ms_from_units(now) <= lease_end_ms &&
+				!generator_keeper_trouble(STUCK_MS, detail);
+		case UNIT_TOO_FAR:
+			detail[0] = '\0';
+			status->message = psprintf("the next key would lead the clock by " INT64_FORMAT " ms",
+									   ms_from_units(unit - now));
+			break;
+		case UNIT_BEYOND_RANGE:
+			detail[0] = '\0';
+			status->message = "the timestamp's range of the snowid layout has ended";
+			break;
+		case UNIT_BEFORE_EPOCH:
+			detail[0] = '\0';
+			status->message = gate_message(GATE_BEFORE_EPOCH);
+			break;
+	}
+	return false;
+}
+
+/* After "lease_end_ms", a Unix time, there are no grants. */
 void
-generator_status(GeneratorStatus *status)
+generator_status(GeneratorStatus *status, int64 lease_end_ms)
 {
 	int64		now = clock_units();
 	int64		last;
@@ -379,11 +454,11 @@ generator_status(GeneratorStatus *status)
 
 	status->ceiling_ms = unix_ms_from_units(usable_until);
 	status->grant_age_ms = status->gate.granted_at == 0 ? -1 : monotonic_ms() - status->gate.granted_at;
-	status->is_ahead = status->gate.reason == GATE_OPEN && last > generator_reach(now);
+	status->gate.reason = generator_reason(status->gate.reason);
+	status->message = gate_message(status->gate.reason);
 	if (status->gate.reason == GATE_OPEN)
-		status->is_stuck = usable_until < now &&
-			generator_keeper_trouble(STUCK_MS, status->gate.detail);
-	else if (status->gate.reason == GATE_STARTING && status->gate.detail[0] == '\0')
+		status->is_open = has_prospect(status, Max(last + 1, now), now, usable_until, lease_end_ms);
+	else if (gate_texts[status->gate.reason].temporary && status->gate.detail[0] == '\0')
 		(void) generator_keeper_trouble(STUCK_MS, status->gate.detail);
 	status->has_last = status->gate.has_pair && last > status->gate.floor;
 	if (status->has_last)

@@ -53,8 +53,8 @@ typedef struct Gate
 typedef struct GeneratorStatus
 {
 	Gate		gate;
-	bool		is_stuck;		/* it is open, but no keys are reserved */
-	bool		is_ahead;		/* the same, but the clock is out of reach */
+	bool		is_open;		/* a call made now would get a key */
+	const char *message;		/* why not, or why soon not */
 	bool		has_last;		/* a key was made since the start */
 	int64		last_key;
 	int64		last_unix_ms;
@@ -70,8 +70,9 @@ typedef struct GeneratorStatus
 extern void generator_shmem(bool reserve);
 extern int64 generator_range_end(void);
 extern int64 generator_reach(int64 now);
+extern int64 generator_due_in(int64 unit, int64 now);
 extern const char *gate_message(GateReason reason);
-extern void generator_status(GeneratorStatus *status);
+extern void generator_status(GeneratorStatus *status, int64 lease_end_ms);
 
 /*
  * For the keeper, which reads the gate without its lock: sessions write nothing of it

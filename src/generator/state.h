@@ -87,6 +87,18 @@ typedef struct GateText
 
 extern const GateText gate_texts[];
 
+/* The outlook of a caller that wants a unit. */
+typedef enum Prospect
+{
+	UNIT_USABLE,				/* it can be taken, perhaps after a wait */
+	UNIT_NEEDS_GRANT,			/* the same, once the keeper has granted it */
+	UNIT_TOO_FAR,				/* it is due later than the caller may wait */
+	UNIT_BEYOND_RANGE,			/* of the layout's timestamp */
+	UNIT_BEFORE_EPOCH			/* the clock is */
+} Prospect;
+
+extern Prospect generator_judge(int64 unit, int64 now, int64 usable_until, int64 may_wait_ms);
+extern GateReason generator_reason(GateReason reason);
 extern bool generator_keeper_trouble(int64 patience, char *detail);
 
 #pragma GCC visibility pop

@@ -137,26 +137,28 @@ static bool
 require_in_reach(int64 unit, instr_time *since)
 {
 	int64		now = clock_units();
-	int64		wait,
-				may_wait;
+	int64		may_wait = snowid_max_wait - waited_ms(since);
 
-	if (now < 0)
-		refuse_key(GATE_BEFORE_EPOCH, "");
-	if (unit > generator_range_end())
+	switch (generator_judge(unit, now, generator_usable_until(), may_wait))
 	{
-		count(&my_counters->errors, 1);
-		ereport(ERROR,
-				(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
-				 errmsg("the timestamp's range of the snowid layout has ended"),
-				 errhint("See doc/layouts.md in snowid's manual.")));
+		case UNIT_USABLE:
+		case UNIT_NEEDS_GRANT:
+			return true;
+		case UNIT_TOO_FAR:
+			break;
+		case UNIT_BEYOND_RANGE:
+			count(&my_counters->errors, 1);
+			ereport(ERROR,
+					(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
+					 errmsg("the timestamp's range of the snowid layout has ended"),
+					 errhint("See doc/layouts.md in snowid's manual.")));
+			break;
+		case UNIT_BEFORE_EPOCH:
+			refuse_key(GATE_BEFORE_EPOCH, "");
+			break;
 	}
-	wait = ms_from_units((unit & ~unit_format.sequence_mask) -
-						 units_from_ms(snowid_max_lead) - now);
-	may_wait = snowid_max_wait - waited_ms(since);
-	if (wait <= Max(may_wait, 0))
-		return true;
 	if (may_wait <= 0 || !is_left_soon(unit, now))
-		refuse_lead(ms_from_units(unit - now), wait);
+		refuse_lead(ms_from_units(unit - now), generator_due_in(unit, now));
 	/* until the keeper has seen the clock, and closes the gate */
 	process_wake(PROCESS_KEEPER);
 	ConditionVariablePrepareToSleep(&generator->changed);
@@ -181,7 +183,7 @@ generator_require_layout(void)
 	{
 		GeneratorStatus status;
 
-		generator_status(&status);
+		generator_status(&status, PG_INT64_MAX);
 		if (status.gate.reason == reason)
 			generator_refuse(reason, status.gate.detail);
 	}
@@ -198,10 +200,7 @@ ask_for_grant(void)
 		process_wake(PROCESS_KEEPER);
 }
 
-/*
- * The reason why no keys are made.  Returns true if it is temporary, so that
- * callers should wait.  So is a promotion that the keeper has not seen yet.
- */
+/* The reason why no keys are made.  Returns true if it is temporary: callers wait. */
 static bool
 look_at_gate(GateReason *reason, char *detail)
 {
@@ -209,8 +208,12 @@ look_at_gate(GateReason *reason, char *detail)
 	*reason = generator->gate.reason;
 	memcpy(detail, generator->gate.detail, GATE_DETAIL_LEN);
 	LWLockRelease(generator_lock);
-	return gate_texts[*reason].temporary ||
-		(*reason == GATE_RECOVERY && !RecoveryInProgress());
+	if (generator_reason(*reason) != *reason)
+	{
+		*reason = generator_reason(*reason);
+		process_notify(PROCESS_KEEPER);
+	}
+	return gate_texts[*reason].temporary;
 }
 
 /*
@@ -238,8 +241,6 @@ wait_for_keeper(int64 unit, instr_time *since)
 		/* while the gate is closed, the keeper knows when to look */
 		if (reason == GATE_OPEN)
 			ask_for_grant();
-		else if (reason == GATE_RECOVERY)
-			process_notify(PROCESS_KEEPER);
 		(void) ConditionVariableTimedSleep(&generator->changed,
 										   reason == GATE_OPEN ? ASK_MS : left,
 										   own_wait(WAIT_KEEPER));

@@ -1,0 +1,204 @@
+# is_open says what a call made now would get: in each state here, a real call gets a key
+# if and only if the status says so, and else an error; and a status that is not open has
+# the reason.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidRedis;
+use SnowidSession;
+use SnowidTest;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my %stopped;    # processes that wait for SIGCONT
+my $redis = SnowidRedis->start('redis');
+
+END
+{
+	local $?;
+	kill 'CONT', keys %stopped if %stopped;
+	$redis->resume if $redis;
+}
+
+my $states = 0;
+
+# Waits until the status of this server says so, and holds it against a call.
+sub state_is
+{
+	my ($server, $what, $open, $reason) = @_;
+	poll($server,
+			($open ? '' : 'NOT ')
+		  . 'is_open'
+		  . ($reason ? " AND reason ~ '$reason'" : ''));
+	my $error = sql_error($server, 'SELECT snowid_next()');
+	if ($open)
+	{
+		is($error, '', "$what: is_open is true, and a call gets a key");
+	}
+	else
+	{
+		like($error, qr/^\w{5}: /,
+			"$what: is_open is false, and a call gets an error");
+		isnt(status($server, 'coalesce(reason, $$$$)'),
+			'', "$what: the status has the reason");
+	}
+	$states++;
+	return;
+}
+
+my $settings = "snowid.max_lead = 1s\nsnowid.max_wait = 200ms\n";
+my $node     = snowid_cluster(
+	'node',
+	"${settings}snowid.worker_id = 1",
+	allows_streaming => 1);
+
+#---- The clock ----
+
+$node->append_conf('postgresql.conf', 'fsync = on');
+start_and_open($node);
+state_is($node, 'a server that has started', 1);
+set_skew($node, 60);
+state_is($node, 'a clock a minute ahead', 1);
+next_key($node);
+set_skew($node, 59.2);
+state_is($node, 'a clock that was set back by less than max_lead', 1);
+set_skew($node, 50);
+state_is($node, 'a clock that was set back further',
+	0, 'would lead the clock by');
+set_skew($node, -500_000_000 * 2);
+state_is($node, 'a clock before the epoch', 0, 'before the layout');
+set_skew($node, 60);
+state_is($node, 'a clock that was set right', 1);
+set_skew($node, 7200);
+state_is($node, 'a clock that jumped by two hours', 0, 'jumped ahead');
+sleep 1;
+state_is($node, 'that clock, a second later', 0, 'jumped ahead');
+set_skew($node, 60);
+state_is($node, 'a clock that came back', 1);
+set_skew($node, 7200);
+poll($node, 'NOT is_open');
+query($node, 'SELECT snowid_accept_clock()');
+state_is($node, 'a jump that was accepted', 1);
+
+#---- The keeper, and the disk ----
+
+# The clock stands, so what is left up to the ceiling stays.
+stop_clock($node, int(1000 * (time + 7205)));
+state_is($node, 'a clock that stands', 1);
+my $keeper = keeper_pid($node);
+stop_process($node, $keeper);
+$stopped{$keeper} = 1;
+sleep 3;
+state_is($node, 'a keeper that is stopped, with keys left up to the ceiling',
+	1);
+my $session = SnowidSession->new($node, 'postgres');
+1 while eval {
+	$session->query('SELECT snowid_next() FROM generate_series(1, 1000)');
+	1;
+};
+state_is($node, 'a keeper that is stopped, with no key left',
+	0, 'busy or hangs');
+kill 'CONT', $keeper;
+%stopped = ();
+set_skew($node, 7210);
+state_is($node, 'a keeper that continues', 1);
+
+hold_syncs($node, 1);
+1 while !sql_error($node, 'SELECT snowid_next()');
+state_is($node, 'a disk that hangs', 0, 'busy or hangs');
+hold_syncs($node, 0);
+state_is($node, 'a disk that works again', 1);
+
+#---- The worker ID, the layout, the state file ----
+
+sub reload_settings
+{
+	configure($node, $settings . $_[0]);
+	$node->reload;
+	return;
+}
+reload_settings('');
+state_is($node, 'no worker ID', 0, 'no worker ID');
+reload_settings("snowid.max_lead = 1h\nsnowid.worker_id = 2");
+state_is(
+	$node, 'a new worker ID that has to wait',
+	0,     'when the clock has passed');
+reload_settings('snowid.worker_id = 1');
+state_is($node, 'the former worker ID', 1);
+$node->stop;
+configure($node,
+	"${settings}snowid.worker_id = 1\nsnowid.layout = 'epoch=2024-01-01T00:00:00Z worker=10 sequence=12'"
+);
+$node->start;
+state_is(
+	$node, 'a layout that waits for consent',
+	0,     'cannot use this layout|layout was changed');
+$node->stop;
+configure($node, "${settings}snowid.worker_id = 1");
+$node->start;
+state_is($node, 'the former layout', 1);
+
+#---- A standby ----
+
+$node->backup('standby');
+my $standby = server_from_backup(
+	'standby', $node, 'standby',
+	"${settings}snowid.worker_id = 1",
+	has_streaming => 1);
+set_skew($standby, 7210);
+$standby->start;
+state_is($standby, 'a standby', 0, 'during recovery');
+$keeper = keeper_pid($standby);
+stop_process($standby, $keeper);
+$stopped{$keeper} = 1;
+$node->stop('immediate');
+$standby->promote;
+state_is(
+	$standby, 'a promoted standby, whose keeper is stopped',
+	0,        'not ready yet: The "snowid keeper" process');
+kill 'CONT', $keeper;
+%stopped = ();
+state_is($standby, 'a promoted standby', 1);
+$standby->stop;
+
+#---- The end of the range: 2080-07-10 17:30:30.208 UTC ----
+
+$node = snowid_cluster('last', "${settings}snowid.worker_id = 1");
+set_skew($node, 3155760000 + 60 - time);  # 2070-01-01, above ten years before
+start_and_open($node);
+next_key($node);
+$node->stop;
+stop_clock($node, 3487858229_700);
+$node->start;
+state_is($node, 'half a second before the end of the range', 1);
+$session = SnowidSession->new($node, 'postgres');
+1 while eval {
+	$session->query('SELECT snowid_next() FROM generate_series(1, 10000)');
+	1;
+};
+state_is($node, 'the end of the range',
+	0, 'range of the snowid layout has ended');
+$node->stop('immediate');
+
+#---- A claim ----
+
+$redis->stop;
+$node =
+  claiming_cluster('claims', $redis, "${settings}snowid.redis_lease = '5s'");
+$node->start;
+create_extension($node);
+state_is($node, 'no claim yet', 0, 'has not claimed a worker ID yet');
+$redis->run;
+state_is($node, 'a lease', 1);
+$redis->stop;
+wait_for($node,
+	q(SELECT registry = 'the lease has ended' FROM snowid_status()));
+state_is($node, 'a lease that has ended', 0);
+$redis->run;
+state_is($node, 'a lease that was renewed', 1);
+$node->stop;
+
+cmp_ok($states, '>=', 15, "$states states were tried");
+done_testing();
