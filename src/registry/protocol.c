@@ -356,21 +356,29 @@ protocol_check_time(const Registry *seen, const Claim *claim, int64 unix_ms, cha
 	return false;
 }
 
+/* Has the script looked at a part of the IDs only?  It must be called again. */
+bool
+protocol_is_part(char **answer, int count)
+{
+	return count == 5 && strcmp(answer[0], "full") == 0 && strcmp(answer[4], "more") == 0;
+}
+
 /* The reason why Redis refuses a worker ID; NULL: this answer is no refusal. */
 char *
 protocol_refusal(char **answer, int count)
 {
 	const char *outcome = answer[0];
 	int64		until_ms;
-	const char *until;
+	const char *ahead = "";
 
 	if (strcmp(outcome, "layout") == 0 && count == 3)
 		return protocol_layout_conflict(answer);
-	if (strcmp(outcome, "full") != 0 || count != 4 ||
+	if (strcmp(outcome, "full") != 0 || count != 5 ||
 		!protocol_read_number(answer[3], MAX_MS, &until_ms))
 		return NULL;
-	until = timestamptz_to_str(timestamptz_from_unix_ms(until_ms));
-	return psprintf("All %d worker IDs of datacenter %d are in use: %.10s have an owner, and the keys of %.10s lie ahead of this server's clock%s%s.",
-					1 << server_layout.worker_bits, snowid_datacenter_id, answer[1], answer[2],
-					until_ms > 0 ? ", the nearest up to " : "", until_ms > 0 ? until : "");
+	if (until_ms > 0)
+		ahead = psprintf(", and the keys of %.10s free ones lie ahead of this server's clock, the nearest up to %s",
+						 answer[2], timestamptz_to_str(timestamptz_from_unix_ms(until_ms)));
+	return psprintf("All %d worker IDs of datacenter %d are in use: %.10s have an owner, of which only a silent one can be released%s.",
+					1 << server_layout.worker_bits, snowid_datacenter_id, answer[1], ahead);
 }

@@ -33,6 +33,7 @@ extern bool protocol_read_claim(char **answer, Claim *claim, int64 *ceiling_ms);
 extern bool protocol_check_time(const Registry *seen, const Claim *claim, int64 unix_ms,
 								char *err);
 extern char *protocol_layout_conflict(char **answer);
+extern bool protocol_is_part(char **answer, int count);
 extern char *protocol_refusal(char **answer, int count);
 
 #endif							/* SNOWID_REGISTRY_PROTOCOL_H */

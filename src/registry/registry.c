@@ -37,6 +37,9 @@
 /* The first pause after a failure; it doubles up to the interval of marks. */
 #define FIRST_PAUSE_MS 100
 
+/* The script looks at all worker IDs in fewer calls. */
+#define MAX_PARTS 20
+
 /*
  * The shared state, as it was at the last claim_look().  It is changed under
  * registry_lock, and looked at again before the copy is relied on.
@@ -406,10 +409,13 @@ claim_worker_id(bool move)
 		refuse_two(change, err);
 		return true;
 	}
-	if (!ask_for_claim(known, move, began, &answer, &count))
+	for (int part = 0; part == 0 || (part < MAX_PARTS && protocol_is_part(answer, count)); part++)
 	{
-		untidy |= change;
-		return false;
+		if (!ask_for_claim(known, move, began, &answer, &count))
+		{
+			untidy |= change;
+			return false;
+		}
 	}
 	untidy = false;
 	settling = strcmp(answer[0], "settling") == 0;

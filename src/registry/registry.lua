@@ -7,7 +7,8 @@
 --		meta			see below
 --		<dc>:<w>		the record of a worker ID
 --		taken:<dc>		a character for each worker ID: '1', it has an owner
---		next:<dc>		the worker ID at which the next look for lapsed leases begins
+--		next:<dc>		the round over all worker IDs: where it continues, when it
+--						began, and the nearest ceiling that was ahead so far
 --		server:<id>		the <dc>:<w> of a server's records, separated by spaces
 --		place:<place>	the same of a data directory's
 --
@@ -125,7 +126,7 @@ local DIGITS = {generation = 14, floor = 16, starts = 16, n = 16, since = 15, se
 -- A server does not wait for its former life's keys that are further ahead.
 local HOUR = 3600000
 
--- How many records a claim looks at that are not the caller's.
+-- How many records of others a claim looks at, twice; in a great table, a part of as many.
 local LOOKS = 16
 
 local key = KEYS[1]
@@ -394,6 +395,11 @@ end
 -- A call of the caller's former life may have come late.
 local function has_twin(r)
 	return num(r.seen) > now - num(arg.up) + num(r.interval)
+end
+
+-- Its times cannot be, and no server writes it: others may have other limits.
+local function is_beyond_repair(r)
+	return (silent(r) or r.owner == arg.server) and beyond('', r)
 end
 
 -- Until the record is silent, or its writer shows.
@@ -670,45 +676,68 @@ function operations.claim()
 	end
 	if now < settled + num(arg.interval) then return unsettled(num(arg.interval)) end
 
-	-- leases that have lapsed are freed, a few at a time
-	local count = num(arg.count)
-	local taken = redis.call('HGET', key, 'taken:' .. arg.dc) or ''
-	local from = num(redis.call('HGET', key, 'next:' .. arg.dc))
-	if from >= #taken then from = 0 end
-	local last = math.min(from + LOOKS, #taken)
-	for worker = from, last - 1 do
-		local at = field(worker)
-		local r = string.sub(taken, worker + 1, worker + 1) == '1' and at ~= known and at ~= arg.leaving and
-			(get(at) or {bad = 'gone'})
-		if r and r.bad == 'gone' then
-			revoke_unknown(at)
-		elseif r and free(r) then
-			let_go(at, r)
-		end
+	-- Frees a lease that has lapsed.  The ID goes to the caller, if its clock reaches it.
+	local count, nearest = num(arg.count), 0
+	local function is_ahead(ceiling)
+		if ceiling > 0 then nearest = nearest > 0 and math.min(nearest, ceiling) or ceiling end
 	end
-	if #taken > LOOKS then redis.call('HSET', key, 'next:' .. arg.dc, str(last)) end
+	local function is_there(worker)
+		local at = field(worker)
+		local r = get(at)
+		if at ~= known and at ~= arg.leaving then
+			if not r and is_taken(at) then
+				revoke_unknown(at)
+				return false
+			elseif r and r.owner ~= '' and free(r) then
+				let_go(at, r)
+			end
+		end
+		if (move and at == known) or held(r) then return false end
+		if floor(r) <= num(arg.reach) then return true end
+		is_ahead(floor(r))
+		return false
+	end
+	local function give_to_caller(worker)
+		local r = get(field(worker))
+		return give(str(worker), r, floor(r))
+	end
 
-	-- a new owner gets the lowest free ID that its clock reaches
-	taken = redis.call('HGET', key, 'taken:' .. arg.dc) or ''
+	-- Looks at so many, from where the last caller stopped.  One round in each interval is
+	-- enough for all.
+	local found, is_over
+	local function go_round(looks)
+		local cursor = 'next:' .. arg.dc
+		local round = list_of(cursor)
+		local from, began = num(round[1]), round[2]
+		if not began or from >= count and now - num(began) >= num(arg.interval) then
+			from, began = 0, str(now)
+		else
+			is_ahead(num(round[3]))
+		end
+		local last = math.min(from + looks, count)
+		for worker = from, last - 1 do
+			if is_there(worker) then found = found or worker end
+		end
+		is_over = last >= count
+		redis.call('HSET', key, cursor, str(math.max(from, last)) .. ' ' .. began .. ' ' .. str(nearest))
+	end
+	go_round(LOOKS)
+
+	-- the lowest free ID, unless the keys of many are ahead
+	local taken = redis.call('HGET', key, 'taken:' .. arg.dc) or ''
 	taken = string.sub(taken .. string.rep('0', count - #taken), 1, count)
-	local ahead, nearest, at = 0, math.huge, 0
-	while ahead < 4 * LOOKS do
+	local at = 0
+	for _ = 1, LOOKS do
 		at = string.find(taken, '0', at + 1, true)
 		if not at then break end
-		local worker = str(at - 1)
-		local r = get(field(worker))
-
-		if (move and field(worker) == known) or held(r) then
-			-- not that one
-		elseif floor(r) <= num(arg.reach) then
-			return give(worker, r, floor(r))
-		else
-			ahead = ahead + 1
-			nearest = math.min(nearest, floor(r))
-		end
+		if is_there(at - 1) then return give_to_caller(at - 1) end
 	end
+
+	if not found then go_round(math.max(LOOKS, math.ceil(count / LOOKS))) end
+	if found then return give_to_caller(found) end
+	taken = string.sub(redis.call('HGET', key, 'taken:' .. arg.dc) or '', 1, count)
 	local _, owners = string.gsub(taken, '1', '')
-	return {'full', str(owners), str(ahead), ahead > 0 and str(nearest) or '0'}
+	return {'full', str(owners), str(count - owners), owners < count and str(nearest) or '0', is_over and '' or 'more'}
 end
 
 -- The server is alive, and sends its claim.  Arguments as for a claim: worker,
@@ -789,7 +818,7 @@ function operations.free()
 
 	if r == nil and not is_taken(at) then
 		return {'free'}
-	elseif r == nil or r.bad == 'damaged' or not r.bad and beyond(at, r) then
+	elseif r == nil or r.bad == 'damaged' or not r.bad and is_beyond_repair(r) then
 		revoke_unknown(at, r)
 		return {'released', ''}
 	elseif r.bad then
@@ -819,7 +848,7 @@ function operations.list()
 		at = string.find(taken, '1', at + 1, true)
 		if not at then break end
 		local r = get(field(at - 1)) or {bad = 'damaged'}
-		local state = r.bad or beyond('', r) and 'damaged'
+		local state = r.bad or is_beyond_repair(r) and 'damaged'
 		if r.bad then r = {owner = '', name = '', since = '', seen = '', ceiling = '', claim = ''} end
 		local mine = not state and in_use(r)
 		local age = now - num(r.seen)

@@ -471,6 +471,8 @@ local function claim_worker_id(s, m, move, after)
 		elseif a == 'settling' then
 			if not change then log(s, 'has to wait: settling') end
 			r.next_contact = min(r.next_contact, world.now + tonumber(answer[2]) + 1)
+		elseif a == 'full' and answer[5] == 'more' then
+			return claim_worker_id(s, m, move, after)
 		elseif a == 'full' then
 			-- what was revoked is for others, unless there is nothing else
 			if by_move then r.revoked_claim = nil end

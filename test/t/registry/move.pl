@@ -223,7 +223,7 @@ set_skew($full, -(HOUR));
 poll($full, "reason ~ 'no other one could be claimed: All 2 worker IDs'");
 like(
 	sql_error($full, 'SELECT snowid_next()'),
-	qr/^$behind, and no other one could be claimed: All 2 worker IDs of datacenter 0 are in use: 2 have an owner, and the keys of 0 lie ahead of this server's clock\.\nHINT:  Set the clock right; see doc\/worker-ids\.md in/,
+	qr/^$behind, and no other one could be claimed: All 2 worker IDs of datacenter 0 are in use: 2 have an owner, of which only a silent one can be released\.\nHINT:  Set the clock right; see doc\/worker-ids\.md in/,
 	'no free ID: callers learn of the clock, and why there is no other ID');
 is(query($full, 'SELECT is_open FROM snowid_status()'),
 	'f', 'no free ID: the status says that no keys are made');

@@ -248,7 +248,7 @@ settings($late);
 $late->restart;
 like(
 	refused($late, 'owner'),
-	qr/^55000: snowid was refused a worker ID\nDETAIL:  All 32 worker IDs of datacenter 0 are in use: 32 have an owner, and the keys of 0 lie ahead of this server's clock\.\nHINT:  See snowid_claims\(\)/,
+	qr/^55000: snowid was refused a worker ID\nDETAIL:  All 32 worker IDs of datacenter 0 are in use: 32 have an owner, of which only a silent one can be released\.\nHINT:  See snowid_claims\(\)/,
 	'the 33rd is refused, with the number of owners');
 my ($gone, $gone2) = grep { $owner{$_} } 11 .. 31;
 ok( $first->poll_query_until(
@@ -414,7 +414,7 @@ cmp_ok(
 
 like(
 	sql_error($late, 'SELECT snowid_reclaim()'),
-	qr/^55000: no other worker ID could be claimed\nDETAIL:  All 32 worker IDs of datacenter 0 are in use: 31 have an owner, and the keys of 1 lie ahead of this server's clock, the nearest up to \d{4}-/,
+	qr/^55000: no other worker ID could be claimed\nDETAIL:  All 32 worker IDs of datacenter 0 are in use: 31 have an owner, of which only a silent one can be released, and the keys of 1 free ones lie ahead of this server's clock, the nearest up to \d{4}-/,
 	'the next owner waits for the ceiling');
 set_skew($late, 600);
 wait_until(
