@@ -695,7 +695,6 @@ function operations.claim()
 		if (move and at == known) or held(r) then return false end
 		if floor(r) <= num(arg.reach) then return true end
 		is_ahead(floor(r))
-		return false
 	end
 	local function give_to_caller(worker)
 		local r = get(field(worker))

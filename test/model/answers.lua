@@ -1024,6 +1024,15 @@ function tests.many_ids()
 	expect(server():claim({reach = at(5000)}), 'yours 2 .*')
 end
 
+-- It does not get the one that it is about to release, or wants to leave.
+function tests.a_lapsed_lease_of_its_own()
+	settled()
+	local s = owner({lease = '3000'})
+	expect(s:claim({move = '1', count = '2'}), 'yours 1 .*')
+	wait(6001)
+	expect(s:claim({move = '1', leaving = '0:0', count = '2', reach = at(99999)}), 'full 2 0 0 ')
+end
+
 -- Nobody waits since the keys of many are ahead; or for one lease among many.
 function tests.a_great_table()
 	settled()

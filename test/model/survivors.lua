@@ -21,6 +21,8 @@ return {
 		'cost: the file would be written at each refusal, though it has no claim',
 	['server: claim_worker_id: always: elseif a == \'full\' then'] =
 		'another answer never comes here; registry/nonsense.pl has those',
+	['server: claim_worker_id: never: elseif a == \'full\' and answer[5] == \'more\' then'] =
+		'cost: the rest of the table is looked at by the next call, an interval later',
 	['server: mark: always: elseif a == \'revoked\' then'] =
 		'another answer never comes here; registry/nonsense.pl has those',
 	['server: release: never: if a ~= \'ok\' and a ~= \'lost\' and a ~= \'late\' then'] =
