@@ -54,7 +54,6 @@
 
 #define object_aclcheck(class, function, role, mode) pg_proc_aclcheck(function, role, mode)
 #define ereturn(context, dummy, ...) ereport(ERROR, __VA_ARGS__)
-#define replorigin_session_setup_here(origin) replorigin_session_setup(origin)
 #define all_settings(n) (*(n) = GetNumConfigOptions(), get_guc_variables())
 #define member_can_set_role(member, role) is_member_of_role(member, role)
 #define may_use_server(server, role) \
@@ -62,7 +61,6 @@
 #else
 #define may_use_server(server, role) \
 	(object_aclcheck(ForeignServerRelationId, server, role, ACL_USAGE) == ACLCHECK_OK)
-#define replorigin_session_setup_here(origin) replorigin_session_setup(origin, 0)
 #define all_settings(n) get_guc_variables(n)
 #endif
 

@@ -213,8 +213,8 @@ process_register(const Process *process)
 }
 
 /* Starts another one in place of the one that is there, if any. */
-bool
-process_replace(const Process *process)
+static bool
+replace(const Process *process)
 {
 	BackgroundWorker worker;
 
@@ -305,7 +305,7 @@ leave_for_successor(const Process *process)
 	PG_END_TRY();
 	detach(0, PointerGetDatum(process));
 	if (!process->is_one_of_many)
-		(void) process_replace(process);
+		(void) replace(process);
 	proc_exit(1);				/* after 0 it would never be restarted */
 }
 
@@ -354,8 +354,7 @@ process_connect(Oid database, const char *synchronous_commit)
 
 /*
  * Waits for the next turn.  After a failure a mere wake-up does not end the
- * pause: callers, or the exit of "snowid origin", would cause retries all the
- * time.
+ * pause: callers would cause retries all the time.
  */
 static void
 rest(Pause pause)

@@ -30,7 +30,6 @@ extern uint32 own_wait(OwnWait which);
 typedef enum ProcessId
 {
 	PROCESS_KEEPER,
-	PROCESS_ORIGIN,
 	PROCESS_REGISTRY,
 	PROCESS_SEGMENTS			/* one of many */
 } ProcessId;
@@ -67,7 +66,6 @@ typedef struct Process
 extern void *shmem_area(bool reserve, const char *name, Size size);
 extern void process_shmem(bool reserve);
 extern void process_register(const Process *process);
-extern bool process_replace(const Process *process);
 extern bool process_start(const Process *process, const void *extra, Size size);
 extern void process_connect(Oid database, const char *synchronous_commit);
 extern void process_run(const Process *process);

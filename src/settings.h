@@ -12,6 +12,10 @@
 /* How far ahead of use keys are reserved in the WAL. */
 #define RESERVE_MS 500
 
+/* The numbers of replication origins whose positions are ours: see keeper/ceiling.c. */
+#define LOWEST_ORIGIN 65530
+#define HIGHEST_ORIGIN 65534
+
 #define SERVER_NAME_LEN 64		/* bytes, without the NUL */
 
 /* The layout's numbers for the hot path. */

@@ -16,7 +16,6 @@
 #include "compat.h"
 #include "generator/gate.h"
 #include "keeper/keeper.h"
-#include "keeper/origin.h"
 #include "keeper/pair.h"
 #include "key/layout.h"
 #include "process.h"
@@ -36,7 +35,6 @@ extern PGDLLEXPORT void snowid_process_main(Datum main_arg);
 
 static const Process *const our_processes[] = {
 	[PROCESS_KEEPER] = &keeper_process,
-	[PROCESS_ORIGIN] = &origin_process,
 	[PROCESS_REGISTRY] = &registry_process,
 	[PROCESS_SEGMENTS] = &segments_process
 };
@@ -49,7 +47,6 @@ shmem(bool reserve)
 {
 	process_shmem(reserve);
 	generator_shmem(reserve);
-	origin_shmem(reserve);
 	claim_shmem(reserve);
 	if (snowid_max_segments > 0)
 	{
@@ -73,7 +70,6 @@ shmem_startup(void)
 		prev_shmem_startup_hook();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	shmem(false);
-	keeper_shmem_init();
 	library_is_preloaded = true;
 	LWLockRelease(AddinShmemInitLock);
 }
@@ -89,10 +85,10 @@ _PG_init(void)
 	if (IsBinaryUpgrade)
 		return;
 
-	if (max_active_replication_origins == 0)
+	if (max_active_replication_origins < 2)
 		ereport(WARNING,
-				(errmsg("there is no room for the replication origins of snowid"),
-				 errdetail("This server can make no keys; as a standby it stops with an error at the first ceiling of its primary."),
+				(errmsg("there is no room for the ceilings of snowid"),
+				 errdetail("They take two places of replication origins or more. This server can make no keys; as a standby it stops with an error at the first ceiling of its primary."),
 				 errhint("Increase max_replication_slots (max_active_replication_origins from PostgreSQL 18 on).")));
 
 	prev_shmem_request_hook = shmem_request_hook;
@@ -101,7 +97,6 @@ _PG_init(void)
 	shmem_startup_hook = shmem_startup;
 	decode_server_layout = pair_server_layout;
 	process_register(&keeper_process);
-	process_register(&origin_process);
 	if (snowid_max_segments > 0)
 		process_register(&segments_process);
 	if (claim_from_redis())

@@ -36,10 +36,7 @@
 	X(CommitTransactionCommand) \
 	X(PopActiveSnapshot) \
 	X(replorigin_advance) \
-	X(replorigin_session_advance) \
-	X(replorigin_session_reset) \
-	X(replorigin_session_setup) \
-	X(XLogInsert) \
+	X(replorigin_get_progress) \
 	X(XLogFlush) \
 	X(durable_rename) \
 	X(RegisterDynamicBackgroundWorker) \

@@ -22,9 +22,9 @@ my %tests = (
 	'keeper/identity.c' =>
 	  'registry/own_claim registry/identity keeper/new_pair keeper/layout_consent restart/state_file registry/settling registry/lease registry/move restart/backups keeper/shortages keeper/advance registry/same_directory',
 	'keeper/keeper.c' =>
-	  'keeper/origin_owned restart/state_file keeper/advance keeper/new_pair registry/own_claim registry/identity keeper/closed_gate keys/ready keeper/shortages restart/above_all_before keeper/ahead_of_callers standby/promotion registry/lease registry/move clock/belief_survives clock/steps clock/ran_ahead restart/number_twice keys/concurrent',
-	'keeper/origin.c' =>
-	  'keeper/origin_owned restart/number_twice keeper/layout_consent restart/above_all_before keeper/origin_room keeper/origin_place keeper/ahead_of_callers restart/state_file keeper/new_pair rights/exits standby/promotion keys/settings keeper/origin_subscriptions',
+	  'restart/state_file keeper/advance keeper/new_pair registry/own_claim registry/identity keeper/closed_gate keys/ready keeper/shortages restart/above_all_before keeper/ahead_of_callers standby/promotion registry/lease registry/move clock/belief_survives clock/steps clock/ran_ahead restart/number_twice keys/concurrent',
+	'keeper/ceiling.c' =>
+	  'restart/number_twice keeper/layout_consent restart/above_all_before keeper/ahead_of_callers restart/random_damage keeper/new_pair standby/promotion keys/settings',
 	'keeper/pair.c' =>
 	  'keeper/new_pair keeper/layout_consent keys/ready keys/host_name registry/own_claim keys/settings restart/state_file registry/claim_crash registry/lease registry/move clock/ran_ahead',
 	'generator/gate.c' =>
@@ -58,41 +58,16 @@ my @named = (
 		'two readings between which the process was held up; the log would have a step back'
 	],
 	[
-		qr{^keeper/keeper.c: snowid_accept_clock: without: process_notify},
+		qr{^generator/wait.c: consent: without: process_notify},
 		'the keeper looks each second; only the wait is longer'
-	],
-	[
-		qr{^keeper/keeper.c: keeper_shmem_init: never: \(page == MAP_FAILED},
-		'no memory'
-	],
-	[
-		qr{^keeper/origin.c: lock_origins: without: pg_usleep},
-		'the wait would use the processor'
-	],
-	[
-		qr{^keeper/origin.c: drop: without: FlushErrorState},
-		'one error more on a stack of five'
-	],
-	[
-		qr{^keeper/origin.c: origin_turn: never: \(!drop},
-		'the next one waits for the same lock; only the answer comes later'
 	],
 	[
 		qr{^keeper/.*: without: MemoryContextSwitchTo},
 		'what a turn leaves would be kept, or what a connection keeps would be freed'
 	],
 	[
-		qr{^keeper/keeper.c: keeper_leave: without: (?:generator_advance_end|origin_leave_question)},
-		'a keeper that ends within a question; its successor mostly gets its number, and leaves that'
-	],
-	[ qr{^keeper/origin.c: origin_leave_question: without}, 'the same' ],
-	[
-		qr{^keeper/origin.c: origin_ask: (?:never: \(state == MAIL_NONE|without: process_wake)},
-		'the keeper starts a second process, which finds the question a second later'
-	],
-	[
-		qr{^keeper/origin.c: origin_recover: without: EmitErrorReport},
-		'nothing outside of a question throws'
+		qr{^keeper/keeper.c: keeper_leave: without: generator_advance_end},
+		'a keeper that ends within snowid_advance(); its successor carries it out'
 	],
 	[
 		qr{^generator/gate.c: generator_shmem: without: pg_atomic_init_u64\(&generator->last},
@@ -131,10 +106,6 @@ my @named = (
 		'the wait would use the processor'
 	],
 	[
-		qr{^generator/gate.c: snowid_accept_layout: without: process_notify},
-		'the keeper looks each second; only the wait is longer'
-	],
-	[
 		qr{^generator/gate.c: generator_range_end: never},
 		'the last unit of the widest range would be that of a closed gate'
 	],
@@ -167,14 +138,6 @@ my @named = (
 		'no call of snowid_advance() ends then, and none waits'
 	],
 	[
-		qr{^keeper/keeper.c: open_gate: never: \(reason == GATE_STARTING},
-		'the same reason is set once more; only the pause differs'
-	],
-	[
-		qr{^keeper/keeper.c: give_up: never: \(reason == GATE_MAY_OPEN\)},
-		'it is tried once more'
-	],
-	[
 		qr{^keeper/identity.c: identity_introduce: always: \(is_start},
 		'a start is counted once more'
 	],
@@ -183,7 +146,7 @@ my @named = (
 		'the text is there for a moment'
 	],
 	[
-		qr{^keeper/identity.c: describe_boot: without: CloseTransientFile},
+		qr{^keeper/identity.c: read_boot_id: without: CloseTransientFile},
 		'the file would stay open until the process ends'
 	],
 	[
@@ -195,22 +158,14 @@ my @named = (
 		'a write that is cut short without an error'
 	],
 	[
-		qr{^keeper/identity.c: describe_boot: never: \(len != 36},
+		qr{^keeper/identity.c: describe_boot: never: \(!read_boot_id\(},
 		'a machine whose boot has no name'
 	],
 	[
 		qr{^keeper/identity.c: (?:read_birth|file_system_of): never: \(stat(?:x|fs)\(},
 		'the data directory is there, and Linux has these calls'
 	],
-	[ qr{^keeper/identity.c: read_birth: \w+: \(stat\(}, 'not on Linux' ],
-	[
-		qr{^keeper/keeper.c: give_up: never: \(reason == GATE_STARTING},
-		'the log would have a second line, which a slow "snowid origin" may give, too'
-	],
-	[
-		qr{^keeper/origin.c: origin_shmem: never: \(!reserve},
-		'zeros are a free lock on these machines'
-	]);
+	[ qr{^keeper/identity.c: read_birth: \w+: \(stat\(}, 'not on Linux' ]);
 
 # A run that was ended may have left an object of a mutant in KEEP_BUILD.
 utime undef, undef, glob('src/keeper/*.c src/generator/*.c');

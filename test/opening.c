@@ -38,46 +38,43 @@ static Facts facts;
 #define FACT(field, ...) \
 	{#field, offsetof(Facts, field), sizeof(facts.field), COUNT(__VA_ARGS__), {__VA_ARGS__}}
 
-/* Source, server, gate and file: with few times. */
+#define ALL_FILES FILE_UNUSABLE, FILE_DAMAGED, FILE_WITHOUT_CLAIM, FILE_OTHER_CLAIM, FILE_WANTED_CLAIM
+#define ALL_GATES SHUT, SHUT_AFTER_OTHER, OPEN_FOR_OTHER, OPEN_FOR_WANTED
+#define ALL_LAYOUTS LAYOUT_OF_NO_KEYS, LAYOUT_IS_OURS, LAYOUT_IS_BELOW, LAYOUT_IS_ABOVE
+
+/* Source, server, gate, file and layout: with few times. */
 static const Domain who[] = {
 	FACT(from_registry, 0, 1),
-	FACT(source, GATE_MAY_OPEN, GATE_NO_WORKER_ID, GATE_CLAIM, GATE_CLAIM_LOST, GATE_CLAIM_REFUSED),
+	FACT(source, NO_REASON, GATE_NO_WORKER_ID, GATE_CLAIM, GATE_CLAIM_LOST, GATE_CLAIM_REFUSED),
 	FACT(recovery, 0, 1),
 	FACT(believed, 0, 1),
 	FACT(range, RANGE_GOOD, RANGE_BEFORE_EPOCH, RANGE_ENDS_SOON, RANGE_OVER),
-	FACT(is_open, 0, 1),
-	FACT(is_ours, 0, 1),
-	FACT(other_pair, 0, 1),
-	FACT(file, GATE_MAY_OPEN, GATE_FILE, GATE_FILE_DAMAGED),
-	FACT(left_source, 0, 1),
-	FACT(remembers, 0, 1),
-	FACT(same_terms, 0, 1),
-	FACT(stage, PAIR_NONE, PAIR_FOUND, PAIR_ASKED, PAIR_FAILED, PAIR_KNOWN, PAIR_IN_USE),
-	FACT(own_ms, 0, NOW - 10),
-	FACT(other_layout_ms, 0, NOW - 20),
+	FACT(gate, ALL_GATES),
+	FACT(file, ALL_FILES),
+	FACT(layout, ALL_LAYOUTS),
 	FACT(consent, 0, 1),
-	FACT(found_ms, NOW - 200, NOW + 1),
+	FACT(own_ms, 0, NOW - 10),
+	FACT(claim_floor_ms, 0, NOW + 110),
+	FACT(others_until_ms, NOW - 200, NOW),
+	FACT(behind_ms, 0, BEHIND_MS),
+	FACT(last_ms, NOW - 10, NOW + 151),
 	{NULL, 0, 0, 0, {0}}
 };
 
 /* From where on, if nothing else is in the way. */
 static const Domain where[] = {
 	FACT(from_registry, 0, 1),
-	FACT(range, RANGE_GOOD, RANGE_ENDS_SOON),
-	FACT(is_open, 0, 1),
-	FACT(other_pair, 0, 1),
-	FACT(remembers, 0, 1),
-	FACT(stage, PAIR_KNOWN, PAIR_IN_USE),
+	FACT(gate, ALL_GATES),
+	FACT(file, FILE_WITHOUT_CLAIM, FILE_WANTED_CLAIM),
+	FACT(layout, ALL_LAYOUTS),
+	FACT(consent, 0, 1),
 	FACT(claim_floor_ms, 0, NOW + 110),
 	FACT(last_ms, NOW - 10, NOW + 150, NOW + 151, NOW + 500),
 	FACT(known_ms, 0, NOW + 140, NOW + 200),
-	FACT(advanced_ms, 0, NOW + 150, NOW + 151, NOW + 1000, NOW + 1001),
+	FACT(advanced_ms, 0, NOW + 150, NOW + 151, NOW + 1000),
 	FACT(own_ms, 0, NOW - 100, NOW + 150, NOW + 151, NOW + 300),
 	FACT(others_ms, 0, NOW - 100, NOW + 120),
-	FACT(other_layout_ms, 0, NOW - 100, NOW + 130, NOW + 400),
-	FACT(is_above, 0, 1),
-	FACT(consent, 0, 1),
-	FACT(behind_ms, BEHIND_MS - 1, BEHIND_MS, 1000),
+	FACT(behind_ms, 0, BEHIND_MS - 1, BEHIND_MS, 1000),
 	{NULL, 0, 0, 0, {0}}
 };
 
@@ -86,17 +83,13 @@ static const Domain when[] = {
 	FACT(from_registry, 0, 1),
 	FACT(believed, 0, 1),
 	FACT(recovery, 0, 1),
-	FACT(is_open, 0, 1),
-	FACT(is_ours, 0, 1),
-	FACT(remembers, 0, 1),
-	FACT(same_terms, 0, 1),
-	FACT(stage, PAIR_KNOWN, PAIR_IN_USE),
+	FACT(gate, ALL_GATES),
+	FACT(file, ALL_FILES),
 	FACT(claim_floor_ms, 0, NOW + 110),
 	FACT(max_lead_ms, 0, 100),
 	FACT(own_ms, 0, NOW - 100, NOW + 10),
 	FACT(known_ms, 0, NOW + 50, NOW + 140),
-	FACT(found_ms, NOW - 500, NOW - 101, NOW - 100, NOW - 50, NOW, NOW + 1),
-	FACT(waited_ms, 0, 50, 100, 101, 500),
+	FACT(others_until_ms, NOW - 500, NOW - 101, NOW - 100, NOW - 99, NOW - 1, NOW),
 	{NULL, 0, 0, 0, {0}}
 };
 
@@ -127,17 +120,15 @@ static void
 begin(int64 patience_ms)
 {
 	memset(&facts, 0, sizeof(facts));
-	facts.source = GATE_MAY_OPEN;
+	facts.source = NO_REASON;
 	facts.believed = true;
 	facts.now_ms = NOW;
 	facts.max_lead_ms = 100;
 	facts.reach_ms = NOW + facts.max_lead_ms + WAIT;
-	facts.furthest_ms = NOW + 1000;
 	facts.range = RANGE_GOOD;
-	facts.is_ours = true;
-	facts.file = GATE_MAY_OPEN;
-	facts.same_terms = true;
-	facts.waited_ms = 1000;
+	facts.layout = LAYOUT_IS_OURS;
+	facts.file = FILE_WANTED_CLAIM;
+	facts.others_until_ms = NOW - 1000;
 	facts.patience_ms = patience_ms;
 }
 
@@ -145,55 +136,52 @@ begin(int64 patience_ms)
 
 static Decision d;
 
+static bool
+was_open(void)
+{
+	return facts.gate == OPEN_FOR_OTHER || facts.gate == OPEN_FOR_WANTED;
+}
+
+static bool
+is_usable(void)
+{
+	return facts.file != FILE_UNUSABLE && facts.file != FILE_DAMAGED;
+}
+
 /* May keys be made, once that is done? */
 static bool
 is_open_then(void)
 {
-	bool		as_it_is = d.action == OPENING_GIVE_UP || d.action == OPENING_LOOK_UP ||
-	d.action == OPENING_AWAIT;
-
 	if (d.action == OPENING_CLOSE)
 		return false;
-	return as_it_is ? facts.is_open && d.reason == GATE_OPEN : true;
+	return d.action == OPENING_GIVE_UP ? was_open() && d.reason == NO_REASON : true;
 }
 
 static bool
 is_granted_then(void)
 {
-	return is_open_then() && (d.action == OPENING_TAKE_OVER || d.action == OPENING_STAY_OPEN ||
-							  d.action == OPENING_OPEN);
+	return d.action == OPENING_STAY_OPEN || d.action == OPENING_OPEN;
 }
 
-/* Is it by the settings, or by Redis, and in the file, that this pair was the last one? */
+/* May others have had this pair since this server's last key with it? */
 static bool
 is_new_pair(void)
 {
-	return !(facts.remembers && facts.own_ms > 0);
+	return facts.file != FILE_WANTED_CLAIM || facts.own_ms == 0;
 }
 
-/* Was another layout used after this one, as far as the ceilings say? */
 static bool
-other_layout_is_last(void)
+is_other_layout(void)
 {
-	if (facts.other_layout_ms == 0 || facts.others_ms > facts.other_layout_ms)
-		return false;
-	return facts.own_ms <= facts.other_layout_ms || facts.own_ms > facts.reach_ms;
+	return facts.layout == LAYOUT_IS_BELOW || facts.layout == LAYOUT_IS_ABOVE;
 }
 
-/* Has this layout the last keys?  No, if nobody has made any. */
+/* Is nothing in the way but ceilings, layout and time? */
 static bool
-this_layout_is_last(void)
+may_be_opened(void)
 {
-	return !other_layout_is_last() &&
-		(facts.others_ms > 0 || (facts.own_ms > 0 && facts.own_ms <= facts.reach_ms));
-}
-
-/* Is nothing in the way of a look-up? */
-static bool
-may_be_asked_for(void)
-{
-	return !facts.recovery && facts.source == GATE_MAY_OPEN && facts.believed &&
-		facts.file == GATE_MAY_OPEN && !facts.left_source;
+	return !facts.recovery && facts.source == NO_REASON && facts.believed &&
+		is_usable() && facts.file != FILE_OTHER_CLAIM && facts.gate != OPEN_FOR_OTHER;
 }
 
 /* How a property turned out for a decision. */
@@ -220,152 +208,114 @@ no_key_in_recovery(void)
 static Result
 no_key_without_a_claim(void)
 {
-	return if_so(facts.source != GATE_MAY_OPEN, !is_open_then());
+	return if_so(facts.source != NO_REASON, !is_open_then());
 }
 
 static Result
-no_key_with_a_pair_of_another(void)
+no_key_with_a_claim_that_is_not_wanted(void)
 {
-	return if_so(facts.is_open && !facts.is_ours, !is_open_then());
-}
-
-static Result
-no_key_with_a_claim_of_a_former_source(void)
-{
-	return if_so(facts.left_source && facts.file == GATE_MAY_OPEN, !is_open_then() || !facts.is_open);
+	return if_so(facts.gate == OPEN_FOR_OTHER || facts.file == FILE_OTHER_CLAIM, !is_open_then());
 }
 
 static Result
 no_key_without_the_file(void)
 {
-	return if_so(facts.file != GATE_MAY_OPEN, !is_open_then());
+	return if_so(!is_usable(), !is_open_then());
 }
 
 static Result
 in_the_file_first(void)
 {
-	return if_so(d.action == OPENING_OPEN, d.remember == !(facts.remembers && facts.same_terms));
+	return if_so(d.action == OPENING_OPEN, d.remember);
 }
 
 static Result
-no_grant_by_a_wrong_clock(void)
+a_wrong_clock_opens_and_grants_nothing(void)
 {
-	return if_so(!facts.believed, !is_granted_then() && d.action != OPENING_LOOK_UP);
-}
-
-static Result
-a_wrong_clock_opens_nothing(void)
-{
-	return if_so(!facts.believed && is_open_then(), facts.is_open && facts.is_ours);
+	return if_so(!facts.believed, !is_granted_then() && (!is_open_then() || facts.gate == OPEN_FOR_WANTED));
 }
 
 static Result
 a_wrong_clock_closes_nothing(void)
 {
-	return if_so(!facts.believed && facts.is_open && facts.is_ours && facts.file == GATE_MAY_OPEN &&
-				 facts.source == GATE_MAY_OPEN && !facts.recovery && !facts.left_source,
+	return if_so(!facts.believed && facts.gate == OPEN_FOR_WANTED && is_usable() &&
+				 facts.file != FILE_OTHER_CLAIM && facts.source == NO_REASON && !facts.recovery,
 				 d.action == OPENING_HOLD && d.detail == DETAIL_CLOCK);
 }
 
 static Result
 above_every_ceiling(void)
 {
-	return if_so(d.action == OPENING_OPEN,
-				 d.floor_ms >= facts.own_ms && d.floor_ms >= facts.others_ms &&
-				 d.floor_ms >= facts.claim_floor_ms);
+	return if_so(d.action == OPENING_OPEN && !d.leave_layout,
+				 d.floor_ms >= facts.own_ms && d.floor_ms >= facts.others_ms);
+}
+
+static Result
+above_the_registrys_floor(void)
+{
+	return if_so(d.action == OPENING_OPEN, d.floor_ms >= facts.claim_floor_ms);
 }
 
 static Result
 above_what_the_file_knows(void)
 {
-	return if_so(d.action == OPENING_OPEN, d.floor_ms >= (d.leave_layouts ? facts.now_ms : facts.known_ms));
+	return if_so(d.action == OPENING_OPEN && !d.leave_layout,
+				 d.floor_ms >= facts.known_ms && d.floor_ms >= facts.advanced_ms);
 }
 
+/* The ceilings of another layout, in the WAL or in the file, may be far ahead. */
 static Result
-not_above_a_former_layouts_ceiling(void)
+a_new_layout_begins_now(void)
 {
-	return if_so(d.action == OPENING_OPEN && d.leave_layouts && facts.known_ms > facts.reach_ms &&
-				 facts.own_ms <= facts.reach_ms, d.floor_ms < facts.known_ms);
-}
-
-static Result
-above_an_advance(void)
-{
-	return if_so(d.action == OPENING_OPEN && !d.leave_layouts && facts.advanced_ms <= facts.furthest_ms,
-				 d.floor_ms >= facts.advanced_ms);
-}
-
-static Result
-an_advance_that_is_too_far_holds_no_other_id(void)
-{
-	return if_so(d.action == OPENING_OPEN && facts.advanced_ms > facts.furthest_ms &&
-				 facts.own_ms <= facts.reach_ms && facts.known_ms <= facts.reach_ms,
-				 d.floor_ms <= facts.reach_ms);
+	return if_so(d.action == OPENING_OPEN && d.leave_layout,
+				 d.floor_ms == Max(Max(facts.claim_floor_ms, facts.now_ms), d.opens_ms));
 }
 
 static Result
 order_is_given_up_for_another_pair_only(void)
 {
 	return if_so(d.action == OPENING_OPEN,
-				 d.forget_order == (facts.other_pair && facts.last_ms > facts.reach_ms));
+				 d.forget_order == (facts.gate == SHUT_AFTER_OTHER && facts.last_ms > facts.reach_ms));
 }
 
 static Result
 another_layout_needs_consent(void)
 {
-	return if_so((d.action == OPENING_OPEN || d.action == OPENING_TAKE_OVER) && other_layout_is_last(),
-				 facts.consent && facts.is_above && d.leave_layouts);
+	return if_so(d.action == OPENING_OPEN && is_other_layout(),
+				 facts.layout == LAYOUT_IS_BELOW && facts.consent && d.leave_layout);
 }
 
 static Result
 only_another_layout_is_left(void)
 {
-	return if_so(d.leave_layouts, other_layout_is_last() && facts.consent && facts.is_above);
+	return if_so(d.leave_layout, facts.layout == LAYOUT_IS_BELOW && facts.consent);
 }
 
 static Result
 a_range_that_ends_is_not_begun(void)
 {
-	return if_so((d.action == OPENING_OPEN || d.action == OPENING_TAKE_OVER) && facts.range != RANGE_GOOD,
-				 facts.range == RANGE_ENDS_SOON && this_layout_is_last());
+	return if_so(d.action == OPENING_OPEN && facts.range != RANGE_GOOD,
+				 facts.range == RANGE_ENDS_SOON && facts.layout == LAYOUT_IS_OURS);
 }
 
 static Result
 a_new_pair_waits(void)
 {
 	return if_so(d.action == OPENING_OPEN && is_new_pair(),
-				 facts.now_ms > facts.found_ms + facts.max_lead_ms &&
-				 facts.waited_ms > facts.max_lead_ms &&
-				 d.floor_ms >= facts.found_ms + facts.max_lead_ms &&
-				 d.floor_ms >= facts.now_ms - facts.waited_ms + facts.max_lead_ms);
+				 facts.now_ms > facts.others_until_ms + facts.max_lead_ms &&
+				 d.floor_ms >= facts.others_until_ms + facts.max_lead_ms);
 }
 
 static Result
-found_is_the_highest_reading(void)
+no_other_pair_waits(void)
 {
-	int64		reading = facts.now_ms - facts.waited_ms;
-	bool		is_higher = reading > facts.found_ms && facts.believed && !facts.is_open;
-
-	return if_so(true, d.found_ms == (is_higher ? reading : facts.found_ms));
-}
-
-static Result
-the_ceilings_are_known(void)
-{
-	return if_so(is_granted_then(), facts.stage == PAIR_KNOWN || facts.stage == PAIR_IN_USE);
+	return if_so(d.detail == DETAIL_WAIT, is_new_pair());
 }
 
 static Result
 what_is_not_open_is_opened(void)
 {
-	return if_so(is_open_then(), facts.is_open == (d.action != OPENING_OPEN));
-}
-
-static Result
-a_successor_raises_the_ceiling_first(void)
-{
-	return if_so(facts.is_open && is_granted_then(),
-				 d.action == (facts.stage == PAIR_IN_USE ? OPENING_STAY_OPEN : OPENING_TAKE_OVER));
+	return if_so(is_open_then(), was_open() == (d.action != OPENING_OPEN));
 }
 
 /*
@@ -382,17 +332,15 @@ a_reason_is_a_fact(void)
 		case DETAIL_NONE:
 			is_fact = d.reason == GATE_RECOVERY ? facts.recovery :
 				d.reason == GATE_BEFORE_EPOCH ? facts.range == RANGE_BEFORE_EPOCH :
-				d.reason == GATE_STARTING && d.action != OPENING_CLOSE && facts.is_open &&
-				(facts.left_source || !facts.is_ours);
+				d.reason == GATE_STARTING && was_open() &&
+				(facts.file == FILE_OTHER_CLAIM || facts.gate == OPEN_FOR_OTHER);
 			break;
 		case DETAIL_SOURCE:
 			is_fact = d.reason == facts.source;
 			break;
 		case DETAIL_FILE:
-			is_fact = d.reason == facts.file;
-			break;
-		case DETAIL_LOOK_UP:
-			is_fact = d.reason == GATE_CEILING && facts.stage == PAIR_FAILED && !facts.is_open;
+			is_fact = facts.file == FILE_DAMAGED ? d.reason == GATE_FILE_DAMAGED :
+				facts.file == FILE_UNUSABLE && d.reason == GATE_FILE;
 			break;
 		case DETAIL_CLOCK:
 			is_fact = d.reason == GATE_STARTING && !facts.believed;
@@ -402,27 +350,26 @@ a_reason_is_a_fact(void)
 				(facts.range == RANGE_OVER || facts.range == RANGE_ENDS_SOON);
 			break;
 		case DETAIL_LAYOUT:
-			is_fact = other_layout_is_last() &&
-				d.reason == (facts.is_above ? GATE_LAYOUT_CONSENT : GATE_LAYOUT) &&
-				!(facts.is_above && facts.consent);
+			is_fact = facts.layout == LAYOUT_IS_ABOVE ? d.reason == GATE_LAYOUT :
+				facts.layout == LAYOUT_IS_BELOW && d.reason == GATE_LAYOUT_CONSENT && !facts.consent;
 			break;
 		case DETAIL_WAIT:
-			is_fact = d.reason == GATE_STARTING && is_new_pair() && !facts.is_open &&
+			is_fact = d.reason == GATE_STARTING && is_new_pair() && !was_open() &&
 				d.opens_ms >= facts.now_ms && d.opens_ms <= facts.now_ms + facts.max_lead_ms;
 			break;
 		case DETAIL_BEHIND:
 			is_fact = d.reason == GATE_BEHIND && d.may_move && d.end_ms > facts.reach_ms &&
-				(!facts.is_open || facts.behind_ms >= BEHIND_MS);
+				(!was_open() || facts.behind_ms >= BEHIND_MS);
 			break;
 	}
-	return if_so(d.reason != GATE_OPEN || d.action == OPENING_CLOSE, d.reason != GATE_OPEN && is_fact);
+	return if_so(d.reason != NO_REASON || d.action == OPENING_CLOSE, d.reason != NO_REASON && is_fact);
 }
 
 /* Of an open gate, nothing is decided again that was decided when it was opened. */
 static Result
 what_is_open_stays_open(void)
 {
-	return if_so(facts.is_open && facts.is_ours && facts.stage == PAIR_IN_USE && may_be_asked_for() &&
+	return if_so(facts.gate == OPEN_FOR_WANTED && may_be_opened() &&
 				 !(d.may_move && facts.last_ms > facts.reach_ms),
 				 d.action == OPENING_STAY_OPEN);
 }
@@ -430,9 +377,10 @@ what_is_open_stays_open(void)
 static Result
 a_standby_says_so(void)
 {
-	return if_so(facts.recovery && facts.source != GATE_CLAIM_LOST &&
-				 !(facts.left_source && facts.file == GATE_MAY_OPEN),
-				 d.reason == (facts.from_registry && facts.file != GATE_MAY_OPEN ? facts.file : GATE_RECOVERY));
+	bool		needs_file = facts.from_registry && !is_usable();
+
+	return if_so(facts.recovery && facts.source != GATE_CLAIM_LOST && facts.file != FILE_OTHER_CLAIM,
+				 needs_file ? d.detail == DETAIL_FILE : d.reason == GATE_RECOVERY);
 }
 
 static Result
@@ -440,37 +388,26 @@ a_claim_that_was_lost_goes(void)
 {
 	return if_so(facts.source == GATE_CLAIM_LOST,
 				 d.reason == GATE_CLAIM_LOST &&
-				 d.action == (facts.file == GATE_MAY_OPEN ? OPENING_GIVE_UP : OPENING_CLOSE));
+				 d.action == (is_usable() ? OPENING_GIVE_UP : OPENING_CLOSE));
+}
+
+static Result
+a_claim_that_is_not_wanted_goes(void)
+{
+	return if_so(facts.file == FILE_OTHER_CLAIM, d.action == OPENING_GIVE_UP);
 }
 
 static Result
 no_other_claim_goes(void)
 {
-	return if_so(d.action == OPENING_GIVE_UP, facts.file == GATE_MAY_OPEN &&
-				 (facts.source == GATE_CLAIM_LOST || facts.left_source));
+	return if_so(d.action == OPENING_GIVE_UP, is_usable() &&
+				 (facts.source == GATE_CLAIM_LOST || facts.file == FILE_OTHER_CLAIM));
 }
 
 static Result
-asked_for_when_unknown_or_void(void)
+an_open_gate_is_held_for_the_clock_only(void)
 {
-	bool		is_unknown = facts.stage == PAIR_NONE || facts.stage == PAIR_FOUND;
-	bool		is_void = facts.is_open ? !facts.is_ours : facts.now_ms < facts.found_ms;
-
-	return if_so(may_be_asked_for() || d.action == OPENING_LOOK_UP,
-				 (d.action == OPENING_LOOK_UP) == (may_be_asked_for() && (is_unknown || is_void)));
-}
-
-static Result
-an_answer_is_awaited(void)
-{
-	return if_so(d.action == OPENING_AWAIT, facts.stage == PAIR_ASKED && d.reason == GATE_OPEN);
-}
-
-static Result
-an_open_gate_is_held_for_a_reason(void)
-{
-	return if_so(d.action == OPENING_HOLD, d.detail == DETAIL_CLOCK ? !facts.believed :
-				 d.detail == DETAIL_LOOK_UP && facts.stage == PAIR_FAILED);
+	return if_so(d.action == OPENING_HOLD, d.detail == DETAIL_CLOCK && !facts.believed);
 }
 
 static Result
@@ -478,7 +415,7 @@ a_standby_remembers_its_claim_in_advance(void)
 {
 	return if_so(d.action == OPENING_CLOSE,
 				 d.remember == (d.reason == GATE_RECOVERY && facts.from_registry && facts.believed &&
-								facts.source == GATE_MAY_OPEN && !(facts.remembers && facts.same_terms)));
+								facts.source == NO_REASON));
 }
 
 static Result
@@ -486,13 +423,13 @@ above_what_others_made_with_it(void)
 {
 	return if_so(d.action == OPENING_CLOSE && d.remember,
 				 d.floor_ms >= facts.claim_floor_ms &&
-				 (facts.remembers || d.floor_ms >= facts.now_ms + facts.max_lead_ms));
+				 (facts.file == FILE_WANTED_CLAIM || d.floor_ms >= facts.now_ms + facts.max_lead_ms));
 }
 
 static Result
 a_standby_that_remembers_begins_at_its_floor(void)
 {
-	return if_so(d.action == OPENING_CLOSE && d.remember && facts.remembers,
+	return if_so(d.action == OPENING_CLOSE && d.remember && facts.file == FILE_WANTED_CLAIM,
 				 d.floor_ms == facts.claim_floor_ms);
 }
 
@@ -511,7 +448,7 @@ the_clock_is_behind_its_keys(void)
 static Result
 a_clock_that_is_behind_closes_the_gate(void)
 {
-	return if_so(d.behind, (d.detail == DETAIL_BEHIND) == (!facts.is_open || facts.behind_ms >= BEHIND_MS));
+	return if_so(d.behind, (d.detail == DETAIL_BEHIND) == (!was_open() || facts.behind_ms >= BEHIND_MS));
 }
 
 static Result
@@ -521,23 +458,21 @@ an_id_is_left_after_a_while(void)
 }
 
 static Result
-known_once_the_ceilings_are(void)
+known_once_the_pair_may_be_used(void)
 {
-	bool		is_void = facts.is_open ? !facts.is_ours : facts.now_ms < facts.found_ms;
 	bool		by_layout = d.detail == DETAIL_RANGE || d.detail == DETAIL_LAYOUT ||
 	d.reason == GATE_BEFORE_EPOCH;
 
-	return if_so(true, d.is_known == (may_be_asked_for() && !is_void && !by_layout &&
-									  (facts.stage == PAIR_KNOWN || facts.stage == PAIR_IN_USE)));
+	return if_so(true, d.is_known == (may_be_opened() && !by_layout));
 }
 
 static Result
 the_keys_end_there(void)
 {
-	return if_so(d.is_known, facts.is_open ? d.end_ms == facts.last_ms :
-				 d.end_ms >= facts.own_ms && d.end_ms >= facts.others_ms &&
+	return if_so(d.is_known, was_open() ? d.end_ms == facts.last_ms :
 				 d.end_ms >= facts.claim_floor_ms &&
-				 (d.leave_layouts || d.end_ms >= facts.known_ms));
+				 (d.leave_layout || (d.end_ms >= facts.known_ms && d.end_ms >= facts.own_ms &&
+									 d.end_ms >= facts.others_ms)));
 }
 
 /*---- All of it ----*/
@@ -551,35 +486,29 @@ typedef struct Property
 static const Property properties[] = {
 	{no_key_in_recovery, "no key is made in recovery"},
 	{no_key_without_a_claim, "no key is made without a claim"},
-	{no_key_with_a_pair_of_another, "no key is made with a claim that is not wanted any more"},
-	{no_key_with_a_claim_of_a_former_source, "a claim of another source is given up first"},
+	{no_key_with_a_claim_that_is_not_wanted, "no key is made with a claim that is not wanted any more"},
 	{no_key_without_the_file, "no key is made without the state file"},
-	{in_the_file_first, "a claim is in the state file before its first key, and written once"},
-	{no_grant_by_a_wrong_clock, "nothing is granted or looked up by a clock that is not believed"},
-	{a_wrong_clock_opens_nothing, "a clock that is not believed opens nothing"},
+	{in_the_file_first, "a claim is in the state file before its first key"},
+	{a_wrong_clock_opens_and_grants_nothing, "a clock that is not believed opens and grants nothing"},
 	{a_wrong_clock_closes_nothing, "a clock that is not believed does not close an open gate"},
 	{above_every_ceiling, "keys begin above every known ceiling"},
-	{above_what_the_file_knows, "keys begin above what the state file knows"},
-	{not_above_a_former_layouts_ceiling, "a former layout's ceiling in the state file does not count"},
-	{above_an_advance, "keys with another worker ID begin above snowid_advance()"},
-	{an_advance_that_is_too_far_holds_no_other_id, "an advance by a clock that was wrong does not count"},
+	{above_the_registrys_floor, "keys begin above the floor that the registry gives"},
+	{above_what_the_file_knows, "keys begin above what the state file knows, and above snowid_advance()"},
+	{a_new_layout_begins_now, "a new layout begins now, whatever the former one reserved"},
 	{order_is_given_up_for_another_pair_only, "order is given up for another pair's keys out of reach only"},
 	{another_layout_needs_consent, "another layout needs consent, and keys above"},
 	{only_another_layout_is_left, "only another layout is left, and only with consent"},
 	{a_range_that_ends_is_not_begun, "a layout's range that ends soon is not begun"},
-	{a_new_pair_waits, "a pair that is new to the server waits for max_lead"},
-	{found_is_the_highest_reading, "a new pair waits from the highest reading of a believed clock on"},
-	{the_ceilings_are_known, "the ceilings are known before anything is granted"},
+	{a_new_pair_waits, "a pair that others may have had waits for max_lead"},
+	{no_other_pair_waits, "no other pair waits"},
 	{what_is_not_open_is_opened, "a closed gate is opened, and an open one stays open"},
-	{a_successor_raises_the_ceiling_first, "a successor raises the ceiling first"},
 	{a_reason_is_a_fact, "a gate is closed for a reason that is a fact"},
 	{what_is_open_stays_open, "an open gate is not closed for what its opening decided"},
 	{a_standby_says_so, "a standby says that it is one, or what is wrong with the file that it needs"},
 	{a_claim_that_was_lost_goes, "a claim that was lost closes the gate, and goes"},
+	{a_claim_that_is_not_wanted_goes, "a claim that is not wanted any more goes"},
 	{no_other_claim_goes, "no other claim goes"},
-	{asked_for_when_unknown_or_void, "ceilings are looked up if unknown or void, and only then"},
-	{an_answer_is_awaited, "an answer is awaited if it was asked for"},
-	{an_open_gate_is_held_for_a_reason, "an open gate gets no grant for a reason that is a fact"},
+	{an_open_gate_is_held_for_the_clock_only, "an open gate gets no grant by a clock that is not believed"},
 	{a_standby_remembers_its_claim_in_advance, "a standby remembers the claim that it will use"},
 	{above_what_others_made_with_it, "with a floor above what others made with it"},
 	{a_standby_that_remembers_begins_at_its_floor, "a standby that knows the claim has no other floor"},
@@ -587,7 +516,7 @@ static const Property properties[] = {
 	{the_clock_is_behind_its_keys, "the clock is behind if keys are out of reach"},
 	{a_clock_that_is_behind_closes_the_gate, "a clock that is behind closes the gate, an open one after a while"},
 	{an_id_is_left_after_a_while, "an ID is left when the clock has been behind for a while"},
-	{known_once_the_ceilings_are, "whether it is behind is known once the ceilings are"},
+	{known_once_the_pair_may_be_used, "whether it is behind is known once the pair may be used"},
 	{the_keys_end_there, "the end of the keys is that of all known ones"}
 };
 
@@ -602,7 +531,7 @@ say(const Domain *domain)
 		printf("  %s = %lld\n", domain->name, (long long) get(domain));
 	printf("  action %d, reason %d, detail %d, floor %lld, opens at %lld, end %lld, %s%s%s%s%s\n",
 		   d.action, d.reason, d.detail, (long long) d.floor_ms, (long long) d.opens_ms,
-		   (long long) d.end_ms, d.remember ? "remember " : "", d.leave_layouts ? "leave_layouts " : "",
+		   (long long) d.end_ms, d.remember ? "remember " : "", d.leave_layout ? "leave_layout " : "",
 		   d.forget_order ? "forget_order " : "", d.behind ? "behind " : "", d.unwanted ? "unwanted" : "");
 }
 

@@ -19,8 +19,6 @@
 #include "process.h"
 #include "units.h"
 
-PG_FUNCTION_INFO_V1(snowid_accept_layout);
-
 Generator  *generator = NULL;
 LWLock	   *generator_lock;
 
@@ -58,7 +56,7 @@ const GateText gate_texts[] =
 	[GATE_FILE_DAMAGED] = {false, "snowid cannot use its state file",
 		"See doc/troubleshooting.md in snowid's manual; snowid tries again by itself.",
 	ERRCODE_DATA_CORRUPTED},
-	[GATE_CEILING] = {true, "snowid cannot use its replication origin",
+	[GATE_CEILING] = {true, "snowid cannot raise its ceiling",
 	"See the server log; snowid tries again by itself."}
 };
 
@@ -182,25 +180,6 @@ generator_keeper_trouble(int64 patience, char *detail)
 	else
 		return false;
 	return true;
-}
-
-/* The administrator consents to the change of the layout, until the next restart. */
-Datum
-snowid_accept_layout(PG_FUNCTION_ARGS)
-{
-	bool		is_asked;
-
-	require_preloaded();
-	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
-	is_asked = generator->gate.reason == GATE_LAYOUT_CONSENT;
-	generator->gate.accepts_layout |= is_asked;
-	LWLockRelease(generator_lock);
-	if (!is_asked)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("there is no layout change to accept")));
-	process_notify(PROCESS_KEEPER);
-	PG_RETURN_VOID();
 }
 
 /*
@@ -340,6 +319,16 @@ generator_no_grant(const char *detail)
 	strlcpy(generator->gate.detail, detail, GATE_DETAIL_LEN);
 	LWLockRelease(generator_lock);
 	pg_atomic_write_u64(&generator->ask_above, GATE_CLOSED);
+}
+
+/* The clock has jumped ahead, or is believed again. */
+void
+generator_note_jump(bool jumped)
+{
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	generator->gate.clock_jumped = jumped;
+	generator->gate.accepts_clock = false;
+	LWLockRelease(generator_lock);
 }
 
 void

@@ -12,7 +12,6 @@
 typedef enum GateReason
 {
 	GATE_OPEN,
-	GATE_MAY_OPEN = GATE_OPEN,	/* as an answer: no reason to keep it closed */
 	GATE_STARTING,				/* temporary: callers wait */
 	GATE_BEHIND,				/* the same */
 	GATE_STOPPING,
@@ -27,7 +26,8 @@ typedef enum GateReason
 	GATE_LAYOUT_CONSENT,
 	GATE_FILE,
 	GATE_FILE_DAMAGED,
-	GATE_CEILING
+	GATE_CEILING,
+	NO_REASON = -1				/* as an answer: none to keep it closed */
 } GateReason;
 
 #define GATE_DETAIL_LEN 512
@@ -41,6 +41,8 @@ typedef struct Gate
 	int			datacenter_id;
 	int			worker_id;
 	bool		accepts_layout; /* an administrator consents to a change */
+	bool		clock_jumped;	/* ahead, and is not believed */
+	bool		accepts_clock;	/* an administrator says that it is right */
 	int64		resume_above;	/* "last" while it is closed */
 	int64		floor;			/* "last" when it was first opened */
 	int64		steps_back;
@@ -89,6 +91,7 @@ extern void generator_open(int datacenter_id, int worker_id, int64 floor,
 extern void generator_grant(int64 usable_until, int64 ask_above);
 extern void generator_ask_above(int64 unit);
 extern void generator_no_grant(const char *detail);
+extern void generator_note_jump(bool jumped);
 extern void generator_count_step_back(void);
 extern void generator_note_move(bool may_move, bool has_moved);
 extern int64 generator_advance_take(void);

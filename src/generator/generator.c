@@ -88,7 +88,8 @@ take(int64 least, int64 most)
 	bool		ahead = false;
 
 	INSTR_TIME_SET_ZERO(since);
-	my_counters = &g->counters[MyProcNumber];
+	if (unlikely(my_counters == NULL))
+		begin_to_count();
 	for (;;)
 	{
 		uint64		opening = g->opening;

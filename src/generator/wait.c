@@ -1,6 +1,7 @@
 /*
  * wait.c
- *		The slow path of a caller: waits and refusals; and snowid_advance().
+ *		The slow path of a caller: waits and refusals; and an administrator's three
+ *		words to the keeper: snowid_advance(), and consent to a clock or a layout.
  *
  * A caller waits for the clock, or for the keeper: for a grant, or for the
  * gate to open.  All waits can be cancelled, and end after snowid.max_wait by a
@@ -8,12 +9,19 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
 #include "access/xlog.h"
+#include "catalog/pg_replication_origin.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/latch.h"
+#include "storage/lmgr.h"
 #include "storage/proc.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
 #include "utils/wait_event.h"
 
 #include "compat.h"
@@ -24,6 +32,8 @@
 #include "units.h"
 
 PG_FUNCTION_INFO_V1(snowid_advance);
+PG_FUNCTION_INFO_V1(snowid_accept_clock);
+PG_FUNCTION_INFO_V1(snowid_accept_layout);
 
 /*
  * snowid.max_wait is about the clock, and may be shorter than a flush of the
@@ -64,6 +74,50 @@ count_wait(instr_time since)
 	INSTR_TIME_SUBTRACT(now, since);
 	count(&my_counters->waits, 1);
 	count(&my_counters->wait_us, (int64) INSTR_TIME_GET_MICROSEC(now));
+}
+
+/*---- The first key of a session ----*/
+
+/*
+ * Throws if somebody gave one of our numbers of replication origins a row in the catalog:
+ * by its name, SQL could move or drop a ceiling.
+ */
+static void
+require_no_row(void)
+{
+	Relation	rel;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	/* a key waits for nobody who has locked the catalog */
+	if (!ConditionalLockRelationOid(ReplicationOriginRelationId, AccessShareLock))
+		return;
+	rel = table_open(ReplicationOriginRelationId, NoLock);
+	scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Oid			number = ((Form_pg_replication_origin) GETSTRUCT(tuple))->roident;
+		bool		isnull;
+
+		if (number >= LOWEST_ORIGIN && number <= HIGHEST_ORIGIN)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("replication origin \"%s\" has a number that snowid uses",
+							TextDatumGetCString(heap_getattr(tuple, Anum_pg_replication_origin_roname,
+															 RelationGetDescr(rel), &isnull))),
+					 errdetail("Its number is %u; snowid keeps its ceilings in the positions of %d to %d.",
+							   number, LOWEST_ORIGIN, HIGHEST_ORIGIN),
+					 errhint("Delete its row from pg_replication_origin; dropping it would drop a ceiling.")));
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+}
+
+pg_noinline void
+begin_to_count(void)
+{
+	require_no_row();
+	my_counters = &generator->counters[MyProcNumber];
 }
 
 /*---- Refusals ----*/
@@ -345,7 +399,8 @@ snowid_advance(PG_FUNCTION_ARGS)
 
 	require_preloaded();
 	now = clock_units();
-	my_counters = &generator->counters[MyProcNumber];
+	if (my_counters == NULL)
+		begin_to_count();
 	layout_unpack(&server_layout, id, &parts);
 	letter.unit = units_from_ms(parts.unix_ms - server_layout.epoch) | unit_format.sequence_mask;
 	if (letter.unit > now + units_from_ms(snowid_max_jump))
@@ -375,5 +430,47 @@ snowid_advance(PG_FUNCTION_ARGS)
 		ereport(NOTICE,
 				(errmsg("keys wait until the clock has come within snowid.max_lead of key " INT64_FORMAT ", in " INT64_FORMAT " ms",
 						id, ms_from_units(letter.unit - now) - snowid_max_lead)));
+	PG_RETURN_VOID();
+}
+
+/*---- Consent, which the keeper looks for in each turn ----*/
+
+static void
+consent(bool is_asked, const char *refusal)
+{
+	if (!is_asked)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("%s", refusal)));
+	process_notify(PROCESS_KEEPER);
+}
+
+/* The administrator accepts the clock as it is. */
+Datum
+snowid_accept_clock(PG_FUNCTION_ARGS)
+{
+	bool		is_asked;
+
+	require_preloaded();
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	is_asked = generator->gate.clock_jumped;
+	generator->gate.accepts_clock |= is_asked;
+	LWLockRelease(generator_lock);
+	consent(is_asked, "there is no clock jump to accept");
+	PG_RETURN_VOID();
+}
+
+/* The administrator consents to the change of the layout, until the next restart. */
+Datum
+snowid_accept_layout(PG_FUNCTION_ARGS)
+{
+	bool		is_asked;
+
+	require_preloaded();
+	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
+	is_asked = generator->gate.reason == GATE_LAYOUT_CONSENT;
+	generator->gate.accepts_layout |= is_asked;
+	LWLockRelease(generator_lock);
+	consent(is_asked, "there is no layout change to accept");
 	PG_RETURN_VOID();
 }

@@ -12,37 +12,7 @@
  * it is never resumed, even if Redis later says otherwise.  Only the file on the
  * disk counts.
  *
- * No other file uses the directory "snowid" or the format of the file.  It must
- * survive a restart, and is not for replicas.  It is small, rarely written, and
- * replaced as a whole, so a reader finds the old one or the new one:
- *
- *		byte  0	+---------------------------------+
- *				| magic              uint32       |
- *			  4	| version            uint32       |
- *			  8	| file system        uint64       |  of the data directory
- *			 16	| inode              uint64       |
- *			 24	| birth time, ns     int64        |
- *			 32	| server ID          2 x uint64   |  random
- *			 48	| number of starts   uint64       |
- *			 56	| ownership          uint64       |  of the claim; 0: no claim
- *			 64	| floor, Unix ms     int64        |
- *			 72	| lease, ms          int32        |  0: for good
- *			 76	| datacenter ID      int32        |
- *			 80	| worker ID          int32        |
- *			 84	| exact              int32        |  of a past claim; see claim.h
- *			 88	| generation         int64        |  of the claim; 0: of the settings
- *			 96	| registry           uint64       |  whose claim that is
- *			104	| file system        uint64       |  of global/pg_control
- *			112	| inode              uint64       |
- *			120	| birth time, ns     int64        |
- *			128	| home               uint64       |  hash of Redis' URL and prefix
- *			136	| span, ms           int64        |  see registry.lua
- *			144	| high               int64        |  the same
- *			152	| past claims        8 x 48 bytes |  newest first, each as from 56 on
- *			536	| ceiling, Unix ms   int64        |  of the claim, as far as known
- *			544	| advanced, Unix ms  int64        |  keys of all IDs are above it
- *			552	| CRC-32C of all above            |
- *			556	+---------------------------------+
+ * No other file uses the directory "snowid"; state_file.h has the format of the file.
  *
  * PostgreSQL's own lock on a data directory does not work between containers;
  * flock() on the file "lock" beside the state file does.
@@ -60,34 +30,21 @@
 #include <sys/mount.h>
 #endif
 
+#include "access/xlog.h"
 #include "common/file_perm.h"
-#include "port/pg_crc32c.h"
+#include "common/hashfn.h"
 #include "storage/fd.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
 #include "keeper/identity.h"
+#include "registry/claim.h"
 #include "settings.h"
 
 #define STATE_DIR "snowid"
 #define STATE_FILE STATE_DIR "/state"
 #define TMP_FILE STATE_FILE ".tmp"
 #define LOCK_FILE STATE_DIR "/lock"
-
-#define STATE_MAGIC 0x534e4f57	/* "SNOW" */
-#define STATE_VERSION 4
-
-typedef struct StateFile
-{
-	uint32		magic;
-	uint32		version;
-	Identity	identity;
-	pg_crc32c	crc;
-} StateFile;
-
-StaticAssertDecl(offsetof(StateFile, crc) == 552, "the format has no padding");
-
-#define STATE_FILE_LEN (offsetof(StateFile, crc) + sizeof(pg_crc32c))
 
 /*
  * Its fingerprint is that of the directory's content.  PostgreSQL and its tools
@@ -106,15 +63,16 @@ static Identity kept;
 const Identity *const identity = &kept;
 
 static bool is_loaded = false;
-static bool is_copy;			/* it was another directory's: to be said */
+static bool is_copy;			/* it was another directory's ... */
+static bool is_warned;			/* ... which was said, or is meant */
 
 /*---- The file ----*/
 
-static GateReason
+static FileState
 could_not(const char *what, const char *path, char *err)
 {
 	snprintf(err, GATE_DETAIL_LEN, "Could not %s \"%s\": %s.", what, path, strerror(errno));
-	return GATE_FILE;
+	return FILE_UNUSABLE;
 }
 
 /*
@@ -122,13 +80,13 @@ could_not(const char *what, const char *path, char *err)
  * lock file if they are missing.  Also locks the data directory itself, if the
  * file system can: it stays the same when all of its content is replaced.
  */
-static GateReason
+static FileState
 lock_directory(char *err)
 {
 	int			fd;
 
 	if (lock_fd >= 0)
-		return GATE_MAY_OPEN;
+		return FILE_WITHOUT_CLAIM;
 	if ((MakePGDirectory(STATE_DIR) < 0 && errno != EEXIST) ||
 		fsync_fname_ext(".", true, false, DEBUG1) != 0)
 		return could_not("create directory", STATE_DIR, err);
@@ -143,7 +101,7 @@ lock_directory(char *err)
 		else
 			(void) could_not("lock file", LOCK_FILE, err);
 		close(fd);
-		return GATE_FILE;
+		return FILE_UNUSABLE;
 	}
 	lock_fd = fd;
 	directory_fd = BasicOpenFile(".", O_RDONLY | PG_BINARY);
@@ -152,9 +110,9 @@ lock_directory(char *err)
 	{
 		snprintf(err, GATE_DETAIL_LEN, "A process of a former server still uses this data directory.");
 		identity_unlock();
-		return GATE_FILE;
+		return FILE_UNUSABLE;
 	}
-	return GATE_MAY_OPEN;
+	return FILE_WITHOUT_CLAIM;
 }
 
 /* Releases the lock, for a successor; nothing if it is not held. */
@@ -234,7 +192,7 @@ crc_of(const StateFile *file)
 }
 
 /* Reads the file, if there is one. */
-static GateReason
+static FileState
 read_file(bool *exists, char *err)
 {
 	StateFile	file;
@@ -247,12 +205,12 @@ read_file(bool *exists, char *err)
 	fd = OpenTransientFile(STATE_FILE, O_RDONLY | O_NONBLOCK | PG_BINARY);
 	*exists = fd >= 0 || errno != ENOENT;
 	if (fd < 0)
-		return *exists ? could_not("open file", STATE_FILE, err) : GATE_MAY_OPEN;
+		return *exists ? could_not("open file", STATE_FILE, err) : FILE_WITHOUT_CLAIM;
 	if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
 	{
 		CloseTransientFile(fd);
 		snprintf(err, GATE_DETAIL_LEN, "File \"%s\" is not a regular file.", STATE_FILE);
-		return GATE_FILE;
+		return FILE_UNUSABLE;
 	}
 	memset(&file, 0, sizeof(file));
 	len = read(fd, &file, STATE_FILE_LEN);
@@ -262,7 +220,7 @@ read_file(bool *exists, char *err)
 		(void) could_not("read file", STATE_FILE, err);
 	CloseTransientFile(fd);
 	if (len < 0)
-		return GATE_FILE;
+		return FILE_UNUSABLE;
 
 	/* another version may have another length, and its CRC elsewhere */
 	if (len >= (ssize_t) offsetof(StateFile, identity) &&
@@ -270,20 +228,20 @@ read_file(bool *exists, char *err)
 	{
 		snprintf(err, GATE_DETAIL_LEN, "File \"%s\" has version %u, and this snowid reads version %u.",
 				 STATE_FILE, file.version, STATE_VERSION);
-		return GATE_FILE_DAMAGED;
+		return FILE_DAMAGED;
 	}
 	if (len != STATE_FILE_LEN || file.magic != STATE_MAGIC ||
 		file.crc != crc_of(&file))
 	{
 		snprintf(err, GATE_DETAIL_LEN, "File \"%s\" is damaged.", STATE_FILE);
-		return GATE_FILE_DAMAGED;
+		return FILE_DAMAGED;
 	}
 	kept = file.identity;
-	return GATE_MAY_OPEN;
+	return FILE_WITHOUT_CLAIM;
 }
 
-/* Replaces the file. */
-static GateReason
+/* Replaces the file.  False: the former one is there, and err says why. */
+static bool
 write_file(const Identity *next, char *err)
 {
 	StateFile	file;
@@ -299,7 +257,10 @@ write_file(const Identity *next, char *err)
 	fd = OpenTransientFile(TMP_FILE,
 						   O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | PG_BINARY);
 	if (fd < 0)
-		return could_not("create file", TMP_FILE, err);
+	{
+		(void) could_not("create file", TMP_FILE, err);
+		return false;
+	}
 	errno = 0;
 	written = write(fd, &file, STATE_FILE_LEN) == STATE_FILE_LEN;
 	if (!written && errno == 0)
@@ -309,10 +270,10 @@ write_file(const Identity *next, char *err)
 	{
 		(void) could_not("write file", STATE_FILE, err);
 		unlink(TMP_FILE);
-		return GATE_FILE;
+		return false;
 	}
 	kept = *next;
-	return GATE_MAY_OPEN;
+	return true;
 }
 
 /*---- The identity ----*/
@@ -327,6 +288,32 @@ become_new(Identity *next)
 	next->id[1] = random_id();
 }
 
+#define BOOT_ID_LEN 36
+
+/* Reads the ID of the machine's boot; false: there is none. */
+static bool
+read_boot_id(char *boot)
+{
+	ssize_t		len = 0;
+	int			fd = OpenTransientFile(BOOT_ID_FILE, O_RDONLY);
+
+	if (fd >= 0)
+	{
+		len = read(fd, boot, BOOT_ID_LEN);
+		CloseTransientFile(fd);
+	}
+	return len == BOOT_ID_LEN;
+}
+
+/* The machine's boot, as a hash; 0: it has no ID. */
+uint64
+identity_boot(void)
+{
+	char		boot[BOOT_ID_LEN];
+
+	return read_boot_id(boot) ? hash_bytes_extended((unsigned char *) boot, sizeof(boot), 0) | 1 : 0;
+}
+
 /*
  * Names the machine's boot and the device of the data directory.  Since we hold
  * the lock of the directory, a former process of the same boot is certainly
@@ -336,51 +323,52 @@ static void
 describe_boot(char *boot)
 {
 	struct stat st;
-	ssize_t		len = 0;
-	int			fd = OpenTransientFile(BOOT_ID_FILE, O_RDONLY);
 
-	boot[0] = '\0';
-	if (fd >= 0)
-	{
-		len = read(fd, boot, 36);
-		CloseTransientFile(fd);
-	}
-	if (len != 36 || stat(".", &st) < 0)
+	if (!read_boot_id(boot) || stat(".", &st) < 0)
 		snprintf(boot, BOOT_LEN, "%016llx", (unsigned long long) random_id());
 	else
-		snprintf(boot + len, BOOT_LEN - len, "/%llx", (unsigned long long) st.st_dev);
+		snprintf(boot + BOOT_ID_LEN, BOOT_LEN - BOOT_ID_LEN, "/%llx", (unsigned long long) st.st_dev);
+}
+
+/* Is this server a standby, which may be promoted? */
+static bool
+is_standby(void)
+{
+	return RecoveryInProgress() && access(STANDBY_SIGNAL_FILE, F_OK) == 0;
 }
 
 /* Reads the state file, once. */
-GateReason
+FileState
 identity_load(char *err)
 {
 	Identity	fresh;
-	GateReason	reason;
+	FileState	state;
 	bool		exists;
 
 	if (is_loaded)
-		return GATE_MAY_OPEN;
-	reason = lock_directory(err);
-	if (reason == GATE_MAY_OPEN)
-		reason = read_file(&exists, err);
-	if (reason != GATE_MAY_OPEN)
-		return reason;
+		return FILE_WITHOUT_CLAIM;
+	state = lock_directory(err);
+	if (state == FILE_WITHOUT_CLAIM)
+		state = read_file(&exists, err);
+	if (state != FILE_WITHOUT_CLAIM)
+		return state;
 	become_new(&fresh);
 	is_copy = exists &&
 		(memcmp(&kept.directory, &fresh.directory, sizeof(fresh.directory)) != 0 ||
 		 memcmp(&kept.content, &fresh.content, sizeof(fresh.content)) != 0);
 	if (!exists || is_copy)
 		kept = fresh;
+	/* a standby is meant to be one */
+	is_warned = is_standby();
 	is_loaded = true;
-	return GATE_MAY_OPEN;
+	return FILE_WITHOUT_CLAIM;
 }
 
 /*
  * Publishes the server's identity to the registry, once after the start, and
  * again if the registry has found that a clone of it is running.
  */
-GateReason
+bool
 identity_introduce(char *err)
 {
 	Identity	next = kept;
@@ -393,7 +381,7 @@ identity_introduce(char *err)
 	claim_look(&seen);
 	clone = seen.state == CLAIM_LOST && seen.clone;
 	if (is_told && seen.has_identity && !clone)
-		return GATE_MAY_OPEN;
+		return true;
 	if (is_copy)
 		ereport(LOG,
 				(errmsg("this data directory is a copy, or was restored"),
@@ -401,8 +389,10 @@ identity_introduce(char *err)
 	is_copy = false;
 	if (clone)
 		become_new(&next);
-	/* the rows of a clone are the same */
+	/* the rows of a clone are the same, and so is the clock */
 	next.advanced_ms = kept.advanced_ms;
+	next.advanced_at_ms = kept.advanced_at_ms;
+	next.belief = kept.belief;
 	is_start = !seen.has_identity || next.starts == 0;
 	if (is_start)
 	{
@@ -410,17 +400,17 @@ identity_introduce(char *err)
 		/* once Redis knows it as a lease, it is no longer for good */
 		if (snowid_redis_lease > 0 && next.claim.ownership != 0)
 			next.claim.lease_ms = snowid_redis_lease;
-		if (write_file(&next, err) != GATE_MAY_OPEN)
-			return GATE_FILE;
+		if (!write_file(&next, err))
+			return false;
 	}
 	describe_boot(boot);
 	claim_set_identity(&kept, boot, is_start);
 	is_told = true;
-	return GATE_MAY_OPEN;
+	return true;
 }
 
 /* The layout changes: ceilings of pairs by the settings are of the former one. */
-GateReason
+bool
 identity_forget_ceilings(char *err)
 {
 	Identity	next = kept;
@@ -435,7 +425,7 @@ identity_forget_ceilings(char *err)
 
 /*
  * Writes the ceiling of the claim into the file: no key of it is above, by now.
- * If that fails, the origin alone has it.
+ * If that fails, the WAL alone has it.
  */
 void
 identity_remember_ceiling(int64 unix_ms)
@@ -447,34 +437,74 @@ identity_remember_ceiling(int64 unix_ms)
 	(void) write_file(&next, err);
 }
 
+/*
+ * Up to where snowid_advance() went; 0: nowhere, or the clock was set back since from
+ * beyond what a caller waits for, so that it was done by a wrong clock.
+ */
+int64
+identity_advanced_ms(int64 reach_ms)
+{
+	return kept.advanced_at_ms > reach_ms ? 0 : kept.advanced_ms;
+}
+
 /* Raises advanced_ms in the file. */
-GateReason
-identity_advance(int64 unix_ms, char *err)
+bool
+identity_advance(int64 unix_ms, int64 now_ms, int64 reach_ms, char *err)
 {
 	Identity	next = kept;
 
-	if (unix_ms <= next.advanced_ms)
-		return GATE_MAY_OPEN;
+	if (unix_ms <= identity_advanced_ms(reach_ms))
+		return true;
 	next.advanced_ms = unix_ms;
+	next.advanced_at_ms = now_ms;
 	return write_file(&next, err);
 }
 
+/* So far a clock may be slewed before the file is written again. */
+#define SLEW_US (1000 * 1000)
+
+/* Writes the clock that is believed into the file, which was loaded; if that fails, later. */
+void
+identity_believe(const Belief *belief)
+{
+	Identity	next = kept;
+	char		err[GATE_DETAIL_LEN];
+
+	if (!is_loaded ||
+		(belief->boot == kept.belief.boot && belief->former == kept.belief.former &&
+		 belief->former_until == kept.belief.former_until &&
+		 llabs(belief->believed - kept.belief.believed) < SLEW_US))
+		return;
+	next.belief = *belief;
+	(void) write_file(&next, err);
+}
+
+/* Does the file have this claim, on the same terms? */
+static bool
+has_claim(const Claim *claim, const Registry *seen)
+{
+	return kept.claim.ownership == claim->ownership && kept.claim.lease_ms == claim->lease_ms &&
+		kept.home == claim_home() && kept.span_ms >= seen->span_ms;
+}
+
 /*
- * Writes a claim into the file, with the floor of its keys, or none if it is NULL.
- * The one before, if it is another, becomes a past claim.  old_ms is the ceiling of
- * its keys, from its origin; 0: that was not looked up.  The ceiling with which the gate
+ * Writes a claim into the file, if it is not there, with the floor of its keys; or none,
+ * if it is NULL.  The one before, if it is another, becomes a past claim.  old_ms is the
+ * ceiling of its keys, from the WAL; 0: that is not known.  The ceiling with which the gate
  * was closed counts as well; if there is none of both, it is a guess.
  */
-GateReason
+bool
 identity_remember(const Claim *claim, int64 floor_ms, int64 old_ms, char *err)
 {
 	static const Claim none = {0};
 	Identity	next = kept;
 	Registry	seen;
 
+	claim_look(&seen);
+	if (claim && has_claim(claim, &seen))
+		return true;
 	if (!claim)
 		claim = &none;
-	claim_look(&seen);
 	if (next.claim.ownership != claim->ownership)
 	{
 		if (next.claim.ownership != 0)
@@ -496,19 +526,19 @@ identity_remember(const Claim *claim, int64 floor_ms, int64 old_ms, char *err)
 	next.home = claim_home();
 	next.span_ms = seen.span_ms;
 	next.high = seen.high;
-	if (is_copy && claim->ownership != 0)
+	if (is_copy && !is_warned && claim->ownership != 0)
 	{
 		ereport(WARNING,
 				(errmsg("this data directory is a copy, or was restored"),
 				 errdetail("Its keys are made as datacenter %d, worker %d.",
 						   claim->datacenter_id, claim->worker_id),
 				 errhint("Make sure that no other server has this worker ID.")));
-		is_copy = false;
+		is_warned = true;
 	}
-	if (write_file(&next, err) != GATE_MAY_OPEN)
-		return GATE_FILE;
+	if (!write_file(&next, err))
+		return false;
 	/* before the introduction the registry must not ask */
 	if (seen.has_identity)
 		claim_set_identity(&kept, "", false);
-	return GATE_MAY_OPEN;
+	return true;
 }

@@ -5,19 +5,24 @@
 #ifndef SNOWID_KEEPER_IDENTITY_H
 #define SNOWID_KEEPER_IDENTITY_H
 
-#include "generator/gate.h"
-#include "registry/claim.h"
+#include "keeper/opening.h"
+#include "state_file.h"
 
 /* The content of the state file; zeros before it was loaded. */
 extern const Identity *const identity;
 
-/* GATE_MAY_OPEN: done.  Otherwise nothing was written, and the reason is in err. */
-extern GateReason identity_load(char *err);
-extern GateReason identity_introduce(char *err);
-extern GateReason identity_forget_ceilings(char *err);
-extern GateReason identity_advance(int64 unix_ms, char *err);
-extern GateReason identity_remember(const Claim *claim, int64 floor_ms, int64 old_ms, char *err);
+/* FILE_WITHOUT_CLAIM: it was read, whatever it has.  Otherwise err says what is wrong. */
+extern FileState identity_load(char *err);
 
+/* False: nothing was written, and err says why. */
+extern bool identity_introduce(char *err);
+extern bool identity_forget_ceilings(char *err);
+extern bool identity_advance(int64 unix_ms, int64 now_ms, int64 reach_ms, char *err);
+extern bool identity_remember(const Claim *claim, int64 floor_ms, int64 old_ms, char *err);
+
+extern int64 identity_advanced_ms(int64 reach_ms);
+extern uint64 identity_boot(void);
+extern void identity_believe(const Belief *belief);
 extern void identity_remember_ceiling(int64 unix_ms);
 extern void identity_unlock(void);
 

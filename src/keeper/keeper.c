@@ -14,21 +14,18 @@
  */
 #include "postgres.h"
 
-#include <sys/mman.h>
 #include <time.h>
 
 #include "access/xlog.h"
-#include "port/atomics.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
 #include "keeper/identity.h"
 #include "keeper/keeper.h"
 #include "keeper/pair.h"
+#include "registry/claim.h"
 #include "settings.h"
 #include "units.h"
-
-PG_FUNCTION_INFO_V1(snowid_accept_clock);
 
 /* How often the clock is read. */
 #define TURN_MS 1000
@@ -40,17 +37,11 @@ PG_FUNCTION_INFO_V1(snowid_accept_clock);
 #define FIRST_RETRY_MS 20
 #define LAST_RETRY_MS 500
 
-/* It looks after this time whether "snowid origin" has come. */
-#define ANSWER_MS 500
-
 /* Instead of a pause: decide again at once. */
 #define AGAIN (-1)
 
 /* The pair that this keeper looks after. */
 static Pair pair;
-
-/* This turn ended before a decision: the answer of "snowid origin" is missing. */
-static bool awaits_answer = false;
 
 /* The pause after the last failure; 0: the last turn succeeded. */
 static long retry_ms = 0;
@@ -60,32 +51,19 @@ static long retry_ms = 0;
  * Compares the wall clock with a steady one (STEADY_CLOCK, which also runs during
  * a suspend).  Steps back are logged and counted.  A jump ahead by more than
  * snowid.max_jump is not believed until it is over or an administrator accepts
- * it.  The belief survives the keeper and a crash restart.  Only the keeper writes
- * it, and never from a clock that has jumped.
+ * it.  The belief is in the state file, so it survives a crash and a restart on the same
+ * boot.
  */
 
 /* A smaller step back may be an inexact reading. */
 #define STEP_BACK_US (5 * 1000)
 
-typedef struct ClockWatch
-{
-	/* positions of the wall clock: in us, from STEADY_CLOCK to it */
-	int64		believed;
-	int64		former;			/* it was set back from there ... */
-	int64		former_until;	/* ... and may return until this second */
-
-	bool		jumped;
-	pg_atomic_uint32 accept;	/* set by snowid_accept_clock() */
-} ClockWatch;
-
 /* For so long a clock that was set back may return to its former position. */
 #define RETURN_S 3600
 
-/*
- * On a page of its own, which every process inherits from the postmaster: a
- * crash restart clears the server's shared memory.
- */
-static ClockWatch *watch = NULL;
+/* As in the state file, once that could be read. */
+static Belief belief;
+static bool has_belief = false;
 
 /* One reading of the wall clock, and its distance in us. */
 static int64
@@ -111,40 +89,22 @@ read_both(struct timespec *wall)
 	return distance;
 }
 
-/* Runs in the postmaster, at the start and after a crash. */
-void
-keeper_shmem_init(void)
+/* Begins with the belief of the state file, or, on another boot, with this reading. */
+static void
+begin_belief(int64 distance)
 {
-	struct timespec ignored;
+	char		err[GATE_DETAIL_LEN];
+	uint64		boot = identity_boot();
 
-	if (watch == NULL)
-	{
-		void	   *page = mmap(NULL, sizeof(ClockWatch), PROT_READ | PROT_WRITE,
-								MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-		if (page == MAP_FAILED)
-			ereport(FATAL,
-					(errcode(ERRCODE_OUT_OF_MEMORY),
-					 errmsg("could not map a page for snowid: %m")));
-		watch = page;			/* of zeros */
-		watch->believed = read_both(&ignored);
-	}
-	watch->jumped = false;
-	pg_atomic_init_u32(&watch->accept, 0);
-}
-
-/* The administrator accepts the clock as it is. */
-Datum
-snowid_accept_clock(PG_FUNCTION_ARGS)
-{
-	require_preloaded();
-	if (!watch->jumped)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("there is no clock jump to accept")));
-	pg_atomic_write_u32(&watch->accept, 1);
-	process_notify(PROCESS_KEEPER);
-	PG_RETURN_VOID();
+	if (has_belief || identity_load(err) != FILE_WITHOUT_CLAIM)
+		return;
+	has_belief = true;
+	belief = identity->belief;
+	if (boot != 0 && belief.boot == boot)
+		return;
+	memset(&belief, 0, sizeof(belief));
+	belief.boot = boot;
+	belief.believed = distance;
 }
 
 /* Is a clock at this distance near a position?  Whole seconds, as max_jump may be exact. */
@@ -161,8 +121,8 @@ is_near(int64 position, int64 distance)
 static bool
 is_believed(int64 distance, int64 steady_s)
 {
-	return distance <= watch->believed || is_near(watch->believed, distance) ||
-		(steady_s < watch->former_until && is_near(watch->former, distance));
+	return distance <= belief.believed || is_near(belief.believed, distance) ||
+		(steady_s < belief.former_until && is_near(belief.former, distance));
 }
 
 /*
@@ -172,11 +132,11 @@ is_believed(int64 distance, int64 steady_s)
 static void
 note_step_back(int64 steady_s)
 {
-	if (steady_s >= watch->former_until || watch->believed > watch->former)
-		watch->former = watch->believed;
-	else if (!is_near(watch->former, watch->believed))
+	if (steady_s >= belief.former_until || belief.believed > belief.former)
+		belief.former = belief.believed;
+	else if (!is_near(belief.former, belief.believed))
 		return;
-	watch->former_until = steady_s + RETURN_S;
+	belief.former_until = steady_s + RETURN_S;
 }
 
 /*
@@ -190,33 +150,41 @@ read_clock(int64 *now)
 	struct timespec wall;
 	int64		steady_s;
 	int64		distance = read_both(&wall);
+	bool		jumped = generator_gate()->clock_jumped;
 
 	*now = units_from_timespec(&wall);
-	if (pg_atomic_exchange_u32(&watch->accept, 0) != 0 && watch->jumped)
+	begin_belief(distance);
+	/* without a file the gate stays shut */
+	if (!has_belief)
+		return true;
+	if (jumped && generator_gate()->accepts_clock)
 	{
 		ereport(LOG, (errmsg("the jump of the clock was accepted")));
-		watch->believed = distance;
-		watch->jumped = false;
+		belief.believed = distance;
+		generator_note_jump(false);
+		jumped = false;
 	}
 
 	steady_s = monotonic_ms() / 1000;
 	if (!is_believed(distance, steady_s))
 	{
-		if (!watch->jumped)
+		if (!jumped)
 			ereport(LOG,
 					(errmsg("the clock jumped ahead by " INT64_FORMAT " ms, more than snowid.max_jump",
-							(distance - watch->believed) / 1000),
+							(distance - belief.believed) / 1000),
 					 errdetail("Keys stop at the ceiling until the clock is back."),
-					 errhint("If this is the right time, call snowid_accept_clock().")));
-		watch->jumped = true;
+					 errhint("Set the clock right, and do not reboot before. If this is the right time, call snowid_accept_clock().")));
+		generator_note_jump(true);
 		return false;
 	}
-	if (watch->jumped)
-		ereport(LOG, (errmsg("the clock is back after its jump ahead")));
-	watch->jumped = false;
-	if (distance < watch->believed - STEP_BACK_US)
+	if (jumped)
 	{
-		int64		back = watch->believed - distance;
+		ereport(LOG, (errmsg("the clock is back after its jump ahead")));
+		generator_note_jump(false);
+	}
+	if (distance < belief.believed - STEP_BACK_US)
+	{
+		int64		back = belief.believed - distance;
 
 		note_step_back(steady_s);
 		generator_count_step_back();
@@ -225,7 +193,8 @@ read_clock(int64 *now)
 						back / 1000),
 				 errdetail("Keys stay in order, up to snowid.max_lead ahead of the clock.")));
 	}
-	watch->believed = distance;
+	belief.believed = distance;
+	identity_believe(&belief);
 	return true;
 }
 
@@ -236,8 +205,11 @@ read_clock(int64 *now)
  * renewed when half of it is used, or when a caller asks.
  */
 
-/* Grants are renewed until this long after the last key. */
-#define ACTIVE_MS (60 * 1000)
+/*
+ * Grants are renewed until this long after the last key.  A caller that comes later waits
+ * for a flush, as its COMMIT does.
+ */
+#define ACTIVE_MS (3 * 1000)
 
 /* The keeper looks again after at least so many ms, and at most so many. */
 #define SHORTEST_MS 20
@@ -297,7 +269,7 @@ grant(int64 now, int64 last, int64 least)
 		return;
 	}
 	claim_use(unix_ms_from_units(until));
-	ceiling_raise(&pair.ceiling, unix_ms_from_units(until));
+	ceiling_raise(&pair.claim, unix_ms_from_units(until));
 	generator_grant(until, until - step() / 2);
 	if (slow_start > 0)
 		slow_start--;
@@ -312,7 +284,7 @@ advance(int64 now)
 {
 	int64		unit = generator_advance_take();
 	char		err[GATE_DETAIL_LEN] = "";
-	GateReason	reason;
+	bool		done;
 
 	if (unit < 0)
 		return;
@@ -324,10 +296,11 @@ advance(int64 now)
 		return;
 	}
 	/* another worker ID makes no keys below it either */
-	reason = identity_advance(unix_ms_from_units(unit), err);
-	if (reason == GATE_MAY_OPEN && unit > generator_usable_until())
+	done = identity_advance(unix_ms_from_units(unit), unix_ms_from_units(now),
+							unix_ms_from_units(generator_reach(now)), err);
+	if (done && unit > generator_usable_until())
 		grant(now, generator_last(), unit);
-	generator_advance_end(reason == GATE_MAY_OPEN, err);
+	generator_advance_end(done, err);
 }
 
 /*
@@ -386,18 +359,22 @@ log_state(GateReason reason, const char *detail)
 static void
 close_gate(GateReason reason, const char *detail)
 {
+	const Gate *gate = generator_gate();
+	bool		was_open = gate->reason == GATE_OPEN;
 	int64		last = generator_close(reason, detail);
+	int64		last_ms = unix_ms_from_units(last);
 
 	log_state(reason, detail);
-	if (pair.stage == PAIR_IN_USE)
+	if (was_open)
 	{
-		pair.stage = PAIR_NONE;
-		ceiling_leave(&pair.ceiling, unix_ms_from_units(last));
+		Claim		open = {.datacenter_id = gate->datacenter_id,.worker_id = gate->worker_id};
+
+		ceiling_set(&open, last_ms);
 		generator_grant(last, last);
-		Assert(identity->claim.ownership == pair.claim.ownership);
-		identity_remember_ceiling(unix_ms_from_units(last));
+		if (identity->claim.ownership != 0 && identity->claim.ownership == claim_entered())
+			identity_remember_ceiling(last_ms);
 	}
-	claim_leave(unix_ms_from_units(last));
+	claim_leave(last_ms);
 }
 
 /* Lengthens the pause before a retry, and returns it. */
@@ -417,44 +394,12 @@ closed_pause(const Decision *decision, int64 now)
 	return decision->reason == GATE_RECOVERY ? TURN_MS : retry_pause();
 }
 
-/*
- * "snowid origin" has not answered yet, and wakes the keeper when it does.  Callers
- * wait, unless a failure before is more to the point.
- */
-static long
-wait_for_answer(void)
-{
-	GateReason	reason = generator_gate()->reason;
-
-	if (reason != GATE_OPEN && reason != GATE_CEILING)
-		(void) generator_close(GATE_STARTING, "");
-	awaits_answer = true;
-	return ANSWER_MS;
-}
-
 /* No grant is possible now; keys continue up to the ceiling. */
 static long
-hold_gate(const Decision *decision, const char *detail)
+hold_gate(const char *detail)
 {
-	if (decision->detail == DETAIL_LOOK_UP)
-		log_state(GATE_CEILING, detail);
 	generator_no_grant(detail);
 	return retry_pause();
-}
-
-/*
- * A predecessor left the gate open, and keys were made since.  The origin may
- * have been dropped or moved while it had no owner, so first of all the ceiling
- * is raised again above all keys.
- */
-static void
-take_over(void)
-{
-	int64		used_ms = unix_ms_from_units(generator_usable_until());
-
-	if (pair.ceiling.own_ms < used_ms)
-		ceiling_raise(&pair.ceiling, used_ms);
-	pair.stage = PAIR_IN_USE;
 }
 
 /* Returns 0 if the gate is open, or the ms until the next look. */
@@ -464,13 +409,10 @@ open_gate(const Decision *decision, int64 now)
 	int64		floor = last_unit_of(decision->floor_ms);
 	char		err[GATE_DETAIL_LEN];
 	char		layout[LAYOUT_TEXT_LEN];
-	GateReason	reason = pair_begin(&pair, decision, err);
 
-	if (reason == GATE_STARTING)
-		return wait_for_answer();
-	if (reason != GATE_MAY_OPEN)
+	if (!pair_begin(&pair, decision, err))
 	{
-		close_gate(reason, err);
+		close_gate(GATE_FILE, err);
 		return retry_pause();
 	}
 	slow_start = SLOW_START;
@@ -479,7 +421,6 @@ open_gate(const Decision *decision, int64 now)
 	if (!claim_enter(&pair.claim, unix_ms_from_units(generator_usable_until())))
 		return retry_pause();	/* it was lost meanwhile */
 	generator_open(pair.claim.datacenter_id, pair.claim.worker_id, floor, decision->forget_order);
-	pair.stage = PAIR_IN_USE;
 
 	logged[0] = '\0';
 	layout_describe(&server_layout, layout);
@@ -493,34 +434,18 @@ open_gate(const Decision *decision, int64 now)
 /*
  * Removes the claim from the state file; a failure is tried again.  "why" the claim was
  * lost comes before the failure; NULL: it was not.
- *
- * The end of its keys is known if the gate was closed with it: then it leaves the file
- * at once.  Otherwise its origin says it, and the catalog may be locked for long; a
- * server that started meanwhile without Redis would resume the claim.
  */
 static long
 give_up(const char *why)
 {
-	bool		lost = why != NULL;
+	const Claim *claim = &identity->claim;
 	char		err[GATE_DETAIL_LEN];
-	Ceiling		ceiling = {0};
-	Registry	seen;
-	GateReason	reason = lost ? identity_introduce(err) : GATE_MAY_OPEN;
 
-	claim_look(&seen);
-	if (reason == GATE_MAY_OPEN && identity->claim.ownership != seen.left &&
-		identity->claim.ownership != 0 && !RecoveryInProgress())
-		reason = ceiling_find(&identity->claim, PG_INT64_MAX, &ceiling, err);
-	if (reason == GATE_MAY_OPEN)
-		reason = identity_remember(NULL, 0, ceiling.old_ms, err);
-	if (reason == GATE_MAY_OPEN)
+	claim_give_up(claim->ownership);
+	if ((why == NULL || identity_introduce(err)) &&
+		identity_remember(NULL, 0, ceiling_read(claim, 0).own_ms, err))
 		return AGAIN;
-	if (reason == GATE_STARTING)
-	{
-		awaits_answer = true;
-		return ANSWER_MS;
-	}
-	close_gate(lost ? GATE_CLAIM_LOST : reason, lost ? psprintf("%.250s %.250s", why, err) : err);
+	close_gate(why ? GATE_CLAIM_LOST : GATE_FILE, why ? psprintf("%.250s %.250s", why, err) : err);
 	return retry_pause();
 }
 
@@ -539,26 +464,16 @@ act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now
 	if (facts->recovery && decision->remember)
 		(void) identity_remember(wanted, decision->floor_ms, 0, detail);
 	/* give_up() has said why */
-	if (decision->reason != GATE_OPEN && !still_lost)
+	if (decision->reason != NO_REASON && !still_lost)
 		close_gate(decision->reason, detail);
 	switch (decision->action)
 	{
 		case OPENING_GIVE_UP:
 			return give_up(decision->reason == GATE_CLAIM_LOST ? detail : NULL);
-		case OPENING_LOOK_UP:
-			pair_look_up(&pair, wanted, facts);
-			return AGAIN;
-		case OPENING_AWAIT:
-			return wait_for_answer();
 		case OPENING_CLOSE:
-			if (pair.stage == PAIR_NONE)
-				ceiling_let_go();
 			return closed_pause(decision, now);
 		case OPENING_HOLD:
-			return hold_gate(decision, detail);
-		case OPENING_TAKE_OVER:
-			take_over();
-			break;
+			return hold_gate(detail);
 		case OPENING_STAY_OPEN:
 			break;
 		case OPENING_OPEN:
@@ -580,17 +495,13 @@ settle_gate(int64 now, bool believed)
 	char		detail[GATE_DETAIL_LEN];
 	long		pause;
 
-	if (pair.stage == PAIR_ASKED || pair.stage == PAIR_FAILED)
-		pair.stage = PAIR_FOUND;
 	do
 	{
 		pair_observe(&pair, now, believed, &wanted, &facts);
 		decision = opening_decide(&facts);
-		if (facts.stage != PAIR_NONE)
-			pair.found_ms = decision.found_ms;
 		pair_explain(&pair, &wanted, &facts, &decision, detail);
-		if (decision.action > OPENING_AWAIT)
-			pair_note(&wanted, &decision);
+		if (decision.action != OPENING_GIVE_UP)
+			pair_note(&pair, &wanted, &decision);
 		pause = act(&decision, &facts, &wanted, now, detail);
 	} while (pause == AGAIN);
 	return pause;
@@ -607,7 +518,6 @@ take_turn(void)
 
 	if (claim_from_redis() && clock_is_good)
 		claim_propose(unix_ms_from_units(now), 0, false);
-	awaits_answer = false;
 	pause = settle_gate(now, clock_is_good);
 	if (pause > 0)
 		return pause;
@@ -630,8 +540,7 @@ keeper_turn(bool reloaded)
 	Pause		pause = {0};
 
 	pause.ms = take_turn();
-	/* an answer is taken at once: its origin has no owner yet */
-	pause.after_failure = retry_ms > 0 && !awaits_answer;
+	pause.after_failure = retry_ms > 0;
 	return pause;
 }
 
@@ -673,7 +582,6 @@ static void
 keeper_leave(void)
 {
 	generator_advance_end(false, "");
-	origin_leave_question();
 	identity_unlock();
 }
 

@@ -9,6 +9,4 @@
 
 extern const Process keeper_process;
 
-extern void keeper_shmem_init(void);
-
 #endif							/* SNOWID_KEEPER_KEEPER_H */

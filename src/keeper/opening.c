@@ -3,15 +3,15 @@
  *		May keys be made, with which pair, and above which time?
  *
  * One pure function: the keeper observes the facts, asks, and carries out the
- * decision.  A step that changes the facts (OPENING_GIVE_UP, OPENING_LOOK_UP) is
- * followed by the next decision.  test/opening.c goes through the combinations
- * of the facts and holds each decision against what must be so.
+ * decision.  After OPENING_GIVE_UP, which changes the facts, it asks again.
+ * test/opening.c goes through the combinations of the facts and holds each decision
+ * against what must be so.
  */
 #include "postgres.h"
 
 #include "keeper/opening.h"
 
-/* "reason" closes the gate first; GATE_OPEN: it is left as it is. */
+/* "reason" closes the gate first; NO_REASON: it is left as it is. */
 static Decision
 decide(OpeningAction action, GateReason reason, OpeningDetail detail)
 {
@@ -26,11 +26,16 @@ closed(GateReason reason, OpeningDetail detail)
 	return decide(OPENING_CLOSE, reason, detail);
 }
 
-/* Must the claim be written into the state file before its first key? */
 static bool
-is_new(const Facts *facts)
+is_open(const Facts *facts)
 {
-	return !facts->remembers || !facts->same_terms;
+	return facts->gate == OPEN_FOR_OTHER || facts->gate == OPEN_FOR_WANTED;
+}
+
+static bool
+is_usable(FileState file)
+{
+	return file != FILE_UNUSABLE && file != FILE_DAMAGED;
 }
 
 /*
@@ -42,10 +47,9 @@ in_recovery(const Facts *facts)
 {
 	Decision	d = closed(GATE_RECOVERY, DETAIL_NONE);
 
-	d.remember = facts->from_registry && facts->source == GATE_MAY_OPEN &&
-		facts->believed && is_new(facts);
+	d.remember = facts->from_registry && facts->source == NO_REASON && facts->believed;
 	d.floor_ms = facts->claim_floor_ms;
-	if (!facts->remembers)
+	if (facts->file != FILE_WANTED_CLAIM)
 		d.floor_ms = Max(d.floor_ms, facts->now_ms + facts->max_lead_ms);
 	return d;
 }
@@ -65,98 +69,73 @@ may_move(const Facts *facts)
 static Decision
 by_layout(const Facts *facts)
 {
-	Decision	d = decide(OPENING_OPEN, GATE_OPEN, DETAIL_NONE);
-	bool		made_last;
+	Decision	d = decide(OPENING_OPEN, NO_REASON, DETAIL_NONE);
 
-	/* a ceiling that is far ahead does not show which layout came last */
-	made_last = facts->others_ms > facts->other_layout_ms ||
-		(facts->own_ms > facts->other_layout_ms && facts->own_ms <= facts->reach_ms);
 	if (facts->range == RANGE_BEFORE_EPOCH)
 		return closed(GATE_BEFORE_EPOCH, DETAIL_NONE);
-	if (facts->range == RANGE_OVER || (facts->range == RANGE_ENDS_SOON && !made_last))
+	if (facts->range == RANGE_OVER ||
+		(facts->range == RANGE_ENDS_SOON && facts->layout != LAYOUT_IS_OURS))
 		return closed(GATE_LAYOUT, DETAIL_RANGE);
-	if (made_last || facts->other_layout_ms == 0)
+	if (facts->layout == LAYOUT_OF_NO_KEYS || facts->layout == LAYOUT_IS_OURS)
 		return d;
-	if (!facts->is_above)
+	if (facts->layout == LAYOUT_IS_ABOVE)
 		return closed(GATE_LAYOUT, DETAIL_LAYOUT);
 	if (!facts->consent)
 		return closed(GATE_LAYOUT_CONSENT, DETAIL_LAYOUT);
-	d.leave_layouts = true;
+	d.leave_layout = true;
 	return d;
 }
 
 /*
- * Above all keys of the pair, above those of this server's other pairs that are
- * within reach, and above snowid_advance().
+ * Above all keys of the pair that this server made, above those of its other pairs that
+ * are within reach, and above snowid_advance().
  */
 static int64
-floor_of(const Facts *facts, bool new_layout)
+own_past(const Facts *facts, bool new_layout)
 {
-	int64		floor_ms = Max(facts->own_ms, facts->others_ms);
-
-	floor_ms = Max(floor_ms, facts->claim_floor_ms);
 	/* the keys of another layout are all below those from now on */
 	if (new_layout)
-		return Max(floor_ms, facts->now_ms);
-	/* a position that vanished from the origins is the state file's */
-	floor_ms = Max(floor_ms, facts->known_ms);
-	/* an advance that is further was made by a clock that was wrong */
-	if (facts->advanced_ms <= facts->furthest_ms)
-		floor_ms = Max(floor_ms, facts->advanced_ms);
-	return floor_ms;
+		return Max(facts->claim_floor_ms, facts->now_ms);
+	return Max(Max(Max(facts->own_ms, facts->known_ms), facts->claim_floor_ms),
+			   Max(facts->others_ms, facts->advanced_ms));
 }
 
 /*
- * Until when others may have used the pair: until it was found, by the highest
- * reading of the clock since.  So setting the clock, ahead or back, does not shorten
- * the wait.
+ * Above all keys of the pair that others made, which are up to max_lead ahead of the
+ * clock.  The clock must have passed it, too.  0: they made none, since this server made
+ * its last keys with this claim, and has its ceiling.
  */
 static int64
-others_until(const Facts *facts)
+others_past(const Facts *facts)
 {
-	return Max(facts->found_ms, facts->now_ms - facts->waited_ms);
-}
-
-/*
- * The time that the clock must have passed: their keys are up to max_lead ahead of
- * it.  They made none if this server made its last keys with this claim, and has its
- * ceiling.
- */
-static int64
-opens_at(const Facts *facts)
-{
-	if (facts->remembers && facts->own_ms != 0)
+	if (facts->file == FILE_WANTED_CLAIM && facts->own_ms != 0)
 		return 0;
-	return others_until(facts) + facts->max_lead_ms;
+	return facts->others_until_ms + facts->max_lead_ms;
 }
 
-/* The ceilings are known. */
+/* The claim is this server's, and the clock is believed. */
 static Decision
 by_ceilings(const Facts *facts)
 {
-	bool		in_use = facts->is_open && facts->stage == PAIR_IN_USE;
-	Decision	d = in_use ? decide(OPENING_STAY_OPEN, GATE_OPEN, DETAIL_NONE) : by_layout(facts);
+	Decision	d = is_open(facts) ? decide(OPENING_STAY_OPEN, NO_REASON, DETAIL_NONE) : by_layout(facts);
 
 	if (d.action == OPENING_CLOSE)
 		return d;
-	d.floor_ms = floor_of(facts, d.leave_layouts);
+	d.floor_ms = own_past(facts, d.leave_layout);
 	d.is_known = true;
-	d.end_ms = facts->is_open ? facts->last_ms : d.floor_ms;
+	d.end_ms = is_open(facts) ? facts->last_ms : d.floor_ms;
 	d.behind = may_move(facts) && d.end_ms > facts->reach_ms;
 	d.unwanted = d.behind && facts->behind_ms >= facts->patience_ms;
-	if (d.behind && (!facts->is_open || facts->behind_ms >= BEHIND_MS))
+	if (d.behind && (!is_open(facts) || facts->behind_ms >= BEHIND_MS))
 	{
 		d.action = OPENING_CLOSE;
 		d.reason = GATE_BEHIND;
 		d.detail = DETAIL_BEHIND;
 		return d;
 	}
-	if (facts->is_open)
-	{
-		d.action = in_use ? OPENING_STAY_OPEN : OPENING_TAKE_OVER;
+	if (is_open(facts))
 		return d;
-	}
-	d.opens_ms = opens_at(facts);
+	d.opens_ms = others_past(facts);
 	if (facts->now_ms <= d.opens_ms)
 	{
 		d.action = OPENING_CLOSE;
@@ -165,27 +144,9 @@ by_ceilings(const Facts *facts)
 		return d;
 	}
 	d.floor_ms = Max(d.floor_ms, d.opens_ms);
-	d.remember = is_new(facts);
-	d.forget_order = facts->other_pair && facts->last_ms > facts->reach_ms;
+	d.remember = true;
+	d.forget_order = facts->gate == SHUT_AFTER_OTHER && facts->last_ms > facts->reach_ms;
 	return d;
-}
-
-/* The claim is this server's: are the ceilings of its pair known? */
-static Decision
-by_stage(const Facts *facts)
-{
-	/* if the clock was set back below it, times found by it are void */
-	if (facts->stage == PAIR_NONE || facts->stage == PAIR_FOUND ||
-		(facts->is_open && !facts->is_ours) ||
-		(!facts->is_open && facts->now_ms < facts->found_ms))
-		return decide(OPENING_LOOK_UP, facts->is_open && !facts->is_ours ? GATE_STARTING : GATE_OPEN,
-					  DETAIL_NONE);
-	if (facts->stage == PAIR_ASKED)
-		return decide(OPENING_AWAIT, GATE_OPEN, DETAIL_NONE);
-	if (facts->stage == PAIR_FAILED)
-		return facts->is_open ? decide(OPENING_HOLD, GATE_OPEN, DETAIL_LOOK_UP) :
-			closed(GATE_CEILING, DETAIL_LOOK_UP);
-	return by_ceilings(facts);
 }
 
 static Decision
@@ -193,21 +154,23 @@ by_source(const Facts *facts)
 {
 	/* a claim that is not this server's any more is never resumed */
 	if (facts->source == GATE_CLAIM_LOST)
-		return decide(facts->file == GATE_MAY_OPEN ? OPENING_GIVE_UP : OPENING_CLOSE,
+		return decide(is_usable(facts->file) ? OPENING_GIVE_UP : OPENING_CLOSE,
 					  GATE_CLAIM_LOST, DETAIL_SOURCE);
-	if (facts->file == GATE_MAY_OPEN && facts->left_source)
-		return decide(OPENING_GIVE_UP, facts->is_open ? GATE_STARTING : GATE_OPEN, DETAIL_NONE);
+	if (facts->file == FILE_OTHER_CLAIM)
+		return decide(OPENING_GIVE_UP, is_open(facts) ? GATE_STARTING : NO_REASON, DETAIL_NONE);
 	/* a standby whose worker ID is a number needs no file yet */
-	if (facts->file != GATE_MAY_OPEN && (facts->from_registry || !facts->recovery))
-		return closed(facts->file, DETAIL_FILE);
+	if (!is_usable(facts->file) && (facts->from_registry || !facts->recovery))
+		return closed(facts->file == FILE_DAMAGED ? GATE_FILE_DAMAGED : GATE_FILE, DETAIL_FILE);
 	if (facts->recovery)
 		return in_recovery(facts);
-	if (facts->source != GATE_MAY_OPEN)
+	if (facts->source != NO_REASON)
 		return closed(facts->source, DETAIL_SOURCE);
+	if (facts->gate == OPEN_FOR_OTHER)
+		return closed(GATE_STARTING, DETAIL_NONE);
 	if (!facts->believed)
-		return facts->is_open && facts->is_ours ? decide(OPENING_HOLD, GATE_OPEN, DETAIL_CLOCK) :
+		return is_open(facts) ? decide(OPENING_HOLD, NO_REASON, DETAIL_CLOCK) :
 			closed(GATE_STARTING, DETAIL_CLOCK);
-	return by_stage(facts);
+	return by_ceilings(facts);
 }
 
 Decision
@@ -216,6 +179,5 @@ opening_decide(const Facts *facts)
 	Decision	d = by_source(facts);
 
 	d.may_move = may_move(facts);
-	d.found_ms = facts->believed && !facts->is_open ? others_until(facts) : facts->found_ms;
 	return d;
 }

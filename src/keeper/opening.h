@@ -7,16 +7,40 @@
 
 #include "generator/gate.h"
 
-/* How far the keeper has come with the claim that is wanted. */
-typedef enum PairStage
+/*
+ * The gate in shared memory.  Only the keeper changes it; a keeper that died leaves
+ * it to its successor as it was.
+ */
+typedef enum GateState
 {
-	PAIR_NONE,					/* nothing is known of it */
-	PAIR_FOUND,					/* since when it is this server's */
-	PAIR_ASKED,					/* its ceilings were asked for in this turn */
-	PAIR_FAILED,				/* they cannot be had now */
-	PAIR_KNOWN,					/* they are known, and its origin is owned */
-	PAIR_IN_USE					/* and the gate was opened with it */
-} PairStage;
+	SHUT,						/* never open yet, or last with the wanted
+								 * pair */
+	SHUT_AFTER_OTHER,			/* it was open last with another pair */
+	OPEN_FOR_OTHER,				/* it is open with another claim */
+	OPEN_FOR_WANTED
+} GateState;
+
+/* The state file.  Only the keeper changes it; a copy of the directory has none. */
+typedef enum FileState
+{
+	FILE_UNUSABLE,				/* it cannot be read, or written */
+	FILE_DAMAGED,
+	FILE_WITHOUT_CLAIM,
+	FILE_OTHER_CLAIM,			/* its claim is not wanted, or was not for a
+								 * while: somebody else may have the pair */
+	FILE_WANTED_CLAIM			/* nobody else can have had it since, but for
+								 * a stop, as the manual says */
+} FileState;
+
+/* The layout of the last keys by the WAL, which a standby has from its primary. */
+typedef enum LastLayout
+{
+	LAYOUT_OF_NO_KEYS,			/* there are no keys yet */
+	LAYOUT_IS_OURS,
+	LAYOUT_IS_BELOW,			/* another one; new keys would be above all of
+								 * its keys */
+	LAYOUT_IS_ABOVE				/* another one, and they would not */
+} LastLayout;
 
 /* Where the clock is in the layout's range. */
 typedef enum LayoutRange
@@ -33,12 +57,12 @@ typedef enum LayoutRange
 /* The facts of a decision; times are in Unix ms, 0: none. */
 typedef struct Facts
 {
-	/* the claim that is wanted, and why there is none */
+	/* the claim that is wanted by now, and why there is none */
 	bool		from_registry;
-	GateReason	source;
+	GateReason	source;			/* NO_REASON: there is one */
 	int64		claim_floor_ms; /* the registry: its keys begin above it */
 
-	/* the server and its clock */
+	/* the server and its clock, which an administrator may set */
 	bool		recovery;
 	bool		believed;
 	int64		now_ms;
@@ -47,31 +71,25 @@ typedef struct Facts
 	LayoutRange range;
 	bool		consent;		/* to another layout */
 
-	/* the gate, and the claim that it was opened with last */
-	bool		is_open;
-	bool		is_ours;		/* that is the claim which is wanted */
-	bool		other_pair;		/* it had another pair */
-	int64		last_ms;		/* no key is above it */
+	GateState	gate;
+	int64		last_ms;		/* no key since the start is above it */
 
-	/* the state file */
-	GateReason	file;
-	bool		left_source;	/* its claim was granted by another source */
-	bool		remembers;		/* it has the claim that is wanted */
-	bool		same_terms;		/* on the same terms */
+	FileState	file;
 	int64		known_ms;		/* the highest ceiling that it knows of the
 								 * pair */
-	int64		advanced_ms;	/* snowid_advance() went up to it */
-	int64		furthest_ms;	/* it can go up to this now */
+	int64		advanced_ms;	/* snowid_advance() went up to it, and the
+								 * clock was not set back since */
 
-	/* the ceilings; of a claim that is not found, nothing counts */
-	PairStage	stage;
-	int64		found_ms;		/* since when it is this server's ... */
-	int64		waited_ms;		/* ... and for how long, by a steady clock */
-	int64		own_ms;
+	/* the ceilings in the WAL: no key of them is above */
+	LastLayout	layout;
+	int64		own_ms;			/* of the pair; 0: it is not known */
 	int64		others_ms;		/* of this server's other pairs, within reach */
-	int64		other_layout_ms;
-	bool		is_above;		/* keys would be above those of the other
-								 * layout */
+
+	/*
+	 * While the gate is shut: until then somebody else may have had the pair,
+	 * by the highest reading of the clock.
+	 */
+	int64		others_until_ms;
 
 	/* the clock behind the keys */
 	int64		behind_ms;		/* for how long it has been */
@@ -81,15 +99,10 @@ typedef struct Facts
 
 typedef enum OpeningAction
 {
-	/* steps, which settle nothing yet */
-	OPENING_GIVE_UP,			/* the state file's claim goes */
-	OPENING_LOOK_UP,			/* the ceilings are asked for */
-	OPENING_AWAIT,				/* they will come */
-
+	OPENING_GIVE_UP,			/* the state file's claim goes; then decide
+								 * again */
 	OPENING_CLOSE,				/* the gate is closed, or stays so */
 	OPENING_HOLD,				/* the gate stays open, without a grant */
-	OPENING_TAKE_OVER,			/* a predecessor's gate stays open: as below,
-								 * once its ceiling is raised again */
 	OPENING_STAY_OPEN,			/* the gate stays open */
 	OPENING_OPEN
 } OpeningAction;
@@ -98,9 +111,8 @@ typedef enum OpeningAction
 typedef enum OpeningDetail
 {
 	DETAIL_NONE,
-	DETAIL_SOURCE,				/* the last text of each of these three */
+	DETAIL_SOURCE,				/* the last text of each of these two */
 	DETAIL_FILE,
-	DETAIL_LOOK_UP,
 	DETAIL_CLOCK,
 	DETAIL_RANGE,
 	DETAIL_LAYOUT,
@@ -111,13 +123,12 @@ typedef enum OpeningDetail
 typedef struct Decision
 {
 	OpeningAction action;
-	GateReason	reason;			/* GATE_OPEN, or the gate is closed first */
+	GateReason	reason;			/* the gate is closed first, for this reason */
 	OpeningDetail detail;
 	int64		floor_ms;		/* keys begin above it */
 	int64		opens_ms;		/* the clock must have passed it; 0: at once */
-	int64		found_ms;		/* for the next decision */
 	bool		remember;		/* first, the claim goes into the state file */
-	bool		leave_layouts;	/* and the other layouts are left */
+	bool		leave_layout;	/* and the other layout is left */
 	bool		forget_order;	/* keys of another pair are out of reach */
 	bool		may_move;		/* another ID is claimed if the clock is
 								 * behind */

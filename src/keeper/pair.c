@@ -1,7 +1,7 @@
 /*
  * pair.c
  *		The pair that this server should have: the facts about it from settings,
- *		claim, state file, layout, and origins in the WAL; the steps before its
+ *		claim, state file, layout, and ceilings in the WAL; the steps before its
  *		first key; and leaving a claimed worker ID for another one.
  *
  * For the snowid keeper alone.  It observes and acts; opening.c decides.
@@ -14,15 +14,11 @@
 #include "compat.h"
 #include "generator/wait.h"
 #include "keeper/identity.h"
-#include "keeper/origin.h"
 #include "keeper/pair.h"
 #include "key/layout.h"
 #include "registry/claim.h"
 #include "settings.h"
 #include "units.h"
-
-/* The last texts of source, file and look-up, by OpeningDetail. */
-static char said[DETAIL_LOOK_UP + 1][GATE_DETAIL_LEN];
 
 /*
  * For sessions: the layout of this server.  Throws if the keeper refuses it, or,
@@ -34,7 +30,7 @@ pair_server_layout(bool first)
 {
 	Layout		other;
 
-	if (!generator_require_layout() && first && origin_other_layout(&other))
+	if (!generator_require_layout() && first && ceiling_other_layout(&other))
 		generator_refuse(GATE_LAYOUT, layout_difference(&server_layout, &other));
 	return &server_layout;
 }
@@ -48,28 +44,30 @@ last_unit_of(int64 unix_ms)
 
 /*
  * The claim that the settings grant: the one in the state file if that has this
- * pair, else a new one.
+ * pair and was always wanted, else a new one.
  */
 static void
 claim_by_settings(Claim *wanted)
 {
 	static Claim fresh = {0};
 	const Claim *remembered = &identity->claim;
+	uint64		given_up = claim_given_up();
 
-	if (fresh.ownership == 0 || fresh.datacenter_id != snowid_datacenter_id ||
+	if (fresh.ownership == 0 || fresh.ownership == given_up || fresh.datacenter_id != snowid_datacenter_id ||
 		fresh.worker_id != snowid_worker_id)
 	{
 		fresh.ownership = random_id();
 		fresh.datacenter_id = snowid_datacenter_id;
 		fresh.worker_id = snowid_worker_id;
 	}
-	*wanted = remembered->ownership != 0 && same_pair(remembered, &fresh) ? *remembered : fresh;
+	*wanted = remembered->ownership != 0 && remembered->ownership != given_up &&
+		same_pair(remembered, &fresh) ? *remembered : fresh;
 	wanted->floor_ms = 0;		/* the ceilings say more */
 }
 
 /*
  * The claim that the settings or Redis grant, and up to which Unix ms.  Returns
- * GATE_MAY_OPEN, or the reason why there is none.
+ * NO_REASON, or the reason why there is none.
  */
 static GateReason
 wanted_claim(Claim *wanted, int64 *limit_ms, char *err)
@@ -84,7 +82,7 @@ wanted_claim(Claim *wanted, int64 *limit_ms, char *err)
 	if (snowid_worker_id < 0)
 		return GATE_NO_WORKER_ID;
 	claim_by_settings(wanted);
-	return GATE_MAY_OPEN;
+	return NO_REASON;
 }
 
 /* Warns once if the layout's range ends soon, although the last keys have it. */
@@ -102,30 +100,31 @@ warn_of_end(void)
 	}
 }
 
-/*
- * The steps before the first key.  Returns GATE_MAY_OPEN if they are done, or the
- * result of origin_ask(), or GATE_FILE.
- *
- * The other layouts are left, with consent, just before the first key of the new
- * one.  The ceiling comes first: from then on every layout's new keys must be above
- * those of all that are left here, this one's or a former one's that comes back.
- * So their ceilings are not needed any more.
- */
-GateReason
-pair_begin(Pair *pair, const Decision *decision, char *err)
+/* Keys of a primary before, or of a wrong clock, are left above new ones. */
+static void
+warn_of_order(const Pair *pair, const Decision *decision)
 {
-	GateReason	reason = GATE_MAY_OPEN;
+	if (pair->ceiling.beyond_ms > decision->floor_ms)
+		ereport(LOG,
+				(errmsg("new keys may be below keys that another worker ID made in this database"),
+				 errdetail("Those end at %s, too far ahead of the clock to wait for them.",
+						   timestamptz_to_str(timestamptz_from_unix_ms(pair->ceiling.beyond_ms)))));
+}
 
+/*
+ * The steps before the first key, except for its ceiling, with which another layout is
+ * left.  False: they cannot be done, and err says why.
+ */
+bool
+pair_begin(const Pair *pair, const Decision *decision, char *err)
+{
 	warn_of_end();
-	if (decision->leave_layouts)
-		reason = identity_forget_ceilings(err);
-	if (reason == GATE_MAY_OPEN && decision->remember)
-		reason = identity_remember(&pair->claim, decision->floor_ms, pair->ceiling.old_ms, err);
-	if (reason != GATE_MAY_OPEN || !decision->leave_layouts)
-		return reason;
-	ceiling_raise(&pair->ceiling, decision->floor_ms);
-	pair->ceiling.own_ms = decision->floor_ms;
-	return ceiling_leave_layouts(&pair->claim, err);
+	if (decision->leave_layout && !identity_forget_ceilings(err))
+		return false;
+	if (!identity_remember(&pair->claim, decision->floor_ms, 0, err))
+		return false;
+	warn_of_order(pair, decision);
+	return true;
 }
 
 /*---- Leaving a claimed worker ID for another one ----
@@ -147,34 +146,30 @@ pair_begin(Pair *pair, const Decision *decision, char *err)
  */
 #define SECOND_MS (10 * 1000)
 
-/* The last claim that the clock was behind; no ownership: it is not any more. */
-static Claim left;
-static int64 left_ms;			/* where its keys end */
-static int64 behind_since;		/* by monotonic_ms() */
-
 /* Notes the decision about this claim, and publishes it for registry and callers. */
 void
-pair_note(const Claim *claim, const Decision *decision)
+pair_note(Pair *pair, const Claim *claim, const Decision *decision)
 {
+	const Claim *left = &pair->behind;
 	bool		is_over = decision->is_known && !decision->behind;
-	bool		has_moved = is_over && left.ownership != 0 && left.ownership != claim->ownership;
+	bool		has_moved = is_over && left->ownership != 0 && left->ownership != claim->ownership;
 
 	generator_note_move(decision->may_move, has_moved);
 	claim_unwanted(decision->unwanted ? claim->ownership : 0, decision->end_ms);
 	if (has_moved)
 		ereport(LOG,
 				(errmsg("snowid left worker ID %d of datacenter %d, whose keys are ahead of the clock",
-						left.worker_id, left.datacenter_id),
+						left->worker_id, left->datacenter_id),
 				 errdetail("They end at %s; new keys are below them until then.",
-						   timestamptz_to_str(timestamptz_from_unix_ms(left_ms)))));
+						   timestamptz_to_str(timestamptz_from_unix_ms(pair->behind_ms)))));
 	if (is_over)
-		left.ownership = 0;
+		pair->behind.ownership = 0;
 	else if (decision->behind)
 	{
-		if (left.ownership == 0)
-			behind_since = monotonic_ms();
-		left = *claim;
-		left_ms = decision->end_ms;
+		if (left->ownership == 0)
+			pair->behind_since = monotonic_ms();
+		pair->behind = *claim;
+		pair->behind_ms = decision->end_ms;
 	}
 }
 
@@ -202,27 +197,6 @@ describe_move(const Claim *claim, const Decision *decision, int64 patience_ms, c
 
 /*---- Observing ----*/
 
-/*
- * Finds the ceilings of the wanted claim's pair, or looks whether they have come.
- * If it is another claim, or the clock was set back, it was found just now.
- */
-void
-pair_look_up(Pair *pair, const Claim *wanted, const Facts *facts)
-{
-	GateReason	reason;
-
-	if (facts->stage == PAIR_NONE || facts->now_ms < facts->found_ms)
-	{
-		pair->found_ms = facts->now_ms;
-		pair->found_mono = monotonic_ms();
-	}
-	pair->claim = *wanted;
-	pair->stage = PAIR_FOUND;	/* in case it throws */
-	reason = ceiling_find(wanted, facts->reach_ms, &pair->ceiling, said[DETAIL_LOOK_UP]);
-	pair->stage = reason == GATE_MAY_OPEN ? PAIR_KNOWN :
-		reason == GATE_STARTING ? PAIR_ASKED : PAIR_FAILED;
-}
-
 static LayoutRange
 range_of(int64 now, int64 now_ms)
 {
@@ -234,31 +208,34 @@ range_of(int64 now, int64 now_ms)
 	return now < 0 ? RANGE_OVER : RANGE_ENDS_SOON;
 }
 
-/* Would new keys be above all of the other layouts? */
+/* Would new keys be above all of the last layout? */
 static bool
 is_above(const Ceiling *ceiling, int64 now_ms)
 {
-	int64		used_ms = Max(now_ms + snowid_max_lead + RESERVE_MS, ceiling->other_layout_ms);
+	int64		used_ms = Max(now_ms + snowid_max_lead + RESERVE_MS, ceiling->layout_ms);
 
 	return layout_key_at(&server_layout, now_ms, false) >
-		Max(layout_key_at(&ceiling->other_layout, used_ms, true), ceiling->other_layout_key);
+		Max(layout_key_at(&ceiling->layout, used_ms, true), ceiling->layout_key);
 }
 
 /*
- * Facts from the state file: about its claim, the wanted pair's ceiling, and the IDs
- * that were left and are still ahead of the clock.
+ * Facts from the state file, which was read: about its claim, the wanted pair's ceiling,
+ * and the IDs that were left and are still ahead of the clock.
  */
 static void
-observe_file(const Claim *wanted, Facts *facts)
+observe_file(const Pair *pair, const Claim *wanted, Facts *facts)
 {
 	const Claim *claim = &identity->claim;
+	bool		is_other;
 	int			ahead = 0;
-	Registry	seen;
 
-	claim_look(&seen);
-	facts->remembers = claim->ownership == wanted->ownership;
-	facts->same_terms = claim->lease_ms == wanted->lease_ms && identity->home == claim_home() &&
-		identity->span_ms >= seen.span_ms;
+	/* while the registry has not answered, nothing else is wanted */
+	is_other = claim->ownership == claim_given_up() ||
+		(claim->generation != 0) != facts->from_registry ||
+		(facts->source == NO_REASON || !facts->from_registry ?
+		 claim->ownership != wanted->ownership : false);
+	facts->file = claim->ownership == 0 ? FILE_WITHOUT_CLAIM :
+		is_other ? FILE_OTHER_CLAIM : FILE_WANTED_CLAIM;
 	if (claim->ownership != 0 && same_pair(claim, wanted))
 		facts->known_ms = identity->ceiling_ms;
 	for (int i = 0; i < PAST_CLAIMS; i++)
@@ -270,9 +247,8 @@ observe_file(const Claim *wanted, Facts *facts)
 		if (past->ownership != 0 && past->floor_ms > facts->reach_ms)
 			ahead++;
 	}
-	facts->advanced_ms = identity->advanced_ms;
-	facts->furthest_ms = facts->now_ms + snowid_max_jump;
-	facts->behind_ms = left.ownership == 0 ? 0 : monotonic_ms() - behind_since;
+	facts->advanced_ms = identity_advanced_ms(facts->reach_ms);
+	facts->behind_ms = pair->behind.ownership == 0 ? 0 : monotonic_ms() - pair->behind_since;
 	facts->patience_ms = ahead == 0 ? BEHIND_MS : SECOND_MS << (ahead - 1);
 }
 
@@ -281,35 +257,67 @@ static void
 observe_gate(const Claim *wanted, Facts *facts)
 {
 	const Gate *gate = generator_gate();
+	bool		same = gate->has_pair && gate->datacenter_id == wanted->datacenter_id &&
+	gate->worker_id == wanted->worker_id;
 
-	facts->is_open = gate->reason == GATE_OPEN;
-	facts->other_pair = gate->has_pair && (gate->datacenter_id != wanted->datacenter_id ||
-										   gate->worker_id != wanted->worker_id);
-	facts->is_ours = gate->has_pair && !facts->other_pair && claim_entered() == wanted->ownership;
+	if (gate->reason == GATE_OPEN)
+		facts->gate = same && claim_entered() == wanted->ownership ? OPEN_FOR_WANTED : OPEN_FOR_OTHER;
+	else
+		facts->gate = gate->has_pair && !same ? SHUT_AFTER_OTHER : SHUT;
 	facts->consent = gate->accepts_layout;
 	facts->last_ms = unix_ms_from_units(generator_last());
 }
 
-/* Facts about the wanted claim, if it is the pair's. */
+/* Facts from the WAL. */
 static void
-observe_pair(const Pair *pair, int64 now, Facts *facts)
+observe_ceilings(Pair *pair, int64 now, const Claim *wanted, Facts *facts)
 {
-	const Ceiling *ceiling = &pair->ceiling;
+	Ceiling    *ceiling = &pair->ceiling;
 	int64		now_ms = unix_ms_from_timestamptz(GetCurrentTimestamp());
 
-	facts->stage = pair->stage;
-	facts->found_ms = pair->found_ms;
-	facts->waited_ms = monotonic_ms() - pair->found_mono;
+	*ceiling = ceiling_read(wanted, facts->reach_ms);
 	facts->own_ms = ceiling->own_ms;
 	facts->others_ms = ceiling->others_ms;
-	facts->other_layout_ms = ceiling->other_layout_ms;
-	facts->is_above = ceiling->other_layout_ms != 0 && is_above(ceiling, now_ms);
+	facts->layout = !ceiling->has_layout ? LAYOUT_OF_NO_KEYS :
+		layout_equal(&ceiling->layout, &server_layout) ? LAYOUT_IS_OURS :
+		is_above(ceiling, now_ms) ? LAYOUT_IS_BELOW : LAYOUT_IS_ABOVE;
 	facts->range = range_of(now, now_ms);
 }
 
 /*
- * Gathers the facts, as far as they count.  The claim that is wanted is valid if
- * the facts have no reason against it.
+ * Since when the wanted pair is this server's: until then others may have had it.  If it
+ * is another claim, or the clock was set back, that is now.  The clock is read again while
+ * it is believed, so setting it, ahead or back, does not shorten the wait.
+ */
+static void
+observe_others(Pair *pair, const Claim *wanted, Facts *facts)
+{
+	int64		mono = monotonic_ms();
+
+	if (facts->gate == OPEN_FOR_OTHER || facts->gate == OPEN_FOR_WANTED)
+	{
+		if (facts->gate == OPEN_FOR_WANTED)
+			pair->claim = *wanted;
+		return;
+	}
+	if (facts->source != NO_REASON || facts->recovery || pair->claim.ownership != wanted->ownership)
+		pair->found_ms = 0;		/* another server may use it meanwhile */
+	pair->claim = *wanted;
+	if (facts->source == NO_REASON && !facts->recovery && facts->believed)
+	{
+		if (pair->found_ms == 0 || facts->now_ms < pair->found_ms)
+		{
+			pair->found_ms = facts->now_ms;
+			pair->found_mono = mono;
+		}
+		pair->found_ms = Max(pair->found_ms, facts->now_ms - (mono - pair->found_mono));
+	}
+	facts->others_until_ms = pair->found_ms;
+}
+
+/*
+ * Gathers the facts.  The claim that is wanted is valid if they have no reason against
+ * it.
  */
 void
 pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Facts *facts)
@@ -324,23 +332,21 @@ pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Facts *facts)
 	facts->now_ms = unix_ms_from_units(now);
 	facts->reach_ms = unix_ms_from_units(generator_reach(now));
 	facts->max_lead_ms = snowid_max_lead;
-	facts->file = identity_load(said[DETAIL_FILE]);
-	facts->left_source = identity->claim.ownership != 0 &&
-		(identity->claim.generation != 0) != facts->from_registry;
-	facts->source = wanted_claim(wanted, &limit_ms, said[DETAIL_SOURCE]);
-	/* a claim that was lost leaves the file before that */
-	if (facts->file == GATE_MAY_OPEN && facts->from_registry && !facts->left_source &&
-		facts->source != GATE_CLAIM_LOST)
-		facts->file = identity_introduce(said[DETAIL_FILE]);
+	facts->file = identity_load(pair->said[DETAIL_FILE]);
+	facts->source = wanted_claim(wanted, &limit_ms, pair->said[DETAIL_SOURCE]);
+	if (facts->file == FILE_WITHOUT_CLAIM)
+		observe_file(pair, wanted, facts);
+	/* one that was lost, or is of another source, leaves the file before that */
+	if ((facts->file == FILE_WITHOUT_CLAIM || facts->file == FILE_WANTED_CLAIM) &&
+		facts->from_registry && facts->source != GATE_CLAIM_LOST &&
+		!identity_introduce(pair->said[DETAIL_FILE]))
+		facts->file = FILE_UNUSABLE;
 	facts->claim_floor_ms = wanted->floor_ms;
-	observe_file(wanted, facts);
 	observe_gate(wanted, facts);
-	if (facts->source == GATE_MAY_OPEN)
+	observe_ceilings(pair, now, wanted, facts);
+	observe_others(pair, wanted, facts);
+	if (facts->source == NO_REASON)
 		pair->limit = limit_ms == PG_INT64_MAX ? PG_INT64_MAX : last_unit_of(limit_ms);
-	else if (!facts->is_open)
-		pair->stage = PAIR_NONE;	/* another server may use it meanwhile */
-	if (same_pair(&pair->claim, wanted) && pair->claim.ownership == wanted->ownership)
-		observe_pair(pair, now, facts);
 }
 
 /*---- Texts ----*/
@@ -359,11 +365,10 @@ pair_explain(const Pair *pair, const Claim *wanted, const Facts *facts,
 			break;
 		case DETAIL_SOURCE:
 		case DETAIL_FILE:
-		case DETAIL_LOOK_UP:
-			strlcpy(err, said[decision->detail], GATE_DETAIL_LEN);
+			strlcpy(err, pair->said[decision->detail], GATE_DETAIL_LEN);
 			break;
 		case DETAIL_CLOCK:
-			strlcpy(err, "The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock().",
+			strlcpy(err, "The clock jumped ahead by more than snowid.max_jump. Set it right, and do not reboot before; if it is right, call snowid_accept_clock().",
 					GATE_DETAIL_LEN);
 			break;
 		case DETAIL_RANGE:
@@ -374,8 +379,8 @@ pair_explain(const Pair *pair, const Claim *wanted, const Facts *facts,
 			break;
 		case DETAIL_LAYOUT:
 			snprintf(err, GATE_DETAIL_LEN, "%s%s",
-					 layout_difference(&server_layout, &pair->ceiling.other_layout),
-					 facts->is_above ? "" : " New keys would not be above the old ones.");
+					 layout_difference(&server_layout, &pair->ceiling.layout),
+					 facts->layout == LAYOUT_IS_BELOW ? "" : " New keys would not be above the old ones.");
 			break;
 		case DETAIL_WAIT:
 			/* in whole seconds, since a slewed clock moves it */

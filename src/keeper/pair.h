@@ -7,19 +7,29 @@
 #define SNOWID_KEEPER_PAIR_H
 
 #include "generator/gate.h"
-#include "keeper/origin.h"
+#include "keeper/ceiling.h"
 #include "keeper/opening.h"
-#include "registry/claim.h"
+#include "state_file.h"
 
 /* The pair of this server, as far as it is known. */
 typedef struct Pair
 {
-	PairStage	stage;
-	Claim		claim;
-	int64		found_ms;		/* Unix; since when it is this server's */
-	int64		found_mono;		/* the same by monotonic_ms() */
+	Claim		claim;			/* the wanted one, or that of the open gate */
 	Ceiling		ceiling;
 	int64		limit;			/* unit; on lease, no key is above it */
+
+	/* while the gate is shut */
+	int64		found_ms;		/* others may have had it until then */
+	int64		found_mono;		/* by monotonic_ms(), when that was read */
+
+	/* leaving it for another one */
+	Claim		behind;			/* the last claim that the clock was behind;
+								 * no ownership: it is not any more */
+	int64		behind_ms;		/* where its keys end */
+	int64		behind_since;	/* by monotonic_ms() */
+
+	/* the last texts of source and file, by OpeningDetail */
+	char		said[DETAIL_FILE + 1][GATE_DETAIL_LEN];
 } Pair;
 
 extern const Layout *pair_server_layout(bool first);
@@ -27,8 +37,7 @@ extern int64 last_unit_of(int64 unix_ms);
 extern void pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Facts *facts);
 extern void pair_explain(const Pair *pair, const Claim *wanted, const Facts *facts,
 						 const Decision *decision, char *err);
-extern void pair_note(const Claim *claim, const Decision *decision);
-extern void pair_look_up(Pair *pair, const Claim *wanted, const Facts *facts);
-extern GateReason pair_begin(Pair *pair, const Decision *decision, char *err);
+extern void pair_note(Pair *pair, const Claim *claim, const Decision *decision);
+extern bool pair_begin(const Pair *pair, const Decision *decision, char *err);
 
 #endif							/* SNOWID_KEEPER_PAIR_H */

@@ -148,7 +148,7 @@ claim_set_identity(const Identity *identity, const char *boot, bool is_start)
 GateReason
 claim_held(Claim *claim, int64 *limit_ms, char *err)
 {
-	GateReason	reason = GATE_MAY_OPEN;
+	GateReason	reason = NO_REASON;
 	bool		has_process;
 	int64		now = monotonic_ms();
 
@@ -249,6 +249,25 @@ claim_leave(int64 used_ms)
 	LWLockRelease(registry_lock);
 	if (was_entered)
 		process_wake(PROCESS_REGISTRY);
+}
+
+/*
+ * The claim in the state file is not the wanted one any more, and leaves the file.  If
+ * that cannot be written, it is not resumed for all that.
+ */
+void
+claim_give_up(uint64 ownership)
+{
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	registry->given_up = ownership;
+	LWLockRelease(registry_lock);
+}
+
+/* Only the caller sets it. */
+uint64
+claim_given_up(void)
+{
+	return registry->given_up;
 }
 
 /*

@@ -10,55 +10,9 @@
 
 #include "generator/gate.h"
 #include "net.h"
+#include "state_file.h"
 
 #define BOOT_LEN 64
-
-/* Distinguishes a file or a directory from a copy of it. */
-typedef struct Fingerprint
-{
-	uint64		file_system;
-	uint64		inode;
-	int64		birth_ns;		/* 0: the file system has none */
-} Fingerprint;
-
-/* This server's pair, granted by the settings or by Redis. */
-typedef struct Claim
-{
-	uint64		ownership;		/* a random ID; 0: none */
-	int64		floor_ms;		/* Unix; new keys of the pair are above it */
-	int32		lease_ms;		/* 0: for good */
-	int32		datacenter_id;
-	int32		worker_id;
-	int32		exact;			/* 1: given up, and no key of it is above
-								 * floor_ms */
-	int64		generation;		/* rises with each ownership of the pair in
-								 * Redis; 0: granted by the settings */
-	uint64		registry;		/* the name of the one that gave it, or 0 */
-} Claim;
-
-#define PAST_CLAIMS 8
-
-/* The content of the state file. */
-typedef struct Identity
-{
-	Fingerprint directory;
-	uint64		id[2];			/* random */
-	uint64		starts;			/* how often it was started with a Redis */
-	Claim		claim;
-	Fingerprint content;		/* of the control file */
-	uint64		home;			/* claim_home() of the claim */
-	int64		span_ms;		/* as the registry gave them; see registry.lua */
-	int64		high;
-	Claim		past[PAST_CLAIMS];	/* given up, newest first */
-	int64		ceiling_ms;		/* Unix; the highest known of the claim */
-	int64		advanced_ms;	/* Unix; by snowid_advance() */
-} Identity;
-
-static inline bool
-same_pair(const Claim *a, const Claim *b)
-{
-	return a->datacenter_id == b->datacenter_id && a->worker_id == b->worker_id;
-}
 
 typedef enum ClaimState
 {
@@ -83,6 +37,7 @@ typedef struct Registry
 	int64		used_ms;		/* ceiling of the keys made with "entered" */
 	uint64		entered;		/* ownership that the gate is open with, or 0 */
 	uint64		left;			/* the one that it was open with before, or 0 */
+	uint64		given_up;		/* the last one that was not wanted any more */
 	int64		left_ms;		/* no key of that is above this */
 	bool		hurry;			/* the keys come near limit_ms */
 	uint64		unwanted;		/* ownership in whose place another ID is
@@ -122,6 +77,8 @@ extern bool claim_enter(const Claim *claim, int64 used_ms);
 extern void claim_use(int64 used_ms);
 extern uint64 claim_entered(void);
 extern void claim_leave(int64 used_ms);
+extern void claim_give_up(uint64 ownership);
+extern uint64 claim_given_up(void);
 extern void claim_unwanted(uint64 ownership, int64 end_ms);
 
 #endif							/* SNOWID_REGISTRY_CLAIM_H */

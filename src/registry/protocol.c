@@ -74,6 +74,10 @@ latest_ms(const Registry *seen)
 	if (seen->entered != 0)
 		ms = Max(ms, seen->used_ms);
 	ms = Max(ms, seen->left_ms);
+	/* what this server itself wrote into its file is no damage */
+	ms = Max(ms, seen->identity.ceiling_ms);
+	for (int i = 0; i < PAST_CLAIMS; i++)
+		ms = Max(ms, seen->identity.past[i].floor_ms);
 	if (seen->unwanted != 0)
 		ms = Max(ms, seen->unwanted_ms);
 	ms += snowid_max_lead + RESERVE_MS +

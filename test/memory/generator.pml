@@ -58,7 +58,7 @@ byte pair_bits;
 byte opening;
 byte resume_above;
 
-/* The position of the pair's origin, as the WAL has it. */
+/* The pair's ceiling, as the WAL has it. */
 byte ceiling;
 
 /* What each caller can have loaded in its window; 0 outside of it. */

@@ -66,13 +66,13 @@ sub held_process
 
 sub held_keeper { return held_process(@_); }
 
-# Ends the keeper in a wait, and holds its successor before its first transaction: the
-# origin has no owner then.  Needs exit_on_error.
+# Ends the keeper in a wait, and holds its successor before its first turn.  Needs
+# exit_on_error.
 sub hold_successor
 {
 	my ($node) = @_;
 	my $keeper = keeper_pid($node);
-	hold_keeper($node, 'StartTransactionCommand');
+	hold_keeper($node, 'ProcessConfigFile');
 	wait_until(
 		'the end of a keeper while it waits',
 		sub {

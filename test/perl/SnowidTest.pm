@@ -24,12 +24,13 @@ our @EXPORT =
   start_client clients_go_on stop_client
   create_extension server_is_open gate_is_open start_and_open keeper_pid process_pid waits_of stop_process
   processes freeze kill_all wait_until exits_in_time
-  origin_places old_strings has_assertions crc32c);
+  origin_places ceilings old_strings has_assertions write_state);
 
 my $shim = abs_path(dirname(__FILE__) . '/../skew.so');
 
 # Adds $seconds (fraction and sign allowed) to the wall clock of a server, which
-# continues; at once, in each of its processes.
+# continues; at once, in each of its processes.  The clock of a server that does not run
+# is set while its machine boots.
 sub set_skew
 {
 	my ($node, $seconds) = @_;
@@ -51,11 +52,38 @@ sub stop_clock
 sub write_clock
 {
 	my ($node, $offset, $value) = @_;
+	boot($node) if !$node->{_pid};
 	sysopen(my $file, $node->{skew_file}, O_WRONLY | O_CREAT, 0644)
 	  or die "$node->{skew_file}: $!";
 	sysseek($file, $offset, 0)               or die "$!";
 	syswrite($file, pack('q<', $value)) == 8 or die "$!";
 	close($file);
+	return;
+}
+
+# The machine of a server that does not run boots: the belief about the clock in its state
+# file is that of another boot.
+sub boot
+{
+	my ($node) = @_;
+	my $file = $node->data_dir . '/snowid/state';
+
+	return if !-f $file;
+	my $state = slurp_file($file);
+	return if length($state) != 596;
+	substr($state, 560, 8) = pack('q<', 1);
+	write_state($node, $state);
+	return;
+}
+
+# Replaces the state file, with a CRC that fits.
+sub write_state
+{
+	my ($node, $state) = @_;
+	open(my $out, '>:raw', $node->data_dir . '/snowid/state') or die "$!";
+	print $out substr($state, 0, 592),
+	  pack('V', crc32c(substr($state, 0, 592)));
+	close($out);
 	return;
 }
 
@@ -561,6 +589,20 @@ sub origin_places
 	return $node->pg_version >= 18
 	  ? 'max_active_replication_origins'
 	  : 'max_replication_slots';
+}
+
+# For FROM: the ceilings in the WAL, of the default layout, or of one with so many bits of
+# the sequence: the number of the origin, the greatest key, its pair, and ms since 1970.
+sub ceilings
+{
+	my ($sequence) = @_;
+	my $bits = $sequence // 12;
+	return <<~EOF;
+		(SELECT local_id, highest, (highest >> $bits + 5 & 31)::int AS datacenter_id, (highest >> $bits & 31)::int AS worker_id, (highest >> $bits + 10) + 1288834974657 AS ms
+			FROM (SELECT local_id, mod(remote_lsn - '0/0', 9223372036854775808)::bigint AS highest
+				FROM pg_replication_origin_status
+				WHERE local_id BETWEEN 65530 AND 65533 AND remote_lsn <> '0/0') positions) ceilings
+		EOF
 }
 
 # Makes backslashes in strings escapes, for what must not depend on that.

@@ -1,6 +1,6 @@
-# Beliefs about the clock outlive a crash of any process: a jump that was accepted,
-# corrections one by one, a step back.  A jump that was not believed is not believed
-# afterwards, either.
+# Beliefs about the clock outlive a crash of any process, and a restart of the server on the
+# same boot of the machine: a jump that was accepted, corrections one by one, a step back.
+# A jump that was not believed is not believed afterwards, either, until the machine boots.
 use strict;
 use warnings;
 
@@ -98,6 +98,17 @@ like(
 	sql_error($node, 'SELECT snowid_next()'),
 	qr/^55000: .*\nDETAIL:  The clock jumped ahead/,
 	'a crash during a jump: callers learn that the clock jumped');
+
+foreach my $mode ('fast', 'immediate')
+{
+	$log = -s $node->logfile;
+	$node->stop($mode);
+	$node->start;
+	poll($node, "NOT is_open AND reason ~ 'jumped'");
+	is( logged($node, $log, $jumped),
+		1,
+		"a restart in mode $mode during a jump: it is not believed after it");
+}
 $log = -s $node->logfile;
 set_skew($node, 0);
 keys_follow($node, 0);
@@ -128,6 +139,19 @@ set_skew($node, 0);
 keys_follow($node, 0);
 is(logged($node, $log, $jumped),
 	0, 'the end of the step within an hour is no jump after a crash, either');
+$node->stop;
+
+#---- A boot ----
+
+$node = start('booted', 0);
+$node->stop;
+set_skew($node, 24 * $hour);
+$log = -s $node->logfile;
+$node->start;
+server_is_open($node);
+keys_follow($node, 24 * $hour);
+is(logged($node, $log, $jumped),
+	0, 'after a boot of the machine its clock is believed');
 $node->stop;
 
 #---- Places from which the clock was set back ----

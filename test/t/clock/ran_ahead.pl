@@ -142,7 +142,7 @@ set_skew($node, $year);
 my $error = sql_error($node, 'SELECT snowid_next()');
 like(
 	$error,
-	qr/^55000: snowid could not reserve more keys\nDETAIL:  The clock jumped ahead by more than snowid.max_jump; if it is right, call snowid_accept_clock\(\)/,
+	qr/^55000: snowid could not reserve more keys\nDETAIL:  The clock jumped ahead by more than snowid.max_jump. Set it right, and do not reboot before; if it is right, call snowid_accept_clock\(\)/,
 	'a jump that lasts: keys stop, and the error says what to do');
 like(
 	status($node, 'reason'),

@@ -233,7 +233,7 @@ like(
 #---- An error of the keeper ----
 
 max_wait('1h');
-hold_keeper($node, 'replorigin_session_advance');
+hold_keeper($node, 'replorigin_advance');
 $session = start_advance('fails', '30 min');
 kill 'FPE', held_keeper($node);
 let_go($node);
@@ -275,4 +275,58 @@ like(
 );
 hold_syncs($node, 0);
 $node->stop;
+
+#---- Another worker ID, and the clock ----
+
+# Whether it counts depends on a clock that was set back since, not on today's max_jump.
+my $other = snowid_cluster('other_id', 'snowid.worker_id = 1');
+start_and_open($other);
+
+sub reload
+{
+	my ($settings) = @_;
+	configure($other, "snowid.max_wait = 0\n$settings");
+	$other->reload;
+	return;
+}
+
+my $key =
+  query($other, "SELECT snowid_max(clock_timestamp() + interval '2 hours')");
+like(
+	sql_error($other, "SELECT snowid_advance($key)"),
+	qr/more than snowid.max_jump/,
+	'a key beyond max_jump is refused');
+reload("snowid.worker_id = 1\nsnowid.max_jump = 3h");
+wait_for($other, "SELECT current_setting('snowid.max_jump') = '3h'");
+query($other, "SELECT snowid_advance($key)");
+reload('snowid.worker_id = 2');
+wait_until(
+	'another worker ID',
+	sub { status($other, 'worker_id = 2 AND reason ~ \'would lead\'') eq 't' }
+);
+like(
+	sql_error($other, 'SELECT snowid_next()'),
+	qr/would lead the clock/,
+	'an advance under another max_jump: another worker ID makes no key below it'
+);
+reload("snowid.worker_id = 2\nsnowid.max_jump = 3h");
+wait_for($other, "SELECT current_setting('snowid.max_jump') = '3h'");
+set_skew($other, 2 * 3600 + 1);
+poll($other, 'is_open AND worker_id = 2');
+cmp_ok(next_key($other), '>', $key, 'the clock is there: keys above it');
+
+# A clock that was wrong: keys of the former ID stay above.
+query($other,
+	"SELECT snowid_advance(snowid_max(clock_timestamp() + interval '30 min'))"
+);
+set_skew($other, 0);
+reload('snowid.worker_id = 3');
+poll($other, 'is_open AND worker_id = 3');
+is( query(
+		$other,
+		"SELECT snowid_timestamp(snowid_next()) < clock_timestamp() + interval '1 min'"
+	),
+	't',
+	'an advance by a clock that was set back does not count');
+$other->stop;
 done_testing();

@@ -78,6 +78,7 @@ my $waits = qr/^58000: the next key would lead the clock by/;
 
 set_skew($node, 30 * $day);
 start_and_open($node);
+query($node, 'CREATE TABLE marks ()');
 $highest = next_key($node);
 start_with('old', 2, 10 * $day);
 next_key($node);
@@ -92,58 +93,49 @@ $standby->start;
 
 #---- A crash within the consent ----
 
-# The keeper dies at a step of it, and the old layout comes back.
+# The keeper dies at a step of it, and what it wrote is in the WAL.
 sub crash_at
 {
-	my ($name, @step) = @_;
+	my (@step) = @_;
 	start_with('new', 1, 0);
 	is_refused('the layout is changed', $asks);
 	hold_keeper($node, @step);
 	query($node, 'SELECT snowid_accept_layout()');
 	my $pid = held_keeper($node);
+	query($node,
+		'SET synchronous_commit = on; INSERT INTO marks DEFAULT VALUES');
 	kill 'KILL', $pid;
 	wait_for($node,
 		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $pid"
 	);
-	start_with('old', 1, 0);
-	is_refused("$name: no key of the old layout comes again",
-		qr/$waits|$never/);
 	return;
 }
 
-crash_at('a crash before the new ceiling', 'XLogInsert');
+# The old layout comes back, with each pair a minute before its last keys.
+sub nothing_repeats
+{
+	my ($name) = @_;
+	foreach my $pair ([ 1, 30 * $day ], [ 2, 10 * $day ])
+	{
+		my ($id, $skew) = @$pair;
+		start_with('old', $id, $skew - 60);
+		is_refused("$name: no key of worker ID $id comes again", $waits);
+	}
+	return;
+}
 
-# None of the old origins can be dropped, and then one of them.
-start_with('new', 1, 0);
-my $holder = $node->background_psql('postgres');
-$holder->query_safe(
-	q(SELECT pg_replication_origin_session_setup(roname) FROM pg_replication_origin WHERE roname LIKE 'snowid%_13_0_2')
-);
-my $creator = $node->background_psql('postgres');
-$creator->query_safe('BEGIN; LOCK pg_replication_origin IN SHARE MODE');
-query($node, 'SELECT snowid_accept_layout()');
-poll($node,
-	q(reason ~ 'origin: Another transaction that created or dropped'));
-$creator->query_safe('COMMIT');
-$creator->quit;
-poll($node, q(reason ~ 'origin: Could not drop .* in use by PID'));
-is_refused(
-	'an origin in use: no key before it is dropped',
-	qr/^55000: snowid cannot use its replication origin\n/);
-unlike(
-	slurp_file($node->logfile),
-	qr/LOG:  snowid is not ready yet\n.*DETAIL:  The process "snowid origin"/,
-	'an origin in use: each try that waits for an answer keeps the reason');
-$node->stop('immediate');
-$holder->{run}->finish;
-set_skew($node, 10 * $day);
-configure($node, settings('old', 1));
-$node->start;
-poll($node, q(is_open OR reason ~ 'layout|would lead'));
-is_refused('stopped then: no key of the old layout repeats',
-	qr/$waits|$never/);
+crash_at('replorigin_advance');
+nothing_repeats('a crash before the new ceiling');
+crash_at('replorigin_advance', 'replorigin_advance');
+nothing_repeats('a crash between the new ceiling and the new layout');
 
-crash_at('a crash behind the new ceiling', 'WaitLatch', 'XLogFlush');
+# By the old layout it would be one of worker ID 0, half a year ahead.
+start_with('old', 0, 31 * $day);
+is(sql_error($node, 'SELECT snowid_next()'),
+	'', 'a ceiling whose layout was not written says nothing');
+crash_at('XLogFlush', 'replorigin_advance');
+start_with('old', 1, 0);
+is_refused('a crash behind the new layout: the old one is refused', $never);
 
 #---- With consent ----
 
@@ -203,29 +195,13 @@ query($node, 'SELECT snowid_accept_layout()');
 server_is_open($node);
 key_is_above(
 	'consent given to the way back: keys are above those of both layouts');
-$node->stop;
-
-#---- More than one former layout ----
-
-# The newest ceiling is not that of the greatest keys.
-%layouts = (new => layout(15, 12));
-$node    = snowid_cluster('three', settings('new', -1));
-$node->start;
-create_extension($node);
-foreach my $former ([ 10, 0 ], [ 20, 3600 ])
-{
-	my ($years, $age) = @$former;
-	my $epoch = (time - $years * $year) * 1000;
-	my $name  = "snowid_${epoch}_5_5_12_0_1";
-	query($node, <<~EOF);
-		SELECT pg_replication_origin_advance('$name', '0/0'::pg_lsn + (extract(epoch FROM now()) - $age)::bigint * 1000)
-		FROM pg_replication_origin_create('$name')
-		EOF
-}
-configure($node, settings('new', 1));
-$node->reload;
-poll($node, q(is_open OR reason ~ 'layout|would lead'));
-is_refused('keys must be above those of every former layout', $never);
+is(query($node, <<~EOF), 1, 'no ceiling of the time before counts again');
+	SELECT count(*)
+	FROM pg_replication_origin_status layout, pg_replication_origin_status ceiling
+	WHERE layout.local_id = 65534 AND ceiling.local_id BETWEEN 65530 AND 65533
+		AND ceiling.remote_lsn <> '0/0'
+		AND (ceiling.remote_lsn >= '80000000/0') = (layout.remote_lsn >= '80000000/0')
+	EOF
 $node->stop;
 
 #---- Functions that read keys by the layout ----

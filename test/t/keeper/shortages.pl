@@ -187,22 +187,6 @@ unlike(plan_of(@$_), qr/h_index.*Cond/s, "@$_: no index")
   foreach [ 'hash', "id < $key" ], [ 'btree', "id <> $key" ],
   [ 'btree', 'id = floor(random())::bigint::snowid' ];
 
-# It may be that the successor cannot find the ceiling: nothing is reserved until
-# it does.
-my $session = $node->background_psql('postgres');
-$session->query_safe(
-	'BEGIN; LOCK pg_replication_origin IN ACCESS EXCLUSIVE MODE');
-$log = -s $node->logfile;
-ends('snowid keeper');
-$node->wait_for_log(qr/LOG:  snowid cannot use its replication origin/, $log);
-is(status($node, 'is_open'), 't',
-	'the ceiling cannot be read: it stays open');
-$session->query_safe('COMMIT');
-$session->quit;
-$node->wait_for_log(qr/LOG:  snowid reserves keys again/, $log);
-cmp_ok(next_key($node), '>', $highest,
-	'the ceiling cannot be read: keys continue');
-
 #---- The directory is locked, or a directory has the file's name ----
 
 # While the keeper stands still, so that it does not make the directory meanwhile.

@@ -72,7 +72,7 @@ sub upgraded
 	return $new;
 }
 
-my $mine = 'SELECT count(*) FROM pg_replication_origin';
+my $mine = "SELECT count(*) FROM @{[ ceilings() ]}";
 
 #---- A fixed worker ID ----
 

@@ -210,17 +210,12 @@ isnt(
 sub clone_node
 {
 	my ($to, $from) = @_;
-	my $file  = $to->data_dir . '/snowid/state';
-	my $own   = slurp_file($file);
-	my $state = substr(slurp_file($from->data_dir . '/snowid/state'), 0, 552);
+	my ($own, $state) =
+	  map { slurp_file($_->data_dir . '/snowid/state') } $to, $from;
 
-	crc32c(substr($own, 0, 552)) == unpack('V', substr($own, 552))
-	  or die 'crc32c';
 	substr($state, $_->[0], $_->[1]) = substr($own, $_->[0], $_->[1])
 	  foreach [ 0, 32 ], [ 104, 24 ];
-	open(my $out, '>:raw', $file) or die "$!";
-	print $out $state, pack('V', crc32c($state));
-	close($out);
+	write_state($to, $state);
 	return;
 }
 

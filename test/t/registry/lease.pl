@@ -124,8 +124,8 @@ my ($above, $samples) = (0, 0);
 my ($began, %seen)    = (time);
 while (keys %seen < 6)
 {
-	my ($wal, $view, $lease) = split /\|/, query($one, <<~'EOF');
-		SELECT (SELECT max(remote_lsn - '0/0') FROM pg_replication_origin_status),
+	my ($wal, $view, $lease) = split /\|/, query($one, <<~EOF);
+		SELECT (SELECT max(ms) FROM @{[ ceilings() ]}),
 			floor(extract(epoch FROM ceiling) * 1000),
 			floor(extract(epoch FROM lease_ceiling) * 1000) FROM snowid_status()
 		EOF

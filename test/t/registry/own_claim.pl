@@ -132,7 +132,7 @@ makes_keys_as($node, $lost, 'a claim that no other server has');
 
 # The first grant is under way, and the gate is closed.
 $node->stop;
-hold_keeper($node, 'XLogFlush', 'replorigin_session_setup');
+hold_keeper($node, 'XLogFlush', 'replorigin_advance');
 $node->start;
 held_keeper($node);
 $redis->take_away("0:$lost");

@@ -28,44 +28,43 @@ my $layout =
 # another.  LWLockRelease is held after it.
 my %steps = (
 	'a grant' => [
-		['replorigin_session_advance'],
-		['XLogInsert'],
-		[ 'ConditionVariableBroadcast', 'XLogInsert' ],
+		['replorigin_advance'],
 		['XLogFlush'],
-		[ 'LWLockRelease', 'XLogFlush' ],
-		[ 'WaitLatch',     'XLogFlush' ]
+		[ 'LWLockRelease',              'XLogFlush' ],
+		[ 'ConditionVariableBroadcast', 'XLogFlush' ],
+		[ 'WaitLatch',                  'XLogFlush' ]
 	],
 	'another worker ID' => [
 		[ 'LWLockRelease',              'ProcessConfigFile' ],
 		[ 'ConditionVariableBroadcast', 'ProcessConfigFile' ],
-		['replorigin_session_reset'],
 		['replorigin_advance'],
-		[ 'CommitTransactionCommand', 'replorigin_advance' ],
-		[ 'LWLockRelease',            'replorigin_advance' ],
-		['replorigin_session_setup']
+		[ 'LWLockRelease',  'replorigin_advance' ],
+		[ 'durable_rename', 'replorigin_advance' ],
+		[ 'WaitLatch',      'replorigin_advance' ]
 	],
 	'an opening with another worker ID' => [
-		['replorigin_session_advance'],
-		['XLogInsert'],
+		['replorigin_advance'],
 		['XLogFlush'],
-		[ 'ConditionVariableBroadcast', 'XLogInsert' ],
-		[ 'WaitLatch',                  'XLogInsert' ]
+		[ 'ConditionVariableBroadcast', 'XLogFlush' ],
+		[ 'WaitLatch',                  'XLogFlush' ]
 	],
 	'its end' => [
 		['LWLockRelease'],
 		['ConditionVariableBroadcast'],
-		['replorigin_session_reset'],
 		['replorigin_advance'],
-		[ 'CommitTransactionCommand', 'replorigin_advance' ],
+		[ 'LWLockRelease',  'replorigin_advance' ],
+		[ 'durable_rename', 'replorigin_advance' ],
 		['RegisterDynamicBackgroundWorker'],
-		['replorigin_session_setup'],
-		[ 'XLogInsert',                 'replorigin_session_setup' ],
-		[ 'ConditionVariableBroadcast', 'replorigin_session_setup' ]
+		[ 'replorigin_get_progress',    'RegisterDynamicBackgroundWorker' ],
+		[ 'replorigin_advance',         'RegisterDynamicBackgroundWorker' ],
+		[ 'XLogFlush',                  'RegisterDynamicBackgroundWorker' ],
+		[ 'ConditionVariableBroadcast', 'XLogFlush' ]
 	],
 	'an advance' => [
-		[ 'ConditionVariableBroadcast', 'XLogInsert' ],
+		['replorigin_advance'],
 		['XLogFlush'],
-		[ 'WaitLatch', 'XLogInsert' ]
+		[ 'ConditionVariableBroadcast', 'XLogFlush' ],
+		[ 'WaitLatch',                  'XLogFlush' ]
 	]);
 
 my $insert = 'INSERT INTO made DEFAULT VALUES RETURNING id;';
@@ -284,7 +283,7 @@ foreach my $what (sort keys %steps)
 }
 
 # A checkpoint at a step, and the crash when the grant was used.
-foreach my $step ('replorigin_session_advance', 'XLogInsert', 'XLogFlush')
+foreach my $step ('replorigin_advance', 'XLogFlush')
 {
 	my ($pid, @clients) = hold_at($node, 'a grant', [$step]);
 
@@ -319,11 +318,9 @@ sub ceilings_are_there
 {
 	my ($standby, $name) = @_;
 	is(query($standby, <<~EOF), 't|t', "$name: the standby has the ceiling");
-		SELECT count(*) > 0, bool_and(id <= snowid_max(ceiling))
+		SELECT count(*) > 0, bool_and(id <= highest)
 		FROM (SELECT max(id) AS id, worker_id FROM made, snowid_decode(id) GROUP BY worker_id) rows
-		LEFT JOIN (SELECT to_timestamp((remote_lsn - '0/0') / 1000) AS ceiling,
-			right(external_id, 1)::int AS worker_id
-			FROM pg_replication_origin_status) origins USING (worker_id)
+		LEFT JOIN @{[ ceilings(2) ]} USING (worker_id)
 		EOF
 	return;
 }
@@ -348,12 +345,9 @@ sub promoted_it_goes_on
 }
 
 my %promoted = (
-	name_of('a grant', 'ConditionVariableBroadcast', 'XLogInsert') => 1,
-	name_of(
-		'another worker ID', 'CommitTransactionCommand',
-		'replorigin_advance') => 1,
-	name_of('its end', 'CommitTransactionCommand', 'replorigin_advance') => 1
-);
+	name_of('a grant', 'ConditionVariableBroadcast', 'XLogFlush')       => 1,
+	name_of('another worker ID', 'LWLockRelease', 'replorigin_advance') => 1,
+	name_of('its end',           'LWLockRelease', 'replorigin_advance') => 1);
 my $last = pop @standbys;
 foreach my $what (sort keys %steps)
 {

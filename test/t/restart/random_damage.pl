@@ -1,4 +1,4 @@
-# Damage at random: of records in Redis, of the state file, of replication origins.
+# Damage at random: of records in Redis, of the state file, of ceilings in the WAL.
 # A server says so or takes no notice; it makes no key out of order or with another's
 # worker ID, ends no process, and continues when the damage is mended.
 use strict;
@@ -173,14 +173,16 @@ each_damage(
 	});
 $_->stop foreach @nodes;
 
-#---- Origins ----
+#---- Ceilings ----
 
+# A superuser gives one of our numbers of replication origins a name, and moves it.
 my $node = snowid_cluster('origins',
-	"max_replication_slots = 100\nsnowid.max_wait = 0\nsnowid.worker_id = 1");
-my ($first, $last) = (1288834974657, 1288834974657 + (1 << 41) - 1);
-my $own = "snowid_${first}_5_5_12_0_1";
+	"allow_system_table_mods = on\nsnowid.max_wait = 0\nsnowid.worker_id = 1"
+);
+my $layout = 65534;
+my $own    = 65533;
 start_and_open($node);
-try_a_key($node, 'an origin');
+try_a_key($node, 'a ceiling');
 
 sub use_worker_id
 {
@@ -196,40 +198,47 @@ sub use_worker_id
 }
 
 each_damage(
-	'an origin',
+	'a ceiling',
 	[$node],
 	sub {
-		my ($n) = @_;
-		my $now = int(1000 * time);
-		my $name =
-			$n % 8 < 4
-		  ? $own
-		  : damaged($own, int(rand($kinds))) =~ tr/\x20-\x7e//cdr;
-		my $place = (
-			$now + int(rand(7_200_000)) - 3_600_000,
-			int(rand(1 << 53)),
-			int(rand(1 << 31)) << int(rand(33)),
-			$now + int(rand(2**41)))[ $n % 4 ];
-
-		use_worker_id(-1);
-		$node->psql('postgres',
-			"SELECT pg_replication_origin_create(\$\$$name\$\$)");
-		$node->psql('postgres',
-			"SELECT pg_replication_origin_advance(\$\$$name\$\$, '0/0'::pg_lsn + $place)"
+		my ($n)    = @_;
+		my $number = ($layout, $own, 65530 + int(rand(3)))[ $n % 3 ];
+		my $place  = query($node,
+			"SELECT coalesce(max(remote_lsn - '0/0'), 0) FROM pg_replication_origin_status WHERE local_id = $number"
 		);
-		use_worker_id(1);
-		poll($node, "NOT is_open AND reason ~ 'The position of'")
-		  if $name eq $own
-		  && $place > 0
-		  && ($place < $first || $place > $last);
-		my $id = try_a_key($node, "$name at $place");
-		fail("$name at $place: worker ID $id") if defined $id && $id != 1;
+		my $bytes = damaged(pack('Q>', $place), int(rand(6)));
+		my $lsn   = sprintf '%X/%X', unpack('NN', $bytes . "\0" x 8);
+		$lsn = '0/1' if $n == 3;    # of the layout, and means none
+		my $what = "number $number from $place at $lsn";
+
+		query($node, <<~EOF);
+			SET synchronous_commit = local;
+			BEGIN;
+			INSERT INTO pg_replication_origin (roident, roname) VALUES ($number, 'taken');
+			SELECT pg_replication_origin_advance('taken', '$lsn');
+			COMMIT
+			EOF
+		if ($n % 2)
+		{
+			$node->stop($n % 4 == 1 ? 'fast' : 'immediate');
+			$node->start;
+		}
+		poll($node,
+			"NOT is_open AND reason ~ 'position of replication origin number $layout was not set by snowid'"
+		) if $n == 3;
+		fail("$what: a key is made") if defined try_a_key($node, $what);
+		query($node, 'DELETE FROM pg_replication_origin');
+		my $id = try_a_key($node, $what);
+		fail("$what: worker ID $id") if defined $id && $id != 1;
 
 		# a ceiling ahead stays in memory and in the state file, too
 		configure($node, "snowid.worker_id = -1");
 		$node->stop;
 		unlink $node->data_dir . '/snowid/state';
 		$node->start;
+		query($node,
+			"INSERT INTO pg_replication_origin (roident, roname) SELECT i, 'taken' || i FROM generate_series(65530, $layout) i"
+		);
 		query($node,
 			'SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin'
 		);

@@ -1,5 +1,5 @@
 # Each process of snowid exits within a second of a signal or a fast stop, whatever it
-# waits for: a locked catalog, a name server that hangs, a Redis that sends nothing or a
+# waits for: its next turn, a name server that hangs, a Redis that sends nothing or a
 # byte now and then, or a TLS handshake.
 # A sync of the disk is excepted: it cannot be interrupted.
 use strict;
@@ -51,47 +51,20 @@ sub start_again
 	return;
 }
 
-#---- The keeper and "snowid origin" wait for a catalog ----
+#---- The keeper waits for its next turn ----
 
-my $node = snowid_cluster('locked', 'snowid.worker_id = 1');
+my $node = snowid_cluster('numbered', 'snowid.worker_id = 1');
 start_and_open($node);
-
-# The keeper and the process that it asks, which waits for the lock.
-sub waiting_for_catalog
-{
-	wait_for($node,
-		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid origin' AND wait_event_type = 'Lock'"
-	);
-	return map { process_pid($node, "snowid $_") } qw(keeper origin);
-}
-
-sub lock_catalog
-{
-	my $session = $node->background_psql('postgres');
-	$session->query_safe(
-		'BEGIN; LOCK pg_replication_origin IN ACCESS EXCLUSIVE MODE');
-	return $session;
-}
-
-my $locker = lock_catalog();
-by_signal(keeper_pid($node));
-exits_in_time(
-	$node,
-	'a locked catalog',
-	sub { (\&by_signal, waiting_for_catalog()) });
-eval { $locker->quit };
+exits_in_time($node, 'the keeper', sub { (\&by_signal, keeper_pid($node)) });
 server_is_open($node);
 exits_in_time(
 	$node,
-	'a locked catalog at a fast stop',
+	'the keeper at a fast stop',
 	sub {
 		start_again($node);
 		server_is_open($node);
-		$locker = lock_catalog();
-		by_signal(keeper_pid($node));
-		return (by_stop($node), waiting_for_catalog());
+		return (by_stop($node), keeper_pid($node));
 	});
-eval { $locker->quit };
 is_stopped($node);
 
 #---- The registry waits for a name server ----

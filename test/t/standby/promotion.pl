@@ -207,7 +207,7 @@ my $places  = origin_places($cramped);
 $cramped->append_conf('postgresql.conf', "$places = 0");
 $cramped->start;
 $cramped->wait_for_log(
-	qr/WARNING: .*no room for the replication origins of snowid/);
+	qr/WARNING: .*no room for the ceilings of snowid/);
 pass("a standby with $places = 0 warns");
 configure($primary, 'snowid.worker_id = 1');
 $primary->reload;
@@ -215,25 +215,25 @@ server_is_open($primary);
 $primary->safe_psql('postgres', $insert);
 $cramped->wait_for_log(
 	qr/FATAL: .*could not find free replication state slot/);
-pass('a standby without room for origins stops replay at the first ceiling');
+pass('a standby without room for ceilings stops replay at the first ceiling');
 $cramped->stop('immediate', fail_ok => 1);
 $cramped->append_conf('postgresql.conf', "$places = 10");
 $cramped->start;
 $primary->wait_for_catchup($cramped);
 is( highest_of($cramped, 1),
 	highest_of($primary, 1),
-	'room for the origins: replay continues');
+	'room for the ceilings: replay continues');
 
-# enough for the primary's origin, and not for one of its own
+# enough for the primary's ceilings, and not for one of its own
 configure($cramped, 'snowid.worker_id = 2');
-$cramped->append_conf('postgresql.conf', "$places = 1");
+$cramped->append_conf('postgresql.conf', "$places = 2");
 $cramped->restart;
 $cramped->promote;
 poll($cramped, q(reason ~ 'replication state'));
 like(
 	sql_error($cramped, 'SELECT snowid_next()'),
-	qr/^55000: snowid cannot use its replication origin\nDETAIL:  could not find free replication state slot/,
-	'promoted without room for its own origin it says so, and not that it is a standby'
+	qr/^55000: snowid cannot raise its ceiling\nDETAIL:  could not find free replication state slot/,
+	'promoted without room for its own ceiling it says so, and not that it is a standby'
 );
 $cramped->stop;
 $primary->stop;

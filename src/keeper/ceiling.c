@@ -1,0 +1,297 @@
+/*
+ * ceiling.c
+ *		The durable ceilings: positions of replication origins that have a number and
+ *		no name.
+ *
+ * PostgreSQL keeps positions by number in shared memory, in the checkpoint's file
+ * and in the WAL, and looks at no catalog to set, replay, checkpoint or read one; only
+ * SQL's functions look up names.  So a number without a row in pg_replication_origin
+ * works, and SQL cannot drop, move or own it.  A ceiling is in the WAL before it is
+ * used, so it precedes every row with a key below it.  Crash recovery, standbys,
+ * promotion and base backups carry it without code of ours.
+ *
+ * PostgreSQL gives names the lowest free number, so ours are the highest ones
+ * (settings.h); 65535 means "do not replicate".  Each that has a position takes a place of
+ * max_replication_slots: usually two, and five at most.
+ *
+ *		HIGHEST_ORIGIN			the layout of the last keys
+ *		the PAIRS below it		the ceilings of the last pairs
+ *
+ * A ceiling is the greatest key of its millisecond with its pair, so that the later one
+ * of two is the greater one.  Above it is the number of its layout, modulo 2, which the
+ * layout has as well: a ceiling with another number than the layout's is not valid.
+ *
+ * With a new layout the first ceiling is written before the layout.  A server that sees
+ * only the ceiling, after a crash or on a standby, sees the former layout with its
+ * ceilings.  One that sees the layout, too, sees this ceiling alone.  A new pair's
+ * ceiling replaces one that is not needed any more, or else the lowest one.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "replication/origin.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "keeper/ceiling.h"
+#include "settings.h"
+
+#define PAIRS (HIGHEST_ORIGIN - LOWEST_ORIGIN)
+#define DAY_MS (INT64CONST(24) * 3600 * 1000)
+
+/* Bits of a position. */
+#define LAYOUT_IS_THERE (UINT64CONST(1) << 62)
+#define NUMBER_BIT (UINT64CONST(1) << 63)
+#define WIDTH_BITS 5
+#define WIDTH_MASK ((1 << WIDTH_BITS) - 1)
+
+/* The ceiling of a pair. */
+typedef struct PairCeiling
+{
+	bool		is_valid;
+	int			datacenter_id;
+	int			worker_id;
+	int64		ms;
+} PairCeiling;
+
+/* All positions. */
+typedef struct Positions
+{
+	bool		has_layout;
+	Layout		layout;
+	uint64		number;			/* of the layout: 0 or NUMBER_BIT */
+	PairCeiling pairs[PAIRS];
+} Positions;
+
+static uint64
+get(int n)
+{
+	return replorigin_get_progress((RepOriginId) (HIGHEST_ORIGIN - n), false);
+}
+
+/* Sets a position, in memory and in the WAL, which is not flushed yet. */
+static void
+set(int n, uint64 position)
+{
+	replorigin_advance((RepOriginId) (HIGHEST_ORIGIN - n), (XLogRecPtr) position,
+					   InvalidXLogRecPtr, true, true);
+}
+
+/* Only a superuser who gave a number of ours a row can have set such a one. */
+static void
+refuse_position(int n)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("the position of replication origin number %d was not set by snowid",
+					HIGHEST_ORIGIN - n)));
+}
+
+static uint64
+layout_position(const Layout *layout, uint64 number)
+{
+	uint64		position = (uint64) layout->epoch;
+
+	position = position << WIDTH_BITS | (uint64) layout->datacenter_bits;
+	position = position << WIDTH_BITS | (uint64) layout->worker_bits;
+	position = position << WIDTH_BITS | (uint64) layout->sequence_bits;
+	return position | LAYOUT_IS_THERE | number;
+}
+
+static void
+read_layout(Positions *all)
+{
+	uint64		position = get(0);
+
+	if (position == 0)
+		return;
+	all->has_layout = true;
+	all->number = position & NUMBER_BIT;
+	all->layout.tick = 1;
+	all->layout.sequence_bits = position & WIDTH_MASK;
+	all->layout.worker_bits = position >> WIDTH_BITS & WIDTH_MASK;
+	all->layout.datacenter_bits = position >> 2 * WIDTH_BITS & WIDTH_MASK;
+	all->layout.epoch = (int64) ((position & ~(LAYOUT_IS_THERE | NUMBER_BIT)) >> 3 * WIDTH_BITS);
+	if (!(position & LAYOUT_IS_THERE) || layout_unusable(&all->layout) != NULL)
+		refuse_position(0);
+}
+
+/* Reads all of them. */
+static Positions
+read_all(void)
+{
+	Positions	all;
+
+	memset(&all, 0, sizeof(all));
+	read_layout(&all);
+	for (int i = 0; all.has_layout && i < PAIRS; i++)
+	{
+		uint64		position = get(i + 1);
+		Parts		parts;
+
+		if (position == 0 || (position & NUMBER_BIT) != all.number)
+			continue;
+		layout_unpack(&all.layout, (int64) (position & ~NUMBER_BIT), &parts);
+		if (!layout_has_time(&all.layout, parts.unix_ms))
+			refuse_position(i + 1);
+		all.pairs[i].is_valid = true;
+		all.pairs[i].datacenter_id = parts.datacenter;
+		all.pairs[i].worker_id = parts.worker;
+		all.pairs[i].ms = parts.unix_ms;
+	}
+	return all;
+}
+
+static bool
+is_of(const PairCeiling *ceiling, const Claim *pair)
+{
+	return ceiling->datacenter_id == pair->datacenter_id && ceiling->worker_id == pair->worker_id;
+}
+
+/*
+ * Reads what is known of keys, and of a pair's.  Ceilings of other pairs above reach_ms
+ * tell that the clock was wrong.
+ */
+Ceiling
+ceiling_read(const Claim *pair, int64 reach_ms)
+{
+	Positions	all = read_all();
+	Ceiling		answer;
+
+	memset(&answer, 0, sizeof(answer));
+	answer.has_layout = all.has_layout;
+	answer.layout = all.layout;
+	for (int i = 0; i < PAIRS; i++)
+	{
+		const PairCeiling *ceiling = &all.pairs[i];
+
+		if (!ceiling->is_valid)
+			continue;
+		if (!layout_equal(&all.layout, &server_layout))
+		{
+			answer.layout_ms = Max(answer.layout_ms, ceiling->ms);
+			answer.layout_key = Max(answer.layout_key,
+									layout_key_at(&all.layout, ceiling->ms, true));
+		}
+		else if (is_of(ceiling, pair))
+			answer.own_ms = ceiling->ms;
+		else if (ceiling->ms <= reach_ms)
+			answer.others_ms = Max(answer.others_ms, ceiling->ms);
+		else
+			answer.beyond_ms = Max(answer.beyond_ms, ceiling->ms);
+	}
+	return answer;
+}
+
+/*
+ * Do the last keys in the WAL have another layout than the settings?  For
+ * sessions, when the keeper has not decided: on a standby, before its first
+ * turn after a start, or if there is no pair.
+ */
+bool
+ceiling_other_layout(Layout *other)
+{
+	Positions	all = read_all();
+
+	*other = all.layout;
+	return all.has_layout && !layout_equal(&all.layout, &server_layout);
+}
+
+/*
+ * The place for a pair's ceiling: one that is not valid and was used; or the lowest one,
+ * if that is a day below the others, or all are used; or a new one.  With "keep" the
+ * others are still needed, and the lowest one is taken only if all are used.
+ */
+static int
+place_of(const Positions *all, bool keep)
+{
+	int			used = -1;
+	int			unused = -1;
+	int			lowest = -1;
+	int64		newest_ms = 0;
+
+	for (int i = 0; i < PAIRS; i++)
+	{
+		const PairCeiling *ceiling = &all->pairs[i];
+
+		if (ceiling->is_valid)
+		{
+			newest_ms = Max(newest_ms, ceiling->ms);
+			if (lowest < 0 || ceiling->ms < all->pairs[lowest].ms)
+				lowest = i;
+		}
+		else if (get(i + 1) != 0)
+			used = i;
+		else if (unused < 0)
+			unused = i;
+	}
+	if (used >= 0)
+		return used;
+	if (unused < 0)
+		return lowest;
+	return !keep && lowest >= 0 && all->pairs[lowest].ms < newest_ms - DAY_MS ? lowest : unused;
+}
+
+/* Writes the ceiling of a pair as one of the server's layout with this number. */
+static void
+write_pair(int place, const Claim *pair, int64 unix_ms, uint64 number)
+{
+	Parts		parts = {
+		.unix_ms = Max(unix_ms, server_layout.epoch),
+		.datacenter = pair->datacenter_id,
+		.worker = pair->worker_id,
+		.sequence = (1 << server_layout.sequence_bits) - 1
+	};
+
+	set(place + 1, (uint64) layout_pack(&server_layout, &parts) | number);
+}
+
+/* The first ceiling of a layout, and then the layout. */
+static void
+begin_layout(const Positions *all, const Claim *pair, int64 unix_ms)
+{
+	uint64		number = all->has_layout ? all->number ^ NUMBER_BIT : 0;
+	int			place = place_of(all, true);
+
+	/* what is not valid now could become so */
+	for (int i = 0; i < PAIRS; i++)
+		if (i != place && !all->pairs[i].is_valid && get(i + 1) != 0)
+			set(i + 1, 0);
+	write_pair(place, pair, unix_ms, number);
+	set(0, layout_position(&server_layout, number));
+}
+
+/*
+ * Sets a pair's ceiling, which begins this layout if the last keys have another one.
+ * It is not durable yet.  It is lowered, to what was used, only while the gate is closed:
+ * after a crash before the WAL is flushed it stays as it was, which is safe.
+ */
+void
+ceiling_set(const Claim *pair, int64 unix_ms)
+{
+	Positions	all = read_all();
+
+	if (!all.has_layout || !layout_equal(&all.layout, &server_layout))
+	{
+		begin_layout(&all, pair, unix_ms);
+		return;
+	}
+	for (int i = 0; i < PAIRS; i++)
+		if (all.pairs[i].is_valid && is_of(&all.pairs[i], pair))
+		{
+			write_pair(i, pair, unix_ms, all.number);
+			return;
+		}
+	write_pair(place_of(&all, false), pair, unix_ms, all.number);
+}
+
+/*
+ * Raises a pair's ceiling; it is durable when this returns.  If it throws, the ceiling may
+ * be raised or not, and both are safe.
+ */
+void
+ceiling_raise(const Claim *pair, int64 unix_ms)
+{
+	ceiling_set(pair, unix_ms);
+	XLogFlush(XactLastRecEnd);
+}

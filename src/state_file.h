@@ -1,0 +1,123 @@
+/*
+ * state_file.h
+ *		The state file, snowid/state in the data directory: its format, and what it
+ *		is about.
+ *
+ * It must survive a restart, and is not for replicas.  It is small, rarely written, and
+ * replaced as a whole, so a reader finds the old one or the new one:
+ *
+ *		byte  0	+---------------------------------+
+ *				| magic              uint32       |
+ *			  4	| version            uint32       |
+ *			  8	| file system        uint64       |  of the data directory
+ *			 16	| inode              uint64       |
+ *			 24	| birth time, ns     int64        |
+ *			 32	| server ID          2 x uint64   |  random
+ *			 48	| number of starts   uint64       |
+ *			 56	| ownership          uint64       |  of the claim; 0: no claim
+ *			 64	| floor, Unix ms     int64        |
+ *			 72	| lease, ms          int32        |  0: for good
+ *			 76	| datacenter ID      int32        |
+ *			 80	| worker ID          int32        |
+ *			 84	| exact              int32        |  of a past claim
+ *			 88	| generation         int64        |  of the claim; 0: of the settings
+ *			 96	| registry           uint64       |  whose claim that is
+ *			104	| file system        uint64       |  of global/pg_control
+ *			112	| inode              uint64       |
+ *			120	| birth time, ns     int64        |
+ *			128	| home               uint64       |  hash of Redis' URL and prefix
+ *			136	| span, ms           int64        |  see registry.lua
+ *			144	| high               int64        |  the same
+ *			152	| past claims        8 x 48 bytes |  newest first, each as from 56 on
+ *			536	| ceiling, Unix ms   int64        |  of the claim, as far as known
+ *			544	| advanced, Unix ms  int64        |  keys of all IDs are above it
+ *			552	| advanced at        int64        |  by the clock, Unix ms
+ *			560	| boot               uint64       |  hash of its ID; 0: none
+ *			568	| believed, us       int64        |  from the steady clock to the clock
+ *			576	| former, us         int64        |  the same, before it was set back
+ *			584	| former until, s    int64        |  by the steady clock
+ *			592	| CRC-32C of all above            |
+ *			596	+---------------------------------+
+ */
+#ifndef SNOWID_STATE_FILE_H
+#define SNOWID_STATE_FILE_H
+
+#include "port/pg_crc32c.h"
+
+#define STATE_MAGIC 0x534e4f57	/* "SNOW" */
+#define STATE_VERSION 1
+
+/* Distinguishes a file or a directory from a copy of it. */
+typedef struct Fingerprint
+{
+	uint64		file_system;
+	uint64		inode;
+	int64		birth_ns;		/* 0: the file system has none */
+} Fingerprint;
+
+/* This server's pair, granted by the settings or by Redis. */
+typedef struct Claim
+{
+	uint64		ownership;		/* a random ID; 0: none */
+	int64		floor_ms;		/* Unix; new keys of the pair are above it */
+	int32		lease_ms;		/* 0: for good */
+	int32		datacenter_id;
+	int32		worker_id;
+	int32		exact;			/* 1: given up, and no key of it is above
+								 * floor_ms */
+	int64		generation;		/* rises with each ownership of the pair in
+								 * Redis; 0: granted by the settings */
+	uint64		registry;		/* the name of the one that gave it, or 0 */
+} Claim;
+
+#define PAST_CLAIMS 8
+
+/*
+ * The clock that is believed: positions of the wall clock in us, from the steady clock
+ * to it.  Of another boot it says nothing.
+ */
+typedef struct Belief
+{
+	uint64		boot;			/* hash of the boot's ID; 0: none */
+	int64		believed;
+	int64		former;			/* it was set back from there ... */
+	int64		former_until;	/* ... and may return until this second */
+} Belief;
+
+/* The content of the state file. */
+typedef struct Identity
+{
+	Fingerprint directory;
+	uint64		id[2];			/* random */
+	uint64		starts;			/* how often it was started with a Redis */
+	Claim		claim;
+	Fingerprint content;		/* of the control file */
+	uint64		home;			/* claim_home() of the claim */
+	int64		span_ms;		/* as the registry gave them; see registry.lua */
+	int64		high;
+	Claim		past[PAST_CLAIMS];	/* given up, newest first */
+	int64		ceiling_ms;		/* Unix; the highest known of the claim */
+	int64		advanced_ms;	/* Unix; by snowid_advance() */
+	int64		advanced_at_ms; /* Unix; by the clock, when that was done */
+	Belief		belief;
+} Identity;
+
+typedef struct StateFile
+{
+	uint32		magic;
+	uint32		version;
+	Identity	identity;
+	pg_crc32c	crc;
+} StateFile;
+
+StaticAssertDecl(offsetof(StateFile, crc) == 592, "the format has no padding");
+
+#define STATE_FILE_LEN (offsetof(StateFile, crc) + sizeof(pg_crc32c))
+
+static inline bool
+same_pair(const Claim *a, const Claim *b)
+{
+	return a->datacenter_id == b->datacenter_id && a->worker_id == b->worker_id;
+}
+
+#endif							/* SNOWID_STATE_FILE_H */

@@ -1,0 +1,224 @@
+# A ceiling is the position of a replication origin that has a number and no name.
+# It outlives a crash, a checkpoint and a crash, a base backup, a standby and its restart,
+# and a promotion; it can be lowered; SQL cannot drop or move it, and nobody gets its
+# number.  A row that somebody gives to one of our numbers is refused by its name.
+#
+# It takes two places of max_replication_slots; a change of the worker ID one more each, five
+# in all, of which those that are a day old are used again.  Without a place there are no
+# keys, and the reason is reported.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidTest;
+use Test::More;
+
+my $ceilings = ceilings();
+
+# The ceiling of a worker ID, in ms since 1970.
+sub ceiling
+{
+	my ($node, $worker_id) = @_;
+	return query($node,
+		"SELECT ms FROM $ceilings WHERE worker_id = $worker_id");
+}
+
+# The numbers that have a place, and the worker IDs that have a ceiling.
+sub places
+{
+	my ($node) = @_;
+	return query($node,
+		"SELECT string_agg(local_id::text, ' ' ORDER BY local_id DESC) FROM pg_replication_origin_status WHERE external_id IS NULL"
+	);
+}
+
+sub worker_ids
+{
+	my ($node) = @_;
+	return query($node,
+		"SELECT string_agg(worker_id::text, ' ' ORDER BY worker_id) FROM $ceilings"
+	);
+}
+
+# A server that only keeps what it has.
+sub restart_without_id
+{
+	my ($node, $mode) = @_;
+	$node->stop($mode);
+	configure($node, 'snowid.worker_id = -1');
+	$node->start;
+	return;
+}
+
+my $settings = "snowid.worker_id = 1\nsnowid.max_lead = 100ms";
+my $node     = snowid_cluster('node', $settings, allows_streaming => 1);
+my $limit    = origin_places($node);
+$node->append_conf('postgresql.conf', 'allow_system_table_mods = on');
+start_and_open($node);
+next_key($node);
+is(places($node), '65534 65533',
+	'a server takes two places, whose origins have no name');
+
+#---- Crash, checkpoint, base backup, standby, promotion ----
+
+my $before = ceiling($node, 1);
+restart_without_id($node, 'immediate');
+cmp_ok(ceiling($node, 1), '>=', $before, 'a crash: the ceiling is there');
+$before = ceiling($node, 1);
+query($node, 'CHECKPOINT');
+$node->stop('immediate');
+$node->start;
+is(ceiling($node, 1), $before, 'a checkpoint and a crash: the same one');
+
+$node->backup('copy');
+my $standby = server_from_backup(
+	'standby', $node, 'copy',
+	"snowid.worker_id = 2\nsnowid.max_lead = 100ms",
+	has_streaming => 1);
+$standby->start;
+is(ceiling($standby, 1), $before, 'a base backup has it');
+configure($node, $settings);
+$node->reload;
+server_is_open($node);
+my $last = next_key($node);
+$node->wait_for_catchup($standby);
+cmp_ok(ceiling($standby, 1), '>', $before, 'a standby follows');
+$before = ceiling($standby, 1);
+$standby->restart;
+cmp_ok(ceiling($standby, 1),
+	'>=', $before, 'a standby that was restarted has it');
+$node->stop('immediate');
+$before = ceiling($standby, 1);
+$standby->promote;
+server_is_open($standby);
+cmp_ok(next_key($standby), '>', $last, 'promoted: keys above the primary\'s');
+is(ceiling($standby, 1), $before, 'promoted: its ceiling stays');
+is(worker_ids($standby), '1 2',   'promoted: the new server has its own');
+$standby->stop;
+
+#---- Lower ----
+
+$node->start;
+server_is_open($node);
+$last = next_key($node);
+query($node, 'SELECT max(k) FROM snowid_next_batch(500000) k');
+$last =
+  status($node, 'floor(extract(epoch FROM last_key_time) * 1000)::bigint');
+configure($node, "snowid.worker_id = -1\nsnowid.max_lead = 100ms");
+$node->reload;
+poll($node, "reason = 'snowid has no worker ID'");
+is(ceiling($node, 1),
+	$last, 'a gate that is closed lowers the ceiling to the last key');
+configure($node, $settings);
+$node->reload;
+server_is_open($node);
+
+#---- SQL ----
+
+foreach my $call (
+	"pg_replication_origin_drop('65533')",
+	"pg_replication_origin_advance('65533', '0/1')",
+	"pg_replication_origin_session_setup('65533')",
+	"pg_replication_origin_progress('65533', false)")
+{
+	like(
+		sql_error($node, "SELECT $call"),
+		qr/"65533" does not exist/,
+		"no name: $call");
+}
+query($node, q(SELECT pg_replication_origin_create('theirs')));
+is( query(
+		$node,
+		q(SELECT roident FROM pg_replication_origin WHERE roname = 'theirs')),
+	1,
+	'others get the lowest free number');
+
+foreach my $number (65534, 65533, 65530)
+{
+	query($node,
+		"INSERT INTO pg_replication_origin VALUES ($number, 'ours')");
+	like(
+		sql_error($node, 'SELECT snowid_next()'),
+		qr/^55000: replication origin "ours" has a number that snowid uses\nDETAIL:  Its number is $number;/,
+		"a row with the number $number is refused by its name");
+	query($node, "DELETE FROM pg_replication_origin WHERE roident = $number");
+}
+query($node, "INSERT INTO pg_replication_origin VALUES (65529, 'other')");
+next_key($node);
+pass('a row with another number is not');
+my $holder = $node->background_psql('postgres');
+$holder->query_safe('BEGIN; LOCK pg_replication_origin');
+next_key($node);
+pass('a new session waits for nobody who has locked the catalog');
+$holder->quit;
+
+#---- Places ----
+
+# Makes keys with a worker ID, the clock this many days ahead.
+sub make_keys_as
+{
+	my ($id, $days) = @_;
+	configure($node,
+		"snowid.worker_id = $id\nsnowid.max_lead = 100ms\nsnowid.max_jump = 20d"
+	);
+	$node->reload;
+	set_skew($node, $days * 86400);
+	wait_for_worker_id($node, $id);
+	return next_key($node);
+}
+
+make_keys_as($_, 0) foreach 2, 3;
+is(worker_ids($node), '1 2 3', 'the ceilings of former worker IDs stay');
+my $key = make_keys_as(4, 0);
+is(places($node), '65534 65533 65532 65531 65530', 'five places at most');
+cmp_ok(make_keys_as(5, 0),
+	'>', $key, 'a fifth worker ID makes keys above the former ones');
+is(worker_ids($node), '2 3 4 5', 'the lowest ceiling makes room');
+make_keys_as(6, 3);
+make_keys_as(7, 3);
+is(worker_ids($node), '4 5 6 7',
+	'two more later: the last four ceilings stay');
+is( places($node),
+	'65534 65533 65532 65531 65530',
+	'two more later: five places as before');
+$node->stop;
+
+my $other = snowid_cluster('day', 'snowid.worker_id = 1');
+start_and_open($other);
+next_key($other);
+$node = $other;
+make_keys_as(2, 0);
+make_keys_as(2, 2);
+make_keys_as(3, 2);
+is(worker_ids($node), '2 3',
+	'a ceiling that is a day old makes room for a new one');
+is( places($node),
+	'65534 65533 65532',
+	'a ceiling that is a day old: no further place is taken');
+$node->stop;
+
+#---- No place ----
+
+$node = snowid_cluster('full', $settings);
+$node->append_conf('postgresql.conf', "$limit = 2");
+start_and_open($node);
+query($node, q(SELECT pg_replication_origin_create('theirs')));
+like(
+	sql_error(
+		$node, q(SELECT pg_replication_origin_advance('theirs', '0/1'))),
+	qr/could not find free replication state slot/,
+	'the last place is taken');
+configure($node, "snowid.worker_id = 2\nsnowid.max_lead = 100ms");
+$node->reload;
+poll($node, q(reason ~ 'could not find free replication state slot'));
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: snowid cannot raise its ceiling\nDETAIL:  could not find free replication state slot.*Increase max/,
+	'no place for a new worker ID: callers get the reason');
+$node->append_conf('postgresql.conf', "$limit = 3");
+$node->restart;
+server_is_open($node);
+is(worker_ids($node), '1 2', 'one place more: the new worker ID makes keys');
+$node->stop;
+done_testing();

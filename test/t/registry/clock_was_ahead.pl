@@ -1,0 +1,62 @@
+# A clock that was ahead and is set right: what was done by it holds nobody up.  A
+# snowid_advance() does not keep the server from another worker ID; and a server believes
+# the ceilings that it wrote itself, also in an empty registry.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use SnowidRedis;
+use SnowidTest;
+use Test::More;
+
+my $redis    = SnowidRedis->start('redis');
+my $settings = "snowid.max_wait = '1s'\n";
+
+sub key_is_of_today
+{
+	my ($node, $name) = @_;
+	poll($node, 'is_open');
+	is( query(
+			$node,
+			"SELECT abs(extract(epoch FROM snowid_timestamp(snowid_next()) - clock_timestamp())) < 60"
+		),
+		't', $name);
+	return;
+}
+
+#---- An advance ----
+
+my $node = claiming_cluster('advanced', $redis, $settings, marks => 300);
+set_skew($node, 2 * 3600);
+start_and_open($node);
+query($node,
+	"SELECT snowid_advance(snowid_max(clock_timestamp() + interval '1 min'))"
+);
+set_skew($node, 0);
+poll($node, 'is_open AND worker_id = 1');
+key_is_of_today($node,
+	'an advance by a clock that was wrong: the server takes another worker ID'
+);
+$node->stop;
+
+#---- Ceilings of its own ----
+
+$node = claiming_cluster('ahead', $redis, $settings, marks => 300);
+set_skew($node, 2 * 86400);
+start_and_open($node);
+next_key($node);
+$node->stop;
+set_skew($node, 0);
+$node->start;
+key_is_of_today($node, 'keys of the day after tomorrow: another worker ID');
+settings($node, $settings . "snowid.redis_prefix = 'other'\n");
+$node->restart;
+key_is_of_today($node,
+	'in an empty registry the server believes the ceilings that it wrote');
+$redis->query('FLUSHALL');
+$node->restart;
+key_is_of_today($node,
+	'in a registry that was emptied the server believes them, too');
+$node->stop;
+done_testing();
