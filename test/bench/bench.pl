@@ -15,9 +15,11 @@ use POSIX       qw(ceil strftime);
 use Time::HiRes qw(sleep time);
 
 my ($dir, $results, @rows) = @ARGV;
-my $quick = $ENV{QUICK};
-my %port  = (default => 1, wide => 2, delayed => 3, claims => 4);
-my $bench = 'test/bench';
+my $quick        = $ENV{QUICK};
+my %port         = (default => 1, wide => 2, delayed => 3, claims => 4);
+my $bench        = 'test/bench';
+my $redis_server = $ENV{REDIS_SERVER} || 'redis-server';
+my $redis_cli    = $redis_server =~ s/server$/cli/r;
 my ($markdown, @bars, %plot);
 $| = 1;
 
@@ -1016,7 +1018,7 @@ sub row6
 sub redis
 {
 	my ($command) = @_;
-	return scalar qx(redis-cli -s $dir/redis/socket $command);
+	return scalar qx($redis_cli -s $dir/redis/socket $command);
 }
 
 sub redis_memory { redis('INFO memory') =~ /^used_memory:(\d+)/m; return $1 }
@@ -1567,7 +1569,7 @@ sub machine
 	my ($memory) = read_file('/proc/meminfo')   =~ /^MemTotal:\s*(\d+)/m;
 	my ($os)     = read_file('/etc/os-release') =~ /^PRETTY_NAME="(.*)"/m;
 	chomp(my $kernel = qx(uname -sr));
-	chomp(my $redis  = qx(redis-server --version));
+	chomp(my $redis  = qx($redis_server --version));
 	my $clock =
 	  -r '/sys/devices/system/clocksource/clocksource0/current_clocksource'
 	  ? read_file(
