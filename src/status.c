@@ -47,6 +47,7 @@ snowid_status(PG_FUNCTION_ARGS)
 	int			n = 0;
 	bool		held;
 	bool		on_lease;
+	bool		has_pair;
 	char		layout[LAYOUT_TEXT_LEN];
 
 	require_preloaded();
@@ -56,11 +57,13 @@ snowid_status(PG_FUNCTION_ARGS)
 	on_lease = registry.claim.lease_ms > 0;
 	generator_status(&status, held && on_lease ? registry.limit_ms : PG_INT64_MAX);
 
-	nulls[n] = !status.gate.has_pair;
-	values[n++] = Int32GetDatum(status.gate.datacenter_id);
-	nulls[n] = !status.gate.has_pair;
-	values[n++] = Int32GetDatum(status.gate.worker_id);
-	nulls[n] = !status.gate.has_pair;
+	/* a standby has a claim before it has made a key */
+	has_pair = status.gate.has_pair || held;
+	nulls[n] = !has_pair;
+	values[n++] = Int32GetDatum(status.gate.has_pair ? status.gate.datacenter_id : registry.claim.datacenter_id);
+	nulls[n] = !has_pair;
+	values[n++] = Int32GetDatum(status.gate.has_pair ? status.gate.worker_id : registry.claim.worker_id);
+	nulls[n] = !has_pair;
 	values[n++] = CStringGetTextDatum(claim_from_redis() ?
 									  (on_lease ? "lease" : "claim") :
 									  snowid_worker_from_host ? "hostname" : "setting");

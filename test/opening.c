@@ -170,6 +170,14 @@ is_new_pair(void)
 	return facts.file != FILE_WANTED_CLAIM || facts.own_ms == 0;
 }
 
+/* Is the claim in the file not to be resumed any more? */
+static bool
+is_to_go(void)
+{
+	return facts.file == FILE_OTHER_CLAIM ||
+		(facts.file == FILE_WANTED_CLAIM && facts.recovery && !facts.from_registry);
+}
+
 static bool
 is_other_layout(void)
 {
@@ -333,7 +341,7 @@ a_reason_is_a_fact(void)
 			is_fact = d.reason == GATE_RECOVERY ? facts.recovery :
 				d.reason == GATE_BEFORE_EPOCH ? facts.range == RANGE_BEFORE_EPOCH :
 				d.reason == GATE_STARTING && was_open() &&
-				(facts.file == FILE_OTHER_CLAIM || facts.gate == OPEN_FOR_OTHER);
+				(is_to_go() || facts.gate == OPEN_FOR_OTHER);
 			break;
 		case DETAIL_SOURCE:
 			is_fact = d.reason == facts.source;
@@ -379,7 +387,7 @@ a_standby_says_so(void)
 {
 	bool		needs_file = facts.from_registry && !is_usable();
 
-	return if_so(facts.recovery && facts.source != GATE_CLAIM_LOST && facts.file != FILE_OTHER_CLAIM,
+	return if_so(facts.recovery && facts.source != GATE_CLAIM_LOST && !is_to_go(),
 				 needs_file ? d.detail == DETAIL_FILE : d.reason == GATE_RECOVERY);
 }
 
@@ -394,14 +402,14 @@ a_claim_that_was_lost_goes(void)
 static Result
 a_claim_that_is_not_wanted_goes(void)
 {
-	return if_so(facts.file == FILE_OTHER_CLAIM, d.action == OPENING_GIVE_UP);
+	return if_so(is_to_go(), d.action == OPENING_GIVE_UP);
 }
 
 static Result
 no_other_claim_goes(void)
 {
 	return if_so(d.action == OPENING_GIVE_UP, is_usable() &&
-				 (facts.source == GATE_CLAIM_LOST || facts.file == FILE_OTHER_CLAIM));
+				 (facts.source == GATE_CLAIM_LOST || is_to_go()));
 }
 
 static Result

@@ -203,7 +203,7 @@ ceiling_other_layout(Layout *other)
  * others are still needed, and the lowest one is taken only if all are used.
  */
 static int
-place_of(const Positions *all, bool keep)
+place_of(const Positions *all, int64 unix_ms, bool keep)
 {
 	int			used = -1;
 	int			unused = -1;
@@ -229,7 +229,9 @@ place_of(const Positions *all, bool keep)
 		return used;
 	if (unused < 0)
 		return lowest;
-	return !keep && lowest >= 0 && all->pairs[lowest].ms < newest_ms - DAY_MS ? lowest : unused;
+	if (!keep && lowest >= 0 && all->pairs[lowest].ms < Min(newest_ms, unix_ms) - DAY_MS)
+		return lowest;
+	return unused;
 }
 
 /* Writes the ceiling of a pair as one of the server's layout with this number. */
@@ -251,7 +253,7 @@ static void
 begin_layout(const Positions *all, const Claim *pair, int64 unix_ms)
 {
 	uint64		number = all->has_layout ? all->number ^ NUMBER_BIT : 0;
-	int			place = place_of(all, true);
+	int			place = place_of(all, unix_ms, true);
 
 	/* what is not valid now could become so */
 	for (int i = 0; i < PAIRS; i++)
@@ -282,7 +284,7 @@ ceiling_set(const Claim *pair, int64 unix_ms)
 			write_pair(i, pair, unix_ms, all.number);
 			return;
 		}
-	write_pair(place_of(&all, false), pair, unix_ms, all.number);
+	write_pair(place_of(&all, unix_ms, false), pair, unix_ms, all.number);
 }
 
 /*

@@ -470,7 +470,8 @@ identity_believe(const Belief *belief)
 	Identity	next = kept;
 	char		err[GATE_DETAIL_LEN];
 
-	if (!is_loaded ||
+	/* a copy is to be said first */
+	if (!is_loaded || (is_copy && !is_warned) ||
 		(belief->boot == kept.belief.boot && belief->former == kept.belief.former &&
 		 belief->former_until == kept.belief.former_until &&
 		 llabs(belief->believed - kept.belief.believed) < SLEW_US))

@@ -320,7 +320,12 @@ renew_grant(int64 now)
 		active_until = mono + ACTIVE_MS;
 	last_seen = last;
 	if (!generator_is_asked() && mono > active_until)
+	{
+		/* the status says why a caller would get no grant */
+		if (now > pair.limit)
+			explain_lease();
 		return LONGEST_MS;
+	}
 
 	if (generator_is_asked() || generator_usable_until() - step() / 2 <= Max(now, last))
 	{
@@ -428,6 +433,7 @@ open_gate(const Decision *decision, int64 now)
 			(errmsg("snowid makes keys as datacenter %d, worker %d",
 					pair.claim.datacenter_id, pair.claim.worker_id),
 			 errdetail("The layout is \"%s\".", layout)));
+	pair_warn_of_order(&pair, decision->floor_ms);
 	return 0;
 }
 

@@ -149,6 +149,13 @@ by_ceilings(const Facts *facts)
 	return d;
 }
 
+/* A primary may have had a standby's number since; a claim in Redis is the standby's own. */
+static bool
+is_of_standby(const Facts *facts)
+{
+	return facts->recovery && !facts->from_registry && facts->file == FILE_WANTED_CLAIM;
+}
+
 static Decision
 by_source(const Facts *facts)
 {
@@ -156,7 +163,7 @@ by_source(const Facts *facts)
 	if (facts->source == GATE_CLAIM_LOST)
 		return decide(is_usable(facts->file) ? OPENING_GIVE_UP : OPENING_CLOSE,
 					  GATE_CLAIM_LOST, DETAIL_SOURCE);
-	if (facts->file == FILE_OTHER_CLAIM)
+	if (facts->file == FILE_OTHER_CLAIM || is_of_standby(facts))
 		return decide(OPENING_GIVE_UP, is_open(facts) ? GATE_STARTING : NO_REASON, DETAIL_NONE);
 	/* a standby whose worker ID is a number needs no file yet */
 	if (!is_usable(facts->file) && (facts->from_registry || !facts->recovery))

@@ -87,7 +87,7 @@ typedef struct Facts
 
 	/*
 	 * While the gate is shut: until then somebody else may have had the pair,
-	 * by the highest reading of the clock.
+	 * by the highest reading of the clock since it was set back.
 	 */
 	int64		others_until_ms;
 

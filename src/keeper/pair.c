@@ -100,11 +100,11 @@ warn_of_end(void)
 	}
 }
 
-/* Keys of a primary before, or of a wrong clock, are left above new ones. */
-static void
-warn_of_order(const Pair *pair, const Decision *decision)
+/* The gate was opened: are keys of a primary before, or of a wrong clock, above? */
+void
+pair_warn_of_order(const Pair *pair, int64 floor_ms)
 {
-	if (pair->ceiling.beyond_ms > decision->floor_ms)
+	if (pair->ceiling.beyond_ms > floor_ms)
 		ereport(LOG,
 				(errmsg("new keys may be below keys that another worker ID made in this database"),
 				 errdetail("Those end at %s, too far ahead of the clock to wait for them.",
@@ -121,10 +121,7 @@ pair_begin(const Pair *pair, const Decision *decision, char *err)
 	warn_of_end();
 	if (decision->leave_layout && !identity_forget_ceilings(err))
 		return false;
-	if (!identity_remember(&pair->claim, decision->floor_ms, 0, err))
-		return false;
-	warn_of_order(pair, decision);
-	return true;
+	return identity_remember(&pair->claim, decision->floor_ms, 0, err);
 }
 
 /*---- Leaving a claimed worker ID for another one ----

@@ -52,7 +52,7 @@ sub stop_clock
 sub write_clock
 {
 	my ($node, $offset, $value) = @_;
-	boot($node) if !$node->{_pid};
+	boot($node) if $node->can('data_dir') && !$node->{_pid};
 	sysopen(my $file, $node->{skew_file}, O_WRONLY | O_CREAT, 0644)
 	  or die "$node->{skew_file}: $!";
 	sysseek($file, $offset, 0)               or die "$!";

@@ -147,6 +147,7 @@ foreach my $lead (0, 1000, 10000)
 
 	# the clock of the lender has not moved: nothing is lost by a number that was never left
 	$lender->restart;
+	stop_clock($lender, $now + $ms + 2 * $max_lead + 40);
 	wait_for_worker_id($lender, 5);
 	pass("$name: the number that was not given away is there at once");
 	$_->stop foreach $lender, $borrower;

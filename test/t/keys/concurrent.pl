@@ -192,7 +192,9 @@ ok( $slow <= $calls / 5000 + 3 * $took{nextval}[1] && $most < 30_000,
   or diag(
 	"$slow of $calls calls took over 100 ms, and $took{nextval}[1] of nextval()"
   );
-is(status($node, 'waits'), $waits, 'the generator makes no caller wait');
+cmp_ok(status($node, 'waits') - $waits,
+	'<', 100, 'the generator makes callers wait after a pause only')
+  unless $small;
 
 #---- Keys at random moments ----
 

@@ -245,7 +245,7 @@ SKIP:
 		like(sql_error($node, 'SELECT snowid_next()'),
 			$ended, "never a wrap: @$time");
 	}
-	restart_with($worker_1);
+	restart_with($worker_1, 2150, 3, 15);
 	like(sql_error($node, 'SELECT snowid_next()'),
 		$ended, 'never a wrap: a restart makes no key');
 

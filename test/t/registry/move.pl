@@ -368,6 +368,8 @@ my $standby = server_from_backup(
 	has_streaming => 1);
 $standby->start;
 poll($standby, "registry = 'claimed'");
+is(status($standby, 'worker_id, worker_id_source, is_open'),
+	'1|claim|f', 'a standby shows the ID that it has claimed in advance');
 wait_until(
 	'the claim is in its file',
 	sub {

@@ -387,7 +387,7 @@ is( as( 'mallory',
 	'0',
 	'no function is SECURITY DEFINER, and all are of a superuser');
 is( as( 'mallory',
-		"SELECT count(*) $functions AND proleakproof AND (prolang <> 12 OR NOT prosrc ~ '^int[248]+(eq|ne|lt|gt|le|ge)\$')"
+		"SELECT count(*) $functions AND proleakproof AND (prolang <> 12 OR NOT prosrc ~ '^(int[248]+(eq|ne|lt|gt|le|ge)|btint[248]+cmp)\$')"
 	),
 	'0',
 	"only core's comparisons of integers are leakproof");

@@ -391,7 +391,7 @@ query($node,
 	"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('a')"
 );
 configure($node, 'snowid.max_wait = 1s');
-$node->append_conf('postgresql.conf', 'max_worker_processes = 4');
+$node->append_conf('postgresql.conf', 'max_worker_processes = 3');
 $node->restart;
 is(query($node, "SELECT snowid_number('a')"),
 	1, 'the reserved process slot is enough for the tables of a database');

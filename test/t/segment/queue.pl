@@ -35,7 +35,7 @@ is( join(' ', map { answer_of($_) } @busy),
 #---- The order ----
 
 # The reserved process alone, which one database has, and which is stopped.
-query($node, 'ALTER SYSTEM SET max_worker_processes = 4');
+query($node, 'ALTER SYSTEM SET max_worker_processes = 3');
 $node->restart;
 $node->safe_psql('d1', "SELECT snowid_number('t2')");
 my $pid = fetcher_pid($node, 'd1');

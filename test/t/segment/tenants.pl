@@ -171,7 +171,7 @@ cmp_ok(query($node, 'SELECT count(*) ' . fetchers('tenant_a')),
 #---- No place of a process is one tenant's ----
 
 # Parallel queries have all places but the reserved one.
-query($node, "ALTER SYSTEM SET max_worker_processes = 5");
+query($node, "ALTER SYSTEM SET max_worker_processes = 4");
 stop(@malice);
 $node->restart;
 as('a', 'owner', <<~EOF);
@@ -282,7 +282,7 @@ eval { $locker->quit };
 # Each of many databases needs it for a moment, at the same time.
 $node->append_conf('postgresql.conf', 'snowid.max_wait = 8s');
 $node->start;
-query($node, 'ALTER SYSTEM SET max_worker_processes = 4');
+query($node, 'ALTER SYSTEM SET max_worker_processes = 3');
 $node->restart;
 query($node, 'CREATE DATABASE moment_1');
 $node->safe_psql('moment_1',

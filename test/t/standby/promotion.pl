@@ -206,8 +206,7 @@ my $cramped = standby('cramped', $primary, 'quiet');
 my $places  = origin_places($cramped);
 $cramped->append_conf('postgresql.conf', "$places = 0");
 $cramped->start;
-$cramped->wait_for_log(
-	qr/WARNING: .*no room for the ceilings of snowid/);
+$cramped->wait_for_log(qr/WARNING: .*no room for the ceilings of snowid/);
 pass("a standby with $places = 0 warns");
 configure($primary, 'snowid.worker_id = 1');
 $primary->reload;
