@@ -470,7 +470,7 @@ identity_believe(const Belief *belief)
 	Identity	next = kept;
 	char		err[GATE_DETAIL_LEN];
 
-	/* a copy is to be said first */
+	/* that it is a copy must be said first */
 	if (!is_loaded || (is_copy && !is_warned) ||
 		(belief->boot == kept.belief.boot && belief->former == kept.belief.former &&
 		 belief->former_until == kept.belief.former_until &&
