@@ -218,7 +218,7 @@ restart_with("$places = 0\nmax_wal_senders = 0");
 poll($node, "reason ~ 'cannot raise'");
 like(
 	sql_error($node, 'SELECT snowid_next()'),
-	qr/^55000: snowid cannot raise its ceiling\nDETAIL:  $full with ID 65533\. Increase $places and try again\./,
+	qr/^55000: snowid cannot raise its ceiling\nDETAIL:  $full with ID 65533\. Increase "?$places"? and try again\./,
 	"no place in $places: the error says so");
 is(() = slurp_file($node->logfile, $log) =~ /ERROR:  $full/g,
 	1, "no place in $places: the log has it once");

@@ -214,7 +214,7 @@ $node->reload;
 poll($node, q(reason ~ 'could not find free replication state slot'));
 like(
 	sql_error($node, 'SELECT snowid_next()'),
-	qr/^55000: snowid cannot raise its ceiling\nDETAIL:  could not find free replication state slot.*Increase max/,
+	qr/^55000: snowid cannot raise its ceiling\nDETAIL:  could not find free replication state slot.*Increase "?max/,
 	'no place for a new worker ID: callers get the reason');
 $node->append_conf('postgresql.conf', "$limit = 3");
 $node->restart;
