@@ -32,6 +32,7 @@
 #define InvalidRepOriginId InvalidReplOriginId
 #define shmem_hash(name, n, info, flags) ShmemInitHash(name, n, info, flags)
 #else
+#define PG_SIG_DFL SIG_DFL
 #define PG_SIG_IGN SIG_IGN
 #define shmem_hash(name, n, info, flags) ShmemInitHash(name, n, n, info, flags)
 #endif

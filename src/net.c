@@ -249,7 +249,7 @@ answer_and_exit(NetJob job, const void *arg, int fd, unsigned int seconds)
 	/* the child must not keep the shared memory of a dead server in use */
 	PGSharedMemoryDetach();
 	/* nor outlive its parent for long, or write into the log */
-	pqsignal(SIGALRM, SIG_DFL);
+	pqsignal(SIGALRM, PG_SIG_DFL);
 	sigemptyset(&alarm_only);
 	sigaddset(&alarm_only, SIGALRM);
 	sigprocmask(SIG_UNBLOCK, &alarm_only, NULL);
