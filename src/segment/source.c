@@ -15,6 +15,7 @@
 
 #include <unistd.h>
 
+#include "access/htup_details.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_foreign_server.h"
 #include "catalog/pg_type.h"
