@@ -150,16 +150,25 @@ my $standby = server_from_backup(
 set_skew($standby, 7210);
 $standby->start;
 state_is($standby, 'a standby', 0, 'during recovery');
-$keeper = keeper_pid($standby);
-stop_process($standby, $keeper);
-$stopped{$keeper} = 1;
+
+# From PostgreSQL 19 on a promotion waits for each process.
+my $may_hang = $node->pg_version->major < 19;
+if ($may_hang)
+{
+	$keeper = keeper_pid($standby);
+	stop_process($standby, $keeper);
+	$stopped{$keeper} = 1;
+}
 $node->stop('immediate');
 $standby->promote;
-state_is(
-	$standby, 'a promoted standby, whose keeper is stopped',
-	0,        'not ready yet: The "snowid keeper" process');
-kill 'CONT', $keeper;
-%stopped = ();
+if ($may_hang)
+{
+	state_is(
+		$standby, 'a promoted standby, whose keeper is stopped',
+		0,        'not ready yet: The "snowid keeper" process');
+	kill 'CONT', $keeper;
+	%stopped = ();
+}
 state_is($standby, 'a promoted standby', 1);
 $standby->stop;
 
