@@ -272,12 +272,13 @@ $a->restart;
 $b->restart;
 both_go_on('1 0', '1 0', 'both started again', $a, $b);
 
-# The newcomer takes an ID away even if it cannot use it.
+# The newcomer takes an ID away even if it cannot use it; that ID is free again once the
+# table was looked at.
 my $c = server_in(2, 'c', 'snowid.datacenter_id = 5');
 until_it_knows_twins('5:0');
 my $d = server_in(2, 'd', 'snowid.datacenter_id = 6');
 $c->wait_for_log(qr/snowid lost its worker ID/);
-both_go_on('1 0', '1 0', 'one place, two datacenters', $c, $d);
+both_go_on('[01] 0', '1 0', 'one place, two datacenters', $c, $d);
 
 $_->stop foreach $a, $b, $c, $d;
 
