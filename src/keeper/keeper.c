@@ -94,11 +94,12 @@ static void
 begin_belief(int64 distance)
 {
 	char		err[GATE_DETAIL_LEN];
-	uint64		boot = identity_boot();
+	uint64		boot;
 
 	if (has_belief || identity_load(err) != FILE_WITHOUT_CLAIM)
 		return;
 	has_belief = true;
+	boot = identity_boot();
 	belief = identity->belief;
 	if (boot != 0 && belief.boot == boot)
 		return;

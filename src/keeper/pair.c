@@ -229,8 +229,8 @@ observe_file(const Pair *pair, const Claim *wanted, Facts *facts)
 	/* while the registry has not answered, nothing else is wanted */
 	is_other = claim->ownership == claim_given_up() ||
 		(claim->generation != 0) != facts->from_registry ||
-		(facts->source == NO_REASON || !facts->from_registry ?
-		 claim->ownership != wanted->ownership : false);
+		((facts->source == NO_REASON || !facts->from_registry) &&
+		 claim->ownership != wanted->ownership);
 	facts->file = claim->ownership == 0 ? FILE_WITHOUT_CLAIM :
 		is_other ? FILE_OTHER_CLAIM : FILE_WANTED_CLAIM;
 	if (claim->ownership != 0 && same_pair(claim, wanted))
