@@ -482,7 +482,7 @@ mailbox_init(Mailbox *box)
  * Places a question; the caller then wakes the process that answers.  False:
  * there is another one.
  */
-static bool
+bool
 mailbox_place(Mailbox *box, void *letter, const void *question, Size size)
 {
 	bool		is_free;
@@ -505,7 +505,7 @@ mailbox_place(Mailbox *box, void *letter, const void *question, Size size)
 }
 
 /* The state of the caller's question; MAIL_NONE: it has none. */
-static MailState
+MailState
 mailbox_look(Mailbox *box)
 {
 	MailState	state;
@@ -520,7 +520,7 @@ mailbox_look(Mailbox *box)
  * The caller does not ask any more, or has read its answer.  True: its question
  * was taken.
  */
-static bool
+bool
 mailbox_leave(Mailbox *box)
 {
 	bool		was_taken = false;
