@@ -1,10 +1,9 @@
-# mutations.pl - the work of test/mutations, in its copy of the checkout: PG_CONFIG, the
-# directory of PostgreSQL's Perl modules, and the files.
+# mutations.pl - the work of test/mutations, in its copy of the checkout: PG_CONFIG, and the
+# files.
 use strict;
 use warnings;
 
-use File::Copy qw(copy);
-use IO::Select;
+use File::Copy  qw(copy);
 use Time::HiRes qw(usleep);
 
 # How long a test may take, in s: registry/move takes 250, and a loaded machine more.
@@ -14,8 +13,7 @@ my $limit = 1200;
 my $jobs = $ENV{JOBS} // 8;
 
 $| = 1;
-exit(run_all(@ARGV)) if $ARGV[0] eq '--run';
-my ($pg_config, $lib, @wanted) = @ARGV;
+my ($pg_config, @wanted) = @ARGV;
 
 # The tests of a file, quick ones first; sql/keys is one of pg_regress.
 my %tests = (
@@ -282,8 +280,12 @@ sub noticed
 		return "$test: $said" if !$passed;
 	}
 	my @scripts = map { "test/t/$_.pl" } grep { !m{^sql/} } @$tests;
-	my ($passed, $said) = run_until_failure(@make, 'installcheck', 'REGRESS=',
-		"PROVE_TESTS=@scripts", "PROVE=perl test/mutations.pl --run -I $lib");
+	my ($passed, $said) = run_until_failure(
+		@make,
+		'installcheck',
+		'REGRESS=',
+		"PROVE_TESTS=@scripts",
+		"PROVE=perl test/tap.pl --until-failure --jobs=$jobs --limit=$limit");
 	end_servers();
 	return '' if $passed;
 	my ($first) = $said =~ m{^([\w/]+):};
@@ -314,53 +316,6 @@ sub run_until_failure
 	}
 	my $passed = close($out) && !$check;
 	return ($passed, $check // $died // 'it ended');
-}
-
-# In place of prove: runs the first script and then the others, several at a time, up to
-# the first check that fails, whose name then begins with that of the test.  Returns what
-# to exit with.
-sub run_all
-{
-	my @waiting = grep { m{^test/t/} } @_;
-	my @options = grep { !m{^test/t/|^--run$} } @_;
-	my $outputs = IO::Select->new;
-	my $most    = 1;
-	my (%name_of, %text_of);
-
-	while (@waiting || %name_of)
-	{
-		while (@waiting && keys %name_of < $most)
-		{
-			my $script = shift @waiting;
-			open(
-				my $out,        '-|',              'timeout',
-				'--foreground', '--kill-after=30', $limit,
-				'perl',         @options,          $script) or die "$!";
-			$outputs->add($out);
-			$name_of{$out} = $script =~ s{^test/t/|\.pl$}{}gr;
-			$text_of{$out} = '';
-		}
-		foreach my $out ($outputs->can_read)
-		{
-			my $more =
-			  sysread($out, $text_of{$out}, 65536, length $text_of{$out});
-			my ($failure) = $text_of{$out} =~ /^not ok \d+ - (.*)\n/m;
-			if (!$more)
-			{
-				$outputs->remove($out);
-				$failure //= 'it ended' if !close($out);
-			}
-			if ($failure)
-			{
-				print "not ok 1 - $name_of{$out}: $failure\n";
-				return 1;
-			}
-			next if $more;
-			delete $name_of{$out};
-			$most = $jobs;
-		}
-	}
-	return 0;
 }
 
 # A test that was ended may leave its servers, and a directory that cannot be written:

@@ -60,27 +60,39 @@ make_template()
 		'exec "$0.real" "$@"' | run sh -c 'cat >"$1.new"; chmod 755 "$1.new"; mv "$1.new" "$1"' sh "$initdb"
 }
 
-# Runs one half of `make installcheck` and counts: its name, then make's
-# variables.
+# Runs one half of `make installcheck`, whose output goes through a filter, and counts by
+# the "passed failed" in $totals: its name, the filter, then make's variables.
 installcheck()
 {
-	local name=$1 log=$build/installcheck.log totals=$build/totals p f
-	shift
+	local name=$1 filter=$2 log=$build/installcheck.log p=0 f=0
+	shift 2
 
-	rm -rf "$totals" "$totals.bad" "$work"/{regression.diffs,log,tmp_regress}
+	totals=$build/totals
+	rm -rf "$totals" "$work"/{regression.diffs,log,tmp_regress}
 	make_template
-	{ make_there installcheck INITDB_TEMPLATE="$template" "$@" 2>"$log.stderr" || echo "make failed"; } |
-		tee "$log" | perl "$work/test/tally.pl" "$totals" "$totals.bad" &
-	wait $!
-	read -r p f <"$totals"
+	make_there installcheck INITDB_TEMPLATE="$template" "$@" 2>"$log" | "$filter" &
+	wait $! || :
+	[[ ! -s $totals ]] || read -r p f <"$totals"
 	passed=$((passed + p))
 	failed=$((failed + f))
-	if ((f > 0)) || grep -qx "make failed" "$log"; then
-		show_logs
-		((f > 0)) || result "$name" FAILED
-	elif ((p == 0)); then
-		result "$name" "FAILED: no test was run"
-	fi
+	((p + f > 0)) || result "$name" "FAILED: no test was run"
+	((p > 0 && f == 0)) || show_logs
+}
+
+regression_tests() { installcheck "pg_regress" count_regression TAP_TESTS=; }
+
+# A line for each test of pg_regress: of PostgreSQL 15 ("test a ... ok") and later ("ok 1 - a")
+count_regression()
+{
+	awk -v totals="$totals" '
+		/^(test|    ) +[^ ]+ +\.\.\. (ok|FAILED)/ { sub(/^test/, ""); count($1, $3 == "ok") }
+		/^(not )?ok +[0-9]+ +[-+] / { good = !sub(/^not /, ""); count($4, good) }
+		function count(name, good) {
+			good ? passed++ : failed++
+			printf "   %-40s %s\n", name, good ? "ok" : "FAILED"
+			fflush()
+		}
+		END { print passed + 0, failed + 0 >totals }'
 }
 
 # The names of all TAP tests: SUBJECT/NAME
@@ -138,36 +150,22 @@ needed_by()
 # Runs TAP tests, this many at a time: the number, then their names.
 tap_tests()
 {
-	local jobs=$1 lib tests
+	local jobs=$1
 	shift
 
-	lib=$(dirname "$("$bindir/pg_config" --pgxs)")/../test/perl
-	tests=$(printf 'test/t/%s.pl ' "$@")
-	installcheck "TAP tests" REGRESS= TAP_TESTS=1 PROVE_TESTS="$tests" PROVE="prove -j $jobs --exec \
-		'timeout --foreground --kill-after=60 $time_limit perl -I test/perl -I $lib'"
+	installcheck "TAP tests" of_tap_tests REGRESS= TAP_TESTS=1 PROVE_TESTS="$(printf 'test/t/%s.pl ' "$@")" \
+		PROVE="perl test/tap.pl --jobs=$jobs --limit=$time_limit --totals=$build/totals"
 }
+
+of_tap_tests() { grep -v '+++ tap install-check in' || :; }
 
 # The files that explain a failure, while they are there.
 show_logs()
 {
-	local name
-
 	if [[ -s $work/regression.diffs ]]; then
 		head -n 200 "$work/regression.diffs"
 	fi
-	show_end "$log.stderr" "$work"/{,tmp_regress/}log/postmaster.log
-	while read -r name; do
-		name=${name##*/}
-		name=${name%.pl}
-		grep -h -A 12 '\bnot ok ' "$work/tmp_check/log/regress_log_$name" || :
-		show_end "$work/tmp_check/log/"{regress_log_"$name","$name"_*.log}
-	done < <(cat "$totals.bad"; ended_all)
-}
-
-# The tests that ended all others, since a server did not start.
-ended_all()
-{
-	grep -ls 'Bail out!' "$work"/tmp_check/log/regress_log_* | sed 's/.*regress_log_//'
+	show_end "$log" "$work"/{,tmp_regress/}log/postmaster.log
 }
 
 show_end()
