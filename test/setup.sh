@@ -179,11 +179,13 @@ list_missing()
 	done
 }
 
-# Runs as root.  For as long as this takes, no package may start a service, and
-# PostgreSQL's does not create a cluster.
+# Runs as root, one run at a time.  For as long as this takes, no package may start a
+# service, and PostgreSQL's does not create a cluster.
 install_as_root()
 {
 	set -e
+	exec {lock}</var/lib/dpkg
+	flock "$lock"
 	policy=/usr/sbin/policy-rc.d
 	clusters=/etc/postgresql-common/createcluster.d
 	[[ ! -e $policy ]] || policy=
