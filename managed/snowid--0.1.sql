@@ -205,7 +205,8 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'key must not be negative';
     END IF;
     IF ticks > (l.last_ms - l.epoch) / l.tick THEN
-        RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = format('timestamp of key %s is out of range', id);
+        RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = format('timestamp of key %s is out of range', id),
+            HINT = 'The key is of another layout.';
     END IF;
     created_at := "@schema@".snowid_time_of_ms(l.epoch + ticks * l.tick);
     IF l.datacenter_bits > 0 THEN
@@ -701,7 +702,8 @@ DECLARE
     result text COLLATE "C";
 BEGIN
     IF local < '0001-01-01' OR local >= '10000-01-01' THEN
-        RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = format('time of key %s has no year of four digits', id);
+        RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = format('time of key %s has no year of four digits', id),
+            HINT = 'The key is of another layout.';
     END IF;
     result := code || to_char(local, 'YYYYMMDDHH24MISSMS');
     FOR field IN
@@ -826,7 +828,8 @@ DECLARE
     func pg_catalog.regprocedure;
 BEGIN
     IF pg_catalog.to_regprocedure(pg_catalog.format('%I.snowid_next()', target)) IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = '42710', MESSAGE = pg_catalog.format('schema "%s" already contains snowid', target);
+        RAISE EXCEPTION USING ERRCODE = '42710', MESSAGE = pg_catalog.format('schema "%s" already contains snowid', target),
+            HINT = 'Nothing was changed.';
     END IF;
     IF pg_catalog.concat(pg_catalog.current_setting('snowid_managed.transaction', true))
         OPERATOR(pg_catalog.<>) pg_catalog.pg_current_xact_id()::pg_catalog.text THEN

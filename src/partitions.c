@@ -135,7 +135,8 @@ make_command(const Call *call, Timestamp period, int64 low, int64 high)
 	if (strlen(bare_name) >= NAMEDATALEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_NAME_TOO_LONG),
-				 errmsg("the name of a partition is too long: %s", bare_name)));
+				 errmsg("the name of a partition is too long: %s", bare_name),
+				 errhint("Give the table a shorter name.")));
 
 	/*
 	 * PARTITION OF would lock out readers of the table.  ATTACH locks out
@@ -214,7 +215,8 @@ commands_for(const Call *call)
 					 errmsg("partition %s holds some keys of the %s of %s, but not all",
 							part->name, unit->name, formatted(period, "YYYY-MM-DD")),
 					 errdetail("The %s is from " INT64_FORMAT " to " INT64_FORMAT ".",
-							   unit->name, low, high)));
+							   unit->name, low, high),
+					 errhint("Use the step with which the partition was made.")));
 	}
 	if (call->keep && oldest > epoch)
 	{

@@ -31,7 +31,7 @@ const GateText gate_texts[] =
 	[GATE_BEHIND] = {true, "the clock is too far behind the keys of this server",
 	"Set the clock right; see doc/worker-ids.md in snowid's manual.", ERRCODE_SYSTEM_ERROR},
 	[GATE_STOPPING] = {true, "snowid is shutting down or starting again",
-	NULL},
+	"Try again; unless the server is being stopped, \"snowid keeper\" starts again by itself."},
 	[GATE_RECOVERY] = {false, "snowid makes no keys during recovery",
 	"Ask the primary server, or promote this one."},
 	[GATE_SINGLE_USER] = {false, "snowid makes no keys in single-user mode",

@@ -436,12 +436,13 @@ snowid_advance(PG_FUNCTION_ARGS)
 /*---- Consent, which the keeper looks for in each turn ----*/
 
 static void
-consent(bool is_asked, const char *refusal)
+consent(bool is_asked, const char *refusal, const char *hint)
 {
 	if (!is_asked)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("%s", refusal)));
+				 errmsg("%s", refusal),
+				 errhint("%s", hint)));
 	process_notify(PROCESS_KEEPER);
 }
 
@@ -456,7 +457,8 @@ snowid_accept_clock(PG_FUNCTION_ARGS)
 	is_asked = generator->gate.clock_jumped;
 	generator->gate.accepts_clock |= is_asked;
 	LWLockRelease(generator_lock);
-	consent(is_asked, "there is no clock jump to accept");
+	consent(is_asked, "there is no clock jump to accept",
+			"Nothing is needed; if the clock jumped just now, call it again.");
 	PG_RETURN_VOID();
 }
 
@@ -471,6 +473,7 @@ snowid_accept_layout(PG_FUNCTION_ARGS)
 	is_asked = generator->gate.reason == GATE_LAYOUT_CONSENT;
 	generator->gate.accepts_layout |= is_asked;
 	LWLockRelease(generator_lock);
-	consent(is_asked, "there is no layout change to accept");
+	consent(is_asked, "there is no layout change to accept",
+			"Nothing is needed; perhaps it was accepted before.");
 	PG_RETURN_VOID();
 }

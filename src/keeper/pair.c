@@ -95,7 +95,8 @@ warn_of_end(void)
 	{
 		ereport(WARNING,
 				(errmsg("the timestamp's range of the snowid layout ends at %s",
-						timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout))))));
+						timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout)))),
+				 errhint("Plan a new layout; see doc/layouts.md in snowid's manual.")));
 		warned = true;
 	}
 }

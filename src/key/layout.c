@@ -215,7 +215,8 @@ layout_unpack(const Layout *layout, int64 id, Parts *parts)
 	if (ticks > (layout_last_ms(layout) - layout->epoch) / layout->tick)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
-				 errmsg("timestamp of key " INT64_FORMAT " is out of range", id)));
+				 errmsg("timestamp of key " INT64_FORMAT " is out of range", id),
+				 errhint("The key is of another layout.")));
 	parts->unix_ms = layout->epoch + ticks * layout->tick;
 	parts->datacenter = (int)
 		(id >> (layout->worker_bits + layout->sequence_bits) &

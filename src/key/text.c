@@ -358,7 +358,8 @@ write_serial(const SerialForm *form, int64 id, char *buf)
 	if (!unix_ms_has_year(local))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATETIME_FIELD_OVERFLOW),
-				 errmsg("time of key " INT64_FORMAT " has no year of four digits", id)));
+				 errmsg("time of key " INT64_FORMAT " has no year of four digits", id),
+				 errhint("The key is of another layout.")));
 	(void) timestamp2tm(timestamptz_from_unix_ms(local), NULL, &tm, &us, NULL, NULL);
 
 	p += sprintf(p, "%s%04d%02d%02d%02d%02d%02d%03d", form->code, tm.tm_year, tm.tm_mon,

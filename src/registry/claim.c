@@ -86,7 +86,8 @@ random_id(void)
 	if (!pg_strong_random(&id, sizeof(id)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not generate random values")));
+				 errmsg("could not generate random values"),
+				 errdetail("This machine's source of random numbers failed.")));
 	return id | 1;				/* 0 stands for none */
 }
 
@@ -439,7 +440,8 @@ snowid_release(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("worker ID %d of datacenter %d is not claimed",
-						request.worker_id, request.datacenter_id)));
+						request.worker_id, request.datacenter_id),
+				 errdetail("It is free already.")));
 	if (strcmp(outcome, "own") == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -210,7 +210,8 @@ refuse_number(const TagSite *site, const SegmentState *state, const Wait *wait)
 		ereport(ERROR,
 				(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
 				 errmsg("the numbers of \"%s\" are used up", tag_of(site)),
-				 errdetail("By its limit_id and format, the last one is " INT64_FORMAT ".", row->limit)));
+				 errdetail("By its limit_id and format, the last one is " INT64_FORMAT ".", row->limit),
+				 errhint("Raise limit_id, or give {N:...} of the format more digits; see doc/segment.md in snowid's manual.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("no numbers available for segment \"%s\"", tag_of(site)),
@@ -384,7 +385,8 @@ take_slowly(TagSite *site, int64 length, DateADT *period, int64 *first, bool *as
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("a standby hands out no numbers")));
+				 errmsg("a standby hands out no numbers"),
+				 errhint("Ask the primary server.")));
 	do
 	{
 		CHECK_FOR_INTERRUPTS();

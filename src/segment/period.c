@@ -72,7 +72,8 @@ label_at(PeriodKind kind, TimestampTz at, pg_tz *zone)
 	if (timestamp2tm(at, &tz, &tm, &fsec, NULL, zone) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
-				 errmsg("timestamp out of range")));
+				 errmsg("timestamp out of range"),
+				 errdetail("The clock is out of PostgreSQL's range.")));
 	return first_day(kind, tm.tm_year, tm.tm_mon, tm.tm_mday);
 }
 
@@ -90,7 +91,8 @@ period_at(PeriodKind kind, TimestampTz now, pg_tz *zone, DateADT newest)
 	if (Max(period.label, newest) > date2j(9999, 12, 31) - POSTGRES_EPOCH_JDATE)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
-				 errmsg("the newest period has no year of four digits")));
+				 errmsg("the newest period has no year of four digits"),
+				 errhint("Delete the tag's rows of periods after the year 9999, at its source.")));
 	if (newest != NO_PERIOD)
 	{
 		j2date(newest + POSTGRES_EPOCH_JDATE, &year, &month, &day);

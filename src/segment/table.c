@@ -127,7 +127,8 @@ refuse_table(const TableKind *kind)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("definition of table \"%s\" does not match the snowid_segments extension", kind->name),
-			 errdetail("Its columns or its primary key were changed.")));
+			 errdetail("Its columns or its primary key were changed."),
+			 errhint("Undo that.")));
 }
 
 static void
@@ -535,7 +536,8 @@ check_row(const TableRow *new)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("segment \"%s\" would have no numbers",
 						TextDatumGetCString(new->values[TAG_BIZ_TAG])),
-				 errdetail("%s.", problem)));
+				 errdetail("%s.", problem),
+				 errhint("See doc/segment.md in snowid's manual.")));
 }
 
 /*
@@ -622,7 +624,8 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("snowid_segments_guard() was not called as a trigger")));
+				 errmsg("snowid_segments_guard() was not called as a trigger"),
+				 errdetail("It is the trigger of snowid_segments.")));
 	kind = data->tg_trigger->tgnargs > 0 ? &table_periods : &table_tags;
 	relid = kind == &table_tags ? RelationGetRelid(data->tg_relation) :
 		get_relname_relid(table_tags.name, RelationGetNamespace(data->tg_relation));
