@@ -15,8 +15,10 @@ my $jobs = $ENV{JOBS} // 8;
 $| = 1;
 my ($pg_config, @wanted) = @ARGV;
 
-# The tests of a file, quick ones first; sql/keys is one of pg_regress.
+# The tests of a file, quick ones first; sql/keys is one of pg_regress, and test/opening a
+# program.
 my %tests = (
+	'keeper/opening.c'  => 'test/opening',
 	'keeper/identity.c' =>
 	  'registry/own_claim registry/identity keeper/new_pair keeper/layout_consent restart/state_file registry/settling registry/lease registry/move restart/backups keeper/shortages keeper/advance registry/same_directory',
 	'keeper/keeper.c' =>
@@ -176,7 +178,7 @@ foreach my $file (files())
 	  or die "$file has no tests here\n";
 	my $alone = noticed(\@tests);
 	die "the tests of src/$file fail by themselves: $alone\n" if $alone;
-	foreach my $m (mutants($code))
+	foreach my $m (mutants($code, $file eq 'keeper/opening.c'))
 	{
 		my ($line, $at, $length, $new, $name) = @$m;
 		my $is_named = grep { "$file: $name" =~ $_->[0] } @named;
@@ -206,8 +208,7 @@ sub files
 {
 	my %seen;
 	my @all = @wanted ? @wanted : glob('src/keeper/*.c src/generator/*.c');
-	return grep { !$seen{$_}++ && $_ ne 'keeper/opening.c' }
-	  map { m{(?:src/)?([^:]+)} } @all;
+	return grep { !$seen{$_}++ } map { m{(?:src/)?([^:]+)} } @all;
 }
 
 # Is this line of the file named, or the whole file, or nothing?
@@ -221,9 +222,10 @@ sub is_wanted
 
 # The mutants of a file: line, place, length, what stands there instead, name with the
 # function.  What a condition calls is still called: calls have mutants of their own.
+# The decision on an opening has finer ones.
 sub mutants
 {
-	my ($code) = @_;
+	my ($code, $finer) = @_;
 	my @found;
 	my $comment = qr{/\*.*?\*/}s;
 	my $parens  = qr{(\((?:[^()]++|(?1))*\))};
@@ -253,8 +255,64 @@ sub mutants
 		  /^(?:if|for|while|switch|return|sizeof|Assert|PG_\w+|\w+_CRC32C|LWLock\w+|pgstat_report_\w+|elog)$/;
 		$add->($-[1], length $1, ';', 'without');
 	}
+	finer($bare, $add) if $finer;
 	@found = sort { $a->[0] <=> $b->[0] } @found;
 	return @found;
+}
+
+# Without one operand, with the first or the second of two values alone, another bound,
+# another sign, without a step.
+sub finer
+{
+	my ($bare, $add) = @_;
+	my $parens  = qr{(?<parens>\((?:[^()]++|(?&parens))*\))};
+	my $value   = qr{(?:[^(),;?:]|$parens)+};
+	my $name    = qr{\w[\w.]*(?:->\w+)*};
+	my $operand = qr{!?(?:$name$parens?|$parens)(?: [<>=!]=? $name)?};
+	my %other   = (
+		'<'  => '<=',
+		'<=' => '<',
+		'>'  => '>=',
+		'>=' => '>',
+		'==' => '!=',
+		'!=' => '==');
+
+	while ($bare =~ /(?:&&|\|\|)/g)
+	{
+		my ($at, $end) = ($-[0], $+[0]);
+		$add->($-[0], $end - $-[0], '', 'without')
+		  if substr($bare, 0, $at) =~ /$operand\s+$/;
+		$add->($at, $+[0] + $end - $at, '', 'without')
+		  if substr($bare, $end) =~ /^\s+$operand/;
+	}
+	while ($bare =~ /\bMax\((?<one>$value),(?<two>$value)\)/g)
+	{
+		my ($at,  $length) = ($-[0], $+[0] - $-[0]);
+		my ($one, $two)    = @+{qw(one two)};
+		$add->($at, $length, "($one)", 'first of');
+		$add->($at, $length, "($two)", 'second of');
+		pos($bare) = $at + 1;
+	}
+	while ($bare =~ /$operand \?(?<one>$value):(?<two>$value)/g)
+	{
+		my ($at,  $length) = ($-[0], $+[0] - $-[0]);
+		my ($one, $two)    = @+{qw(one two)};
+		$add->($at, $length, $one, 'always the first of');
+		$add->($at, $length, $two, 'always the second of');
+	}
+	while ($bare =~ / ([<>=!]=|[<>]) /g)
+	{
+		$add->($-[1], length $1, $other{$1}, "$other{$1} in place of");
+	}
+	while ($bare =~ /!(?=[a-z(])/g) { $add->($-[0], 1, ' ', 'without'); }
+	while ($bare =~ / (\+) facts/g) {
+		$add->($-[1], 1, '-', '- in place of');
+	}
+	while ($bare =~ /\n\t+(d\.\w+ = [^;]*;)/g)
+	{
+		$add->($-[1], length $1, ';', 'without');
+	}
+	return;
 }
 
 # Names the compiler or the test that notices the change; '': nothing does.  Those of
@@ -268,6 +326,12 @@ sub noticed
 		'COPT=-DUSE_ASSERT_CHECKING');
 	chomp(my $to = qx($pg_config --pkglibdir));
 
+	if ($tests->[0] eq 'test/opening')
+	{
+		(run_until_failure(@make, $tests->[0]))[0] or return 'the compiler';
+		my ($passed, $said) = run_until_failure($tests->[0], 'first');
+		return $passed ? '' : $said;
+	}
 	(run_until_failure(@make, 'snowid.so'))[0] or return 'the compiler';
 	copy('snowid.so', "$to/snowid.new")
 	  && rename("$to/snowid.new", "$to/snowid.so")
@@ -310,7 +374,7 @@ sub run_until_failure
 	while (my $text = <$out>)
 	{
 		$died = $1 if $text =~ /^(.*) at \S+ line \d+\.$/;
-		next if $check || $text !~ /^\s*not ok \d+ - (.*)/;
+		next if $check || $text !~ /^\s*(?:not ok \d+ -|not so:) (.*)/;
 		$check = $1;
 		kill 'TERM', -$pid;
 	}

@@ -8,7 +8,7 @@
  *
  * Linked with that object file alone.  Prints a line for each property, which begins
  * with "not so: " where it does not hold, with the facts of the first such decision;
- * "first": ends there.  test/opening_mutations takes out each condition once.
+ * "first": ends there.  test/mutations takes out each condition once.
  */
 #include "postgres.h"
 

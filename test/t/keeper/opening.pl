@@ -1,6 +1,6 @@
 # May keys be made, with which pair, and above what?  test/opening.c goes through the
 # combinations of the facts, and checks each decision against the invariants.
-# test/opening_mutations shows that each condition is needed.
+# test/mutations shows that each condition is needed.
 use strict;
 use warnings;
 
