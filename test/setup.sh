@@ -270,6 +270,8 @@ copy_postgresql()
 		copied+=(includedir)
 		unpack_headers
 	fi
+	# where the one is in the other, a link would not do
+	[[ $("$pg_config" --pkglibdir) != "$("$pg_config" --libdir)"/* ]] || copied+=(libdir)
 	for option in "${copied[@]}"; do
 		dir=$("$pg_config" "--$option")
 		run mkdir -p "$root$dir"
