@@ -4,10 +4,10 @@
  *		and their common loop.
  *
  * The postmaster times restarts by the wall clock, which may be set back at that
- * very moment.  So a process that gets SIGTERM registers a successor, which starts
- * at once unless the server shuts down.  The postmaster later restarts the first
- * one, too: the second to start finds the other and ends for good.  A process that
- * starts late, and was replaced, ends in the same way.  One of many has no successor.
+ * very moment.  So a process that leaves registers a successor, which starts at once
+ * unless the server shuts down, and ends for good.  If there is no slot for it, the
+ * postmaster restarts the first one after a second.  One that a caller started has
+ * no successor.
  */
 #include "postgres.h"
 
@@ -194,7 +194,8 @@ describe(BackgroundWorker *worker, const Process *process)
 	/* the others on a standby, too: to be ready for a promotion */
 	worker->bgw_start_time = process->is_one_of_many ? BgWorkerStart_RecoveryFinished :
 		BgWorkerStart_ConsistentState;
-	worker->bgw_restart_time = 0;
+	/* not 0: a fork() that fails would be tried again at once, and logged */
+	worker->bgw_restart_time = 1;
 	strlcpy(worker->bgw_library_name, "snowid", BGW_MAXLEN);
 	strlcpy(worker->bgw_function_name, "snowid_process_main", BGW_MAXLEN);
 	strlcpy(worker->bgw_name, process->name, BGW_MAXLEN);
@@ -210,17 +211,6 @@ process_register(const Process *process)
 
 	describe(&worker, process);
 	RegisterBackgroundWorker(&worker);
-}
-
-/* Starts another one in place of the one that is there, if any. */
-static bool
-replace(const Process *process)
-{
-	BackgroundWorker worker;
-
-	pg_atomic_write_u32(&processes[process->id].procno, NO_PROC);
-	describe(&worker, process);
-	return RegisterDynamicBackgroundWorker(&worker, NULL);
 }
 
 /*
@@ -288,8 +278,22 @@ detach(int code, Datum arg)
 	(void) pg_atomic_compare_exchange_u32(&mine->procno, &me, NO_PROC);
 }
 
+/* Ends the process, and starts its successor. */
 static void
 leave_for_successor(const Process *process)
+{
+	BackgroundWorker worker;
+
+	detach(0, PointerGetDatum(process));
+	describe(&worker, process);
+	/* after 0 the postmaster forgets it; after 1 it starts it again */
+	proc_exit(MyBgworkerEntry->bgw_restart_time == BGW_NEVER_RESTART ||
+			  RegisterDynamicBackgroundWorker(&worker, NULL) ? 0 : 1);
+}
+
+/* SIGTERM */
+static void
+stop(const Process *process)
 {
 	PG_TRY();
 	{
@@ -303,10 +307,7 @@ leave_for_successor(const Process *process)
 		LWLockReleaseAll();
 	}
 	PG_END_TRY();
-	detach(0, PointerGetDatum(process));
-	if (!process->is_one_of_many)
-		(void) replace(process);
-	proc_exit(1);				/* after 0 it would never be restarted */
+	leave_for_successor(process);
 }
 
 /* Settings that the owner of its database may have changed must not count. */
@@ -398,9 +399,7 @@ process_run(const Process *process)
 		volatile Pause pause;
 
 		if (ShutdownRequestPending)
-			leave_for_successor(process);
-		if (pg_atomic_read_u32(&mine->procno) != MyProcNumber)
-			proc_exit(0);		/* it was replaced */
+			stop(process);
 
 		MemoryContextSwitchTo(turn_context);
 		PG_TRY();
@@ -435,7 +434,7 @@ process_run(const Process *process)
 		MemoryContextReset(turn_context);
 
 		if (pause.leave)
-			proc_exit(1);
+			leave_for_successor(process);
 		rest(pause);
 	}
 }

@@ -42,7 +42,7 @@ typedef struct Pause
 {
 	long		ms;
 	bool		after_failure;
-	bool		leave;			/* instead: exit with 1, to be started again */
+	bool		leave;			/* instead: it has done what it was for */
 } Pause;
 
 /* A process that runs the common loop. */
@@ -51,7 +51,7 @@ typedef struct Process
 	ProcessId	id;
 	const char *name;
 	bool		connects_itself;	/* to a database */
-	bool		is_one_of_many; /* has no successor, and runs on no standby */
+	bool		is_one_of_many; /* and runs on no standby */
 
 	/* "reloaded": settings may differ */
 	Pause		(*turn) (bool reloaded);

@@ -18,12 +18,14 @@
  * And files that are another user's: while there is a file $SKEW_FILE.stranger, the
  * process has another user ID.
  * And a host of another name: the first line of $SKEW_FILE.hostname, if there is one.
+ * And a machine that can have no more processes, while there is a file $SKEW_FILE.forks.
  *
  * And a claim of a worker ID that is marked every 300 ms, or as often as stands in ms in
  * $SKEW_FILE.marks.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <stdarg.h>
@@ -230,6 +232,17 @@ fdatasync(int fd)
 
 	wait_while_there_is("syncs");
 	return real(fd);
+}
+
+pid_t
+fork(void)
+{
+	pid_t		(*real) (void) = (pid_t (*) (void)) dlsym(RTLD_NEXT, "fork");
+
+	if (!there_is("forks"))
+		return real();
+	errno = EAGAIN;
+	return -1;
 }
 
 int

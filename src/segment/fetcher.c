@@ -677,8 +677,6 @@ segments_turn(bool reloaded)
 		pause.leave = must_make_room(!is_busy);
 		pgstat_report_stat(false);
 	}
-	if (pause.leave && OidIsValid(call.database))
-		proc_exit(0);			/* it is not started again */
 	return pause;
 }
 

@@ -279,8 +279,8 @@ eval { $locker->quit };
 
 #---- Only the reserved process ----
 
-# Each of many databases needs it for a moment, at the same time.
-$node->append_conf('postgresql.conf', 'snowid.max_wait = 8s');
+# Each of many databases needs it for a moment, at the same time: it serves one a second.
+$node->append_conf('postgresql.conf', 'snowid.max_wait = 1min');
 $node->start;
 query($node, 'ALTER SYSTEM SET max_worker_processes = 3');
 $node->restart;
