@@ -37,6 +37,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "keeper/ceiling.h"
 #include "keeper/identity.h"
 #include "registry/claim.h"
 #include "settings.h"
@@ -400,6 +401,9 @@ identity_introduce(char *err)
 		/* once Redis knows it as a lease, it is no longer for good */
 		if (snowid_redis_lease > 0 && next.claim.ownership != 0)
 			next.claim.lease_ms = snowid_redis_lease;
+		/* the registry's first call says up to where keys were made */
+		if (next.claim.ownership != 0)
+			next.ceiling_ms = Max(next.ceiling_ms, ceiling_read(&next.claim, 0).own_ms);
 		if (!write_file(&next, err))
 			return false;
 	}

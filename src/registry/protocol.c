@@ -170,8 +170,8 @@ past_claims(const Registry *seen)
 }
 
 /*
- * The ceiling of the keys made with a claim since the start; 0: there are none,
- * or it is not known.
+ * The ceiling of the keys made with a claim; 0: there are none.  That of a former start
+ * is in the identity, since the keeper reads the WAL before the first call.
  */
 static int64
 used_of(const Registry *seen, const Claim *claim)
@@ -180,7 +180,10 @@ used_of(const Registry *seen, const Claim *claim)
 		return 0;
 	if (seen->entered == claim->ownership)
 		return seen->used_ms;
-	return seen->left == claim->ownership ? seen->left_ms : 0;
+	if (seen->left == claim->ownership)
+		return seen->left_ms;
+	return seen->identity.claim.ownership == claim->ownership ?
+		Max(Min(seen->identity.ceiling_ms, MAX_MS), 0) : 0;
 }
 
 /*

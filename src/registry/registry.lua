@@ -456,16 +456,10 @@ local function forgotten(r, generation)
 		(sure or r.owner == '' or r.owner == arg.server or r.instance ~= instance or silent(r))
 end
 
--- The ceiling of the keys made with the claim.  That of a former start is not
--- known; it was no higher than the one requested now.
-local function used_or_asked()
-	return num(arg.used) > 0 and arg.used or arg.reach or arg.ceiling
-end
-
 -- The claim is another server's, or no server's.  The next owner begins above the keys made
 -- with it.  The answer says whether another server has the caller's ID.
 local function lost(at, r)
-	raise(r, 'ceiling', used_or_asked())
+	raise(r, 'ceiling', arg.used)
 	raise(r, 'floor', arg.used)
 	put(at, r)
 	return {'lost', r.name, r.owner == arg.server and 'server' or ''}
@@ -487,7 +481,7 @@ end
 
 -- The same, for a caller that does not get its claim back, or not yet.
 local function leave_used(at, r)
-	leave_ceiling(at, r, math.max(num(arg.generation) - 1, 0), used_or_asked(), arg.floor)
+	leave_ceiling(at, r, math.max(num(arg.generation) - 1, 0), arg.used, arg.floor)
 end
 
 -- Corrects records of this server's past claims that Redis may have forgotten:

@@ -718,7 +718,7 @@ function tests.the_name_of_another_for_a_moment()
 		return other.common.server
 	end
 	-- its lease has a higher generation, and no owner
-	other_owner({resume = 'record'})
+	other_owner({resume = 'record', used = at(1000)})
 	expect(record(0).owner .. record(0).generation, tostring(s.known.generation + 8))
 	expect(s:mark(), 'ok ' .. at(2000) .. ' .*')
 	-- its ceiling cannot be
@@ -770,7 +770,7 @@ function tests.who_has_a_forgotten_id()
 	local k = s.known
 	world.redis:flush()
 	-- 'record': it may have lapsed; the next owner begins above
-	expect(s:claim({resume = 'record', reach = at(3000), used = '0', floor = at(4000)}), 'settling .*')
+	expect(s:claim({resume = 'record', used = at(3000), floor = at(4000)}), 'settling .*')
 	expect(record(0).owner .. record(0).ceiling .. record(0).floor .. record(0).generation,
 		at(4000) .. at(4000) .. string.format('%.0f', k.generation - 1))
 	wait(12000)
@@ -802,7 +802,7 @@ function tests.who_has_a_forgotten_id()
 	lapsed.known = {worker = '0', ownership = hex(9), generation = tostring(k.generation + 19), floor = at(1), registry = k.registry}
 	expect(lapsed:mark({resume = 'record'}), 'lost s4 ')
 	wait(2001)
-	expect(lapsed:mark({resume = 'record', floor = at(6000), ceiling = at(6001)}), 'gone')
+	expect(lapsed:mark({resume = 'record', floor = at(6000), used = at(6001)}), 'gone')
 	expect(record(0).owner .. record(0).floor .. record(0).ceiling, cut_off.common.server .. at(6001) .. at(6001))
 	expect(lapsed:mark({resume = 'settled'}), 'gone')
 	expect(lapsed:mark({resume = 'held', used = at(6500)}), 'ok ' .. at(6500) .. '.*')
@@ -813,12 +813,12 @@ function tests.a_lease_that_lapsed()
 	settled()
 	local s = owner({lease = '3000'})
 	wait(6001)
-	expect(s:mark({ceiling = at(7000)}), 'gone')
+	expect(s:mark({used = at(7000)}), 'gone')
 	expect(record(0).ceiling, at(7000))
 	expect(s:claim({resume = 'record'}), 'yours 0 ' .. s.known.ownership .. ' 0 ' .. at(7000) .. ' .*')
 	-- it may be another's, in the settling
 	restart_redis()
-	expect(s:mark({resume = 'record', ceiling = at(12000)}), 'gone')
+	expect(s:mark({resume = 'record', used = at(12000)}), 'gone')
 	expect(record(0).ceiling, at(12000))
 	expect(s:mark(), 'ok .*')
 	expect(s:mark({resume = 'record'}), 'ok .*')
@@ -833,8 +833,7 @@ function tests.its_start_in_the_settling()
 	local s = owner()
 	restart_redis()
 	s:restart()
-	expect(s:claim({resume = 'settled', used = '0', reach = at(1000), floor = '0'}), 'settling .*')
-	expect(s:claim({resume = 'settled', used = at(8000)}), 'settling .*')
+	expect(s:claim({resume = 'settled', used = at(8000), floor = '0'}), 'settling .*')
 	expect(record(0).ceiling, at(8000))
 	-- what this instance has answered, holds
 	expect(s:claim({resume = 'now'}), 'yours .*')

@@ -46,12 +46,6 @@ return {
 		{60020, 'restart', 2},
 		{90000, 'has', 1, 0},
 	}},
-	{name = 'a lease whose keys are a day ahead at a start', setup = setup(lease), steps = {
-		{20000, 'kill', 1},
-		{20010, 'clock', 1, -86400000},
-		{20020, 'start', 1},
-		{30000, 'has', 1, 1},
-	}},
 	-- both registries' servers have the same ID, and Redis forgets all
 	{name = 'moved to another registry, whose owners have its ID', setup = setup {servers = 2, reserve = 2000, tail = 8000}, steps = {
 		{16758, 'move', 2},
@@ -299,6 +293,13 @@ return {
 	{name = 'a standby whose ID is revoked', setup = setup {workers = 8, tail = 20000}, steps = {
 		{20000, 'standby', 1, 4},
 		{30000, 'release', 1, 1, 1},
+	}},
+	{name = 'a former owner starts while its record is damaged', setup = setup {servers = 2, liveness = true}, steps = {
+		{23000, 'kill', 2},
+		{37000, 'release', 1, 1, 0},
+		{38000, 'new', 4},
+		{39000, 'damage', 1},
+		{40000, 'start', 2},
 	}},
 	{name = 'found by a clock that was wrong', setup = setup {servers = 1, max_lead = 5000}, steps = {
 		{20000, 'new', 2},

@@ -7,6 +7,7 @@ local server = {
 	{'the file is not written',
 		"\t\tremember(s, m, c)\n\t\tpair.remember = false", "\t\tset_identity(s, m, false)\n\t\tpair.remember = false"},
 	{'the WAL has no ceiling', "\twal[m.pair.worker] = til\n", ""},
+	{'the WAL is not read before the first call', "used = s.dir.wal[m.identity.claim.worker] or 0", "used = 0"},
 	{'keys go beyond the lease', "\ttil = min(til, m.limit_unit)\n", ""},
 	{'the past is not remembered', "\t\tnew.past = past\n", ""},
 	{'the restored are the same', "file.place == s.dir.place and file.life == s.dir.life", "file.place == s.dir.place"},

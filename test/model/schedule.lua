@@ -124,6 +124,12 @@ local stories = {
 		return {{'copy_memory', i, k}, {'backup', k}, {'restore', k}, {one_of({'reclaim', 'idle'}), i, w}, {one_of({'reclaim', 'idle'}), k, random(3)},
 			{'start', k}, {'idle', 9, after = 20000}, setup = {liveness = true}}
 	end,
+	function(i, k, w)			-- crashes with keys ahead, is forgotten, and back in the settling, or after it
+		return {{'clock', i, one_of({30000, 300000})}, {'kill', i, after = 6000}, {'flush', after = one_of({1, 10})}, {'clock', i, one_of({-30000, -300000}), after = 1},
+			{one_of({'start', 'reboot'}), i, 0, after = one_of({10, 3000, 14000, 40000})}, {one_of({'new', 'kill'}), one_of({i, k}), after = one_of({10, 14000})},
+			{'new', k + 1, after = 14000}, {'new', k + 2, after = one_of({1, 30000})}, {'idle', 9, after = 60000},
+			setup = {servers = 2, workers = 8, lease = one_of({9000, 15000, 0})}}
+	end,
 	function(i, k, w)			-- has no ID, and its keys lie ahead
 		return {{'clock', i, 60000}, {'reclaim', i, 1 - w, after = 6000}, {'restart', i, after = 10}, {'flush', after = 12000}, {'new', k, after = 10},
 			{'idle', 9, after = 85000}, setup = {servers = 2, workers = 4}}

@@ -160,6 +160,7 @@ local function introduce(s, m)
 	m.span, m.high = m.identity.span, m.identity.high
 	m.identity.starts = m.identity.starts + 1
 	if s.lease > 0 and m.identity.claim then m.identity.claim.lease = s.lease end
+	m.left = m.identity.claim and {ownership = m.identity.claim.ownership, used = s.dir.wal[m.identity.claim.worker] or 0}
 	write_file(s, m.identity)
 	m.clone = false
 	set_identity(s, m, true)
@@ -309,9 +310,8 @@ end
 ---- The registry process
 
 local function used_of(m, claim)
-	if m.entered == claim.ownership then return m.used, false end
-	if m.left and m.left.ownership == claim.ownership then return m.left.used, true end
-	return 0, false
+	if m.entered == claim.ownership then return m.used end
+	return m.left and m.left.ownership == claim.ownership and m.left.used or 0
 end
 
 local function try_later(s, r)
