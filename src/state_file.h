@@ -36,8 +36,9 @@
  *			568	| believed, us       int64        |  from the steady clock to the clock
  *			576	| former, us         int64        |  the same, before it was set back
  *			584	| former until, s    int64        |  by the steady clock
- *			592	| CRC-32C of all above            |
- *			596	+---------------------------------+
+ *			592	| layout             uint64       |  of the ceilings above
+ *			600	| CRC-32C of all above            |
+ *			604	+---------------------------------+
  */
 #ifndef SNOWID_STATE_FILE_H
 #define SNOWID_STATE_FILE_H
@@ -100,6 +101,8 @@ typedef struct Identity
 	int64		advanced_ms;	/* Unix; by snowid_advance() */
 	int64		advanced_at_ms; /* Unix; by the clock, when that was done */
 	Belief		belief;
+	uint64		layout;			/* ceiling_layout(), when the ceilings of
+								 * claims by the settings were written */
 } Identity;
 
 typedef struct StateFile
@@ -110,7 +113,7 @@ typedef struct StateFile
 	pg_crc32c	crc;
 } StateFile;
 
-StaticAssertDecl(offsetof(StateFile, crc) == 592, "the format has no padding");
+StaticAssertDecl(offsetof(StateFile, crc) == 600, "the format has no padding");
 
 #define STATE_FILE_LEN (offsetof(StateFile, crc) + sizeof(pg_crc32c))
 

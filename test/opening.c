@@ -254,7 +254,7 @@ a_wrong_clock_closes_nothing(void)
 static Result
 above_every_ceiling(void)
 {
-	return if_so(d.action == OPENING_OPEN && !d.leave_layout,
+	return if_so(d.action == OPENING_OPEN && facts.layout != LAYOUT_IS_BELOW,
 				 d.floor_ms >= facts.own_ms && d.floor_ms >= facts.others_ms);
 }
 
@@ -267,7 +267,7 @@ above_the_registrys_floor(void)
 static Result
 above_what_the_file_knows(void)
 {
-	return if_so(d.action == OPENING_OPEN && !d.leave_layout,
+	return if_so(d.action == OPENING_OPEN && facts.layout != LAYOUT_IS_BELOW,
 				 d.floor_ms >= facts.known_ms && d.floor_ms >= facts.advanced_ms);
 }
 
@@ -275,7 +275,7 @@ above_what_the_file_knows(void)
 static Result
 a_new_layout_begins_now(void)
 {
-	return if_so(d.action == OPENING_OPEN && d.leave_layout,
+	return if_so(d.action == OPENING_OPEN && facts.layout == LAYOUT_IS_BELOW,
 				 d.floor_ms == Max(Max(facts.claim_floor_ms, facts.now_ms), d.opens_ms));
 }
 
@@ -290,13 +290,7 @@ static Result
 another_layout_needs_consent(void)
 {
 	return if_so(d.action == OPENING_OPEN && is_other_layout(),
-				 facts.layout == LAYOUT_IS_BELOW && facts.consent && d.leave_layout);
-}
-
-static Result
-only_another_layout_is_left(void)
-{
-	return if_so(d.leave_layout, facts.layout == LAYOUT_IS_BELOW && facts.consent);
+				 facts.layout == LAYOUT_IS_BELOW && facts.consent);
 }
 
 static Result
@@ -479,7 +473,7 @@ the_keys_end_there(void)
 {
 	return if_so(d.is_known, was_open() ? d.end_ms == facts.last_ms :
 				 d.end_ms >= facts.claim_floor_ms &&
-				 (d.leave_layout || (d.end_ms >= facts.known_ms && d.end_ms >= facts.own_ms &&
+				 (facts.layout == LAYOUT_IS_BELOW || (d.end_ms >= facts.known_ms && d.end_ms >= facts.own_ms &&
 									 d.end_ms >= facts.others_ms)));
 }
 
@@ -505,7 +499,6 @@ static const Property properties[] = {
 	{a_new_layout_begins_now, "a new layout begins now, whatever the former one reserved"},
 	{order_is_given_up_for_another_pair_only, "order is given up for another pair's keys out of reach only"},
 	{another_layout_needs_consent, "another layout needs consent, and keys above"},
-	{only_another_layout_is_left, "only another layout is left, and only with consent"},
 	{a_range_that_ends_is_not_begun, "a layout's range that ends soon is not begun"},
 	{a_new_pair_waits, "a pair that others may have had waits for max_lead"},
 	{no_other_pair_waits, "no other pair waits"},
@@ -537,9 +530,9 @@ say(const Domain *domain)
 {
 	for (; domain->name; domain++)
 		printf("  %s = %lld\n", domain->name, (long long) get(domain));
-	printf("  action %d, reason %d, detail %d, floor %lld, opens at %lld, end %lld, %s%s%s%s%s\n",
+	printf("  action %d, reason %d, detail %d, floor %lld, opens at %lld, end %lld, %s%s%s%s\n",
 		   d.action, d.reason, d.detail, (long long) d.floor_ms, (long long) d.opens_ms,
-		   (long long) d.end_ms, d.remember ? "remember " : "", d.leave_layout ? "leave_layout " : "",
+		   (long long) d.end_ms, d.remember ? "remember " : "",
 		   d.forget_order ? "forget_order " : "", d.behind ? "behind " : "", d.unwanted ? "unwanted" : "");
 }
 

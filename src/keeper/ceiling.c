@@ -15,16 +15,16 @@
  * max_replication_slots: usually two, and five at most.
  *
  *		HIGHEST_ORIGIN			the layout of the last keys
- *		the PAIRS below it		the ceilings of the last pairs
+ *		the PLACES below it		the ceilings of the last PAIRS pairs
  *
  * A ceiling is the greatest key of its millisecond with its pair, so that the later one
  * of two is the greater one.  Above it is the number of its layout, modulo 2, which the
  * layout has as well: a ceiling with another number than the layout's is not valid.
  *
- * With a new layout the first ceiling is written before the layout.  A server that sees
- * only the ceiling, after a crash or on a standby, sees the former layout with its
- * ceilings.  One that sees the layout, too, sees this ceiling alone.  A new pair's
- * ceiling replaces one that is not needed any more, or else the lowest one.
+ * With a new layout the first ceiling is written before the layout, in the place that is
+ * left.  A server that sees only the ceiling, after a crash or on a standby, sees the
+ * former layout with all of its ceilings.  One that sees the layout, too, sees this
+ * ceiling alone.
  */
 #include "postgres.h"
 
@@ -36,7 +36,8 @@
 #include "keeper/ceiling.h"
 #include "settings.h"
 
-#define PAIRS (HIGHEST_ORIGIN - LOWEST_ORIGIN)
+#define PLACES (HIGHEST_ORIGIN - LOWEST_ORIGIN)
+#define PAIRS (PLACES - 1)
 #define DAY_MS (INT64CONST(24) * 3600 * 1000)
 
 /* Bits of a position. */
@@ -60,7 +61,7 @@ typedef struct Positions
 	bool		has_layout;
 	Layout		layout;
 	uint64		number;			/* of the layout: 0 or NUMBER_BIT */
-	PairCeiling pairs[PAIRS];
+	PairCeiling pairs[PLACES];
 } Positions;
 
 static uint64
@@ -98,6 +99,13 @@ layout_position(const Layout *layout, uint64 number)
 	return position | LAYOUT_IS_THERE | number;
 }
 
+/* A number for the server's layout. */
+uint64
+ceiling_layout(void)
+{
+	return layout_position(&server_layout, 0);
+}
+
 static void
 read_layout(Positions *all)
 {
@@ -124,16 +132,17 @@ read_all(void)
 
 	memset(&all, 0, sizeof(all));
 	read_layout(&all);
-	for (int i = 0; all.has_layout && i < PAIRS; i++)
+	for (int i = 0; all.has_layout && i < PLACES; i++)
 	{
 		uint64		position = get(i + 1);
+		int64		key = (int64) (position & ~NUMBER_BIT);
 		Parts		parts;
 
 		if (position == 0 || (position & NUMBER_BIT) != all.number)
 			continue;
-		layout_unpack(&all.layout, (int64) (position & ~NUMBER_BIT), &parts);
-		if (!layout_has_time(&all.layout, parts.unix_ms))
+		if (key > layout_key_at(&all.layout, PG_INT64_MAX, true))
 			refuse_position(i + 1);
+		layout_unpack(&all.layout, key, &parts);
 		all.pairs[i].is_valid = true;
 		all.pairs[i].datacenter_id = parts.datacenter;
 		all.pairs[i].worker_id = parts.worker;
@@ -161,7 +170,7 @@ ceiling_read(const Claim *pair, int64 reach_ms)
 	memset(&answer, 0, sizeof(answer));
 	answer.has_layout = all.has_layout;
 	answer.layout = all.layout;
-	for (int i = 0; i < PAIRS; i++)
+	for (int i = 0; i < PLACES; i++)
 	{
 		const PairCeiling *ceiling = &all.pairs[i];
 
@@ -198,40 +207,36 @@ ceiling_other_layout(Layout *other)
 }
 
 /*
- * The place for a pair's ceiling: one that is not valid and was used; or the lowest one,
- * if that is a day below the others, or all are used; or a new one.  With "keep" the
- * others are still needed, and the lowest one is taken only if all are used.
+ * The place for a pair's ceiling: a free one, if there can be one that has had a position;
+ * or that of the lowest one, if there are enough pairs, or it is a day below the others.
+ * With "keep" the others are still needed.
  */
 static int
 place_of(const Positions *all, int64 unix_ms, bool keep)
 {
-	int			used = -1;
-	int			unused = -1;
+	int			free = -1;
 	int			lowest = -1;
+	int			valid = 0;
 	int64		newest_ms = 0;
+	bool		is_spare;
 
-	for (int i = 0; i < PAIRS; i++)
+	for (int i = 0; i < PLACES; i++)
 	{
 		const PairCeiling *ceiling = &all->pairs[i];
 
 		if (ceiling->is_valid)
 		{
+			valid++;
 			newest_ms = Max(newest_ms, ceiling->ms);
 			if (lowest < 0 || ceiling->ms < all->pairs[lowest].ms)
 				lowest = i;
 		}
-		else if (get(i + 1) != 0)
-			used = i;
-		else if (unused < 0)
-			unused = i;
+		else if (free < 0 || get(i + 1) != 0)
+			free = i;
 	}
-	if (used >= 0)
-		return used;
-	if (unused < 0)
-		return lowest;
-	if (!keep && lowest >= 0 && all->pairs[lowest].ms < Min(newest_ms, unix_ms) - DAY_MS)
-		return lowest;
-	return unused;
+	is_spare = valid >= PAIRS ||
+		(lowest >= 0 && all->pairs[lowest].ms < Min(newest_ms, unix_ms) - DAY_MS);
+	return free < 0 || (is_spare && !keep) ? lowest : free;
 }
 
 /* Writes the ceiling of a pair as one of the server's layout with this number. */
@@ -256,7 +261,7 @@ begin_layout(const Positions *all, const Claim *pair, int64 unix_ms)
 	int			place = place_of(all, unix_ms, true);
 
 	/* what is not valid now could become so */
-	for (int i = 0; i < PAIRS; i++)
+	for (int i = 0; i < PLACES; i++)
 		if (i != place && !all->pairs[i].is_valid && get(i + 1) != 0)
 			set(i + 1, 0);
 	write_pair(place, pair, unix_ms, number);
@@ -278,7 +283,7 @@ ceiling_set(const Claim *pair, int64 unix_ms)
 		begin_layout(&all, pair, unix_ms);
 		return;
 	}
-	for (int i = 0; i < PAIRS; i++)
+	for (int i = 0; i < PLACES; i++)
 		if (all.pairs[i].is_valid && is_of(&all.pairs[i], pair))
 		{
 			write_pair(i, pair, unix_ms, all.number);

@@ -25,6 +25,7 @@ typedef struct Ceiling
 
 extern Ceiling ceiling_read(const Claim *pair, int64 reach_ms);
 extern bool ceiling_other_layout(Layout *other);
+extern uint64 ceiling_layout(void);
 
 /* for the snowid keeper only */
 extern void ceiling_raise(const Claim *pair, int64 unix_ms);

@@ -287,6 +287,7 @@ become_new(Identity *next)
 	next->content = fingerprint(CONTROL_FILE);
 	next->id[0] = random_id();
 	next->id[1] = random_id();
+	next->layout = ceiling_layout();
 }
 
 #define BOOT_ID_LEN 36
@@ -413,18 +414,25 @@ identity_introduce(char *err)
 	return true;
 }
 
-/* The layout changes: ceilings of pairs by the settings are of the former one. */
-bool
-identity_forget_ceilings(char *err)
+/*
+ * The WAL has a ceiling of this layout, above floor_ms: those of claims by the settings
+ * that are of another layout go.  If that fails, later; they do not count meanwhile.
+ */
+void
+identity_begin_layout(int64 floor_ms)
 {
 	Identity	next = kept;
+	char		err[GATE_DETAIL_LEN];
 
+	if (kept.layout == ceiling_layout())
+		return;
+	next.layout = ceiling_layout();
 	if (next.claim.generation == 0)
-		next.ceiling_ms = 0;
+		next.ceiling_ms = floor_ms;
 	for (int i = 0; i < PAST_CLAIMS; i++)
 		if (next.past[i].generation == 0)
 			next.past[i].floor_ms = 0;
-	return write_file(&next, err);
+	(void) write_file(&next, err);
 }
 
 /*
@@ -441,23 +449,13 @@ identity_remember_ceiling(int64 unix_ms)
 	(void) write_file(&next, err);
 }
 
-/*
- * Up to where snowid_advance() went; 0: nowhere, or the clock was set back since from
- * beyond what a caller waits for, so that it was done by a wrong clock.
- */
-int64
-identity_advanced_ms(int64 reach_ms)
-{
-	return kept.advanced_at_ms > reach_ms ? 0 : kept.advanced_ms;
-}
-
 /* Raises advanced_ms in the file. */
 bool
-identity_advance(int64 unix_ms, int64 now_ms, int64 reach_ms, char *err)
+identity_advance(int64 unix_ms, int64 now_ms, char *err)
 {
 	Identity	next = kept;
 
-	if (unix_ms <= identity_advanced_ms(reach_ms))
+	if (unix_ms <= kept.advanced_ms)
 		return true;
 	next.advanced_ms = unix_ms;
 	next.advanced_at_ms = now_ms;
@@ -467,19 +465,27 @@ identity_advance(int64 unix_ms, int64 now_ms, int64 reach_ms, char *err)
 /* So far a clock may be slewed before the file is written again. */
 #define SLEW_US (1000 * 1000)
 
-/* Writes the clock that is believed into the file, which was loaded; if that fails, later. */
+/*
+ * Writes the clock that is believed into the file, which was loaded; if that fails, later.
+ * If it was set back since snowid_advance() from beyond reach_ms, what callers wait for, a
+ * wrong clock did that, and it does not count any more.
+ */
 void
-identity_believe(const Belief *belief)
+identity_believe(const Belief *belief, int64 reach_ms)
 {
 	Identity	next = kept;
 	char		err[GATE_DETAIL_LEN];
+	bool		is_void = kept.advanced_at_ms > reach_ms;
 
 	/* that it is a copy must be said first */
 	if (!is_loaded || (is_copy && !is_warned) ||
-		(belief->boot == kept.belief.boot && belief->former == kept.belief.former &&
+		(!is_void && belief->boot == kept.belief.boot &&
+		 belief->former == kept.belief.former &&
 		 belief->former_until == kept.belief.former_until &&
 		 llabs(belief->believed - kept.belief.believed) < SLEW_US))
 		return;
+	if (is_void)
+		next.advanced_ms = next.advanced_at_ms = 0;
 	next.belief = *belief;
 	(void) write_file(&next, err);
 }

@@ -195,7 +195,7 @@ read_clock(int64 *now)
 				 errdetail("Keys stay in order, up to snowid.max_lead ahead of the clock.")));
 	}
 	belief.believed = distance;
-	identity_believe(&belief);
+	identity_believe(&belief, unix_ms_from_units(generator_reach(*now)));
 	return true;
 }
 
@@ -297,8 +297,7 @@ advance(int64 now)
 		return;
 	}
 	/* another worker ID makes no keys below it either */
-	done = identity_advance(unix_ms_from_units(unit), unix_ms_from_units(now),
-							unix_ms_from_units(generator_reach(now)), err);
+	done = identity_advance(unix_ms_from_units(unit), unix_ms_from_units(now), err);
 	if (done && unit > generator_usable_until())
 		grant(now, generator_last(), unit);
 	generator_advance_end(done, err);
@@ -424,6 +423,7 @@ open_gate(const Decision *decision, int64 now)
 	slow_start = SLOW_START;
 	generator_grant(floor, floor);	/* nothing yet */
 	grant(now, floor, 0);
+	identity_begin_layout(decision->floor_ms);
 	if (!claim_enter(&pair.claim, unix_ms_from_units(generator_usable_until())))
 		return retry_pause();	/* it was lost meanwhile */
 	generator_open(pair.claim.datacenter_id, pair.claim.worker_id, floor, decision->forget_order);

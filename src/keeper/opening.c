@@ -80,10 +80,7 @@ by_layout(const Facts *facts)
 		return d;
 	if (facts->layout == LAYOUT_IS_ABOVE)
 		return closed(GATE_LAYOUT, DETAIL_LAYOUT);
-	if (!facts->consent)
-		return closed(GATE_LAYOUT_CONSENT, DETAIL_LAYOUT);
-	d.leave_layout = true;
-	return d;
+	return facts->consent ? d : closed(GATE_LAYOUT_CONSENT, DETAIL_LAYOUT);
 }
 
 /*
@@ -91,10 +88,10 @@ by_layout(const Facts *facts)
  * are within reach, and above snowid_advance().
  */
 static int64
-own_past(const Facts *facts, bool new_layout)
+own_past(const Facts *facts)
 {
 	/* the keys of another layout are all below those from now on */
-	if (new_layout)
+	if (facts->layout == LAYOUT_IS_BELOW)
 		return Max(facts->claim_floor_ms, facts->now_ms);
 	return Max(Max(Max(facts->own_ms, facts->known_ms), facts->claim_floor_ms),
 			   Max(facts->others_ms, facts->advanced_ms));
@@ -121,7 +118,7 @@ by_ceilings(const Facts *facts)
 
 	if (d.action == OPENING_CLOSE)
 		return d;
-	d.floor_ms = own_past(facts, d.leave_layout);
+	d.floor_ms = own_past(facts);
 	d.is_known = true;
 	d.end_ms = is_open(facts) ? facts->last_ms : d.floor_ms;
 	d.behind = may_move(facts) && d.end_ms > facts->reach_ms;

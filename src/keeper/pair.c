@@ -120,8 +120,6 @@ bool
 pair_begin(const Pair *pair, const Decision *decision, char *err)
 {
 	warn_of_end();
-	if (decision->leave_layout && !identity_forget_ceilings(err))
-		return false;
 	return identity_remember(&pair->claim, decision->floor_ms, 0, err);
 }
 
@@ -216,6 +214,13 @@ is_above(const Ceiling *ceiling, int64 now_ms)
 		Max(layout_key_at(&ceiling->layout, used_ms, true), ceiling->layout_key);
 }
 
+/* Is what the file knows of this claim's keys about those of this layout? */
+static bool
+has_ceiling(const Claim *claim)
+{
+	return claim->generation != 0 || identity->layout == ceiling_layout();
+}
+
 /*
  * Facts from the state file, which was read: about its claim, the wanted pair's ceiling,
  * and the IDs that were left and are still ahead of the clock.
@@ -234,18 +239,18 @@ observe_file(const Pair *pair, const Claim *wanted, Facts *facts)
 		 claim->ownership != wanted->ownership);
 	facts->file = claim->ownership == 0 ? FILE_WITHOUT_CLAIM :
 		is_other ? FILE_OTHER_CLAIM : FILE_WANTED_CLAIM;
-	if (claim->ownership != 0 && same_pair(claim, wanted))
+	if (claim->ownership != 0 && same_pair(claim, wanted) && has_ceiling(claim))
 		facts->known_ms = identity->ceiling_ms;
 	for (int i = 0; i < PAST_CLAIMS; i++)
 	{
 		const Claim *past = &identity->past[i];
 
-		if (same_pair(past, wanted))
+		if (same_pair(past, wanted) && has_ceiling(past))
 			facts->known_ms = Max(facts->known_ms, past->floor_ms);
 		if (past->ownership != 0 && past->floor_ms > facts->reach_ms)
 			ahead++;
 	}
-	facts->advanced_ms = identity_advanced_ms(facts->reach_ms);
+	facts->advanced_ms = identity->advanced_ms;
 	facts->behind_ms = pair->behind.ownership == 0 ? 0 : monotonic_ms() - pair->behind_since;
 	facts->patience_ms = ahead == 0 ? BEHIND_MS : SECOND_MS << (ahead - 1);
 }

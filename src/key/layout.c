@@ -98,14 +98,6 @@ layout_unusable(const Layout *layout)
 	return NULL;
 }
 
-/* Can this Unix ms be that of a key?  Then arithmetic of units does not wrap. */
-bool
-layout_has_time(const Layout *layout, int64 unix_ms)
-{
-	return unix_ms >= layout->epoch && unix_ms <= layout_last_ms(layout) &&
-		unix_ms - layout->epoch < PG_INT64_MAX >> layout->sequence_bits;
-}
-
 /* For layouts that servers can use: the tick is always 1. */
 bool
 layout_equal(const Layout *a, const Layout *b)

@@ -40,7 +40,6 @@ typedef struct Parts
 } Parts;
 
 extern const char *layout_unusable(const Layout *layout);
-extern bool layout_has_time(const Layout *layout, int64 unix_ms);
 extern bool layout_equal(const Layout *a, const Layout *b);
 extern int	layout_timestamp_bits(const Layout *layout);
 extern int64 layout_last_ms(const Layout *layout);

@@ -70,7 +70,7 @@ sub boot
 
 	return if !-f $file;
 	my $state = slurp_file($file);
-	return if length($state) != 596;
+	return if length($state) != 604;
 	substr($state, 560, 8) = pack('q<', 1);
 	write_state($node, $state);
 	return;
@@ -81,8 +81,8 @@ sub write_state
 {
 	my ($node, $state) = @_;
 	open(my $out, '>:raw', $node->data_dir . '/snowid/state') or die "$!";
-	print $out substr($state, 0, 592),
-	  pack('V', crc32c(substr($state, 0, 592)));
+	print $out substr($state, 0, 600),
+	  pack('V', crc32c(substr($state, 0, 600)));
 	close($out);
 	return;
 }

@@ -328,5 +328,12 @@ is( query(
 	),
 	't',
 	'an advance by a clock that was set back does not count');
+reload("snowid.worker_id = 3\nsnowid.max_jump = 3h");
+wait_for($other, "SELECT current_setting('snowid.max_jump') = '3h'");
+set_skew($other, 2 * 3600 + 60);
+reload("snowid.worker_id = 4\nsnowid.max_jump = 3h");
+gate_is_open($other, 4);
+is(status($other, 'is_open'),
+	't', 'such an advance does not count when the clock comes there again');
 $other->stop;
 done_testing();

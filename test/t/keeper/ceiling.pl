@@ -3,14 +3,16 @@
 # and a promotion; it can be lowered; SQL cannot drop or move it, and nobody gets its
 # number.  A row that somebody gives to one of our numbers is refused by its name.
 #
-# It takes two places of max_replication_slots; a change of the worker ID one more each, five
-# in all, of which those that are a day old are used again.  Without a place there are no
-# keys, and the reason is reported.
+# It takes two places of max_replication_slots; a change of the worker ID one more each, four
+# in all, of which those that are a day old are used again; and a change of the layout the
+# fifth, so that a crash within it loses no ceiling.  Without a place there are no keys, and
+# the reason is reported.
 use strict;
 use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidHold;
 use SnowidTest;
 use Test::More;
 
@@ -24,7 +26,7 @@ sub ceiling
 		"SELECT ms FROM $ceilings WHERE worker_id = $worker_id");
 }
 
-# The numbers that have a place, and the worker IDs that have a ceiling.
+# The numbers that have a place, and the worker IDs that have a ceiling of this layout.
 sub places
 {
 	my ($node) = @_;
@@ -36,9 +38,13 @@ sub places
 sub worker_ids
 {
 	my ($node) = @_;
-	return query($node,
-		"SELECT string_agg(worker_id::text, ' ' ORDER BY worker_id) FROM $ceilings"
-	);
+	return query($node, <<~EOF);
+		SELECT string_agg(worker_id::text, ' ' ORDER BY worker_id)
+		FROM $ceilings JOIN pg_replication_origin_status position USING (local_id),
+			pg_replication_origin_status layout
+		WHERE layout.local_id = 65534
+			AND (position.remote_lsn >= '80000000/0') = (layout.remote_lsn >= '80000000/0')
+		EOF
 }
 
 # A server that only keeps what it has.
@@ -54,7 +60,9 @@ sub restart_without_id
 my $settings = "snowid.worker_id = 1\nsnowid.max_lead = 100ms";
 my $node     = snowid_cluster('node', $settings, allows_streaming => 1);
 my $limit    = origin_places($node);
-$node->append_conf('postgresql.conf', 'allow_system_table_mods = on');
+$node->append_conf('postgresql.conf',
+	"allow_system_table_mods = on\nrestart_after_crash = on");
+let_hold($node);
 start_and_open($node);
 next_key($node);
 is(places($node), '65534 65533',
@@ -170,18 +178,76 @@ sub make_keys_as
 
 make_keys_as($_, 0) foreach 2, 3;
 is(worker_ids($node), '1 2 3', 'the ceilings of former worker IDs stay');
-my $key = make_keys_as(4, 0);
-is(places($node), '65534 65533 65532 65531 65530', 'five places at most');
-cmp_ok(make_keys_as(5, 0),
-	'>', $key, 'a fifth worker ID makes keys above the former ones');
-is(worker_ids($node), '2 3 4 5', 'the lowest ceiling makes room');
+is(places($node),     '65534 65533 65532 65531', 'three have four places');
+my $key = make_keys_as(3, 0);
+cmp_ok(make_keys_as(4, 0),
+	'>', $key, 'a fourth worker ID makes keys above the former ones');
+is(worker_ids($node), '2 3 4', 'the lowest ceiling makes room');
+make_keys_as(5, 3);
 make_keys_as(6, 3);
-make_keys_as(7, 3);
-is(worker_ids($node), '4 5 6 7',
-	'two more later: the last four ceilings stay');
+is(worker_ids($node), '4 5 6',
+	'two more later: the last three ceilings stay');
+is( places($node),
+	'65534 65533 65532 65531',
+	'two more later: four places as before');
+
+#---- Another layout ----
+
+# What the state file knows of ceilings.
+sub known
+{
+	return unpack 'H*',
+	  substr(slurp_file($node->data_dir . '/snowid/state'), 152, 392);
+}
+
+my $layout =
+  "snowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'";
+configure($node, "snowid.worker_id = 6\n$layout");
+$node->restart;
+poll($node, q(reason ~ 'layout was changed'));
+my $known = known();
+hold_keeper($node, 'replorigin_advance', 'replorigin_advance');
+query($node, 'SELECT snowid_accept_layout()');
+my $pid = held_keeper($node);
+query($node, 'SET synchronous_commit = on; CREATE TABLE mark ()');
+kill 'KILL', $pid;
+wait_for($node,
+	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $pid"
+);
 is( places($node),
 	'65534 65533 65532 65531 65530',
-	'two more later: five places as before');
+	'another layout has the fifth place for its first ceiling');
+is(worker_ids($node), '4 5 6',
+	'a crash before the layout is written loses no ceiling in the WAL');
+is(known(), $known,
+	'a crash before the layout is written loses no ceiling in the state file'
+);
+query($node, 'SELECT snowid_accept_layout()');
+gate_is_open($node);
+is( places($node),
+	'65534 65533 65532 65531 65530',
+	'the layout is changed: five places at most');
+isnt(known(), $known,
+	'the layout is changed: the former ceilings are forgotten');
+$node->stop;
+
+#---- A position that no ceiling can be ----
+
+$node = snowid_cluster('wide',
+	"snowid.worker_id = 1\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=1 worker=1 sequence=2'"
+);
+$node->append_conf('postgresql.conf', 'allow_system_table_mods = on');
+start_and_open($node);
+query($node, "INSERT INTO pg_replication_origin VALUES (65533, 'ours')");
+query($node,
+	q(SELECT pg_replication_origin_advance('ours', '7FFFFFFF/FFFFFFFF')));
+query($node, 'DELETE FROM pg_replication_origin');
+configure($node, 'snowid.worker_id = 0\nsnowid.max_wait = 0');
+poll($node, q(reason ~ 'origin number 65533 was not set by snowid'));
+like(
+	sql_error($node, 'SELECT count(*) FROM snowid_next_batch(100000)'),
+	qr/position of replication origin number 65533 was not set by snowid/,
+	'a position beyond all times is refused by its number');
 $node->stop;
 
 my $other = snowid_cluster('day', 'snowid.worker_id = 1');

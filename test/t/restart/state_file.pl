@@ -72,7 +72,7 @@ sub content
 }
 
 my $good = slurp_file($file);
-is(length $good, 596, 'the file is there');
+is(length $good, 604, 'the file is there');
 
 # Damages the file, and mends it.
 sub is_refused
@@ -172,7 +172,7 @@ chmod 0700, $node->data_dir . '/snowid';
 keys_go_on('mended');
 like(
 	slurp_file($file),
-	qr/^\Q${\ substr($good, 0, 32)}\E.{564}$/s,
+	qr/^\Q${\ substr($good, 0, 32)}\E.{572}$/s,
 	'a directory that can be written again: the file is written');
 
 $node->stop;
@@ -190,7 +190,7 @@ ok(!-e $file, 'a full disk leaves no half a file');
 chmod 0700, $node->data_dir . '/snowid';
 keys_go_on('keys continue when there is space again');
 $good = slurp_file($file);
-is(length $good, 596, 'the file is written when there is space again');
+is(length $good, 604, 'the file is written when there is space again');
 
 #---- Another server on the directory ----
 
