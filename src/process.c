@@ -383,10 +383,10 @@ process_run(const Process *process)
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	ConfigReloadPending = true; /* one since the fork was not noticed */
 	/* a lock's timeout is a SIGINT, too; elsewhere there is nothing to cancel */
-	if (!process->connects_itself)
+	if (!process->is_one_of_many)
 		pqsignal(SIGINT, PG_SIG_IGN);
 	BackgroundWorkerUnblockSignals();
-	if (!process->connects_itself)
+	if (!process->is_one_of_many)
 		BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	if (!attach(process))
 		proc_exit(0);			/* one is enough; this one is not restarted */

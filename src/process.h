@@ -50,8 +50,8 @@ typedef struct Process
 {
 	ProcessId	id;
 	const char *name;
-	bool		connects_itself;	/* to a database */
-	bool		is_one_of_many; /* and runs on no standby */
+	bool		is_one_of_many; /* connects itself to a database, and runs on
+								 * no standby */
 
 	/* "reloaded": settings may differ */
 	Pause		(*turn) (bool reloaded);

@@ -694,7 +694,6 @@ segments_recover(const ErrorData *error)
 const Process segments_process = {
 	.id = PROCESS_SEGMENTS,
 	.name = "snowid segments",
-	.connects_itself = true,
 	.is_one_of_many = true,
 	.turn = segments_turn,
 	.recover = segments_recover,

@@ -17,7 +17,7 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 our @EXPORT =
-  qw(snowid_cluster server_from_backup give_clock set_skew stop_clock put_beside hold_syncs
+  qw(snowid_cluster server_from_backup give_clock set_skew stop_clock time_passes put_beside hold_syncs
   sql_error query next_key status poll wait_for configure reload_with
   wait_for_worker_id
   start_pgbench stop_pgbench out_of_order
@@ -46,6 +46,17 @@ sub stop_clock
 {
 	my ($node, $ms) = @_;
 	write_clock($node, 8, int($ms) * 1_000_000);
+	return;
+}
+
+# Beside a clock that stands: it stands at this Unix ms from now on, and the steady clock
+# goes on by so many seconds.
+sub time_passes
+{
+	my ($node, $ms, $seconds) = @_;
+	$node->{slept} += $seconds;
+	put_beside($node, 'slept', $node->{slept});
+	stop_clock($node, $ms);
 	return;
 }
 

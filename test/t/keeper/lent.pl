@@ -15,16 +15,11 @@ my $waits =
 my $now = int(time) * 1000;
 my $max_lead;    # ms
 
-# Time passes: the clock of the server goes to so many ms after the start, and the steady
-# one on by max_lead.
-my %slept;
-
-sub time_passes
+# The clock of the server goes to so many ms after the start, and max_lead passes.
+sub max_lead_passes
 {
 	my ($node, $ms) = @_;
-	$slept{ $node->name } += int($max_lead / 1000) + 1;
-	put_beside($node, 'slept', $slept{ $node->name });
-	stop_clock($node, $now + $ms);
+	time_passes($node, $now + $ms, int($max_lead / 1000) + 1);
 	return;
 }
 
@@ -46,7 +41,7 @@ sub serve_as
 	stop_clock($node, $now + $ms);
 	set_number($node, $id);
 	poll($node, $waits);
-	time_passes($node, $ms + $max_lead + 10);
+	max_lead_passes($node, $ms + $max_lead + 10);
 	wait_for_worker_id($node, $id);
 	return;
 }
@@ -96,7 +91,7 @@ sub gets_it_back
 	stop_clock($lender, $now + $ms + $max_lead + 10);
 	set_number($lender, 5);
 	poll($lender, $waits);
-	time_passes($lender, $ms + 2 * $max_lead + 30);
+	max_lead_passes($lender, $ms + 2 * $max_lead + 30);
 	wait_for_worker_id($lender, 5);
 	cmp_ok(next_key($lender), '>', $last, "$name: the first key is above");
 	return;

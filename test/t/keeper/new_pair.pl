@@ -191,7 +191,7 @@ SKIP:
 	#---- A consent to a layout holds until keys are made with it ----
 
 	my $layout =
-	  "snowid.worker_id = 2\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=13'";
+	  "snowid.worker_id = 3\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=13'";
 	$node->safe_psql('postgres', 'SELECT snowid_next()');
 	configure($node, $layout);
 	$node->restart;
@@ -211,19 +211,6 @@ $node->stop;
 
 my $now = int(time) * 1000;
 
-# Time passes: the clock of the server goes to so many ms after the start, and the steady
-# one on by more than max_lead.
-my %slept;
-
-sub time_passes
-{
-	my ($node, $ms) = @_;
-	$slept{ $node->name } += 2;
-	put_beside($node, 'slept', $slept{ $node->name });
-	stop_clock($node, $now + $ms);
-	return;
-}
-
 # Both servers' clocks stand, so that nothing depends on how fast the test is.
 sub start_standing
 {
@@ -234,7 +221,7 @@ sub start_standing
 	$node->start;
 	create_extension($node);
 	poll($node, $waits);
-	time_passes($node, 1100);
+	time_passes($node, $now + 1100, 2);
 	wait_for_worker_id($node, $id);
 	return $node;
 }
@@ -246,7 +233,7 @@ sub set_number
 	configure($node, "snowid.worker_id = $id");
 	$node->reload;
 	poll($node, $waits);
-	time_passes($node, $ms);
+	time_passes($node, $now + $ms, 2);
 	return;
 }
 
@@ -279,7 +266,7 @@ configure($lender, 'snowid.worker_id = 5');
 $lender->reload;
 poll($lender, $waits);
 pass('a number that comes back from another server waits');
-time_passes($lender, 3600);
+time_passes($lender, $now + 3600, 2);
 wait_for_worker_id($lender, 5);
 cmp_ok(next_key($lender), '>', $last,
 	'its first key is above the last one that the other server made with it');
@@ -364,7 +351,7 @@ stop_clock($lender, $now + 24000);
 configure($lender, 'snowid.worker_id = 10');
 $lender->start;
 poll($lender, $waits);
-time_passes($lender, 25100);
+time_passes($lender, $now + 25100, 2);
 wait_for_worker_id($lender, 10);
 drop_position(number_of(5));
 continue_with_5('the server crashed and its position has vanished',
