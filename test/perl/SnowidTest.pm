@@ -50,7 +50,7 @@ sub stop_clock
 }
 
 # Beside a clock that stands: it stands at this Unix ms from now on, and the steady clock
-# goes on by so many seconds.
+# advances by so many seconds.
 sub time_passes
 {
 	my ($node, $ms, $seconds) = @_;

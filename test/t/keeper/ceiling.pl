@@ -193,7 +193,7 @@ is( places($node),
 
 #---- Another layout ----
 
-# What the state file knows of ceilings.
+# The ceilings in the state file.
 sub known
 {
 	return unpack 'H*',
