@@ -72,6 +72,8 @@ as('owner', <<~'EOS');
 	CREATE DOMAIN evil.with_default AS bigint DEFAULT evil.one('default of a domain');
 	CREATE TYPE evil.pair AS (a evil.checked, b evil.with_default);
 	CREATE EXTENSION snowid SCHEMA public;
+	CREATE EXTENSION snowid_segments SCHEMA public;
+	INSERT INTO public.snowid_segments (biz_tag) VALUES (E'\uFEFF');
 	EOS
 
 # As whom did the traps run since then?
@@ -335,21 +337,23 @@ harmless('migration of hostile tables');
 
 # Each function by its name; a new one needs a line here.
 my %who = (
-	snowid_status  => 'pg_monitor',
-	snowid_claims  => 'pg_monitor',
-	snowid_release => 'superuser',
+	snowid_segment_status => 'pg_monitor owner',
+	(map { $_ => 'pg_monitor' } qw(snowid_status snowid_claims)),
+	(map { $_ => 'owner' } qw(snowid_segment_forget snowid_segment_take)),
 	map { $_ => 'superuser' }
-	  qw(snowid_advance snowid_accept_clock snowid_accept_layout snowid_reclaim)
-);
+	  qw(snowid_advance snowid_accept_clock snowid_accept_layout snowid_reclaim
+	  snowid_release snowid_segment_lock snowid_segment_take_row));
 my $everybody = join ' ', sort qw(
   snowid_next snowid_next_batch snowid_next_array snowid_next_block
   snowid_decode snowid_timestamp snowid_min snowid_max snowid_encode
   snowid_bits snowid_layouts snowid_to_base32 snowid_from_base32
   snowid_to_base62 snowid_from_base62 snowid_to_public snowid_from_public
-  snowid_serial snowid_serial_id snowid_migration snowid_make_partitions);
+  snowid_serial snowid_serial_id snowid_migration snowid_make_partitions
+  snowid_number snowid_number_range snowid_period_number
+  snowid_period_serial snowid_period_parse);
 my $functions =
   q{FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
-	JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'snowid'
+	JOIN pg_extension e ON e.oid = d.refobjid AND e.extname IN ('snowid', 'snowid_segments')
 	WHERE NOT 'internal'::regtype = ANY (proargtypes::oid[]) AND prorettype <> 'trigger'::regtype};
 my $by_name =
   qq{SELECT string_agg(DISTINCT proname, ' ' ORDER BY proname) $functions
@@ -364,11 +368,11 @@ is( as( 'mallory',
 is( as( 'mallory',
 		"$by_name AND has_function_privilege('pg_monitor', p.oid, 'EXECUTE') AND NOT has_function_privilege('public', p.oid, 'EXECUTE')"
 	),
-	join(' ', sort grep { $who{$_} eq 'pg_monitor' } keys %who),
+	join(' ', sort grep { $who{$_} =~ /pg_monitor/ } keys %who),
 	'pg_monitor may call the functions that show the state of the server');
 is( as('owner', "$by_name AND NOT has_function_privilege(p.oid, 'EXECUTE')"),
-	join(' ', sort keys %who),
-	'the owner of the database has no others than everybody');
+	join(' ', sort grep { $who{$_} !~ /owner/ } keys %who),
+	'the owner of the database has those of its segments beside them');
 
 foreach my $call (
 	'snowid_status()',            'snowid_claims()',
@@ -382,10 +386,16 @@ foreach my $call (
 		"$_ is refused: $call") foreach qw(owner mallory);
 }
 is( as( 'mallory',
-		"SELECT count(*) $functions AND (prosecdef OR NOT (SELECT rolsuper FROM pg_roles o WHERE o.oid = proowner))"
+		"SELECT string_agg(proname, ' ' ORDER BY proname) $functions AND prosecdef"
+	),
+	'snowid_segment_lock snowid_segment_take_row',
+	'the functions that lock and take a range run as their owner, no others');
+is( as( 'mallory',
+		"SELECT count(*) $functions AND (prosecdef AND prosqlbody IS NULL OR NOT (SELECT rolsuper FROM pg_roles o WHERE o.oid = proowner))"
 	),
 	'0',
-	'no function is SECURITY DEFINER, and all are of a superuser');
+	'these were parsed when they were created, and all functions are of a superuser'
+);
 is( as( 'mallory',
 		"SELECT count(*) $functions AND proleakproof AND (prolang <> 12 OR NOT prosrc ~ '^(int[248]+(eq|ne|lt|gt|le|ge)|btint[248]+cmp)\$')"
 	),
@@ -451,7 +461,7 @@ my %sample = (
 	regnamespace => [ 'pg_catalog',    '0' ],
 	snowid       => [ '0000000000000', '-0000000000000000001' ],
 	text         => [ '',              "\x{feff}", 'LONG' ]);
-my @signatures = split /\n/, as('mallory', <<~"EOS");
+my @signatures = split /\n/, as('owner', <<~"EOS");
 	SELECT p.oid::regproc || ' ' || prokind::text || ' ' || array_to_string(ARRAY(
 		SELECT typname FROM unnest(proargtypes) WITH ORDINALITY u(t, i) JOIN pg_type y ON y.oid = u.t ORDER BY i), ' ')
 	$functions AND has_function_privilege(p.oid, 'EXECUTE') AND NOT 'cstring'::regtype = ANY (proargtypes::oid[])
@@ -486,7 +496,7 @@ $node->psql(
 	'shop',
 	join('', "SET statement_timeout = '2s';\n", map { "$_;\n" } @calls),
 	on_error_stop => 0,
-	extra_params  => [ '-U', 'mallory' ]);
+	extra_params  => [ '-U', 'owner' ]);
 my $log = slurp_file($node->logfile, $read);
 is(as('owner', 'SELECT pg_postmaster_start_time()'),
 	$started, 'extreme arguments stop no server');
@@ -508,10 +518,6 @@ foreach
 	like(error_of('mallory', "SET statement_timeout = '100ms'; $call"),
 		qr/^57014:/, "statement_timeout ends the call: $call");
 }
-
-#---- Numbers ----
-
-# A tenant's rights on snowid_segments: segment/owners_rights.pl.
 
 $node->stop;
 done_testing();

@@ -24,13 +24,13 @@ query($node, 'CREATE DATABASE shop OWNER owner');
 # The answer that a role gets, or its error; retried if the process was too slow.
 sub gets
 {
-	my ($role, $sql) = @_;
+	my ($role, $sql, $database) = @_;
 	my $answer = 'has not answered yet';
 
 	while ($answer =~ /has not answered yet/)
 	{
-		my (undef, $out, $err) =
-		  $node->psql('shop', $sql, extra_params => [ '-U', $role ]);
+		my (undef, $out, $err) = $node->psql($database // 'shop',
+			$sql, extra_params => [ '-U', $role ]);
 		$answer = $out . $err;
 	}
 	return $answer;
@@ -384,6 +384,43 @@ like(
 	gets('clerk', "SELECT public.snowid_number('good')"),
 	qr/permission denied for segment "good"/,
 	'a role that has no right on a tag learns nothing else');
+
+#---- A role that is renamed, and a dump ----
+
+# Those of two roles that get a number of this tag.
+sub who_may
+{
+	my ($database) = @_;
+	return join ' ', grep {
+		gets($_, "SELECT snowid_number('theirs')", $database) !~
+		  /permission denied for segment/
+	} qw(clerk remote);
+}
+
+query($node, 'CREATE ROLE clerks; GRANT clerks TO clerk');
+query($node, "CREATE DATABASE $_") foreach qw(first again);
+$node->safe_psql('first',
+	"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag, role) VALUES ('theirs', 'clerks')"
+);
+is(who_may('first'), 'clerk', 'members of the role get numbers');
+query($node,
+	'ALTER ROLE clerks RENAME TO staff; CREATE ROLE clerks; GRANT clerks TO remote'
+);
+is(who_may('first'), 'clerk',
+	'a role that is renamed keeps its tags, and another of its name has none'
+);
+$node->safe_psql('first', "SELECT snowid_segment_forget('theirs')");
+is(who_may('first'), 'clerk',
+	'the same role has them when the row is read again');
+my $dump = $node->basedir . '/first.sql';
+$node->command_ok([ 'pg_dump', '-f', $dump, $node->connstr('first') ],
+	'the tags are dumped');
+$node->safe_psql('again', slurp_file($dump));
+is(who_may('again'), 'clerk',
+	'a restored dump has the role by its name of now');
+query($node, 'DROP ROLE staff');
+is(who_may($_), '', "when the role is dropped, nobody gets numbers: $_")
+  foreach qw(first again);
 
 #---- No place for the process ----
 

@@ -206,6 +206,38 @@ is( scalar(
 	'if few processes can run, each tenant has its turn');
 stop(@malice);
 
+# All of that at once: parallel queries in each place that is free, central servers that
+# hang, and most of the time catalogs that let nobody connect, also not the process.
+my $log = -s $node->logfile;
+@malice = (
+	(   map {
+			without_end('a', 'user',
+				'SELECT count(*) FROM big WHERE pg_sleep(1) IS NOT NULL',
+				0.01)
+		} 1 .. 2),
+	(   map {
+			without_end('a', 'user', "SELECT snowid_number('far$_')", 0.05)
+		} 1 .. 3),
+	without_end('a', 'user', sprintf($each, 1100, 'a'), 0.05));
+wait_for($node, 'SELECT count(*) > 0 ' . fetchers('tenant_a'));
+as('a', 'owner', 'VACUUM FULL pg_attribute');
+push @malice,
+  without_end('a', 'owner', 'BEGIN; SELECT count(*) FROM pg_class', 1000),
+  without_end('a', 'owner', "SET lock_timeout = '2s'; VACUUM FULL pg_class",
+	0.1);
+wait_for($node,
+	"SELECT count(*) > 0 FROM pg_locks WHERE relation = 'pg_class'::regclass AND mode = 'AccessExclusiveLock' AND NOT granted"
+);
+$answers =
+  grep { as('b', 'user', "SELECT snowid_number('b$_')") =~ /^\d+$/ } 62 .. 81;
+is($answers, 20,
+	'all calls of another tenant are answered, whatever one does at once');
+like(
+	slurp_file($node->logfile, $log),
+	qr/\[\d+\] ERROR:  canceling statement due to lock timeout/,
+	'the process could not connect to the hostile database meanwhile');
+stop(@malice);
+
 #---- Each process ends when it is asked to ----
 
 # A process is in the middle of a wait for one of these hosts.
