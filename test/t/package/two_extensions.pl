@@ -4,7 +4,8 @@
 #
 # doc/operations.md, Uninstall: its query prepares tables of every form, so that the
 # extension can be dropped without CASCADE and no value is lost; with CASCADE, columns
-# of its type are lost.
+# of its type are lost.  Its statements for the ceilings remove nothing as long as snowid
+# is preloaded, and then all of them, and nothing of others.
 use strict;
 use warnings;
 
@@ -331,6 +332,53 @@ like(
 	query($node, q{SELECT obj_description('snowid'::regtype, 'pg_type')}),
 	qr/DROP EXTENSION snowid CASCADE drops columns of this type/,
 	'the comment on the type warns of CASCADE');
+
+# The ceilings, beside another one's origin
+sub removal_of
+{
+	my ($page) = @_;
+	my ($block) =
+	  slurp_file("$top/$page") =~
+	  /^```sql\n(SET allow_system_table_mods(?:(?!^```).)*)```/ms;
+	return $block // die "$page: no statements";
+}
+
+sub origins
+{
+	return query($node,
+		q{SELECT string_agg(coalesce(external_id, local_id::text), ' ' ORDER BY local_id) FROM pg_replication_origin_status}
+	);
+}
+
+sub rows
+{
+	return query($node,
+		q{SELECT string_agg(roname, ' ') FROM pg_replication_origin});
+}
+
+my $remove = removal_of('doc/operations.md');
+is(removal_of('doc/zh/operations.md'),
+	$remove, 'both languages remove ceilings by the same statements');
+$node->safe_psql('postgres',
+	q{SELECT pg_replication_origin_create('theirs'); SELECT pg_replication_origin_advance('theirs', '0/1')}
+);
+next_key($node);
+is(origins(), 'theirs 65533 65534', 'there are ceilings, without a name');
+is(sql_error($node, $remove),
+	'', 'a server that preloads snowid: the statements give no error');
+is( origins() . ', ' . rows(),
+	'theirs 65533 65534, theirs',
+	'a server that preloads snowid: the statements remove nothing');
+$node->append_conf('postgresql.conf', q(shared_preload_libraries = ''));
+$node->restart;
+is(sql_error($node, $remove),
+	'', 'a server without snowid: the statements give no error');
+is( origins() . ', ' . rows(),
+	'theirs, theirs',
+	'a server without snowid: no position and no row is left');
+$node->restart;
+is(origins(), 'theirs',
+	'a server without snowid: no position is left after a restart');
 $node->stop;
 
 done_testing();
