@@ -1,5 +1,5 @@
 # PostgreSQL's official image with snowid: docker build -t postgres-snowid .
-# What RUN does are steps of test/package.
+# What RUN does are steps of test/release/package.
 #
 # The extension alone, for CloudNativePG, with the major and the Debian of its image:
 #	docker build --target extension --build-arg FROM=postgres:18-trixie -t snowid-extension .

@@ -15,7 +15,7 @@ OBJS = $(patsubst %.c,%.o,$(call found,src/*.c src/*/*.c))
 DATA = $(call found,$(EXTENSION:%=sql/%--*.sql))
 
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(call found,sql/*.sql)))
-REGRESS_OPTS = --temp-instance=tmp_regress --temp-config=$(srcdir)/test/snowid.conf
+REGRESS_OPTS = --temp-instance=tmp_regress --temp-config=$(srcdir)/test/lib/snowid.conf
 PROVE_TESTS = test/t/*/*.pl
 # Packages that the TAP tests need, and that are not here.
 redis = $(or $(REDIS_SERVER),redis-server)
@@ -25,7 +25,7 @@ ifeq ($(lacks),)
 TAP_TESTS = 1
 endif
 script = src/registry/registry.lua.h
-EXTRA_CLEAN = tmp_check tmp_regress test/skew.so test/hold.so test/keys test/opening test/ff1 $(script)
+EXTRA_CLEAN = tmp_check tmp_regress test/lib/skew.so test/lib/hold.so test/lib/keys test/lib/opening test/lib/ff1 $(script)
 
 PG_CPPFLAGS = -Isrc -I$(srcdir)/src
 
@@ -60,7 +60,7 @@ tls = $(call hiredis,hiredis_ssl)
 SHLIB_LINK += -lssl
 endif
 
-PROVE_FLAGS += -I test/perl
+PROVE_FLAGS += -I test/lib
 
 # The manual, in the folders that it has here, so that its links lead somewhere.
 manual = $(sort $(call found,*.md LICENSE doc/*.* doc/*/* managed/* test/bench/results.*))
@@ -76,7 +76,7 @@ uninstall-manual:
 	-cd '$(pages)' && rmdir -p $(foreach folder,$(filter-out .,$(folders)),'$(folder)') 2>/dev/null
 	-rmdir '$(pages)'
 
-$(shell mkdir -p test $(dir $(OBJS)))
+$(shell mkdir -p test/lib $(dir $(OBJS)))
 compiled = $(OBJS) $(OBJS:.o=.bc)
 $(compiled): $(filter-out %.lua.h,$(wildcard $(here)src/*.h $(here)src/*/*.h))
 
@@ -87,22 +87,22 @@ $(script): src/registry/registry.lua
 
 # The clock that a test can step, and the keeper that it can hold: preloaded into
 # the test's servers only.
-installcheck: $(if $(TAP_TESTS),test/skew.so test/hold.so test/keys test/opening test/ff1,no-tap-tests)
+installcheck: $(if $(TAP_TESTS),test/lib/skew.so test/lib/hold.so test/lib/keys test/lib/opening test/lib/ff1,no-tap-tests)
 no-tap-tests:
 	@echo 'No TAP tests$(if $(lacks),: they need the packages $(lacks)).'
-test/%.so: test/%.c
+test/lib/%.so: test/lib/%.c
 	$(CC) $(CFLAGS) -fvisibility=default -fPIC -shared -o $@ $< -ldl
 
 # Checks the keys of a torture.
-test/keys: test/keys.c
+test/lib/keys: test/lib/keys.c
 	$(CC) $(CFLAGS) -o $@ $<
 
 # Checks the decision on an opening.
-test/opening: test/opening.c src/keeper/opening.o
+test/lib/opening: test/lib/opening.c src/keeper/opening.o
 	$(CC) $(CFLAGS) $(CPPFLAGS) -o $@ $^
 
 # Checks the cipher of the public form.
-test/ff1: test/ff1.c src/key/public_form.o
+test/lib/ff1: test/lib/ff1.c src/key/public_form.o
 	$(CC) $(CFLAGS) $(CPPFLAGS) -o $@ $^ -L$(libdir) -L$(pkglibdir) -lpgport -lcrypto -lm
 
 test:
@@ -116,24 +116,24 @@ bench:
 
 # Makes keys while the server is ill-treated; not as root.
 SECONDS = 60
-torture: test/skew.so test/keys
-	PG_CONFIG=$(PG_CONFIG) test/torture $(SECONDS)
-torture-redis: test/skew.so test/keys
-	PG_CONFIG=$(PG_CONFIG) test/torture-redis $(SECONDS)
-torture-segments: test/skew.so test/keys
-	PG_CONFIG=$(PG_CONFIG) test/torture-segments $(SECONDS)
+torture: test/lib/skew.so test/lib/keys
+	PG_CONFIG=$(PG_CONFIG) test/torture/keys $(SECONDS)
+torture-redis: test/lib/skew.so test/lib/keys
+	PG_CONFIG=$(PG_CONFIG) test/torture/redis $(SECONDS)
+torture-segments: test/lib/skew.so test/lib/keys
+	PG_CONFIG=$(PG_CONFIG) test/torture/segments $(SECONDS)
 
 # The registry's script in a simulator; needs luajit or lua5.1.
 model:
 	test/model/run --seconds $(SECONDS)
 
 # Random input, SECONDS for each target; needs clang with libFuzzer; not as root.
-fuzz: test/skew.so
+fuzz: test/lib/skew.so
 	PG_CONFIG=$(PG_CONFIG) test/fuzz/run $(SECONDS)
 
 # Which lines and branches the tests reach; installs by itself what is missing.
 coverage:
-	test/coverage
+	test/release/coverage
 
 # The archive for PGXN, of what is committed; it wants three numbers in a version.
 version = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" snowid.control).0

@@ -4,7 +4,7 @@
  *
  * One pure function: the keeper observes the facts, asks, and carries out the
  * decision.  After OPENING_GIVE_UP, which changes the facts, it asks again.
- * test/opening.c goes through the combinations of the facts and holds each decision
+ * test/lib/opening.c goes through the combinations of the facts and holds each decision
  * against what must be so.
  */
 #include "postgres.h"

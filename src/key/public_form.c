@@ -12,7 +12,7 @@
  * other text.  A text that passes is always a key.
  *
  * For FF1 a numeral string is two numbers, its halves, so that a round is one
- * addition; the names of the standard are in comments.  test/ff1.c runs NIST's
+ * addition; the names of the standard are in comments.  test/lib/ff1.c runs NIST's
  * samples.
  *
  * Nothing here throws or needs a server.  A secret is passed to OpenSSL, and its

@@ -33,7 +33,7 @@ PG_FUNCTION_INFO_V1(snowid_reclaim);
 /* For so long after the start the registry process may be missing. */
 #define START_MS 2000
 
-/* The tests mark more often: by a library that they preload (test/skew.c). */
+/* The tests mark more often: by a library that they preload (test/lib/skew.c). */
 extern int	snowid_test_mark_ms(void) __attribute__((weak, visibility("default")));
 
 Registry   *registry = NULL;

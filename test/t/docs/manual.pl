@@ -126,8 +126,9 @@ sub normal
 }
 
 my @messages = map { [ split /\t/ ] } split /\n/,
-  qx("$^X" "$top/test/messages");
-cmp_ok(scalar @messages, '>', 100, 'test/messages finds the messages');
+  qx("$^X" "$top/test/sources/messages");
+cmp_ok(scalar @messages, '>', 100,
+	'test/sources/messages finds the messages');
 
 # Is it among these, perhaps with its end as "..."?
 sub is_told
@@ -212,7 +213,7 @@ my $sources = join(
 	"\n",
 	map { slurp_file($_) } @files,
 	glob(
-		"$top/sql/*--*.sql $top/managed/*--*.sql $top/test/perl/*.pm $top/test/t/*/*.pl"
+		"$top/sql/*--*.sql $top/managed/*--*.sql $top/test/lib/*.pm $top/test/t/*/*.pl"
 	));
 foreach my $name (grep { $_ ne 'CHANGELOG.md' } @names)
 {

@@ -1,8 +1,8 @@
 # doc/monitoring/: every query for the exporter runs with pg_monitor alone, gives
 # the metrics that it declares, and asks Redis only if it answers; alerts and
 # dashboard name those metrics and no others; each alert is in the manual,
-# and has tests in test/monitoring/alerts.yaml, which promtool runs.  With a real
-# exporter and a real Prometheus: test/monitoring/run.
+# and has tests in test/by_hand/monitoring/alerts.yaml, which promtool runs.  With a real
+# exporter and a real Prometheus: test/by_hand/monitoring/run.
 # needs: libyaml-libyaml-perl
 use strict;
 use warnings;
@@ -24,7 +24,7 @@ my $top = abs_path(dirname(__FILE__) . '/../../..');
 my %file =
   map { $_ => "$top/doc/monitoring/$_" }
   qw(postgres_exporter.yaml postgres_exporter_segments.yaml alerts.yaml dashboard.json);
-my $cases_file = "$top/test/monitoring/alerts.yaml";
+my $cases_file = "$top/test/by_hand/monitoring/alerts.yaml";
 
 #---- The files ----
 
@@ -112,7 +112,7 @@ foreach my $name ('doc/monitoring.md', 'doc/zh/monitoring.md')
 		"$name: each alert has its row");
 }
 
-# Is this program there?  The packages are large; test/monitoring/run installs them.
+# Is this program there?  The packages are large; test/by_hand/monitoring/run installs them.
 sub is_installed
 {
 	my ($program) = @_;

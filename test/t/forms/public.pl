@@ -23,7 +23,7 @@ my @hex = (
 
 #---- The cipher ----
 
-my ($out, $err) = run_command(['test/ff1']);
+my ($out, $err) = run_command(['test/lib/ff1']);
 ok(!/^not so: /, "the cipher: $_") foreach split /\n/, $out;
 like(
 	$out,

@@ -1,13 +1,13 @@
-# May keys be made, with which pair, and above what?  test/opening.c goes through the
+# May keys be made, with which pair, and above what?  test/lib/opening.c goes through the
 # combinations of the facts, and checks each decision against the invariants.
-# test/mutations shows that each condition is needed.
+# test/release/mutations shows that each condition is needed.
 use strict;
 use warnings;
 
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my ($out, $err) = run_command(['test/opening']);
+my ($out, $err) = run_command(['test/lib/opening']);
 ok(!/^not so: /, "the opening: $_") foreach grep { !/^  / } split /\n/, $out;
 like(
 	$out,

@@ -1,6 +1,6 @@
 # The files with which others build and run snowid: one version everywhere, a
 # META.json by PGXN's specification, a build outside of the source tree, a
-# Dockerfile with the steps of test/package, and YAML with the intended meaning.
+# Dockerfile with the steps of test/release/package, and YAML with the intended meaning.
 # needs: libyaml-libyaml-perl
 use strict;
 use warnings;
@@ -109,12 +109,13 @@ foreach my $file (
 
 # The picture is what its script draws.
 my $drawn = PostgreSQL::Test::Utils::tempdir;
-system("$top/test/picture", $drawn) == 0 or die "test/picture: $?";
+system("$top/test/by_hand/picture", $drawn) == 0
+  or die "test/by_hand/picture: $?";
 foreach my $shade (qw(light dark))
 {
 	is( slurp_file("$drawn/picture-$shade.svg"),
 		slurp_file("$top/doc/picture-$shade.svg"),
-		"the $shade picture is as test/picture draws it");
+		"the $shade picture is as test/by_hand/picture draws it");
 	like(slurp_file("$top/$_"), qr{"doc/picture-$shade\.svg"},
 		"$_ shows the $shade picture")
 	  foreach qw(README.md README.zh-CN.md);
@@ -239,13 +240,13 @@ is( slurp_file("$top/debian/control"),
 	$control =~ s/PGVERSION/$oldest/gr,
 	'debian/control is made of control.in');
 
-my $steps      = slurp_file("$top/test/package");
+my $steps      = slurp_file("$top/test/release/package");
 my $dockerfile = slurp_file("$top/Dockerfile") =~ s/\\\n\s*//gr;
 $dockerfile =~ s/^FROM build AS files\n.*?^FROM/FROM/ms;  # extension_image.pl
 my $commands = join "\n", $dockerfile =~ /^RUN (.*)$/mg;
 foreach my $command (grep { !/^(?:rm|echo) / } split / *&& *|\n/, $commands)
 {
-	ok(index($steps, $command) >= 0, "test/package runs: $command");
+	ok(index($steps, $command) >= 0, "test/release/package runs: $command");
 }
 like(
 	$commands,

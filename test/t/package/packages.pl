@@ -1,6 +1,6 @@
 # What the packages do: the scripts of the Debian package, of which the hook of
 # pg_upgradecluster takes the files of conf.d along that are about snowid, and the removal
-# warns where a server preloads it (test/package tries both on Debian); and the extension
+# warns where a server preloads it (test/release/package tries both on Debian); and the extension
 # image of the Dockerfile, without docker: a server whose installation has no trace of
 # snowid takes the extension from the files of the image alone, as CloudNativePG mounts them.
 use strict;

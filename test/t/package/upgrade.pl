@@ -54,7 +54,7 @@ foreach my $extension (@extensions)
 
 my %released =
   map { reverse split } grep { !/^#/ } split /\n/,
-  slurp_file("$top/test/released.sha256");
+  slurp_file("$top/test/sources/released.sha256");
 is(sha256_hex(slurp_file("$top/$_")), $released{$_}, "$_ is as released")
   foreach sort keys %released;
 foreach

@@ -253,7 +253,7 @@ $redis->{skew_file} = $ENV{SKEW_FILE};
 set_skew($redis, 3600);
 $redis->stop;
 {
-	local $ENV{LD_PRELOAD} = abs_path('test/skew.so');
+	local $ENV{LD_PRELOAD} = abs_path('test/lib/skew.so');
 	$redis->run;
 }
 $redis->query('FLUSHALL');

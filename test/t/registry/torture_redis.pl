@@ -1,4 +1,4 @@
-# Half a minute of test/torture-redis: three servers, one Redis, and all that can
+# Half a minute of test/torture/redis: three servers, one Redis, and all that can
 # happen to them, under clients that report each key outside the servers.
 # needs: redis-server
 use strict;
@@ -7,7 +7,7 @@ use warnings;
 use Test::More;
 
 local $ENV{CALM} = 1;
-my @said   = `$^X test/torture-redis 30`;
+my @said   = `$^X test/torture/redis 30`;
 my $status = $?;
 
 note @said;

@@ -1,11 +1,11 @@
-# Half a minute of test/torture: processes killed, clock stepped, directory taken
+# Half a minute of test/torture/keys: processes killed, clock stepped, directory taken
 # away, standby promoted, under clients that report each key outside the server.
 # Its check finds faults, and counts lines that were cut off.
 use strict;
 use warnings;
 
 use FindBin;
-use lib "$FindBin::RealBin/../../perl";
+use lib "$FindBin::RealBin/../../lib";
 use File::Temp;
 use IO::Select;
 use IO::Socket;
@@ -58,7 +58,7 @@ my ($rows) = SnowidClients::pg_answer(
 is("@$rows", '{1,2', 'the whole keys of an array that was cut off are read');
 
 local $ENV{CALM} = 1;
-my @said   = `$^X test/torture 30`;
+my @said   = `$^X test/torture/keys 30`;
 my $status = $?;
 
 note @said;

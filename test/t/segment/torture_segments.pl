@@ -1,4 +1,4 @@
-# Half a minute of test/torture-segments: three servers with one central table, any
+# Half a minute of test/torture/segments: three servers with one central table, any
 # of the four killed or hung and the network cut, under clients that report each
 # number outside the servers.
 use strict;
@@ -7,7 +7,7 @@ use warnings;
 use Test::More;
 
 local $ENV{CALM} = 1;
-my @said   = `$^X test/torture-segments 30`;
+my @said   = `$^X test/torture/segments 30`;
 my $status = $?;
 
 note @said;
