@@ -368,11 +368,11 @@ next_step(const SegmentState *state, const TagRow *tag)
  * or the other process fetches.
  */
 static bool
-begin_range(Look *look, TagRow *tag)
+begin_range(Calls *calls, Look *look, TagRow *tag)
 {
 	SegmentState *state = &look->state;
 	bool		is_central = state->row.source[0] != '\0';
-	Found		found = table_lock_tag(&state->key, tag);
+	Found		found = table_lock_tag(calls, &state->key, tag);
 
 	state->outcome = found == ABSENT ? OUTCOME_ABSENT : OUTCOME_NONE;
 	state->reason.why[0] = '\0';
@@ -499,6 +499,8 @@ must_end(void)
 static void
 take_ranges(Look *looks, int n)
 {
+	Calls		calls = {0};
+
 	for (int i = 0; i < n; i++)
 	{
 		SegmentState *state = &looks[i].state;
@@ -506,11 +508,11 @@ take_ranges(Look *looks, int n)
 		TagRow		tag;
 		Take		take;
 
-		if (!begin_range(&looks[i], &tag))
+		if (!begin_range(&calls, &looks[i], &tag))
 			continue;
 		take = describe_range(state, &tag, now);
 		if (tag.row.source[0] == '\0')
-			table_take(&state->key, &take);
+			table_take(&calls, &state->key, &take);
 		else if (!source_take(tag.row.source, &state->key, &take, must_end, &state->reason))
 			continue;
 		use_range(&looks[i], &tag, &take, now);
@@ -569,6 +571,7 @@ static void
 return_here(Look *look, int n)
 {
 	int64		ends = monotonic_ms() + RETURN_MS;
+	Calls		calls = {0};
 
 	for (int i = 0; i < snowid_max_segments && monotonic_ms() < ends; i++)
 	{
@@ -576,7 +579,7 @@ return_here(Look *look, int n)
 
 		if (segment_at(i, look, &rest) && look->state.row.source[0] == '\0' &&
 			rest.length + look->state.next.length > 0)
-			table_give_back(look);
+			table_give_back(&calls, look);
 	}
 }
 

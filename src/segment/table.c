@@ -318,12 +318,12 @@ tables_problem(Oid relid, Oid function)
  * row, or NULL if there is none.
  */
 static HeapTupleHeader
-call_function(Oid relid, const char *name, int n, const NullableDatum *args, const char **problem)
+call_function(Oid relid, const char *name, FmgrInfo *function, int n, const NullableDatum *args,
+			  const char **problem)
 {
 	static const Oid types[TAKE_ARGS] = TAKE_TYPES;
 
 	LOCAL_FCINFO(fcinfo, TAKE_ARGS);
-	FmgrInfo	function;
 	Datum		result;
 	Oid			id = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name),
 									 PointerGetDatum(buildoidvector(types, n)),
@@ -332,8 +332,9 @@ call_function(Oid relid, const char *name, int n, const NullableDatum *args, con
 	*problem = tables_problem(relid, id);
 	if (*problem)
 		return NULL;
-	fmgr_info(id, &function);
-	InitFunctionCallInfoData(*fcinfo, &function, n, InvalidOid, NULL, NULL);
+	if (function->fn_oid != id)
+		fmgr_info(id, function);
+	InitFunctionCallInfoData(*fcinfo, function, n, InvalidOid, NULL, NULL);
 	memcpy(fcinfo->args, args, n * sizeof(NullableDatum));
 	result = FunctionCallInvoke(fcinfo);
 	return fcinfo->isnull ? NULL : DatumGetHeapTupleHeader(result);
@@ -363,11 +364,12 @@ text_arg(const char *s, int len)
  * period here.
  */
 Found
-table_lock_tag(const SegmentKey *key, TagRow *tag)
+table_lock_tag(Calls *calls, const SegmentKey *key, TagRow *tag)
 {
 	NullableDatum arg = text_arg(key->tag, key->len);
 	const char *problem;
-	HeapTupleHeader row = call_function(key->relid, "snowid_segment_lock", 1, &arg, &problem);
+	HeapTupleHeader row = call_function(key->relid, "snowid_segment_lock", &calls->lock, 1,
+										&arg, &problem);
 	Found		found = table_find_tag(key, tag);
 
 	if (found != FOUND)
@@ -395,7 +397,7 @@ label_arg(DateADT label)
 
 /* Takes a range of the tables here. */
 void
-table_take(const SegmentKey *key, Take *take)
+table_take(Calls *calls, const SegmentKey *key, Take *take)
 {
 	const char *kind = period_name(take->kind);
 	NullableDatum args[TAKE_ARGS] = {
@@ -404,8 +406,8 @@ table_take(const SegmentKey *key, Take *take)
 		{Int64GetDatum(take->upto), false}, {Int64GetDatum(take->length), false}
 	};
 	const char *problem;
-	HeapTupleHeader row = call_function(key->relid, "snowid_segment_take_row", TAKE_ARGS, args,
-										&problem);
+	HeapTupleHeader row = call_function(key->relid, "snowid_segment_take_row", &calls->take,
+										TAKE_ARGS, args, &problem);
 	Datum		said;
 
 	if (row)
@@ -427,9 +429,10 @@ snowid_segment_take(PG_FUNCTION_ARGS)
 	TupleDesc	desc = require_row(fcinfo, columns, lengthof(columns));
 	Datum		values[lengthof(columns)] = {0};
 	bool		nulls[lengthof(columns)] = {true, true, true, false};
+	FmgrInfo	function = {0};
 	const char *problem;
 	HeapTupleHeader row = call_function(table_of(fcinfo->flinfo->fn_oid), "snowid_segment_take_row",
-										TAKE_ARGS, fcinfo->args, &problem);
+										&function, TAKE_ARGS, fcinfo->args, &problem);
 
 	if (row)
 		PG_RETURN_HEAPTUPLEHEADER(row);
@@ -442,7 +445,7 @@ snowid_segment_take(PG_FUNCTION_ARGS)
  * the trigger, which has it locked, lowers that.
  */
 void
-table_give_back(const Look *look)
+table_give_back(Calls *calls, const Look *look)
 {
 	const SegmentState *state = &look->state;
 	Take		take = {
@@ -452,7 +455,7 @@ table_give_back(const Look *look)
 	given_back = look;
 	PG_TRY();
 	{
-		table_take(&state->key, &take);
+		table_take(calls, &state->key, &take);
 	}
 	PG_FINALLY();
 	{

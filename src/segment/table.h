@@ -5,6 +5,8 @@
 #ifndef SNOWID_SEGMENT_TABLE_H
 #define SNOWID_SEGMENT_TABLE_H
 
+#include "fmgr.h"
+
 #include "segment/segment.h"
 
 typedef enum Found
@@ -29,10 +31,17 @@ typedef struct TagRow
 	int64		newest_max_id;
 } TagRow;
 
+/* The functions that one transaction calls again and again: each is planned once. */
+typedef struct Calls
+{
+	FmgrInfo	lock;
+	FmgrInfo	take;
+} Calls;
+
 extern Oid	table_of(Oid function);
 extern Found table_find_tag(const SegmentKey *key, TagRow *tag);
-extern Found table_lock_tag(const SegmentKey *key, TagRow *tag);
-extern void table_take(const SegmentKey *key, Take *take);
-extern void table_give_back(const Look *look);
+extern Found table_lock_tag(Calls *calls, const SegmentKey *key, TagRow *tag);
+extern void table_take(Calls *calls, const SegmentKey *key, Take *take);
+extern void table_give_back(Calls *calls, const Look *look);
 
 #endif							/* SNOWID_SEGMENT_TABLE_H */

@@ -15,9 +15,9 @@ use POSIX       qw(ceil strftime);
 use Time::HiRes qw(sleep time);
 
 my ($dir, $results, @rows) = @ARGV;
-my $quick        = $ENV{QUICK};
-my %port         = (default => 1, wide => 2, delayed => 3, claims => 4);
-my $bench        = 'test/bench';
+my $quick = $ENV{QUICK};
+my %port  = (default => 1, wide => 2, delayed => 3, claims => 4, tags => 5);
+my $bench = 'test/bench';
 my $redis_server = $ENV{REDIS_SERVER} || 'redis-server';
 my $redis_cli    = $redis_server =~ s/server$/cli/r;
 my ($markdown, @bars, %plot);
@@ -1918,6 +1918,130 @@ sub row14
 	return;
 }
 
+# The processes "snowid segments" that have a database.
+sub segment_processes
+{
+	my ($session) = @_;
+	return split /\n/,
+	  ask($session,
+		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'snowid segments'"
+	  );
+}
+
+# How long the last of these processes needs to end, in ms.
+sub ends_in
+{
+	my (@pids) = @_;
+	my $began = time();
+	sleep(0.005) while grep { -d "/proc/$_" } @pids;
+	return 1000 * (time() - $began);
+}
+
+# The first numbers of tags, by 20 sessions; returns processor time of these and of the
+# process, in s.
+sub take_tags
+{
+	my ($from, $to) = @_;
+	my @sessions = map { session('tags', 'many') } 1 .. 20;
+	ask($sessions[0], "SELECT snowid_number('first')");
+	my @pids = (
+		segment_processes($sessions[0]),
+		map { ask($_, 'SELECT pg_backend_pid()') } @sessions);
+	my $before = sum(map { cpu_time($_) } @pids);
+	foreach my $i (0 .. $#sessions)
+	{
+		start($sessions[$i],
+			"SELECT count(snowid_number('t' || i)) FROM generate_series($from + $i, $to, 20) i"
+		);
+	}
+	answer($_) foreach @sessions;
+	my $seconds = sum(map { cpu_time($_) } @pids) - $before;
+	leave($_) foreach @sessions;
+	return $seconds;
+}
+
+# As many tags in memory as there is room for, and more.
+sub row15
+{
+	my $room   = full(100_000, 20_000);
+	my $more   = full(10_000,  5_000);
+	my @pg_ctl = ('pg_ctl', '-w', '-s', '-D', "$dir/tags");
+	system(@pg_ctl, '-l', "$dir/tags.log", '-o',
+		"-c snowid.max_segments=$room", 'start') == 0
+	  or die "the server with many tags does not start\n";
+	my $many = session('tags');
+	ask($many, <<~END);
+		SET client_min_messages = warning;
+		CREATE EXTENSION snowid_segments;
+		INSERT INTO snowid_segments (biz_tag) VALUES ('hot');
+		CREATE DATABASE many
+		END
+	leave($many);
+	$many = session('tags', 'many');
+	ask($many, <<~END);
+		CREATE EXTENSION snowid_segments;
+		INSERT INTO snowid_segments (biz_tag, step)
+		SELECT 't' || i, 1000000 FROM generate_series(1, $room + 2 * $more) i;
+		INSERT INTO snowid_segments (biz_tag) VALUES ('first')
+		END
+
+	take_tags(1, $room);
+	my $cost = 1000 * take_tags($room + 1, $room + $more) / $more;
+
+	my $quick =
+	  pgbench('tags', 1, full(10, 3), "SELECT snowid_number('hot')");
+	start($many,
+		"SELECT count(snowid_number('t' || i)) FROM generate_series($room + $more + 1, $room + 2 * $more) i"
+	);
+	my $beside =
+	  pgbench('tags', 1, full(10, 3), "SELECT snowid_number('hot')");
+	answer($many);
+
+	my @ended;
+	foreach my $turn (1 .. full(5, 3))
+	{
+		ask($many, "SELECT snowid_number('t' || $room + $turn)");
+		my @there = segment_processes($many);
+		kill 'TERM', @there;
+		push @ended, ends_in(@there);
+	}
+	ask($many, "SELECT snowid_number('t1')");
+	my @there = segment_processes($many);
+	leave($many);
+	kill 'INT', read_file("$dir/tags/postmaster.pid") =~ /^(\d+)/;
+	my $stopped = ends_in(@there);
+	ends_in(read_file("$dir/tags/postmaster.pid") =~ /^(\d+)/);
+
+	heading('15. Many tags');
+	paragraph(
+		"$room tags in memory, which is all that `snowid.max_segments` has room for, and a hot tag of another database.",
+		'A tag beyond the room pushes one out, here by 20 sessions at a time: processor time of the sessions and of the process, with the range that is taken and committed.'
+	);
+	table(
+		[ 'the hot tag',     'numbers/s',             'longest, ms' ],
+		[ 'alone',           digits($quick->{rate}),  show_ms($quick) ],
+		[ 'beside new tags', digits($beside->{rate}), show_ms($beside) ]);
+	bar('processor time of a tag beyond the room',
+		'at most 0.2 ms',
+		sprintf('%.2f ms', $cost),
+		$cost <= 0.2);
+	bar('longest call of a hot tag beside tags beyond the room',
+		'at most 20 ms',
+		show_ms($beside) . ' ms',
+		$beside->{longest} <= 20);
+	bar("a process that is terminated, with $room tags in memory, ends within",
+		'1000 ms',
+		sprintf('%.0f ms', max(@ended)),
+		max(@ended) <= 1000);
+	bar('a fast stop waits for it for',
+		'at most 1000 ms',
+		sprintf('%.0f ms', $stopped),
+		$stopped <= 1000);
+	return;
+}
+
+sub show_ms { return sprintf('%.1f', $_[0]->{longest}) }
+
 # Writes the data of the plot, and has it drawn.
 sub draw
 {
@@ -1959,9 +2083,10 @@ my %rows = (
 	11 => \&row11,
 	12 => \&row12,
 	13 => \&row13,
-	14 => \&row14);
+	14 => \&row14,
+	15 => \&row15);
 my $all = !@rows;
-@rows = 1 .. 14 if $all;
+@rows = 1 .. 15 if $all;
 prepare();
 machine();
 my %took;
