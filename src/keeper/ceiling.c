@@ -28,7 +28,6 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
 #include "replication/origin.h"
 #include "utils/timestamp.h"
 
@@ -269,9 +268,9 @@ begin_layout(const Positions *all, const Claim *pair, int64 unix_ms)
 }
 
 /*
- * Sets a pair's ceiling, which begins this layout if the last keys have another one.
- * It is not durable yet.  It is lowered, to what was used, only while the gate is closed:
- * after a crash before the WAL is flushed it stays as it was, which is safe.
+ * Sets a pair's ceiling, which begins this layout if the last keys have another one.  It is
+ * durable once the caller has flushed the WAL.  It is lowered, to what was used, only while
+ * the gate is closed, and without that: after a crash it may be as it was, which is safe.
  */
 void
 ceiling_set(const Claim *pair, int64 unix_ms)
@@ -290,15 +289,4 @@ ceiling_set(const Claim *pair, int64 unix_ms)
 			return;
 		}
 	write_pair(place_of(&all, unix_ms, false), pair, unix_ms, all.number);
-}
-
-/*
- * Raises a pair's ceiling; it is durable when this returns.  If it throws, the ceiling may
- * be raised or not, and both are safe.
- */
-void
-ceiling_raise(const Claim *pair, int64 unix_ms)
-{
-	ceiling_set(pair, unix_ms);
-	XLogFlush(XactLastRecEnd);
 }

@@ -28,7 +28,6 @@ extern bool ceiling_other_layout(Layout *other);
 extern uint64 ceiling_layout(void);
 
 /* for the snowid keeper only */
-extern void ceiling_raise(const Claim *pair, int64 unix_ms);
 extern void ceiling_set(const Claim *pair, int64 unix_ms);
 
 #endif							/* SNOWID_KEEPER_CEILING_H */

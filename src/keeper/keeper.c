@@ -270,7 +270,8 @@ grant(int64 now, int64 last, int64 least)
 		return;
 	}
 	claim_use(unix_ms_from_units(until));
-	ceiling_raise(&pair.claim, unix_ms_from_units(until));
+	ceiling_set(&pair.claim, unix_ms_from_units(until));
+	XLogFlush(XactLastRecEnd);
 	generator_grant(until, until - step() / 2);
 	if (slow_start > 0)
 		slow_start--;
@@ -399,14 +400,6 @@ closed_pause(const Decision *decision, int64 now)
 	return decision->reason == GATE_RECOVERY ? TURN_MS : retry_pause();
 }
 
-/* No grant is possible now; keys continue up to the ceiling. */
-static long
-hold_gate(const char *detail)
-{
-	generator_no_grant(detail);
-	return retry_pause();
-}
-
 /* Returns 0 if the gate is open, or the ms until the next look. */
 static long
 open_gate(const Decision *decision, int64 now)
@@ -415,7 +408,7 @@ open_gate(const Decision *decision, int64 now)
 	char		err[GATE_DETAIL_LEN];
 	char		layout[LAYOUT_TEXT_LEN];
 
-	if (!pair_begin(&pair, decision, err))
+	if (!identity_remember(&pair.claim, decision->floor_ms, 0, err))
 	{
 		close_gate(GATE_FILE, err);
 		return retry_pause();
@@ -434,7 +427,7 @@ open_gate(const Decision *decision, int64 now)
 			(errmsg("snowid makes keys as datacenter %d, worker %d",
 					pair.claim.datacenter_id, pair.claim.worker_id),
 			 errdetail("The layout is \"%s\".", layout)));
-	pair_warn_of_order(&pair, decision->floor_ms);
+	pair_warn(&pair, decision->floor_ms);
 	return 0;
 }
 
@@ -480,7 +473,8 @@ act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now
 		case OPENING_CLOSE:
 			return closed_pause(decision, now);
 		case OPENING_HOLD:
-			return hold_gate(detail);
+			generator_no_grant(detail); /* keys continue up to the ceiling */
+			return retry_pause();
 		case OPENING_STAY_OPEN:
 			break;
 		case OPENING_OPEN:

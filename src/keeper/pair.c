@@ -1,8 +1,8 @@
 /*
  * pair.c
  *		The pair that this server should have: the facts about it from settings,
- *		claim, state file, layout, and ceilings in the WAL; the steps before its
- *		first key; and leaving a claimed worker ID for another one.
+ *		claim, state file, layout, and ceilings in the WAL; and leaving a claimed
+ *		worker ID for another one.
  *
  * For the snowid keeper alone.  It observes and acts; opening.c decides.
  */
@@ -85,42 +85,27 @@ wanted_claim(Claim *wanted, int64 *limit_ms, char *err)
 	return NO_REASON;
 }
 
-/* Warns once if the layout's range ends soon, although the last keys have it. */
-static void
-warn_of_end(void)
+/*
+ * The gate was opened.  Are keys of a primary before, or of a wrong clock, above?  Does the
+ * layout's range end soon, although the last keys have it?
+ */
+void
+pair_warn(const Pair *pair, int64 floor_ms)
 {
 	static bool warned = false;
 
-	if (!warned && layout_ends_soon(&server_layout, unix_ms_from_timestamptz(GetCurrentTimestamp())))
-	{
-		ereport(WARNING,
-				(errmsg("the timestamp's range of the snowid layout ends at %s",
-						timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout)))),
-				 errhint("Plan a new layout; see doc/layouts.md in snowid's manual.")));
-		warned = true;
-	}
-}
-
-/* The gate was opened: are keys of a primary before, or of a wrong clock, above? */
-void
-pair_warn_of_order(const Pair *pair, int64 floor_ms)
-{
 	if (pair->ceiling.beyond_ms > floor_ms)
 		ereport(LOG,
 				(errmsg("new keys may be below keys that another worker ID made in this database"),
 				 errdetail("Those end at %s, too far ahead of the clock to wait for them.",
 						   timestamptz_to_str(timestamptz_from_unix_ms(pair->ceiling.beyond_ms)))));
-}
-
-/*
- * The steps before the first key, except for its ceiling, with which another layout is
- * left.  False: they cannot be done, and err says why.
- */
-bool
-pair_begin(const Pair *pair, const Decision *decision, char *err)
-{
-	warn_of_end();
-	return identity_remember(&pair->claim, decision->floor_ms, 0, err);
+	if (!warned && layout_ends_soon(&server_layout, unix_ms_from_timestamptz(GetCurrentTimestamp())))
+	{
+		ereport(WARNING,
+				(errmsg("the timestamp's range of the snowid layout ends at %s",
+						timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout))))));
+		warned = true;
+	}
 }
 
 /*---- Leaving a claimed worker ID for another one ----

@@ -1,7 +1,7 @@
 /*
  * pair.h
- *		The pair that this server should have: the facts about it, the steps
- *		before its first key, and leaving it for another one.
+ *		The pair that this server should have: the facts about it, and leaving it
+ *		for another one.
  */
 #ifndef SNOWID_KEEPER_PAIR_H
 #define SNOWID_KEEPER_PAIR_H
@@ -38,7 +38,6 @@ extern void pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Fa
 extern void pair_explain(const Pair *pair, const Claim *wanted, const Facts *facts,
 						 const Decision *decision, char *err);
 extern void pair_note(Pair *pair, const Claim *claim, const Decision *decision);
-extern void pair_warn_of_order(const Pair *pair, int64 floor_ms);
-extern bool pair_begin(const Pair *pair, const Decision *decision, char *err);
+extern void pair_warn(const Pair *pair, int64 floor_ms);
 
 #endif							/* SNOWID_KEEPER_PAIR_H */

@@ -251,7 +251,7 @@ again:
 
 /*---- The keeper ----*/
 
-/* ceiling_raise(), which ends in XLogFlush(), and generator_grant() */
+/* ceiling_set(), XLogFlush(), and generator_grant() */
 inline raise(unit)
 {
 #ifdef PUBLISHED_FIRST
