@@ -321,21 +321,14 @@ generator_no_grant(const char *detail)
 	pg_atomic_write_u64(&generator->ask_above, GATE_CLOSED);
 }
 
-/* The clock has jumped ahead, or is believed again. */
+/* The clock has jumped ahead, or is believed again; it was set back. */
 void
-generator_note_jump(bool jumped)
+generator_note_clock(bool jumped, bool set_back)
 {
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	generator->gate.clock_jumped = jumped;
 	generator->gate.accepts_clock = false;
-	LWLockRelease(generator_lock);
-}
-
-void
-generator_count_step_back(void)
-{
-	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
-	generator->gate.steps_back++;
+	generator->gate.steps_back += set_back;
 	LWLockRelease(generator_lock);
 }
 

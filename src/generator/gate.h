@@ -91,8 +91,7 @@ extern void generator_open(int datacenter_id, int worker_id, int64 floor,
 extern void generator_grant(int64 usable_until, int64 ask_above);
 extern void generator_ask_above(int64 unit);
 extern void generator_no_grant(const char *detail);
-extern void generator_note_jump(bool jumped);
-extern void generator_count_step_back(void);
+extern void generator_note_clock(bool jumped, bool set_back);
 extern void generator_note_move(bool may_move, bool has_moved);
 extern int64 generator_advance_take(void);
 extern void generator_advance_later(void);

@@ -152,18 +152,18 @@ read_clock(int64 *now)
 	int64		steady_s;
 	int64		distance = read_both(&wall);
 	bool		jumped = generator_gate()->clock_jumped;
+	bool		is_accepted = jumped && generator_gate()->accepts_clock;
+	bool		set_back;
 
 	*now = units_from_timespec(&wall);
 	begin_belief(distance);
 	/* without a file the gate stays shut */
 	if (!has_belief)
 		return true;
-	if (jumped && generator_gate()->accepts_clock)
+	if (is_accepted)
 	{
 		ereport(LOG, (errmsg("the jump of the clock was accepted")));
 		belief.believed = distance;
-		generator_note_jump(false);
-		jumped = false;
 	}
 
 	steady_s = monotonic_ms() / 1000;
@@ -175,25 +175,22 @@ read_clock(int64 *now)
 							(distance - belief.believed) / 1000),
 					 errdetail("Keys stop at the ceiling until the clock is back."),
 					 errhint("Set the clock right, and do not reboot before. If this is the right time, call snowid_accept_clock().")));
-		generator_note_jump(true);
+		generator_note_clock(true, false);
 		return false;
 	}
-	if (jumped)
-	{
+	if (jumped && !is_accepted)
 		ereport(LOG, (errmsg("the clock is back after its jump ahead")));
-		generator_note_jump(false);
-	}
-	if (distance < belief.believed - STEP_BACK_US)
+	set_back = distance < belief.believed - STEP_BACK_US;
+	if (set_back)
 	{
-		int64		back = belief.believed - distance;
-
 		note_step_back(steady_s);
-		generator_count_step_back();
 		ereport(LOG,
 				(errmsg("the clock was set back by " INT64_FORMAT " ms",
-						back / 1000),
+						(belief.believed - distance) / 1000),
 				 errdetail("Keys stay in order, up to snowid.max_lead ahead of the clock.")));
 	}
+	if (jumped || set_back)
+		generator_note_clock(false, set_back);
 	belief.believed = distance;
 	identity_believe(&belief, unix_ms_from_units(generator_reach(*now)));
 	return true;
