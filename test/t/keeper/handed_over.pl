@@ -22,7 +22,8 @@ my $common =
 sub server
 {
 	my ($name, $id) = @_;
-	my $node = snowid_cluster($name, "$common\nsnowid.worker_id = $id");
+	my $node = snowid_cluster($name, "snowid.worker_id = $id");
+	$node->append_conf('postgresql.conf', $common);
 	start_and_open($node);
 	query($node,
 		'CREATE UNLOGGED TABLE made (key bigint DEFAULT snowid_next())');
@@ -34,11 +35,12 @@ sub server
 	return $node;
 }
 
-# By a signal of our own, since pg_ctl takes time.
+# By a signal of our own, since pg_ctl takes time.  The file has nothing else, since a
+# caller may read it late, while it is written for the next round.
 sub set_number
 {
 	my ($node, $id) = @_;
-	configure($node, "$common\nsnowid.worker_id = $id");
+	configure($node, "snowid.worker_id = $id");
 	kill 'HUP', $node->{_pid};
 	return;
 }
