@@ -280,7 +280,7 @@ sub claim_settings
 	return <<~EOF . ($settings // '');
 		snowid.redis_url = '$url'
 		snowid.server_name = '$name'
-		snowid.redis_timeout = '1s'
+		snowid.redis_timeout = '4s'
 		snowid.max_lead = '200ms'
 		EOF
 }

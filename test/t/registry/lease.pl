@@ -19,6 +19,7 @@ use constant LEASE => 2000;    # ms
 
 my $on_lease = <<~EOF;
 	snowid.redis_lease = '2s'
+	snowid.redis_timeout = '1s'
 	snowid.max_wait = '500ms'
 	EOF
 my (%made, %proxy);
