@@ -371,14 +371,17 @@ segment_forget(const SegmentKey *key, DateADT period)
 {
 	Segment    *segment;
 
-	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
+	/* the lock anew for each, so that nobody waits for all */
 	for (int i = 0; key->len == 0 && i < snowid_max_segments; i++)
 	{
 		const SegmentKey *other = &segments[i].state.key;
 
+		LWLockAcquire(segments_lock, LW_EXCLUSIVE);
 		if (other->database == key->database && other->relid == key->relid)
 			(void) drop_segment(&segments[i]);
+		LWLockRelease(segments_lock);
 	}
+	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
 	segment = find_segment(key);
 	if (segment && period >= current_range(segment).period.label)
 		(void) drop_segment(segment);
