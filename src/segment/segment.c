@@ -371,7 +371,7 @@ segment_forget(const SegmentKey *key, DateADT period)
 {
 	Segment    *segment;
 
-	/* the lock anew for each, so that nobody waits for all */
+	/* the lock again for each place, so that nobody waits for all */
 	for (int i = 0; key->len == 0 && i < snowid_max_segments; i++)
 	{
 		const SegmentKey *other = &segments[i].state.key;
