@@ -1,7 +1,7 @@
 # A worker ID that a program hands from one server to another, as soon as the status shows
-# that the first one makes no keys with it, while 90 callers on each of them want more keys
-# than the layout has: no key is made twice.  Callers that sleep on a key then are ahead of
-# the clock by more than max_lead.
+# that the first one makes no keys with it, while 200 callers on each of them want more
+# keys than the layout has: no key is made twice.  Callers that sleep on a key then are
+# ahead of the clock by more than max_lead.
 use strict;
 use warnings;
 
@@ -13,9 +13,10 @@ use Test::More;
 use Time::HiRes 'usleep';
 
 my $rounds  = 50;
-my $callers = 90;
+my $callers = 200;
 
-# One key a millisecond, so that each caller sleeps for 90 ms.
+# One key a millisecond, so that each caller sleeps for 200 ms: longer than it takes to hand
+# the worker ID over.
 my $common =
   "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=0'\nsnowid.max_lead = 10ms\nsnowid.max_wait = 10min";
 
@@ -23,7 +24,7 @@ sub server
 {
 	my ($name, $id) = @_;
 	my $node = snowid_cluster($name, "snowid.worker_id = $id");
-	$node->append_conf('postgresql.conf', $common);
+	$node->append_conf('postgresql.conf', "$common\nmax_connections = 300");
 	start_and_open($node);
 	query($node,
 		'CREATE UNLOGGED TABLE made (key bigint DEFAULT snowid_next())');
@@ -72,7 +73,7 @@ foreach my $round (1 .. $rounds)
 	is_so($from, 'worker_id <> 5 OR NOT is_open');
 	set_number($to, 5);
 	is_so($to, 'worker_id = 5 AND is_open');
-	usleep(50_000);
+	usleep(250_000);
 	($from, $to) = ($to, $from);
 }
 
