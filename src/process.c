@@ -142,22 +142,18 @@ process_is_there(ProcessId id)
 	return procno_of(id) >= 0;
 }
 
-/* Its PID, or 0; and the ms since it began a turn. */
+/*
+ * Its PID, or 0; and the ms since it began a turn, or -1 if it did not since the server
+ * started, or crashed.
+ */
 int
 process_pid(ProcessId id, int64 *still_ms)
 {
-	int			procno;
+	int64		turn_at = (int64) pg_atomic_read_u64(&processes[id].turn_at);
+	int			procno = procno_of(id);
 
-	*still_ms = monotonic_ms() - (int64) pg_atomic_read_u64(&processes[id].turn_at);
-	procno = procno_of(id);
+	*still_ms = turn_at == 0 ? -1 : monotonic_ms() - turn_at;
 	return procno < 0 ? 0 : ProcGlobal->allProcs[procno].pid;
-}
-
-/* Has it run since the server started, or crashed? */
-bool
-process_was_there(ProcessId id)
-{
-	return pg_atomic_read_u64(&processes[id].turn_at) != 0;
 }
 
 void
@@ -504,7 +500,7 @@ mailbox_place(Mailbox *box, void *letter, const void *question, Size size)
 }
 
 /* The state of the caller's question; MAIL_NONE: it has none. */
-MailState
+static MailState
 mailbox_look(Mailbox *box)
 {
 	MailState	state;

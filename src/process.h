@@ -72,7 +72,6 @@ extern void process_run(const Process *process);
 extern bool process_may_log(void);
 extern bool process_is_there(ProcessId id);
 extern int	process_pid(ProcessId id, int64 *still_ms);
-extern bool process_was_there(ProcessId id);
 extern void process_wake(ProcessId id);
 extern void process_notify(ProcessId id);
 extern void process_set_latch(int procno);
@@ -101,7 +100,6 @@ extern void mailbox_init(Mailbox *box);
 
 /* for the process that asks */
 extern bool mailbox_place(Mailbox *box, void *letter, const void *question, Size size);
-extern MailState mailbox_look(Mailbox *box);
 extern bool mailbox_leave(Mailbox *box);
 extern MailState mailbox_ask(Mailbox *box, void *letter, void *question, Size size,
 							 ProcessId process, int64 ms, OwnWait wait);

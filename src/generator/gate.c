@@ -168,7 +168,7 @@ generator_keeper_trouble(int64 patience, char *detail)
 	int			pid = process_pid(PROCESS_KEEPER, &still);
 
 	if (pid == 0)
-		strlcpy(detail, process_was_there(PROCESS_KEEPER) ?
+		strlcpy(detail, still >= 0 ?
 				"The \"snowid keeper\" process is not running; see the server log." :
 				"The \"snowid keeper\" process is not running; increase max_worker_processes.",
 				GATE_DETAIL_LEN);
