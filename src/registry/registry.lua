@@ -6,6 +6,8 @@
 --
 --		meta			see below
 --		<dc>:<w>		the record of a worker ID
+--		mark:<...>		what each mark changes, separated by spaces: of a record n, seen and
+--						ceiling; of meta the last call
 --		taken:<dc>		a character for each worker ID: '1', it has an owner
 --		next:<dc>		the round over all worker IDs: where it continues, when it
 --						began, and the nearest ceiling that was ahead so far
@@ -105,8 +107,8 @@
 
 local VERSION = '4'
 local FIELDS = {'v', 'registry', 'owner', 'name', 'place', 'claim', 'generation', 'instance',
-	'floor', 'starts', 'token', 'boot', 'n', 'since', 'seen', 'ceiling', 'lease',
-	'interval', 'revoked'}
+	'floor', 'starts', 'token', 'boot', 'since', 'lease', 'interval', 'revoked',
+	'n', 'seen', 'ceiling', marks = 3}
 
 -- name and rank: of the registry; '0': given by itself, '1': by an owner that started,
 -- '2': by one that used its claim.  instance: that wrote last.  layout, pinned_by: the
@@ -115,7 +117,7 @@ local FIELDS = {'v', 'registry', 'owner', 'name', 'place', 'claim', 'generation'
 -- since when calls have come without a gap.  beat: the last call.  offset: the
 -- registry's clock less Redis'.  high: the highest generation.
 local META_FIELDS = {'v', 'name', 'rank', 'instance', 'layout', 'pinned_by', 'since', 'span',
-	'longest', 'window', 'heard', 'beat', 'offset', 'high'}
+	'longest', 'window', 'heard', 'offset', 'high', 'beat', marks = 1}
 
 -- The most digits of each number; a field with more is damaged.  A span or generation
 -- that cannot be would otherwise be brought back by its owners for ever.
@@ -177,27 +179,40 @@ local function is_whole(r, fields)
 end
 
 -- A record; nil: there is none.  A record that cannot be read is {bad = reason}.
-local function decode(at, text, fields)
+local function decode(at, text, fields, marks)
 	if not text then return nil end
 	local ok, r = pcall(cjson.decode, text)
 	if ok and type(r) == 'table' and r.v and r.v ~= VERSION then
 		return {bad = 'version', v = tostring(r.v)}
-	elseif not ok or type(r) ~= 'table' or not is_whole(r, fields) then
+	elseif not ok or type(r) ~= 'table' then
 		return {bad = 'damaged', v = ''}
 	end
-	return r
+	local next_mark = string.gmatch(marks or '', '%S+')
+	for i = #fields - fields.marks + 1, #fields do r[fields[i]] = next_mark() end
+	return is_whole(r, fields) and r or {bad = 'damaged', v = ''}
 end
 
+local function read(at, fields)
+	return decode(at, redis.call('HGET', key, at), fields, redis.call('HGET', key, 'mark:' .. at))
+end
+
+-- Writes what differs.
 local function put_fields(at, r, fields)
+	local rest, marks = {}, {}
 	r.v = VERSION
-	redis.call('HSET', key, at, cjson.encode(r))
+	for i, name in ipairs(fields) do
+		if i <= #fields - fields.marks then rest[name] = r[name] else table.insert(marks, r[name]) end
+	end
+	local text = cjson.encode(rest)
+	if text ~= redis.call('HGET', key, at) then redis.call('HSET', key, at, text) end
+	redis.call('HSET', key, 'mark:' .. at, table.concat(marks, ' '))
 end
 
 local function bad(at, r)
 	return {r.bad, at, r.v}
 end
 
-local meta = decode('meta', redis.call('HGET', key, 'meta'), META_FIELDS)
+local meta = read('meta', META_FIELDS)
 if not meta then
 	meta = {name = string.sub(redis.sha1hex(instance .. clock .. arg.token), 1, 16), rank = '0',
 		instance = '', layout = '', pinned_by = '', since = '0', span = '0', longest = '0',
@@ -344,7 +359,7 @@ local function beyond(at, r)
 end
 
 local function get(at)
-	local r = decode(at, redis.call('HGET', key, at), FIELDS)
+	local r = read(at, FIELDS)
 	if r and r.bad then
 		if not is_taken(at) then take(at, true) end	-- an administrator is to see it
 	elseif r and r.registry ~= meta.name and meta.rank ~= '0' then

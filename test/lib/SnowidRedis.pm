@@ -52,9 +52,8 @@ sub start
 	$self->run;
 
 	# not empty in earnest, for which the first servers would wait for long
-	$self->query('HSET', 'snowid', 'meta',
-		'{' . join(',', map { qq("$_->[0]":"$_->[1]") } $self->settled) . '}')
-	  if !grep { /^user / } @config;
+	$self->edit('meta', map { @$_ } $self->settled)
+	  if !grep { /^(?:user |cluster-enabled)/ } @config;
 	return $self;
 }
 
@@ -160,22 +159,42 @@ sub _text_of
 
 sub url { return "redis://127.0.0.1:$_[0]{port}"; }
 
-# The field of a record in the registry; undef where there is no such record.
+# Reads a record (or "meta") with its marks, which are in a field of their own.
+my $read = <<~'EOF';
+	local names = ARGV[1] == 'meta' and {'beat'} or {'n', 'seen', 'ceiling'}
+	local r = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1]) or '{}')
+	local marks = redis.call('HGET', KEYS[1], 'mark:' .. ARGV[1]) or ''
+	local next_mark = string.gmatch(marks, '%S+')
+	for _, name in ipairs(names) do r[name] = next_mark() end
+	EOF
+
+# All fields of a record in the registry.
+sub fields
+{
+	my ($self, $pair, $key) = @_;
+	my $json = $self->query('EVAL', "$read return cjson.encode(r)",
+		1, $key // 'snowid', $pair);
+	return $json =~ s{\\/}{/}gr =~ /"(\w+)":"([^"]*)"/g;
+}
+
+# A field of a record; undef where there is no such record.
 sub record
 {
 	my ($self, $pair, $field, $key) = @_;
-	my $json = $self->query('HGET', $key // 'snowid', $pair);
-	return $json =~ /"\Q$field\E":"([^"]*)"/ ? $1 : undef;
+	my %record = $self->fields($pair, $key);
+	return $record{$field};
 }
 
 # Changes fields of a record (or of "meta") in one step.
 sub edit
 {
 	my ($self, $pair, @fields) = @_;
-	my $answer = $self->query('EVAL', <<~'EOF', 1, 'snowid', $pair, @fields);
-		local r = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1]) or '{}')
+	my $answer =
+	  $self->query('EVAL', $read . <<~'EOF', 1, 'snowid', $pair, @fields);
 		for i = 2, #ARGV, 2 do r[ARGV[i]] = ARGV[i + 1] end
-		redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(r))
+		for i, name in ipairs(names) do names[i], r[name] = r[name] or '', nil end
+		redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(r),
+			'mark:' .. ARGV[1], table.concat(names, ' '))
 		return 'done'
 		EOF
 	$answer eq 'done' or die "edit: $answer";

@@ -167,20 +167,26 @@ function tests.meta_is_damaged()
 	for name in good:gmatch('"(%w+)":') do
 		if name ~= 'v' then damaged(good:gsub('("' .. name .. '":)"[^"]*"', '%1null'), 'damaged meta ') end
 	end
-	for name, digits in pairs({since = 15, span = 9, longest = 9, window = 15, heard = 15, beat = 15, offset = 15, high = 14}) do
+	for name, digits in pairs({since = 15, span = 9, longest = 9, window = 15, heard = 15, offset = 15, high = 14}) do
 		for _, value in ipairs({'-1', ('1'):rep(digits + 1)}) do
 			damaged(good:gsub('("' .. name .. '":)"[^"]*"', '%1"' .. value .. '"'), 'damaged meta ')
 		end
 	end
+	local beat = hash('mark:meta')
+	for _, value in ipairs({'', '-1', ('1'):rep(16)}) do
+		world.redis.hash['mark:meta'] = value
+		damaged(good, 'damaged meta ')
+	end
+	world.redis.hash['mark:meta'] = beat
 	damaged(good, 'ok .*')
 end
 
 function tests.records_are_damaged()
 	settled()
 	local s, other = owner(), owner()
-	local good = hash('0:0')
-	local function damaged(text)
-		world.redis.hash['0:0'] = text
+	local good, marks = hash('0:0'), hash('mark:0:0')
+	local function damaged(text, its_marks)
+		world.redis.hash['0:0'], world.redis.hash['mark:0:0'] = text, its_marks or marks
 		world.redis.hash['taken:0'] = '01'		-- what gives it away, if anything does
 		expect(server():claim({count = '2'}), 'full 2 0 0 ')
 		expect(hash('taken:0'), '11')
@@ -195,11 +201,20 @@ function tests.records_are_damaged()
 			damaged((good:gsub('("' .. name .. '":)"[^"]*"', '%1 1')))
 		end
 	end
-	for name, digits in pairs({generation = 14, floor = 16, starts = 16, n = 16, since = 15, seen = 15, ceiling = 16, lease = 8, interval = 8}) do
+	for name, digits in pairs({generation = 14, floor = 16, starts = 16, since = 15, lease = 8, interval = 8}) do
 		for _, value in ipairs({'', '-1', '1e3', ('1'):rep(digits + 1)}) do
 			damaged((good:gsub('("' .. name .. '":)"[^"]*"', '%1"' .. value .. '"')))
 		end
 	end
+	for i, digits in ipairs({16, 15, 16}) do
+		for _, value in ipairs({'', '-1', '1e3', ('1'):rep(digits + 1)}) do
+			local words = {'1', at(0), at(0)}
+			words[i] = value
+			damaged(good, table.concat(words, ' '))
+		end
+	end
+	damaged(good, '')
+	world.redis.hash['mark:0:0'] = marks
 	world.redis.hash['0:0'] = good:gsub('^{', '{"span":1,')
 	expect(s:mark(), 'ok .*')
 	world.redis.hash['0:0'] = good:gsub('"v":"4"', '"v":"3"')
@@ -1043,7 +1058,8 @@ function tests.a_great_table()
 	for i = 0, 98 do
 		local r = hash('0:' .. i)
 		if i < 40 then
-			world.redis.hash['0:' .. i] = r:gsub('"owner":"%x+"', '"owner":""'):gsub('"ceiling":"%d+"', '"ceiling":"' .. at(60000 + i) .. '"')
+			world.redis.hash['0:' .. i] = r:gsub('"owner":"%x+"', '"owner":""')
+			world.redis.hash['mark:0:' .. i] = hash('mark:0:' .. i):gsub('%d+$', at(60000 + i))
 		end
 	end
 	wait(1001)

@@ -129,17 +129,18 @@ local function copy_of(r, fields)
 end
 
 local function once(decode)
-	return function(at, text, fields)
-		if not text then return nil end
+	return function(at, text, fields, marks)
+		if not text then return decode(at, text, fields, marks) end
+		local both = text .. (marks or '')
 		local known = decoded[at]
 		if not known then
 			known = {}
 			decoded[at] = known
 		end
-		local r = known[text]
+		local r = known[both]
 		if not r then
-			r = decode(at, text, fields)
-			known[text] = r
+			r = decode(at, text, fields, marks)
+			known[both] = r
 		end
 		return copy_of(r, fields)
 	end
@@ -183,7 +184,7 @@ function Redis.load(source)
 	end
 	rawset(env, 'once', once)
 	rawset(env, 'put_quick', put_quick)
-	source = insert_before('\nlocal function get(at)\n', ' decode = once(decode)')
+	source = insert_before('\nlocal function read(at, fields)\n', ' decode = once(decode)')
 	chunks.whole = setfenv(assert(loadstring(source, '=registry.lua')), env)
 	source = insert_before('\nlocal function bad(at, r)\n', ' put_fields = put_quick')
 	chunks.quick = setfenv(assert(loadstring(hoisted(source), '=registry.lua, hoisted')), env)()
@@ -205,9 +206,13 @@ end
 function Redis:record(at)
 	local text = self.hash[at]
 	if not text then return nil end
-	if decoded[at] and decoded[at][text] then return decoded[at][text] end
+	local both = text .. (self.hash['mark:' .. at] or '')
+	if decoded[at] and decoded[at][both] then return decoded[at][both] end
 	local ok, r = pcall(json.decode, text)
-	return ok and r or nil
+	if not ok or type(r) ~= 'table' then return nil end
+	local marks = string.gmatch(self.hash['mark:' .. at] or '', '%S+')
+	for _, name in ipairs(at == 'meta' and {'beat'} or {'n', 'seen', 'ceiling'}) do r[name] = marks() end
+	return r
 end
 
 -- The log has what was there before: field, text or false; and marks between

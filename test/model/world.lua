@@ -473,7 +473,7 @@ local function note_losses(before)
 		if world.redis.hash[at] ~= text then
 			-- the ceiling of each that had it, perhaps
 			for _, o in ipairs(world.owns) do
-				if '0:' .. o.worker == at and world.redises[o.home] == world.redis then
+				if '0:' .. o.worker == at:gsub('^mark:', '') and world.redises[o.home] == world.redis then
 					o.lost, o.lost_first, o.revoked = world.now, o.lost_first or world.now, false
 				end
 			end

@@ -339,15 +339,20 @@ SKIP:
 	$redis->stop;
 	$node->stop('immediate');
 	$session->{run}->finish;
-	$node->start;
-	poll($node, 'registry_error IS NOT NULL');
-	waits_for_redis($node,
-		'a server without Redis does not resume a claim that it lost');
-	unlike(
-		slurp_file($node->logfile),
-		qr/continues with previously claimed/,
-		'the log has no claim that is resumed');
-	$node->stop;
+  SKIP:
+	{
+		skip 'it had claimed another worker ID by then', 3
+		  if ownership($node) ne $none;
+		$node->start;
+		poll($node, 'registry_error IS NOT NULL');
+		waits_for_redis($node,
+			'a server without Redis does not resume a claim that it lost');
+		unlike(
+			slurp_file($node->logfile),
+			qr/continues with previously claimed/,
+			'the log has no claim that is resumed');
+		$node->stop;
+	}
 }
 
 done_testing();

@@ -164,11 +164,10 @@ my $holder  = IPC::Run::start(
 	[
 		$redis->client, '-r', -1,       '-i', '0.2', 'EVAL',
 		<<~'EOF',       1,    'snowid', '0:1'
-		local r = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1]))
+		local n, ceiling = string.match(redis.call('HGET', KEYS[1], 'mark:' .. ARGV[1]), '^(%d+) %d+ (%d+)$')
 		local time = redis.call('TIME')
-		r.n = string.format('%.0f', r.n + 1)
-		r.seen = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-		return redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(r))
+		return redis.call('HSET', KEYS[1], 'mark:' .. ARGV[1],
+			string.format('%.0f %.0f %s', n + 1, time[1] * 1000 + math.floor(time[2] / 1000), ceiling))
 		EOF
 	],
 	'<',

@@ -131,8 +131,8 @@ while (keys %seen < 6)
 			floor(extract(epoch FROM lease_ceiling) * 1000) FROM snowid_status()
 		EOF
 	$samples++;
-	my $record = $redis->query('HGET', 'snowid', '0:0');
-	my ($n, $at) = map { $record =~ /"$_":"(\d+)"/ } qw(n seen);
+	my ($n, $at) =
+	  split / /, $redis->query('HGET', 'snowid', 'mark:0:0');
 	$seen{$n} //= $at;
 	$above++
 	  if $wal > $lease || $view > $lease || $lease > record(0, 'ceiling');

@@ -35,8 +35,7 @@ is( $b->safe_psql(
 # As if the server had claimed the ID 5 as well, and never heard of it.
 sub claim_another
 {
-	my $json   = $redis->query('HGET', 'snowid', '0:0') =~ s{\\/}{/}gr;
-	my %record = $json =~ /"(\w+)":"([^"]*)"/g;
+	my %record = $redis->fields('0:0');
 	$redis->plant('0:5', %record, claim => 'e' x 16, interval => 3600_000);
 	return;
 }

@@ -399,8 +399,7 @@ $b = claiming('b4', $redis, $on_lease);
 wait_for_claim($b);
 foreach my $full (0 .. 31)
 {
-	my %record =
-	  $redis->query('HGET', 'snowid', '0:1') =~ /"(\w+)":"([^"]*)"/g;
+	my %record = $redis->fields('0:1');
 	$redis->plant("1:$full", %record, owner => 'f' x 32);
 	$redis->take_away("1:$full", interval => 3600_000, lease => 0);
 }
