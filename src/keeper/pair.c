@@ -103,7 +103,8 @@ pair_warn(const Pair *pair, int64 floor_ms)
 	{
 		ereport(WARNING,
 				(errmsg("the timestamp's range of the snowid layout ends at %s",
-						timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout))))));
+						timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout)))),
+				 errhint("Plan a new layout; see doc/layouts.md in snowid's manual.")));
 		warned = true;
 	}
 }
