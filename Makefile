@@ -11,7 +11,9 @@ found = $(patsubst $(here)%,%,$(wildcard $(addprefix $(here),$(1))))
 
 EXTENSION = snowid snowid_segments
 MODULE_big = snowid
-OBJS = $(patsubst %.c,%.o,$(call found,src/*.c src/*/*.c))
+objects = $(patsubst %.c,%.o,$(call found,$(1)))
+redis_objects = $(call objects,src/redis/*.c)
+OBJS = $(filter-out $(redis_objects),$(call objects,src/*.c src/*/*.c))
 DATA = $(call found,$(EXTENSION:%=sql/%--*.sql))
 
 REGRESS = $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(call found,sql/*.sql)))
@@ -25,16 +27,11 @@ ifeq ($(lacks),)
 TAP_TESTS = 1
 endif
 script = src/registry/registry.lua.h
-EXTRA_CLEAN = tmp_check tmp_regress test/lib/skew.so test/lib/hold.so test/lib/keys test/lib/opening test/lib/ff1 $(script)
+EXTRA_CLEAN = $(redis_objects) snowid_redis$(DLSUFFIX) tmp_check tmp_regress test/lib/skew.so test/lib/hold.so test/lib/keys test/lib/opening test/lib/ff1 $(script)
 
 PG_CPPFLAGS = -Isrc -I$(srcdir)/src
 
-# HIREDIS=static puts hiredis into the library, for an image that has the extension's
-# files and nothing else.
-hiredis = $(if $(filter static,$(HIREDIS)),-Wl$(comma)--exclude-libs$(comma)lib$(1).a -l:lib$(1).a,-l$(1))
-comma = ,
-
-SHLIB_LINK = $(tls) $(call hiredis,hiredis) -lcrypto
+SHLIB_LINK = -lcrypto
 
 # Central servers of segments are reached by libpq.
 PG_CPPFLAGS += -I$(libpq_srcdir)
@@ -53,12 +50,34 @@ endif
 
 include $(PGXS)
 
-# TLS to Redis where hiredis has it: from 1.0 on, in a library of its own.
-ifeq ($(shell $(CC) $(CPPFLAGS) -E -include hiredis/hiredis_ssl.h -xc /dev/null >/dev/null 2>&1 && echo yes),yes)
-override CPPFLAGS += -DSNOWID_TLS
-tls = $(call hiredis,hiredis_ssl)
-SHLIB_LINK += -lssl
+# snowid_redis has what needs hiredis, and only the registry's process loads it.
+# HIREDIS=no leaves it out; HIREDIS=static puts hiredis into it, for an image that has
+# the extension's files and nothing else.
+has_header = $(shell $(CC) $(CPPFLAGS) -E -include $(1) -xc /dev/null >/dev/null 2>&1 && echo yes)
+hiredis = $(if $(filter static,$(HIREDIS)),-Wl$(comma)--exclude-libs$(comma)lib$(1).a -l:lib$(1).a,-l$(1))
+comma = ,
+redis_library = $(pkglibdir)/snowid_redis$(DLSUFFIX)
+
+ifeq ($(if $(filter no,$(HIREDIS)),,$(call has_header,hiredis/hiredis.h)),yes)
+# TLS from hiredis 1.0 on, in a library of its own
+ifeq ($(call has_header,hiredis/hiredis_ssl.h),yes)
+$(redis_objects): override CPPFLAGS += -DSNOWID_TLS
+tls = $(call hiredis,hiredis_ssl) -lssl
 endif
+all: snowid_redis$(DLSUFFIX)
+snowid_redis$(DLSUFFIX): $(redis_objects)
+	$(LINK.shared) -o $@ $^ $(LDFLAGS) $(LDFLAGS_SL) $(tls) $(call hiredis,hiredis) -lcrypto $(BE_DLLLIBS)
+install: install-redis
+install-redis: snowid_redis$(DLSUFFIX) installdirs
+	$(INSTALL_SHLIB) $< '$(DESTDIR)$(redis_library)'
+else
+all: no-redis
+no-redis:
+	@echo 'snowid_redis is not built$(if $(filter no,$(HIREDIS)),,, as hiredis/hiredis.h is missing): no worker IDs from Redis.'
+endif
+uninstall: uninstall-redis
+uninstall-redis:
+	rm -f '$(DESTDIR)$(redis_library)'
 
 PROVE_FLAGS += -I test/lib
 
@@ -76,8 +95,8 @@ uninstall-manual:
 	-cd '$(pages)' && rmdir -p $(foreach folder,$(filter-out .,$(folders)),'$(folder)') 2>/dev/null
 	-rmdir '$(pages)'
 
-$(shell mkdir -p test/lib $(dir $(OBJS)))
-compiled = $(OBJS) $(OBJS:.o=.bc)
+$(shell mkdir -p test/lib $(dir $(OBJS) $(redis_objects)))
+compiled = $(OBJS) $(OBJS:.o=.bc) $(redis_objects)
 $(compiled): $(filter-out %.lua.h,$(wildcard $(here)src/*.h $(here)src/*/*.h))
 
 # The registry's script as a C string, without its comments.
@@ -140,4 +159,4 @@ version = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" snowid.control).0
 dist:
 	git archive --format=zip --prefix=snowid-$(version)/ -o snowid-$(version).zip HEAD
 
-.PHONY: coverage demo demo-cluster dist bench fuzz model test torture torture-redis torture-segments install-manual no-tap-tests uninstall-manual
+.PHONY: coverage demo demo-cluster dist bench fuzz model test torture torture-redis torture-segments install-manual install-redis no-redis no-tap-tests uninstall-manual uninstall-redis

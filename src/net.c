@@ -131,10 +131,6 @@ url_parse(const char *s, const char *end, Address *address)
 		error = "unix:// needs the absolute path of a socket, of at most 107 bytes";
 	else
 		strcpy(address->host, rest);
-#ifndef SNOWID_TLS
-	if (!error && address->tls)
-		error = "this snowid was built without TLS (hiredis_ssl), so it cannot use rediss://";
-#endif
 	return error;
 }
 

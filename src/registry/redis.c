@@ -4,30 +4,19 @@
  *
  * Only the snowid registry calls it.  Functions return codes and fill the
  * caller's error buffer, which begins with the address; they do not log and decide
- * nothing.  hiredis is driven without blocking, since its blocking calls hang under
- * signals; each call has one deadline (net.c).  After an error the connection is
- * closed.  No reply is used before its type, length and number are checked.  No
- * password gets into an error: for a refused AUTH it has only known words, since a
- * server may repeat the arguments.
+ * nothing.  The connection itself is of the library snowid_redis (redis/link.c); each
+ * call has one deadline (net.c).  After an error the connection is closed.  No reply is
+ * used before its type and number are checked.  No password gets into an error: for a
+ * refused AUTH it has only known words, since a server may repeat the arguments.
  */
 #include "postgres.h"
 
 #include <ctype.h>
-#include <poll.h>
-#include <sys/socket.h>
 
-#include <hiredis/hiredis.h>
 #include <openssl/sha.h>
-#ifdef SNOWID_TLS
-#include <hiredis/hiredis_ssl.h>
-#include <openssl/err.h>
-#include <openssl/ssl.h>
-#endif
-
-#include "storage/fd.h"
-#include "storage/latch.h"
 
 #include "compat.h"
+#include "registry/library.h"
 #include "registry/redis.h"
 #include "secrets.h"
 #include "settings.h"
@@ -35,25 +24,12 @@
 /* The most bytes that are read of a password file. */
 #define MAX_PASSWORD 1024
 
-/* The largest reply: in bytes, and in elements. */
-#define MAX_REPLY (256 * 1024)
-#define MAX_ELEMENTS 1000
-
-#if HIREDIS_MAJOR < 1
-typedef int ElementCount;
-#else
-typedef size_t ElementCount;
-#endif
-
 static const char script[] =
 #include "registry/registry.lua.h"
 		   ;
 
-static redisContext *connection = NULL;
+static const RedisLink *library = NULL; /* NULL: not loaded yet */
 static char linked_to[300];		/* the address, for people: errors name it */
-#ifdef SNOWID_TLS
-static SSL *tls = NULL;			/* the connection's, which frees it */
-#endif
 
 static char run_id[64];			/* of the Redis that is connected, */
 static bool is_cluster;			/* and whether it is a node of a cluster */
@@ -65,14 +41,8 @@ static int64 clock_ahead;		/* Redis' clock less monotonic_ms(), in Unix
 void
 redis_close(void)
 {
-	if (!connection)
-		return;
-	redisFree(connection);
-	connection = NULL;
-#ifdef SNOWID_TLS
-	tls = NULL;
-#endif
-	ReleaseExternalFD();
+	if (library)
+		library->close();
 }
 
 /* Puts the address before the error, and closes the connection.  Returns false. */
@@ -94,200 +64,50 @@ redis_failed(char *err, const char *format,...)
 	return false;
 }
 
-/* The reason why reading or writing failed; hiredis does not have that of TLS. */
-static const char *
-io_error(void)
+/* A reply of a type that it must not have.  Returns NULL. */
+static LinkReply *
+bad_reply(const LinkReply *reply, const char *what, char *err)
 {
-#ifdef SNOWID_TLS
-	if (tls && SSL_get_verify_result(tls) != X509_V_OK)
-		return psprintf("TLS: the certificate was refused: %s",
-						X509_verify_cert_error_string(SSL_get_verify_result(tls)));
-	if (tls && ERR_peek_last_error() != 0)
-	{
-		const char *reason = ERR_reason_error_string(ERR_peek_last_error());
-
-		return psprintf("TLS: %s", reason ? reason : "unknown error");
-	}
-#endif
-	return connection->errstr;
-}
-
-/* Frees a wrong reply.  Returns NULL. */
-static redisReply *
-bad_reply(redisReply *reply, const char *what, char *err)
-{
-	if (reply->type == REDIS_REPLY_ERROR)
-		redis_failed(err, "%s: %.200s", what, reply->str);
+	if (reply->type == '-')
+		redis_failed(err, "%s: %.200s", what, reply->texts[0]);
 	else
 		redis_failed(err, "%s: unexpected type of reply", what);
-	freeReplyObject(reply);
 	return NULL;
 }
 
-/* Waits until the connection is ready; if it is not in time, closes it. */
-static bool
-wait_for(int event, char *err)
-{
-	char		reason[NET_ERR_LEN];
-
-#ifdef SNOWID_TLS
-	/* to write, TLS may have to read before, and the other way */
-	if (tls && SSL_want_read(tls))
-		event = WL_SOCKET_READABLE;
-	else if (tls && SSL_want_write(tls))
-		event = WL_SOCKET_WRITEABLE;
-#endif
-	return net_wait(connection->fd, event, reason) || redis_failed(err, "%s", reason);
-}
-
-/* The next reply, of any type; NULL: it failed. */
-static redisReply *
-receive(char *err)
-{
-	redisReader *reader = connection->reader;
-	void	   *reply = NULL;
-	size_t		received = reader->len;
-
-	while (redisReaderGetReply(reader, &reply) == REDIS_OK)
-	{
-		size_t		before = reader->len;
-
-		if (reply)
-			return reply;
-		/* the buffer alone does not tell: hiredis drops what it has parsed */
-		if (received > MAX_REPLY)
-			break;
-		if (!wait_for(WL_SOCKET_READABLE, err))
-			return NULL;
-		if (redisBufferRead(connection) != REDIS_OK)
-		{
-			redis_failed(err, "%s", io_error());
-			return NULL;
-		}
-		received += reader->len - before;
-	}
-	redis_failed(err, "%s", reader->err == 0 || reader->err == REDIS_ERR_OOM ?
-				 "a reply is too long" : reader->errstr);
-	return NULL;
-}
-
-/* Sends one command and returns its reply, to be freed; NULL: it failed. */
-static redisReply *
+/* Sends one command and returns its reply; NULL: it failed. */
+static LinkReply *
 command(int argc, const char **argv, char *err)
 {
-	int			done = 0;
+	char		reason[NET_ERR_LEN];
+	LinkReply  *reply = library->ask(argc, argv, reason);
 
-	/* if this fails, the next call tells */
-	(void) redisAppendCommandArgv(connection, argc, argv, NULL);
-	while (redisBufferWrite(connection, &done) == REDIS_OK)
-	{
-		if (done)
-			return receive(err);
-		if (!wait_for(WL_SOCKET_WRITEABLE, err))
-			return NULL;
-	}
-	redis_failed(err, "%s", io_error());
-	return NULL;
+	if (!reply)
+		redis_failed(err, "%s", reason);
+	return reply;
 }
 
 /* The same, with a reply that must be of this type. */
-static redisReply *
-ask(int argc, const char **argv, int type, char *err)
+static LinkReply *
+ask(int argc, const char **argv, char type, char *err)
 {
-	redisReply *reply = command(argc, argv, err);
+	LinkReply  *reply = command(argc, argv, err);
 
 	return reply && reply->type != type ? bad_reply(reply, argv[0], err) : reply;
 }
-
-static redisReplyObjectFunctions reply_functions;
-static void *(*create_any_array) (const redisReadTask *task, ElementCount elements);
-
-/* hiredis would allocate, and walk through, as many elements as an array claims. */
-static void *
-create_array(const redisReadTask *task, ElementCount elements)
-{
-	return elements > MAX_ELEMENTS ? NULL : create_any_array(task, elements);
-}
-
-static void
-limit_arrays(redisReader *reader)
-{
-	reply_functions = *reader->fn;
-	create_any_array = reply_functions.createArray;
-	reply_functions.createArray = create_array;
-	reader->fn = &reply_functions;
-}
-
-#ifdef SNOWID_TLS
-/* Both the chain and the host name are checked. */
-static bool
-start_tls(const Address *address, char *err)
-{
-	static SSL_CTX *context = NULL;
-	const char *ca = snowid_redis_ca_file;
-
-	if (context)
-		SSL_CTX_free(context);
-	context = SSL_CTX_new(TLS_client_method());
-	if (context &&
-		(ca[0] ? SSL_CTX_load_verify_locations(context, ca, NULL) :
-		 SSL_CTX_set_default_verify_paths(context)) != 1)
-		return redis_failed(err, "could not load the certificates in \"%s\"", ca[0] ? ca : "the system's store");
-	if (context)
-	{
-		SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
-		SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
-		tls = SSL_new(context);
-	}
-	if (!tls)
-		return redis_failed(err, "could not set up TLS");
-	ERR_clear_error();
-	if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls), address->host) != 1 &&
-		(SSL_set1_host(tls, address->host) != 1 ||
-		 SSL_set_tlsext_host_name(tls, address->host) != 1))
-	{
-		SSL_free(tls);
-		tls = NULL;
-		return redis_failed(err, "could not set up TLS");
-	}
-	ERR_clear_error();
-	if (redisInitiateSSL(connection, tls) != REDIS_OK)
-	{
-		const char *reason = io_error();
-
-		SSL_free(tls);			/* hiredis has not taken it */
-		return redis_failed(err, "%s", reason);
-	}
-	return true;
-}
-#endif
 
 /* Connects to one numeric address, or to the local socket. */
 static bool
 open_link(const Address *address, const char *numeric, char *err)
 {
-	int			error = 0;
-	socklen_t	len = sizeof(error);
+	LinkTarget	target = {.address = numeric,.ca_file = snowid_redis_ca_file};
+	char		reason[NET_ERR_LEN];
 
-	connection = address->local ? redisConnectUnixNonBlock(numeric) :
-		redisConnectNonBlock(numeric, address->port);
-	if (!connection)
-		return redis_failed(err, "out of memory");
-	ReserveExternalFD();
-	if (connection->err)
-		return redis_failed(err, "%s", connection->errstr);
-	limit_arrays(connection->reader);
-	if (!wait_for(WL_SOCKET_WRITEABLE, err))
-		return false;
-	if (getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
-		error = errno;
-	if (error)
-		return redis_failed(err, "%s", strerror(error));
-#ifdef SNOWID_TLS
+	if (!address->local)
+		target.port = address->port;
 	if (address->tls)
-		return start_tls(address, err);
-#endif
-	return true;
+		target.tls_name = address->host;
+	return library->open(&target, net_wait, reason) || redis_failed(err, "%s", reason);
 }
 
 /*---- Secrets ----*/
@@ -324,12 +144,13 @@ read_password(char *password, char *err)
 static bool
 authenticate(const Address *address, char *err)
 {
+	static const char *const known[] = {"WRONGPASS", "NOAUTH", "NOPERM", "ERR"};
+	const char *word = "a reply that is not from Redis";
 	char		password[MAX_PASSWORD];
 	char		reason[NET_ERR_LEN];
 	const char *argv[3] = {"AUTH"};
 	int			argc = 1;
-	redisReply *reply;
-	bool		ok;
+	LinkReply  *reply;
 
 	if (!read_password(password, reason))
 		return redis_failed(err, "%s", reason);
@@ -342,19 +163,12 @@ authenticate(const Address *address, char *err)
 	explicit_bzero(password, sizeof(password));
 	if (!reply)
 		return false;
-	ok = reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "OK") == 0;
-	if (!ok)
-	{
-		static const char *const known[] = {"WRONGPASS", "NOAUTH", "NOPERM", "ERR"};
-		const char *word = "a reply that is not from Redis";
-
-		for (int i = 0; reply->type == REDIS_REPLY_ERROR && i < lengthof(known); i++)
-			if (strncmp(reply->str, known[i], strlen(known[i])) == 0)
-				word = known[i];
-		redis_failed(err, "the password was refused: %s", word);
-	}
-	freeReplyObject(reply);
-	return ok;
+	if (reply->type == '+' && strcmp(reply->texts[0], "OK") == 0)
+		return true;
+	for (int i = 0; reply->type == '-' && i < lengthof(known); i++)
+		if (strncmp(reply->texts[0], known[i], strlen(known[i])) == 0)
+			word = known[i];
+	return redis_failed(err, "the password was refused: %s", word);
 }
 
 /* The value of a line "name:value" of INFO, or "". */
@@ -386,17 +200,14 @@ read_clock(char *err)
 {
 	const char *argv[1] = {"TIME"};
 	int64		asked_at = monotonic_ms();
-	redisReply *reply = ask(1, argv, REDIS_REPLY_ARRAY, err);
+	LinkReply  *reply = ask(1, argv, '*', err);
 
-	if (reply && (reply->elements != 2 ||
-				  reply->element[0]->type != REDIS_REPLY_STRING ||
-				  reply->element[1]->type != REDIS_REPLY_STRING))
+	if (reply && reply->count != 2)
 		reply = bad_reply(reply, "TIME", err);
 	if (!reply)
 		return false;
-	clock_ahead = strtoll(reply->element[0]->str, NULL, 10) * 1000 +
-		strtoll(reply->element[1]->str, NULL, 10) / 1000 - asked_at;
-	freeReplyObject(reply);
+	clock_ahead = strtoll(reply->texts[0], NULL, 10) * 1000 +
+		strtoll(reply->texts[1], NULL, 10) / 1000 - asked_at;
 	return true;
 }
 
@@ -405,7 +216,7 @@ static bool
 introduce(const Address *address, char *err)
 {
 	const char *info_argv[1] = {"INFO"};
-	redisReply *reply;
+	LinkReply  *reply;
 	char	   *info;
 	char		role[16];
 	char		number[16];
@@ -416,19 +227,14 @@ introduce(const Address *address, char *err)
 		const char *select_argv[2] = {"SELECT", number};
 
 		snprintf(number, sizeof(number), "%d", address->database);
-		reply = ask(2, select_argv, REDIS_REPLY_STATUS, err);
-		if (!reply)
+		if (!ask(2, select_argv, '+', err))
 			return false;
-		freeReplyObject(reply);
 	}
 	/* a verbatim string would be RESP3, which was not requested */
-	reply = ask(1, info_argv, REDIS_REPLY_STRING, err);
-	if (reply && strlen(reply->str) != reply->len)
-		reply = bad_reply(reply, "INFO", err);
+	reply = ask(1, info_argv, '$', err);
 	if (!reply)
 		return false;
-	info = psprintf("\n%s", reply->str);
-	freeReplyObject(reply);
+	info = psprintf("\n%s", reply->texts[0]);
 	info_value(info, "run_id", run_id, sizeof(run_id));
 	info_value(info, "role", role, sizeof(role));
 	info_value(info, "redis_mode", mode, sizeof(mode));
@@ -481,15 +287,13 @@ redis_connect(char *err)
 	const char *end;
 	char		reasons[NET_ERR_LEN] = "";
 
-	if (connection)
-	{
-		struct pollfd idle = {.fd = connection->fd,.events = POLLIN};
-
-		/* there is something to read if it has ended */
-		if (poll(&idle, 1, 0) == 0)
-			return true;
-		redis_close();
-	}
+	library = library_load(err);
+	if (!library)
+		return false;
+	/* there is something to read if it has ended */
+	if (library->is_quiet())
+		return true;
+	redis_close();
 	for (; (urls = url_next(urls, &end)) != NULL; urls = end)
 	{
 		size_t		used = strlen(reasons);
@@ -513,13 +317,15 @@ redis_is_one(char *err)
 	const char *end;
 	char		first_run[64] = "";
 	char		first_name[NET_ERR_LEN] = "";
+	char		ignored[NET_ERR_LEN];
 
 	if (url_count(snowid_redis_url) < 2)
 		return true;
+	library = library_load(ignored);
+	if (!library)
+		return true;			/* the next call says why */
 	for (; (urls = url_next(urls, &end)) != NULL; urls = end)
 	{
-		char		ignored[NET_ERR_LEN];
-
 		redis_close();
 		if (!connect_to(urls, end, ignored) || is_cluster)
 			continue;
@@ -559,18 +365,17 @@ redis_wait_for_replicas(char *err)
 	char		count[16];
 	char		timeout[16];
 	const char *argv[3] = {"WAIT", count, timeout};
-	redisReply *reply;
+	LinkReply  *reply;
 	long long	confirmed;
 
 	if (snowid_redis_wait_replicas == 0)
 		return true;
 	snprintf(count, sizeof(count), "%d", snowid_redis_wait_replicas);
 	snprintf(timeout, sizeof(timeout), "%d", Max(snowid_redis_timeout / 2, 1));
-	reply = ask(3, argv, REDIS_REPLY_INTEGER, err);
+	reply = ask(3, argv, ':', err);
 	if (!reply)
 		return false;
-	confirmed = reply->integer;
-	freeReplyObject(reply);
+	confirmed = strtoll(reply->texts[0], NULL, 10);
 	if (confirmed >= snowid_redis_wait_replicas)
 		return true;
 	snprintf(err, NET_ERR_LEN, "%s: %lld of the %d replicas that snowid.redis_wait_replicas asks for have confirmed",
@@ -590,7 +395,7 @@ redis_run_script(const char *key, const char **args, int nargs,
 {
 	static char sha1[2 * SHA_DIGEST_LENGTH + 1] = "";
 	const char **argv = palloc((nargs + 4) * sizeof(char *));
-	redisReply *reply;
+	LinkReply  *reply;
 
 	if (sha1[0] == '\0')
 		script_sha1(sha1);
@@ -601,30 +406,17 @@ redis_run_script(const char *key, const char **args, int nargs,
 	memcpy(argv + 4, args, nargs * sizeof(char *));
 	net_set_deadline(snowid_redis_timeout);
 	reply = command(nargs + 4, argv, err);
-	if (reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOSCRIPT", 8) == 0)
+	if (reply && reply->type == '-' && strncmp(reply->texts[0], "NOSCRIPT", 8) == 0)
 	{
-		freeReplyObject(reply);
 		argv[0] = "EVAL";
 		argv[1] = script;
 		reply = command(nargs + 4, argv, err);
 	}
-	if (reply && (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0))
+	if (reply && (reply->type != '*' || reply->count == 0))
 		reply = bad_reply(reply, "the registry's script", err);
 	if (!reply)
 		return false;
-	*count = (int) reply->elements;
-	*answer = palloc(*count * sizeof(char *));
-	for (int i = 0; i < *count; i++)
-	{
-		const redisReply *element = reply->element[i];
-
-		if (element->type != REDIS_REPLY_STRING || strlen(element->str) != element->len)
-		{
-			bad_reply(reply, "the registry's script", err);
-			return false;
-		}
-		(*answer)[i] = pstrdup(element->str);
-	}
-	freeReplyObject(reply);
+	*count = reply->count;
+	*answer = reply->texts;
 	return true;
 }

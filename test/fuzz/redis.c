@@ -21,6 +21,7 @@
 #include "storage/proc.h"
 
 #include "key/layout.h"
+#include "registry/library.h"
 
 /* with its static parts */
 #include "registry/registry.c"
@@ -75,6 +76,15 @@ net_resolve(const char *host, char *addresses, char *err)
 	memset(addresses, 0, NET_ADDRESSES_LEN);
 	strcpy(addresses, host);
 	return true;
+}
+
+/* It is linked. */
+const RedisLink *
+library_load(char *err)
+{
+	extern const RedisLink snowid_redis;
+
+	return &snowid_redis;
 }
 
 /*---- In place of the server's ----*/

@@ -179,6 +179,7 @@ is_deeply(
 	[ sort keys %installed ],
 	[
 		sort 'snowid.so',
+		'snowid_redis.so',
 		'snowid.control',
 		'snowid_segments.control',
 		(   map { basename($_) }
@@ -187,7 +188,7 @@ is_deeply(
 			"$top/*.md $top/LICENSE $top/doc/*.* $top/doc/*/* $top/managed/* $top/test/bench/results.*"
 		)
 	],
-	'make install installs library, control files, scripts, and the manual with its files'
+	'make install installs libraries, control files, scripts, and the manual with its files'
 );
 my @dead;
 foreach my $page (grep { /\.md$/ } sort keys %installed)
@@ -200,6 +201,35 @@ foreach my $page (grep { /\.md$/ } sort keys %installed)
 }
 is(join("\n", @dead),
 	'', 'every link of the installed manual leads somewhere');
+
+# Without hiredis the rest is built and installed, and make says so.
+append_to_file("$dir/cc", <<'EOF');
+#!/bin/sh
+case "$*" in *hiredis*) exit 1 ;; esac
+exec gcc "$@"
+EOF
+chmod 0755, "$dir/cc" or die "$!";
+my ($pkglibdir) = run_command([ 'pg_config', '--pkglibdir' ]);
+foreach my $case ([ "CC=$dir/cc", ', as hiredis/hiredis.h is missing' ],
+	[ 'HIREDIS=no', '' ])
+{
+	my ($argument, $why) = @$case;
+	my $root   = "$dir/without_" . $argument =~ s/=.*//r;
+	my $output = '';
+
+	ok( IPC::Run::run(
+			[ @make, $argument, "DESTDIR=$root", 'all', 'install' ], '>&',
+			\$output),
+		"make $argument builds and installs the rest");
+	like(
+		$output,
+		qr{^\Qsnowid_redis is not built$why: no worker IDs from Redis.\E$}m,
+		"make $argument says that snowid_redis is not built");
+	is(join(' ', map { basename($_) } glob("$root$pkglibdir/*")),
+		'snowid.so', "make $argument installs no snowid_redis");
+}
+unlike(scalar run_command([ 'ldd', "$dir/build/snowid.so" ]),
+	qr/hiredis/, 'snowid itself needs no hiredis');
 
 # Runs "make installcheck" without pg_regress, with these arguments; returns its output.
 sub checks

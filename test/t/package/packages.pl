@@ -2,7 +2,8 @@
 # pg_upgradecluster takes the files of conf.d along that are about snowid, and the removal
 # warns where a server preloads it (test/release/package tries both on Debian); and the extension
 # image of the Dockerfile, without docker: a server whose installation has no trace of
-# snowid takes the extension from the files of the image alone, as CloudNativePG mounts them.
+# snowid takes the extension from the files of the image alone, from PostgreSQL 18 on as
+# CloudNativePG mounts them, and claims its number by the hiredis in them.
 use strict;
 use warnings;
 
@@ -12,7 +13,7 @@ use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidManaged;
-use SnowidTest;
+use SnowidRedis;
 use Test::More;
 
 my $top = abs_path(dirname(__FILE__) . '/../../..');
@@ -184,49 +185,61 @@ foreach ([ '/lib/', $pkglibdir ],
 	system('mkdir', '-p', "$dir/image$folder") == 0 or die "mkdir: $?";
 	system("cp -r $dir/files$here/. $dir/image$folder") == 0 or die "cp: $?";
 }
-is(join(' ', sort map { s{^\Q$dir\E/image/}{}r } glob("$dir/image/lib/*")),
-	'lib/snowid.so', 'the library is all that is in lib/');
-unlike(scalar run_command([ 'ldd', "$dir/image/lib/snowid.so" ]),
-	qr/hiredis/, 'the library needs no hiredis');
+is( join(' ', sort map { s{^\Q$dir\E/image/}{}r } glob("$dir/image/lib/*")),
+	'lib/snowid.so lib/snowid_redis.so',
+	'the two libraries are all that is in lib/');
+foreach my $library (qw(snowid snowid_redis))
+{
+	unlike(scalar run_command([ 'ldd', "$dir/image/lib/$library.so" ]),
+		qr/hiredis/, "$library needs no hiredis");
+}
 is( join(
 		' ',
-		grep { /redis/i } (
-			run_command(
-				[ 'nm', '-D', '--defined-only', "$dir/image/lib/snowid.so" ])
-		)[0] =~ / T (\w+)$/mg),
-	'',
-	'the library does not show the hiredis in it to others');
+		(   run_command(
+				[
+					'nm',             '-D',
+					'--defined-only', "$dir/image/lib/snowid_redis.so"
+				]))[0] =~ / [A-Z] (\w+)$/mg),
+	'snowid_redis',
+	'snowid_redis shows itself, and not the hiredis in it, to others');
 
 #---- A server with the files of the image ----
 
-SKIP:
-{
-	my ($install_path) = installation_without_library();
-	my $node =
-	  PostgreSQL::Test::Cluster->new('image', install_path => $install_path);
+my ($install_path, $extensions, $libraries) = installation_without_library();
+my $redis = SnowidRedis->start('redis');
+my $node =
+  PostgreSQL::Test::Cluster->new('image', install_path => $install_path);
 
-	skip 'PostgreSQL before 18 knows no extension_control_path', 1
-	  if $node->pg_version->major < 18;
-	$node->init;
+$node->init;
+$node->append_conf('postgresql.conf', <<~EOF);
+	shared_preload_libraries = 'snowid'
+	@{[ claim_settings('image', $redis) ]}
+	EOF
+if ($node->pg_version->major >= 18)
+{
 	$node->append_conf('postgresql.conf', <<~EOF);
 		extension_control_path = '\$system:$dir/image/share'
 		dynamic_library_path = '\$libdir:$dir/image/lib'
-		shared_preload_libraries = 'snowid'
-		snowid.worker_id = 1
 		EOF
-	$node->start;
-	$node->safe_psql('postgres', "CREATE EXTENSION $_")
-	  foreach qw(snowid snowid_segments);
-	server_is_open($node);
-	like($node->safe_psql('postgres', 'SELECT snowid_next()'),
-		qr/^\d+$/, 'the server makes keys');
-	is($node->safe_psql('postgres', <<~'EOF'), 1, 'the server gives numbers');
-		INSERT INTO snowid_segments (biz_tag) VALUES ('t');
-		SELECT snowid_number('t');
-		EOF
-	$node->stop;
-	unlike(slurp_file($node->logfile),
-		qr/(?:ERROR|WARNING|FATAL):/, 'nothing is wrong in its log');
 }
+else
+{
+	system('cp', glob("$dir/image/lib/*"), $libraries) == 0
+	  && system('cp', glob("$dir/image/share/extension/*"), $extensions) == 0
+	  or die "cp: $?";
+}
+$node->start;
+$node->safe_psql('postgres', "CREATE EXTENSION $_")
+  foreach qw(snowid snowid_segments);
+wait_for_claim($node);
+like($node->safe_psql('postgres', 'SELECT snowid_next()'),
+	qr/^\d+$/, 'the server makes keys with a number from Redis');
+is($node->safe_psql('postgres', <<~'EOF'), 1, 'the server gives numbers');
+	INSERT INTO snowid_segments (biz_tag) VALUES ('t');
+	SELECT snowid_number('t');
+	EOF
+$node->stop;
+unlike(slurp_file($node->logfile),
+	qr/(?:ERROR|WARNING|FATAL):/, 'nothing is wrong in its log');
 
 done_testing();

@@ -430,17 +430,8 @@ while (my ($bad, $error) = splice @bad, 0, 2)
 		'a URL is refused: ' . substr($bad, 0, 60));
 }
 is(start_error($_), '', "a URL is taken: $_")
-  foreach 'redis://[::1]:6379/0, redis://user@a.b-c_d',
+  foreach 'redis://[::1]:6379/0, redis://user@a.b-c_d', 'rediss://localhost',
   "unix://$redis->{socket}";
-
-SKIP:
-{
-	my $error = start_error('rediss://localhost');
-	skip 'this hiredis has TLS', 1 if $error eq '';
-	is( $error,
-		'this snowid was built without TLS (hiredis_ssl), so it cannot use rediss://',
-		'without TLS rediss:// is refused');
-}
 
 # a reload cannot change it, and does not tell it
 my $log = -s $node->logfile;
