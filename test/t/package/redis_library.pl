@@ -74,9 +74,13 @@ unlike(
 
 #---- The registry says what it lacks, until it is there ----
 
-my $redis = SnowidRedis->start('redis');
-my $server =
-  cluster('server', claim_settings('server', $redis, 'snowid.max_wait = 1s'));
+my $redis  = SnowidRedis->start('redis');
+my $server = cluster(
+	'server',
+	claim_settings(
+		'server',
+		join(',', ($redis->url) x 2),
+		'snowid.max_wait = 1s'));
 my ($hiredis) = $good =~ /\0(libhiredis\.so[.\d]*)\0/ or die 'no hiredis';
 my $build = '0.1 for PostgreSQL ' . $server->pg_version->major;
 
