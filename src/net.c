@@ -36,7 +36,7 @@
 /*---- Addresses of Redis ----*/
 
 static bool
-read_number(const char *s, long min, long max, int *number)
+read_decimal(const char *s, long min, long max, int *number)
 {
 	char	   *end;
 	long		value = strtol(s, &end, 10);
@@ -80,7 +80,7 @@ read_host(char *s, Address *address)
 	if (*port)
 	{
 		*port++ = '\0';
-		if (!read_number(port, 1, 65535, &address->port))
+		if (!read_decimal(port, 1, 65535, &address->port))
 			return "a port must be a number from 1 to 65535";
 	}
 	if (*s == '\0')
@@ -89,7 +89,7 @@ read_host(char *s, Address *address)
 		return "a host name contains an invalid character";
 	if (strlcpy(address->host, s, sizeof(address->host)) >= sizeof(address->host))
 		return "a host name is too long";
-	if (database && *database && !read_number(database, 0, 1000000, &address->database))
+	if (database && *database && !read_decimal(database, 0, 1000000, &address->database))
 		return "a database must be a number from 0 to 1000000";
 	return NULL;
 }

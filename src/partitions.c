@@ -302,7 +302,7 @@ read_parts(Relation rel, Call *call)
 
 /* USING and TABLESPACE, which only PARTITION OF would take from the parent. */
 static char *
-place_of(Relation rel)
+storage_of(Relation rel)
 {
 	char	   *method = get_am_name(rel->rd_rel->relam);
 	char	   *tablespace = get_tablespace_name(rel->rd_rel->reltablespace);
@@ -355,7 +355,7 @@ plan(Oid relid, Oid snowid_type, Call *call)
 	call->name = qualified_name(relid);
 	call->schema = pstrdup(quote_identifier(get_namespace_name(RelationGetNamespace(rel))));
 	call->bare_name = pstrdup(RelationGetRelationName(rel));
-	call->place = place_of(rel);
+	call->place = storage_of(rel);
 	read_parts(rel, call);
 	commands = commands_for(call);
 	relation_close(rel, AccessShareLock);

@@ -182,7 +182,7 @@ process_notify(ProcessId id)
 /*---- Starting ----*/
 
 static void
-describe(BackgroundWorker *worker, const Process *process)
+describe_worker(BackgroundWorker *worker, const Process *process)
 {
 	memset(worker, 0, sizeof(*worker));
 	worker->bgw_flags = BGWORKER_SHMEM_ACCESS |
@@ -205,7 +205,7 @@ process_register(const Process *process)
 {
 	BackgroundWorker worker;
 
-	describe(&worker, process);
+	describe_worker(&worker, process);
 	RegisterBackgroundWorker(&worker);
 }
 
@@ -219,7 +219,7 @@ process_start(const Process *process, const void *extra, Size size)
 	BackgroundWorker worker;
 
 	Assert(process->is_one_of_many && size <= sizeof(worker.bgw_extra));
-	describe(&worker, process);
+	describe_worker(&worker, process);
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
 	memcpy(worker.bgw_extra, extra, size);
 	return RegisterDynamicBackgroundWorker(&worker, NULL);
@@ -281,7 +281,7 @@ leave_for_successor(const Process *process)
 	BackgroundWorker worker;
 
 	detach(0, PointerGetDatum(process));
-	describe(&worker, process);
+	describe_worker(&worker, process);
 	/* after 0 the postmaster forgets it; after 1 it starts it again */
 	proc_exit(MyBgworkerEntry->bgw_restart_time == BGW_NEVER_RESTART ||
 			  RegisterDynamicBackgroundWorker(&worker, NULL) ? 0 : 1);

@@ -126,8 +126,8 @@ begin_to_count(void)
 static bool
 is_of_redis(GateReason reason)
 {
-	return reason == GATE_BEHIND || reason == GATE_CLAIM || reason == GATE_CLAIM_LOST || reason == GATE_CLAIM_REFUSED ||
-		(reason == GATE_OPEN && snowid_redis_url[0]);
+	return reason == GATE_BEHIND || reason == GATE_CLAIM || reason == GATE_CLAIM_LOST ||
+		reason == GATE_CLAIM_REFUSED || (reason == GATE_OPEN && snowid_redis_url[0]);
 }
 
 /* Throws the error of a reason. */

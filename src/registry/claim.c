@@ -302,7 +302,7 @@ static const Oid claims_columns[] = {
 
 /* Throws if the registry or Redis does not answer in time. */
 static void
-ask(RegistryRequest *request)
+ask_registry(RegistryRequest *request)
 {
 	Registry	seen;
 	MailState	state;
@@ -345,7 +345,7 @@ ask(RegistryRequest *request)
 
 /* No script of ours gives such an answer. */
 static void
-nonsense(void)
+refuse_answer(void)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_CONNECTION_FAILURE),
@@ -362,7 +362,7 @@ time_datum(const char *text, bool *isnull)
 	*isnull = text[0] == '\0';	/* of a damaged record */
 
 	if (unix_ms < 0 || unix_ms > INT64CONST(9000000000000000))
-		nonsense();
+		refuse_answer();
 	return TimestampTzGetDatum(timestamptz_from_unix_ms(unix_ms));
 }
 
@@ -380,10 +380,10 @@ snowid_claims(PG_FUNCTION_ARGS)
 		const char *p = request.answer;
 
 		request.datacenter_id = snowid_datacenter_id;
-		ask(&request);
+		ask_registry(&request);
 		records = (request.count - 1) / RECORD_COLUMNS;
 		if (strcmp(p, "list") != 0 || request.count != 1 + records * RECORD_COLUMNS)
-			nonsense();
+			refuse_answer();
 		p += strlen(p) + 1;
 		for (int i = 0; i < records; i++)
 		{
@@ -399,7 +399,7 @@ snowid_claims(PG_FUNCTION_ARGS)
 			}
 			worker_id = strtoll(field[0], NULL, 10);
 			if (worker_id < request.worker_id || worker_id > PG_INT32_MAX - 1)
-				nonsense();
+				refuse_answer();
 			request.worker_id = (int) worker_id + 1;
 			values[0] = Int32GetDatum((int32) worker_id);
 			values[1] = CStringGetTextDatum(field[1]);
@@ -434,7 +434,7 @@ snowid_release(PG_FUNCTION_ARGS)
 				 errmsg("datacenter ID or worker ID is out of range"),
 				 errdetail("The layout has %d datacenter bits and %d worker bits.",
 						   server_layout.datacenter_bits, server_layout.worker_bits)));
-	ask(&request);
+	ask_registry(&request);
 	name = outcome + strlen(outcome) + 1;
 	if (strcmp(outcome, "free") == 0)
 		ereport(ERROR,
@@ -456,7 +456,7 @@ snowid_release(PG_FUNCTION_ARGS)
 				 errdetail("\"%s\" was seen %s ms ago.", name, name + strlen(name) + 1),
 				 errhint("Stop that server first, or use force.")));
 	if (strcmp(outcome, "released") != 0 && strcmp(outcome, "revoked") != 0)
-		nonsense();
+		refuse_answer();
 	PG_RETURN_TEXT_P(cstring_to_text(outcome));
 }
 
@@ -465,6 +465,6 @@ snowid_reclaim(PG_FUNCTION_ARGS)
 {
 	RegistryRequest request = {.operation = REQUEST_RECLAIM};
 
-	ask(&request);
+	ask_registry(&request);
 	PG_RETURN_INT32(request.worker_id);
 }

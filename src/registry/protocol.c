@@ -164,7 +164,8 @@ past_claims(const Registry *seen)
 
 		if (past->ownership != 0 && past->generation != 0 && past->ownership != seen->leaving.ownership)
 			text = psprintf("%s %s/%d:%d/%s/" INT64_FORMAT "/%d", text, protocol_hex(past->registry),
-							past->datacenter_id, past->worker_id, protocol_hex(past->ownership), past->floor_ms, past->exact);
+							past->datacenter_id, past->worker_id, protocol_hex(past->ownership),
+							past->floor_ms, past->exact);
 	}
 	return text;
 }

@@ -89,7 +89,7 @@ command(int argc, const char **argv, char *err)
 
 /* The same, with a reply that must be of this type. */
 static LinkReply *
-ask(int argc, const char **argv, char type, char *err)
+call_redis(int argc, const char **argv, char type, char *err)
 {
 	LinkReply  *reply = command(argc, argv, err);
 
@@ -196,11 +196,11 @@ redis_now_ms(void)
 
 /* Asks for Redis' clock. */
 static bool
-read_clock(char *err)
+look_at_clock(char *err)
 {
 	const char *argv[1] = {"TIME"};
 	int64		asked_at = monotonic_ms();
-	LinkReply  *reply = ask(1, argv, '*', err);
+	LinkReply  *reply = call_redis(1, argv, '*', err);
 
 	if (reply && reply->count != 2)
 		reply = bad_reply(reply, "TIME", err);
@@ -227,11 +227,11 @@ introduce(const Address *address, char *err)
 		const char *select_argv[2] = {"SELECT", number};
 
 		snprintf(number, sizeof(number), "%d", address->database);
-		if (!ask(2, select_argv, '+', err))
+		if (!call_redis(2, select_argv, '+', err))
 			return false;
 	}
 	/* a verbatim string would be RESP3, which was not requested */
-	reply = ask(1, info_argv, '$', err);
+	reply = call_redis(1, info_argv, '$', err);
 	if (!reply)
 		return false;
 	info = psprintf("\n%s", reply->texts[0]);
@@ -243,12 +243,12 @@ introduce(const Address *address, char *err)
 		return redis_failed(err, "the reply to INFO is not from Redis");
 	if (strcmp(role, "master") != 0)
 		return redis_failed(err, "this is a replica");
-	return read_clock(err);
+	return look_at_clock(err);
 }
 
 /* Tries each numeric address of a URL's host, with a deadline of its own. */
 static bool
-connect_to(const char *url, const char *end, char *err)
+try_address(const char *url, const char *end, char *err)
 {
 	Address		address;
 	char		addresses[NET_ADDRESSES_LEN] = "";
@@ -298,7 +298,7 @@ redis_connect(char *err)
 	{
 		size_t		used = strlen(reasons);
 
-		if (connect_to(urls, end, err))
+		if (try_address(urls, end, err))
 			return true;
 		snprintf(reasons + used, sizeof(reasons) - used, "%s%s", used ? "; " : "", err);
 	}
@@ -327,7 +327,7 @@ redis_is_one(char *err)
 	for (; (urls = url_next(urls, &end)) != NULL; urls = end)
 	{
 		redis_close();
-		if (!connect_to(urls, end, ignored) || is_cluster)
+		if (!try_address(urls, end, ignored) || is_cluster)
 			continue;
 		if (first_run[0] && strcmp(first_run, run_id) != 0)
 		{
@@ -372,7 +372,7 @@ redis_wait_for_replicas(char *err)
 		return true;
 	snprintf(count, sizeof(count), "%d", snowid_redis_wait_replicas);
 	snprintf(timeout, sizeof(timeout), "%d", Max(snowid_redis_timeout / 2, 1));
-	reply = ask(3, argv, ':', err);
+	reply = call_redis(3, argv, ':', err);
 	if (!reply)
 		return false;
 	confirmed = strtoll(reply->texts[0], NULL, 10);

@@ -180,7 +180,7 @@ reason_is_theirs(Reason *reason, const char *words)
 
 /* Of the options, those that are libpq's; postgres_fdw has looked at its own. */
 static PGconn *
-connect_to(const Request *request)
+connect_there(const Request *request)
 {
 	PQconninfoOption *known = PQconndefaults();
 	const char **names;
@@ -272,9 +272,9 @@ ask_there(PGconn *conn, const Request *request, Answer *answer)
 }
 
 static size_t
-ask(const void *arg, char *buf)
+ask_as_child(const void *arg, char *buf)
 {
-	PGconn	   *conn = connect_to(arg);
+	PGconn	   *conn = connect_there(arg);
 	Answer		answer = {0};
 
 	if (conn == NULL)
@@ -322,7 +322,7 @@ ask_in_child(const Request *request, bool (*must_end) (void), Take *take, Reason
 	int64		ends = monotonic_ms() + CENTRAL_MS;
 
 	net_set_deadline(CENTRAL_MS);
-	if (net_ask_child(ask, request, must_end, buf, error) != sizeof(answer))
+	if (net_ask_child(ask_as_child, request, must_end, buf, error) != sizeof(answer))
 		return monotonic_ms() >= ends ?
 			reason_is(reason, true, "The central server did not answer in time") :
 			must_end() ? reason_is(reason, true, "The process is shutting down") :
