@@ -472,8 +472,10 @@ local function forgotten(r, generation)
 end
 
 -- The claim is another server's, or no server's.  The next owner begins above the keys made
--- with it.  The answer says whether another server has the caller's ID.
+-- with it; if the record was damaged and released, no owner before the caller gets it back.
+-- The answer says whether another server has the caller's ID.
 local function lost(at, r)
+	if r.owner == UNKNOWN then raise(r, 'generation', arg.generation) end
 	raise(r, 'ceiling', arg.used)
 	raise(r, 'floor', arg.used)
 	put(at, r)
@@ -646,7 +648,7 @@ function operations.claim()
 	if keeps then put_back(known, mine) end	-- it uses the known ID until it has another
 	if known ~= '' and not move and not keeps and known ~= arg.leaving and spare ~= known then
 		if not forgotten(mine, arg.generation) then
-			if mine.owner == UNKNOWN then
+			if mine.owner == UNKNOWN and not silent(mine) then
 				-- that was the caller, or is another server, which puts it back
 				leave_used(known, mine)
 				if arg.resume ~= 'record' then return wait_until(now + 2 * num(mine.interval) - unheard(mine) + 1) end

@@ -326,7 +326,7 @@ local function no_answer(s, m, err)
 	if m.state == 'none' and not r.watching and not r.unreadable and known and known.lease == 0 and
 		s.lease == 0 and m.identity.home == s.home then
 		m.state, m.claim, m.limit = 'held', copy_claim(known), FOREVER
-		m.went_on = true
+		m.went_on = r.unreadable and 'unread' or 'silence'
 		log(s, 'continues with %d without Redis', known.worker)
 		wake_keeper(s)
 	end

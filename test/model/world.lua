@@ -166,6 +166,9 @@ function world.made(s, pair, lo, hi)
 	local n = a.n + 1
 	a.memory_kin[n], a.block_kin[n], a.image_at[n] = s.memory_kin, s.block_kin, s.image_at
 	a.went_on[n] = s.mem.went_on
+	if s.mem.went_on == 'unread' then
+		world.fault('unread', 'server ' .. s.id .. ' continues, although it could not read an answer')
+	end
 	a.n, a.lo[n], a.hi[n], a.at[n], a.started[n] = n, lo, hi, world.now, s.start_time
 	a.claimed[n], a.first[n] = s.claimed_at, s.first_contact
 	-- a server that continues without Redis has had no answer since the start, except
@@ -347,7 +350,7 @@ local function execute(s, m, argv, op)
 		local o = world.own[argv.frees]
 		if answer[2] == '' then		-- a damaged record: any of these may have been its owner
 			for _, damaged in ipairs(world.owns) do
-				if damaged.worker == argv.worker and damaged.damaged then damaged.freed = world.now end
+				if damaged.worker == argv.worker and damaged.damaged then damaged.freed = damaged.freed or world.now end
 			end
 		end
 		local owner = o and o.s.mem
