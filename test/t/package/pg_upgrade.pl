@@ -186,6 +186,8 @@ $new = upgraded($old, 'claims', claim_settings('server', $redis));
 $new->start;
 wait_for_claim($new);
 is(worker_id($new), 2, 'another directory: another worker ID');
+wait_for($other,
+	"SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = 0");
 is(query($other, 'SELECT snowid_release(0, 0)'),
 	'released', 'the old one is given back');
 isnt(query($new, 'SELECT snowid_reclaim()'),
