@@ -164,7 +164,7 @@ my $end = highest(map { key_ms($_) } so_far($load));
 cmp_ok($end, '<=', $ceiling, 'no key is above the ceiling in the record');
 cmp_ok(
 	$end, '>',
-	$ceiling - 1500,
+	$ceiling - LEASE,
 	'keys continue up to the ceiling in the record');
 my $count = so_far($load);
 usleep(300_000);
@@ -235,7 +235,7 @@ sub come_back
 	cmp_ok(
 		highest(map { key_ms($_) } @old),
 		'>',
-		$recorded - 1500,
+		$recorded - LEASE,
 		'though it continued that far');
 	is( scalar(
 			grep { key_worker_id($_) != $was && key_worker_id($_) != $is }
