@@ -16,7 +16,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-use SnowidTest qw(snowid_cluster configure put_beside sql_error status poll);
+use SnowidTest
+  qw(snowid_cluster configure put_beside replace_file sql_error status poll);
 
 our @EXPORT =
   qw(claiming_cluster claim_settings marks_every settings worker_id claim_state
@@ -415,10 +416,7 @@ sub proxy
 sub mode
 {
 	my ($self, $mode) = @_;
-	open(my $file, '>:raw', "$self->{mode_file}.new") or die "$!";
-	print $file $mode;
-	close($file);
-	rename("$self->{mode_file}.new", $self->{mode_file}) or die "$!";
+	replace_file($self->{mode_file}, $mode);
 	return;
 }
 

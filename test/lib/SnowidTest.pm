@@ -24,7 +24,7 @@ our @EXPORT =
   start_client clients_go_on stop_client
   create_extension server_is_open gate_is_open start_and_open keeper_pid process_pid waits_of stop_process
   processes freeze kill_all wait_until exits_in_time
-  origin_places ceilings old_strings has_assertions write_state);
+  origin_places ceilings old_strings has_assertions write_state replace_file);
 
 my $shim = abs_path(dirname(__FILE__) . '/skew.so');
 
@@ -87,14 +87,24 @@ sub boot
 	return;
 }
 
+# Replaces a file by another one: a reader sees all of the one, or of the other.
+sub replace_file
+{
+	my ($name, $content, $mode) = @_;
+	open(my $file, '>:raw', "$name.new") or die "$name.new: $!";
+	print $file $content;
+	close($file)               or die "$name.new: $!";
+	chmod($mode, "$name.new")  or die "$name.new: $!" if defined $mode;
+	rename("$name.new", $name) or die "$name: $!";
+	return;
+}
+
 # Replaces the state file, with a CRC that fits.
 sub write_state
 {
 	my ($node, $state) = @_;
-	open(my $out, '>:raw', $node->data_dir . '/snowid/state') or die "$!";
-	print $out substr($state, 0, 600),
-	  pack('V', crc32c(substr($state, 0, 600)));
-	close($out);
+	replace_file($node->data_dir . '/snowid/state',
+		substr($state, 0, 600) . pack('V', crc32c(substr($state, 0, 600))));
 	return;
 }
 
@@ -102,11 +112,7 @@ sub write_state
 sub put_beside
 {
 	my ($node, $suffix, $text) = @_;
-	my $file = "$node->{skew_file}.$suffix";
-
-	unlink "$file.new";
-	append_to_file("$file.new", $text);
-	rename("$file.new", $file) or die "$!";
+	replace_file("$node->{skew_file}.$suffix", $text);
 	return;
 }
 
@@ -163,9 +169,7 @@ sub server_from_backup
 sub configure
 {
 	my ($node, $settings) = @_;
-	open(my $file, '>', $node->data_dir . '/snowid.conf') or die "$!";
-	print $file $settings, "\n";
-	close($file);
+	replace_file($node->data_dir . '/snowid.conf', "$settings\n");
 	return;
 }
 

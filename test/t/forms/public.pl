@@ -48,10 +48,7 @@ sub write_file
 {
 	my ($path, $text, $mode) = @_;
 	rmtree($path);
-	unlink "$path.new";
-	append_to_file("$path.new", $text);
-	chmod $mode // 0600, "$path.new" or die "$!";
-	rename "$path.new", $path or die "$!";
+	replace_file($path, $text, $mode // 0600);
 	return;
 }
 

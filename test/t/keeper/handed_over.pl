@@ -36,8 +36,7 @@ sub server
 	return $node;
 }
 
-# By a signal of our own, since pg_ctl takes time.  The file has nothing else, since a
-# caller may read it late, while it is written for the next round.
+# By a signal of our own, since pg_ctl takes time.
 sub set_number
 {
 	my ($node, $id) = @_;

@@ -308,14 +308,6 @@ server_is_open($node);
 my $file  = $node->data_dir . '/snowid/state';
 my $state = slurp_file($file);
 
-sub write_state
-{
-	open(my $f, '>', $file) or die "$!";
-	binmode $f;
-	print $f @_;
-	close $f;
-	return;
-}
 foreach my $damage (
 	[ 'cut short',           substr($state, 0, 20) ],
 	[ 'without content',     '' ],
@@ -323,14 +315,14 @@ foreach my $damage (
 {
 	my ($what, $content) = @$damage;
 	$node->stop;
-	write_state($content);
+	replace_file($file, $content);
 	restart_with($worker_1);
 	like(
 		sql_error($node, 'SELECT snowid_next()'),
 		qr/^XX001: snowid cannot use its state file\nDETAIL:  File "snowid\/state" is damaged\.\nHINT:  /,
 		"a state file $what makes no keys");
 }
-write_state($state);
+replace_file($file, $state);
 ok( $node->poll_query_until(
 		'postgres', 'SELECT is_open FROM snowid_status()'),
 	'a mended state file is taken without a restart');

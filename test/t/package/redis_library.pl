@@ -30,10 +30,7 @@ my $good    = slurp_file("$pkglibdir/snowid_redis.so");
 sub install
 {
 	my ($content) = @_;
-	open(my $out, '>:raw', "$library.new") or die "$!";
-	print $out $content;
-	close($out);
-	rename("$library.new", $library) or die "$!";
+	replace_file($library, $content);
 	return;
 }
 

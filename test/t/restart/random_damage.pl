@@ -140,16 +140,6 @@ my $other = worker_id($nodes[1]);
 
 my $file = $nodes[0]->data_dir . '/snowid/state';
 
-sub write_file
-{
-	my ($content) = @_;
-	open(my $out, '>:raw', "$file.new") or die "$!";
-	print $out $content;
-	close($out);
-	rename("$file.new", $file) or die "$!";
-	return;
-}
-
 each_damage(
 	'the state file',
 	[ $nodes[0] ],
@@ -161,14 +151,14 @@ each_damage(
 		my $good = slurp_file($file);
 		my $bad  = damaged($good, $n);
 
-		write_file($bad);
+		replace_file($file, $bad);
 		$nodes[0]->start;
 		poll($nodes[0], "NOT is_open AND reason ~ 'use its state file'")
 		  if $bad ne $good;
 		my $id = try_a_key($nodes[0], unpack('H*', $bad));
 		fail(unpack('H*', $bad) . ": two servers are $id")
 		  if defined $id && $id == $other;
-		write_file($good);
+		replace_file($file, $good);
 		wait_for_claim($nodes[0]);
 	});
 $_->stop foreach @nodes;

@@ -36,9 +36,7 @@ sub keys_go_on
 sub write_content
 {
 	my ($content, $path) = @_;
-	open(my $out, '>:raw', $path // $file) or die "$!";
-	print $out $content;
-	close($out);
+	replace_file($path // $file, $content);
 	return;
 }
 
