@@ -109,9 +109,4 @@ CREATE VIEW proof (nr, "there is no", found) AS
     FROM made, snowid_timestamp(id, 'twitter') AS time
     WHERE time <= asked_at - interval '1 ms' OR time >= made_at + interval '1 ms';
 
-CREATE FUNCTION require(holds boolean, what text) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    IF holds IS NOT TRUE THEN
-        RAISE EXCEPTION 'the proof failed: %', what;
-    END IF;
-END $$;
+\ir require.sql

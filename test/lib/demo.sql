@@ -145,12 +145,7 @@ CREATE VIEW proof (nr, "there is no", found) AS
 
 SELECT "there is no", found FROM proof ORDER BY nr;
 
-CREATE FUNCTION require(holds boolean, what text) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    IF holds IS NOT TRUE THEN
-        RAISE EXCEPTION 'the proof failed: %', what;
-    END IF;
-END $$;
+\ir require.sql
 SELECT require(bool_and(found = 0), 'see the table above') FROM proof \g /dev/null
 
 \echo 'Five keys, taken apart'

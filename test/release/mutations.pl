@@ -15,6 +15,9 @@ my $jobs = $ENV{JOBS} // 8;
 $| = 1;
 my ($pg_config, @wanted) = @ARGV;
 
+# A text in parentheses, with them.
+my $parens = qr{(?<parens>\((?:[^()]++|(?&parens))*\))};
+
 # The tests of a file, quick ones first; sql/keys is one of pg_regress, and test/lib/opening a
 # program.
 my %tests = (
@@ -228,7 +231,6 @@ sub mutants
 	my ($code, $finer) = @_;
 	my @found;
 	my $comment = qr{/\*.*?\*/}s;
-	my $parens  = qr{(\((?:[^()]++|(?1))*\))};
 
 	# comments are blanked, so that places stay what they are
 	my $bare = $code =~ s{($comment)}{$1 =~ tr/\n/ /cr}gser;
@@ -265,7 +267,6 @@ sub mutants
 sub finer
 {
 	my ($bare, $add) = @_;
-	my $parens  = qr{(?<parens>\((?:[^()]++|(?&parens))*\))};
 	my $value   = qr{(?:[^(),;?:]|$parens)+};
 	my $name    = qr{\w[\w.]*(?:->\w+)*};
 	my $operand = qr{!?(?:$name$parens?|$parens)(?: [<>=!]=? $name)?};
