@@ -45,6 +45,8 @@
 
 #include "port/pg_crc32c.h"
 
+#include "key/layout.h"
+
 #define STATE_MAGIC 0x534e4f57	/* "SNOW" */
 #define STATE_VERSION 1
 
@@ -62,8 +64,7 @@ typedef struct Claim
 	uint64		ownership;		/* a random ID; 0: none */
 	int64		floor_ms;		/* Unix; new keys of the pair are above it */
 	int32		lease_ms;		/* 0: for good */
-	int32		datacenter_id;
-	int32		worker_id;
+	PairId		pair;
 	int32		exact;			/* 1: given up, and no key of it is above
 								 * floor_ms */
 	int64		generation;		/* rises with each ownership of the pair in
@@ -116,11 +117,5 @@ typedef struct StateFile
 StaticAssertDecl(offsetof(StateFile, crc) == 600, "the format has no padding");
 
 #define STATE_FILE_LEN (offsetof(StateFile, crc) + sizeof(pg_crc32c))
-
-static inline bool
-same_pair(const Claim *a, const Claim *b)
-{
-	return a->datacenter_id == b->datacenter_id && a->worker_id == b->worker_id;
-}
 
 #endif							/* SNOWID_STATE_FILE_H */

@@ -60,10 +60,10 @@ snowid_status(PG_FUNCTION_ARGS)
 	/* a standby has a claim before it has made a key */
 	has_pair = status.gate.has_pair || held;
 	nulls[n] = !has_pair;
-	values[n++] = Int32GetDatum(status.gate.has_pair ? status.gate.datacenter_id :
-								registry.claim.datacenter_id);
+	values[n++] = Int32GetDatum(status.gate.has_pair ? status.gate.pair.datacenter :
+								registry.claim.pair.datacenter);
 	nulls[n] = !has_pair;
-	values[n++] = Int32GetDatum(status.gate.has_pair ? status.gate.worker_id : registry.claim.worker_id);
+	values[n++] = Int32GetDatum(status.gate.has_pair ? status.gate.pair.worker : registry.claim.pair.worker);
 	nulls[n] = !has_pair;
 	values[n++] = CStringGetTextDatum(claim_from_redis() ?
 									  (on_lease ? "lease" : "claim") :

@@ -213,15 +213,14 @@ generator_close(GateReason reason, const char *detail)
  * because in a key the pair is above the sequence.
  */
 void
-generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
+generator_open(PairId pair, int64 floor, bool forget)
 {
 	int64		last;
 
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	Assert(generator->gate.reason != GATE_OPEN);
 	last = generator->gate.resume_above;
-	if (generator->gate.has_pair && (generator->gate.datacenter_id != datacenter_id ||
-									 generator->gate.worker_id != worker_id))
+	if (generator->gate.has_pair && !same_pair(generator->gate.pair, pair))
 		last |= unit_format.sequence_mask;
 	if (!generator->gate.has_pair || forget || last < floor)
 		last = Max(floor, -1);	/* none before the epoch */
@@ -229,10 +228,9 @@ generator_open(int datacenter_id, int worker_id, int64 floor, bool forget)
 		generator->gate.floor = last;
 	generator->gate.resume_above = last;
 	generator->gate.has_pair = true;
-	generator->gate.datacenter_id = datacenter_id;
-	generator->gate.worker_id = worker_id;
+	generator->gate.pair = pair;
 	generator->pair_bits =
-		((uint64) datacenter_id << server_layout.worker_bits | (uint64) worker_id)
+		((uint64) pair.datacenter << server_layout.worker_bits | (uint64) pair.worker)
 		<< server_layout.sequence_bits;
 	pg_write_barrier();			/* the pair is visible before the opening */
 	generator->opening++;

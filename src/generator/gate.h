@@ -8,6 +8,8 @@
 
 #include "datatype/timestamp.h"
 
+#include "key/layout.h"
+
 /* The reasons why no key can be made; gate.c has their messages. */
 typedef enum GateReason
 {
@@ -38,8 +40,7 @@ typedef struct Gate
 	GateReason	reason;			/* GATE_OPEN, or why it is closed */
 	char		detail[GATE_DETAIL_LEN];	/* of the reason, or why no grant */
 	bool		has_pair;		/* it was open with this one before */
-	int			datacenter_id;
-	int			worker_id;
+	PairId		pair;
 	bool		accepts_layout; /* an administrator consents to a change */
 	bool		clock_jumped;	/* ahead, and is not believed */
 	bool		accepts_clock;	/* an administrator says that it is right */
@@ -86,8 +87,7 @@ extern int64 generator_usable_until(void);
 extern bool generator_is_asked(void);
 
 extern int64 generator_close(GateReason reason, const char *detail);
-extern void generator_open(int datacenter_id, int worker_id, int64 floor,
-						   bool forget);
+extern void generator_open(PairId pair, int64 floor, bool forget);
 extern void generator_grant(int64 usable_until, int64 ask_above);
 extern void generator_ask_above(int64 unit);
 extern void generator_no_grant(const char *detail);

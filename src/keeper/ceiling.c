@@ -49,8 +49,7 @@
 typedef struct PairCeiling
 {
 	bool		is_valid;
-	int			datacenter_id;
-	int			worker_id;
+	PairId		pair;
 	int64		ms;
 } PairCeiling;
 
@@ -143,17 +142,11 @@ read_all(void)
 			refuse_position(i + 1);
 		layout_unpack(&all.layout, key, &parts);
 		all.pairs[i].is_valid = true;
-		all.pairs[i].datacenter_id = parts.datacenter;
-		all.pairs[i].worker_id = parts.worker;
+		all.pairs[i].pair.datacenter = parts.datacenter;
+		all.pairs[i].pair.worker = parts.worker;
 		all.pairs[i].ms = parts.unix_ms;
 	}
 	return all;
-}
-
-static bool
-is_of(const PairCeiling *ceiling, const Claim *pair)
-{
-	return ceiling->datacenter_id == pair->datacenter_id && ceiling->worker_id == pair->worker_id;
 }
 
 /*
@@ -161,7 +154,7 @@ is_of(const PairCeiling *ceiling, const Claim *pair)
  * tell that the clock was wrong.
  */
 Ceiling
-ceiling_read(const Claim *pair, int64 reach_ms)
+ceiling_read(PairId pair, int64 reach_ms)
 {
 	Positions	all = read_all();
 	Ceiling		answer;
@@ -181,7 +174,7 @@ ceiling_read(const Claim *pair, int64 reach_ms)
 			answer.layout_key = Max(answer.layout_key,
 									layout_key_at(&all.layout, ceiling->ms, true));
 		}
-		else if (is_of(ceiling, pair))
+		else if (same_pair(ceiling->pair, pair))
 			answer.own_ms = ceiling->ms;
 		else if (ceiling->ms <= reach_ms)
 			answer.others_ms = Max(answer.others_ms, ceiling->ms);
@@ -240,12 +233,12 @@ place_of(const Positions *all, int64 unix_ms, bool keep)
 
 /* Writes the ceiling of a pair as one of the server's layout with this number. */
 static void
-write_pair(int place, const Claim *pair, int64 unix_ms, uint64 number)
+write_pair(int place, PairId pair, int64 unix_ms, uint64 number)
 {
 	Parts		parts = {
 		.unix_ms = Max(unix_ms, server_layout.epoch),
-		.datacenter = pair->datacenter_id,
-		.worker = pair->worker_id,
+		.datacenter = pair.datacenter,
+		.worker = pair.worker,
 		.sequence = (1 << server_layout.sequence_bits) - 1
 	};
 
@@ -254,7 +247,7 @@ write_pair(int place, const Claim *pair, int64 unix_ms, uint64 number)
 
 /* The first ceiling of a layout, and then the layout. */
 static void
-begin_layout(const Positions *all, const Claim *pair, int64 unix_ms)
+begin_layout(const Positions *all, PairId pair, int64 unix_ms)
 {
 	uint64		number = all->has_layout ? all->number ^ NUMBER_BIT : 0;
 	int			place = place_of(all, unix_ms, true);
@@ -273,7 +266,7 @@ begin_layout(const Positions *all, const Claim *pair, int64 unix_ms)
  * the gate is closed, and without that: after a crash it may be as it was, which is safe.
  */
 void
-ceiling_set(const Claim *pair, int64 unix_ms)
+ceiling_set(PairId pair, int64 unix_ms)
 {
 	Positions	all = read_all();
 
@@ -283,7 +276,7 @@ ceiling_set(const Claim *pair, int64 unix_ms)
 		return;
 	}
 	for (int i = 0; i < PLACES; i++)
-		if (all.pairs[i].is_valid && is_of(&all.pairs[i], pair))
+		if (all.pairs[i].is_valid && same_pair(all.pairs[i].pair, pair))
 		{
 			write_pair(i, pair, unix_ms, all.number);
 			return;

@@ -7,7 +7,6 @@
 #define SNOWID_KEEPER_CEILING_H
 
 #include "key/layout.h"
-#include "state_file.h"
 
 /* The facts about keys in the WAL; times are in Unix ms, 0: none. */
 typedef struct Ceiling
@@ -23,11 +22,11 @@ typedef struct Ceiling
 	int64		layout_key;		/* ... and above this one */
 } Ceiling;
 
-extern Ceiling ceiling_read(const Claim *pair, int64 reach_ms);
+extern Ceiling ceiling_read(PairId pair, int64 reach_ms);
 extern bool ceiling_other_layout(Layout *other);
 extern uint64 ceiling_layout(void);
 
 /* for the snowid keeper only */
-extern void ceiling_set(const Claim *pair, int64 unix_ms);
+extern void ceiling_set(PairId pair, int64 unix_ms);
 
 #endif							/* SNOWID_KEEPER_CEILING_H */

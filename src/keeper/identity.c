@@ -404,7 +404,7 @@ identity_introduce(char *err)
 			next.claim.lease_ms = snowid_redis_lease;
 		/* the registry's first call says up to where keys were made */
 		if (next.claim.ownership != 0)
-			next.ceiling_ms = Max(next.ceiling_ms, ceiling_read(&next.claim, 0).own_ms);
+			next.ceiling_ms = Max(next.ceiling_ms, ceiling_read(next.claim.pair, 0).own_ms);
 		if (!write_file(&next, err))
 			return false;
 	}
@@ -542,7 +542,7 @@ identity_remember(const Claim *claim, int64 floor_ms, int64 old_ms, char *err)
 		ereport(WARNING,
 				(errmsg("this data directory is a copy, or was restored"),
 				 errdetail("Its keys are made as datacenter %d, worker %d.",
-						   claim->datacenter_id, claim->worker_id),
+						   claim->pair.datacenter, claim->pair.worker),
 				 errhint("Make sure that no other server has this worker ID.")));
 		is_warned = true;
 	}

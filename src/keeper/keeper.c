@@ -237,7 +237,7 @@ explain_lease(void)
 
 	claim_look(&seen);
 	snprintf(detail, sizeof(detail), "The lease of worker ID %d has not been renewed: %.400s",
-			 pair.claim.worker_id, seen.detail[0] ? seen.detail : "Redis has not answered yet.");
+			 pair.claim.pair.worker, seen.detail[0] ? seen.detail : "Redis has not answered yet.");
 	generator_no_grant(detail);
 }
 
@@ -267,7 +267,7 @@ grant(int64 now, int64 last, int64 least)
 		return;
 	}
 	claim_use(unix_ms_from_units(until));
-	ceiling_set(&pair.claim, unix_ms_from_units(until));
+	ceiling_set(pair.claim.pair, unix_ms_from_units(until));
 	XLogFlush(XactLastRecEnd);
 	generator_grant(until, until - step() / 2);
 	if (slow_start > 0)
@@ -370,9 +370,7 @@ close_gate(GateReason reason, const char *detail)
 	log_state(reason, detail);
 	if (was_open)
 	{
-		Claim		open = {.datacenter_id = gate->datacenter_id,.worker_id = gate->worker_id};
-
-		ceiling_set(&open, last_ms);
+		ceiling_set(gate->pair, last_ms);
 		generator_grant(last, last);
 		if (identity->claim.ownership != 0 && identity->claim.ownership == claim_entered())
 			identity_remember_ceiling(last_ms);
@@ -416,13 +414,13 @@ open_gate(const Decision *decision, int64 now)
 	identity_begin_layout(decision->floor_ms);
 	if (!claim_enter(&pair.claim, unix_ms_from_units(generator_usable_until())))
 		return retry_pause();	/* it was lost meanwhile */
-	generator_open(pair.claim.datacenter_id, pair.claim.worker_id, floor, decision->forget_order);
+	generator_open(pair.claim.pair, floor, decision->forget_order);
 
 	logged[0] = '\0';
 	layout_describe(&server_layout, layout);
 	ereport(LOG,
 			(errmsg("snowid makes keys as datacenter %d, worker %d",
-					pair.claim.datacenter_id, pair.claim.worker_id),
+					pair.claim.pair.datacenter, pair.claim.pair.worker),
 			 errdetail("The layout is \"%s\".", layout)));
 	pair_warn(&pair, decision->floor_ms);
 	return 0;
@@ -440,7 +438,7 @@ give_up(const char *why)
 
 	claim_give_up(claim->ownership);
 	if ((why == NULL || identity_introduce(err)) &&
-		identity_remember(NULL, 0, ceiling_read(claim, 0).own_ms, err))
+		identity_remember(NULL, 0, ceiling_read(claim->pair, 0).own_ms, err))
 		return AGAIN;
 	close_gate(why ? GATE_CLAIM_LOST : GATE_FILE, why ? psprintf("%.250s %.250s", why, err) : err);
 	return retry_pause();

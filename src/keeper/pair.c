@@ -52,16 +52,15 @@ claim_by_settings(Claim *wanted)
 	static Claim fresh = {0};
 	const Claim *remembered = &identity->claim;
 	uint64		given_up = claim_given_up();
+	PairId		pair = {snowid_datacenter_id, snowid_worker_id};
 
-	if (fresh.ownership == 0 || fresh.ownership == given_up || fresh.datacenter_id != snowid_datacenter_id ||
-		fresh.worker_id != snowid_worker_id)
+	if (fresh.ownership == 0 || fresh.ownership == given_up || !same_pair(fresh.pair, pair))
 	{
 		fresh.ownership = random_id();
-		fresh.datacenter_id = snowid_datacenter_id;
-		fresh.worker_id = snowid_worker_id;
+		fresh.pair = pair;
 	}
 	*wanted = remembered->ownership != 0 && remembered->ownership != given_up &&
-		same_pair(remembered, &fresh) ? *remembered : fresh;
+		same_pair(remembered->pair, pair) ? *remembered : fresh;
 	wanted->floor_ms = 0;		/* the ceilings say more */
 }
 
@@ -141,7 +140,7 @@ pair_note(Pair *pair, const Claim *claim, const Decision *decision)
 	if (has_moved)
 		ereport(LOG,
 				(errmsg("snowid left worker ID %d of datacenter %d, whose keys are ahead of the clock",
-						left->worker_id, left->datacenter_id),
+						left->pair.worker, left->pair.datacenter),
 				 errdetail("They end at %s; new keys are below them until then.",
 						   timestamptz_to_str(timestamptz_from_unix_ms(pair->behind_ms)))));
 	if (is_over)
@@ -166,7 +165,7 @@ describe_move(const Claim *claim, const Decision *decision, int64 patience_ms, c
 	claim_look(&seen);
 	why = seen.confirmed ? seen.no_other : seen.detail;
 	len = snprintf(err, GATE_DETAIL_LEN, "The keys of worker ID %d of datacenter %d end at %s",
-				   claim->worker_id, claim->datacenter_id,
+				   claim->pair.worker, claim->pair.datacenter,
 				   timestamptz_to_str(timestamptz_from_unix_ms(decision->end_ms)));
 	if (!decision->unwanted)
 		snprintf(err + len, GATE_DETAIL_LEN - len, "; another one is claimed when the clock has been behind for " INT64_FORMAT " ms.",
@@ -225,13 +224,13 @@ observe_file(const Pair *pair, const Claim *wanted, Facts *facts)
 		 claim->ownership != wanted->ownership);
 	facts->file = claim->ownership == 0 ? FILE_WITHOUT_CLAIM :
 		is_other ? FILE_OTHER_CLAIM : FILE_WANTED_CLAIM;
-	if (claim->ownership != 0 && same_pair(claim, wanted) && has_ceiling(claim))
+	if (claim->ownership != 0 && same_pair(claim->pair, wanted->pair) && has_ceiling(claim))
 		facts->known_ms = identity->ceiling_ms;
 	for (int i = 0; i < PAST_CLAIMS; i++)
 	{
 		const Claim *past = &identity->past[i];
 
-		if (same_pair(past, wanted) && has_ceiling(past))
+		if (same_pair(past->pair, wanted->pair) && has_ceiling(past))
 			facts->known_ms = Max(facts->known_ms, past->floor_ms);
 		if (past->ownership != 0 && past->floor_ms > facts->reach_ms)
 			ahead++;
@@ -246,8 +245,7 @@ static void
 observe_gate(const Claim *wanted, Facts *facts)
 {
 	const Gate *gate = generator_gate();
-	bool		same = gate->has_pair && gate->datacenter_id == wanted->datacenter_id &&
-	gate->worker_id == wanted->worker_id;
+	bool		same = gate->has_pair && same_pair(gate->pair, wanted->pair);
 
 	if (gate->reason == GATE_OPEN)
 		facts->gate = same && claim_entered() == wanted->ownership ? OPEN_FOR_WANTED : OPEN_FOR_OTHER;
@@ -264,7 +262,7 @@ observe_ceilings(Pair *pair, int64 now, const Claim *wanted, Facts *facts)
 	Ceiling    *ceiling = &pair->ceiling;
 	int64		now_ms = unix_ms_from_timestamptz(GetCurrentTimestamp());
 
-	*ceiling = ceiling_read(wanted, facts->reach_ms);
+	*ceiling = ceiling_read(wanted->pair, facts->reach_ms);
 	facts->own_ms = ceiling->own_ms;
 	facts->others_ms = ceiling->others_ms;
 	facts->layout = !ceiling->has_layout ? LAYOUT_OF_NO_KEYS :

@@ -30,6 +30,13 @@ typedef struct Layout
 	bool		sequence_above; /* Sonyflake: sequence above worker */
 } Layout;
 
+/* The fields that say which server made a key. */
+typedef struct PairId
+{
+	int32		datacenter;
+	int32		worker;
+} PairId;
+
 /* The fields of a key. */
 typedef struct Parts
 {
@@ -38,6 +45,12 @@ typedef struct Parts
 	int			worker;
 	int			sequence;
 } Parts;
+
+static inline bool
+same_pair(PairId a, PairId b)
+{
+	return a.datacenter == b.datacenter && a.worker == b.worker;
+}
 
 extern const char *layout_unusable(const Layout *layout);
 extern bool layout_equal(const Layout *a, const Layout *b);

@@ -379,7 +379,7 @@ snowid_claims(PG_FUNCTION_ARGS)
 	{
 		const char *p = request.answer;
 
-		request.datacenter_id = snowid_datacenter_id;
+		request.pair.datacenter = snowid_datacenter_id;
 		ask_registry(&request);
 		records = (request.count - 1) / RECORD_COLUMNS;
 		if (strcmp(p, "list") != 0 || request.count != 1 + records * RECORD_COLUMNS)
@@ -398,9 +398,9 @@ snowid_claims(PG_FUNCTION_ARGS)
 				p += strlen(p) + 1;
 			}
 			worker_id = strtoll(field[0], NULL, 10);
-			if (worker_id < request.worker_id || worker_id > PG_INT32_MAX - 1)
+			if (worker_id < request.pair.worker || worker_id > PG_INT32_MAX - 1)
 				refuse_answer();
-			request.worker_id = (int) worker_id + 1;
+			request.pair.worker = (int) worker_id + 1;
 			values[0] = Int32GetDatum((int32) worker_id);
 			values[1] = CStringGetTextDatum(field[1]);
 			nulls[1] = field[4][0] == '\0';
@@ -424,11 +424,11 @@ snowid_release(PG_FUNCTION_ARGS)
 	const char *name;
 
 	require_preloaded();
-	request.datacenter_id = PG_GETARG_INT32(0);
-	request.worker_id = PG_GETARG_INT32(1);
+	request.pair.datacenter = PG_GETARG_INT32(0);
+	request.pair.worker = PG_GETARG_INT32(1);
 	request.force = PG_GETARG_BOOL(2);
-	if (request.datacenter_id < 0 || request.datacenter_id >> server_layout.datacenter_bits != 0 ||
-		request.worker_id < 0 || request.worker_id >> server_layout.worker_bits != 0)
+	if (request.pair.datacenter < 0 || request.pair.datacenter >> server_layout.datacenter_bits != 0 ||
+		request.pair.worker < 0 || request.pair.worker >> server_layout.worker_bits != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("datacenter ID or worker ID is out of range"),
@@ -440,19 +440,19 @@ snowid_release(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("worker ID %d of datacenter %d is not claimed",
-						request.worker_id, request.datacenter_id),
+						request.pair.worker, request.pair.datacenter),
 				 errdetail("It is free already.")));
 	if (strcmp(outcome, "own") == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("worker ID %d of datacenter %d is this server's own",
-						request.worker_id, request.datacenter_id),
+						request.pair.worker, request.pair.datacenter),
 				 errhint("Use snowid_reclaim() to change it.")));
 	if (strcmp(outcome, "live") == 0 && request.count == 3)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("worker ID %d of datacenter %d is in use",
-						request.worker_id, request.datacenter_id),
+						request.pair.worker, request.pair.datacenter),
 				 errdetail("\"%s\" was seen %s ms ago.", name, name + strlen(name) + 1),
 				 errhint("Stop that server first, or use force.")));
 	if (strcmp(outcome, "released") != 0 && strcmp(outcome, "revoked") != 0)
@@ -466,5 +466,5 @@ snowid_reclaim(PG_FUNCTION_ARGS)
 	RegistryRequest request = {.operation = REQUEST_RECLAIM};
 
 	ask_registry(&request);
-	PG_RETURN_INT32(request.worker_id);
+	PG_RETURN_INT32(request.pair.worker);
 }

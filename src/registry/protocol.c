@@ -164,7 +164,7 @@ past_claims(const Registry *seen)
 
 		if (past->ownership != 0 && past->generation != 0 && past->ownership != seen->leaving.ownership)
 			text = psprintf("%s %s/%d:%d/%s/" INT64_FORMAT "/%d", text, protocol_hex(past->registry),
-							past->datacenter_id, past->worker_id, protocol_hex(past->ownership),
+							past->pair.datacenter, past->pair.worker, protocol_hex(past->ownership),
 							past->floor_ms, past->exact);
 	}
 	return text;
@@ -230,10 +230,10 @@ protocol_add_claim(RegistryCall *call, const Registry *seen, const Claim *claim,
 
 /* Describes a record with an impossible time. */
 static void
-describe_beyond(char *err, int datacenter_id, int worker_id, int64 unix_ms)
+describe_beyond(char *err, PairId pair, int64 unix_ms)
 {
 	snprintf(err, NET_ERR_LEN, "the record of worker ID %d of datacenter %d has a ceiling in %s, further ahead than snowid.max_jump",
-			 worker_id, datacenter_id, timestamptz_to_str(timestamptz_from_unix_ms(unix_ms)));
+			 pair.worker, pair.datacenter, timestamptz_to_str(timestamptz_from_unix_ms(unix_ms)));
 }
 
 /* Does the answer say that the registry cannot be read?  Then err has the reason. */
@@ -241,17 +241,16 @@ static bool
 is_unreadable(char **answer, int count, char *err)
 {
 	const char *outcome = answer[0];
-	int			datacenter_id;
-	int			worker_id;
+	PairId		pair;
 	int64		unix_ms;
 	bool		is_record;
 
 	if (count < 3)
 		return false;
-	is_record = sscanf(answer[1], "%d:%d", &datacenter_id, &worker_id) == 2;
+	is_record = sscanf(answer[1], "%d:%d", &pair.datacenter, &pair.worker) == 2;
 	if (strcmp(outcome, "damaged") == 0 && is_record)
 		snprintf(err, NET_ERR_LEN, "the field \"%.20s\" of the hash \"%.100s\" is damaged; snowid_release(%d, %d) removes it",
-				 answer[1], snowid_redis_prefix, datacenter_id, worker_id);
+				 answer[1], snowid_redis_prefix, pair.datacenter, pair.worker);
 	else if (strcmp(outcome, "damaged") == 0)
 		snprintf(err, NET_ERR_LEN, "the field \"%.20s\" of the hash \"%.100s\" is damaged; remove it by HDEL",
 				 answer[1], snowid_redis_prefix);
@@ -259,7 +258,7 @@ is_unreadable(char **answer, int count, char *err)
 		snprintf(err, NET_ERR_LEN, "the field \"%.20s\" of the hash \"%.100s\" was written by another version of snowid: it has format %.16s, and this one has 4",
 				 answer[1], snowid_redis_prefix, answer[2]);
 	else if (strcmp(outcome, "beyond") == 0 && is_record && protocol_read_number(answer[2], MAX_MS, &unix_ms))
-		describe_beyond(err, datacenter_id, worker_id, unix_ms);
+		describe_beyond(err, pair, unix_ms);
 	else
 		return false;
 	return true;
@@ -317,7 +316,7 @@ protocol_call(RegistryCall *call, char ***answer, int *count, char *err)
 const char *
 protocol_field(const Claim *claim)
 {
-	return claim->ownership == 0 ? "" : psprintf("%d:%d", claim->datacenter_id, claim->worker_id);
+	return claim->ownership == 0 ? "" : psprintf("%d:%d", claim->pair.datacenter, claim->pair.worker);
 }
 
 /* Describes the registry's layout, which is not this server's. */
@@ -341,7 +340,7 @@ protocol_read_claim(char **answer, Claim *claim, int64 *ceiling_ms)
 	memset(claim, 0, sizeof(*claim));
 	claim->ownership = strtoull(answer[2], &end, 16);
 	claim->registry = strtoull(answer[6], NULL, 16);
-	claim->datacenter_id = snowid_datacenter_id;
+	claim->pair.datacenter = snowid_datacenter_id;
 	claim->lease_ms = snowid_redis_lease;
 	if (!protocol_read_number(answer[1], (INT64CONST(1) << server_layout.worker_bits) - 1, &worker_id) ||
 		strlen(answer[2]) != 16 || *end != '\0' || claim->ownership == 0 ||
@@ -350,7 +349,7 @@ protocol_read_claim(char **answer, Claim *claim, int64 *ceiling_ms)
 		!protocol_read_number(answer[5], MAX_MS, &claim->generation) ||
 		strlen(answer[6]) != 16 || claim->registry == 0)
 		return false;
-	claim->worker_id = (int32) worker_id;
+	claim->pair.worker = (int32) worker_id;
 	return true;
 }
 
@@ -360,7 +359,7 @@ protocol_check_time(const Registry *seen, const Claim *claim, int64 unix_ms, cha
 {
 	if (unix_ms <= latest_ms(seen))
 		return true;
-	describe_beyond(err, claim->datacenter_id, claim->worker_id, unix_ms);
+	describe_beyond(err, claim->pair, unix_ms);
 	return false;
 }
 

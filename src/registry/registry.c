@@ -87,8 +87,8 @@ try_later(void)
 static bool
 settings_allow(const Claim *claim)
 {
-	return claim->datacenter_id == snowid_datacenter_id &&
-		claim->worker_id >> server_layout.worker_bits == 0;
+	return claim->pair.datacenter == snowid_datacenter_id &&
+		claim->pair.worker >> server_layout.worker_bits == 0;
 }
 
 /* May the claim in the state file be used without Redis? */
@@ -153,7 +153,7 @@ no_answer(const char *err)
 	if (remembered)
 		ereport(WARNING,
 				(errmsg("snowid continues with previously claimed worker ID %d",
-						seen.identity.claim.worker_id),
+						seen.identity.claim.pair.worker),
 				 errdetail("%s", detail),
 				 errhint("It checks the claim as soon as Redis can be used.")));
 	try_later();
@@ -234,7 +234,7 @@ claim_refused(bool change, const char *detail)
 		if (strcmp(logged_refusal, detail) != 0 && process_may_log())
 			ereport(LOG,
 					(errmsg("snowid keeps worker ID %d of datacenter %d",
-							seen.claim.worker_id, seen.claim.datacenter_id),
+							seen.claim.pair.worker, seen.claim.pair.datacenter),
 					 errdetail("%s", detail)));
 		strlcpy(logged_refusal, detail, sizeof(logged_refusal));
 		return;
@@ -278,7 +278,7 @@ got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *kno
 	is_new = registry->state != CLAIM_HELD || !registry->confirmed ||
 		registry->claim.ownership != claim->ownership;
 	/* the old claim is released when the keeper uses the new one */
-	if (known->ownership != 0 && !same_pair(known, claim))
+	if (known->ownership != 0 && !same_pair(known->pair, claim->pair))
 		registry->leaving = *known;
 	registry->claim = *claim;
 	registry->limit_ms = ceiling_ms;
@@ -293,7 +293,7 @@ got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *kno
 	if (is_new)
 		ereport(LOG,
 				(errmsg("snowid claimed worker ID %d of datacenter %d as \"%s\"",
-						claim->worker_id, claim->datacenter_id, protocol_server_name())));
+						claim->pair.worker, claim->pair.datacenter, protocol_server_name())));
 }
 
 /*
@@ -310,7 +310,7 @@ is_lost(char **answer, int count, const Claim *claim)
 	if (strcmp(outcome, "lost") == 0 && count == 3)
 		lose(seen.confirmed && strcmp(answer[2], "server") == 0,
 			 psprintf("Worker ID %d of datacenter %d was released, or is now held by \"%.64s\".",
-					  claim->worker_id, claim->datacenter_id, answer[1]));
+					  claim->pair.worker, claim->pair.datacenter, answer[1]));
 	else if (strcmp(outcome, "late") == 0)
 		lose(true, "Another server runs from a copy of this one's memory.");
 	else if (strcmp(outcome, "older") == 0)
@@ -319,7 +319,7 @@ is_lost(char **answer, int count, const Claim *claim)
 		lose(true, "Another server uses a copy of this data directory, or its lease has not ended.");
 	else if (strcmp(outcome, "other") == 0)
 		lose(false, psprintf("Worker ID %d of datacenter %d was claimed from another registry.",
-							 claim->worker_id, claim->datacenter_id));
+							 claim->pair.worker, claim->pair.datacenter));
 	else
 		return false;
 	return true;
@@ -469,8 +469,8 @@ mark(void)
 	int64		ceiling_ms;
 	char		err[NET_ERR_LEN];
 
-	protocol_begin(&call, &seen, "mark", seen.claim.datacenter_id, &seen.claim);
-	protocol_add(&call, "worker", protocol_number(seen.claim.worker_id));
+	protocol_begin(&call, &seen, "mark", seen.claim.pair.datacenter, &seen.claim);
+	protocol_add(&call, "worker", protocol_number(seen.claim.pair.worker));
 	protocol_add_claim(&call, &seen, &seen.claim, began, watching);
 	if (!call_or_try_later(&call, &answer, &count))
 		return;
@@ -499,11 +499,11 @@ mark(void)
 		(void) claim_worker_id(false);
 	else if (strcmp(answer[0], "gone") == 0)
 		lose(false, psprintf("The lease of worker ID %d of datacenter %d has lapsed, and the settings want another datacenter.",
-							 seen.claim.worker_id, seen.claim.datacenter_id));
+							 seen.claim.pair.worker, seen.claim.pair.datacenter));
 	else if (strcmp(answer[0], "revoked") == 0)
 	{
 		lose(false, psprintf("Worker ID %d of datacenter %d was revoked by snowid_release().",
-							 seen.claim.worker_id, seen.claim.datacenter_id));
+							 seen.claim.pair.worker, seen.claim.pair.datacenter));
 		revoked = true;
 		revoked_claim = seen.claim;
 	}
@@ -528,8 +528,8 @@ release(const Claim *claim)
 	for (int i = 0; i < PAST_CLAIMS && !past; i++)
 		if (seen.identity.past[i].ownership == claim->ownership)
 			past = &seen.identity.past[i];
-	protocol_begin(&call, &seen, "release", claim->datacenter_id, claim);
-	protocol_add(&call, "worker", protocol_number(claim->worker_id));
+	protocol_begin(&call, &seen, "release", claim->pair.datacenter, claim);
+	protocol_add(&call, "worker", protocol_number(claim->pair.worker));
 	protocol_add(&call, "ownership", protocol_hex(claim->ownership));
 	/* a claim that was never in the file was never used */
 	protocol_add(&call, "ceiling", protocol_number(past ? past->floor_ms : 0));
@@ -539,7 +539,7 @@ release(const Claim *claim)
 	if (strcmp(answer[0], "ok") == 0)
 		ereport(LOG,
 				(errmsg("snowid released worker ID %d of datacenter %d",
-						claim->worker_id, claim->datacenter_id)));
+						claim->pair.worker, claim->pair.datacenter)));
 	else if (strcmp(answer[0], "lost") != 0 && strcmp(answer[0], "late") != 0)
 	{
 		nonsense("release");
@@ -630,12 +630,12 @@ own_ownerships(void)
 }
 
 static bool
-list(int datacenter_id, int from, int records, char ***answer, int *count, char *err)
+list(PairId from, int records, char ***answer, int *count, char *err)
 {
 	RegistryCall call;
 
-	protocol_begin(&call, &seen, "list", datacenter_id, NULL);
-	protocol_add(&call, "from", protocol_number(from));
+	protocol_begin(&call, &seen, "list", from.datacenter, NULL);
+	protocol_add(&call, "from", protocol_number(from.worker));
 	protocol_add(&call, "count", protocol_number(records));
 	protocol_add(&call, "own", own_ownerships());
 	return protocol_call(&call, answer, count, err);
@@ -646,9 +646,9 @@ static bool
 release_other(const RegistryRequest *request, char ***answer, int *count, char *err)
 {
 	RegistryCall call;
-	const char *worker = protocol_number(request->worker_id);
+	const char *worker = protocol_number(request->pair.worker);
 
-	if (!list(request->datacenter_id, request->worker_id, 1, answer, count, err))
+	if (!list(request->pair, 1, answer, count, err))
 		return false;
 	if (strcmp((*answer)[0], "list") != 0)
 		return true;			/* another layout; the session checks the rest */
@@ -658,7 +658,7 @@ release_other(const RegistryRequest *request, char ***answer, int *count, char *
 		*count = 1;
 		return true;
 	}
-	protocol_begin(&call, &seen, "free", request->datacenter_id, NULL);
+	protocol_begin(&call, &seen, "free", request->pair.datacenter, NULL);
 	protocol_add(&call, "worker", worker);
 	protocol_add(&call, "ownership", (*answer)[RECORD_COLUMNS]);
 	protocol_add(&call, "own", own_ownerships());
@@ -684,7 +684,7 @@ serve_reclaim(RegistryRequest *request)
 				registry->detail[0] ? registry->detail : "There is no claim that Redis has confirmed, or another one is under way.",
 				sizeof(request->error));
 	}
-	request->worker_id = registry->claim.worker_id;
+	request->pair.worker = registry->claim.pair.worker;
 	LWLockRelease(registry_lock);
 }
 
@@ -725,8 +725,7 @@ serve_request(void)
 		serve_reclaim(request);
 	else if (request->operation == REQUEST_RELEASE ?
 			 release_other(request, &answer, &count, request->error) :
-			 list(request->datacenter_id, request->worker_id, REGISTRY_PAGE, &answer, &count,
-				  request->error))
+			 list(request->pair, REGISTRY_PAGE, &answer, &count, request->error))
 	{
 		answered = true;
 		fill_in(request, answer, count);

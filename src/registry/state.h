@@ -46,8 +46,7 @@ typedef enum RegistryOperation
 typedef struct RegistryRequest
 {
 	RegistryOperation operation;
-	int			datacenter_id;
-	int			worker_id;
+	PairId		pair;			/* a list begins with this one */
 	bool		force;
 	int			count;
 	char		answer[4096];

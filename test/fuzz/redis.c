@@ -192,7 +192,7 @@ begin(const char *mode)
 	}
 	if (strpbrk(mode, "RLM"))
 	{
-		RegistryRequest request = {.worker_id = 1};
+		RegistryRequest request = {.pair.worker = 1};
 
 		request.operation = strchr(mode, 'R') ? REQUEST_RELEASE :
 			strchr(mode, 'L') ? REQUEST_LIST : REQUEST_RECLAIM;
@@ -214,9 +214,9 @@ check(void)
 	if (registry->state != CLAIM_HELD)
 		return;
 	fuzz_check(registry->claim.ownership != 0);
-	fuzz_check(registry->claim.datacenter_id == 0);
-	fuzz_check(registry->claim.worker_id >= 0 &&
-			   registry->claim.worker_id < 1 << server_layout.worker_bits);
+	fuzz_check(registry->claim.pair.datacenter == 0);
+	fuzz_check(registry->claim.pair.worker >= 0 &&
+			   registry->claim.pair.worker < 1 << server_layout.worker_bits);
 	fuzz_check(registry->claim.floor_ms >= 0 &&
 			   registry->claim.floor_ms <= layout_last_ms(&server_layout));
 	fuzz_check(registry->claim.lease_ms == 0 ||
