@@ -189,7 +189,7 @@ net_wait(int fd, int event, char *err)
 		}
 		events = WaitLatchOrSocket(MyLatch,
 								   WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH | event,
-								   fd, left, own_wait(WAIT_REDIS));
+								   fd, left, own_wait(WAIT_NETWORK));
 		if (events & WL_LATCH_SET)
 		{
 			latch_was_set = true;

@@ -73,7 +73,7 @@ static const char *const wait_names[OWN_WAITS] =
 	[WAIT_KEEPER] = "SnowidKeeper",
 	[WAIT_ADVANCE] = "SnowidAdvance",
 	[WAIT_REGISTRY] = "SnowidRegistry",
-	[WAIT_REDIS] = "SnowidRedis",
+	[WAIT_NETWORK] = "SnowidNetwork",
 	[WAIT_SEGMENT] = "SnowidSegment",
 	[WAIT_MAIN] = "SnowidMain"
 };

@@ -18,7 +18,7 @@ typedef enum OwnWait
 	WAIT_KEEPER,				/* a caller: for a grant, or for the gate */
 	WAIT_ADVANCE,				/* snowid_advance(): for the keeper */
 	WAIT_REGISTRY,				/* an administrator: for the registry */
-	WAIT_REDIS,					/* the registry: for Redis or a name server */
+	WAIT_NETWORK,				/* registry and segments: for an answer */
 	WAIT_SEGMENT,				/* a caller: for a range of numbers */
 	WAIT_MAIN					/* each process: for its next turn */
 } OwnWait;

@@ -169,7 +169,7 @@ SKIP:
 		'SnowidRegistry');
 	kill 'CONT', $registry;
 	$redis->freeze;
-	waits_for($registries, 'SnowidRedis');
+	waits_for($registries, 'SnowidNetwork');
 	$redis->resume;
 
 	# a segment's row is locked
