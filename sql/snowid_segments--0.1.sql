@@ -94,7 +94,8 @@ REVOKE ALL ON FUNCTION snowid_segment_lock(text) FROM PUBLIC;
 COMMENT ON FUNCTION snowid_segment_lock(text) IS 'internal: locks a tag for the process "snowid segments"';
 
 -- Days are counted from 2000-01-01.  Up to "high", numbers of the day "seen" were handed
--- out, or of a tag without periods.  With length 0 the row is only written.
+-- out, or of a tag without periods.  A length below 0 gives that many back, if they were
+-- the last ones; the trigger lets the process here alone do so.
 CREATE FUNCTION snowid_segment_take_row(tag text, kind text, label int, seen int, high bigint,
         upto bigint, length bigint, OUT first bigint, OUT last bigint, OUT period int, OUT problem text)
     LANGUAGE sql VOLATILE SECURITY DEFINER SET lock_timeout = '500ms'
@@ -111,27 +112,28 @@ BEGIN ATOMIC
         SELECT p.max_id FROM snowid_segment_periods p
         WHERE p.biz_tag = tag AND p.period = (SELECT c.day FROM chosen c) FOR NO KEY UPDATE SKIP LOCKED
     ), known AS MATERIALIZED (
-        SELECT h.source, h.of_kind, h.top, c.day, d.max_id IS NOT NULL AS has_row,
+        SELECT h.source, h.of_kind, h.top, c.day,
             CASE WHEN kind = 'none' THEN h.max_id ELSE COALESCE(d.max_id, 0) END AS old,
             CASE WHEN kind = 'none' OR c.day = date '2000-01-01' + seen THEN high ELSE 0 END AS least,
             d.max_id IS NULL AND EXISTS (SELECT FROM snowid_segment_periods p
                 WHERE p.biz_tag = tag AND p.period = c.day) AS is_locked
         FROM held h CROSS JOIN chosen c LEFT JOIN row_of_day d ON true
     ), judged AS MATERIALIZED (
-        SELECT k.*, LEAST(length, 1000000, k.top - k.old) AS n,
+        SELECT k.*, CASE WHEN length < 0 THEN length ELSE LEAST(length, 1000000, k.top - k.old) END AS n,
             CASE WHEN k.source IS NOT NULL THEN 'source' WHEN k.of_kind <> kind THEN 'period'
-                WHEN k.is_locked THEN 'locked' WHEN k.old < k.least THEN 'behind' END AS wrong
+                WHEN k.is_locked THEN 'locked'
+                WHEN k.old < k.least OR length < 0 AND k.old > k.least THEN 'behind' END AS wrong
         FROM known k
     ), tags AS (
         UPDATE snowid_segments s SET max_id = j.old + j.n, update_time = 'infinity'
         FROM judged j WHERE s.biz_tag = tag AND kind = 'none' AND j.wrong IS NULL
-            AND (j.n > 0 OR length = 0)
+            AND (j.n > 0 OR length < 0)
         RETURNING s.max_id
     ), days AS (
         INSERT INTO snowid_segment_periods AS p (biz_tag, period, max_id, update_time)
         SELECT tag, j.day, j.old + j.n, 'infinity'::timestamptz
         FROM judged j WHERE kind <> 'none' AND j.wrong IS NULL
-            AND (j.n > 0 OR length = 0 AND j.has_row)
+            AND (j.n > 0 OR length < 0 AND j.old > 0)
         ON CONFLICT (biz_tag, period) DO UPDATE SET max_id = excluded.max_id, update_time = 'infinity'
             WHERE p.max_id = (SELECT j.old FROM judged j)
         RETURNING p.max_id

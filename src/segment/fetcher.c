@@ -410,7 +410,7 @@ describe_range(const SegmentState *state, const TagRow *tag, TimestampTz now)
 }
 
 static const char *
-explain(const Take *take)
+explain(const char *problem, int64 high)
 {
 	static const char *const problems[][2] = {
 		{"locked", "Its row is locked"},
@@ -420,12 +420,12 @@ explain(const Take *take)
 		{"owner", "The tables of its source belong to another role than the extension's functions, or have triggers of others"}
 	};
 
-	if (strcmp(take->problem, "behind") == 0)
+	if (strcmp(problem, "behind") == 0)
 		return psprintf("Its max_id is behind: numbers up to " INT64_FORMAT
-						" were handed out here", take->high);
+						" were handed out here", high);
 	for (int i = 0; i < lengthof(problems); i++)
 	{
-		if (strcmp(take->problem, problems[i][0]) == 0)
+		if (strcmp(problem, problems[i][0]) == 0)
 			return problems[i][1];
 	}
 	return "Its source refused for a reason that is not known here";
@@ -433,34 +433,34 @@ explain(const Take *take)
 
 /* The answer may be another server's, and is looked at. */
 static void
-use_range(Look *look, const TagRow *tag, const Take *take, TimestampTz now)
+use_range(Look *look, const TagRow *tag, const Take *take, const Taken *taken, TimestampTz now)
 {
 	SegmentState *state = &look->state;
 	Period		period = {.label = NO_PERIOD,.until = DT_NOEND};
-	bool		is_older = take->period < take->label;
+	bool		is_older = taken->period < take->label;
 
-	if (take->problem[0])
+	if (taken->problem[0])
 	{
-		(void) fail(look, explain(take));
+		(void) fail(look, explain(taken->problem, take->high));
 		return;
 	}
-	if (take->first == 0)
+	if (taken->first == 0)
 	{
 		state->outcome = OUTCOME_USED_UP;
-		state->row.limit = take->last;
+		state->row.limit = taken->last;
 		return;
 	}
 	if (tag->row.kind != PERIOD_NONE && !is_older)
-		period = period_at(tag->row.kind, now, tag->zone, Max(take->period, take->seen));
-	if (is_older || period.label != take->period ||
-		take->first <= (take->period == take->seen ? take->high : 0) ||
-		take->last < take->first || take->last - take->first >= take->length ||
-		take->last > take->upto)
+		period = period_at(tag->row.kind, now, tag->zone, Max(taken->period, take->seen));
+	if (is_older || period.label != taken->period ||
+		taken->first <= (taken->period == take->seen ? take->high : 0) ||
+		taken->last < taken->first || taken->last - taken->first >= take->length ||
+		taken->last > take->upto)
 		(void) fail(look, "Its source returned numbers that were not asked for");
 	else
 		state->next = (Range)
 	{
-		take->first, take->last - take->first + 1, period
+		taken->first, taken->last - taken->first + 1, period
 	};
 }
 
@@ -507,15 +507,16 @@ take_ranges(Look *looks, int n)
 		TimestampTz now = GetCurrentTimestamp();
 		TagRow		tag;
 		Take		take;
+		Taken		taken;
 
 		if (!begin_range(&calls, &looks[i], &tag))
 			continue;
 		take = describe_range(state, &tag, now);
 		if (tag.row.source[0] == '\0')
-			table_take(&calls, &state->key, &take);
-		else if (!source_take(tag.row.source, &state->key, &take, must_end, &state->reason))
+			taken = table_take(&calls, &state->key, &take);
+		else if (!source_take(tag.row.source, &state->key, &take, &taken, must_end, &state->reason))
 			continue;
-		use_range(&looks[i], &tag, &take, now);
+		use_range(&looks[i], &tag, &take, &taken, now);
 	}
 }
 

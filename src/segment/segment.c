@@ -351,7 +351,7 @@ segment_ask(Segment *segment, int64 length, bool begins_to_wait)
 	pg_atomic_write_u64(&segment->ask_at, PG_UINT64_MAX);
 	if (state->key.len > 0)
 	{
-		state->asked_at = monotonic_ms();
+		state->used_at = monotonic_ms();
 		if (state->next.length == 0)
 			set_wanted(segment, Max(state->wanted, length));
 	}
@@ -420,7 +420,7 @@ segment_next_in_line(bool (*has_process) (Oid database, FetcherKind kind), bool 
 
 		*database = state->key.database;
 		*kind = fetcher_of(state);
-		found = now - state->asked_at <= RECENT_MS && !(here_only && *kind != FETCHER_HERE) &&
+		found = now - state->used_at <= RECENT_MS && !(here_only && *kind != FETCHER_HERE) &&
 			!has_process(*database, *kind);
 		if (found)
 			break;

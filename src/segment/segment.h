@@ -86,7 +86,6 @@ typedef struct SegmentState
 	Range		next;			/* follows the one in use */
 	int64		wanted;			/* a range of such a length at least; 0: none
 								 * is */
-	int64		asked_at;		/* last by a caller; monotonic_ms() */
 	int64		used_at;		/* last seen in use; monotonic_ms() */
 	int64		retry_at;		/* not before, after a failure */
 
@@ -130,11 +129,11 @@ typedef struct Look
 	SegmentState state;
 } Look;
 
-/* The arguments of snowid_segment_take(), which the first fields of Take are. */
+/* The arguments of snowid_segment_take(): the tag, and a Take. */
 #define TAKE_ARGS 7
 #define TAKE_TYPES {TEXTOID, TEXTOID, INT4OID, INT4OID, INT8OID, INT8OID, INT8OID}
 
-/* A range, as it is asked for and as it was taken. */
+/* A range, as it is asked for ... */
 typedef struct Take
 {
 	PeriodKind	kind;
@@ -143,13 +142,16 @@ typedef struct Take
 	int64		high;			/* of it, numbers up to this were handed out */
 	int64		upto;			/* the last one that may be */
 	int64		length;
+} Take;
 
-	/* the answer */
+/* ... and as it was taken. */
+typedef struct Taken
+{
 	int64		first;			/* 0: they are used up, or there is a problem */
 	int64		last;
 	DateADT		period;
 	char		problem[16];	/* "": none */
-} Take;
+} Taken;
 
 /* A row of no single period. */
 #define ALL_PERIODS DATEVAL_NOEND

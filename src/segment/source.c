@@ -50,7 +50,7 @@ typedef struct Failure
 	Reason		reason;
 } Failure;
 
-/* Of the servers that failed last. */
+/* By the server's OID; the last one of those that share a place. */
 static Failure failures[64];
 
 /* The task of a child. */
@@ -65,11 +65,8 @@ typedef struct Request
 /* Its answer. */
 typedef struct Answer
 {
-	Reason		reason;			/* "": there is a result */
-	int64		first;
-	int64		last;
-	DateADT		period;
-	char		problem[sizeof(((Take *) 0)->problem)];
+	Reason		reason;			/* "": the range was taken, or has a problem */
+	Taken		taken;
 } Answer;
 
 StaticAssertDecl(sizeof(Answer) <= NET_ANSWER_LEN, "an answer must go through the pipe whole");
@@ -226,6 +223,7 @@ number_at(const PGresult *result, int column, int64 if_null)
 static bool
 call_there(PGconn *conn, const Request *request, Answer *answer)
 {
+	Taken	   *taken = &answer->taken;
 	static const Oid types[TAKE_ARGS] = TAKE_TYPES;
 	PGresult   *result = PQexecParams(conn, request->statement, TAKE_ARGS, types,
 									  (const char *const *) request->args, NULL, NULL, 0);
@@ -234,10 +232,10 @@ call_there(PGconn *conn, const Request *request, Answer *answer)
 		return false;
 	if (PQntuples(result) != 1 || PQnfields(result) != 4)
 		return reason_is(&answer->reason, true, "Its source gave no result");
-	answer->first = number_at(result, 0, 0);
-	answer->last = number_at(result, 1, 0);
-	answer->period = number_at(result, 2, NO_PERIOD);
-	strlcpy(answer->problem, PQgetvalue(result, 0, 3), sizeof(answer->problem));
+	taken->first = number_at(result, 0, 0);
+	taken->last = number_at(result, 1, 0);
+	taken->period = number_at(result, 2, NO_PERIOD);
+	strlcpy(taken->problem, PQgetvalue(result, 0, 3), sizeof(taken->problem));
 	PQclear(result);
 	return true;
 }
@@ -259,7 +257,7 @@ ask_there(PGconn *conn, const Request *request, Answer *answer)
 	{
 		if (!call_there(conn, request, answer))
 			return false;
-		if (strcmp(answer->problem, "locked") != 0)
+		if (strcmp(answer->taken.problem, "locked") != 0)
 			break;
 		(void) usleep(TRY_MS * 1000);
 	}
@@ -291,22 +289,6 @@ ask_as_child(const void *arg, char *buf)
 
 /*---- In the process that fetches ----*/
 
-/* A server's last failure; if it has none, the oldest one of all. */
-static Failure *
-find_failure(Oid server)
-{
-	Failure    *found = &failures[0];
-
-	for (int i = 0; i < lengthof(failures); i++)
-	{
-		if (failures[i].server == server)
-			return &failures[i];
-		if (failures[i].retry_at < found->retry_at)
-			found = &failures[i];
-	}
-	return found;
-}
-
 static char *
 label_text(DateADT label)
 {
@@ -314,7 +296,7 @@ label_text(DateADT label)
 }
 
 static bool
-ask_in_child(const Request *request, bool (*must_end) (void), Take *take, Reason *reason)
+ask_in_child(const Request *request, bool (*must_end) (void), Taken *taken, Reason *reason)
 {
 	Answer		answer;
 	char		buf[NET_ANSWER_LEN];
@@ -328,16 +310,9 @@ ask_in_child(const Request *request, bool (*must_end) (void), Take *take, Reason
 			must_end() ? reason_is(reason, true, "The process is shutting down") :
 			reason_is(reason, false, "%s", error);
 	memcpy(&answer, buf, sizeof(answer));
-	if (answer.reason.why[0])
-	{
-		*reason = answer.reason;
-		return false;
-	}
-	take->first = answer.first;
-	take->last = answer.last;
-	take->period = answer.period;
-	strlcpy(take->problem, answer.problem, sizeof(take->problem));
-	return true;
+	*reason = answer.reason;
+	*taken = answer.taken;
+	return reason->why[0] == '\0';
 }
 
 /*
@@ -345,8 +320,8 @@ ask_in_child(const Request *request, bool (*must_end) (void), Take *take, Reason
  * it is lost.  Rights and options are looked at each time, since they may have changed.
  */
 bool
-source_take(const char *name, const SegmentKey *key, Take *take, bool (*must_end) (void),
-			Reason *reason)
+source_take(const char *name, const SegmentKey *key, const Take *take, Taken *taken,
+			bool (*must_end) (void), Reason *reason)
 {
 	const char *problem = source_problem(name);
 	Oid			owner = database_owner();
@@ -367,12 +342,12 @@ source_take(const char *name, const SegmentKey *key, Take *take, bool (*must_end
 	server = GetForeignServerByName(name, false);
 	if (!may_use_server(server->serverid, owner))
 		return reason_is(reason, true, "The database's owner may not use its source");
-	failure = find_failure(server->serverid);
+	failure = &failures[server->serverid % lengthof(failures)];
 	if (failure->server == server->serverid && monotonic_ms() < failure->retry_at)
 		*reason = failure->reason;
 	else if (!collect_options(server, owner, &request, reason))
 		return false;
-	else if (ask_in_child(&request, must_end, take, reason))
+	else if (ask_in_child(&request, must_end, taken, reason))
 		return true;
 	else
 		*failure = (Failure)

@@ -98,8 +98,8 @@ typedef struct TableRow
 	int64		max_id;			/* 0, if it is null */
 } TableRow;
 
-/* The segment that is being given back by the row that the trigger sees; or NULL. */
-static const Look *given_back = NULL;
+/* The process gives back what nobody has, before it ends. */
+static bool may_lower = false;
 
 static const TableKind table_tags = {
 	"snowid_segments", TAG_MAX_ID, TAG_UPDATE_TIME, TAG_COLUMNS,
@@ -396,9 +396,10 @@ label_arg(DateADT label)
 }
 
 /* Takes a range of the tables here. */
-void
-table_take(Calls *calls, const SegmentKey *key, Take *take)
+Taken
+table_take(Calls *calls, const SegmentKey *key, const Take *take)
 {
+	Taken		taken = {0};
 	const char *kind = period_name(take->kind);
 	NullableDatum args[TAKE_ARGS] = {
 		text_arg(key->tag, key->len), text_arg(kind, strlen(kind)), label_arg(take->label),
@@ -412,13 +413,14 @@ table_take(Calls *calls, const SegmentKey *key, Take *take)
 
 	if (row)
 	{
-		take->first = DatumGetInt64(column_of(row, 1, Int64GetDatum(0)));
-		take->last = DatumGetInt64(column_of(row, 2, Int64GetDatum(0)));
-		take->period = DatumGetDateADT(column_of(row, 3, DateADTGetDatum(NO_PERIOD)));
+		taken.first = DatumGetInt64(column_of(row, 1, Int64GetDatum(0)));
+		taken.last = DatumGetInt64(column_of(row, 2, Int64GetDatum(0)));
+		taken.period = DatumGetDateADT(column_of(row, 3, DateADTGetDatum(NO_PERIOD)));
 		said = column_of(row, 4, (Datum) 0);
 		problem = said ? TextDatumGetCString(said) : "";
 	}
-	strlcpy(take->problem, problem, sizeof(take->problem));
+	strlcpy(taken.problem, problem, sizeof(taken.problem));
+	return taken;
 }
 
 /* The same for another server. */
@@ -440,28 +442,29 @@ snowid_segment_take(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
 
-/*
- * Gives back what is left of a segment: the row is written with its max_id as it is, and
- * the trigger, which has it locked, lowers that.
- */
+/* Gives back what is left of a segment: while its row is locked, nobody takes a range. */
 void
 table_give_back(Calls *calls, const Look *look)
 {
-	const SegmentState *state = &look->state;
-	Take		take = {
-		.kind = state->row.kind,.label = state->newest,.seen = NO_PERIOD,.upto = PG_INT64_MAX
-	};
+	const SegmentKey *key = &look->state.key;
+	NullableDatum arg = text_arg(key->tag, key->len);
+	const char *problem;
+	Range		rest;
+	Take		take;
 
-	given_back = look;
-	PG_TRY();
+	if (call_function(key->relid, "snowid_segment_lock", &calls->lock, 1, &arg, &problem) == NULL)
+		return;
+	rest = segment_drop(look);
+	if (rest.length == 0)
+		return;
+	take = (Take)
 	{
-		table_take(calls, &state->key, &take);
-	}
-	PG_FINALLY();
-	{
-		given_back = NULL;
-	}
-	PG_END_TRY();
+		.kind = look->state.row.kind,.label = rest.period.label,.seen = rest.period.label,
+			.high = rest.first + (rest.length - 1),.upto = PG_INT64_MAX,.length = -rest.length
+	};
+	may_lower = true;
+	(void) table_take(calls, key, &take);
+	may_lower = false;
 }
 
 /*---- Changes by hand ----*/
@@ -564,20 +567,6 @@ check_move(const TableRow *old, const TableRow *new)
 				 errhint("Raise max_id in the same statement, to that of the source at least.")));
 }
 
-/* Nobody takes numbers of it any more: the row is locked.  Lowers max_id to the last one. */
-static void
-lower_max_id(const TableRow *old, TableRow *new, TupleDesc desc)
-{
-	const TableKind *kind = old->kind;
-	Range		rest = segment_drop(given_back);
-	DateADT		label = kind == &table_periods ? DatumGetDateADT(old->values[PERIOD_PERIOD]) :
-	NO_PERIOD;
-
-	if (rest.length > 0 && rest.period.label == label &&
-		old->max_id == rest.first + (rest.length - 1))
-		set_column(new, desc, kind->max_id, Int64GetDatum(rest.first - 1));
-}
-
 /* Checks and completes the new row; returns whether it is changed by hand. */
 static bool
 check_change(const TableRow *old, TableRow *new, TupleDesc desc)
@@ -589,9 +578,7 @@ check_change(const TableRow *old, TableRow *new, TupleDesc desc)
 
 	if (old->tuple && kind == &table_tags)
 		check_move(old, new);
-	if (old->tuple && given_back)
-		lower_max_id(old, new, desc);
-	else if (old->tuple && new->max_id < old->max_id)
+	if (old->tuple && new->max_id < old->max_id && !may_lower)
 	{
 		if (!is_replica)
 			ereport(ERROR,

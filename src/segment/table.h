@@ -41,7 +41,7 @@ typedef struct Calls
 extern Oid	table_of(Oid function);
 extern Found table_find_tag(const SegmentKey *key, TagRow *tag);
 extern Found table_lock_tag(Calls *calls, const SegmentKey *key, TagRow *tag);
-extern void table_take(Calls *calls, const SegmentKey *key, Take *take);
+extern Taken table_take(Calls *calls, const SegmentKey *key, const Take *take);
 extern void table_give_back(Calls *calls, const Look *look);
 
 #endif							/* SNOWID_SEGMENT_TABLE_H */

@@ -248,7 +248,8 @@ foreach my $case (
 	[ "'far away', 'none', NULL, NULL, 100, NULL, 10", 'behind' ],
 	[ "'far away', 'day', 9000, NULL, 0, NULL, 10",    'period' ],
 	[ "'absent', 'none', NULL, NULL, 0, NULL, 10",     'absent' ],
-	[ "NULL, 'none', NULL, NULL, 0, NULL, 10",         'absent' ])
+	[ "NULL, 'none', NULL, NULL, 0, NULL, 10",         'absent' ],
+	[ "'far away', 'none', NULL, NULL, 0, NULL, -10",  'behind' ])
 {
 	my ($args, $problem) = @$case;
 	like(
@@ -256,11 +257,12 @@ foreach my $case (
 		qr/^\|\d*\|$problem$/,
 		"a range is refused ($problem): $args");
 }
-is( gets(
-		'remote',
-		"${write}$take('far away', 'none', NULL, NULL, 0, NULL, -10)"),
-	"|9223372036854775807|",
-	'nothing is given back by a negative length');
+like(
+	gets(
+		'remote', "${write}$take('far away', 'none', NULL, NULL, 10, NULL, -10)"
+	),
+	qr/max_id of segment "far away" cannot be lowered/,
+	'another server cannot give back: a negative length is refused');
 foreach my $attempt (
 	"UPDATE public.snowid_segments SET max_id = max_id",
 	"SELECT public.snowid_segment_lock('a')",
