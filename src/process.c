@@ -209,20 +209,27 @@ process_register(const Process *process)
 	RegisterBackgroundWorker(&worker);
 }
 
-/*
- * Starts one of many, which finds this in its bgw_extra.  After its exit it is not started
- * again.
- */
+/* Starts one of many, with a number.  After its exit it is not started again. */
 bool
-process_start(const Process *process, const void *extra, Size size)
+process_start(const Process *process, int number)
 {
 	BackgroundWorker worker;
 
-	Assert(process->is_one_of_many && size <= sizeof(worker.bgw_extra));
+	Assert(process->is_one_of_many);
 	describe_worker(&worker, process);
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	memcpy(worker.bgw_extra, extra, size);
+	memcpy(worker.bgw_extra, &number, sizeof(number));
 	return RegisterDynamicBackgroundWorker(&worker, NULL);
+}
+
+/* With which number was the calling process started?  0, if the postmaster did. */
+int
+process_number(void)
+{
+	int			number;
+
+	memcpy(&number, MyBgworkerEntry->bgw_extra, sizeof(number));
+	return number;
 }
 
 /*---- The loop ----*/

@@ -66,7 +66,8 @@ typedef struct Process
 extern void *shmem_area(bool reserve, const char *name, Size size);
 extern void process_shmem(bool reserve);
 extern void process_register(const Process *process);
-extern bool process_start(const Process *process, const void *extra, Size size);
+extern bool process_start(const Process *process, int number);
+extern int	process_number(void);
 extern void process_connect(Oid database, const char *synchronous_commit);
 extern void process_run(const Process *process);
 extern bool process_may_log(void);

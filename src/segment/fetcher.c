@@ -37,7 +37,6 @@
 #include "catalog/pg_database.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
@@ -91,13 +90,6 @@ static Fetcher *fetchers = NULL;	/* the reserve, and then one for each
 static LWLock *fetchers_lock = NULL;
 
 #define FETCHERS (max_worker_processes + 1)
-
-/* A caller's call, for the process that it starts; 0 for the reserve. */
-typedef struct FetcherCall
-{
-	Oid			database;
-	FetcherKind kind;
-} FetcherCall;
 
 /* This process's, or NULL. */
 static Fetcher *mine = NULL;
@@ -203,28 +195,29 @@ static void
 serve_those_in_line(void)
 {
 	Fetcher    *reserve = &fetchers[0];
-	FetcherCall call = {0};
+	Oid			database;
+	FetcherKind kind;
 
 	if (reserve->procno >= 0 && !OidIsValid(reserve->database) &&
-		segment_next_in_line(has_process, true, &call.database, &call.kind))
+		segment_next_in_line(has_process, true, &database, &kind))
 	{
-		assign(reserve, call.database, call.kind, reserve->procno);
+		assign(reserve, database, kind, reserve->procno);
 		process_set_latch(reserve->procno);
 	}
-	while (segment_next_in_line(has_process, false, &call.database, &call.kind))
+	while (segment_next_in_line(has_process, false, &database, &kind))
 	{
-		Fetcher    *fetcher = find_fetcher(call.database, call.kind);
+		Fetcher    *fetcher = find_fetcher(database, kind);
 
 		if (fetcher == NULL)
 			fetcher = free_fetcher();
-		if (fetcher == NULL || !process_start(&segments_process, &call, sizeof(call)))
+		if (fetcher == NULL || !process_start(&segments_process, fetcher - fetchers))
 		{
 			if (fetcher)
 				fetcher->database = InvalidOid;
-			ask_for_room(call.kind);
+			ask_for_room(kind);
 			return;
 		}
-		assign(fetcher, call.database, call.kind, -1);
+		assign(fetcher, database, kind, -1);
 	}
 }
 
@@ -374,8 +367,10 @@ begin_range(Calls *calls, Look *look, TagRow *tag)
 	bool		is_central = state->row.source[0] != '\0';
 	Found		found = table_lock_tag(calls, &state->key, tag);
 
-	state->outcome = found == ABSENT ? OUTCOME_ABSENT : OUTCOME_NONE;
-	state->reason.why[0] = '\0';
+	state->reason = (Reason)
+	{
+		.outcome = found == ABSENT ? OUTCOME_ABSENT : OUTCOME_NONE
+	};
 	if (found == LOCKED)
 		return fail(look, "Its row is locked");
 	if (found == ABSENT)
@@ -437,7 +432,7 @@ use_range(Look *look, const TagRow *tag, const Take *take, const Taken *taken, T
 {
 	SegmentState *state = &look->state;
 	Period		period = {.label = NO_PERIOD,.until = DT_NOEND};
-	bool		is_older = taken->period < take->label;
+	bool		may_be = taken->period >= take->label && taken->period <= LAST_PERIOD;
 
 	if (taken->problem[0])
 	{
@@ -446,13 +441,13 @@ use_range(Look *look, const TagRow *tag, const Take *take, const Taken *taken, T
 	}
 	if (taken->first == 0)
 	{
-		state->outcome = OUTCOME_USED_UP;
+		state->reason.outcome = OUTCOME_USED_UP;
 		state->row.limit = taken->last;
 		return;
 	}
-	if (tag->row.kind != PERIOD_NONE && !is_older)
+	if (tag->row.kind != PERIOD_NONE && may_be)
 		period = period_at(tag->row.kind, now, tag->zone, Max(taken->period, take->seen));
-	if (is_older || period.label != taken->period ||
+	if (!may_be || period.label != taken->period ||
 		taken->first <= (taken->period == take->seen ? take->high : 0) ||
 		taken->last < taken->first || taken->last - taken->first >= take->length ||
 		taken->last > take->upto)
@@ -535,11 +530,8 @@ fetch_some(const Look *wanted, int n)
 	{
 		SegmentState *state = &looks[i].state;
 
-		if (!done)
-		{						/* what was taken may be durable, and is lost */
-			state->outcome = OUTCOME_NONE;
+		if (!done)				/* what was taken may be durable, and is lost */
 			state->reason = reason;
-		}
 		if (state->reason.why[0])
 			failure = state->reason.why;
 		segment_finish(&looks[i]);
@@ -599,19 +591,18 @@ fetch_return_all(void)
 
 /*---- The process ----*/
 
-/* False: another process fetches. */
+/* False: another process is there, or has been. */
 static bool
-enter_list(const FetcherCall *call)
+enter_list(void)
 {
+	Fetcher    *entry = &fetchers[process_number()];
+
 	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
-	mine = OidIsValid(call->database) ? find_fetcher(call->database, call->kind) :
-		&fetchers[0];
-	if (mine == NULL)
-		mine = free_fetcher();
-	if (mine && mine->procno >= 0)
-		mine = NULL;
-	if (mine)
-		assign(mine, call->database, call->kind, MyProcNumber);
+	if (entry->procno < 0 && (entry == &fetchers[0] || OidIsValid(entry->database)))
+	{
+		mine = entry;
+		assign(mine, mine->database, mine->kind, MyProcNumber);
+	}
 	LWLockRelease(fetchers_lock);
 	return mine != NULL;
 }
@@ -653,10 +644,8 @@ static Pause
 segments_turn(bool reloaded)
 {
 	Pause		pause = {.ms = LOOK_MS};
-	FetcherCall call;
 
-	memcpy(&call, MyBgworkerEntry->bgw_extra, sizeof(call));
-	if (mine == NULL && !enter_list(&call))
+	if (mine == NULL && !enter_list())
 		proc_exit(0);
 	/* in the reserved place it waits for a call */
 	if (!OidIsValid(mine->database))

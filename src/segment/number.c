@@ -204,9 +204,9 @@ refuse_number(const TagSite *site, const SegmentState *state, const Wait *wait)
 	const Reason *reason = &state->reason;
 	const Row  *row = &state->row;
 
-	if (state->outcome == OUTCOME_ABSENT)
+	if (reason->outcome == OUTCOME_ABSENT)
 		refuse_absent(tag_of(site));
-	if (state->outcome == OUTCOME_USED_UP)
+	if (reason->outcome == OUTCOME_USED_UP)
 		ereport(ERROR,
 				(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
 				 errmsg("the numbers of \"%s\" are used up", tag_of(site)),
@@ -217,9 +217,9 @@ refuse_number(const TagSite *site, const SegmentState *state, const Wait *wait)
 			 errmsg("no numbers available for segment \"%s\"", tag_of(site)),
 			 !wait->has_process ?
 			 errdetail("No process could be started to reserve some.") :
-			 reason->why[0] == '\0' ?
+			 reason->outcome == OUTCOME_NONE ?
 			 errdetail("The process \"snowid segments\" has not answered yet; see the server log.") :
-			 reason->is_ours ? errdetail("The last error was: %s.", reason->why) :
+			 reason->outcome == OUTCOME_FAILED_PUBLICLY ? errdetail("The last error was: %s.", reason->why) :
 			 errdetail("Its table or its source failed; see the server log, or snowid_segment_status()."),
 			 wait->has_process ? 0 : errhint("Increase max_worker_processes.")));
 }
@@ -289,7 +289,8 @@ wait_for_range(const TagSite *site, const Look *look, int64 length, Wait *wait)
 	int64		left = wait->ends - monotonic_ms();
 
 	if (left <= 0 ||
-		(state->outcome != OUTCOME_NONE && state->looked_at > wait->began))
+		((state->reason.outcome == OUTCOME_ABSENT || state->reason.outcome == OUTCOME_USED_UP) &&
+		 state->looked_at > wait->began))
 		refuse_number(site, state, wait);
 	wait->has_process = fetcher_call(segment_ask(look->segment, length, !wait->asked));
 	wait->asked = true;

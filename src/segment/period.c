@@ -14,7 +14,6 @@
 #include "postgres.h"
 
 #include "utils/builtins.h"
-#include "utils/datetime.h"
 #include "utils/timestamp.h"
 
 #include "segment/period.h"
@@ -70,14 +69,11 @@ label_at(PeriodKind kind, TimestampTz at, pg_tz *zone)
 	int			tz;
 
 	if (timestamp2tm(at, &tz, &tm, &fsec, NULL, zone) != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
-				 errmsg("timestamp out of range"),
-				 errdetail("The clock is out of PostgreSQL's range.")));
+		elog(ERROR, "timestamp out of range");
 	return first_day(kind, tm.tm_year, tm.tm_mon, tm.tm_mday);
 }
 
-/* The period of this time, or the newest one, if that is later. */
+/* The period of this time, or the newest one, if that is later; LAST_PERIOD at most. */
 Period
 period_at(PeriodKind kind, TimestampTz now, pg_tz *zone, DateADT newest)
 {
@@ -88,11 +84,6 @@ period_at(PeriodKind kind, TimestampTz now, pg_tz *zone, DateADT newest)
 				month,
 				day;
 
-	if (Max(period.label, newest) > date2j(9999, 12, 31) - POSTGRES_EPOCH_JDATE)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
-				 errmsg("the newest period has no year of four digits"),
-				 errhint("Delete the tag's rows of periods after the year 9999, at its source.")));
 	if (newest != NO_PERIOD)
 	{
 		j2date(newest + POSTGRES_EPOCH_JDATE, &year, &month, &day);

@@ -8,9 +8,13 @@
 
 #include "pgtime.h"
 #include "utils/date.h"
+#include "utils/datetime.h"
 
 /* The label of what is in no period; below all others. */
 #define NO_PERIOD DATEVAL_NOBEGIN
+
+/* Serials have years of four digits. */
+#define LAST_PERIOD (date2j(9999, 12, 31) - POSTGRES_EPOCH_JDATE)
 
 #define FORMAT_LEN 64			/* bytes */
 #define NUMBER_DIGITS 18

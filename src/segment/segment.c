@@ -484,7 +484,7 @@ static void
 note_outcome(Segment *segment, const SegmentState *found)
 {
 	SegmentState *state = &segment->state;
-	bool		has_failed = found->reason.why[0] != '\0';
+	bool		has_failed = found->reason.outcome >= OUTCOME_FAILED;
 	int64		now = monotonic_ms();
 
 	if (found->next.length > 0 && !has_failed)
@@ -500,7 +500,6 @@ note_outcome(Segment *segment, const SegmentState *found)
 		state->fetched_at = now;
 	}
 	state->looked_at = found->looked_at;
-	state->outcome = found->outcome;
 	state->reason = found->reason;
 	state->row = found->row;
 	set_wanted(segment, 0);

@@ -50,13 +50,22 @@ typedef struct SegmentKey
 	char		tag[TAG_LEN];
 } SegmentKey;
 
-/* Why there is no range, if it is no failure. */
+/* The outcome of a look at a row. */
 typedef enum Outcome
 {
 	OUTCOME_NONE,
 	OUTCOME_ABSENT,				/* there is no row */
-	OUTCOME_USED_UP				/* limit_id is reached */
+	OUTCOME_USED_UP,			/* limit_id is reached */
+	/* it is tried again while a caller waits, and nothing else found counts */
+	OUTCOME_FAILED,
+	OUTCOME_FAILED_PUBLICLY		/* callers may read why */
 } Outcome;
+
+typedef struct Reason
+{
+	Outcome		outcome;
+	char		why[REASON_LEN];	/* it failed, without a period; else "" */
+} Reason;
 
 /*
  * The part of a row that is about the numbers handed out.  Until the process has read it,
@@ -72,13 +81,6 @@ typedef struct Row
 	char		source[NAMEDATALEN];	/* a server; "": the table here */
 } Row;
 
-/* A failure: it is tried again while a caller waits, and nothing else found counts. */
-typedef struct Reason
-{
-	bool		is_ours;		/* callers may read it */
-	char		why[REASON_LEN];	/* without a period; "": none */
-} Reason;
-
 /* Under segment.c's lock, and copied for callers and processes. */
 typedef struct SegmentState
 {
@@ -91,8 +93,7 @@ typedef struct SegmentState
 
 	/* the row, as it was last seen */
 	int64		looked_at;		/* when the look began; monotonic_ms() */
-	Outcome		outcome;
-	Reason		reason;			/* of a failure since the last range */
+	Reason		reason;			/* why there is no range */
 	Row			row;
 	int64		step;			/* of the last range; 0: there was none */
 	int64		high;			/* no later range begins at or below it ... */

@@ -65,7 +65,7 @@ typedef struct Request
 /* Its answer. */
 typedef struct Answer
 {
-	Reason		reason;			/* "": the range was taken, or has a problem */
+	Reason		reason;			/* none: the range was taken, or has a problem */
 	Taken		taken;
 } Answer;
 
@@ -87,7 +87,7 @@ reason_is(Reason *reason, bool is_ours, const char *format,...)
 	if (len == 0)
 		len = strlcpy(reason->why, "unknown error", REASON_LEN);
 	reason->why[len] = '\0';
-	reason->is_ours = is_ours;
+	reason->outcome = is_ours ? OUTCOME_FAILED_PUBLICLY : OUTCOME_FAILED;
 	return false;
 }
 
@@ -312,7 +312,7 @@ ask_in_child(const Request *request, bool (*must_end) (void), Taken *taken, Reas
 	memcpy(&answer, buf, sizeof(answer));
 	*reason = answer.reason;
 	*taken = answer.taken;
-	return reason->why[0] == '\0';
+	return reason->outcome == OUTCOME_NONE;
 }
 
 /*

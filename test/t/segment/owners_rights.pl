@@ -259,8 +259,8 @@ foreach my $case (
 }
 like(
 	gets(
-		'remote', "${write}$take('far away', 'none', NULL, NULL, 10, NULL, -10)"
-	),
+		'remote',
+		"${write}$take('far away', 'none', NULL, NULL, 10, NULL, -10)"),
 	qr/max_id of segment "far away" cannot be lowered/,
 	'another server cannot give back: a negative length is refused');
 foreach my $attempt (
