@@ -130,9 +130,9 @@ $same->start;
 is_up($same);
 my $highest = highest_of($same);
 stop_clock($same, key_ms($highest) - 60_000);
-like(
-	sql_error($same, 'SELECT snowid_next()'),
-	qr/^58000: the next key would lead the clock by 6\d{4} ms/,
+my ($lead) = sql_error($same, 'SELECT snowid_next()') =~
+  /^58000: the next key would lead the clock by (\d+) ms/;
+cmp_ok($lead // 0, '>=', 60_000,
 	'a server set back, with the same worker ID and a clock a minute behind: no key is below those in its rows'
 );
 reload_with(

@@ -77,8 +77,9 @@ sub makes_none_while_behind
 	gate_is_open($node);
 	stop_clock($node, key_ms($highest) - 120_000);
 	gate_is_open($node);
-	like(sql_error($node, 'SELECT snowid_next()'),
-		qr/^58000: the next key would lead the clock by 12\d{4} ms/, $name);
+	my ($lead) = sql_error($node, 'SELECT snowid_next()') =~
+	  /^58000: the next key would lead the clock by (\d+) ms/;
+	cmp_ok($lead // 0, '>=', 120_000, $name);
 	return;
 }
 
