@@ -144,7 +144,7 @@ set_skew($node, 0);
 like(error($node, 'shop', 'SELECT snowid_next()'),
 	qr/^58000:/, 'no key if the clock was far ahead');
 my ($remedy) = slurp_file("$managed/../doc/managed.md") =~
-  /the clock was far ahead.*?```sql\n(.*?)```/s;
+  /keys are refused until it reaches that time.*?```sql\n(.*?)```/s;
 like($remedy, qr/setval/, 'the manual has the remedy');
 sql($node, $remedy);
 cmp_ok(sql($node, 'SELECT snowid_next()'),
