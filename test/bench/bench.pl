@@ -1966,11 +1966,11 @@ sub take_tags
 # for a ms at most, since the one that looks did not run then.  Also how often it looked.
 sub waits_for_locks
 {
-	my ($seconds, $beside)   = @_;
-	my ($hot,     $observer) = map { session('tags') } 1 .. 2;
-	my $pid = ask($hot, 'SELECT pg_backend_pid()');
+	my ($beside) = @_;
+	my ($hot, $observer, $end) = map { session('tags') } 1 .. 3;
+	my ($pid, $eye) =
+	  map { ask($_, 'SELECT pg_backend_pid()') } $hot, $observer;
 	start($hot, <<~END);
-		SET statement_timeout = '${seconds}s';
 		DO \$\$ BEGIN LOOP
 			PERFORM snowid_number('hot' || i % 2) FROM generate_series(1, 100000) i;
 		END LOOP; EXCEPTION WHEN query_canceled THEN END \$\$
@@ -1981,13 +1981,12 @@ sub waits_for_locks
 			backend int := (SELECT i FROM pg_stat_get_backend_idset() i WHERE pg_stat_get_backend_pid(i) = $pid);
 			now timestamptz := clock_timestamp();
 			before timestamptz;
-			ends timestamptz := now + interval '$seconds s';
 			waits boolean;
 			waited interval := '0';
 			longest interval := '0';
 			looks int := 0;
 		BEGIN
-			WHILE now < ends LOOP
+			LOOP
 				waits := pg_stat_get_backend_wait_event(backend) = 'snowid_segments';
 				before := now;
 				now := clock_timestamp();
@@ -1995,14 +1994,17 @@ sub waits_for_locks
 				longest := greatest(longest, waited);
 				looks := looks + 1;
 			END LOOP;
+		EXCEPTION WHEN query_canceled THEN
 			INSERT INTO seen VALUES (1000 * extract(epoch FROM longest), looks);
 		END \$\$;
 		SELECT longest, looks FROM seen
 		END
 	$beside->();
+	ask($end,
+		"SELECT pg_cancel_backend(pid) FROM unnest(ARRAY[$pid, $eye]) pid");
 	answer($hot);
 	my @seen = split /\|/, answer($observer);
-	leave($_) foreach $hot, $observer;
+	leave($_) foreach $hot, $observer, $end;
 	return @seen;
 }
 
@@ -2045,7 +2047,6 @@ sub row15
 	}
 
 	my ($waited, $looks) = waits_for_locks(
-		full(20, 5),
 		sub {
 			take_tags(1,  $to + 1,         $to + $more);
 			take_tags(20, $to + $more + 1, $to + 2 * $more);
