@@ -515,17 +515,30 @@ take_ranges(Look *looks, int n)
 	}
 }
 
-/* Fetches these in one transaction; returns whether it did not fail. */
+/*
+ * Fetches some of what is wanted, in one transaction; returns whether there was something.
+ * After a failure, and from central servers, they are fetched one by one.
+ */
 static bool
-fetch_some(const Look *wanted, int n)
+fetch_wanted(void)
 {
-	Look	   *looks = memcpy(palloc(n * sizeof(Look)), wanted, n * sizeof(Look));
+	static int	alone = 0;		/* so many failed together */
+	Look	   *looks = palloc(BATCH * sizeof(Look));
+	int			n = segment_begin_looks(mine->kind, looks,
+										mine->kind == FETCHER_CENTRAL || alone > 0 ? 1 : BATCH);
 	Reason		reason;
 	const char *failure = "";
-	bool		done = run(take_ranges, looks, n, &reason);
+	bool		done;
 
-	if (!done && n > 1)
+	if (n == 0)
 		return false;
+	done = run(take_ranges, looks, n, &reason);
+	if (!done && n > 1)
+	{
+		alone = n;
+		return true;
+	}
+	alone = Max(alone - 1, 0);
 	for (int i = 0; i < n; i++)
 	{
 		SegmentState *state = &looks[i].state;
@@ -538,23 +551,6 @@ fetch_some(const Look *wanted, int n)
 	}
 	log_failure(failure);
 	return true;
-}
-
-/*
- * Fetches what is wanted, as far as it may stay; returns whether there was something.
- * Ranges of the tables here are taken in one transaction, or in one each if that fails.
- */
-static bool
-fetch_wanted(void)
-{
-	Look	   *wanted = palloc(BATCH * sizeof(Look));
-	int			n = segment_begin_looks(mine->kind, wanted, BATCH);
-
-	if (mine->kind == FETCHER_HERE && n > 0 && fetch_some(wanted, n))
-		return true;
-	for (int i = 0; i < n && !must_end(); i++)
-		(void) fetch_some(&wanted[i], 1);
-	return n > 0;
 }
 
 /*---- Giving back ----*/
@@ -574,19 +570,6 @@ return_here(Look *look, int n)
 			rest.length + look->state.next.length > 0)
 			table_give_back(&calls, look);
 	}
-}
-
-/* Gives back what is left of the tables here, once, as far as there is time. */
-static void
-fetch_return_all(void)
-{
-	Look		look;
-	Reason		reason;
-
-	/* nobody has these numbers, whatever a standby knows */
-	SetConfigOption("synchronous_commit", "local", PGC_USERSET, PGC_S_OVERRIDE);
-	if (!run(return_here, &look, 1, &reason))
-		log_failure(reason.why);
 }
 
 /*---- The process ----*/
@@ -632,12 +615,22 @@ begin_work(void)
 	CHECK_FOR_INTERRUPTS();		/* what die() noted, run() would forget */
 }
 
-/* Before it leaves, but not if it only makes room. */
+/*
+ * Before it leaves, but not if it only makes room: gives back what is left of the tables
+ * here, once, as far as there is time.
+ */
 static void
 segments_stop(void)
 {
-	if (OidIsValid(MyDatabaseId) && mine->kind == FETCHER_HERE)
-		fetch_return_all();
+	Look		look;
+	Reason		reason;
+
+	if (!OidIsValid(MyDatabaseId) || mine->kind != FETCHER_HERE)
+		return;
+	/* nobody has these numbers, whatever a standby knows */
+	SetConfigOption("synchronous_commit", "local", PGC_USERSET, PGC_S_OVERRIDE);
+	if (!run(return_here, &look, 1, &reason))
+		log_failure(reason.why);
 }
 
 static Pause

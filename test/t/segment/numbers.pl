@@ -134,6 +134,30 @@ wait_for($node, "SELECT sum(max_id) > $ends $of_them");
 is(query($node, "SELECT count(DISTINCT xmin::text) $of_them"),
 	1, 'tags that want a range at the same time get theirs in one commit');
 
+# The commit of two of them fails because of one.
+query($node, <<~EOF);
+	INSERT INTO snowid_segments (biz_tag) VALUES ('before'), ('bad'), ('good');
+	ALTER TABLE snowid_segments ADD CONSTRAINT no_bad CHECK (biz_tag <> 'bad' OR max_id < 10)
+	EOF
+hold_process($node, 'snowid segments', 'StartTransactionCommand');
+my @asked = ask_in_background($node, "SELECT snowid_number('before')");
+held_process($node);
+push @asked, ask_in_background($node, "SELECT snowid_number('$_')")
+  foreach qw(good bad);
+wait_for($node,
+	"SELECT count(*) = 2 FROM snowid_segment_status() WHERE biz_tag IN ('good', 'bad') AND waits = 1"
+);
+let_go($node);
+is(answer_of($asked[1]),
+	1, 'a tag whose range cannot be taken does not keep others from theirs');
+wait_for($node,
+	"SELECT error LIKE '%\"no_bad\"%' FROM snowid_segment_status() WHERE biz_tag = 'bad'"
+);
+query($node, 'ALTER TABLE snowid_segments DROP CONSTRAINT no_bad');
+is(answer_of($asked[2]),
+	1, 'a tag whose range could not be taken is tried again');
+answer_of($asked[0]);
+
 #---- What is refused ----
 
 foreach my $refused (
