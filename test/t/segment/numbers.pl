@@ -147,6 +147,21 @@ push @asked, ask_in_background($node, "SELECT snowid_number('$_')")
 wait_for($node,
 	"SELECT count(*) = 2 FROM snowid_segment_status() WHERE biz_tag IN ('good', 'bad') AND waits = 1"
 );
+
+# the transaction of the two, and then the next one
+foreach (1 .. 2)
+{
+	my $pid = held_process($node);
+	hold_process($node, 'snowid segments', 'StartTransactionCommand');
+	kill 'CONT', $pid;
+}
+held_process($node);
+is( query(
+		$node,
+		"SELECT count(*) FROM snowid_segment_status() WHERE biz_tag = 'good' AND error IS NOT NULL"
+	),
+	0,
+	'a tag has no error because of another one of its transaction');
 let_go($node);
 is(answer_of($asked[1]),
 	1, 'a tag whose range cannot be taken does not keep others from theirs');
