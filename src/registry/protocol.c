@@ -144,6 +144,7 @@ protocol_begin(RegistryCall *call, const Registry *seen, const char *operation, 
 	protocol_add(call, "latest", protocol_number(latest_ms(seen)));
 	protocol_add(call, "boot", seen->boot);
 	protocol_add(call, "dc", protocol_number(datacenter_id));
+	protocol_add(call, "count", protocol_number(INT64CONST(1) << server_layout.worker_bits));
 	protocol_add(call, "registry", claim && claim->ownership != 0 ? protocol_hex(claim->registry) : "");
 	protocol_add(call, "span", protocol_number(seen->span_ms));
 	protocol_add(call, "high", protocol_number(seen->high));

@@ -367,7 +367,6 @@ ask_for_claim(const Claim *known, bool move, int64 began, char ***answer, int *c
 	RegistryCall call;
 
 	protocol_begin(&call, &seen, "claim", snowid_datacenter_id, known);
-	protocol_add(&call, "count", protocol_number(INT64CONST(1) << server_layout.worker_bits));
 	protocol_add(&call, "fresh", protocol_hex(random_id()));
 	protocol_add(&call, "reach", protocol_number(Max(reach_ms, 0)));
 	protocol_add(&call, "known", protocol_field(known));
@@ -636,7 +635,7 @@ list(PairId from, int records, char ***answer, int *count, char *err)
 
 	protocol_begin(&call, &seen, "list", from.datacenter, NULL);
 	protocol_add(&call, "from", protocol_number(from.worker));
-	protocol_add(&call, "count", protocol_number(records));
+	protocol_add(&call, "records", protocol_number(records));
 	protocol_add(&call, "own", own_ownerships());
 	return protocol_call(&call, answer, count, err);
 }

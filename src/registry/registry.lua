@@ -8,7 +8,8 @@
 --		<dc>:<w>		the record of a worker ID
 --		mark:<...>		what each mark changes, separated by spaces: of a record n, seen and
 --						ceiling; of meta the last call
---		taken:<dc>		a character for each worker ID: '1', it has an owner
+--		taken:<dc>:<n>	a character for each worker ID of the nth 512: '1', it has an
+--						owner
 --		next:<dc>		the round over all worker IDs: where it continues, when it
 --						began, and the nearest ceiling that was ahead so far
 --		server:<id>		the <dc>:<w> of a server's records, separated by spaces
@@ -99,10 +100,10 @@
 --
 -- ARGV: name, value, name, value ...  Each call has version, operation, layout,
 -- server (its random ID), name, place, token, starts, n, interval, lease, latest,
--- boot and dc; least, the shortest settling, which is the same for all servers;
--- registry, the name of the one whose claim it has, or ''; span and high, the longest
--- span and the highest generation that it heard of; deadline, the Unix ms by Redis'
--- clock up to which it waits; and the arguments of the operation.
+-- boot and dc; count, of worker IDs in the layout; least, the shortest settling, which
+-- is the same for all servers; registry, the name of the one whose claim it has, or '';
+-- span and high, the longest span and the highest generation that it heard of; deadline,
+-- the Unix ms by Redis' clock up to which it waits; and the arguments of the operation.
 -- The answer is an array of strings, the outcome first.
 
 local VERSION = '4'
@@ -130,6 +131,9 @@ local HOUR = 3600000
 
 -- How many records of others a claim looks at, twice; in a great table, a part of as many.
 local LOOKS = 16
+
+-- How many worker IDs are in a field of those that are taken: a claim writes it whole.
+local PART = 512
 
 local key = KEYS[1]
 local arg = {}
@@ -309,21 +313,32 @@ local function index(name, at, is_in)
 	end
 end
 
--- The IDs of at's datacenter that are taken, and the place of at among them.
-local function taken_by(at)
-	local dc, worker = string.match(at, '^%d+'), string.match(at, '%d+$')
-	return redis.call('HGET', key, 'taken:' .. dc) or '', worker + 1, 'taken:' .. dc
+-- Which IDs of a part are taken, the place of this one among them, and the part's field.
+local function part_of(at)
+	local worker = num(string.match(at, '%d+$'))
+	local name = 'taken:' .. string.match(at, '^%d+:') .. math.floor(worker / PART)
+	local part = redis.call('HGET', key, name) or ''
+	return part .. string.rep('0', PART - #part), worker % PART + 1, name
 end
 
 local function take(at, is_taken)
-	local taken, i, name = taken_by(at)
-	taken = taken .. string.rep('0', i - #taken)
-	redis.call('HSET', key, name, string.sub(taken, 1, i - 1) .. (is_taken and '1' or '0') .. string.sub(taken, i + 1))
+	local part, i, name = part_of(at)
+	redis.call('HSET', key, name, string.sub(part, 1, i - 1) .. (is_taken and '1' or '0') .. string.sub(part, i + 1))
 end
 
 local function is_taken(at)
-	local taken, i = taken_by(at)
-	return string.sub(taken, i, i) == '1'
+	local part, i = part_of(at)
+	return string.sub(part, i, i) == '1'
+end
+
+-- The first ID from there on that is taken ('1'), or not ('0'); nil: there is none.
+local function first(what, worker)
+	while worker < num(arg.count) do
+		local part, i = part_of(field(worker))
+		local found = string.find(part, what, i, true)
+		worker = worker - i + (found or PART + 1)
+		if found then return worker < num(arg.count) and worker or nil end
+	end
 end
 
 -- A name that no owner has brought back is not the records'.
@@ -530,7 +545,6 @@ local function with_marks(answer)
 end
 
 -- Gets this server a worker ID.  Arguments:
---		count		of worker IDs in the layout
 --		fresh		a random ID for a new ownership
 --		ceiling		that it asks for
 --		reach		its keys may begin up to here
@@ -707,46 +721,47 @@ function operations.claim()
 		if floor(r) <= num(arg.reach) then return true end
 		is_ahead(floor(r))
 	end
-	local function give_to_caller(worker)
+
+	-- Looks at a few more, from where the last caller stopped.  One round in each interval
+	-- is enough for all.
+	local cursor = 'next:' .. arg.dc
+	local round = list_of(cursor)
+	local from, began = num(round[1]), round[2]
+	if not began or from >= count and now - num(began) >= num(arg.interval) then
+		from, began = 0, str(now)
+	else
+		is_ahead(num(round[3]))
+	end
+	local found
+	local function go_round()
+		local last = math.min(from + LOOKS, count)
+		while from < last do
+			if is_there(from) then found = found or from end
+			from = from + 1
+		end
+	end
+	go_round()
+
+	-- the lowest free ID, unless the keys of many are ahead
+	local lowest, looks = first('0', 0), 1
+	while lowest and not is_there(lowest) do
+		lowest, looks = looks < LOOKS and first('0', lowest + 1), looks + 1
+	end
+	for _ = 1, math.ceil(count / LOOKS / LOOKS) do
+		if not lowest and not found then go_round() end
+	end
+	local is_over = from >= count
+	if found and not lowest then from = found + 1 end	-- the next caller may have those after it
+	redis.call('HSET', key, cursor, str(from) .. ' ' .. began .. ' ' .. str(nearest))
+	if lowest or found then
+		local worker = lowest or found
 		local r = get(field(worker))
 		return give(str(worker), r, floor(r))
 	end
-
-	-- Looks at so many, from where the last caller stopped.  One round in each interval is
-	-- enough for all.
-	local found, is_over
-	local function go_round(looks)
-		local cursor = 'next:' .. arg.dc
-		local round = list_of(cursor)
-		local from, began = num(round[1]), round[2]
-		if not began or from >= count and now - num(began) >= num(arg.interval) then
-			from, began = 0, str(now)
-		else
-			is_ahead(num(round[3]))
-		end
-		local last = math.min(from + looks, count)
-		for worker = from, last - 1 do
-			if is_there(worker) then found = found or worker end
-		end
-		is_over = last >= count
-		redis.call('HSET', key, cursor, str(math.max(from, last)) .. ' ' .. began .. ' ' .. str(nearest))
+	local owners = 0
+	for from = 0, count - 1, PART do
+		owners = owners + select(2, string.gsub(string.sub(part_of(field(from)), 1, count - from), '1', ''))
 	end
-	go_round(LOOKS)
-
-	-- the lowest free ID, unless the keys of many are ahead
-	local taken = redis.call('HGET', key, 'taken:' .. arg.dc) or ''
-	taken = string.sub(taken .. string.rep('0', count - #taken), 1, count)
-	local at = 0
-	for _ = 1, LOOKS do
-		at = string.find(taken, '0', at + 1, true)
-		if not at then break end
-		if is_there(at - 1) then return give_to_caller(at - 1) end
-	end
-
-	if not found then go_round(math.max(LOOKS, math.ceil(count / LOOKS))) end
-	if found then return give_to_caller(found) end
-	taken = string.sub(redis.call('HGET', key, 'taken:' .. arg.dc) or '', 1, count)
-	local _, owners = string.gsub(taken, '1', '')
 	return {'full', str(owners), str(count - owners), owners < count and str(nearest) or '0', is_over and '' or 'more'}
 end
 
@@ -849,15 +864,14 @@ function operations.free()
 end
 
 -- A page of claims in the order of their worker IDs.  Arguments: from, the first
--- worker ID; count, of records at most; own, as above.
+-- worker ID; records, at most so many; own, as above.
 function operations.list()
-	local taken = redis.call('HGET', key, 'taken:' .. arg.dc) or ''
 	local answer = {'list'}
-	local at = num(arg.from)
-	for _ = 1, num(arg.count) do
-		at = string.find(taken, '1', at + 1, true)
-		if not at then break end
-		local r = get(field(at - 1)) or {bad = 'damaged'}
+	local worker = num(arg.from) - 1
+	for _ = 1, num(arg.records) do
+		worker = first('1', worker + 1)
+		if not worker then break end
+		local r = get(field(worker)) or {bad = 'damaged'}
 		local state = r.bad or is_beyond_repair(r) and 'damaged'
 		if r.bad then r = {owner = '', name = '', since = '', seen = '', ceiling = '', claim = ''} end
 		local mine = not state and in_use(r)
@@ -869,7 +883,7 @@ function operations.list()
 		local function shown(ms)
 			return ms ~= '' and str(math.max(num(ms) - num(meta.offset), 0)) or ''
 		end
-		for _, value in ipairs({str(at - 1), r.name, shown(r.since), shown(r.seen), r.ceiling,
+		for _, value in ipairs({str(worker), r.name, shown(r.since), shown(r.seen), r.ceiling,
 			num(r.lease) > 0 and str(num(r.lease) - age) or '', state,
 			mine and '1' or '0', r.claim}) do
 			table.insert(answer, value)

@@ -208,12 +208,12 @@ sub plant
 	my ($self, $pair, %record) = @_;
 	my ($dc, $worker) = split /:/, $pair;
 	my $index = "server:$record{owner}";
-	my $taken = $self->query('HGET', 'snowid', "taken:$dc");
+	my $taken = $self->query('HGET', 'snowid', "taken:$dc:0");
 
 	$self->edit($pair, %record);
 	$taken .= '0' x ($worker + 1 - length $taken);
 	substr($taken, $worker, 1) = '1';
-	$self->query('HSET', 'snowid', "taken:$dc", $taken);
+	$self->query('HSET', 'snowid', "taken:$dc:0", $taken);
 	$self->query('HSET', 'snowid', $index,
 		$self->query('HGET', 'snowid', $index) . " $pair");
 	return;
@@ -224,11 +224,11 @@ sub forget
 {
 	my ($self, $pair) = @_;
 	my ($dc, $worker) = split /:/, $pair;
-	my $taken = $self->query('HGET', 'snowid', "taken:$dc");
+	my $taken = $self->query('HGET', 'snowid', "taken:$dc:0");
 
 	substr($taken, $worker, 1) = '0';
 	$self->query('HDEL', 'snowid', $pair);
-	$self->query('HSET', 'snowid', "taken:$dc", $taken);
+	$self->query('HSET', 'snowid', "taken:$dc:0", $taken);
 	return;
 }
 

@@ -21,7 +21,7 @@ local function server(with)
 	local i = world.servers
 	local s = setmetatable({common = {version = '4', layout = 'L', server = hex(0) .. hex(i), name = 's' .. i,
 		place = '', token = hex(100 + i), starts = '1', interval = '1000', lease = '0', least = '12000', latest = '9000000000000000',
-		boot = 'boot' .. i, dc = '0', registry = '', span = '0', high = '0', deadline = '9000000000000000'},
+		boot = 'boot' .. i, dc = '0', count = '32', registry = '', span = '0', high = '0', deadline = '9000000000000000'},
 		n = 0}, Server)
 	for name, value in pairs(with or {}) do s.common[name] = value end
 	return s
@@ -44,7 +44,7 @@ end
 function Server:claim(with)
 	local k = self.known
 	world.fresh = world.fresh + 1
-	local text, answer = self:call('claim', {count = '32', fresh = hex(world.fresh), ceiling = at(2000), reach = at(1000),
+	local text, answer = self:call('claim', {fresh = hex(world.fresh), ceiling = at(2000), reach = at(1000),
 		known = k and '0:' .. k.worker or '', ownership = k and k.ownership or hex(0), generation = k and k.generation or '0',
 		floor = k and k.floor or '0', used = '0', resume = k and 'now' or 'record', up = '100', move = '0', leaving = '', past = '',
 		registry = k and k.registry or ''}, with or {})
@@ -72,7 +72,7 @@ function Server:free(worker, ownership, with)
 end
 
 function Server:list(with)
-	return (self:call('list', {from = '0', count = '20', own = self.known and self.known.ownership or ''}, with or {}))
+	return (self:call('list', {from = '0', records = '20', own = self.known and self.known.ownership or ''}, with or {}))
 end
 
 -- Another start of it.
@@ -106,6 +106,8 @@ local function promote_replica()
 end
 
 local function hash(field) return world.redis.hash[field] end
+-- Which IDs are taken, up to the last of those.
+local function taken() return hash('taken:0:0') and hash('taken:0:0'):gsub('0+$', '') end
 local function record(worker) return world.redis:record('0:' .. worker) end
 
 local function fail(what, got, level)
@@ -187,9 +189,9 @@ function tests.records_are_damaged()
 	local good, marks = hash('0:0'), hash('mark:0:0')
 	local function damaged(text, its_marks)
 		world.redis.hash['0:0'], world.redis.hash['mark:0:0'] = text, its_marks or marks
-		world.redis.hash['taken:0'] = '01'		-- what gives it away, if anything does
+		world.redis.hash['taken:0:0'] = '01'		-- what gives it away, if anything does
 		expect(server():claim({count = '2'}), 'full 2 0 0 ')
-		expect(hash('taken:0'), '11')
+		expect(taken(), '11')
 		expect(s:mark(), 'damaged 0:0 ')
 		expect(s:claim(), 'damaged 0:0 ')
 		expect(other:list(), 'list 0 +damaged 0  1 s3 .*')
@@ -346,7 +348,7 @@ function tests.list()
 	expect(s:list(), string.format('list 0 me %s %s %s  live 1 %s 1 other %s %s %s  live 0 %s 2 leased %s %s %s 2500 live 0 %s',
 		at(14000), at(14000), at(2000), s.known.ownership, at(14000), at(14000), at(2000), other.known.ownership,
 		at(14000), at(14000), at(2000), leased.known.ownership))
-	expect(s:list({from = '1', count = '1'}), 'list 1 other .* live 0 ' .. other.known.ownership)
+	expect(s:list({from = '1', records = '1'}), 'list 1 other .* live 0 ' .. other.known.ownership)
 	expect(s:list({from = '3'}), 'list')
 	expect(s:list({own = ''}), 'list 0 me .* unused 0 .*')
 	expect(s:list({own = leased.known.ownership}), 'list 0 .* unused 0 .* 2 leased .* live 1 ' .. leased.known.ownership)
@@ -371,9 +373,9 @@ function tests.list()
 	-- by Redis' clock, also where the registry's is ahead of it
 	jump(-100000)
 	expect(s:mark(), 'ok .*')
-	expect(s:list({count = '1'}), string.format('list 0 me %s %s .*', at(14000 - 100000), at(14000 + 6001 - 100000)))
+	expect(s:list({records = '1'}), string.format('list 0 me %s %s .*', at(14000 - 100000), at(14000 + 6001 - 100000)))
 	world.redis.now = 1
-	expect(s:list({count = '1'}), string.format('list 0 me 0 1 .*'))
+	expect(s:list({records = '1'}), string.format('list 0 me 0 1 .*'))
 end
 
 function tests.free()
@@ -392,7 +394,7 @@ function tests.free()
 	expect(s:free(1, other.known.ownership), 'released s3')
 	expect(s:free(1, other.known.ownership), 'free')
 	expect(record(1).ceiling, old.ceiling)
-	expect(hash('taken:0'), '10')
+	expect(taken(), '1')
 	expect(hash('server:' .. other.common.server), 'nil')
 	expect(other:mark(), 'lost s3 ')
 	expect(other:claim(), 'lost s3 ')
@@ -431,7 +433,7 @@ function tests.the_same_start_claims_again()
 	expect(s:mark(), 'late')
 	s.n = s.n - 1
 	expect(s:release(), 'late')
-	expect(hash('taken:0'), '1')
+	expect(taken(), '1')
 	s.n = s.n + 1
 	expect(s:mark({used = at(7000)}), 'ok ' .. at(7000) .. ' .*')
 	expect(s:claim({used = at(8000)}), 'yours 0 %x+ 0 ' .. at(8000) .. ' .*')
@@ -510,18 +512,18 @@ function tests.an_id_that_it_never_heard_of()
 	expect(hash('server:' .. s.common.server), '0:0 0:1')
 	expect(s:claim(), 'yours 1 .*')
 	expect(hash('server:' .. s.common.server), '0:1')
-	expect(hash('taken:0'), '01')
+	expect(taken(), '01')
 	expect(s:claim({move = '1'}), 'yours 2 .*')		-- 0 is not within reach
 	s.known = k
 	expect(s:claim({leaving = '0:2'}), 'yours 1 .*')
-	expect(hash('taken:0'), '011')
+	expect(taken(), '011')
 	-- but not where it may be a copy's
 	s.known = k
 	expect(s:claim({boot = 'a third', token = hex(5), starts = '7'}), 'silence .*')
-	expect(hash('taken:0'), '011')
+	expect(taken(), '011')
 	-- not where it wants another one, or that was revoked, or does not fit
 	expect(s:claim({move = '1', reach = at(9000)}), 'yours 0 .*')
-	expect(hash('taken:0'), '110')
+	expect(taken(), '11')
 end
 
 function tests.an_unheard_id_is_revoked()
@@ -530,10 +532,10 @@ function tests.an_unheard_id_is_revoked()
 	expect(other:free(0, s.known.ownership, {force = '1'}), 'revoked s2')
 	s.known = nil
 	expect(s:claim({reach = at(500)}), 'yours 2 .*')
-	expect(hash('taken:0'), '011')
+	expect(taken(), '011')
 	s.known = nil
 	expect(s:claim({count = '2'}), 'full 1 1 ' .. at(2000) .. ' ')
-	expect(hash('taken:0'), '010')
+	expect(taken(), '01')
 end
 
 -- A directory that was restored in place: another server ID, and its place.
@@ -552,10 +554,10 @@ function tests.a_former_life()
 	-- it has one, and the former life's of this boot goes, if it is silent
 	wait(1000)
 	expect(third:claim(), 'yours 1 .*')
-	expect(hash('taken:0'), '11')
+	expect(taken(), '11')
 	wait(1001)
 	expect(third:claim(), 'yours 1 .*')
-	expect(hash('taken:0'), '01')
+	expect(taken(), '01')
 	-- another boot: when it is silent
 	local fourth = server({place = 'p', boot = 'another'})
 	expect(fourth:claim(), 'silence 2001')
@@ -575,10 +577,10 @@ function tests.former_lives_with_leases()
 	local s = owner({place = 'p', lease = '3000'})
 	-- on another boot a lease lapses, and is no reason to wait
 	expect(server({place = 'p', boot = 'x'}):claim({reach = at(9000)}), 'yours 1 .*')
-	expect(hash('taken:0'), '11')
+	expect(taken(), '11')
 	wait(6001)
 	expect(server({place = 'p', boot = s.common.boot, lease = '3000'}):claim({reach = at(4999)}), 'yours 1 .*')
-	expect(hash('taken:0'), '01')
+	expect(taken(), '01')
 end
 
 function tests.two_former_lives()
@@ -590,14 +592,14 @@ function tests.two_former_lives()
 	expect(hash('place:p') .. ' ' .. tostring(hash('place:q')), '0:0 0:1 nil')
 	local new = server({place = 'p', boot = 'two'})
 	expect(new:claim(), 'yours 1 .*')
-	expect(hash('taken:0'), '11')
+	expect(taken(), '11')
 	wait(2001)
 	expect(new:mark(), 'ok .*')
 	-- of both on this boot, one is enough
 	local c = owner({place = 'r', boot = 'three'})
 	local d = owner({place = 'r', boot = 'three'})
 	expect(d.known.worker, '2')
-	expect(hash('taken:0'), '111')
+	expect(taken(), '111')
 end
 
 function tests.a_move()
@@ -606,7 +608,7 @@ function tests.a_move()
 	local old = s.known
 	expect(s:claim({move = '1'}), 'yours 1 .*')
 	local new = s.known
-	expect(hash('taken:0'), '11')
+	expect(taken(), '11')
 	s.known = old
 	expect(s:release({ceiling = at(1234)}), 'ok')
 	expect(record(0).ceiling, at(1234))
@@ -686,7 +688,7 @@ function tests.the_name_of_an_empty_registry()
 	c:restart()
 	expect(c:claim({resume = 'record'}), 'settling .*')
 	expect(world.redis:record('meta').name, hex(2))
-	expect(hash('taken:0'), '01')
+	expect(taken(), '01')
 	expect(a:mark(), 'ok .*')
 	expect(world.redis:record('meta').name, name)
 	expect(c:mark(), 'other')
@@ -883,13 +885,13 @@ function tests.another_layout_or_datacenter()
 	local t = owner()
 	world.redis:flush()
 	expect(t:claim({dc = '1'}), 'settling .*')
-	expect(hash('taken:0'), '001')
+	expect(taken(), '001')
 	world.redis:flush()
 	expect(t:claim({move = '1'}), 'settling .*')
-	expect(hash('taken:0'), '001')
+	expect(taken(), '001')
 	world.redis:flush()
 	expect(t:claim({move = '1', leaving = '0:2'}), 'settling .*')
-	expect(hash('taken:0'), 'nil')
+	expect(taken(), 'nil')
 	expect(t:claim({move = '1', latest = '5'}), 'settling .*')
 end
 
@@ -908,7 +910,7 @@ function tests.what_it_gave_up()
 	local left = {known = s.known}
 	expect(s:claim({move = '1'}), 'yours 1 .*')
 	expect(s:mark(past(left, {ceiling = at(2001)})), 'ok .*')
-	expect(hash('taken:0') .. record(0).ceiling, '01' .. at(2001))
+	expect(taken() .. record(0).ceiling, '01' .. at(2001))
 	-- the record is gone, or another's
 	world.redis.hash['0:0'] = nil
 	expect(s:mark(past(left)), 'ok .*')
@@ -943,7 +945,7 @@ function tests.a_lease_that_it_gave_up()
 	local known = s.known
 	s:restart({boot = 'another'})
 	expect(s:claim(past(left, {ceiling = at(2500)})), 'twin')
-	expect(hash('taken:0') .. record(1).ceiling, '011' .. at(2500))
+	expect(taken() .. record(1).ceiling, '011' .. at(2500))
 	wait(6001)
 	expect(s:claim(past(left)), 'yours .*')
 	expect(record(1).ceiling, at(5500))
@@ -1057,25 +1059,28 @@ function tests.a_great_table()
 	for i = 0, 99 do
 		expect(server({lease = i == 99 and '3000' or '0'}):claim(many), 'yours ' .. i .. ' .*')
 	end
-	world.redis.hash['taken:0'] = ('0'):rep(40) .. ('1'):rep(472)
+	world.redis.hash['taken:0:0'] = ('0'):rep(40) .. ('1'):rep(472)
 	for i = 0, 98 do
 		local r = hash('0:' .. i)
 		if i < 40 then
 			world.redis.hash['0:' .. i] = r:gsub('"owner":"%x+"', '"owner":""')
-			world.redis.hash['mark:0:' .. i] = hash('mark:0:' .. i):gsub('%d+$', at(60000 + i))
+			world.redis.hash['mark:0:' .. i] = hash('mark:0:' .. i):gsub('%d+$', at(60000 - i))
 		end
 	end
 	wait(1001)
 	local new = server()
-	expect(new:claim(many), 'full 472 40 ' .. at(60000) .. ' more')
-	expect(hash('next:0'), '48 %d+ ' .. at(60000))
-	expect(new:claim(many), 'full 472 40 ' .. at(60000) .. ' more')
-	expect(hash('next:0'), '96 %d+ ' .. at(60000))
+	expect(new:claim(many), 'full 472 40 ' .. at(59961) .. ' more')
+	expect(hash('next:0'), '48 %d+ ' .. at(59961))
+	expect(new:claim(many), 'full 472 40 ' .. at(59961) .. ' more')
+	expect(hash('next:0'), '96 %d+ ' .. at(59961))
 	wait(6001)
 	expect(new:claim({count = '512', reach = at(5000)}), 'yours 99 .*')
-	expect(hash('next:0'), '112 %d+ ' .. at(60000))
+	expect(hash('next:0'), '100 %d+ ' .. at(59961))
+	-- each of many callers at once gets one
+	world.redis.hash['taken:0:0'] = ('0'):rep(40) .. ('1'):rep(72) .. ('0'):rep(48) .. ('1'):rep(352)
+	for i = 112, 159 do expect(server():claim(many), 'yours ' .. i .. ' .*') end
 	-- in the order of the round
-	world.redis.hash['taken:0'] = ('0'):rep(40) .. ('1'):rep(471) .. '0'
+	world.redis.hash['taken:0:0'] = ('0'):rep(40) .. ('1'):rep(471) .. '0'
 	local answer
 	local calls = 0
 	repeat
@@ -1083,8 +1088,8 @@ function tests.a_great_table()
 	until answer:match('^yours') or calls > 20
 	expect(answer, 'yours 511 .*')
 	-- one that the clock reaches, beside many that it does not
-	world.redis.hash['taken:0'] = ('0'):rep(40) .. ('1'):rep(472)
-	expect(server():claim({count = '512', reach = at(60020)}), 'yours 0 .*')
+	world.redis.hash['taken:0:0'] = ('0'):rep(40) .. ('1'):rep(472)
+	expect(server():claim({count = '512', reach = at(59990)}), 'yours 10 .*')
 end
 
 -- Runs one of them.

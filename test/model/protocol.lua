@@ -37,7 +37,7 @@ function protocol.argv(s, m, op, own, n, interval)
 	local argv = {'version', '4', 'operation', op, 'layout', 'twitter', 'server', identity.id,
 		'name', s.name, 'place', m.place, 'token', m.token, 'starts', num(identity.starts),
 		'n', num(n), 'interval', num(interval), 'lease', num(s.lease), 'least', '12000',
-		'latest', num(world.latest(s)), 'boot', s.machine.boot .. '/' .. s.device, 'dc', '0',
+		'latest', num(world.latest(s)), 'boot', s.machine.boot .. '/' .. s.device, 'dc', '0', 'count', num(world.workers),
 		'registry', own.known and own.known.registry or own.claim and own.claim.registry or '',
 		'span', num(m.span), 'high', num(m.high)}
 	local i = #argv
@@ -47,7 +47,6 @@ function protocol.argv(s, m, op, own, n, interval)
 	end
 	if op == 'claim' then
 		local k = own.known
-		add('count', num(world.workers))
 		add('fresh', own.fresh)
 		add('ceiling', num(own.ceiling))
 		add('reach', num(own.reach))
@@ -77,7 +76,7 @@ function protocol.argv(s, m, op, own, n, interval)
 		add('exact', own.exact and '1' or '0')
 	elseif op == 'list' then
 		add('from', num(own.from))
-		add('count', num(own.count))
+		add('records', num(own.records))
 		add('own', own_of(m))
 	elseif op == 'free' then
 		add('worker', num(own.worker))

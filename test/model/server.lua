@@ -571,7 +571,7 @@ local function serve_request(s, m)
 		end
 		return
 	end
-	return call(s, m, 'list', {from = request.worker, count = 1}, function(answer, err)
+	return call(s, m, 'list', {from = request.worker, records = 1}, function(answer, err)
 		if not answer then return no_answer(s, m, err) end
 		local ownership = protocol.listed(answer, request.worker)
 		if not ownership then return end

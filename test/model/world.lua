@@ -1113,7 +1113,7 @@ local function free_by_administrator(home)
 				argv[#argv + 1] = '9000000000000000'
 				return execute(who, m, argv, op)
 			end
-			local answer = ask('list', {from = worker, count = 1})
+			local answer = ask('list', {from = worker, records = 1})
 			local ownership, state = protocol.listed(answer, worker)
 			if ownership and state == 'live' then
 				world.fault('leak', 'worker ID ' .. worker .. ' is shown as live, and nobody has it')
@@ -1173,7 +1173,7 @@ local function check_indexes(home)
 			for at in text:gmatch('%S+') do check(field .. ' ' .. at) end
 		elseif field:match('^taken:') then
 			for i = 1, #text do
-				if text:sub(i, i) == '1' then check('taken ' .. field:match(':(.*)') .. ':' .. i - 1) end
+				if text:sub(i, i) == '1' then check('taken ' .. field:match(':(%d+:)') .. 512 * field:match('%d+$') + i - 1) end
 			end
 		end
 	end

@@ -79,7 +79,7 @@ my $calls = 1;
 
 sub offered
 {
-	$redis->query('HSET', 'snowid', 'taken:0', $other == 1 ? '10' : '01');
+	$redis->query('HSET', 'snowid', 'taken:0:0', $other == 1 ? '10' : '01');
 	return answer(count => 2, n => ++$calls);
 }
 like(offered(), qr/^full\n/,
@@ -144,7 +144,7 @@ foreach my $bad (@bad_marks)
 $redis->query('HSET', 'snowid', "mark:0:$other", $marks);
 is(join("\n", @given),
 	'', 'no damage gives an ID away, of ' . (keys(%damaged) + @bad_marks));
-$redis->query('HSET', 'snowid', 'taken:0', '11');
+$redis->query('HSET', 'snowid', 'taken:0:0', '11');
 
 # One of them, seen by all.
 $redis->query('HSET', 'snowid', "0:$other", $damaged{'without claim'});
