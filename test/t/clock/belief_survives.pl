@@ -26,7 +26,7 @@ sub start
 }
 
 # Keys have the time of the clock, which is this many s off; the keeper has seen it,
-# since it gives a grant.
+# since it gives a grant, which it does while keys are made.
 sub keys_follow
 {
 	my ($node, $skew) = @_;
@@ -34,8 +34,8 @@ sub keys_follow
 	$node->poll_query_until('postgres',
 		<<~EOF) or die 'keys do not follow the clock';
 		SELECT is_open AND ceiling IS DISTINCT FROM nullif('$before', '')::timestamptz AND abs(extract(epoch FROM ceiling) - @{[ time + $skew ]}) < 90
-			AND abs(extract(epoch FROM snowid_timestamp(snowid_next()) - clock_timestamp())) < 5
-		FROM snowid_status()
+			AND abs(extract(epoch FROM snowid_timestamp(key) - clock_timestamp())) < 5
+		FROM (SELECT snowid_next() AS key) made, snowid_status()
 		EOF
 	return;
 }

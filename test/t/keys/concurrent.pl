@@ -60,7 +60,6 @@ foreach my $db (qw(a b c))
 
 create_extension($node);
 server_is_open($node);
-my $waits = status($node, 'waits');
 
 # The settings that make a session's queries parallel, cost or no cost.
 my $force = $node->safe_psql('postgres',
@@ -178,7 +177,8 @@ query($node, <<~EOF);
 		INSERT INTO took VALUES (what, extract(epoch FROM ended - began) * 1000);
 	END \$\$;
 	EOF
-my $run = start_pgbench(
+my $waits = status($node, 'waits');
+my $run   = start_pgbench(
 	$node, 'postgres', '-c 32 -j 1 -T 3 -R 8000 -M prepared',
 	snowid  => "SELECT take('snowid');",
 	nextval => "SELECT take('nextval');");
