@@ -1,6 +1,5 @@
 # A server that cannot make keys says why; some functions work on it nevertheless;
-# it becomes ready by a reload or by promotion; and each role may call only the
-# functions for it.
+# and it becomes ready by a reload or by promotion.
 use strict;
 use warnings;
 
@@ -251,40 +250,6 @@ is( $node->safe_psql(
 	'a restored default makes keys above the restored ones');
 like(sql_error($plain, "\\c $db\nINSERT INTO orders DEFAULT VALUES"),
 	$not_loaded, 'an insert without the library loaded says so');
-
-#---- Who may do what ----
-
-$node->safe_psql('postgres', <<~EOF);
-	CREATE ROLE monitor LOGIN IN ROLE pg_monitor;
-	CREATE ROLE app LOGIN;
-	CREATE DATABASE app OWNER app;
-	EOF
-
-sub as
-{
-	my ($role, $db, $sql) = @_;
-	return sql_error($node, "\\c $db $role\n$sql");
-}
-is(as('monitor', 'postgres', 'SELECT * FROM snowid_status()'),
-	'', 'pg_monitor can read snowid_status');
-like(as('app', 'postgres', 'SELECT * FROM snowid_status()'),
-	qr/^42501: /, 'another role cannot');
-like(as('app', 'postgres', 'SELECT snowid_status()'),
-	qr/^42501: /, 'another role cannot call its function');
-is( as( 'app', 'postgres',
-		'SELECT snowid_decode(snowid_next()) FROM snowid_layouts()'),
-	'',
-	'every role can make and decode keys');
-is( as('app', 'app', 'CREATE EXTENSION snowid; SELECT snowid_next_batch(2)'),
-	'',
-	'a database owner can CREATE EXTENSION');
-foreach my $role ('app', 'monitor')
-{
-	like(as($role, 'postgres', 'SELECT snowid_advance(1)'),
-		qr/^42501: /, "snowid_advance is not for $role");
-}
-like(as('app', 'app', 'SELECT snowid_advance(1)'),
-	qr/^42501: /, 'snowid_advance is not for the owner of the database');
 
 #---- A standby ----
 

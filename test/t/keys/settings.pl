@@ -301,34 +301,9 @@ SKIP:
 		'by how much its last key leads a clock before the epoch');
 }
 
-#---- The state file ----
-
-fresh_server($worker_1);
-server_is_open($node);
-my $file  = $node->data_dir . '/snowid/state';
-my $state = slurp_file($file);
-
-foreach my $damage (
-	[ 'cut short',           substr($state, 0, 20) ],
-	[ 'without content',     '' ],
-	[ 'with a changed byte', $state ^ ("\0" x 20 . "\1" . "\0" x 11) ])
-{
-	my ($what, $content) = @$damage;
-	$node->stop;
-	replace_file($file, $content);
-	restart_with($worker_1);
-	like(
-		sql_error($node, 'SELECT snowid_next()'),
-		qr/^XX001: snowid cannot use its state file\nDETAIL:  File "snowid\/state" is damaged\.\nHINT:  /,
-		"a state file $what makes no keys");
-}
-replace_file($file, $state);
-ok( $node->poll_query_until(
-		'postgres', 'SELECT is_open FROM snowid_status()'),
-	'a mended state file is taken without a restart');
-
 #---- No worker process ----
 
+fresh_server($worker_1);
 configure($node,
 	"$worker_1\nsnowid.max_wait = 100ms\nmax_worker_processes = 0");
 $node->restart;
