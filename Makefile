@@ -82,7 +82,7 @@ uninstall-redis:
 PROVE_FLAGS += -I test/lib
 
 # The manual, in the folders that it has here, so that its links lead somewhere.
-manual = $(sort $(call found,*.md LICENSE doc/*.* doc/*/* managed/* test/bench/results.*))
+manual = $(sort $(call found,*.md LICENSE doc/*.* doc/*/* managed/* test/bench/results.md))
 pages = $(DESTDIR)$(docdir)/snowid
 folders = $(sort $(patsubst %/,%,$(dir $(manual))))
 install: install-manual

@@ -12,11 +12,7 @@
 
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "utils/builtins.h"
 #include "utils/memutils.h"
-#if PG_VERSION_NUM >= 160000
-#include "varatt.h"
-#endif
 
 PG_MODULE_MAGIC;
 
@@ -25,8 +21,6 @@ PG_FUNCTION_INFO_V1(bench_clock);
 PG_FUNCTION_INFO_V1(bench_longest);
 PG_FUNCTION_INFO_V1(bench_oversleep);
 PG_FUNCTION_INFO_V1(bench_call);
-PG_FUNCTION_INFO_V1(bench_to_form);
-PG_FUNCTION_INFO_V1(bench_from_form);
 
 /* Does nothing. */
 Datum
@@ -124,24 +118,4 @@ bench_call(PG_FUNCTION_ARGS)
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(memory);
 	PG_RETURN_FLOAT8((double) (end - start) / n);
-}
-
-/* snowid_to_public() without the form: text of its length. */
-Datum
-bench_to_form(PG_FUNCTION_ARGS)
-{
-	text	   *prefix = PG_GETARG_TEXT_PP(1);
-	char		form[] = "customer9_0123456789abcdef";
-
-	PG_RETURN_TEXT_P(cstring_to_text_with_len(form, VARSIZE_ANY_EXHDR(prefix) + 17));
-}
-
-/* snowid_from_public() without the form: takes the texts. */
-Datum
-bench_from_form(PG_FUNCTION_ARGS)
-{
-	text	   *form = PG_GETARG_TEXT_PP(0);
-	text	   *prefix = PG_GETARG_TEXT_PP(1);
-
-	PG_RETURN_INT64(VARSIZE_ANY_EXHDR(form) + VARSIZE_ANY_EXHDR(prefix));
 }

@@ -20,7 +20,7 @@ my %port  = (default => 1, wide => 2, delayed => 3, claims => 4, tags => 5);
 my $bench = 'test/bench';
 my $redis_server = $ENV{REDIS_SERVER} || 'redis-server';
 my $redis_cli    = $redis_server =~ s/server$/cli/r;
-my ($markdown, @bars, %plot);
+my ($markdown, @bars);
 $| = 1;
 
 # The first; with QUICK=1 the second; with QUICK=2 a tenth of that, at least 1.
@@ -302,8 +302,6 @@ sub use_up_lead
 	return;
 }
 
-sub keys_made { return ask($_[0], 'SELECT keys FROM snowid_status()') }
-
 #---- The rows ----
 
 my ($default, $wide);    # a session in each server
@@ -322,8 +320,6 @@ sub prepare
 			CREATE FUNCTION bench_longest(regprocedure, int) RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
 			CREATE FUNCTION bench_oversleep(int, int) RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
 			CREATE FUNCTION bench_call(regprocedure, bigint, int) RETURNS float8 AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
-			CREATE FUNCTION bench_to_form(bigint, text) RETURNS text AS '$dir/snowid/$bench/baseline' LANGUAGE C STABLE STRICT;
-			CREATE FUNCTION bench_from_form(text, text) RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C STABLE STRICT;
 			CREATE SEQUENCE cache1;
 			CREATE SEQUENCE cache32 CACHE 32;
 			CREATE SEQUENCE cache1000 CACHE 1000;
@@ -413,10 +409,6 @@ sub row1
 	my $uuid = ratio($ns{'gen_random_uuid()'}, $next);
 	bar('row of `gen_random_uuid()` against ours',
 		'at least 8', show($uuid), $uuid->[0] >= 8);
-	$plot{own} = [
-		map  { [ $_, @{ own_ratio($ns{$_}, $clock, $nothing) } ] }
-		grep { $_ ne 'bench_nothing()' } @functions
-	];
 	return;
 }
 
@@ -481,8 +473,6 @@ sub row2
 					digits(max(@{ $longest{$name} })),
 					percent(min(@{ $fair{$name} }))
 				  ];
-				push @{ $plot{"sessions $kind"}{$name} },
-				  [ $clients, @$figure ];
 			}
 			if ($clients == 2)
 			{
@@ -840,15 +830,6 @@ sub row5
 						ratio(
 							$rate{ $schemes[1][0] },
 							$rate{ $schemes[4][0] })));
-				$plot{orders} = [
-					map {
-						[
-							$_->[0],
-							@{ ratio($rate{ $_->[0] }, $rate{$basis}) }
-						]
-					} @schemes
-				  ]
-				  if $clients == 1;
 			}
 		}
 	}
@@ -1151,262 +1132,6 @@ sub row7
 }
 
 # ns a row of snowid_next(), against those of the clock read.
-sub cost
-{
-	my ($session) = @_;
-	my $n         = 20_000;
-	my %ns        = row_costs($session, full(101, 31),
-		$n, qw(bench_nothing() bench_clock() snowid_next()));
-	return ($ns{'snowid_next()'},
-		ratio(@ns{qw(snowid_next() bench_clock())}));
-}
-
-sub row8
-{
-	my (@lines, @figures);
-
-	heading('8. Growth');
-	paragraph(
-		'The row of `snowid_next()` against that of the clock read, measured in turns at each stage (16 sequence',
-		'bits, so that the cap does not hide anything).');
-	my $start = keys_made($wide);
-	foreach my $goal (1e5, 1e6, 1e7, $quick ? () : 1e8)
-	{
-		my $missing = $goal - (keys_made($wide) - $start);
-		for (; $missing > 0; $missing -= 5e6)
-		{
-			make_keys($wide, int(min($missing, 5e6)));
-		}
-		my ($ns, $figure) = cost($wide);
-		push @lines,
-		  [
-			sprintf('%.0e keys made', $goal), show($figure),
-			digits(median(@$ns))
-		  ];
-		push @figures, $figure;
-	}
-	ask($wide, 'CREATE DATABASE growth STRATEGY file_copy');
-	my $session = session('wide', 'growth');
-	ask($session, 'CREATE EXTENSION snowid');
-	leave($session);
-	my $made = 1;
-	foreach my $goal (1, 10, $quick ? () : 100)
-	{
-		for (; $made < $goal; $made++)
-		{
-			ask($wide, "CREATE DATABASE growth_$made TEMPLATE growth");
-			my $other = session('wide', "growth_$made");
-			ask($other, 'SELECT snowid_next()');
-			leave($other);
-		}
-		my ($ns, $figure) = cost($wide);
-		push @lines,
-		  [
-			"$goal database(s) with snowid", show($figure),
-			digits(median(@$ns))
-		  ];
-		push @figures, $figure;
-	}
-	my @again;
-	foreach my $i (1 .. @figures)
-	{
-		my ($ns, $figure) = cost($wide);
-		push @lines,
-		  [ "nothing more ($i)", show($figure), digits(median(@$ns)) ];
-		push @again, $figure;
-	}
-	table([ 'after', 'row, against that of the clock read', 'ns a row' ],
-		@lines);
-	my ($grown, $noise) = map {
-		my @medians = map { $_->[0] } @$_;
-		max(@medians) / min(@medians)
-	} \@figures, \@again;
-	bar('cost with growth: greatest figure against the least',
-		'flat within the noise',
-		sprintf('%.3f; as many figures without growth: %.3f', $grown, $noise),
-		$grown <= $noise + 0.03);
-
-	my @disk;
-	foreach my $pace (0, 0.05)
-	{
-		my $keys =
-		  $pace ? full(1_000_000, 400_000) : full(10_000_000, 2_000_000);
-		my $worker = ask($wide,
-			q(SELECT pid FROM pg_stat_activity WHERE backend_type = 'snowid keeper')
-		);
-		my $backend = ask($wide, 'SELECT pg_backend_pid()');
-		my $look    = sub {
-			my %now = (
-				time => time(),
-				lsn  =>
-				  ask($wide, q(SELECT pg_current_wal_insert_lsn() - '0/0')));
-			foreach my $who ([ worker => $worker ], [ backend => $backend ])
-			{
-				my %io = read_file("/proc/$who->[1]/io") =~ /^(\w+): (\d+)/mg;
-				$now{"$who->[0] $_"} = $io{$_} foreach keys %io;
-			}
-			return %now;
-		};
-		my %before = $look->();
-		for (1 .. $keys / 10_000)
-		{
-			ask($wide, each_row('snowid_next()', 10_000));
-			sleep($pace);
-		}
-		my %after = $look->();
-		my $million =
-		  sub { digits(($after{ $_[0] } - $before{ $_[0] }) * 1e6 / $keys) };
-		push @disk,
-		  [
-			sprintf('%.0f', $keys / ($after{time} - $before{time})),
-			map { $million->($_) } 'lsn',
-			'worker syscw',
-			'backend syscw',
-			'backend write_bytes'
-		  ];
-	}
-	paragraph(
-		'What is written for a million keys: the ceiling, which the keeper puts into the WAL some times a second',
-		'while keys are made, however many they are; each time is one write and one fsync. (From the position',
-		'of the WAL and from /proc/PID/io: background workers do not report to `pg_stat_wal`.)'
-	);
-	table(
-		[
-			'keys/s',
-			'WAL bytes',
-			"worker's writes",
-			"backend's writes",
-			"backend's bytes to disk"
-		],
-		@disk);
-	return;
-}
-
-# Instructions within a function, counted by callgrind in one session.
-sub row9
-{
-	my @functions = qw(bench_nothing bench_clock snowid_next);
-	my (%total, %clock);
-
-	ask($wide, 'SELECT 1');
-	leave($wide);
-	system("pg_ctl -D $dir/wide -m fast -w stop >/dev/null") == 0
-	  or die "cannot stop the server\n";
-	my $pid = fork() // die "$!\n";
-	if ($pid == 0)
-	{
-		open(STDOUT, '>',  "$dir/callgrind.log");
-		open(STDERR, '>&', \*STDOUT);
-		exec(
-			'valgrind',
-			'--tool=callgrind',
-			"--callgrind-out-file=$dir/callgrind.%p",
-			(map { "--toggle-collect=$_" } @functions),
-			'postgres',
-			'-D',
-			"$dir/wide");
-	}
-	for (1 .. 600)
-	{
-		last
-		  if
-		  qx(psql -XqAt -h $dir -p $port{wide} -U postgres -c 'SELECT snowid_next() > 0' postgres 2>&1)
-		  =~ /^t/;
-		sleep(0.1);
-	}
-	foreach my $f (@functions)
-	{
-		foreach my $n ((1000, 2000, 3000) x 3)
-		{
-			my $session = session('wide');
-			my $backend = ask($session, 'SELECT pg_backend_pid()');
-			ask($session, each_row("$f()", $n));
-			leave($session);
-			my $name = "$dir/callgrind.$backend";
-			for (1 .. 200)
-			{
-				last if -s $name && read_file($name) =~ /^totals:/m;
-				sleep(0.05);
-			}
-			my $out = read_file($name);
-			my ($instructions) = $out =~ /^totals: (\d+)/m;
-			$total{$f}{$n} =
-			  min($instructions, $total{$f}{$n} // $instructions);
-			$clock{$f}{$n} = own_instructions($out, qr/clock_gettime/);
-		}
-	}
-	kill('INT', $pid);
-	waitpid($pid, 0);
-
-	my %each = map {
-		my $t = $total{$_};
-		$_ => [
-			($t->{2000} - $t->{1000}) / 1000,
-			($t->{3000} - $t->{2000}) / 1000
-		]
-	} @functions;
-	my ($read) =
-	  ($clock{snowid_next}{2000} - $clock{snowid_next}{1000}) / 1000;
-	my $whole  = $each{snowid_next}[0];
-	my $beyond = $whole - $each{bench_clock}[0];
-	heading('9. Instructions a key');
-	paragraph(
-		'By callgrind on a real backend: within the function, all that it calls included; the difference of two',
-		"row counts, twice; of three sessions the least, since one may include a request for a grant. valgrind has no vdso, so `clock_gettime()` is libc's $read instructions and a system call",
-		'here; in the vdso it is some ' . (qx($bench/steps) || "unknown") =~
-		  s/\s+//gr . '.',
-		'Inside a spinlock: none, for there is none on the way; one compare-and-swap.'
-	);
-	table(
-		[
-			'function', 'instructions',
-			'again',    'beyond clock_gettime()',
-			'beyond bench_clock()'
-		],
-		map {
-			my $f = $_;
-			[
-				"`$f()`",
-				@{ $each{$f} },
-				$f eq 'bench_nothing' ? ''      : $each{$f}[0] - $read,
-				$f eq 'snowid_next'   ? $beyond : ''
-			]
-		} @functions);
-	bar('instructions of a whole key beyond the function that reads the clock',
-		'at most 50',
-		$beyond,
-		$beyond <= 50);
-	system("pg_ctl -D $dir/wide -l $dir/wide.log -w start >/dev/null") == 0
-	  or die "cannot start the server\n";
-	$wide = session('wide');
-	return;
-}
-
-# The instructions of the functions of that name themselves, from callgrind's
-# output, in which "fn=(1) name" names and "fn=(1)" refers.
-sub own_instructions
-{
-	my ($out, $name) = @_;
-	my ($inside, $call, %names) = (0, 0);
-	my $sum = 0;
-	foreach (split(/\n/, $out))
-	{
-		if (/^fn=\((\d+)\)(?: (.*))?/)
-		{
-			$names{$1} = $2 if defined $2;
-			$inside = $names{$1} =~ $name;
-		}
-		elsif (/^cfn=\((\d+)\) (.*)/) { $names{$1} = $2 }
-		elsif (/^calls=/) { $call = 1 }
-		elsif (/^[+\-*\d]\S* (\d+)/)
-		{
-			$sum += $1 if $inside && !$call;
-			$call = 0;
-		}
-	}
-	return $sum;
-}
-
 sub row10
 {
 	my $key  = 1541815603606036480;
@@ -1855,69 +1580,6 @@ sub row12
 	return;
 }
 
-# The public form, beyond a call of the same shape.
-sub row14
-{
-	my $n = 5000;
-	my $aes =
-	  read_file('/proc/cpuinfo') =~ /^(?:flags|Features)\s*:.*\baes\b/m;
-	my %row;
-	my @lines;
-	my $worst = 0;
-
-	chomp(my $openssl = qx(openssl version));
-	foreach my $prefix (qw(ord customer9))
-	{
-		ask($default,
-			"CREATE TABLE forms_$prefix AS SELECT i AS id, snowid_to_public(i, '$prefix') AS form FROM generate_series(1, $n) i"
-		);
-		$row{"$_($prefix)"} =
-		  "SELECT count($_(id, '$prefix')) FROM forms_$prefix"
-		  foreach qw(snowid_to_public bench_to_form);
-		$row{"$_($prefix)"} =
-		  "SELECT count($_(form, '$prefix')) FROM forms_$prefix"
-		  foreach qw(snowid_from_public bench_from_form);
-	}
-	my %ns = turns(
-		full(501, 61),
-		map {
-			my $sql = $row{$_};
-			[ $_, sub { timed($default, $sql) / $n } ]
-		} sort keys %row);
-	foreach my $name (sort grep { /^snowid/ } keys %row)
-	{
-		my $least = $name =~ s/snowid_(\w+)_public/bench_$1_form/r;
-		my @own =
-		  map { $ns{$name}[$_] - $ns{$least}[$_] } 0 .. $#{ $ns{$name} };
-		my $own = median(@own);
-		push @lines,
-		  [
-			"`$name`",
-			digits(median(@{ $ns{$name} })),
-			sprintf(
-				'%.0f (%.0f-%.0f)',
-				$own,
-				quantile(0.25, @own),
-				quantile(0.75, @own))
-		  ];
-		$worst = max($worst, $own);
-	}
-
-	heading('14. Public forms');
-	paragraph(
-		'Rows as in 1, one key a row, beyond a function that takes and gives the same and enciphers nothing;',
-		'the argument is the prefix.',
-		($aes ? 'With' : 'Without') . " AES in the processor; $openssl.");
-	table([ 'function', 'ns a row', 'ns beyond the call' ], @lines);
-	bar('a public form beyond the call, prefix of 3 and of 9 ('
-		  . ($aes ? 'with' : 'without')
-		  . ' AES in the processor)',
-		'at most 600 ns',
-		sprintf('%.0f ns', $worst),
-		$worst <= 600);
-	return;
-}
-
 # The processes "snowid segments" that have a database.
 sub segment_processes
 {
@@ -2102,33 +1764,7 @@ sub row15
 	return;
 }
 
-# Writes the data of the plot, and has it drawn.
-sub draw
-{
-	my %data = (
-		own => join('',
-			map { sprintf("\"%s\" %s %s %s\n", $_->[0], @$_[ 1 .. 3 ]) }
-			  @{ $plot{own} }),
-		orders => join('',
-			map { sprintf("\"%s\" %s %s %s\n", @$_) } @{ $plot{orders} }));
-	my $sessions = $plot{'sessions many keys a statement'};
-	$data{sessions} = join(
-		"\n\n",
-		map {
-			"\"$_\"\n"
-			  . join('', map { "@$_\n" } @{ $sessions->{$_} })
-		} sort keys %$sessions);
-	foreach my $name (keys %data)
-	{
-		open(my $file, '>', "$results/$name.dat") or die "$!\n";
-		print $file $data{$name};
-		close($file);
-	}
-	system("cd $results && gnuplot $dir/snowid/$bench/plot.gp") == 0
-	  or die "gnuplot failed\n";
-	return;
-}
-
+# A row keeps its number when another one goes.
 my %rows = (
 	1  => \&row1,
 	2  => \&row2,
@@ -2137,16 +1773,13 @@ my %rows = (
 	5  => \&row5,
 	6  => \&row6,
 	7  => \&row7,
-	8  => \&row8,
-	9  => \&row9,
 	10 => \&row10,
 	11 => \&row11,
 	12 => \&row12,
 	13 => \&row13,
-	14 => \&row14,
 	15 => \&row15);
 my $all = !@rows;
-@rows = 1 .. 15 if $all;
+@rows = sort { $a <=> $b } keys %rows if $all;
 prepare();
 machine();
 my %took;
@@ -2162,7 +1795,6 @@ print 'seconds: ',
   join(', ', map { sprintf('row %d %.0f', $_, $took{$_}) } @rows), "\n";
 if ($all)
 {
-	draw();
 	open(my $file, '>', "$results/results.md") or die "$!\n";
 	print $file $markdown;
 	close($file);
