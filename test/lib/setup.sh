@@ -293,7 +293,8 @@ uninstall_snowid()
 		"$build/root$("$pg_config" --sharedir)"/extension/snowid[._-]*
 }
 
-# The copy of the checkout, with what was built in the former one.
+# The copy of the checkout, with what was built in the former one, or in the directory
+# BUILT, which test/run has for what it starts.
 copy_checkout()
 {
 	local former=$build/former
@@ -304,10 +305,18 @@ copy_checkout()
 	rm -rf "$work"
 	"${as_user[@]}" mkdir "$work"
 	pack_checkout | run tar -xf -
-	[[ ! $clean ]] || return 0
+	if [[ ! $clean ]]; then
+		copy_objects "$former"
+		rm -rf "$former"
+	elif [[ ${BUILT:-} ]]; then
+		copy_objects "$BUILT"
+	fi
+}
+
+copy_objects()
+{
 	run sh -c 'cd "$1" && find . -name "*.o" -o -name "*.so" -o -name "*.lua.h" -o -path ./test/lib/keys |
-		tar -cf - -T -' sh "$former" | run tar -xf -
-	rm -rf "$former"
+		tar -cf - -T -' sh "$1" | run tar -xf -
 }
 
 # The sources as git sees them, without what earlier builds left, as a tar file
@@ -338,7 +347,7 @@ prepare_build_directory()
 # make in the copy, against the private PostgreSQL
 make_there()
 {
-	run_long make -s PG_CONFIG="$bindir/pg_config" with_llvm=no "$@"
+	run_long make -s -j "$(nproc)" PG_CONFIG="$bindir/pg_config" with_llvm=no "$@"
 }
 
 # All of the above.  The arguments are the packages that the caller needs beside

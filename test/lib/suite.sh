@@ -32,7 +32,8 @@ build()
 	local log=$build/build.log
 
 	# shellcheck disable=SC2086 # nothing, or a word
-	if make_there ${2-$clean} all install test/lib/ff1 test/lib/opening COPT="$1" >"$log" 2>&1; then
+	if { [[ ! ${2-$clean} ]] || make_there clean; } >"$log" 2>&1 &&
+		make_there all install test/lib/ff1 test/lib/opening COPT="$1" >>"$log" 2>&1; then
 		return
 	fi
 	head -n 40 "$log"

@@ -3,9 +3,10 @@
 #	tap.pl [--jobs=N] [--limit=SECONDS] [--totals=FILE] [-I DIR]... TEST...
 #	tap.pl --until-failure ...
 #
-# As soon as a test ends, prints a line about it, and below that what explains its
-# failure.  At the end "passed failed" goes into FILE.  A test that ends badly without a
-# failed check is one failure; a check that TAP marks with a directive counts nowhere.
+# Prints the first check of a test that fails, at once; and as soon as the test ends, a
+# line about it, and below that what explains its failure.  At the end "passed failed" goes
+# into FILE.  A test that ends badly without a failed check is one failure; a check that TAP
+# marks with a directive counts nowhere.
 #
 # The name of a check must be a whole claim, since it is all that one sees when it fails:
 # three words or more, and none that continues another sentence in front, nor behind a
@@ -42,8 +43,8 @@ while (@waiting || %running)
 		my $test = $running{$out};
 		my $more =
 		  sysread($out, $test->{tap}, 65536, length $test->{tap});
-		stop_at_failure($test) if $until_failure;
-		next                   if $more;
+		look_for_failure($test);
+		next if $more;
 		$outputs->remove($out);
 		close($out);
 		delete $running{$out};
@@ -74,8 +75,9 @@ sub start
 	  or die "$script: $!\n";
 	$outputs->add($out);
 	$running{$out} = {
-		name => $script =~ s{^test/t/|\.pl$}{}gr,
-		tap  => ''
+		name  => $script =~ s{^test/t/|\.pl$}{}gr,
+		began => time,
+		tap   => ''
 	};
 	return;
 }
@@ -111,18 +113,27 @@ sub report
 	$not_ok ||= 1 if $why;
 	$passed += $ok;
 	$failed += $not_ok;
-	result($test->{name},
-		  $not_ok  ? "$ok ok, $not_ok FAILED" . ($why && ": $why")
+	result(
+		$test->{name},
+		$not_ok    ? "$ok ok, $not_ok FAILED" . ($why && ": $why")
 		: $skipped ? "skipped: $skipped"
-		:            "$ok ok");
+		: sprintf '%3d ok %6d s',
+		$ok,
+		time - $test->{began});
 	explain($test->{name}) if $not_ok;
 	return;
 }
 
-sub stop_at_failure
+# The first check that has failed so far
+sub look_for_failure
 {
 	my ($test) = @_;
-	stop($test, $1) if $test->{tap} =~ /^not ok \d+ - (.*)\n/m;
+	return
+	  if $test->{has_failed}
+	  || $test->{tap} !~ /^not ok \d+ - ((?!.*#\s*(?i:skip|todo)\b).*)\n/m;
+	stop($test, $1) if $until_failure;
+	$test->{has_failed} = 1;
+	result($test->{name}, "FAILED so far: $1");
 	return;
 }
 
