@@ -229,6 +229,14 @@ is( places($node),
 	'the layout is changed: five places at most');
 isnt(known(), $known,
 	'the layout is changed: the former ceilings are forgotten');
+configure($node, "snowid.worker_id = 6\n" . $layout =~ s/2000/1999/r);
+$node->restart;
+poll($node, q(reason ~ 'layout was changed'));
+query($node, 'SELECT snowid_accept_layout()');
+gate_is_open($node);
+is(worker_ids($node), '6',
+	'the layout is changed again: no ceiling of the first one is valid again'
+);
 $node->stop;
 
 #---- A position that no ceiling can be ----

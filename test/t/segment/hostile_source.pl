@@ -1,8 +1,9 @@
 # Central servers that are not what they should be: one that has SCRAM computed without
 # end, that answers or notes without end, that says what is no text, whose name is a
-# hundred thousand names, whose certificate is a pipe.  Each attempt ends at its deadline,
-# and the process within a second of SIGTERM; memory stays bounded, numbers of the table
-# here continue, and every client can read the status.
+# hundred thousand names, whose certificate is a pipe, that gives no row or does not
+# commit.  Each attempt ends at its deadline, and the process within a second of SIGTERM;
+# memory stays bounded, numbers of the table here continue, and every client can read the
+# status.
 use strict;
 use warnings;
 
@@ -30,7 +31,35 @@ sub message
 	return $type . pack('N', 4 + length $content) . $content;
 }
 
-my $welcome = message('R', pack('N', 0)) . message('Z', 'I');
+my $ready   = message('Z', 'I');
+my $welcome = message('R', pack('N', 0)) . $ready;
+my $begun   = message('C', "BEGIN\0");
+my $failed  = message('E', "SERROR\0C57014\0Mnot today\0\0");
+my $columns =
+	message('1', '')
+  . message('2', '')
+  . message('T',
+	pack('n (Z*NnNnNn)4', 4, map { $_, 0, 0, 25, -1, -1, 0 } 1 .. 4));
+my $taken =
+	$columns
+  . message('D', pack('n (N/a*)2 N N', 4, 1, 1000, 0xffffffff, 0))
+  . message('C', "SELECT 1\0");
+
+# Gives these answers, one after the other.
+sub answers
+{
+	my @answers = @_;
+	return sub {
+		my ($client) = @_;
+		syswrite($client, $welcome);
+		foreach my $answer (@answers)
+		{
+			sysread($client, my $question, 10000) or last;
+			syswrite($client, $answer . $ready);
+		}
+		sysread($client, my $end, 10000);
+	};
+}
 
 # The behavior of a server after the startup packet.
 my %servers = (
@@ -60,9 +89,13 @@ my %servers = (
 		syswrite($client, $welcome);
 		1 while syswrite($client, $notice);
 	},
-	silent => sub { sleep 600 },
-	tls    => sub { sleep 600 },
-	babble => sub {
+	no_begin    => answers($failed),
+	no_row      => answers($begun, $columns . message('C', "SELECT 0\0")),
+	no_commit   => answers($begun, $taken, $failed),
+	rolled_back => answers($begun, $taken, message('C', "ROLLBACK\0")),
+	silent      => sub { sleep 600 },
+	tls         => sub { sleep 600 },
+	babble      => sub {
 		my ($client) = @_;
 		syswrite(
 			$client,
@@ -166,7 +199,10 @@ my %errors = (
 	notices => qr/^The central server did not answer in time$|memory/,
 	pipe    => qr/^The central server did not answer in time$/,
 	names   => qr/^The central server did not answer in time$|memory|ended/,
-	babble  => qr/\?\?\? d\?\?j\?\?  vu$/);
+	babble  => qr/\?\?\? d\?\?j\?\?  vu$/,
+	(map { $_ => qr/^not today$/ } qw(no_begin no_commit)),
+	no_row      => qr/^Its source gave no result$/,
+	rolled_back => qr/^Its source did not commit$/);
 foreach my $name (sort keys %options)
 {
 	my $caller = ask_in_background($node, "SELECT snowid_number('$name')");

@@ -204,6 +204,21 @@ is( answer(
 	),
 	1,
 	'a row that is committed is seen');
+query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('fresh')");
+like(
+	sql_error(
+		$node,
+		"BEGIN; ALTER TABLE snowid_segments RENAME TO renamed; SELECT snowid_number('fresh')"
+	),
+	qr/^42704: segment "fresh" does not exist\n/,
+	'a table that has another name has no row of the tag');
+like(
+	sql_error(
+		$node,
+		"BEGIN; ALTER TABLE snowid_segments DROP CONSTRAINT snowid_segments_pkey CASCADE; SELECT snowid_number('fresh')"
+	),
+	qr/^55000: definition of table "snowid_segments" does not match the snowid_segments extension\n/,
+	'a table without its primary key is refused');
 
 query($node,
 	"INSERT INTO snowid_segments (biz_tag, max_id, limit_id) VALUES ('few', 95, 100), ('last', 9223372036854775806, NULL)"
