@@ -74,19 +74,8 @@
 --	  that is empty gets its name back from the first owner, at the latest from one
 --	  that uses its claim.
 --
--- So two servers use one ID only in these cases, which test/model distinguishes by
--- these names:
---
---	A1	One of them was cut off for a whole settling, and Redis lost its record.
---	A2	A block copy runs beside its original, and one of the two is cut off, or was
---		not heard since its start; or it was not heard since Redis lost its record, and
---		the other one started without Redis.
---	A3	An administrator released the ID of a server that was merely cut off.
---	A4	A memory image is resumed beside its original: until both have written their
---		record, and again where one is started or Redis forgets it.
---
--- And a server makes a key twice only if it was (A5) set back to a snapshot, or
--- restored before Redis heard of its last keys.
+-- So two servers use one ID, or one makes a key twice, only in the cases A1 to A5 of
+-- test/model/world.lua.
 --
 -- The same place and the same boot mean that the former process of the directory
 -- is gone, since it held a lock: the new one gets the ID at once.
@@ -649,7 +638,7 @@ function operations.claim()
 		if again then
 			own_record(own, mine, mine.claim, mine.generation, mine.floor)
 			return yours(worker, mine)
-		elseif lapsed(mine) or silent(mine) then
+		elseif silent(mine) then
 			return settling and unsettled() or give(worker, mine, floor(mine))
 		end
 		return (num(mine.lease) > 0 or has_twin(mine)) and {'twin'} or watch(mine)
