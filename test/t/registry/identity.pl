@@ -141,11 +141,10 @@ $cold->stop;
 my $ceiling = now_ms() + 4000;
 $redis->edit('0:1', boot => 'another', interval => 1500, ceiling => $ceiling);
 my $seen = $redis->record('0:1', 'seen');
+my $log  = -s $cold->logfile;
 $began = time;
 $cold->start;
-poll($cold,
-	"NOT is_open AND registry ~ 'is taken back when no other server uses it'"
-);
+$cold->wait_for_log(qr/is taken back when no other server uses it/, $log);
 wait_for_claim($cold);
 cmp_ok(now_ms() - $seen, '>', 3000,
 	'after a reboot the ID is taken back after twice the interval of silence'

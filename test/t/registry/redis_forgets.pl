@@ -138,7 +138,8 @@ $a = claiming('cut_off', $proxy, $lease);
 wait_for_claim($a);
 $copy = copy_of_redis();
 $proxy->mode('silent');
-$b = start_server('later', "snowid.redis_lease = '20s'\n");
+$b = start_server('later',
+	"snowid.redis_lease = '20s'\nsnowid.redis_timeout = '4s'\n");
 wait_for($b, $free);
 is(query($b, 'SELECT snowid_reclaim()'),
 	0, 'the lapsed lease of a server that is cut off is given out');
