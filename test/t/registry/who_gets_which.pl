@@ -386,6 +386,8 @@ is($first->safe_psql('postgres', 'SELECT snowid_release(NULL, 1)'),
 	'', 'release of NULL');
 
 # By force, of a server whose clock is ahead; there is one other for it.
+wait_for($first,
+	"SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = $gone2");
 is(released($first, 0, $gone2),
 	'released', 'the ID of another dead one is released');
 set_skew($second, 600);
