@@ -522,7 +522,7 @@ mailbox_look(Mailbox *box)
  * The caller does not ask any more, or has read its answer.  True: its question
  * was taken.
  */
-bool
+static bool
 mailbox_leave(Mailbox *box)
 {
 	bool		was_taken = false;

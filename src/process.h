@@ -101,7 +101,6 @@ extern void mailbox_init(Mailbox *box);
 
 /* for the process that asks */
 extern bool mailbox_place(Mailbox *box, void *letter, const void *question, Size size);
-extern bool mailbox_leave(Mailbox *box);
 extern MailState mailbox_ask(Mailbox *box, void *letter, void *question, Size size,
 							 ProcessId process, int64 ms, OwnWait wait);
 
