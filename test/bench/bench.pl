@@ -1733,7 +1733,7 @@ sub row15
 	paragraph(
 		"$room tags in memory, which is all that `snowid.max_segments` has room for.",
 		'Processor time of the sessions and of the process for the first number of a tag, with its range, which is committed: while there is room, and beyond it, where each pushes another one out.',
-		'The hot tag is one of two in another database that a session asks for in turn, so that it needs our lock for each number, beside new tags of one and of 20 sessions; another session looks all the time whether it waits for the lock.'
+		'The hot tag is one of two in another database that a session asks for in turn, so that it needs our lock for each number, beside new tags of one and of 20 sessions; another session looks all the time whether it waits for the lock. If more sessions want a processor than there are, one that holds the lock may lose its own, and the wait is longer by that.'
 	);
 	table(
 		[ 'ms a tag',    'while there is room', 'beyond the room' ],
