@@ -74,7 +74,9 @@ query($node, <<~EOF);
 	EOF
 my $locker = $node->background_psql('postgres');
 $locker->query_safe('BEGIN; LOCK TABLE snowid_segments');
-hold_process($node, 'snowid segments', 'SetConfigOption');
+
+# one of its settings is from before, the others are from after that
+hold_process($node, 'snowid segments', 'SetConfigOption', 'SetConfigOption');
 my $waits = ask_in_background($node, "SELECT snowid_number('a')");
 my $pid   = held_process($node);
 kill 'TERM', $pid;
@@ -105,8 +107,39 @@ kill 'CONT', $pid;
 wait_until('its end', sub { !kill 0, $pid });
 pass('a process that is about to connect ends by SIGTERM');
 kill 'CONT', $dropper_pid;
-eval { $session->quit };
-eval { $dropper->quit };
+like(
+	answer_of($dropper),
+	qr/is being accessed by other users/,
+	'the database was wanted alone before the process connected');
+is($session->query("SELECT snowid_number('a')"),
+	"1\n2", 'a process that ended before it connected is started again');
+$session->quit;
+$node->stop('fast');
+
+#---- The machine can have no more processes, when one is to start ----
+
+# One of the first two databases has the process in the reserved place.
+$node = snowid_cluster('s3', 'snowid.max_wait = 1min');
+$node->start;
+foreach my $database (qw(first second third))
+{
+	query($node, "CREATE DATABASE $database");
+	$node->safe_psql($database,
+		"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('a')"
+	);
+}
+$node->safe_psql($_, "SELECT snowid_number('a')") foreach qw(first second);
+$session = $node->background_psql('third');
+$session->query_safe('SELECT 1');
+put_beside($node, 'forks', '');
+$session->{stdin} .= "SELECT snowid_number('a');\n";
+$session->{run}->pump_nb;
+wait_until('a fork that fails',
+	sub { slurp_file($node->logfile) =~ /could not fork/ });
+unlink "$node->{skew_file}.forks";
+is($session->query("SELECT snowid_number('a')"),
+	"1\n2", 'a process that could not be started is started again');
+$session->quit;
 $node->stop('fast');
 
 done_testing();
