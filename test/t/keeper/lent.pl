@@ -34,10 +34,20 @@ sub set_number
 	return;
 }
 
+# Also in between, as it cannot be seen for which number a server waits.
+sub has_no_number
+{
+	my ($node) = @_;
+	set_number($node, '');
+	poll($node, "reason = 'snowid has no worker ID'");
+	return;
+}
+
 # A server that makes keys with the number, its clock so many ms after the start.
 sub serve_as
 {
 	my ($node, $id, $ms) = @_;
+	has_no_number($node);
 	stop_clock($node, $now + $ms);
 	set_number($node, $id);
 	poll($node, $waits);
@@ -108,8 +118,7 @@ foreach my $lead (0, 1000, 10000)
 	next_key($lender);
 
 	# by no number
-	set_number($lender, '');
-	poll($lender, "reason = 'snowid has no worker ID'");
+	has_no_number($lender);
 	my $last = lend($borrower, $ms += $step);
 	gets_it_back($lender, $last, $ms, "$name, no number meanwhile");
 
@@ -118,6 +127,7 @@ foreach my $lead (0, 1000, 10000)
 	set_number($lender, 7);
 	poll($lender, $waits);
 	$last = lend($borrower, $ms);
+	has_no_number($lender);
 	gets_it_back($lender, $last, $ms, "$name, another number meanwhile");
 
 	# by several reloads that it may or may not see, to a number that it cannot have
