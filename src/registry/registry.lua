@@ -46,8 +46,8 @@
 -- then puts its claim back, even if the ID had been taken back before the damage.
 --
 -- A server lets go of records that it does not use when it claims, not when it marks.
--- If Redis forgets that, such a record stays until the server's next claim, or until
--- an administrator releases it.
+-- If Redis forgets that, or the answer to a claim was lost and the server then left that
+-- ID, such a record stays until the server's next claim, or until an administrator releases it.
 --
 -- Redis may forget any of its last writes, at any time.  Then it is another
 -- instance (another process, or a replica that was promoted), or all data is
@@ -74,7 +74,7 @@
 --	  that is empty gets its name back from the first owner, at the latest from one
 --	  that uses its claim.
 --
--- So two servers use one ID, or one makes a key twice, only in the cases A1 to A5 of
+-- So two servers use one ID, or one makes a key twice, only in the cases A1 to A6 of
 -- test/model/world.lua.
 --
 -- The same place and the same boot mean that the former process of the directory
@@ -421,8 +421,9 @@ local function is_beyond_repair(r)
 	return (silent(r) or r.owner == arg.server) and beyond('', r)
 end
 
--- Until the record is silent, or its writer shows.
+-- Until the record is silent, or its writer shows; a lease is not waited for.
 local function watch(r)
+	if num(r.lease) > 0 or has_twin(r) then return {'twin'} end
 	return {'silence', str(math.max(2 * num(r.interval) - unheard(r) + 1, 1))}
 end
 
@@ -457,6 +458,13 @@ local function own_record(at, r, claim, generation, begin)
 	raise(meta, 'high', generation)
 	put(at, r)
 	if meta.layout == '' then meta.layout, meta.pinned_by = arg.layout, arg.name end
+end
+
+-- The owner has an answer that it cannot use, and is alive all the same: nobody is to release
+-- its ID as silent.
+local function note_alive(at, r)
+	r.token, r.starts, r.boot, r.n, r.seen = arg.token, arg.starts, arg.boot, arg.n, str(now)
+	put(at, r)
 end
 
 -- Restores a claim that Redis forgot.
@@ -582,6 +590,8 @@ function operations.claim()
 			return {'late'}
 		elseif r.token ~= arg.token and num(arg.starts) < num(r.starts) then
 			return {'older'}
+		elseif not uses and not usable(at) and not same_boot(r) and not silent(r) then
+			return watch(r)		-- of another datacenter: the original of a copy
 		end
 	end
 
@@ -623,12 +633,15 @@ function operations.claim()
 	for _, at in ipairs(list_of('server:' .. arg.server)) do look_at(at) end
 	for _, at in ipairs(list_of('place:' .. arg.place)) do look_at(at) end
 
-	if own and beyond(own, mine) then return beyond(own, mine) end
 	if own then
 		local worker = usable(own)
 		local again = mine.token == arg.token or
 			(mine.boot == arg.boot and num(arg.starts) > num(mine.starts))
 
+		if beyond(own, mine) then
+			if again or silent(mine) then note_alive(own, mine) end
+			return beyond(own, mine)
+		end
 		-- another server may have got it meanwhile, and Redis forgot that
 		if settling and (lapsed(mine) or (not uses and mine.instance ~= instance)) then
 			leave_used(own, mine)
@@ -641,7 +654,7 @@ function operations.claim()
 		elseif silent(mine) then
 			return settling and unsettled() or give(worker, mine, floor(mine))
 		end
-		return (num(mine.lease) > 0 or has_twin(mine)) and {'twin'} or watch(mine)
+		return watch(mine)
 	end
 
 	local is_beyond = mine and not mine.bad and beyond(known, mine)
@@ -678,15 +691,10 @@ function operations.claim()
 		local at = spare or former
 		local r = get(at)
 
+		if not same_boot(r) and not silent(r) then return watch(r) end
 		if beyond(at, r) then return beyond(at, r) end
-		if settling and (same_boot(r) or silent(r)) then
-			return unsettled()
-		elseif spare and same_boot(r) then
-			return give(usable(at), r, num(r.floor))
-		elseif same_boot(r) or silent(r) then
-			return give(usable(at), r, floor(r))
-		end
-		return (num(r.lease) > 0 or has_twin(r)) and {'twin'} or watch(r)
+		if settling then return unsettled() end
+		return give(usable(at), r, spare and same_boot(r) and num(r.floor) or floor(r))
 	end
 	if now < settled + num(arg.interval) then return unsettled(num(arg.interval)) end
 
@@ -776,6 +784,7 @@ function operations.mark()
 			leave_used(at, r)
 			return {'gone'}
 		elseif beyond(at, r) then
+			note_alive(at, r)
 			return beyond(at, r)
 		end
 		raise(r, 'ceiling', arg.used)

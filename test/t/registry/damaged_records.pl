@@ -239,14 +239,25 @@ $fourth->start;
 wait_for_claim($fourth);
 isnt(worker_id($fourth), $leased,
 	'a server on lease whose record has such a ceiling takes another ID');
-wait_for(
-	$first,
-	"SELECT string_agg(worker_id::text, ' ' ORDER BY worker_id) FROM snowid_claims() WHERE state = 'damaged'",
-	"$other $leased");
-pass('snowid_claims() shows both as damaged, when they are silent');
-is($first->safe_psql('postgres', "SELECT snowid_release(0, $_)"),
-	'released', "it is released: $_")
-  foreach $other, $leased;
+my $shown =
+  "SELECT string_agg(worker_id::text, ' ' ORDER BY worker_id) FROM snowid_claims() WHERE state = 'damaged'";
+wait_for($first, $shown, $leased);
+pass('snowid_claims() shows such a record as damaged, when it is silent');
+is($first->safe_psql('postgres', "SELECT snowid_release(0, $leased)"),
+	'released', 'it is released');
+
+# its server is alive, for longer than a silence of it
+is( $first->safe_psql(
+		'postgres',
+		"SELECT state FROM snowid_claims() WHERE worker_id = $other"),
+	'live',
+	'that of a living server is live for others');
+like(sql_error($first, "SELECT snowid_release(0, $other)"),
+	qr/is in use/, 'they do not release it');
+is($second->safe_psql('postgres', $shown),
+	$other, 'its own server shows it as damaged');
+is($second->safe_psql('postgres', "SELECT snowid_release(0, $other)"),
+	'released', 'its own server releases it');
 wait_for_claim($_) foreach $second, $fourth;
 is(worker_id($second), $other,
 	'when the record is released its owner has it again');
