@@ -14,14 +14,20 @@ use SnowidTest;
 use Test::More;
 
 my $redis = SnowidRedis->start('redis');
+my $proxy = SnowidRedis->proxy($redis);
 my $lease = "snowid.redis_lease = '10s'\n";
 
 # Seconds by which the clock is wrong; whether the settling is over when it is back; and
 # whether its machine has booted meanwhile.
-my @owners =
-  map { { wrong => $_->[0], late => $_->[1], boots => $_->[2] } }
-  [ 30, 0, 0 ], [ 3500, 0, 1 ], [ -3500, 0, 0 ],
-  [ 30, 1, 1 ], [ 3500, 1, 0 ], [ -3500, 1, 1 ];
+my @owners;
+foreach my $late (0, 1)
+{
+	foreach my $wrong (30, 3500, -3500)
+	{
+		push @owners, { wrong => $wrong, late => $late, boots => $_ }
+		  foreach 0, 1;
+	}
+}
 
 sub name_of
 {
@@ -39,7 +45,7 @@ wait_for_claim($stays);
 
 foreach my $i (0 .. $#owners)
 {
-	my $node = claiming_cluster("owner$i", $redis, $lease, marks => 5000);
+	my $node = claiming_cluster("owner$i", $proxy, $lease, marks => 5000);
 	set_skew($node, $owners[$i]{wrong});
 	$node->start;
 	create_extension($node);
@@ -55,11 +61,31 @@ foreach my $owner (@owners)
 kill_all($_->{node}) foreach @owners;
 $redis->query('FLUSHALL');
 
-# Its first call says it, before the next mark could.
+# The settling lasts for as long as the machine needs.
+wait_until('a registry', sub { $redis->query('HGET', 'snowid', 'meta') });
+$redis->edit('meta', span => 3_600_000);
+
+# The arguments of the next claim of a server, from this offset of the requests on.
+sub said_in_claim
+{
+	my ($node, $from) = @_;
+	foreach my $words ($proxy->requests($from))
+	{
+		my (undef, undef, undef, undef, %said) = @$words;
+		return \%said
+		  if $words->[0] =~ /^EVAL/
+		  && $said{operation} eq 'claim'
+		  && $said{name} eq $node->name;
+	}
+	return;
+}
+
 sub come_back
 {
 	my ($owner) = @_;
-	my $node = $owner->{node};
+	my $node    = $owner->{node};
+	my $from    = $proxy->requests_size;
+	my $said;
 
 	# set_skew() lets a server that does not run boot
 	{
@@ -67,10 +93,11 @@ sub come_back
 		set_skew($node, 0);
 	}
 	$node->start;
-	poll($node,
-		$owner->{late}
-		? 'is_open'
-		: "NOT is_open AND reason ~ 'registry is empty'");
+	wait_until('the first call', sub { $said = said_in_claim($node, $from) });
+	cmp_ok($said->{used}, '>=', $owner->{last},
+		'its first call has the ceiling of all keys: ' . name_of($owner));
+	return if $owner->{late};
+	poll($node, "NOT is_open AND reason ~ 'registry is empty'");
 	cmp_ok($redis->record("0:$owner->{id}", 'ceiling') // 0,
 		'>=', $owner->{last},
 		'the record has the ceiling of all keys: ' . name_of($owner));
@@ -78,14 +105,9 @@ sub come_back
 }
 
 come_back($_) foreach grep { !$_->{late} } @owners;
-wait_until(
-	'the end of the settling',
-	sub {
-		my ($since, $span, $beat) =
-		  map { $redis->record('meta', $_) } qw(since span beat);
-		return $beat > $since + $span;
-	});
+$redis->edit('meta', since => 0, span => 0);
 come_back($_) foreach grep { $_->{late} } @owners;
+poll($_->{node}, 'is_open') foreach @owners;
 
 # its clock reaches all of them
 my $next = claiming_cluster('next', $redis, '', marks => 300);
