@@ -307,6 +307,40 @@ return {
 		{22000, 'clock', 2, -60000},
 		{30000, 'has', 2, 1},
 	}},
+	{name = 'another datacenter by a reload, and back', setup = setup {}, steps = {
+		{30000, 'datacenter', 1, 1},
+		{37000, 'has', 1, 1000},
+		{37000, 'vacant', 0},
+		{40000, 'datacenter', 1, 0},
+		{47000, 'has', 1, 0},
+	}},
+	-- twice: the second pause is longer
+	{name = 'its clock is set back', setup = setup {liveness = true}, steps = {
+		{30000, 'clock', 1, -60000},
+		{33500, 'has', 1, 1},
+		{33500, 'vacant', 0},
+		{40000, 'clock', 1, -60000},
+		{49000, 'vacant', 2},
+		{53500, 'has', 1, 2},
+	}},
+	-- a former owner left a ceiling that its clock cannot have
+	{name = 'its clock is set back, and Redis does not confirm its ID', setup = setup {servers = 2, max_jumps = {3600000, 3600000, 1000}}, steps = {
+		{25000, 'clock', 2, 300000},
+		{26000, 'cut', 2, 26000},
+		{41000, 'release', 1, 1, 0},
+		{42000, 'new', 3},
+		{55000, 'clock', 3, 60000},
+		{60000, 'kill', 3},
+		{60000, 'clock', 3, -60000},
+		{60010, 'start', 3},
+		{65000, 'has', 3, 3},
+	}},
+	{name = 'a lease that lapsed, and Redis is away', setup = setup {servers = 2, lease = 9000, tail = 20000}, steps = {
+		{20000, 'kill', 1},
+		{50000, 'new', 3},
+		{60000, 'redis_down', 9000},
+		{60010, 'start', 1},
+	}},
 	{name = 'a server with a claim for good is cut off', setup = setup {}, steps = {
 		{24000, 'cut', 1, 100000},
 		{60000, 'has', 1, 0},

@@ -98,7 +98,7 @@ local function load_world(mutation)
 	if mutation and mutation[2] == 'registry' then script = mutation.source or replace(script, mutation, 'registry.lua') end
 	Redis.load(script)
 	local world = assert(source('world'))(Redis, source)
-	world.answers = function() return answers.run(Redis) end
+	world.answers = function(is_mutated) return answers.run(Redis, is_mutated) end
 	return world
 end
 
@@ -152,6 +152,7 @@ local function shrink(world, schedule, kind)
 		local candidate = with(best, best.steps, setup)
 		if fails(candidate) then best = candidate end
 	end
+	for _, name in ipairs({'max_leads', 'max_jumps', 'dcs', 'sees_all', 'no_replicas'}) do try(name, nil) end
 	try('offsets', {})
 	try('mixed', false)
 	try('lease', 0)
@@ -192,7 +193,7 @@ local function to_text(schedule)
 		local value = schedule.setup[name]
 		if type(value) == 'table' then
 			local all = {}
-			for i = 1, 3 do all[i] = tostring(value[i] or 0) end
+			for i = 1, math.max(3, #value) do all[i] = tostring(value[i] or 0) end
 			value = '{' .. table.concat(all, ', ') .. '}'
 		end
 		lines[#lines + 1] = '\t' .. name .. ' = ' .. tostring(value) .. ','
@@ -241,7 +242,7 @@ end
 local function summary(done, faults, cases)
 	local function of(kind) return faults[kind] or 0 end
 	local admitted = {}
-	for _, case in ipairs({'A1', 'A2', 'A3', 'A4', 'A5'}) do
+	for _, case in ipairs({'A1', 'A2', 'A3', 'A4', 'A5', 'A6'}) do
 		admitted[#admitted + 1] = case .. ' ' .. (cases[case] or 0)
 	end
 	local others = 0
@@ -272,7 +273,7 @@ end
 -- which one it is.
 local function catch(world, mutation, count)
 	local tried, done = {}, 0
-	if mutation[2] == 'registry' and not options['no-answers'] and world.answers() then return 'answer', 0 end
+	if mutation[2] == 'registry' and not options['no-answers'] and world.answers(true) then return 'answer', 0 end
 	local function try(seed)
 		if tried[seed] then return end
 		tried[seed], done = true, done + 1

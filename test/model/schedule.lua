@@ -27,10 +27,11 @@ local kinds = {
 		{'stall_keeper', 2}, {'hold', 2}, {'burst', 3}, {'idle', 2}, {'new', 4},
 	},
 	network = {{'cut', 8}, {'drop', 4}, {'noanswer', 6}, {'late', 6}, {'double', 4}, {'redis_down', 2}},
-	losses = {{'lose', 14}, {'flush', 2}, {'damage', 1}, {'unname', 2}},
+	losses = {{'lose', 14}, {'flush', 2}, {'damage', 1}, {'unname', 2}, {'save_hash', 2}, {'put_back', 3}, {'lag', 1}, {'failover', 2}},
 	clocks = {{'clock', 5}, {'drift', 2}, {'redis_clock', 3}},
 	admin = {{'release', 8}, {'reclaim', 6}},
-	settings = {{'lease', 3}, {'leave', 3}, {'come_back', 6}, {'move', 4}, {'other_redis', 4}},
+	settings = {{'lease', 3}, {'leave', 3}, {'come_back', 6}, {'move', 4}, {'other_redis', 4},
+		{'datacenter', 3}, {'max_lead', 3}, {'max_jump', 2}},
 	copies = {{'copy_files', 5}, {'copy_blocks', 5}, {'copy_memory', 2}, {'standby', 4},
 		{'replicate', 3}, {'promote', 4}, {'backup', 4}, {'restore', 4}, {'revert', 2}, {'rewind', 4},
 		{'initdb', 2}, {'destroy', 2}},
@@ -44,6 +45,9 @@ local function clock_step()
 	return one_of({-300000, -60000, -5000, -1500, -200, 200, 1500, 5000, 60000, 300000}) + random(100)
 end
 
+local function max_lead() return one_of({0, 1000, 1000, 20000, 90000}) end
+local function max_jump() return one_of({1000, 30000, 3600000, 86400000}) end
+
 local arguments = {
 	kill_keeper = function(i) return {i, random(2)} end,
 	kill_in = function(i) return {i, random(14) + 1} end,
@@ -52,7 +56,7 @@ local arguments = {
 	stall = function(i) return {i, length()} end,
 	stall_keeper = function(i) return {i, length()} end,
 	hold = function(i) return {i, random(10) + 1, length()} end,
-	burst = function(i) return {i, one_of({0, 500, 1000})} end,
+	burst = function(i) return {i, one_of({0, 500, 1000, 90000})} end,
 	cut = function(i) return {i, length()} end,
 	late = function(i) return {i, one_of({20, 400, 900, 1500, 5000, 15000})} end,
 	double = function(i) return {i, one_of({1, 400, 1500, 6000, 15000})} end,
@@ -68,6 +72,13 @@ local arguments = {
 	redis_clock = function() return {one_of({-3600000, -60000, -4000, 4000, 60000, 3600000})} end,
 	lease = function(i) return {i, one_of({0, 3000, 9000, 15000, 60000})} end,
 	other_redis = function() return {} end,
+	save_hash = function() return {} end,
+	put_back = function() return {} end,
+	lag = function() return {one_of({1, 6000, 15000})} end,
+	failover = function() return {one_of({3000, 30000})} end,
+	datacenter = function(i) return {i, random(2)} end,
+	max_lead = function(i) return {i, max_lead()} end,
+	max_jump = function(i) return {i, max_jump()} end,
 }
 
 local function draw(weights, total)
@@ -159,8 +170,8 @@ local stories = {
 	function(i, k, w)			-- restored in place, and forgotten
 		return {{'backup', i}, {one_of({'reclaim', 'restart', 'idle'}), i}, {one_of({'restore', 'rewind'}), i, 1}, {'start', i}, {one_of({'lose', 'new'}), k}}
 	end,
-	function(i, k, w)			-- restored in place, when its keys lay ahead
-		return {{'backup', i}, {'clock', i, 60000, after = 500}, {'clock', i, -60000, after = 6000}, {'restore', i, after = 10},
+	function(i, k, w)			-- restored or set back in place, when its keys lay ahead
+		return {{'backup', i}, {'clock', i, 60000, after = 500}, {'clock', i, -60000, after = one_of({600, 6000})}, {one_of({'restore', 'revert'}), i, after = 10},
 			{'start', i, after = 10}, {'idle', 9, after = 80000}}
 	end,
 	function(i, k, w)			-- a copy by block is another server, and claims; or has its name
@@ -282,11 +293,9 @@ local stories = {
 			{one_of({'reclaim', 'kill_registry', 'release', 'cut', 'flush'}), one_of({i, i % 2 + 1}), one_of({w, 0}), 1, after = one_of({1, 1000, 6000})},
 			{one_of({'new', 'kill'}), one_of({i, k}), after = one_of({1000, 14000})}, {'start', i, after = 1}, {'idle', 9, after = 30000}}
 	end,
-	function(i, k, w)			-- two masters for a while, and all wait for replicas
-		return {{'lag', one_of({1, 6000, 15000})}, {one_of({'new', 'restart', 'reclaim', 'stop'}), one_of({i, k}), after = one_of({1, 3000})},
-			{'failover', one_of({3000, 30000}), after = one_of({100, 5000})}, {one_of({'new', 'restart'}), one_of({i, k + 1}), after = one_of({1, 8000})},
-			{'start', i, after = 1}, {one_of({'release', 'restart', 'idle'}), 1, w, 0, after = 14000}, {'new', k + 2, after = 1}, {'idle', 9, after = 30000},
-			setup = {servers = 3, workers = 8, lease = one_of({0, 0, 9000})}}
+	function(i, k, w)			-- a hash from before a claim is put back
+		return {{'save_hash', after = 6000}, {one_of({'new', 'reclaim'}), one_of({i, k}), after = 1}, {'put_back', after = one_of({1000, 20000})},
+			{one_of({'new', 'reclaim', 'restart'}), one_of({i, k + 1}), after = one_of({1, 1000})}, {'idle', 9, after = 20000}}
 	end,
 	function(i, k, w)			-- fifty servers, and a power failure
 		if random(6) > 0 then return {{'reboot', i, 0}, {'flush'}, {'new', k}} end
@@ -326,6 +335,12 @@ function schedule.make(n)
 		liveness = random(6) == 0,
 		offsets = {},
 	}
+	if random(6) == 0 then setup.dcs = {0, 1, random(2), random(2), 0, 1} end
+	if random(6) == 0 then setup.max_leads = {max_lead(), max_lead(), max_lead(), max_lead(), max_lead()} end
+	if random(6) == 0 then setup.max_jumps = {max_jump(), max_jump(), max_jump(), max_jump(), max_jump()} end
+	-- of two masters, servers see both, or wait for replicas, or both
+	setup.sees_all = random(2) == 0
+	setup.no_replicas = setup.sees_all and random(2) == 0
 	for i = 1, 3 do setup.offsets[i] = one_of({0, 0, 0, random(3000) - 1500, clock_step()}) end
 
 	local steps, at, known = {}, 0, setup.servers
@@ -359,7 +374,7 @@ function schedule.make(n)
 		elseif name == 'rewind' then
 			args = {i, random(known) + 1}
 		elseif name == 'release' then
-			args = {i, random(min(setup.workers, 4)), random(2)}
+			args = {i, random(min(setup.workers, 4)) + (setup.dcs and 1000 * random(2) or 0), random(2)}
 		else
 			args = arguments[name] and arguments[name](i) or {i}
 		end

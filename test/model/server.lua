@@ -187,6 +187,7 @@ local function propose(s, m, now, wanted, hurry)
 	local horizon = s.lease > 0 and s.lease or 2 * world.MARK
 	local wake = hurry or m.proposed == 0
 	m.proposed = max(now + s.max_lead + s.reserve + horizon, wanted)
+	m.highest = max(m.highest, m.proposed)
 	m.reach = now + s.max_lead
 	m.hurry = m.hurry or hurry
 	if wake then wake_registry(s) end
@@ -217,21 +218,50 @@ local function settle_opening(s, pair, now)
 	pair.opens_at = pair.found_at + s.max_lead
 end
 
+-- No caller waits for a key above it.
+local function reach_of(s, now) return now + s.max_lead + 5000 + s.reserve end
+
 -- Where a pair may begin.
-local function pair_find(s, m, claim, now)
-	local wal, identity = s.dir.wal, m.identity
-	local own, others = wal[claim.worker], 0
-	local reach = now + s.max_lead + 5000 + s.reserve
-	for worker, ceiling in pairs(wal) do
-		if worker ~= claim.worker and ceiling <= reach then others = max(others, ceiling) end
+local function floor_of(s, claim, now)
+	local own, others = s.dir.wal[claim.worker] or 0, 0
+	for worker, ceiling in pairs(s.dir.wal) do
+		if worker ~= claim.worker and ceiling <= reach_of(s, now) then others = max(others, ceiling) end
 	end
+	return max(own, others, claim.floor)
+end
+
+local function pair_find(s, m, claim, now)
+	local identity = m.identity
 	local pair = copy_claim(claim)
 	local is_new = not identity.claim or identity.claim.ownership ~= claim.ownership
-	pair.floor = max(own or 0, others, claim.floor)
-	pair.waits = not own or is_new
+	pair.waits = not s.dir.wal[claim.worker] or is_new
 	pair.found_at, pair.found_mono = now, mono(s)
+	pair.opens_at = FOREVER
 	pair.remember = is_new or identity.claim.lease ~= claim.lease
 	return pair
+end
+
+-- Was the clock set back so far behind the keys that every caller would be refused?  Then
+-- another ID is wanted after a while: longer, the more that were left are ahead of it.
+local function is_behind(s, m, now)
+	local ends, wanted = m.open and m.last or m.pair.floor, m.unwanted
+	m.unwanted = nil
+	if ends <= reach_of(s, now) then
+		m.behind_since = nil
+		return false
+	end
+	m.behind_since = m.behind_since or mono(s)
+	local behind, patience = mono(s) - m.behind_since, 500
+	for _, past in ipairs(m.identity.past) do
+		if past.ceiling > reach_of(s, now) then patience = max(2 * patience, 10000) end
+	end
+	if behind >= patience then
+		m.unwanted, m.unwanted_ms = m.claim.ownership, ends
+		if wanted ~= m.unwanted then m.no_other, m.unwanted_at = false, world.now end
+		wake_registry(s)
+	end
+	s.keeper_at = world.now + 500
+	return not m.open or behind >= 500
 end
 
 local function keeper_turn(s)
@@ -274,6 +304,11 @@ local function keeper_turn(s)
 		m.pair = pair_find(s, m, claim, now)
 	end
 	local pair = m.pair
+	if not m.open then pair.floor = floor_of(s, claim, now) end
+	if is_behind(s, m, now) then
+		if m.open then close_gate(s, m, 'its keys are ahead of the clock') end
+		return
+	end
 	if m.open then
 		if m.usable - max(now, m.last) <= s.reserve / 2 then grant(s, m, now, m.last, m.usable) end
 		return
@@ -293,7 +328,7 @@ local function keeper_turn(s)
 
 	-- opens
 	local other_pair = m.opened and m.opened ~= pair.worker
-	local forget = other_pair and m.last > now + s.max_lead + 5000 + s.reserve
+	local forget = other_pair and m.last > reach_of(s, now)
 	local begin = (forget or not m.opened) and pair.floor or max(pair.floor, m.last)
 	m.usable = begin
 	m.used = 0
@@ -314,6 +349,9 @@ local function used_of(m, claim)
 	return m.left and m.left.ownership == claim.ownership and m.left.used or 0
 end
 
+-- The claim in the file may be of another datacenter than the settings.
+local function settings_allow(s, claim) return floor(claim.worker / 1000) == s.dc end
+
 local function try_later(s, r)
 	r.backoff = min(max(2 * r.backoff, FIRST_PAUSE), interval_of(s))
 	r.next_contact = world.now + r.backoff
@@ -324,7 +362,7 @@ local function no_answer(s, m, err)
 	r.answered, r.redis_offset = false, nil
 	local known = m.known
 	if m.state == 'none' and not r.watching and not r.unreadable and known and known.lease == 0 and
-		s.lease == 0 and m.identity.home == s.home then
+		s.lease == 0 and settings_allow(s, known) and m.identity.home == s.home then
 		m.state, m.claim, m.limit = 'held', copy_claim(known), FOREVER
 		m.went_on = r.unreadable and 'unread' or 'silence'
 		log(s, 'continues with %d without Redis', known.worker)
@@ -424,7 +462,7 @@ end
 local function claim_worker_id(s, m, move, after)
 	local r = m.reg
 	local known = m.state == 'held' and m.claim or m.known
-	local change = m.state == 'held' and move
+	local change = m.state == 'held' and (move or not settings_allow(s, m.claim))
 	local began, mono_began = world.now, mono(s)
 	local by_move = nil
 	if m.state == 'none' and r.revoked_claim then
@@ -439,17 +477,23 @@ local function claim_worker_id(s, m, move, after)
 		up = mono_began - m.started,
 		move = move, leaving = m.leaving,
 	}
+	if (move or not known or not settings_allow(s, known) or own.resume == 'record') and not world.is_one(s) then
+		refuse(s, m, change, 'two masters')
+		r.next_contact = world.now + interval_of(s)
+		return after and after()
+	end
+	local dc = s.dc
 	return call(s, m, 'claim', own, function(answer, err)
 		if not answer then
 			no_answer(s, m, err)
 			r.untidy = r.untidy or change
-			return after and after()
+			return
 		end
 		r.untidy = false
 		r.next_contact = world.now + interval_of(s)
 		local a = answer[1]
 		if a == 'yours' then
-			local claim, ceiling = protocol.claim(answer)
+			local claim, ceiling = protocol.claim(answer, dc)
 			claim.lease = s.lease
 			keep_marks(m, answer[8], answer[9])
 			if by_move then known = m.known end
@@ -505,7 +549,8 @@ local function mark(s, m)
 		elseif a == 'late' then
 			lose(s, m, true, 'mark: a copy of the memory')
 		elseif a == 'gone' then
-			return claim_worker_id(s, m, false)
+			if settings_allow(s, m.claim) then return claim_worker_id(s, m, false) end
+			lose(s, m, false, 'mark: the settings want another datacenter')
 		elseif a == 'other' then
 			lose(s, m, false, 'mark: of another registry')
 		elseif a == 'lost' then
@@ -542,20 +587,39 @@ local function release(s, m, claim, next)
 		end)
 end
 
+-- Claims another worker ID for the keeper, or for the settings; the present one is marked all
+-- the same, or confirmed.
+local function change_worker_id(s, m)
+	local before = m.claim.ownership
+	m.no_other = true
+	return claim_worker_id(s, m, m.unwanted == before, function()
+		if m.state ~= 'held' or m.claim.ownership ~= before then return end
+		if m.confirmed then return mark(s, m) end
+		return claim_worker_id(s, m, false)
+	end)
+end
+
 local function tend_claim(s, m)
 	local r = m.reg
 	local due = world.now >= r.next_contact
+	local unwanted = m.state == 'held' and m.unwanted == m.claim.ownership
+	local wants_another = m.state == 'held' and (unwanted or not settings_allow(s, m.claim))
 	if r.revoked and (due or r.backoff == 0) then
 		return release(s, m, r.revoked, function(done)
 			if done then r.revoked = nil end
 		end)
 	elseif m.state == 'none' or not m.confirmed or (r.untidy and due) then
+		if due and unwanted and not m.confirmed and not m.leaving then
+			return change_worker_id(s, m)
+		end
 		if due then return claim_worker_id(s, m, false) end
 	elseif m.leaving and (due or r.backoff == 0) and m.known and
 		m.known.ownership == m.claim.ownership then
 		return release(s, m, m.leaving, function(done)
 			if done then m.leaving = nil end
 		end)
+	elseif wants_another and not m.leaving and (due or unwanted and not m.no_other and r.backoff == 0) then
+		return change_worker_id(s, m)
 	elseif due or (m.hurry and r.backoff == 0) then
 		return mark(s, m)
 	end
@@ -606,7 +670,7 @@ end
 function Server.start(s)
 	s.mem = {
 		state = 'none', confirmed = false, limit = FOREVER, proposed = 0, reach = 0,
-		n = 0, used = 0, last = 0, usable = 0, open = false, produced = 0,
+		n = 0, used = 0, last = 0, usable = 0, open = false, produced = 0, highest = 0,
 		renewed_at = -FOREVER, reg = new_registry_process(), started = mono(s), span = 0, high = 0,
 	}
 	s.mem.produced = wall(s)
@@ -628,7 +692,7 @@ function Server.restart_keeper(s, asked)
 		produce(s)
 		close_gate(s, m, 'the keeper leaves')
 	end
-	m.pair, m.keeper, s.hold_in = m.open and m.pair or nil, nil, nil
+	m.pair, m.keeper, s.hold_in, m.behind_since = m.open and m.pair or nil, nil, nil, nil
 	s.keeper_at = world.now + 1
 end
 

@@ -13,8 +13,6 @@ return {
 		'cost: another lease would raise the floor of a standby, which waits for it when it is promoted',
 	['server: keeper_turn: never: if m.open then'] =
 		'opening.c: an open gate is not opened again.  Here that would be at the same unit, since a turn is one step',
-	['server: keeper_turn: never: if now < pair.opens_at then'] =
-		'the floor alone keeps the keys apart; without the pause the first ones would lead the clock by max_lead',
 	['server: keeper_turn: always: if pair.remember then'] =
 		'cost: the file would be written at each opening',
 	['server: refuse: always: if m.state == \'held\' or m.known then'] =
@@ -27,8 +25,6 @@ return {
 		'another answer never comes here; registry/nonsense.pl has those',
 	['server: release: never: if a ~= \'ok\' and a ~= \'lost\' and a ~= \'late\' then'] =
 		'another answer never comes here; registry/nonsense.pl has those',
-	['server: tend_claim: always: elseif due or (m.hurry and r.backoff == 0) then'] =
-		'cost: a mark at each turn',
 	['server: serve_request: always: if m.state == \'held\' and not m.leaving then'] =
 		'an administrator has to wait for the change before; without it, the list of past claims frees what is left over',
 	['server: Server.restart_keeper: never: if asked then'] =

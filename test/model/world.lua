@@ -16,6 +16,7 @@ local world = {KILLED = {}, base = 1700000000000, trace = false, MARK = MARK}
 local protocol = assert(source('protocol'))(world)
 local Server = assert(source('server'))(world, protocol)
 world.protocol = protocol
+local at = protocol.at
 
 ---- Reports
 
@@ -52,9 +53,10 @@ local function is_whole_settling(o, ms)
 	return ms >= o.interval + max(o.interval, o.lease)
 end
 
--- A1: V was cut off for a whole settling, and Redis lost its record.
+-- A1: V was cut off for a whole settling, and Redis lost its record; or it used the old one of
+-- two masters for so long, and did not wait for replicas.
 local function was_forgotten(vo, yo)
-	local seen = yo.seen[vo]
+	local seen = vo.by_old and {contact = -1, lost = vo.by_old} or yo.seen[vo]
 	return seen and seen.lost and seen.contact < seen.lost and is_whole_settling(vo, yo.at - seen.lost)
 end
 
@@ -64,9 +66,11 @@ local function is_unknown_to(v, i, y, k)
 end
 
 -- A2: V and Y are copies of one disk, and one of them is cut off, or was not heard
--- since its start, or since Redis lost its record, and the other started without Redis.
+-- since its start, or since Redis lost its record, and the other started without Redis.  Or
+-- a copy got V's ID since V was cut off, and gave it back.
 local function is_block_copy(v, i, y, k)
-	local contact = heard_before(v.own, y.own)
+	local contact, copied = heard_before(v.own, y.own), v.own.copied_at
+	if copied and v.contact[i] <= copied and copied <= y.own.at then return true end
 	return v.block_kin[i] and v.block_kin[i] == y.block_kin[k] and v.s ~= y.s and
 		(v.contact[i] < v.started[i] or y.contact[k] < y.started[k] or
 		 v.at[i] - v.contact[i] >= 2 * v.own.interval or y.at[k] - y.contact[k] >= 2 * y.own.interval or
@@ -104,6 +108,14 @@ local function was_set_back(a, i, b, k)
 		a.s.restored_at and at <= a.s.restored_at and (old.own.heard_keys or -1) <= at)
 end
 
+-- A6: a hash from before V's claim was put back in the same instance of Redis, and Y got the
+-- ID before V was heard again; or V took it back, and Y was not heard since.
+local function was_put_back(v, i, y, k)
+	local put, back = v.own.put_at, v.own.back_at
+	return put and put <= y.claimed[k] and
+		(v.contact[i] <= put or back and y.claimed[k] <= back and y.contact[k] <= back)
+end
+
 -- Is V's overlap with Y one that the design admits?
 local function admitted(v, i, y, k)
 	local vo, yo = v.own, y.own
@@ -113,6 +125,8 @@ local function admitted(v, i, y, k)
 		return 'A4'
 	elseif is_block_copy(v, i, y, k) then
 		return 'A2'
+	elseif was_put_back(v, i, y, k) then
+		return 'A6'
 	elseif v.contact[i] > yo.at and not (vo.lease == 0 and (yo.lost or -1) > yo.at and
 		(v.started[i] <= yo.at or v.went_on[i])) then
 		-- V has had an answer since.  Unless Redis forgot Y, too: then V learns of Y when
@@ -198,15 +212,23 @@ end
 
 -- The highest time that it takes from the registry, and tells it.
 function world.latest(s)
-	local m, ms = s.mem, Server.wall(s) + 3600000
+	local m, ms = s.mem, Server.wall(s) + s.max_jump
 	if m.entered then ms = max(ms, m.used) end
 	if m.left then ms = max(ms, m.left.used) end
-	return ms + s.max_lead + s.reserve + max(s.lease, 2 * MARK)
+	if m.unwanted then ms = max(ms, m.unwanted_ms) end
+	for _, past in ipairs(m.identity.past) do ms = max(ms, past.ceiling) end
+	return max(ms + s.max_lead + s.reserve + max(s.lease, 2 * MARK), m.highest)
 end
 
 ---- What servers tell
 
+-- Of two masters, half of the servers use the old one for a while.
+local function uses_old(s)
+	return s.home == 1 and world.old and world.now < world.old_until and s.id % 2 == 0
+end
+
 function world.heard(s, op, outcome)
+	if uses_old(s) then return end
 	if op ~= 'claim' and op ~= 'mark' then return end	-- others say nothing of what it has
 	s.answered = world.now
 	-- only what is written shows the twin of an image
@@ -226,12 +248,13 @@ function world.lost(s, m, why)
 	local own = world.own[claim.ownership]
 	-- of two owners after A1, the newer one keeps the ID, unless Redis' clock was
 	-- set back between the two
-	local record = world.redises[s.home]:record('0:' .. claim.worker)
+	local record = world.redises[s.home]:record(at(claim.worker))
 	local winner = record and world.own[record.claim]
 	if own and winner and was_forgotten(winner, own) and winner.at <= world.clock_back and world.clock_back <= own.at and
 		winner.generation > own.high then
 		return
 	end
+	if own and own.is_elsewhere or why:match('another datacenter') then return end
 	-- where Redis forgot that all, or "meta", was deleted, it is the registry of before
 	if world.unflushed and why:match('another registry') then return end
 	-- a server that was cut off takes nothing from one that was connected meanwhile
@@ -275,7 +298,7 @@ end
 local function execute(s, m, argv, op)
 	local home = argv.home or s.home
 	local redis = world.redises[home]
-	local is_old = home == 1 and world.old and world.now < world.old_until and s.id % 2 == 0
+	local is_old = home == s.home and uses_old(s)
 	if is_old then redis = world.old end
 	redis.now = floor(world.base + world.now + world.redis_offset)
 	world.calls = world.calls + 1
@@ -287,30 +310,41 @@ local function execute(s, m, argv, op)
 	if world.trace then
 		world.say(string.format('Redis: %s of server %d: %s', op, s.id, table.concat(answer, ' ')))
 	end
+	local known = m.state == 'held' and m.claim or m.known
+	if answer[1] == 'yours' and not world.is_one(s) and (not known or known.worker ~= argv.pairs + tonumber(answer[2])) then
+		world.fault('two masters', 'server ' .. s.id .. ' gets ' .. answer[2] .. ' from one of two')
+	end
 	if home == 1 and not is_old and world.now < world.lag_until then world.unreplicated = world.unreplicated + 1 end
-	if (answer[1] == 'yours' or answer[1] == 'ok' and op == 'mark') and home == 1 and (is_old or world.now < world.lag_until) then
+	if world.waits and (answer[1] == 'yours' or answer[1] == 'ok' and op == 'mark') and home == 1 and (is_old or world.now < world.lag_until) then
 		return nil			-- snowid.redis_wait_replicas: no replica has it
 	end
 	if (op == 'claim' or op == 'mark') and answer[1] ~= 'late' and answer[1] ~= 'expired' then
-		local claim = op == 'mark' and m.claim or m.state == 'held' and m.claim or m.known
+		-- a call that comes late may be from before what it has now
+		local claim = argv.claim
 		local o = claim and world.own[claim.ownership]
-		s.contact = world.now
+		if not is_old and (claim or m.state ~= 'held') then s.contact = world.now end
 		-- not that of a copy which does not have it
-		if o and o.home == home and is_heard(o, redis) and (s == o.s or m.state == 'held') then
+		if o and o.home == home and not is_old and is_heard(o, redis) and (s == o.s or m.state == 'held') then
+			o.back_at = o.back_at or o.put_at and world.now
 			o.contact, o.interval, o.lease = world.now, Server.interval_of(s), s.lease
 			if answer[1] ~= 'silence' then o.heard_keys = world.now end
 		end
 		-- a call has what was given up, too
 		for _, past in ipairs(m.identity.past) do
 			o = world.own[past.ownership]
-			if o and o.home == home and is_heard(o, redis) then o.contact, o.heard_keys = world.now, world.now end
+			if o and o.home == home and not is_old and is_heard(o, redis) then o.contact, o.heard_keys = world.now, world.now end
 		end
 	end
 	local taken = answer[1] == 'yours' and answer[3] or op == 'mark' and answer[1] == 'ok' and m.claim.ownership
-	if taken and world.own[taken] and world.own[taken].revoked and world.own[taken].home == home then
+	if taken and not is_old and world.own[taken] and world.own[taken].revoked and world.own[taken].home == home then
 		world.fault('not revoked', 'server ' .. s.id .. ' keeps what was revoked: ' .. taken)
 	end
-	if taken and world.own[taken] then world.own[taken].lost_first = nil end
+	local its = taken and world.own[taken]
+	if its and is_old then
+		its.by_old, its.is_elsewhere = world.old_since, true
+	elseif its then
+		its.lost_first, its.is_elsewhere = nil, nil
+	end
 	if answer[1] == 'yours' or op == 'mark' and answer[1] == 'ok' then m.told_high = max(m.told_high or 0, tonumber(answer[#answer])) end
 	if answer[1] == 'yours' then
 		s.claimed_at = world.now
@@ -323,7 +357,8 @@ local function execute(s, m, argv, op)
 		local ownership = answer[3]
 		local o = world.own[ownership]
 		if not o then
-			o = {at = world.now, s = s, ownership = ownership, owner = m.identity.id, worker = tonumber(answer[2]), contact = world.now,
+			o = {at = world.now, s = s, ownership = ownership, owner = m.identity.id, worker = argv.pairs + tonumber(answer[2]), contact = is_old and -1 or world.now,
+				by_old = is_old and world.old_since, is_elsewhere = is_old,
 				home = home, interval = Server.interval_of(s), lease = s.lease, seen = {}, generation = tonumber(answer[6]), registry = answer[7], high = 0}
 			for other in each_server(true) do
 				-- what others have brought back
@@ -335,6 +370,7 @@ local function execute(s, m, argv, op)
 					local contact = other.contact
 					if its.home == home and its.dir.file and its.dir.file.id == other.owner and is_heard(other, redis) then contact = max(contact, its.contact) end
 					o.seen[other] = {contact = contact, lost = other.lost}
+					if s.cut_kin[its] then other.copied_at = other.copied_at or world.now end
 					if its ~= s and its.mem and its.mem.state == 'held' and its.mem.claim.ownership == other.ownership and
 						not Server.has_lapsed(its) and
 						not (s.block_kin and s.block_kin == its.block_kin) and not its.memory_kin and world.now >= its.cut_until and
@@ -365,6 +401,12 @@ local function execute(s, m, argv, op)
 		end
 	end
 	return answer
+end
+
+-- Does it see one master only?
+function world.is_one(s)
+	return not (world.sees_all and s.home == 1 and world.old and world.now < world.old_until and
+		world.now >= s.cut_until and world.now >= world.redis_down_until)
 end
 
 local function later(at, what)
@@ -469,14 +511,15 @@ local function new_instance(promoted)
 	world.redis_epoch = world.redis_epoch + 1
 end
 
-local function note_losses(before)
+local function note_losses(before, is_put)
 	world.lost_at = world.now
 	for s in each_server() do s.first_contact = FOREVER end
-	for at, text in pairs(before) do
-		if world.redis.hash[at] ~= text then
+	for field, text in pairs(before) do
+		if world.redis.hash[field] ~= text then
 			-- the ceiling of each that had it, perhaps
 			for _, o in ipairs(world.owns) do
-				if '0:' .. o.worker == at:gsub('^mark:', '') and world.redises[o.home] == world.redis then
+				if at(o.worker) == field:gsub('^mark:', '') and world.redises[o.home] == world.redis then
+					if is_put then o.put_at, o.back_at, o.is_elsewhere = world.now, nil, true end
 					o.lost, o.lost_first, o.revoked = world.now, o.lost_first or world.now, false
 				end
 			end
@@ -512,14 +555,15 @@ local function new_slot(id, like)
 	local s = {
 		id = id, name = 'server' .. id, machine = new_machine(), device = 'd' .. id,
 		home = 1, lease = world.leases[id] or world.lease, timeout = 1000,
-		max_lead = world.max_lead, reserve = world.reserve, rate = 1, mono_rate = 1,
+		max_lead = world.max_leads[id] or world.max_lead, max_jump = world.max_jumps[id] or 3600000, dc = world.dcs[id] or 0,
+		reserve = world.reserve, rate = 1, mono_rate = 1,
 		offset = 0, lead = 0, busy = true, standby = false,
 		contact = -1, learned = -1, claimed_at = -1, answered = -1, start_time = 0, first_contact = FOREVER, bad_at = -1, cut_until = -1, paused_until = -1,
 		faults = {}, nfaults = 0, losses = 0, keeper_at = FOREVER, registry_at = FOREVER,
 		dir = {place = unique(''), life = unique('life'), wal = {}},
 	}
 	if like then
-		s.lease, s.offset, s.rate = like.lease, like.offset, like.rate
+		s.lease, s.offset, s.rate, s.dc = like.lease, like.offset, like.rate, like.dc
 	end
 	world.servers[id] = s
 	return s
@@ -682,7 +726,7 @@ end
 function steps.failover(ms)
 	if world.redis ~= world.redises[1] then return end
 	unconfirmed(world.now + ms, 0)
-	world.old = Redis.beside(world.redis)
+	world.old, world.old_since = Redis.beside(world.redis), world.now
 	world.old.hash, world.old.info, world.old_until = copy_hash(world.redis.hash), world.redis.info, world.now + ms
 	steps.lose(world.unreplicated or 0, 1)
 	world.lag_until = -1
@@ -695,6 +739,22 @@ function steps.flush()
 	note_losses(before)
 end
 
+-- The hash of before is put back in the same instance: DUMP, and RESTORE.
+function steps.save_hash()
+	world.redis.saved = copy_hash(world.redis.hash)
+end
+
+function steps.put_back()
+	local redis, before = world.redis, copy_hash(world.redis.hash)
+	if not redis.saved then return end
+	for field in pairs(before) do
+		if not redis.saved[field] then redis:write(field, nil) end
+	end
+	for field, value in pairs(redis.saved) do redis:write(field, value) end
+	redis:commit()
+	note_losses(before, true)
+end
+
 -- As the manual says for a "meta" that is damaged.
 function steps.unname()
 	world.redis:write('meta', nil)
@@ -704,10 +764,9 @@ end
 
 -- A digit of a record is another.  That the ID was taken back, is gone with it.
 function steps.damage(worker)
-	local at = '0:' .. worker
-	local text = world.redis.hash[at]
+	local text = world.redis.hash[at(worker)]
 	if text then
-		world.redis:write(at, text:sub(1, -3))
+		world.redis:write(at(worker), text:sub(1, -3))
 		world.redis:commit()
 		for _, o in ipairs(world.owns) do
 			if o.worker == worker then o.damaged, o.revoked = true, false end
@@ -777,9 +836,10 @@ end
 
 -- A standby of it: the files, and the WAL as it comes.
 function steps.standby(i, k)
+	if world.servers[k] then return end
 	steps.copy_files(i, k)
 	local s = world.servers[k]
-	if s and not s.follows and s.dir.file and s.id == k and s.start_time == 0 then
+	if s and s.dir.file then
 		s.standby, s.follows = true, i
 		steps.start(k)
 	end
@@ -953,9 +1013,23 @@ function steps.has(i, worker)
 end
 
 function steps.vacant(worker)
-	local r = world.redis:record('0:' .. worker)
+	local r = world.redis:record(at(worker))
 	if r and r.owner ~= '' then world.fault('expected', 'worker ID ' .. worker .. ' has an owner') end
 end
+
+-- By a reload.
+local function setting(name)
+	return function(i, value)
+		local s = world.servers[i]
+		if s then
+			if s.mem then Server.produce(s) end
+			s[name] = value
+			s.lead = min(s.lead, s.max_lead)
+		end
+	end
+end
+
+steps.datacenter, steps.max_lead, steps.max_jump = setting('dc'), setting('max_lead'), setting('max_jump')
 
 -- At the next start.
 function steps.lease(i, ms)
@@ -1062,11 +1136,13 @@ local function heal()
 	end
 end
 
--- Did Redis forget that the server let an ownership go, which no state file has noted?
--- The server's next claim lets it go again.
+-- Did Redis forget that the server let an ownership go, which no state file has noted?  Or was
+-- that given by an answer that was lost, before the server left the ID?  The server's next
+-- claim lets it go.
 local function is_unused(s, o, ownership)
 	for _, past in ipairs(s.mem.identity.past) do
 		if past.ownership == ownership then return false end
+		if past.worker == o.worker then return true end
 	end
 	return o.lost ~= nil
 end
@@ -1099,9 +1175,9 @@ local function free_by_administrator(home)
 		if s.mem.state == 'held' then living[s.mem.claim.ownership] = s end
 	end
 	for at, r in pairs(records(home)) do
-		local worker = at:match(':(%d+)$')
+		local dc, worker = at:match('^(%d+):(%d+)$')
 		if not living[r.claim] then
-			worker = tonumber(worker)
+			worker = 1000 * dc + worker
 			local who = helper
 			for s in each_server(true) do
 				if s.home == home and s.mem.identity and s.mem.identity.id ~= r.owner then who = s end
@@ -1129,24 +1205,24 @@ end
 
 -- Who waits, though an ID is free?
 local function check_waiting(home)
-	local free = {}
 	local all = records(home)
-	for worker = 0, world.workers - 1 do
-		local r = all['0:' .. worker]
-		if not r or r.owner == '' then free[worker] = r and tonumber(r.ceiling) or 0 end
-	end
 	for s in each_server(true) do
-		if s.home == home and not s.fixed and not s.standby and not s.mem.open then
+		-- a memory image whose original's record is beyond its own max_jump waits for an administrator
+		if s.home == home and not s.fixed and not s.standby and not (s.memory_kin and s.mem.reg.unreadable) then
 			local now = Server.wall(s)
 			local could
-			for worker, ceiling in pairs(free) do
-				if ceiling <= now - 2 * MARK then could = worker end
+			for worker = 0, world.workers - 1 do
+				local r = all[s.dc .. ':' .. worker]
+				if not r or r.owner == '' and tonumber(r.ceiling) <= now - 2 * MARK then could = worker end
 			end
-			local pair = s.mem.pair
-			-- with an ID it waits for its clock
-			if s.mem.state ~= 'held' and could or s.mem.state == 'held' and
-				(not pair or pair.opens_at <= now and pair.floor <= now) then
+			local m, pair = s.mem, s.mem.pair
+			-- with an ID it waits for its clock, if that is not too far behind
+			if m.state ~= 'held' and could or m.state == 'held' and not m.open and
+				(not pair or pair.opens_at <= now and pair.floor <= now or
+				 could and m.unwanted == m.claim.ownership and world.now - m.unwanted_at > 3 * max(MARK, s.lease)) then
 				world.fault('waits', 'server ' .. s.id .. ' waits, and ' .. tostring(could) .. ' is free')
+			elseif could and m.claim and floor(m.claim.worker / 1000) ~= s.dc then
+				world.fault('waits', 'server ' .. s.id .. ' has ' .. m.claim.worker .. ', and ' .. could .. ' of its datacenter is free')
 			end
 		end
 	end
@@ -1215,7 +1291,9 @@ function world.run(schedule, trace)
 	local setup = schedule.setup
 	world.workers, world.lease = setup.workers, setup.lease
 	world.max_lead, world.reserve = setup.max_lead, setup.reserve
-	world.leases = setup.leases or {}
+	world.leases, world.max_leads, world.max_jumps, world.dcs = setup.leases or {}, setup.max_leads or {}, setup.max_jumps or {}, setup.dcs or {}
+	-- snowid.redis_wait_replicas is set; each server has the addresses of all Redis
+	world.waits, world.sees_all = not setup.no_replicas, setup.sees_all
 	local quick = schedule.seed > 0 and schedule.seed % 8 > 0
 	local damages = false
 	for _, step in ipairs(schedule.steps) do damages = damages or step[2] == 'damage' end
