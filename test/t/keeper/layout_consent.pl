@@ -25,8 +25,12 @@ sub layout
 	return "epoch=$epoch datacenter=5 worker=5 sequence=$sequence";
 }
 
-# Keys of the new one are above those of the old, until a year has passed.
-my %layouts = (old => layout(1, 13), new => layout(3, 12));
+# Keys of the new one are above those of the old, until a year has passed; those of the
+# third one are above them if they were made in the next ten days.
+my %layouts = (
+	old   => layout(1,            13),
+	new   => layout(3,            12),
+	close => layout(1 + 10 / 365, 13));
 
 sub settings
 {
@@ -82,6 +86,9 @@ query($node, 'CREATE TABLE marks ()');
 $highest = next_key($node);
 start_with('old', 2, 10 * $day);
 next_key($node);
+start_with('close', 1, 0);
+is_refused('a layout whose keys are above the clock, and below the last keys',
+	$never);
 start_with('old', 1, 0);
 is_refused('the clock ran ahead: no keys for a month', $waits);
 $node->backup('copy');
