@@ -639,7 +639,9 @@ function operations.claim()
 			(mine.boot == arg.boot and num(arg.starts) > num(mine.starts))
 
 		if beyond(own, mine) then
-			if again or silent(mine) then note_alive(own, mine) end
+			-- on another boot the caller may be a copy, and would continue beside its original
+			if not again and not silent(mine) then return watch(mine) end
+			note_alive(own, mine)
 			return beyond(own, mine)
 		end
 		-- another server may have got it meanwhile, and Redis forgot that
