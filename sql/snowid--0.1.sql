@@ -354,6 +354,14 @@ BEGIN
     END LOOP;
 END $do$;
 
+CREATE FUNCTION snowid_hash(snowid) RETURNS int
+    AS 'hashint8' LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_hash(snowid) IS 'hash, that of a bigint';
+
+CREATE FUNCTION snowid_hash_extended(snowid, bigint) RETURNS bigint
+    AS 'hashint8extended' LANGUAGE internal IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowid_hash_extended(snowid, bigint) IS 'hash with a seed, that of a bigint';
+
 CREATE OPERATOR CLASS snowid_ops DEFAULT FOR TYPE snowid USING btree AS
     OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
     FUNCTION 1 (snowid, snowid) snowid_cmp(snowid, snowid),
@@ -361,8 +369,8 @@ CREATE OPERATOR CLASS snowid_ops DEFAULT FOR TYPE snowid USING btree AS
     FUNCTION 4 (snowid, snowid) btequalimage(oid);
 CREATE OPERATOR CLASS snowid_ops DEFAULT FOR TYPE snowid USING hash AS
     OPERATOR 1 =,
-    FUNCTION 1 (snowid, snowid) hashint8(bigint),
-    FUNCTION 2 (snowid, snowid) hashint8extended(bigint, bigint);
+    FUNCTION 1 (snowid, snowid) snowid_hash(snowid),
+    FUNCTION 2 (snowid, snowid) snowid_hash_extended(snowid, bigint);
 CREATE OPERATOR CLASS snowid_minmax_ops DEFAULT FOR TYPE snowid USING brin AS
     OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
     FUNCTION 1 brin_minmax_opcinfo(internal),
