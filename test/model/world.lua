@@ -80,9 +80,14 @@ local function is_block_copy(v, i, y, k)
 		 contact and v.contact[i] <= contact and y.own.at - contact >= 2 * v.own.interval)
 end
 
--- A3: V was cut off when an administrator released its ID.
+-- A3: V was cut off when an administrator released its ID; or its record was damaged then,
+-- and nobody knew any more that its keys were ahead of the clock.
 local function was_released(v, i, y)
 	local contact, freed = heard_before(v.own, y.own), v.own.freed
+	local forgotten = v.own.forgotten_at
+	if forgotten and v.at[i] <= forgotten and forgotten <= y.own.at and v.hi[i] > world.base + forgotten then
+		return true
+	end
 	return contact and freed and contact <= freed and freed <= y.own.at and
 		y.own.at - contact >= 2 * v.own.interval and v.at[i] > contact
 end
@@ -385,8 +390,11 @@ local function execute(s, m, argv, op)
 	elseif op == 'free' and not is_old and (answer[1] == 'released' or answer[1] == 'revoked') then
 		local o = world.own[argv.frees]
 		if answer[2] == '' then		-- a damaged record: any of these may have been its owner
-			for _, damaged in ipairs(world.owns) do
-				if damaged.worker == argv.worker and damaged.damaged then damaged.freed = damaged.freed or world.now end
+			for _, its in ipairs(world.owns) do
+				if its.worker == argv.worker then
+					its.forgotten_at = world.now
+					if its.damaged then its.freed = its.freed or world.now end
+				end
 			end
 		end
 		local owner = o and o.s.mem
@@ -776,6 +784,10 @@ end
 
 function steps.redis_down(ms)
 	world.redis_down_until = world.now + ms
+	-- a lease ends meanwhile
+	for s in each_server() do
+		if s.lease > 0 then s.bad_at = max(s.bad_at, world.redis_down_until + MARK) end
+	end
 	world.redis_epoch = world.redis_epoch + 1
 end
 
