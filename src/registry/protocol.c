@@ -180,8 +180,10 @@ used_of(const Registry *seen, const Claim *claim)
 {
 	if (claim->ownership == 0)
 		return 0;
+	/* on lease keys may be made up to the limit before the next call */
 	if (seen->entered == claim->ownership)
-		return seen->used_ms;
+		return claim->lease_ms > 0 && seen->claim.ownership == claim->ownership ?
+			Max(seen->used_ms, seen->limit_ms) : seen->used_ms;
 	if (seen->left == claim->ownership)
 		return seen->left_ms;
 	return seen->identity.claim.ownership == claim->ownership ?

@@ -345,7 +345,9 @@ end
 ---- The registry process
 
 local function used_of(m, claim)
-	if m.entered == claim.ownership then return m.used end
+	if m.entered == claim.ownership then
+		return m.claim and m.claim.ownership == claim.ownership and m.limit < FOREVER and max(m.used, m.limit) or m.used
+	end
 	return m.left and m.left.ownership == claim.ownership and m.left.used or 0
 end
 

@@ -67,17 +67,19 @@ end
 
 -- A2: V and Y are copies of one disk, and one of them is cut off, or was not heard
 -- since its start, or since Redis lost its record, and the other started without Redis.  Or
--- a copy got V's ID since V was cut off, and gave it back.
+-- a copy got V's ID since V was cut off, and gave it back; or it let go of V's while V was cut off.
 local function is_block_copy(v, i, y, k)
 	local contact, copied = heard_before(v.own, y.own), v.own.copied_at
 	if copied and v.contact[i] <= copied and copied <= y.own.at then return true end
+	if v.block_kin[i] and contact and v.contact[i] <= contact and y.own.at - contact >= 2 * v.own.interval then
+		return true
+	end
 	return v.block_kin[i] and v.block_kin[i] == y.block_kin[k] and v.s ~= y.s and
 		(v.contact[i] < v.started[i] or y.contact[k] < y.started[k] or
 		 v.at[i] - v.contact[i] >= 2 * v.own.interval or y.at[k] - y.contact[k] >= 2 * y.own.interval or
 		 is_unknown_to(v, i, y, k) or is_unknown_to(y, k, v, i) or
 		 -- cut off when the other one got the ID
-		 y.s.cut_kin and y.s.cut_kin[v.s] or
-		 contact and v.contact[i] <= contact and y.own.at - contact >= 2 * v.own.interval)
+		 y.s.cut_kin and y.s.cut_kin[v.s])
 end
 
 -- A3: V was cut off when an administrator released its ID; or its record was damaged then,
@@ -334,10 +336,10 @@ local function execute(s, m, argv, op)
 			o.contact, o.interval, o.lease = world.now, Server.interval_of(s), s.lease
 			if answer[1] ~= 'silence' then o.heard_keys = world.now end
 		end
-		-- a call has what was given up, too
+		-- a call has what was given up, too; a copy's says nothing of its original
 		for _, past in ipairs(m.identity.past) do
 			o = world.own[past.ownership]
-			if o and o.home == home and not is_old and is_heard(o, redis) then o.contact, o.heard_keys = world.now, world.now end
+			if o and o.s == s and o.home == home and not is_old and is_heard(o, redis) then o.contact, o.heard_keys = world.now, world.now end
 		end
 	end
 	local taken = answer[1] == 'yours' and answer[3] or op == 'mark' and answer[1] == 'ok' and m.claim.ownership
@@ -589,7 +591,9 @@ end
 function steps.start(i)
 	local s = world.servers[i]
 	if s and not s.mem and not s.gone then
-		if world.now - (s.stopped_at or -FOREVER) > min(MARK, 3000) then s.bad_at = world.now end
+		-- a lease ends two leases after its last renewal
+		local short = s.lease > 0 and min(MARK, 5 * s.lease / 3) or min(MARK, 3000)
+		if world.now - (s.stopped_at or -FOREVER) > short then s.bad_at = world.now end
 		s.lease = s.next_lease or s.lease
 		if s.next_home and s.next_home ~= s.home then
 			s.home, s.moved, s.contact, s.learned, s.bad_at = s.next_home, true, -1, -1, world.now
@@ -903,7 +907,7 @@ function steps.copy_memory(i, k)
 	local from = running(i)
 	if not from or world.servers[k] or from.mem.call or from.crash_in or from.mem.keeper then return end
 	local s = copy_device(from, k)
-	s.machine, s.device, s.fixed = from.machine, from.device, from.fixed
+	s.machine, s.device, s.fixed, s.home, s.next_home = from.machine, from.device, from.fixed, from.home, from.next_home
 	s.mem = deep_copy(from.mem, {})
 	s.keeper_at, s.registry_at = from.keeper_at, from.registry_at
 	s.start_time, s.contact, s.learned, s.answered = from.start_time, from.contact, from.learned, from.answered
