@@ -23,6 +23,15 @@ sub hold_dropper
 	return ($dropper, $pid);
 }
 
+# Sends the question of a background session, and does not wait for the answer.
+sub ask_for_number
+{
+	my ($session) = @_;
+	$session->{stdin} .= "SELECT snowid_number('a');\n";
+	$session->{run}->pump_nb;
+	return;
+}
+
 #---- Another session wants the database alone, and lock_timeout ends the wait ----
 
 # The process exits, and another one comes.  None connects twice.
@@ -38,8 +47,7 @@ $node->safe_psql('shop', <<~EOF);
 my $session = $node->background_psql('shop');
 $session->query_safe('SELECT 1');
 my ($dropper, $dropper_pid) = hold_dropper($node);
-$session->{stdin} .= "SELECT snowid_number('a');\n";
-$session->{run}->pump_nb;
+ask_for_number($session);
 wait_until(
 	'a second failure',
 	sub {
@@ -99,8 +107,7 @@ $session->query_safe('SELECT 1');
 is(number($node, 'a') > 0, 1, 'the process in the reserved place is in use');
 ($dropper, $dropper_pid) = hold_dropper($node);
 hold_process($node, 'snowid segments', 'ProcessConfigFile');
-$session->{stdin} .= "SELECT snowid_number('a');\n";
-$session->{run}->pump_nb;
+ask_for_number($session);
 $pid = held_process($node);
 kill 'TERM', $pid;
 kill 'CONT', $pid;
@@ -132,8 +139,7 @@ $node->safe_psql($_, "SELECT snowid_number('a')") foreach qw(first second);
 $session = $node->background_psql('third');
 $session->query_safe('SELECT 1');
 put_beside($node, 'forks', '');
-$session->{stdin} .= "SELECT snowid_number('a');\n";
-$session->{run}->pump_nb;
+ask_for_number($session);
 wait_until('a fork that fails',
 	sub { slurp_file($node->logfile) =~ /could not fork/ });
 unlink "$node->{skew_file}.forks";
