@@ -30,6 +30,10 @@ my %tests = (
 	  'keeper/ceiling restart/number_twice keeper/layout_consent restart/above_all_before keeper/ahead_of_callers restart/random_damage keeper/new_pair standby/promotion keys/settings',
 	'keeper/pair.c' =>
 	  'keeper/new_pair keeper/layout_consent keys/ready keys/host_name registry/own_claim keys/settings restart/state_file registry/claim_crash registry/lease registry/move clock/ran_ahead',
+	'process.c' =>
+	  'keeper/fork_fails keeper/advance keys/ready segment/queue keeper/shortages registry/own_claim rights/exits registry/requests keeper/stuck segment/numbers segment/connecting restart/crash_points',
+	'redis/link.c' =>
+	  'registry/own_claim registry/nonsense package/redis_library registry/tls registry/redis_faults registry/lost_data rights/exits',
 	'generator/gate.c' =>
 	  'keys/concurrent keeper/stuck restart/number_twice keeper/new_pair clock/steps keys/settings keeper/closed_gate keys/ready keeper/ahead_of_callers keeper/advance restart/state_file registry/lease registry/move',
 	'generator/generator.c' =>
@@ -171,7 +175,7 @@ my @named = (
 	[ qr{^keeper/identity.c: read_birth: \w+: \(stat\(}, 'not on Linux' ]);
 
 # A run that was ended may have left an object of a mutant in KEEP_BUILD.
-utime undef, undef, glob('src/keeper/*.c src/generator/*.c');
+utime undef, undef, map { "src/$_" } keys %tests;
 
 my %count;
 foreach my $file (files())
@@ -210,7 +214,7 @@ exit($count{'NOT NOTICED'} ? 1 : 0);
 sub files
 {
 	my %seen;
-	my @all = @wanted ? @wanted : glob('src/keeper/*.c src/generator/*.c');
+	my @all = @wanted ? @wanted : sort keys %tests;
 	return grep { !$seen{$_}++ } map { m{(?:src/)?([^:]+)} } @all;
 }
 
@@ -334,10 +338,13 @@ sub noticed
 		my ($passed, $said) = run_until_failure($tests->[0], 'first');
 		return $passed ? '' : $said;
 	}
-	(run_until_failure(@make, 'snowid.so'))[0] or return 'the compiler';
-	copy('snowid.so', "$to/snowid.new")
-	  && rename("$to/snowid.new", "$to/snowid.so")
-	  or die "$to: $!";
+	foreach my $library (qw(snowid snowid_redis))
+	{
+		(run_until_failure(@make, "$library.so"))[0] or return 'the compiler';
+		copy("$library.so", "$to/$library.new")
+		  && rename("$to/$library.new", "$to/$library.so")
+		  or die "$to: $!";
+	}
 	foreach my $test (grep { m{^sql/} } @$tests)
 	{
 		my ($passed, $said) =
