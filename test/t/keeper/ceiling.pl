@@ -13,6 +13,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidHold;
+use SnowidKeys;
 use SnowidTest;
 use Test::More;
 
@@ -98,7 +99,18 @@ cmp_ok(ceiling($standby, 1),
 	'>=', $before, 'a standby that was restarted has it');
 $node->stop('immediate');
 $before = ceiling($standby, 1);
+
+# Its worker ID is another one, and its clock is behind by less than callers wait.
+my $behind = key_ms($last) - 3000;
+stop_clock($standby, $behind);
 $standby->promote;
+poll($standby, q(reason ~ 'can be used when the clock has passed'));
+time_passes($standby, $behind + 1000, 1);
+gate_is_open($standby);
+cmp_ok(status($standby, 'lead_ms'),
+	'>', 1000,
+	'promoted: a clock that is behind makes no key below the primary\'s');
+stop_clock($standby, $behind + 4000);
 server_is_open($standby);
 cmp_ok(next_key($standby), '>', $last, 'promoted: keys above the primary\'s');
 is(ceiling($standby, 1), $before, 'promoted: its ceiling stays');
