@@ -32,8 +32,8 @@ protocol_hex(uint64 value)
 }
 
 /* Reads a whole number from 0 to max.  False: the text is none. */
-bool
-protocol_read_number(const char *text, int64 max, int64 *value)
+static bool
+read_number(const char *text, int64 max, int64 *value)
 {
 	char	   *end;
 
@@ -126,6 +126,8 @@ protocol_begin(RegistryCall *call, const Registry *seen, const char *operation, 
 {
 	char		layout[LAYOUT_TEXT_LEN];
 
+	call->operation = operation;
+	call->claim = claim;
 	call->count = 0;
 	layout_describe(&server_layout, layout);
 	protocol_add(call, "version", "4");
@@ -260,7 +262,7 @@ is_unreadable(char **answer, int count, char *err)
 	else if (strcmp(outcome, "version") == 0)
 		snprintf(err, NET_ERR_LEN, "the field \"%.20s\" of the hash \"%.100s\" was written by another version of snowid: it has format %.16s, and this one has 4",
 				 answer[1], snowid_redis_prefix, answer[2]);
-	else if (strcmp(outcome, "beyond") == 0 && is_record && protocol_read_number(answer[2], MAX_MS, &unix_ms))
+	else if (strcmp(outcome, "beyond") == 0 && is_record && read_number(answer[2], MAX_MS, &unix_ms))
 		describe_beyond(err, pair, unix_ms);
 	else
 		return false;
@@ -333,29 +335,6 @@ protocol_layout_conflict(char **answer)
 					snowid_redis_prefix, answer[1], answer[2], ours);
 }
 
-/* Reads an answer that gives this server a worker ID.  False: it is invalid. */
-bool
-protocol_read_claim(char **answer, Claim *claim, int64 *ceiling_ms)
-{
-	int64		worker_id;
-	char	   *end;
-
-	memset(claim, 0, sizeof(*claim));
-	claim->ownership = strtoull(answer[2], &end, 16);
-	claim->registry = strtoull(answer[6], NULL, 16);
-	claim->pair.datacenter = snowid_datacenter_id;
-	claim->lease_ms = snowid_redis_lease;
-	if (!protocol_read_number(answer[1], (INT64CONST(1) << server_layout.worker_bits) - 1, &worker_id) ||
-		strlen(answer[2]) != 16 || *end != '\0' || claim->ownership == 0 ||
-		!protocol_read_number(answer[3], MAX_MS, &claim->floor_ms) ||
-		!protocol_read_number(answer[4], MAX_MS, ceiling_ms) ||
-		!protocol_read_number(answer[5], MAX_MS, &claim->generation) ||
-		strlen(answer[6]) != 16 || claim->registry == 0)
-		return false;
-	claim->pair.worker = (int32) worker_id;
-	return true;
-}
-
 /* Can this be a time of this server's record?  If not, err has the reason. */
 bool
 protocol_check_time(const Registry *seen, const Claim *claim, int64 unix_ms, char *err)
@@ -366,29 +345,159 @@ protocol_check_time(const Registry *seen, const Claim *claim, int64 unix_ms, cha
 	return false;
 }
 
-/* Has the script looked at a part of the IDs only?  It must be called again. */
-bool
-protocol_is_part(char **answer, int count)
+/*---- What an answer says ----*/
+
+/* Reads what must outlive Redis.  False: it is invalid. */
+static bool
+read_marks(char **marks, RegistryAnswer *answer)
 {
-	return count == 5 && strcmp(answer[0], "full") == 0 && strcmp(answer[4], "more") == 0;
+	return read_number(marks[0], MAX_SPAN_MS, &answer->span_ms) &&
+		read_number(marks[1], MAX_HIGH, &answer->high);
 }
 
-/* The reason why Redis refuses a worker ID; NULL: this answer is no refusal. */
-char *
-protocol_refusal(char **answer, int count)
+/* Reads a claim that is given.  False: it is invalid. */
+static bool
+read_claim(char **texts, RegistryAnswer *answer)
 {
-	const char *outcome = answer[0];
+	Claim	   *claim = &answer->claim;
+	int64		worker_id;
+	char	   *end;
+
+	claim->ownership = strtoull(texts[2], &end, 16);
+	claim->registry = strtoull(texts[6], NULL, 16);
+	claim->pair.datacenter = snowid_datacenter_id;
+	claim->lease_ms = snowid_redis_lease;
+	if (!read_number(texts[1], (INT64CONST(1) << server_layout.worker_bits) - 1, &worker_id) ||
+		strlen(texts[2]) != 16 || *end != '\0' || claim->ownership == 0 ||
+		!read_number(texts[3], MAX_MS, &claim->floor_ms) ||
+		!read_number(texts[4], MAX_MS, &answer->limit_ms) ||
+		!read_number(texts[5], MAX_MS, &claim->generation) ||
+		strlen(texts[6]) != 16 || claim->registry == 0)
+		return false;
+	claim->pair.worker = (int32) worker_id;
+	return read_marks(texts + 7, answer);
+}
+
+/* Reads the reason why there is no free ID.  False: it is invalid. */
+static bool
+read_full(char **texts, RegistryAnswer *answer)
+{
 	int64		until_ms;
 	const char *ahead = "";
 
-	if (strcmp(outcome, "layout") == 0 && count == 3)
-		return protocol_layout_conflict(answer);
-	if (strcmp(outcome, "full") != 0 || count != 5 ||
-		!protocol_read_number(answer[3], MAX_MS, &until_ms))
-		return NULL;
+	if (!read_number(texts[3], MAX_MS, &until_ms))
+		return false;
 	if (until_ms > 0)
 		ahead = psprintf(", and the keys of %.10s free ones lie ahead of this server's clock, the nearest up to %s",
-						 answer[2], timestamptz_to_str(timestamptz_from_unix_ms(until_ms)));
-	return psprintf("All %d worker IDs of datacenter %d are in use: %.10s have an owner, of which only a silent one can be released%s.",
-					1 << server_layout.worker_bits, snowid_datacenter_id, answer[1], ahead);
+						 texts[2], timestamptz_to_str(timestamptz_from_unix_ms(until_ms)));
+	answer->why = psprintf("All %d worker IDs of datacenter %d are in use: %.10s have an owner, of which only a silent one can be released%s.",
+						   1 << server_layout.worker_bits, snowid_datacenter_id, texts[1], ahead);
+	return true;
+}
+
+/* Is it this answer, with so many texts? */
+static bool
+is_answer(char **texts, int count, const char *word, int expected)
+{
+	return count == expected && strcmp(texts[0], word) == 0;
+}
+
+/*
+ * By these the claim is lost: another server has the record, or none.  If that took the
+ * ID as the same server while this one had it, then both are alive: from now on this one
+ * is another.
+ */
+static AnswerKind
+kind_of_loss(const Registry *seen, PairId pair, char **texts, int count, const char **why)
+{
+	if (is_answer(texts, count, "lost", 3))
+	{
+		*why = psprintf("Worker ID %d of datacenter %d was released, or is now held by \"%.64s\".",
+						pair.worker, pair.datacenter, texts[1]);
+		return seen->confirmed && strcmp(texts[2], "server") == 0 ? ANSWER_LOST_TO_CLONE : ANSWER_LOST;
+	}
+	if (is_answer(texts, count, "other", 1))
+	{
+		*why = psprintf("Worker ID %d of datacenter %d was claimed from another registry.",
+						pair.worker, pair.datacenter);
+		return ANSWER_LOST;
+	}
+	if (is_answer(texts, count, "late", 1))
+		*why = "Another server runs from a copy of this one's memory.";
+	else if (is_answer(texts, count, "older", 1))
+		*why = "This data directory was started later by another server: this is an old copy, or that is one.";
+	else if (is_answer(texts, count, "twin", 1))
+		*why = "Another server uses a copy of this data directory, or its lease has not ended.";
+	else
+		return ANSWER_UNREADABLE;
+	return ANSWER_LOST_TO_CLONE;
+}
+
+static AnswerKind
+read_claim_answer(char **texts, int count, RegistryAnswer *answer)
+{
+	if (is_answer(texts, count, "yours", 9) && read_claim(texts, answer))
+		return ANSWER_GIVEN;
+	if (is_answer(texts, count, "full", 5) && read_full(texts, answer))
+		return strcmp(texts[4], "more") == 0 ? ANSWER_MORE : ANSWER_REFUSED;
+	if (is_answer(texts, count, "silence", 2) && read_number(texts[1], MAX_MS, &answer->wait_ms))
+		return ANSWER_SILENCE;
+	if (is_answer(texts, count, "settling", 3) && read_number(texts[1], MAX_MS, &answer->wait_ms) &&
+		read_number(texts[2], MAX_MS, &answer->until_ms))
+		return ANSWER_SETTLING;
+	return ANSWER_UNREADABLE;
+}
+
+static AnswerKind
+read_mark_answer(char **texts, int count, RegistryAnswer *answer)
+{
+	if (is_answer(texts, count, "ok", 5) && read_number(texts[1], MAX_MS, &answer->limit_ms) &&
+		read_marks(texts + 3, answer))
+		return ANSWER_OK;
+	return is_answer(texts, count, "gone", 1) ? ANSWER_GONE :
+		is_answer(texts, count, "revoked", 1) ? ANSWER_REVOKED : ANSWER_UNREADABLE;
+}
+
+/* ANSWER_UNREADABLE: the script cannot have given it. */
+static AnswerKind
+read_answer(const Registry *seen, const RegistryCall *call, char **texts, int count,
+			RegistryAnswer *answer)
+{
+	AnswerKind	kind;
+
+	if (strcmp(call->operation, "release") == 0)
+		return is_answer(texts, count, "ok", 1) ? ANSWER_OK :
+			is_answer(texts, count, "lost", 1) || is_answer(texts, count, "late", 1) ? ANSWER_LOST :
+			ANSWER_UNREADABLE;
+	if (is_answer(texts, count, "layout", 3))
+	{
+		answer->why = protocol_layout_conflict(texts);
+		return ANSWER_OTHER_LAYOUT;
+	}
+	kind = strcmp(call->operation, "claim") == 0 ? read_claim_answer(texts, count, answer) :
+		read_mark_answer(texts, count, answer);
+	return kind != ANSWER_UNREADABLE ? kind :
+		kind_of_loss(seen, call->claim->pair, texts, count, &answer->why);
+}
+
+/* Calls an operation for this server's claim, and reads the answer. */
+void
+protocol_ask(const Registry *seen, RegistryCall *call, RegistryAnswer *answer)
+{
+	char		err[NET_ERR_LEN];
+	char	  **texts;
+	int			count;
+
+	memset(answer, 0, sizeof(*answer));
+	if (!protocol_call(call, &texts, &count, err))
+	{
+		answer->kind = count > 0 ? ANSWER_UNREADABLE : ANSWER_NONE;
+		answer->why = pstrdup(err);
+		return;
+	}
+	answer->kind = read_answer(seen, call, texts, count, answer);
+	if (answer->kind != ANSWER_UNREADABLE)
+		return;
+	redis_close();
+	answer->why = psprintf("unexpected reply to \"%s\"", call->operation);
 }

@@ -7,12 +7,44 @@
 
 #include "registry/state.h"
 
-/* Names and values of the arguments, in turn. */
 typedef struct RegistryCall
 {
+	const char *operation;
+	const Claim *claim;			/* that it concerns; NULL: none */
 	int			count;
-	const char *args[80];
+	const char *args[80];		/* names and values, in turn */
 } RegistryCall;
+
+/* What an answer to a claim, a mark or a release says. */
+typedef enum AnswerKind
+{
+	ANSWER_NONE,				/* there is none, or none that tells more */
+	ANSWER_UNREADABLE,			/* it is no silence, but no answer of the
+								 * script, or the registry is damaged */
+	ANSWER_GIVEN,				/* a claim, its limit, and marks */
+	ANSWER_OK,					/* of a mark: a limit, and marks */
+	ANSWER_MORE,				/* a part of the IDs was looked at: ask again */
+	ANSWER_SILENCE,				/* perhaps in so many ms */
+	ANSWER_SETTLING,			/* the same, at that time */
+	ANSWER_REFUSED,				/* why */
+	ANSWER_OTHER_LAYOUT,		/* the same */
+	ANSWER_GONE,				/* the lease lapsed, or Redis forgot it */
+	ANSWER_REVOKED,
+	ANSWER_LOST,				/* why */
+	ANSWER_LOST_TO_CLONE		/* another server runs as this very one */
+} AnswerKind;
+
+typedef struct RegistryAnswer
+{
+	AnswerKind	kind;
+	Claim		claim;
+	int64		limit_ms;		/* Unix */
+	int64		span_ms;		/* the marks; see registry.lua */
+	int64		high;
+	int64		wait_ms;
+	int64		until_ms;		/* Unix, by Redis' clock */
+	const char *why;			/* or why there is no answer */
+} RegistryAnswer;
 
 /* "seen" is a copy of the shared state. */
 extern char *protocol_number(int64 value);
@@ -28,12 +60,9 @@ extern void protocol_add_claim(RegistryCall *call, const Registry *seen, const C
 extern void protocol_add(RegistryCall *call, const char *name, const char *value);
 extern bool protocol_call(RegistryCall *call, char ***answer, int *count,
 						  char *err);
-extern bool protocol_read_number(const char *text, int64 max, int64 *value);
-extern bool protocol_read_claim(char **answer, Claim *claim, int64 *ceiling_ms);
+extern void protocol_ask(const Registry *seen, RegistryCall *call, RegistryAnswer *answer);
 extern bool protocol_check_time(const Registry *seen, const Claim *claim, int64 unix_ms,
 								char *err);
 extern char *protocol_layout_conflict(char **answer);
-extern bool protocol_is_part(char **answer, int count);
-extern char *protocol_refusal(char **answer, int count);
 
 #endif							/* SNOWID_REGISTRY_PROTOCOL_H */

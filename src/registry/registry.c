@@ -54,8 +54,7 @@ static bool logged_failure;		/* by the log, Redis cannot be used */
 static bool watching;			/* the record may be another server's */
 static bool untidy;				/* a second ID may have been claimed by a call
 								 * without an answer */
-static bool settling;			/* Redis' last answer: hurrying does not help */
-static bool unreadable;			/* Redis' last answer: it is no silence */
+static AnswerKind last_answer;	/* of Redis; ANSWER_NONE: it never gave any */
 static bool revoked;			/* the next call is to release revoked_claim */
 static Claim revoked_claim;
 static char refusal[GATE_DETAIL_LEN];	/* why Redis refused the last time */
@@ -101,7 +100,7 @@ may_use_remembered(void)
 	 * Not while a record is watched, or cannot be read, since another server
 	 * may have the ID, and not if the claim may be of another registry.
 	 */
-	return seen.state == CLAIM_NONE && !watching && !unreadable && seen.identity.home == claim_home() &&
+	return seen.state == CLAIM_NONE && !watching && last_answer != ANSWER_UNREADABLE && seen.identity.home == claim_home() &&
 		claim->ownership != 0 && claim->lease_ms == 0 && snowid_redis_lease == 0 && settings_allow(claim);
 }
 
@@ -179,44 +178,25 @@ all_is_well(void)
  * it is.
  */
 static bool
-call_or_try_later(RegistryCall *call, char ***answer, int *count)
+ask_or_try_later(RegistryCall *call, RegistryAnswer *answer)
 {
-	char		err[NET_ERR_LEN];
-
-	answered = protocol_call(call, answer, count, err);
-	unreadable = !answered && (unreadable || *count > 0);
+	protocol_ask(&seen, call, answer);
+	if (answer->kind != ANSWER_NONE)
+		last_answer = answer->kind;
+	answered = answer->kind > ANSWER_UNREADABLE;
 	if (!answered)
-		no_answer(err);
+		no_answer(answer->why);
 	return answered;
 }
 
-/* The script cannot have given this answer. */
+/* Keeps the parts of an answer that must outlive Redis. */
 static void
-nonsense(const char *operation)
+keep_marks(const RegistryAnswer *answer)
 {
-	redis_close();
-	unreadable = true;
-	no_answer(psprintf("unexpected reply to \"%s\"", operation));
-}
-
-/*
- * Keeps the last two parts of an answer, which must outlive Redis.  False: they
- * are invalid.
- */
-static bool
-keep_marks(char **marks)
-{
-	int64		span_ms;
-	int64		high;
-
-	if (!protocol_read_number(marks[0], MAX_SPAN_MS, &span_ms) ||
-		!protocol_read_number(marks[1], MAX_HIGH, &high))
-		return false;
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	registry->span_ms = span_ms;
-	registry->high = high;
+	registry->span_ms = answer->span_ms;
+	registry->high = answer->high;
 	LWLockRelease(registry_lock);
-	return true;
 }
 
 /*---- Claiming ----*/
@@ -270,8 +250,9 @@ lose(bool clone, const char *detail)
 }
 
 static void
-got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *known)
+got_claim(const RegistryAnswer *answer, int64 asked_at, const Claim *known)
 {
+	const Claim *claim = &answer->claim;
 	bool		is_new;
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
@@ -281,7 +262,7 @@ got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *kno
 	if (known->ownership != 0 && !same_pair(known->pair, claim->pair))
 		registry->leaving = *known;
 	registry->claim = *claim;
-	registry->limit_ms = ceiling_ms;
+	registry->limit_ms = answer->limit_ms;
 	registry->renewed_at = asked_at;
 	registry->state = CLAIM_HELD;
 	registry->confirmed = true;
@@ -294,35 +275,6 @@ got_claim(const Claim *claim, int64 ceiling_ms, int64 asked_at, const Claim *kno
 		ereport(LOG,
 				(errmsg("snowid claimed worker ID %d of datacenter %d as \"%s\"",
 						claim->pair.worker, claim->pair.datacenter, protocol_server_name())));
-}
-
-/*
- * Handles the answers to a claim or a mark by which the claim is lost: another server
- * has the record, or no server.  If it took the ID as the same server while this one
- * had it, then both are alive: from now on this one is another.  False: this is
- * another answer.
- */
-static bool
-is_lost(char **answer, int count, const Claim *claim)
-{
-	const char *outcome = answer[0];
-
-	if (strcmp(outcome, "lost") == 0 && count == 3)
-		lose(seen.confirmed && strcmp(answer[2], "server") == 0,
-			 psprintf("Worker ID %d of datacenter %d was released, or is now held by \"%.64s\".",
-					  claim->pair.worker, claim->pair.datacenter, answer[1]));
-	else if (strcmp(outcome, "late") == 0)
-		lose(true, "Another server runs from a copy of this one's memory.");
-	else if (strcmp(outcome, "older") == 0)
-		lose(true, "This data directory was started later by another server: this is an old copy, or that is one.");
-	else if (strcmp(outcome, "twin") == 0)
-		lose(true, "Another server uses a copy of this data directory, or its lease has not ended.");
-	else if (strcmp(outcome, "other") == 0)
-		lose(false, psprintf("Worker ID %d of datacenter %d was claimed from another registry.",
-							 claim->pair.worker, claim->pair.datacenter));
-	else
-		return false;
-	return true;
 }
 
 /* Two Redis would give the same ID to two servers: no new one, until one is left. */
@@ -359,7 +311,7 @@ wait_for_settling(bool change, int64 ms, int64 until_ms)
  * "move", another one.  False: there is no answer.
  */
 static bool
-ask_for_claim(const Claim *known, bool move, int64 began, char ***answer, int *count)
+ask_for_claim(const Claim *known, bool move, int64 began, RegistryAnswer *answer)
 {
 	/* the clock may have been set back since the keeper looked */
 	int64		reach_ms = Min(seen.reach_ms,
@@ -374,7 +326,7 @@ ask_for_claim(const Claim *known, bool move, int64 began, char ***answer, int *c
 	protocol_add(&call, "move", move ? "1" : "0");
 	protocol_add(&call, "leaving", protocol_field(&seen.leaving));
 	protocol_add_claim(&call, &seen, known, began, watching);
-	return call_or_try_later(&call, answer, count);
+	return ask_or_try_later(&call, answer);
 }
 
 /*
@@ -387,12 +339,7 @@ claim_worker_id(bool move)
 	const Claim *known = seen.state == CLAIM_HELD ? &seen.claim : &seen.identity.claim;
 	bool		change = seen.state == CLAIM_HELD && (move || !settings_allow(&seen.claim));
 	int64		began = monotonic_ms();
-	char	  **answer;
-	int			count;
-	Claim		claim;
-	int64		ceiling_ms;
-	int64		ms;
-	char	   *why;
+	RegistryAnswer answer;
 	char		err[NET_ERR_LEN];
 
 	/* prefers another ID to the one that was revoked */
@@ -408,50 +355,49 @@ claim_worker_id(bool move)
 		refuse_two(change, err);
 		return true;
 	}
-	for (int part = 0; part == 0 || (part < MAX_PARTS && protocol_is_part(answer, count)); part++)
+	for (int part = 0; part == 0 || (part < MAX_PARTS && answer.kind == ANSWER_MORE); part++)
 	{
-		if (!ask_for_claim(known, move, began, &answer, &count))
+		if (!ask_for_claim(known, move, began, &answer))
 		{
 			untidy |= change;
 			return false;
 		}
 	}
 	untidy = false;
-	settling = strcmp(answer[0], "settling") == 0;
 
 	next_contact = monotonic_ms() + protocol_mark_interval();
-	if (strcmp(answer[0], "yours") == 0 && count == 9 &&
-		protocol_read_claim(answer, &claim, &ceiling_ms) && keep_marks(answer + 7))
+	switch (answer.kind)
 	{
-		if (!protocol_check_time(&seen, &claim, Max(claim.floor_ms, ceiling_ms), err))
-		{
-			unreadable = claim.ownership != known->ownership;
-			no_answer(err);
-		}
-		else
-			got_claim(&claim, ceiling_ms, began, known == &revoked_claim ? &seen.identity.claim : known);
+		case ANSWER_GIVEN:
+			keep_marks(&answer);
+			if (protocol_check_time(&seen, &answer.claim, Max(answer.claim.floor_ms, answer.limit_ms), err))
+				got_claim(&answer, began, known == &revoked_claim ? &seen.identity.claim : known);
+			else
+			{
+				if (answer.claim.ownership != known->ownership)
+					last_answer = ANSWER_UNREADABLE;
+				no_answer(err);
+			}
+			break;
+		case ANSWER_SILENCE:
+			watching = true;
+			set_detail(false, "The worker ID that this data directory had before the machine was restarted is taken back when no other server uses it.");
+			next_contact = Min(next_contact, monotonic_ms() + Max(answer.wait_ms, FIRST_PAUSE_MS));
+			break;
+		case ANSWER_SETTLING:
+			wait_for_settling(change, answer.wait_ms, answer.until_ms);
+			break;
+		case ANSWER_MORE:
+		case ANSWER_REFUSED:
+		case ANSWER_OTHER_LAYOUT:
+			/* there is no other: it may have that one again when it is free */
+			if (known == &revoked_claim)
+				memset(&revoked_claim, 0, sizeof(revoked_claim));
+			claim_refused(change && answer.kind != ANSWER_OTHER_LAYOUT, answer.why);
+			break;
+		default:				/* it is lost */
+			lose(answer.kind == ANSWER_LOST_TO_CLONE, answer.why);
 	}
-	else if (is_lost(answer, count, known))
-		;
-	else if (strcmp(answer[0], "silence") == 0 && count == 2 &&
-			 protocol_read_number(answer[1], MAX_MS, &ms))
-	{
-		watching = true;
-		set_detail(false, "The worker ID that this data directory had before the machine was restarted is taken back when no other server uses it.");
-		next_contact = Min(next_contact, monotonic_ms() + Max(ms, FIRST_PAUSE_MS));
-	}
-	else if (settling && count == 3 && protocol_read_number(answer[1], MAX_MS, &ms) &&
-			 protocol_read_number(answer[2], MAX_MS, &ceiling_ms))
-		wait_for_settling(change, ms, ceiling_ms);
-	else if ((why = protocol_refusal(answer, count)) != NULL)
-	{
-		/* there is no other: it may have that one again when it is free */
-		if (known == &revoked_claim)
-			memset(&revoked_claim, 0, sizeof(revoked_claim));
-		claim_refused(change && strcmp(answer[0], "layout") != 0, why);
-	}
-	else
-		nonsense("claim");
 	return answered;
 }
 
@@ -463,53 +409,52 @@ mark(void)
 {
 	int64		began = monotonic_ms();
 	RegistryCall call;
-	char	  **answer;
-	int			count;
-	int64		ceiling_ms;
+	RegistryAnswer answer;
 	char		err[NET_ERR_LEN];
 
 	protocol_begin(&call, &seen, "mark", seen.claim.pair.datacenter, &seen.claim);
 	protocol_add(&call, "worker", protocol_number(seen.claim.pair.worker));
 	protocol_add_claim(&call, &seen, &seen.claim, began, watching);
-	if (!call_or_try_later(&call, &answer, &count))
+	if (!ask_or_try_later(&call, &answer))
 		return;
 	next_contact = monotonic_ms() + protocol_mark_interval();
-	if (strcmp(answer[0], "ok") == 0 && count == 5 && protocol_read_number(answer[1], MAX_MS, &ceiling_ms) &&
-		keep_marks(answer + 3))
+	switch (answer.kind)
 	{
-		if (!protocol_check_time(&seen, &seen.claim, ceiling_ms, err))
-		{
-			no_answer(err);
-			return;
-		}
-		LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-		registry->limit_ms = ceiling_ms;
-		registry->hurry = false;
-		registry->renewed_at = began;
-		registry->detail[0] = '\0';
-		LWLockRelease(registry_lock);
-		settling = false;
-		if (seen.claim.lease_ms > 0)
-			process_notify(PROCESS_KEEPER);
+		case ANSWER_OK:
+			keep_marks(&answer);
+			if (!protocol_check_time(&seen, &seen.claim, answer.limit_ms, err))
+			{
+				no_answer(err);
+				return;
+			}
+			LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+			registry->limit_ms = answer.limit_ms;
+			registry->hurry = false;
+			registry->renewed_at = began;
+			registry->detail[0] = '\0';
+			LWLockRelease(registry_lock);
+			if (seen.claim.lease_ms > 0)
+				process_notify(PROCESS_KEEPER);
+			break;
+		case ANSWER_GONE:
+			if (settings_allow(&seen.claim))
+				(void) claim_worker_id(false);
+			else
+				lose(false, psprintf("The lease of worker ID %d of datacenter %d has lapsed, and the settings want another datacenter.",
+									 seen.claim.pair.worker, seen.claim.pair.datacenter));
+			break;
+		case ANSWER_REVOKED:
+			lose(false, psprintf("Worker ID %d of datacenter %d was revoked by snowid_release().",
+								 seen.claim.pair.worker, seen.claim.pair.datacenter));
+			revoked = true;
+			revoked_claim = seen.claim;
+			break;
+		case ANSWER_OTHER_LAYOUT:
+			claim_refused(false, answer.why);
+			break;
+		default:				/* it is lost */
+			lose(answer.kind == ANSWER_LOST_TO_CLONE, answer.why);
 	}
-	else if (is_lost(answer, count, &seen.claim))
-		return;
-	else if (strcmp(answer[0], "gone") == 0 && settings_allow(&seen.claim))
-		(void) claim_worker_id(false);
-	else if (strcmp(answer[0], "gone") == 0)
-		lose(false, psprintf("The lease of worker ID %d of datacenter %d has lapsed, and the settings want another datacenter.",
-							 seen.claim.pair.worker, seen.claim.pair.datacenter));
-	else if (strcmp(answer[0], "revoked") == 0)
-	{
-		lose(false, psprintf("Worker ID %d of datacenter %d was revoked by snowid_release().",
-							 seen.claim.pair.worker, seen.claim.pair.datacenter));
-		revoked = true;
-		revoked_claim = seen.claim;
-	}
-	else if (strcmp(answer[0], "layout") == 0 && count == 3)
-		claim_refused(false, protocol_layout_conflict(answer));
-	else
-		nonsense("mark");
 }
 
 /*
@@ -520,8 +465,7 @@ static bool
 release(const Claim *claim)
 {
 	RegistryCall call;
-	char	  **answer;
-	int			count;
+	RegistryAnswer answer;
 	const Claim *past = NULL;
 
 	for (int i = 0; i < PAST_CLAIMS && !past; i++)
@@ -533,17 +477,12 @@ release(const Claim *claim)
 	/* a claim that was never in the file was never used */
 	protocol_add(&call, "ceiling", protocol_number(past ? past->floor_ms : 0));
 	protocol_add(&call, "exact", past && past->exact ? "1" : "0");
-	if (!call_or_try_later(&call, &answer, &count))
+	if (!ask_or_try_later(&call, &answer))
 		return false;
-	if (strcmp(answer[0], "ok") == 0)
+	if (answer.kind == ANSWER_OK)
 		ereport(LOG,
 				(errmsg("snowid released worker ID %d of datacenter %d",
 						claim->pair.worker, claim->pair.datacenter)));
-	else if (strcmp(answer[0], "lost") != 0 && strcmp(answer[0], "late") != 0)
-	{
-		nonsense("release");
-		return false;
-	}
 	return true;
 }
 
@@ -612,7 +551,7 @@ tend_claim(void)
 			 ((is_unwanted() && seen.no_other[0] == '\0' && backoff == 0) ||
 			  (due && (is_unwanted() || !settings_allow(&seen.claim)))))
 		change_worker_id();
-	else if (due || (seen.hurry && backoff == 0 && !settling))
+	else if (due || (seen.hurry && backoff == 0 && last_answer != ANSWER_SETTLING))
 		mark();
 }
 
