@@ -41,7 +41,7 @@ snowid_status(PG_FUNCTION_ARGS)
 {
 	TupleDesc	tupdesc;
 	GeneratorStatus status;
-	Registry	registry;
+	ClaimBoard	registry;
 	Datum		values[lengthof(status_columns)];
 	bool		nulls[lengthof(status_columns)] = {false};
 	int			n = 0;

@@ -374,7 +374,7 @@ bool
 identity_introduce(char *err)
 {
 	Identity	next = kept;
-	Registry	seen;
+	ClaimBoard	seen;
 	bool		clone;
 	bool		is_start;
 	char		boot[BOOT_LEN];
@@ -492,7 +492,7 @@ identity_believe(const Belief *belief, int64 reach_ms)
 
 /* Does the file have this claim, on the same terms? */
 static bool
-has_claim(const Claim *claim, const Registry *seen)
+has_claim(const Claim *claim, const ClaimBoard *seen)
 {
 	return kept.claim.ownership == claim->ownership && kept.claim.lease_ms == claim->lease_ms &&
 		kept.home == claim_home() && kept.span_ms >= seen->span_ms;
@@ -509,7 +509,7 @@ identity_remember(const Claim *claim, int64 floor_ms, int64 old_ms, char *err)
 {
 	static const Claim none = {0};
 	Identity	next = kept;
-	Registry	seen;
+	ClaimBoard	seen;
 
 	claim_look(&seen);
 	if (claim && has_claim(claim, &seen))

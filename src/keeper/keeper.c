@@ -232,7 +232,7 @@ step(void)
 static void
 explain_lease(void)
 {
-	Registry	seen;
+	ClaimBoard	seen;
 	char		detail[GATE_DETAIL_LEN];
 
 	claim_look(&seen);

@@ -158,7 +158,7 @@ pair_note(Pair *pair, const Claim *claim, const Decision *decision)
 static void
 describe_move(const Claim *claim, const Decision *decision, int64 patience_ms, char *err)
 {
-	Registry	seen;
+	ClaimBoard	seen;
 	const char *why;
 	int			len;
 

@@ -36,7 +36,7 @@ PG_FUNCTION_INFO_V1(snowid_reclaim);
 /* The tests mark more often: by a library that they preload (test/lib/skew.c). */
 extern int	snowid_test_mark_ms(void) __attribute__((weak, visibility("default")));
 
-Registry   *registry = NULL;
+ClaimBoard *board = NULL;
 RegistryMail *registry_mail = NULL;
 LWLock	   *registry_lock = NULL;
 
@@ -45,7 +45,7 @@ LWLock	   *registry_lock = NULL;
 void
 claim_shmem(bool reserve)
 {
-	registry = shmem_area(reserve, "snowid registry", sizeof(Registry));
+	board = shmem_area(reserve, "snowid registry", sizeof(ClaimBoard));
 	registry_mail = shmem_area(reserve, "snowid registry's mail", sizeof(RegistryMail));
 	if (reserve)
 	{
@@ -64,10 +64,10 @@ claim_from_redis(void)
 
 /* Copies the shared state. */
 void
-claim_look(Registry *seen)
+claim_look(ClaimBoard *seen)
 {
 	LWLockAcquire(registry_lock, LW_SHARED);
-	memcpy(seen, registry, sizeof(Registry));
+	memcpy(seen, board, sizeof(ClaimBoard));
 	LWLockRelease(registry_lock);
 }
 
@@ -116,27 +116,27 @@ claim_set_identity(const Identity *identity, const char *boot, bool is_start)
 	int64		now = monotonic_ms();
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	if (!registry->has_identity || memcmp(registry->identity.id, identity->id, sizeof(identity->id)) != 0)
+	if (!board->has_identity || memcmp(board->identity.id, identity->id, sizeof(identity->id)) != 0)
 	{
 		/* two servers without one would look like one */
 		Assert(boot[0] != '\0');
-		registry->token = token;
-		registry->n = 0;
-		registry->state = CLAIM_LOST;
-		strlcpy(registry->boot, boot, sizeof(registry->boot));
+		board->token = token;
+		board->n = 0;
+		board->state = CLAIM_LOST;
+		strlcpy(board->boot, boot, sizeof(board->boot));
 	}
-	registry->identity = *identity;
-	if (!registry->has_identity)
+	board->identity = *identity;
+	if (!board->has_identity)
 	{
-		registry->known_since = now;
-		registry->span_ms = identity->span_ms;
-		registry->high = identity->high;
+		board->known_since = now;
+		board->span_ms = identity->span_ms;
+		board->high = identity->high;
 	}
-	registry->has_identity = true;
-	if (registry->state == CLAIM_LOST && (is_start || identity->claim.ownership == 0))
+	board->has_identity = true;
+	if (board->state == CLAIM_LOST && (is_start || identity->claim.ownership == 0))
 	{
-		registry->state = CLAIM_NONE;
-		registry->clone = false;
+		board->state = CLAIM_NONE;
+		board->clone = false;
 	}
 	LWLockRelease(registry_lock);
 	process_wake(PROCESS_REGISTRY);
@@ -154,15 +154,15 @@ claim_held(Claim *claim, int64 *limit_ms, char *err)
 	int64		now = monotonic_ms();
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	has_process = process_is_there(PROCESS_REGISTRY) || now < registry->known_since + START_MS ||
-		!registry->has_identity;
-	*claim = registry->claim;
-	*limit_ms = registry->claim.lease_ms > 0 ? registry->limit_ms : PG_INT64_MAX;
-	if (registry->state != CLAIM_HELD)
+	has_process = process_is_there(PROCESS_REGISTRY) || now < board->known_since + START_MS ||
+		!board->has_identity;
+	*claim = board->claim;
+	*limit_ms = board->claim.lease_ms > 0 ? board->limit_ms : PG_INT64_MAX;
+	if (board->state != CLAIM_HELD)
 	{
-		memcpy(err, registry->detail, GATE_DETAIL_LEN);
-		reason = registry->state == CLAIM_LOST ? GATE_CLAIM_LOST :
-			registry->refused ? GATE_CLAIM_REFUSED : GATE_CLAIM;
+		memcpy(err, board->detail, GATE_DETAIL_LEN);
+		reason = board->state == CLAIM_LOST ? GATE_CLAIM_LOST :
+			board->refused ? GATE_CLAIM_REFUSED : GATE_CLAIM;
 	}
 	LWLockRelease(registry_lock);
 	if (reason == GATE_CLAIM && (err[0] == '\0' || !has_process))
@@ -185,11 +185,11 @@ claim_propose(int64 now_ms, int64 wish_ms, bool hurry)
 	bool		wake;
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	wake = hurry || registry->proposed_ms == 0;
-	registry->proposed_ms = Max(Min(proposed, Min(MAX_MS, layout_last_ms(&server_layout))), 0);
-	registry->highest_ms = Max(registry->highest_ms, registry->proposed_ms);
-	registry->reach_ms = Max(now_ms + snowid_max_lead, 0);
-	registry->hurry |= hurry;
+	wake = hurry || board->proposed_ms == 0;
+	board->proposed_ms = Max(Min(proposed, Min(MAX_MS, layout_last_ms(&server_layout))), 0);
+	board->highest_ms = Max(board->highest_ms, board->proposed_ms);
+	board->reach_ms = Max(now_ms + snowid_max_lead, 0);
+	board->hurry |= hurry;
 	LWLockRelease(registry_lock);
 	if (wake)
 		process_wake(PROCESS_REGISTRY);
@@ -206,11 +206,11 @@ claim_enter(const Claim *claim, int64 used_ms)
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	held = !claim_from_redis() ||
-		(registry->state == CLAIM_HELD && registry->claim.ownership == claim->ownership);
+		(board->state == CLAIM_HELD && board->claim.ownership == claim->ownership);
 	if (held)
 	{
-		registry->entered = claim->ownership;
-		registry->used_ms = Max(Min(used_ms, MAX_MS), 0);
+		board->entered = claim->ownership;
+		board->used_ms = Max(Min(used_ms, MAX_MS), 0);
 	}
 	LWLockRelease(registry_lock);
 	return held;
@@ -221,8 +221,8 @@ void
 claim_use(int64 used_ms)
 {
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	if (registry->entered != 0)
-		registry->used_ms = Max(registry->used_ms, Min(used_ms, MAX_MS));
+	if (board->entered != 0)
+		board->used_ms = Max(board->used_ms, Min(used_ms, MAX_MS));
 	LWLockRelease(registry_lock);
 }
 
@@ -230,7 +230,7 @@ claim_use(int64 used_ms)
 uint64
 claim_entered(void)
 {
-	return registry->entered;
+	return board->entered;
 }
 
 /* The gate was closed; no key of its claim is above used_ms. */
@@ -240,12 +240,12 @@ claim_leave(int64 used_ms)
 	bool		was_entered;
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	was_entered = registry->entered != 0;
+	was_entered = board->entered != 0;
 	if (was_entered)
 	{
-		registry->left = registry->entered;
-		registry->left_ms = Max(Min(used_ms, MAX_MS), 0);
-		registry->entered = 0;
+		board->left = board->entered;
+		board->left_ms = Max(Min(used_ms, MAX_MS), 0);
+		board->entered = 0;
 	}
 	LWLockRelease(registry_lock);
 	if (was_entered)
@@ -260,7 +260,7 @@ void
 claim_give_up(uint64 ownership)
 {
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	registry->given_up = ownership;
+	board->given_up = ownership;
 	LWLockRelease(registry_lock);
 }
 
@@ -268,7 +268,7 @@ claim_give_up(uint64 ownership)
 uint64
 claim_given_up(void)
 {
-	return registry->given_up;
+	return board->given_up;
 }
 
 /*
@@ -283,11 +283,11 @@ claim_unwanted(uint64 ownership, int64 end_ms)
 	if (!claim_from_redis())
 		return;
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	is_new = registry->unwanted != ownership;
-	registry->unwanted = ownership;
-	registry->unwanted_ms = Max(Min(end_ms, MAX_MS), 0);
+	is_new = board->unwanted != ownership;
+	board->unwanted = ownership;
+	board->unwanted_ms = Max(Min(end_ms, MAX_MS), 0);
 	if (is_new)
-		registry->no_other[0] = '\0';
+		board->no_other[0] = '\0';
 	LWLockRelease(registry_lock);
 	if (is_new && ownership != 0)
 		process_wake(PROCESS_REGISTRY);
@@ -304,7 +304,7 @@ static const Oid claims_columns[] = {
 static void
 ask_registry(RegistryRequest *request)
 {
-	Registry	seen;
+	ClaimBoard	seen;
 	MailState	state;
 
 	require_preloaded();

@@ -22,7 +22,7 @@ typedef enum ClaimState
 } ClaimState;
 
 /* The state that keeper and registry share. */
-typedef struct Registry
+typedef struct ClaimBoard
 {
 	/* from the snowid keeper */
 	bool		has_identity;
@@ -61,12 +61,12 @@ typedef struct Registry
 	char		last_error[NET_ERR_LEN];
 	TimestampTz last_error_at;	/* 0: never */
 	TimestampTz last_ok;		/* the same */
-} Registry;
+} ClaimBoard;
 
 extern uint64 random_id(void);
 extern void claim_shmem(bool reserve);
 extern bool claim_from_redis(void);
-extern void claim_look(Registry *seen);
+extern void claim_look(ClaimBoard *seen);
 
 /* for the snowid keeper only */
 extern uint64 claim_home(void);

@@ -67,7 +67,7 @@ place(const Fingerprint *print)
  * and is kept nowhere.
  */
 static int64
-latest_ms(const Registry *seen)
+latest_ms(const ClaimBoard *seen)
 {
 	int64		ms = unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_jump;
 
@@ -121,7 +121,7 @@ interval(void)
  * concerns, if any.
  */
 void
-protocol_begin(RegistryCall *call, const Registry *seen, const char *operation, int datacenter_id,
+protocol_begin(RegistryCall *call, const ClaimBoard *seen, const char *operation, int datacenter_id,
 			   const Claim *claim)
 {
 	char		layout[LAYOUT_TEXT_LEN];
@@ -157,7 +157,7 @@ protocol_begin(RegistryCall *call, const Registry *seen, const char *operation, 
  * that it is about to release.
  */
 static char *
-past_claims(const Registry *seen)
+past_claims(const ClaimBoard *seen)
 {
 	char	   *text = "";
 
@@ -178,7 +178,7 @@ past_claims(const Registry *seen)
  * is in the identity, since the keeper reads the WAL before the first call.
  */
 static int64
-used_of(const Registry *seen, const Claim *claim)
+used_of(const ClaimBoard *seen, const Claim *claim)
 {
 	if (claim->ownership == 0)
 		return 0;
@@ -198,7 +198,7 @@ used_of(const Registry *seen, const Claim *claim)
  * "settled": after the settling.  "record": only if its record is still there.
  */
 static const char *
-resume(const Registry *seen, const Claim *claim, int64 now, bool watching)
+resume(const ClaimBoard *seen, const Claim *claim, int64 now, bool watching)
 {
 	bool		for_good = claim->lease_ms == 0 && snowid_redis_lease == 0;
 	bool		connected = seen->confirmed && now - seen->renewed_at < 2 * interval();
@@ -211,7 +211,7 @@ resume(const Registry *seen, const Claim *claim, int64 now, bool watching)
 
 /* Can the answer give no other ID than that of this claim? */
 bool
-protocol_resumes(const Registry *seen, const Claim *claim, int64 now, bool watching)
+protocol_resumes(const ClaimBoard *seen, const Claim *claim, int64 now, bool watching)
 {
 	return claim->ownership != 0 && strcmp(resume(seen, claim, now, watching), "record") != 0;
 }
@@ -221,7 +221,7 @@ protocol_resumes(const Registry *seen, const Claim *claim, int64 now, bool watch
  * record may be another server's.
  */
 void
-protocol_add_claim(RegistryCall *call, const Registry *seen, const Claim *claim, int64 now,
+protocol_add_claim(RegistryCall *call, const ClaimBoard *seen, const Claim *claim, int64 now,
 				   bool watching)
 {
 	protocol_add(call, "ownership", protocol_hex(claim->ownership));
@@ -282,7 +282,7 @@ protocol_call(RegistryCall *call, char ***answer, int *count, char *err)
 	if (!redis_connect(err))
 		return false;
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	n = ++registry->n;
+	n = ++board->n;
 	LWLockRelease(registry_lock);
 	protocol_add(call, "n", protocol_number((int64) n));
 	protocol_add(call, "deadline", protocol_number(redis_now_ms() + snowid_redis_timeout));
@@ -337,7 +337,7 @@ protocol_layout_conflict(char **answer)
 
 /* Can this be a time of this server's record?  If not, err has the reason. */
 bool
-protocol_check_time(const Registry *seen, const Claim *claim, int64 unix_ms, char *err)
+protocol_check_time(const ClaimBoard *seen, const Claim *claim, int64 unix_ms, char *err)
 {
 	if (unix_ms <= latest_ms(seen))
 		return true;
@@ -408,7 +408,7 @@ is_answer(char **texts, int count, const char *word, int expected)
  * is another.
  */
 static AnswerKind
-kind_of_loss(const Registry *seen, PairId pair, char **texts, int count, const char **why)
+kind_of_loss(const ClaimBoard *seen, PairId pair, char **texts, int count, const char **why)
 {
 	if (is_answer(texts, count, "lost", 3))
 	{
@@ -460,7 +460,7 @@ read_mark_answer(char **texts, int count, RegistryAnswer *answer)
 
 /* ANSWER_UNREADABLE: the script cannot have given it. */
 static AnswerKind
-read_answer(const Registry *seen, const RegistryCall *call, char **texts, int count,
+read_answer(const ClaimBoard *seen, const RegistryCall *call, char **texts, int count,
 			RegistryAnswer *answer)
 {
 	AnswerKind	kind;
@@ -482,7 +482,7 @@ read_answer(const Registry *seen, const RegistryCall *call, char **texts, int co
 
 /* Calls an operation for this server's claim, and reads the answer. */
 void
-protocol_ask(const Registry *seen, RegistryCall *call, RegistryAnswer *answer)
+protocol_ask(const ClaimBoard *seen, RegistryCall *call, RegistryAnswer *answer)
 {
 	char		err[NET_ERR_LEN];
 	char	  **texts;

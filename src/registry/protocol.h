@@ -52,16 +52,16 @@ extern char *protocol_hex(uint64 value);
 extern const char *protocol_field(const Claim *claim);
 extern int	protocol_mark_interval(void);
 extern const char *protocol_server_name(void);
-extern void protocol_begin(RegistryCall *call, const Registry *seen, const char *operation,
+extern void protocol_begin(RegistryCall *call, const ClaimBoard *seen, const char *operation,
 						   int datacenter_id, const Claim *claim);
-extern bool protocol_resumes(const Registry *seen, const Claim *claim, int64 now, bool watching);
-extern void protocol_add_claim(RegistryCall *call, const Registry *seen, const Claim *claim,
+extern bool protocol_resumes(const ClaimBoard *seen, const Claim *claim, int64 now, bool watching);
+extern void protocol_add_claim(RegistryCall *call, const ClaimBoard *seen, const Claim *claim,
 							   int64 now, bool watching);
 extern void protocol_add(RegistryCall *call, const char *name, const char *value);
 extern bool protocol_call(RegistryCall *call, char ***answer, int *count,
 						  char *err);
-extern void protocol_ask(const Registry *seen, RegistryCall *call, RegistryAnswer *answer);
-extern bool protocol_check_time(const Registry *seen, const Claim *claim, int64 unix_ms,
+extern void protocol_ask(const ClaimBoard *seen, RegistryCall *call, RegistryAnswer *answer);
+extern bool protocol_check_time(const ClaimBoard *seen, const Claim *claim, int64 unix_ms,
 								char *err);
 extern char *protocol_layout_conflict(char **answer);
 

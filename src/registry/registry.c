@@ -44,7 +44,7 @@
  * The shared state, as it was at the last claim_look().  It is changed under
  * registry_lock, and looked at again before the copy is relied on.
  */
-static Registry seen;
+static ClaimBoard seen;
 
 static int64 next_contact = 0;	/* with Redis; by monotonic_ms() */
 static int64 backoff = 0;		/* ms; 0: the last call went well */
@@ -67,8 +67,8 @@ static void
 set_detail(bool refused, const char *detail)
 {
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	registry->refused = refused;
-	strlcpy(registry->detail, detail, GATE_DETAIL_LEN);
+	board->refused = refused;
+	strlcpy(board->detail, detail, GATE_DETAIL_LEN);
 	LWLockRelease(registry_lock);
 	process_notify(PROCESS_KEEPER);
 }
@@ -111,8 +111,8 @@ note_failure(const char *err)
 	TimestampTz now = GetCurrentTimestamp();
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	registry->last_error_at = now;
-	strlcpy(registry->last_error, err, sizeof(registry->last_error));
+	board->last_error_at = now;
+	strlcpy(board->last_error, err, sizeof(board->last_error));
 	LWLockRelease(registry_lock);
 
 	/*
@@ -141,10 +141,10 @@ no_answer(const char *err)
 	note_failure(err);
 	snprintf(detail, sizeof(detail), "Redis cannot be used: %s.", err);
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	if (remembered && registry->state == CLAIM_NONE)
+	if (remembered && board->state == CLAIM_NONE)
 	{
-		registry->state = CLAIM_HELD;
-		registry->claim = seen.identity.claim;
+		board->state = CLAIM_HELD;
+		board->claim = seen.identity.claim;
 	}
 	LWLockRelease(registry_lock);
 	set_detail(false, detail);
@@ -169,7 +169,7 @@ all_is_well(void)
 	logged_failure = false;
 	backoff = 0;
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	registry->last_ok = now;
+	board->last_ok = now;
 	LWLockRelease(registry_lock);
 }
 
@@ -194,8 +194,8 @@ static void
 keep_marks(const RegistryAnswer *answer)
 {
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	registry->span_ms = answer->span_ms;
-	registry->high = answer->high;
+	board->span_ms = answer->span_ms;
+	board->high = answer->high;
 	LWLockRelease(registry_lock);
 }
 
@@ -220,11 +220,11 @@ claim_refused(bool change, const char *detail)
 		return;
 	}
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	if (registry->state == CLAIM_HELD || registry->identity.claim.ownership != 0)
+	if (board->state == CLAIM_HELD || board->identity.claim.ownership != 0)
 	{
 		/* the claim in the state file must not be used either */
-		registry->state = CLAIM_LOST;
-		registry->confirmed = false;
+		board->state = CLAIM_LOST;
+		board->confirmed = false;
 	}
 	LWLockRelease(registry_lock);
 	set_detail(true, detail);
@@ -238,9 +238,9 @@ lose(bool clone, const char *detail)
 	int64		now = monotonic_ms();
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	registry->state = CLAIM_LOST;
-	registry->confirmed = false;
-	registry->clone = clone;
+	board->state = CLAIM_LOST;
+	board->confirmed = false;
+	board->clone = clone;
 	LWLockRelease(registry_lock);
 	set_detail(false, detail);
 	watching = false;
@@ -256,16 +256,16 @@ got_claim(const RegistryAnswer *answer, int64 asked_at, const Claim *known)
 	bool		is_new;
 
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	is_new = registry->state != CLAIM_HELD || !registry->confirmed ||
-		registry->claim.ownership != claim->ownership;
+	is_new = board->state != CLAIM_HELD || !board->confirmed ||
+		board->claim.ownership != claim->ownership;
 	/* the old claim is released when the keeper uses the new one */
 	if (known->ownership != 0 && !same_pair(known->pair, claim->pair))
-		registry->leaving = *known;
-	registry->claim = *claim;
-	registry->limit_ms = answer->limit_ms;
-	registry->renewed_at = asked_at;
-	registry->state = CLAIM_HELD;
-	registry->confirmed = true;
+		board->leaving = *known;
+	board->claim = *claim;
+	board->limit_ms = answer->limit_ms;
+	board->renewed_at = asked_at;
+	board->state = CLAIM_HELD;
+	board->confirmed = true;
 	LWLockRelease(registry_lock);
 	set_detail(false, "");
 	watching = false;
@@ -428,10 +428,10 @@ mark(void)
 				return;
 			}
 			LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-			registry->limit_ms = answer.limit_ms;
-			registry->hurry = false;
-			registry->renewed_at = began;
-			registry->detail[0] = '\0';
+			board->limit_ms = answer.limit_ms;
+			board->hurry = false;
+			board->renewed_at = began;
+			board->detail[0] = '\0';
 			LWLockRelease(registry_lock);
 			if (seen.claim.lease_ms > 0)
 				process_notify(PROCESS_KEEPER);
@@ -508,8 +508,8 @@ change_worker_id(void)
 	refusal[0] = '\0';
 	is_answered = claim_worker_id(is_unwanted());
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	if (registry->unwanted == before)
-		strlcpy(registry->no_other, refusal[0] ? refusal : registry->detail, GATE_DETAIL_LEN);
+	if (board->unwanted == before)
+		strlcpy(board->no_other, refusal[0] ? refusal : board->detail, GATE_DETAIL_LEN);
 	LWLockRelease(registry_lock);
 	process_notify(PROCESS_KEEPER);
 	claim_look(&seen);
@@ -543,7 +543,7 @@ tend_claim(void)
 		if (release(&seen.leaving))
 		{
 			LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-			memset(&registry->leaving, 0, sizeof(Claim));
+			memset(&board->leaving, 0, sizeof(Claim));
 			LWLockRelease(registry_lock);
 		}
 	}
@@ -615,14 +615,14 @@ serve_reclaim(RegistryRequest *request)
 	if (seen.state == CLAIM_HELD && seen.confirmed && seen.leaving.ownership == 0)
 		(void) claim_worker_id(true);
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	if (registry->state != CLAIM_HELD || registry->claim.ownership == seen.claim.ownership)
+	if (board->state != CLAIM_HELD || board->claim.ownership == seen.claim.ownership)
 	{
 		request->refused = answered || backoff == 0;
 		strlcpy(request->error, refusal[0] ? refusal :
-				registry->detail[0] ? registry->detail : "There is no claim that Redis has confirmed, or another one is under way.",
+				board->detail[0] ? board->detail : "There is no claim that Redis has confirmed, or another one is under way.",
 				sizeof(request->error));
 	}
-	request->pair.worker = registry->claim.pair.worker;
+	request->pair.worker = board->claim.pair.worker;
 	LWLockRelease(registry_lock);
 }
 

@@ -60,7 +60,7 @@ typedef struct RegistryMail
 	RegistryRequest request;
 } RegistryMail;
 
-extern Registry *registry;		/* under registry_lock */
+extern ClaimBoard *board;		/* under registry_lock */
 extern RegistryMail *registry_mail;
 extern LWLock *registry_lock;
 
