@@ -36,6 +36,7 @@
 #include "access/htup_details.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/primnodes.h"
@@ -74,10 +75,14 @@ PG_FUNCTION_INFO_V1(snowid_segment_status);
 #define CALL_MS 100
 #define ROOM_MS 10
 
-/* A call site remembers this from call to call. */
+/* A call site remembers so many tags. */
+#define SITE_TAGS 256
+
+/* A call site remembers this of a tag from call to call. */
 typedef struct TagSite
 {
-	SegmentKey	key;			/* len 0: not called yet */
+	SegmentKey	key;
+	struct TagSite **tags;		/* all of the call site, by a hash */
 	bool		is_constant;	/* its tag is the same in each call */
 	bool		in_serial;		/* the number becomes a serial */
 	Oid			user;			/* whose rights were checked */
@@ -129,30 +134,46 @@ is_of_tag(const TagSite *site, const text *tag)
 	return site->key.len == len && memcmp(site->key.tag, VARDATA_ANY(tag), len) == 0;
 }
 
-/* The tag of a call, which the call site remembers from here on. */
+/*
+ * The tag of a call, which the call site remembers from here on: rows of several tags in
+ * turn do not need segment.c's lock for each number.
+ */
 static pg_noinline TagSite *
 find_tag(FunctionCallInfo fcinfo)
 {
-	TagSite    *site = fcinfo->flinfo->fn_extra;
+	FmgrInfo   *function = fcinfo->flinfo;
+	TagSite    *former = function->fn_extra;
+	TagSite    *site;
 	const text *tag = PG_GETARG_TEXT_PP(0);
 	int			len = VARSIZE_ANY_EXHDR(tag);
+	TagSite   **tags;
+	Oid			relid;
+	int			place;
 
-	if (site == NULL)
-	{
-		require_segments();
-		site = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(TagSite));
-		site->key.relid = table_of(fcinfo->flinfo->fn_oid);
-		site->is_constant = tag_is_constant(fcinfo->flinfo);
-		fcinfo->flinfo->fn_extra = site;
-	}
 	if (len < 1 || len > TAG_LEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("a tag cannot have %d bytes", len),
 				 errdetail("It has from 1 to %d.", TAG_LEN)));
-	segment_make_key(&site->key, site->key.relid, VARDATA_ANY(tag), len);
-	site->user = GetUserId();
-	site->incarnation = UNCHECKED;
+	if (former == NULL)
+		require_segments();
+	relid = former ? former->key.relid : table_of(function->fn_oid);
+	tags = former ? former->tags :
+		MemoryContextAllocZero(function->fn_mcxt, SITE_TAGS * sizeof(TagSite *));
+	place = hash_bytes((const unsigned char *) VARDATA_ANY(tag), len) % SITE_TAGS;
+	site = tags[place];
+	if (site == NULL)
+		site = tags[place] = MemoryContextAllocZero(function->fn_mcxt, sizeof(TagSite));
+	if (site->user != GetUserId() || !is_of_tag(site, tag))
+	{
+		*site = (TagSite)
+		{
+			.tags = tags,.is_constant = tag_is_constant(function),
+				.user = GetUserId(),.incarnation = UNCHECKED
+		};
+		segment_make_key(&site->key, relid, VARDATA_ANY(tag), len);
+	}
+	function->fn_extra = site;
 	return site;
 }
 

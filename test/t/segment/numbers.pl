@@ -93,6 +93,20 @@ is( query(
 	),
 	100014 + 100015 + 100016 + 2 + 3 + 4,
 	'tags that change by row');
+
+# The call site keeps one of the two, by this hash.
+my $same_place = query($node,
+	"SELECT 'b' || min(i) FROM generate_series(1, 10000) i WHERE (hashtext('b' || i) # hashtext('b')) & 255 = 0"
+);
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('$same_place', 1000)"
+);
+is( query(
+		$node,
+		"SELECT string_agg(snowid_number(CASE i % 2 WHEN 0 THEN 'b' ELSE '$same_place' END)::text, ',') FROM generate_series(1, 6) i"
+	),
+	'1001,5,1002,6,1003,7',
+	'tags that change by row, of which a call site remembers one');
 is(query($node, "BEGIN READ ONLY; SELECT snowid_number('a'); COMMIT"),
 	100017, 'in a read-only transaction');
 query($node, "BEGIN; SELECT snowid_number('a'); ROLLBACK");
@@ -271,8 +285,15 @@ like(
 	),
 	qr/^42501: /,
 	'other roles get no number, even if the session has got some');
+like(
+	sql_error($node, <<~EOF),
+		SELECT set_config('role', role, false), snowid_number(tag)
+		FROM (VALUES ('boss', 'secret'), ('boss', 'b'), ('clerk', 'b'), ('clerk', 'secret')) v (role, tag)
+		EOF
+	qr/^42501: permission denied for segment "secret"/,
+	'another role gets no number, even if the call has got some');
 is(query($node, "SET ROLE clerk; SELECT as_boss()"),
-	3, 'others get numbers from a function that runs as a member');
+	4, 'others get numbers from a function that runs as a member');
 like(
 	sql_error(
 		$node,
