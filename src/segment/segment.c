@@ -163,13 +163,19 @@ set_wanted(Segment *segment, int64 length)
 	segment->state.wanted = length;
 }
 
-/* How many places a database has, when it got so many more. */
+/*
+ * How many places a database has, when it got so many more.  Those that have none are not
+ * in the table: it has room for as many as there are places.
+ */
 static int
 count_places(Oid database, int more)
 {
 	bool		found;
-	Owner	   *owner = hash_search(owners, &database, HASH_ENTER, &found);
+	Owner	   *owner = hash_search(owners, &database, more > 0 ? HASH_ENTER : HASH_FIND, &found);
 
+	if (owner == NULL)
+		return 0;
+	Assert(hash_get_num_entries(owners) <= snowid_max_segments);
 	owner->places = (found ? owner->places : 0) + more;
 	if (owner->places > 0)
 		return owner->places;
