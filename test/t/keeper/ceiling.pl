@@ -262,12 +262,17 @@ query($node, "INSERT INTO pg_replication_origin VALUES (65533, 'ours')");
 query($node,
 	q(SELECT pg_replication_origin_advance('ours', '7FFFFFFF/FFFFFFFF')));
 query($node, 'DELETE FROM pg_replication_origin');
-configure($node, 'snowid.worker_id = 0\nsnowid.max_wait = 0');
 poll($node, q(reason ~ 'origin number 65533 was not set by snowid'));
 like(
 	sql_error($node, 'SELECT count(*) FROM snowid_next_batch(100000)'),
 	qr/position of replication origin number 65533 was not set by snowid/,
 	'a position beyond all times is refused by its number');
+my $log = -s $node->logfile;
+query($node, "INSERT INTO pg_replication_origin VALUES (65533, 'ours')");
+query($node, q(SELECT pg_replication_origin_drop('ours')));
+next_key($node);
+$node->wait_for_log(qr/LOG:  snowid reserves keys again/, $log);
+pass('the log says that keys are reserved again when the position is gone');
 $node->stop;
 
 my $other = snowid_cluster('day', 'snowid.worker_id = 1');
@@ -282,6 +287,12 @@ is(worker_ids($node), '2 3',
 is( places($node),
 	'65534 65533 65532',
 	'a ceiling that is a day old: no further place is taken');
+my $below = qr/LOG:  new keys may be below keys that another worker ID made/;
+unlike(slurp_file($node->logfile),
+	$below, 'the log warns of no key below those of other worker IDs');
+make_keys_as(4, 0);
+$node->wait_for_log($below);
+pass('the log warns when a clock that is set back makes keys below');
 $node->stop;
 
 #---- No place ----
