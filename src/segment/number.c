@@ -313,7 +313,8 @@ wait_for_range(const TagSite *site, const Look *look, int64 length, Wait *wait)
 		((state->reason.outcome == OUTCOME_ABSENT || state->reason.outcome == OUTCOME_USED_UP) &&
 		 state->looked_at > wait->began))
 		refuse_number(site, state, wait);
-	wait->has_process = fetcher_call(segment_ask(look->segment, length, !wait->asked));
+	wait->has_process = fetcher_call(segment_ask(look->segment, look->incarnation, length,
+												 !wait->asked));
 	wait->asked = true;
 	(void) ConditionVariableTimedSleep(&look->segment->changed, Min(left, CALL_MS),
 									   own_wait(WAIT_SEGMENT));
@@ -389,9 +390,9 @@ take_numbers(const TagSite *site, int64 n, TimestampTz now, DateADT *period, int
 
 /* The next range is wanted, before this one is used up. */
 static pg_noinline void
-ask_for_next(Segment *segment)
+ask_for_next(const TagSite *site)
 {
-	(void) fetcher_call(segment_ask(segment, 1, false));
+	(void) fetcher_call(segment_ask(site->segment, site->incarnation, 1, false));
 }
 
 /* Off the hot path: so many consecutive numbers. */
@@ -431,7 +432,7 @@ next_number(TagSite *site, int64 n, DateADT *period)
 		unlikely(!take_numbers(site, n, period ? GetCurrentTimestamp() : 0, period, &first, &ask)))
 		take_slowly(site, n, period, &first, &ask);
 	if (unlikely(ask))
-		ask_for_next(site->segment);
+		ask_for_next(site);
 	return first;
 }
 

@@ -156,6 +156,7 @@ switch_range(Segment *segment)
 static void
 set_wanted(Segment *segment, int64 length)
 {
+	Assert(segment->state.key.len > 0);
 	if (segment->state.wanted == 0 && length > 0)
 		dlist_push_tail(&lists->wanted, &segment->node);
 	else if (segment->state.wanted > 0 && length == 0)
@@ -227,10 +228,7 @@ find_place(int64 now)
 		SegmentState *state = &segment->state;
 		bool		is_own = state->key.database == MyDatabaseId;
 		int			n = is_own ? own : count_places(state->key.database, 0);
-
-		/* after a failure its callers have to wake up before they ask again */
-		bool		is_waited_for = (state->wanted > 0 || now < state->retry_at) &&
-		now - state->used_at <= RECENT_MS;
+		bool		is_waited_for = state->wanted > 0 && now - state->used_at <= RECENT_MS;
 
 		lists->next_place = (lists->next_place + 1) % snowid_max_segments;
 		if ((is_own ? !is_waited_for : n > own) &&
@@ -261,9 +259,9 @@ copy_segment(Segment *segment, Look *look)
 
 /* Is it the same tag, and was its row not changed by hand since? */
 static bool
-is_as_before(const Look *look)
+is_as_before(Segment *segment, uint64 incarnation)
 {
-	return pg_atomic_read_u64(&look->segment->incarnation) == look->incarnation;
+	return pg_atomic_read_u64(&segment->incarnation) == incarnation;
 }
 
 /*---- For callers ----*/
@@ -321,7 +319,7 @@ segment_advance(const Look *look, TimestampTz now, int64 length)
 	bool		good = true;
 
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	if (is_as_before(look))
+	if (is_as_before(look->segment, look->incarnation))
 	{
 		Range	   *next = &segment->state.next;
 		Range		current = current_range(segment);
@@ -348,20 +346,20 @@ fetcher_of(const SegmentState *state)
 
 /* Another range is wanted, of such a length at least; returns which process fetches. */
 FetcherKind
-segment_ask(Segment *segment, int64 length, bool begins_to_wait)
+segment_ask(Segment *segment, uint64 incarnation, int64 length, bool begins_to_wait)
 {
 	SegmentState *state = &segment->state;
 	FetcherKind fetcher;
 
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	pg_atomic_write_u64(&segment->ask_at, PG_UINT64_MAX);
-	if (state->key.len > 0)
+	if (is_as_before(segment, incarnation))
 	{
+		pg_atomic_write_u64(&segment->ask_at, PG_UINT64_MAX);
 		state->used_at = monotonic_ms();
 		if (state->next.length == 0)
 			set_wanted(segment, Max(state->wanted, length));
+		state->waits += begins_to_wait;
 	}
-	state->waits += begins_to_wait;
 	fetcher = fetcher_of(state);
 	LWLockRelease(segments_lock);
 	return fetcher;
@@ -526,7 +524,7 @@ void
 segment_finish(const Look *look)
 {
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	if (is_as_before(look))
+	if (is_as_before(look->segment, look->incarnation))
 		note_outcome(look->segment, &look->state);
 	LWLockRelease(segments_lock);
 	ConditionVariableBroadcast(&look->segment->changed);
@@ -542,7 +540,7 @@ segment_drop(const Look *look)
 	Range		rest = {0};
 
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
-	if (is_as_before(look))
+	if (is_as_before(look->segment, look->incarnation))
 		rest = drop_segment(look->segment);
 	LWLockRelease(segments_lock);
 	return rest;

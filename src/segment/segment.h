@@ -164,7 +164,8 @@ extern void segment_make_key(SegmentKey *key, Oid relid, const char *tag, int le
 extern void segment_look(const SegmentKey *key, Look *look);
 extern bool segment_create(const SegmentKey *key, const char *source);
 extern bool segment_advance(const Look *look, TimestampTz now, int64 length);
-extern FetcherKind segment_ask(Segment *segment, int64 length, bool begins_to_wait);
+extern FetcherKind segment_ask(Segment *segment, uint64 incarnation, int64 length,
+							   bool begins_to_wait);
 extern void segment_forget(const SegmentKey *key, DateADT period);
 
 /* for the status, and for the processes that fetch */

@@ -1,5 +1,5 @@
-# A server whose keeper, or another process of snowid's, a test can hold at a call
-# to the server's functions: see test/lib/hold.c, which has their list.
+# A server whose keeper, another process of snowid's, or a "client", a test can hold at a
+# call of ours to the server's functions: see test/lib/hold.c, which has their list.
 
 package SnowidHold;
 

@@ -1,7 +1,7 @@
 /*
  * hold.c
  *		A background process that a test can hold: preloaded into a test's server,
- *		stops one of snowid's when it comes to a call.
+ *		stops one of snowid's, or a client's ("client"), when it comes to a call.
  *
  * The file $HOLD_FILE names the process, "who", and the call: the first call of
  * the function "at", or the first one after a call of "after".  The process stops
@@ -74,7 +74,8 @@ static const char **my_worker;
 static void
 may_hold(enum Number number)
 {
-	if (!hold || !hold->armed || !*my_worker || strcmp(*my_worker, (char *) hold->who) != 0)
+	if (!hold || !hold->armed ||
+		strcmp(*my_worker ? *my_worker : "client", (char *) hold->who) != 0)
 		return;
 	if (hold->after[0] != '\0')
 	{

@@ -187,6 +187,25 @@ is(answer_of($asked[2]),
 	1, 'a tag whose range could not be taken is tried again');
 answer_of($asked[0]);
 
+# A caller has looked a tag up, whose row was not read yet, when the tag is forgotten.
+query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('gone')");
+hold_process($node, 'snowid segments', 'StartTransactionCommand');
+like(
+	sql_error(
+		$node, "SET statement_timeout = '1s'; SELECT snowid_number('gone')"),
+	qr/^57014: /,
+	'a caller that waits can be cancelled');
+my $held = held_process($node);
+hold_process($node, 'client', 'LWLockAcquire', 'LWLockRelease');
+my $asks = ask_in_background($node, "SELECT snowid_number('gone')");
+held_process($node);
+query($node, "SELECT snowid_segment_forget('gone')");
+let_go($node);
+kill 'CONT', $held;
+is(answer_of($asks), 1001,
+	'a tag that is forgotten while a caller asks has numbers of another range'
+);
+
 #---- What is refused ----
 
 foreach my $refused (
@@ -593,17 +612,16 @@ is( query(
 # The only place is waited for.
 configure($node, "snowid.max_segments = 1\nsnowid.max_wait = 1min");
 $node->restart;
-query($node,
-	"BEGIN; UPDATE snowid_segments SET max_id = 5000 WHERE biz_tag = 't1'; PREPARE TRANSACTION 'p'"
-);
+query($node, "UPDATE snowid_segments SET max_id = 5000 WHERE biz_tag = 't1'");
+hold_process($node, 'snowid segments', 'StartTransactionCommand');
 my $waiting = ask_in_background($node, "SELECT snowid_number('t1')");
-wait_for($node, 'SELECT waits > 0 FROM snowid_segment_status()');
+held_process($node);
 reload_with($node, 'snowid.max_segments' => 1, 'snowid.max_wait' => '1s');
 like(
 	sql_error($node, "SELECT snowid_number('t2')"),
 	qr/^53400: there is no room for another segment\nDETAIL:  There are 1, and all are in use\./,
 	'a tag that is waited for makes no room');
-query($node, "COMMIT PREPARED 'p'");
+let_go($node);
 is(answer_of($waiting), 5001, 'the caller that waited gets its number');
 is(number('t2'), 1001,
 	'a place that no caller waits for any more is given to another tag');
