@@ -1,5 +1,5 @@
 # Keys in other forms, as far as they depend on the database: collations and encodings,
-# dump and restore, binary COPY, a schema of one's own, a server without the library, a
+# dump and restore, binary COPY, a move, a server without the library, a
 # standby, pg_upgrade.
 #
 # Results of the SQL functions, values and SQLSTATEs, against a model in whole numbers of
@@ -227,26 +227,12 @@ my $by_arrays =
 is($node->safe_psql('restored', $by_arrays),
 	'1', 'restored rows are found by arrays');
 
-#---- A schema of one's own, and a move ----
+#---- A move ----
 
 $node->safe_psql('restored',
 	'CREATE SCHEMA keys; ALTER EXTENSION snowid SET SCHEMA keys');
 is($node->safe_psql('restored', "SET search_path = public, keys; $sum"),
 	$before, 'the extension moves to another schema');
-$node->safe_psql('postgres', 'CREATE DATABASE other');
-is( $node->safe_psql(
-		'other',
-		q{CREATE SCHEMA keys; CREATE EXTENSION snowid SCHEMA keys; SET search_path = public, keys;
-		CREATE TABLE k (id snowid PRIMARY KEY); INSERT INTO k VALUES ('0ARYZVZXW377R');
-		SELECT max(id), count(*) FROM k WHERE id >= 388400145978465528 AND id = '0ARYZVZXW377R'}
-	),
-	'0ARYZVZXW377R|1',
-	'the extension can be created in a schema of its own');
-is( $node->safe_psql(
-		'other', q{DROP TABLE k; DROP EXTENSION snowid;
-		SELECT count(*) FROM pg_opfamily WHERE opfname = 'snowid_ops'}),
-	'0',
-	'nothing is left of it when it is dropped');
 
 #---- A standby ----
 

@@ -207,102 +207,68 @@ SKIP:
 }
 $node->stop;
 
-#---- A number that was lent ----
+#---- The server itself goes back to a number ----
 
-my $now = int(time) * 1000;
-
-# Both servers' clocks stand, so that nothing depends on how fast the test is.
-sub start_standing
-{
-	my ($name, $id) = @_;
-	my $node = snowid_cluster($name, "snowid.worker_id = $id");
-
-	stop_clock($node, $now);
-	$node->start;
-	create_extension($node);
-	poll($node, $waits);
-	time_passes($node, $now + 1100, 2);
-	wait_for_worker_id($node, $id);
-	return $node;
-}
+# The clock stands, so that nothing depends on how fast the test is.
+my $now    = int(time) * 1000;
+my $server = snowid_cluster('goes_back', 'snowid.worker_id = 5');
+stop_clock($server, $now);
+$server->start;
+create_extension($server);
+poll($server, $waits);
+time_passes($server, $now + 1100, 2);
+wait_for_worker_id($server, 5);
 
 # The number is set by a reload, and the clock stands at so many ms after the start.
 sub set_number
 {
-	my ($node, $id, $ms) = @_;
-	configure($node, "snowid.worker_id = $id");
-	$node->reload;
-	poll($node, $waits);
-	time_passes($node, $now + $ms, 2);
+	my ($id, $ms) = @_;
+	configure($server, "snowid.worker_id = $id");
+	$server->reload;
+	poll($server, $waits);
+	time_passes($server, $now + $ms, 2);
 	return;
 }
 
 # The same, and the server makes keys with it.
 sub change
 {
-	my ($node, $id, $ms) = @_;
-	set_number($node, $id, $ms);
-	wait_for_worker_id($node, $id);
+	my ($id, $ms) = @_;
+	set_number($id, $ms);
+	wait_for_worker_id($server, $id);
 	return;
 }
 
-# Takes keys until the next would lead the clock by more than max_lead; the last one.
-sub take_all
-{
-	my ($node) = @_;
-	return query($node, 'SELECT max(k) FROM snowid_next_batch(3000000) AS k');
-}
-
-my $lender   = start_standing('lender',   5);
-my $borrower = start_standing('borrower', 6);
-next_key($lender);
-change($lender,   7, 2300);
-change($borrower, 5, 2300);
-my $last = take_all($borrower);
-change($borrower, 6, 4500);
-
-stop_clock($lender, $now + 2400);
-configure($lender, 'snowid.worker_id = 5');
-$lender->reload;
-poll($lender, $waits);
-pass('a number that comes back from another server waits');
-time_passes($lender, $now + 3600, 2);
-wait_for_worker_id($lender, 5);
-cmp_ok(next_key($lender), '>', $last,
-	'its first key is above the last one that the other server made with it');
-$borrower->stop;
-
-#---- The server itself goes back to a number ----
-
 # The clock goes back to where the former keys of the pair are.
-$before = take_all($lender);
-change($lender, 8, 6000);
-stop_clock($lender, $now + 1000);
-set_number($lender, 5, 3500);
-wait_until('the server decides about the number',
-	sub { status($lender, 'is_open OR reason ~ \'would lead\'') eq 't' });
+stop_clock($server, $now + 3600);
+$before =
+  query($server, 'SELECT max(k) FROM snowid_next_batch(3000000) AS k');
+change(8, 6000);
+stop_clock($server, $now + 1000);
+set_number(5, 3500);
+poll($server, q(is_open OR reason ~ 'would lead'));
 like(
 	sql_error(
-		$lender, 'SELECT max(k) FROM snowid_next_batch(4096 * 100) AS k'),
+		$server, 'SELECT max(k) FROM snowid_next_batch(4096 * 100) AS k'),
 	qr/would lead the clock/,
 	'no key is made below those that the server made with the number before');
-stop_clock($lender, $now + 8000);
-poll($lender, 'is_open');
-cmp_ok(next_key($lender), '>', $before,
+stop_clock($server, $now + 8000);
+poll($server, 'is_open');
+cmp_ok(next_key($server), '>', $before,
 	'the first key is above them when the clock is there');
 
 # The number comes back while the clock is below its last key, and is then above it.
 sub continue_with_5
 {
 	my ($what, $below, $above) = @_;
-	set_number($lender, 5, $below);
+	set_number(5, $below);
 	like(
-		sql_error($lender, 'SELECT snowid_next()'),
+		sql_error($server, 'SELECT snowid_next()'),
 		qr/would lead the clock/,
 		"no key is made below the former ones though $what");
-	stop_clock($lender, $now + $above);
-	poll($lender, 'is_open');
-	cmp_ok(next_key($lender), '>', $before,
+	stop_clock($server, $now + $above);
+	poll($server, 'is_open');
+	cmp_ok(next_key($server), '>', $before,
 		"the first key is above the former ones though $what");
 	return;
 }
@@ -312,7 +278,7 @@ sub continue_with_5
 sub drop_position
 {
 	my ($number) = @_;
-	query($lender, <<~EOF);
+	query($server, <<~EOF);
 		SET allow_system_table_mods = on;
 		INSERT INTO pg_replication_origin VALUES ($number, 'dropped');
 		SELECT pg_replication_origin_drop('dropped');
@@ -324,35 +290,35 @@ sub drop_position
 sub number_of
 {
 	my ($worker_id) = @_;
-	return query($lender,
+	return query($server,
 		"SELECT local_id FROM @{[ ceilings() ]} WHERE worker_id = $worker_id"
 	);
 }
 
 #---- The position vanishes while the server has no pair ----
 
-stop_clock($lender, $now + 20000);
-$before = next_key($lender);
-change($lender, 9, 22000);
-configure($lender, '');
-$lender->restart;
-poll($lender, "reason = 'snowid has no worker ID'");
+stop_clock($server, $now + 20000);
+$before = next_key($server);
+change(9, 22000);
+configure($server, '');
+$server->restart;
+poll($server, "reason = 'snowid has no worker ID'");
 drop_position(number_of(5));
-stop_clock($lender, $now + 10000);
+stop_clock($server, $now + 10000);
 continue_with_5('its position has vanished', 11200, 21000);
 
 #---- A crash, then another number and a clock that was set back ----
 
 # The ceiling of the number is in the WAL alone, and must get into the file.
-stop_clock($lender, $now + 40000);
-$before = next_key($lender);
-$lender->stop('immediate');
-stop_clock($lender, $now + 24000);
-configure($lender, 'snowid.worker_id = 10');
-$lender->start;
-poll($lender, $waits);
-time_passes($lender, $now + 25100, 2);
-wait_for_worker_id($lender, 10);
+stop_clock($server, $now + 40000);
+$before = next_key($server);
+$server->stop('immediate');
+stop_clock($server, $now + 24000);
+configure($server, 'snowid.worker_id = 10');
+$server->start;
+poll($server, $waits);
+time_passes($server, $now + 25100, 2);
+wait_for_worker_id($server, 10);
 drop_position(number_of(5));
 continue_with_5('the server crashed and its position has vanished',
 	26200, 42000);
@@ -360,20 +326,20 @@ continue_with_5('the server crashed and its position has vanished',
 #---- The same number again, and its position vanished without the library ----
 
 # A clean stop writes the ceiling of the pair into the file.
-stop_clock($lender, $now + 60000);
-$before = next_key($lender);
+stop_clock($server, $now + 60000);
+$before = next_key($server);
 my $number = number_of(5);
-$lender->append_conf('postgresql.conf', "shared_preload_libraries = ''");
-$lender->restart;
+$server->append_conf('postgresql.conf', "shared_preload_libraries = ''");
+$server->restart;
 drop_position($number);
-$lender->stop;
-stop_clock($lender, $now + 46000);
-$lender->append_conf('postgresql.conf',
+$server->stop;
+stop_clock($server, $now + 46000);
+$server->append_conf('postgresql.conf',
 	"shared_preload_libraries = 'snowid'");
-$lender->start;
+$server->start;
 continue_with_5('its position has vanished while the library was not loaded',
 	47200, 62000);
-$lender->stop;
+$server->stop;
 
 #---- Past claims ----
 

@@ -1,5 +1,5 @@
 # Many keys in one call: blocks and arrays beside other sessions, at the limits
-# of lead and ceiling, by a clock that steps, on a standby.
+# of lead and ceiling, by a clock that steps.
 use strict;
 use warnings;
 
@@ -8,8 +8,7 @@ use PostgreSQL::Test::Utils;
 use SnowidTest;
 use Test::More;
 
-my $node =
-  snowid_cluster('many', 'snowid.worker_id = 1', allows_streaming => 1);
+my $node = snowid_cluster('many', 'snowid.worker_id = 1');
 start_and_open($node);
 
 #---- Beside each other: each key is somebody's ----
@@ -116,47 +115,6 @@ like(
 	qr/^57014/,
 	'a large array is interrupted');
 
-#---- A closed gate: a standby, a server without the library ----
-
-$node->backup('copy');
-my $standby = server_from_backup(
-	'standby', $node, 'copy',
-	'snowid.worker_id = 2',
-	has_streaming => 1);
-$standby->start;
-$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
-foreach my $call ('snowid_next_block(10)', 'snowid_next_array(10)')
-{
-	like(
-		sql_error($standby, "SELECT $call"),
-		qr/^55000: snowid makes no keys during recovery/,
-		"$call on a standby");
-}
-is( $standby->safe_psql(
-		'postgres',
-		q{SELECT snowid_to_base32(388400145978465528), snowid_from_base62('AzL8n0Y58m7'),
-		snowid_serial_id(snowid_serial('PAY', 388400145978465528), 'PAY')}),
-	'0ARYZVZXW377R|9223372036854775807|388400145978465528',
-	'a standby writes and reads keys');
-$standby->stop;
-
-$node->append_conf('postgresql.conf', "shared_preload_libraries = ''");
-$node->restart;
-foreach my $call (
-	'snowid_next_block(10)',   'snowid_next_array(10)',
-	"snowid_serial('PAY', 1)", "snowid_serial_id('1', 'PAY')")
-{
-	like(
-		sql_error($node, "SELECT $call"),
-		qr/^55000: snowid is not loaded by this server/,
-		"$call without the library");
-}
-is( $node->safe_psql(
-		'postgres',
-		q{SELECT snowid_to_base32(388400145978465528), snowid_from_base32('0arYZ-vzxw377r'),
-		snowid_serial('', 1541815603606036480, 'Z', 'twitter')}),
-	'0ARYZVZXW377R|388400145978465528|2022062816074010511260000',
-	'functions that need no server work without the library');
 $node->stop;
 
 #---- A layout of few keys a millisecond ----

@@ -91,7 +91,8 @@ foreach my $call (
 	'snowid_reclaim()',              'snowid_release(0, 1)',
 	"snowid_decode($old_key)",       "snowid_timestamp($old_key)",
 	'snowid_min(now())',             'snowid_max(now())',
-	'snowid_encode(now(), 1, 1, 1)', "snowid_bits($old_key)")
+	'snowid_encode(now(), 1, 1, 1)', "snowid_bits($old_key)",
+	"snowid_serial('PAY', 1)",       "snowid_serial_id('1', 'PAY')")
 {
 	like(sql_error($plain, "SELECT $call"),
 		$not_loaded, "not preloaded: $call says so");
@@ -106,6 +107,12 @@ is( $plain->safe_psql(
 		'postgres',
 		"SELECT timestamptz '2022-06-28 16:07:40.105Z', 11, 26, 0"),
 	'not preloaded: snowid_decode by a named layout works');
+is( $plain->safe_psql(
+		'postgres',
+		"SELECT snowid_to_base32(388400145978465528), snowid_from_base32('0arYZ-vzxw377r'), snowid_serial('', $old_key, 'Z', 'twitter')"
+	),
+	'0ARYZVZXW377R|388400145978465528|2022062816074010511260000',
+	'not preloaded: functions that need no server work');
 is( $plain->safe_psql(
 		'postgres', 'SELECT count(*) > 3 FROM snowid_layouts()'),
 	't',
@@ -263,10 +270,13 @@ configure($standby, "snowid.worker_id = 2\nsnowid.max_wait = 1min");
 $standby->start;
 poll($standby, "reason ~ 'recovery' AND NOT is_open");
 my $began = time;
-like(sql_error($standby, 'SELECT snowid_next()'),
-	$recovery, 'standby: snowid_next says so');
-like(sql_error($standby, 'SELECT snowid_next_batch(1)'),
-	$recovery, 'standby: a batch says so');
+foreach my $call (
+	'snowid_next()',         'snowid_next_batch(1)',
+	'snowid_next_block(10)', 'snowid_next_array(10)')
+{
+	like(sql_error($standby, "SELECT $call"),
+		$recovery, "standby: $call says so");
+}
 cmp_ok(time - $began, '<', 30, 'standby: at once');
 is( $standby->safe_psql(
 		'postgres', "SELECT worker_id FROM snowid_decode($old_key)"),

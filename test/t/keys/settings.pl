@@ -249,22 +249,6 @@ SKIP:
 	like(sql_error($node, 'SELECT snowid_next()'),
 		$ended, 'never a wrap: a restart makes no key');
 
-	#---- A change of the layout that is meant ----
-
-	fresh_server($worker_1, 2050, 1, 1);
-	$key = next_key($node);
-	restart_with(
-		"$worker_1\nsnowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'"
-	);
-	like(
-		sql_error($node, 'SELECT snowid_next()'),
-		qr/^55000: snowid's layout was changed\nDETAIL:  The settings make "epoch=2000-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12", .* have "$twitter"\.\nHINT:  .*snowid_accept_layout/,
-		'a layout whose keys are above the old ones waits for consent');
-	query($node, 'SELECT snowid_accept_layout()');
-	server_is_open($node);
-	cmp_ok(next_key($node), '>', $key,
-		'consent given: keys continue in order');
-
 	#---- Before the epoch ----
 
 	my $next_century =
@@ -300,17 +284,6 @@ SKIP:
 		qr/^22023: key 9223372036854775807 leads the clock by 14073749\d{7} ms, /,
 		'by how much its last key leads a clock before the epoch');
 }
-
-#---- No worker process ----
-
-fresh_server($worker_1);
-configure($node,
-	"$worker_1\nsnowid.max_wait = 100ms\nmax_worker_processes = 0");
-$node->restart;
-like(
-	sql_error($node, 'SELECT snowid_next()'),
-	qr/^55000: snowid is not ready yet\nDETAIL:  .*max_worker_processes\.\nHINT:  /,
-	'a server without a process slot for the keeper reports that');
 
 #---- Other widths ----
 

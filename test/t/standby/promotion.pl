@@ -1,8 +1,7 @@
-# A standby makes no keys.  Promoted, it begins above every key in the rows that
-# reached it, also with its clock two minutes behind the old primary's: the ceiling
-# came with the WAL.  This also holds if it was restarted since, crashed before its
-# first key, was made from a backup of a standby, or follows a standby that was
-# promoted before.
+# A promoted standby begins above every key in the rows that reached it, also with
+# its clock two minutes behind the old primary's: the ceiling came with the WAL.  This
+# also holds if it was restarted since, crashed before its first key, was made from a
+# backup of a standby, or follows a standby that was promoted before.
 use strict;
 use warnings;
 
@@ -93,21 +92,6 @@ $_->start foreach ($standby, $restarted, $crashed, $cascade1);
 my @clients = map { start_client($primary, $_) }
   ($insert, $insert, 'SELECT snowid_next();');
 clients_go_on(@clients);
-
-reload_with(
-	$standby,
-	'snowid.worker_id' => 1,
-	'snowid.max_wait'  => '1min');
-foreach my $call ('snowid_next()', 'snowid_next_batch(1)')
-{
-	my $began = time;
-	like(
-		sql_error($standby, "SELECT $call"),
-		qr/^55000: snowid makes no keys during recovery/,
-		"a standby makes no keys: $call");
-	cmp_ok(time - $began,
-		'<', 30, 'a standby says at once that it makes no keys');
-}
 
 # one more, from a backup that is taken on a standby and follows that
 $cascade1->backup('cascade1');
@@ -237,46 +221,4 @@ like(
 );
 $cramped->stop;
 $primary->stop;
-
-#---- A standby with another layout than its primary's keys ----
-
-my $layout_1 = "snowid.worker_id = 4\n";
-my $layout_2 = $layout_1
-  . "snowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'\n";
-my $node = snowid_cluster('layouts', $layout_1, allows_streaming => 1);
-$node->start;
-create_extension($node);
-$node->poll_query_until('postgres', 'SELECT snowid_next() > 0') or die;
-$node->backup('base');
-my %standby = map {
-	my $name   = "layout_$_";
-	my $server = server_from_backup(
-		$name, $node, 'base',
-		$_ == 1 ? $layout_1 : $layout_2,
-		has_streaming => 1);
-	$server->start;
-	$_ => $server;
-} 1, 2;
-configure($node, $layout_2);
-$node->restart;
-$node->poll_query_until('postgres',
-	q(SELECT reason LIKE 'snowid''s layout was changed%' FROM snowid_status())
-) or die;
-query($node, 'SELECT snowid_accept_layout()');
-server_is_open($node);
-my $key = query($node,
-	'CREATE TABLE t AS SELECT snowid_next() AS id; SELECT id FROM t');
-$node->wait_for_catchup($_) foreach values %standby;
-$_->promote foreach values %standby;
-like(
-	sql_error($standby{1}, 'SELECT snowid_next()'),
-	qr/^55000: snowid cannot use this layout\n/,
-	'promoted with the layout before, a standby makes no key below those of the last'
-);
-server_is_open($standby{2});
-cmp_ok($standby{2}->safe_psql('postgres', 'SELECT snowid_next()'),
-	'>', $key, 'promoted with the last layout, it asks for no consent');
-
-$_->stop foreach $node, values %standby;
-
 done_testing();

@@ -10,8 +10,7 @@ use SnowidTest;
 use Test::More;
 use Time::HiRes qw(time);
 
-my $node =
-  snowid_cluster('partitions', 'snowid.worker_id = 1', allows_streaming => 1);
+my $node = snowid_cluster('partitions', 'snowid.worker_id = 1');
 
 # Wednesday, 2026-12-30 12:00 UTC by the server's clock
 my $start = 1798632000 - time;
@@ -375,18 +374,6 @@ is( sql("SET ROLE other; SET default_transaction_read_only = on; $commands"),
 	'2', 'everybody may see the commands of a migration');
 is(sql(q{SELECT keys.snowid_migration(NULL)}),
 	'', 'no commands for no schema');
-$node->backup('copy');
-my $standby = server_from_backup(
-	'standby', $node, 'copy',
-	'snowid.worker_id = 2',
-	has_streaming => 1);
-$standby->start;
-like(sql_error($standby, $call),
-	qr/^25006:/, 'partitions cannot be made on a standby');
-is($standby->safe_psql('postgres', $commands),
-	'2', 'a standby writes the commands of a migration');
-$standby->stop;
-
 $node->stop;
 
 #---- The first days of a layout, and partitions of numbers that are no keys ----
