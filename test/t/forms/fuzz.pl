@@ -10,7 +10,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $clang   = $ENV{CLANG}               // 'clang';
-my $seconds = $ENV{SNOWID_FUZZ_SECONDS} // 3;
+my $seconds = $ENV{SNOWID_FUZZ_SECONDS} // 1;
 my $build   = PostgreSQL::Test::Utils::tempdir('fuzz');
 my ($out, $err);
 
@@ -98,7 +98,8 @@ foreach my $program (sort glob "$build/fuzz-*")
 	if ($ENV{SNOWID_FUZZ_KEEP})
 	{
 		mkdir "$inputs.least";
-		IPC::Run::run([ $program, '-merge=1', "$inputs.least", $inputs ],
+		IPC::Run::run(
+			[ $program, '-set_cover_merge=1', "$inputs.least", $inputs ],
 			'<', '/dev/null', '>&', \$out)
 		  and pack_corpus("$inputs.least", $corpus);
 	}
