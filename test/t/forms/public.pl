@@ -295,7 +295,7 @@ like(error_of($node, 'SET ROLE clerk; SHOW snowid.public_key_file'),
 	qr/^42501/, 'an ordinary role does not see the setting');
 
 query($node, <<~'EOF');
-	CREATE TABLE ids AS SELECT (n * 92233720368547)::bigint + n AS id FROM generate_series(0, 99999) n;
+	CREATE TABLE ids AS SELECT (n * 92233720368547)::bigint + n AS id FROM generate_series(0, 39999) n;
 	ALTER TABLE ids SET (parallel_workers = 2)
 	EOF
 my $plan = query($node, <<~'EOF');
@@ -313,7 +313,7 @@ is( query(
 		$node,
 		"SELECT count(*), count(DISTINCT snowid_to_public(id, 'ord')) FROM ids"
 	),
-	'100000|100000',
+	'40000|40000',
 	'no two keys have one form');
 
 # One digit altered in each of them, at every place, to every other digit in turn
@@ -327,7 +327,7 @@ is( query($node, <<~'EOF'),
 	END $$;
 	SELECT count(*) BETWEEN 1 AND 30 FROM (
 		SELECT id, snowid_to_public(id, 'ord') AS form, (6 + id % 15)::int AS place,
-			(1 + id / 7 % 31)::int AS by FROM ids LIMIT 40000) s,
+			(1 + id / 7 % 31)::int AS by FROM ids) s,
 		LATERAL (SELECT '0123456789abcdefghjkmnpqrstvwxyz' AS digits) d
 	WHERE reads(overlay(form PLACING
 		substr(digits, (strpos(digits, substr(form, place, 1)) - 1 + by) % 32 + 1, 1) FROM place))

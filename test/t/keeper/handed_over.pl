@@ -12,7 +12,7 @@ use SnowidTest;
 use Test::More;
 use Time::HiRes 'usleep';
 
-my $rounds  = 50;
+my $rounds  = 20;
 my $callers = 200;
 
 # One key a millisecond, so that each caller sleeps for 200 ms: longer than it takes to hand
