@@ -294,7 +294,7 @@ uninstall_snowid()
 }
 
 # The copy of the checkout, with what was built in the former one, or in the directory
-# BUILT, which test/run has for what it starts.
+# BUILT, which test/run and docs/first_screen have for what they start.
 copy_checkout()
 {
 	local former=$build/former

@@ -25,14 +25,14 @@ result()
 }
 
 # Builds and installs with these flags: from "clean" on, or from what is there where the
-# second argument is '', or the directory was kept.
+# second argument is '', or the directory was kept, or is a copy of BUILT.
 # test/lib/ff1 and test/lib/opening are linked from its object files, so with their flags.
 build()
 {
 	local log=$build/build.log
 
 	# shellcheck disable=SC2086 # nothing, or a word
-	if { [[ ! ${2-$clean} ]] || make_there clean; } >"$log" 2>&1 &&
+	if { [[ ! ${2-$clean} || ${BUILT:-} ]] || make_there clean; } >"$log" 2>&1 &&
 		make_there all install test/lib/ff1 test/lib/opening COPT="$1" >>"$log" 2>&1; then
 		return
 	fi

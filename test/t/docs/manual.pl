@@ -673,10 +673,17 @@ sub pages_through
 	return;
 }
 
+# A new database, or one as the SQL of a README has left it.
 sub new_shop
 {
+	my ($readme) = @_;
+	my @commands = 'CREATE DATABASE shop';
+	@commands = (
+		qq{CREATE DATABASE shop TEMPLATE "$readme"},
+		$page{$readme}{source} =~ /^(ALTER DATABASE shop SET .*);$/m
+	) if $readme;
 	$node->safe_psql('postgres', $_)
-	  foreach 'DROP DATABASE IF EXISTS shop', 'CREATE DATABASE shop';
+	  foreach 'DROP DATABASE IF EXISTS shop', @commands;
 	return;
 }
 
@@ -687,13 +694,14 @@ foreach my $name (grep { m{^README|^doc/} } @names)
 {
 	my $readme = $name =~ /\bzh\b/ ? 'README.zh-CN.md' : 'README.md';
 
-	new_shop();
-	run_page($readme) if $name ne $readme;
+	new_shop($name ne $readme && $readme);
 	my ($count, @errors) = run_page($name);
 	nothing("$name: $count SQL blocks run", @errors);
 	pages_through($name) if $name =~ /public/;
 	if ($name eq $readme)
 	{
+		$node->safe_psql('postgres',
+			qq{ALTER DATABASE shop RENAME TO "$readme"});
 		new_shop();
 		nothing(
 			"$name: its SQL runs as it is pasted from the top",
