@@ -325,7 +325,7 @@ generator_note_clock(bool jumped, bool set_back)
 {
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	generator->gate.clock_jumped = jumped;
-	generator->gate.accepts_clock = false;
+	generator->gate.accepts_clock &= jumped;	/* it may have come just now */
 	generator->gate.steps_back += set_back;
 	LWLockRelease(generator_lock);
 }

@@ -6,6 +6,7 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidHold;
 use SnowidTest;
 use Test::More;
 use Time::HiRes qw(time);
@@ -20,6 +21,7 @@ sub start
 	my $node =
 	  snowid_cluster($name, "snowid.worker_id = 1\nsnowid.max_lead = 100ms");
 	$node->append_conf('postgresql.conf', 'restart_after_crash = on');
+	let_hold($node);
 	set_skew($node, $skew);
 	start_and_open($node);
 	return $node;
@@ -71,8 +73,14 @@ sub logged
 my $node = start('accepted', -2 * $hour);
 set_skew($node, 0);
 poll($node, "reason ~ 'jumped'");
+
+# after the keeper has looked for it, and before it notes the jump once more
+hold_keeper($node, 'LWLockAcquire');
+held_keeper($node);
 $node->safe_psql('postgres', 'SELECT snowid_accept_clock()');
+let_go($node);
 keys_follow($node, 0);
+pass('a jump can be accepted while the keeper reads the clock');
 foreach my $who ('client backend', 'snowid keeper')
 {
 	my $log  = -s $node->logfile;
