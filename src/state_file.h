@@ -102,8 +102,9 @@ typedef struct Identity
 	int64		advanced_ms;	/* Unix; by snowid_advance() */
 	int64		advanced_at_ms; /* Unix; by the clock, when that was done */
 	Belief		belief;
-	uint64		layout;			/* ceiling_layout(), when the ceilings of
-								 * claims by the settings were written */
+	uint64		layout;			/* ceiling_layout(), when advanced_ms and the
+								 * ceilings of claims by the settings were
+								 * written */
 } Identity;
 
 typedef struct StateFile

@@ -415,24 +415,25 @@ identity_introduce(char *err)
 }
 
 /*
- * The WAL has a ceiling of this layout, above floor_ms: those of claims by the settings
- * that are of another layout go.  If that fails, later; they do not count meanwhile.
+ * The WAL has a ceiling of this layout, above floor_ms: the ceilings of claims by the
+ * settings that are of another layout go, and snowid_advance() above keys of that.  They
+ * did not count meanwhile.
  */
-void
-identity_begin_layout(int64 floor_ms)
+bool
+identity_begin_layout(int64 floor_ms, char *err)
 {
 	Identity	next = kept;
-	char		err[GATE_DETAIL_LEN];
 
 	if (kept.layout == ceiling_layout())
-		return;
+		return true;
 	next.layout = ceiling_layout();
 	if (next.claim.generation == 0)
 		next.ceiling_ms = floor_ms;
 	for (int i = 0; i < PAST_CLAIMS; i++)
 		if (next.past[i].generation == 0)
 			next.past[i].floor_ms = 0;
-	(void) write_file(&next, err);
+	next.advanced_ms = next.advanced_at_ms = 0;
+	return write_file(&next, err);
 }
 
 /*
@@ -449,15 +450,18 @@ identity_remember_ceiling(int64 unix_ms)
 	(void) write_file(&next, err);
 }
 
-/* Raises advanced_ms in the file. */
+/*
+ * Raises advanced_ms in the file, or renews it by a clock that was set back since: from now
+ * on it counts until the clock is set back from here.
+ */
 bool
 identity_advance(int64 unix_ms, int64 now_ms, char *err)
 {
 	Identity	next = kept;
 
-	if (unix_ms <= kept.advanced_ms)
+	if (unix_ms <= kept.advanced_ms && now_ms >= kept.advanced_at_ms)
 		return true;
-	next.advanced_ms = unix_ms;
+	next.advanced_ms = Max(kept.advanced_ms, unix_ms);
 	next.advanced_at_ms = now_ms;
 	return write_file(&next, err);
 }

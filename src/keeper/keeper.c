@@ -411,7 +411,11 @@ open_gate(const Decision *decision, int64 now)
 	slow_start = SLOW_START;
 	generator_grant(floor, floor);	/* nothing yet */
 	grant(now, floor, 0);
-	identity_begin_layout(decision->floor_ms);
+	if (!identity_begin_layout(decision->floor_ms, err))
+	{
+		close_gate(GATE_FILE, err);
+		return retry_pause();
+	}
 	if (!claim_enter(&pair.claim, unix_ms_from_units(generator_usable_until())))
 		return retry_pause();	/* it was lost meanwhile */
 	generator_open(pair.claim.pair, floor, decision->forget_order);

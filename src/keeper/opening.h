@@ -77,8 +77,9 @@ typedef struct Facts
 	FileState	file;
 	int64		known_ms;		/* the highest ceiling that it knows of the
 								 * pair */
-	int64		advanced_ms;	/* snowid_advance() went up to it, and the
-								 * clock was not set back since */
+	int64		advanced_ms;	/* snowid_advance() went up to it in this
+								 * layout, and the clock was not set back
+								 * since */
 
 	/* the ceilings in the WAL: no key of them is above */
 	LastLayout	layout;

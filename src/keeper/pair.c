@@ -235,7 +235,7 @@ observe_file(const Pair *pair, const Claim *wanted, Facts *facts)
 		if (past->ownership != 0 && past->floor_ms > facts->reach_ms)
 			ahead++;
 	}
-	facts->advanced_ms = identity->advanced_ms;
+	facts->advanced_ms = identity->layout == ceiling_layout() ? identity->advanced_ms : 0;
 	facts->behind_ms = pair->behind.ownership == 0 ? 0 : monotonic_ms() - pair->behind_since;
 	facts->patience_ms = ahead == 0 ? BEHIND_MS : SECOND_MS << (ahead - 1);
 }

@@ -336,4 +336,55 @@ gate_is_open($other, 4);
 is(status($other, 'is_open'),
 	't', 'such an advance does not count when the clock comes there again');
 $other->stop;
+
+# Called again after a small step back, it counts from there: another one does not make it
+# void, though the clock is behind the first call by more than callers wait.
+my $again = snowid_cluster('again', 'snowid.worker_id = 1');
+my $began = (int(time) + 60) * 1000;
+start_and_open($again);
+
+sub clock_goes_back
+{
+	my ($ms) = @_;
+	my $log = -s $again->logfile;
+	stop_clock($again, $began - $ms);
+	$again->wait_for_log(qr/the clock was set back/, $log);
+	return;
+}
+
+stop_clock($again, $began);
+$key =
+  query($again, "SELECT snowid_max(clock_timestamp() + interval '20 min')");
+query($again, "SELECT snowid_advance($key)");
+clock_goes_back(5000);
+query($again, "SELECT snowid_advance($key)");
+clock_goes_back(10_000);
+configure($again, 'snowid.worker_id = 2');
+$again->reload;
+poll($again, "reason ~ 'can be used when the clock has passed'");
+time_passes($again, $began - 8000, 2);
+gate_is_open($again, 2);
+like(
+	sql_error($again, 'SELECT snowid_next()'),
+	qr/would lead the clock/,
+	'an advance that is repeated after a step back holds over another one');
+
+#---- Another layout ----
+
+# Its keys are above at once, and a restart does not have them wait, either.
+set_skew($again, 60);
+configure($again,
+	"snowid.worker_id = 2\nsnowid.max_wait = 0\nsnowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'"
+);
+$again->restart;
+poll($again, "reason ~ 'layout was changed'");
+query($again, 'SELECT snowid_accept_layout()');
+foreach my $when ('at once', 'after a restart')
+{
+	gate_is_open($again);
+	is(sql_error($again, "SELECT 1 / (snowid_next() > $key)::int"),
+		'', "another layout does not wait for a former advance, $when");
+	$again->restart;
+}
+$again->stop;
 done_testing();
