@@ -73,8 +73,7 @@ by_layout(const Facts *facts)
 
 	if (facts->range == RANGE_BEFORE_EPOCH)
 		return closed(GATE_BEFORE_EPOCH, DETAIL_NONE);
-	if (facts->range == RANGE_OVER ||
-		(facts->range == RANGE_ENDS_SOON && facts->layout != LAYOUT_IS_OURS))
+	if (facts->range == RANGE_ENDS_SOON && facts->layout != LAYOUT_IS_OURS)
 		return closed(GATE_LAYOUT, DETAIL_RANGE);
 	if (facts->layout == LAYOUT_OF_NO_KEYS || facts->layout == LAYOUT_IS_OURS)
 		return d;

@@ -47,8 +47,7 @@ typedef enum LayoutRange
 {
 	RANGE_GOOD,
 	RANGE_BEFORE_EPOCH,
-	RANGE_ENDS_SOON,
-	RANGE_OVER
+	RANGE_ENDS_SOON				/* or is over: callers get no key */
 } LayoutRange;
 
 /* The clock must be behind the keys for so long before the gate is closed. */

@@ -179,14 +179,11 @@ describe_move(const Claim *claim, const Decision *decision, int64 patience_ms, c
 /*---- Observing ----*/
 
 static LayoutRange
-range_of(int64 now, int64 now_ms)
+range_of(int64 now_ms)
 {
 	if (now_ms < server_layout.epoch)
 		return RANGE_BEFORE_EPOCH;
-	if (!layout_ends_soon(&server_layout, now_ms))
-		return RANGE_GOOD;
-	/* if the range ended long ago, the present time may have no unit */
-	return now < 0 ? RANGE_OVER : RANGE_ENDS_SOON;
+	return layout_ends_soon(&server_layout, now_ms) ? RANGE_ENDS_SOON : RANGE_GOOD;
 }
 
 /* Would new keys be above all of the last layout? */
@@ -255,20 +252,19 @@ observe_gate(const Claim *wanted, Facts *facts)
 	facts->last_ms = unix_ms_from_units(generator_last());
 }
 
-/* Facts from the WAL. */
+/* Facts from the WAL, by the one reading of the clock that all facts have. */
 static void
-observe_ceilings(Pair *pair, int64 now, const Claim *wanted, Facts *facts)
+observe_ceilings(Pair *pair, const Claim *wanted, Facts *facts)
 {
 	Ceiling    *ceiling = &pair->ceiling;
-	int64		now_ms = unix_ms_from_timestamptz(GetCurrentTimestamp());
 
 	*ceiling = ceiling_read(wanted->pair, facts->reach_ms);
 	facts->own_ms = ceiling->own_ms;
 	facts->others_ms = ceiling->others_ms;
 	facts->layout = !ceiling->has_layout ? LAYOUT_OF_NO_KEYS :
 		layout_equal(&ceiling->layout, &server_layout) ? LAYOUT_IS_OURS :
-		is_above(ceiling, now_ms) ? LAYOUT_IS_BELOW : LAYOUT_IS_ABOVE;
-	facts->range = range_of(now, now_ms);
+		is_above(ceiling, facts->now_ms) ? LAYOUT_IS_BELOW : LAYOUT_IS_ABOVE;
+	facts->range = range_of(facts->now_ms);
 }
 
 /*
@@ -330,7 +326,7 @@ pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Facts *facts)
 		facts->file = FILE_UNUSABLE;
 	facts->claim_floor_ms = wanted->floor_ms;
 	observe_gate(wanted, facts);
-	observe_ceilings(pair, now, wanted, facts);
+	observe_ceilings(pair, wanted, facts);
 	observe_others(pair, wanted, facts);
 	if (facts->source == NO_REASON)
 		pair->limit = limit_ms == PG_INT64_MAX ? PG_INT64_MAX : last_unit_of(limit_ms);

@@ -48,7 +48,7 @@ static const Domain who[] = {
 	FACT(source, NO_REASON, GATE_NO_WORKER_ID, GATE_CLAIM, GATE_CLAIM_LOST, GATE_CLAIM_REFUSED),
 	FACT(recovery, 0, 1),
 	FACT(believed, 0, 1),
-	FACT(range, RANGE_GOOD, RANGE_BEFORE_EPOCH, RANGE_ENDS_SOON, RANGE_OVER),
+	FACT(range, RANGE_GOOD, RANGE_BEFORE_EPOCH, RANGE_ENDS_SOON),
 	FACT(gate, ALL_GATES),
 	FACT(file, ALL_FILES),
 	FACT(layout, ALL_LAYOUTS),
@@ -348,8 +348,7 @@ a_reason_is_a_fact(void)
 			is_fact = d.reason == GATE_STARTING && !facts.believed;
 			break;
 		case DETAIL_RANGE:
-			is_fact = d.reason == GATE_LAYOUT &&
-				(facts.range == RANGE_OVER || facts.range == RANGE_ENDS_SOON);
+			is_fact = d.reason == GATE_LAYOUT && facts.range == RANGE_ENDS_SOON;
 			break;
 		case DETAIL_LAYOUT:
 			is_fact = facts.layout == LAYOUT_IS_ABOVE ? d.reason == GATE_LAYOUT :

@@ -226,6 +226,60 @@ is(query($node, <<~EOF), 1, 'no ceiling of the time before counts again');
 	EOF
 $node->stop;
 
+#---- A clock that jumps within a turn of the keeper ----
+
+# All facts are by one reading of the clock.  There is a consent to a layout, whose keys
+# would be below the last ones since the clock was set back; and after the keeper has read
+# it, the clock is for a moment where they would be above.
+my $made = time * 1000;
+
+sub set_back
+{
+	my ($ms) = @_;
+	my $log = -s $node->logfile;
+	stop_clock($node, $ms);
+	$node->wait_for_log(qr/the clock was set back/, $log);
+	return;
+}
+
+# Until the keeper has ended this turn, at least.
+sub waits_for_turn
+{
+	my ($keeper) = @_;
+	my $waits = waits_of($keeper);
+	wait_until('a turn of the keeper',
+		sub { waits_of($keeper) > $waits + 2 });
+	return;
+}
+
+$node = snowid_cluster('one_reading', settings('old', 1));
+let_hold($node);
+start_and_open($node);
+next_key($node);
+configure($node, settings('close', 1) =~ s/max_lead = 100ms/max_lead = 10s/r);
+$node->stop;
+stop_clock($node, $made + 60_000);
+$node->start;
+poll($node, q(reason ~ 'layout was changed'));
+query($node, 'SELECT snowid_accept_layout()');
+poll($node, q(reason ~ 'can be used when the clock has passed'));
+my $behind = $made - 11 * $day * 1000;
+set_back($behind);
+poll($node, q(reason ~ 'cannot use this layout'));
+time_passes($node, $behind + 30_000, 30);
+$pid = keeper_pid($node);
+waits_for_turn($pid);
+hold_keeper($node, 'durable_rename');
+stop_clock($node, $behind + 25_000);
+held_keeper($node);
+stop_clock($node, $made + 20 * $day * 1000);
+let_go($node);
+waits_for_turn($pid);
+stop_clock($node, $behind + 25_000);
+is_refused('a layout is not judged by a clock that jumps after it was read',
+	$never);
+$node->stop;
+
 #---- Functions that read keys by the layout ----
 
 my $layout_1 =
