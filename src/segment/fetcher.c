@@ -212,8 +212,6 @@ serve_those_in_line(void)
 			fetcher = free_fetcher();
 		if (fetcher == NULL || !process_start(&segments_process, fetcher - fetchers))
 		{
-			if (fetcher)
-				fetcher->database = InvalidOid;
 			ask_for_room(kind);
 			return;
 		}

@@ -325,8 +325,6 @@ segment_advance(const Look *look, TimestampTz now, int64 length)
 		Range		current = current_range(segment);
 		bool		has_ended = current.length > 0 && now >= current.period.until;
 
-		if (now >= next->period.until)
-			memset(next, 0, sizeof(*next));
 		if (current.length < length || has_ended)
 		{
 			good = next->length >= length;
@@ -507,7 +505,6 @@ note_outcome(Segment *segment, const SegmentState *found)
 	state->reason = found->reason;
 	state->row = found->row;
 	set_wanted(segment, 0);
-	state->retry_at = 0;
 	if (has_failed)
 	{
 		/* the next number asks again, as do callers that wait */

@@ -89,8 +89,18 @@ foreach my $database ('postgres', 'shop')
 	push @callers, $caller;
 }
 
+my $waiting = "$fetchers AND datname = 'postgres' AND wait_event = 'SyncRep'";
+my $left =
+  "SELECT sum(\"left\" + left_next) FROM snowid_segment_status() WHERE biz_tag = 'here'";
+my $ended = query($node, "SELECT pid $waiting");
+query($node, "SELECT pg_terminate_backend($ended)");
+wait_for($node,
+	"SELECT EXISTS (SELECT $waiting AND pid <> $ended) OR ($left) > 0");
+is(query($node, $left),
+	0, 'a range whose process ends before the standby has it is lost');
 $node->stop('fast');
 pass('a fast stop does not wait for it');
+
 foreach my $caller (@callers)
 {
 	eval { $caller->quit };
