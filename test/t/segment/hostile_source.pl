@@ -190,13 +190,18 @@ sub asking_pids
 	return ($pid, $child);
 }
 
+# ASan ends a process at its limit of memory
+my $limit =
+  slurp_file("/proc/$node->{_pid}/maps") =~ /libasan/
+  ? 'memory|ended'
+  : 'memory';
 my %errors = (
 	scram   => qr/^The central server did not answer in time$/,
 	silent  => qr/^The central server did not answer in time$/,
 	tls     => qr/^The central server did not answer in time$/,
 	answers =>
-	  qr/^The central server did not answer in time$|memory|^Its source gave no result$/,
-	notices => qr/^The central server did not answer in time$|memory/,
+	  qr/^The central server did not answer in time$|$limit|^Its source gave no result$/,
+	notices => qr/^The central server did not answer in time$|$limit/,
 	pipe    => qr/^The central server did not answer in time$/,
 	names   => qr/^The central server did not answer in time$|memory|ended/,
 	babble  => qr/\?\?\? d\?\?j\?\?  vu$/,

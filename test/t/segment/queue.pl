@@ -10,7 +10,7 @@ use SnowidSegments;
 use SnowidTest;
 use Test::More;
 
-my $node = snowid_cluster('queue', 'snowid.max_wait = 2min');
+my $node = snowid_cluster('queue', 'snowid.max_wait = 1h');
 $node->append_conf('postgresql.conf', 'max_worker_processes = 8');
 $node->start;
 
