@@ -189,6 +189,22 @@ like(
 	sql_error($good, 'SELECT snowid_claims()'),
 	qr/^08006: .*The reply from Redis is too long/s,
 	'a reply to list that is too long is an error');
+
+# What the process for Redis has of its own after so many large answers, in kB
+my $registry = process_pid($good, 'snowid registry');
+
+sub memory_after
+{
+	my ($calls) = @_;
+	$fake->mode('list only:' . strings(('x' x 250) x 900));
+	sql_error($good, 'SELECT snowid_claims()') for 1 .. $calls;
+	return slurp_file("/proc/$registry/status") =~ /^RssAnon:\s+(\d+)/m
+	  ? $1
+	  : die;
+}
+my $first = memory_after(10);
+cmp_ok(memory_after(60) - $first,
+	'<', 5_000, 'large answers leave nothing in memory');
 foreach my $answer ('what', 'live')
 {
 	$fake->mode('list only:' . strings($answer));
@@ -281,6 +297,11 @@ foreach my $name (sort keys %nodes)
 	wait_for_claim($node);
 	cmp_ok(next_key($node), '>', $answers{$name} // 0, "$name: it continues");
 	no_process_ended($node, $name);
+	my $process = process_pid($node, 'snowid registry');
+	my @sockets = grep { /^socket:/ }
+	  map { readlink // () } glob("/proc/$process/fd/*");
+	cmp_ok(scalar @sockets,
+		'<', 5, "$name: connections that were given up are closed");
 	$node->stop;
 }
 done_testing();

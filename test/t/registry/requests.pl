@@ -58,6 +58,16 @@ $redis->query('DEL', 'snowid');
 my $node = claiming('node', $redis);
 wait_for_claim($node);
 
+# each question of the test is one connection as well
+sub connections
+{
+	return $redis->query('INFO', 'stats') =~
+	  /^total_connections_received:(\d+)/m ? $1 : die;
+}
+my $before = connections();
+query($node, 'SELECT count(*) FROM snowid_claims()') for 1 .. 30;
+cmp_ok(connections() - $before, '<', 15, 'calls have one connection');
+
 # the change lasts as long as the keeper stands
 my $keeper = keeper_pid($node);
 END { kill 'CONT', $keeper if $keeper; }
