@@ -156,11 +156,11 @@ GetCurrentTimestamp(void)
 static void
 begin(const char *mode)
 {
-	static Registry shared;
+	static ClaimBoard shared;
 	static RegistryMail mail;
 	static char url[64];
 
-	registry = &shared;
+	board = &shared;
 	memset(&shared, 0, sizeof(shared));
 	registry_mail = &mail;
 	memset(&mail, 0, sizeof(mail));
@@ -179,16 +179,16 @@ begin(const char *mode)
 	snowid_datacenter_id = 0;
 	snowid_worker_id = -1;
 
-	registry->has_identity = true;
-	registry->identity.id[0] = 1;
-	registry->proposed_ms = registry->reach_ms = INT64CONST(1746684800000);
+	board->has_identity = true;
+	board->identity.id[0] = 1;
+	board->proposed_ms = board->reach_ms = INT64CONST(1746684800000);
 	if (strchr(mode, 'h'))
 	{
-		registry->state = CLAIM_HELD;
-		registry->confirmed = true;
-		registry->claim.ownership = 7;
-		registry->claim.lease_ms = snowid_redis_lease;
-		registry->identity.claim = registry->claim;
+		board->state = CLAIM_HELD;
+		board->confirmed = true;
+		board->claim.ownership = 7;
+		board->claim.lease_ms = snowid_redis_lease;
+		board->identity.claim = board->claim;
 	}
 	if (strpbrk(mode, "RLM"))
 	{
@@ -207,20 +207,20 @@ check(void)
 {
 	const RegistryRequest *request = &registry_mail->request;
 
-	fuzz_check(memchr(registry->detail, '\0', sizeof(registry->detail)) != NULL);
-	fuzz_check(memchr(registry->last_error, '\0', sizeof(registry->last_error)) != NULL);
+	fuzz_check(memchr(board->detail, '\0', sizeof(board->detail)) != NULL);
+	fuzz_check(memchr(board->last_error, '\0', sizeof(board->last_error)) != NULL);
 	fuzz_check(!mailbox_has_taken(&registry_mail->box));
 	fuzz_check(memchr(request->error, '\0', sizeof(request->error)) != NULL);
-	if (registry->state != CLAIM_HELD)
+	if (board->state != CLAIM_HELD)
 		return;
-	fuzz_check(registry->claim.ownership != 0);
-	fuzz_check(registry->claim.pair.datacenter == 0);
-	fuzz_check(registry->claim.pair.worker >= 0 &&
-			   registry->claim.pair.worker < 1 << server_layout.worker_bits);
-	fuzz_check(registry->claim.floor_ms >= 0 &&
-			   registry->claim.floor_ms <= layout_last_ms(&server_layout));
-	fuzz_check(registry->claim.lease_ms == 0 ||
-			   registry->limit_ms <= layout_last_ms(&server_layout));
+	fuzz_check(board->claim.ownership != 0);
+	fuzz_check(board->claim.pair.datacenter == 0);
+	fuzz_check(board->claim.pair.worker >= 0 &&
+			   board->claim.pair.worker < 1 << server_layout.worker_bits);
+	fuzz_check(board->claim.floor_ms >= 0 &&
+			   board->claim.floor_ms <= layout_last_ms(&server_layout));
+	fuzz_check(board->claim.lease_ms == 0 ||
+			   board->limit_ms <= layout_last_ms(&server_layout));
 }
 
 /* Three turns of the registry. */
