@@ -29,7 +29,7 @@ sub new
 }
 
 # The rows of one statement, or of several in one transaction, as psql -At would
-# print them.  Dies with SQLSTATE and message; then the session is of no more use.
+# print them.  Dies with the first error, as psql has it with VERBOSITY verbose.
 sub query
 {
 	my ($self, $sql) = @_;
@@ -70,11 +70,29 @@ sub bytes
 	return substr($self->{buffer}, 0, $count, '');
 }
 
+# An error or a notice, but for the line of the statement.
+sub message
+{
+	my %field = map { substr($_, 0, 1) => substr($_, 1) }
+	  grep { $_ ne '' } split(/\0/, $_[0]);
+	my $text = "$field{S}:  $field{C}: $field{M}\n";
+
+	foreach ([ D => 'DETAIL' ], [ H => 'HINT' ], [ W => 'CONTEXT' ])
+	{
+		my ($letter, $name) = @$_;
+		$text .= "$name:  $field{$letter}\n" if exists $field{$letter};
+	}
+	return $text . "LOCATION:  $field{R}, $field{F}:$field{L}\n";
+}
+
+# Notices stay in $self->{notices} until the next answer.
 sub answer
 {
 	my ($self) = @_;
 	my @rows;
 	my $error = '';
+
+	$self->{notices} = '';
 
 	for (;;)
 	{
@@ -95,12 +113,8 @@ sub answer
 			}
 			push @rows, join('|', @row);
 		}
-		elsif ($type eq 'E')
-		{
-			my %field = map { substr($_, 0, 1) => substr($_, 1) }
-			  grep { $_ ne '' } split(/\0/, $content);
-			$error ||= "$field{S}:  $field{C}: $field{M}\n";
-		}
+		elsif ($type eq 'E') { $error ||= message($content); }
+		elsif ($type eq 'N') { $self->{notices} .= message($content); }
 		elsif ($type eq 'Z')
 		{
 			die $error if $error ne '';

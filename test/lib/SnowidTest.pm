@@ -288,6 +288,8 @@ sub poll_in_session
 }
 
 # Nor for one statement, which needs nothing of psql's.
+sub needs_psql { return $_[0] =~ /\\|;\s*\S|^\s*COPY/i; }
+
 {
 	no warnings 'redefine';
 	my $safe_psql = PostgreSQL::Test::Cluster->can('safe_psql');
@@ -295,7 +297,7 @@ sub poll_in_session
 	*PostgreSQL::Test::Cluster::safe_psql        = sub {
 		my ($node, $database, $sql, %params) = @_;
 		return $safe_psql->(@_)
-		  if %params || $sql =~ /\\|;\s*\S|^\s*COPY/i;
+		  if %params || needs_psql($sql);
 		my $rows =
 		  eval { SnowidSession->new($node, $database)->query($sql) };
 		return $rows // die "error running SQL: $@ with $sql";
@@ -306,11 +308,24 @@ sub poll_in_session
 sub sql_error
 {
 	my ($node, $sql) = @_;
-	my ($rc, $out, $err) = $node->psql(
-		'postgres',
-		"\\set VERBOSITY verbose\n$sql",
-		timeout => $PostgreSQL::Test::Utils::timeout_default);
-	return '' if $rc == 0 && $err eq '';
+	my $err = '';
+	if (needs_psql($sql))
+	{
+		$node->psql(
+			'postgres', "\\set VERBOSITY verbose\n$sql",
+			stderr  => \$err,
+			timeout => $PostgreSQL::Test::Utils::timeout_default);
+	}
+	else
+	{
+		my $session;
+		my $error = eval {
+			$session = SnowidSession->new($node, 'postgres');
+			$session->query($sql);
+			1;
+		} ? '' : $@;
+		$err = ($session ? $session->{notices} : '') . $error;
+	}
 	$err =~ s/^.*?(?:ERROR|FATAL):\s+//s;
 	return $err;
 }
