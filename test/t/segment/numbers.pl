@@ -43,6 +43,14 @@ sub max_id
 		"SELECT max_id FROM snowid_segments WHERE biz_tag = '$tag'");
 }
 
+# Transactions in the database, of the process for the most part.
+sub commits
+{
+	return query($node,
+		"SELECT xact_commit FROM pg_stat_database WHERE datname = 'postgres'"
+	);
+}
+
 # Takes numbers, and holds the process while so many segments have some left.
 sub hold_with_numbers
 {
@@ -525,6 +533,40 @@ like(
 	'the first call for a tag waits for REINDEX no longer than max_wait');
 reload_with($node, 'snowid.max_wait' => '1min', 'snowid.max_segments' => 40);
 $owner->quit;
+
+# Between two ranges of this server another one has taken some.
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('gap', 10, '0'); SELECT snowid_number('gap')"
+);
+query($node,
+	"SELECT snowid_segment_take('gap', 'none', NULL, NULL, 0, 1000, 10)");
+number('gap');
+wait_for($node,
+	"SELECT left_next > 0 FROM snowid_segment_status() WHERE biz_tag = 'gap'"
+);
+query($node, 'SELECT pg_terminate_backend(pid, 60000) ' . fetchers());
+is(max_id('gap'), 20,
+	'numbers behind those of another server are given back alone');
+
+# A tag whose row is locked is tried five times a second, however many callers ask.
+query($node,
+	"INSERT INTO snowid_segments (biz_tag) VALUES ('tried'); BEGIN; UPDATE snowid_segments SET step = 1 WHERE biz_tag = 'tried'; PREPARE TRANSACTION 'p'"
+);
+my @ask =
+  map { ask_in_background($node, "SELECT snowid_number('tried')") } 1 .. 3;
+wait_for($node,
+	"SELECT error = 'Its row is locked' FROM snowid_segment_status() WHERE biz_tag = 'tried'"
+);
+my ($before, $began) = (commits(), time);
+wait_until('three seconds', sub { time > $began + 3 });
+cmp_ok(
+	commits() - $before,
+	'<',
+	5 * (time - $began) + 30,
+	'a row that is locked is not tried all the time');
+query($node, "COMMIT PREPARED 'p'");
+is(join(' ', sort { $a <=> $b } map { answer_of($_) } @ask),
+	'1 2 3', 'a row that is locked is tried');
 
 #---- A clean stop, restart and dump ----
 

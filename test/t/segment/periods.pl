@@ -167,6 +167,40 @@ like($caller->query_until(qr/^done$/m, "\\echo done\n"),
 	qr/^20261201-\d{3}$/m, 'the day that had ended continues');
 $caller->quit;
 
+# The range of a day begins at the number after the end of that of the day before, since
+# another server has had some of the day.
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, step, cover, period, format) VALUES ('edge', 20, '0', 'day', '{YYYYMMDD}-{N:3}')"
+);
+stand_at('2026-12-03T12:00:00.000');
+hold_process($node, 'snowid segments',
+	'StartTransactionCommand', 'ConditionVariableBroadcast');
+is( query(
+		$node,
+		"SELECT max(snowid_period_serial('edge')) FROM generate_series(1, 6)"
+	),
+	'20261203-006',
+	'six of a day, of which another range is wanted');
+held_process($node);
+stand_at('2026-12-04T00:00:00.000');
+is( query(
+		$node,
+		"SELECT first, last FROM snowid_segment_take('edge', 'day', date '2026-12-04' - date '2000-01-01', NULL, 0, 1000, 20)"
+	),
+	'1|20',
+	'another server takes a range of the next day');
+let_go($node);
+wait_for($node,
+	"SELECT left_next > 0 FROM snowid_segment_status() WHERE biz_tag = 'edge'"
+);
+query($node, 'SELECT pg_terminate_backend(pid, 60000) ' . fetchers());
+is( query(
+		$node,
+		"SELECT max_id FROM snowid_segment_periods WHERE biz_tag = 'edge' ORDER BY period DESC LIMIT 1"
+	),
+	20,
+	'of two days, the numbers of the later one alone are given back to it');
+
 #---- Zones, months, years ----
 
 # At these times in UTC, the serials are:
