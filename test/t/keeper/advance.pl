@@ -371,14 +371,20 @@ like(
 
 #---- Another layout ----
 
-# Its keys are above at once, and a restart does not have them wait, either.
+# Its keys are above at once, also if it is in the WAL and cannot be written into the state
+# file yet; and a restart does not have them wait, either.
 set_skew($again, 60);
 configure($again,
 	"snowid.worker_id = 2\nsnowid.max_wait = 0\nsnowid.layout = 'epoch=2000-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'"
 );
 $again->restart;
 poll($again, "reason ~ 'layout was changed'");
+$dir = $again->data_dir . '/snowid';
+chmod 0500, $dir or die "$!";
 query($again, 'SELECT snowid_accept_layout()');
+poll($again, "reason ~ 'state.tmp'");
+chmod 0700, $dir or die "$!";
+
 foreach my $when ('at once', 'after a restart')
 {
 	gate_is_open($again);
