@@ -546,7 +546,7 @@ wait_for($node,
 );
 query($node, 'SELECT pg_terminate_backend(pid, 60000) ' . fetchers());
 is(max_id('gap'), 20,
-	'numbers behind those of another server are given back alone');
+	'numbers after those of another server are given back alone');
 
 # A tag whose row is locked is tried five times a second, however many callers ask.
 query($node,
