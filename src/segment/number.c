@@ -148,6 +148,7 @@ find_tag(FunctionCallInfo fcinfo)
 	int			len = VARSIZE_ANY_EXHDR(tag);
 	TagSite   **tags;
 	Oid			relid;
+	int			places = tag_is_constant(function) ? 1 : SITE_TAGS;
 	int			place;
 
 	if (len < 1 || len > TAG_LEN)
@@ -159,8 +160,8 @@ find_tag(FunctionCallInfo fcinfo)
 		require_segments();
 	relid = former ? former->key.relid : table_of(function->fn_oid);
 	tags = former ? former->tags :
-		MemoryContextAllocZero(function->fn_mcxt, SITE_TAGS * sizeof(TagSite *));
-	place = hash_bytes((const unsigned char *) VARDATA_ANY(tag), len) % SITE_TAGS;
+		MemoryContextAllocZero(function->fn_mcxt, places * sizeof(TagSite *));
+	place = hash_bytes((const unsigned char *) VARDATA_ANY(tag), len) % places;
 	site = tags[place];
 	if (site == NULL)
 		site = tags[place] = MemoryContextAllocZero(function->fn_mcxt, sizeof(TagSite));
@@ -168,7 +169,7 @@ find_tag(FunctionCallInfo fcinfo)
 	{
 		*site = (TagSite)
 		{
-			.tags = tags,.is_constant = tag_is_constant(function),
+			.tags = tags,.is_constant = places == 1,
 				.user = GetUserId(),.incarnation = UNCHECKED
 		};
 		segment_make_key(&site->key, relid, VARDATA_ANY(tag), len);
