@@ -625,7 +625,8 @@ sub run_block
 	return @expected ? "$sql$out: not printed: @expected" : '';
 }
 
-sub run_page
+# What is to be run of a page, in its order
+sub sql_of_page
 {
 	my ($name) = @_;
 	my @blocks =
@@ -635,8 +636,7 @@ sub run_page
 		($a->{comment} =~ /^<!-- run last/)
 		  <=> ($b->{comment} =~ /^<!-- run last/)
 	} @blocks;
-	return scalar(@blocks),
-	  grep { $_ ne '' } map { run_block($_->{text}) } @blocks;
+	return map { $_->{text} } @blocks;
 }
 
 sub lines_of_shop
@@ -693,10 +693,10 @@ $node->safe_psql('postgres', 'CREATE ROLE app');
 foreach my $name (grep { m{^README|^doc/} } @names)
 {
 	my $readme = $name =~ /\bzh\b/ ? 'README.zh-CN.md' : 'README.md';
-
-	new_shop($name ne $readme && $readme);
-	my ($count, @errors) = run_page($name);
-	nothing("$name: $count SQL blocks run", @errors);
+	my @blocks = sql_of_page($name);
+	new_shop($name ne $readme && $readme) if @blocks;
+	nothing("$name: every SQL block runs",
+		grep { $_ ne '' } map { run_block($_) } @blocks);
 	pages_through($name) if $name =~ /public/;
 	if ($name eq $readme)
 	{
