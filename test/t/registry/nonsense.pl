@@ -17,8 +17,8 @@ $SIG{PIPE} = 'IGNORE';
 my $seconds = $ENV{SNOWID_FUZZ_SECONDS} // 5;
 my $seed    = $ENV{SNOWID_FUZZ_SEED}    // int(rand(1 << 31));
 my @words   = (
-	qw(yours ok lost late older gone revoked layout silence settling taken full
-	  ahead list damaged version free live), '', '0', '1', '-1', '31', '32',
+	qw(yours ok lost late older twin other gone revoked layout silence settling full
+	  more list damaged version free live), '', '0', '1', '-1', '31', '32',
 	'4096',
 	'1700000000000', '9000000000000000', '9223372036854775807', 'ff',
 	'00000000000000ff',
@@ -100,9 +100,9 @@ my @answers = (
 	[ 'settling', 'x', 1 ],
 	[ 'settling', 1,   'x' ],
 	[ 'taken',    1 ],
-	[ 'full',     1, 2 ],
-	[ 'full',     1, 2, 'x' ],
-	[ 'ahead',    1, 2, -1 ],
+	[ 'full',     1, 2, 0 ],
+	[ 'full',     1, 2, 'x', '' ],
+	[ 'full',     1, 2, -1,  'more' ],
 	[ 'what',     1, 2, 3 ]);
 foreach my $wrong (
 	[ 0, 32 ],
