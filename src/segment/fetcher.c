@@ -163,8 +163,8 @@ has_process(Oid database, FetcherKind kind)
 }
 
 /*
- * Asks another process to make room, one at a time: one for central servers first, and of
- * each kind the one that is there longest.  It looks itself whether it can.
+ * Asks another process to make room: one for central servers first, and of each kind the
+ * one that is there longest.  It looks itself whether it can.
  */
 static void
 ask_for_room(FetcherKind kind)
@@ -178,8 +178,6 @@ ask_for_room(FetcherKind kind)
 
 		if (!OidIsValid(fetcher->database) || fetcher->procno < 0)
 			continue;
-		if (fetcher->must_go)
-			return;
 		if (found == NULL || fetcher->kind > found->kind ||
 			(fetcher->kind == found->kind && fetcher->called_at < found->called_at))
 			found = fetcher;

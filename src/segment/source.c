@@ -84,8 +84,6 @@ reason_is(Reason *reason, bool is_ours, const char *format,...)
 	len = pg_mbcliplen(reason->why, strlen(reason->why), REASON_LEN - 1);
 	while (len > 0 && strchr(".\n ", reason->why[len - 1]))
 		len--;
-	if (len == 0)
-		len = strlcpy(reason->why, "unknown error", REASON_LEN);
 	reason->why[len] = '\0';
 	reason->outcome = is_ours ? OUTCOME_FAILED_PUBLICLY : OUTCOME_FAILED;
 	return false;

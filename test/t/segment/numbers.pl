@@ -214,6 +214,21 @@ is(answer_of($asks), 1001,
 	'a tag that is forgotten while a caller asks has numbers of another range'
 );
 
+# Two callers have seen that a tag has no place in memory.
+query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('raced')");
+hold_process($node, 'client', 'LWLockAcquire', 'LWLockRelease');
+$asks = ask_in_background($node, "SELECT snowid_number('raced')");
+held_process($node);
+is(number('raced'), 1, 'the caller that gets a place for a tag');
+let_go($node);
+is(answer_of($asks), 2, 'another one that looked before');
+is( query(
+		$node,
+		"SELECT count(*) FROM snowid_segment_status() WHERE biz_tag = 'raced'"
+	),
+	1,
+	'a tag has one place');
+
 #---- What is refused ----
 
 foreach my $refused (

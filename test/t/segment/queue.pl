@@ -9,6 +9,7 @@ use PostgreSQL::Test::Utils;
 use SnowidSegments;
 use SnowidTest;
 use Test::More;
+use Time::HiRes qw(usleep);
 
 my $node = snowid_cluster('queue', 'snowid.max_wait = 1h');
 $node->append_conf('postgresql.conf', 'max_worker_processes = 8');
@@ -61,6 +62,31 @@ my %fetched = map {
 } @order;
 is(join(' ', sort { $fetched{$a} <=> $fetched{$b} } @order),
 	"@order", 'the database that began to wait first is served first');
+
+#---- A database that is dropped while it is in the line ----
+
+$node->safe_psql('d2', "SELECT snowid_number('t20')");
+$pid = fetcher_pid($node, 'd2');
+kill 'STOP', $pid;
+my $gone = ask_in_background($node, "SELECT snowid_number('t2')", 'd12');
+wait_for($node,
+	"SELECT count(*) = 1 FROM pg_stat_activity WHERE datname = 'd12' AND wait_event_type = 'Extension'"
+);
+query($node,
+	"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = 'd12'"
+);
+eval { $gone->quit };
+
+# what nobody has asked for since a second is passed over
+usleep(1_500_000);
+kill 'CONT', $pid;
+query($node, 'DROP DATABASE d12');
+is($node->safe_psql('d13', "SELECT snowid_number('t2')"),
+	1, 'numbers of a database behind one that was dropped');
+unlike(
+	slurp_file($node->logfile),
+	qr/FATAL:  database \d+ does not exist/,
+	'no process is started for a database that was dropped');
 
 #---- A database whose catalogs are locked ----
 
