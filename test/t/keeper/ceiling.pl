@@ -130,6 +130,8 @@ $node->reload;
 poll($node, "reason = 'snowid has no worker ID'");
 is(ceiling($node, 1),
 	$last, 'a gate that is closed lowers the ceiling to the last key');
+is(status($node, 'floor(extract(epoch FROM ceiling) * 1000)::bigint'),
+	$last, 'a gate that is closed: the status has the lowered ceiling');
 configure($node, $settings);
 $node->reload;
 server_is_open($node);

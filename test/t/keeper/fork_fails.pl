@@ -54,6 +54,16 @@ isnt(keeper_pid($node), $keeper, 'another keeper is there');
 is(sql_error($node, "SELECT snowid_number('b')"),
 	'', 'numbers of a segment are reserved again');
 is(sql_error($node, 'SELECT snowid_next()'), '', 'keys are made again');
+
+# Nobody can cancel what it does.
+$keeper = keeper_pid($node);
+my $waits = waits_of($keeper);
+query($node, "SELECT pg_cancel_backend($keeper)");
+wait_until('two turns of the keeper', sub { waits_of($keeper) > $waits + 1 });
+unlike(
+	slurp_file($node->logfile),
+	qr/canceling statement/,
+	'pg_cancel_backend() does not disturb the keeper');
 $node->stop;
 
 done_testing();
