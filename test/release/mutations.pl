@@ -31,7 +31,7 @@ my %tests = (
 	'keeper/pair.c' =>
 	  'keeper/new_pair keeper/layout_consent keys/ready keys/host_name registry/own_claim keys/settings restart/state_file registry/claim_crash registry/lease registry/move clock/ran_ahead',
 	'process.c' =>
-	  'keeper/fork_fails keeper/advance keys/ready segment/queue keeper/shortages registry/own_claim rights/exits registry/requests keeper/stuck segment/numbers segment/connecting restart/crash_points',
+	  'keeper/fork_fails restart/state_file keeper/advance keys/ready segment/queue keeper/shortages registry/own_claim rights/exits registry/requests keeper/stuck segment/numbers segment/connecting restart/crash_points',
 	'redis/link.c' =>
 	  'registry/own_claim registry/nonsense package/redis_library registry/tls registry/redis_faults registry/lost_data rights/exits',
 	'generator/gate.c' =>
