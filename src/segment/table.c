@@ -530,7 +530,7 @@ check_row(const TableRow *new)
 	TagRow		tag;
 	const char *problem;
 
-	if (new->nulls[TAG_BIZ_TAG] || new->nulls[TAG_MAX_ID])
+	if (new->nulls[TAG_BIZ_TAG])
 		return;					/* the row is refused */
 	read_columns(new, &tag);
 	problem = tag.problem;

@@ -507,6 +507,21 @@ is( $node->safe_psql(
 	'a source that is too long is cut between two characters');
 eval { $wide->quit };
 
+# Rows that cannot have numbers.
+is( sql_error(
+		$node,
+		"INSERT INTO snowid_segment_periods VALUES (repeat('x', 2000), '2026-11-21', 1)"
+	),
+	'',
+	'a period of a tag that is too long to be one');
+like(
+	sql_error(
+		$node,
+		"INSERT INTO snowid_segments (biz_tag, period) VALUES (NULL, 'week')"
+	),
+	qr/^23502: null value in column "biz_tag"/,
+	'a row without a tag, whose period is none');
+
 #---- Tables that are not the extension's ----
 
 query($node, <<~EOF);

@@ -127,8 +127,9 @@ $node->stop('fast');
 
 # One of the first two databases has the process in the reserved place.
 $node = snowid_cluster('s3', 'snowid.max_wait = 1min');
+let_hold($node);
 $node->start;
-foreach my $database (qw(first second third))
+foreach my $database (qw(first second third fourth))
 {
 	query($node, "CREATE DATABASE $database");
 	$node->safe_psql($database,
@@ -146,6 +147,18 @@ unlink "$node->{skew_file}.forks";
 is($session->query("SELECT snowid_number('a')"),
 	"1\n2", 'a process that could not be started is started again');
 $session->quit;
+
+#---- A process that was called comes when another one was started in its place ----
+
+hold_process($node, 'snowid segments', 'ProcessConfigFile');
+is($node->safe_psql('fourth', "SELECT snowid_number('a')"),
+	1, 'a process that does not come is not waited for');
+my $late  = held_process($node);
+my $there = "SELECT count(*) " . fetchers('fourth');
+let_go($node);
+wait_until('its end, or two of them',
+	sub { !kill(0, $late) || query($node, $there) > 1 });
+is(query($node, $there), 1, 'a process that comes late ends');
 $node->stop('fast');
 
 done_testing();
