@@ -15,7 +15,7 @@ typedef struct RegistryCall
 	const char *args[80];		/* names and values, in turn */
 } RegistryCall;
 
-/* What an answer to a claim, a mark or a release says. */
+/* The kinds of answers to a claim, a mark or a release. */
 typedef enum AnswerKind
 {
 	ANSWER_NONE,				/* there is none, or none that tells more */

@@ -625,7 +625,7 @@ sub run_block
 	return @expected ? "$sql$out: not printed: @expected" : '';
 }
 
-# What is to be run of a page, in its order
+# The parts of a page to run, in its order
 sub sql_of_page
 {
 	my ($name) = @_;
