@@ -190,7 +190,8 @@ like(
 	qr/^08006: .*The reply from Redis is too long/s,
 	'a reply to list that is too long is an error');
 
-# What the process for Redis has of its own after so many large answers, in kB
+# What the process for Redis has of its own after so many large answers, in kB; the first
+# hundred are what a sanitizer keeps of freed memory.
 my $registry = process_pid($good, 'snowid registry');
 
 sub memory_after
@@ -202,7 +203,7 @@ sub memory_after
 	  ? $1
 	  : die;
 }
-my $first = memory_after(10);
+my $first = memory_after(100);
 cmp_ok(memory_after(60) - $first,
 	'<', 5_000, 'large answers leave nothing in memory');
 foreach my $answer ('what', 'live')
