@@ -190,8 +190,8 @@ like(
 	qr/^08006: .*The reply from Redis is too long/s,
 	'a reply to list that is too long is an error');
 
-# What the process for Redis has of its own after so many large answers, in kB; the first
-# hundred are what a sanitizer keeps of freed memory.
+# The kB that the process for Redis has of its own after so many large answers.  A
+# sanitizer keeps the memory that the first hundred free.
 my $registry = process_pid($good, 'snowid registry');
 
 sub memory_after
