@@ -625,7 +625,7 @@ sub run_block
 	return @expected ? "$sql$out: not printed: @expected" : '';
 }
 
-# The parts of a page to run, in its order
+# The SQL of a page that runs, in its order
 sub sql_of_page
 {
 	my ($name) = @_;
