@@ -53,6 +53,9 @@ typedef struct ClaimBoard
 	int64		renewed_at;		/* when it was asked for, by monotonic_ms() */
 	int64		span_ms;		/* as the registry gave them; see registry.lua */
 	int64		high;
+	bool		watching;		/* the remembered claim's record may be
+								 * another server's */
+	bool		unreadable;		/* the last answer could not be read */
 	Claim		leaving;		/* to be released; ownership 0: none */
 	bool		refused;		/* Redis refused; false: it did not answer */
 	char		detail[GATE_DETAIL_LEN];	/* why there is no claim */

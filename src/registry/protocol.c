@@ -153,27 +153,6 @@ protocol_begin(RegistryCall *call, const ClaimBoard *seen, const char *operation
 }
 
 /*
- * The claims that this server gave up, as the script reads them, without the one
- * that it is about to release.
- */
-static char *
-past_claims(const ClaimBoard *seen)
-{
-	char	   *text = "";
-
-	for (int i = 0; i < PAST_CLAIMS; i++)
-	{
-		const Claim *past = &seen->identity.past[i];
-
-		if (past->ownership != 0 && past->generation != 0 && past->ownership != seen->leaving.ownership)
-			text = psprintf("%s %s/%d:%d/%s/" INT64_FORMAT "/%d", text, protocol_hex(past->registry),
-							past->pair.datacenter, past->pair.worker, protocol_hex(past->ownership),
-							past->floor_ms, past->exact);
-	}
-	return text;
-}
-
-/*
  * The ceiling of the keys made with a claim; 0: there are none.  That of a former start
  * is in the identity, since the keeper reads the WAL before the first call.
  */
@@ -193,12 +172,39 @@ used_of(const ClaimBoard *seen, const Claim *claim)
 }
 
 /*
+ * The claims that this server gave up, as the script reads them.  Of the one that it is
+ * about to release only the keys, without its ownership: it is not let go yet.
+ */
+static char *
+past_claims(const ClaimBoard *seen)
+{
+	const Claim *leaving = &seen->leaving;
+	char	   *text = "";
+
+	if (leaving->ownership != 0)
+		text = psprintf(" %s/%s/0/" INT64_FORMAT "/0",
+						protocol_hex(leaving->registry), protocol_field(leaving), used_of(seen, leaving));
+
+	for (int i = 0; i < PAST_CLAIMS; i++)
+	{
+		const Claim *past = &seen->identity.past[i];
+
+		if (past->ownership != 0 && past->generation != 0 && past->ownership != leaving->ownership)
+			text = psprintf("%s %s/%d:%d/%s/" INT64_FORMAT "/%d", text, protocol_hex(past->registry),
+							past->pair.datacenter, past->pair.worker, protocol_hex(past->ownership),
+							past->floor_ms, past->exact);
+	}
+	return text;
+}
+
+/*
  * May the claim be resumed if Redis forgot it?  "now": it is in use and cannot
  * have lapsed, and Redis heard of it without a gap.  "held": it is in use.
- * "settled": after the settling.  "record": only if its record is still there.
+ * "settled": after the settling.  "record": if its record is still there, or, for good, if no
+ * other server has put it back in the settling.
  */
 static const char *
-resume(const ClaimBoard *seen, const Claim *claim, int64 now, bool watching)
+resume(const ClaimBoard *seen, const Claim *claim, int64 now)
 {
 	bool		for_good = claim->lease_ms == 0 && snowid_redis_lease == 0;
 	bool		connected = seen->confirmed && now - seen->renewed_at < 2 * interval();
@@ -206,30 +212,26 @@ resume(const ClaimBoard *seen, const Claim *claim, int64 now, bool watching)
 	if (seen->state == CLAIM_HELD && claim->ownership == seen->claim.ownership &&
 		(for_good || (seen->confirmed && now - seen->renewed_at < snowid_redis_lease)))
 		return connected || !for_good ? "now" : "held";
-	return for_good && !watching ? "settled" : "record";
+	return for_good && !seen->watching ? "settled" : "record";
 }
 
 /* Can the answer give no other ID than that of this claim? */
 bool
-protocol_resumes(const ClaimBoard *seen, const Claim *claim, int64 now, bool watching)
+protocol_resumes(const ClaimBoard *seen, const Claim *claim, int64 now)
 {
-	return claim->ownership != 0 && strcmp(resume(seen, claim, now, watching), "record") != 0;
+	return claim->ownership != 0 && strcmp(resume(seen, claim, now), "record") != 0;
 }
 
-/*
- * Adds the arguments about the claim that is marked or claimed again; "watching": its
- * record may be another server's.
- */
+/* Adds the arguments about the claim that is marked or claimed again. */
 void
-protocol_add_claim(RegistryCall *call, const ClaimBoard *seen, const Claim *claim, int64 now,
-				   bool watching)
+protocol_add_claim(RegistryCall *call, const ClaimBoard *seen, const Claim *claim, int64 now)
 {
 	protocol_add(call, "ownership", protocol_hex(claim->ownership));
 	protocol_add(call, "generation", protocol_number(claim->generation));
 	protocol_add(call, "floor", protocol_number(Max(claim->floor_ms, 0)));
 	protocol_add(call, "ceiling", protocol_number(seen->proposed_ms));
 	protocol_add(call, "used", protocol_number(used_of(seen, claim)));
-	protocol_add(call, "resume", resume(seen, claim, now, watching));
+	protocol_add(call, "resume", resume(seen, claim, now));
 	protocol_add(call, "past", past_claims(seen));
 }
 

@@ -54,9 +54,9 @@ extern int	protocol_mark_interval(void);
 extern const char *protocol_server_name(void);
 extern void protocol_begin(RegistryCall *call, const ClaimBoard *seen, const char *operation,
 						   int datacenter_id, const Claim *claim);
-extern bool protocol_resumes(const ClaimBoard *seen, const Claim *claim, int64 now, bool watching);
+extern bool protocol_resumes(const ClaimBoard *seen, const Claim *claim, int64 now);
 extern void protocol_add_claim(RegistryCall *call, const ClaimBoard *seen, const Claim *claim,
-							   int64 now, bool watching);
+							   int64 now);
 extern void protocol_add(RegistryCall *call, const char *name, const char *value);
 extern bool protocol_call(RegistryCall *call, char ***answer, int *count,
 						  char *err);

@@ -51,7 +51,6 @@ static int64 backoff = 0;		/* ms; 0: the last call went well */
 static bool answered;			/* Redis gave a valid reply in this turn */
 static bool logged_failure;		/* by the log, Redis cannot be used */
 
-static bool watching;			/* the record may be another server's */
 static bool untidy;				/* a second ID may have been claimed by a call
 								 * without an answer */
 static AnswerKind last_answer;	/* of Redis; ANSWER_NONE: it never gave any */
@@ -100,8 +99,18 @@ may_use_remembered(void)
 	 * Not while a record is watched, or cannot be read, since another server
 	 * may have the ID, and not if the claim may be of another registry.
 	 */
-	return seen.state == CLAIM_NONE && !watching && last_answer != ANSWER_UNREADABLE && seen.identity.home == claim_home() &&
+	return seen.state == CLAIM_NONE && !seen.watching && !seen.unreadable && seen.identity.home == claim_home() &&
 		claim->ownership != 0 && claim->lease_ms == 0 && snowid_redis_lease == 0 && settings_allow(claim);
+}
+
+/* Keeps it in shared memory, for this process' successor. */
+static void
+note_doubt(bool watching, bool unreadable)
+{
+	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
+	board->watching = seen.watching = watching;
+	board->unreadable = seen.unreadable = unreadable;
+	LWLockRelease(registry_lock);
 }
 
 /* A call failed: the reason is for the status, and once for the log. */
@@ -182,7 +191,10 @@ ask_or_try_later(RegistryCall *call, RegistryAnswer *answer)
 {
 	protocol_ask(&seen, call, answer);
 	if (answer->kind != ANSWER_NONE)
+	{
 		last_answer = answer->kind;
+		note_doubt(seen.watching || last_answer == ANSWER_SILENCE, last_answer == ANSWER_UNREADABLE);
+	}
 	answered = answer->kind > ANSWER_UNREADABLE;
 	if (!answered)
 		no_answer(answer->why);
@@ -241,9 +253,9 @@ lose(bool clone, const char *detail)
 	board->state = CLAIM_LOST;
 	board->confirmed = false;
 	board->clone = clone;
+	board->watching = false;
 	LWLockRelease(registry_lock);
 	set_detail(false, detail);
-	watching = false;
 	/* the next claim is tried at once, unless this happens again and again */
 	next_contact = now < last_loss + 10 * protocol_mark_interval() ? now + protocol_mark_interval() : 0;
 	last_loss = now;
@@ -266,9 +278,9 @@ got_claim(const RegistryAnswer *answer, int64 asked_at, const Claim *known)
 	board->renewed_at = asked_at;
 	board->state = CLAIM_HELD;
 	board->confirmed = true;
+	board->watching = false;
 	LWLockRelease(registry_lock);
 	set_detail(false, "");
-	watching = false;
 	logged_refusal[0] = '\0';
 	memset(&revoked_claim, 0, sizeof(revoked_claim));
 	if (is_new)
@@ -325,7 +337,7 @@ ask_for_claim(const Claim *known, bool move, int64 began, RegistryAnswer *answer
 	protocol_add(&call, "up", protocol_number(began - seen.known_since));
 	protocol_add(&call, "move", move ? "1" : "0");
 	protocol_add(&call, "leaving", protocol_field(&seen.leaving));
-	protocol_add_claim(&call, &seen, known, began, watching);
+	protocol_add_claim(&call, &seen, known, began);
 	return ask_or_try_later(&call, answer);
 }
 
@@ -349,7 +361,7 @@ claim_worker_id(bool move)
 		move = true;
 	}
 	/* the answer may be another ID */
-	if ((move || !settings_allow(known) || !protocol_resumes(&seen, known, began, watching)) &&
+	if ((move || !settings_allow(known) || !protocol_resumes(&seen, known, began)) &&
 		!redis_is_one(err))
 	{
 		refuse_two(change, err);
@@ -375,12 +387,11 @@ claim_worker_id(bool move)
 			else
 			{
 				if (answer.claim.ownership != known->ownership)
-					last_answer = ANSWER_UNREADABLE;
+					note_doubt(seen.watching, true);
 				no_answer(err);
 			}
 			break;
 		case ANSWER_SILENCE:
-			watching = true;
 			set_detail(false, "The worker ID that this data directory had before the machine was restarted is taken back when no other server uses it.");
 			next_contact = Min(next_contact, monotonic_ms() + Max(answer.wait_ms, FIRST_PAUSE_MS));
 			break;
@@ -414,7 +425,7 @@ mark(void)
 
 	protocol_begin(&call, &seen, "mark", seen.claim.pair.datacenter, &seen.claim);
 	protocol_add(&call, "worker", protocol_number(seen.claim.pair.worker));
-	protocol_add_claim(&call, &seen, &seen.claim, began, watching);
+	protocol_add_claim(&call, &seen, &seen.claim, began);
 	if (!ask_or_try_later(&call, &answer))
 		return;
 	next_contact = monotonic_ms() + protocol_mark_interval();

@@ -8,8 +8,8 @@
 --		<dc>:<w>		the record of a worker ID
 --		mark:<...>		what each mark changes, separated by spaces: of a record n, seen and
 --						ceiling; of meta the last call
---		taken:<dc>:<n>	a character for each worker ID of the nth 512: '1', it has an
---						owner
+--		taken:<dc>:<n>	a character for each worker ID of the nth 512: '0', it has no owner;
+--						'1', it has one for good; '2', it has one that may lapse
 --		next:<dc>		the round over all worker IDs: where it continues, when it
 --						began, and the nearest ceiling that was ahead so far
 --		server:<id>		the <dc>:<w> of a server's records, separated by spaces
@@ -143,15 +143,18 @@ local function num(s)
 	return tonumber(s) or 0
 end
 
--- The process; and the replication ID, which changes when a replica is promoted.
-local instance = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') .. '/' ..
-	string.sub(string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)'), 1, 16)
+local function info(section, name, length)
+	local text = redis.call('INFO', section)
+	local _, last = string.find(text, name, 1, true)
+	return string.sub(text, last + 1, last + length)
+end
 
--- Raises a field to the greatest of these.
-local function raise(r, field, ...)
-	for _, value in ipairs({...}) do
-		if num(value) > num(r[field]) then r[field] = value end
-	end
+-- The process; and the replication ID, which changes when a replica is promoted.
+local instance = info('server', 'run_id:', 40) .. '/' .. info('replication', 'master_replid:', 16)
+
+-- Raises a field to this, if that is greater.
+local function raise(r, field, value)
+	if num(value) > num(r[field]) then r[field] = value end
 end
 
 local function field(worker)
@@ -161,14 +164,13 @@ end
 ---- Records
 
 local function is_whole(r, fields)
-	for _, name in ipairs(fields) do
-		local value, digits = r[name], DIGITS[name]
-		if type(value) ~= 'string' or
-			digits and (#value > digits or not string.match(value, '^%d+$')) then
-			return false
-		end
+	local numbers = {}
+	for i = 1, #fields do
+		local value, digits = r[fields[i]], DIGITS[fields[i]]
+		if type(value) ~= 'string' or digits and (value == '' or #value > digits) then return false end
+		if digits then numbers[#numbers + 1] = value end
 	end
-	return true
+	return not string.find(table.concat(numbers), '%D')
 end
 
 -- A record; nil: there is none.  A record that cannot be read is {bad = reason}.
@@ -182,6 +184,7 @@ local function decode(at, text, fields, marks)
 	end
 	local next_mark = string.gmatch(marks or '', '%S+')
 	for i = #fields - fields.marks + 1, #fields do r[fields[i]] = next_mark() end
+	r.text = text
 	return is_whole(r, fields) and r or {bad = 'damaged', v = ''}
 end
 
@@ -191,14 +194,14 @@ end
 
 -- Writes what differs.
 local function put_fields(at, r, fields)
-	local rest, marks = {}, {}
+	local rest, marks, last = {}, {}, #fields - fields.marks
 	r.v = VERSION
-	for i, name in ipairs(fields) do
-		if i <= #fields - fields.marks then rest[name] = r[name] else table.insert(marks, r[name]) end
-	end
+	for i = 1, last do rest[fields[i]] = r[fields[i]] end
+	for i = 1, fields.marks do marks[i] = r[fields[last + i]] end
 	local text = cjson.encode(rest)
-	if text ~= redis.call('HGET', key, at) then redis.call('HSET', key, at, text) end
+	if text ~= r.text then redis.call('HSET', key, at, text) end
 	redis.call('HSET', key, 'mark:' .. at, table.concat(marks, ' '))
+	r.text = text
 end
 
 local function bad(at, r)
@@ -234,8 +237,9 @@ if now - num(meta.beat) > num(arg.interval) then
 	meta.heard = str(now)
 end
 meta.beat = str(now)
-raise(meta, 'longest', str(own_span), arg.least)
-raise(meta, 'span', str(own_span), arg.least)
+local least = str(math.max(own_span, num(arg.least)))
+raise(meta, 'longest', least)
+raise(meta, 'span', least)
 if now < num(meta.since) + num(meta.span) then
 	raise(meta, 'span', arg.span)
 	meta.window = str(now)
@@ -302,36 +306,51 @@ local function index(name, at, is_in)
 	end
 end
 
--- Which IDs of a part are taken, the place of this one among them, and the part's field.
-local function part_of(at)
+-- What says which IDs of a part are taken, and its field; read once.
+local parts = {}
+local function part_of(dc, worker)
+	local name = 'taken:' .. dc .. ':' .. math.floor(worker / PART)
+	if not parts[name] then
+		local part = redis.call('HGET', key, name) or ''
+		parts[name] = part .. string.rep('0', PART - #part)
+	end
+	return parts[name], name
+end
+
+-- An ID's character in that.
+local function kind_in_part(at, kind)
 	local worker = num(string.match(at, '%d+$'))
-	local name = 'taken:' .. string.match(at, '^%d+:') .. math.floor(worker / PART)
-	local part = redis.call('HGET', key, name) or ''
-	return part .. string.rep('0', PART - #part), worker % PART + 1, name
+	local part, name = part_of(string.match(at, '^%d+'), worker)
+	local i = worker % PART
+	if kind then
+		parts[name] = string.sub(part, 1, i) .. kind .. string.sub(part, i + 2)
+		redis.call('HSET', key, name, parts[name])
+	end
+	return string.sub(part, i + 1, i + 1)
 end
 
-local function take(at, is_taken)
-	local part, i, name = part_of(at)
-	redis.call('HSET', key, name, string.sub(part, 1, i - 1) .. (is_taken and '1' or '0') .. string.sub(part, i + 1))
-end
+local function is_taken(at) return kind_in_part(at) ~= '0' end
 
-local function is_taken(at)
-	local part, i = part_of(at)
-	return string.sub(part, i, i) == '1'
-end
-
--- The first ID from there on that is taken ('1'), or not ('0'); nil: there is none.
+-- The first ID from there on whose character is so, and that; nil: there is none.
 local function first(what, worker)
 	while worker < num(arg.count) do
-		local part, i = part_of(field(worker))
-		local found = string.find(part, what, i, true)
-		worker = worker - i + (found or PART + 1)
-		if found then return worker < num(arg.count) and worker or nil end
+		local i = worker % PART
+		local part = part_of(arg.dc, worker)
+		local found = string.find(part, what, i + 1)
+		worker = worker - i + (found and found - 1 or PART)
+		if found then return worker < num(arg.count) and worker or nil, string.sub(part, found, found) end
 	end
+end
+
+local function kind_of(r)
+	return r.owner == '' and '0' or (r.lease ~= '0' or r.revoked == '1') and '2' or '1'
 end
 
 -- A name that no owner has brought back is not the records'.
 local function put(at, r)
+	local kind = kind_of(r)
+	if kind ~= r.kind then kind_in_part(at, kind) end
+	r.kind = kind
 	if not r.registry or meta.rank ~= '0' then r.registry = meta.name end
 	put_fields(at, r, FIELDS)
 end
@@ -339,7 +358,6 @@ end
 -- Gives the record's ID to an owner, or to none.
 local function hand(at, r, owner, place)
 	if r.owner ~= owner or r.place ~= place then
-		take(at, owner ~= '')
 		index('server:' .. r.owner, at, false)
 		index('server:' .. owner, at, owner ~= '')
 		index('place:' .. r.place, at, false)
@@ -365,8 +383,14 @@ end
 local function get(at)
 	local r = read(at, FIELDS)
 	if r and r.bad then
-		if not is_taken(at) then take(at, true) end	-- an administrator is to see it
-	elseif r and r.registry ~= meta.name and meta.rank ~= '0' then
+		if not is_taken(at) then kind_in_part(at, '1') end	-- an administrator is to see it
+		return r
+	end
+	if not r then return nil end
+	r.kind = kind_of(r)
+	-- by a clock that was forgotten with "meta"
+	if num(r.seen) > now then r.seen = meta.heard end
+	if r.registry ~= meta.name and meta.rank ~= '0' then
 		-- of the registry whose name this one had for a moment: its owners and its
 		-- generations do not count here, and no time that cannot be
 		r.generation = '0'
@@ -454,7 +478,8 @@ local function own_record(at, r, claim, generation, begin)
 	r.token, r.starts, r.n = arg.token, arg.starts, arg.n
 	r.interval, r.lease, r.revoked = arg.interval, arg.lease, '0'
 	r.seen, r.floor = str(now), begin
-	raise(r, 'ceiling', arg.ceiling, r.floor)
+	raise(r, 'ceiling', arg.ceiling)
+	raise(r, 'ceiling', r.floor)
 	raise(meta, 'high', generation)
 	put(at, r)
 	if meta.layout == '' then meta.layout, meta.pinned_by = arg.layout, arg.name end
@@ -496,21 +521,21 @@ end
 
 -- The ID's next owner begins above these keys, although the record is not the
 -- caller's.
-local function leave_ceiling(at, r, generation, ceiling, used)
+local function leave_ceiling(at, r, generation, ceiling)
 	if not r then
 		r = blank()
 		r.generation = str(generation)
 	end
 	local before, begin = r.ceiling, r.floor
-	raise(r, 'ceiling', ceiling, used)
+	raise(r, 'ceiling', ceiling)
 	-- the present owner does not know of them when it releases the ID
-	if r.owner ~= arg.server then raise(r, 'floor', ceiling, used) end
+	if r.owner ~= arg.server then raise(r, 'floor', ceiling) end
 	if not r.bad and (r.ceiling ~= before or r.floor ~= begin) then put(at, r) end
 end
 
 -- The same, for a caller that does not get its claim back, or not yet.
 local function leave_used(at, r)
-	leave_ceiling(at, r, math.max(num(arg.generation) - 1, 0), arg.used, arg.floor)
+	leave_ceiling(at, r, math.max(num(arg.generation) - 1, 0), str(math.max(num(arg.used), num(arg.floor))))
 end
 
 -- Corrects records of this server's past claims that Redis may have forgotten:
@@ -661,21 +686,27 @@ function operations.claim()
 
 	local is_beyond = mine and not mine.bad and beyond(known, mine)
 
+	-- it uses the known ID until it has another; and this call is not executed twice
 	local keeps = (move or not usable(known)) and uses and known ~= '' and
 		known ~= arg.leaving and forgotten(mine, arg.generation) and not is_beyond
-	if keeps then put_back(known, mine) end	-- it uses the known ID until it has another
+	if keeps then
+		put_back(known, mine)
+	elseif uses and is_mine then
+		note_alive(known, mine)
+	elseif known ~= '' then
+		leave_used(known, mine)
+	end
 	if known ~= '' and not move and not keeps and known ~= arg.leaving and spare ~= known then
 		if not forgotten(mine, arg.generation) then
 			if mine.owner == UNKNOWN and not silent(mine) then
 				-- that was the caller, or is another server, which puts it back
-				leave_used(known, mine)
 				if arg.resume ~= 'record' then return wait_until(now + 2 * num(mine.interval) - unheard(mine) + 1) end
 			elseif not is_mine then
 				return lost(known, mine)
 			end
 		elseif is_beyond then
 			return is_beyond
-		elseif usable(known) and arg.resume ~= 'record' then
+		elseif usable(known) and (arg.resume ~= 'record' or not settling and arg.lease == '0') then
 			local r = put_back(known, mine)
 			if settling and not uses then
 				-- reserved for it, unless an owner with a higher generation comes
@@ -684,8 +715,6 @@ function operations.claim()
 				return unsettled()
 			end
 			return yours(usable(known), r)
-		else
-			leave_used(known, mine)
 		end
 	end
 
@@ -705,18 +734,12 @@ function operations.claim()
 	local function is_ahead(ceiling)
 		if ceiling > 0 then nearest = nearest > 0 and math.min(nearest, ceiling) or ceiling end
 	end
-	local function is_there(worker)
+	local function is_there(worker, kind)
 		local at = field(worker)
 		local r = get(at)
-		if at ~= known and at ~= arg.leaving then
-			if not r and is_taken(at) then
-				revoke_unknown(at)
-				return false
-			elseif r and r.owner ~= '' and free(r) then
-				let_go(at, r)
-			end
-		end
-		if (move and at == known) or held(r) then return false end
+		if at ~= known and at ~= arg.leaving and r and r.owner ~= '' and free(r) then let_go(at, r) end
+		-- one whose record is gone is left to an administrator
+		if (move and at == known) or held(r) or not r and kind == '2' then return false end
 		if floor(r) <= num(arg.reach) then return true end
 		is_ahead(floor(r))
 	end
@@ -726,17 +749,17 @@ function operations.claim()
 	local cursor = 'next:' .. arg.dc
 	local round = list_of(cursor)
 	local from, began = num(round[1]), round[2]
-	if not began or from >= count and now - num(began) >= num(arg.interval) then
+	if not began or from >= count and math.abs(now - num(began)) >= num(arg.interval) then
 		from, began = 0, str(now)
 	else
 		is_ahead(num(round[3]))
 	end
 	local found
 	local function go_round()
-		local last = math.min(from + LOOKS, count)
-		while from < last do
-			if is_there(from) then found = found or from end
-			from = from + 1
+		for _ = 1, LOOKS do
+			local worker, kind = first('[^1]', from)
+			if worker and is_there(worker, kind) then found = found or worker end
+			from = worker and worker + 1 or count
 		end
 	end
 	go_round()
@@ -759,7 +782,7 @@ function operations.claim()
 	end
 	local owners = 0
 	for from = 0, count - 1, PART do
-		owners = owners + select(2, string.gsub(string.sub(part_of(field(from)), 1, count - from), '1', ''))
+		owners = owners + select(2, string.gsub(string.sub(part_of(arg.dc, from), 1, count - from), '[^0]', ''))
 	end
 	return {'full', str(owners), str(count - owners), owners < count and str(nearest) or '0', is_over and '' or 'more'}
 end
@@ -869,7 +892,7 @@ function operations.list()
 	local answer = {'list'}
 	local worker = num(arg.from) - 1
 	for _ = 1, num(arg.records) do
-		worker = first('1', worker + 1)
+		worker = first('[^0]', worker + 1)
 		if not worker then break end
 		local r = get(field(worker)) or {bad = 'damaged'}
 		local state = r.bad or is_beyond_repair(r) and 'damaged'

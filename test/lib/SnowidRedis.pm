@@ -212,7 +212,7 @@ sub plant
 
 	$self->edit($pair, %record);
 	$taken .= '0' x ($worker + 1 - length $taken);
-	substr($taken, $worker, 1) = '1';
+	substr($taken, $worker, 1) = $record{lease} ? '2' : '1';
 	$self->query('HSET', 'snowid', "taken:$dc:0", $taken);
 	$self->query('HSET', 'snowid', $index,
 		$self->query('HGET', 'snowid', $index) . " $pair");

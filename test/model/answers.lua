@@ -107,7 +107,7 @@ end
 
 local function hash(field) return world.redis.hash[field] end
 -- Which IDs are taken, up to the last of those.
-local function taken() return hash('taken:0:0') and hash('taken:0:0'):gsub('0+$', '') end
+local function taken() return hash('taken:0:0') and hash('taken:0:0'):gsub('0+$', ''):gsub('2', '1') end
 local function record(worker) return world.redis:record('0:' .. worker) end
 
 local function fail(what, got, level)
@@ -229,17 +229,13 @@ function tests.records_are_damaged()
 	expect(server():claim({count = '2'}), 'full 2 0 0 ')
 	expect(s:mark(), 'ok .*')
 	expect(other:list(), 'list 0 s2 .* live 0 ' .. s.known.ownership .. ' 1 s3 .*')
-	-- and loses it else
+	-- one whose record is gone is left to an administrator, too
 	wait(1001)
 	world.redis.hash['0:0'] = nil
-	expect(server():claim({count = '2'}), 'full 2 0 0 ')
-	expect(record(0) and record(0).revoked, '1')
-	wait(11000)
-	expect(other:mark(), 'ok .*')
-	expect(server():claim({count = '2'}), 'full 2 0 0 ')
-	wait(2000)
-	expect(other:mark(), 'ok .*')
-	expect(server():claim({count = '2'}), 'yours 0 .*')
+	for _, kinds in ipairs({'11', '21'}) do
+		world.redis.hash['taken:0:0'] = kinds
+		expect(server():claim({count = '2'}), 'full 2 0 0 ')
+	end
 end
 
 function tests.a_record_is_gone()
@@ -508,6 +504,30 @@ function tests.the_same_start_claims_again()
 	expect(record(0).seen .. ' ' .. record(0).since, at(14500) .. ' ' .. at(14000))
 end
 
+-- It wants another one; what could not be given is not given to the same call.
+function tests.it_wants_another_one_twice()
+	settled()
+	local few = {move = '1', count = '2'}
+	local s, other = owner(), owner()
+	expect(s:claim(few), 'full 2 0 0 ')
+	expect(record(0).owner, s.common.server)
+	expect(other:release(), 'ok')
+	s.n = s.n - 1
+	expect(s:claim(few), 'late')
+	expect(s:claim({move = '1', count = '2', reach = at(9000)}), 'yours 1 .*')
+end
+
+-- Its ID was released meanwhile: the next owner begins above its keys.
+function tests.it_wants_another_one_and_was_released()
+	settled()
+	local s, other = owner(), owner()
+	wait(2001)
+	expect(other:mark(), 'ok .*')
+	expect(other:free(0, s.known.ownership), 'released s2')
+	expect(s:claim({move = '1', used = at(30000)}), 'yours 2 .*')
+	expect(record(0).ceiling, at(30000))
+end
+
 function tests.another_start_on_the_same_boot()
 	settled()
 	local s = owner()
@@ -545,6 +565,25 @@ function tests.another_start_on_another_boot()
 	expect(s:claim({resume = 'settled', up = '1000'}), 'silence .*')
 	expect(s:claim({resume = 'settled', up = '1001'}), 'twin')
 	expect(record(0).boot, 'another')
+end
+
+-- It waits for that, and Redis forgets all: if nobody puts the claim back, it has its ID.
+function tests.another_boot_and_an_empty_redis()
+	settled()
+	local s, other, leased = owner(), owner(), owner({lease = '3000'})
+	local k = s.known
+	s:restart({boot = 'another'})
+	leased:restart({boot = 'another'})
+	expect(s:claim({resume = 'settled'}), 'silence .*')
+	world.redis:flush()
+	restart_redis()
+	expect(other:mark(), 'ok .*')
+	expect(s:claim({resume = 'record', used = at(1500)}), 'settling 13000 .*')
+	expect(record(0).owner, '')
+	expect(leased:claim({resume = 'record'}), 'settling 13000 .*')
+	wait(12000)
+	expect(s:claim({resume = 'record'}), 'yours 0 ' .. k.ownership .. ' .*')
+	expect(leased:claim({resume = 'record'}), 'settling .*')
 end
 
 function tests.a_lease_on_another_boot()
@@ -785,6 +824,27 @@ function tests.the_name_is_removed()
 	wait(14000)
 	expect(server():claim({reach = at(2000)}), 'yours 0 .*')
 	expect(other:mark(), 'other')
+end
+
+-- And Redis' clock was set back: what was written before was heard last when the new record
+-- of the registry began, and so did the round over all IDs.
+function tests.the_name_is_removed_and_the_clock_set_back()
+	settled()
+	local few = {count = '2'}
+	local s, other = owner(), owner()
+	expect(server():claim(few), 'full 2 0 0 ')
+	world.redis.hash.meta = nil
+	jump(-3600000)
+	expect(other:mark(), 'ok .*')
+	expect(other:free(0, s.known.ownership), 'live s2 0')
+	expect(other:list(), 'list 0 s2 %d+ ' .. at(-3586000) .. ' .*')
+	wait(2001)
+	expect(other:mark(), 'ok .*')
+	expect(other:free(0, s.known.ownership), 'released s2')
+	wait(12000)
+	world.redis.hash['taken:0:0'] = '11'
+	expect(server():claim(few), 'full 2 0 %d+ ')
+	expect(tonumber(hash('next:0'):match('%d+ (%d+)')) < tonumber(at(0)), 'true')
 end
 
 -- An owner of another registry starts in an empty one, before those of this one are
@@ -1122,7 +1182,7 @@ function tests.a_great_table()
 	for i = 0, 99 do
 		expect(server({lease = i == 99 and '3000' or '0'}):claim(many), 'yours ' .. i .. ' .*')
 	end
-	world.redis.hash['taken:0:0'] = ('0'):rep(40) .. ('1'):rep(472)
+	world.redis.hash['taken:0:0'] = ('0'):rep(40) .. ('2'):rep(472)
 	for i = 0, 98 do
 		local r = hash('0:' .. i)
 		if i < 40 then
@@ -1140,10 +1200,10 @@ function tests.a_great_table()
 	expect(new:claim({count = '512', reach = at(5000)}), 'yours 99 .*')
 	expect(hash('next:0'), '100 %d+ ' .. at(59961))
 	-- each of many callers at once gets one
-	world.redis.hash['taken:0:0'] = ('0'):rep(40) .. ('1'):rep(72) .. ('0'):rep(48) .. ('1'):rep(352)
+	world.redis.hash['taken:0:0'] = ('0'):rep(40) .. ('2'):rep(72) .. ('0'):rep(48) .. ('2'):rep(352)
 	for i = 112, 159 do expect(server():claim(many), 'yours ' .. i .. ' .*') end
 	-- in the order of the round
-	world.redis.hash['taken:0:0'] = ('0'):rep(40) .. ('1'):rep(471) .. '0'
+	world.redis.hash['taken:0:0'] = ('0'):rep(40) .. ('2'):rep(471) .. '0'
 	local answer
 	local calls = 0
 	repeat
@@ -1151,7 +1211,7 @@ function tests.a_great_table()
 	until answer:match('^yours') or calls > 20
 	expect(answer, 'yours 511 .*')
 	-- one that the clock reaches, beside many that it does not
-	world.redis.hash['taken:0:0'] = ('0'):rep(40) .. ('1'):rep(472)
+	world.redis.hash['taken:0:0'] = ('0'):rep(40) .. ('2'):rep(472)
 	expect(server():claim({count = '512', reach = at(59990)}), 'yours 10 .*')
 end
 

@@ -74,6 +74,29 @@ return {
 		{16300, 'start', 4},
 		{60000, 'idle', 9},
 	}},
+	-- another process of it has not heard that the original is alive
+	{name = 'a copy by block waits, its registry process ends, and an answer is lost', setup = setup {tail = 6000}, steps = {
+		{20000, 'copy_blocks', 1, 2},
+		{20000, 'start', 2},
+		{21000, 'kill_registry', 2},
+		{21000, 'noanswer', 2, 0},
+	}},
+	-- an answer that it cannot read, too
+	{name = 'a record is damaged, its owner\'s registry process ends, and an answer is lost', setup = setup {servers = 2}, steps = {
+		{20000, 'damage', 0},
+		{20000, 'restart', 1},
+		{21000, 'kill_registry', 1},
+		{21000, 'noanswer', 1, 0},
+		{26000, 'release', 2, 0, 0},
+		{60000, 'has', 1, 0},
+	}},
+	{name = 'its keys lie ahead, and it is forgotten before it makes keys with another ID', setup = setup {servers = 2, tail = 60000}, steps = {
+		{19000, 'clock', 2, 60000},
+		{20000, 'max_lead', 2, 90000},
+		{21000, 'reclaim', 2, 3},
+		{22000, 'flush'},
+		{23000, 'new', 4},
+	}},
 	-- cut off for longer than a lease; then Redis forgets who has its ID now
 	{name = 'a lapsed lease comes back', setup = setup(lease), steps = {
 		{20000, 'cut', 1, 60000},

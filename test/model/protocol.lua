@@ -13,9 +13,12 @@ function protocol.at(pair) return math.floor(pair / 1000) .. ':' .. pair % 1000 
 local at = protocol.at
 
 -- The claims that were given up: <registry>/<dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>; without
--- what is about to be released, or is held.
-local function past_of(m)
+-- what is held.  What is about to be released has no ownership: only its keys count.
+local function past_of(m, leaving_used)
 	local text = ''
+	if m.leaving then
+		text = ' ' .. m.leaving.registry .. '/' .. at(m.leaving.worker) .. '/0/' .. num(leaving_used) .. '/0'
+	end
 	local leaving = m.leaving and m.leaving.ownership
 	local held = m.state == 'held' and m.claim.ownership
 	for _, p in ipairs(m.identity.past) do
@@ -65,7 +68,7 @@ function protocol.argv(s, m, op, own, n, interval)
 		add('up', num(own.up))
 		add('move', own.move and '1' or '0')
 		add('leaving', own.leaving and at(own.leaving.worker) or '')
-		add('past', past_of(m))
+		add('past', past_of(m, own.leaving_used))
 	elseif op == 'mark' then
 		add('worker', num(own.claim.worker % 1000))
 		add('ownership', own.claim.ownership)
@@ -74,7 +77,7 @@ function protocol.argv(s, m, op, own, n, interval)
 		add('ceiling', num(own.ceiling))
 		add('used', num(own.used))
 		add('resume', own.resume)
-		add('past', past_of(m))
+		add('past', past_of(m, own.leaving_used))
 	elseif op == 'release' then
 		add('worker', num(own.claim.worker % 1000))
 		add('ownership', own.claim.ownership)

@@ -114,7 +114,7 @@ env.redis.error_reply = function(text) return {err = text} end
 local decoded, copiers, written = {}, {}, 0
 
 local function copier_of(fields)
-	local parts = {'v = r.v', 'bad = r.bad'}
+	local parts = {'v = r.v', 'bad = r.bad', 'text = r.text'}
 	for _, name in ipairs(fields) do parts[#parts + 1] = name .. ' = r.' .. name end
 	return loadstring('local r = ... return {' .. table.concat(parts, ', ') .. '}')
 end

@@ -363,10 +363,10 @@ local function no_answer(s, m, err)
 	local r = m.reg
 	r.answered, r.redis_offset = false, nil
 	local known = m.known
-	if m.state == 'none' and not r.watching and not r.unreadable and known and known.lease == 0 and
+	if m.state == 'none' and not m.watching and not m.unreadable and known and known.lease == 0 and
 		s.lease == 0 and settings_allow(s, known) and m.identity.home == s.home then
 		m.state, m.claim, m.limit = 'held', copy_claim(known), FOREVER
-		m.went_on = r.unreadable and 'unread' or 'silence'
+		m.went_on = s.could_not_read and 'unread' or 'silence'
 		log(s, 'continues with %d without Redis', known.worker)
 		wake_keeper(s)
 	end
@@ -389,11 +389,13 @@ local function call(s, m, operation, own, next)
 			r.redis_offset = nil
 			answer, err = nil, 'expired'
 		elseif answer and (answer[1] == 'damaged' or answer[1] == 'version' or answer[1] == 'beyond') then
-			r.unreadable = r.unreadable or answer[4] ~= 'own'
+			m.unreadable = m.unreadable or answer[4] ~= 'own'
+			world.unreadable(s, m.unreadable)
 			answer, err = nil, answer[1]
 		elseif answer then
-			r.answered, r.unreadable = true, false
-			world.heard(s, operation, answer[1])
+			r.answered, m.unreadable = true, false
+			world.unreadable(s, false)
+			world.heard(s, operation, answer)
 		end
 		next(answer, err)
 		if r.answered then r.backoff = 0 end
@@ -405,7 +407,7 @@ local function lose(s, m, clone, why)
 	log(s, 'loses its claim: %s', why)
 	world.lost(s, m, why)
 	m.state, m.confirmed, m.clone = 'lost', false, clone
-	r.watching = false
+	m.watching = false
 	r.next_contact = world.now < r.last_loss + 10 * interval_of(s) and
 		world.now + interval_of(s) or 0
 	r.last_loss = world.now
@@ -425,7 +427,7 @@ local function got_claim(s, m, claim, ceiling, asked_at, known)
 	m.limit = claim.lease > 0 and ceiling or FOREVER
 	m.renewed_at = asked_at
 	m.state, m.confirmed, m.refused, m.confirmed_once = 'held', true, false, true
-	r.watching, r.revoked_claim = false, nil
+	m.watching, r.revoked_claim = false, nil
 	wake_keeper(s)
 end
 
@@ -458,7 +460,7 @@ local function resume_of(s, m, known, now)
 		local connected = m.confirmed and now - m.renewed_at < 2 * (interval_of(s) + s.timeout)
 		return (connected or not for_good) and 'now' or 'held'
 	end
-	return for_good and not m.reg.watching and 'settled' or 'record'
+	return for_good and not m.watching and 'settled' or 'record'
 end
 
 local function claim_worker_id(s, m, move, after)
@@ -475,7 +477,7 @@ local function claim_worker_id(s, m, move, after)
 		reach = min(m.reach, wall(s) + s.max_lead),
 		known = known,
 		resume = resume_of(s, m, known, mono_began),
-		used = known and used_of(m, known) or 0,
+		used = known and used_of(m, known) or 0, leaving_used = m.leaving and used_of(m, m.leaving),
 		up = mono_began - m.started,
 		move = move, leaving = m.leaving,
 	}
@@ -511,7 +513,7 @@ local function claim_worker_id(s, m, move, after)
 		elseif a == 'other' then
 			lose(s, m, false, 'claim: of another registry')
 		elseif a == 'silence' then
-			r.watching = true
+			m.watching = true
 			m.watched = m.watched or m.state ~= 'held'
 			r.next_contact = min(r.next_contact, world.now + max(tonumber(answer[2]), FIRST_PAUSE))
 		elseif a == 'settling' then
@@ -535,7 +537,7 @@ local function mark(s, m)
 	local r = m.reg
 	local mono_began = mono(s)
 	local used = used_of(m, m.claim)
-	return call(s, m, 'mark', {claim = m.claim, ceiling = m.proposed, used = used,
+	return call(s, m, 'mark', {claim = m.claim, ceiling = m.proposed, used = used, leaving_used = m.leaving and used_of(m, m.leaving),
 		resume = resume_of(s, m, m.claim, mono_began)}, function(answer, err)
 		if not answer then return no_answer(s, m, err) end
 		local a = answer[1]
@@ -677,7 +679,7 @@ function Server.start(s)
 	}
 	s.mem.produced = wall(s)
 	s.keeper_at, s.registry_at = world.now, world.now + 1
-	s.start_time, s.first_contact = world.now, FOREVER
+	s.start_time, s.first_contact, s.could_not_read = world.now, FOREVER, false
 	log(s, 'starts')
 end
 
@@ -724,6 +726,7 @@ function Server.keeper_turn(s)
 		error(err, 0)
 	elseif coroutine.status(m.keeper) == 'dead' then
 		m.keeper = nil
+		s.keeper_at = min(s.keeper_at, world.now + 1000)	-- or woken while it was held
 	else
 		s.keeper_at = world.now + s.hold_for
 		log(s, 'its keeper is held')

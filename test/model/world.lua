@@ -53,11 +53,13 @@ local function is_whole_settling(o, ms)
 	return ms >= o.interval + max(o.interval, o.lease)
 end
 
--- A1: V was cut off for a whole settling, and Redis lost its record; or it used the old one of
--- two masters for so long, and did not wait for replicas.
+-- A1: V was cut off for a whole settling, and Redis lost its record, or that of the registry and
+-- with it its name; or it used the old one of two masters for so long, and did not wait for
+-- replicas.
 local function was_forgotten(vo, yo)
 	local seen = vo.by_old and {contact = -1, lost = vo.by_old} or yo.seen[vo]
-	return seen and seen.lost and seen.contact < seen.lost and is_whole_settling(vo, yo.at - seen.lost)
+	local lost = seen and (seen.lost or vo.registry ~= yo.registry and vo.unnamed)
+	return lost and seen.contact < lost and is_whole_settling(vo, yo.at - lost)
 end
 
 -- Y started without Redis, and V was not heard since Redis lost its record.
@@ -107,20 +109,23 @@ end
 
 -- A5: they are one server's, from before it was set back to a snapshot; or before
 -- it was restored, and Redis had not heard of them: a server that has to wait for
--- silence says nothing of its keys.
+-- silence says nothing of its keys.  Those that were ahead of the clock may be another's, too,
+-- that got the ID since.
 local function was_set_back(a, i, b, k)
-	local old, at = a, a.at[i]
-	if b.at[k] < at then old, at = b, b.at[k] end
-	return a.s == b.s and (a.s.reverted_at and at <= a.s.reverted_at or
-		a.s.restored_at and at <= a.s.restored_at and (old.own.heard_keys or -1) <= at)
+	local old, at, ends, new = a, a.at[i], a.hi[i], b
+	if b.at[k] < at then old, at, ends, new = b, b.at[k], b.hi[k], a end
+	local restored = old.s.restored_at
+	return a.s == b.s and a.s.reverted_at and at <= a.s.reverted_at or
+		restored and at <= restored and (old.own.heard_keys or -1) <= at and
+		(a.s == b.s or new.own.at >= restored and ends > world.base + restored)
 end
 
 -- A6: a hash from before V's claim was put back in the same instance of Redis, and Y got the
--- ID before V was heard again; or V took it back, and Y was not heard since.
+-- ID before V was heard again; or V took it back, and Y was not heard since, or V was not.
 local function was_put_back(v, i, y, k)
 	local put, back = v.own.put_at, v.own.back_at
 	return put and put <= y.claimed[k] and
-		(v.contact[i] <= put or back and y.claimed[k] <= back and y.contact[k] <= back)
+		(v.contact[i] <= put or back and y.claimed[k] <= back and (y.contact[k] <= back or v.contact[i] <= back))
 end
 
 -- Is V's overlap with Y one that the design admits?
@@ -234,12 +239,15 @@ local function uses_old(s)
 	return s.home == 1 and world.old and world.now < world.old_until and s.id % 2 == 0
 end
 
-function world.heard(s, op, outcome)
+function world.unreadable(s, is_so) s.could_not_read = is_so end
+
+function world.heard(s, op, answer)
 	if uses_old(s) then return end
 	if op ~= 'claim' and op ~= 'mark' then return end	-- others say nothing of what it has
-	s.answered = world.now
+	local outcome = answer[1]
+	s.answered = answer.at
 	-- only what is written shows the twin of an image
-	if s.first_contact == FOREVER and (outcome == 'yours' or outcome == 'ok') then s.first_contact = world.now end
+	if s.first_contact == FOREVER and (outcome == 'yours' or outcome == 'ok') then s.first_contact = answer.at end
 	s.mem.confirmed_once = s.mem.confirmed_once or s.mem.confirmed
 end
 
@@ -259,6 +267,11 @@ function world.lost(s, m, why)
 	local winner = record and world.own[record.claim]
 	if own and winner and was_forgotten(winner, own) and winner.at <= world.clock_back and world.clock_back <= own.at and
 		winner.generation > own.high then
+		return
+	end
+	-- of two owners after A6, the later one
+	if own and winner and own.put_at and winner.generation > own.generation and
+		(own.put_at == winner.put_at or own.put_at <= winner.at and winner.at <= (own.back_at or FOREVER)) then
 		return
 	end
 	if own and own.is_elsewhere or why:match('another datacenter') then return end
@@ -314,6 +327,7 @@ local function execute(s, m, argv, op)
 		world.fault('script', 'the script fails: ' .. tostring(err))
 		return {'error'}
 	end
+	answer.at = world.now
 	if world.trace then
 		world.say(string.format('Redis: %s of server %d: %s', op, s.id, table.concat(answer, ' ')))
 	end
@@ -772,6 +786,9 @@ function steps.unname()
 	world.redis:write('meta', nil)
 	world.redis:commit()
 	world.redis.flushed_at = world.redis.nlog
+	for _, o in ipairs(world.owns) do
+		if world.redises[o.home] == world.redis then o.unnamed = world.now end
+	end
 end
 
 -- A digit of a record is another.  That the ID was taken back, is gone with it.
@@ -1196,7 +1213,7 @@ local function free_by_administrator(home)
 			worker = 1000 * dc + worker
 			local who = helper
 			for s in each_server(true) do
-				if s.home == home and s.mem.identity and s.mem.identity.id ~= r.owner then who = s end
+				if s.home == home and not s.fixed and s.mem.identity and s.mem.identity.id ~= r.owner then who = s end
 			end
 			local function ask(op, own)
 				local m = who.mem
@@ -1224,7 +1241,7 @@ local function check_waiting(home)
 	local all = records(home)
 	for s in each_server(true) do
 		-- a memory image whose original's record is beyond its own max_jump waits for an administrator
-		if s.home == home and not s.fixed and not s.standby and not (s.memory_kin and s.mem.reg.unreadable) then
+		if s.home == home and not s.fixed and not s.standby and not (s.memory_kin and s.mem.unreadable) then
 			local now = Server.wall(s)
 			local could
 			for worker = 0, world.workers - 1 do
@@ -1251,7 +1268,7 @@ local function check_indexes(home)
 	for at, r in pairs(all) do
 		if r.owner ~= '' then
 			found['server:' .. r.owner .. ' ' .. at] = true
-			found['taken ' .. at] = true
+			found['taken ' .. at .. ((r.lease ~= '0' or r.revoked == '1') and ' 2' or ' 1')] = true
 		end
 		if r.place ~= '' then found['place:' .. r.place .. ' ' .. at] = true end
 	end
@@ -1265,7 +1282,9 @@ local function check_indexes(home)
 			for at in text:gmatch('%S+') do check(field .. ' ' .. at) end
 		elseif field:match('^taken:') then
 			for i = 1, #text do
-				if text:sub(i, i) == '1' then check('taken ' .. field:match(':(%d+:)') .. 512 * field:match('%d+$') + i - 1) end
+				if text:sub(i, i) ~= '0' then
+					check('taken ' .. field:match(':(%d+:)') .. 512 * field:match('%d+$') + i - 1 .. ' ' .. text:sub(i, i))
+				end
 			end
 		end
 	end

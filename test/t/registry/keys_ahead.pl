@@ -88,6 +88,35 @@ wait_for_claim($stays);
 	wait_for_claim($stays);
 }
 
+# A server that has another ID, and may not use it yet, has not released the former one.
+# Redis forgets both: the former one's next owner begins above its keys.
+{
+	my $moves = claiming_cluster('moves', $redis, '', marks => 300);
+	$moves->start;
+	create_extension($moves);
+	wait_for_claim($moves);
+	my $at   = '0:' . worker_id($moves);
+	my $last = key_ms(next_key($moves));
+
+	# so long, from here on
+	settings($moves, "snowid.max_lead = '5min'\n");
+	$moves->reload;
+	wait_until('a ceiling minutes ahead',
+		sub { $redis->record($at, 'ceiling') > 1000 * time + 250_000 });
+	query($moves, 'SELECT snowid_reclaim()');
+	$redis->query('FLUSHALL');
+	wait_until(
+		'what the server says of its former ID',
+		sub { $redis->query('HGET', 'snowid', $at) });
+	is($redis->record($at, 'owner'),
+		'', 'the ID that a server is about to release is not put back');
+	cmp_ok($redis->record($at, 'ceiling'), '>=', $last,
+		'the record has the ceiling of the keys that were made with that ID');
+	kill_all($moves);
+	$redis->query('FLUSHALL');
+	wait_for_claim($stays);
+}
+
 foreach my $i (0 .. $#owners)
 {
 	my $node = claiming_cluster("owner$i", $proxy, $lease, marks => 5000);
