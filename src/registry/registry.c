@@ -99,8 +99,9 @@ may_use_remembered(void)
 	 * Not while a record is watched, or cannot be read, since another server
 	 * may have the ID, and not if the claim may be of another registry.
 	 */
-	return seen.state == CLAIM_NONE && !seen.watching && !seen.unreadable && seen.identity.home == claim_home() &&
-		claim->ownership != 0 && claim->lease_ms == 0 && snowid_redis_lease == 0 && settings_allow(claim);
+	return seen.state == CLAIM_NONE && !seen.watching && !seen.unreadable &&
+		seen.identity.home == claim_home() && claim->ownership != 0 &&
+		claim->lease_ms == 0 && snowid_redis_lease == 0 && settings_allow(claim);
 }
 
 /* Keeps it in shared memory, for this process' successor. */

@@ -306,7 +306,7 @@ local function index(name, at, is_in)
 	end
 end
 
--- What says which IDs of a part are taken, and its field; read once.
+-- The characters of a part's IDs, read once, and their field.
 local parts = {}
 local function part_of(dc, worker)
 	local name = 'taken:' .. dc .. ':' .. math.floor(worker / PART)
