@@ -227,17 +227,24 @@ bool
 fetcher_call(FetcherKind kind)
 {
 	Fetcher    *fetcher;
+	int			procno;
 
 	LWLockAcquire(fetchers_lock, LW_EXCLUSIVE);
 	fetcher = find_fetcher(MyDatabaseId, kind);
-	if (fetcher && fetcher->procno >= 0)
-		process_set_latch(fetcher->procno);
-	else if (fetcher == NULL || may_start(fetcher))
+	procno = fetcher ? fetcher->procno : -1;
+	if (fetcher == NULL || may_start(fetcher))
 	{
 		serve_those_in_line();
 		fetcher = find_fetcher(MyDatabaseId, kind);
 	}
 	LWLockRelease(fetchers_lock);
+
+	/*
+	 * not before: who is woken may take the processor of the one that holds
+	 * the lock
+	 */
+	if (procno >= 0)
+		process_set_latch(procno);
 	return fetcher != NULL;
 }
 
