@@ -181,11 +181,13 @@ $holder->quit;
 sub make_keys_as
 {
 	my ($id, $days) = @_;
+
+	# first, so that no key of this worker ID is of the time before
+	set_skew($node, $days * 86400);
 	configure($node,
 		"snowid.worker_id = $id\nsnowid.max_lead = 100ms\nsnowid.max_jump = 20d"
 	);
 	$node->reload;
-	set_skew($node, $days * 86400);
 	wait_for_worker_id($node, $id);
 	return next_key($node);
 }
