@@ -53,7 +53,7 @@ static bool logged_failure;		/* by the log, Redis cannot be used */
 
 static bool untidy;				/* a second ID may have been claimed by a call
 								 * without an answer */
-static AnswerKind last_answer;	/* of Redis; ANSWER_NONE: it never gave any */
+static bool settling;			/* Redis' last answer: hurrying does not help */
 static bool revoked;			/* the next call is to release revoked_claim */
 static Claim revoked_claim;
 static char refusal[GATE_DETAIL_LEN];	/* why Redis refused the last time */
@@ -193,8 +193,9 @@ ask_or_try_later(RegistryCall *call, RegistryAnswer *answer)
 	protocol_ask(&seen, call, answer);
 	if (answer->kind != ANSWER_NONE)
 	{
-		last_answer = answer->kind;
-		note_doubt(seen.watching || last_answer == ANSWER_SILENCE, last_answer == ANSWER_UNREADABLE);
+		settling = answer->kind == ANSWER_SETTLING;
+		note_doubt(seen.watching || answer->kind == ANSWER_SILENCE,
+				   answer->kind == ANSWER_UNREADABLE);
 	}
 	answered = answer->kind > ANSWER_UNREADABLE;
 	if (!answered)
@@ -563,7 +564,7 @@ tend_claim(void)
 			 ((is_unwanted() && seen.no_other[0] == '\0' && backoff == 0) ||
 			  (due && (is_unwanted() || !settings_allow(&seen.claim)))))
 		change_worker_id();
-	else if (due || (seen.hurry && backoff == 0 && last_answer != ANSWER_SETTLING))
+	else if (due || (seen.hurry && backoff == 0 && !settling))
 		mark();
 }
 

@@ -199,7 +199,7 @@ begin(const char *mode)
 		(void) mailbox_place(&mail.box, &mail.request, &request, sizeof(request));
 	}
 	backoff = 0;
-	last_answer = ANSWER_NONE;
+	settling = false;
 }
 
 static void
