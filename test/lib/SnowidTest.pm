@@ -17,12 +17,14 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 our @EXPORT =
-  qw(snowid_cluster server_from_backup give_clock set_skew stop_clock time_passes put_beside hold_syncs
+  qw(snowid_cluster server_from_backup give_clock set_skew stop_clock set_clock_back
+  time_passes put_beside hold_syncs
   sql_error query next_key status poll wait_for configure reload_with
   wait_for_worker_id
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
-  create_extension server_is_open gate_is_open start_and_open keeper_pid process_pid waits_of stop_process
+  create_extension server_is_open gate_is_open start_and_open keeper_pid process_pid waits_of
+  keeper_turns stop_process
   processes freeze kill_all wait_until exits_in_time
   origin_places ceilings old_strings has_assertions write_state replace_file);
 
@@ -46,6 +48,16 @@ sub stop_clock
 {
 	my ($node, $ms) = @_;
 	write_clock($node, 8, int($ms) * 1_000_000);
+	return;
+}
+
+# The same, at a time before the present one; until the keeper has seen that.
+sub set_clock_back
+{
+	my ($node, $ms) = @_;
+	my $log = -s $node->logfile;
+	stop_clock($node, $ms);
+	$node->wait_for_log(qr/the clock was set back/, $log);
 	return;
 }
 
@@ -496,6 +508,17 @@ sub waits_of
 		$waits += $1;
 	}
 	return $waits;
+}
+
+# Until the keeper has ended a turn that began after the call.
+sub keeper_turns
+{
+	my ($node) = @_;
+	my $keeper = keeper_pid($node);
+	my $waits  = waits_of($keeper);
+	wait_until('a turn of the keeper',
+		sub { waits_of($keeper) > $waits + 2 });
+	return;
 }
 
 # Waits for what no query can tell; dies where it does not come.

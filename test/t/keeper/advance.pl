@@ -343,22 +343,13 @@ my $again = snowid_cluster('again', 'snowid.worker_id = 1');
 my $began = (int(time) + 60) * 1000;
 start_and_open($again);
 
-sub clock_goes_back
-{
-	my ($ms) = @_;
-	my $log = -s $again->logfile;
-	stop_clock($again, $began - $ms);
-	$again->wait_for_log(qr/the clock was set back/, $log);
-	return;
-}
-
 stop_clock($again, $began);
 $key =
   query($again, "SELECT snowid_max(clock_timestamp() + interval '20 min')");
 query($again, "SELECT snowid_advance($key)");
-clock_goes_back(5000);
+set_clock_back($again, $began - 5000);
 query($again, "SELECT snowid_advance($key)");
-clock_goes_back(10_000);
+set_clock_back($again, $began - 10_000);
 configure($again, 'snowid.worker_id = 2');
 $again->reload;
 poll($again, "reason ~ 'can be used when the clock has passed'");

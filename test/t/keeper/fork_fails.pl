@@ -57,9 +57,8 @@ is(sql_error($node, 'SELECT snowid_next()'), '', 'keys are made again');
 
 # Nobody can cancel what it does.
 $keeper = keeper_pid($node);
-my $waits = waits_of($keeper);
 query($node, "SELECT pg_cancel_backend($keeper)");
-wait_until('two turns of the keeper', sub { waits_of($keeper) > $waits + 1 });
+keeper_turns($node);
 unlike(
 	slurp_file($node->logfile),
 	qr/canceling statement/,

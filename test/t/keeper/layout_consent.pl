@@ -233,25 +233,6 @@ $node->stop;
 # it, the clock is for a moment where they would be above.
 my $made = time * 1000;
 
-sub set_back
-{
-	my ($ms) = @_;
-	my $log = -s $node->logfile;
-	stop_clock($node, $ms);
-	$node->wait_for_log(qr/the clock was set back/, $log);
-	return;
-}
-
-# Until the keeper has ended this turn, at least.
-sub waits_for_turn
-{
-	my ($keeper) = @_;
-	my $waits = waits_of($keeper);
-	wait_until('a turn of the keeper',
-		sub { waits_of($keeper) > $waits + 2 });
-	return;
-}
-
 $node = snowid_cluster('one_reading', settings('old', 1));
 let_hold($node);
 start_and_open($node);
@@ -264,17 +245,16 @@ poll($node, q(reason ~ 'layout was changed'));
 query($node, 'SELECT snowid_accept_layout()');
 poll($node, q(reason ~ 'can be used when the clock has passed'));
 my $behind = $made - 11 * $day * 1000;
-set_back($behind);
+set_clock_back($node, $behind);
 poll($node, q(reason ~ 'cannot use this layout'));
 time_passes($node, $behind + 30_000, 30);
-$pid = keeper_pid($node);
-waits_for_turn($pid);
+keeper_turns($node);
 hold_keeper($node, 'durable_rename');
 stop_clock($node, $behind + 25_000);
 held_keeper($node);
 stop_clock($node, $made + 20 * $day * 1000);
 let_go($node);
-waits_for_turn($pid);
+keeper_turns($node);
 stop_clock($node, $behind + 25_000);
 is_refused('a layout is not judged by a clock that jumps after it was read',
 	$never);
