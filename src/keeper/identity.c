@@ -77,17 +77,18 @@ could_not(const char *what, const char *path, char *err)
 }
 
 /*
- * Takes the lock for the life of this process.  Creates the directory and the
- * lock file if they are missing.  Also locks the data directory itself, if the
- * file system can: it stays the same when all of its content is replaced.
+ * Takes the lock for the life of this process, and again if somebody removed it.  Creates
+ * the directory and the lock file if they are missing.  Also locks the data directory
+ * itself, if the file system can: it stays the same when all of its content is replaced.
  */
 static FileState
 lock_directory(char *err)
 {
 	int			fd;
 
-	if (lock_fd >= 0)
+	if (lock_fd >= 0 && (access(LOCK_FILE, F_OK) == 0 || errno != ENOENT))
 		return FILE_WITHOUT_CLAIM;
+	identity_unlock();
 	if ((MakePGDirectory(STATE_DIR) < 0 && errno != EEXIST) ||
 		fsync_fname_ext(".", true, false, DEBUG1) != 0)
 		return could_not("create directory", STATE_DIR, err);
@@ -249,6 +250,8 @@ write_file(const Identity *next, char *err)
 	int			fd;
 	bool		written;
 
+	if (lock_directory(err) != FILE_WITHOUT_CLAIM)
+		return false;
 	memset(&file, 0, sizeof(file));
 	file.magic = STATE_MAGIC;
 	file.version = STATE_VERSION;

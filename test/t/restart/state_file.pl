@@ -231,6 +231,22 @@ close($_) foreach $lock, $directory;
 let_go($node);
 keys_go_on('after a keeper that left');
 
+#---- The directory is removed while the server runs ----
+
+unlink glob($node->data_dir . '/snowid/*');
+rmdir $node->data_dir . '/snowid' or die "$!";
+configure($node, $settings =~ s{worker_id = 1}{worker_id = 2}r);
+$node->reload;
+wait_for_worker_id($node, 2);
+is(-s $file, 604, 'a directory that was removed comes again with the file');
+open($lock, '<', $node->data_dir . '/snowid/lock') or die "$!";
+ok(!flock($lock, LOCK_EX | LOCK_NB), 'its lock is held again');
+close($lock);
+configure($node, $settings);
+$node->reload;
+wait_for_worker_id($node, 1);
+keys_go_on('back with the former worker ID');
+
 #---- A copy ----
 
 my $warning = qr/WARNING:  this data directory is a copy, or was restored\n/;
