@@ -184,6 +184,18 @@ ceiling_read(PairId pair, int64 reach_ms)
 	return answer;
 }
 
+/* The ceiling of a pair, whatever layout the last keys have; 0: there is none. */
+int64
+ceiling_of(PairId pair)
+{
+	Positions	all = read_all();
+
+	for (int i = 0; i < PLACES; i++)
+		if (all.pairs[i].is_valid && same_pair(all.pairs[i].pair, pair))
+			return all.pairs[i].ms;
+	return 0;
+}
+
 /*
  * Do the last keys in the WAL have another layout than the settings?  For
  * sessions, when the keeper has not decided: on a standby, before its first

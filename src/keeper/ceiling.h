@@ -23,6 +23,7 @@ typedef struct Ceiling
 } Ceiling;
 
 extern Ceiling ceiling_read(PairId pair, int64 reach_ms);
+extern int64 ceiling_of(PairId pair);
 extern bool ceiling_other_layout(Layout *other);
 extern uint64 ceiling_layout(void);
 

@@ -407,7 +407,7 @@ identity_introduce(char *err)
 			next.claim.lease_ms = snowid_redis_lease;
 		/* the registry's first call says up to where keys were made */
 		if (next.claim.ownership != 0)
-			next.ceiling_ms = Max(next.ceiling_ms, ceiling_read(next.claim.pair, 0).own_ms);
+			next.ceiling_ms = Max(next.ceiling_ms, ceiling_of(next.claim.pair));
 		if (!write_file(&next, err))
 			return false;
 	}

@@ -442,7 +442,7 @@ give_up(const char *why)
 
 	claim_give_up(claim->ownership);
 	if ((why == NULL || identity_introduce(err)) &&
-		identity_remember(NULL, 0, ceiling_read(claim->pair, 0).own_ms, err))
+		identity_remember(NULL, 0, ceiling_of(claim->pair), err))
 		return AGAIN;
 	close_gate(why ? GATE_CLAIM_LOST : GATE_FILE, why ? psprintf("%.250s %.250s", why, err) : err);
 	return retry_pause();

@@ -260,6 +260,20 @@ is_refused('a layout is not judged by a clock that jumps after it was read',
 	$never);
 $node->stop;
 
+#---- A change that is undone ----
+
+# Meanwhile the number is another one, and the clock is wrong: how far keys were made with
+# the former one is read from the WAL, and not guessed by the clock.
+$node = snowid_cluster('undone', settings('old', 1));
+start_and_open($node);
+$highest = next_key($node);
+start_with('new', 2, 30 * $day);
+is_refused('a change that will be undone', $asks);
+start_with('old', 1, 0);
+poll($node, q(is_open OR reason ~ 'would lead'));
+key_is_above('a change is undone: keys continue');
+$node->stop;
+
 #---- Functions that read keys by the layout ----
 
 my $layout_1 =
