@@ -79,11 +79,12 @@ ALTER TABLE snowid_segment_periods ENABLE ALWAYS TRIGGER guard;
 ALTER TABLE snowid_segment_periods ENABLE ALWAYS TRIGGER guard_all;
 
 -- A range of a tag, for the process here and for other servers.  All calls are
--- prepared now, so that nothing depends on names when they run.
+-- prepared now, so that nothing depends on names when they run.  The library calls them
+-- as their owner; whoever may call them directly has no other rights by that.
 
 -- Locks a tag's row; its newest period, and that one's max_id.  No row: it is locked.
 CREATE FUNCTION snowid_segment_lock(tag text, OUT period int, OUT max_id bigint)
-    LANGUAGE sql VOLATILE SECURITY DEFINER
+    LANGUAGE sql VOLATILE
 BEGIN ATOMIC
     SELECT p.period - date '2000-01-01', p.max_id
     FROM snowid_segments s LEFT JOIN LATERAL (SELECT n.period, n.max_id FROM snowid_segment_periods n
@@ -98,7 +99,7 @@ COMMENT ON FUNCTION snowid_segment_lock(text) IS 'internal: locks a tag for the 
 -- the last ones; the trigger lets the process here alone do so.
 CREATE FUNCTION snowid_segment_take_row(tag text, kind text, label int, seen int, high bigint,
         upto bigint, length bigint, OUT first bigint, OUT last bigint, OUT period int, OUT problem text)
-    LANGUAGE sql VOLATILE SECURITY DEFINER SET lock_timeout = '500ms'
+    LANGUAGE sql VOLATILE SET lock_timeout = '500ms'
 BEGIN ATOMIC
     WITH held AS MATERIALIZED (
         SELECT s.max_id, s.source, s.period AS of_kind, LEAST(s.limit_id, upto, 9223372036854775807) AS top

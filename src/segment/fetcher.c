@@ -415,7 +415,7 @@ explain(const char *problem, int64 high)
 		{"absent", "Its source has no such row"},
 		{"source", "Its source has a source itself"},
 		{"period", "Its source has another period"},
-		{"owner", "The tables of its source belong to another role than the extension's functions, or have triggers of others"}
+		{"owner", "The tables of its source or their functions are not a superuser's, or have triggers of others"}
 	};
 
 	if (strcmp(problem, "behind") == 0)

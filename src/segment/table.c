@@ -5,10 +5,10 @@
  *
  * Callers only read, without SQL.  Rows are locked and written by two functions of the
  * extension's script, which were parsed when it was created: so no name, operator or
- * schema of somebody else counts.  They run as their owner, and only while that role owns
- * the tables, too: so no trigger, rule, policy, constraint, default or index of another
- * role is computed by them.  A row that is locked is skipped; a lock of another kind is
- * waited for half a second at most.
+ * schema of somebody else counts.  They run as their owner, and only while they and the
+ * tables are a superuser's: so no trigger, rule, policy, constraint, default or index of
+ * another role is computed by them.  A row that is locked is skipped; a lock of another
+ * kind is waited for half a second at most.
  *
  * The triggers are for all who write.  max_id only rises: a number that was handed out
  * would come again.  The commit is durable, whatever the writer set.  The next number
@@ -30,6 +30,7 @@
 #include "executor/executor.h"
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -277,9 +278,35 @@ table_find_tag(const SegmentKey *key, TagRow *tag)
 
 /*---- The functions that lock and write ----*/
 
+/* A function of the extension's script, with the first so many of the types. */
+static Oid
+function_beside(Oid relid, const char *name, int n)
+{
+	static const Oid types[TAKE_ARGS] = TAKE_TYPES;
+
+	return GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name),
+						   PointerGetDatum(buildoidvector(types, n)),
+						   ObjectIdGetDatum(get_rel_namespace(relid)));
+}
+
+static Oid
+owner_of(Oid function)
+{
+	HeapTuple	proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Oid			owner = InvalidOid;
+
+	if (HeapTupleIsValid(proc))
+	{
+		owner = ((Form_pg_proc) GETSTRUCT(proc))->proowner;
+		ReleaseSysCache(proc);
+	}
+	return owner;
+}
+
 /*
- * Locks both tables.  NULL, or why none of the functions may be called: they run as their
- * owner, and so would what another owner, or somebody who may create triggers, has put there.
+ * Locks both tables.  NULL, or why none of the functions may be called: what the owner of a
+ * table or a function has put there, or somebody who may create triggers, would be done
+ * with a superuser's rights.
  */
 static const char *
 tables_problem(Oid relid, Oid function)
@@ -287,12 +314,9 @@ tables_problem(Oid relid, Oid function)
 	Oid			relids[] = {
 		relid, get_relname_relid(table_periods.name, get_rel_namespace(relid))
 	};
-	HeapTuple	proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-	Oid			owner = HeapTupleIsValid(proc) ? ((Form_pg_proc) GETSTRUCT(proc))->proowner : InvalidOid;
-	bool		good = OidIsValid(owner);
+	Oid			guard = function_beside(relid, "snowid_segments_guard", 0);
+	bool		good = superuser_arg(owner_of(function)) && superuser_arg(owner_of(guard));
 
-	if (HeapTupleIsValid(proc))
-		ReleaseSysCache(proc);
 	for (int i = 0; i < lengthof(relids); i++)
 	{
 		Relation	rel;
@@ -300,13 +324,13 @@ tables_problem(Oid relid, Oid function)
 		if (!ConditionalLockRelationOid(relids[i], RowExclusiveLock))
 			return "locked";
 		rel = table_open(relids[i], NoLock);
-		good = good && rel->rd_rel->relowner == owner;
+		good = good && superuser_arg(rel->rd_rel->relowner);
 		for (int j = 0; rel->trigdesc && j < rel->trigdesc->numtriggers; j++)
 		{
 			const Trigger *trigger = &rel->trigdesc->triggers[j];
 
-			good = good && (trigger->tgisinternal || strcmp(trigger->tgname, "guard") == 0 ||
-							strcmp(trigger->tgname, "guard_all") == 0);
+			good = good && (trigger->tgisinternal ||
+							(trigger->tgfoid == guard && trigger->tgqual == NULL));
 		}
 		table_close(rel, NoLock);
 	}
@@ -314,20 +338,18 @@ tables_problem(Oid relid, Oid function)
 }
 
 /*
- * Calls the function of this name beside the table, with the first so many of the types; a
+ * Calls a function of the script as its owner; it has the first so many of the types.  A
  * row, or NULL if there is none.
  */
 static HeapTupleHeader
 call_function(Oid relid, const char *name, FmgrInfo *function, int n, const NullableDatum *args,
 			  const char **problem)
 {
-	static const Oid types[TAKE_ARGS] = TAKE_TYPES;
-
 	LOCAL_FCINFO(fcinfo, TAKE_ARGS);
 	Datum		result;
-	Oid			id = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name),
-									 PointerGetDatum(buildoidvector(types, n)),
-									 ObjectIdGetDatum(get_rel_namespace(relid)));
+	Oid			id = function_beside(relid, name, n);
+	Oid			user;
+	int			context;
 
 	*problem = tables_problem(relid, id);
 	if (*problem)
@@ -336,7 +358,10 @@ call_function(Oid relid, const char *name, FmgrInfo *function, int n, const Null
 		fmgr_info(id, function);
 	InitFunctionCallInfoData(*fcinfo, function, n, InvalidOid, NULL, NULL);
 	memcpy(fcinfo->args, args, n * sizeof(NullableDatum));
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(owner_of(id), context | SECURITY_LOCAL_USERID_CHANGE);
 	result = FunctionCallInvoke(fcinfo);
+	SetUserIdAndSecContext(user, context);
 	return fcinfo->isnull ? NULL : DatumGetHeapTupleHeader(result);
 }
 
@@ -375,7 +400,7 @@ table_lock_tag(Calls *calls, const SegmentKey *key, TagRow *tag)
 	if (found != FOUND)
 		return found;
 	if (problem && strcmp(problem, "locked") != 0)
-		tag->problem = "The tables belong to another role than the extension's functions, or have triggers of others";
+		tag->problem = "The tables or their functions are not a superuser's, or have triggers of others";
 	else if (row == NULL)
 		return LOCKED;
 	else

@@ -104,10 +104,10 @@ foreach my $attempt (
 #---- The tables change their owner ----
 
 # Gives the tables, or one of them, to somebody; they have no numbers as long as they are
-# not the functions' owner's.
+# not a superuser's.
 my $postgres = $node->safe_psql('shop', 'SELECT CURRENT_USER');
 my $others =
-  "The tables belong to another role than the extension's functions, or have triggers of others";
+  "The tables or their functions are not a superuser's, or have triggers of others";
 
 sub give_tables_to
 {
@@ -184,6 +184,94 @@ ok( $node->poll_query_until(
 	'a tag with periods continues when the tables are what they were');
 ok($node->poll_query_until('shop', "SELECT public.snowid_number('a') > 0"),
 	'a tag continues when the tables are what they were');
+
+#---- Who may create triggers replaces the extension's ----
+
+$node->safe_psql('shop', <<~EOF);
+	$write
+	GRANT ALL ON public.snowid_segments, public.snowid_segment_periods TO clerk;
+	GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO clerk;
+	DELETE FROM evil.seen;
+	EOF
+foreach my $case (
+	[ 'with a function of its own', 'EXECUTE FUNCTION evil.fires()' ],
+	[
+		'with a condition of its own',
+		"WHEN (evil.sees('condition')) EXECUTE FUNCTION public.snowid_segments_guard()"
+	])
+{
+	my ($what, $rest) = @$case;
+	is( gets(
+			'clerk',
+			"${write}CREATE OR REPLACE TRIGGER guard BEFORE INSERT OR UPDATE ON public.$_ FOR EACH ROW $rest"
+		),
+		'',
+		"a role that may create triggers replaces that of $_ $what"
+	) foreach 'snowid_segments', 'snowid_segment_periods';
+	has_no_numbers("its triggers are replaced, $what");
+	is(as_owner('SELECT count(*) FROM evil.seen'),
+		0, "nothing of a trigger that was replaced is computed, $what");
+}
+unlike(
+	gets(
+		'clerk',
+		"${write}SELECT public.snowid_segment_take_row('a', 'none', NULL, NULL, 0, NULL, 1)"
+	),
+	qr/ERROR/,
+	'a role that may do everything takes a range by the function for the process'
+);
+is(as_owner('SELECT DISTINCT who FROM evil.seen'),
+	'clerk', 'that function has its rights alone');
+$node->safe_psql('shop', <<~EOF);
+	$write
+	CREATE OR REPLACE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON public.snowid_segments
+		FOR EACH ROW EXECUTE FUNCTION public.snowid_segments_guard();
+	CREATE OR REPLACE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON public.snowid_segment_periods
+		FOR EACH ROW EXECUTE FUNCTION public.snowid_segments_guard('periods');
+	ALTER TABLE public.snowid_segments ENABLE ALWAYS TRIGGER guard;
+	ALTER TABLE public.snowid_segment_periods ENABLE ALWAYS TRIGGER guard;
+	REVOKE ALL ON public.snowid_segments, public.snowid_segment_periods FROM clerk;
+	GRANT SELECT ON public.snowid_segments, public.snowid_segment_periods TO clerk;
+	REVOKE ALL ON ALL FUNCTIONS IN SCHEMA public FROM clerk;
+	EOF
+
+#---- The functions are not a superuser's any more ----
+
+foreach my $function ('snowid_segment_lock', 'snowid_segment_take_row',
+	'snowid_segments_guard')
+{
+	$node->safe_psql('shop',
+		"${write}ALTER FUNCTION public.$function OWNER TO owner");
+	my $said = gets('owner',
+		'SELECT public.snowid_number(\'a\') FROM pg_catalog.generate_series(1, 5000)'
+	);
+	like(
+		$said,
+		qr/The last error was: The tables .*are not a superuser's, or have triggers of others\./,
+		"no numbers by a function of another role: $function");
+	$node->safe_psql('shop',
+		"${write}ALTER FUNCTION public.$function OWNER TO $postgres");
+}
+$node->safe_psql('shop', <<~EOF);
+	$write
+	CREATE ROLE admin SUPERUSER;
+	DO \$\$ DECLARE f regprocedure; BEGIN
+		FOR f IN SELECT oid FROM pg_catalog.pg_proc WHERE proname ~ '^snowid_segment' LOOP
+			EXECUTE pg_catalog.format('ALTER FUNCTION %s OWNER TO admin', f);
+		END LOOP;
+	END \$\$;
+	EOF
+give_tables_to('admin', 'snowid_segments', 'snowid_segment_periods');
+ok( $node->poll_query_until('shop', "SELECT public.snowid_number('a') > 0"),
+	'a tag continues if tables and functions belong to another superuser');
+$node->safe_psql('shop', "${write}ALTER ROLE admin NOSUPERUSER");
+has_no_numbers('their owner is no superuser any more');
+$node->safe_psql('shop',
+	"${write}ALTER ROLE admin SUPERUSER; REASSIGN OWNED BY admin TO $postgres; DROP ROLE admin"
+);
+ok( $node->poll_query_until(
+		'shop', "SELECT (public.snowid_period_number('day')).number > 0"),
+	'a tag with periods continues when the functions are what they were');
 
 # The schema is the owner's: another table by the name of the extension's.
 as_owner(<<~EOF);
