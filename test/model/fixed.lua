@@ -421,4 +421,13 @@ return {
 		{17821, 'pause', 1, 37179},
 		{54500, 'lose', 25, 0},
 	}},
+	{name = 'its record is gone, and there are two masters', setup = setup {servers = 3, lease = 9000, sees_all = true}, steps = {
+		{21000, 'rewind', 1, 3},
+		{21475, 'start', 1},
+		{22475, 'lose', 2, 1},
+		{24308, 'pause', 1, 6191},
+		{38000, 'lose', 10, 1},
+		{44000, 'lose', 1, 1},
+		{45000, 'failover', 3000},
+	}},
 }

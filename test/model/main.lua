@@ -17,7 +17,7 @@ its seed.
 --mutate NAME takes a guard out; --mutations does so with each statement of the
 script, and each condition and guard of the C side's model, one after the other, and
 tells which schedule of --schedules (6,000) catches it.  What is not caught must be in
-survivors.lua, with the reason (of these, --known schedules are tried: 100).
+survivors.lua, with the reason (of these, --known schedules are tried: 20).
 --no-answers: which ones a schedule catches.
 ]=]
 
@@ -105,7 +105,7 @@ end
 local schedules = assert(loadfile(here .. '/schedule.lua'))()
 local fixed = assert(loadfile(here .. '/fixed.lua'))()
 options.seed = options.seed or 1 - #fixed
-options.known = options.known or 100
+options.known = options.known or 20
 
 -- Up to 0 the fixed ones, then random ones.
 local function schedule_of(seed)
