@@ -294,6 +294,8 @@ advance(int64 now)
 		generator_advance_later();
 		return;
 	}
+	/* if the ceiling cannot be set, the call fails before the file has it */
+	ceiling_set(pair.claim.pair, unix_ms_from_units(generator_usable_until()));
 	/* another worker ID makes no keys below it either */
 	done = identity_advance(unix_ms_from_units(unit), unix_ms_from_units(now), err);
 	if (done && unit > generator_usable_until())

@@ -326,5 +326,27 @@ $node->append_conf('postgresql.conf', "$limit = 3");
 $node->restart;
 server_is_open($node);
 is(worker_ids($node), '1 2', 'one place more: the new worker ID makes keys');
+
+# A superuser drops the position, and another one takes its place.
+my $keeper = keeper_pid($node);
+my $number =
+  query($node, "SELECT local_id FROM $ceilings WHERE worker_id = 2");
+stop_process($node, $keeper);
+query($node, <<~EOF);
+	SET allow_system_table_mods = on;
+	INSERT INTO pg_replication_origin VALUES ($number, 'dropped');
+	SELECT pg_replication_origin_drop('dropped');
+	SELECT pg_replication_origin_advance('theirs', '0/1');
+	EOF
+kill 'CONT', $keeper;
+like(
+	sql_error(
+		$node,
+		"SELECT snowid_advance(snowid_max(clock_timestamp() + interval '30 min'))"
+	),
+	qr/could not find free replication state slot/,
+	'no place for a ceiling that was dropped: snowid_advance() fails');
+is(unpack('x544 q', slurp_file($node->data_dir . '/snowid/state')),
+	0, 'a snowid_advance() that fails is not in the state file');
 $node->stop;
 done_testing();
