@@ -232,8 +232,7 @@ read_file(bool *exists, char *err)
 				 STATE_FILE, file.version, STATE_VERSION);
 		return FILE_DAMAGED;
 	}
-	if (len != STATE_FILE_LEN || file.magic != STATE_MAGIC ||
-		file.crc != crc_of(&file))
+	if (len != STATE_FILE_LEN || file.crc != crc_of(&file))
 	{
 		snprintf(err, GATE_DETAIL_LEN, "File \"%s\" is damaged.", STATE_FILE);
 		return FILE_DAMAGED;
@@ -265,10 +264,8 @@ write_file(const Identity *next, char *err)
 		(void) could_not("create file", TMP_FILE, err);
 		return false;
 	}
-	errno = 0;
+	errno = ENOSPC;				/* a short write sets none */
 	written = write(fd, &file, STATE_FILE_LEN) == STATE_FILE_LEN;
-	if (!written && errno == 0)
-		errno = ENOSPC;			/* a short write sets no errno */
 	if (CloseTransientFile(fd) != 0 || !written ||
 		durable_rename(TMP_FILE, STATE_FILE, DEBUG1) != 0)
 	{
