@@ -318,7 +318,6 @@ static void
 settle(const char *synchronous_commit)
 {
 	const char *const forced[][2] = {
-		{"default_transaction_deferrable", "off"},
 		{"default_transaction_isolation", "read committed"},
 		{"default_transaction_read_only", "off"},
 		{"exit_on_error", "off"},	/* each failure would end the process */
