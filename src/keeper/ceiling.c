@@ -213,7 +213,8 @@ ceiling_other_layout(Layout *other)
 /*
  * The place for a pair's ceiling: a free one, if there can be one that has had a position;
  * or that of the lowest one, if there are enough pairs, or it is a day below the others.
- * With "keep" the others are still needed.
+ * With "keep" the others are still needed.  The lowest one is missed by the fewest: once
+ * the clocks have passed it, by a server whose clock is behind.
  */
 static int
 place_of(const Positions *all, int64 unix_ms, bool keep)
