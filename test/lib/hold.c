@@ -42,6 +42,7 @@
 	X(RegisterDynamicBackgroundWorker) \
 	X(WaitLatch) \
 	X(SetConfigOption) \
+	X(proc_exit) \
 	X(fmgr_info)
 
 typedef long (*Function) (long, long, long, long, long, long);

@@ -231,6 +231,42 @@ close($_) foreach $lock, $directory;
 let_go($node);
 keys_go_on('after a keeper that left');
 
+# Its end takes nothing from the successor, which callers find when they wait for a grant.
+hold_keeper($node, 'proc_exit');
+$keeper = keeper_pid($node);
+query($node, "SELECT pg_terminate_backend($keeper)");
+held_keeper($node);
+wait_until(
+	'a successor',
+	sub {
+		query($node,
+			"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $keeper"
+		) == 1;
+	});
+keys_go_on('while a keeper leaves');
+let_go($node);
+wait_until('its end', sub { !kill 0, $keeper });
+query($node, 'SELECT pg_sleep(5)');
+server_is_open($node);
+pass('the successor of a keeper that left is known');
+
+# After a crash at that moment the postmaster starts both of them.
+$node->append_conf('postgresql.conf', 'restart_after_crash = on');
+$node->reload;
+hold_keeper($node, 'proc_exit');
+query($node, 'SELECT pg_terminate_backend(' . keeper_pid($node) . ')');
+kill 'KILL', held_keeper($node);
+$node->poll_query_until('postgres',
+	'SELECT pg_postmaster_start_time() IS NOT NULL');
+keys_go_on('after a keeper that crashed when it had left');
+keeper_turns($node);
+is( query(
+		$node,
+		q(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'snowid keeper')
+	),
+	1,
+	'one of two keepers that start at once ends');
+
 #---- The directory is removed while the server runs ----
 
 unlink glob($node->data_dir . '/snowid/*');
