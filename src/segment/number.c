@@ -41,7 +41,6 @@
 #include "miscadmin.h"
 #include "nodes/primnodes.h"
 #include "storage/latch.h"
-#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -281,7 +280,7 @@ static void
 get_place(const TagSite *site, Wait *wait)
 {
 	TagRow		tag;
-	Found		found = table_find_tag(&site->key, &tag);
+	Found		found = table_find_tag(&site->key, false, &tag);
 
 	if (found == ABSENT)
 		refuse_absent(tag_of(site));
@@ -507,10 +506,9 @@ read_format(FunctionCallInfo fcinfo, const text *tag)
 
 	if (pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, "snowid_segments");
-	LockRelationOid(relid, AccessShareLock);
 	/* no tag is as long as that, and none is empty */
 	segment_make_key(&key, relid, VARDATA_ANY(tag), len <= TAG_LEN ? len : 0);
-	if (table_find_tag(&key, &row) != FOUND)
+	if (table_find_tag(&key, true, &row) != FOUND)
 		refuse_absent(text_shown(VARDATA_ANY(tag), len));
 	check_format(text_shown(VARDATA_ANY(tag), len), row.row.format);
 	return pstrdup(row.row.format);

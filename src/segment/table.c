@@ -169,12 +169,21 @@ set_column(TableRow *row, TupleDesc desc, int column, Datum value)
 													   &isnull), desc);
 }
 
+static bool
+lock_to_read(Oid relid, bool waits)
+{
+	if (!waits)
+		return ConditionalLockRelationOid(relid, AccessShareLock);
+	LockRelationOid(relid, AccessShareLock);
+	return true;
+}
+
 /*
  * Reads the row of a tag as it is now, which a parallel worker sees only by a snapshot for
  * catalogs, without SQL: nothing is computed with the caller's rights.
  */
 static Found
-find_row(const SegmentKey *key, TableRow *row)
+find_row(const SegmentKey *key, bool waits, TableRow *row)
 {
 	Relation	rel;
 	Relation	index;
@@ -184,14 +193,14 @@ find_row(const SegmentKey *key, TableRow *row)
 
 	if (!OidIsValid(key->relid))
 		return ABSENT;
-	if (!ConditionalLockRelationOid(key->relid, AccessShareLock))
+	if (!lock_to_read(key->relid, waits))
 		return LOCKED;
 	rel = table_open(key->relid, NoLock);
 	check_columns(rel, &table_tags);
 	(void) RelationGetIndexList(rel);
 	if (!OidIsValid(rel->rd_pkindex))
 		refuse_table(&table_tags);
-	if (!ConditionalLockRelationOid(rel->rd_pkindex, AccessShareLock))
+	if (!lock_to_read(rel->rd_pkindex, waits))
 	{
 		table_close(rel, NoLock);
 		return LOCKED;
@@ -236,7 +245,7 @@ read_columns(const TableRow *stored, TagRow *tag)
 	{
 		.max_id = stored->max_id,.zone = pg_tzset(zone),.newest = NO_PERIOD
 	};
-	tag->step = stored->nulls[TAG_STEP] ? 1 : Min(Max(DatumGetInt32(values[TAG_STEP]), 1), MAX_STEP);
+	tag->step = stored->nulls[TAG_STEP] ? 0 : DatumGetInt32(values[TAG_STEP]);
 	if (cover)
 		tag->cover_ms = (cover->time + cover->day * USECS_PER_DAY) / 1000;
 	row->limit = stored->nulls[TAG_LIMIT_ID] ? PG_INT64_MAX : DatumGetInt64(values[TAG_LIMIT_ID]);
@@ -264,12 +273,12 @@ read_columns(const TableRow *stored, TagRow *tag)
 	}
 }
 
-/* The row of a tag, as it is now. */
+/* The row of a tag, as it is now; waits for locks of others, or says LOCKED. */
 Found
-table_find_tag(const SegmentKey *key, TagRow *tag)
+table_find_tag(const SegmentKey *key, bool waits, TagRow *tag)
 {
 	TableRow	row;
-	Found		found = find_row(key, &row);
+	Found		found = find_row(key, waits, &row);
 
 	if (found == FOUND)
 		read_columns(&row, tag);
@@ -395,7 +404,7 @@ table_lock_tag(Calls *calls, const SegmentKey *key, TagRow *tag)
 	const char *problem;
 	HeapTupleHeader row = call_function(key->relid, "snowid_segment_lock", &calls->lock, 1,
 										&arg, &problem);
-	Found		found = table_find_tag(key, tag);
+	Found		found = table_find_tag(key, false, tag);
 
 	if (found != FOUND)
 		return found;

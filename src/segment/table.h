@@ -39,7 +39,7 @@ typedef struct Calls
 } Calls;
 
 extern Oid	table_of(Oid function);
-extern Found table_find_tag(const SegmentKey *key, TagRow *tag);
+extern Found table_find_tag(const SegmentKey *key, bool waits, TagRow *tag);
 extern Found table_lock_tag(Calls *calls, const SegmentKey *key, TagRow *tag);
 extern Taken table_take(Calls *calls, const SegmentKey *key, const Take *take);
 extern void table_give_back(Calls *calls, const Look *look);

@@ -41,6 +41,7 @@
 	X(durable_rename) \
 	X(RegisterDynamicBackgroundWorker) \
 	X(WaitLatch) \
+	X(SetLatch) \
 	X(SetConfigOption) \
 	X(proc_exit) \
 	X(fmgr_info)

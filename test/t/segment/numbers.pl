@@ -268,13 +268,17 @@ like(
 	),
 	qr/^42704: segment "fresh" does not exist\n/,
 	'a table that has another name has no row of the tag');
-like(
-	sql_error(
-		$node,
-		"BEGIN; ALTER TABLE snowid_segments DROP CONSTRAINT snowid_segments_pkey CASCADE; SELECT snowid_number('fresh')"
-	),
-	qr/^55000: definition of table "snowid_segments" does not match the snowid_segments extension\n/,
-	'a table without its primary key is refused');
+foreach my $change ('DROP CONSTRAINT snowid_segments_pkey CASCADE',
+	'ALTER step TYPE bigint')
+{
+	like(
+		sql_error(
+			$node,
+			"BEGIN; ALTER TABLE snowid_segments $change; SELECT snowid_number('fresh')"
+		),
+		qr/^55000: definition of table "snowid_segments" does not match the snowid_segments extension\n/,
+		"a table that was changed is refused: $change");
+}
 
 query($node,
 	"INSERT INTO snowid_segments (biz_tag, max_id, limit_id) VALUES ('few', 95, 100), ('last', 9223372036854775806, NULL)"
@@ -318,6 +322,12 @@ like(
 	sql_error($node, "SET ROLE clerk; SELECT snowid_number('secret')"),
 	qr/^42501: permission denied for segment "secret"/,
 	'another role than that of a tag gets none');
+is( query(
+		$node,
+		"SELECT count(*) FROM snowid_segment_status() WHERE biz_tag = 'secret'"
+	),
+	0,
+	'a tag that is not for the caller takes no place');
 is(query($node, "SET ROLE deputy; SELECT snowid_number('secret')"),
 	1, "members of a tag's role get numbers");
 like(
@@ -538,7 +548,10 @@ query($node, "DROP INDEX ${_}_pkey_ccnew")
 
 #---- REINDEX in a transaction ----
 
-query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('unused')");
+query($node, <<~EOF);
+	INSERT INTO snowid_segments (biz_tag) VALUES ('unused');
+	INSERT INTO snowid_segments (biz_tag, period, format) VALUES ('text', 'year', '{YYYY}-{N:3}');
+	EOF
 my $owner = $node->background_psql('postgres');
 $owner->query_safe('BEGIN; REINDEX INDEX snowid_segments_pkey');
 reload_with($node, 'snowid.max_wait' => '1s', 'snowid.max_segments' => 40);
@@ -547,7 +560,32 @@ like(
 	qr/^55000: no numbers available for segment "unused"\nDETAIL:  The last error was: Its row is locked\./,
 	'the first call for a tag waits for REINDEX no longer than max_wait');
 reload_with($node, 'snowid.max_wait' => '1min', 'snowid.max_segments' => 40);
+my $parses = ask_in_background($node,
+	"SELECT number FROM snowid_period_parse('text', '2026-007')");
+wait_for($node,
+	"SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%period_parse%' AND pid <> pg_backend_pid() AND (wait_event_type = 'Lock' OR state = 'idle')"
+);
 $owner->quit;
+is(answer_of($parses), 7, 'a serial is read after REINDEX');
+
+# A caller that is about to wake the process.
+query($node,
+	"INSERT INTO snowid_segments (biz_tag) VALUES ('ready'), ('wakes'), ('meanwhile'); SELECT snowid_number('ready')"
+);
+hold_process($node, 'client', 'SetLatch');
+my $wakes = ask_in_background($node, "SELECT snowid_number('wakes')");
+held_process($node);
+my $other = ask_in_background($node, "SELECT snowid_number('meanwhile')");
+my $others =
+  "FROM pg_stat_activity WHERE query LIKE '%meanwhile%' AND pid <> pg_backend_pid()";
+wait_for($node,
+	"SELECT bool_or(state = 'idle' OR wait_event_type = 'LWLock') $others");
+is(query($node, "SELECT DISTINCT wait_event_type $others"),
+	'Client',
+	'a caller that wakes the process has no lock that another one needs');
+let_go($node);
+is(answer_of($other), 1, 'another caller has its number meanwhile');
+is(answer_of($wakes), 1, 'the caller that was held has its number, too');
 
 # Between two ranges of this server another one has taken some.
 query($node,
