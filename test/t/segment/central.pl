@@ -54,6 +54,8 @@ like(
 	sql_error($s1, "SELECT snowid_number('absent')"),
 	qr/^55000: no numbers available for segment "absent"\nDETAIL:  The last error was: Its source has no such row\./,
 	'a tag that the source does not have has no numbers');
+is(query($s2, 'SELECT count(*) ' . fetchers('postgres')),
+	1, 'a database whose tags have sources alone has one process');
 is(number($s1, 'here'), 1, 'a tag of the table here has its own numbers');
 is(query($s1, 'SELECT count(*) ' . fetchers('postgres')),
 	2, 'a database has two processes: for its table, and for its sources');

@@ -466,6 +466,12 @@ foreach my $tag (sort keys %problems)
 		qr/no numbers available for segment "$tag"\nDETAIL:  The last error was: \Q$problems{$tag}\E\./,
 		"$tag: it has no numbers, and the error says why");
 }
+my (undef, undef, $unread) =
+  $node->psql('whole', "SELECT snowid_period_parse('no format', '000001')");
+like(
+	$unread,
+	qr/segment "no format" has no format/,
+	'a serial is not read by a format that cannot be one');
 foreach my $role ('12345678', '-')
 {
 	like(
