@@ -575,7 +575,7 @@ check_row(const TableRow *new)
 				SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA ? WARNING : ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("segment \"%s\" would have no numbers",
-						TextDatumGetCString(new->values[TAG_BIZ_TAG])),
+						text_of(new, TAG_BIZ_TAG)),
 				 errdetail("%s.", problem),
 				 errhint("See doc/segment.md in snowid's manual.")));
 }
@@ -595,7 +595,7 @@ check_move(const TableRow *old, const TableRow *new)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("source of segment \"%s\" cannot be changed without its max_id",
-						TextDatumGetCString(old->values[TAG_BIZ_TAG])),
+						text_of(old, TAG_BIZ_TAG)),
 				 errdetail("Numbers above " INT64_FORMAT " may have been handed out from its source.",
 						   old->max_id),
 				 errhint("Raise max_id in the same statement, to that of the source at least.")));
@@ -618,7 +618,7 @@ check_change(const TableRow *old, TableRow *new, TupleDesc desc)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("max_id of segment \"%s\" cannot be lowered",
-							TextDatumGetCString(old->values[0])),
+							text_of(old, TAG_BIZ_TAG)),
 					 errdetail("Numbers up to " INT64_FORMAT " may have been handed out.",
 							   old->max_id)));
 		set_column(new, desc, kind->max_id, Int64GetDatum(old->max_id));
@@ -631,8 +631,9 @@ check_change(const TableRow *old, TableRow *new, TupleDesc desc)
 }
 
 /*
- * Before INSERT, UPDATE or DELETE of a row, or TRUNCATE: of snowid_segments, or
- * with an argument of snowid_segment_periods beside it.
+ * Before INSERT, UPDATE or DELETE of a row, or TRUNCATE, which is the one that is called
+ * for a statement: of snowid_segments, or with an argument of snowid_segment_periods
+ * beside it.
  */
 Datum
 snowid_segments_guard(PG_FUNCTION_ARGS)
@@ -653,7 +654,7 @@ snowid_segments_guard(PG_FUNCTION_ARGS)
 	kind = data->tg_trigger->tgnargs > 0 ? &table_periods : &table_tags;
 	relid = kind == &table_tags ? RelationGetRelid(data->tg_relation) :
 		get_relname_relid(table_tags.name, RelationGetNamespace(data->tg_relation));
-	if (TRIGGER_FIRED_BY_TRUNCATE(data->tg_event))
+	if (TRIGGER_FIRED_FOR_STATEMENT(data->tg_event))
 	{
 		note_change(relid, "", 0, ALL_PERIODS);
 		return PointerGetDatum(NULL);

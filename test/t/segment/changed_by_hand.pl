@@ -539,6 +539,20 @@ like(
 	sql_error($node, q(INSERT INTO other VALUES ('a'))),
 	qr/^55000: definition of table "snowid_segments" does not match the snowid_segments extension$/m,
 	'the trigger refuses another table');
+query($node, <<~EOF);
+	CREATE TABLE same (LIKE snowid_segments INCLUDING DEFAULTS);
+	ALTER TABLE same ALTER biz_tag DROP NOT NULL;
+	CREATE TRIGGER guard_all BEFORE INSERT ON same
+		FOR EACH STATEMENT EXECUTE FUNCTION snowid_segments_guard();
+	CREATE TRIGGER guard BEFORE UPDATE ON same
+		FOR EACH ROW EXECUTE FUNCTION snowid_segments_guard();
+	EOF
+is(sql_error($node, 'INSERT INTO same (max_id) VALUES (2)'),
+	'', 'the trigger may be called for a statement that is no TRUNCATE');
+like(
+	sql_error($node, 'UPDATE same SET max_id = 1'),
+	qr/^22023: max_id of segment "" cannot be lowered$/m,
+	'the trigger may see a row without a tag in a table like its own');
 
 $node->stop;
 done_testing();
