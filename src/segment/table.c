@@ -476,7 +476,7 @@ snowid_segment_take(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
 
-/* Gives back what is left of a segment: while its row is locked, nobody takes a range. */
+/* Gives back what is left of a segment: while its row is locked, nobody else changes it. */
 void
 table_give_back(Calls *calls, const Look *look)
 {

@@ -286,6 +286,30 @@ is( query(
 	'a range of another database is not given back to a row');
 is($small->safe_psql('other', "SELECT snowid_number('same')"),
 	2, 'a tag that got the place keeps its range');
+
+#---- A row is changed by hand while its range is given back ----
+
+query($small,
+	"INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('imported', 100, '0')"
+);
+is(number($small, 'imported'), 1, 'most of a range is in memory');
+my $importer = $small->background_psql('postgres');
+$importer->query_safe(
+	"BEGIN; UPDATE snowid_segments SET max_id = greatest(max_id, 100) WHERE biz_tag = 'imported'"
+);
+$fetcher = fetcher_pid($small);
+hold_process($small, 'snowid segments', 'LWLockRelease', 'fmgr_info');
+query($small, "SELECT pg_terminate_backend($fetcher)");
+held_process($small);
+$importer->query_safe('COMMIT');
+$importer->quit;
+let_go($small);
+wait_until('the end of the process', sub { !kill 0, $fetcher });
+is( query(
+		$small,
+		"SELECT max_id FROM snowid_segments WHERE biz_tag = 'imported'"),
+	100,
+	'a max_id that is set while the range is given back is not lowered');
 $small->stop;
 $central->stop;
 
