@@ -310,6 +310,27 @@ is( query(
 		"SELECT max_id FROM snowid_segments WHERE biz_tag = 'imported'"),
 	100,
 	'a max_id that is set while the range is given back is not lowered');
+
+# The session that changes it is held where it drops the range from memory.
+cmp_ok(number($small, 'imported'), '>', 100, 'a range after the import');
+my $last =
+  query($small,
+	"SELECT max_id FROM snowid_segments WHERE biz_tag = 'imported'");
+$fetcher = fetcher_pid($small);
+hold_process($small, 'client', 'LWLockAcquire');
+my $sets = ask_in_background($small,
+	"UPDATE snowid_segments SET max_id = greatest(max_id, $last) WHERE biz_tag = 'imported'"
+);
+held_process($small);
+query($small, "SELECT pg_terminate_backend($fetcher)");
+wait_until('the end of the process', sub { !kill 0, $fetcher });
+let_go($small);
+is(answer_of($sets), '', 'a max_id can be set while the process ends');
+is( query(
+		$small,
+		"SELECT max_id FROM snowid_segments WHERE biz_tag = 'imported'"),
+	$last,
+	'a max_id that becomes visible while the process ends is not lowered');
 $small->stop;
 $central->stop;
 
