@@ -15,6 +15,7 @@ use SnowidHold;
 use SnowidSegments;
 use SnowidTest;
 use Test::More;
+use Time::HiRes 'usleep';
 
 # A commit that does not wait is written after 10 s.
 my $node = snowid_cluster(
@@ -72,6 +73,7 @@ while ($load->{handle}->pumpable)
 	$load->{handle}->pump_nb;
 	$ended +=
 	  query($node, "SELECT count(pg_terminate_backend(pid)) " . fetchers());
+	usleep(20_000);
 }
 ok(stop_pgbench($load, 'finish'), 'nobody is refused while it is terminated')
   or diag $load->{out};

@@ -153,7 +153,7 @@ my @malice = (
 wait_for($node, 'SELECT count(*) = 2 ' . fetchers('tenant_a'));
 
 my ($answers, $slowest) = (0, 0);
-my $calls = 60;
+my $calls = 30;
 foreach my $i (1 .. $calls)
 {
 	my $began  = time;
