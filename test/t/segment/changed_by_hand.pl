@@ -155,6 +155,24 @@ query($node,
 is(query($node, "SELECT * FROM snowid_period_number('today')"),
 	'2026-11-30|8', 'a row that becomes the newest day counts at once');
 
+# A range is fetched between the end of its statement and its commit.
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, period) VALUES ('between', 'day')"
+);
+my $between = "SELECT * FROM snowid_period_number('between')";
+is(query($node, $between), '2026-11-21|1', 'a number before a newer day');
+hold_process($node, 'client', 'LWLockRelease');
+my $newer = ask_in_background($node,
+	"INSERT INTO snowid_segment_periods VALUES ('between', '2026-11-30', 7)");
+held_process($node);
+like(query($node, $between),
+	qr/^2026-11-21\|/, 'a number while a newer day is not visible yet');
+let_go($node);
+is(answer_of($newer), '', 'a newer day becomes visible');
+is(query($node, $between),
+	'2026-11-30|8',
+	'a day that becomes visible after a range was fetched counts at once');
+
 # The row of a day in use is deleted, and no trigger says so.
 query($node, <<~EOF);
 	INSERT INTO snowid_segments (biz_tag, period, step, cover) VALUES ('unnoticed', 'day', 1, '0');
