@@ -97,11 +97,9 @@ static bool
 wait_for(int event, char *err)
 {
 #ifdef SNOWID_TLS
-	/* to write, TLS may have to read before, and the other way */
+	/* to write, TLS may have to read before */
 	if (tls && SSL_want_read(tls))
 		event = WL_SOCKET_READABLE;
-	else if (tls && SSL_want_write(tls))
-		event = WL_SOCKET_WRITEABLE;
 #endif
 	return wait_until_ready(connection->fd, event, err);
 }
@@ -238,8 +236,7 @@ start_tls(const char *name, const char *ca, char *err)
 	static SSL_CTX *context = NULL;
 	bool		started;
 
-	if (context)
-		SSL_CTX_free(context);
+	SSL_CTX_free(context);
 	context = SSL_CTX_new(TLS_client_method());
 	if (context &&
 		(ca[0] ? SSL_CTX_load_verify_locations(context, ca, NULL) :
@@ -251,24 +248,15 @@ start_tls(const char *name, const char *ca, char *err)
 		SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
 		tls = SSL_new(context);
 	}
-	if (!tls)
+	if (!tls ||
+		(X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls), name) != 1 &&
+		 (SSL_set1_host(tls, name) != 1 || SSL_set_tlsext_host_name(tls, name) != 1)))
 		return failed(err, "could not set up TLS");
-	ERR_clear_error();
-	if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls), name) != 1 &&
-		(SSL_set1_host(tls, name) != 1 ||
-		 SSL_set_tlsext_host_name(tls, name) != 1))
-	{
-		SSL_free(tls);
-		tls = NULL;
-		return failed(err, "could not set up TLS");
-	}
-	ERR_clear_error();
 	started = redisInitiateSSL(connection, tls) == REDIS_OK;
 	if (!started)
 	{
 		io_failed(err);
 		SSL_free(tls);			/* hiredis has not taken it */
-		tls = NULL;
 	}
 	return started;
 #else
