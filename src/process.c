@@ -344,8 +344,6 @@ process_connect(Oid database, const char *synchronous_commit)
 	MemoryContext turn_context = CurrentMemoryContext;
 
 	pqsignal(SIGTERM, die);
-	if (ShutdownRequestPending)
-		proc_exit(1);			/* the signal came before */
 	is_connecting = true;
 	MemoryContextSwitchTo(TopMemoryContext);
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid,

@@ -199,21 +199,13 @@ read_file(bool *exists, char *err)
 {
 	StateFile	file;
 	char		beyond;
-	struct stat st;
 	ssize_t		len;
 	int			fd;
 
-	/* a FIFO of this name must not block */
-	fd = OpenTransientFile(STATE_FILE, O_RDONLY | O_NONBLOCK | PG_BINARY);
+	fd = OpenTransientFile(STATE_FILE, O_RDONLY | PG_BINARY);
 	*exists = fd >= 0 || errno != ENOENT;
 	if (fd < 0)
 		return *exists ? could_not("open file", STATE_FILE, err) : FILE_WITHOUT_CLAIM;
-	if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
-	{
-		CloseTransientFile(fd);
-		snprintf(err, GATE_DETAIL_LEN, "File \"%s\" is not a regular file.", STATE_FILE);
-		return FILE_UNUSABLE;
-	}
 	memset(&file, 0, sizeof(file));
 	len = read(fd, &file, STATE_FILE_LEN);
 	if (len == STATE_FILE_LEN && read(fd, &beyond, 1) != 0)
@@ -225,8 +217,7 @@ read_file(bool *exists, char *err)
 		return FILE_UNUSABLE;
 
 	/* another version may have another length, and its CRC elsewhere */
-	if (len >= (ssize_t) offsetof(StateFile, identity) &&
-		file.magic == STATE_MAGIC && file.version != STATE_VERSION)
+	if (file.magic == STATE_MAGIC && file.version != STATE_VERSION)
 	{
 		snprintf(err, GATE_DETAIL_LEN, "File \"%s\" has version %u, and this snowid reads version %u.",
 				 STATE_FILE, file.version, STATE_VERSION);
@@ -257,8 +248,7 @@ write_file(const Identity *next, char *err)
 	file.identity = *next;
 	file.crc = crc_of(&file);
 
-	fd = OpenTransientFile(TMP_FILE,
-						   O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | PG_BINARY);
+	fd = OpenTransientFile(TMP_FILE, O_WRONLY | O_CREAT | O_TRUNC | PG_BINARY);
 	if (fd < 0)
 	{
 		(void) could_not("create file", TMP_FILE, err);
@@ -332,13 +322,6 @@ describe_boot(char *boot)
 		snprintf(boot + BOOT_ID_LEN, BOOT_LEN - BOOT_ID_LEN, "/%llx", (unsigned long long) st.st_dev);
 }
 
-/* Is this server a standby, which may be promoted? */
-static bool
-is_standby(void)
-{
-	return RecoveryInProgress() && access(STANDBY_SIGNAL_FILE, F_OK) == 0;
-}
-
 /* Reads the state file, once. */
 FileState
 identity_load(char *err)
@@ -360,8 +343,8 @@ identity_load(char *err)
 		 memcmp(&kept.content, &fresh.content, sizeof(fresh.content)) != 0);
 	if (!exists || is_copy)
 		kept = fresh;
-	/* a standby is meant to be one */
-	is_warned = is_standby();
+	/* a standby, which may be promoted, is meant to be one */
+	is_warned = access(STANDBY_SIGNAL_FILE, F_OK) == 0;
 	is_loaded = true;
 	return FILE_WITHOUT_CLAIM;
 }
@@ -375,21 +358,19 @@ identity_introduce(char *err)
 {
 	Identity	next = kept;
 	ClaimBoard	seen;
-	bool		clone;
 	bool		is_start;
 	char		boot[BOOT_LEN];
 	static bool is_told = false;
 
 	claim_look(&seen);
-	clone = seen.state == CLAIM_LOST && seen.clone;
-	if (is_told && seen.has_identity && !clone)
+	if (is_told && seen.has_identity && !seen.clone)
 		return true;
 	if (is_copy)
 		ereport(LOG,
 				(errmsg("this data directory is a copy, or was restored"),
 				 errdetail("It claims a worker ID of its own.")));
 	is_copy = false;
-	if (clone)
+	if (seen.clone)
 		become_new(&next);
 	/* the rows of a clone are the same, and so is the clock */
 	next.advanced_ms = kept.advanced_ms;

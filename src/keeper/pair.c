@@ -59,8 +59,7 @@ claim_by_settings(Claim *wanted)
 		fresh.ownership = random_id();
 		fresh.pair = pair;
 	}
-	*wanted = remembered->ownership != 0 && remembered->ownership != given_up &&
-		same_pair(remembered->pair, pair) ? *remembered : fresh;
+	*wanted = remembered->ownership != 0 && same_pair(remembered->pair, pair) ? *remembered : fresh;
 	wanted->floor_ms = 0;		/* the ceilings say more */
 }
 
@@ -91,21 +90,16 @@ wanted_claim(Claim *wanted, int64 *limit_ms, char *err)
 void
 pair_warn(const Pair *pair, int64 floor_ms)
 {
-	static bool warned = false;
-
 	if (pair->ceiling.beyond_ms > floor_ms)
 		ereport(LOG,
 				(errmsg("new keys may be below keys that another worker ID made in this database"),
 				 errdetail("Those end at %s, too far ahead of the clock to wait for them.",
 						   timestamptz_to_str(timestamptz_from_unix_ms(pair->ceiling.beyond_ms)))));
-	if (!warned && layout_ends_soon(&server_layout, unix_ms_from_timestamptz(GetCurrentTimestamp())))
-	{
+	if (layout_ends_soon(&server_layout, unix_ms_from_timestamptz(GetCurrentTimestamp())))
 		ereport(WARNING,
 				(errmsg("the timestamp's range of the snowid layout ends at %s",
 						timestamptz_to_str(timestamptz_from_unix_ms(layout_last_ms(&server_layout)))),
 				 errhint("Plan a new layout; see doc/layouts.md in snowid's manual.")));
-		warned = true;
-	}
 }
 
 /*---- Leaving a claimed worker ID for another one ----

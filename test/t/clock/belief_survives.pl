@@ -174,11 +174,14 @@ keys_follow($node, 0);
 $log = -s $node->logfile;
 set_skew($node, -24 * $hour);
 $node->wait_for_log($set_back, $log);
+my $small = -s $node->logfile;
+set_skew($node, -24 * $hour - 10);
+$node->wait_for_log($set_back, $small);
 set_skew($node, 0);
 keys_follow($node, 0);
 is( logged($node, $log, $jumped),
 	0,
-	'a return after a step back is no jump, though a small step back came within the hour before'
+	'a return after a step back is no jump, though small steps back came before and after it'
 );
 
 $log = -s $node->logfile;
@@ -229,16 +232,33 @@ pass('an hour after a step back, the return to the former time is a jump');
 $node->safe_psql('postgres', 'SELECT snowid_accept_clock()');
 next_key($node);
 
-foreach my $step ([ 8000, 2 ], [ 11000, 3 ])
+# Wakes with the clock so many hours behind.
+sub wakes_behind
 {
-	my ($slept, $hours) = @$step;
+	my ($slept, $hours) = @_;
 	$log = -s $node->logfile;
 	sleep_and_wake($slept, $slept - $hours * $hour);
 	$node->wait_for_log($set_back, $log);
+	return;
 }
+
+wakes_behind(8000,  2);
+wakes_behind(11000, 3);
 sleep_and_wake(12000, 12000);
 poll($node, "reason ~ 'jumped'");
 pass('the hour does not begin again with a step back from elsewhere');
+$node->safe_psql('postgres', 'SELECT snowid_accept_clock()');
+next_key($node);
+
+wakes_behind(12000, 2);
+wakes_behind(16000, 4);
+$log = -s $node->logfile;
+sleep_and_wake(17000, 17000 - 2 * $hour);
+keeper_turns($node);
+is( logged($node, $log, $jumped),
+	0,
+	'an hour after a step back, the next one is from another time, to which the clock may return'
+);
 $node->stop;
 
 #---- Corrections that are believed one by one ----

@@ -121,6 +121,9 @@ foreach my $lead (0, 1000, 10000)
 	has_no_number($lender);
 	my $last = lend($borrower, $ms += $step);
 	gets_it_back($lender, $last, $ms, "$name, no number meanwhile");
+	keeper_turns($lender);
+	is(status($lender, 'is_open'),
+		't', "$name: the gate stays open with a number that came back");
 
 	# by another number, with which it made no keys
 	stop_clock($lender, $now + ($ms += $step));

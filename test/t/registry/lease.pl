@@ -137,6 +137,9 @@ create_extension($idle);
 wait_for_claim($idle);
 query($idle, 'SELECT snowid_next()');
 my $last_use = clock_gettime(CLOCK_MONOTONIC);
+
+# longer than grants are renewed after a key
+query($idle, 'SELECT pg_sleep(4)');
 $idle_redis->freeze;
 poll($idle, "reason ~ 'has not been renewed: Redis cannot be used'");
 my @pids = map { process_pid($idle, "snowid $_") } qw(keeper registry);

@@ -127,6 +127,7 @@ $node->stop('fast');
 
 # One of the first two databases has the process in the reserved place.
 $node = snowid_cluster('s3', 'snowid.max_wait = 1min');
+$node->append_conf('postgresql.conf', 'log_min_messages = debug1');
 let_hold($node);
 $node->start;
 foreach my $database (qw(first second third fourth))
@@ -147,6 +148,25 @@ unlink "$node->{skew_file}.forks";
 is($session->query("SELECT snowid_number('a')"),
 	"1\n2", 'a process that could not be started is started again');
 $session->quit;
+
+#---- A process that a caller started ends ----
+
+my $registered = sub {
+	scalar(() = slurp_file($node->logfile) =~
+		  /DEBUG:  registering background worker "snowid segments"/g);
+};
+
+# the other one is as old as the server
+my ($database, $ends) = split /\|/,
+  query($node,
+	"SELECT datname, pid @{[ fetchers() ]} ORDER BY backend_start DESC LIMIT 1"
+  );
+my $before = $registered->();
+query($node, "SELECT pg_terminate_backend($ends)");
+wait_until('its end', sub { !kill 0, $ends });
+$node->safe_psql($database, "SELECT snowid_number('a')");
+is($registered->() - $before,
+	1, 'a process that a caller started has no successor but the next one');
 
 #---- A process that was called comes when another one was started in its place ----
 
