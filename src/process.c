@@ -321,7 +321,6 @@ settle(const char *synchronous_commit)
 		{"default_transaction_isolation", "read committed"},
 		{"default_transaction_read_only", "off"},
 		{"exit_on_error", "off"},	/* each failure would end the process */
-		{"statement_timeout", "0"},
 		{"synchronous_commit", synchronous_commit},
 		{"transaction_timeout", "0"},
 	};
