@@ -80,7 +80,7 @@ ALTER TABLE snowid_segment_periods ENABLE ALWAYS TRIGGER guard_all;
 
 -- A range of a tag, for the process here and for other servers.  All calls are
 -- prepared now, so that nothing depends on names when they run.  The library calls them
--- as their owner; whoever may call them directly has no other rights by that.
+-- as their owner; who may call them directly gets no other rights by that.
 
 -- Locks a tag's row; its newest period, and that one's max_id.  No row: it is locked.
 CREATE FUNCTION snowid_segment_lock(tag text, OUT period int, OUT max_id bigint)
