@@ -222,9 +222,15 @@ my $had = worker_id($hot);
 $hot->stop;
 $redis->edit("0:$had", ceiling => now_ms() + 3600_000);
 clone_node($hot, $first);
+my $state = $hot->data_dir . '/snowid/state';
+write_state($hot,
+	slurp_file($state) =~ s/^.{544}\K.{16}/pack 'q2', 1000, 1000/esr);
 $redis->edit('0:0', boot => 'another');
 $hot->start;
 wait_for_claim($hot);
+is(unpack('x544 q', slurp_file($state)),
+	1000,
+	'a clone that gets an identity of its own keeps its snowid_advance()');
 
 # or the one that its directory had, where that has been silent for long enough
 like(key_of($hot), qr/^[256]$/, 'a clone on another machine gets another ID');
