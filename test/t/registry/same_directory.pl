@@ -79,7 +79,7 @@ sub take_turns
 	my @nodes = ($first, $second);
 	my %wrong;
 
-	foreach my $turn (1 .. 12)
+	foreach my $turn (1 .. 6)
 	{
 		my ($old, $new) = @nodes;
 		my $id = worker_id($old);
