@@ -407,6 +407,11 @@ local function same_boot(r)
 	return r.token == arg.token or r.boot == arg.boot
 end
 
+-- Was the record written by this start, or by an earlier one under this boot?
+local function is_again(r)
+	return r.token == arg.token or r.boot == arg.boot and num(arg.starts) > num(r.starts)
+end
+
 -- For how long the owner could have written and did not.  The time in which Redis
 -- was stalled, or had no calls, does not count.
 local function unheard(r)
@@ -470,26 +475,24 @@ local function revoke_unknown(at, former)
 	put(at, r)
 end
 
+-- The owner is alive, even if it has an answer that it cannot use: nobody is to release its
+-- ID as silent.
+local function note_alive(at, r)
+	if r.token ~= arg.token then r.boot = arg.boot end
+	r.token, r.starts, r.n, r.seen = arg.token, arg.starts, arg.n, str(now)
+	put(at, r)
+end
+
 -- Writes the caller into the record, with an ownership.
 local function own_record(at, r, claim, generation, begin)
-	if r.token ~= arg.token then r.boot = arg.boot end
 	hand(at, r, arg.server, arg.place)
 	r.name, r.claim, r.generation, r.instance = arg.name, claim, generation, instance
-	r.token, r.starts, r.n = arg.token, arg.starts, arg.n
-	r.interval, r.lease, r.revoked = arg.interval, arg.lease, '0'
-	r.seen, r.floor = str(now), begin
+	r.interval, r.lease, r.revoked, r.floor = arg.interval, arg.lease, '0', begin
 	raise(r, 'ceiling', arg.ceiling)
 	raise(r, 'ceiling', r.floor)
 	raise(meta, 'high', generation)
-	put(at, r)
+	note_alive(at, r)
 	if meta.layout == '' then meta.layout, meta.pinned_by = arg.layout, arg.name end
-end
-
--- The owner has an answer that it cannot use, and is alive all the same: nobody is to release
--- its ID as silent.
-local function note_alive(at, r)
-	r.token, r.starts, r.boot, r.n, r.seen = arg.token, arg.starts, arg.boot, arg.n, str(now)
-	put(at, r)
 end
 
 -- Restores a claim that Redis forgot.
@@ -607,6 +610,7 @@ function operations.claim()
 		return worker and num(worker) < num(arg.count) and worker
 	end
 
+	local watched
 	for _, at in ipairs(list_of('server:' .. arg.server)) do
 		local r = get(at) or {}
 		if not r.bad and r.owner ~= arg.server then
@@ -615,39 +619,40 @@ function operations.claim()
 			return {'late'}
 		elseif r.token ~= arg.token and num(arg.starts) < num(r.starts) then
 			return {'older'}
-		elseif not uses and not usable(at) and not same_boot(r) and not silent(r) then
-			return watch(r)		-- of another datacenter: the original of a copy
+		elseif not r.bad and not is_again(r) and not silent(r) then
+			watched = r			-- the caller may be a copy, and its original alive
 		end
 	end
 
 	let_go_of_past()
+	if watched then return watch(watched) end
 
 	-- the known ID
 	local mine = known ~= '' and get(known) or nil
 	if mine and mine.bad and not move then return bad(known, mine) end
-	local is_mine = mine ~= nil and not mine.bad and mine.claim == arg.ownership
+	local is_mine = mine ~= nil and mine.owner == arg.server and not forgotten(mine, arg.generation)
 	if is_mine and mine.revoked == '1' and not move then return {'lost', mine.name, ''} end
+	local is_beyond = mine and not mine.bad and beyond(known, mine)
+	local changes = move or not usable(known)
 	-- on lease, a server whose keys are too far ahead of its clock starts with another ID
-	local own = is_mine and not move and known ~= arg.leaving and usable(known) and
-		not (arg.resume == 'record' and beyond(known, mine)) and known
+	local own = is_mine and not changes and known ~= arg.leaving and
+		not (arg.resume == 'record' and is_beyond) and known
 
 	-- spare: an ID of this server that it never heard of; former: the ID of a former
 	-- life of this directory.  Others of both kinds are freed.
 	local spare, former
 	local function look_at(at)
 		local r = at == known and mine or get(at)
-		if not r or r.bad or at == arg.leaving or at == spare or at == former or
-			(at == known and (is_mine or move)) then
+		if not r or r.bad or at == arg.leaving or at == spare or at == known and (is_mine or move) then
 			return
 		end
 		local same_life = r.owner == arg.server
-		local same_place = arg.place ~= '' and r.place == arg.place and held(r) and not same_life and
-			not has_twin(r)
+		local same_place = r.place == arg.place and not same_life and not has_twin(r)
+		local is_wanted = not own and not move and usable(at) and r.revoked ~= '1'
 
-		if same_life and not own and not move and usable(at) and r.revoked ~= '1' and not spare then
+		if same_life and is_wanted and not spare then
 			spare = at
-		elseif same_place and not own and not move and usable(at) and r.revoked ~= '1' and
-			(same_boot(r) or num(r.lease) == 0) and
+		elseif same_place and is_wanted and (same_boot(r) or num(r.lease) == 0) and
 			floor(r) <= num(arg.reach) + (num(r.lease) == 0 and HOUR or 0) and
 			(not former or (same_boot(r) and get(former).boot ~= arg.boot)) then
 			former = at
@@ -658,74 +663,47 @@ function operations.claim()
 	for _, at in ipairs(list_of('server:' .. arg.server)) do look_at(at) end
 	for _, at in ipairs(list_of('place:' .. arg.place)) do look_at(at) end
 
-	if own then
-		local worker = usable(own)
-		local again = mine.token == arg.token or
-			(mine.boot == arg.boot and num(arg.starts) > num(mine.starts))
-
-		if beyond(own, mine) then
-			-- on another boot the caller may be a copy, and would continue beside its original
-			if not again and not silent(mine) then return watch(mine) end
-			note_alive(own, mine)
-			return beyond(own, mine)
-		end
-		-- another server may have got it meanwhile, and Redis forgot that
-		if settling and (lapsed(mine) or (not uses and mine.instance ~= instance)) then
-			leave_used(own, mine)
+	local forgot = known ~= '' and forgotten(mine, arg.generation)
+	if forgot and known ~= arg.leaving and not is_beyond and
+		(uses or not changes and (arg.resume ~= 'record' or not settling and arg.lease == '0')) then
+		-- it uses the known ID until it has another; and this call is not executed twice
+		local r = put_back(known, mine)
+		if not changes then
+			if uses or not settling then return yours(usable(known), r) end
+			-- reserved for it, unless an owner with a higher generation comes
+			r.instance = ''
+			put(known, r)
 			return unsettled()
 		end
-		raise(mine, 'ceiling', arg.used)
-		if again then
-			own_record(own, mine, mine.claim, mine.generation, mine.floor)
-			return yours(worker, mine)
-		elseif silent(mine) then
-			return settling and unsettled() or give(worker, mine, floor(mine))
-		end
-		return watch(mine)
-	end
-
-	local is_beyond = mine and not mine.bad and beyond(known, mine)
-
-	-- it uses the known ID until it has another; and this call is not executed twice
-	local keeps = (move or not usable(known)) and uses and known ~= '' and
-		known ~= arg.leaving and forgotten(mine, arg.generation) and not is_beyond
-	if keeps then
-		put_back(known, mine)
-	elseif uses and is_mine then
+	elseif own and is_beyond or not own and is_mine and uses then
 		note_alive(known, mine)
 	elseif known ~= '' then
 		leave_used(known, mine)
-	end
-	if known ~= '' and not move and not keeps and known ~= arg.leaving and spare ~= known then
-		if not forgotten(mine, arg.generation) then
-			if mine.owner == UNKNOWN and not silent(mine) then
-				-- that was the caller, or is another server, which puts it back
-				if arg.resume ~= 'record' then return wait_until(now + 2 * num(mine.interval) - unheard(mine) + 1) end
-			elseif not is_mine then
-				return lost(known, mine)
-			end
-		elseif is_beyond then
-			return is_beyond
-		elseif usable(known) and (arg.resume ~= 'record' or not settling and arg.lease == '0') then
-			local r = put_back(known, mine)
-			if settling and not uses then
-				-- reserved for it, unless an owner with a higher generation comes
-				r.instance = ''
-				put(known, r)
-				return unsettled()
-			end
-			return yours(usable(known), r)
+		if move or is_mine or known == arg.leaving then
+			-- it has another one, or asks for it
+		elseif forgot then
+			if is_beyond then return is_beyond end
+		elseif mine.owner ~= UNKNOWN or silent(mine) then
+			return lost(known, mine)
+		elseif arg.resume ~= 'record' then
+			-- that was the caller, or is another server, which puts it back
+			return wait_until(now + 2 * num(mine.interval) - unheard(mine) + 1)
 		end
 	end
 
-	if spare or former then
-		local at = spare or former
-		local r = get(at)
+	local at = own or spare or former
+	if at then
+		local r = at == known and mine or get(at)
+		local again = at ~= former and is_again(r)
 
 		if not same_boot(r) and not silent(r) then return watch(r) end
 		if beyond(at, r) then return beyond(at, r) end
-		if settling then return unsettled() end
-		return give(usable(at), r, spare and same_boot(r) and num(r.floor) or floor(r))
+		-- another server may have got it meanwhile, and Redis forgot that
+		local is_sure = own and again and not lapsed(r) and (uses or r.instance == instance)
+		if settling and not is_sure then return unsettled() end
+		if not again then return give(usable(at), r, floor(r)) end
+		own_record(at, r, r.claim, r.generation, r.floor)
+		return yours(usable(at), r)
 	end
 	if now < settled + num(arg.interval) then return unsettled(num(arg.interval)) end
 
@@ -835,7 +813,7 @@ function operations.release()
 	local at = field(arg.worker)
 	local r = get(at)
 
-	if not held(r) or r.bad or r.owner ~= arg.server or r.claim ~= arg.ownership then
+	if not r or r.claim ~= arg.ownership then
 		leave_ceiling(at, r, 0, arg.ceiling)
 		return {'lost'}
 	elseif r.token == arg.token and num(arg.n) <= num(r.n)

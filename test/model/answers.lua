@@ -355,10 +355,27 @@ function tests.a_copy_for_another_datacenter()
 	expect(moves:claim({dc = '1'}), 'yours 1 .*')
 	local asks = owner()
 	asks:restart({boot = 'another'})
-	expect(asks:claim({dc = '1', move = '1'}), 'yours 2 .*')
+	expect(asks:claim({dc = '1', move = '1'}), 'silence 2001')
 	local leased = owner({lease = '3000'})
 	leased:restart({boot = 'another'})
 	expect(leased:claim({dc = '1', resume = 'record'}), 'twin')
+end
+
+-- It asked for another ID, did not use it, and is on another boot, or is a copy.
+function tests.an_id_that_it_did_not_use()
+	settled()
+	local s = owner()
+	local before = s.known
+	expect(s:claim({move = '1'}), 'yours 1 .*')
+	wait(1500)
+	expect(s:mark(), 'ok .*')
+	wait(600)
+	s.known = before
+	s:restart({boot = 'another'})
+	expect(s:claim({resume = 'settled', up = '1'}), 'silence 1401')
+	wait(1401)
+	expect(s:claim({resume = 'settled', up = '1402'}), 'yours 0 .*')
+	expect(taken(), '1')
 end
 
 -- A server whose record has such a time is alive, and is not released as silent.
@@ -627,6 +644,9 @@ function tests.an_id_that_it_never_heard_of()
 	-- not where it wants another one, or that was revoked, or does not fit
 	expect(s:claim({move = '1', reach = at(9000)}), 'yours 0 .*')
 	expect(taken(), '11')
+	-- nor while the registry has no name that an owner brought back
+	world.redis.hash.meta, s.known = nil, nil
+	expect(s:claim(), 'settling .*')
 end
 
 function tests.an_unheard_id_is_revoked()
@@ -673,6 +693,9 @@ function tests.a_former_life()
 	expect(server():claim({reach = at(2000)}), 'yours 0 .*')
 	expect(server():claim({reach = at(2000)}), 'yours 3 .*')
 	expect(hash('place:'), 'nil')
+	-- the record counts, not the list
+	world.redis.hash['place:q'] = '0:0'
+	expect(server({place = 'q', boot = 'boot1'}):claim(), 'yours 4 .*')
 end
 
 function tests.former_lives_with_leases()

@@ -634,7 +634,7 @@ local function serve_request(s, m)
 	local request = m.request
 	m.request = nil
 	if request.operation == 'reclaim' then
-		if m.state == 'held' and not m.leaving then
+		if m.state == 'held' and m.confirmed and not m.leaving then
 			return claim_worker_id(s, m, true)
 		end
 		return
@@ -674,7 +674,7 @@ end
 function Server.start(s)
 	s.mem = {
 		state = 'none', confirmed = false, limit = FOREVER, proposed = 0, reach = 0,
-		n = 0, used = 0, last = 0, usable = 0, open = false, produced = 0, highest = 0,
+		n = 0, written = 0, used = 0, last = 0, usable = 0, open = false, produced = 0, highest = 0,
 		renewed_at = -FOREVER, reg = new_registry_process(), started = mono(s), span = 0, high = 0,
 	}
 	s.mem.produced = wall(s)

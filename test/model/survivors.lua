@@ -29,8 +29,8 @@ return {
 		'another answer never comes here; registry/nonsense.pl has those',
 	['server: release: never: if a ~= \'ok\' and a ~= \'lost\' and a ~= \'late\' then'] =
 		'another answer never comes here; registry/nonsense.pl has those',
-	['server: serve_request: always: if m.state == \'held\' and not m.leaving then'] =
-		'an administrator has to wait for the change before; without it, the list of past claims frees what is left over',
+	['server: serve_request: always: if m.state == \'held\' and m.confirmed and not m.leaving then'] =
+		'an administrator has to wait for the change before; without it, the script waits for copies, and the list of past claims frees what is left over',
 	['server: Server.restart_keeper: never: if asked then'] =
 		'a keeper that closes the gate as it leaves, and one that does not, are both safe',
 	['server: Server.restart_keeper: always: if asked then'] =

@@ -97,8 +97,8 @@ local function was_released(v, i, y)
 end
 
 -- A4: V was not heard since it was resumed from an image of its memory; or V and Y
--- are of one image, and V was not heard since Y was started or got the ID, or since
--- Redis forgot V.
+-- are of one image, and V was not heard since Y was started or got the ID, or was heard
+-- after calls without answers, or since Redis forgot V.
 local function is_memory_image(v, i, y, k)
 	local image = v.memory_kin[i]
 	if not image then return false end
@@ -246,8 +246,12 @@ function world.heard(s, op, answer)
 	if op ~= 'claim' and op ~= 'mark' then return end	-- others say nothing of what it has
 	local outcome = answer[1]
 	s.answered = answer.at
-	-- only what is written shows the twin of an image
-	if s.first_contact == FOREVER and (outcome == 'yours' or outcome == 'ok') then s.first_contact = answer.at end
+	-- only what is written shows the twin of an image: by its number, which is above the twin's after
+	-- calls that wrote nothing, or whose answer was lost
+	if outcome == 'yours' or outcome == 'ok' then
+		if s.first_contact == FOREVER or s.mem.n > s.mem.written + 1 then s.first_contact = answer.at end
+		s.mem.written = s.mem.n
+	end
 	s.mem.confirmed_once = s.mem.confirmed_once or s.mem.confirmed
 end
 
