@@ -115,9 +115,6 @@ local DIGITS = {generation = 14, floor = 16, starts = 16, n = 16, since = 15, se
 	ceiling = 16, lease = 8, interval = 8, span = 9, longest = 9, window = 15, heard = 15,
 	beat = 15, offset = 15, high = 14}
 
--- A server does not wait for its former life's keys that are further ahead.
-local HOUR = 3600000
-
 -- How many records of others a claim looks at, twice; in a great table, a part of as many.
 local LOOKS = 16
 
@@ -652,8 +649,8 @@ function operations.claim()
 
 		if same_life and is_wanted and not spare then
 			spare = at
-		elseif same_place and is_wanted and (same_boot(r) or num(r.lease) == 0) and
-			floor(r) <= num(arg.reach) + (num(r.lease) == 0 and HOUR or 0) and
+		elseif same_place and is_wanted and not beyond(at, r) and
+			(num(r.lease) == 0 or same_boot(r) and floor(r) <= num(arg.reach)) and
 			(not former or (same_boot(r) and get(former).boot ~= arg.boot)) then
 			former = at
 		elseif (same_life and may_let_go(r)) or (same_place and same_boot(r) and (not own or silent(r))) then
