@@ -770,35 +770,29 @@ function operations.mark()
 	local at = field(arg.worker)
 	local r = get(at)
 
+	local is_its = r and r.claim == arg.ownership
+
 	if r and r.bad then
 		return bad(at, r)
-	elseif r and r.claim == arg.ownership then
-		if r.token ~= arg.token and num(arg.starts) <= num(r.starts) then
-			return lost(at, r)
-		elseif r.token == arg.token and num(arg.n) <= num(r.n) then
-			return {'late'}
-		elseif r.revoked == '1' then
-			return {'revoked'}
-		elseif lapsed(r) or (settling and not uses and r.instance ~= instance) then
-			-- another server may have got it meanwhile, and Redis forgot that
-			leave_used(at, r)
-			return {'gone'}
-		elseif beyond(at, r) then
-			note_alive(at, r)
-			return beyond(at, r)
-		end
+	elseif not is_its and not forgotten(r, arg.generation) or
+		is_its and r.token ~= arg.token and num(arg.starts) <= num(r.starts) then
+		return lost(at, r)
+	elseif is_its and r.token == arg.token and num(arg.n) <= num(r.n) then
+		return {'late'}
+	elseif is_its and r.revoked == '1' then
+		return {'revoked'}
+	elseif not uses or is_its and lapsed(r) then
+		-- another server may have got it meanwhile, and Redis forgot that
+		leave_used(at, r)
+		return {'gone'}
+	elseif r and beyond(at, r) then
+		if is_its then note_alive(at, r) end
+		return beyond(at, r)
+	elseif is_its then
 		raise(r, 'ceiling', arg.used)
 		own_record(at, r, r.claim, r.generation, r.floor)
-	elseif forgotten(r, arg.generation) then
-		if not uses then
-			leave_used(at, r)
-			return {'gone'}
-		elseif r and beyond(at, r) then
-			return beyond(at, r)
-		end
-		r = put_back(at, r)
 	else
-		return lost(at, r)
+		r = put_back(at, r)
 	end
 	return with_marks({'ok', r.ceiling})
 end
