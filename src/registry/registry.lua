@@ -219,7 +219,8 @@ end
 
 ---- The registry's clock, its name, and the settling
 
-if clock + num(meta.offset) < num(meta.beat) then meta.offset = str(num(meta.beat) - clock) end
+local passed = clock + num(meta.offset) - num(meta.beat)
+if passed < 0 then meta.offset = str(num(meta.beat) - clock) end
 local now = clock + num(meta.offset)
 
 -- How long an owner may be silent and still make keys, or come back.
@@ -228,8 +229,8 @@ local own_span = num(arg.interval) + math.max(num(arg.interval), num(arg.lease))
 if meta.instance ~= instance then
 	meta.instance, meta.since = instance, str(now)
 end
-if now - num(meta.beat) > num(arg.interval) then
-	-- a jump of Redis' clock does not shorten the settling
+if math.abs(passed) > num(arg.interval) then
+	-- a jump of Redis' clock does not shorten the settling, and nobody knows how long one back took
 	if num(meta.beat) < num(meta.since) + num(meta.span) then meta.since = str(now) end
 	meta.heard = str(now)
 end
@@ -439,7 +440,7 @@ end
 -- Was the record written since the caller's start, so that another server writes it?
 -- A call of the caller's former life may have come late.
 local function has_twin(r)
-	return num(r.seen) > now - num(arg.up) + num(r.interval)
+	return num(r.seen) > math.max(now - num(arg.up), num(meta.heard)) + num(r.interval)
 end
 
 -- Its times cannot be, and no server writes it: others may have other limits.

@@ -603,6 +603,17 @@ function tests.another_boot_and_an_empty_redis()
 	expect(leased:claim({resume = 'record'}), 'settling .*')
 end
 
+-- The registry's clock stood still, and the server's did not: that is no copy.
+function tests.another_boot_and_a_clock_that_was_set_back()
+	settled()
+	local s = owner()
+	s:restart({boot = 'another'})
+	jump(-60000)
+	expect(s:claim({resume = 'settled', up = '30000'}), 'silence 2001')
+	wait(2001)
+	expect(s:claim({resume = 'settled', up = '32001'}), 'yours 0 .*')
+end
+
 function tests.a_lease_on_another_boot()
 	settled()
 	local s = owner({lease = '3000'})
