@@ -43,7 +43,7 @@ build()
 
 # Servers of tests begin as copies of one, since initdb takes a second of a processor;
 # with WAL in small files, but kept and checkpointed as by default, and without the maps of
-# free space and of what is visible, a quarter of the files: the server makes them anew.
+# free space and of what is visible, a quarter of the files: the server makes them again.
 # PostgreSQL 15 does not know INITDB_TEMPLATE: its initdb is a script that does.
 make_template()
 {
