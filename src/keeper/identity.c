@@ -202,7 +202,8 @@ read_file(bool *exists, char *err)
 	ssize_t		len;
 	int			fd;
 
-	fd = OpenTransientFile(STATE_FILE, O_RDONLY | PG_BINARY);
+	/* a FIFO of this name must not block */
+	fd = OpenTransientFile(STATE_FILE, O_RDONLY | O_NONBLOCK | PG_BINARY);
 	*exists = fd >= 0 || errno != ENOENT;
 	if (fd < 0)
 		return *exists ? could_not("open file", STATE_FILE, err) : FILE_WITHOUT_CLAIM;
@@ -248,7 +249,7 @@ write_file(const Identity *next, char *err)
 	file.identity = *next;
 	file.crc = crc_of(&file);
 
-	fd = OpenTransientFile(TMP_FILE, O_WRONLY | O_CREAT | O_TRUNC | PG_BINARY);
+	fd = OpenTransientFile(TMP_FILE, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | PG_BINARY);
 	if (fd < 0)
 	{
 		(void) could_not("create file", TMP_FILE, err);
