@@ -547,7 +547,7 @@ local function note_losses(before, is_put)
 			-- the ceiling of each that had it, perhaps
 			for _, o in ipairs(world.owns) do
 				if at(o.worker) == field:gsub('^mark:', '') and world.redises[o.home] == world.redis then
-					if is_put then o.put_at, o.back_at, o.is_elsewhere = world.now, nil, true end
+					if is_put then o.put_at, o.back_at, o.is_elsewhere = not o.back_at and o.put_at or world.now, nil, true end
 					o.lost, o.lost_first, o.revoked = world.now, o.lost_first or world.now, false
 				end
 			end
