@@ -222,6 +222,8 @@ end
 local passed = clock + num(meta.offset) - num(meta.beat)
 if passed < 0 then meta.offset = str(num(meta.beat) - clock) end
 local now = clock + num(meta.offset)
+-- a generation from there on would have more digits than it may
+if now >= 1e13 then return bad('meta', {bad = 'damaged', v = ''}) end
 
 -- How long an owner may be silent and still make keys, or come back.
 local own_span = num(arg.interval) + math.max(num(arg.interval), num(arg.lease))

@@ -176,7 +176,7 @@ function tests.meta_is_damaged()
 		end
 	end
 	local beat = hash('mark:meta')
-	for _, value in ipairs({'', '-1', ('1'):rep(16)}) do
+	for _, value in ipairs({'', '-1', ('1'):rep(14), ('1'):rep(16)}) do
 		world.redis.hash['mark:meta'] = value
 		damaged(good, 'damaged meta ')
 	end
