@@ -149,6 +149,16 @@ read_all(void)
 	return all;
 }
 
+/* Where the ceiling of a pair is; -1: there is none. */
+static int
+place_with(const Positions *all, PairId pair)
+{
+	for (int i = 0; i < PLACES; i++)
+		if (all->pairs[i].is_valid && same_pair(all->pairs[i].pair, pair))
+			return i;
+	return -1;
+}
+
 /*
  * Reads what is known of keys, and of a pair's.  Ceilings of other pairs above reach_ms
  * tell that the clock was wrong.
@@ -189,11 +199,9 @@ int64
 ceiling_of(PairId pair)
 {
 	Positions	all = read_all();
+	int			place = place_with(&all, pair);
 
-	for (int i = 0; i < PLACES; i++)
-		if (all.pairs[i].is_valid && same_pair(all.pairs[i].pair, pair))
-			return all.pairs[i].ms;
-	return 0;
+	return place < 0 ? 0 : all.pairs[place].ms;
 }
 
 /*
@@ -282,17 +290,14 @@ void
 ceiling_set(PairId pair, int64 unix_ms)
 {
 	Positions	all = read_all();
+	int			place = place_with(&all, pair);
 
 	if (!all.has_layout || !layout_equal(&all.layout, &server_layout))
 	{
 		begin_layout(&all, pair, unix_ms);
 		return;
 	}
-	for (int i = 0; i < PLACES; i++)
-		if (all.pairs[i].is_valid && same_pair(all.pairs[i].pair, pair))
-		{
-			write_pair(i, pair, unix_ms, all.number);
-			return;
-		}
-	write_pair(place_of(&all, unix_ms, false), pair, unix_ms, all.number);
+	if (place < 0)
+		place = place_of(&all, unix_ms, false);
+	write_pair(place, pair, unix_ms, all.number);
 }
