@@ -1249,10 +1249,13 @@ local function check_waiting(home)
 			local now = Server.wall(s)
 			local could
 			for worker = 0, world.workers - 1 do
-				local at = s.dc .. ':' .. worker
-				local r = all[at]
-				-- a record that cannot be read is no free ID
-				if not r and not world.redises[home].hash[at] or r and r.owner == '' and tonumber(r.ceiling) <= now - 2 * MARK then could = worker end
+				local field = s.dc .. ':' .. worker
+				local r = all[field]
+				if r and r.owner == '' and tonumber(r.ceiling) <= now - 2 * MARK or
+					-- a record that cannot be read is no free ID
+					not r and not world.redises[home].hash[field] then
+					could = worker
+				end
 			end
 			local m, pair = s.mem, s.mem.pair
 			-- with an ID it waits for its clock, if that is not too far behind
