@@ -272,13 +272,14 @@ attach(const Process *process)
 }
 
 static void
-detach(int code, Datum arg)
+detach(int code, Datum process)
 {
-	const Process *process = (const Process *) DatumGetPointer(arg);
-	uint32		me = MyProcNumber;
-
-	process->leave();
-	(void) pg_atomic_compare_exchange_u32(&mine->procno, &me, NO_PROC);
+	/* not again at the exit, when a successor may be there */
+	if (mine == NULL)
+		return;
+	((const Process *) DatumGetPointer(process))->leave();
+	pg_atomic_write_u32(&mine->procno, NO_PROC);
+	mine = NULL;
 }
 
 /* Ends the process, and starts its successor. */
@@ -471,7 +472,7 @@ mailbox_init(Mailbox *box)
 {
 	SpinLockInit(&box->mutex);
 	box->state = MAIL_NONE;
-	box->asker = box->taker = -1;
+	box->asker = -1;
 }
 
 /* for the process that asks */
@@ -585,10 +586,7 @@ mailbox_take(Mailbox *box)
 	SpinLockAcquire(&box->mutex);
 	is_placed = box->state == MAIL_PLACED;
 	if (is_placed)
-	{
 		box->state = MAIL_TAKEN;
-		box->taker = MyProcNumber;
-	}
 	SpinLockRelease(&box->mutex);
 	return is_placed;
 }
@@ -599,20 +597,19 @@ mailbox_put_back(Mailbox *box)
 {
 	SpinLockAcquire(&box->mutex);
 	box->state = box->asker < 0 ? MAIL_NONE : MAIL_PLACED;
-	box->taker = -1;
 	SpinLockRelease(&box->mutex);
 }
 
-/* Has the caller taken a question that it has not answered? */
+/* Has the caller, the one process that takes, a question that it has not answered? */
 bool
 mailbox_has_taken(Mailbox *box)
 {
-	bool		has_taken;
+	bool		is_taken;
 
 	SpinLockAcquire(&box->mutex);
-	has_taken = box->state == MAIL_TAKEN && box->taker == MyProcNumber;
+	is_taken = box->state == MAIL_TAKEN;
 	SpinLockRelease(&box->mutex);
-	return has_taken;
+	return is_taken;
 }
 
 /* The answer is in the letter. */
@@ -624,7 +621,6 @@ mailbox_answer(Mailbox *box)
 	SpinLockAcquire(&box->mutex);
 	asker = box->asker;
 	box->state = asker < 0 ? MAIL_NONE : MAIL_ANSWERED;
-	box->taker = -1;
 	SpinLockRelease(&box->mutex);
 	if (asker >= 0)
 		process_set_latch(asker);

@@ -59,7 +59,7 @@ typedef struct Process
 	Pause		(*recover) (const ErrorData *error);
 	/* at a shutdown, or after pg_terminate_backend() */
 	void		(*stop) (void);
-	/* at any exit; may run twice */
+	/* at any exit */
 	void		(*leave) (void);
 } Process;
 
@@ -94,7 +94,6 @@ typedef struct Mailbox
 	slock_t		mutex;			/* protects the following fields only */
 	MailState	state;
 	int			asker;			/* PROC number; -1: it has left */
-	int			taker;			/* PROC number, while it is taken */
 } Mailbox;
 
 extern void mailbox_init(Mailbox *box);
