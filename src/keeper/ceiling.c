@@ -179,11 +179,7 @@ ceiling_read(PairId pair, int64 reach_ms)
 		if (!ceiling->is_valid)
 			continue;
 		if (!layout_equal(&all.layout, &server_layout))
-		{
 			answer.layout_ms = Max(answer.layout_ms, ceiling->ms);
-			answer.layout_key = Max(answer.layout_key,
-									layout_key_at(&all.layout, ceiling->ms, true));
-		}
 		else if (same_pair(ceiling->pair, pair))
 			answer.own_ms = ceiling->ms;
 		else if (ceiling->ms <= reach_ms)

@@ -18,8 +18,7 @@ typedef struct Ceiling
 	bool		has_layout;		/* keys were made, the last with this layout */
 	Layout		layout;
 	int64		layout_ms;		/* if it is another one than this server's: no
-								 * key of it is above this time ... */
-	int64		layout_key;		/* ... and above this one */
+								 * key of it is above this time */
 } Ceiling;
 
 extern Ceiling ceiling_read(PairId pair, int64 reach_ms);

@@ -464,10 +464,8 @@ identity_believe(const Belief *belief, int64 reach_ms)
 	bool		is_void = kept.advanced_at_ms > reach_ms;
 
 	/* that it is a copy must be said first */
-	if (!is_loaded || (is_copy && !is_warned) ||
+	if ((is_copy && !is_warned) ||
 		(!is_void && belief->boot == kept.belief.boot &&
-		 belief->former == kept.belief.former &&
-		 belief->former_until == kept.belief.former_until &&
 		 llabs(belief->believed - kept.belief.believed) < SLEW_US))
 		return;
 	if (is_void)
@@ -484,46 +482,38 @@ has_claim(const Claim *claim, const ClaimBoard *seen)
 		kept.home == claim_home() && kept.span_ms >= seen->span_ms;
 }
 
+/* Writes a change of the claim, and publishes it. */
+static bool
+write_claim(Identity *next, const ClaimBoard *seen, char *err)
+{
+	next->home = claim_home();
+	next->span_ms = seen->span_ms;
+	next->high = seen->high;
+	if (!write_file(next, err))
+		return false;
+	/* before the introduction the registry must not ask */
+	if (seen->has_identity)
+		claim_set_identity(&kept, "", false);
+	return true;
+}
+
 /*
- * Writes a claim into the file, if it is not there, with the floor of its keys; or none,
- * if it is NULL.  The one before, if it is another, becomes a past claim.  old_ms is the
- * ceiling of its keys, from the WAL; 0: that is not known.  The ceiling with which the gate
- * was closed counts as well; if there is none of both, it is a guess.
+ * Writes a claim into the file, which has it or none, with the floor of its keys, unless it
+ * is there.
  */
 bool
-identity_remember(const Claim *claim, int64 floor_ms, int64 old_ms, char *err)
+identity_remember(const Claim *claim, int64 floor_ms, char *err)
 {
-	static const Claim none = {0};
 	Identity	next = kept;
 	ClaimBoard	seen;
 
 	claim_look(&seen);
-	if (claim && has_claim(claim, &seen))
+	if (has_claim(claim, &seen))
 		return true;
-	if (!claim)
-		claim = &none;
-	if (next.claim.ownership != claim->ownership)
-	{
-		if (next.claim.ownership != 0)
-		{
-			if (next.claim.ownership == seen.left)
-				old_ms = Max(old_ms, seen.left_ms);
-			memcpy(next.past + 1, kept.past, sizeof(next.past) - sizeof(next.past[0]));
-			next.past[0] = next.claim;
-			next.past[0].exact = old_ms != 0;
-			if (old_ms == 0)
-				old_ms = unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_lead + RESERVE_MS;
-			next.past[0].floor_ms = Max(Max(old_ms, next.ceiling_ms), 0);
-		}
-		next.ceiling_ms = 0;
-	}
 	next.claim = *claim;
 	next.claim.floor_ms = floor_ms;
 	next.ceiling_ms = Max(next.ceiling_ms, floor_ms);
-	next.home = claim_home();
-	next.span_ms = seen.span_ms;
-	next.high = seen.high;
-	if (is_copy && !is_warned && claim->ownership != 0)
+	if (is_copy && !is_warned)
 	{
 		ereport(WARNING,
 				(errmsg("this data directory is a copy, or was restored"),
@@ -532,10 +522,31 @@ identity_remember(const Claim *claim, int64 floor_ms, int64 old_ms, char *err)
 				 errhint("Make sure that no other server has this worker ID.")));
 		is_warned = true;
 	}
-	if (!write_file(&next, err))
-		return false;
-	/* before the introduction the registry must not ask */
-	if (seen.has_identity)
-		claim_set_identity(&kept, "", false);
-	return true;
+	return write_claim(&next, &seen, err);
+}
+
+/*
+ * Makes the claim in the file, if there is one, a past one.  old_ms is the ceiling of its
+ * keys, from the WAL; 0: that is not known, so it is a guess, unless that in the file is
+ * higher.
+ */
+bool
+identity_give_up(int64 old_ms, char *err)
+{
+	Identity	next = kept;
+	ClaimBoard	seen;
+
+	claim_look(&seen);
+	if (kept.claim.ownership != 0)
+	{
+		memcpy(next.past + 1, kept.past, sizeof(next.past) - sizeof(next.past[0]));
+		next.past[0] = kept.claim;
+		next.past[0].exact = old_ms != 0;
+		if (old_ms == 0)
+			old_ms = unix_ms_from_timestamptz(GetCurrentTimestamp()) + snowid_max_lead + RESERVE_MS;
+		next.past[0].floor_ms = Max(old_ms, kept.ceiling_ms);
+		memset(&next.claim, 0, sizeof(next.claim));
+		next.ceiling_ms = 0;
+	}
+	return write_claim(&next, &seen, err);
 }

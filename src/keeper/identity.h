@@ -18,7 +18,8 @@ extern FileState identity_load(char *err);
 extern bool identity_introduce(char *err);
 extern bool identity_advance(int64 unix_ms, int64 now_ms, char *err);
 extern bool identity_begin_layout(int64 floor_ms, char *err);
-extern bool identity_remember(const Claim *claim, int64 floor_ms, int64 old_ms, char *err);
+extern bool identity_give_up(int64 old_ms, char *err);
+extern bool identity_remember(const Claim *claim, int64 floor_ms, char *err);
 
 extern uint64 identity_boot(void);
 extern void identity_believe(const Belief *belief, int64 reach_ms);

@@ -254,7 +254,7 @@ grant(int64 now, int64 last, int64 least)
 
 	until = Min(until, now + units_from_ms((int64) snowid_max_lead + RESERVE_MS));
 	until = Max(until, least);
-	until = Min(last_unit_of(unix_ms_from_units(until)), generator_range_end());
+	until = Min(until, generator_range_end());
 	if (until > pair.limit)
 		claim_propose(unix_ms_from_units(now), unix_ms_from_units(until), true);
 	until = Min(until, pair.limit);
@@ -374,7 +374,7 @@ close_gate(GateReason reason, const char *detail)
 	{
 		ceiling_set(gate->pair, last_ms);
 		generator_grant(last, last);
-		if (identity->claim.ownership != 0 && identity->claim.ownership == claim_entered())
+		if (identity->claim.ownership == claim_entered())
 			identity_remember_ceiling(last_ms);
 	}
 	claim_leave(last_ms);
@@ -388,15 +388,6 @@ retry_pause(void)
 	return retry_ms;
 }
 
-/* The gate is closed: the ms until the next look. */
-static long
-closed_pause(const Decision *decision, int64 now)
-{
-	if (decision->detail == DETAIL_WAIT)
-		return Min(decision->opens_ms + 1 - unix_ms_from_units(now), TURN_MS);
-	return decision->reason == GATE_RECOVERY ? TURN_MS : retry_pause();
-}
-
 /* Returns 0 if the gate is open, or the ms until the next look. */
 static long
 open_gate(const Decision *decision, int64 now)
@@ -405,7 +396,7 @@ open_gate(const Decision *decision, int64 now)
 	char		err[GATE_DETAIL_LEN];
 	char		layout[LAYOUT_TEXT_LEN];
 
-	if (!identity_remember(&pair.claim, decision->floor_ms, 0, err))
+	if (!identity_remember(&pair.claim, decision->floor_ms, err))
 	{
 		close_gate(GATE_FILE, err);
 		return retry_pause();
@@ -444,7 +435,7 @@ give_up(const char *why)
 
 	claim_give_up(claim->ownership);
 	if ((why == NULL || identity_introduce(err)) &&
-		identity_remember(NULL, 0, ceiling_of(claim->pair), err))
+		identity_give_up(ceiling_of(claim->pair), err))
 		return AGAIN;
 	close_gate(why ? GATE_CLAIM_LOST : GATE_FILE, why ? psprintf("%.250s %.250s", why, err) : err);
 	return retry_pause();
@@ -463,7 +454,7 @@ act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now
 
 	/* on a standby, whose gate is closed: in advance; if it fails, again */
 	if (facts->recovery && decision->remember)
-		(void) identity_remember(wanted, decision->floor_ms, 0, detail);
+		(void) identity_remember(wanted, decision->floor_ms, detail);
 	/* give_up() has said why */
 	if (decision->reason != NO_REASON && !still_lost)
 		close_gate(decision->reason, detail);
@@ -472,7 +463,9 @@ act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now
 		case OPENING_GIVE_UP:
 			return give_up(decision->reason == GATE_CLAIM_LOST ? detail : NULL);
 		case OPENING_CLOSE:
-			return closed_pause(decision, now);
+			if (decision->detail == DETAIL_WAIT)
+				return Min(decision->opens_ms + 1 - unix_ms_from_units(now), TURN_MS);
+			return retry_pause();
 		case OPENING_HOLD:
 			generator_no_grant(detail); /* keys continue up to the ceiling */
 			return retry_pause();
@@ -502,8 +495,7 @@ settle_gate(int64 now, bool believed)
 		pair_observe(&pair, now, believed, &wanted, &facts);
 		decision = opening_decide(&facts);
 		pair_explain(&pair, &wanted, &facts, &decision, detail);
-		if (decision.action != OPENING_GIVE_UP)
-			pair_note(&pair, &wanted, &decision);
+		pair_note(&pair, &wanted, &decision);
 		pause = act(&decision, &facts, &wanted, now, detail);
 	} while (pause == AGAIN);
 	return pause;

@@ -186,8 +186,7 @@ is_above(const Ceiling *ceiling, int64 now_ms)
 {
 	int64		used_ms = Max(now_ms + snowid_max_lead + RESERVE_MS, ceiling->layout_ms);
 
-	return layout_key_at(&server_layout, now_ms, false) >
-		Max(layout_key_at(&ceiling->layout, used_ms, true), ceiling->layout_key);
+	return layout_key_at(&server_layout, now_ms, false) > layout_key_at(&ceiling->layout, used_ms, true);
 }
 
 /* Is what the file knows of this claim's keys about those of this layout? */
@@ -263,8 +262,8 @@ observe_ceilings(Pair *pair, const Claim *wanted, Facts *facts)
 
 /*
  * Since when the wanted pair is this server's: until then others may have had it.  If it
- * is another claim, or the clock was set back, that is now.  The clock is read again while
- * it is believed, so setting it, ahead or back, does not shorten the wait.
+ * is another claim, or the clock was set back, that is now.  The clock is read again each
+ * time, so setting it, ahead or back, does not shorten the wait.
  */
 static void
 observe_others(Pair *pair, const Claim *wanted, Facts *facts)
@@ -277,10 +276,10 @@ observe_others(Pair *pair, const Claim *wanted, Facts *facts)
 			pair->claim = *wanted;
 		return;
 	}
-	if (facts->source != NO_REASON || facts->recovery || pair->claim.ownership != wanted->ownership)
+	if (facts->source != NO_REASON || pair->claim.ownership != wanted->ownership)
 		pair->found_ms = 0;		/* another server may use it meanwhile */
 	pair->claim = *wanted;
-	if (facts->source == NO_REASON && !facts->recovery && facts->believed)
+	if (facts->source == NO_REASON && !facts->recovery)
 	{
 		if (pair->found_ms == 0 || facts->now_ms < pair->found_ms)
 		{

@@ -221,8 +221,7 @@ void
 claim_use(int64 used_ms)
 {
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-	if (board->entered != 0)
-		board->used_ms = Max(board->used_ms, Min(used_ms, MAX_MS));
+	board->used_ms = Max(board->used_ms, Min(used_ms, MAX_MS));
 	LWLockRelease(registry_lock);
 }
 
