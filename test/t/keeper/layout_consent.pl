@@ -26,11 +26,13 @@ sub layout
 }
 
 # Keys of the new one are above those of the old, until a year has passed; those of the
-# third one are above them if they were made in the next ten days.
+# third one are above them if they were made in the next ten days, and those of the fourth
+# one if they were made in the next five seconds.
 my %layouts = (
-	old   => layout(1,            13),
-	new   => layout(3,            12),
-	close => layout(1 + 10 / 365, 13));
+	old   => layout(1,             13),
+	new   => layout(3,             12),
+	close => layout(1 + 10 / 365,  13),
+	near  => layout(1 + 5 / $year, 13));
 
 sub settings
 {
@@ -158,6 +160,31 @@ crash_at('XLogFlush', 'replorigin_advance');
 start_with('old', 1, 0);
 is_refused('a crash behind the new layout: the old one is refused', $never);
 
+#---- The same number, whose last keys were far ahead ----
+
+# The state file still has the ceiling that the number had in the old layout.
+{
+	my $other = $node;
+	$node = snowid_cluster('same_number', settings('old', 1));
+	$node->append_conf('postgresql.conf', 'restart_after_crash = on');
+	let_hold($node);
+	set_skew($node, 30 * $day);
+	start_and_open($node);
+	query($node, 'CREATE TABLE marks ()');
+	next_key($node);
+	crash_at('XLogFlush', 'replorigin_advance');
+	server_is_open($node);
+	is( query(
+			$node,
+			"SELECT snowid_timestamp(snowid_next()) < clock_timestamp() + interval '1 day'"
+		),
+		't',
+		'a crash behind the new layout: keys of the same number begin at the clock'
+	);
+	$node->stop;
+	$node = $other;
+}
+
 #---- With consent ----
 
 start_with('new', 1, 0);
@@ -237,6 +264,12 @@ $node = snowid_cluster('one_reading', settings('old', 1));
 let_hold($node);
 start_and_open($node);
 next_key($node);
+configure($node, settings('near', 1) =~ s/max_lead = 100ms/max_lead = 10s/r);
+$node->restart;
+poll($node, q(is_open OR reason ~ 'layout'));
+is_refused(
+	'a layout whose keys are below those that may have been made since the last one that is known',
+	$never);
 configure($node, settings('close', 1) =~ s/max_lead = 100ms/max_lead = 10s/r);
 $node->stop;
 stop_clock($node, $made + 60_000);

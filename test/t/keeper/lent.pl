@@ -100,6 +100,7 @@ sub gets_it_back
 	my ($lender, $last, $ms, $name) = @_;
 	stop_clock($lender, $now + $ms + $max_lead + 10);
 	set_number($lender, 5);
+	$lender->start if !$lender->{_pid};
 	poll($lender, $waits);
 	max_lead_passes($lender, $ms + 2 * $max_lead + 30);
 	wait_for_worker_id($lender, 5);
@@ -132,6 +133,17 @@ foreach my $lead (0, 1000, 10000)
 	$last = lend($borrower, $ms);
 	has_no_number($lender);
 	gets_it_back($lender, $last, $ms, "$name, another number meanwhile");
+
+	# by a Redis that cannot be reached
+	stop_clock($lender, $now + ($ms += $step));
+	configure($lender,
+		"snowid.max_lead = ${max_lead}ms\nsnowid.redis_url = 'redis://127.0.0.1:1'"
+	);
+	$lender->restart;
+	poll($lender, "reason ~ 'has not claimed'");
+	$last = lend($borrower, $ms);
+	$lender->stop;
+	gets_it_back($lender, $last, $ms, "$name, no Redis meanwhile");
 
 	# by several reloads that it may or may not see, to a number that it cannot have
 	my $directory = $lender->data_dir . '/snowid';
