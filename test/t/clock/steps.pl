@@ -379,7 +379,7 @@ foreach my $policy ([ 'Twitter', '2ms', undef ], [ 'Leaf', '10ms', 0.008 ])
 	query($node, "INSERT INTO stepped VALUES ($from, nextval('tick'))");
 	$after = query($node, 'SELECT max(ended) FROM made');
 	wait_for($node,
-		"SELECT count(DISTINCT client) = 4 FROM made WHERE key > 0 AND began > $after"
+		"SELECT count(DISTINCT client) = 4 AND count(*) > 100 FROM made WHERE key > 0 AND began > $after"
 	);
 	ok(stop_pgbench($run), "$name: no session failed") or diag($run->{out});
 	check_made($name, '0');
