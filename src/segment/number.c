@@ -74,14 +74,14 @@ PG_FUNCTION_INFO_V1(snowid_segment_status);
 #define CALL_MS 100
 #define ROOM_MS 10
 
-/* A call site remembers so many tags. */
-#define SITE_TAGS 256
+/* A session remembers so many tags. */
+#define KNOWN_TAGS 256
 
-/* A call site remembers this of a tag from call to call. */
+/* A call site remembers this of its last tag from call to call. */
 typedef struct TagSite
 {
 	SegmentKey	key;
-	struct TagSite **tags;		/* all of the call site, by a hash */
+	Look	   *look;			/* what the session remembers of it */
 	bool		is_constant;	/* its tag is the same in each call */
 	bool		in_serial;		/* the number becomes a serial */
 	Oid			user;			/* whose rights were checked */
@@ -97,6 +97,12 @@ typedef struct Wait
 	bool		asked;			/* for a range */
 	bool		has_process;	/* it is there, or comes */
 } Wait;
+
+/*
+ * Looks at tags, by a hash: so statements, and rows of several tags in turn, need segment.c's
+ * lock only if the tag is new in this session, or its row was changed.
+ */
+static Look known[KNOWN_TAGS];
 
 static const Oid status_columns[] = {
 	TEXTOID, TEXTOID, DATEOID, INT8OID, INT8OID, INT8OID, INT8OID, FLOAT8OID,
@@ -133,46 +139,33 @@ is_of_tag(const TagSite *site, const text *tag)
 	return site->key.len == len && memcmp(site->key.tag, VARDATA_ANY(tag), len) == 0;
 }
 
-/*
- * The tag of a call, which the call site remembers from here on: rows of several tags in
- * turn do not need segment.c's lock for each number.
- */
+/* The tag of a call, which the call site remembers from here on. */
 static pg_noinline TagSite *
 find_tag(FunctionCallInfo fcinfo)
 {
 	FmgrInfo   *function = fcinfo->flinfo;
-	TagSite    *former = function->fn_extra;
-	TagSite    *site;
+	TagSite    *site = function->fn_extra;
 	const text *tag = PG_GETARG_TEXT_PP(0);
 	int			len = VARSIZE_ANY_EXHDR(tag);
-	TagSite   **tags;
 	Oid			relid;
-	int			places = tag_is_constant(function) ? 1 : SITE_TAGS;
-	int			place;
 
 	if (len < 1 || len > TAG_LEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("a tag cannot have %d bytes", len),
 				 errdetail("It has from 1 to %d.", TAG_LEN)));
-	if (former == NULL)
-		require_segments();
-	relid = former ? former->key.relid : table_of(function->fn_oid);
-	tags = former ? former->tags :
-		MemoryContextAllocZero(function->fn_mcxt, places * sizeof(TagSite *));
-	place = hash_bytes((const unsigned char *) VARDATA_ANY(tag), len) % places;
-	site = tags[place];
 	if (site == NULL)
-		site = tags[place] = MemoryContextAllocZero(function->fn_mcxt, sizeof(TagSite));
-	if (site->user != GetUserId() || !is_of_tag(site, tag))
 	{
-		*site = (TagSite)
-		{
-			.tags = tags,.is_constant = places == 1,
-				.user = GetUserId(),.incarnation = UNCHECKED
-		};
-		segment_make_key(&site->key, relid, VARDATA_ANY(tag), len);
+		require_segments();
+		site = MemoryContextAllocZero(function->fn_mcxt, sizeof(TagSite));
+		site->key.relid = table_of(function->fn_oid);
+		site->is_constant = tag_is_constant(function);
 	}
+	relid = site->key.relid;
+	site->user = GetUserId();
+	site->incarnation = UNCHECKED;
+	segment_make_key(&site->key, relid, VARDATA_ANY(tag), len);
+	site->look = &known[hash_bytes((const unsigned char *) VARDATA_ANY(tag), len) % KNOWN_TAGS];
 	function->fn_extra = site;
 	return site;
 }
@@ -327,27 +320,28 @@ wait_for_range(const TagSite *site, const Look *look, int64 length, Wait *wait)
 static void
 get_ready(TagSite *site, int64 length, bool in_period, TimestampTz now, Wait *wait)
 {
-	Look		look;
+	Look	   *look = site->look;
 	uint64		tried = site->incarnation;
 
 	site->incarnation = UNCHECKED;
-	segment_look(&site->key, &look);
-	site->segment = look.segment;
-	if (look.segment == NULL)
+	if (tried != UNCHECKED || !segment_is_known(&site->key, look, wait->began))
+		segment_look(&site->key, look);
+	site->segment = look->segment;
+	if (look->segment == NULL)
 	{
 		get_place(site, wait);
 		return;
 	}
-	check_role(site, &look.state.row);
-	if (look.state.row.is_valid)
+	check_role(site, &look->state.row);
+	if (look->state.row.is_valid)
 	{
-		check_use(site, in_period, &look.state.row);
-		memcpy(site->format, look.state.row.format, sizeof(site->format));
-		site->incarnation = look.incarnation;
-		if (tried != look.incarnation || segment_advance(&look, now, length))
+		check_use(site, in_period, &look->state.row);
+		memcpy(site->format, look->state.row.format, sizeof(site->format));
+		site->incarnation = look->incarnation;
+		if (tried != look->incarnation || segment_advance(look, now, length))
 			return;
 	}
-	wait_for_range(site, &look, length, wait);
+	wait_for_range(site, look, length, wait);
 }
 
 /*---- The hot path ----*/

@@ -7,7 +7,7 @@
  * leaves the next one in the state; it becomes that of the next generation when the
  * cursor enters it (number.c has the proof).  Every number touches only atomics; all
  * else is under one lock for all segments, which is taken about once in a range, and
- * shared once in a statement.
+ * shared when a session meets a tag, or its row was changed.
  *
  * Those of which a range is wanted are in a list, in the order in which they began to be.
  *
@@ -278,6 +278,20 @@ segment_look(const SegmentKey *key, Look *look)
 		copy_segment(look->segment, look);
 	}
 	LWLockRelease(segments_lock);
+}
+
+/*
+ * Is it a look at this tag, and still at its place, with a row that callers can use?
+ * Without the lock: a place that another tag gets meanwhile is seen by its incarnation.
+ */
+bool
+segment_is_known(const SegmentKey *key, const Look *look, int64 now)
+{
+	if (look->segment == NULL || memcmp(key, &look->state.key, sizeof(*key)) != 0 ||
+		!look->state.row.is_valid || !is_as_before(look->segment, look->incarnation))
+		return false;
+	look->segment->state.used_at = now;
+	return true;
 }
 
 /* A place for a tag that has none; false: not now. */

@@ -162,6 +162,7 @@ extern void segment_make_key(SegmentKey *key, Oid relid, const char *tag, int le
 
 /* for callers */
 extern void segment_look(const SegmentKey *key, Look *look);
+extern bool segment_is_known(const SegmentKey *key, const Look *look, int64 now);
 extern bool segment_create(const SegmentKey *key, const char *source);
 extern bool segment_advance(const Look *look, TimestampTz now, int64 length);
 extern FetcherKind segment_ask(Segment *segment, uint64 incarnation, int64 length,

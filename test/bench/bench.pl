@@ -1623,8 +1623,7 @@ sub take_tags
 }
 
 # For how long at a time, in ms, a session waits for our locks while the code runs: one
-# that asks for a few numbers of two tags in turn in each statement, where it looks each tag
-# up under the lock once.
+# that asks for a few numbers of two tags in turn in each statement.
 # Another session looks all the time whether it waits; the time between two looks counts
 # for a ms at most, since the one that looks did not run then.  Also how often it looked.
 sub waits_for_locks
@@ -1734,7 +1733,7 @@ sub row15
 	paragraph(
 		"$room tags in memory, which is all that `snowid.max_segments` has room for.",
 		'Processor time of the sessions and of the process for the first number of a tag, with its range, which is committed: while there is room, and beyond it, where each pushes another one out.',
-		'The hot tag is one of two in another database that a session asks for in turn, four numbers a statement, beside new tags of one and of 20 sessions; another session looks all the time whether it waits for our lock, which it needs once a statement for each tag. A wait is longer if a session that holds the lock, for microseconds, loses its processor meanwhile, and until the one that waits gets one.'
+		'The hot tag is one of two in another database that a session asks for in turn, four numbers a statement, beside new tags of one and of 20 sessions; another session looks all the time whether it waits for our lock, which it needs about once a range. A wait is longer if a session that holds the lock, for microseconds, loses its processor meanwhile, and until the one that waits gets one.'
 	);
 	table(
 		[ 'ms a tag',    'while there is room', 'beyond the room' ],

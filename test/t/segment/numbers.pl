@@ -30,6 +30,14 @@ sub answer
 	return $rc == 0 ? $out : $err;
 }
 
+# The results of those statements that have no error.
+sub answers
+{
+	my ($sql) = @_;
+	my (undef, $out) = $node->psql('postgres', $sql, on_error_stop => 0);
+	return $out;
+}
+
 sub number
 {
 	my ($tag, $db) = @_;
@@ -102,7 +110,7 @@ is( query(
 	100014 + 100015 + 100016 + 2 + 3 + 4,
 	'tags that change by row');
 
-# The call site keeps one of the two, by this hash.
+# A session remembers one of the two, by this hash.
 my $same_place = query($node,
 	"SELECT 'b' || min(i) FROM generate_series(1, 10000) i WHERE (hashtext('b' || i) # hashtext('b')) & 255 = 0"
 );
@@ -114,7 +122,21 @@ is( query(
 		"SELECT string_agg(snowid_number(CASE i % 2 WHEN 0 THEN 'b' ELSE '$same_place' END)::text, ',') FROM generate_series(1, 6) i"
 	),
 	'1001,5,1002,6,1003,7',
-	'tags that change by row, of which a call site remembers one');
+	'tags that change by row, of which a session remembers one');
+my $session = $node->background_psql('postgres');
+is( $session->query_safe(
+		join '',     map { "SELECT snowid_number('$_');" } 'b',
+		$same_place, 'b', $same_place),
+	"8\n1004\n9\n1005",
+	'tags that change by statement, of which a session remembers one');
+hold_process($node, 'client', 'LWLockAcquire');
+is($session->query_safe("SELECT snowid_number('$same_place')"),
+	1006, 'a statement takes no lock for a tag that its session remembers');
+my $looks = ask_in_background($node, "SELECT snowid_number('b')");
+held_process($node);
+let_go($node);
+is(answer_of($looks), 10, 'a new session takes one');
+$session->quit;
 is(query($node, "BEGIN READ ONLY; SELECT snowid_number('a'); COMMIT"),
 	100017, 'in a read-only transaction');
 query($node, "BEGIN; SELECT snowid_number('a'); ROLLBACK");
@@ -354,10 +376,21 @@ like(
 	qr/^42501: permission denied for segment "secret"/,
 	'a former member gets no number, even if the session has got some');
 query($node, "GRANT boss TO deputy");
+like(
+	sql_error($node, <<~EOF),
+		SET ROLE deputy; SELECT snowid_number('secret');
+		RESET ROLE; UPDATE snowid_segments SET role = 'clerk' WHERE biz_tag = 'secret';
+		SET ROLE deputy; SELECT snowid_number('secret')
+		EOF
+	qr/^42501: /,
+	'a new role counts at once, even if the session has got numbers');
+is( answers(
+		"SET ROLE deputy; SELECT snowid_number('secret'); RESET ROLE; UPDATE snowid_segments SET role = 'boss' WHERE biz_tag = 'secret'; SET ROLE deputy; SELECT snowid_number('secret') > 0"
+	),
+	't',
+	'a new role counts at once, even if the session was refused');
 query($node,
 	"UPDATE snowid_segments SET role = 'clerk' WHERE biz_tag = 'secret'");
-like(sql_error($node, "SET ROLE deputy; SELECT snowid_number('secret')"),
-	qr/^42501: /, 'a new role counts at once');
 like(
 	sql_error($node, "SET ROLE clerk; UPDATE snowid_segments SET max_id = 1"),
 	qr/^42501: permission denied for table/,
@@ -447,6 +480,12 @@ like(sql_error($node, "SELECT snowid_number('a')"),
 	qr/^42704: /, 'deleted: it does not exist');
 query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('a')");
 is(number('a'), 1, 'a tag that is inserted again begins at 1');
+is( answers(
+		"SELECT snowid_number('a'); DELETE FROM snowid_segments WHERE biz_tag = 'a'; SELECT snowid_number('a'); SELECT snowid_number('a'); INSERT INTO snowid_segments (biz_tag) VALUES ('a'); SELECT snowid_number('a')"
+	),
+	"2\n1",
+	'a session sees a tag go, and come again');
+
 foreach my $way (
 	"DELETE FROM snowid_segments WHERE biz_tag = 'a'",
 	"UPDATE snowid_segments SET biz_tag = 'z' WHERE biz_tag = 'a'",
@@ -698,6 +737,19 @@ is( query(
 	'a tag that a parallel worker does not find takes no place');
 is(query($node, "SET $force = on; SELECT in_worker('t1')"),
 	1002, 'a parallel worker gets the next number of a tag');
+$session = $node->background_psql('postgres');
+
+foreach my $others ('11, 40', '51, 80')
+{
+	my $number = $session->query_safe("SELECT snowid_number('t1')");
+	query($node,
+		"SELECT count(snowid_number('t' || i)) FROM generate_series($others) i"
+	);
+	is( $session->query_safe("SELECT snowid_number('t1')"),
+		$number + 1,
+		"the tag that was used last makes no room for $others");
+}
+$session->quit;
 is( query(
 		$node,
 		"SELECT error FROM snowid_segment_status() WHERE error IS NOT NULL"),
