@@ -14,10 +14,11 @@ use Test::More;
 use Time::HiRes qw(time);
 
 our @EXPORT =
-  qw($short $gone $back strings claiming error_is answered log_size
+  qw($short $gone $back strings claiming hasty error_is answered log_size
   logged no_process_ended duration keys_are_right);
 
-# Short calls, so that faults are found soon.
+# Short calls, so that a Redis that is silent is found soon; on a busy machine one that is
+# there may take longer.
 our $short = "snowid.redis_timeout = '500ms'\n";
 
 # An array of strings, as registry.lua answers, in Redis' protocol.
@@ -31,11 +32,18 @@ sub strings
 sub claiming
 {
 	my ($name, $redis, $settings, %init) = @_;
-	my $node =
-	  claiming_cluster($name, $redis, $short . ($settings // ''), %init);
+	my $node = claiming_cluster($name, $redis, $settings, %init);
+
 	$node->start;
 	create_extension($node);
 	return $node;
+}
+
+# The same, with short calls.
+sub hasty
+{
+	my ($name, $redis, $settings, %init) = @_;
+	return claiming($name, $redis, $short . ($settings // ''), %init);
 }
 
 # Waits until the last error is this one, as a pattern.

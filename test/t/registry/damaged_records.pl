@@ -285,7 +285,7 @@ $_->stop foreach $second, $fourth;
 my $leads = claiming('leads', $redis);
 wait_for_claim($leads);
 my $its = worker_id($leads);
-settings($leads, $short . "snowid.max_lead = '1d'\n");
+settings($leads, "snowid.max_lead = '1d'\n");
 $leads->reload;
 wait_until('the ceiling of a day',
 	sub { $redis->record("0:$its", 'ceiling') > (time + 80_000) * 1000 });
@@ -295,7 +295,7 @@ is( $first->safe_psql(
 	'live',
 	'another server, with a shorter snowid.max_jump, does not take it for damaged'
 );
-settings($leads, $short);
+settings($leads);
 $leads->reload;
 answered($leads);
 is( $leads->safe_psql(
@@ -373,7 +373,7 @@ $_->stop foreach @both;
 #---- A flood, and a pipe in place of the file ----
 
 my $proxy   = SnowidRedis->proxy($redis);
-my $flooded = claiming('flooded', $proxy);
+my $flooded = hasty('flooded', $proxy);
 wait_for_claim($flooded);
 my $pid = $flooded->safe_psql('postgres',
 	"SELECT pid FROM pg_stat_activity WHERE backend_type = 'snowid registry'"

@@ -49,7 +49,7 @@ wait_for_claim($stays);
 {
 	my $way     = SnowidRedis->proxy($redis);
 	my $renewed = "snowid.redis_lease = '3s'\n";
-	my $leased  = claiming('leased', $way, $renewed);
+	my $leased  = hasty('leased', $way, $renewed);
 	wait_for_claim($leased);
 	my $at = '0:' . worker_id($leased);
 

@@ -27,7 +27,7 @@ $_->stop foreach $primary, $replica;
 my $proxy = SnowidRedis->proxy($primary);
 my $urls  = $replica->url . ',' . $proxy->url;
 
-my $first = claiming('first', $urls, 'snowid.max_wait = 700ms');
+my $first = hasty('first', $urls, 'snowid.max_wait = 700ms');
 my $error;
 cmp_ok(duration(sub { $error = sql_error($first, 'SELECT snowid_next();') }),
 	'>', 0.7, 'without any claim a caller waits');
@@ -184,7 +184,7 @@ sub crash_redis
 }
 
 # A server that never had a claim, started beside them.
-sub newcomer { return claiming($_[0], $urls, $_[1]); }
+sub newcomer { return hasty($_[0], $urls, $_[1]); }
 
 # Owners are slow when Redis is back, so that a new server is there before them.
 my $slow = "snowid.redis_timeout = '300ms'\n";

@@ -58,10 +58,11 @@ sub spoil
 
 my $redis = SnowidRedis->start('redis');
 srand($seed);
-my $fake  = SnowidRedis->proxy($redis, \&spoil);
-my $good  = claiming('good',  $fake);
-my $lease = claiming('lease', $fake, "snowid.redis_lease = '2s'\n");
-my %nodes = ('for good' => $good, 'on lease' => $lease);
+my $fake    = SnowidRedis->proxy($redis, \&spoil);
+my $good    = claiming('good', $fake);
+my $renewed = "snowid.redis_lease = '2s'\n";
+my $lease   = claiming('lease', $fake, $renewed);
+my %nodes   = ('for good' => $good, 'on lease' => $lease);
 wait_for_claim($_) foreach values %nodes;
 
 #---- An answer that no operation gives, one at a time ----
@@ -257,6 +258,12 @@ wait_for_claim($_) foreach values %nodes;
 
 #---- At random ----
 
+# parts of answers are waited for
+foreach my $node (values %nodes)
+{
+	settings($node, $short . ($node == $lease ? $renewed : ''));
+	$node->reload;
+}
 
 my %answers;
 my $asked = 0;

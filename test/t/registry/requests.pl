@@ -141,7 +141,8 @@ $plain->stop;
 	wait_until('the replica',
 		sub { $redis->query('INFO', 'replication') =~ /state=online/ });
 
-	my $replicas = "snowid.redis_wait_replicas = 1\n";
+	my $replicas =
+	  "snowid.redis_wait_replicas = 1\nsnowid.redis_timeout = '6s'\n";
 	my ($former, $stays) =
 	  map { claiming($_, $redis, $replicas) } qw(former stays);
 	wait_for_claim($_) foreach $former, $stays;

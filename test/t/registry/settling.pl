@@ -57,7 +57,7 @@ sub lose_what_is_done_by
 # The settling is that of the product, whatever is stored.
 $redis = SnowidRedis->start('redis', 'appendonly yes', 'appendfsync always');
 $redis->edit('meta', span => 3600_000);
-my $rarely = claiming('rarely', $redis, '', marks => 5000);
+my $rarely = hasty('rarely', $redis, '', marks => 5000);
 my $brief  = claiming_cluster(
 	'brief', $redis,
 	"snowid.redis_timeout = '300ms'\nsnowid.redis_lease = '1s'\n",
@@ -102,9 +102,9 @@ $_->stop foreach $rarely, $brief;
 my $here = SnowidRedis->start('here', 'appendonly yes', 'appendfsync always');
 my $there = SnowidRedis->start('there');
 $there->edit('meta', name => 'b' x 16);
-my $owner = claiming('owner', $here);
+my $owner = hasty('owner', $here);
 wait_for_claim($owner);
-my $guest = claiming('guest', $there);
+my $guest = hasty('guest', $there);
 wait_for_claim($guest);
 is(join(' ', map { worker_id($_) } $owner, $guest),
 	'0 0', 'two servers of two registries have one ID');
@@ -175,7 +175,7 @@ $owner->stop;
 #---- The registry moves to another Redis, as the manual says ----
 
 my ($left, $next) = map { SnowidRedis->start($_) } qw(left next);
-my @movers = map { claiming($_, $left) } qw(one two away);
+my @movers = map { hasty($_, $left) } qw(one two away);
 wait_for_claim($_) foreach @movers;
 my @had = map { worker_id($_) } @movers;
 $movers[2]->stop;
@@ -183,7 +183,7 @@ $next->query('REPLICAOF', '127.0.0.1', $left->{port});
 wait_until('the replica has caught up', sub { $next->owned('away') });
 $next->query('REPLICAOF', 'NO', 'ONE');
 $left->stop;
-my $arrives = claiming('arrives', $next);
+my $arrives = hasty('arrives', $next);
 
 foreach my $mover (@movers)
 {
@@ -203,7 +203,7 @@ $_->stop foreach @movers, $arrives;
 
 my @both = map { SnowidRedis->start($_) } qw(old_master new_master);
 my $url  = join ',', map { $_->url } @both;
-my $torn = claiming('torn', $url);
+my $torn = hasty('torn', $url);
 poll($torn, "NOT is_open AND reason ~ 'are both masters'");
 like(
 	slurp_file($torn->logfile),
@@ -254,10 +254,10 @@ my ($reborn, $kept) = map { SnowidRedis->start($_) } qw(reborn kept);
 $reborn->edit('meta', name => '1111111111111111');
 $reborn->stop;
 my $both = join ',', map { $_->url } $reborn, $kept;
-my ($had_0, $has_1) = map { claiming($_, $both) } qw(had_0 has_1);
+my ($had_0, $has_1) = map { hasty($_, $both) } qw(had_0 has_1);
 wait_for_claim($_) foreach $had_0, $has_1;
 $reborn->run;
-my $newcomer = claiming('newcomer', $reborn);
+my $newcomer = hasty('newcomer', $reborn);
 wait_for_claim($newcomer);
 $had_0->restart;
 poll($had_0, "NOT is_open AND reason ~ 'are both masters'");
@@ -283,7 +283,7 @@ sub end_all
 	return;
 }
 
-my $a = claiming('a', $proxy);
+my $a = hasty('a', $proxy);
 wait_for_claim($a);
 $a->stop;
 $redis->query('FLUSHALL');
@@ -296,7 +296,7 @@ $a->reload;
 poll($a, "is_open AND registry = 'remembered'");
 is(worker_id($a), 0, 'asked to wait, and cut off: it continues with its ID');
 end_settling();
-my $b = claiming('b', $redis);
+my $b = hasty('b', $redis);
 wait_for_claim($b);
 is(worker_id($b), 1,
 	'asked to wait, and cut off: a newcomer does not get its ID after the settling'
@@ -312,7 +312,7 @@ end_all($a, $b);
 
 #---- Another ID is asked for in the settling ----
 
-$a = claiming('a1', $redis, '', marks => 10_000);
+$a = hasty('a1', $redis, '', marks => 10_000);
 end_settling();
 $a->reload;
 wait_for_claim($a);
@@ -325,7 +325,7 @@ is($redis->record('0:0', 'name'),
 	'a1', 'in the settling the ID that a server has is put back');
 kill_all($a);
 end_settling();
-$b = claiming('b1', $redis);
+$b = hasty('b1', $redis);
 wait_for_claim($b);
 is(worker_id($b), 1,
 	'an ID that is put back in the settling is not given to a newcomer');
@@ -334,7 +334,7 @@ end_all($b);
 #---- What an owner brings back after a restart ----
 
 my $high = 80_000_000_000_000;
-$a = claiming('a6', $redis);
+$a = hasty('a6', $redis);
 end_settling();
 $a->reload;
 wait_for_claim($a);
@@ -353,9 +353,9 @@ end_all($a);
 
 #---- Keys that only a former owner knows of ----
 
-$a = claiming('a2', $proxy);
+$a = hasty('a2', $proxy);
 wait_for_claim($a);
-$b = claiming('b2', $redis);
+$b = hasty('b2', $redis);
 wait_for_claim($b);
 $proxy->mode('silent');
 error_is($a, 'no answer');
@@ -371,7 +371,7 @@ $b->poll_query_until('postgres',
   or die;
 is($b->safe_psql('postgres', 'SELECT snowid_release(0, 0)'),
 	'released', 'the ID of a server that is cut off is released');
-my $c = claiming('c2', $redis);
+my $c = hasty('c2', $redis);
 wait_for_claim($c);
 cmp_ok($redis->record('0:0', 'ceiling'),
 	'<', $last, 'its next owner knows nothing of its last keys');
@@ -385,7 +385,7 @@ wait_until('the next owner gives it back',
 cmp_ok($redis->record('0:0', 'ceiling'), '>=', $last,
 	'the record has the ceiling that the owner before has reported, though its own is exact'
 );
-my $d = claiming('d2', $redis);
+my $d = hasty('d2', $redis);
 wait_for_claim($d);
 isnt(worker_id($d), 0, 'a newcomer does not get the ID of these keys');
 end_all($b, $c, $d);
@@ -393,9 +393,9 @@ end_all($b, $c, $d);
 #---- A lease that lapses while the settings want another datacenter ----
 
 my $on_lease = "snowid.redis_lease = '3s'\n";
-$a = claiming('a4', $proxy, $on_lease);
+$a = hasty('a4', $proxy, $on_lease);
 wait_for_claim($a);
-$b = claiming('b4', $redis, $on_lease);
+$b = hasty('b4', $redis, $on_lease);
 wait_for_claim($b);
 foreach my $full (0 .. 31)
 {

@@ -106,7 +106,7 @@ my $redis = SnowidRedis->start('redis');
 my @nodes;
 
 @nodes =
-  map { claiming($_, $redis, "snowid.max_wait = '100ms'\n") }
+  map { claiming($_, $redis, "snowid.max_wait = '100ms'\n", marks => 100) }
   qw(first second);
 wait_for_claim($_) foreach @nodes;
 each_damage(
@@ -132,7 +132,8 @@ each_damage(
 		}
 		$redis->query('HSET', 'snowid', $field, $good);
 		$redis->query('HDEL', 'snowid', $other_field) if $other_field;
-		wait_for_claim($_) foreach @nodes;
+		eval { answered($_), wait_for_claim($_) foreach @nodes; 1 }
+		  or die "after $field was $bad, and is $good: $@";
 	});
 my $other = worker_id($nodes[1]);
 
