@@ -364,7 +364,7 @@ identity_introduce(char *err)
 	static bool is_told = false;
 
 	claim_look(&seen);
-	if (is_told && seen.has_identity && !seen.clone)
+	if (is_told && !seen.clone)
 		return true;
 	if (is_copy)
 		ereport(LOG,

@@ -152,7 +152,7 @@ read_clock(int64 *now)
 	int64		steady_s;
 	int64		distance = read_both(&wall);
 	bool		jumped = generator_gate()->clock_jumped;
-	bool		is_accepted = jumped && generator_gate()->accepts_clock;
+	bool		is_accepted = generator_gate()->accepts_clock;
 	bool		set_back;
 
 	*now = units_from_timespec(&wall);
@@ -446,15 +446,14 @@ give_up(const char *why)
  * changed, or the ms until the next look.
  */
 static long
-act(const Decision *decision, const Facts *facts, const Claim *wanted, int64 now,
-	char *detail)
+act(const Decision *decision, int64 now, char *detail)
 {
 	bool		still_lost = generator_gate()->reason == GATE_CLAIM_LOST &&
 	decision->action == OPENING_GIVE_UP;
 
-	/* on a standby, whose gate is closed: in advance; if it fails, again */
-	if (facts->recovery && decision->remember)
-		(void) identity_remember(wanted, decision->floor_ms, detail);
+	/* on a standby; if it fails, again */
+	if (decision->remember)
+		(void) identity_remember(&pair.claim, decision->floor_ms, detail);
 	/* give_up() has said why */
 	if (decision->reason != NO_REASON && !still_lost)
 		close_gate(decision->reason, detail);
@@ -486,17 +485,16 @@ settle_gate(int64 now, bool believed)
 {
 	Facts		facts;
 	Decision	decision;
-	Claim		wanted;
 	char		detail[GATE_DETAIL_LEN];
 	long		pause;
 
 	do
 	{
-		pair_observe(&pair, now, believed, &wanted, &facts);
+		pair_observe(&pair, now, believed, &facts);
 		decision = opening_decide(&facts);
-		pair_explain(&pair, &wanted, &facts, &decision, detail);
-		pair_note(&pair, &wanted, &decision);
-		pause = act(&decision, &facts, &wanted, now, detail);
+		pair_explain(&pair, &facts, &decision, detail);
+		pair_note(&pair, &decision);
+		pause = act(&decision, now, detail);
 	} while (pause == AGAIN);
 	return pause;
 }
@@ -540,8 +538,7 @@ keeper_turn(bool reloaded)
 
 /*
  * Logs an error once, and publishes it for callers.  An open gate stays open: keys
- * continue up to the ceiling.  A closed one has the reason of an earlier turn,
- * which has passed, except for recovery.
+ * continue up to the ceiling.  A closed one has the reason of an earlier turn.
  */
 static Pause
 keeper_recover(const ErrorData *error)
@@ -556,7 +553,7 @@ keeper_recover(const ErrorData *error)
 		EmitErrorReport();
 		strlcpy(logged, detail, sizeof(logged));
 	}
-	if (RecoveryInProgress() || generator_gate()->reason == GATE_OPEN)
+	if (generator_gate()->reason == GATE_OPEN)
 		generator_no_grant(detail);
 	else
 		(void) generator_close(GATE_CEILING, detail);

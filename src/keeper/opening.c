@@ -140,7 +140,6 @@ by_ceilings(const Facts *facts)
 		return d;
 	}
 	d.floor_ms = Max(d.floor_ms, d.opens_ms);
-	d.remember = true;
 	d.forget_order = facts->gate == SHUT_AFTER_OTHER && facts->last_ms > facts->reach_ms;
 	return d;
 }

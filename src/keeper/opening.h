@@ -127,7 +127,8 @@ typedef struct Decision
 	OpeningDetail detail;
 	int64		floor_ms;		/* keys begin above it */
 	int64		opens_ms;		/* the clock must have passed it; 0: at once */
-	bool		remember;		/* first, the claim goes into the state file */
+	bool		remember;		/* in recovery the claim goes into the state
+								 * file, in advance */
 	bool		forget_order;	/* keys of another pair are out of reach */
 	bool		may_move;		/* another ID is claimed if the clock is
 								 * behind */

@@ -121,10 +121,11 @@ pair_warn(const Pair *pair, int64 floor_ms)
  */
 #define SECOND_MS (10 * 1000)
 
-/* Notes the decision about this claim, and publishes it for registry and callers. */
+/* Notes the decision about the claim, and publishes it for registry and callers. */
 void
-pair_note(Pair *pair, const Claim *claim, const Decision *decision)
+pair_note(Pair *pair, const Decision *decision)
 {
+	const Claim *claim = &pair->claim;
 	const Claim *left = &pair->behind;
 	bool		is_over = decision->is_known && !decision->behind;
 	bool		has_moved = is_over && left->ownership != 0 && left->ownership != claim->ownership;
@@ -292,16 +293,16 @@ observe_others(Pair *pair, const Claim *wanted, Facts *facts)
 }
 
 /*
- * Gathers the facts.  The claim that is wanted is valid if they have no reason against
- * it.
+ * Gathers the facts.  The pair's claim is the wanted one, if they have no reason against
+ * that, and the gate is not open for another.
  */
 void
-pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Facts *facts)
+pair_observe(Pair *pair, int64 now, bool believed, Facts *facts)
 {
+	Claim		wanted = {0};
 	int64		limit_ms;
 
 	memset(facts, 0, sizeof(*facts));
-	memset(wanted, 0, sizeof(*wanted));
 	facts->from_registry = claim_from_redis();
 	facts->recovery = RecoveryInProgress();
 	facts->believed = believed;
@@ -309,18 +310,18 @@ pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Facts *facts)
 	facts->reach_ms = unix_ms_from_units(generator_reach(now));
 	facts->max_lead_ms = snowid_max_lead;
 	facts->file = identity_load(pair->said[DETAIL_FILE]);
-	facts->source = wanted_claim(wanted, &limit_ms, pair->said[DETAIL_SOURCE]);
+	facts->source = wanted_claim(&wanted, &limit_ms, pair->said[DETAIL_SOURCE]);
 	if (facts->file == FILE_WITHOUT_CLAIM)
-		observe_file(pair, wanted, facts);
+		observe_file(pair, &wanted, facts);
 	/* one that was lost, or is of another source, leaves the file before that */
 	if ((facts->file == FILE_WITHOUT_CLAIM || facts->file == FILE_WANTED_CLAIM) &&
 		facts->from_registry && facts->source != GATE_CLAIM_LOST &&
 		!identity_introduce(pair->said[DETAIL_FILE]))
 		facts->file = FILE_UNUSABLE;
-	facts->claim_floor_ms = wanted->floor_ms;
-	observe_gate(wanted, facts);
-	observe_ceilings(pair, wanted, facts);
-	observe_others(pair, wanted, facts);
+	facts->claim_floor_ms = wanted.floor_ms;
+	observe_gate(&wanted, facts);
+	observe_ceilings(pair, &wanted, facts);
+	observe_others(pair, &wanted, facts);
 	if (facts->source == NO_REASON)
 		pair->limit = limit_ms == PG_INT64_MAX ? PG_INT64_MAX : last_unit_of(limit_ms);
 }
@@ -329,8 +330,7 @@ pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Facts *facts)
 
 /* Writes the detail of a decision. */
 void
-pair_explain(const Pair *pair, const Claim *wanted, const Facts *facts,
-			 const Decision *decision, char *err)
+pair_explain(const Pair *pair, const Facts *facts, const Decision *decision, char *err)
 {
 	char		layout[LAYOUT_TEXT_LEN];
 
@@ -364,7 +364,7 @@ pair_explain(const Pair *pair, const Claim *wanted, const Facts *facts,
 					 timestamptz_to_str(timestamptz_from_unix_ms(decision->opens_ms / 1000 * 1000 + 1000)));
 			break;
 		case DETAIL_BEHIND:
-			describe_move(wanted, decision, facts->patience_ms, err);
+			describe_move(&pair->claim, decision, facts->patience_ms, err);
 			break;
 	}
 }

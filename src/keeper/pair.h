@@ -34,10 +34,9 @@ typedef struct Pair
 
 extern const Layout *pair_server_layout(bool first);
 extern int64 last_unit_of(int64 unix_ms);
-extern void pair_observe(Pair *pair, int64 now, bool believed, Claim *wanted, Facts *facts);
-extern void pair_explain(const Pair *pair, const Claim *wanted, const Facts *facts,
-						 const Decision *decision, char *err);
-extern void pair_note(Pair *pair, const Claim *claim, const Decision *decision);
+extern void pair_observe(Pair *pair, int64 now, bool believed, Facts *facts);
+extern void pair_explain(const Pair *pair, const Facts *facts, const Decision *decision, char *err);
+extern void pair_note(Pair *pair, const Decision *decision);
 extern void pair_warn(const Pair *pair, int64 floor_ms);
 
 #endif							/* SNOWID_KEEPER_PAIR_H */

@@ -232,12 +232,6 @@ no_key_without_the_file(void)
 }
 
 static Result
-in_the_file_first(void)
-{
-	return if_so(d.action == OPENING_OPEN, d.remember);
-}
-
-static Result
 a_wrong_clock_opens_and_grants_nothing(void)
 {
 	return if_so(!facts.believed, !is_granted_then() && (!is_open_then() || facts.gate == OPEN_FOR_WANTED));
@@ -489,7 +483,6 @@ static const Property properties[] = {
 	{no_key_without_a_claim, "no key is made without a claim"},
 	{no_key_with_a_claim_that_is_not_wanted, "no key is made with a claim that is not wanted any more"},
 	{no_key_without_the_file, "no key is made without the state file"},
-	{in_the_file_first, "a claim is in the state file before its first key"},
 	{a_wrong_clock_opens_and_grants_nothing, "a clock that is not believed opens and grants nothing"},
 	{a_wrong_clock_closes_nothing, "a clock that is not believed does not close an open gate"},
 	{above_every_ceiling, "keys begin above every known ceiling"},
