@@ -131,7 +131,8 @@ max_wait('1h');
 stop_worker();
 
 # the clock stands, so that it does not come near before the keeper continues
-stop_clock($node, time * 1000);
+my $stands = int(time) * 1000;
+stop_clock($node, $stands);
 my @sessions = map { start_advance("session$_", "$_ s") } 1 .. 3;
 query($node,
 	"SELECT pg_terminate_backend($sessions[0]{pid}), pg_cancel_backend($sessions[1]{pid})"
@@ -155,6 +156,18 @@ like(
 	$sessions[2]{out},
 	qr/^NOTICE:  00000: keys wait until/,
 	'a session that is cancelled makes room for the next');
+
+# The keeper judges by its own reading of the clock, which is set back meanwhile.
+max_wait('2s');
+stop_worker();
+my $far = start_advance('far', '59 min');
+stop_clock($node, $stands - 600_000);
+continue_worker();
+$far->{handle}->finish;
+like(
+	$far->{out},
+	qr/^ERROR:  55000: snowid could not reserve more keys/,
+	'a key that is beyond max_jump when the keeper sees the call is refused');
 set_skew($node, 0);
 max_wait('200ms');
 
@@ -328,6 +341,12 @@ is( query(
 	),
 	't',
 	'an advance by a clock that was set back does not count');
+is( query(
+		$other,
+		"SELECT ceiling < clock_timestamp() + interval '1 min' AND (SELECT count(*) = 1 FROM @{[ ceilings() ]} WHERE worker_id = 3) FROM snowid_status()"
+	),
+	't',
+	'keys below those of the former ID have a ceiling of their own');
 reload("snowid.worker_id = 3\nsnowid.max_jump = 3h");
 wait_for($other, "SELECT current_setting('snowid.max_jump') = '3h'");
 set_skew($other, 2 * 3600 + 60);

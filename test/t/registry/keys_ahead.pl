@@ -117,6 +117,34 @@ wait_for_claim($stays);
 	wait_for_claim($stays);
 }
 
+# Each mark says up to where keys are made: after snowid_advance(), too, and not by a clock
+# that is not believed.
+{
+	my $marks = claiming('marks', $redis, '', marks => 300);
+	wait_for_claim($marks);
+	my $at = '0:' . worker_id($marks);
+	set_skew($marks, 2 * 86400);
+	$marks->wait_for_log(qr/the clock jumped ahead/);
+	my $n = $redis->record($at, 'n');
+	wait_until('marks', sub { $redis->record($at, 'n') > $n + 2 });
+	cmp_ok(
+		$redis->record($at, 'ceiling'),
+		'<',
+		1000 * (time + 3600),
+		'a clock that is not believed is in no mark');
+	set_skew($marks, 0);
+	$marks->wait_for_log(qr/the clock is back/);
+	my $key = query($marks,
+		"SELECT snowid_max(clock_timestamp() + interval '30 min')");
+	query($marks, "SELECT snowid_advance($key)");
+	wait_until('a mark',
+		sub { $redis->record($at, 'ceiling') >= key_ms($key) });
+	pass('the record has the ceiling of snowid_advance()');
+	kill_all($marks);
+	$redis->query('FLUSHALL');
+	wait_for_claim($stays);
+}
+
 foreach my $i (0 .. $#owners)
 {
 	my $node = claiming_cluster("owner$i", $proxy, $lease, marks => 5000);
