@@ -138,7 +138,7 @@ $standby->stop;
 #---- Another boot ----
 
 $cold->stop;
-my $seen    = now_ms() + 3000;     # not before the server asks
+my $seen    = now_ms() + 3000;    # not before the server asks
 my $ceiling = now_ms() + 9500;
 $redis->edit(
 	'0:1',
