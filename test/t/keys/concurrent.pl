@@ -179,7 +179,7 @@ query($node, <<~EOF);
 	EOF
 my $waits = status($node, 'waits');
 my $run   = start_pgbench(
-	$node, 'postgres', '-c 32 -j 1 -T 3 -R 8000 -M prepared',
+	$node, 'postgres', '-c 32 -j 1 -t 375 -R 8000 -M prepared',
 	snowid  => "SELECT take('snowid');",
 	nextval => "SELECT take('nextval');");
 stop_pgbench($run, 'finish') or diag($run->{out});
