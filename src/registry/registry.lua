@@ -29,7 +29,7 @@
 --		claim		random ID of this ownership
 --		generation	of this ownership; higher than those of the ID before
 --		instance	the instance of Redis that the owner last wrote to
---		floor		the owner's keys are above it
+--		floor		keys that others made with the ID are not above it
 --		starts		the owner's count of starts; a lower one is refused
 --		token		random ID of that start
 --		boot		the machine's boot, as the owner saw it
@@ -83,9 +83,10 @@
 -- Clocks: silence and leases are measured by the registry's clock alone, which is
 -- that of Redis, and stands still when that is set back; ceilings are compared
 -- with keys alone.  A ceiling is lowered only when its owner releases the ID, since
--- only the owner knows its last key.  Times of records that are further ahead than
--- the caller's clock can be ("latest") are no server's keys: the caller gets an answer
--- that says so, and neither uses nor repeats them.
+-- only the owner knows its last key; and raised by the owner alone, since keys of others,
+-- which are below the floor, may be far ahead of its clock.  Times of records that are
+-- further ahead than the caller's clock can be ("latest") are no server's keys: the caller
+-- gets an answer that says so, and neither uses nor repeats them.
 --
 -- ARGV: name, value, name, value ...  Each call has version, operation, layout,
 -- server (its random ID), name, place, token, starts, n, interval, lease, latest,
@@ -284,7 +285,7 @@ end
 
 -- The keys of the next owner are above it.
 local function floor(r)
-	return r and num(r.ceiling) + num(r.lease) or 0
+	return r and math.max(num(r.ceiling) + num(r.lease), num(r.floor)) or 0
 end
 
 local function list_of(index)
@@ -489,7 +490,6 @@ local function own_record(at, r, claim, generation, begin)
 	r.name, r.claim, r.generation, r.instance = arg.name, claim, generation, instance
 	r.interval, r.lease, r.revoked, r.floor = arg.interval, arg.lease, '0', begin
 	raise(r, 'ceiling', arg.ceiling)
-	raise(r, 'ceiling', r.floor)
 	raise(meta, 'high', generation)
 	note_alive(at, r)
 	if meta.layout == '' then meta.layout, meta.pinned_by = arg.layout, arg.name end
@@ -500,7 +500,8 @@ local function put_back(at, r)
 	r = r or blank()
 	r.since = str(now)
 	raise(r, 'ceiling', arg.used)
-	own_record(at, r, arg.ownership, arg.generation, arg.floor)
+	raise(r, 'floor', arg.floor)
+	own_record(at, r, arg.ownership, arg.generation, r.floor)
 	return r
 end
 
@@ -516,7 +517,6 @@ end
 -- The answer says whether another server has the caller's ID.
 local function lost(at, r)
 	if r.owner == UNKNOWN then raise(r, 'generation', arg.generation) end
-	raise(r, 'ceiling', arg.used)
 	raise(r, 'floor', arg.used)
 	put(at, r)
 	return {'lost', r.name, r.owner == arg.server and 'server' or ''}
@@ -529,11 +529,11 @@ local function leave_ceiling(at, r, generation, ceiling)
 		r = blank()
 		r.generation = str(generation)
 	end
-	local before, begin = r.ceiling, r.floor
-	raise(r, 'ceiling', ceiling)
-	-- the present owner does not know of them when it releases the ID
-	if r.owner ~= arg.server then raise(r, 'floor', ceiling) end
-	if not r.bad and (r.ceiling ~= before or r.floor ~= begin) then put(at, r) end
+	-- another owner does not know of them, and continues below
+	local mark = r.owner == arg.server and 'ceiling' or 'floor'
+	local before = r[mark]
+	raise(r, mark, ceiling)
+	if not r.bad and r[mark] ~= before then put(at, r) end
 end
 
 -- The same, for a caller that does not get its claim back, or not yet.
@@ -788,7 +788,7 @@ function operations.mark()
 		-- another server may have got it meanwhile, and Redis forgot that
 		leave_used(at, r)
 		return {'gone'}
-	elseif r and beyond(at, r) then
+	elseif r and num(r.ceiling) > num(arg.latest) then
 		if is_its then note_alive(at, r) end
 		return beyond(at, r)
 	elseif is_its then
@@ -817,7 +817,6 @@ function operations.release()
 	end
 	if arg.exact == '1' and same_boot(r) then
 		r.lease, r.ceiling = '0', arg.ceiling
-		raise(r, 'ceiling', r.floor)
 	else
 		raise(r, 'ceiling', arg.ceiling)
 	end

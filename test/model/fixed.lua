@@ -421,6 +421,16 @@ return {
 		{17821, 'pause', 1, 37179},
 		{54500, 'lose', 25, 0},
 	}},
+	-- what a stranger leaves in a record is not the owner's to be stopped by
+	{name = 'another server of its registry leaves keys far ahead', setup = setup {servers = 2, lease = 9000, max_jumps = {1000, 1000}, offsets = {300058}}, steps = {
+		{46000, 'move', 2},
+		{47000, 'restart', 2},
+		{48000, 'other_redis'},
+		{76515, 'flush'},
+		{76516, 'move', 1},
+		{77516, 'restart', 1},
+		{106000, 'has', 2, 0},
+	}},
 	{name = 'its record is gone, and there are two masters', setup = setup {servers = 3, lease = 9000, sees_all = true}, steps = {
 		{21000, 'rewind', 1, 3},
 		{21475, 'start', 1},

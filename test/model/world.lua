@@ -1251,7 +1251,7 @@ local function check_waiting(home)
 			for worker = 0, world.workers - 1 do
 				local field = s.dc .. ':' .. worker
 				local r = all[field]
-				if r and r.owner == '' and tonumber(r.ceiling) <= now - 2 * MARK or
+				if r and r.owner == '' and max(tonumber(r.ceiling), tonumber(r.floor)) <= now - 2 * MARK or
 					-- a record that cannot be read is no free ID
 					not r and not world.redises[home].hash[field] then
 					could = worker

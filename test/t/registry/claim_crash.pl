@@ -137,13 +137,13 @@ like(
 is(disorder(@keys),                 0,       'keys keep increasing');
 is($redis->record("0:$id", 'name'), 'thief', 'the other server keeps the ID');
 cmp_ok(
-	$redis->record("0:$id", 'ceiling'),
+	$redis->record("0:$id", 'floor'),
 	'>=',
 	$node->safe_psql(
 		'postgres',
 		"SELECT floor(extract(epoch FROM snowid_timestamp($lost[-1])) * 1000)"
 	),
-	"the record's ceiling is above the last key");
+	"the next owner begins above the last key");
 my %lost = ($id => 1);
 $highest{killed} = $keys[-1];
 makes_keys_as($node, $id = worker_id($node), 'it has another one');

@@ -110,8 +110,8 @@ wait_for_claim($stays);
 		sub { $redis->query('HGET', 'snowid', $at) });
 	is($redis->record($at, 'owner'),
 		'', 'the ID that a server is about to release is not put back');
-	cmp_ok($redis->record($at, 'ceiling'), '>=', $last,
-		'the record has the ceiling of the keys that were made with that ID');
+	cmp_ok($redis->record($at, 'floor'), '>=', $last,
+		'the floor of the record is above the keys that were made with that ID');
 	kill_all($moves);
 	$redis->query('FLUSHALL');
 	wait_for_claim($stays);
@@ -200,9 +200,9 @@ sub come_back
 		'its first call has the ceiling of all keys: ' . name_of($owner));
 	return if $owner->{late};
 	poll($node, "NOT is_open AND reason ~ 'registry is empty'");
-	cmp_ok($redis->record("0:$owner->{id}", 'ceiling') // 0,
+	cmp_ok($redis->record("0:$owner->{id}", 'floor') // 0,
 		'>=', $owner->{last},
-		'the record has the ceiling of all keys: ' . name_of($owner));
+		'the floor of the record is above all keys: ' . name_of($owner));
 	return;
 }
 
