@@ -431,6 +431,18 @@ return {
 		{77516, 'restart', 1},
 		{106000, 'has', 2, 0},
 	}},
+	-- the copy has the ID from the old one, and its original does not know of that yet
+	{name = 'a copy by block, and two masters', setup = setup {servers = 2, no_replicas = true}, steps = {
+		{21000, 'failover', 30000},
+		{22000, 'copy_blocks', 1, 4},
+		{23000, 'start', 4},
+		{62000, 'has', 4, 0},
+	}},
+	{name = 'a memory image whose keeper is held as it loses its ID', setup = setup {servers = 2, workers = 2, lease = 9000, tail = 8000}, steps = {
+		{14000, 'copy_memory', 2, 4},
+		{15000, 'restart', 4},
+		{16000, 'hold', 2, 9, 1232},
+	}},
 	{name = 'its record is gone, and there are two masters', setup = setup {servers = 3, lease = 9000, sees_all = true}, steps = {
 		{21000, 'rewind', 1, 3},
 		{21475, 'start', 1},

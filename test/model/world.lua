@@ -70,6 +70,7 @@ end
 -- A2: V and Y are copies of one disk, and one of them is cut off, or was not heard
 -- since its start, or since Redis lost its record, and the other started without Redis.  Or
 -- a copy got V's ID since V was cut off, and gave it back; or it let go of V's while V was cut off.
+-- Or Y had it from the old one of two masters, and V was not heard since Y came to the other.
 local function is_block_copy(v, i, y, k)
 	local contact, copied = heard_before(v.own, y.own), v.own.copied_at
 	if copied and v.contact[i] <= copied and copied <= y.own.at then return true end
@@ -81,7 +82,8 @@ local function is_block_copy(v, i, y, k)
 		 v.at[i] - v.contact[i] >= 2 * v.own.interval or y.at[k] - y.contact[k] >= 2 * y.own.interval or
 		 is_unknown_to(v, i, y, k) or is_unknown_to(y, k, v, i) or
 		 -- cut off when the other one got the ID
-		 y.s.cut_kin and y.s.cut_kin[v.s])
+		 y.s.cut_kin and y.s.cut_kin[v.s] or
+		 y.own.joined_at and v.contact[i] <= y.own.joined_at and y.own.joined_at <= y.at[k])
 end
 
 -- A3: V was cut off when an administrator released its ID; or its record was damaged then,
@@ -368,6 +370,7 @@ local function execute(s, m, argv, op)
 	if its and is_old then
 		its.by_old, its.is_elsewhere = world.old_since, true
 	elseif its then
+		its.joined_at = its.joined_at or its.by_old and world.now
 		its.lost_first, its.is_elsewhere = nil, nil
 	end
 	if answer[1] == 'yours' or op == 'mark' and answer[1] == 'ok' then m.told_high = max(m.told_high or 0, tonumber(answer[#answer])) end
@@ -1080,8 +1083,10 @@ world.steps = steps
 
 local function keeper_event(s)
 	s.keeper_at = FOREVER
+	-- a turn that was held began before the answers of that time
+	if not s.mem.keeper then s.turn_answered = s.answered end
 	Server.keeper_turn(s)
-	if not s.mem.keeper then s.learned = s.answered end
+	if not s.mem.keeper then s.learned = s.turn_answered end
 end
 
 local function registry_event(s)
