@@ -286,6 +286,25 @@ unlike(
 	slurp_file($first->logfile),
 	qr/lost its worker ID/,
 	'the living holder never lost its ID, not even without Redis');
+
+# A clone that starts while Redis is away uses the holder's ID, and then is to have another one.
+$hot->stop;
+clone_node($hot, $first);
+$redis->stop;
+$hot->start;
+makes_keys_as($hot, 0, 'a clone that starts without Redis');
+settings($hot, $short . 'snowid.datacenter_id = 6');
+$hot->reload;
+$redis->run;
+wait_for_claim($hot);
+is(status($hot, 'datacenter_id'),
+	6, 'the clone gets another ID when Redis is back');
+wait_for_claim($first);
+makes_keys_as($first, 0, 'the living holder keeps its own');
+unlike(
+	slurp_file($first->logfile),
+	qr/lost its worker ID/,
+	'the living holder never lost its ID to a clone that used it');
 $hot->stop;
 settings($first, $short);
 $first->reload;

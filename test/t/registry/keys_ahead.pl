@@ -111,7 +111,8 @@ wait_for_claim($stays);
 	is($redis->record($at, 'owner'),
 		'', 'the ID that a server is about to release is not put back');
 	cmp_ok($redis->record($at, 'floor'), '>=', $last,
-		'the floor of the record is above the keys that were made with that ID');
+		'the floor of the record is above the keys that were made with that ID'
+	);
 	kill_all($moves);
 	$redis->query('FLUSHALL');
 	wait_for_claim($stays);

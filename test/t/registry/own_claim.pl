@@ -35,8 +35,13 @@ is( $b->safe_psql(
 # As if the server had claimed the ID 5 as well, and never heard of it.
 sub claim_another
 {
+	my (%fields) = @_;
 	my %record = $redis->fields('0:0');
-	$redis->plant('0:5', %record, claim => 'e' x 16, interval => 3600_000);
+	$redis->plant(
+		'0:5', %record,
+		claim    => 'e' x 16,
+		interval => 3600_000,
+		%fields);
 	return;
 }
 
@@ -84,6 +89,13 @@ unlike(
 	slurp_file($_->logfile),
 	qr/before the machine was restarted/,
 	'a server that is started again waits for no silence') foreach $a, $b;
+
+# Its machine was restarted before it used an ID: a copy may use that until it is silent.
+claim_another(boot => 'another', interval => 3000);
+$a->restart;
+wait_for_claim($a);
+is(shown($a), "0|live|t\n1|live|f",
+	'a server gives it back after its machine was restarted, too');
 
 # A start that is not in the file does not count.
 $a->stop;
