@@ -118,6 +118,26 @@ is( $plain->safe_psql(
 	't',
 	'not preloaded: the named layouts are there');
 
+is( $plain->safe_psql('postgres', <<~EOF),
+		SET client_min_messages = error;
+		CREATE EXTENSION snowid_segments;
+		INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('a', 5), ('b', 6);
+		INSERT INTO snowid_segment_periods VALUES ('a', '2026-01-01', 7);
+		UPDATE snowid_segments SET max_id = 8 WHERE biz_tag = 'b' RETURNING max_id;
+		DELETE FROM snowid_segment_periods RETURNING max_id;
+		TRUNCATE snowid_segments;
+		EOF
+	"8\n7",
+	'not preloaded: rows of tags are written');
+foreach my $call (
+	"snowid_number('a')",         "snowid_number_range('a', 2)",
+	"snowid_segment_forget('a')", 'snowid_segment_status()')
+{
+	like(sql_error($plain, "SELECT $call"),
+		$not_loaded, "not preloaded: $call says so");
+}
+$plain->safe_psql('postgres', 'DROP EXTENSION snowid_segments');
+
 #---- No worker ID ----
 
 my $no_worker_id =

@@ -384,6 +384,7 @@ like(
 		EOF
 	qr/^42501: /,
 	'a new role counts at once, even if the session has got numbers');
+query($node, "SET ROLE clerk; SELECT snowid_number('secret')");
 is( answers(
 		"SET ROLE deputy; SELECT snowid_number('secret'); RESET ROLE; UPDATE snowid_segments SET role = 'boss' WHERE biz_tag = 'secret'; SET ROLE deputy; SELECT snowid_number('secret') > 0"
 	),
