@@ -134,14 +134,14 @@ sub crash_at
 	return;
 }
 
-# The old layout comes back, with each pair a minute before its last keys.
+# The old layout comes back, with each pair an hour before its last keys.
 sub nothing_repeats
 {
 	my ($name) = @_;
 	foreach my $pair ([ 1, 30 * $day ], [ 2, 10 * $day ])
 	{
 		my ($id, $skew) = @$pair;
-		start_with('old', $id, $skew - 60);
+		start_with('old', $id, $skew - 3600);
 		is_refused("$name: no key of worker ID $id comes again", $waits);
 	}
 	return;
