@@ -169,6 +169,11 @@ like(
 	qr/^ERROR:  55000: snowid could not reserve more keys/,
 	'a key that is beyond max_jump when the keeper sees the call is refused');
 set_skew($node, 0);
+
+# Its grants are as large as ever.
+wait_for($node,
+	"SELECT ceiling > clock_timestamp() + interval '300 ms' FROM snowid_next(), snowid_status()"
+);
 max_wait('200ms');
 
 #---- On a standby ----
@@ -347,6 +352,13 @@ is( query(
 	),
 	't',
 	'keys below those of the former ID have a ceiling of their own');
+my $file    = $other->data_dir . '/snowid/state';
+my $written = (stat $file)[1];
+keeper_turns($other);
+is( (stat $file)[1],
+	$written,
+	'an advance that does not count leaves the state file, which is written once for that'
+);
 reload("snowid.worker_id = 3\nsnowid.max_jump = 3h");
 wait_for($other, "SELECT current_setting('snowid.max_jump') = '3h'");
 set_skew($other, 2 * 3600 + 60);
@@ -356,8 +368,9 @@ is(status($other, 'is_open'),
 	't', 'such an advance does not count when the clock comes there again');
 $other->stop;
 
-# Called again after a small step back, it counts from there: another one does not make it
-# void, though the clock is behind the first call by more than callers wait.
+# Called again after a small step back, with any key, it counts from there: another one does
+# not make it void, though the clock is behind the first call by more than callers wait.  Nor
+# does a call meanwhile that had nothing to do.
 my $again = snowid_cluster('again', 'snowid.worker_id = 1');
 my $began = (int(time) + 60) * 1000;
 start_and_open($again);
@@ -366,8 +379,10 @@ stop_clock($again, $began);
 $key =
   query($again, "SELECT snowid_max(clock_timestamp() + interval '20 min')");
 query($again, "SELECT snowid_advance($key)");
+stop_clock($again, $began + 60_000);
+query($again, 'SELECT snowid_advance(1)');
 set_clock_back($again, $began - 5000);
-query($again, "SELECT snowid_advance($key)");
+query($again, 'SELECT snowid_advance(1)');
 set_clock_back($again, $began - 10_000);
 configure($again, 'snowid.worker_id = 2');
 $again->reload;
@@ -377,7 +392,8 @@ gate_is_open($again, 2);
 like(
 	sql_error($again, 'SELECT snowid_next()'),
 	qr/would lead the clock/,
-	'an advance that is repeated after a step back holds over another one');
+	'an advance holds over two steps back with a call between them, of any key'
+);
 
 #---- Another layout ----
 

@@ -294,10 +294,16 @@ mkdir $copy->basedir;
 system_or_bail('cp', '-a', $node->data_dir, $copy->data_dir);
 $copy->append_conf('postgresql.conf', 'port = ' . $copy->port);
 give_clock($copy);
+configure($copy, '');
 $copy->start;
+poll($copy, "reason = 'snowid has no worker ID'");
+configure($copy, $settings);
+$copy->restart;
 server_is_open($copy);
-is(() = slurp_file($copy->logfile) =~ /$warning/g,
-	1, 'a copy of the directory is noticed, and logged once');
+is( () = slurp_file($copy->logfile) =~ /$warning/g,
+	1,
+	'a copy of the directory is noticed with its first number, and logged once'
+);
 ok(slurp_file($copy->data_dir . '/snowid/state') ne $good,
 	'its file is its own');
 $copy->restart;
