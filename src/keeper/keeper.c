@@ -254,7 +254,7 @@ grant(int64 now, int64 last, int64 least)
 
 	until = Min(until, now + units_from_ms((int64) snowid_max_lead + RESERVE_MS));
 	until = Max(until, least);
-	/* to the end of a ms: exactly half of the next, larger one would be due at once */
+	/* whole ms: just half of the next, larger one would be due at once */
 	until = Min(last_unit_of(unix_ms_from_units(until)), generator_range_end());
 	if (until > pair.limit)
 		claim_propose(unix_ms_from_units(now), unix_ms_from_units(until), true);

@@ -58,7 +58,8 @@ sub verdict
 END
 {
 	local $?;
-	chmod 0700, map { $_->data_dir . '/snowid' } grep { $_ } $node, $copy;
+	chmod 0700, map { $_->data_dir, $_->data_dir . '/snowid' }
+	  grep { $_ } $node, $copy;
 }
 
 #---- The file ----
@@ -274,7 +275,13 @@ is( query(
 unlink glob($node->data_dir . '/snowid/*');
 rmdir $node->data_dir . '/snowid' or die "$!";
 configure($node, $settings =~ s{worker_id = 1}{worker_id = 2}r);
+chmod 0500, $node->data_dir;
 $node->reload;
+poll($node,
+	"NOT is_open AND reason ~ 'Could not create directory \"snowid\": Permission denied'"
+);
+pass('a directory that was removed and cannot come again: no key');
+chmod 0700, $node->data_dir;
 wait_for_worker_id($node, 2);
 is(-s $file, 604, 'a directory that was removed comes again with the file');
 open($lock, '<', $node->data_dir . '/snowid/lock') or die "$!";
