@@ -217,6 +217,25 @@ is(answer_of($asked[2]),
 	1, 'a tag whose range could not be taken is tried again');
 answer_of($asked[0]);
 
+# A range is taken, and then its commit fails.
+query($node, <<~EOF);
+	CREATE TABLE allowed (id bigint PRIMARY KEY);
+	BEGIN;
+	LOCK TABLE snowid_segments;
+	INSERT INTO allowed SELECT max_id FROM snowid_segments UNION SELECT 77;
+	ALTER TABLE snowid_segments ADD CONSTRAINT only_allowed FOREIGN KEY (max_id)
+		REFERENCES allowed DEFERRABLE INITIALLY DEFERRED;
+	INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('late', 77);
+	COMMIT
+	EOF
+my $late = ask_in_background($node, "SELECT snowid_number('late')");
+wait_for($node,
+	"SELECT error LIKE '%\"only_allowed\"%' FROM snowid_segment_status() WHERE biz_tag = 'late'"
+);
+query($node, 'ALTER TABLE snowid_segments DROP CONSTRAINT only_allowed');
+is(answer_of($late) . ' of ' . max_id('late'),
+	'78 of 1077', 'a range whose commit fails is not used');
+
 # A caller has looked a tag up, whose row was not read yet, when the tag is forgotten.
 query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('gone')");
 hold_process($node, 'snowid segments', 'StartTransactionCommand');
