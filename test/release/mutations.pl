@@ -137,7 +137,7 @@ my @named = (
 		'the keeper proposes a ceiling in each turn, too'
 	],
 	[
-		qr{^keeper/keeper.c: open_gate: without: (?:generator_)?grant},
+		qr{^keeper/keeper.c: open_gate: without: grant},
 		'the other half, or the grant of the same turn, makes up for it'
 	],
 	[

@@ -9,6 +9,7 @@ use PostgreSQL::Test::Utils;
 use SnowidHold;
 use SnowidTest;
 use Test::More;
+use Time::HiRes ();
 
 my $settings =
   "snowid.worker_id = 1\nsnowid.max_wait = 200ms\nsnowid.max_lead = 100ms\n";
@@ -169,6 +170,21 @@ like(
 	qr/^ERROR:  55000: snowid could not reserve more keys/,
 	'a key that is beyond max_jump when the keeper sees the call is refused');
 set_skew($node, 0);
+
+# The answer to a session that cannot read it is not another one's.
+stop_worker();
+my ($first, $second) = map { start_advance("asker$_", '1 s') } 1, 2;
+stop_process($node, $first->{pid});
+push @stopped, $first->{pid};
+kill 'CONT', shift @stopped;
+$second->{handle}->finish;
+like(
+	$second->{out},
+	qr/^ERROR:  55000: snowid could not reserve more keys/,
+	'a call does not get the answer to the call of another session');
+continue_worker();
+$first->{handle}->finish;
+unlike($first->{out}, qr/ERROR/, 'that session gets it when it continues');
 
 # Its grants are as large as ever.
 wait_for($node,
@@ -354,10 +370,9 @@ is( query(
 	't',
 	'keys below those of the former ID have a ceiling of their own');
 my $file    = $other->data_dir . '/snowid/state';
-my $written = (stat $file)[1];
+my $written = (Time::HiRes::stat($file))[9];
 keeper_turns($other);
-is( (stat $file)[1],
-	$written,
+is((Time::HiRes::stat($file))[9], $written,
 	'an advance that does not count leaves the state file, which is written once for that'
 );
 reload("snowid.worker_id = 3\nsnowid.max_jump = 3h");
