@@ -171,29 +171,37 @@ used_of(const ClaimBoard *seen, const Claim *claim)
 		Max(Min(seen->identity.ceiling_ms, MAX_MS), 0) : 0;
 }
 
+/* Is there a claim that the server leaves, and has the keeper another one? */
+bool
+protocol_has_left(const ClaimBoard *seen)
+{
+	return seen->leaving.ownership != 0 && seen->identity.claim.ownership == seen->claim.ownership;
+}
+
 /*
- * The claims that this server gave up, as the script reads them.  Of the one that it is
- * about to release only the keys, without its ownership: it is not let go yet.
+ * The claims that this server gave up, as the script reads them.  Of one that the keeper
+ * still has only the keys, without its ownership: it is not let go yet.
  */
 static char *
 past_claims(const ClaimBoard *seen)
 {
 	const Claim *leaving = &seen->leaving;
+	uint64		kept = protocol_has_left(seen) ? 0 : leaving->ownership;
 	char	   *text = "";
-
-	if (leaving->ownership != 0)
-		text = psprintf(" %s/%s/0/" INT64_FORMAT "/0",
-						protocol_hex(leaving->registry), protocol_field(leaving), used_of(seen, leaving));
 
 	for (int i = 0; i < PAST_CLAIMS; i++)
 	{
 		const Claim *past = &seen->identity.past[i];
 
-		if (past->ownership != 0 && past->generation != 0 && past->ownership != leaving->ownership)
+		if (past->ownership != 0 && past->generation != 0 && past->ownership != kept)
 			text = psprintf("%s %s/%d:%d/%s/" INT64_FORMAT "/%d", text, protocol_hex(past->registry),
 							past->pair.datacenter, past->pair.worker, protocol_hex(past->ownership),
 							past->floor_ms, past->exact);
 	}
+	/* one that was never used is not in the file */
+	if (leaving->ownership != 0)
+		text = psprintf("%s %s/%s/%s/" INT64_FORMAT "/0", text, protocol_hex(leaving->registry), protocol_field(leaving),
+						kept != 0 ? "0" : protocol_hex(leaving->ownership), used_of(seen, leaving));
 	return text;
 }
 
@@ -467,10 +475,6 @@ read_answer(const ClaimBoard *seen, const RegistryCall *call, char **texts, int 
 {
 	AnswerKind	kind;
 
-	if (strcmp(call->operation, "release") == 0)
-		return is_answer(texts, count, "ok", 1) ? ANSWER_OK :
-			is_answer(texts, count, "lost", 1) || is_answer(texts, count, "late", 1) ? ANSWER_LOST :
-			ANSWER_UNREADABLE;
 	if (is_answer(texts, count, "layout", 3))
 	{
 		answer->why = protocol_layout_conflict(texts);

@@ -15,7 +15,7 @@ typedef struct RegistryCall
 	const char *args[80];		/* names and values, in turn */
 } RegistryCall;
 
-/* The kinds of answers to a claim, a mark or a release. */
+/* The kinds of answers to a claim or a mark. */
 typedef enum AnswerKind
 {
 	ANSWER_NONE,				/* there is none, or none that tells more */
@@ -54,6 +54,7 @@ extern int	protocol_mark_interval(void);
 extern const char *protocol_server_name(void);
 extern void protocol_begin(RegistryCall *call, const ClaimBoard *seen, const char *operation,
 						   int datacenter_id, const Claim *claim);
+extern bool protocol_has_left(const ClaimBoard *seen);
 extern bool protocol_resumes(const ClaimBoard *seen, const Claim *claim, int64 now);
 extern void protocol_add_claim(RegistryCall *call, const ClaimBoard *seen, const Claim *claim,
 							   int64 now);

@@ -7,7 +7,7 @@
  * opens no gate and writes no file.  It says in shared memory which pair may be
  * used and up to when, and the snowid keeper acts on it.  A claim takes effect in
  * this order: answered by Redis, written to the state file, gate opened.  It ends
- * in this one: gate closed, removed from the file, released in Redis.
+ * in this one: gate closed, removed from the file, let go by the next mark.
  *
  * Logs once when two calls in a row or a request failed, and once when Redis can be
  * used again; the reason of each failure is in the status.  Calls that fail are
@@ -54,7 +54,6 @@ static bool logged_failure;		/* by the log, Redis cannot be used */
 static bool untidy;				/* a second ID may have been claimed by a call
 								 * without an answer */
 static bool settling;			/* Redis' last answer: hurrying does not help */
-static bool revoked;			/* the next call is to release revoked_claim */
 static Claim revoked_claim;
 static char refusal[GATE_DETAIL_LEN];	/* why Redis refused the last time */
 static char logged_refusal[GATE_DETAIL_LEN];
@@ -414,13 +413,14 @@ claim_worker_id(bool move)
 	return answered;
 }
 
-/*---- Marks and releases ----*/
+/*---- Marks ----*/
 
 /* Marks the claim in Redis: the server is alive, and has it; renews a lease. */
 static void
 mark(void)
 {
 	int64		began = monotonic_ms();
+	const Claim *left = protocol_has_left(&seen) ? &seen.leaving : NULL;
 	RegistryCall call;
 	RegistryAnswer answer;
 	char		err[NET_ERR_LEN];
@@ -445,7 +445,13 @@ mark(void)
 			board->hurry = false;
 			board->renewed_at = began;
 			board->detail[0] = '\0';
+			if (left)
+				memset(&board->leaving, 0, sizeof(Claim));
 			LWLockRelease(registry_lock);
+			if (left)
+				ereport(LOG,
+						(errmsg("snowid released worker ID %d of datacenter %d",
+								left->pair.worker, left->pair.datacenter)));
 			if (seen.claim.lease_ms > 0)
 				process_notify(PROCESS_KEEPER);
 			break;
@@ -459,7 +465,6 @@ mark(void)
 		case ANSWER_REVOKED:
 			lose(false, psprintf("Worker ID %d of datacenter %d was revoked by snowid_release().",
 								 seen.claim.pair.worker, seen.claim.pair.datacenter));
-			revoked = true;
 			revoked_claim = seen.claim;
 			break;
 		case ANSWER_OTHER_LAYOUT:
@@ -468,35 +473,6 @@ mark(void)
 		default:				/* it is lost */
 			lose(answer.kind == ANSWER_LOST_TO_CLONE, answer.why);
 	}
-}
-
-/*
- * Gives back a claim with which no more keys are made, with the ceiling that the
- * state file has.  True: done.
- */
-static bool
-release(const Claim *claim)
-{
-	RegistryCall call;
-	RegistryAnswer answer;
-	const Claim *past = NULL;
-
-	for (int i = 0; i < PAST_CLAIMS && !past; i++)
-		if (seen.identity.past[i].ownership == claim->ownership)
-			past = &seen.identity.past[i];
-	protocol_begin(&call, &seen, "release", claim->pair.datacenter, claim);
-	protocol_add(&call, "worker", protocol_number(claim->pair.worker));
-	protocol_add(&call, "ownership", protocol_hex(claim->ownership));
-	/* a claim that was never in the file was never used */
-	protocol_add(&call, "ceiling", protocol_number(past ? past->floor_ms : 0));
-	protocol_add(&call, "exact", past && past->exact ? "1" : "0");
-	if (!ask_or_try_later(&call, &answer))
-		return false;
-	if (answer.kind == ANSWER_OK)
-		ereport(LOG,
-				(errmsg("snowid released worker ID %d of datacenter %d",
-						claim->pair.worker, claim->pair.datacenter)));
-	return true;
 }
 
 /* Does the keeper want another ID than that of the claim? */
@@ -540,9 +516,7 @@ tend_claim(void)
 {
 	bool		due = monotonic_ms() >= next_contact;
 
-	if (revoked && (due || backoff == 0))
-		revoked = !release(&revoked_claim);
-	else if (seen.state == CLAIM_NONE || !seen.confirmed || (untidy && due))
+	if (seen.state == CLAIM_NONE || !seen.confirmed || (untidy && due))
 	{
 		/* Redis may refuse to confirm it: its marks are beyond this clock */
 		if (due && is_unwanted() && !seen.confirmed && seen.leaving.ownership == 0)
@@ -550,21 +524,11 @@ tend_claim(void)
 		else if (due)
 			(void) claim_worker_id(false);
 	}
-	else if (seen.leaving.ownership != 0 && (due || backoff == 0) &&
-			 seen.identity.claim.ownership == seen.claim.ownership)
-	{
-		if (release(&seen.leaving))
-		{
-			LWLockAcquire(registry_lock, LW_EXCLUSIVE);
-			memset(&board->leaving, 0, sizeof(Claim));
-			LWLockRelease(registry_lock);
-		}
-	}
 	else if (seen.leaving.ownership == 0 &&
 			 ((is_unwanted() && seen.no_other[0] == '\0' && backoff == 0) ||
 			  (due && (is_unwanted() || !settings_allow(&seen.claim)))))
 		change_worker_id();
-	else if (due || (seen.hurry && backoff == 0 && !settling))
+	else if (due || ((seen.hurry || protocol_has_left(&seen)) && backoff == 0 && !settling))
 		mark();
 }
 

@@ -544,7 +544,7 @@ local function leave_used(at, r)
 	leave_ceiling(at, r, math.max(num(arg.generation) - 1, 0), str(math.max(num(arg.used), num(arg.floor))))
 end
 
--- Corrects records of this server's past claims that Redis may have forgotten:
+-- Lets go of records of this server's past claims, each time, since Redis may forget that:
 -- <registry>/<dc>:<w>/<ownership>/<ceiling>/<'1': no key is above that>, separated
 -- by spaces.
 local function let_go_of_past()
@@ -553,7 +553,7 @@ local function let_go_of_past()
 		local r = registry == meta.name and get(at)
 
 		if r and r.claim == claim and may_let_go(r) then
-			if exact == '1' and same_boot(r) then r.lease = '0' end
+			if exact == '1' and same_boot(r) then r.lease, r.ceiling = '0', '0' end
 			raise(r, 'ceiling', ceiling)
 			let_go(at, r)
 		elseif r ~= false and (not r or r.claim == claim or r.owner ~= arg.server) then
@@ -584,10 +584,9 @@ end
 --					lapsed; 'record': only if the record says that it has not lapsed
 --		up			ms since its start
 --		move		'1': it wants another ID than the known one
---		leaving		<dc>:<w> that it is about to release, or ''
+--		leaving		<dc>:<w> that it leaves for the known one, or ''
 --		past		the claims that it gave up
--- The known ID is not given up here: the server releases it when it makes no more
--- keys with it.
+-- The known ID is not given up here, but by a mark when it makes no more keys with it.
 function operations.claim()
 	local known, move = knows and arg.known or '', arg.move == '1'
 	-- its server did not look for a second master, as nobody can have taken its ID
@@ -795,30 +794,6 @@ function operations.mark()
 		r = put_back(at, r)
 	end
 	return with_marks({'ok', r.ceiling})
-end
-
--- The server makes no more keys with this ID.  Arguments: worker, ownership,
--- ceiling; exact, '1': no key is above that.
-function operations.release()
-	if not knows then return {'lost'} end
-	local at = field(arg.worker)
-	local r = get(at)
-
-	if not r or r.claim ~= arg.ownership then
-		leave_ceiling(at, r, 0, arg.ceiling)
-		return {'lost'}
-	elseif r.token == arg.token and num(arg.n) <= num(r.n)
-		or r.token ~= arg.token and num(arg.starts) <= num(r.starts)
-		or not may_let_go(r) then
-		return {'late'}
-	end
-	if arg.exact == '1' and same_boot(r) then
-		r.lease, r.ceiling = '0', arg.ceiling
-	else
-		raise(r, 'ceiling', arg.ceiling)
-	end
-	let_go(at, r)
-	return {'ok'}
 end
 
 -- Does the caller use this ID, or is it about to release it?

@@ -61,10 +61,15 @@ function Server:mark(with)
 		ceiling = at(2000), used = '0', resume = 'now', past = '', registry = k.registry}, with or {}))
 end
 
-function Server:release(with)
-	local k = self.known
-	return (self:call('release', {worker = k.worker, ownership = k.ownership, ceiling = at(1500), exact = '1', registry = k.registry},
-		with or {}))
+-- Tells that it makes no more keys with its claim, by a mark that changes nothing else.
+-- The owner that the record has then.
+function Server:leave(with)
+	local k, how = self.known, {ceiling = at(1500), exact = '1'}
+	for name, value in pairs(with or {}) do how[name] = value end
+	self:call('mark', {worker = k.worker, ownership = hex(0), generation = '0', floor = '0', used = '0', resume = 'record',
+		past = ' ' .. k.registry .. '/0:' .. k.worker .. '/' .. k.ownership .. '/' .. how.ceiling .. '/' .. how.exact,
+		registry = k.registry}, with or {}, {ceiling = '0'})
+	return world.redis:record('0:' .. k.worker).owner
 end
 
 function Server:free(worker, ownership, with)
@@ -487,7 +492,7 @@ function tests.free()
 	expect(other:mark(), 'revoked')
 	expect(new[2]:claim({count = '2', reach = at(9000)}), 'full 2 0 0 ')
 	expect(other:claim({resume = 'settled'}), 'lost s3 ')
-	expect(other:release(), 'ok')
+	expect(other:leave(), '')
 	expect(new[2]:claim({count = '2', reach = at(9000)}), 'yours 1 .*')
 	expect(s:free(1, new[2].known.ownership, {force = '1'}), 'revoked s5')
 	wait(2001)
@@ -507,10 +512,6 @@ function tests.the_same_start_claims_again()
 	expect(s:claim(), 'late')
 	s.n = s.n - 1
 	expect(s:mark(), 'late')
-	s.n = s.n - 1
-	expect(s:release(), 'late')
-	expect(taken(), '1')
-	s.n = s.n + 1
 	expect(s:mark({used = at(7000)}), 'ok ' .. at(7000) .. ' .*')
 	expect(s:claim({used = at(8000)}), 'yours 0 %x+ 0 ' .. at(8000) .. ' .*')
 	expect(record(0).seen, at(14000))
@@ -528,7 +529,7 @@ function tests.it_wants_another_one_twice()
 	local s, other = owner(), owner()
 	expect(s:claim(few), 'full 2 0 0 ')
 	expect(record(0).owner, s.common.server)
-	expect(other:release(), 'ok')
+	expect(other:leave(), '')
 	s.n = s.n - 1
 	expect(s:claim(few), 'late')
 	expect(s:claim({move = '1', count = '2', reach = at(9000)}), 'yours 1 .*')
@@ -559,8 +560,6 @@ function tests.another_start_on_the_same_boot()
 		ceiling = at(0), reach = at(0)}), 'older')
 	expect(s:mark({token = before, starts = '1'}), 'lost s2 server')
 	expect(s:mark({token = before, starts = '2'}), 'lost s2 server')
-	expect(s:release({token = before, starts = '1'}), 'late')
-	expect(s:release({token = before, starts = '2'}), 'late')
 	expect(s:mark(), 'ok .*')
 end
 
@@ -571,7 +570,7 @@ function tests.another_start_on_another_boot()
 	wait(500)
 	s:restart({boot = 'another'})
 	expect(s:claim({resume = 'settled'}), 'silence 1501')
-	expect(s:release(), 'late')
+	expect(s:leave(), s.common.server)
 	wait(1500)
 	expect(s:claim({resume = 'settled'}), 'silence 1')
 	wait(1)
@@ -746,9 +745,9 @@ function tests.a_move()
 	local new = s.known
 	expect(taken(), '11')
 	s.known = old
-	expect(s:release({ceiling = at(1234)}), 'ok')
+	expect(s:leave({ceiling = at(1234)}), '')
 	expect(record(0).ceiling, at(1234))
-	expect(s:release({ceiling = at(1235)}), 'lost')
+	expect(s:leave({ceiling = at(1235)}), '')
 	expect(record(0).floor, at(1235))
 	s.known = new
 	expect(s:mark(), 'ok .*')
@@ -763,33 +762,22 @@ function tests.releases()
 	local s = owner()
 	expect(s:mark({used = at(9000)}), 'ok .*')
 	local k = s.known
-	expect(s:release({exact = '0', ceiling = at(9001)}), 'ok')
+	expect(s:leave({exact = '0', ceiling = at(9001)}), '')
 	expect(record(0).ceiling, at(9001))
 	-- above its floor, in any case
 	local t = owner({lease = '3000'})
 	expect(t:claim({move = '1', reach = at(9001)}), 'yours 0 %x+ ' .. at(9001) .. ' .*')
-	expect(t:release({ceiling = at(100)}), 'ok')
+	expect(t:leave({ceiling = at(100)}), '')
 	expect(record(0).ceiling, at(9001))
 	-- a lease that is not exact lasts
 	local u = owner({lease = '3000'})
-	expect(u:release({exact = '0'}), 'ok')
+	expect(u:leave({exact = '0'}), '')
 	expect(record(u.known.worker).ceiling, at(5000))
 	local v = owner({lease = '3000'})
-	expect(v:release({boot = 'x', token = hex(7), starts = '3'}), 'late')
+	expect(v:leave({boot = 'x', token = hex(7), starts = '3'}), v.common.server)
 	wait(6001)
-	expect(v:release({boot = 'x', token = hex(7), starts = '3'}), 'ok')
+	expect(v:leave({boot = 'x', token = hex(7), starts = '3'}), '')
 	expect(record(v.known.worker).ceiling, at(5000))
-	-- of nobody, of another, of another registry, or damaged
-	expect(v:release({worker = '9'}), 'lost')
-	expect(record(9).floor, at(1500))
-	local w = owner({server = hex(0) .. hex(77)})
-	expect(v:release({worker = w.known.worker, ceiling = at(7777)}), 'lost')
-	expect(record(w.known.worker).floor .. record(w.known.worker).ceiling, at(7777) .. at(2000))
-	expect(w:release({registry = hex(3)}), 'lost')
-	expect(w:mark(), 'ok .*')
-	world.redis.hash['0:' .. w.known.worker] = 'x'
-	expect(w:release(), 'lost')
-	expect(world.redis.hash['0:' .. w.known.worker], 'x')
 end
 
 function tests.other_registries()
@@ -1087,6 +1075,10 @@ function tests.what_it_gave_up()
 	-- a claim tells it, too
 	expect(s:claim(past(left, {ceiling = at(8000)})), 'yours 1 .*')
 	expect(record(0).floor, at(8000))
+	-- a damaged one stays as it is
+	world.redis.hash['0:0'] = 'x'
+	expect(s:mark(past(left)), 'ok .*')
+	expect(hash('0:0'), 'x')
 end
 
 function tests.a_lease_that_it_gave_up()
@@ -1095,7 +1087,7 @@ function tests.a_lease_that_it_gave_up()
 	local left = {known = s.known}
 	expect(s:claim({move = '1'}), 'yours 1 .*')
 	expect(s:mark(past(left)), 'ok .*')
-	expect(record(0).ceiling, at(2000))
+	expect(record(0).ceiling, at(1500))
 	-- not by a copy
 	left.known = s.known
 	expect(s:claim({move = '1'}), 'yours 2 .*')
@@ -1273,7 +1265,7 @@ function large.a_fleet_whose_clock_was_ahead()
 			elseif time then
 				local now = s.known
 				s.known = former
-				expect(s:release({ceiling = at(time * hour)}), 'ok')
+				expect(s:leave({ceiling = at(time * hour)}), '')
 				s.known = now
 			end
 		end

@@ -20,9 +20,6 @@ local server = {
 	{'a lost claim stays in the file',
 		"if m.state == 'lost' then remember(s, m, nil) end",
 		"if m.state == 'lost' then m.state = 'none' end"},
-	{'released while in use',
-		"elseif m.leaving and (due or r.backoff == 0) and m.known and\n\t\tm.known.ownership == m.claim.ownership then",
-		"elseif m.leaving and (due or r.backoff == 0) then"},
 	{'continues while it watches', "m.state == 'none' and not m.watching and not m.unreadable", "m.state == 'none' and not m.unreadable"},
 	{'what cannot be read is silence', " and not m.unreadable and known", " and known"},
 	{'continues with a lease', "known.lease == 0 and\n\t\ts.lease == 0 and settings_allow", "settings_allow"},
@@ -41,6 +38,7 @@ local server = {
 }
 
 local mutations = {
+	{'released while in use', 'protocol', "and m.known and m.known.ownership == m.claim.ownership", ""},
 	{'all registries are one', 'registry', "local knows = arg.registry == meta.name", "local knows = true"},
 	{'newcomers do not settle', 'registry',
 		"if now < settled + num(arg.interval) then return unsettled(num(arg.interval)) end", ""},

@@ -12,20 +12,26 @@ local num = tostring			-- whole, and of 13 digits at most
 function protocol.at(pair) return math.floor(pair / 1000) .. ':' .. pair % 1000 end
 local at = protocol.at
 
+-- Does the keeper use the claim in whose place another one is left?
+function protocol.has_left(m)
+	return m.leaving and m.known and m.known.ownership == m.claim.ownership
+end
+
 -- The claims that were given up: <registry>/<dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>; without
--- what is held.  What is about to be released has no ownership: only its keys count.
+-- what is held.  What the keeper still uses has no ownership: only its keys count.
 local function past_of(m, leaving_used)
 	local text = ''
-	if m.leaving then
-		text = ' ' .. m.leaving.registry .. '/' .. at(m.leaving.worker) .. '/0/' .. num(leaving_used) .. '/0'
-	end
-	local leaving = m.leaving and m.leaving.ownership
+	local leaving = m.leaving and not protocol.has_left(m) and m.leaving.ownership
 	local held = m.state == 'held' and m.claim.ownership
 	for _, p in ipairs(m.identity.past) do
 		if p.ownership ~= leaving and p.ownership ~= held then
 			text = text .. ' ' .. p.registry .. '/' .. at(p.worker) .. '/' .. p.ownership .. '/' .. num(p.ceiling) .. '/' ..
 				(p.exact and '1' or '0')
 		end
+	end
+	if m.leaving then
+		text = text .. ' ' .. m.leaving.registry .. '/' .. at(m.leaving.worker) .. '/' ..
+			(leaving and '0' or m.leaving.ownership) .. '/' .. num(leaving_used) .. '/0'
 	end
 	return text
 end
@@ -78,11 +84,6 @@ function protocol.argv(s, m, op, own, n, interval)
 		add('used', num(own.used))
 		add('resume', own.resume)
 		add('past', past_of(m, own.leaving_used))
-	elseif op == 'release' then
-		add('worker', num(own.claim.worker % 1000))
-		add('ownership', own.claim.ownership)
-		add('ceiling', num(own.ceiling))
-		add('exact', own.exact and '1' or '0')
 	elseif op == 'list' then
 		add('from', num(own.from % 1000))
 		add('records', num(own.records))

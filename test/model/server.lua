@@ -536,7 +536,7 @@ end
 local function mark(s, m)
 	local r = m.reg
 	local mono_began = mono(s)
-	local used = used_of(m, m.claim)
+	local used, leaves = used_of(m, m.claim), protocol.has_left(m)
 	return call(s, m, 'mark', {claim = m.claim, ceiling = m.proposed, used = used, leaving_used = m.leaving and used_of(m, m.leaving),
 		resume = resume_of(s, m, m.claim, mono_began)}, function(answer, err)
 		if not answer then return no_answer(s, m, err) end
@@ -548,6 +548,7 @@ local function mark(s, m)
 				wake_keeper(s)
 			end
 			m.hurry = false
+			if leaves then m.leaving = nil end
 			m.renewed_at = mono_began
 			keep_marks(m, answer[4], answer[5])
 		elseif a == 'late' then
@@ -560,35 +561,13 @@ local function mark(s, m)
 		elseif a == 'lost' then
 			lose_to(s, m, answer[3], 'mark: it is another\'s')
 		elseif a == 'revoked' then
-			r.revoked = copy_claim(m.claim)
-			r.revoked_claim = r.revoked
+			r.revoked_claim = copy_claim(m.claim)
 			lose(s, m, false, 'mark: revoked')
 		else
 			world.nonsense(s, 'mark', a)
 			no_answer(s, m, 'nonsense')
 		end
 	end)
-end
-
-local function release(s, m, claim, next)
-	local ceiling, exact = 0, false
-	for _, past in ipairs(m.identity.past) do
-		if past.ownership == claim.ownership then ceiling, exact = past.ceiling, past.exact end
-	end
-	return call(s, m, 'release', {claim = claim, ceiling = ceiling, exact = exact},
-		function(answer, err)
-			if not answer then
-				no_answer(s, m, err)
-				return next(false)
-			end
-			local a = answer[1]
-			log(s, 'gave %d back: %s', claim.worker, a)
-			if a ~= 'ok' and a ~= 'lost' and a ~= 'late' then
-				world.nonsense(s, 'release', a)
-				return next(false)
-			end
-			return next(true)
-		end)
 end
 
 -- Claims another worker ID for the keeper, or for the settings; the present one is marked all
@@ -608,23 +587,14 @@ local function tend_claim(s, m)
 	local due = world.now >= r.next_contact
 	local unwanted = m.state == 'held' and m.unwanted == m.claim.ownership
 	local wants_another = m.state == 'held' and (unwanted or not settings_allow(s, m.claim))
-	if r.revoked and (due or r.backoff == 0) then
-		return release(s, m, r.revoked, function(done)
-			if done then r.revoked = nil end
-		end)
-	elseif m.state == 'none' or not m.confirmed or (r.untidy and due) then
+	if m.state == 'none' or not m.confirmed or (r.untidy and due) then
 		if due and unwanted and not m.confirmed and not m.leaving then
 			return change_worker_id(s, m)
 		end
 		if due then return claim_worker_id(s, m, false) end
-	elseif m.leaving and (due or r.backoff == 0) and m.known and
-		m.known.ownership == m.claim.ownership then
-		return release(s, m, m.leaving, function(done)
-			if done then m.leaving = nil end
-		end)
 	elseif wants_another and not m.leaving and (due or unwanted and not m.no_other and r.backoff == 0) then
 		return change_worker_id(s, m)
-	elseif due or (m.hurry and r.backoff == 0) then
+	elseif due or ((m.hurry or protocol.has_left(m)) and r.backoff == 0) then
 		return mark(s, m)
 	end
 end

@@ -27,8 +27,6 @@ return {
 		'cost: the rest of the table is looked at by the next call, an interval later',
 	['server: mark: always: elseif a == \'revoked\' then'] =
 		'another answer never comes here; registry/nonsense.pl has those',
-	['server: release: never: if a ~= \'ok\' and a ~= \'lost\' and a ~= \'late\' then'] =
-		'another answer never comes here; registry/nonsense.pl has those',
 	['server: serve_request: always: if m.state == \'held\' and m.confirmed and not m.leaving then'] =
 		'an administrator has to wait for the change before; without it, the script waits for copies, and the list of past claims frees what is left over',
 	['server: Server.restart_keeper: never: if asked then'] =

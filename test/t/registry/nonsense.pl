@@ -216,11 +216,11 @@ foreach my $answer ('what', 'live')
 		"an unexpected reply to release is an error: $answer");
 }
 
-# A claim that is given back, after another one was got.
-$fake->mode('release only:' . strings('what'));
+# The mark by which a claim is given back, after another one was got.
+$fake->mode('mark only:' . strings('what'));
 query($good, 'SELECT snowid_reclaim()');
-error_is($good, '^unexpected reply to "release"$');
-$fake->mode("release only:-ERR no\r\n");
+error_is($good, '^unexpected reply to "mark"$');
+$fake->mode("mark only:-ERR no\r\n");
 error_is($good, "the registry's script: ERR no");
 $fake->mode('');
 answered($good);
@@ -247,11 +247,11 @@ answered($waiting);
 is(worker_id($waiting), $before, 'a record that is gone is put back');
 $waiting->stop;
 
-# A release that gets no answer of ours is tried again.
+# It is tried again if it gets no answer of ours.
 my $former = worker_id($lease);
-$fake->mode('release only:' . strings('what'));
+$fake->mode('mark only:' . strings('what'));
 query($lease, 'SELECT snowid_reclaim()');
-poll($lease, q(registry_error LIKE '%unexpected reply to "release"%'));
+poll($lease, q(registry_error LIKE '%unexpected reply to "mark"%'));
 $fake->mode('');
 wait_until('the release', sub { $redis->record("0:$former", 'owner') eq '' });
 wait_for_claim($_) foreach values %nodes;
