@@ -224,9 +224,9 @@ query($node, "SELECT pg_cancel_backend($told), pg_sleep(0.5)");
 is( query($node, "SELECT wait_event FROM pg_stat_activity WHERE pid = $told"),
 	'SyncRep',
 	'no cancel ends the wait for a standby');
-query($node, "SELECT pg_terminate_backend($told, 60000)");
-ok($node->poll_query_until('postgres', "$waits AND pid <> $told"),
-	'the next process waits for the standby, too');
+hold_process($node, 'snowid segments', 'StartTransactionCommand');
+query($node, "SELECT pg_terminate_backend($told)");
+held_process($node);
 is( query(
 		$node,
 		"SELECT \"left\" + left_next FROM snowid_segment_status() WHERE biz_tag = 'c'"
@@ -234,11 +234,14 @@ is( query(
 	'0',
 	'a range that a process has taken is lost if it is asked to exit meanwhile'
 );
+let_go($node);
+ok($node->poll_query_until('postgres', "$waits AND pid <> $told"),
+	'the next process waits for the standby, too');
 $node->stop('fast');
 pass('a fast stop does not wait for a standby that is away');
+eval { $caller->quit };    # reads what it printed
 unlike($caller->{stdout}, qr/^\d+$/m,
 	'nobody got a number that the standby has not got');
-eval { $caller->quit };
 kill 'CONT', $receiver;
 $node->start;
 wait_for($node,
