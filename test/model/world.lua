@@ -62,6 +62,13 @@ local function was_forgotten(vo, yo)
 	return lost and seen.contact < lost and is_whole_settling(vo, yo.at - lost)
 end
 
+-- The same, where Y is from before V, was released, and put its claim back after the settling.
+local function was_forgotten_for_former(v, i, y, k)
+	local lost = v.own.lost
+	return lost and y.own.at < v.own.at and v.contact[i] < lost and
+		y.started[k] >= lost and is_whole_settling(v.own, y.claimed[k] - lost)
+end
+
 -- Y started without Redis, and V was not heard since Redis lost its record.
 local function is_unknown_to(v, i, y, k)
 	return y.went_on[k] and v.contact[i] < (v.own.lost or -1)
@@ -141,6 +148,8 @@ local function admitted(v, i, y, k)
 		return 'A2'
 	elseif was_put_back(v, i, y, k) then
 		return 'A6'
+	elseif was_forgotten_for_former(v, i, y, k) then
+		return 'A1'
 	elseif v.contact[i] > yo.at and not (vo.lease == 0 and (yo.lost or -1) > yo.at and
 		(v.started[i] <= yo.at or v.went_on[i])) then
 		-- V has had an answer since.  Unless Redis forgot Y, too: then V learns of Y when
@@ -264,6 +273,8 @@ end
 -- A server that was connected all the time is to keep what it has.
 function world.lost(s, m, why)
 	s.losses = s.losses + 1
+	-- on lease it does not wait for silence: an ID that it had for good before is its former self's
+	if s.lease > 0 and why:match('uses a copy') then s.taken_for_copy = m.identity.id end
 	local claim = m.state == 'held' and m.claim or m.known
 	if not claim or s.revoked_fairly then return end
 	local own = world.own[claim.ownership]
@@ -1197,7 +1208,7 @@ local function check_own_leaks()
 			local s = o and o.s
 			if s and s.mem and not s.fixed and s.home == home and s.mem.state == 'held' and s.mem.confirmed and
 				s.mem.claim.ownership ~= r.claim and not s.moved and not s.restored and not s.block_kin and
-				not s.memory_kin and r.lease == '0' and not o.freed and not o.damaged and not is_unused(s, o, r.claim) and
+				not s.memory_kin and r.lease == '0' and r.owner ~= s.taken_for_copy and not o.freed and not o.damaged and not is_unused(s, o, r.claim) and
 				s.mem.entered == s.mem.claim.ownership then
 				world.fault('leak', 'server ' .. s.id .. ' has another ID, and its record ' .. at .. ' is still there')
 			end
