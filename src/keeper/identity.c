@@ -448,7 +448,7 @@ identity_advance(int64 unix_ms, int64 now_ms, char *err)
 	return write_file(&next, err);
 }
 
-/* So far a clock may be slewed before the file is written again; two boots are further apart. */
+/* So far a clock may be slewed before the file is written again. */
 #define SLEW_US (1000 * 1000)
 
 /*
@@ -465,7 +465,8 @@ identity_believe(const Belief *belief, int64 reach_ms)
 
 	/* that it is a copy must be said first */
 	if ((is_copy && !is_warned) ||
-		(!is_void && llabs(belief->believed - kept.belief.believed) < SLEW_US))
+		(!is_void && belief->boot == kept.belief.boot &&
+		 llabs(belief->believed - kept.belief.believed) < SLEW_US))
 		return;
 	if (is_void)
 		next.advanced_ms = next.advanced_at_ms = 0;

@@ -162,6 +162,24 @@ is(logged($node, $log, $jumped),
 	0, 'after a boot of the machine its clock is believed');
 $node->stop;
 
+# A container that starts again has another boot, and the same clocks.
+$node = start('container', 0);
+$node->stop;
+SnowidTest::boot($node);
+$node->start;
+server_is_open($node);
+keys_follow($node, 0);
+set_skew($node, 24 * $hour);
+poll($node, "reason ~ 'jumped'");
+crash($node, 'client backend');
+poll($node, 'reason IS NOT NULL');
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: .*\nDETAIL:  The clock jumped ahead/,
+	'a crash during a jump, after a boot between which the clock stood as before: it is not believed'
+);
+$node->stop;
+
 #---- Places from which the clock was set back ----
 
 $node = start('places', -2 * 24 * $hour);
