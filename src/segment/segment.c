@@ -517,6 +517,9 @@ note_outcome(Segment *segment, const SegmentState *found)
 	}
 	state->looked_at = found->looked_at;
 	state->reason = found->reason;
+	/* a change that no trigger saw */
+	if (state->row.is_valid && memcmp(&state->row, &found->row, sizeof(Row)) != 0)
+		pg_atomic_fetch_add_u64(&segment->incarnation, 1);
 	state->row = found->row;
 	set_wanted(segment, 0);
 	if (has_failed)

@@ -531,6 +531,36 @@ is( $node->safe_psql(
 	'a source that is too long is cut between two characters');
 eval { $wide->quit };
 
+# A row that is changed where no trigger sees it: with the next range its role and format count
+# in sessions that have numbers of it, too.
+query($node, <<~EOF);
+	CREATE ROLE clerk;
+	CREATE ROLE boss;
+	INSERT INTO snowid_segments (biz_tag, step, cover, role) VALUES ('secret', 4, '0', 'clerk');
+	INSERT INTO snowid_segments (biz_tag, step, cover, period, format)
+		VALUES ('renamed', 4, '0', 'day', '{YYYYMMDD}A{N:6}');
+	EOF
+my $clerk = $node->background_psql('postgres', on_error_stop => 0);
+$clerk->query_safe('SET ROLE clerk');
+is( $clerk->query_safe(
+		"SELECT snowid_number('secret'), snowid_period_serial('renamed')"),
+	'1|20261121A000001',
+	'a session has numbers');
+query($node, <<~EOF);
+	ALTER TABLE snowid_segments
+		ALTER role TYPE regrole USING CASE biz_tag WHEN 'secret' THEN 'boss'::regrole ELSE role END,
+		ALTER format TYPE text USING replace(format, 'A', 'B');
+	EOF
+query($node,
+	"SELECT snowid_number('secret'), snowid_period_serial('renamed') FROM generate_series(1, 4)"
+);
+is($clerk->query_safe("SELECT snowid_period_serial('renamed')"),
+	'20261121B000006',
+	'a format that was changed unseen counts with the next range');
+is($clerk->query("SELECT snowid_number('secret')"),
+	'', 'a role that was changed unseen, too');
+$clerk->quit;
+
 # Rows that cannot have numbers.
 is( sql_error(
 		$node,
