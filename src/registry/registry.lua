@@ -11,7 +11,8 @@
 --		taken:<dc>:<n>	a character for each worker ID of the nth 512: '0', it has no owner;
 --						'1', it has one for good; '2', it has one that may lapse
 --		next:<dc>		the round over all worker IDs: where it continues, when it
---						began, and the nearest ceiling that was ahead so far
+--						began, the nearest ceiling that was ahead so far; and where that
+--						over those that may lapse continues
 --		server:<id>		the <dc>:<w> of a server's records, separated by spaces
 --		place:<place>	the same of a data directory's
 --
@@ -332,15 +333,16 @@ end
 
 local function is_taken(at) return kind_in_part(at) ~= '0' end
 
--- The first ID from there on whose character is one of these; nil: there is none.
-local function first(kinds, worker)
+-- Patterns of what is searched in a part.  A class of characters would take forty times as
+-- long as a run of one.
+local FREE, NOT_FREE, NOT_FOR_GOOD, MAY_LAPSE = '0', '^0*()', '^1*()', '2'
+
+-- The first ID from there on whose character is so; nil: there is none.
+local function first(what, worker)
 	while worker < num(arg.count) do
 		local i = worker % PART
-		local part = part_of(arg.dc, worker)
-		local found = PART + 1
-		for kind in string.gmatch(kinds, '.') do	-- a pattern of both takes 200 times as long
-			found = math.min(found, string.find(part, kind, i + 1, true) or found)
-		end
+		local found, _, after = string.find(part_of(arg.dc, worker), what, i + 1)
+		found = after or found or PART + 1
 		worker = worker - i + found - 1
 		if found <= PART then return worker < num(arg.count) and worker or nil end
 	end
@@ -409,6 +411,13 @@ end
 -- by block, and the owner alive.
 local function same_boot(r)
 	return r.token == arg.token or r.boot == arg.boot
+end
+
+-- Was the record written after the call: by this start, or by a later one?  Else by a copy of
+-- the server's memory.
+local function is_late(r)
+	if r.token == arg.token then return num(arg.n) <= num(r.n) end
+	return num(arg.starts) <= num(r.starts)
 end
 
 -- Was the record written by this start, or by an earlier one under this boot?
@@ -552,7 +561,7 @@ local function let_go_of_past()
 		string.gmatch(arg.past, '(%x+)/(%d+:%d+)/(%x+)/(%d+)/(%d)') do
 		local r = registry == meta.name and get(at)
 
-		if r and r.claim == claim and may_let_go(r) then
+		if r and r.claim == claim and not is_late(r) and may_let_go(r) then
 			if exact == '1' and same_boot(r) then r.lease, r.ceiling = '0', '0' end
 			raise(r, 'ceiling', ceiling)
 			let_go(at, r)
@@ -724,35 +733,45 @@ function operations.claim()
 		is_ahead(floor(r))
 	end
 
-	-- the lowest free ID, unless the keys of many are ahead
-	local lowest, looks = first('0', 0), 1
-	while lowest and not is_there(lowest) do
-		lowest, looks = looks < LOOKS and first('0', lowest + 1), looks + 1
-	end
-
-	-- Looks at a few more, from where the last caller stopped, below that one.  One round in
-	-- each interval is enough for all.
 	local cursor = 'next:' .. arg.dc
 	local round = list_of(cursor)
-	local from, began, found = num(round[1]), num(round[2]), nil
+	local from, began, lapsed_from = num(round[1] or count), num(round[2]), num(round[4])
 	is_ahead(num(round[3]))
-	local function is_over()
-		from = first('02', from) or count
-		return from >= (lowest or count)
+
+	-- the lowest free ID, unless the keys of many are ahead
+	local found, looks = first(FREE, 0), 1
+	while found and not is_there(found) do
+		found, looks = looks < LOOKS and first(FREE, found + 1), looks + 1
 	end
-	for _ = 1, LOOKS + (lowest and 0 or math.ceil(count / LOOKS)) do
-		if is_over() and math.abs(now - began) >= num(arg.interval) then
+
+	-- or a lower one whose lease has lapsed: a few are looked at
+	for _ = 1, found and LOOKS or 0 do
+		local worker = first(MAY_LAPSE, lapsed_from)
+		lapsed_from = worker and worker + 1 or 0
+		if not worker then break end
+		if is_there(worker) then found = math.min(found, worker) end
+	end
+
+	-- Looks at more, from where the last caller stopped.  One round in each interval is enough
+	-- for all, unless one passed an ID that this caller can have.
+	local function is_over()
+		from = first(NOT_FOR_GOOD, from) or count
+		return from >= count
+	end
+	for _ = 1, LOOKS + math.ceil(count / LOOKS) do
+		if found then break end
+		if is_over() and (math.abs(now - began) >= num(arg.interval) or
+			nearest > 0 and nearest <= num(arg.reach)) then
 			from, began, nearest = 0, now, 0
 		end
-		if found or is_over() then break end
+		if is_over() then break end
 		found = is_there(from) and from
 		from = from + 1
 	end
-	redis.call('HSET', key, cursor, str(from) .. ' ' .. str(began) .. ' ' .. str(nearest))
-	local worker = math.min(lowest or count, found or count)
-	if worker < count then
-		local r = get(field(worker))
-		return give(str(worker), r, floor(r))
+	redis.call('HSET', key, cursor, table.concat({str(from), str(began), str(nearest), str(lapsed_from)}, ' '))
+	if found then
+		local r = get(field(found))
+		return give(str(found), r, floor(r))
 	end
 	local owners = 0
 	for from = 0, count - 1, PART do
@@ -835,7 +854,7 @@ function operations.list()
 	local answer = {'list'}
 	local worker = num(arg.from) - 1
 	for _ = 1, num(arg.records) do
-		worker = first('12', worker + 1)
+		worker = first(NOT_FREE, worker + 1)
 		if not worker then break end
 		local r = get(field(worker)) or {bad = 'damaged'}
 		local state = r.bad or is_beyond_repair(r) and 'damaged'
