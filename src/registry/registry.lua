@@ -745,11 +745,13 @@ function operations.claim()
 	end
 
 	-- or a lower one whose lease has lapsed: a few are looked at
+	local first_look
 	for _ = 1, found and LOOKS or 0 do
-		local worker = first(MAY_LAPSE, lapsed_from)
-		lapsed_from = worker and worker + 1 or 0
-		if not worker then break end
+		local worker = first(MAY_LAPSE, lapsed_from) or first(MAY_LAPSE, 0)
+		if not worker or worker == first_look then break end
+		first_look = first_look or worker
 		if is_there(worker) then found = math.min(found, worker) end
+		lapsed_from = worker + 1
 	end
 
 	-- Looks at more, from where the last caller stopped.  One round in each interval is enough

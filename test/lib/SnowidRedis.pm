@@ -300,7 +300,7 @@ sub claim_settings
 	return <<~EOF . ($settings // '');
 		snowid.redis_url = '$url'
 		snowid.server_name = '$name'
-		snowid.redis_timeout = '10s'
+		snowid.redis_timeout = '4s'
 		snowid.max_lead = '200ms'
 		EOF
 }

@@ -118,8 +118,8 @@ end_all($a, $b);
 
 $a    = start_server('a1', $lease);
 $copy = copy_of_redis();
+$b    = start_server('b1', $lease);
 kill_all($a);
-$b = start_server('b1', $lease);
 wait_for($b, $free);
 is(query($b, 'SELECT snowid_reclaim()'), 0, 'a lapsed lease is given out');
 wait_until('the ID before it is free',
@@ -139,8 +139,8 @@ my $proxy = SnowidRedis->proxy($redis);
 $a = hasty('cut_off', $proxy, $lease);
 wait_for_claim($a);
 $copy = copy_of_redis();
+$b    = start_server('later', "snowid.redis_lease = '20s'\n");
 $proxy->mode('silent');
-$b = start_server('later', "snowid.redis_lease = '20s'\n");
 wait_for($b, $free);
 is(query($b, 'SELECT snowid_reclaim()'),
 	0, 'the lapsed lease of a server that is cut off is given out');
