@@ -95,10 +95,10 @@ sub end_all
 
 #---- On lease ----
 
-# Worker ID 0 has lapsed, and its next owner's clock reaches its keys: they may lie a
+# Worker ID 0 has lapsed, and its next owner's clock has passed its keys: they may lie a
 # lease above its ceiling.
 my $free =
-  "SELECT state = 'lapsed' AND ceiling + interval '10 s' < now() FROM snowid_claims() WHERE worker_id = 0";
+  "SELECT state = 'lapsed' AND ceiling + interval '11 s' < now() FROM snowid_claims() WHERE worker_id = 0";
 
 my $a    = start_server('a', $lease);
 my $copy = copy_of_redis();
