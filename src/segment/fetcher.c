@@ -211,6 +211,9 @@ serve_those_in_line(void)
 		if (fetcher == NULL || !process_start(&segments_process, fetcher - fetchers))
 		{
 			ask_for_room(kind);
+			/* the reserve may be all that another database can have */
+			if (kind == FETCHER_CENTRAL && segment_next_in_line(has_process, true, &database, &kind))
+				ask_for_room(kind);
 			return;
 		}
 		assign(fetcher, database, kind, -1);

@@ -288,8 +288,8 @@ foreach my $mode ('fast', 'immediate')
 		"the status says so after a $mode stop: not open, the lead, the reason"
 	);
 	step_to(0);
-	is(status($node, 'is_open, lead_ms, reason'),
-		't|0|', "the status says so when the clock is right, $mode stop");
+	poll($node, 'is_open AND lead_ms = 0 AND reason IS NULL');
+	pass("the status says so when the clock is right, $mode stop");
 	$key = next_key($node);
 	cmp_ok($key, '>', $highest, 'keys continue when the clock is right');
 }

@@ -193,7 +193,19 @@ is( as('b', 'user', "SELECT snowid_number('b190')"),
 	1,
 	'parallel queries in all other process slots do not keep a database without numbers'
 );
-stop(@parallel);
+
+# And one tenant has the reserved place, and waits for another one.
+@malice = (
+	without_end('a', 'user', sprintf($each, 1100, 'a'),      0.05),
+	without_end('a', 'user', "SELECT snowid_number('far1')", 0.05));
+wait_for($node, 'SELECT count(*) = 1 ' . fetchers('tenant_a'));
+is( scalar(
+		grep { as('b', 'user', "SELECT snowid_number('b$_')") =~ /^\d+$/ }
+		  191 .. 193),
+	3,
+	'a tenant in the reserved place that waits for a central server does not keep another one without numbers'
+);
+stop(@malice, @parallel);
 @malice = (
 	without_end('a', 'user', sprintf($each, 1100, 'a'), 0.05),
 	map { without_end('a', 'user', "SELECT snowid_number('far$_')", 0.05) }
