@@ -337,14 +337,16 @@ local function is_taken(at) return kind_in_part(at) ~= '0' end
 -- long as a run of one.
 local FREE, NOT_FREE, NOT_FOR_GOOD, MAY_LAPSE = '0', '^0*()', '^1*()', '2'
 
--- The first ID from there on whose character is so; nil: there is none.
-local function first(what, worker)
-	while worker < num(arg.count) do
+-- The first ID from there on, and before the second one, whose character is so; nil: there is
+-- none.
+local function first(what, worker, ends)
+	ends = math.min(ends or math.huge, num(arg.count))
+	while worker < ends do
 		local i = worker % PART
 		local found, _, after = string.find(part_of(arg.dc, worker), what, i + 1)
 		found = after or found or PART + 1
 		worker = worker - i + found - 1
-		if found <= PART then return worker < num(arg.count) and worker or nil end
+		if found <= PART then return worker < ends and worker or nil end
 	end
 end
 
@@ -744,11 +746,15 @@ function operations.claim()
 		found, looks = looks < LOOKS and first(FREE, found + 1), looks + 1
 	end
 
-	-- or a lower one whose lease has lapsed: a few are looked at
+	-- or a lower one whose lease has lapsed: a few of a part are looked at
+	local part = lapsed_from - lapsed_from % PART
 	local first_look
 	for _ = 1, found and LOOKS or 0 do
-		local worker = first(MAY_LAPSE, lapsed_from) or first(MAY_LAPSE, 0)
-		if not worker or worker == first_look then break end
+		local worker = first(MAY_LAPSE, lapsed_from, part + PART) or first(MAY_LAPSE, part, part + PART)
+		if not worker or worker == first_look then
+			lapsed_from = part + PART < count and part + PART or 0
+			break
+		end
 		first_look = first_look or worker
 		if is_there(worker) then found = math.min(found, worker) end
 		lapsed_from = worker + 1

@@ -1222,6 +1222,25 @@ function tests.a_lapsed_lease_that_nobody_needs()
 	expect(record(2).owner, '')
 end
 
+-- A claim looks at one part, and the next one at the next.
+function tests.a_lapsed_lease_in_another_part()
+	settled()
+	owner()
+	local leased = owner({lease = '3000'})
+	world.redis.hash['0:600'] = hash('0:1')
+	world.redis.hash['mark:0:600'] = hash('mark:0:1')
+	world.redis.hash['0:1'], world.redis.hash['mark:0:1'] = nil, nil
+	world.redis.hash['taken:0:0'] = '1' .. ('0'):rep(511)
+	world.redis.hash['taken:0:1'] = ('0'):rep(88) .. '2' .. ('0'):rep(423)
+	wait(6001)
+	expect(server():claim({reach = at(9000), count = '1024'}), 'yours 1 .*')
+	expect(record(600).owner, leased.common.server)
+	expect(hash('next:0'), '.* 512')
+	expect(server():claim({reach = at(9000), count = '1024'}), 'yours 2 .*')
+	expect(record(600).owner, '')
+	expect(hash('next:0'), '.* 0')
+end
+
 -- A claim looks at 16 that may have lapsed, and the next one at those after them.
 function tests.more_leases_than_a_call_looks_at()
 	settled()
