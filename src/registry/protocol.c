@@ -200,8 +200,9 @@ past_claims(const ClaimBoard *seen)
 	}
 	/* one that was never used is not in the file */
 	if (leaving->ownership != 0)
-		text = psprintf("%s %s/%s/%s/" INT64_FORMAT "/0", text, protocol_hex(leaving->registry), protocol_field(leaving),
-						kept != 0 ? "0" : protocol_hex(leaving->ownership), used_of(seen, leaving));
+		text = psprintf("%s %s/%s/%s/" INT64_FORMAT "/0", text, protocol_hex(leaving->registry),
+						protocol_field(leaving), kept != 0 ? "0" : protocol_hex(leaving->ownership),
+						used_of(seen, leaving));
 	return text;
 }
 

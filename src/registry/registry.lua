@@ -415,8 +415,8 @@ local function same_boot(r)
 	return r.token == arg.token or r.boot == arg.boot
 end
 
--- Was the record written after the call: by this start, or by a later one?  Else by a copy of
--- the server's memory.
+-- Was the record written after the call was made: by this start, or a copy of its memory; or
+-- by a later start?
 local function is_late(r)
 	if r.token == arg.token then return num(arg.n) <= num(r.n) end
 	return num(arg.starts) <= num(r.starts)
@@ -628,7 +628,7 @@ function operations.claim()
 		local r = get(at) or {}
 		if not r.bad and r.owner ~= arg.server then
 			index('server:' .. arg.server, at, false)	-- it was damaged, and released
-		elseif r.token == arg.token and num(arg.n) <= num(r.n) then
+		elseif r.token == arg.token and is_late(r) then
 			return {'late'}
 		elseif r.token ~= arg.token and num(arg.starts) < num(r.starts) then
 			return {'older'}
@@ -785,7 +785,8 @@ function operations.claim()
 	for from = 0, count - 1, PART do
 		owners = owners + select(2, string.gsub(string.sub(part_of(arg.dc, from), 1, count - from), '[^0]', ''))
 	end
-	return {'full', str(owners), str(count - owners), owners < count and str(nearest) or '0', is_over() and '' or 'more'}
+	return {'full', str(owners), str(count - owners), owners < count and str(nearest) or '0',
+		is_over() and '' or 'more'}
 end
 
 -- The server is alive, and sends its claim.  Arguments as for a claim: worker,
@@ -801,9 +802,9 @@ function operations.mark()
 	if r and r.bad then
 		return bad(at, r)
 	elseif not is_its and not forgotten(r, arg.generation) or
-		is_its and r.token ~= arg.token and num(arg.starts) <= num(r.starts) then
+		is_its and r.token ~= arg.token and is_late(r) then
 		return lost(at, r)
-	elseif is_its and r.token == arg.token and num(arg.n) <= num(r.n) then
+	elseif is_its and is_late(r) then
 		return {'late'}
 	elseif is_its and r.revoked == '1' then
 		return {'revoked'}
