@@ -61,14 +61,20 @@ function Server:mark(with)
 		ceiling = at(2000), used = '0', resume = 'now', past = '', registry = k.registry}, with or {}))
 end
 
+-- Its claim, as one that it gave up.
+local function past(s, more)
+	local k = s.known
+	local p = {registry = k.registry, worker = k.worker, ownership = k.ownership, ceiling = at(1500), exact = '1'}
+	for name, value in pairs(more or {}) do p[name] = value end
+	return {past = ' ' .. p.registry .. '/0:' .. p.worker .. '/' .. p.ownership .. '/' .. p.ceiling .. '/' .. p.exact}
+end
+
 -- Tells that it makes no more keys with its claim, by a mark that changes nothing else.
 -- The owner that the record has then.
 function Server:leave(with)
-	local k, how = self.known, {ceiling = at(1500), exact = '1'}
-	for name, value in pairs(with or {}) do how[name] = value end
+	local k = self.known
 	self:call('mark', {worker = k.worker, ownership = hex(0), generation = '0', floor = '0', used = '0', resume = 'record',
-		past = ' ' .. k.registry .. '/0:' .. k.worker .. '/' .. k.ownership .. '/' .. how.ceiling .. '/' .. how.exact,
-		registry = k.registry}, with or {}, {ceiling = '0'})
+		registry = k.registry}, past(self, with), with or {}, {ceiling = '0'})
 	return world.redis:record('0:' .. k.worker).owner
 end
 
@@ -1041,13 +1047,6 @@ function tests.another_layout_or_datacenter()
 end
 
 ---- What it gave up
-
-local function past(s, more)
-	local k = s.known
-	local p = {registry = k.registry, worker = k.worker, ownership = k.ownership, ceiling = at(1500), exact = '1'}
-	for name, value in pairs(more or {}) do p[name] = value end
-	return {past = ' ' .. p.registry .. '/0:' .. p.worker .. '/' .. p.ownership .. '/' .. p.ceiling .. '/' .. p.exact}
-end
 
 -- Of two servers with one memory, the one that has another ID by now leaves the other's.
 function tests.a_memory_image_that_moves()
