@@ -110,9 +110,10 @@ sub connect_with
 
 sub refusal
 {
-	my ($redis, $host, $ca, $error) = @_;
+	my ($redis, $host, $ca, $expected) = @_;
 	connect_with($redis, $host, $ca);
-	poll($node, "registry_error ~ '@{[ $error // 'TLS: |certificates' ]}'");
+	poll($node,
+		"registry_error ~ '@{[ $expected // 'TLS: |certificates' ]}'");
 	my $error = sql_error($node, 'SELECT snowid_next()');
 	$node->stop;
 	return $error;
