@@ -97,12 +97,12 @@ CREATE VIEW proof (nr, "there is no", found) AS
     FROM made WHERE asked_at IS NULL OR id <= order_id
     UNION ALL
     -- the ms of its time, and by how much the clocks of two processors may differ
-    SELECT 5, 'key below one that any server had made 2 ms before it was asked for',
+    SELECT 5, 'key below one that any server had made 1.1 ms before it was asked for',
            count(*)
     FROM (SELECT id, is_asked, max(id) FILTER (WHERE NOT is_asked) OVER (ORDER BY at) AS before
           FROM (SELECT id, true, asked_at FROM made
                 UNION ALL
-                SELECT id, false, made_at + interval '2 ms' FROM made)
+                SELECT id, false, made_at + interval '1.1 ms' FROM made)
                AS event (id, is_asked, at)) AS in_time
     WHERE is_asked AND id <= before
     UNION ALL
