@@ -137,6 +137,8 @@ claim_set_identity(const Identity *identity, const char *boot, bool is_start)
 	{
 		board->state = CLAIM_NONE;
 		board->clone = false;
+		/* if it was used, it is among the past claims, or the one in the file */
+		memset(&board->leaving, 0, sizeof(Claim));
 	}
 	LWLockRelease(registry_lock);
 	process_wake(PROCESS_REGISTRY);

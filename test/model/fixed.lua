@@ -443,6 +443,12 @@ return {
 		{15000, 'restart', 4},
 		{16000, 'hold', 2, 9, 1232},
 	}},
+	-- the ID that it was changing from is no reason to keep the next one
+	{name = 'a memory image loses the ID that it has changed to', setup = setup {servers = 1, liveness = true}, steps = {
+		{28000, 'reclaim', 1},
+		{29000, 'copy_memory', 1, 2},
+		{30000, 'clock', 2, -299946},
+	}},
 	{name = 'its record is gone, and there are two masters', setup = setup {servers = 3, lease = 9000, sees_all = true}, steps = {
 		{21000, 'rewind', 1, 3},
 		{21475, 'start', 1},

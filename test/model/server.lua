@@ -107,7 +107,7 @@ local function set_identity(s, m, is_start)
 	m.has_identity = true
 	m.known = m.identity.claim
 	if m.state == 'lost' and (is_start or not m.identity.claim) then
-		m.state, m.clone = 'none', false
+		m.state, m.clone, m.leaving = 'none', false, nil
 	end
 	wake_registry(s)
 end
