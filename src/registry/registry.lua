@@ -253,16 +253,6 @@ raise(meta, 'high', arg.high)
 local settled = num(meta.since) + num(meta.span)
 local settling = now < settled
 
--- The caller is to wait until then.
-local function wait_until(ends)
-	return {'settling', str(ends - now), str(ends - num(meta.offset))}
-end
-
--- Owners come first: a server without a claim waits for longer.
-local function unsettled(longer)
-	return wait_until(settled + (longer or 0))
-end
-
 -- Does the caller make keys with its claim: without a gap ("sure"), or at all?
 local sure = arg.resume == 'now'
 local uses = sure or arg.resume == 'held'
@@ -332,23 +322,6 @@ local function kind_in_part(at, kind)
 end
 
 local function is_taken(at) return kind_in_part(at) ~= '0' end
-
--- Patterns of what is searched in a part.  A class of characters would take forty times as
--- long as a run of one.
-local FREE, NOT_FREE, NOT_FOR_GOOD, MAY_LAPSE = '0', '^0*()', '^1*()', '2'
-
--- The first ID from there on, and before the second one, whose character is so; nil: there is
--- none.
-local function first(what, worker, ends)
-	ends = math.min(ends or math.huge, num(arg.count))
-	while worker < ends do
-		local i = worker % PART
-		local found, _, after = string.find(part_of(arg.dc, worker), what, i + 1)
-		found = after or found or PART + 1
-		worker = worker - i + found - 1
-		if found <= PART then return worker < ends and worker or nil end
-	end
-end
 
 local function kind_of(r)
 	return r.owner == '' and '0' or (r.lease ~= '0' or r.revoked == '1') and '2' or '1'
@@ -450,27 +423,6 @@ local function may_let_go(r)
 	return (same_boot(r) or silent(r)) and not (num(r.lease) > 0 and beyond('', r))
 end
 
-local function free(r)
-	return not held(r) or not r.bad and (lapsed(r) or (r.revoked == '1' and silent(r)))
-end
-
--- Was the record written since the caller's start, so that another server writes it?
--- A call of the caller's former life may have come late.
-local function has_twin(r)
-	return num(r.seen) > math.max(now - num(arg.up), num(meta.heard)) + num(r.interval)
-end
-
--- Its times cannot be, and no server writes it: others may have other limits.
-local function is_beyond_repair(r)
-	return (silent(r) or r.owner == arg.server) and beyond('', r)
-end
-
--- Until the record is silent, or its writer shows; a lease is not waited for.
-local function watch(r)
-	if num(r.lease) > 0 or has_twin(r) then return {'twin'} end
-	return {'silence', str(math.max(2 * num(r.interval) - unheard(r) + 1, 1))}
-end
-
 local function blank()
 	return {owner = '', name = '', place = '', claim = '', instance = instance,
 		generation = '0', floor = '0', starts = '0', token = '', boot = '', n = '0',
@@ -479,16 +431,6 @@ end
 
 -- In place of the owner of a record that was damaged.
 local UNKNOWN = string.rep('0', 32)
-
--- A record that is damaged, or gone, and was not given back: its owner, if there is
--- one, has the time to put it back.
-local function revoke_unknown(at, former)
-	if former and not former.bad then hand(at, former, '', '') end
-	local r = blank()
-	r.interval, r.revoked = str(math.ceil(num(meta.span) / 2)), '1'
-	hand(at, r, UNKNOWN, '')
-	put(at, r)
-end
 
 -- The owner is alive, even if it has an answer that it cannot use: nobody is to release its
 -- ID as silent.
@@ -573,15 +515,119 @@ local function let_go_of_past()
 	end
 end
 
----- Operations
-
-local operations = {}
+---- A mark, before what others need: each call makes all functions that it comes by
 
 -- The values that outlive Redis, since owners bring them back.
 local function with_marks(answer)
 	for _, value in ipairs({meta.name, meta.span, meta.high}) do table.insert(answer, value) end
 	return answer
 end
+
+-- The server is alive, and sends its claim.  Arguments as for a claim: worker,
+-- ownership, generation, floor, ceiling, used, resume, past.
+local function mark()
+	if not knows then return {'other'} end
+	let_go_of_past()
+	local at = field(arg.worker)
+	local r = get(at)
+
+	local is_its = r and r.claim == arg.ownership
+
+	if r and r.bad then
+		return bad(at, r)
+	elseif not is_its and not forgotten(r, arg.generation) or
+		is_its and r.token ~= arg.token and is_late(r) then
+		return lost(at, r)
+	elseif is_its and is_late(r) then
+		return {'late'}
+	elseif is_its and r.revoked == '1' then
+		return {'revoked'}
+	elseif not uses or is_its and lapsed(r) then
+		-- another server may have got it meanwhile, and Redis forgot that
+		leave_used(at, r)
+		return {'gone'}
+	elseif r and num(r.ceiling) > num(arg.latest) then
+		if is_its then note_alive(at, r) end
+		return beyond(at, r)
+	elseif is_its then
+		raise(r, 'ceiling', arg.used)
+		own_record(at, r, r.claim, r.generation, r.floor)
+	else
+		r = put_back(at, r)
+	end
+	return with_marks({'ok', r.ceiling})
+end
+
+local function finish(answer)
+	put_fields('meta', meta, META_FIELDS)
+	return answer
+end
+
+if arg.operation == 'mark' then return finish(mark()) end
+
+---- What the other operations need
+
+-- The caller is to wait until then.
+local function wait_until(ends)
+	return {'settling', str(ends - now), str(ends - num(meta.offset))}
+end
+
+-- Owners come first: a server without a claim waits for longer.
+local function unsettled(longer)
+	return wait_until(settled + (longer or 0))
+end
+
+-- Patterns of what is searched in a part.  A class of characters would take forty times as
+-- long as a run of one.
+local FREE, NOT_FREE, NOT_FOR_GOOD, MAY_LAPSE = '0', '^0*()', '^1*()', '2'
+
+-- The first ID from there on, and before the second one, whose character is so; nil: there is
+-- none.
+local function first(what, worker, ends)
+	ends = math.min(ends or math.huge, num(arg.count))
+	while worker < ends do
+		local i = worker % PART
+		local found, _, after = string.find(part_of(arg.dc, worker), what, i + 1)
+		found = after or found or PART + 1
+		worker = worker - i + found - 1
+		if found <= PART then return worker < ends and worker or nil end
+	end
+end
+
+local function free(r)
+	return not held(r) or not r.bad and (lapsed(r) or (r.revoked == '1' and silent(r)))
+end
+
+-- Was the record written since the caller's start, so that another server writes it?
+-- A call of the caller's former life may have come late.
+local function has_twin(r)
+	return num(r.seen) > math.max(now - num(arg.up), num(meta.heard)) + num(r.interval)
+end
+
+-- Its times cannot be, and no server writes it: others may have other limits.
+local function is_beyond_repair(r)
+	return (silent(r) or r.owner == arg.server) and beyond('', r)
+end
+
+-- Until the record is silent, or its writer shows; a lease is not waited for.
+local function watch(r)
+	if num(r.lease) > 0 or has_twin(r) then return {'twin'} end
+	return {'silence', str(math.max(2 * num(r.interval) - unheard(r) + 1, 1))}
+end
+
+-- A record that is damaged, or gone, and was not given back: its owner, if there is
+-- one, has the time to put it back.
+local function revoke_unknown(at, former)
+	if former and not former.bad then hand(at, former, '', '') end
+	local r = blank()
+	r.interval, r.revoked = str(math.ceil(num(meta.span) / 2)), '1'
+	hand(at, r, UNKNOWN, '')
+	put(at, r)
+end
+
+---- The other operations
+
+local operations = {}
 
 -- Gets this server a worker ID.  Arguments:
 --		fresh		a random ID for a new ownership
@@ -789,41 +835,6 @@ function operations.claim()
 		is_over() and '' or 'more'}
 end
 
--- The server is alive, and sends its claim.  Arguments as for a claim: worker,
--- ownership, generation, floor, ceiling, used, resume, past.
-function operations.mark()
-	if not knows then return {'other'} end
-	let_go_of_past()
-	local at = field(arg.worker)
-	local r = get(at)
-
-	local is_its = r and r.claim == arg.ownership
-
-	if r and r.bad then
-		return bad(at, r)
-	elseif not is_its and not forgotten(r, arg.generation) or
-		is_its and r.token ~= arg.token and is_late(r) then
-		return lost(at, r)
-	elseif is_its and is_late(r) then
-		return {'late'}
-	elseif is_its and r.revoked == '1' then
-		return {'revoked'}
-	elseif not uses or is_its and lapsed(r) then
-		-- another server may have got it meanwhile, and Redis forgot that
-		leave_used(at, r)
-		return {'gone'}
-	elseif r and num(r.ceiling) > num(arg.latest) then
-		if is_its then note_alive(at, r) end
-		return beyond(at, r)
-	elseif is_its then
-		raise(r, 'ceiling', arg.used)
-		own_record(at, r, r.claim, r.generation, r.floor)
-	else
-		r = put_back(at, r)
-	end
-	return with_marks({'ok', r.ceiling})
-end
-
 -- Does the caller use this ID, or is it about to release it?
 local function in_use(r)
 	return r.claim ~= '' and string.find(arg.own, r.claim, 1, true) ~= nil
@@ -886,6 +897,4 @@ function operations.list()
 	return answer
 end
 
-local answer = operations[arg.operation]()
-put_fields('meta', meta, META_FIELDS)
-return answer
+return finish(operations[arg.operation]())
