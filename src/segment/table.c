@@ -50,9 +50,6 @@
 PG_FUNCTION_INFO_V1(snowid_segments_guard);
 PG_FUNCTION_INFO_V1(snowid_segment_take);
 
-/* A role that does not exist: superusers alone have its rights. */
-#define NOBODY ((Oid) -1)
-
 /* Columns of the tables, as the extension's script makes them; biz_tag is the first. */
 typedef enum TagColumn
 {
@@ -250,21 +247,18 @@ read_columns(const TableRow *stored, TagRow *tag)
 		tag->cover_ms = (cover->time + cover->day * USECS_PER_DAY) / 1000;
 	row->limit = stored->nulls[TAG_LIMIT_ID] ? PG_INT64_MAX : DatumGetInt64(values[TAG_LIMIT_ID]);
 	strlcpy(row->source, source, pg_mbcliplen(source, strlen(source), NAMEDATALEN - 1) + 1);
-	if (!stored->nulls[TAG_ROLE])
-	{
-		row->role = DatumGetObjectId(values[TAG_ROLE]);
-		if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(row->role)))
-		{
-			row->role = NOBODY;
-			tag->problem = "Its role does not exist";
-		}
-	}
 	if (!period_kind(text_of(stored, TAG_PERIOD), &row->kind))
 		tag->problem = "Its period must be none, day, month or year";
 	else if (tag->zone == NULL)
 		tag->problem = "Its time zone is not known here";
 	else if (format[0])
 		tag->problem = period_check_format(row->kind, format, &last);
+	if (!stored->nulls[TAG_ROLE])
+	{
+		row->role = DatumGetObjectId(values[TAG_ROLE]);
+		if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(row->role)))
+			tag->problem = "Its role does not exist";
+	}
 	row->is_valid = tag->problem == NULL;
 	if (row->is_valid && format[0])
 	{

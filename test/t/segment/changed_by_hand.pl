@@ -7,7 +7,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidHold;
-use SnowidSegments qw(source_at ask_in_background answer_of);
+use SnowidSegments qw(fetchers source_at ask_in_background answer_of);
 use SnowidTest;
 use Test::More;
 
@@ -122,6 +122,22 @@ is( answer_after(
 	'a day whose row is being inserted is not waited for without end');
 $inserter->quit;
 stop_clock($node, 1000 * $noon);
+
+# And one that another transaction has taken.
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, period) VALUES ('taken', 'day')");
+$inserter = $node->background_psql('postgres');
+$inserter->query_safe(
+	"BEGIN; INSERT INTO snowid_segment_periods VALUES ('taken', '2026-11-21', 20)"
+);
+is( answer_after(
+		"SELECT first, problem FROM snowid_segment_take('taken', 'day', date '2026-11-21' - date '2000-01-01', NULL, 0, 1000, 20)",
+		'SELECT count(*) = 1 FROM pg_locks WHERE NOT granted',
+		sub { $inserter->query_safe('COMMIT') }),
+	'|locked',
+	'a day whose numbers another transaction took meanwhile is not taken again'
+);
+$inserter->quit;
 
 #---- Periods that are over ----
 
@@ -441,6 +457,7 @@ query($node, <<~EOF);
 	INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('kept', 4711);
 	INSERT INTO snowid_segments (biz_tag, source) VALUES ('no source', 'central');
 	INSERT INTO snowid_segments (biz_tag, role) VALUES ('no role', 'gone');
+	INSERT INTO snowid_segments (biz_tag, role, period, format) VALUES ('no role, a period', 'gone', 'day', '{YYYYMMDD}{N:6}');
 	INSERT INTO snowid_segments (biz_tag, zone) VALUES ('no zone', 'US/EasternGone');
 	INSERT INTO snowid_segments (biz_tag, period) VALUES ('no period', 'week');
 	INSERT INTO snowid_segments (biz_tag, period, format) VALUES ('no format', 'day', '{N:6}');
@@ -449,11 +466,12 @@ query($node, <<~EOF);
 	DROP SERVER fake CASCADE
 	EOF
 my %problems = (
-	'no source' => 'Its source does not exist',
-	'no role'   => 'Its role does not exist',
-	'no zone'   => 'Its time zone is not known here',
-	'no period' => 'Its period must be none, day, month or year',
-	'no format' =>
+	'no source'         => 'Its source does not exist',
+	'no role'           => 'Its role does not exist',
+	'no role, a period' => 'Its role does not exist',
+	'no zone'           => 'Its time zone is not known here',
+	'no period'         => 'Its period must be none, day, month or year',
+	'no format'         =>
 	  'Its format must have these fields, once each: {YYYYMMDD}{N:6}');
 foreach my $options ([], ['--inserts'])
 {
@@ -495,7 +513,7 @@ foreach my $role ('12345678', '-')
 	like(
 		sql_error(
 			$node,
-			"INSERT INTO snowid_segments (biz_tag, role) VALUES ('x', '$role')"
+			"INSERT INTO snowid_segments (biz_tag, role, period, format) VALUES ('x', '$role', 'day', '{YYYYMMDD}{N:6}')"
 		),
 		qr/^22023: segment "x" would have no numbers\nDETAIL:  Its role does not exist\./,
 		"by hand, a role that does not exist is refused: $role");
@@ -531,8 +549,8 @@ is( $node->safe_psql(
 	'a source that is too long is cut between two characters');
 eval { $wide->quit };
 
-# A row that is changed where no trigger sees it: with the next range its role and format count
-# in sessions that have numbers of it, too.
+# A row that is changed where no trigger sees it: with the next range that is fetched its role
+# and format count in sessions that have numbers of it, too.
 query($node, <<~EOF);
 	CREATE ROLE clerk;
 	CREATE ROLE boss;
@@ -552,14 +570,30 @@ query($node, <<~EOF);
 		ALTER format TYPE text USING replace(format, 'A', 'B');
 	EOF
 query($node,
-	"SELECT snowid_number('secret'), snowid_period_serial('renamed') FROM generate_series(1, 4)"
+	"SELECT snowid_number('secret'), snowid_period_serial('renamed') FROM generate_series(1, 8)"
 );
 is($clerk->query_safe("SELECT snowid_period_serial('renamed')"),
-	'20261121B000006',
+	'20261121B000010',
 	'a format that was changed unseen counts with the next range');
 is($clerk->query("SELECT snowid_number('secret')"),
 	'', 'a role that was changed unseen, too');
 $clerk->quit;
+
+# A limit that is lowered unseen: the numbers in memory are given back, and no others.
+query($node, <<~EOF);
+	INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('limited', 10, '0');
+	SELECT snowid_number('limited');
+	ALTER TABLE snowid_segments DISABLE TRIGGER guard;
+	UPDATE snowid_segments SET limit_id = 0 WHERE biz_tag = 'limited';
+	ALTER TABLE snowid_segments ENABLE ALWAYS TRIGGER guard;
+	EOF
+query($node,
+	'SELECT pg_terminate_backend(pid, 60000) ' . fetchers('postgres'));
+is( query(
+		$node, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'limited'"
+	),
+	1,
+	'no number that was handed out is given back, whatever the limit');
 
 # Rows that cannot have numbers.
 is( sql_error(
