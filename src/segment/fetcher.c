@@ -316,8 +316,7 @@ run(void (*statements) (Look *looks, int n), Look *looks, int n, Reason *reason)
 		QueryCancelPending = false;
 		ProcDiePending = ShutdownRequestPending;
 		CommitTransactionCommand();
-		done = !(ProcDiePending && SyncRepRequested() && SyncRepStandbyNames &&
-				 SyncRepStandbyNames[0]);
+		done = !(ProcDiePending && SyncRepRequested() && SyncRepStandbyNames[0]);
 		if (!done)
 			(void) reason_is(reason, true, "The process is shutting down");
 	}

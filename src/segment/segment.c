@@ -29,7 +29,7 @@
 #include "segment/segment.h"
 #include "settings.h"
 
-/* After a failure nothing is tried for so long; callers wait longer. */
+/* After a look that failed began, nothing is tried for so long; callers wait longer. */
 #define RETRY_MS 200
 
 /*
@@ -82,14 +82,14 @@ segment_shmem(bool reserve)
 	if (reserve)
 	{
 		RequestAddinShmemSpace(hash_estimate_size(snowid_max_segments, sizeof(Place)));
-		RequestAddinShmemSpace(hash_estimate_size(snowid_max_segments, sizeof(Owner)));
+		RequestAddinShmemSpace(hash_estimate_size(snowid_max_segments + 1, sizeof(Owner)));
 		RequestNamedLWLockTranche(SEGMENT_LOCKS, 2);
 		return;
 	}
 	segments_lock = &GetNamedLWLockTranche(SEGMENT_LOCKS)[0].lock;
 	places = shmem_hash("snowid segments by tag", snowid_max_segments, &info,
 						HASH_ELEM | HASH_BLOBS);
-	owners = shmem_hash("snowid segments by database", snowid_max_segments, &owner_info,
+	owners = shmem_hash("snowid segments by database", snowid_max_segments + 1, &owner_info,
 						HASH_ELEM | HASH_BLOBS);
 	dlist_init(&lists->free);
 	dlist_init(&lists->wanted);
@@ -166,22 +166,20 @@ set_wanted(Segment *segment, int64 length)
 
 /*
  * How many places a database has, when it got so many more.  Those that have none are not
- * in the table: it has room for as many as there are places.
+ * in the table, but the one that asks: it has room for one more than there are places.
  */
 static int
 count_places(Oid database, int more)
 {
 	bool		found;
-	Owner	   *owner = hash_search(owners, &database, more > 0 ? HASH_ENTER : HASH_FIND, &found);
+	Owner	   *owner = hash_search(owners, &database, HASH_ENTER, &found);
+	int			n = (found ? owner->places : 0) + more;
 
-	if (owner == NULL)
-		return 0;
+	owner->places = n;
+	if (n == 0)
+		(void) hash_search(owners, &database, HASH_REMOVE, NULL);
 	Assert(hash_get_num_entries(owners) <= snowid_max_segments);
-	owner->places = (found ? owner->places : 0) + more;
-	if (owner->places > 0)
-		return owner->places;
-	(void) hash_search(owners, &database, HASH_REMOVE, NULL);
-	return 0;
+	return n;
 }
 
 /*
@@ -337,12 +335,11 @@ segment_advance(const Look *look, TimestampTz now, int64 length)
 	{
 		Range	   *next = &segment->state.next;
 		Range		current = current_range(segment);
-		bool		has_ended = current.length > 0 && now >= current.period.until;
 
-		if (current.length < length || has_ended)
+		if (current.length < length || now >= current.period.until)
 		{
 			good = next->length >= length;
-			if (next->length > 0 || has_ended)
+			if (next->length > 0)
 				(void) switch_range(segment);
 		}
 	}
@@ -484,7 +481,7 @@ segment_begin_looks(FetcherKind fetcher, Look *looks, int max)
 		const SegmentState *state = &segment->state;
 
 		if (state->key.database != MyDatabaseId || fetcher_of(state) != fetcher ||
-			now < state->retry_at)
+			(state->reason.outcome >= OUTCOME_FAILED && now < state->looked_at + RETRY_MS))
 			continue;
 		copy_segment(segment, &looks[n]);
 		looks[n++].state.looked_at = now;
@@ -522,12 +519,9 @@ note_outcome(Segment *segment, const SegmentState *found)
 		pg_atomic_fetch_add_u64(&segment->incarnation, 1);
 	state->row = found->row;
 	set_wanted(segment, 0);
+	/* the next number asks again, as do callers that wait */
 	if (has_failed)
-	{
-		/* the next number asks again, as do callers that wait */
-		state->retry_at = now + RETRY_MS;
 		pg_atomic_write_u64(&segment->ask_at, 0);
-	}
 }
 
 /*

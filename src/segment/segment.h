@@ -89,7 +89,6 @@ typedef struct SegmentState
 	int64		wanted;			/* a range of such a length at least; 0: none
 								 * is */
 	int64		used_at;		/* last seen in use; monotonic_ms() */
-	int64		retry_at;		/* not before, after a failure */
 
 	/* the row, as it was last seen */
 	int64		looked_at;		/* when the look began; monotonic_ms() */
