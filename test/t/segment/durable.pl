@@ -213,6 +213,14 @@ $caller->query_until(qr/^asked$/m, <<~EOF);
 	\\echo asked
 	SELECT snowid_number('c');
 	EOF
+my $stopped = held_process($node);
+kill 'TERM', $stopped;
+hold_process($node, 'snowid segments', 'PopActiveSnapshot', 'proc_exit');
+kill 'CONT', $stopped;
+wait_until('its end', sub { !kill 0, $stopped });
+pass(
+	'a process that was asked to exit before its commit does not wait for a standby'
+);
 kill 'INT', held_process($node);
 let_go($node);
 my $waits = "SELECT wait_event = 'SyncRep' " . fetchers();

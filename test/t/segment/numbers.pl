@@ -162,6 +162,37 @@ is( query(
 	999999,
 	'a call gets a range that is longer than the step');
 
+# Two callers have seen that the next range is wanted, and it is there when one of them asks.
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('asked', 10, '0'), ('behind', 10, '0')"
+);
+number('asked');
+hold_process($node, 'client', 'LWLockAcquire', 'LWLockRelease');
+my $asks_late = ask_in_background($node, "SELECT snowid_number('asked')");
+held_process($node);
+is(number('asked'), 3, 'another caller asks for the next range');
+wait_for($node,
+	"SELECT left_next > 0 FROM snowid_segment_status() WHERE biz_tag = 'asked'"
+);
+let_go($node);
+is(answer_of($asks_late), 2, 'the caller that asks late has its number');
+is(number('behind') . ' and ' . max_id('asked'),
+	'1 and 20', 'no range is fetched if the next one is there');
+
+# A tag that wants nothing is forgotten while another one waits.
+query($node,
+	"INSERT INTO snowid_segments (biz_tag) VALUES ('idle'), ('waits')");
+number('idle');
+hold_process($node, 'snowid segments', 'WaitLatch');
+held_process($node);
+my $waits = ask_in_background($node, "SELECT snowid_number('waits')");
+wait_for($node,
+	"SELECT waits = 1 FROM snowid_segment_status() WHERE biz_tag = 'waits'");
+query($node, "SELECT snowid_segment_forget('idle')");
+let_go($node);
+is(answer_of($waits), 1,
+	'a tag that waits has its numbers when another one was forgotten');
+
 # Requests for several tags are fetched together.
 query($node,
 	"INSERT INTO snowid_segments (biz_tag, step) SELECT 'together' || i, 10 FROM generate_series(1, 4) i"

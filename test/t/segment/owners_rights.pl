@@ -332,12 +332,18 @@ is( gets(
 	),
 	'1|10|',
 	'a role that may execute the function alone takes a range');
+is( gets(
+		'remote',
+		"${write}$take('far away', 'none', NULL, NULL, 0, NULL, 9223372036854775807)"
+	),
+	'11|1000010|',
+	'a role that takes ranges cannot use a tag up at once');
 foreach my $case (
-	[ "'far away', 'none', NULL, NULL, 100, NULL, 10", 'behind' ],
-	[ "'far away', 'day', 9000, NULL, 0, NULL, 10",    'period' ],
-	[ "'absent', 'none', NULL, NULL, 0, NULL, 10",     'absent' ],
-	[ "NULL, 'none', NULL, NULL, 0, NULL, 10",         'absent' ],
-	[ "'far away', 'none', NULL, NULL, 0, NULL, -10",  'behind' ])
+	[ "'far away', 'none', NULL, NULL, 2000000, NULL, 10", 'behind' ],
+	[ "'far away', 'day', 9000, NULL, 0, NULL, 10",        'period' ],
+	[ "'absent', 'none', NULL, NULL, 0, NULL, 10",         'absent' ],
+	[ "NULL, 'none', NULL, NULL, 0, NULL, 10",             'absent' ],
+	[ "'far away', 'none', NULL, NULL, 0, NULL, -10",      'behind' ])
 {
 	my ($args, $problem) = @$case;
 	like(
@@ -348,7 +354,7 @@ foreach my $case (
 like(
 	gets(
 		'remote',
-		"${write}$take('far away', 'none', NULL, NULL, 10, NULL, -10)"),
+		"${write}$take('far away', 'none', NULL, NULL, 1000010, NULL, -10)"),
 	qr/max_id of segment "far away" cannot be lowered/,
 	'another server cannot give back: a negative length is refused');
 foreach my $attempt (
