@@ -23,6 +23,7 @@ SELECT count(*) FROM (SELECT snowid_next_batch(1000000000) LIMIT 3) s;
 EXPLAIN SELECT * FROM snowid_next_batch(42);
 EXPLAIN SELECT * FROM snowid_next_batch(40 + 2) k;
 EXPLAIN SELECT snowid_next_batch(7);
+EXPLAIN SELECT * FROM snowid_next_batch(-7);
 
 -- Keys first, then one transaction
 CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowid_next(), customer text);

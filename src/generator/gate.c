@@ -182,28 +182,23 @@ generator_keeper_trouble(int64 patience, char *detail)
 	return true;
 }
 
-/*
- * Closes the gate, or changes the reason of a closed gate.  Returns the highest
- * unit ever taken.
- */
-int64
+/* Closes the gate, or changes the reason of a closed gate. */
+void
 generator_close(GateReason reason, const char *detail)
 {
 	int64		last = (int64) pg_atomic_exchange_u64(&generator->last, GATE_CLOSED);
-	bool		changed = last != GATE_CLOSED;
+	bool		changed;
 
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	if (last != GATE_CLOSED)
 		generator->gate.resume_above = last;
-	last = generator->gate.resume_above;
-	changed |= generator->gate.reason != reason || strcmp(generator->gate.detail, detail) != 0;
+	changed = generator->gate.reason != reason;
 	generator->gate.reason = reason;
 	strlcpy(generator->gate.detail, detail, GATE_DETAIL_LEN);
 	LWLockRelease(generator_lock);
 	/* a caller woken without a change would ask again at once */
 	if (changed)
 		ConditionVariableBroadcast(&generator->changed);
-	return last;
 }
 
 /*
@@ -220,7 +215,7 @@ generator_open(PairId pair, int64 floor, bool forget)
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	Assert(generator->gate.reason != GATE_OPEN);
 	last = generator->gate.resume_above;
-	if (generator->gate.has_pair && !same_pair(generator->gate.pair, pair))
+	if (!same_pair(generator->gate.pair, pair))
 		last |= unit_format.sequence_mask;
 	if (!generator->gate.has_pair || forget || last < floor)
 		last = Max(floor, -1);	/* none before the epoch */

@@ -86,7 +86,7 @@ extern int64 generator_last(void);
 extern int64 generator_usable_until(void);
 extern bool generator_is_asked(void);
 
-extern int64 generator_close(GateReason reason, const char *detail);
+extern void generator_close(GateReason reason, const char *detail);
 extern void generator_open(PairId pair, int64 floor, bool forget);
 extern void generator_grant(int64 usable_until, int64 ask_above);
 extern void generator_ask_above(int64 unit);

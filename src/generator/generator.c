@@ -103,7 +103,7 @@ take(int64 least, int64 most)
 		reach = Min((now + units_from_ms(snowid_max_lead)) | unit_format.sequence_mask,
 					usable);
 		block.next = block.end = Max((int64) last + 1, now);
-		if (least > 1 && last != GATE_CLOSED)
+		if (last != GATE_CLOSED)
 		{
 			/* too few are left of this ms: take the next one, and leave a gap */
 			if ((block.next & unit_format.sequence_mask) + least > units_from_ms(1))
@@ -356,7 +356,7 @@ snowid_next_batch_support(PG_FUNCTION_ARGS)
 
 		if (IsA(count, Const) && !((Const *) count)->constisnull)
 		{
-			request->rows = Max(DatumGetInt64(((Const *) count)->constvalue), 0);
+			request->rows = DatumGetInt64(((Const *) count)->constvalue);
 			PG_RETURN_POINTER(request);
 		}
 	}

@@ -367,9 +367,12 @@ close_gate(GateReason reason, const char *detail)
 {
 	const Gate *gate = generator_gate();
 	bool		was_open = gate->reason == GATE_OPEN;
-	int64		last = generator_close(reason, detail);
-	int64		last_ms = unix_ms_from_units(last);
+	int64		last;
+	int64		last_ms;
 
+	generator_close(reason, detail);
+	last = generator_last();
+	last_ms = unix_ms_from_units(last);
 	log_state(reason, detail);
 	if (was_open)
 	{
@@ -557,7 +560,7 @@ keeper_recover(const ErrorData *error)
 	if (generator_gate()->reason == GATE_OPEN)
 		generator_no_grant(detail);
 	else
-		(void) generator_close(GATE_CEILING, detail);
+		generator_close(GATE_CEILING, detail);
 	generator_advance_end(false, detail);
 	pause.ms = retry_pause();
 	pause.after_failure = true;

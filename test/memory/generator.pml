@@ -325,7 +325,7 @@ inline exchange_open()
 	}
 }
 
-/* Returns the highest unit that was ever taken: resume_above. */
+/* Keeps the highest unit that was ever taken: resume_above. */
 inline generator_close()
 {
 #ifdef NO_CLOSE_EXCHANGE

@@ -105,6 +105,19 @@ foreach my $call ('snowid_next_block(4000)', 'snowid_next_array(4000)')
 		"$call continues when the keeper does");
 }
 
+# A grant was asked for by the first call, so nothing but the ceiling stops the second.
+stop_process($node, $worker);
+set_skew($node, 10);
+$node->psql(
+	'postgres',
+	'SELECT snowid_next(); SELECT snowid_next();',
+	on_error_stop => 0,
+	stdout        => \my $keys);
+kill 'CONT', $worker;
+set_skew($node, 0);
+is($keys, '',
+	'single keys stop at the ceiling, also when a grant was asked for');
+
 #---- Interrupts ----
 
 like(
