@@ -42,8 +42,6 @@ COMMENT ON COLUMN snowid_segments.role IS 'the role whose members get numbers; n
 COMMENT ON COLUMN snowid_segments.period IS 'day, month or year: numbers begin again in each, and max_id is in snowid_segment_periods; or none';
 COMMENT ON COLUMN snowid_segments.zone IS 'the time zone of the period';
 COMMENT ON COLUMN snowid_segments.format IS 'how snowid_period_serial() writes period and number, such as INV-{YYYYMMDD}-{N:6}';
-GRANT SELECT ON snowid_segments TO PUBLIC;
-GRANT INSERT, UPDATE, DELETE, TRUNCATE ON snowid_segments TO pg_database_owner;
 SELECT pg_catalog.pg_extension_config_dump('snowid_segments', '');
 
 CREATE FUNCTION snowid_segments_guard() RETURNS trigger
@@ -55,8 +53,7 @@ CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON snowid_segments
     FOR EACH ROW EXECUTE FUNCTION snowid_segments_guard();
 CREATE TRIGGER guard_all BEFORE TRUNCATE ON snowid_segments
     FOR EACH STATEMENT EXECUTE FUNCTION snowid_segments_guard();
-ALTER TABLE snowid_segments ENABLE ALWAYS TRIGGER guard;
-ALTER TABLE snowid_segments ENABLE ALWAYS TRIGGER guard_all;
+ALTER TABLE snowid_segments ENABLE ALWAYS TRIGGER guard, ENABLE ALWAYS TRIGGER guard_all;
 
 CREATE TABLE snowid_segment_periods (
     biz_tag     text NOT NULL,
@@ -68,15 +65,14 @@ CREATE TABLE snowid_segment_periods (
 COMMENT ON TABLE snowid_segment_periods IS 'the numbers of each tag of snowid_segments that has periods, in each period';
 COMMENT ON COLUMN snowid_segment_periods.period IS 'its first day';
 COMMENT ON COLUMN snowid_segment_periods.max_id IS 'the greatest number that any server has fetched; it never falls';
-GRANT SELECT ON snowid_segment_periods TO PUBLIC;
-GRANT INSERT, UPDATE, DELETE, TRUNCATE ON snowid_segment_periods TO pg_database_owner;
+GRANT SELECT ON snowid_segments, snowid_segment_periods TO PUBLIC;
+GRANT INSERT, UPDATE, DELETE, TRUNCATE ON snowid_segments, snowid_segment_periods TO pg_database_owner;
 SELECT pg_catalog.pg_extension_config_dump('snowid_segment_periods', '');
 CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON snowid_segment_periods
     FOR EACH ROW EXECUTE FUNCTION snowid_segments_guard('periods');
 CREATE TRIGGER guard_all BEFORE TRUNCATE ON snowid_segment_periods
     FOR EACH STATEMENT EXECUTE FUNCTION snowid_segments_guard('periods');
-ALTER TABLE snowid_segment_periods ENABLE ALWAYS TRIGGER guard;
-ALTER TABLE snowid_segment_periods ENABLE ALWAYS TRIGGER guard_all;
+ALTER TABLE snowid_segment_periods ENABLE ALWAYS TRIGGER guard, ENABLE ALWAYS TRIGGER guard_all;
 
 -- A range of a tag, for the process here and for other servers.  All calls are
 -- prepared now, so that nothing depends on names when they run.  The library calls them
@@ -134,7 +130,7 @@ BEGIN ATOMIC
         INSERT INTO snowid_segment_periods AS p (biz_tag, period, max_id, update_time)
         SELECT tag, j.day, j.old + j.n, 'infinity'::timestamptz
         FROM judged j WHERE kind <> 'none' AND j.wrong IS NULL
-            AND (j.n > 0 OR length < 0 AND j.old > 0)
+            AND (j.n > 0 OR length < 0)
         ON CONFLICT (biz_tag, period) DO UPDATE SET max_id = excluded.max_id, update_time = 'infinity'
             WHERE p.max_id = (SELECT j.old FROM judged j)
         RETURNING p.max_id

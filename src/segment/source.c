@@ -234,7 +234,6 @@ call_there(PGconn *conn, const Request *request, Answer *answer)
 	taken->last = number_at(result, 1, 0);
 	taken->period = number_at(result, 2, NO_PERIOD);
 	strlcpy(taken->problem, PQgetvalue(result, 0, 3), sizeof(taken->problem));
-	PQclear(result);
 	return true;
 }
 
