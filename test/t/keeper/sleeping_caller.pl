@@ -37,11 +37,17 @@ wait_for($node,
 	"SELECT count(*) = 3 FROM pg_stat_activity WHERE query = '$next;' AND wait_event_type = 'Extension'"
 );
 
+# One does not run until the gate is open again.
+my $held = query($node,
+	"SELECT min(pid) FROM pg_stat_activity WHERE query = '$next;'");
+stop_process($node, $held);
 reload_with($node, %common, 'snowid.worker_id' => 2);
 poll($node,
 	"NOT is_open AND reason ~ 'can be used when the clock has passed'");
 set_skew($node, 5);
 wait_for_worker_id($node, 2);
+kill 'CONT', $held;
+
 foreach my $caller (@callers)
 {
 	is($caller->query('SELECT 1'),

@@ -46,6 +46,16 @@ $node = claiming_cluster('ahead', $redis, $settings, marks => 300);
 set_skew($node, 2 * 86400);
 start_and_open($node);
 next_key($node);
+my $keeper = keeper_pid($node);
+stop_process($node, $keeper);
+set_skew($node, 0);
+like(
+	sql_error($node, "SET statement_timeout = '60s'; SELECT snowid_next()"),
+	qr/^58000: the next key would lead the clock/,
+	'a caller is refused after max_wait if the keeper takes no other worker ID'
+);
+set_skew($node, 2 * 86400);
+kill 'CONT', $keeper;
 $node->stop;
 set_skew($node, 0);
 settings($node, $settings . "snowid.redis_prefix = 'other'\n");
