@@ -52,23 +52,37 @@ sub start
 	push @all, $self;
 	$self->run;
 
-	# not empty in earnest, for which the first servers would wait for long
-	$self->edit('meta', map { @$_ } $self->settled)
-	  if !grep { /^(?:user |cluster-enabled)/ } @config;
+	$self->settle if !grep { /^(?:user |cluster-enabled)/ } @config;
 	return $self;
 }
 
-# The fields of "meta" in a registry that is there, and settles as its servers' settings
-# have it.
-sub settled
+# It has run for long: servers need not wait for the end of a settling.  What was in it
+# is gone.
+sub settle
 {
-	return (
-		[ v    => 4 ],
-		[ name => 'abcdef0123456789' ],
-		[ rank => 2 ],
-		map { [ $_ => '' ] } qw(instance layout pinned_by)),
-	  map { [ $_ => 0 ] }
-	  qw(since span longest window heard beat offset high);
+	my ($self)   = @_;
+	my ($run_id) = $self->query('INFO', 'server') =~ /^run_id:(\w{40})/m;
+	my ($replid) =
+	  $self->query('INFO', 'replication') =~ /^master_replid:(\w{16})/m;
+
+	$self->query('FLUSHALL');
+	$self->edit(
+		'meta',
+		v        => 4,
+		name     => 'abcdef0123456789',
+		rank     => 2,
+		instance => "$run_id/$replid",
+		map({ $_ => '' } qw(layout pinned_by)),
+		map { $_ => 0 } qw(since span longest window heard beat offset high));
+	return;
+}
+
+# As if it had run for that long already.
+sub end_settling
+{
+	my ($self) = @_;
+	$self->edit('meta', since => 0, span => 0);
+	return;
 }
 
 # Starts it again, after stop(); with what it has kept.

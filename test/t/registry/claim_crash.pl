@@ -25,25 +25,13 @@ my $unopened = $short . "snowid.max_lead = '1h'\n";
 
 # In mid-command: Redis carries it out after the server is dead.
 my $node = claiming_cluster('killed', $redis, $short);
-my ($run_id) = $redis->query('INFO', 'server') =~ /^run_id:(\w+)/m;
-my ($replid) =
-  $redis->query('INFO', 'replication') =~ /^master_replid:(\w{16})/m;
 $redis->edit(
 	'meta',
-	v         => 4,
-	name      => 'a' x 16,
-	rank      => 2,
-	longest   => 0,
-	window    => 0,
-	offset    => 0,
-	high      => 0,
-	instance  => "$run_id/$replid",
 	pinned_by => 'test',
 	layout    =>
 	  'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=12',
 	since => now_ms(),
 	span  => 3600_000,
-	heard => 0,
 	beat  => now_ms());
 $node->start;
 create_extension($node);

@@ -73,7 +73,7 @@ wait_for_claim($stays);
 	set_skew($leased, 200);
 	my $last = key_ms(next_key($leased));
 	kill_all($leased);
-	$redis->edit('meta', since => 0, span => 0);
+	$redis->end_settling;
 
 	my $heir =
 	  claiming('heir', $redis, "snowid.max_lead = '15min'\n", marks => 300);
@@ -84,7 +84,7 @@ wait_for_claim($stays);
 	);
 	$heir->stop;
 	$way->stop;
-	$redis->query('FLUSHALL');
+	$redis->settle;
 	wait_for_claim($stays);
 }
 
@@ -114,7 +114,7 @@ wait_for_claim($stays);
 		'the floor of the record is above the keys that were made with that ID'
 	);
 	kill_all($moves);
-	$redis->query('FLUSHALL');
+	$redis->settle;
 	wait_for_claim($stays);
 }
 
@@ -142,7 +142,7 @@ wait_for_claim($stays);
 		sub { $redis->record($at, 'ceiling') >= key_ms($key) });
 	pass('the record has the ceiling of snowid_advance()');
 	kill_all($marks);
-	$redis->query('FLUSHALL');
+	$redis->settle;
 	wait_for_claim($stays);
 }
 
@@ -208,7 +208,7 @@ sub come_back
 }
 
 come_back($_) foreach grep { !$_->{late} } @owners;
-$redis->edit('meta', since => 0, span => 0);
+$redis->end_settling;
 come_back($_) foreach grep { $_->{late} } @owners;
 poll($_->{node}, 'is_open') foreach @owners;
 

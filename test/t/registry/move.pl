@@ -41,7 +41,7 @@ sub new_key { return (count_keys(next_key($_[0])))[0]; }
 # Each part has a registry of its own.
 sub begin_part
 {
-	$redis->query('FLUSHALL');
+	$redis->settle;
 	%made  = ();
 	$twice = 0;
 	return;

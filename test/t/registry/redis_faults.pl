@@ -47,12 +47,17 @@ sub survives
 	my $client = start_client($node);
 	my ($log, $ok_at);
 
-	# until the fault is there no call may take too long
+	# until the fault is there no call may take too long, and none may begin that
+	# meets it
 	calls_take($node, $long);
 	answered($node);
+	marks_every($node, 10_000);
+	$ok_at = status($node, 'registry_ok_at');
+	poll($node, "registry_ok_at > '$ok_at'");
 	$log = log_size($node);
 	clients_go_on($client);
 	$begin->();
+	marks_every($node, 300);
 	calls_take($node, $short);
 	error_is($node, $error);
 	wait_until('the log', sub { logged($node, $log, $gone) });
@@ -108,7 +113,20 @@ my $direct  = hasty('direct', $redis);
 my $proxy   = SnowidRedis->proxy($redis);
 my $proxied = hasty('proxied', $proxy);
 my $named   = hasty('named',   "redis://name.hangs:$redis->{port}");
-wait_for_claim($_) foreach $direct, $proxied, $named;
+my $way     = SnowidProxy->start($redis);
+my $far     = claiming('far', $way);
+wait_for_claim($_) foreach $direct, $proxied, $named, $far;
+
+# a connection that ends while it waits for the next call is no fault
+my $unnoticed = log_size($far);
+foreach (1 .. 5)
+{
+	$way->drop;
+	answered($far);
+}
+is(logged($far, $unnoticed, $gone),
+	0, 'a connection that is reset between two calls: it is made again');
+$far->stop;
 
 survives(
 	'refused', $direct,
@@ -127,25 +145,11 @@ survives(
 	'no answer within');
 answered($named);
 
-# a connection that ends while it waits for the next call is no fault
-my $way = SnowidProxy->start($redis);
-my $far = claiming('far', $way);
-wait_for_claim($far);
-my $unnoticed = log_size($far);
-foreach (1 .. 5)
-{
-	$way->drop;
-	answered($far);
-}
-is(logged($far, $unnoticed, $gone),
-	0, 'a connection that is reset between two calls: it is made again');
-$far->stop;
-
 # a name is looked up for each new connection
 survives(
 	'name server',
 	$named,
-	sub { append_to_file("$named->{skew_file}.hangs", ''); $named->reload; },
+	sub { append_to_file("$named->{skew_file}.hangs", '') },
 	sub { unlink "$named->{skew_file}.hangs"; },
 	'name.hangs port .*no answer within');
 
@@ -269,7 +273,8 @@ sub are_errors
 	return;
 }
 
-my $log = log_size($proxied);
+# it has lasted for as long as calls might take
+$redis->end_settling;
 marks_every($proxied, 100);
 my $client =
   start_client($proxied, 'SELECT snowid_next() FROM pg_sleep(0.002);');
@@ -301,7 +306,7 @@ keys_are_right('keys do not mind', $client);
 	my $node = snowid_cluster('asks', <<~EOF);
 		snowid.redis_url = 'redis://127.0.0.1:$fake->{port}'
 		EOF
-	marks_every($node, 100);
+	marks_every($node, 20);
 	$node->start;
 	create_extension($node);
 	poll($node, "registry_error ~ 'trouble number'");

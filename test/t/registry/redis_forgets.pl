@@ -17,8 +17,9 @@ $SIG{PIPE} = 'IGNORE';
 my $redis =
   SnowidRedis->start('redis', 'appendonly yes', 'appendfsync always');
 
-# longer than it takes to kill Redis and to start it again
+# longer than it takes to kill Redis and to start it again; and one that is to lapse
 my $lease  = "snowid.redis_lease = '10s'\n";
+my $lapses = "snowid.redis_lease = '5s'\n";
 my $copies = 0;
 
 # Redis' data as they are now.
@@ -89,7 +90,7 @@ sub no_key_with
 sub end_all
 {
 	$_->stop foreach @_;
-	$redis->query('FLUSHALL');
+	$redis->settle;
 	return;
 }
 
@@ -98,7 +99,7 @@ sub end_all
 # Worker ID 0 has lapsed, and its next owner's clock has passed its keys: they may lie a
 # lease above its ceiling.
 my $free =
-  "SELECT state = 'lapsed' AND ceiling + interval '11 s' < now() FROM snowid_claims() WHERE worker_id = 0";
+  "SELECT state = 'lapsed' AND ceiling + interval '6 s' < now() FROM snowid_claims() WHERE worker_id = 0";
 
 my $a    = start_server('a', $lease);
 my $copy = copy_of_redis();
@@ -116,7 +117,7 @@ ids_are('1 0', 'Redis forgot that a lease was given back, and its next owner',
 	$a, $b);
 end_all($a, $b);
 
-$a    = start_server('a1', $lease);
+$a    = start_server('a1', $lapses);
 $copy = copy_of_redis();
 $b    = start_server('b1', $lease);
 kill_all($a);
@@ -136,7 +137,7 @@ end_all($a, $b);
 
 # The same, but the server of the lapsed lease runs, and is heard first.
 my $proxy = SnowidRedis->proxy($redis);
-$a = hasty('cut_off', $proxy, $lease);
+$a = hasty('cut_off', $proxy, $lapses);
 wait_for_claim($a);
 $copy = copy_of_redis();
 $b    = start_server('later', "snowid.redis_lease = '20s'\n");
@@ -258,7 +259,7 @@ $redis->stop;
 	local $ENV{LD_PRELOAD} = abs_path('test/lib/skew.so');
 	$redis->run;
 }
-$redis->query('FLUSHALL');
+$redis->settle;
 delete $ENV{SKEW_FILE};
 cmp_ok(
 	($redis->query('TIME') =~ /^(\d+)/)[0],
@@ -267,7 +268,7 @@ cmp_ok(
 	'the clock of Redis is an hour ahead');
 $a = start_server('a6');
 $b = start_server('b6');
-$c = start_server('c6', $lease);
+$c = start_server('c6', $lapses);
 kill_all($_) foreach $a, $c;
 set_skew($redis, 0);
 $b->poll_query_until('postgres',

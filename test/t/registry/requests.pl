@@ -51,7 +51,7 @@ for (1 .. 2)
 }
 pass('a server that is refused another ID all the time is marked as before');
 $_->stop foreach $asks, $other;
-$redis->query('DEL', 'snowid');
+$redis->settle;
 
 #---- The texts of errors ----
 

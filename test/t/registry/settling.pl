@@ -30,12 +30,6 @@ sub keeps
 
 my $redis;
 
-sub end_settling
-{
-	$redis->edit('meta', since => 0, span => 0);
-	return;
-}
-
 # What is done meanwhile, a Redis that writes all to its file forgets: it is killed, and
 # has that file as it was before.
 sub lose_what_is_done_by
@@ -70,7 +64,7 @@ poll($rarely, "NOT is_open AND reason ~ 'registry is empty'");
 lose_what_is_done_by(
 	$redis,
 	sub {
-		end_settling();
+		$redis->end_settling;
 		$rarely->reload;
 		wait_for_claim($rarely);
 		$held = process_pid($rarely, 'snowid registry');
@@ -295,7 +289,7 @@ $proxy->mode('silent');
 $a->reload;
 poll($a, "is_open AND registry = 'remembered'");
 is(worker_id($a), 0, 'asked to wait, and cut off: it continues with its ID');
-end_settling();
+$redis->end_settling;
 my $b = hasty('b', $redis);
 wait_for_claim($b);
 is(worker_id($b), 1,
@@ -313,7 +307,7 @@ end_all($a, $b);
 #---- Another ID is asked for in the settling ----
 
 $a = hasty('a1', $redis, '', marks => 10_000);
-end_settling();
+$redis->end_settling;
 $a->reload;
 wait_for_claim($a);
 $redis->query('FLUSHALL');
@@ -324,7 +318,7 @@ like(
 is($redis->record('0:0', 'name'),
 	'a1', 'in the settling the ID that a server has is put back');
 kill_all($a);
-end_settling();
+$redis->end_settling;
 $b = hasty('b1', $redis);
 wait_for_claim($b);
 is(worker_id($b), 1,
@@ -335,7 +329,7 @@ end_all($b);
 
 my $high = 80_000_000_000_000;
 $a = hasty('a6', $redis);
-end_settling();
+$redis->end_settling;
 $a->reload;
 wait_for_claim($a);
 $redis->edit('meta', since => 0, span => 100_000, high => $high);
