@@ -407,7 +407,7 @@ take_slowly(TagSite *site, int64 length, DateADT *period, int64 *first, bool *as
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
-		now = period ? GetCurrentTimestamp() : 0;
+		now = GetCurrentTimestamp();
 		get_ready(site, length, period != NULL, now, &wait);
 	} while (site->incarnation == UNCHECKED ||
 			 !take_numbers(site, length, now, period, first, ask));

@@ -114,6 +114,14 @@ my $inserter = $node->background_psql('postgres');
 $inserter->query_safe(
 	"BEGIN; INSERT INTO snowid_segment_periods VALUES ('fresh', '2026-11-21', 5)"
 );
+my $take =
+  'SELECT first, problem FROM snowid_segment_take(%s, \'day\', date \'2026-11-21\' - date \'2000-01-01\', NULL, 0, 1000, 20)';
+like(
+	sql_error(
+		$node, sprintf "SET statement_timeout = '1min'; $take", q('fresh')),
+	qr/^55P03: canceling statement due to lock timeout/,
+	'another server does not wait without end for a day whose row is being inserted'
+);
 is( answer_after(
 		"SELECT * FROM snowid_period_number('fresh')",
 		fails_with('canceling statement due to lock timeout'),
@@ -131,7 +139,7 @@ $inserter->query_safe(
 	"BEGIN; INSERT INTO snowid_segment_periods VALUES ('taken', '2026-11-21', 20)"
 );
 is( answer_after(
-		"SELECT first, problem FROM snowid_segment_take('taken', 'day', date '2026-11-21' - date '2000-01-01', NULL, 0, 1000, 20)",
+		sprintf($take, q('taken')),
 		'SELECT count(*) = 1 FROM pg_locks WHERE NOT granted',
 		sub { $inserter->query_safe('COMMIT') }),
 	'|locked',
@@ -455,6 +463,8 @@ query($node, <<~EOF);
 	CREATE ROLE gone;
 	UPDATE snowid_segments SET source = NULL, max_id = max_id + 1000 WHERE source IS NOT NULL;
 	INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('kept', 4711);
+	INSERT INTO snowid_segments (biz_tag, period) VALUES ('kept days', 'day');
+	INSERT INTO snowid_segment_periods VALUES ('kept days', '2026-11-21', 57);
 	INSERT INTO snowid_segments (biz_tag, source) VALUES ('no source', 'central');
 	INSERT INTO snowid_segments (biz_tag, role) VALUES ('no role', 'gone');
 	INSERT INTO snowid_segments (biz_tag, role, period, format) VALUES ('no role, a period', 'gone', 'day', '{YYYYMMDD}{N:6}');
@@ -489,6 +499,10 @@ foreach my $options ([], ['--inserts'])
 		"a dump with rows that cannot be resolved is restored (@$options)");
 	is($node->safe_psql('whole', "SELECT snowid_number('kept')"),
 		4712, 'the other tags continue in the restored database');
+	is( $node->safe_psql(
+			'whole', "SELECT * FROM snowid_period_number('kept days')"),
+		'2026-11-21|58',
+		'a tag with periods continues in its day in the restored database');
 }
 reload_with($node, 'snowid.max_wait' => '1s');
 foreach my $tag (sort keys %problems)
@@ -594,6 +608,26 @@ is( query(
 	),
 	1,
 	'no number that was handed out is given back, whatever the limit');
+
+# A change by replication is seen, too.
+my $as_replica = 'SET session_replication_role = replica;';
+my $of_copied  = "SELECT number FROM snowid_period_number('copied')";
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, period) VALUES ('copied', 'day')");
+is(query($node, $of_copied), 1, 'a number of a day that is replicated');
+query($node,
+	"$as_replica UPDATE snowid_segment_periods SET max_id = 5 WHERE biz_tag = 'copied'"
+);
+is( query($node, "$last 'copied'"),
+	1000,
+	'the max_id of a period that is lowered by replication: the greater one stays'
+);
+query($node, "$as_replica TRUNCATE snowid_segment_periods");
+is(query($node, $of_copied),
+	1, 'periods that are truncated by replication begin again');
+query($node, "$as_replica TRUNCATE snowid_segments");
+like(sql_error($node, $of_copied),
+	qr/^42704: /, 'a table that is truncated by replication has no tags');
 
 # Rows that cannot have numbers.
 is( sql_error(

@@ -814,6 +814,11 @@ query($node, "UPDATE snowid_segments SET max_id = 5000 WHERE biz_tag = 't1'");
 hold_process($node, 'snowid segments', 'StartTransactionCommand');
 my $waiting = ask_in_background($node, "SELECT snowid_number('t1')");
 held_process($node);
+like(
+	sql_error(
+		$node, "SET statement_timeout = '1s'; SELECT snowid_number('t2')"),
+	qr/^57014: /,
+	'a caller that waits for room can be cancelled');
 reload_with($node, 'snowid.max_segments' => 1, 'snowid.max_wait' => '1s');
 like(
 	sql_error($node, "SELECT snowid_number('t2')"),
@@ -823,6 +828,23 @@ let_go($node);
 is(answer_of($waiting), 5001, 'the caller that waited gets its number');
 is(number('t2'), 1001,
 	'a place that no caller waits for any more is given to another tag');
+
+# It is given away between two calls of a statement.
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('stays', 0), ('comes', 5000)"
+);
+my $between = $node->background_psql('postgres');
+$between->query_safe('SELECT pg_advisory_lock(1)');
+my $two = ask_in_background($node,
+	"SELECT snowid_number('stays') FROM generate_series(1, 2) i WHERE i = 1 OR pg_advisory_lock(1) IS NOT NULL"
+);
+wait_for($node,
+	"SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+);
+is(number('comes'), 5001, 'another tag gets the place');
+$between->quit;
+is(answer_of($two), "1\n1001",
+	'a statement whose tag lost its place gets no number of another tag');
 
 configure($node, 'snowid.max_segments = 0');
 $node->restart;
