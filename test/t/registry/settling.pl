@@ -253,6 +253,7 @@ wait_for_claim($_) foreach $had_0, $has_1;
 $reborn->run;
 my $newcomer = hasty('newcomer', $reborn);
 wait_for_claim($newcomer);
+settings($had_0, '');
 $had_0->restart;
 poll($had_0, "NOT is_open AND reason ~ 'are both masters'");
 pass(
@@ -282,9 +283,13 @@ wait_for_claim($a);
 $a->stop;
 $redis->query('FLUSHALL');
 marks_every($a, 10_000);
+
+# a first call without an answer would have it continue with its ID
+settings($a, '');
 $a->start;
 poll($a, "NOT is_open AND reason ~ 'registry is empty'");
 $redis->edit('meta', span => 3600_000);
+settings($a, $short);
 $proxy->mode('silent');
 $a->reload;
 poll($a, "is_open AND registry = 'remembered'");
@@ -337,6 +342,7 @@ $a->restart;
 wait_for_claim($a);
 $a->stop;
 $redis->query('FLUSHALL');
+settings($a, '');
 $a->start;
 poll($a, "NOT is_open AND reason ~ 'registry is empty'");
 is($redis->record('meta', 'span'),
