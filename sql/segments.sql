@@ -76,7 +76,7 @@ FROM (VALUES ('day', 'INV-{YYYYMMDD}-{N:6}'), ('day', '{DD}/{MM}/{YYYY}_{N:18}')
     ('day', '{YYYYMMDD}{YYYY}{N:6}'), ('year', '{YYYY}{N:0}'), ('year', '{YYYY}{N:19}'),
     ('year', '{YYYY}{N:-1}'), ('year', '{YYYY}{N: 1}'), ('year', '{YYYY}{N}'), ('year', '{YYYYN:3}'),
     ('year', '{YYYY{N:3}'), ('year', '{YYYY}{N:3'), ('year', '{YYYY}}{N:3}'), ('year', '{}{YYYY}{N:3}'),
-    ('year', 'a b{YYYY}{N:3}'), ('year', 'ä{YYYY}{N:3}'), ('year', '{yyyy}{N:3}'),
+    ('year', '{YYYY{N:3}}'), ('year', 'a}{YYYY}{N:3}'), ('year', 'a b{YYYY}{N:3}'), ('year', 'ä{YYYY}{N:3}'), ('year', '{yyyy}{N:3}'),
     ('year', repeat('x', 53) || '{YYYY}{N:3}'), ('year', repeat('x', 54) || '{YYYY}{N:3}')) f (period, format);
 \pset format aligned
 
@@ -138,6 +138,8 @@ SELECT snowid_period_parse('day', 'D20261121-002');
 SELECT snowid_period_parse('day', 'E20261121-0002');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowid_period_parse('day', 'D20261121-000a');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowid_period_parse('day', 'D20261121-01-2');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowid_period_parse('day', 'D20261121-0000');
 \echo :LAST_ERROR_SQLSTATE

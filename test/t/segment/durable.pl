@@ -116,6 +116,9 @@ foreach my $round (1, 2)
 		2, 'a copy of a database continues where it was');
 	is($node->safe_psql('other', "SELECT snowid_number('a')"),
 		2, 'a database that was copied continues by itself');
+	$node->safe_psql('other', 'TRUNCATE snowid_segments');
+	is($node->safe_psql('copy', "SELECT snowid_number('a')"),
+		3, 'a table that is truncated is no other database\'s');
 	is(sql_error($node, 'DROP DATABASE other'),
 		'', 'a database can be dropped at once');
 	is(sql_error($node, 'DROP DATABASE copy'),

@@ -95,6 +95,7 @@ my %servers = (
 	rolled_back => answers($begun, $taken, message('C', "ROLLBACK\0")),
 	silent      => sub { sleep 600 },
 	tls         => sub { sleep 600 },
+	mute        => answers(message('E', "SERROR\0C57014\0M\n .\n\0\0")),
 	babble      => sub {
 		my ($client) = @_;
 		syswrite(
@@ -208,7 +209,7 @@ my %errors = (
 	(map { $_ => qr/^not today$/ } qw(no_begin no_commit)),
 	no_row      => qr/^Its source gave no result$/,
 	rolled_back => qr/^Its source did not commit$/);
-foreach my $name (sort keys %options)
+foreach my $name (sort keys %errors)
 {
 	my $caller = ask_in_background($node, "SELECT snowid_number('$name')");
 	my $most   = 0;
@@ -253,6 +254,16 @@ unlike(
 	slurp_file($node->logfile),
 	qr/Much to say/,
 	'notices of another server are not in the log');
+
+# Of its words nothing is left.
+wait_until(
+	'an attempt',
+	sub {
+		sql_error($node, "SELECT snowid_number('mute')") =~
+		  /Its table or its source failed/;
+	});
+is(segment_status($node, 'mute', 'error IS NULL'),
+	't', 'a server whose words are none has no error to show');
 
 #---- What ends ----
 

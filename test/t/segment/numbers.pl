@@ -319,6 +319,10 @@ foreach my $refused (
 	my ($call, $error) = @$refused;
 	like(sql_error($node, "SELECT $call"), qr/^\Q$error\E\n/, $error);
 }
+like(
+	sql_error($node, "SELECT snowid_period_parse(repeat('x', 10000), '1')"),
+	qr/^42704: segment "x+/,
+	'a tag that is too long to be one has no format');
 is(query($node, "SELECT snowid_number(NULL) IS NULL"), 't', 'NULL is NULL');
 like(
 	sql_error(
@@ -371,6 +375,13 @@ is(number('last'), 9223372036854775807,
 	'the last of all numbers is reached exactly');
 like(sql_error($node, "SELECT snowid_number('last')"),
 	qr/^2200H: /, 'no number comes after the last of all');
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, limit_id) VALUES ('rest', 10); SELECT snowid_number_range('rest', 7)"
+);
+like(sql_error($node, "SELECT snowid_number_range('rest', 7)"),
+	qr/^2200H: /, 'a range has no numbers above limit_id');
+is(number('rest'), 8,
+	'the rest of a range stays for others if the next one cannot be had');
 query($node,
 	"INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('end', 9223372036854775797)"
 );
@@ -517,12 +528,16 @@ like(
 	sql_error($node, "SELECT snowid_period_number('daily')"),
 	qr/^55000: no numbers available for segment "daily"\nDETAIL:  The last error was: Its row is locked\./,
 	'a row with periods that is locked has no numbers, either');
-reload_with($node, 'snowid.max_wait' => '1min', 'snowid.max_segments' => 40);
+reload_with($node, 'snowid.max_wait' => '1h', 'snowid.max_segments' => 40);
 is(number('b'), $set + 2, 'other tags have numbers meanwhile');
 query($node, "COMMIT PREPARED 'p'");
 is(number('a'), 7000001,
 	'a prepared transaction counts when it is committed');
-like(sql_error($node, "SELECT snowid_period_number('daily')"),
+like(
+	sql_error(
+		$node,
+		"SET statement_timeout = '10min'; SELECT snowid_period_number('daily')"
+	),
 	qr/^42704: /,
 	'a prepared deletion of a row with periods counts when it is committed');
 
@@ -700,10 +715,10 @@ my @ask =
 wait_for($node,
 	"SELECT error = 'Its row is locked' FROM snowid_segment_status() WHERE biz_tag = 'tried'"
 );
-my ($before, $began) = (commits(), time);
+my ($tried, $began) = (commits(), time);
 wait_until('three seconds', sub { time > $began + 3 });
 cmp_ok(
-	commits() - $before,
+	commits() - $tried,
 	'<',
 	5 * (time - $began) + 30,
 	'a row that is locked is not tried all the time');
@@ -743,6 +758,11 @@ is( $node->safe_psql(
 	),
 	1,
 	'made again, it knows nothing of before');
+is( $node->safe_psql(
+		'copy',
+		"SELECT count(*) FROM s.snowid_segment_status() WHERE biz_tag = 'a'"),
+	1,
+	'the status has no tag of the table before');
 
 #---- Room ----
 
@@ -845,6 +865,28 @@ is(number('comes'), 5001, 'another tag gets the place');
 $between->quit;
 is(answer_of($two), "1\n1001",
 	'a statement whose tag lost its place gets no number of another tag');
+
+# Of two places one is another database's.
+configure($node, "snowid.max_segments = 2\nsnowid.max_wait = 1min");
+$node->restart;
+cmp_ok($node->safe_psql('copy', "SELECT s.snowid_number('a')"),
+	'>', 0, 'a tag of another database has a place');
+query($node, "UPDATE snowid_segments SET max_id = 6000 WHERE biz_tag = 't1'");
+hold_process($node, 'snowid segments', 'StartTransactionCommand');
+$waiting = ask_in_background($node, "SELECT snowid_number('t1')");
+held_process($node);
+reload_with($node, 'snowid.max_segments' => 2, 'snowid.max_wait' => '0');
+like(
+	sql_error(
+		$node, "SET statement_timeout = '500ms'; SELECT snowid_number('t2')"),
+	qr/^57014: /,
+	'a caller waits for a second, whatever max_wait');
+like(
+	sql_error($node, "SELECT snowid_number('t2')"),
+	qr/^53400: there is no room for another segment\n/,
+	'a database that has as many places as another one gets none of its');
+let_go($node);
+is(answer_of($waiting), 6001, 'the caller in the other place has its number');
 
 configure($node, 'snowid.max_segments = 0');
 $node->restart;

@@ -444,21 +444,21 @@ query($node, <<~EOF);
 	CREATE EXTENSION snowid_segments;
 	INSERT INTO snowid_segments (biz_tag, period, limit_id) VALUES ('a', 'day', 3);
 	EOF
-my $one = "SELECT number FROM snowid_period_number('a')";
-is(query($node, $one), $_, "number $_ of the period") foreach 1 .. 3;
+my $of_a = "SELECT number FROM snowid_period_number('a')";
+is(query($node, $of_a), $_, "number $_ of the period") foreach 1 .. 3;
 like(
-	sql_error($node, $one),
+	sql_error($node, $of_a),
 	qr/^2200H: the numbers of "a" are used up/,
 	'the numbers of the period are used up');
 query($node,
 	'CREATE ROLE other; ALTER TABLE snowid_segment_periods OWNER TO other');
 set_skew($node, 86400);
 like(
-	sql_error($node, $one),
+	sql_error($node, $of_a),
 	qr/^55000: no numbers available for segment "a"/,
 	'an error in the next period is not taken for the end of the numbers');
 query($node, 'ALTER TABLE snowid_segment_periods OWNER TO CURRENT_USER');
-is(query($node, $one), 1, 'the next period has numbers');
+is(query($node, $of_a), 1, 'the next period has numbers');
 $node->stop;
 
 done_testing();

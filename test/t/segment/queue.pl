@@ -33,6 +33,19 @@ is( join(' ', map { answer_of($_) } @busy),
 	join(' ', (50) x $databases),
 	'no call is refused while 40 databases are busy');
 
+#---- Numbers that are used up ----
+
+$node->safe_psql('d1',
+	"INSERT INTO snowid_segments (biz_tag, limit_id) VALUES ('few', 2)");
+my (undef, undef, $error) = $node->psql('d1', <<~EOF);
+	SET statement_timeout = '10min';
+	SELECT snowid_number('few') FROM generate_series(1, 3);
+	EOF
+like(
+	$error,
+	qr/the numbers of "few" are used up/,
+	'a caller whose numbers are used up learns that before max_wait');
+
 #---- The order ----
 
 # The reserved process alone, which one database has, and which is stopped.
