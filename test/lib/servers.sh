@@ -81,7 +81,7 @@ start_redis()
 		maxmemory-policy noeviction
 	END
 	run "$redis_server" "$build/redis.conf" >"$build/redis.out" 2>&1 &
-	for _ in {1..100}; do
+	for _ in {1..600}; do
 		[[ -S $build/redis.sock ]] && return
 		sleep 0.1
 	done
