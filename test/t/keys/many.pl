@@ -108,6 +108,7 @@ foreach my $call ('snowid_next_block(4000)', 'snowid_next_array(4000)')
 # A grant was asked for by the first call, so nothing but the ceiling stops the second.
 stop_process($node, $worker);
 set_skew($node, 10);
+my $began = time;
 $node->psql(
 	'postgres',
 	'SELECT snowid_next(); SELECT snowid_next();',
@@ -117,6 +118,9 @@ kill 'CONT', $worker;
 set_skew($node, 0);
 is($keys, '',
 	'single keys stop at the ceiling, also when a grant was asked for');
+cmp_ok(time - $began,
+	'>=', 2,
+	'each waits for the keeper for a second, although max_wait is shorter');
 
 #---- Interrupts ----
 
