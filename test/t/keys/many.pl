@@ -10,6 +10,8 @@ use Test::More;
 
 my $node = snowid_cluster('many', 'snowid.worker_id = 1');
 start_and_open($node);
+is(status($node, 'last_key, last_key_time'),
+	'|', 'a server that has made no key has no last one');
 
 #---- Beside each other: each key is somebody's ----
 

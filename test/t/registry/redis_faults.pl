@@ -290,6 +290,26 @@ cmp_ok($asked / (time - $began),
 $proxy->mode('');
 answered($proxied);
 clients_go_on($client);
+
+# An answer that comes late must not be taken for that to the next call.
+$proxy->mode('lose');
+calls_take($proxied, $short);
+my @asked;
+$from = $proxy->requests_size;
+wait_until(
+	'calls without an answer',
+	sub {
+		@asked = map { $_->[0] } $proxy->requests($from);
+		return 3 < grep { /^EVAL/ } @asked;
+	});
+shift @asked while $asked[0] !~ /^EVAL/;
+unlike(
+	"@asked[1 .. $#asked]",
+	qr/EVALSHA EVALSHA/,
+	'after a call without an answer the next one has a connection of its own'
+);
+$proxy->mode('');
+answered($proxied);
 keys_are_right('keys do not mind', $client);
 
 #---- An error that is another one each time, asked again and again ----
