@@ -248,6 +248,9 @@ like(sql_error($node, 'SELECT snowid_next()'),
 	$refused, 'after a crash keys are above it, too');
 is(sql_error($node, 'SELECT snowid_advance(1)'),
 	'', 'a call that has nothing to do succeeds');
+like(sql_error($node, 'SELECT snowid_next()'),
+	$refused,
+	'after a call with a smaller key all keys are above the greater');
 configure($node, $settings =~ s/worker_id = 1/worker_id = 3/r);
 $node->reload;
 gate_is_open($node, 3);
