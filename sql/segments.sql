@@ -14,6 +14,8 @@ SELECT relname, has_table_privilege('public', oid, 'SELECT') AS public_reads,
     has_table_privilege('public', oid, 'INSERT, UPDATE, DELETE, TRUNCATE') AS public_writes,
     has_table_privilege('pg_database_owner', oid, 'UPDATE') AS owner_writes
 FROM pg_class WHERE relname ~ '^snowid_segment' AND relkind = 'r' ORDER BY 1;
+SELECT tgrelid::regclass AS of_table, tgname, tgenabled
+FROM pg_trigger WHERE tgname LIKE 'guard%' ORDER BY tgrelid::regclass::text COLLATE "C", tgname;
 -- nothing without a comment, and nothing of the other extension
 SELECT count(*) FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e'
 WHERE p.proname LIKE 'snowid%' AND obj_description(p.oid) IS NULL;

@@ -304,6 +304,43 @@ foreach my $case (
 fake_range(200, 209, 'NULL::int');
 is(answer_of($asking), 200, 'a range that was asked for is handed out');
 
+# The same with periods.
+sub of_month
+{
+	my ($day) = @_;
+	return "date '$day' - date '2000-01-01'";
+}
+query($node,
+	"INSERT INTO snowid_segments (biz_tag, period, limit_id, step, cover, source) VALUES ('monthly', 'month', 500, 10, '0', 'fake')"
+);
+$asking =
+  ask_in_background($node, "SELECT * FROM snowid_period_number('monthly')");
+foreach my $case (
+	[ 'of a month that is over',        1,   10,  of_month('2026-10-01') ],
+	[ 'of a day that begins no month',  1,   10,  of_month('2026-12-02') ],
+	[ 'of a year that has five digits', 1,   10,  of_month('10000-01-01') ],
+	[ 'above the limit',                495, 504, of_month('2026-11-01') ],
+	[ 'of no month',                    1,   10,  'NULL::int' ])
+{
+	my ($what, @range) = @$case;
+	fake_range(@range);
+	wait_for($node, $not_asked);
+	pass("a range $what is refused");
+	fake_answers("NULL::bigint, NULL::bigint, NULL::int, 'locked'::text");
+	wait_for($node, fails_with('Its row is locked'));
+}
+fake_range(1, 10, of_month('2026-12-01'));
+is(answer_of($asking), '2026-12-01|1',
+	'a range of a month that the source has begun is handed out');
+fake_range(1, 10, of_month('2026-11-01'));
+$asking = ask_in_background($node,
+	"SELECT max((n).number) FROM (SELECT snowid_period_number('monthly') AS n FROM generate_series(1, 10)) s"
+);
+wait_for($node, $not_asked);
+pass('a range of a month before the newest one is refused');
+fake_range(11, 20, of_month('2026-12-01'));
+is(answer_of($asking), 11, 'a range of the newest month is handed out');
+
 foreach my $source ('NULL', "'fake'")
 {
 	like(
@@ -369,6 +406,24 @@ foreach my $case (
 		'2026-11-21|101',
 		"if a source $what, it has no numbers until that is raised");
 }
+
+# The day of the source is put back below numbers that were handed out from there.
+there(<<~EOF);
+	ALTER TABLE snowid_segment_periods DISABLE TRIGGER guard;
+	UPDATE snowid_segment_periods SET max_id = 100 WHERE biz_tag = 'used';
+	ALTER TABLE snowid_segment_periods ENABLE ALWAYS TRIGGER guard;
+	EOF
+like(
+	answer_after(
+		"SELECT max((n).number) FROM (SELECT snowid_period_number('used') AS n FROM generate_series(1, 10)) s",
+		"SELECT count(*) = 1 FROM snowid_segment_status() WHERE error LIKE 'Its max_id is behind: %'",
+		sub {
+			there(
+				"UPDATE snowid_segment_periods SET max_id = 200 WHERE biz_tag = 'used'"
+			);
+		}),
+	qr/^20\d$/,
+	'a day of a source that was put back has no numbers until it is raised');
 my $days = there(
 	"SELECT string_agg(format('(%L, %L, %s)', biz_tag, period, max_id), ',') FROM snowid_segment_periods WHERE biz_tag = 'used'"
 );
@@ -622,6 +677,7 @@ is( query($node, "$last 'copied'"),
 	1000,
 	'the max_id of a period that is lowered by replication: the greater one stays'
 );
+is(query($node, $of_copied), 1001, 'a number after the change');
 query($node, "$as_replica TRUNCATE snowid_segment_periods");
 is(query($node, $of_copied),
 	1, 'periods that are truncated by replication begin again');
