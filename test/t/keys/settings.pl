@@ -168,6 +168,10 @@ SKIP:
 		),
 		'2080-07-10 00:00:00+00',
 		'a layout that is refused decodes when it is named');
+	like(
+		sql_error($node, 'SELECT snowid_decode(1)'),
+		qr/^55000: snowid cannot use this layout\nDETAIL:  The timestamp's range/,
+		'a layout that is refused decodes nothing when it is not named');
 
 	restart_with($worker_1, 2060, 1, 1);
 	my $key = next_key($node);
