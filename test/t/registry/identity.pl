@@ -246,10 +246,6 @@ unlike(
 	'the living holder never lost its ID');
 
 # A clone in another datacenter does not give the holder's back.
-marks_every($first, 10_000);
-$first->reload;
-wait_until('the new interval',
-	sub { $redis->record('0:0', 'interval') >= 10_000 });
 $hot->stop;
 clone_node($hot, $first);
 settings($hot, $short . 'snowid.datacenter_id = 7');
@@ -263,12 +259,42 @@ wait_until('marks of the clone',
 	sub { $redis->record('7:0', 'n') > $marks + 2 });
 is($redis->record('0:0', 'claim'), $held, 'the living holder keeps its own');
 
+sub first_marks_every
+{
+	my ($ms) = @_;
+
+	marks_every($first, $ms);
+	$first->reload;
+	wait_until(
+		'a mark with the new interval',
+		sub {
+			($redis->record('0:0', 'interval') > 10_000) == ($ms >= 10_000);
+		});
+	return;
+}
+
+# Redis is back, and these servers call it one after the other; its settling ends then.
+sub end_pause
+{
+	my (@nodes) = @_;
+
+	$redis->run;
+	foreach my $node (@nodes)
+	{
+		my $last = status($node, "coalesce(registry_ok_at, '-infinity')");
+		$node->reload;
+		poll($node, "registry_ok_at > '$last'");
+	}
+	$redis->end_settling;
+	$_->reload foreach @nodes;
+	return;
+}
+
 # Redis goes away while the clone waits for silence: that is no silence.
 $hot->stop;
 clone_node($hot, $first);
 settings($hot, $short);
-my $n = $redis->record('0:0', 'n');
-wait_until('a mark', sub { $redis->record('0:0', 'n') ne $n });
+first_marks_every(10_000);
 $hot->start;
 poll($hot, "registry ~ 'is taken back when no other'");
 $redis->stop;
@@ -277,7 +303,8 @@ is( status($hot, 'is_open AND worker_id = 0'),
 	'f',
 	'a clone that knew of a holder does not use its ID when Redis goes away');
 makes_keys_as($first, 0, 'the holder does');
-$redis->run;
+end_pause($hot, $first);
+first_marks_every(300);
 wait_for_claim($hot);
 isnt(key_of($hot), 0,
 	'time without Redis is not silence: the clone gets another ID');
@@ -290,12 +317,13 @@ unlike(
 # A clone that starts while Redis is away uses the holder's ID, and then is to have another one.
 $hot->stop;
 clone_node($hot, $first);
+first_marks_every(10_000);
 $redis->stop;
 $hot->start;
 makes_keys_as($hot, 0, 'a clone that starts without Redis');
 settings($hot, $short . 'snowid.datacenter_id = 6');
-$hot->reload;
-$redis->run;
+end_pause($hot, $first);
+first_marks_every(300);
 wait_for_claim($hot);
 is(status($hot, 'datacenter_id'),
 	6, 'the clone gets another ID when Redis is back');
