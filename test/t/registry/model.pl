@@ -13,18 +13,40 @@ plan skip_all => 'neither luajit nor lua5.1 is installed'
 my $nothing =
   qr/^model: [1-9]\d* schedules, 0 overlaps, 0 leaks, 0 waits, 0 thrown out, 0 other faults; /;
 
-# Two halves, side by side: fixed schedules and random ones, and random ones.  What a
-# mutation breaks shows within 6,000.
-my @runs;
-foreach my $which ('--schedules 4000', '--seed 4001 --schedules 4000')
+# Side by side, and looked at one after the other
+sub begin
 {
-	open(my $run, '-|', "test/model/run $which 2>&1") or die "$!";
-	push @runs, $run;
+	my ($command) = @_;
+	open(my $run, '-|', "$command 2>&1") or die "$!";
+	return $run;
 }
-foreach my $run (@runs)
+
+sub said_by
 {
+	my ($run) = @_;
 	my @said = <$run>;
 	close($run);
+	return @said;
+}
+
+my $has_lua = system('command -v lua5.1 >/dev/null') == 0;
+
+# Two halves: fixed schedules and random ones, and random ones.  What a mutation breaks
+# shows within 6,000.
+my @halves = map { begin("test/model/run $_") } '--schedules 4000',
+  '--seed 4001 --schedules 4000';
+my $mutations = begin('test/model/run --mutations');
+my $unsettled = begin(
+	q(test/model/run --mutate 'newcomers do not settle' --schedules 3000 --enough 1)
+);
+my $in_lua =
+  $has_lua
+  && begin('lua5.1 test/model/main.lua --seed 100001 --schedules 300');
+my @said;
+
+foreach my $half (@halves)
+{
+	@said = said_by($half);
 	is($?, 0, 'no two servers make keys of the same times with one worker ID')
 	  or diag @said;
 	like($said[-1], $nothing,
@@ -32,8 +54,7 @@ foreach my $run (@runs)
 	note @said;
 }
 
-my @said =
-  `test/model/run --mutate 'newcomers do not settle' --schedules 3000 --enough 1 2>&1`;
+@said = said_by($unsettled);
 isnt($?, 0, 'without the time of settling a fault is found') or diag @said;
 like(
 	join('', @said),
@@ -41,16 +62,15 @@ like(
 	'without the time of settling the steps to the fault are printed'
 ) or diag @said;
 
-@said = `test/model/run --mutations 2>&1`;
+@said = said_by($mutations);
 is($?, 0,
 	'each statement of the script and each condition of the server is needed: without it an answer or a schedule is wrong'
 ) or diag @said;
 
 SKIP:
 {
-	skip 'lua5.1, the Lua of Redis, is not installed', 1
-	  if system('command -v lua5.1 >/dev/null') != 0;
-	@said = `lua5.1 test/model/main.lua --seed 100001 --schedules 300 2>&1`;
+	skip 'lua5.1, the Lua of Redis, is not installed', 1 if !$has_lua;
+	@said = said_by($in_lua);
 	like($said[-1], $nothing, 'the same in the Lua of Redis') or diag @said;
 }
 done_testing();
