@@ -256,6 +256,19 @@ $fake->mode('');
 wait_until('the release', sub { $redis->record("0:$former", 'owner') eq '' });
 wait_for_claim($_) foreach values %nodes;
 
+#---- A clock of one word ----
+
+my $short_of_time = SnowidRedis->fake(
+	sub {
+		return strings('1') if $_[1] ne 'INFO';
+		return "\$23\r\nrole:master\r\nrun_id:a\r\n\r\n";
+	});
+my $timeless =
+  claiming('timeless', "redis://127.0.0.1:$short_of_time->{port}");
+error_is($timeless, 'TIME: unexpected type of reply$');
+pass('a clock of one word is an error');
+$timeless->stop;
+
 #---- At random ----
 
 # parts of answers are waited for
