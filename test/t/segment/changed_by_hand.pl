@@ -366,6 +366,19 @@ cmp_ok(
 	$here + 2001,
 	'moved back with the max_id of its source, a tag continues above it');
 
+# A tag has its name in the encoding of each database.
+my $accented = "INSERT INTO snowid_segments (biz_tag%s) VALUES (chr(233)%s)";
+there(sprintf $accented, '', '');
+query($node,
+	q(CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'));
+there(
+	'CREATE EXTENSION snowid_segments; CREATE EXTENSION postgres_fdw;'
+	  . source_at('central', %here, dbname => 'there')
+	  . sprintf($accented, ', source', ", 'central'"),
+	'latin');
+is(there('SELECT snowid_number(chr(233))', 'latin'),
+	1, 'a tag of another encoding is found at its source');
+
 # Of each period, too.
 foreach my $tag ('new', 'used')
 {

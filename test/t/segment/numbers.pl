@@ -427,8 +427,15 @@ like(
 		EOF
 	qr/^42501: permission denied for segment "secret"/,
 	'another role gets no number, even if the call has got some');
+like(
+	sql_error($node, <<~EOF),
+		SELECT set_config('role', role, false), snowid_number('secret')
+		FROM (VALUES ('boss'), ('clerk')) v (role)
+		EOF
+	qr/^42501: permission denied for segment "secret"/,
+	'another role gets no number, even if the call just got one of the tag');
 is(query($node, "SET ROLE clerk; SELECT as_boss()"),
-	4, 'others get numbers from a function that runs as a member');
+	5, 'others get numbers from a function that runs as a member');
 like(
 	sql_error(
 		$node,
