@@ -305,6 +305,13 @@ unlike(
 	qr/snowid makes keys/,
 	'an error of the keeper closes no open gate');
 is(keeper_pid($node), $at_work, 'an error of the keeper does not end it');
+
+# It answers to others' signals again.
+query($node, 'CREATE DATABASE short_lived');
+is( sql_error(
+		$node, "SET statement_timeout = '60s'; DROP DATABASE short_lived"),
+	'',
+	'after an error of the keeper no DROP DATABASE waits for it');
 $node->stop;
 
 #---- Nobody makes keys ----
