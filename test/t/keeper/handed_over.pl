@@ -64,15 +64,25 @@ sub is_so
 	return;
 }
 
+# How many keys with the worker ID are stored there.
+sub fives
+{
+	my ($node) = @_;
+	return $node->{session}
+	  ->query('SELECT count(*) FROM made WHERE (key & 31) = 5');
+}
+
 my ($from, $to) = (server('first', 5), server('second', 6));
 my %free = map { $_->name => $_ == $from ? 7 : 6 } $from, $to;
 foreach my $round (1 .. $rounds)
 {
 	set_number($from, $free{ $from->name });
 	is_so($from, 'worker_id <> 5 OR NOT is_open');
+	my $had = fives($to);
 	set_number($to, 5);
 	is_so($to, 'worker_id = 5 AND is_open');
 	usleep(250_000);
+	wait_until('keys with the worker ID', sub { fives($to) > $had });
 	($from, $to) = ($to, $from);
 }
 
