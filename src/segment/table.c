@@ -253,6 +253,12 @@ read_columns(const TableRow *stored, TagRow *tag)
 		tag->problem = "Its time zone is not known here";
 	else if (format[0])
 		tag->problem = period_check_format(row->kind, format, &last);
+	if (tag->problem == NULL && format[0])
+	{
+		strlcpy(row->format, format, sizeof(row->format));
+		row->limit = Min(row->limit, last);
+	}
+	/* its serials can be read, though */
 	if (!stored->nulls[TAG_ROLE])
 	{
 		row->role = DatumGetObjectId(values[TAG_ROLE]);
@@ -260,11 +266,6 @@ read_columns(const TableRow *stored, TagRow *tag)
 			tag->problem = "Its role does not exist";
 	}
 	row->is_valid = tag->problem == NULL;
-	if (row->is_valid && format[0])
-	{
-		strlcpy(row->format, format, sizeof(row->format));
-		row->limit = Min(row->limit, last);
-	}
 }
 
 /* The row of a tag, as it is now; waits for locks of others, or says LOCKED. */

@@ -590,6 +590,12 @@ like(
 	$unread,
 	qr/segment "no format" has no format/,
 	'a serial is not read by a format that cannot be one');
+is( $node->safe_psql(
+		'whole',
+		"SELECT * FROM snowid_period_parse('no role, a period', '20261121000042')"
+	),
+	'2026-11-21|42',
+	'serials of a tag whose role does not exist are read');
 foreach my $role ('12345678', '-')
 {
 	like(
