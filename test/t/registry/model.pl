@@ -39,8 +39,7 @@ my $mutations = begin('test/model/run --mutations');
 my $unsettled = begin(
 	q(test/model/run --mutate 'newcomers do not settle' --schedules 3000 --enough 1)
 );
-my $in_lua =
-  $has_lua
+my $in_lua = $has_lua
   && begin('lua5.1 test/model/main.lua --seed 100001 --schedules 300');
 my @said;
 
