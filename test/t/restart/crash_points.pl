@@ -371,7 +371,9 @@ foreach my $what (sort keys %steps)
 		pass_max_lead($node, delete $node->{next_id}) if $node->{next_id};
 		stop_client($_) foreach @clients;
 		server_is_open($node);
-		step_clock(30, $node);
+
+		# beyond what clients took before they ended: a promoted standby waits for no more
+		step_clock(30 + max(0, int status($node, 'lead_ms / 1000')), $node);
 		stop_clock($_, $now - 2000) foreach @standbys;
 	}
 }
