@@ -29,7 +29,7 @@
 #include "segment/segment.h"
 #include "settings.h"
 
-/* After a look that failed began, nothing is tried for so long; callers wait longer. */
+/* After a failure nothing is tried for so long; callers wait longer. */
 #define RETRY_MS 200
 
 /*
@@ -512,7 +512,8 @@ note_outcome(Segment *segment, const SegmentState *found)
 		state->rate = lasted > 0 ? 1000.0 * found->next.length / lasted : 0;
 		state->fetched_at = now;
 	}
-	state->looked_at = found->looked_at;
+	/* from its end: between two long looks others get the row's lock */
+	state->looked_at = has_failed ? now : found->looked_at;
 	state->reason = found->reason;
 	/* a change that no trigger saw */
 	if (state->row.is_valid && memcmp(&state->row, &found->row, sizeof(Row)) != 0)

@@ -91,7 +91,8 @@ typedef struct SegmentState
 	int64		used_at;		/* last seen in use; monotonic_ms() */
 
 	/* the row, as it was last seen */
-	int64		looked_at;		/* when the look began; monotonic_ms() */
+	int64		looked_at;		/* when the look began, or when it failed;
+								 * monotonic_ms() */
 	Reason		reason;			/* why there is no range */
 	Row			row;
 	int64		step;			/* of the last range; 0: there was none */

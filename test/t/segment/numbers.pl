@@ -9,6 +9,7 @@ use SnowidHold;
 use SnowidSegments qw(fetchers ask_in_background answer_of);
 use SnowidTest;
 use Test::More;
+use Time::HiRes qw(time usleep);
 
 my $node = snowid_cluster('segments', <<~EOF);
 	snowid.max_wait = 1min
@@ -729,6 +730,18 @@ cmp_ok(
 	'<',
 	5 * (time - $began) + 30,
 	'a row that is locked is not tried all the time');
+
+# A look that lasts has the row's lock: others get that before the next one.
+hold_process($node, 'snowid segments', 'PopActiveSnapshot');
+my $lasting = held_process($node);
+usleep(300_000);
+hold_process($node, 'snowid segments', 'StartTransactionCommand');
+$began = time;
+kill 'CONT', $lasting;
+held_process($node);
+cmp_ok(time - $began,
+	'>=', 0.2, 'after a look that lasted and failed there is a pause, too');
+let_go($node);
 query($node, "COMMIT PREPARED 'p'");
 is(join(' ', sort { $a <=> $b } map { answer_of($_) } @ask),
 	'1 2 3', 'a row that is locked is tried');
