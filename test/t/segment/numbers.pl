@@ -896,15 +896,13 @@ hold_process($node, 'snowid segments', 'StartTransactionCommand');
 $waiting = ask_in_background($node, "SELECT snowid_number('t1')");
 held_process($node);
 reload_with($node, 'snowid.max_segments' => 2, 'snowid.max_wait' => '0');
-like(
-	sql_error(
-		$node, "SET statement_timeout = '500ms'; SELECT snowid_number('t2')"),
-	qr/^57014: /,
-	'a caller waits for a second, whatever max_wait');
+$began = time;
 like(
 	sql_error($node, "SELECT snowid_number('t2')"),
 	qr/^53400: there is no room for another segment\n/,
 	'a database that has as many places as another one gets none of its');
+cmp_ok(time - $began,
+	'>=', 1, 'a caller waits for a second, whatever max_wait');
 let_go($node);
 is(answer_of($waiting), 6001, 'the caller in the other place has its number');
 
