@@ -289,18 +289,24 @@ wait_for($node,
 	fails_with('Its source refused for a reason that is not known here'));
 pass('a word that is not known is not passed on');
 
-foreach my $case (
+# The caller asks again after each.
+sub ranges_are_refused
+{
+	foreach my $case (@_)
+	{
+		my ($what, @range) = @$case;
+		fake_range(@range);
+		wait_for($node, $not_asked);
+		pass("a range $what is refused");
+		fake_answers("NULL::bigint, NULL::bigint, NULL::int, 'locked'::text");
+		wait_for($node, fails_with('Its row is locked'));
+	}
+	return;
+}
+ranges_are_refused(
 	[ 'that is too long',           200, 210, 'NULL::int' ],
 	[ 'that ends before it begins', 200, 150, 'NULL::int' ],
-	[ 'of a period',                200, 209, 1 ])
-{
-	my ($what, @range) = @$case;
-	fake_range(@range);
-	wait_for($node, $not_asked);
-	pass("a range $what is refused");
-	fake_answers("NULL::bigint, NULL::bigint, NULL::int, 'locked'::text");
-	wait_for($node, fails_with('Its row is locked'));
-}
+	[ 'of a period',                200, 209, 1 ]);
 fake_range(200, 209, 'NULL::int');
 is(answer_of($asking), 200, 'a range that was asked for is handed out');
 
@@ -315,20 +321,12 @@ query($node,
 );
 $asking =
   ask_in_background($node, "SELECT * FROM snowid_period_number('monthly')");
-foreach my $case (
+ranges_are_refused(
 	[ 'of a month that is over',        1,   10,  of_month('2026-10-01') ],
 	[ 'of a day that begins no month',  1,   10,  of_month('2026-12-02') ],
 	[ 'of a year that has five digits', 1,   10,  of_month('10000-01-01') ],
 	[ 'above the limit',                495, 504, of_month('2026-11-01') ],
-	[ 'of no month',                    1,   10,  'NULL::int' ])
-{
-	my ($what, @range) = @$case;
-	fake_range(@range);
-	wait_for($node, $not_asked);
-	pass("a range $what is refused");
-	fake_answers("NULL::bigint, NULL::bigint, NULL::int, 'locked'::text");
-	wait_for($node, fails_with('Its row is locked'));
-}
+	[ 'of no month',                    1,   10,  'NULL::int' ]);
 fake_range(1, 10, of_month('2026-12-01'));
 is(answer_of($asking), '2026-12-01|1',
 	'a range of a month that the source has begun is handed out');
