@@ -151,9 +151,9 @@ end
 -- The process; and the replication ID, which changes when a replica is promoted.
 local instance = info('server', 'run_id:', 40) .. '/' .. info('replication', 'master_replid:', 16)
 
--- Raises a field to this, if that is greater.
+-- Raises a field to this, if that is greater.  Most are equal, and no numbers are made.
 local function raise(r, field, value)
-	if num(value) > num(r[field]) then r[field] = value end
+	if value ~= r[field] and num(value) > num(r[field]) then r[field] = value end
 end
 
 local function field(worker)
