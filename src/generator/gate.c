@@ -202,10 +202,10 @@ generator_close(GateReason reason, const char *detail)
 }
 
 /*
- * Opens the closed gate for a pair.  Keys begin above the unit "floor", and
- * above every unit taken before, unless "forget" is set: those of another pair
- * may be too far ahead of the clock.  Another pair begins in the next ms,
- * because in a key the pair is above the sequence.
+ * Opens the closed gate for a pair.  Keys begin above the unit "floor" (-1: none),
+ * and above every unit taken before, unless "forget" is set: those of another pair
+ * may be too far ahead of the clock.  Another pair begins in the next ms, because in
+ * a key the pair is above the sequence.
  */
 void
 generator_open(PairId pair, int64 floor, bool forget)
@@ -218,7 +218,7 @@ generator_open(PairId pair, int64 floor, bool forget)
 	if (!same_pair(generator->gate.pair, pair))
 		last |= unit_format.sequence_mask;
 	if (!generator->gate.has_pair || forget || last < floor)
-		last = Max(floor, -1);	/* none before the epoch */
+		last = floor;
 	if (!generator->gate.has_pair || forget)
 		generator->gate.floor = last;
 	generator->gate.resume_above = last;

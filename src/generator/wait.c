@@ -285,8 +285,7 @@ wait_for_keeper(int64 unit, instr_time *since)
 
 	ConditionVariablePrepareToSleep(&generator->changed);
 	temporary = look_at_gate(&reason, detail);
-	if (reason != GATE_OPEN ||
-		unit > (int64) pg_atomic_read_u64(&generator->usable_until))
+	if (unit > generator_usable_until())
 	{
 		if (!temporary)
 			refuse_key(reason, detail);
@@ -315,7 +314,7 @@ may_take_ahead(int64 last, int64 now, int64 unit, instr_time *since)
 	if (last != GATE_CLOSED)
 	{
 		/* a wrong reading that is over is no reason to refuse */
-		if (now > last + 1 && now > clock_units())
+		if (now > clock_units())
 			return false;
 		if (!require_in_reach(unit, since))
 			return false;
