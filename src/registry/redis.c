@@ -293,7 +293,6 @@ redis_connect(char *err)
 	/* there is something to read if it has ended */
 	if (library->is_quiet())
 		return true;
-	redis_close();
 	for (; (urls = url_next(urls, &end)) != NULL; urls = end)
 	{
 		size_t		used = strlen(reasons);
@@ -326,7 +325,6 @@ redis_is_one(char *err)
 		return true;			/* the next call says why */
 	for (; (urls = url_next(urls, &end)) != NULL; urls = end)
 	{
-		redis_close();
 		if (!try_address(urls, end, ignored) || is_cluster)
 			continue;
 		if (first_run[0] && strcmp(first_run, run_id) != 0)
