@@ -129,7 +129,8 @@ next_field(const char **p, bool *in_braces, int *width)
 		int			len = 0;
 
 		at++;
-		if (sscanf(at, "N:%2d}%n", width, &len) == 1 && len > 0 && at[2] >= '0')
+		/* without the brace *p stays before the colon, which is no character */
+		if (sscanf(at, "N:%2d}%n", width, &len) == 1 && at[2] >= '0')
 		{
 			*p = at + len;
 			return *width >= 1 && *width <= NUMBER_DIGITS ? FIELD_NUMBER : FIELD_BAD;
