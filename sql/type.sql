@@ -184,6 +184,10 @@ SET enable_bitmapscan = off;
 EXPLAIN (COSTS OFF) SELECT id FROM down WHERE id < 10::bigint::snowid;
 SELECT count(*), max(id) FROM down WHERE id < 10::bigint::snowid;
 SELECT count(*), min(id) FROM down WHERE 990::bigint::snowid <= id;
+-- but not for a value of the same row, one that changes, or the operator's function
+SELECT count(*) FROM down WHERE id = (id % 100)::snowid;
+EXPLAIN (COSTS OFF) SELECT FROM down WHERE id < (random() * 10)::bigint::snowid;
+SELECT count(*) FROM down WHERE snowid_lt(id, 10::bigint::snowid);
 RESET enable_bitmapscan;
 DROP INDEX down_id_idx;
 CREATE INDEX ON down USING brin (id);

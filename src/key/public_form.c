@@ -51,8 +51,7 @@ ff1_key_new(const uint8 *bytes, int len)
 
 	if (len < 32)
 		aes = len == 16 ? EVP_aes_128_ecb() : EVP_aes_192_ecb();
-	if (key && EVP_EncryptInit_ex(key, aes, NULL, bytes, NULL) == 1 &&
-		EVP_CIPHER_CTX_set_padding(key, 0) == 1)
+	if (key && EVP_EncryptInit_ex(key, aes, NULL, bytes, NULL) == 1)
 		return key;
 	EVP_CIPHER_CTX_free(key);
 	return NULL;

@@ -36,9 +36,7 @@
 #include "mb/pg_wchar.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
-#include "nodes/pathnodes.h"
 #include "nodes/supportnodes.h"
-#include "optimizer/optimizer.h"
 #include "utils/builtins.h"
 #include "utils/datetime.h"
 #include "utils/lsyscache.h"
@@ -256,8 +254,8 @@ snowid_compare_support(PG_FUNCTION_ARGS)
 	clause = (OpExpr *) request->node;
 	column = list_nth(clause->args, request->indexarg);
 	value = list_nth(clause->args, 1 - request->indexarg);
-	if (exprType((Node *) column) != INT8OID ||
-		!is_pseudo_constant_for_index(request->root, value, request->index))
+	/* of an operator: the value is the same for the whole scan */
+	if (exprType((Node *) column) != INT8OID)
 		PG_RETURN_POINTER(NULL);
 	family = lookup_type_cache(exprType(value), TYPECACHE_BTREE_OPFAMILY)->btree_opf;
 	strategy = get_op_opfamily_strategy(clause->opno, family);
