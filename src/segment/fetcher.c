@@ -64,6 +64,9 @@
 /* A process of the tables here that has work stays so long, even if its place is wanted. */
 #define MIN_TURN_MS 100
 
+/* One that waits for a central server has so long even if the tables here want its place. */
+#define CENTRAL_TURN_MS 500
+
 /* It looks this often for changes of which no process informs it. */
 #define LOOK_MS 1000
 
@@ -83,6 +86,7 @@ typedef struct Fetcher
 	int			procno;			/* or -1: it was called, or there is none */
 	int64		called_at;		/* monotonic_ms(); since when it is there */
 	bool		must_go;		/* its place is wanted */
+	bool		must_hurry;		/* for the tables of another database */
 } Fetcher;
 
 static Fetcher *fetchers = NULL;	/* the reserve, and then one for each
@@ -151,7 +155,7 @@ assign(Fetcher *fetcher, Oid database, FetcherKind kind, int procno)
 	fetcher->kind = kind;
 	fetcher->procno = procno;
 	fetcher->called_at = monotonic_ms();
-	fetcher->must_go = false;
+	fetcher->must_go = fetcher->must_hurry = false;
 }
 
 static bool
@@ -185,6 +189,7 @@ ask_for_room(FetcherKind kind)
 	if (found == NULL)
 		return;
 	found->must_go = true;
+	found->must_hurry |= kind == FETCHER_HERE;
 	process_set_latch(found->procno);
 }
 
@@ -487,11 +492,15 @@ database_is_wanted(void)
 	return false;
 }
 
-/* Must it stop waiting for a central server? */
+/*
+ * Must it stop waiting for a central server?  Another one that is waited for is no reason:
+ * of two that need their time, none would get it.
+ */
 static bool
 must_end(void)
 {
-	return ShutdownRequestPending || must_make_room(false) || database_is_wanted();
+	return ShutdownRequestPending || database_is_wanted() ||
+		(mine->must_hurry && monotonic_ms() - mine->called_at > CENTRAL_TURN_MS);
 }
 
 /*---- Many ranges ----*/

@@ -1,6 +1,6 @@
 # More databases want a process of segments than can have one: they get theirs in the order
 # in which they began to wait, and no call is refused, even if one of them does not
-# let the process connect.
+# let the process connect, or two have central servers that need their time.
 use strict;
 use warnings;
 
@@ -131,5 +131,57 @@ pass('it is tried again');
 $locker->query_safe('ROLLBACK');
 $locker->quit;
 is(answer_of($hostile), 1, 'the call that waited is answered');
+
+#---- Central servers that take their time, or hang ----
+
+# One place beside the reserved one, and a server that knows nothing but high numbers.
+query($node, 'ALTER SYSTEM SET max_worker_processes = 4');
+$node->restart;
+query($node, 'CREATE DATABASE away');
+$node->safe_psql('away', <<~EOF);
+	CREATE TABLE takes (seconds float8);
+	INSERT INTO takes VALUES (0.6);
+	CREATE FUNCTION snowid_segment_take(tag text, kind text, label int, seen int, high bigint,
+	    upto bigint, length bigint, OUT first bigint, OUT last bigint, OUT period int, OUT problem text)
+	LANGUAGE sql AS 'SELECT pg_sleep(seconds) FROM takes; SELECT high + 1, high + length, NULL::int, \$\$\$\$';
+	EOF
+foreach my $database (qw(d3 d4))
+{
+	$node->safe_psql(
+		$database,
+		'CREATE EXTENSION postgres_fdw;'
+		  . source_at(
+			'away',
+			host   => $node->host,
+			port   => $node->port,
+			dbname => 'away')
+		  . "INSERT INTO snowid_segments (biz_tag, source, step, cover) VALUES ('far', 'away', 1, '0')"
+	);
+}
+@busy = map {
+	ask_in_background($node,
+		"SELECT count(snowid_number('far')) FROM generate_series(1, 3)", $_)
+} qw(d3 d4);
+is(join(' ', map { answer_of($_) } @busy),
+	'3 3', 'no database cuts the central server of another one off');
+
+# The reserve has work, too.
+$node->safe_psql('away', 'UPDATE takes SET seconds = 1000');
+my $hangs = ask_in_background($node, "SELECT snowid_number('far')", 'd3');
+my $log   = -s $node->logfile;
+for (
+	my $i = 13;
+	slurp_file($node->logfile, $log) !~ /is shutting down/;
+	$i++)
+{
+	die 'no database of the tables here has it leave' if $i > $databases;
+	$node->safe_psql("d$i", "SELECT snowid_number('t19')");
+}
+pass(
+	'a central server that hangs is left for the tables of another database');
+query($node,
+	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'd3' AND query LIKE '%far%'"
+);
+eval { $hangs->quit };
 $node->stop('fast');
 done_testing();
