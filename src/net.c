@@ -298,12 +298,14 @@ net_ask_child(NetJob job, const void *arg, bool (*must_leave) (void), char *answ
 	{
 		if (child < 0)
 			snprintf(err, NET_ERR_LEN, "could not fork: %s", strerror(errno));
-		while (child > 0 && !ready && monotonic_ms() < ends && !ShutdownRequestPending &&
-			   !(must_leave && must_leave()))
-		{
-			net_set_deadline(must_leave ? Min(ms_until(ends), LOOK_MS) : ms_until(ends));
-			ready = net_wait(pipe_fds[0], WL_SOCKET_READABLE, err);
-		}
+		else
+			do
+			{
+				/* once in any case, for the reason */
+				net_set_deadline(must_leave ? Min(ms_until(ends), LOOK_MS) : ms_until(ends));
+				ready = net_wait(pipe_fds[0], WL_SOCKET_READABLE, err);
+			} while (!ready && monotonic_ms() < ends && !ShutdownRequestPending &&
+					 !(must_leave && must_leave()));
 		if (ready)
 		{
 			len = read(pipe_fds[0], answer, NET_ANSWER_LEN);

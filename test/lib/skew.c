@@ -18,7 +18,8 @@
  * And files that are another user's: while there is a file $SKEW_FILE.stranger, the
  * process has another user ID.
  * And a host of another name: the first line of $SKEW_FILE.hostname, if there is one.
- * And a machine that can have no more processes, while there is a file $SKEW_FILE.forks.
+ * And a machine that can have no more processes, while there is a file $SKEW_FILE.forks,
+ * or on which each takes 100 ms, while there is a file $SKEW_FILE.forks_late.
  *
  * And a claim of a worker ID that is marked every 300 ms, or as often as stands in ms in
  * $SKEW_FILE.marks.
@@ -239,6 +240,8 @@ fork(void)
 {
 	pid_t		(*real) (void) = (pid_t (*) (void)) dlsym(RTLD_NEXT, "fork");
 
+	if (there_is("forks_late"))
+		usleep(100000);
 	if (!there_is("forks"))
 		return real();
 	errno = EAGAIN;

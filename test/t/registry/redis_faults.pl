@@ -160,6 +160,20 @@ error_is($nameless,
 pass('a name that does not exist');
 $nameless->stop;
 
+# the time is over before anybody looks
+my $late = claiming_cluster(
+	'late',
+	"redis://name.hangs:$redis->{port}",
+	"snowid.redis_timeout = '10ms'\n");
+append_to_file("$late->{skew_file}.$_", '') foreach 'hangs', 'forks_late';
+$late->start;
+create_extension($late);
+error_is($late,
+	"^name\\.hangs port $redis->{port}: no answer within snowid\\.redis_timeout\$"
+);
+pass('a look-up that begins late: the error says so');
+$late->stop;
+
 #---- A server that is not Redis, or sends nonsense ----
 
 # The answer to each request, and the error.
