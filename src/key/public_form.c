@@ -117,7 +117,7 @@ begin(const Ff1 *form, Ff1Key *key, const uint8 *tweak, int tweak_len,
 		return false;
 	for (int i = 0; i < blocks; i++)
 	{
-		int			len = Max(Min(tweak_len - i * BLOCK, BLOCK), 0);
+		int			len = Min(tweak_len - i * BLOCK, BLOCK);
 
 		memset(last, 0, BLOCK);
 		if (len > 0)
