@@ -99,6 +99,11 @@ like(
 	parts('day'),
 	qr/day_20270101\|.*\nday_20270102\|.*\nday_20270103\|.*\nday_20270104\|.*\nday_20270105\|[^\n]*$/,
 	'days that were left out are made');
+$before = parts('day');
+sql('DROP TABLE day_20270103');
+make(q{'day', '1 day', 1});
+is(parts('day'), $before,
+	'a day that was dropped between others is made again');
 
 #---- keep ----
 
@@ -223,14 +228,16 @@ sql($_) foreach 'DROP TABLE placed', 'DROP TABLESPACE "fast disk"';
 
 #---- Refused tables and arguments ----
 
-sql(q{CREATE TABLE plain (id bigint);
+# with a day, one byte too long
+my $long = 'name_that_is_long_' x 3 . 'y';
+sql(qq{CREATE TABLE plain (id bigint);
 	CREATE TABLE list (id bigint) PARTITION BY LIST (id);
 	CREATE TABLE two (id bigint, n int) PARTITION BY RANGE (id, n);
 	CREATE TABLE ints (id int) PARTITION BY RANGE (id);
 	CREATE TABLE expr (id bigint) PARTITION BY RANGE ((id + 1));
 	CREATE TABLE with_default (id bigint) PARTITION BY RANGE (id);
 	CREATE TABLE rest PARTITION OF with_default DEFAULT;
-	CREATE TABLE name_that_is_long_name_that_is_long_name_that_is_long_1234 (id bigint) PARTITION BY RANGE (id);
+	CREATE TABLE $long (id bigint) PARTITION BY RANGE (id);
 	CREATE TABLE cut (id bigint) PARTITION BY RANGE (id);
 	CREATE TABLE noon PARTITION OF cut FOR VALUES FROM (MINVALUE) TO (6800000000000000000)}
 );
@@ -268,11 +275,13 @@ like(
 like(make_error($_), qr/^22004:/, "$_")
   foreach q{NULL, '1 day', 1}, q{'day', NULL, 1}, q{'day', '1 day', NULL};
 like(
-	make_error(
-		q{'name_that_is_long_name_that_is_long_name_that_is_long_1234', '1 day', 1}
-	),
-	qr/^42622: the name of a partition is too long/,
+	make_error("'$long', '1 day', 1"),
+	qr/^42622: the name of a partition is too long: ${long}_20270104$/m,
 	'names that would be cut off');
+chop $long;
+sql("CREATE TABLE $long (id bigint) PARTITION BY RANGE (id)");
+make("'$long', '1 day', 0");
+like(parts($long), qr/^${long}_20270104\|/, 'the longest name');
 like(
 	make_error(q{'month', '7 days', 8}),
 	qr/^42P17: partition public.month_202612 holds some keys of the week of 2026-12-28, but not all/,
