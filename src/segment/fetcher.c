@@ -64,8 +64,8 @@
 /* A process of the tables here that has work stays so long, even if its place is wanted. */
 #define MIN_TURN_MS 100
 
-/* One that waits for a central server has so long even if the tables here want its place. */
-#define CENTRAL_TURN_MS 500
+/* A central server has so long for a range, even if the process's place is wanted. */
+#define CENTRAL_TURN_MS 1000
 
 /* It looks this often for changes of which no process informs it. */
 #define LOOK_MS 1000
@@ -86,7 +86,6 @@ typedef struct Fetcher
 	int			procno;			/* or -1: it was called, or there is none */
 	int64		called_at;		/* monotonic_ms(); since when it is there */
 	bool		must_go;		/* its place is wanted */
-	bool		must_hurry;		/* for the tables of another database */
 } Fetcher;
 
 static Fetcher *fetchers = NULL;	/* the reserve, and then one for each
@@ -97,6 +96,9 @@ static LWLock *fetchers_lock = NULL;
 
 /* This process's, or NULL. */
 static Fetcher *mine = NULL;
+
+/* When it began to ask a central server; by monotonic_ms(). */
+static int64 asked_at;
 
 /* If it has no work by then, it leaves; by monotonic_ms(). */
 static int64 leave_at;
@@ -155,7 +157,7 @@ assign(Fetcher *fetcher, Oid database, FetcherKind kind, int procno)
 	fetcher->kind = kind;
 	fetcher->procno = procno;
 	fetcher->called_at = monotonic_ms();
-	fetcher->must_go = fetcher->must_hurry = false;
+	fetcher->must_go = false;
 }
 
 static bool
@@ -189,7 +191,6 @@ ask_for_room(FetcherKind kind)
 	if (found == NULL)
 		return;
 	found->must_go = true;
-	found->must_hurry |= kind == FETCHER_HERE;
 	process_set_latch(found->procno);
 }
 
@@ -492,15 +493,12 @@ database_is_wanted(void)
 	return false;
 }
 
-/*
- * Must it stop waiting for a central server?  Another one that is waited for is no reason:
- * of two that need their time, none would get it.
- */
+/* Must it stop waiting for a central server?  Of two that need some time, each has it. */
 static bool
 must_end(void)
 {
 	return ShutdownRequestPending || database_is_wanted() ||
-		(mine->must_hurry && monotonic_ms() - mine->called_at > CENTRAL_TURN_MS);
+		(mine->must_go && monotonic_ms() - asked_at > CENTRAL_TURN_MS);
 }
 
 /*---- Many ranges ----*/
@@ -520,6 +518,7 @@ take_ranges(Look *looks, int n)
 
 		if (!begin_range(&calls, &looks[i], &tag))
 			continue;
+		asked_at = monotonic_ms();
 		take = describe_range(state, &tag, now);
 		if (tag.row.source[0] == '\0')
 			taken = table_take(&calls, &state->key, &take);

@@ -140,7 +140,7 @@ $node->restart;
 query($node, 'CREATE DATABASE away');
 $node->safe_psql('away', <<~EOF);
 	CREATE TABLE takes (seconds float8);
-	INSERT INTO takes VALUES (0.6);
+	INSERT INTO takes VALUES (0.2);
 	CREATE FUNCTION snowid_segment_take(tag text, kind text, label int, seen int, high bigint,
 	    upto bigint, length bigint, OUT first bigint, OUT last bigint, OUT period int, OUT problem text)
 	LANGUAGE sql AS 'SELECT pg_sleep(seconds) FROM takes; SELECT high + 1, high + length, NULL::int, \$\$\$\$';
@@ -169,14 +169,14 @@ is(join(' ', map { answer_of($_) } @busy),
 $node->safe_psql('away', 'UPDATE takes SET seconds = 1000');
 my $hangs = ask_in_background($node, "SELECT snowid_number('far')", 'd3');
 my $log   = -s $node->logfile;
-for (
-	my $i = 13;
-	slurp_file($node->logfile, $log) !~ /is shutting down/;
-	$i++)
-{
-	die 'no database of the tables here has it leave' if $i > $databases;
-	$node->safe_psql("d$i", "SELECT snowid_number('t19')");
-}
+my $next  = 13;
+wait_until(
+	'the place of a central server that hangs',
+	sub {
+		$node->safe_psql("d$next", "SELECT snowid_number('t19')");
+		$next = $next < $databases ? $next + 1 : 13;
+		return slurp_file($node->logfile, $log) =~ /is shutting down/;
+	});
 pass(
 	'a central server that hangs is left for the tables of another database');
 query($node,
