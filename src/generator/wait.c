@@ -457,7 +457,7 @@ snowid_accept_clock(PG_FUNCTION_ARGS)
 	generator->gate.accepts_clock |= is_asked;
 	LWLockRelease(generator_lock);
 	consent(is_asked, "there is no clock jump to accept",
-			"Nothing is needed; if the clock jumped just now, call it again.");
+			"If keys are refused, snowid_status() has another reason; if the clock jumped just now, call it again.");
 	PG_RETURN_VOID();
 }
 
@@ -473,6 +473,6 @@ snowid_accept_layout(PG_FUNCTION_ARGS)
 	generator->gate.accepts_layout |= is_asked;
 	LWLockRelease(generator_lock);
 	consent(is_asked, "there is no layout change to accept",
-			"Nothing is needed; perhaps it was accepted before.");
+			"If keys are refused, snowid_status() has another reason; perhaps the change was accepted before.");
 	PG_RETURN_VOID();
 }

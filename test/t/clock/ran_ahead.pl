@@ -164,6 +164,10 @@ my $ahead = first_of_batch();
 
 set_skew($node, 0);
 is_refused($year, 'back to today: no key below those of next year');
+like(
+	sql_error($node, 'SELECT snowid_accept_clock()'),
+	qr/^55000: there is no clock jump to accept\nHINT:  If keys are refused, snowid_status\(\) has another reason/,
+	'back to today: the hint of snowid_accept_clock() leads to the reason');
 set_worker_id(2);
 is_at(0, 'under another worker ID keys have the time of today, at once');
 my $today = first_of_batch();

@@ -88,8 +88,9 @@ sub nothing_waits
 	my ($name) = @_;
 	like(
 		sql_error($node, 'SELECT snowid_accept_layout()'),
-		qr/^55000: there is no layout change to accept\n/,
-		"$name: there is nothing to consent to");
+		qr/^55000: there is no layout change to accept\nHINT:  If keys are refused, snowid_status\(\) has another reason/,
+		"$name: there is nothing to consent to, and the hint leads to the reason"
+	);
 	return;
 }
 
