@@ -29,21 +29,26 @@ COMMIT;
 -- Step 2: the old rows, in batches
 DO $$
 BEGIN
-    FOR i IN 0 .. (SELECT coalesce(max(id), 0) / 1000 FROM masters) LOOP
+    FOR i IN (SELECT coalesce(min(id) - 999::bigint, 0) / 1000 FROM masters)
+        .. (SELECT coalesce(max(id), 0) / 1000 FROM masters) LOOP
         UPDATE masters SET id_new = id
-        WHERE id BETWEEN i * 1000 AND i * 1000 + 999 AND id_new IS NULL;
+        WHERE id BETWEEN i * 1000::bigint AND i * 1000::bigint + 999 AND id_new IS NULL;
         COMMIT;
     END LOOP;
-    FOR i IN 0 .. (SELECT coalesce(max(id), 0) / 1000 FROM details) LOOP
+    FOR i IN (SELECT coalesce(min(id) - 999::bigint, 0) / 1000 FROM details)
+        .. (SELECT coalesce(max(id), 0) / 1000 FROM details) LOOP
         UPDATE details SET id_new = id
-        WHERE id BETWEEN i * 1000 AND i * 1000 + 999 AND id_new IS NULL;
+        WHERE id BETWEEN i * 1000::bigint AND i * 1000::bigint + 999 AND id_new IS NULL;
         COMMIT;
     END LOOP;
 END $$;
 
--- Step 3: the indexes (without a time-out: one that fails leaves an invalid index)
+-- Step 3: the indexes, without a time-out; one that was interrupted is invalid, so it is
+-- dropped first
 RESET lock_timeout;
+DROP INDEX CONCURRENTLY IF EXISTS masters_id_new;
 CREATE UNIQUE INDEX CONCURRENTLY masters_id_new ON masters (id_new);
+DROP INDEX CONCURRENTLY IF EXISTS details_id_new;
 CREATE UNIQUE INDEX CONCURRENTLY details_id_new ON details (id_new);
 
 -- Step 4: constraints, so that step 5 need not read the rows

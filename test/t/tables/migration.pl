@@ -203,6 +203,32 @@ is( sql(q{SELECT string_agg(attname, ' ' ORDER BY attnum) FROM pg_attribute
 	'the steps make id the last column, as the page says');
 sql('DROP TABLE details, masters');
 
+# The numbers of the int are used up, and a step 3 was interrupted.
+sql(q{CREATE TABLE masters (id serial PRIMARY KEY, n int);
+	CREATE TABLE details (id serial PRIMARY KEY, master_id int NOT NULL REFERENCES masters);
+	INSERT INTO masters VALUES (2147482999), (2147483000), (2147483647);
+	INSERT INTO details VALUES (-2147483648, 2147483647), (-2147482000, 2147483647)}
+);
+run_until_done($_) foreach @steps[ 0, 1 ];
+is( sql(q{SELECT (SELECT bool_and(id_new = id) FROM masters),
+		(SELECT bool_and(id_new = id AND master_id_new = master_id) FROM details)}
+	),
+	't|t',
+	'step 2 reaches the first and the last number of an int');
+my $writer = $node->background_psql('postgres');
+$writer->query_safe('BEGIN; UPDATE masters SET n = 1');
+isnt($node->psql('postgres', "SET statement_timeout = '100ms'; $steps[2]"),
+	0, 'a writer stops step 3, which has a time-out here');
+$writer->query_safe('ROLLBACK');
+$writer->quit;
+run_until_done($_) foreach @steps[ 2 .. 5 ];
+is( sql(q{SELECT count(*), bool_and(indisvalid) FROM pg_index
+		WHERE indrelid IN ('masters'::regclass, 'details'::regclass)}
+	),
+	'2|t',
+	'an interrupted step 3 can be run again');
+sql('DROP TABLE details, masters');
+
 #---- Names, composite keys and domains ----
 
 # A comment ends with its line.
