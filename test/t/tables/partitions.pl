@@ -113,9 +113,11 @@ is(sql(q{SELECT count(*), (SELECT count(*) FROM day) FROM day_20261230}),
 	'1|1', 'detached partitions keep their rows');
 make(q{'day', '1 day', 0, '3 days'});
 like(parts('day'), qr/^day_20270101\|/, 'once more: nothing to do');
+sql('DROP TABLE day_20270102');
 make(q{'day', '1 day', 1, '1 day'});
 like(parts('day'), qr/^day_20270103\|/,
-	'a shorter "keep" detaches more partitions');
+	'a shorter "keep" detaches more partitions, and makes none that is too old'
+);
 
 # rows to which a foreign key refers
 sql(q{CREATE TABLE kept (id bigint PRIMARY KEY) PARTITION BY RANGE (id);
@@ -471,6 +473,13 @@ is( made($young, 'snowid', '(MINVALUE) TO (1000000::bigint)', q{'1 week', 0}),
 is( made($young, 'bigint', '(MINVALUE) TO (1000000)', q{'1 month', 0}),
 	't_202611 1000000 12-01 00:00',
 	'a month begins after the plain numbers');
+is( made(
+		$young,
+		'bigint',
+		'(10) TO (1000000); CREATE TABLE few PARTITION OF t FOR VALUES FROM (0) TO (10)',
+		q{'1 month', 0}),
+	'few 0 11-10 08:00, t_202611 1000000 12-01 00:00',
+	'a month begins after two partitions of plain numbers');
 like(
 	made(
 		$young,                                       'bigint',
