@@ -448,6 +448,20 @@ ok( $node->poll_query_until(
 		'shop', "SELECT public.snowid_number('good') > 0"),
 	'a superuser can allow that');
 
+# With a password for which the server asks, nobody needs to allow it.
+$node->safe_psql('shop', <<~EOF);
+	$write
+	ALTER USER MAPPING FOR owner SERVER far OPTIONS (DROP password_required, ADD password 'secret');
+	ALTER ROLE owner PASSWORD 'secret';
+	SELECT public.snowid_segment_forget('good');
+	EOF
+my $hba = $node->data_dir . '/pg_hba.conf';
+replace_file($hba, "local far owner scram-sha-256\n" . slurp_file($hba));
+$node->reload;
+ok( $node->poll_query_until(
+		'shop', "SELECT public.snowid_number('good') > 0"),
+	'a source that asks for the password of the mapping gives numbers');
+
 # The rights are looked at again.
 $node->safe_psql('shop', <<~EOF);
 	$write
