@@ -136,12 +136,18 @@ foreach my $statement (
 	'SELECT id::int FROM k WHERE false',
 	'SELECT FROM k WHERE id = 5.0',
 	'SELECT COALESCE(id, 0) FROM k',
+	'SELECT GREATEST(id, 0) FROM k',
+	'SELECT CASE WHEN n > 0 THEN id ELSE 0 END FROM k',
+	'SELECT id FROM k UNION SELECT 0',
+	'SELECT lag(id, 1, 0) OVER () FROM k',
+	'SELECT round(id) FROM k',
 	'SELECT count(*) OVER (ORDER BY id RANGE BETWEEN 5 PRECEDING AND CURRENT ROW) FROM k',
 	'INSERT INTO k (id) VALUES (5)',
 	'CREATE TABLE ranges_1 PARTITION OF ranges FOR VALUES FROM (1) TO (2)')
 {
 	my $as_bigint =
-	  $statement =~ s/\bid\b(?= *(?:::|=|,|RANGE))/id::bigint/gr =~
+	  $statement =~
+	  s/\bid\b(?= *(?:::|=|,|RANGE|ELSE|\)? FROM))/id::bigint/gr =~
 	  s/\((5|1|2)\)/($1::bigint)/gr;
 
 	like(
