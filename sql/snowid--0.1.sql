@@ -505,8 +505,8 @@ BEGIN
                 SELECT FROM above JOIN numbered p ON p.relid = inhparent WHERE inhrelid = n.relid AND p.attname = n.attname))
         ORDER BY relname, attnum
     LOOP
-        -- narrower columns that refer to it, and views that would need another type; bounds that keys would
-        -- exceed, its own and those of the tables that get the default with it
+        -- narrower columns that refer to it or are generated from it, and views that would need another type;
+        -- bounds that keys would exceed, its own and those of the tables that get the default with it
         WITH RECURSIVE narrow AS (
             SELECT oid FROM pg_type WHERE oid IN ('integer'::regtype, 'smallint'::regtype)
             UNION
@@ -531,6 +531,12 @@ BEGIN
             FROM columns JOIN pg_partitioned_table ON partrelid = relid AND partstrat <> 'h'
                 JOIN pg_depend ON classid = 'pg_class'::regclass AND objid = relid AND objsubid = attnum
                     AND refclassid = 'pg_class'::regclass AND refobjid = relid AND refobjsubid = 0 AND deptype = 'i'
+            UNION
+            SELECT format('%s.%I is generated from it', relid::regclass, g.attname)
+            FROM columns c JOIN pg_depend ON refclassid = 'pg_class'::regclass AND refobjid = relid AND refobjsubid = c.attnum
+                    AND classid = 'pg_attrdef'::regclass
+                JOIN pg_attrdef d ON d.oid = objid JOIN pg_attribute g ON g.attrelid = adrelid AND g.attnum = adnum
+            WHERE g.attgenerated <> '' AND g.atttypid IN (SELECT oid FROM narrow)
             UNION
             SELECT format('%s has CHECK %I of it', relid::regclass, conname)
             FROM columns JOIN pg_constraint ON conrelid = relid AND contype = 'c' AND conislocal AND attnum = ANY (conkey)

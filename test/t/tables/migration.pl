@@ -350,6 +350,12 @@ sql(<<~'EOF');
 	CREATE TABLE bounded.g_1 (CHECK (id BETWEEN 1 AND 99)) INHERITS (bounded.g);
 	CREATE TABLE bounded.h (id bigserial, n bigint CHECK (n < 5));
 	CREATE TABLE bounded.i (id bigserial, n bigint, CHECK (n < id));
+	CREATE TABLE bounded.j (id bigserial, day int, "No" int GENERATED ALWAYS AS (id + 1) STORED,
+		twice bigint GENERATED ALWAYS AS (2 * id) STORED);
+	CREATE TABLE bounded.k (id bigserial, twice bigint GENERATED ALWAYS AS (2 * id) STORED,
+		day int DEFAULT 1, next int GENERATED ALWAYS AS (day + 1) STORED);
+	CREATE TABLE bounded.l (id bigserial);
+	CREATE TABLE bounded.l_1 (short smallint GENERATED ALWAYS AS (id) STORED) INHERITS (bounded.l);
 	EOF
 is( sql(q{SELECT keys.snowid_migration('bounded')}),
 	<<~'EOF' =~ s/\n$//r,
@@ -364,9 +370,13 @@ is( sql(q{SELECT keys.snowid_migration('bounded')}),
 	-- not done: bounded.g.id is bigint, bounded.g_1 has CHECK g_1_id_check of it
 	ALTER TABLE bounded.h ALTER COLUMN id SET DEFAULT keys.snowid_next()
 	-- not done: bounded.i.id is bigint, bounded.i has CHECK i_check of it
+	-- not done: bounded.j.id is bigint, bounded.j."No" is generated from it
+	ALTER TABLE bounded.k ALTER COLUMN id SET DEFAULT keys.snowid_next()
+	-- not done: bounded.l.id is bigint, bounded.l_1.short is generated from it
 	RESET lock_timeout
 	EOF
-	'a column that a partition or a CHECK keeps small is left');
+	'a column that a partition, a CHECK or a generated column keeps small is left'
+);
 $node->psql(
 	'postgres',
 	q{SELECT keys.snowid_migration('bounded') \gexec},
@@ -375,7 +385,7 @@ is( $node->psql(
 		'postgres',
 		join('',
 			map { "INSERT INTO bounded.$_ DEFAULT VALUES;" }
-			  qw(a c e f g g_1 h i))),
+			  qw(a c e f g g_1 h i j k l l_1))),
 	0,
 	'rows are inserted into these tables as before');
 
