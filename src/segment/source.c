@@ -13,6 +13,8 @@
  */
 #include "postgres.h"
 
+#include <unistd.h>
+
 #include "access/htup_details.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_foreign_server.h"
@@ -36,6 +38,13 @@
 
 /* After a failure of a server nothing is tried there for so long. */
 #define PAUSE_MS 1000
+
+/*
+ * A row that is locked there is tried so often, in these intervals: when a day begins, all
+ * servers want a range of it at once.
+ */
+#define TRIES 50
+#define TRY_MS 20
 
 typedef struct Failure
 {
@@ -244,8 +253,14 @@ ask_there(PGconn *conn, const Request *request, Answer *answer)
 	if (!has_result(conn, PQexec(conn, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"),
 					PGRES_COMMAND_OK, &answer->reason))
 		return false;
-	if (!call_there(conn, request, answer))
-		return false;
+	for (int i = 0; i < TRIES; i++)
+	{
+		if (!call_there(conn, request, answer))
+			return false;
+		if (strcmp(answer->taken.problem, "locked") != 0)
+			break;
+		(void) usleep(TRY_MS * 1000);
+	}
 	result = PQexec(conn, "COMMIT");
 	if (!has_result(conn, result, PGRES_COMMAND_OK, &answer->reason))
 		return false;

@@ -339,12 +339,40 @@ my $locker = $central->background_psql('postgres');
 $locker->query_safe(
 	"BEGIN; UPDATE snowid_segments SET description = 'locked' WHERE biz_tag = 'c'"
 );
-refused('locked there', 'The last error was: Its row is locked', 'is locked');
+refused(
+	'locked there',
+	'The last error was: (?:Its row is locked|The central server did not answer in time)',
+	'is locked|in time');
 wait_for($s1, "SELECT snowid_number('a') > 0");
 pass('a row that is locked there does not stop other tags of that server');
 $locker->query_safe('COMMIT');
 $locker->quit;
 wait_for($s1, "SELECT snowid_number('c') > 0");
+
+# One that knows only whether it is asked again in the same session.
+query($central, 'CREATE DATABASE busy');
+$central->safe_psql('busy', <<~EOF);
+	CREATE FUNCTION snowid_segment_take(tag text, kind text, label int, seen int, high bigint,
+	    upto bigint, length bigint, OUT first bigint, OUT last bigint, OUT period int, OUT problem text)
+	LANGUAGE plpgsql AS \$\$
+	BEGIN
+	    problem := CASE current_setting('busy.was_asked', true) WHEN 'yes' THEN '' ELSE 'locked' END;
+	    first := high + 1;
+	    last := high + length;
+	    PERFORM set_config('busy.was_asked', 'yes', false);
+	END \$\$;
+	EOF
+query(
+	$s1,
+	source_at(
+		'busy',
+		host   => $central->host,
+		port   => $central->port,
+		dbname => 'busy')
+	  . "INSERT INTO snowid_segments (biz_tag, source) VALUES ('busy', 'busy')"
+);
+is(number($s1, 'busy'),
+	1, 'a row that another server has locked for a moment is waited for');
 
 query($s1,
 	"UPDATE snowid_segments SET source = NULL, max_id = 77 WHERE biz_tag = 'c'"
