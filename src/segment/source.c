@@ -171,7 +171,7 @@ reason_is_theirs(Reason *reason, const char *words)
 	for (char *c = reason->why; *c; c++)
 	{
 		if (*c < ' ' || *c > '~')
-			*c = *c == '\n' ? ' ' : '?';
+			*c = strchr("\n\t", *c) ? ' ' : '?';
 	}
 	return false;
 }

@@ -321,14 +321,15 @@ tables_problem(Oid relid, Oid function)
 	Oid			guard = function_beside(relid, "snowid_segments_guard", 0);
 	bool		good = superuser_arg(owner_of(function)) && superuser_arg(owner_of(guard));
 
-	for (int i = 0; i < lengthof(relids); i++)
+	/* without the functions, there may be no tables */
+	for (int i = 0; good && i < lengthof(relids); i++)
 	{
 		Relation	rel;
 
 		if (!ConditionalLockRelationOid(relids[i], RowExclusiveLock))
 			return "locked";
 		rel = table_open(relids[i], NoLock);
-		good = good && superuser_arg(rel->rd_rel->relowner);
+		good = superuser_arg(rel->rd_rel->relowner);
 		for (int j = 0; rel->trigdesc && j < rel->trigdesc->numtriggers; j++)
 		{
 			const Trigger *trigger = &rel->trigdesc->triggers[j];

@@ -385,6 +385,9 @@ like(
 	sql_error($s1, "SELECT snowid_number('a') FROM generate_series(1, 1000)"),
 	qr/^55000: /,
 	'changed options of the server count at once');
+wait_for($s1,
+	"SELECT error LIKE '% Is the server running %' FROM snowid_segment_status() WHERE biz_tag = 'a'"
+);
 query($s1,
 	"ALTER SERVER central OPTIONS (SET port '" . $central->port . "')");
 wait_for($s1, "SELECT snowid_number('a') > 0");

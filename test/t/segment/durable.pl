@@ -260,6 +260,15 @@ wait_for($node,
 );
 cmp_ok(number($node, 'c'),
 	'>', 1, 'numbers continue when the standby is back');
+my $log = -s $node->logfile;
+$node->restart;
+unlike(
+	slurp_file($node->logfile, $log),
+	qr/cannot reserve numbers/,
+	'a stop gives back without a word, also beside a standby');
+wait_for($node,
+	"SELECT sync_state = 'sync' FROM pg_stat_replication WHERE application_name = 'standby'"
+);
 
 my @clients =
   map { start_client($node, "SELECT snowid_number('busy');", 'hasty') }

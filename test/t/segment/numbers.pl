@@ -783,6 +783,9 @@ is( $node->safe_psql(
 		"SELECT count(*) FROM s.snowid_segment_status() WHERE biz_tag = 'a'"),
 	1,
 	'the status has no tag of the table before');
+$node->restart;
+is($node->safe_psql('copy', "SELECT s.snowid_number('a')"),
+	2, 'a table that is gone takes no numbers of the present one with it');
 
 #---- Room ----
 
