@@ -358,6 +358,23 @@ $leads->stop;
 	$_->stop foreach $helper, $former, $present;
 }
 
+#---- The owner runs, and the release comes late ----
+
+{
+	my $late = claiming('late', $redis);
+	wait_for_claim($late);
+	my $id = worker_id($late);
+	$redis->query('HSET', 'snowid', "0:$id", '{}');
+	error_is($late, "the field \"0:$id\" of the hash \"snowid\" is damaged");
+	sleep 12;    # more than two intervals
+	is(status($late, 'is_open'),
+		't', 'a running owner of a damaged record continues');
+	query($first, "SELECT snowid_release(0, $id)");
+	poll($late, "is_open AND worker_id <> $id");
+	pass('an owner whose damaged record is released late takes another ID');
+	$late->stop;
+}
+
 #---- No other ID ----
 
 my $narrow =
