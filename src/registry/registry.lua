@@ -11,8 +11,7 @@
 --		taken:<dc>:<n>	a character for each worker ID of the nth 512: '0', it has no owner;
 --						'1', it has one for good; '2', it has one that may lapse
 --		next:<dc>		the round over all worker IDs: where it continues, when it
---						began, the nearest ceiling that was ahead so far; and where that
---						over those that may lapse continues
+--						began, and the nearest ceiling that was ahead so far
 --		server:<id>		the <dc>:<w> of a server's records, separated by spaces
 --		place:<place>	the same of a data directory's
 --
@@ -116,9 +115,6 @@ local META_FIELDS = {'v', 'name', 'rank', 'instance', 'layout', 'pinned_by', 'si
 local DIGITS = {generation = 14, floor = 16, starts = 16, n = 16, since = 15, seen = 15,
 	ceiling = 16, lease = 8, interval = 8, span = 9, longest = 9, window = 15, heard = 15,
 	beat = 15, offset = 15, high = 14}
-
--- How many records of others a claim looks at, twice; in a great table, a part of as many.
-local LOOKS = 16
 
 -- How many worker IDs are in a field of those that are taken: a claim writes it whole.
 local PART = 512
@@ -270,10 +266,6 @@ local knows = arg.registry == meta.name
 
 ---- Records, as they count
 
-local function held(r)
-	return r ~= nil and (r.bad or r.owner ~= '')
-end
-
 -- The keys of the next owner are above it.
 local function floor(r)
 	return r and math.max(num(r.ceiling) + num(r.lease), num(r.floor)) or 0
@@ -353,6 +345,8 @@ local function let_go(at, r)
 	hand(at, r, '', '')
 	r.claim, r.lease = '', '0'
 	put(at, r)
+	-- it is the next one to be claimed, if it is the lowest
+	if floor(r) < now + num(arg.interval) then redis.call('HDEL', key, 'next:' .. string.match(at, '^%d+')) end
 end
 
 -- The answer where a record has a time beyond what can be; nil: it has none.
@@ -577,25 +571,15 @@ local function unsettled(longer)
 	return wait_until(settled + (longer or 0))
 end
 
--- Patterns of what is searched in a part.  A class of characters would take forty times as
--- long as a run of one.
-local FREE, NOT_FREE, NOT_FOR_GOOD, MAY_LAPSE = '0', '^0*()', '^1*()', '2'
-
--- The first ID from there on, and before the second one, whose character is so; nil: there is
--- none.
-local function first(what, worker, ends)
-	ends = math.min(ends or math.huge, num(arg.count))
-	while worker < ends do
+-- The first ID from there on whose character is another one; nil: there is none.  A class of
+-- characters in the pattern would take forty times as long as a run of one.
+local function first_but(kind, worker)
+	while worker < num(arg.count) do
 		local i = worker % PART
-		local found, _, after = string.find(part_of(arg.dc, worker), what, i + 1)
-		found = after or found or PART + 1
-		worker = worker - i + found - 1
-		if found <= PART then return worker < ends and worker or nil end
+		local _, _, after = string.find(part_of(arg.dc, worker), '^' .. kind .. '*()', i + 1)
+		worker = worker - i + after - 1
+		if after <= PART then return worker < num(arg.count) and worker or nil end
 	end
-end
-
-local function free(r)
-	return not held(r) or not r.bad and (lapsed(r) or (r.revoked == '1' and silent(r)))
 end
 
 -- Was the record written since the caller's start, so that another server writes it?
@@ -766,63 +750,34 @@ function operations.claim()
 	end
 	if now < settled + num(arg.interval) then return unsettled(num(arg.interval)) end
 
-	-- Frees a lease that has lapsed.  The ID goes to the caller, if its clock reaches it.
-	local count, nearest = num(arg.count), 0
-	local function is_ahead(ceiling)
-		if ceiling > 0 then nearest = nearest > 0 and math.min(nearest, ceiling) or ceiling end
+	-- Looks for the lowest ID that is free, or whose lease has lapsed, from where the last caller
+	-- stopped; in a great table at a part.  One round in each interval is enough for all, unless
+	-- it passed an ID that this caller can have.
+	local count, round = num(arg.count), list_of('next:' .. arg.dc)
+	local from, began, nearest = num(round[1]), num(round[2]), num(round[3])
+	if math.abs(now - began) >= num(arg.interval) or nearest > 0 and nearest <= num(arg.reach) then
+		from, began, nearest = 0, now, 0
 	end
-	local function is_there(worker)
-		local at = field(worker)
+	local found
+	for _ = 1, 16 + count / 16 do
+		from = first_but('1', from) or count
+		if found or from == count then break end
+		local at = field(from)
 		local r = get(at)
-		if at ~= known and at ~= arg.leaving and r and r.owner ~= '' and free(r) then let_go(at, r) end
+		if r and r.kind == '2' and silent(r) and at ~= known and at ~= arg.leaving then let_go(at, r) end
 		-- one whose record is gone is left to an administrator
-		if (move and at == known) or held(r) or not r and is_taken(at) then return false end
-		if floor(r) <= num(arg.reach) then return true end
-		is_ahead(floor(r))
-	end
-
-	local cursor = 'next:' .. arg.dc
-	local round = list_of(cursor)
-	local from, began, lapsed_from = num(round[1] or count), num(round[2]), num(round[4])
-	is_ahead(num(round[3]))
-
-	-- the lowest free ID, unless the keys of many are ahead
-	local found, looks = first(FREE, 0), 1
-	while found and not is_there(found) do
-		found, looks = looks < LOOKS and first(FREE, found + 1), looks + 1
-	end
-
-	-- or a lower one whose lease has lapsed: a few of a part are looked at
-	local part = lapsed_from - lapsed_from % PART
-	local first_look
-	for _ = 1, found and LOOKS or 0 do
-		local worker = first(MAY_LAPSE, lapsed_from, part + PART) or first(MAY_LAPSE, part, part + PART)
-		if not worker or worker == first_look then
-			lapsed_from = part + PART < count and part + PART or 0
-			break
+		if r and r.owner == '' and not (move and at == known) or not r and not is_taken(at) then
+			if floor(r) <= num(arg.reach) then
+				found = from
+			else
+				nearest = nearest > 0 and math.min(nearest, floor(r)) or floor(r)
+			end
 		end
-		first_look = first_look or worker
-		if is_there(worker) then found = math.min(found, worker) end
-		lapsed_from = worker + 1
-	end
-
-	-- Looks at more, from where the last caller stopped.  One round in each interval is enough
-	-- for all, unless one passed an ID that this caller can have.
-	local function is_over()
-		from = first(NOT_FOR_GOOD, from) or count
-		return from >= count
-	end
-	for _ = 1, LOOKS + math.ceil(count / LOOKS) do
-		if found then break end
-		if is_over() and (math.abs(now - began) >= num(arg.interval) or
-			nearest > 0 and nearest <= num(arg.reach)) then
-			from, began, nearest = 0, now, 0
-		end
-		if is_over() then break end
-		found = is_there(from) and from
 		from = from + 1
 	end
-	redis.call('HSET', key, cursor, table.concat({str(from), str(began), str(nearest), str(lapsed_from)}, ' '))
+	-- the ID that this caller was to give back is for others
+	if found and move and mine and mine.owner == '' then began = 0 end
+	redis.call('HSET', key, 'next:' .. arg.dc, str(from) .. ' ' .. str(began) .. ' ' .. str(nearest))
 	if found then
 		local r = get(field(found))
 		return give(str(found), r, floor(r))
@@ -832,7 +787,7 @@ function operations.claim()
 		owners = owners + select(2, string.gsub(string.sub(part_of(arg.dc, from), 1, count - from), '[^0]', ''))
 	end
 	return {'full', str(owners), str(count - owners), owners < count and str(nearest) or '0',
-		is_over() and '' or 'more'}
+		first_but('1', from) and 'more' or ''}
 end
 
 -- Does the caller use this ID, or is it about to release it?
@@ -853,7 +808,7 @@ function operations.free()
 		return {'released', ''}
 	elseif r.bad then
 		return bad(at, r)
-	elseif not held(r) or r.claim ~= arg.ownership then
+	elseif r.owner == '' or r.claim ~= arg.ownership then
 		return {'free'}
 	elseif in_use(r) then
 		return {'own'}
@@ -874,7 +829,7 @@ function operations.list()
 	local answer = {'list'}
 	local worker = num(arg.from) - 1
 	for _ = 1, num(arg.records) do
-		worker = first(NOT_FREE, worker + 1)
+		worker = first_but('0', worker + 1)
 		if not worker then break end
 		local r = get(field(worker)) or {bad = 'damaged'}
 		local state = r.bad or is_beyond_repair(r) and 'damaged'
