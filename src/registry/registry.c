@@ -534,16 +534,6 @@ tend_claim(void)
 
 /*---- Requests of administrators ----*/
 
-/* The ownerships that this server has, or is about to release. */
-static char *
-own_ownerships(void)
-{
-	return psprintf("%s %s %s %s",
-					protocol_hex(seen.state == CLAIM_HELD ? seen.claim.ownership : 0),
-					protocol_hex(seen.identity.claim.ownership),
-					protocol_hex(seen.leaving.ownership), protocol_hex(seen.entered));
-}
-
 static bool
 list(PairId from, int records, char ***answer, int *count, char *err)
 {
@@ -552,7 +542,12 @@ list(PairId from, int records, char ***answer, int *count, char *err)
 	protocol_begin(&call, &seen, "list", from.datacenter, NULL);
 	protocol_add(&call, "from", protocol_number(from.worker));
 	protocol_add(&call, "records", protocol_number(records));
-	protocol_add(&call, "own", own_ownerships());
+	/* the ownerships that this server has, or is about to release */
+	protocol_add(&call, "own",
+				 psprintf("%s %s %s %s",
+						  protocol_hex(seen.state == CLAIM_HELD ? seen.claim.ownership : 0),
+						  protocol_hex(seen.identity.claim.ownership),
+						  protocol_hex(seen.leaving.ownership), protocol_hex(seen.entered)));
 	return protocol_call(&call, answer, count, err);
 }
 
@@ -562,21 +557,22 @@ release_other(const RegistryRequest *request, char ***answer, int *count, char *
 {
 	RegistryCall call;
 	const char *worker = protocol_number(request->pair.worker);
+	bool		is_taken;
 
 	if (!list(request->pair, 1, answer, count, err))
 		return false;
 	if (strcmp((*answer)[0], "list") != 0)
 		return true;			/* another layout; the session checks the rest */
-	if (*count != 1 + RECORD_COLUMNS || strcmp((*answer)[1], worker) != 0)
+	is_taken = *count == 1 + RECORD_COLUMNS && strcmp((*answer)[1], worker) == 0;
+	if (!is_taken || strcmp((*answer)[RECORD_COLUMNS - 1], "1") == 0)
 	{
-		(*answer)[0] = "free";	/* there is no such claim */
+		(*answer)[0] = is_taken ? "own" : "free";
 		*count = 1;
 		return true;
 	}
 	protocol_begin(&call, &seen, "free", request->pair.datacenter, NULL);
 	protocol_add(&call, "worker", worker);
 	protocol_add(&call, "ownership", (*answer)[RECORD_COLUMNS]);
-	protocol_add(&call, "own", own_ownerships());
 	protocol_add(&call, "force", protocol_number(request->force));
 	return protocol_call(&call, answer, count, err);
 }

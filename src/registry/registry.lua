@@ -114,7 +114,7 @@ local META_FIELDS = {'v', 'name', 'rank', 'instance', 'layout', 'pinned_by', 'si
 -- that cannot be would otherwise be brought back by its owners for ever.
 local DIGITS = {generation = 14, floor = 16, starts = 16, n = 16, since = 15, seen = 15,
 	ceiling = 16, lease = 8, interval = 8, span = 9, longest = 9, window = 15, heard = 15,
-	beat = 15, offset = 15, high = 14}
+	beat = 13, offset = 13, high = 14}
 
 -- How many worker IDs are in a field of those that are taken: a claim writes it whole.
 local PART = 512
@@ -220,8 +220,6 @@ end
 local passed = clock + num(meta.offset) - num(meta.beat)
 if passed < 0 then meta.offset = str(num(meta.beat) - clock) end
 local now = clock + num(meta.offset)
--- a generation from there on would have more digits than it may
-if now >= 1e13 then return bad('meta', {bad = 'damaged', v = ''}) end
 
 -- How long an owner may be silent and still make keys, or come back.
 local own_span = num(arg.interval) + math.max(num(arg.interval), num(arg.lease))
@@ -566,11 +564,6 @@ local function wait_until(ends)
 	return {'settling', str(ends - now), str(ends - num(meta.offset))}
 end
 
--- Owners come first: a server without a claim waits for longer.
-local function unsettled(longer)
-	return wait_until(settled + (longer or 0))
-end
-
 -- The first ID from there on whose character is another one; nil: there is none.  A class of
 -- characters in the pattern would take forty times as long as a run of one.
 local function first_but(kind, worker)
@@ -716,7 +709,7 @@ function operations.claim()
 			-- reserved for it, unless an owner with a higher generation comes
 			r.instance = ''
 			put(known, r)
-			return unsettled()
+			return wait_until(settled)
 		end
 	elseif own and is_beyond or not own and is_mine and uses then
 		note_alive(known, mine)
@@ -743,12 +736,13 @@ function operations.claim()
 		if beyond(at, r) then return beyond(at, r) end
 		-- another server may have got it meanwhile, and Redis forgot that
 		local is_sure = own and again and not lapsed(r) and (uses or r.instance == instance)
-		if settling and not is_sure then return unsettled() end
+		if settling and not is_sure then return wait_until(settled) end
 		if not again then return give(usable(at), r, floor(r)) end
 		own_record(at, r, r.claim, r.generation, r.floor)
 		return yours(usable(at), r)
 	end
-	if now < settled + num(arg.interval) then return unsettled(num(arg.interval)) end
+	-- owners come first
+	if now < settled + num(arg.interval) then return wait_until(settled + num(arg.interval)) end
 
 	-- Looks for the lowest ID that is free, or whose lease has lapsed, from where the last caller
 	-- stopped; in a great table at a part.  One round in each interval is enough for all, unless
@@ -790,13 +784,8 @@ function operations.claim()
 		first_but('1', from) and 'more' or ''}
 end
 
--- Does the caller use this ID, or is it about to release it?
-local function in_use(r)
-	return r.claim ~= '' and string.find(arg.own, r.claim, 1, true) ~= nil
-end
-
--- An administrator frees an ID.  Arguments: worker; ownership, from list();
--- own, the caller's ownerships; force, '1' or '0'.
+-- An administrator frees an ID that the caller does not use.  Arguments: worker; ownership,
+-- from list(); force, '1' or '0'.
 function operations.free()
 	local at = field(arg.worker)
 	local r = get(at)
@@ -810,8 +799,6 @@ function operations.free()
 		return bad(at, r)
 	elseif r.owner == '' or r.claim ~= arg.ownership then
 		return {'free'}
-	elseif in_use(r) then
-		return {'own'}
 	elseif silent(r) or (r.owner == arg.server and r.boot == arg.boot) then
 		let_go(at, r)
 		return {'released', r.name}
@@ -824,7 +811,8 @@ function operations.free()
 end
 
 -- A page of claims in the order of their worker IDs.  Arguments: from, the first
--- worker ID; records, at most so many; own, as above.
+-- worker ID; records, at most so many; own, the ownerships that the caller uses, or is about to
+-- release.
 function operations.list()
 	local answer = {'list'}
 	local worker = num(arg.from) - 1
@@ -834,7 +822,7 @@ function operations.list()
 		local r = get(field(worker)) or {bad = 'damaged'}
 		local state = r.bad or is_beyond_repair(r) and 'damaged'
 		if r.bad then r = {owner = '', name = '', since = '', seen = '', ceiling = '', claim = ''} end
-		local mine = not state and in_use(r)
+		local mine = not state and r.claim ~= '' and string.find(arg.own, r.claim, 1, true) ~= nil
 		local age = now - num(r.seen)
 		state = state or r.owner == arg.server and not mine and 'unused'
 			or r.revoked == '1' and 'revoked' or lapsed(r) and 'lapsed'

@@ -41,7 +41,7 @@ local mutations = {
 	{'released while in use', 'protocol', "and m.known and m.known.ownership == m.claim.ownership", ""},
 	{'all registries are one', 'registry', "local knows = arg.registry == meta.name", "local knows = true"},
 	{'newcomers do not settle', 'registry',
-		"if now < settled + num(arg.interval) then return unsettled(num(arg.interval)) end", ""},
+		"if now < settled + num(arg.interval) then return wait_until(settled + num(arg.interval)) end", ""},
 }
 for _, m in ipairs(server) do
 	mutations[#mutations + 1] = {m[1], 'server', m[2], m[3]}

@@ -91,7 +91,6 @@ function protocol.argv(s, m, op, own, n, interval)
 	elseif op == 'free' then
 		add('worker', num(own.worker % 1000))
 		add('ownership', own.ownership)
-		add('own', own_of(m))
 		add('force', own.force and '1' or '0')
 		argv.frees, argv.worker = own.ownership, own.worker
 	end
@@ -103,10 +102,10 @@ function protocol.claim(answer, dc)
 		generation = tonumber(answer[6]), registry = answer[7]}, tonumber(answer[5])
 end
 
--- The ownership of a worker ID, as list tells it, and the state; nil: it has
--- none.
+-- The ownership of a worker ID, as list tells it, the state, and '1': the caller uses it;
+-- nil: it has none.
 function protocol.listed(answer, worker)
-	if answer[1] == 'list' and answer[2] == tostring(worker % 1000) then return answer[10], answer[8] end
+	if answer[1] == 'list' and answer[2] == tostring(worker % 1000) then return answer[10], answer[8], answer[9] end
 end
 
 return protocol

@@ -611,8 +611,8 @@ local function serve_request(s, m)
 	end
 	return call(s, m, 'list', {from = request.worker, records = 1}, function(answer, err)
 		if not answer then return no_answer(s, m, err) end
-		local ownership = protocol.listed(answer, request.worker)
-		if not ownership then return end
+		local ownership, _, is_own = protocol.listed(answer, request.worker)
+		if not ownership or is_own == '1' then return end
 		return call(s, m, 'free', {worker = request.worker, ownership = ownership,
 			force = request.force}, function(answer, err)
 				if not answer then return no_answer(s, m, err) end

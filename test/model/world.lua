@@ -1243,12 +1243,12 @@ local function free_by_administrator(home)
 				return execute(who, m, argv, op)
 			end
 			local answer = ask('list', {from = worker, records = 1})
-			local ownership, state = protocol.listed(answer, worker)
+			local ownership, state, is_own = protocol.listed(answer, worker)
 			if ownership and state == 'live' then
 				world.fault('leak', 'worker ID ' .. worker .. ' is shown as live, and nobody has it')
-			elseif ownership then
+			elseif ownership and is_own ~= '1' then
 				answer = ask('free', {worker = worker, ownership = ownership})
-				if answer[1] ~= 'released' and answer[1] ~= 'free' and answer[1] ~= 'own' then
+				if answer[1] ~= 'released' and answer[1] ~= 'free' then
 					world.fault('leak', 'worker ID ' .. worker .. ' is ' .. tostring(state) .. ', and cannot be released: ' .. answer[1])
 				end
 			end
