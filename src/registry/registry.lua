@@ -288,15 +288,11 @@ local function index(name, at, is_in)
 	end
 end
 
--- The characters of a part's IDs, read once, and their field.
-local parts = {}
+-- The characters of a part's IDs, and their field.
 local function part_of(dc, worker)
 	local name = 'taken:' .. dc .. ':' .. math.floor(worker / PART)
-	if not parts[name] then
-		local part = redis.call('HGET', key, name) or ''
-		parts[name] = part .. string.rep('0', PART - #part)
-	end
-	return parts[name], name
+	local part = redis.call('HGET', key, name) or ''
+	return part .. string.rep('0', PART - #part), name
 end
 
 -- An ID's character in that.
@@ -305,8 +301,7 @@ local function kind_in_part(at, kind)
 	local part, name = part_of(string.match(at, '^%d+'), worker)
 	local i = worker % PART
 	if kind then
-		parts[name] = string.sub(part, 1, i) .. kind .. string.sub(part, i + 2)
-		redis.call('HSET', key, name, parts[name])
+		redis.call('HSET', key, name, string.sub(part, 1, i) .. kind .. string.sub(part, i + 2))
 	end
 	return string.sub(part, i + 1, i + 1)
 end
@@ -376,9 +371,7 @@ end
 -- Was the record written under this boot of the machine?  Then its writer is the
 -- caller, or is gone.  If not, and the caller has the owner's ID, it may be a copy
 -- by block, and the owner alive.
-local function same_boot(r)
-	return r.token == arg.token or r.boot == arg.boot
-end
+local function same_boot(r) return r.boot == arg.boot end
 
 -- Was the record written after the call was made: by this start, or a copy of its memory; or
 -- by a later start?
@@ -509,12 +502,6 @@ end
 
 ---- A mark, before what others need: each call makes all functions that it comes by
 
--- The values that outlive Redis, since owners bring them back.
-local function with_marks(answer)
-	for _, value in ipairs({meta.name, meta.span, meta.high}) do table.insert(answer, value) end
-	return answer
-end
-
 -- The server is alive, and sends its claim.  Arguments as for a claim: worker,
 -- ownership, generation, floor, ceiling, used, resume, past.
 local function mark()
@@ -547,7 +534,7 @@ local function mark()
 	else
 		r = put_back(at, r)
 	end
-	return with_marks({'ok', r.ceiling})
+	return {'ok', r.ceiling, meta.name, meta.span, meta.high}
 end
 
 local function finish(answer)
@@ -592,16 +579,6 @@ local function watch(r)
 	return {'silence', str(math.max(2 * num(r.interval) - unheard(r) + 1, 1))}
 end
 
--- A record that is damaged, or gone, and was not given back: its owner, if there is
--- one, has the time to put it back.
-local function revoke_unknown(at, former)
-	if former and not former.bad then hand(at, former, '', '') end
-	local r = blank()
-	r.interval, r.revoked = str(math.ceil(num(meta.span) / 2)), '1'
-	hand(at, r, UNKNOWN, '')
-	put(at, r)
-end
-
 ---- The other operations
 
 local operations = {}
@@ -628,7 +605,7 @@ function operations.claim()
 	if not knows and (uses or sure_of_it) then return {'other'} end
 
 	local function yours(worker, r)
-		return with_marks({'yours', worker, r.claim, r.floor, r.ceiling, r.generation})
+		return {'yours', worker, r.claim, r.floor, r.ceiling, r.generation, meta.name, meta.span, meta.high}
 	end
 
 	local function give(worker, r, begin)
@@ -790,10 +767,13 @@ function operations.free()
 	local at = field(arg.worker)
 	local r = get(at)
 
-	if r == nil and not is_taken(at) then
-		return {'free'}
-	elseif r == nil or r.bad == 'damaged' or not r.bad and is_beyond_repair(r) then
-		revoke_unknown(at, r)
+	if r == nil or r.bad == 'damaged' or not r.bad and is_beyond_repair(r) then
+		-- its owner, if there is one, has the time to put it back
+		if r and not r.bad then hand(at, r, '', '') end
+		r = blank()
+		r.interval, r.revoked = str(math.ceil(num(meta.span) / 2)), '1'
+		hand(at, r, UNKNOWN, '')
+		put(at, r)
 		return {'released', ''}
 	elseif r.bad then
 		return bad(at, r)
