@@ -172,11 +172,8 @@ end
 local function decode(at, text, fields, marks)
 	if not text then return nil end
 	local ok, r = pcall(cjson.decode, text)
-	if ok and type(r) == 'table' and r.v and r.v ~= VERSION then
-		return {bad = 'version', v = tostring(r.v)}
-	elseif not ok or type(r) ~= 'table' then
-		return {bad = 'damaged', v = ''}
-	end
+	r = ok and type(r) == 'table' and r or {}
+	if r.v and r.v ~= VERSION then return {bad = 'version', v = tostring(r.v)} end
 	local next_mark = string.gmatch(marks or '', '%S+')
 	for i = #fields - fields.marks + 1, #fields do r[fields[i]] = next_mark() end
 	r.text = text
@@ -306,8 +303,6 @@ local function kind_in_part(at, kind)
 	return string.sub(part, i + 1, i + 1)
 end
 
-local function is_taken(at) return kind_in_part(at) ~= '0' end
-
 local function kind_of(r)
 	return r.owner == '' and '0' or (r.lease ~= '0' or r.revoked == '1') and '2' or '1'
 end
@@ -351,7 +346,7 @@ end
 local function get(at)
 	local r = read(at, FIELDS)
 	if r and r.bad then
-		if not is_taken(at) then kind_in_part(at, '1') end	-- an administrator is to see it
+		if kind_in_part(at) == '0' then kind_in_part(at, '1') end	-- an administrator is to see it
 		return r
 	end
 	if not r then return nil end
@@ -551,15 +546,15 @@ local function wait_until(ends)
 	return {'settling', str(ends - now), str(ends - num(meta.offset))}
 end
 
--- The first ID from there on whose character is another one; nil: there is none.  A class of
--- characters in the pattern would take forty times as long as a run of one.
+-- The first ID from there on whose character is another one; "count" or more: there is none.
+-- A class of characters in the pattern would take forty times as long as a run of one.
 local function first_but(kind, worker)
-	while worker < num(arg.count) do
+	repeat
 		local i = worker % PART
 		local _, _, after = string.find(part_of(arg.dc, worker), '^' .. kind .. '*()', i + 1)
 		worker = worker - i + after - 1
-		if after <= PART then return worker < num(arg.count) and worker or nil end
-	end
+	until after <= PART or worker >= num(arg.count)
+	return worker
 end
 
 -- Was the record written since the caller's start, so that another server writes it?
@@ -623,7 +618,7 @@ function operations.claim()
 		return worker and num(worker) < num(arg.count) and worker
 	end
 
-	local watched
+	let_go_of_past()
 	for _, at in ipairs(list_of('server:' .. arg.server)) do
 		local r = get(at) or {}
 		if not r.bad and r.owner ~= arg.server then
@@ -633,12 +628,9 @@ function operations.claim()
 		elseif r.token ~= arg.token and num(arg.starts) < num(r.starts) then
 			return {'older'}
 		elseif not r.bad and not is_again(r) and not silent(r) then
-			watched = r			-- the caller may be a copy, and its original alive
+			return watch(r)			-- the caller may be a copy, and its original alive
 		end
 	end
-
-	let_go_of_past()
-	if watched then return watch(watched) end
 
 	-- the known ID
 	local mine = known ~= '' and get(known) or nil
@@ -729,36 +721,31 @@ function operations.claim()
 	if math.abs(now - began) >= num(arg.interval) or nearest > 0 and nearest <= num(arg.reach) then
 		from, began, nearest = 0, now, 0
 	end
-	local found
+	local found, r
 	for _ = 1, 16 + count / 16 do
-		from = first_but('1', from) or count
-		if found or from == count then break end
+		from = first_but('1', from)
+		if from >= count then break end
 		local at = field(from)
-		local r = get(at)
+		r = get(at)
 		if r and r.kind == '2' and silent(r) and at ~= known and at ~= arg.leaving then let_go(at, r) end
 		-- one whose record is gone is left to an administrator
-		if r and r.owner == '' and not (move and at == known) or not r and not is_taken(at) then
-			if floor(r) <= num(arg.reach) then
-				found = from
-			else
-				nearest = nearest > 0 and math.min(nearest, floor(r)) or floor(r)
-			end
+		if r and r.owner == '' and not (move and at == known) or not r and kind_in_part(at) == '0' then
+			found = floor(r) <= num(arg.reach) and str(from)
+			if found then break end
+			nearest = nearest > 0 and math.min(nearest, floor(r)) or floor(r)
 		end
 		from = from + 1
 	end
 	-- the ID that this caller was to give back is for others
 	if found and move and mine and mine.owner == '' then began = 0 end
 	redis.call('HSET', key, 'next:' .. arg.dc, str(from) .. ' ' .. str(began) .. ' ' .. str(nearest))
-	if found then
-		local r = get(field(found))
-		return give(str(found), r, floor(r))
-	end
+	if found then return give(found, r, floor(r)) end
 	local owners = 0
 	for from = 0, count - 1, PART do
 		owners = owners + select(2, string.gsub(string.sub(part_of(arg.dc, from), 1, count - from), '[^0]', ''))
 	end
 	return {'full', str(owners), str(count - owners), owners < count and str(nearest) or '0',
-		first_but('1', from) and 'more' or ''}
+		first_but('1', from) < count and 'more' or ''}
 end
 
 -- An administrator frees an ID that the caller does not use.  Arguments: worker; ownership,
@@ -798,7 +785,7 @@ function operations.list()
 	local worker = num(arg.from) - 1
 	for _ = 1, num(arg.records) do
 		worker = first_but('0', worker + 1)
-		if not worker then break end
+		if worker >= num(arg.count) then break end
 		local r = get(field(worker)) or {bad = 'damaged'}
 		local state = r.bad or is_beyond_repair(r) and 'damaged'
 		if r.bad then r = {owner = '', name = '', since = '', seen = '', ceiling = '', claim = ''} end
