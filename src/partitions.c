@@ -342,7 +342,8 @@ plan(Oid relid, Oid snowid_type, Call *call)
 	Relation	rel = try_relation_open(relid, AccessShareLock);
 	List	   *commands;
 
-	if (rel == NULL || !is_partitioned_by_key(relid, snowid_type))
+	/* nor is one that does not exist */
+	if (!is_partitioned_by_key(relid, snowid_type))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("%s is not partitioned by range of a key",

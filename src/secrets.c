@@ -77,7 +77,8 @@ secret_file_read(const char *path, char *buf, size_t size, char *err, size_t err
 	}
 	if (!is_refused(path, fd, err, err_size))
 	{
-		while (len < size && (got = read(fd, buf + len, size - len)) > 0)
+		/* 0 bytes are read at the end, and if there is no room */
+		while ((got = read(fd, buf + len, size - len)) > 0)
 			len += got;
 		if (got < 0)
 		{

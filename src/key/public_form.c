@@ -79,21 +79,23 @@ put_number(uint8 *bytes, int len, uint64 value)
 	}
 }
 
-/* The number that these bytes are, 8 or more, modulo "modulus". */
+/*
+ * The number that these bytes are, 8 or more, modulo "modulus"; if that is a power
+ * of two, modulo 2^64, which it divides: higher bits leave "value".
+ */
 static inline uint64
 reduce(const uint8 *bytes, int len, uint64 modulus)
 {
-	bool		masked = (modulus & (modulus - 1)) == 0;
+	bool		is_power = (modulus & (modulus - 1)) == 0;
 	uint64		value = 0;
 
-	/* modulo a power of two: the last bits; higher bits leave "value" */
 	for (int i = 0; i < len; i++)
 	{
 		value = value << 8 | bytes[i];
-		if (!masked)
+		if (!is_power)
 			value %= modulus;
 	}
-	return masked ? value & (modulus - 1) : value;
+	return value;
 }
 
 /*

@@ -149,7 +149,7 @@ snowid_in(PG_FUNCTION_ARGS)
 	int64		value = 0;
 	const char *problem;
 
-	if (unlikely(str[0] == '-') && read_negative(str, &value))
+	if (unlikely(read_negative(str, &value)))
 		PG_RETURN_INT64(value);
 	problem = read_number(&base32, str, strlen(str), &value);
 	if (problem)
