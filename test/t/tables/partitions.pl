@@ -211,9 +211,9 @@ like(
 is( sql(q{SET lock_timeout = '3s';
 	DO $$ BEGIN
 		CALL snowid_make_partitions('lines', '1 day', 1);
-		CREATE TEMP TABLE told AS SELECT current_setting('lock_timeout'), current_user = session_user;
+		CREATE TEMP TABLE after_call AS SELECT current_setting('lock_timeout'), current_user = session_user;
 	END $$;
-	SELECT * FROM told}
+	SELECT * FROM after_call}
 	),
 	'3s|t',
 	'after a call that made nothing, the transaction has its lock_timeout and rights'
