@@ -57,6 +57,7 @@ SELECT count(*), bool_and(snowid_from_public(snowid_to_public(id, prefix), prefi
        bool_and(snowid_to_public(id, prefix) ~ ('^' || prefix || '_0[0-9a-hjkmnp-tv-z]{15}$')) AS form
 FROM (SELECT (power(1.7::numeric, n) + i)::bigint AS id, repeat('p', i) AS prefix
       FROM generate_series(0, 82) n, generate_series(1, 20) i) s;
+SELECT snowid_from_public(snowid_to_public(7, 'a0_9z'), 'a0_9z') AS by_the_ends_of_the_alphabet;
 
 -- People's spelling, as the type snowid reads it
 SELECT snowid_from_public(t, 'ord') AS id

@@ -97,6 +97,8 @@ SELECT snowid_serial_id('PAY2022062824074010511260000', 'PAY', 'Z', 'twitter');
 SELECT snowid_serial_id('PAY2022062816604010511260000', 'PAY', 'Z', 'twitter');
 SELECT snowid_serial_id('PAY2022062816076010511260000', 'PAY', 'Z', 'twitter');
 SELECT snowid_serial_id('PAY0000000000000000011260000', 'PAY', 'Z', 'twitter');
+SELECT snowid_serial_id('PAY2010110401425465601010000', 'PAY', 'Z', 'twitter');
+SELECT snowid_serial_id('PAY2010110401425465701010000', 'PAY', 'Z', 'twitter') AS of_the_first_ms;
 SELECT snowid_serial_id('PAY9999999999999999911260000', 'PAY', 'Z', 'epoch=2000-01-01T00:00:00Z worker=7 sequence=12');
 SELECT snowid_serial_id('PAY2022062816074010532260000', 'PAY', 'Z', 'twitter');
 SELECT snowid_serial_id('PAY2022062816074010511264096', 'PAY', 'Z', 'twitter');
