@@ -116,6 +116,11 @@ foreach my $kind ('for good', 'on lease')
 		(time - HOUR + 60) * 1000,
 		"$kind: keys continue at the clock's time");
 	is(moves($one), 1, "$kind: the status counts the move");
+	my $key = new_key($one);
+	is( status($one, "last_key >= $key"),
+		't',
+		"$kind: the status has the last key, though it is older than the start"
+	);
 	like(
 		slurp_file($one->logfile, $log),
 		qr/LOG:  the clock is too far behind the keys of this server\n.*LOG:  snowid left worker ID 0 of datacenter 0, whose keys are ahead of the clock\n\S.*DETAIL:  They end at 2\d{3}-.*; new keys are below them until then\.\n/s,
