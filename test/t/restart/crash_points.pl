@@ -209,14 +209,26 @@ sub clients_are_connected
 	return;
 }
 
-# Waits until clients have all that they can get.
+# Waits until clients have all that they can get; if they stop before, says where.
 sub keys_are_used_up
 {
 	my ($node) = @_;
-	poll($node,
-		q(NOT is_open OR last_key_time >= ceiling AND snowid_bits(last_key) ~ '11$')
-	);
-	return;
+	return
+	  if eval {
+		poll($node,
+			q(NOT is_open OR last_key_time >= ceiling AND snowid_bits(last_key) ~ '11$')
+		);
+		1;
+	  };
+	my $why = $@;
+	diag(
+		query(
+			$node,
+			'SELECT pid, state, wait_event, query FROM pg_stat_activity WHERE client_port IS NOT NULL'
+		),
+		"\n",
+		qx(ps -o pid,stat,wchan,args --ppid $$ --ppid $node->{_pid}));
+	die $why;
 }
 
 sub name_of
