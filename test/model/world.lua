@@ -40,8 +40,8 @@ end
 -- Each ownership's pieces: contiguous units, the true time at which they were
 -- made, and when the server's last call before was carried out.
 
--- The cases that registry.lua admits, by their names there.  V and Y are two
--- ownerships of one ID, "i" and "k" the pieces that overlap.
+-- The cases that are admitted.  V and Y are two ownerships of one ID, "i" and "k" the
+-- pieces that overlap.
 
 -- When V was heard last before Y was given out; nil: V was given out later.
 local function heard_before(vo, yo)
