@@ -16,7 +16,8 @@
  * the number in it is its inode and its time of birth; and where there is a file
  * $SKEW_FILE.volume, its two numbers are the type of its file system, and the ID.
  * And files that are another user's: while there is a file $SKEW_FILE.stranger, the
- * process has another user ID.
+ * process has another user ID; and while there is a file $SKEW_FILE.root, open files
+ * are root's.
  * And a host of another name: the first line of $SKEW_FILE.hostname, if there is one.
  * And a machine that can have no more processes, while there is a file $SKEW_FILE.forks,
  * or on which each takes 100 ms, while there is a file $SKEW_FILE.forks_late.
@@ -200,6 +201,17 @@ geteuid(void)
 	uid_t		(*real) (void) = (uid_t (*) (void)) dlsym(RTLD_NEXT, "geteuid");
 
 	return real() + there_is("stranger");
+}
+
+int
+fstat(int fd, struct stat *st)
+{
+	int			(*real) (int, struct stat *) = (int (*) (int, struct stat *)) dlsym(RTLD_NEXT, "fstat");
+	int			result = real(fd, st);
+
+	if (result == 0 && there_is("root"))
+		st->st_uid = 0;
+	return result;
 }
 
 int

@@ -52,6 +52,15 @@ sub write_file
 	return;
 }
 
+# The same of a file that belongs to root.
+sub roots_file
+{
+	my ($mode) = @_;
+	write_file($file, "1 $hex[0]\n", $mode);
+	append_to_file("$node->{skew_file}.root", '');
+	return;
+}
+
 # The error of a statement, which is kept to look for secrets in it.
 sub error_of
 {
@@ -192,7 +201,15 @@ my @refused = (
 		sub { write_file($file, "# one\n1 $hex[0]\n\n1 $hex[1]\n") },
 		'line 4 of file "FILE" has the number of a line before it'
 	],
-	[ sub { write_file($file, "1 $hex[0]\n2 $hex[1]") }, '' ],
+	[
+		sub { write_file($file, "1 $hex[0]\n2 $hex[1]") },
+		'',
+		'the last line needs no newline'
+	],
+	[ sub { roots_file(0640) }, '', 'the group may read a file of root' ],
+	[ sub { roots_file(0660) }, 'has group or world access' ],
+	[ sub { roots_file(0650) }, 'has group or world access' ],
+	[ sub { roots_file(0604) }, 'has group or world access' ],
 	[
 		sub { write_file($file, "1 $hex[0]\n2 $hex[1]0\n") },
 		'line 2 of file "FILE" is not a number from 0 to 31, then 32 or 64 hexadecimal digits'
@@ -220,13 +237,13 @@ query($node,
 	'CREATE ROLE clerk; CREATE ROLE auditor IN ROLE pg_read_all_settings');
 foreach my $case (@refused)
 {
-	my ($spoil, $told) = @$case;
+	my ($spoil, $told, $claim) = @$case;
 	$spoil->();
 	my $error = error_of($node, $ask);
-	unlink "$node->{skew_file}.stranger";
+	unlink map { "$node->{skew_file}.$_" } qw(stranger root);
 	if ($told eq '')
 	{
-		is($error, '', 'the last line needs no newline');
+		is($error, '', $claim);
 		next;
 	}
 	$told =~ s/FILE/\Q$file\E/;
@@ -442,10 +459,22 @@ like(
 	'a session has read the file');
 SKIP:
 {
-	skip 'the memory of a process cannot be read', 1
+	skip 'the memory of a process cannot be read', 2
 	  if !memory_has($pid, $marker);
 	is(memory_has($pid, $hex[3], lc($hex[3])),
 		0, 'the text of the file does not stay in the memory of a session');
+	write_file($file, "1 $hex[0]\n");
+	$node->reload;
+	wait_until(
+		'the reload',
+		sub {
+			return $reader->query("SELECT snowid_to_public($id, 'ord')") =~
+			  /^ord_1/;
+		});
+	is( memory_has($pid, pack('H*', $hex[3])),
+		0,
+		'a secret that left the file does not stay in the memory of a session'
+	);
 }
 
 push @said,
