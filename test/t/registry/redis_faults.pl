@@ -117,6 +117,20 @@ my $way     = SnowidProxy->start($redis);
 my $far     = claiming('far', $way);
 wait_for_claim($_) foreach $direct, $proxied, $named, $far;
 
+# The sockets of a server's registry process.
+sub sockets_of
+{
+	my $pid = process_pid($_[0], 'snowid registry');
+	return join ' ',
+	  grep { /^socket:/ } map { readlink($_) // '' } glob("/proc/$pid/fd/*");
+}
+
+calls_take($far, $long);
+answered($far);
+my $sockets = sockets_of($far);
+answered($far);
+is(sockets_of($far), $sockets, 'one connection serves all calls');
+
 # a connection that ends while it waits for the next call is no fault
 my $unnoticed = log_size($far);
 foreach (1 .. 5)
