@@ -91,6 +91,21 @@ foreach my $case (
 	like($err, $expected, "the place of what is wrong: $sql");
 }
 
+# The ends of the times that a serial has: the epoch, and the year 9999
+is( $node->safe_psql(
+		'utf8',
+		q{SELECT snowid_serial_id('1970010100000000000000', '', 'Z', 'mastodon')}
+	),
+	'0',
+	'the first serial of a layout is read');
+like(
+	sql_error(
+		$node,
+		qq{\\c utf8\nSELECT snowid_serial_id('9999123200000000000000', '', 'Z', 'epoch=9999-12-31T00:00:00Z sequence=16')}
+	),
+	qr/^22P02: invalid serial: .*Its time is out of the range of the layout/s,
+	'a serial of the year 10000 is refused as a text');
+
 # No text should end within a character; one that does shows nothing after it.
 my $cut = sql_error($node, <<~'EOF');
 	\c utf8

@@ -92,7 +92,8 @@ foreach my $call (
 	"snowid_decode($old_key)",       "snowid_timestamp($old_key)",
 	'snowid_min(now())',             'snowid_max(now())',
 	'snowid_encode(now(), 1, 1, 1)', "snowid_bits($old_key)",
-	"snowid_serial('PAY', 1)",       "snowid_serial_id('1', 'PAY')")
+	"snowid_serial('PAY', 1)",       "snowid_serial_id('1', 'PAY')",
+	"snowid_to_public(1, 'ord')",    "snowid_from_public('ord_1', 'ord')")
 {
 	like(sql_error($plain, "SELECT $call"),
 		$not_loaded, "not preloaded: $call says so");

@@ -276,6 +276,8 @@ like(
 	make_error(q{'day', '1 day', 1001}),
 	qr/^22023: ahead must be/,
 	'an ahead of 1001 is refused');
+like(make_error(q{'plain', '1 day', 1000}),
+	qr/^42809:/, 'an ahead of 1000 is accepted');
 like(
 	make_error(q{'day', '1 day', 1, '-1 day'}),
 	qr/^22023: keep must not be negative/,
