@@ -59,6 +59,13 @@ is(query($s2, 'SELECT count(*) ' . fetchers('postgres')),
 is(number($s1, 'here'), 1, 'a tag of the table here has its own numbers');
 is(query($s1, 'SELECT count(*) ' . fetchers('postgres')),
 	2, 'a database has two processes: for its table, and for its sources');
+my $here = "FROM snowid_segment_status() WHERE biz_tag = 'here'";
+wait_for($s1, "SELECT left_next = 1 $here");
+query($s1,
+	"SELECT pg_terminate_backend(pid, 60000) @{[ fetchers() ]} ORDER BY backend_start DESC LIMIT 1"
+);
+is(query($s1, "SELECT left_next $here"),
+	1, 'the process for sources leaves the numbers of the table here alone');
 is( query(
 		$s1, "SELECT max_id, source FROM snowid_segments WHERE biz_tag = 'a'"
 	),

@@ -179,6 +179,18 @@ let_go($node);
 wait_until('its end, or two of them',
 	sub { !kill(0, $late) || query($node, $there) > 1 });
 is(query($node, $there), 1, 'a process that comes late ends');
+
+# The other one has left again.
+my $end = 'SELECT pg_terminate_backend(pid, 60000) ' . fetchers('fourth');
+query($node, $end);
+hold_process($node, 'snowid segments', 'ProcessConfigFile');
+$node->safe_psql('fourth',
+	"SELECT snowid_segment_forget('a'); SELECT snowid_number('a')");
+$late = held_process($node);
+query($node, $end);
+let_go($node);
+wait_until('the end of a process that comes late', sub { !kill 0, $late });
+pass('a process that comes late ends, if the other one has left again');
 $node->stop('fast');
 
 done_testing();

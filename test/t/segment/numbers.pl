@@ -787,6 +787,20 @@ $node->restart;
 is($node->safe_psql('copy', "SELECT s.snowid_number('a')"),
 	2, 'a table that is gone takes no numbers of the present one with it');
 
+# It gives back for 0.4 s.
+number($_) foreach qw(gap b);
+hold_process($node, 'snowid segments', 'fmgr_info', 'SetConfigOption');
+query($node, 'SELECT pg_terminate_backend(pid) ' . fetchers('postgres'));
+my $gives_back = held_process($node);
+usleep(500_000);
+let_go($node);
+wait_until('its end', sub { !kill 0, $gives_back });
+is( query(
+		$node,
+		'SELECT count(*) FROM snowid_segment_status() WHERE "left" > 0'),
+	1,
+	'numbers that a process cannot give back in time stay in memory');
+
 #---- Room ----
 
 query($node,
