@@ -42,8 +42,8 @@
 --		revoked		'1': an administrator has taken the ID back
 --
 -- A record that cannot be read is damaged: its ID counts as taken until an
--- administrator releases it, and operations on other IDs continue.  A living owner
--- then puts its claim back, even if the ID had been taken back before the damage.
+-- administrator releases it, and operations on other IDs continue.  An owner
+-- that is connected then puts its claim back, even if the ID had been taken back before the damage.
 --
 -- A server lets go of records that it does not use when it claims, not when it marks.
 -- If Redis forgets that, or the answer to a claim was lost and the server then left that
