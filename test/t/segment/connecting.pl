@@ -191,6 +191,31 @@ query($node, $end);
 let_go($node);
 wait_until('the end of a process that comes late', sub { !kill 0, $late });
 pass('a process that comes late ends, if the other one has left again');
+
+#---- A process has nothing to do ----
+
+# It leaves after five minutes: four pass after its last range, and then two more.
+my $now = 1000 * time;
+stop_clock($node, $now);
+$node->safe_psql('fourth',
+	"SELECT snowid_segment_forget('a'); SELECT snowid_number('a')");
+my $idle = fetcher_pid($node, 'fourth');
+time_passes($node, $now, 240);
+$node->safe_psql('fourth',
+	"SELECT snowid_segment_forget('a'); SELECT snowid_number('a')");
+time_passes($node, $now, 240);
+my $last = $node->safe_psql('fourth', "SELECT snowid_number('a')");
+sleep 2;
+is(fetcher_pid($node, 'fourth'),
+	$idle, 'a process stays for minutes after its last range');
+time_passes($node, $now, 120);
+wait_until('the end of a process that has nothing to do',
+	sub { !kill 0, $idle });
+is( $node->safe_psql('fourth', "SELECT snowid_number('a')"),
+	$last + 1,
+	'a process that has had nothing to do for minutes leaves, and gives back'
+);
+set_skew($node, 0);
 $node->stop('fast');
 
 done_testing();

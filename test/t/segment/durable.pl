@@ -245,6 +245,9 @@ is( query(
 	'0',
 	'a range that a process has taken is lost if it is asked to exit meanwhile'
 );
+is( segment_status($node, 'c', 'error'),
+	'The process is shutting down',
+	'the status says why it is lost');
 let_go($node);
 ok($node->poll_query_until('postgres', "$waits AND pid <> $told"),
 	'the next process waits for the standby, too');
