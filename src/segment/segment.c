@@ -517,7 +517,12 @@ note_outcome(Segment *segment, const SegmentState *found)
 	state->reason = found->reason;
 	/* a change that no trigger saw */
 	if (state->row.is_valid && memcmp(&state->row, &found->row, sizeof(Row)) != 0)
+	{
 		pg_atomic_fetch_add_u64(&segment->incarnation, 1);
+		/* what is left has no period of that kind */
+		if (state->row.kind != found->row.kind)
+			(void) switch_range(segment);
+	}
 	state->row = found->row;
 	set_wanted(segment, 0);
 	/* the next number asks again, as do callers that wait */

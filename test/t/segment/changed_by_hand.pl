@@ -635,6 +635,25 @@ is( $node->safe_psql(
 	'a source that is too long is cut between two characters');
 eval { $wide->quit };
 
+# A row whose period is changed where no trigger sees it, while numbers are left.
+query($node, <<~EOF);
+	INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('daily', 4, '0');
+	SELECT snowid_number('daily');
+	EOF
+wait_for($node,
+	"SELECT left_next = 4 FROM snowid_segment_status() WHERE biz_tag = 'daily'"
+);
+query($node, <<~EOF);
+	UPDATE snowid_segments SET period = 'day', update_time = 'infinity' WHERE biz_tag = 'daily';
+	SELECT snowid_number('daily') FROM generate_series(1, 4);
+	EOF
+wait_for($node,
+	"SELECT period IS NOT NULL FROM snowid_segment_status() WHERE biz_tag = 'daily'"
+);
+is( query($node, "SELECT period, number FROM snowid_period_number('daily')"),
+	'2026-11-21|1',
+	'a period that no trigger saw begins with a range of its own');
+
 # A row that is changed where no trigger sees it: with the next range that is fetched its role
 # and format count in sessions that have numbers of it, too.
 query($node, <<~EOF);
