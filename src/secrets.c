@@ -211,7 +211,7 @@ describe(PublicProblem problem, const text *prefix, const char *str, int len, in
 			return psprintf("It does not begin with \"%s_\".", text_to_cstring(prefix));
 		case PUBLIC_NO_DIGIT:
 			return psprintf("\"%.*s\" at position %d is not a digit of base %d.",
-							Min(pg_mblen(str + detail), len - detail), str + detail,
+							first_char_len(str + detail, len - detail), str + detail,
 							pg_mbstrlen_with_len(str, detail) + 1, 32);
 		case PUBLIC_LENGTH:
 			return psprintf("It has %d digits instead of %d.", detail, PUBLIC_DIGITS);

@@ -246,6 +246,15 @@ layout_bound(const Layout *layout, TimestampTz ts, bool greatest)
 
 /*---- As text ----*/
 
+/* The bytes of the first character; in a database of any encoding it may be UTF-8. */
+int
+first_char_len(const char *str, int len)
+{
+	int			encoding = GetDatabaseEncoding();
+
+	return Min(pg_encoding_mblen(encoding == PG_SQL_ASCII ? PG_UTF8 : encoding, str), len);
+}
+
 /*
  * A text as an error shows it: its beginning.  A text from outside can be long, and
  * errors are logged; and it may end within a character.
@@ -256,7 +265,7 @@ text_shown(const char *str, int len)
 	int			shown = 0;
 
 	for (int i = 0; i < SHOWN && shown < len; i++)
-		shown += Min(pg_mblen(str + shown), len - shown);
+		shown += first_char_len(str + shown, len - shown);
 	return psprintf("%.*s%s", shown, str, shown < len ? "..." : "");
 }
 

@@ -69,6 +69,7 @@ extern const char *layout_read_epoch(const char *str, int64 *unix_ms);
 extern const char *layout_read(const char *str, Layout *layout);
 extern void layout_describe(const Layout *layout, char *buf);
 extern char *layout_difference(const Layout *ours, const Layout *theirs);
+extern int	first_char_len(const char *str, int len);
 extern char *text_shown(const char *str, int len);
 
 /*

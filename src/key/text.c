@@ -114,7 +114,7 @@ read_number(const Notation *n, const char *str, int len, int64 *id)
 			continue;
 		if (digit == NO_DIGIT)
 			return psprintf("\"%.*s\" at position %d is not a digit of base %d.",
-							Min(pg_mblen(str + i), len - i), str + i,
+							first_char_len(str + i, len - i), str + i,
 							pg_mbstrlen_with_len(str, i) + 1, n->base);
 		digits++;
 		overflow |= pg_mul_u64_overflow(value, n->base, &value) |

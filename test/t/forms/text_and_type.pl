@@ -66,6 +66,12 @@ SKIP:
 
 #---- The place of what is wrong is counted in characters ----
 
+# Also in a database without an encoding, whose clients write UTF-8.
+query($node,
+	"CREATE DATABASE ascii ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0"
+);
+$node->safe_psql('ascii', 'CREATE EXTENSION snowid');
+
 foreach my $case (
 	[
 		q{'01-ÄRYZVZUW377'::snowid},
@@ -84,11 +90,15 @@ foreach my $case (
 	])
 {
 	my ($sql, $expected) = @$case;
-	my ($rc, $out, $err) = $node->psql('utf8',
-		"\\set VERBOSITY verbose\nSET client_encoding = 'UTF8';\nSELECT $sql"
-	);
-	$err =~ s/^.*?ERROR:\s+//s;
-	like($err, $expected, "the place of what is wrong: $sql");
+	foreach my $database (qw(utf8 ascii))
+	{
+		my ($rc, $out, $err) = $node->psql($database,
+			"\\set VERBOSITY verbose\nSET client_encoding = 'UTF8';\nSELECT $sql"
+		);
+		$err =~ s/^.*?ERROR:\s+//s;
+		like($err, $expected,
+			"the place of what is wrong: $sql, in $database");
+	}
 }
 
 # The ends of the times that a serial has: the epoch, and the year 9999
