@@ -342,8 +342,8 @@ plan(Oid relid, Oid snowid_type, Call *call)
 	Relation	rel = try_relation_open(relid, AccessShareLock);
 	List	   *commands;
 
-	/* nor is one that does not exist */
-	if (!is_partitioned_by_key(relid, snowid_type))
+	/* one that is made at this moment may be there for the second look alone */
+	if (rel == NULL || !is_partitioned_by_key(relid, snowid_type))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("%s is not partitioned by range of a key",
