@@ -275,12 +275,13 @@ handle_stop(SIGNAL_ARGS)
 	errno = save_errno;
 }
 
-/* SIGINT: a time-out of PostgreSQL's, which sets the latch; or an administrator's cancel. */
+/* SIGINT: a time-out of PostgreSQL's, or an administrator's cancel. */
 static void
 handle_cancel(SIGNAL_ARGS)
 {
 	if (!is_committing)
 		InterruptPending = QueryCancelPending = true;
+	SetLatch(MyLatch);
 }
 
 /*---- Transactions ----*/
