@@ -85,7 +85,9 @@ wait_for_claim($stays);
 	$heir->stop;
 	$way->stop;
 	$redis->settle;
-	wait_for_claim($stays);
+	my $home = '0:' . worker_id($stays);
+	wait_until('a claim that is put back',
+		sub { ($redis->record($home, 'name') // '') eq 'stays' });
 }
 
 # A server that has another ID, and may not use it yet, has not released the former one.
