@@ -114,7 +114,10 @@ local META_FIELDS = {'v', 'name', 'rank', 'instance', 'layout', 'pinned_by', 'si
 -- that cannot be would otherwise be brought back by its owners for ever.
 local DIGITS = {generation = 14, floor = 16, starts = 16, n = 16, since = 15, seen = 15,
 	ceiling = 16, lease = 8, interval = 8, span = 9, longest = 9, window = 15, heard = 15,
-	beat = 13, offset = 13, high = 14}
+	beat = 15, offset = 15, high = 14}
+
+-- How many IDs a claim looks at, three times; of a great table, a part of as many.
+local LOOKS = 16
 
 -- How many worker IDs are in a field of those that are taken: a claim writes it whole.
 local PART = 512
@@ -217,6 +220,8 @@ end
 local passed = clock + num(meta.offset) - num(meta.beat)
 if passed < 0 then meta.offset = str(num(meta.beat) - clock) end
 local now = clock + num(meta.offset)
+-- a generation from there on would have more digits than it may
+if now >= 1e13 then return bad('meta', {bad = 'damaged', v = ''}) end
 
 -- How long an owner may be silent and still make keys, or come back.
 local own_span = num(arg.interval) + math.max(num(arg.interval), num(arg.lease))
@@ -285,11 +290,15 @@ local function index(name, at, is_in)
 	end
 end
 
--- The characters of a part's IDs, and their field.
+-- The characters of a part's IDs, read once, and their field.
+local parts = {}
 local function part_of(dc, worker)
 	local name = 'taken:' .. dc .. ':' .. math.floor(worker / PART)
-	local part = redis.call('HGET', key, name) or ''
-	return part .. string.rep('0', PART - #part), name
+	if not parts[name] then
+		local part = redis.call('HGET', key, name) or ''
+		parts[name] = part .. string.rep('0', PART - #part)
+	end
+	return parts[name], name
 end
 
 -- An ID's character in that.
@@ -298,7 +307,8 @@ local function kind_in_part(at, kind)
 	local part, name = part_of(string.match(at, '^%d+'), worker)
 	local i = worker % PART
 	if kind then
-		redis.call('HSET', key, name, string.sub(part, 1, i) .. kind .. string.sub(part, i + 2))
+		parts[name] = string.sub(part, 1, i) .. kind .. string.sub(part, i + 2)
+		redis.call('HSET', key, name, parts[name])
 	end
 	return string.sub(part, i + 1, i + 1)
 end
@@ -333,8 +343,6 @@ local function let_go(at, r)
 	hand(at, r, '', '')
 	r.claim, r.lease = '', '0'
 	put(at, r)
-	-- it is the next one to be claimed, if it is the lowest
-	if floor(r) < now + num(arg.interval) then redis.call('HDEL', key, 'next:' .. string.match(at, '^%d+')) end
 end
 
 -- The answer where a record has a time beyond what can be; nil: it has none.
@@ -546,14 +554,18 @@ local function wait_until(ends)
 	return {'settling', str(ends - now), str(ends - num(meta.offset))}
 end
 
--- The first ID from there on whose character is another one; "count" or more: there is none.
--- A class of characters in the pattern would take forty times as long as a run of one.
-local function first_but(kind, worker)
+-- Patterns of what is searched in a part.  A class of characters would take forty times as
+-- long as a run of one.
+local FREE, NOT_FREE, NOT_FOR_GOOD = '0', '^0*()', '^1*()'
+
+-- The first ID from there on whose character is so; "count" or more: there is none.
+local function first(what, worker)
 	repeat
 		local i = worker % PART
-		local _, _, after = string.find(part_of(arg.dc, worker), '^' .. kind .. '*()', i + 1)
-		worker = worker - i + after - 1
-	until after <= PART or worker >= num(arg.count)
+		local found, _, after = string.find(part_of(arg.dc, worker), what, i + 1)
+		found = after or found or PART + 1
+		worker = worker - i + found - 1
+	until found <= PART or worker >= num(arg.count)
 	return worker
 end
 
@@ -713,31 +725,45 @@ function operations.claim()
 	-- owners come first
 	if now < settled + num(arg.interval) then return wait_until(settled + num(arg.interval)) end
 
-	-- Looks for the lowest ID that is free, or whose lease has lapsed, from where the last caller
-	-- stopped; in a great table at a part.  One round in each interval is enough for all, unless
-	-- it passed an ID that this caller can have.
+	-- An ID goes to the caller if it is free, or its lease has lapsed, and the caller's clock
+	-- reaches it.
 	local count, round = num(arg.count), list_of('next:' .. arg.dc)
-	local from, began, nearest = num(round[1]), num(round[2]), num(round[3])
-	if math.abs(now - began) >= num(arg.interval) or nearest > 0 and nearest <= num(arg.reach) then
-		from, began, nearest = 0, now, 0
-	end
+	local from, began, nearest = num(round[1] or count), num(round[2]), num(round[3])
 	local found, r
-	for _ = 1, 16 + count / 16 do
-		from = first_but('1', from)
-		if from >= count then break end
-		local at = field(from)
+	local function try(worker)
+		local at = field(worker)
 		r = get(at)
 		if r and r.kind == '2' and silent(r) and at ~= known and at ~= arg.leaving then let_go(at, r) end
 		-- one whose record is gone is left to an administrator
 		if r and r.owner == '' and not (move and at == known) or not r and kind_in_part(at) == '0' then
-			found = floor(r) <= num(arg.reach) and str(from)
-			if found then break end
-			nearest = nearest > 0 and math.min(nearest, floor(r)) or floor(r)
+			found = floor(r) <= num(arg.reach) and str(worker)
+			if not found then nearest = nearest > 0 and math.min(nearest, floor(r)) or floor(r) end
 		end
+	end
+
+	-- the lowest one; where many have a lease, the lowest that is free
+	for _, what in ipairs({NOT_FOR_GOOD, FREE}) do
+		local worker = first(what, 0)
+		for _ = 1, LOOKS do
+			if found or worker >= count then break end
+			try(worker)
+			worker = first(what, worker + 1)
+		end
+	end
+
+	-- Looks at more, from where the last caller stopped.  One round in each interval is enough
+	-- for all, unless one passed an ID that this caller can have.
+	for _ = 1, LOOKS + count / LOOKS do
+		if found then break end
+		from = first(NOT_FOR_GOOD, from)
+		if from >= count and (math.abs(now - began) >= num(arg.interval) or
+			nearest > 0 and nearest <= num(arg.reach)) then
+			from, began, nearest = first(NOT_FOR_GOOD, 0), now, 0
+		end
+		if from >= count then break end
+		try(from)
 		from = from + 1
 	end
-	-- the ID that this caller was to give back is for others
-	if found and move and mine and mine.owner == '' then began = 0 end
 	redis.call('HSET', key, 'next:' .. arg.dc, str(from) .. ' ' .. str(began) .. ' ' .. str(nearest))
 	if found then return give(found, r, floor(r)) end
 	local owners = 0
@@ -745,7 +771,7 @@ function operations.claim()
 		owners = owners + select(2, string.gsub(string.sub(part_of(arg.dc, from), 1, count - from), '[^0]', ''))
 	end
 	return {'full', str(owners), str(count - owners), owners < count and str(nearest) or '0',
-		first_but('1', from) < count and 'more' or ''}
+		first(NOT_FOR_GOOD, from) < count and 'more' or ''}
 end
 
 -- An administrator frees an ID that the caller does not use.  Arguments: worker; ownership,
@@ -784,7 +810,7 @@ function operations.list()
 	local answer = {'list'}
 	local worker = num(arg.from) - 1
 	for _ = 1, num(arg.records) do
-		worker = first_but('0', worker + 1)
+		worker = first(NOT_FREE, worker + 1)
 		if worker >= num(arg.count) then break end
 		local r = get(field(worker)) or {bad = 'damaged'}
 		local state = r.bad or is_beyond_repair(r) and 'damaged'

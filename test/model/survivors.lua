@@ -9,6 +9,8 @@
 return {
 	['put_fields: without: r.text = text'] =
 		'cost: a record that is put twice in one call would be written twice',
+	['part_of: always: if not parts[name] then'] =
+		'cost: the same part would be read again and again in one call',
 	['server: keeper_turn: never: if not m.identity.claim or m.identity.claim.ownership ~= c.ownership then'] =
 		'opening.c: the floor of a standby\'s new claim.  It is above the record\'s only where Redis forgot a ceiling: A1',
 	['server: keeper_turn: always: if not m.identity.claim or m.identity.claim.ownership ~= c.ownership then'] =
