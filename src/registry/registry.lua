@@ -733,7 +733,8 @@ function operations.claim()
 	local function try(worker)
 		local at = field(worker)
 		r = get(at)
-		if r and r.kind == '2' and silent(r) and at ~= known and at ~= arg.leaving then let_go(at, r) end
+		local ended = r and r.owner ~= '' and (lapsed(r) or r.revoked == '1' and silent(r))
+		if ended and at ~= known and at ~= arg.leaving then let_go(at, r) end
 		-- one whose record is gone is left to an administrator
 		if r and r.owner == '' and not (move and at == known) or not r and kind_in_part(at) == '0' then
 			found = floor(r) <= num(arg.reach) and str(worker)

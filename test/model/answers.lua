@@ -1255,6 +1255,16 @@ function tests.a_lowest_free_id_that_is_ahead()
 	expect(hash('next:0'), '32 0 %d+')
 end
 
+-- A lease that is none does not lapse, however long its owner is silent.
+function tests.a_lease_of_two_digits()
+	settled()
+	owner()
+	world.redis.hash['0:0'] = hash('0:0'):gsub('"lease":"0"', '"lease":"00"')
+	world.redis.hash['taken:0:0'] = '2'
+	wait(30000)
+	expect(server():claim({count = '1'}), 'full 1 0 0 ')
+end
+
 -- Redis' clock, set ahead twice and back, is not kept when it is too far.
 function tests.a_clock_of_redis_beyond_all()
 	settled()
