@@ -166,9 +166,15 @@ ExceptionalCondition(const char *condition,
 
 /* Of one byte: an input may end within a character, a text of a server not. */
 int
-pg_mblen(const char *str)
+pg_encoding_mblen(int encoding, const char *str)
 {
 	return 1;
+}
+
+int
+GetDatabaseEncoding(void)
+{
+	return PG_SQL_ASCII;
 }
 
 int
