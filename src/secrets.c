@@ -18,7 +18,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "mb/pg_wchar.h"
 #include "storage/fd.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -210,9 +209,7 @@ describe(PublicProblem problem, const text *prefix, const char *str, int len, in
 		case PUBLIC_OTHER_PREFIX:
 			return psprintf("It does not begin with \"%s_\".", text_to_cstring(prefix));
 		case PUBLIC_NO_DIGIT:
-			return psprintf("\"%.*s\" at position %d is not a digit of base %d.",
-							first_char_len(str + detail, len - detail), str + detail,
-							pg_mbstrlen_with_len(str, detail) + 1, 32);
+			return not_a_digit(str, len, detail, 32);
 		case PUBLIC_LENGTH:
 			return psprintf("It has %d digits instead of %d.", detail, PUBLIC_DIGITS);
 		case PUBLIC_NO_SECRET:

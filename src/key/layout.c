@@ -247,12 +247,21 @@ layout_bound(const Layout *layout, TimestampTz ts, bool greatest)
 /*---- As text ----*/
 
 /* The bytes of the first character; in a database of any encoding it may be UTF-8. */
-int
+static int
 first_char_len(const char *str, int len)
 {
 	int			encoding = GetDatabaseEncoding();
 
 	return Min(pg_encoding_mblen(encoding == PG_SQL_ASCII ? PG_UTF8 : encoding, str), len);
+}
+
+/* The sentence about the character at this byte of a text, which is no digit. */
+const char *
+not_a_digit(const char *str, int len, int at, int base)
+{
+	return psprintf("\"%.*s\" at position %d is not a digit of base %d.",
+					first_char_len(str + at, len - at), str + at,
+					pg_mbstrlen_with_len(str, at) + 1, base);
 }
 
 /*

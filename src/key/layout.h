@@ -69,7 +69,7 @@ extern const char *layout_read_epoch(const char *str, int64 *unix_ms);
 extern const char *layout_read(const char *str, Layout *layout);
 extern void layout_describe(const Layout *layout, char *buf);
 extern char *layout_difference(const Layout *ours, const Layout *theirs);
-extern int	first_char_len(const char *str, int len);
+extern const char *not_a_digit(const char *str, int len, int at, int base);
 extern char *text_shown(const char *str, int len);
 
 /*

@@ -33,7 +33,6 @@
 #include "catalog/pg_opfamily_d.h"
 #include "catalog/pg_type_d.h"
 #include "common/int.h"
-#include "mb/pg_wchar.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/supportnodes.h"
@@ -113,9 +112,7 @@ read_number(const Notation *n, const char *str, int len, int64 *id)
 		if (digit == SKIPPED)
 			continue;
 		if (digit == NO_DIGIT)
-			return psprintf("\"%.*s\" at position %d is not a digit of base %d.",
-							first_char_len(str + i, len - i), str + i,
-							pg_mbstrlen_with_len(str, i) + 1, n->base);
+			return not_a_digit(str, len, i, n->base);
 		digits++;
 		overflow |= pg_mul_u64_overflow(value, n->base, &value) |
 			pg_add_u64_overflow(value, digit, &value);

@@ -518,12 +518,15 @@ take_ranges(Look *looks, int n)
 
 		if (!begin_range(&calls, &looks[i], &tag))
 			continue;
-		asked_at = monotonic_ms();
 		take = describe_range(state, &tag, now);
 		if (tag.row.source[0] == '\0')
 			taken = table_take(&calls, &state->key, &take);
-		else if (!source_take(tag.row.source, &state->key, &take, &taken, must_end, &state->reason))
-			continue;
+		else
+		{
+			asked_at = monotonic_ms();
+			if (!source_take(tag.row.source, &state->key, &take, &taken, must_end, &state->reason))
+				continue;
+		}
 		use_range(&looks[i], &tag, &take, &taken, now);
 	}
 }
