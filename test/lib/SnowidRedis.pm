@@ -241,7 +241,7 @@ sub forget
 	my $taken = $self->query('HGET', 'snowid', "taken:$dc:0");
 
 	substr($taken, $worker, 1) = '0';
-	$self->query('HDEL', 'snowid', $pair,         "next:$dc");
+	$self->query('HDEL', 'snowid', $pair);
 	$self->query('HSET', 'snowid', "taken:$dc:0", $taken);
 	return;
 }

@@ -200,7 +200,7 @@ function tests.records_are_damaged()
 	local good, marks = hash('0:0'), hash('mark:0:0')
 	local function damaged(text, its_marks)
 		world.redis.hash['0:0'], world.redis.hash['mark:0:0'] = text, its_marks or marks
-		world.redis.hash['taken:0:0'], world.redis.hash['next:0'] = '01', nil		-- what gives it away, if anything does
+		world.redis.hash['taken:0:0'] = '01'		-- what gives it away, if anything does
 		expect(server():claim({count = '2'}), 'full 2 0 0 ')
 		expect(taken(), '11')
 		expect(s:mark(), 'damaged 0:0 ')
