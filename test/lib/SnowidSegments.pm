@@ -8,7 +8,7 @@ use Exporter 'import';
 use SnowidTest;
 
 our @EXPORT =
-  qw(source_at use_central number segment_status fetchers fetcher_pid ask_in_background answer_of);
+  qw(source_at source_in fake_source use_central number segment_status fetchers fetcher_pid ask_in_background answer_of);
 
 # The processes that fetch, of one database or of all; the reserve is in none.
 sub fetchers
@@ -59,6 +59,30 @@ sub source_at
 		CREATE SERVER $name FOREIGN DATA WRAPPER postgres_fdw OPTIONS ($options);
 		CREATE USER MAPPING FOR CURRENT_USER SERVER $name;
 		EOF
+}
+
+# The same, for a database of one of the test's own servers.
+sub source_in
+{
+	my ($name, $node, $database) = @_;
+	return source_at(
+		$name,
+		host   => $node->host,
+		port   => $node->port,
+		dbname => $database);
+}
+
+# In this database, ranges are what a function of the test says: "LANGUAGE ...".
+sub fake_source
+{
+	my ($node, $database, $body) = @_;
+	$node->safe_psql($database, <<~EOF);
+		CREATE OR REPLACE FUNCTION snowid_segment_take(tag text, kind text, label int, seen int,
+		    high bigint, upto bigint, length bigint,
+		    OUT first bigint, OUT last bigint, OUT period int, OUT problem text)
+		$body
+		EOF
+	return;
 }
 
 # From here on, the tags of this server are those of another one, which is reached

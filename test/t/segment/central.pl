@@ -172,13 +172,7 @@ my $pairs = 12;
 query($_,
 	"INSERT INTO snowid_segments (biz_tag) SELECT t || n FROM (VALUES ('far'), ('near')) AS w (t), generate_series(1, $pairs) n"
 ) foreach $central, $s2;
-query(
-	$s1,
-	source_at(
-		'near',
-		host   => $s2->host,
-		port   => $s2->port,
-		dbname => 'postgres'));
+query($s1, source_in('near', $s2, 'postgres'));
 query($s1, <<~EOF);
 	INSERT INTO snowid_segments (biz_tag, step, cover, source)
 		SELECT t || n, 1, '0', s FROM (VALUES ('far', 'central'), ('near', 'near')) AS w (t, s), generate_series(1, $pairs) n;
@@ -207,13 +201,7 @@ is( "@answers",
 $_->quit foreach @of_far;
 
 # A server that failed is left alone for a second, whichever others are asked meanwhile.
-query(
-	$s1,
-	source_at(
-		'nowhere',
-		host   => $central->host,
-		port   => $central->port,
-		dbname => 'nowhere'));
+query($s1, source_in('nowhere', $central, 'nowhere'));
 query($s1, <<~EOF);
 	INSERT INTO snowid_segments (biz_tag, source) VALUES ('nowhere', 'nowhere');
 	ALTER SERVER near OPTIONS (ADD keepalives_count '0');
@@ -358,24 +346,17 @@ wait_for($s1, "SELECT snowid_number('c') > 0");
 
 # One that knows only whether it is asked again in the same session.
 query($central, 'CREATE DATABASE busy');
-$central->safe_psql('busy', <<~EOF);
-	CREATE FUNCTION snowid_segment_take(tag text, kind text, label int, seen int, high bigint,
-	    upto bigint, length bigint, OUT first bigint, OUT last bigint, OUT period int, OUT problem text)
-	LANGUAGE plpgsql AS \$\$
+fake_source($central, 'busy', <<~'EOF');
+	LANGUAGE plpgsql AS $$
 	BEGIN
 	    problem := CASE current_setting('busy.was_asked', true) WHEN 'yes' THEN '' ELSE 'locked' END;
 	    first := high + 1;
 	    last := high + length;
 	    PERFORM set_config('busy.was_asked', 'yes', false);
-	END \$\$;
+	END $$;
 	EOF
-query(
-	$s1,
-	source_at(
-		'busy',
-		host   => $central->host,
-		port   => $central->port,
-		dbname => 'busy')
+query($s1,
+	source_in('busy', $central, 'busy')
 	  . "INSERT INTO snowid_segments (biz_tag, source) VALUES ('busy', 'busy')"
 );
 is(number($s1, 'busy'),

@@ -7,7 +7,8 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidHold;
-use SnowidSegments qw(fetchers source_at ask_in_background answer_of);
+use SnowidSegments
+  qw(fetchers source_in fake_source ask_in_background answer_of);
 use SnowidTest;
 use Test::More;
 
@@ -226,7 +227,6 @@ sub there
 	return $node->safe_psql($database // 'there', $sql);
 }
 
-my %here = (host => $node->host, port => $node->port);
 query($node, 'CREATE DATABASE there');
 query($node, 'CREATE DATABASE fake');
 there(<<~EOF);
@@ -236,8 +236,8 @@ there(<<~EOF);
 	EOF
 query($node,
 		'CREATE EXTENSION postgres_fdw;'
-	  . source_at('central', %here, dbname => 'there')
-	  . source_at('fake',    %here, dbname => 'fake'));
+	  . source_in('central', $node, 'there')
+	  . source_in('fake',    $node, 'fake'));
 query($node, <<~EOF);
 	INSERT INTO snowid_segments (biz_tag) VALUES ('a');
 	INSERT INTO snowid_segments (biz_tag, period) VALUES ('new', 'day'), ('used', 'day');
@@ -261,11 +261,7 @@ is( answer_after(
 sub fake_answers
 {
 	my ($row) = @_;
-	there(<<~EOF, 'fake');
-		CREATE OR REPLACE FUNCTION snowid_segment_take(text, text, int, int, bigint, bigint, bigint,
-			OUT first bigint, OUT last bigint, OUT period int, OUT problem text)
-			LANGUAGE sql RETURN ROW($row);
-		EOF
+	fake_source($node, 'fake', "LANGUAGE sql RETURN ROW($row)");
 	return;
 }
 
@@ -371,7 +367,7 @@ query($node,
 	q(CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'));
 there(
 	'CREATE EXTENSION snowid_segments; CREATE EXTENSION postgres_fdw;'
-	  . source_at('central', %here, dbname => 'there')
+	  . source_in('central', $node, 'there')
 	  . sprintf($accented, ', source', ", 'central'"),
 	'latin');
 is(there('SELECT snowid_number(chr(233))', 'latin'),

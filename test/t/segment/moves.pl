@@ -23,13 +23,7 @@ my ($a, $b, $c) = map {
 sub see
 {
 	my ($node, $name, $other) = @_;
-	query(
-		$node,
-		source_at(
-			$name,
-			host   => $other->host,
-			port   => $other->port,
-			dbname => 'postgres'));
+	query($node, source_in($name, $other, 'postgres'));
 	return;
 }
 see($a, 'b', $b);

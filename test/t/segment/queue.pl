@@ -138,23 +138,16 @@ is(answer_of($hostile), 1, 'the call that waited is answered');
 query($node, 'ALTER SYSTEM SET max_worker_processes = 4');
 $node->restart;
 query($node, 'CREATE DATABASE away');
-$node->safe_psql('away', <<~EOF);
-	CREATE TABLE takes (seconds float8);
-	INSERT INTO takes VALUES (0.2);
-	CREATE FUNCTION snowid_segment_take(tag text, kind text, label int, seen int, high bigint,
-	    upto bigint, length bigint, OUT first bigint, OUT last bigint, OUT period int, OUT problem text)
-	LANGUAGE sql AS 'SELECT pg_sleep(seconds) FROM takes; SELECT high + 1, high + length, NULL::int, \$\$\$\$';
-	EOF
+$node->safe_psql('away',
+	'CREATE TABLE takes (seconds float8); INSERT INTO takes VALUES (0.2)');
+fake_source($node, 'away',
+	q{LANGUAGE sql AS 'SELECT pg_sleep(seconds) FROM takes; SELECT high + 1, high + length, NULL::int, $$$$'}
+);
 foreach my $database (qw(d3 d4))
 {
-	$node->safe_psql(
-		$database,
-		'CREATE EXTENSION postgres_fdw;'
-		  . source_at(
-			'away',
-			host   => $node->host,
-			port   => $node->port,
-			dbname => 'away')
+	$node->safe_psql($database,
+			'CREATE EXTENSION postgres_fdw;'
+		  . source_in('away', $node, 'away')
 		  . "INSERT INTO snowid_segments (biz_tag, source, step, cover) VALUES ('far', 'away', 1, '0')"
 	);
 }
