@@ -397,9 +397,10 @@ is( sql_error(
 	'',
 	'a role with both rights may do all of it');
 
+# later minor releases refuse the cast, earlier ones the value
 like(
 	sql_error($node, "SELECT snowid_next_support($_)"),
-	qr/^42(?:883: function \S+ does not exist|846: cannot cast)/,
+	qr/^(?:42883: function \S+ does not exist|42846: cannot cast|0A000: cannot accept a value of type internal)/,
 	"nobody can call the support function: $_"
 ) foreach qw(NULL NULL::internal 0 snowid_next()), q('1');
 
