@@ -522,93 +522,6 @@ sub row2
 	return;
 }
 
-sub row3
-{
-	my @lines;
-	heading('3. Batch');
-	paragraph(
-		'`SELECT count(*) FROM snowid_next_batch(n)` against the same with `generate_series(1, n)`, and',
-		'with `snowid_next()` n times, in one session (default layout; pauses keep the batch below the cap).'
-	);
-	foreach my $n (1, 100, 10_000, 1_000_000)
-	{
-		my $each   = max(1, int(20_000 / $n));
-		my $repeat = sub {
-			timed($default,
-				"DO \$\$ BEGIN FOR i IN 1 .. $each LOOP PERFORM $_[0]; END LOOP; END \$\$"
-			) / $each;
-		};
-		my %ns = turns(
-			$n > 100_000 ? full(11, 3) : full(61, 15),
-			[
-				batch => sub {
-					sleep(min(0.3, $n * $each / 4_096_000));
-					$repeat->("count(*) FROM snowid_next_batch($n)");
-				}
-			],
-			[
-				series =>
-				  sub { $repeat->("count(*) FROM generate_series(1, $n)") }
-			],
-			[
-				single => sub {
-					$repeat->(
-						"count(snowid_next()) FROM generate_series(1, $n)");
-				}
-			]);
-		my $figure = ratio($ns{batch}, $ns{series});
-		push @lines,
-		  [
-			$n,
-			show($figure),
-			show(ratio($ns{batch}, $ns{single})),
-			digits(median(@{ $ns{batch} }) / $n)
-		  ];
-		bar('batch of 10,000 against `generate_series(1, 10000)`',
-			'at most 1.25', show($figure), $figure->[0] <= 1.25)
-		  if $n == 10_000;
-	}
-	table(
-		[
-			'n',
-			'against generate_series',
-			'against n times snowid_next()',
-			'ns a key'
-		],
-		@lines);
-
-	my @memory;
-	foreach my $call ('SELECT count(k) FROM (SELECT %s(%s%d) k) s',
-		'SELECT count(*) FROM %s(%s%d)')
-	{
-		foreach
-		  my $f ([ 'snowid_next_batch', '' ], [ 'generate_series', '1, ' ])
-		{
-			push @memory, [
-				sprintf("`$call`", @$f, 0) =~ s/0\)/n)/r,
-				map {
-					my $session = session('default');
-					ask($session, sprintf($call, @$f, $_));
-					my ($kb) =
-					  ask($session,
-						q(SELECT pg_read_file('/proc/self/status'))) =~
-					  /VmHWM:\s*(\d+)/;
-					leave($session);
-					sprintf('%.1f', $kb / 1024);
-				} 1,
-				10_000,
-				1_000_000
-			];
-		}
-	}
-	paragraph(
-		'Peak memory of a fresh session, MB. A function in FROM is read to its end first by PostgreSQL,',
-		'up to work_mem in memory and then in a file, whatever function it is.'
-	);
-	table([ 'statement', 'n = 1', 'n = 10,000', 'n = 1,000,000' ], @memory);
-	return;
-}
-
 # Sessions that call snowid_next() as fast as they can, from C: keys, waits and
 # CPU time of the sessions, each a second, between two looks at the server.
 sub overload
@@ -1768,7 +1681,6 @@ sub row15
 my %rows = (
 	1  => \&row1,
 	2  => \&row2,
-	3  => \&row3,
 	4  => \&row4,
 	5  => \&row5,
 	6  => \&row6,
