@@ -18,8 +18,6 @@ PG_MODULE_MAGIC;
 
 PG_FUNCTION_INFO_V1(bench_nothing);
 PG_FUNCTION_INFO_V1(bench_clock);
-PG_FUNCTION_INFO_V1(bench_longest);
-PG_FUNCTION_INFO_V1(bench_oversleep);
 PG_FUNCTION_INFO_V1(bench_call);
 
 /* Does nothing. */
@@ -46,43 +44,6 @@ monotonic_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (int64) now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-/* Calls a function (without arguments) n times: the longest call, in ns. */
-Datum
-bench_longest(PG_FUNCTION_ARGS)
-{
-	int32		n = PG_GETARG_INT32(1);
-	int64		before = monotonic_ns();
-	int64		longest = 0;
-	FmgrInfo	function;
-
-	fmgr_info(PG_GETARG_OID(0), &function);
-	for (int i = 0; i < n; i++)
-	{
-		LOCAL_FCINFO(call, 0);
-		int64		now;
-
-		InitFunctionCallInfoData(*call, &function, 0, InvalidOid, NULL, NULL);
-		(void) FunctionCallInvoke(call);
-		now = monotonic_ns();
-		longest = Max(longest, now - before);
-		before = now;
-	}
-	PG_RETURN_INT64(longest);
-}
-
-/* By how many ns a sleep of so many us is too long, on average of n. */
-Datum
-bench_oversleep(PG_FUNCTION_ARGS)
-{
-	int32		us = PG_GETARG_INT32(0);
-	int32		n = PG_GETARG_INT32(1);
-	int64		start = monotonic_ns();
-
-	for (int i = 0; i < n; i++)
-		pg_usleep(us);
-	PG_RETURN_INT64((monotonic_ns() - start) / n - us * INT64CONST(1000));
 }
 
 /*

@@ -317,8 +317,6 @@ sub prepare
 			CREATE EXTENSION snowid_segments;
 			CREATE FUNCTION bench_nothing() RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
 			CREATE FUNCTION bench_clock() RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
-			CREATE FUNCTION bench_longest(regprocedure, int) RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
-			CREATE FUNCTION bench_oversleep(int, int) RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
 			CREATE FUNCTION bench_call(regprocedure, bigint, int) RETURNS float8 AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
 			CREATE SEQUENCE cache1;
 			CREATE SEQUENCE cache32 CACHE 32;
@@ -519,135 +517,6 @@ sub row2
 			],
 			@lines);
 	}
-	return;
-}
-
-# Sessions that call snowid_next() as fast as they can, from C: keys, waits and
-# CPU time of the sessions, each a second, between two looks at the server.
-sub overload
-{
-	my ($server, $session, $clients) = @_;
-	my $pid = fork() // die "$!\n";
-	if ($pid == 0)
-	{
-		pgbench($server, $clients, 2,
-			"INSERT INTO waits SELECT bench_longest('snowid_next()', 50000)");
-		POSIX::_exit(0);
-	}
-	sleep(0.6);
-	my @pids = split(
-		/\n/,
-		ask($session,
-			q(SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbench')
-		));
-	my @look;
-	foreach my $i (0, 1)
-	{
-		push @look,
-		  [
-			split(
-				/\|/,
-				ask($session,
-					'SELECT extract(epoch FROM clock_timestamp()), keys, waits FROM snowid_status()'
-				)),
-			sum(map { cpu_time($_) } @pids)
-		  ];
-		sleep(1) if $i == 0;
-	}
-	waitpid($pid, 0);
-	my ($seconds, @counts) = map { $look[1][$_] - $look[0][$_] } 0 .. 3;
-	return map { $_ / $seconds } @counts;
-}
-
-sub row4
-{
-	my $cap = 4_096_000;
-	my @lines;
-
-	heading('4. At the cap');
-	paragraph(
-		'Sessions that call `snowid_next()` as fast as they can, from C; the lead is used up before. Keys a',
-		'second are those between two looks at `snowid_status()`. CPU while waiting: that of the sessions, less',
-		'that of as many keys in the server with 16 sequence bits, where the same sessions need not wait',
-		'(measured in turns), in percent of one core.');
-	ask($_, 'CREATE UNLOGGED TABLE waits (ns bigint)')
-	  foreach $default, $wide;
-	foreach my $drift ('0', $quick ? () : '1ms', '1s')
-	{
-		foreach my $clients (1, 8)
-		{
-			my (@share, @burnt, @longest, @sleeps);
-			foreach my $turn (1 .. full(3, 1))
-			{
-				my ($free_keys, undef, $free_cpu) =
-				  overload('wide', $wide, $clients);
-				set_all($default, 'snowid.max_lead' => $drift);
-				use_up_lead($default) if $drift eq '1s';
-				my ($keys, $waits, $cpu) =
-				  overload('default', $default, $clients);
-				push @share,  $keys / $cap;
-				push @burnt,  $cpu - $keys * $free_cpu / $free_keys;
-				push @sleeps, $waits;
-				push @longest,
-				  ask($default, 'SELECT max(ns) FROM waits') / 1e6;
-				ask($default, 'TRUNCATE waits');
-			}
-			my ($share, $burnt, $longest) =
-			  (median(@share), median(@burnt), max(@longest));
-			my @range = map { min(@$_), max(@$_) } \@share, \@burnt;
-			push @lines,
-			  [
-				$drift, $clients,
-				sprintf('%s (%.1f-%.1f)',
-					percent($share), map { 100 * $_ } @range[ 0, 1 ]),
-				digits($longest),
-				sprintf('%.0f', median(@sleeps)),
-				sprintf('%s (%.1f-%.1f)',
-					percent($burnt), map { 100 * $_ } @range[ 2, 3 ])
-			  ];
-			my $least = $drift eq '0' ? 0.9 : 0.99;
-			bar("overload, max_lead $drift, $clients client(s): share of 4,096,000 keys/s",
-				'at least ' . 100 * $least . ' %',
-				percent($share),
-				$share >= $least);
-			bar('the same: longest wait',
-				'max_wait (5 s)',
-				digits($longest) . ' ms',
-				$longest <= 5000);
-			bar('the same: CPU burnt while waiting',
-				'under 10 % of a core',
-				percent($burnt), $burnt < 0.1);
-		}
-	}
-	table(
-		[
-			'max_lead', 'clients',
-			'share of the cap (least-most)',
-			'longest call, ms',
-			'waits/s', 'CPU while waiting (least-most)'
-		],
-		@lines);
-
-	my $backend = ask($default, 'SELECT pg_backend_pid()');
-	my (@late, @cpu);
-	foreach my $turn (1 .. 5)
-	{
-		my $before = cpu_time($backend);
-		push @late, ask($default, 'SELECT bench_oversleep(500, 200)') / 1000;
-		push @cpu, (cpu_time($backend) - $before) * 1e6 / 200;
-	}
-	paragraph(
-		sprintf(
-			'The reason for the rest with max_lead 0: a key may not be ahead of the clock at all, so a caller'
-			  . ' sleeps until the next ms begins, and what passes until it runs again is lost. A sleep of 500 us'
-			  . ' is %.0f us too long here (median of five averages), %.1f %% of a ms; only spinning would get that back.'
-			  . ' Such a sleep takes %.1f us of CPU, and one a ms is all that a session needs: that is %.1f %% of a core for'
-			  . ' each session that waits, so that 8 of them, which all want the same millisecond, are near or above'
-			  . ' the bar of 10 %% for all together.',
-			median(@late), median(@late) / 10,
-			median(@cpu),  median(@cpu) / 10));
-	ask($_, 'DROP TABLE waits') foreach $default, $wide;
-	set_all($default, 'snowid.max_lead' => '1s');
 	return;
 }
 
@@ -1681,7 +1550,6 @@ sub row15
 my %rows = (
 	1  => \&row1,
 	2  => \&row2,
-	4  => \&row4,
 	5  => \&row5,
 	6  => \&row6,
 	7  => \&row7,
