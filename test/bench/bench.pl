@@ -317,7 +317,6 @@ sub prepare
 			CREATE EXTENSION snowid_segments;
 			CREATE FUNCTION bench_nothing() RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
 			CREATE FUNCTION bench_clock() RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
-			CREATE FUNCTION bench_call(regprocedure, bigint, int) RETURNS float8 AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
 			CREATE SEQUENCE cache1;
 			CREATE SEQUENCE cache32 CACHE 32;
 			CREATE SEQUENCE cache1000 CACHE 1000;
@@ -913,91 +912,6 @@ sub row7
 	return;
 }
 
-# ns a row of snowid_next(), against those of the clock read.
-sub row10
-{
-	my $key  = 1541815603606036480;
-	my %call = (
-		'a function that does nothing' => [ 'bench_nothing()', 0, 2000 ],
-		'snowid_next()'                => [ 'snowid_next()',   0, 2000 ],
-		'snowid_next_array(1)'  => [ 'snowid_next_array(bigint)', 1,  2000 ],
-		'snowid_next_array(11)' => [ 'snowid_next_array(bigint)', 11, 2000 ],
-		'snowid_next_array(1000)' =>
-		  [ 'snowid_next_array(bigint)', 1000, 50 ],
-		'snowid_next_block(11)' => [ 'snowid_next_block(bigint)', 11, 2000 ],
-		'output of the type snowid' => [ 'snowid_out(snowid)', $key, 2000 ],
-		'output of bigint'          => [ 'int8out(bigint)',    $key, 2000 ],
-		'snowid_to_base62()' => [ 'snowid_to_base62(bigint)', $key, 2000 ]);
-	my %row = (
-		'a key of snowid_next_batch(1000)' => [
-			'SELECT count(k) FROM (SELECT snowid_next_batch(1000) AS k FROM generate_series(1, 20)) s',
-			20_000
-		],
-		"snowid_serial('PAY', id, '+08', 'twitter')" => [
-			each_row(
-				"snowid_serial('PAY', $key + i, '+08', 'twitter')", 2000)
-			  . ' i',
-			2000
-		],
-		"to_char(now(), 'YYYYMMDDHH24MISSMS')" => [
-			each_row(
-				"to_char(now() + i * interval '1 ms', 'YYYYMMDDHH24MISSMS')",
-				2000)
-			  . ' i',
-			2000
-		]);
-	my %ns = turns(
-		full(201, 41),
-		(   map {
-				my ($f, $argument, $n) = $call{$_}->@*;
-				[
-					$_,
-					sub {
-						ask($wide, "SELECT bench_call('$f', $argument, $n)");
-					}
-				]
-			} sort keys %call),
-		(   map {
-				my ($sql, $n) = $row{$_}->@*;
-				[ $_, sub { timed($wide, $sql) / $n } ]
-			} sort keys %row));
-	my $nothing = $ns{'a function that does nothing'};
-	my ($one, $thousand) =
-	  @ns{ 'snowid_next_array(1)', 'snowid_next_array(1000)' };
-	my @each = map { ($thousand->[$_] - $one->[$_]) / 999 } 0 .. $#$one;
-
-	heading('10. Many keys in one call, and keys in other forms');
-	paragraph('Calls in a loop of C; the last three in SQL, with their row.',
-		'16 sequence bits.');
-	table(
-		[ 'what', 'ns', 'against snowid_next()' ],
-		map {
-			[
-				"`$_`",
-				digits(median(@{ $ns{$_} })),
-				show(ratio($ns{$_}, $ns{'snowid_next()'}))
-			]
-		} (sort keys %call),
-		sort keys %row);
-	bar('a key of `snowid_next_array(1000)` beyond the call',
-		'at most 3 ns',
-		digits(median(@each)) . ' ns',
-		median(@each) <= 3);
-	my $share = ratio(\@each, $ns{'a key of snowid_next_batch(1000)'});
-	bar("the same against a key of `snowid_next_batch(1000)`",
-		'at most 0.05', show($share), $share->[0] <= 0.05);
-	my $eleven = ratio($ns{'snowid_next_array(11)'}, $ns{'snowid_next()'});
-	bar('`snowid_next_array(11)` against a call of `snowid_next()`',
-		'less than 2', show($eleven), $eleven->[0] < 2);
-	my @out = map { $ns{'output of the type snowid'}->[$_] - $nothing->[$_] }
-	  0 .. $#$nothing;
-	bar('own cost of output of the type snowid',
-		'at most 20 ns',
-		digits(median(@out)) . ' ns',
-		median(@out) <= 20);
-	return;
-}
-
 # The functions in SQL alone, in a schema of the same server, under a pair of
 # their own.
 sub row13
@@ -1553,7 +1467,6 @@ my %rows = (
 	5  => \&row5,
 	6  => \&row6,
 	7  => \&row7,
-	10 => \&row10,
 	11 => \&row11,
 	12 => \&row12,
 	13 => \&row13,
