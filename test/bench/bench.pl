@@ -15,11 +15,10 @@ use POSIX       qw(ceil strftime);
 use Time::HiRes qw(sleep time);
 
 my ($dir, $results, @rows) = @ARGV;
-my $quick = $ENV{QUICK};
-my %port  = (default => 1, wide => 2, delayed => 3, claims => 4, tags => 5);
-my $bench = 'test/bench';
+my $quick        = $ENV{QUICK};
+my %port         = (default => 1, wide => 2, tags => 3);
+my $bench        = 'test/bench';
 my $redis_server = $ENV{REDIS_SERVER} || 'redis-server';
-my $redis_cli    = $redis_server =~ s/server$/cli/r;
 my ($markdown, @bars);
 $| = 1;
 
@@ -132,16 +131,11 @@ sub table
 	return;
 }
 
-# A bar of issue 5: what is asked for, what was measured, and whether it is met
-# (undef: shown only).
+# A bar: what is asked for, what was measured, and whether it is met.
 sub bar
 {
 	my ($what, $asked, $measured, $met) = @_;
-	push @bars,
-	  [
-		$what,     $asked,
-		$measured, defined $met ? $met ? 'met' : '**not met**' : 'shown'
-	  ];
+	push @bars, [ $what, $asked, $measured, $met ? 'met' : '**not met**' ];
 	return;
 }
 
@@ -209,23 +203,8 @@ sub timed
 	return $1 * 1e6;
 }
 
-sub set_all
-{
-	my ($session, %settings) = @_;
-	ask($session, "ALTER SYSTEM SET $_ = '$settings{$_}'")
-	  foreach keys %settings;
-	ask($session, 'SELECT pg_reload_conf()');
-	while (my ($name, $value) = each %settings)
-	{
-		sleep(0.02)
-		  until ask($session, "SELECT current_setting('$name')") eq $value;
-	}
-	return;
-}
-
 # pgbench with one script.  Returns transactions a second; the longest in ms; the
-# least number of a client as a share of the average; the least of the clients'
-# longest.
+# least number of a client as a share of the average.
 sub pgbench
 {
 	my ($server, $clients, $seconds, $sql) = @_;
@@ -260,12 +239,12 @@ sub pgbench
 	};
 }
 
-# The client: turns a second.
+# The client: turns a second; over a network that adds so many us to a round trip.
 sub client
 {
-	my ($job, $connections, $time, $depth, $server) = @_;
+	my ($job, $connections, $time, $depth, $delay) = @_;
 	my $out =
-	  qx($bench/client $job $connections $time $depth "host=$dir port=$port{$server // 'default'} user=postgres dbname=postgres" $dir/redis/socket);
+	  qx($bench/client $job $connections $time $depth $delay "host=$dir port=$port{default} user=postgres dbname=postgres" $dir/redis/socket);
 	$? == 0 or die "client $job failed\n";
 	my ($turns, $seconds) = split(' ', $out);
 	return $turns / $seconds;
@@ -285,19 +264,12 @@ sub cpu_time
 	return (split(' ', read_file("/proc/$_[0]/schedstat")))[0] / 1e9;
 }
 
-# Makes so many keys, in no time and without a wait.
-sub make_keys
-{
-	my ($session, $n) = @_;
-	ask($session, "SELECT count(*) FROM (SELECT snowid_next_batch($n)) keys");
-	return;
-}
-
 # Makes keys until they lead the clock by max_lead (1s).
 sub use_up_lead
 {
 	my ($session) = @_;
-	make_keys($session, 1_000_000)
+	ask($session,
+		'SELECT count(*) FROM (SELECT snowid_next_batch(1000000)) keys')
 	  until ask($session, 'SELECT lead_ms FROM snowid_status()') > 950;
 	return;
 }
@@ -411,123 +383,103 @@ sub row1
 
 sub row2
 {
-	my @clients = full([ 1, 2, 4, 8, 32 ], [ 2, 32 ])->@*;
-	my $n       = 1000;
-	my %case    = (
+	my $n    = 1000;
+	my %case = (
 		'snowid, 12 bits' => [ 'default', 'snowid_next()' ],
 		'snowid, 16 bits' => [ 'wide',    'snowid_next()' ],
 		'one sequence'    => [ 'default', "nextval('cache1')" ],
-		'a sequence each' => [ 'default', "nextval('own_:client_id')" ],
-		'no key'          => [ 'default', 'bench_nothing()' ]);
-	my @names;
+		'a sequence each' => [ 'default', "nextval('own_:client_id')" ]);
+	my @names = sort keys %case;
+	my @lines;
 
 	heading('2. Many sessions');
 	paragraph(
 		'pgbench, one session a client; keys a second, against those of one sequence with CACHE 1.',
-		"Many keys a statement: `SELECT count(f()) FROM generate_series(1, $n)`. One key a transaction:",
-		'`SELECT f()`, where round trip and parser hide most of the key. Fairness: the slowest client\'s share',
-		'of the average; no key: with a function that does nothing. With 12 sequence bits the lead is used up before each turn, so that the format\'s cap',
+		"`SELECT count(f()) FROM generate_series(1, $n)`. Fairness: the slowest client's share of the average.",
+		'With 12 sequence bits the lead is used up before each turn, so that the format\'s cap',
 		'of 4,096 keys a ms holds from the start.');
-	foreach my $kind ("many keys a statement", 'one key a transaction')
+	foreach my $clients (full([ 1, 2, 4, 8, 32 ], [ 2, 32 ])->@*)
 	{
-		my @lines;
-
-		@names = grep { $_ ne 'no key' || $kind !~ /many/ } sort keys %case;
-		foreach my $clients ($quick && $kind !~ /many/ ? 2 : @clients)
-		{
-			my (%longest, %fair);
-			my %rate = turns(
-				$kind =~ /many/ && $clients == 2
-				? full(5,                            2)
-				: full($clients =~ /^[48]$/ ? 2 : 3, 1),
-				map {
-					my $name = $_;
-					my ($server, $f) = $case{$name}->@*;
-					[
-						$name,
-						sub {
-							use_up_lead($default)
-							  if $name =~ /12 bits/ && $kind =~ /many/;
-							my $run = pgbench($server, $clients, 1,
-								$kind =~ /many/
-								? each_row($f, $n)
-								: "SELECT $f");
-							push $longest{$name}->@*, $run->{longest};
-							push $fair{$name}->@*,    $run->{fair};
-							return $run->{rate} * ($kind =~ /many/ ? $n : 1);
-						}
-					]
-				} @names);
-			foreach my $name (@names)
-			{
-				my $figure = ratio($rate{$name}, $rate{'one sequence'});
-				push @lines,
-				  [
-					$clients,
+		my (%longest, %fair);
+		my %rate = turns(
+			$clients == 2
+			? full(5,                            2)
+			: full($clients =~ /^[48]$/ ? 2 : 3, 1),
+			map {
+				my $name = $_;
+				my ($server, $f) = $case{$name}->@*;
+				[
 					$name,
-					show($figure),
-					sprintf('%.0f', median(@{ $rate{$name} })),
-					digits(max(@{ $longest{$name} })),
-					percent(min(@{ $fair{$name} }))
-				  ];
-			}
-			if ($clients == 2)
+					sub {
+						use_up_lead($default) if $name =~ /12 bits/;
+						my $run =
+						  pgbench($server, $clients, 1, each_row($f, $n));
+						push $longest{$name}->@*, $run->{longest};
+						push $fair{$name}->@*,    $run->{fair};
+						return $run->{rate} * $n;
+					}
+				]
+			} @names);
+		foreach my $name (@names)
+		{
+			push @lines,
+			  [
+				$clients,
+				$name,
+				show(ratio($rate{$name}, $rate{'one sequence'})),
+				sprintf('%.0f', median(@{ $rate{$name} })),
+				digits(max(@{ $longest{$name} })),
+				percent(min(@{ $fair{$name} }))
+			  ];
+		}
+		if ($clients == 2)
+		{
+			foreach my $case ([ 'one sequence', 3 ], [ 'a sequence each', 1 ])
 			{
-				my $one =
-				  ratio($rate{'snowid, 16 bits'}, $rate{'one sequence'});
-				my $each =
-				  ratio($rate{'snowid, 16 bits'}, $rate{'a sequence each'});
-				my $many = $kind =~ /many/;
-				bar("2 clients, 16 sequence bits, $kind, against one `nextval` sequence",
-					$many ? 'at least 3' : '',
-					show($one),
-					$many ? $one->[0] >= 3 : undef);
-				bar('the same against a sequence each',
-					$many ? 'at least 1' : '',
-					show($each), $many ? $each->[0] >= 1 : undef);
-			}
-			if ($clients == 32)
-			{
-				foreach my $name (grep { /snowid/ } @names)
-				{
-					my ($ms, $share) =
-					  (max(@{ $longest{$name} }), min(@{ $fair{$name} }));
-					bar("32 sessions, $name, $kind: slowest call",
-						'under 100 ms', digits($ms) . ' ms',
-						$ms < 100);
-					bar('the same: least share of a session',
-						'at least half of the fair share',
-						percent($share), $share >= 0.5);
-				}
-				bar("32 sessions, $kind, no key at all: least share of a session",
-					'',
-					percent(min(@{ $fair{'no key'} }))) if $kind !~ /many/;
+				my ($theirs, $times) = @$case;
+				my $figure = ratio($rate{'snowid, 16 bits'}, $rate{$theirs});
+				bar("2 clients, 16 sequence bits, against $theirs",
+					"at least $times",
+					show($figure), $figure->[0] >= $times);
 			}
 		}
-		paragraph("**\u$kind**");
-		table(
-			[
-				'clients',
-				'keys by',
-				'against one sequence',
-				'keys/s',
-				'slowest call, ms',
-				'least share'
-			],
-			@lines);
+		if ($clients == 32)
+		{
+			foreach my $name (grep { /snowid/ } @names)
+			{
+				my ($ms, $share) =
+				  (max(@{ $longest{$name} }), min(@{ $fair{$name} }));
+				bar("32 sessions, $name: slowest call",
+					'under 100 ms', digits($ms) . ' ms',
+					$ms < 100);
+				bar('the same: least share of a session',
+					'at least half of the fair share',
+					percent($share), $share >= 0.5);
+			}
+		}
 	}
+	table(
+		[
+			'clients',
+			'keys by',
+			'against one sequence',
+			'keys/s',
+			'slowest call, ms',
+			'least share'
+		],
+		@lines);
 	return;
 }
 
-# Orders with lines, with keys of a kind: the type of a key, and its default.
+# Orders with lines, whose keys have this default.
 sub order_tables
 {
-	my ($type, $default_clause) = @_;
+	my ($default_clause) = @_;
 	ask($default, <<~END);
 		SET client_min_messages = warning;
 		DROP TABLE IF EXISTS lines, orders;
-		CREATE TABLE orders (id $type $default_clause PRIMARY KEY, customer int, at timestamptz DEFAULT now());
-		CREATE TABLE lines (id $type $default_clause PRIMARY KEY, order_id $type REFERENCES orders, item int, quantity int)
+		CREATE TABLE orders (id bigint $default_clause PRIMARY KEY, customer int, at timestamptz DEFAULT now());
+		CREATE TABLE lines (id bigint $default_clause PRIMARY KEY, order_id bigint REFERENCES orders, item int, quantity int)
 		END
 	return;
 }
@@ -535,120 +487,74 @@ sub order_tables
 sub row5
 {
 	my @schemes = (
-		[ 'keys first, then a pipeline',    'keys-pipeline',  'bigint', '' ],
-		[ 'keys first, then one statement', 'keys-statement', 'bigint', '' ],
+		[ 'keys first, then a pipeline',    'keys-pipeline',  '' ],
+		[ 'keys first, then one statement', 'keys-statement', '' ],
 		[
-			'DEFAULT snowid_next() + RETURNING', 'returning',
-			'bigint',                            'DEFAULT snowid_next()'
+			'DEFAULT snowid_next() + RETURNING',
+			'returning',
+			'DEFAULT snowid_next()'
 		],
 		[
-			'identity + RETURNING', 'returning',
-			'bigint',               'GENERATED ALWAYS AS IDENTITY'
+			'identity + RETURNING',
+			'returning',
+			'GENERATED ALWAYS AS IDENTITY'
 		],
 		[
-			'identity, one CTE statement', 'cte',
-			'bigint',                      'GENERATED ALWAYS AS IDENTITY'
-		],
-		[ 'UUID v4 by the client, a pipeline', 'uuid4', 'uuid', '' ],
-		[ 'UUID v7 by the client, a pipeline', 'uuid7', 'uuid', '' ]);
+			'identity, one CTE statement',
+			'cte',
+			'GENERATED ALWAYS AS IDENTITY'
+		]);
 	my $basis = $schemes[3][0];
+	my @lines;
 
 	heading('5. The real job');
 	paragraph(
 		'An order with ten lines in one transaction, from prepared statements: transactions a second against',
 		'those with identity and RETURNING, which takes two round trips. Keys first: in one more round trip for',
-		'each 100 orders, then one an order. `delayed`: over a proxy with 0.5 ms each way.',
-		sprintf(
-			'A round trip (`SELECT 1`) takes %.2f ms over the socket and %.2f ms over the proxy.',
-			map { 1000 / client('select-1', 1, 0.5, 1, $_) } 'default',
-			'delayed'));
-	my @lines;
-	foreach my $connection (qw(default delayed))
+		'each 100 orders, then one an order. A network that adds 1 ms to each round trip, so that one (`SELECT 1`)',
+		sprintf('takes %.2f ms.', 1000 / client('select-1', 1, 0.5, 1, 1000))
+	);
+	foreach my $clients (1, 8)
 	{
-		foreach my $clients (1, 8)
+		foreach my $commit (qw(on off))
 		{
-			foreach my $commit (qw(on off))
-			{
-				next if $quick && ($clients == 8) != ($commit eq 'off');
-				set_all($default, synchronous_commit => $commit);
-				my %rate = turns(
-					full(5, 2),
-					map {
-						my ($name, $job, @table) = @$_;
-						[
-							$name,
-							sub {
-								order_tables(@table);
-								client($job, $clients, 0.25, 1, $connection);
-							}
-						]
-					} @schemes);
-				push @lines, map {
+			next if $quick && ($clients == 8) != ($commit eq 'off');
+			local $ENV{PGOPTIONS} = "-c synchronous_commit=$commit";
+			my %rate = turns(
+				full(5, 2),
+				map {
+					my ($name, $job, $column) = @$_;
 					[
-						$connection eq 'default' ? 'socket' : 'delayed',
-						$clients,
-						$commit,
-						$_->[0],
-						show(ratio($rate{ $_->[0] }, $rate{$basis})),
-						sprintf('%.0f', median(@{ $rate{ $_->[0] } }))
+						$name,
+						sub {
+							order_tables($column);
+							client($job, $clients, 0.25, 1, 1000);
+						}
 					]
-				} @schemes;
-				next if $connection eq 'default';
-				my $figure = ratio($rate{ $schemes[0][0] }, $rate{$basis});
-				bar("keys for 100 orders, then one round trip an order, 0.5 ms each way, $clients client(s), synchronous_commit $commit, against identity + RETURNING",
-					'at least 1.5',
-					show($figure),
-					$figure->[0] >= 1.5);
-				bar('the same against identity in one CTE statement',
-					'',
-					show(
-						ratio(
-							$rate{ $schemes[0][0] },
-							$rate{ $schemes[4][0] })));
-				bar('the same as one statement against identity in one CTE statement',
-					'',
-					show(
-						ratio(
-							$rate{ $schemes[1][0] },
-							$rate{ $schemes[4][0] })));
-			}
+				} @schemes);
+			push @lines, map {
+				[
+					$clients,
+					$commit,
+					$_->[0],
+					show(ratio($rate{ $_->[0] }, $rate{$basis})),
+					sprintf('%.0f', median(@{ $rate{ $_->[0] } }))
+				]
+			} @schemes;
+			my $figure = ratio($rate{ $schemes[0][0] }, $rate{$basis});
+			bar("keys for 100 orders, then one round trip an order, $clients client(s), synchronous_commit $commit, against identity + RETURNING",
+				'at least 1.5',
+				show($figure),
+				$figure->[0] >= 1.5);
 		}
 	}
-	set_all($default, synchronous_commit => 'on');
 	table(
 		[
-			'connection',                   'clients',
-			'synchronous_commit',           'scheme',
-			'against identity + RETURNING', 'transactions/s'
+			'clients', 'synchronous_commit',
+			'scheme',  'against identity + RETURNING',
+			'transactions/s'
 		],
 		@lines);
-
-	my $orders = full(10_000, 1_000);
-	my @sizes;
-	set_all($default, synchronous_commit => 'off');
-	foreach (@schemes)
-	{
-		my ($name, $job, @table) = @$_;
-		order_tables(@table);
-		ask($default, 'CHECKPOINT');
-		my $lsn = ask($default, 'SELECT pg_current_wal_insert_lsn()');
-		client($job, 8, "${orders}x", 1);
-		push @sizes,
-		  [
-			$name,
-			split(
-				/\|/,
-				ask($default,
-					"SELECT round((pg_current_wal_insert_lsn() - '$lsn') / $orders), (pg_indexes_size('orders') + pg_indexes_size('lines')) / $orders, (pg_table_size('orders') + pg_table_size('lines')) / $orders"
-				))
-		  ];
-	}
-	set_all($default, synchronous_commit => 'on');
-	paragraph(
-		"$orders orders by 8 clients after a checkpoint, bytes an order (tables that start empty: no page is",
-		'written whole to the WAL; with checkpoints in between, random keys write far more).'
-	);
-	table([ 'scheme', 'WAL', 'indexes', 'tables' ], @sizes);
 	return;
 }
 
@@ -772,41 +678,6 @@ sub row6
 		'COPY puts many rows into a page at a time if the default is `nextval` or `snowid_next()`, and one by',
 		'one for any other volatile default: that costs time, and WAL for each row.'
 	);
-	foreach my $how ('INSERT ... SELECT', grep { /COPY/ } sort keys %load)
-	{
-		my $time = ratio($ns{"$how, snowid"}, $ns{ $basis{$how} });
-		bar("time of `$how` against bigserial",
-			'at most 1', show($time), $time->[0] <= 1);
-	}
-	return;
-}
-
-sub redis
-{
-	my ($command) = @_;
-	return scalar qx($redis_cli -s $dir/redis/socket $command);
-}
-
-sub redis_memory { redis('INFO memory') =~ /^used_memory:(\d+)/m; return $1 }
-
-# A server claims a worker ID, once Redis has settled, and is killed: the record stays,
-# its connection does not.
-sub claim
-{
-	my @pg_ctl = ('pg_ctl', '-w', '-s', '-D', "$dir/claims");
-	system(@pg_ctl, '-l', "$dir/claims.log", 'start') == 0
-	  or die "the server that claims does not start\n";
-	my $session = session('claims');
-	ask($session,
-		'SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS snowid'
-	);
-	sleep(0.1)
-	  until ask($session, q(SELECT registry = 'claimed' FROM snowid_status()))
-	  eq 't';
-	leave($session);
-	system(@pg_ctl, '-m', 'immediate', 'stop') == 0
-	  or die "the server that claims does not stop\n";
-	sleep(0.1) while redis('CLIENT LIST') =~ /\n.+\n/;
 	return;
 }
 
@@ -821,7 +692,7 @@ sub row7
 
 	heading("7. The articles' schemes");
 	paragraph(
-		'Keys a second by a round trip to Redis each, against one claim of a worker ID and then the generator;',
+		'Keys a second by a round trip to Redis each, against those of the generator;',
 		"both over a local socket. Pipelined: $depth keys a round trip; the generator's pipeline is $depth statements,",
 		"its batch one `snowid_next_batch($depth)`. No key: the same round trips with a function that does nothing",
 		'(`bench_nothing()`), which is what PostgreSQL leaves for a key.');
@@ -844,14 +715,14 @@ sub row7
 						$name,
 						sub {
 							$keys *
-							  client($job, $clients, full(0.3, 0.2), $keys);
+							  client($job, $clients, full(0.3, 0.2), $keys,
+								0);
 						}
 					]
 				} @ours,
 				map { [ $_, $redis{$_} ] } sort keys %redis);
 			foreach my $theirs (sort keys %redis)
 			{
-				my $best = ratio($rate{ $ours[0][0] }, $rate{$theirs});
 				push @lines, map {
 					[
 						$clients,
@@ -862,14 +733,6 @@ sub row7
 						sprintf('%.0f', median(@{ $rate{$theirs} }))
 					]
 				} @ours;
-				bar("Redis, $theirs, $clients connection(s), "
-					  . (
-						$pipelined
-						? 'pipelined, against our batch'
-						: 'one key a round trip'),
-					'ahead',
-					show($best),
-					$best->[0] > 1);
 			}
 		}
 	}
@@ -883,36 +746,6 @@ sub row7
 			"Redis' keys/s"
 		],
 		@lines);
-
-	my @memory;
-	claim()
-	  ;    # the interpreter and the server's extension are there from now on
-	foreach my $name ('one claim', sort keys %redis)
-	{
-		redis('FLUSHALL');
-		redis('SCRIPT FLUSH');
-		my $before = redis_memory();
-		my $keys   = full(1_000_000, 100_000);
-		if ($name eq 'one claim') { claim() }
-		else { client($redis{$name}, 8, $keys / $depth . 'x', $depth) }
-		push @memory,
-		  [
-			$name,
-			redis_memory() - $before,
-			$name eq 'one claim'
-			? '1, for one command'
-			: 'one a client, for ever',
-			redis('DBSIZE') =~ s/\D//gr
-		  ];
-	}
-	paragraph("Redis' memory after "
-		  . full('a million', '100,000')
-		  . ' keys (pipelined, 8 connections, at full speed; a key of its own for'
-		  . ' each ms stands for 10 s):');
-	table([ 'scheme', 'bytes', 'connections', 'entries' ], @memory);
-	bar("Redis' memory",
-		"the claim's alone",
-		"$memory[0][1] bytes, whatever the number of keys", 1);
 	return;
 }
 
@@ -924,49 +757,20 @@ sub row13
 	ask($default, "BEGIN;\n\\i $dir/snowid/managed/snowid--0.1.sql\nCOMMIT");
 	ask($default, 'SELECT snowid_setup(1, 7); RESET search_path');
 
-	my $loop = 'FROM generate_series(1, 20)';
-	my %row  = (
-		'bench_nothing()'   => [ each_row('bench_nothing()',   2000), 2000 ],
-		'snowid_next()'     => [ each_row('snowid_next()',     2000), 2000 ],
-		'gen_random_uuid()' => [ each_row('gen_random_uuid()', 2000), 2000 ],
-		'managed.snowid_next()' =>
-		  [ each_row('managed.snowid_next()', 2000), 2000 ],
-		'a key of managed.snowid_next_batch(1000)' => [
-			"SELECT count(k) FROM (SELECT managed.snowid_next_batch(1000) AS k $loop) s",
-			20_000
-		],
-		'a key of managed.snowid_next_array(1000)' =>
-		  [ "SELECT count(managed.snowid_next_array(1000)) $loop", 20_000 ],
-		'managed.snowid_next_array(11)' =>
-		  [ each_row('managed.snowid_next_array(11)', 200), 200 ],
-		'managed.snowid_next_block(11)' =>
-		  [ each_row('managed.snowid_next_block(11)', 200), 200 ]);
-	my @rows = sort keys %row;
-	my %ns   = turns(
-		full(101, 21),
-		(   map {
-				my ($sql, $n) = $row{$_}->@*;
-				[ $_, sub { timed($default, $sql) / $n } ]
-			} @rows),
-
-		# the session is idle for longer than a millisecond before each
-		map {
-			my $f = $_;
-			[ "$f alone", sub { sleep(0.003); timed($default, "SELECT $f") } ]
-		} 'bench_nothing()',
-		'managed.snowid_next()');
+	my @functions = (
+		'bench_nothing()',   'snowid_next()',
+		'gen_random_uuid()', 'managed.snowid_next()');
+	my %ns = row_costs($default, full(101, 21), 2000, @functions);
 
 	heading('13. Managed servers');
 	paragraph(
-		'The functions of `managed/`, in SQL alone, beside those of the library: rows as in 1, in one session.',
-		sprintf(
-			'A key that is made more than a millisecond after the last one is a jump to the clock: a statement'
-			  . ' with one takes %.0f us longer than one with a function that does nothing.',
-			(   median(@{ $ns{'managed.snowid_next() alone'} }) -
-				  median(@{ $ns{'bench_nothing() alone'} })) / 1000));
+		'A key of `managed/`, in SQL alone, beside those of the library: rows as in 1, in one session.'
+	);
 	table(
 		[
-			'what', 'ns', 'against snowid_next()',
+			'function',
+			'ns a row',
+			'against snowid_next()',
 			'against gen_random_uuid()'
 		],
 		map {
@@ -976,10 +780,7 @@ sub row13
 				show(ratio($ns{$_}, $ns{'snowid_next()'})),
 				show(ratio($ns{$_}, $ns{'gen_random_uuid()'}))
 			]
-		} @rows);
-	bar('row of the managed `snowid_next()` against `gen_random_uuid()`',
-		'',
-		show(ratio($ns{'managed.snowid_next()'}, $ns{'gen_random_uuid()'})));
+		} @functions);
 	ask($default,
 		'SET client_min_messages = warning; DROP SCHEMA managed CASCADE');
 	return;

@@ -3,23 +3,21 @@
  *		The benchmark's client: does one job over some connections for some
  *		time, and prints what it did.
  *
- *	client JOB CONNECTIONS SECONDS|COUNTx DEPTH POSTGRESQL [REDIS]
+ *	client JOB CONNECTIONS SECONDS DEPTH DELAY POSTGRESQL REDIS
  *
  * One thread a connection, each with a closed loop: the next turn begins when
  * the answer is there.  A turn is an order with ten lines, or DEPTH keys (one
- * round trip).  "1000x" ends after that many turns instead of seconds.  Prints
- * turns, seconds and the longest turn in ms.
+ * round trip).  DELAY is what the network adds to a round trip to PostgreSQL, in
+ * us: the client sleeps so long.  Prints turns and seconds.
  */
 #include <hiredis/hiredis.h>
 #include <libpq-fe.h>
 #include <pthread.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #define LINES 10
@@ -43,16 +41,14 @@ struct Client
 	const Job  *job;
 	PGconn	   *pg;
 	redisContext *redis;
-	char		keys[ORDERS_AHEAD][KEYS][KEY_LEN];
+	char		keys[ORDERS_AHEAD * KEYS][KEY_LEN];
 	int			orders_left;
 	long		turns;
-	double		longest;
 };
 
 static int	depth;
 static double seconds;
-static long count;				/* turns in all, or 0 */
-static long started;			/* turns begun */
+static struct timespec delay;
 static pthread_barrier_t begin;
 
 static void
@@ -85,12 +81,9 @@ pg_send(Client *c, const char *statement, int nparams, const char *const *params
 		fail("%s", PQerrorMessage(c->pg));
 }
 
-/*
- * Ends the round trip and reads all answers.  The first value of the first row
- * goes into "value", where that is not NULL.
- */
+/* Ends the round trip and reads all answers; the first values of so many rows. */
 static void
-pg_round_trip(Client *c, char *value)
+pg_round_trip(Client *c, char (*values)[KEY_LEN], int rows)
 {
 	if (!PQpipelineSync(c->pg))
 		fail("%s", PQerrorMessage(c->pg));
@@ -101,15 +94,16 @@ pg_round_trip(Client *c, char *value)
 
 		if (result == NULL)
 			continue;			/* the end of one statement */
-		if (status == PGRES_TUPLES_OK && value && PQntuples(result) > 0)
-			snprintf(value, KEY_LEN, "%s", PQgetvalue(result, 0, 0));
-		else if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK &&
-				 status != PGRES_PIPELINE_SYNC)
+		if (status == PGRES_TUPLES_OK && PQntuples(result) >= rows)
+			for (int i = 0; i < rows; i++)
+				snprintf(values[i], KEY_LEN, "%s", PQgetvalue(result, i, 0));
+		else if (status != PGRES_COMMAND_OK && status != PGRES_PIPELINE_SYNC)
 			fail("%s", PQerrorMessage(c->pg));
 		PQclear(result);
 		if (status == PGRES_PIPELINE_SYNC)
-			return;
+			break;
 	}
+	nanosleep(&delay, NULL);
 }
 
 static void
@@ -150,61 +144,26 @@ fetch_keys(Client *c)
 {
 	char		n[12];
 	const char *params[] = {n};
-	PGresult   *result;
 
 	snprintf(n, sizeof(n), "%d", ORDERS_AHEAD * KEYS);
 	pg_send(c, "fetch", 1, params);
-	if (!PQpipelineSync(c->pg))
-		fail("%s", PQerrorMessage(c->pg));
-	result = PQgetResult(c->pg);
-	if (PQntuples(result) != ORDERS_AHEAD * KEYS)
-		fail("%s", PQerrorMessage(c->pg));
-	for (int i = 0; i < ORDERS_AHEAD * KEYS; i++)
-		strcpy(c->keys[i / KEYS][i % KEYS], PQgetvalue(result, i, 0));
-	PQclear(result);
-	while ((result = PQgetResult(c->pg)) == NULL ||
-		   PQresultStatus(result) != PGRES_PIPELINE_SYNC)
-		PQclear(result);
-	PQclear(result);
+	pg_round_trip(c, c->keys, ORDERS_AHEAD * KEYS);
 	c->orders_left = ORDERS_AHEAD;
-}
-
-/* UUIDs for the next order, made by the client, of version 4 or 7. */
-static void
-make_uuids(Client *c, int version)
-{
-	uint8_t		b[KEYS][16];
-	struct timespec t;
-
-	if (getrandom(b, sizeof(b), 0) != sizeof(b))
-		fail("getrandom failed");
-	clock_gettime(CLOCK_REALTIME, &t);
-	for (int i = 0; i < KEYS; i++)
-	{
-		uint64_t	ms = t.tv_sec * 1000 + t.tv_nsec / 1000000;
-		char	   *p = c->keys[0][i];
-
-		for (int j = 5; version == 7 && j >= 0; j--, ms >>= 8)
-			b[i][j] = ms;
-		b[i][6] = (b[i][6] & 0x0f) | version << 4;
-		b[i][8] = (b[i][8] & 0x3f) | 0x80;
-		for (int j = 0; j < 16; j++)
-			p += sprintf(p, "%02x", b[i][j]);
-	}
-	c->orders_left = 1;
 }
 
 static void
 take_keys(Client *c, const char *params[KEYS])
 {
+	if (c->orders_left == 0)
+		fetch_keys(c);
 	c->orders_left--;
 	for (int i = 0; i < KEYS; i++)
-		params[i] = c->keys[c->orders_left][i];
+		params[i] = c->keys[c->orders_left * KEYS + i];
 }
 
 /* The keys are there: all in one round trip. */
 static void
-order_in_pipeline(Client *c)
+keys_then_pipeline(Client *c)
 {
 	const char *params[KEYS];
 
@@ -213,29 +172,7 @@ order_in_pipeline(Client *c)
 	pg_send(c, "first", 1, params);
 	pg_send(c, "second", KEYS, params);
 	pg_send(c, "commit", 0, NULL);
-	pg_round_trip(c, NULL);
-}
-
-static void
-keys_then_pipeline(Client *c)
-{
-	if (c->orders_left == 0)
-		fetch_keys(c);
-	order_in_pipeline(c);
-}
-
-static void
-uuid4_then_pipeline(Client *c)
-{
-	make_uuids(c, 4);
-	order_in_pipeline(c);
-}
-
-static void
-uuid7_then_pipeline(Client *c)
-{
-	make_uuids(c, 7);
-	order_in_pipeline(c);
+	pg_round_trip(c, NULL, 0);
 }
 
 static void
@@ -243,26 +180,24 @@ keys_then_statement(Client *c)
 {
 	const char *params[KEYS];
 
-	if (c->orders_left == 0)
-		fetch_keys(c);
 	take_keys(c, params);
 	pg_send(c, "first", KEYS, params);
-	pg_round_trip(c, NULL);
+	pg_round_trip(c, NULL, 0);
 }
 
 /* The server makes the keys: the lines wait for the order's. */
 static void
 returning(Client *c)
 {
-	char		key[KEY_LEN];
-	const char *params[] = {key};
+	char		key[1][KEY_LEN];
+	const char *params[] = {key[0]};
 
 	pg_send(c, "begin", 0, NULL);
 	pg_send(c, "first", 0, NULL);
-	pg_round_trip(c, key);
+	pg_round_trip(c, key, 1);
 	pg_send(c, "second", 1, params);
 	pg_send(c, "commit", 0, NULL);
-	pg_round_trip(c, NULL);
+	pg_round_trip(c, NULL, 0);
 }
 
 /* DEPTH statements a round trip, each with no parameter. */
@@ -271,7 +206,7 @@ statements(Client *c)
 {
 	for (int i = 0; i < depth; i++)
 		pg_send(c, "first", 0, NULL);
-	pg_round_trip(c, NULL);
+	pg_round_trip(c, NULL, 0);
 }
 
 /* A batch of DEPTH. */
@@ -283,7 +218,7 @@ batch(Client *c)
 
 	snprintf(n, sizeof(n), "%d", depth);
 	pg_send(c, "first", 1, params);
-	pg_round_trip(c, NULL);
+	pg_round_trip(c, NULL, 0);
 }
 
 /*---- Redis ----*/
@@ -383,12 +318,6 @@ static const Job jobs[] = {
 		"WITH o AS (INSERT INTO orders (customer) VALUES (42) RETURNING id)"
 		" INSERT INTO lines (order_id, item, quantity)"
 	" SELECT o.id, i, 1 FROM o, generate_series(1, 10) i", NULL},
-	{"uuid4", uuid4_then_pipeline,
-		"INSERT INTO orders (id, customer) VALUES ($1, 42)",
-	"INSERT INTO lines (id, order_id, item, quantity) VALUES" LINES_OF_PARAMETERS},
-	{"uuid7", uuid7_then_pipeline,
-		"INSERT INTO orders (id, customer) VALUES ($1, 42)",
-	"INSERT INTO lines (id, order_id, item, quantity) VALUES" LINES_OF_PARAMETERS},
 	{"select-1", statements, "SELECT 1", NULL},
 	{"next", statements, "SELECT snowid_next()", NULL},
 	{"nothing", statements, "SELECT bench_nothing()", NULL},
@@ -403,21 +332,14 @@ run(void *arg)
 {
 	Client	   *c = arg;
 	double		start;
-	double		t;
 
 	pthread_barrier_wait(&begin);
-	start = t = now();
-	while (count ? __atomic_fetch_add(&started, 1, __ATOMIC_RELAXED) < count
-		   : t - start < seconds)
+	start = now();
+	do
 	{
-		double		before = t;
-
 		c->job->turn(c);
-		t = now();
 		c->turns++;
-		if (t - before > c->longest)
-			c->longest = t - before;
-	}
+	} while (now() - start < seconds);
 	return NULL;
 }
 
@@ -429,20 +351,19 @@ main(int argc, char **argv)
 	Client	   *clients;
 	double		start;
 	long		turns = 0;
-	double		longest = 0;
 
-	if (argc < 6)
-		fail("usage: client JOB CONNECTIONS SECONDS|COUNTx DEPTH POSTGRESQL [REDIS]");
+	if (argc != 8)
+		fail("usage: client JOB CONNECTIONS SECONDS DEPTH DELAY POSTGRESQL REDIS");
 	for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++)
 		if (strcmp(jobs[i].name, argv[1]) == 0)
 			job = &jobs[i];
 	if (job == NULL)
 		fail("no such job: %s", argv[1]);
 	n = atoi(argv[2]);
-	if (strchr(argv[3], 'x'))
-		count = atol(argv[3]);
 	seconds = atof(argv[3]);
 	depth = atoi(argv[4]);
+	delay.tv_nsec = atol(argv[5]) * 1000;
+	prctl(PR_SET_TIMERSLACK, 1UL);
 
 	clients = calloc(n, sizeof(Client));
 	pthread_barrier_init(&begin, NULL, n + 1);
@@ -452,8 +373,8 @@ main(int argc, char **argv)
 
 		c->job = job;
 		if (strncmp(job->name, "redis-", 6) != 0)
-			c->pg = pg_connect(argv[5], job);
-		else if (argc < 7 || (c->redis = redisConnectUnix(argv[6])) == NULL || c->redis->err)
+			c->pg = pg_connect(argv[6], job);
+		else if ((c->redis = redisConnectUnix(argv[7])) == NULL || c->redis->err)
 			fail("cannot connect to redis");
 		pthread_create(&c->thread, NULL, run, c);
 	}
@@ -463,9 +384,7 @@ main(int argc, char **argv)
 	{
 		pthread_join(clients[i].thread, NULL);
 		turns += clients[i].turns;
-		if (clients[i].longest > longest)
-			longest = clients[i].longest;
 	}
-	printf("%ld %.6f %.3f\n", turns, now() - start, longest * 1000);
+	printf("%ld %.6f\n", turns, now() - start);
 	return 0;
 }
