@@ -5,31 +5,8 @@
 # A server's port is a part of its socket's name, and names its data directory
 # and its log in $build.  Patroni's servers alone use it as a TCP port.
 
-# A data directory of its own for each.
-init_servers()
-{
-	local port pid pids=() failed=
-
-	for port; do
-		run initdb -N -D "$build/$port" -A trust -U postgres >"$build/initdb.$port" 2>&1 &
-		pids+=($!)
-	done
-	for pid in "${pids[@]}"; do
-		wait "$pid" || failed=1
-	done
-	[[ ! $failed ]] || { cat "$build"/initdb.*; die "initdb failed"; }
-}
-
 # start_server port option...
-start_server()
-{
-	local port=$1
-	shift
-
-	run pg_ctl -D "$build/$port" -l "$build/$port.log" -w -o "-p $port $*" start \
-		>"$build/pg_ctl.log" 2>&1 ||
-		{ cat "$build/$port.log"; die "server $port did not start"; }
-}
+start_server() { start_postgres "$1" "-p $*"; }
 
 # As a crash of the machine would; what the kernel keeps of it goes as well.
 kill_server()

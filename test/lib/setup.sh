@@ -369,3 +369,29 @@ set_up()
 	prepare_build_directory
 	copy_checkout
 }
+
+#---- What the programs that use it do ----
+
+install_snowid()
+{
+	step "building snowid, and installing it in a private copy of PostgreSQL"
+	make_there all install >"$build/build.log" 2>&1 || build_failed
+}
+
+build_failed() { tail -n 30 "$build/build.log"; die "the build failed"; }
+
+# init_server name option...: makes $build/NAME, with these options of initdb; its
+# configuration is the input.
+init_server()
+{
+	run initdb -D "$build/$1" -A trust -U postgres "${@:2}" >"$build/initdb.$1" 2>&1 </dev/null ||
+		{ cat "$build/initdb.$1"; die "initdb failed"; }
+	run tee -a "$build/$1/postgresql.conf" >/dev/null
+}
+
+# start_postgres name option...: starts the server there, with these of its own.
+start_postgres()
+{
+	run pg_ctl -D "$build/$1" -l "$build/$1.log" -w -o "${*:2}" start >"$build/pg_ctl.log" 2>&1 ||
+		{ cat "$build/$1.log"; die "server $1 did not start"; }
+}

@@ -118,7 +118,7 @@ my @named = (
 	],
 	[
 		qr{^generator/generator.c: take: never: \(block.next <= reach},
-		'a batch at the rate of the format would lose a part of each ms; test/bench has the rate'
+		'a batch at the rate of the format would lose a part of each ms'
 	],
 	[
 		qr{^keeper/identity.c: lock_directory: without: \(void\) could_not\("lock file"},

@@ -32,8 +32,7 @@ prove_repmgr()
 
 	[[ -x $bindir/repmgr ]] || skip "there is no repmgr for PostgreSQL $pg_major here"
 	start_redis
-	init_servers 5661
-	run tee -a "$build/5661/postgresql.conf" >/dev/null <<-END
+	init_server 5661 -N <<-END
 		shared_preload_libraries = 'repmgr, snowid'
 		snowid.redis_url = 'unix://$build/redis.sock'
 		snowid.redis_lease = '10s'
