@@ -8,6 +8,7 @@ use warnings;
 use Exporter 'import';
 use PostgreSQL::Test::Utils;
 use SnowidKeys;
+use SnowidProtocol;
 use SnowidRedis;
 use SnowidTest;
 use Test::More;
@@ -20,13 +21,6 @@ our @EXPORT =
 # Short calls, so that a Redis that is silent is found soon; on a busy machine one that is
 # there may take longer.
 our $short = "snowid.redis_timeout = '500ms'\n";
-
-# An array of strings, as registry.lua answers, in Redis' protocol.
-sub strings
-{
-	return '*' . @_ . "\r\n" . join '',
-	  map { '$' . length . "\r\n$_\r\n" } @_;
-}
 
 # A server with a claim, running; $settings: more lines of postgresql.conf.
 sub claiming

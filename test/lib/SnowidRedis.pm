@@ -16,6 +16,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
+use SnowidProtocol;
 use SnowidTest
   qw(snowid_cluster configure put_beside replace_file sql_error status poll);
 
@@ -141,35 +142,11 @@ sub query
 		my $socket = IO::Socket::INET->new("127.0.0.1:$self->{port}")
 		  or die "$!\n";
 		local $SIG{PIPE} = 'IGNORE';
-		print $socket _request(@command);
+		print $socket strings(@command);
 		$socket->flush;
-		_text_of(_read_reply($socket));
+		my $reply = _read_reply($socket);
+		join("\n", @{ take_strings(\$reply) });
 	} // '';
-}
-
-sub _request
-{
-	return join("\r\n", '*' . @_, map { '$' . length, $_ } @_) . "\r\n";
-}
-
-# A reply as redis-cli prints it.
-sub _text_of
-{
-	my ($reply) = @_;
-	my @parts;
-
-	while ($reply =~ /\G([-+:\$*])(.*?)\r\n/gs)
-	{
-		my ($type, $rest) = ($1, $2);
-
-		if ($type eq '$' && $rest >= 0)
-		{
-			push @parts, substr($reply, pos $reply, $rest);
-			pos($reply) += $rest + 2;
-		}
-		elsif ($type ne '*') { push @parts, $type eq '$' ? '' : $rest; }
-	}
-	return join("\n", @parts);
 }
 
 sub url { return "redis://127.0.0.1:$_[0]{port}"; }
@@ -412,7 +389,7 @@ sub proxy
 				$upstream //=
 				  IO::Socket::INET->new("127.0.0.1:$redis->{port}")
 				  or die "$!\n";
-				print $upstream _request(@words);
+				print $upstream strings(@words);
 				$upstream->flush;
 				_read_reply($upstream);
 			};
@@ -466,7 +443,7 @@ sub _serve
 			  if !
 			  sysread($socket, $buffer{$socket}, 65536,
 				length($buffer{$socket} // ''));
-			while (defined(my $words = _take_request(\$buffer{$socket})))
+			while (defined(my $words = take_strings(\$buffer{$socket})))
 			{
 				append_to_file($self->{requests},
 					join("\t", map { s/\s+/ /gr } @$words) . "\n");
@@ -485,25 +462,6 @@ sub _serve
 		}
 	}
 	return;
-}
-
-# The words of a request that is there as a whole, which is taken off.
-sub _take_request
-{
-	my ($buffer) = @_;
-	my @words;
-
-	return if $$buffer !~ /\A\*(\d+)\r\n/g;
-	for (1 .. $1)
-	{
-		return if $$buffer !~ /\G\$(\d+)\r\n/g;
-		my $from = pos $$buffer;
-		return if length $$buffer < $from + $1 + 2;
-		push @words, substr($$buffer, $from, $1);
-		pos($$buffer) = $from + $1 + 2;
-	}
-	substr($$buffer, 0, pos $$buffer) = '';
-	return \@words;
 }
 
 # One reply of Redis, as its bytes.
