@@ -304,13 +304,6 @@ foreach my $name (map { "$_/monitoring.md" } @languages)
 	same("$name: locks", [ grep { /^snowid_/ } spans($line) ], \@locks);
 }
 
-my $meta = slurp_file("$top/META.json");
-ok(-e "$top/$1", "META.json names the manual: $1")
-  foreach $meta =~ /"docfile": "(.*?)"/;
-my ($docdir) = qx(pg_config --docdir) =~ /(.*)/;
-nothing('every page for users is installed',
-	grep { !m{^(?:src|test)/} && !-e "$docdir/snowid/$_" } @names);
-
 #---- A server ----
 
 my $redis = SnowidRedis->start('redis');
@@ -376,13 +369,6 @@ same(
 		} rows($page{'doc/reference.md'}{text})
 	],
 	[ map { "$_ $granted{$_}" } keys %granted ]);
-is( join(
-		' ',
-		lines_of(
-			"SELECT extname, objid::regclass FROM $extension WHERE classid = 'pg_class'::regclass ORDER BY objid"
-		)),
-	'snowid_segments|snowid_segments snowid_segments|snowid_segment_periods',
-	'snowid has no table and no view, and snowid_segments two tables');
 
 my @settings = lines_of(
 	q{SELECT name || ' ' || CASE WHEN boot_val = '' THEN 'none'

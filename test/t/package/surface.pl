@@ -47,12 +47,7 @@ foreach my $bad (
 	[
 		'epoch=2248-01-01T00:00:00Z worker=5',
 		'A server cannot make keys in this layout: its epoch is not in the years from 1970 to 2247 (UTC).'
-	],
-	[
-		'epoch=2020-01-01T00:00:00Z node=5',
-		'"node=5" is neither a named layout nor epoch=, datacenter=, worker= or sequence=.'
-	],
-	[ 'worker=5', 'The epoch is missing.' ])
+	])
 {
 	my ($layout, $why) = @$bad;
 
@@ -120,11 +115,6 @@ is( $node->safe_psql(
 		'postgres', "SELECT layout FROM \"key ring\".snowid_status()"),
 	'epoch=2024-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12',
 	'the status has the layout, written out');
-is( $node->safe_psql('postgres',
-		<<~EOF), '0', 'the schema has all of it, and there is no table or view');
-	SELECT count(*) FROM pg_depend WHERE classid = 'pg_class'::regclass AND deptype = 'e'
-	UNION SELECT count(*) FROM pg_proc WHERE proname ~ '^snowid' AND pronamespace <> '"key ring"'::regnamespace
-	EOF
 is( sql_error(
 		$node, "INSERT INTO orders (note) VALUES ('without search_path')"),
 	'',
@@ -143,18 +133,6 @@ is( $node->safe_psql(
 		'postgres', 'SELECT "key ring".snowid_next() > max(id) FROM orders'),
 	't',
 	'a call works by the whole name');
-is( $node->safe_psql(
-		'postgres',
-		'SELECT count(DISTINCT key) FROM "key ring".snowid_next_batch(3::bigint) key'
-	),
-	3,
-	'a batch of a bigint number of keys');
-like(
-	$node->safe_psql(
-		'postgres', 'EXPLAIN SELECT "key ring".snowid_next_batch(5000000000)'
-	),
-	qr/rows=5000000000 /,
-	'the planner knows that number of rows');
 
 is( sql_error(
 		$node,
