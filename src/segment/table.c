@@ -125,7 +125,7 @@ refuse_table(const TableKind *kind)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("definition of table \"%s\" does not match the snowid_segments extension", kind->name),
-			 errdetail("Its columns or its primary key were changed."),
+			 errdetail("Its name, its columns or its primary key were changed."),
 			 errhint("Undo that.")));
 }
 
@@ -326,6 +326,9 @@ tables_problem(Oid relid, Oid function)
 	{
 		Relation	rel;
 
+		/* the guard was found beside the first */
+		if (!OidIsValid(relids[i]))
+			refuse_table(&table_periods);
 		if (!ConditionalLockRelationOid(relids[i], RowExclusiveLock))
 			return "locked";
 		rel = table_open(relids[i], NoLock);

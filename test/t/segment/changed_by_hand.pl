@@ -761,5 +761,13 @@ like(
 	qr/^22023: max_id of segment "" cannot be lowered$/m,
 	'the trigger may see a row without a tag in a table like its own');
 
+query($node, 'ALTER TABLE snowid_segment_periods RENAME TO renamed');
+like(
+	sql_error(
+		$node,
+		"SELECT snowid_segment_take('a', 'none', NULL, NULL, 0, 10, 1)"),
+	qr/^55000: definition of table "snowid_segment_periods" does not match the snowid_segments extension$/m,
+	'no range is taken if the table of periods was renamed');
+
 $node->stop;
 done_testing();
