@@ -404,6 +404,11 @@ take_slowly(TagSite *site, int64 length, DateADT *period, int64 *first, bool *as
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("a standby hands out no numbers"),
 				 errhint("Ask the primary server.")));
+	if (!IsUnderPostmaster)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("snowid hands out no numbers in single-user mode"),
+				 errhint("Start the server as usual.")));
 	do
 	{
 		CHECK_FOR_INTERRUPTS();

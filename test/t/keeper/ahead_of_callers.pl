@@ -234,6 +234,9 @@ command_ok([ 'pg_verifybackup', $backup ],
 ok(-f "$backup/snowid/state", 'a base backup has the state file');
 stop_client($client);
 $highest = next_key($node);
+query($node, $_)
+  foreach 'CREATE EXTENSION snowid_segments',
+  q{INSERT INTO snowid_segments (biz_tag) VALUES ('a')};
 my @disable = query($node, 'SHOW data_checksums') eq 'on' ? '--disable' : ();
 $node->stop;
 command_ok([ 'pg_checksums', $_, '-D', $node->data_dir ],
@@ -241,12 +244,18 @@ command_ok([ 'pg_checksums', $_, '-D', $node->data_dir ],
   foreach @disable, '--enable', '--check';
 
 my ($out, $err);
-IPC::Run::run([ 'postgres', '--single', '-D', $node->data_dir, 'postgres' ],
-	'<', \'SELECT snowid_next()', '>', \$out, '2>', \$err);
+IPC::Run::run(
+	[ 'postgres', '--single', '-D', $node->data_dir, 'postgres' ],
+	'<', \"SELECT snowid_next()\nSELECT snowid_number('a')",
+	'>', \$out, '2>', \$err);
 like(
 	$err,
 	qr/ERROR:  snowid makes no keys in single-user mode/,
 	'single-user mode makes no keys and says so');
+like(
+	$err,
+	qr/ERROR:  snowid hands out no numbers in single-user mode/,
+	'single-user mode hands out no numbers and says so');
 
 my $state = slurp_file($node->data_dir . '/snowid/state');
 unlink $node->data_dir . '/snowid/state';
