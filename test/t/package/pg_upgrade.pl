@@ -161,6 +161,39 @@ foreach my $case (
 		qr/^55000: no numbers available for segment "$tag"\nDETAIL:  The last error was: \Q$reason\E\./,
 		"$tag: the row is restored, and gives no numbers, with the reason");
 }
+
+#---- A dump of a central database, restored ----
+
+my ($grants) =
+  slurp_file('doc/segment.md') =~
+  /^(GRANT USAGE ON SCHEMA snowid .*?)^```$/ms;
+foreach my $node ($old, $new)
+{
+	query($node, $_)
+	  foreach 'CREATE ROLE owner LOGIN', 'CREATE ROLE segments',
+	  'CREATE DATABASE central OWNER owner';
+}
+$old->safe_psql('central', <<~EOF, extra_params => [ '-U', 'owner' ]);
+	CREATE SCHEMA snowid;
+	CREATE EXTENSION snowid_segments SCHEMA snowid;
+	SET search_path = snowid;
+	$grants
+	EOF
+unlink $dump;
+$new->command_ok([ 'pg_dump', '-f', $dump, $old->connstr('central') ],
+	'pg_dump of a central database');
+$new->command_ok(
+	[
+		'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $dump,
+		$new->connstr('central')
+	],
+	'the dump of a central database is restored');
+is( $new->safe_psql(
+		'central',
+		q{SELECT has_function_privilege('segments', oid, 'EXECUTE') FROM pg_proc WHERE proname = 'snowid_segment_take'}
+	),
+	't',
+	'other servers may take ranges after the restore, as its owner granted');
 $_->stop foreach $old, $new;
 
 #---- The clock was set back ----
