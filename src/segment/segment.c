@@ -415,15 +415,13 @@ segment_at(int index, Look *look, Range *current)
 }
 
 /*
- * The database that waits longest for a process, of those that have none, while callers
- * ask; false: none waits.
+ * For each tag of which a range is wanted, and for which callers ask, in their order:
+ * serves its database, until that returns false.
  */
-bool
-segment_next_in_line(bool (*has_process) (Oid database, FetcherKind kind), bool here_only,
-					 Oid *database, FetcherKind *kind)
+void
+segment_serve(bool (*serve) (Oid database, FetcherKind kind))
 {
 	int64		now = monotonic_ms();
-	bool		found = false;
 	dlist_iter	iter;
 
 	LWLockAcquire(segments_lock, LW_SHARED);
@@ -431,38 +429,29 @@ segment_next_in_line(bool (*has_process) (Oid database, FetcherKind kind), bool 
 	{
 		const SegmentState *state = &dlist_container(Segment, node, iter.cur)->state;
 
-		*database = state->key.database;
-		*kind = fetcher_of(state);
-		found = now - state->used_at <= RECENT_MS && !(here_only && *kind != FETCHER_HERE) &&
-			!has_process(*database, *kind);
-		if (found)
+		if (now - state->used_at <= RECENT_MS && !serve(state->key.database, fetcher_of(state)))
 			break;
 	}
 	LWLockRelease(segments_lock);
-	return found;
 }
 
-/* A database that had its turn waits behind all others. */
+/* A database that had its turn waits behind all others: its callers ask again. */
 void
 segment_end_turn(Oid database, FetcherKind kind)
 {
 	dlist_mutable_iter iter;
-	dlist_head	behind;
 
-	dlist_init(&behind);
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
 	dlist_foreach_modify(iter, &lists->wanted)
 	{
-		const SegmentState *state = &dlist_container(Segment, node, iter.cur)->state;
+		Segment    *segment = dlist_container(Segment, node, iter.cur);
 
-		if (state->key.database == database && fetcher_of(state) == kind)
+		if (segment->state.key.database == database && fetcher_of(&segment->state) == kind)
 		{
-			dlist_delete(iter.cur);
-			dlist_push_tail(&behind, iter.cur);
+			set_wanted(segment, 0);
+			pg_atomic_write_u64(&segment->ask_at, 0);
 		}
 	}
-	while (!dlist_is_empty(&behind))
-		dlist_push_tail(&lists->wanted, dlist_pop_head_node(&behind));
 	LWLockRelease(segments_lock);
 }
 
