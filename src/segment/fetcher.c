@@ -323,8 +323,6 @@ run(void (*statements) (Look *looks, int n), Look *looks, int n, Reason *reason)
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
 		FlushErrorState();
-		is_committing = false;
-		ProcDiePending = QueryCancelPending = false;
 		AbortCurrentTransaction();
 		(void) reason_is(reason, false, "%s", error->message);
 	}

@@ -220,12 +220,12 @@ find_place(int64 now)
 
 	if (!dlist_is_empty(&lists->free))
 		return dlist_container(Segment, node, dlist_head_node(&lists->free));
-	for (int i = 0; i < Min(LOOKED_AT, snowid_max_segments); i++)
+	for (int i = 0; i < LOOKED_AT; i++)
 	{
 		Segment    *segment = &segments[lists->next_place];
 		SegmentState *state = &segment->state;
 		bool		is_own = state->key.database == MyDatabaseId;
-		int			n = is_own ? own : count_places(state->key.database, 0);
+		int			n = count_places(state->key.database, 0);
 		bool		is_waited_for = state->wanted > 0 && now - state->used_at <= RECENT_MS;
 
 		lists->next_place = (lists->next_place + 1) % snowid_max_segments;
