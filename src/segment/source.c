@@ -122,11 +122,10 @@ database_owner(void)
 
 /*---- Options ----*/
 
-/* The last one of this name, which counts; or NULL. */
+/* The first one of this name, which counts; or NULL. */
 static const char *
 option_of(List *options, const char *name)
 {
-	const char *value = NULL;
 	ListCell   *cell;
 
 	foreach(cell, options)
@@ -134,9 +133,9 @@ option_of(List *options, const char *name)
 		DefElem    *option = lfirst_node(DefElem, cell);
 
 		if (strcmp(option->defname, name) == 0)
-			value = defGetString(option);
+			return defGetString(option);
 	}
-	return value;
+	return NULL;
 }
 
 /*
@@ -146,8 +145,8 @@ option_of(List *options, const char *name)
 static bool
 collect_options(const ForeignServer *server, Oid owner, Request *request, Reason *reason)
 {
-	List	   *options = list_concat_copy(server->options,
-										   GetUserMapping(owner, server->serverid)->options);
+	List	   *options = list_concat_copy(GetUserMapping(owner, server->serverid)->options,
+										   server->options);
 	const char *required = option_of(options, "password_required");
 	const char *password = option_of(options, "password");
 	bool		is_required = true;
@@ -275,14 +274,9 @@ ask_as_child(const void *arg, char *buf)
 	PGconn	   *conn = connect_there(arg);
 	Answer		answer = {0};
 
-	if (conn == NULL)
-		(void) reason_is(&answer.reason, false, "out of memory");
-	else
-	{
-		(void) ask_there(conn, arg, &answer);
-		/* so that it is no lost connection there */
-		PQfinish(conn);
-	}
+	(void) ask_there(conn, arg, &answer);
+	/* so that it is no lost connection there */
+	PQfinish(conn);
 	memcpy(buf, &answer, sizeof(answer));
 	return sizeof(answer);
 }

@@ -139,10 +139,15 @@ END { kill '-KILL', @pids if @pids }
 
 my $pipe = PostgreSQL::Test::Utils::tempdir . '/pipe';
 POSIX::mkfifo($pipe, 0600) or die "mkfifo: $!";
+my ($theirs, $ours) =
+  map { PostgreSQL::Test::Utils::tempdir . "/$_" } qw(server mapping);
+append_to_file($_, 'no certificate') foreach $theirs, $ours;
 my %options = (
 	(map { $_ => "host '127.0.0.1', port '$port{$_}'" } keys %port),
 	pipe =>
 	  "host '127.0.0.1', port '$port{tls}', sslmode 'verify-ca', sslrootcert '$pipe', sslcert '$pipe'",
+	twice =>
+	  "host '127.0.0.1', port '$port{tls}', sslmode 'require', sslcert '$theirs'",
 	names => "host '" . join(',', ('127.0.0.1') x 100_000) . "', port '1'");
 foreach my $name (sort keys %options)
 {
@@ -152,6 +157,9 @@ foreach my $name (sort keys %options)
 		INSERT INTO snowid_segments (biz_tag, source) VALUES ('$name', '$name');
 		EOF
 }
+query($node,
+	"ALTER USER MAPPING FOR CURRENT_USER SERVER twice OPTIONS (ADD sslcert '$ours')"
+);
 
 #---- What they cost ----
 
@@ -207,6 +215,7 @@ my %errors = (
 	names   => qr/^The central server did not answer in time$|memory|ended/,
 	babble  => qr/\?\?\? d\?\?j\?\?  vu$/,
 	(map { $_ => qr/^not today$/ } qw(no_begin no_commit)),
+	twice       => qr/could not read certificate file "\Q$ours"/,
 	no_row      => qr/^Its source gave no result$/,
 	rolled_back => qr/^Its source did not commit$/);
 foreach my $name (sort keys %errors)
@@ -264,6 +273,33 @@ wait_until(
 	});
 is(segment_status($node, 'mute', 'error IS NULL'),
 	't', 'a server whose words are none has no error to show');
+
+# Failures are remembered by the server's OID, in one of 64 places.
+query($node, <<~EOF);
+	DO \$\$ BEGIN LOOP
+	    CREATE SERVER twin FOREIGN DATA WRAPPER postgres_fdw OPTIONS ($options{silent});
+	    EXIT WHEN (SELECT count(DISTINCT oid::bigint % 64) = 1 FROM pg_foreign_server WHERE srvname IN ('no_begin', 'twin'));
+	    DROP SERVER twin;
+	END LOOP; END \$\$;
+	CREATE USER MAPPING FOR CURRENT_USER SERVER twin;
+	INSERT INTO snowid_segments (biz_tag, source) VALUES ('twin', 'twin');
+	SELECT snowid_segment_forget('no_begin');
+	EOF
+my $first = ask_in_background($node, "SELECT snowid_number('no_begin')");
+wait_until('a failure',
+	sub { segment_status($node, 'no_begin', 'error') eq 'not today' });
+my $error;
+wait_until(
+	'a failure of a server with the same place',
+	sub {
+		sql_error($node, "SELECT snowid_number('twin')");
+		$error = segment_status($node, 'twin', 'error');
+	});
+is( $error,
+	'The central server did not answer in time',
+	'a server is asked while another one with its place in memory is left alone'
+);
+eval { $first->quit };
 
 #---- What ends ----
 
