@@ -33,8 +33,16 @@ sub new
 sub query
 {
 	my ($self, $sql) = @_;
-	$self->send(pack('Z*', $sql), 'Q');
+	$self->ask($sql);
 	return $self->answer;
+}
+
+# The same in two steps, for a statement that takes a while.
+sub ask
+{
+	my ($self, $sql) = @_;
+	$self->send(pack('Z*', $sql), 'Q');
+	return;
 }
 
 sub send
@@ -83,6 +91,14 @@ sub message
 		$text .= "$name:  $field{$letter}\n" if exists $field{$letter};
 	}
 	return $text . "LOCATION:  $field{R}, $field{F}:$field{L}\n";
+}
+
+# The answer, or the error, behind all notices.
+sub outcome
+{
+	my ($self) = @_;
+	my $answer = eval { $self->answer } // $@;
+	return $self->{notices} . $answer;
 }
 
 # Notices stay in $self->{notices} until the next answer.

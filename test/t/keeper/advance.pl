@@ -7,6 +7,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidHold;
+use SnowidSession;
 use SnowidTest;
 use Test::More;
 use Time::HiRes ();
@@ -37,10 +38,10 @@ sub nothing_is_left
 	server_is_open($node);
 
 	# more than the keeper has reserved: it makes a turn
-	$node->safe_psql('postgres',
+	query($node,
 		'SELECT count(*) FROM (SELECT snowid_next_batch(4000000)) b');
-	is( $node->safe_psql(
-			'postgres',
+	is( query(
+			$node,
 			"$today AND ceiling < clock_timestamp() + interval '1 min' FROM snowid_status()"
 		),
 		't',
@@ -48,7 +49,7 @@ sub nothing_is_left
 	$node->stop('immediate');
 	$node->start;
 	server_is_open($node);
-	is($node->safe_psql('postgres', $today),
+	is(query($node, $today),
 		't', "$what: after a crash keys continue at once");
 	return;
 }
@@ -88,25 +89,14 @@ sub continue_worker
 # A session that calls it, and its PID.
 sub start_advance
 {
-	my ($name, $by) = @_;
-	my $session = { out => '' };
-	$session->{handle} = IPC::Run::start(
-		[
-			'psql', '-XAtq',
-			'-v',   'VERBOSITY=verbose',
-			'-d',   $node->connstr('postgres'),
-			'-c',   "SET application_name = $name;\n" . advance($by)
-		],
-		'<',
-		'/dev/null',
-		'>&',
-		\$session->{out},
-		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
-	my $pid =
-	  "SELECT pid FROM pg_stat_activity WHERE application_name = '$name' AND query ~ 'snowid_advance' AND wait_event_type = 'Extension'";
-	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM ($pid) p")
-	  or die;
-	$session->{pid} = query($node, $pid);
+	my ($by)    = @_;
+	my $session = SnowidSession->new($node, 'postgres');
+	my $pid = $session->{pid} = $session->query('SELECT pg_backend_pid()');
+
+	$session->ask(advance($by));
+	wait_for($node,
+		"SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $pid"
+	);
 	return $session;
 }
 
@@ -134,13 +124,14 @@ stop_worker();
 # the clock stands, so that it does not come near before the keeper continues
 my $stands = int(time) * 1000;
 stop_clock($node, $stands);
-my @sessions = map { start_advance("session$_", "$_ s") } 1 .. 3;
+my @sessions = map { start_advance("$_ s") } 1 .. 3;
 query($node,
 	"SELECT pg_terminate_backend($sessions[0]{pid}), pg_cancel_backend($sessions[1]{pid})"
 );
-$_->{handle}->finish foreach @sessions[ 0, 1 ];
-like($sessions[0]{out}, qr/57P01/, 'a session that waits can be terminated');
-like($sessions[1]{out}, qr/57014/,
+like($sessions[0]->outcome,
+	qr/57P01/, 'a session that waits can be terminated');
+like($sessions[1]->outcome,
+	qr/57014/,
 	"a session that waits for another one's call can be cancelled");
 
 # An interrupt that is no cancel, either.
@@ -152,39 +143,35 @@ $node->wait_for_log(qr/logging memory contexts of PID $sessions[2]{pid}/,
 # The keeper leaves before it has seen the call; its successor does.
 query($node, "SELECT pg_terminate_backend($stopped[0])");
 continue_worker();
-$sessions[2]{handle}->finish;
 like(
-	$sessions[2]{out},
+	$sessions[2]->outcome,
 	qr/^NOTICE:  00000: keys wait until/,
 	'a session that is cancelled makes room for the next');
 
 # The keeper judges by its own reading of the clock, which is set back meanwhile.
 max_wait('2s');
 stop_worker();
-my $far = start_advance('far', '59 min');
+my $far = start_advance('59 min');
 stop_clock($node, $stands - 600_000);
 continue_worker();
-$far->{handle}->finish;
 like(
-	$far->{out},
+	$far->outcome,
 	qr/^ERROR:  55000: snowid could not reserve more keys/,
 	'a key that is beyond max_jump when the keeper sees the call is refused');
 set_skew($node, 0);
 
 # The answer to a session that cannot read it is not another one's.
 stop_worker();
-my ($first, $second) = map { start_advance("asker$_", '1 s') } 1, 2;
+my ($first, $second) = map { start_advance('1 s') } 1, 2;
 stop_process($node, $first->{pid});
 push @stopped, $first->{pid};
 kill 'CONT', shift @stopped;
-$second->{handle}->finish;
 like(
-	$second->{out},
+	$second->outcome,
 	qr/^ERROR:  55000: snowid could not reserve more keys/,
 	'a call does not get the answer to the call of another session');
 continue_worker();
-$first->{handle}->finish;
-unlike($first->{out}, qr/ERROR/, 'that session gets it when it continues');
+unlike($first->outcome, qr/ERROR/, 'that session gets it when it continues');
 
 # Its grants are as large as ever.
 wait_for($node,
@@ -194,8 +181,7 @@ max_wait('200ms');
 
 #---- On a standby ----
 
-$node->poll_query_until('postgres', 'SELECT lead_ms = 0 FROM snowid_status()')
-  or die;
+poll($node, 'lead_ms = 0');
 $node->backup('backup');
 my $standby = server_from_backup(
 	'standby', $node, 'backup',
@@ -203,9 +189,7 @@ my $standby = server_from_backup(
 	has_streaming => 1);
 $standby->append_conf('postgresql.conf', "restart_after_crash = on");
 $standby->start;
-$standby->poll_query_until('postgres',
-	"SELECT reason ~ 'recovery' FROM snowid_status()")
-  or die;
+poll($standby, q(reason ~ 'recovery'));
 like(
 	sql_error($standby, advance('30 min')),
 	qr/^55000: snowid makes no keys during recovery/,
@@ -227,13 +211,13 @@ wait_until('a full grant',
 stop_clock($node, 1000 * time);
 poll($node, $half_is_left);
 hold_syncs($node, 1);
-my $session = start_advance('carried', '20 min');
+my $session = start_advance('20 min');
 keeper_syncs();
 query($node, 'SELECT pg_terminate_backend(' . keeper_pid($node) . ')');
 hold_syncs($node, 0);
-$session->{handle}->finish;
+my $outcome = $session->outcome;
 set_skew($node, 0);
-unlike($session->{out}, qr/ERROR|FATAL|connection/,
+unlike($outcome, qr/ERROR|FATAL|connection/,
 	'the call succeeds, though the keeper is asked to exit');
 max_wait('200ms');
 my $refused =
@@ -272,12 +256,11 @@ like(
 
 max_wait('1h');
 hold_keeper($node, 'replorigin_advance');
-$session = start_advance('fails', '30 min');
+$session = start_advance('30 min');
 kill 'FPE', held_keeper($node);
 let_go($node);
-$session->{handle}->finish;
 like(
-	$session->{out},
+	$session->outcome,
 	qr/^ERROR:  55000: snowid could not reserve more keys\nDETAIL:  floating-point exception\./,
 	'a call that the keeper fails to carry out ends with its error');
 is(sql_error($node, 'SELECT snowid_advance(1)'),
@@ -295,11 +278,10 @@ chmod 0700, $dir or die "$!";
 #---- A keeper that hangs ----
 
 hold_syncs($node, 1);
-$session = start_advance('hangs', '40 min');
+$session = start_advance('40 min');
 keeper_syncs();
 query($node, "SELECT pg_cancel_backend($session->{pid})");
-$session->{handle}->finish;
-like($session->{out}, qr/57014/,
+like($session->outcome, qr/57014/,
 	'a call can be cancelled while the keeper hangs');
 hold_syncs($node, 0);
 is(sql_error($node, 'SELECT snowid_advance(1)'),
@@ -322,35 +304,29 @@ start_and_open($other);
 
 sub reload
 {
-	my ($settings) = @_;
-	configure($other, "snowid.max_wait = 0\n$settings");
-	$other->reload;
+	my ($worker_id, $max_jump) = @_;
+	reload_with(
+		$other,
+		'snowid.worker_id' => $worker_id,
+		'snowid.max_jump'  => $max_jump,
+		'snowid.max_wait'  => 0);
 	return;
 }
 
 my $key =
   query($other, "SELECT snowid_max(clock_timestamp() + interval '2 hours')");
-like(
-	sql_error($other, "SELECT snowid_advance($key)"),
-	qr/more than snowid.max_jump/,
-	'a key beyond max_jump is refused');
-reload("snowid.worker_id = 1\nsnowid.max_jump = 3h");
-wait_for($other, "SELECT current_setting('snowid.max_jump') = '3h'");
+reload(1, '3h');
 query($other, "SELECT snowid_advance($key)");
-reload('snowid.worker_id = 2');
-wait_until(
-	'another worker ID',
-	sub { status($other, 'worker_id = 2 AND reason ~ \'would lead\'') eq 't' }
-);
+reload(2, '1h');
+poll($other, q(worker_id = 2 AND reason ~ 'would lead'));
 like(
 	sql_error($other, 'SELECT snowid_next()'),
 	qr/would lead the clock/,
 	'an advance under another max_jump: another worker ID makes no key below it'
 );
-reload("snowid.worker_id = 2\nsnowid.max_jump = 3h");
-wait_for($other, "SELECT current_setting('snowid.max_jump') = '3h'");
+reload(2, '3h');
 set_skew($other, 2 * 3600 + 1);
-poll($other, 'is_open AND worker_id = 2');
+wait_for_worker_id($other, 2);
 cmp_ok(next_key($other), '>', $key, 'the clock is there: keys above it');
 
 # A clock that was wrong: keys of the former ID stay above.
@@ -358,8 +334,8 @@ query($other,
 	"SELECT snowid_advance(snowid_max(clock_timestamp() + interval '30 min'))"
 );
 set_skew($other, 0);
-reload('snowid.worker_id = 3');
-poll($other, 'is_open AND worker_id = 3');
+reload(3, '1h');
+wait_for_worker_id($other, 3);
 is( query(
 		$other,
 		"SELECT snowid_timestamp(snowid_next()) < clock_timestamp() + interval '1 min'"
@@ -378,10 +354,9 @@ keeper_turns($other);
 is((Time::HiRes::stat($file))[9], $written,
 	'an advance that does not count leaves the state file, which is written once for that'
 );
-reload("snowid.worker_id = 3\nsnowid.max_jump = 3h");
-wait_for($other, "SELECT current_setting('snowid.max_jump') = '3h'");
+reload(3, '3h');
 set_skew($other, 2 * 3600 + 60);
-reload("snowid.worker_id = 4\nsnowid.max_jump = 3h");
+reload(4, '3h');
 gate_is_open($other, 4);
 is(status($other, 'is_open'),
 	't', 'such an advance does not count when the clock comes there again');

@@ -191,11 +191,9 @@ wait_for_claim($waiting);
 my $stands = now_ms();
 stop_clock($waiting, $stands);
 my $batch = SnowidSession->new($waiting, 'postgres');
-$batch->send(
-	pack('Z*',
-		q{SELECT string_agg(key::text, E'\n') FROM snowid_next_batch(100000) AS key}
-	),
-	'Q');
+$batch->ask(
+	q{SELECT string_agg(key::text, E'\n') FROM snowid_next_batch(100000) AS key}
+);
 poll($waiting, 'lead_ms > 11');
 set_skew($waiting, -(HOUR));
 my @batch = count_keys(split /\n/, $batch->answer);
