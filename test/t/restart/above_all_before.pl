@@ -94,29 +94,20 @@ sub start_when_free
 
 #---- Clean stops ----
 
-foreach my $mode ('smart', 'fast')
-{
-	makes_keys_until(sub { })                    if $mode eq 'smart';
-	makes_keys_until(sub { $node->stop($mode) }) if $mode eq 'fast';
-	if ($mode eq 'smart')
-	{
-		$highest = next_key($node);
-		$node->stop($mode);
-		is(stored_ceiling(), ms($highest),
-			"$mode stop: the exact last value is stored");
-	}
-	else
-	{
-		my $stored = stored_ceiling();
-		ok( $stored >= ms($highest) && $stored <= now_ms(),
-			"$mode stop under load: the last value is stored")
-		  or
-		  diag("$stored, last key " . ms($highest) . ', clock ' . now_ms());
-	}
-	$node->start;
-	my $key = first_key_is_above("$mode stop");
-	cmp_ok(ms($key), '<=', now_ms(), "$mode stop: nothing is lost");
-}
+$highest = next_key($node);
+$node->stop('smart');
+is(stored_ceiling(), ms($highest),
+	'smart stop: the exact last value is stored');
+$node->start;
+first_key_is_above('smart stop');
+makes_keys_until(sub { $node->stop('fast') });
+my $stored = stored_ceiling();
+ok( $stored >= ms($highest) && $stored <= now_ms(),
+	'fast stop under load: the last value is stored'
+) or diag("$stored, last key " . ms($highest) . ', clock ' . now_ms());
+$node->start;
+cmp_ok(ms(first_key_is_above('fast stop')),
+	'<=', now_ms(), 'fast stop: nothing is lost');
 
 # A key that leads the clock, which stands still.
 stop_clock($node, (time + 1) * 1000);
@@ -238,35 +229,6 @@ poll($loop,
 	"lead_ms = 0 AND ceiling > clock_timestamp() + interval '200 ms'");
 pass('the grants of a server that stays up grow again after a crash loop');
 $loop->stop;
-
-#---- Another worker ID ----
-
-# The old one's last value is stored when no key can be made with it any more.
-my @late;
-foreach my $round (1 .. 8)
-{
-	my ($old, $new) = $round % 2 ? (1, 2) : (2, 1);
-	my @clients = map { start_client($node, undef, 'hasty') } 1 .. 3;
-	clients_go_on(@clients);
-	configure($node,
-		"snowid.worker_id = $new\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=8'\nsnowid.max_lead = 10ms"
-	);
-	$node->reload;
-	poll($node, "is_open AND worker_id = $new");
-	my $stored = query($node,
-		"SELECT ms FROM @{[ ceilings(8) ]} WHERE worker_id = $old");
-	clients_go_on(@clients);
-	my @keys = map { stop_client($_) } @clients;
-	push @late, $round
-	  if grep { ($_ >> 8 & 31) == $old && ms($_) > $stored } @keys;
-}
-is("@late", '',
-	'another worker ID under load: the last value of the old one is stored');
-configure($node,
-	"snowid.worker_id = 1\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=8'"
-);
-$node->restart;
-server_is_open($node);
 
 #---- The clock is set back while the server is down ----
 
