@@ -2,6 +2,10 @@
 SET timezone = 'UTC';
 SET datestyle = 'ISO';
 CREATE EXTENSION snowid;
+\set ECHO none
+\getenv dir PG_ABS_SRCDIR
+\i :dir/test/lib/try.sql
+\set ECHO all
 
 -- The known keys of the field
 CREATE TABLE known (format text, layout text, id bigint);
@@ -66,70 +70,52 @@ FROM unnest(ARRAY['2024-02-29 23:59:59.999999Z', '2038-01-19 03:14:08.000001Z']:
      unnest(ARRAY['twitter', 'discord', 'mastodon', 'epoch=2000-01-01T00:00:00Z']) l;
 SELECT snowid_timestamp(snowid_min('1969-12-31 23:59:59.9995Z', l), l)
 FROM (VALUES ('epoch=1960-01-01T00:00:00Z sequence=12')) v(l);
-SELECT snowid_min('2010-11-04 01:42:54.656999Z', 'twitter');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_max('2080-07-10 17:30:30.209Z', 'twitter');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_min('-infinity', 'twitter');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_max('infinity', 'twitter');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_min('294276-12-31 23:59:59.999999Z', 'epoch=2000-01-01T00:00:00Z') > 0;
-SELECT snowid_min('4713-01-01 00:00:00Z BC', 'epoch=2000-01-01T00:00:00Z');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_timestamp(9223372036854775807, 'epoch=2000-01-01T00:00:00Z');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_timestamp(-1, 'twitter');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_decode(-9223372036854775808, 'twitter');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_bits(-1, 'twitter');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_encode('infinity', 0, 0, 0, 'twitter');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_encode('2020-01-01Z', 32, 0, 0, 'twitter');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_encode('2020-01-01Z', 0, -1, 0, 'twitter');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_encode('2020-01-01Z', 0, 0, 4096, 'twitter');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_encode('2020-01-01Z', 1, 0, 0, 'mastodon');
-\echo :LAST_ERROR_SQLSTATE
-
--- A mistake in a layout is pointed at
-SELECT snowid_decode(1, '');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_decode(1, 'twiter');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00 worker=5');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_decode(1, 'worker=5');
-SELECT snowid_decode(1, 'epoch=yesterday');
-SELECT snowid_decode(1, 'epoch=2021-02-29T00:00:00Z');
-SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00.Z');
-SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:60Z');
-SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00+0');
-SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z epoch=2020-01-01T00:00:00Z');
-SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z worker=32');
-SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z worker=-1');
-SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z worker=');
-SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z worker=5x');
-SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z worker=5 worker=5');
-SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z node=5');
-SELECT snowid_decode(1, 'epoch=2020-01-01T00:00:00Z datacenter=31 worker=31 sequence=1');
-
--- 53 timestamp bits: the range ends before the greatest timestamptz
-\set wide '''epoch=1970-01-01T00:00:00Z sequence=10'''
-SELECT snowid_max('287396-10-12 08:59:00.991Z', :wide), snowid_decode(9223372036854775807, :wide);
-SELECT snowid_max('287396-10-12 08:59:00.992Z', :wide);
-SELECT snowid_max('290000-01-01Z', :wide);
-SELECT snowid_max('294276-12-31 23:59:59.999Z', 'epoch=0001-01-01T00:00:00Z sequence=10') > 0;
-SELECT snowid_max('294276-12-31 23:59:59.999Z', 'epoch=0001-01-01T00:00:00Z sequence=9') > 0;
--- epochs from the first to the last millisecond that can be written
-SELECT created_at FROM snowid_decode(0, 'epoch=0001-01-01T01:00:00+01');
-SELECT created_at FROM snowid_decode(0, 'epoch=9999-12-31T22:59:59.999-01');
-SELECT snowid_decode(0, 'epoch=0001-01-01T00:59:59.999+01');
-SELECT snowid_decode(0, 'epoch=9999-12-31T23:00:00-01');
+CALL try(
+    $$snowid_min('2010-11-04 01:42:54.656999Z', 'twitter')$$,
+    $$snowid_max('2080-07-10 17:30:30.209Z', 'twitter')$$,
+    $$snowid_min('-infinity', 'twitter')$$,
+    $$snowid_max('infinity', 'twitter')$$,
+    $$snowid_min('294276-12-31 23:59:59.999999Z', 'epoch=2000-01-01T00:00:00Z') > 0$$,
+    $$snowid_min('4713-01-01 00:00:00Z BC', 'epoch=2000-01-01T00:00:00Z')$$,
+    $$snowid_timestamp(9223372036854775807, 'epoch=2000-01-01T00:00:00Z')$$,
+    $$snowid_timestamp(-1, 'twitter')$$,
+    $$snowid_decode(-9223372036854775808, 'twitter')$$,
+    $$snowid_bits(-1, 'twitter')$$,
+    $$snowid_encode('infinity', 0, 0, 0, 'twitter')$$,
+    $$snowid_encode('2020-01-01Z', 32, 0, 0, 'twitter')$$,
+    $$snowid_encode('2020-01-01Z', 0, -1, 0, 'twitter')$$,
+    $$snowid_encode('2020-01-01Z', 0, 0, 4096, 'twitter')$$,
+    $$snowid_encode('2020-01-01Z', 1, 0, 0, 'mastodon')$$,
+    -- A mistake in a layout is pointed at
+    $$snowid_decode(1, '')$$,
+    $$snowid_decode(1, 'twiter')$$,
+    $$snowid_decode(1, 'epoch=2020-01-01T00:00:00 worker=5')$$,
+    $$snowid_decode(1, 'worker=5')$$,
+    $$snowid_decode(1, 'epoch=yesterday')$$,
+    $$snowid_decode(1, 'epoch=2021-02-29T00:00:00Z')$$,
+    $$snowid_decode(1, 'epoch=2020-01-01T00:00:00.Z')$$,
+    $$snowid_decode(1, 'epoch=2020-01-01T00:00:60Z')$$,
+    $$snowid_decode(1, 'epoch=2020-01-01T00:00:00+0')$$,
+    $$snowid_decode(1, 'epoch=2020-01-01T00:00:00Z epoch=2020-01-01T00:00:00Z')$$,
+    $$snowid_decode(1, 'epoch=2020-01-01T00:00:00Z worker=32')$$,
+    $$snowid_decode(1, 'epoch=2020-01-01T00:00:00Z worker=-1')$$,
+    $$snowid_decode(1, 'epoch=2020-01-01T00:00:00Z worker=')$$,
+    $$snowid_decode(1, 'epoch=2020-01-01T00:00:00Z worker=5x')$$,
+    $$snowid_decode(1, 'epoch=2020-01-01T00:00:00Z worker=5 worker=5')$$,
+    $$snowid_decode(1, 'epoch=2020-01-01T00:00:00Z node=5')$$,
+    $$snowid_decode(1, 'epoch=2020-01-01T00:00:00Z datacenter=31 worker=31 sequence=1')$$,
+    -- 53 timestamp bits: the range ends before the greatest timestamptz
+    $$snowid_max('287396-10-12 08:59:00.991Z', 'epoch=1970-01-01T00:00:00Z sequence=10')$$,
+    $$snowid_decode(9223372036854775807, 'epoch=1970-01-01T00:00:00Z sequence=10')$$,
+    $$snowid_max('287396-10-12 08:59:00.992Z', 'epoch=1970-01-01T00:00:00Z sequence=10')$$,
+    $$snowid_max('290000-01-01Z', 'epoch=1970-01-01T00:00:00Z sequence=10')$$,
+    $$snowid_max('294276-12-31 23:59:59.999Z', 'epoch=0001-01-01T00:00:00Z sequence=10') > 0$$,
+    $$snowid_max('294276-12-31 23:59:59.999Z', 'epoch=0001-01-01T00:00:00Z sequence=9') > 0$$,
+    -- epochs from the first to the last millisecond that can be written
+    $$created_at FROM snowid_decode(0, 'epoch=0001-01-01T01:00:00+01')$$,
+    $$created_at FROM snowid_decode(0, 'epoch=9999-12-31T22:59:59.999-01')$$,
+    $$snowid_decode(0, 'epoch=0001-01-01T00:59:59.999+01')$$,
+    $$snowid_decode(0, 'epoch=9999-12-31T23:00:00-01')$$);
 
 -- STRICT; a layout that changes from row to row; IMMUTABLE enough for an index
 SELECT snowid_decode(NULL, 'twitter'), snowid_decode(1, NULL), snowid_min(NULL, 'twitter');
@@ -146,4 +132,5 @@ GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
 SELECT count(*) FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e'
 WHERE p.proname LIKE 'snowid%' AND obj_description(p.oid) IS NULL;
 DROP TABLE known;
+DROP PROCEDURE try;
 DROP EXTENSION snowid;

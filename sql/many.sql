@@ -1,7 +1,10 @@
 -- Many keys in one call: as rows, as an array, as a block to count in.
 -- The server: datacenter 3, worker 5, 12 bits of sequence.
 CREATE EXTENSION snowid;
-\set VERBOSITY terse
+\set ECHO none
+\getenv dir PG_ABS_SRCDIR
+\i :dir/test/lib/try.sql
+\set ECHO all
 
 -- An array
 SELECT pg_typeof(a), array_ndims(a), array_lower(a, 1), array_length(a, 1), array_position(a, NULL) AS nulls
@@ -26,15 +29,12 @@ BEGIN
     INSERT INTO order_lines VALUES (keys[2], keys[1], 'pen'), (keys[3], keys[1], 'ink');
 END $$;
 SELECT customer, item FROM orders o JOIN order_lines l ON l.order_id = o.id ORDER BY l.id;
-SELECT snowid_next_array(-1);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_next_array(134217725);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_next_array(9223372036854775807);
-\echo :LAST_ERROR_SQLSTATE
--- 2^32 + 1 is not 1
-SELECT snowid_next_array(4294967297);
-\echo :LAST_ERROR_SQLSTATE
+CALL try(
+    $$snowid_next_array(-1)$$,
+    $$snowid_next_array(134217725)$$,
+    $$snowid_next_array(9223372036854775807)$$,
+    -- 2^32 + 1 is not 1
+    $$snowid_next_array(4294967297)$$);
 
 -- A block: keys to count in, that nobody else gets
 SELECT snowid_next() AS before, snowid_next_block(1000) AS a, snowid_next_block(4096) AS b, snowid_next() AS after \gset
@@ -50,16 +50,11 @@ SELECT snowid_next_block(1) < snowid_next() AS one_key, snowid_next_block(NULL);
 SELECT keys AS before FROM snowid_status() \gset
 SELECT snowid_next_block(4000) - snowid_next_block(4000) < 0 AS increasing;
 SELECT keys - :before AS counted FROM snowid_status();
-\set VERBOSITY default
-SELECT snowid_next_block(4097);
-\echo :LAST_ERROR_SQLSTATE
-\set VERBOSITY terse
-SELECT snowid_next_block(0);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_next_block(-1);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_next_block(4294967297);
-\echo :LAST_ERROR_SQLSTATE
+CALL try(
+    $$snowid_next_block(4097)$$,
+    $$snowid_next_block(0)$$,
+    $$snowid_next_block(-1)$$,
+    $$snowid_next_block(4294967297)$$);
 
 -- Rows: as many as a bigint says
 SELECT count(*) FROM (SELECT snowid_next_batch(5000000000) LIMIT 3) s;
@@ -80,4 +75,5 @@ SELECT array_length(snowid_next_array(2), 1), snowid_next_block(2) > 0 AS key, c
 RESET ROLE;
 DROP ROLE snowid_anyone;
 DROP TABLE orders, order_lines;
+DROP PROCEDURE try;
 DROP EXTENSION snowid;

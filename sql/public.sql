@@ -1,17 +1,19 @@
 -- The public form of keys: snowid.public_key_file is the file "public_keys" in the
 -- data directory, which this test writes.
 CREATE EXTENSION snowid;
+\set ECHO none
+\getenv dir PG_ABS_SRCDIR
+\i :dir/test/lib/try.sql
+\set ECHO all
 CREATE FUNCTION keep(lines text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format('COPY (SELECT unnest(string_to_array(%L, ''|''))) TO PROGRAM ''umask 077; tr @~ \\t\\r >public_keys.new; mv public_keys.new public_keys''', lines);
 END $$;
 
 -- There is no such file yet; one that is there now needs no reload
-\set VERBOSITY default
-SELECT snowid_to_public(1, 'ord');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_from_public('ord_0j8nm6zv7335k3j5', 'ord');
-\echo :LAST_ERROR_SQLSTATE
+CALL try(
+    $$snowid_to_public(1, 'ord')$$,
+    $$snowid_from_public('ord_0j8nm6zv7335k3j5', 'ord')$$);
 SELECT keep('# of the tests|31 2b7e151628aed2a6abf7158809cf4f3cef4359d8d580aa4f7f036d6f04fc6a94 read||0 2b7e151628aed2a6abf7158809cf4f3c|');
 
 -- What @noble/ciphers (FF1, npm) makes of the same secrets
@@ -79,43 +81,34 @@ WHERE proname IN ('snowid_to_public', 'snowid_from_public') GROUP BY 1, 2, 3;
 SELECT snowid_to_public(NULL, 'ord'), snowid_to_public(1, NULL), snowid_from_public(NULL, 'ord'), snowid_from_public('x', NULL);
 
 -- What is none
-SELECT snowid_to_public(-1, 'ord');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_from_public('ord_0m5mtv09dyesv705', 'usr');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_from_public('', 'ord');
-SELECT snowid_from_public('ord', 'ord');
-SELECT snowid_from_public('ord_', 'ord');
-SELECT snowid_from_public('ord0m5mtv09dyesv705', 'ord');
-SELECT snowid_from_public('ord_0m5mtv09dyesv70', 'ord');
-SELECT snowid_from_public('ord_0m5mtv09dyesv7055', 'ord');
-SELECT snowid_from_public('ord_0m5mtv09dyesv70u', 'ord');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_from_public(' ord_0m5mtv09dyesv705', 'ord');
-SELECT snowid_from_public('ord_0m5mtv09dyesv705' || chr(10), 'ord');
--- one digit is another one
-SELECT snowid_from_public('ord_0m5mtv09dyesv706', 'ord');
-\echo :LAST_ERROR_SQLSTATE
--- the number of a secret that is there, and of one that is not
-SELECT snowid_from_public('ord_zm5mtv09dyesv705', 'ord');
-SELECT snowid_from_public('ord_2m5mtv09dyesv705', 'ord');
-\echo :LAST_ERROR_SQLSTATE
-
--- Prefixes that are none
-SELECT snowid_to_public(1, p) FROM (VALUES ('')) v(p);
-\echo :LAST_ERROR_SQLSTATE
-\set VERBOSITY terse
-SELECT snowid_to_public(1, 'Ord');
-SELECT snowid_to_public(1, '_ord');
-SELECT snowid_to_public(1, 'ord_');
-SELECT snowid_to_public(1, 'or-d');
-SELECT snowid_to_public(1, 'abcdefghijklmnopqrstu');
-SELECT snowid_from_public('ORD_0m5mtv09dyesv705', 'ORD');
-\echo :LAST_ERROR_SQLSTATE
+CALL try(
+    $$snowid_to_public(-1, 'ord')$$,
+    $$snowid_from_public('ord_0m5mtv09dyesv705', 'usr')$$,
+    $$snowid_from_public('', 'ord')$$,
+    $$snowid_from_public('ord', 'ord')$$,
+    $$snowid_from_public('ord_', 'ord')$$,
+    $$snowid_from_public('ord0m5mtv09dyesv705', 'ord')$$,
+    $$snowid_from_public('ord_0m5mtv09dyesv70', 'ord')$$,
+    $$snowid_from_public('ord_0m5mtv09dyesv7055', 'ord')$$,
+    $$snowid_from_public('ord_0m5mtv09dyesv70u', 'ord')$$,
+    $$snowid_from_public(' ord_0m5mtv09dyesv705', 'ord')$$,
+    $$snowid_from_public('ord_0m5mtv09dyesv705' || chr(10), 'ord')$$,
+    -- one digit is another one
+    $$snowid_from_public('ord_0m5mtv09dyesv706', 'ord')$$,
+    -- the number of a secret that is there, and of one that is not
+    $$snowid_from_public('ord_zm5mtv09dyesv705', 'ord')$$,
+    $$snowid_from_public('ord_2m5mtv09dyesv705', 'ord')$$,
+    -- Prefixes that are none
+    $$snowid_to_public(1, p) FROM (VALUES ('')) v(p)$$,
+    $$snowid_to_public(1, 'Ord')$$,
+    $$snowid_to_public(1, '_ord')$$,
+    $$snowid_to_public(1, 'ord_')$$,
+    $$snowid_to_public(1, 'or-d')$$,
+    $$snowid_to_public(1, 'abcdefghijklmnopqrstu')$$,
+    $$snowid_from_public('ORD_0m5mtv09dyesv705', 'ORD')$$);
 
 -- Bad files.  A session that has read a file reads it again after a reload
 -- (test/t/forms/public.pl); where it could not, at the next call.
-\set VERBOSITY default
 SELECT keep('0 2b7e151628aed2a6abf7158809cf4f3c|# next|1 2b7e151628aed2a6abf7158809cf4f3');
 \c -
 SELECT snowid_to_public(1, 'ord');
@@ -150,4 +143,5 @@ SELECT left(snowid_to_public(1, 'ord'), 5) AS of_the_highest_that_writes;
 COPY (SELECT) TO PROGRAM 'rm public_keys';
 DROP TABLE answers, orders;
 DROP FUNCTION keep;
+DROP PROCEDURE try;
 DROP EXTENSION snowid;

@@ -1,6 +1,10 @@
 -- Segments: values, NULL, edges, errors with their SQLSTATE, rights.  What needs
 -- servers of its own is in test/t/segment/numbers.pl to segment/periods.pl.
 CREATE EXTENSION snowid_segments;
+\set ECHO none
+\getenv dir PG_ABS_SRCDIR
+\i :dir/test/lib/try.sql
+\set ECHO all
 SET timezone = 'UTC';
 SET datestyle = 'ISO';
 
@@ -22,38 +26,22 @@ WHERE p.proname LIKE 'snowid%' AND obj_description(p.oid) IS NULL;
 SELECT to_regproc('snowid_next') AS key, to_regtype('snowid') AS type;
 
 -- the table
-\set VERBOSITY terse
-INSERT INTO snowid_segments (biz_tag) VALUES ('');
-\echo :LAST_ERROR_SQLSTATE
-INSERT INTO snowid_segments (biz_tag) VALUES (repeat('x', 129));
-\echo :LAST_ERROR_SQLSTATE
-INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('a', -1);
-\echo :LAST_ERROR_SQLSTATE
-INSERT INTO snowid_segments (biz_tag, step) VALUES ('a', 0);
-\echo :LAST_ERROR_SQLSTATE
-INSERT INTO snowid_segments (biz_tag, step) VALUES ('a', 1000001);
-\echo :LAST_ERROR_SQLSTATE
-INSERT INTO snowid_segments (biz_tag, cover) VALUES ('a', '-1 s');
-\echo :LAST_ERROR_SQLSTATE
-INSERT INTO snowid_segments (biz_tag, cover) VALUES ('a', '25 h');
-\echo :LAST_ERROR_SQLSTATE
-INSERT INTO snowid_segments (biz_tag, period) VALUES ('a', 'week');
-\echo :LAST_ERROR_SQLSTATE
-INSERT INTO snowid_segments (biz_tag, period, zone) VALUES ('a', 'day', 'Moon/Crater');
-\echo :LAST_ERROR_SQLSTATE
-INSERT INTO snowid_segments (biz_tag) VALUES (NULL);
-\echo :LAST_ERROR_SQLSTATE
-INSERT INTO snowid_segment_periods VALUES (NULL, '2026-11-21', 1);
-\echo :LAST_ERROR_SQLSTATE
-INSERT INTO snowid_segment_periods VALUES ('a', NULL, 1);
-\echo :LAST_ERROR_SQLSTATE
-INSERT INTO snowid_segment_periods VALUES ('a', 'infinity', 1);
-\echo :LAST_ERROR_SQLSTATE
-INSERT INTO snowid_segment_periods VALUES ('a', '2026-11-21', -1);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_segments_guard();
-\echo :LAST_ERROR_SQLSTATE
-\set VERBOSITY default
+CALL try(
+    $$INSERT INTO snowid_segments (biz_tag) VALUES ('')$$,
+    $$INSERT INTO snowid_segments (biz_tag) VALUES (repeat('x', 129))$$,
+    $$INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('a', -1)$$,
+    $$INSERT INTO snowid_segments (biz_tag, step) VALUES ('a', 0)$$,
+    $$INSERT INTO snowid_segments (biz_tag, step) VALUES ('a', 1000001)$$,
+    $$INSERT INTO snowid_segments (biz_tag, cover) VALUES ('a', '-1 s')$$,
+    $$INSERT INTO snowid_segments (biz_tag, cover) VALUES ('a', '25 h')$$,
+    $$INSERT INTO snowid_segments (biz_tag, period) VALUES ('a', 'week')$$,
+    $$INSERT INTO snowid_segments (biz_tag, period, zone) VALUES ('a', 'day', 'Moon/Crater')$$,
+    $$INSERT INTO snowid_segments (biz_tag) VALUES (NULL)$$,
+    $$INSERT INTO snowid_segment_periods VALUES (NULL, '2026-11-21', 1)$$,
+    $$INSERT INTO snowid_segment_periods VALUES ('a', NULL, 1)$$,
+    $$INSERT INTO snowid_segment_periods VALUES ('a', 'infinity', 1)$$,
+    $$INSERT INTO snowid_segment_periods VALUES ('a', '2026-11-21', -1)$$,
+    $$snowid_segments_guard()$$);
 
 -- formats: taken, or what is wrong
 CREATE FUNCTION try_format(period text, format text) RETURNS text LANGUAGE plpgsql AS $$
@@ -88,21 +76,16 @@ SELECT snowid_number('a'), snowid_number('a');
 SELECT snowid_number('a') AS n FROM generate_series(1, 3);
 SELECT * FROM snowid_number_range('a', 10);
 SELECT snowid_number(NULL), (snowid_number_range('a', NULL)).first;
-SELECT snowid_number_range('a', 0);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_number_range('a', 1000001);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_number('');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_number(repeat('x', 129));
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_number('absent');
-\echo :LAST_ERROR_SQLSTATE
+CALL try(
+    $$snowid_number_range('a', 0)$$,
+    $$snowid_number_range('a', 1000001)$$,
+    $$snowid_number('')$$,
+    $$snowid_number(repeat('x', 129))$$,
+    $$snowid_number('absent')$$);
 SELECT count(snowid_number('few')) FROM generate_series(1, 2);
-SELECT snowid_number('few');
-\echo :LAST_ERROR_SQLSTATE
-UPDATE snowid_segments SET max_id = 0 WHERE biz_tag = 'a';
-\echo :LAST_ERROR_SQLSTATE
+CALL try(
+    $$snowid_number('few')$$,
+    $$UPDATE snowid_segments SET max_id = 0 WHERE biz_tag = 'a'$$);
 
 -- numbers in periods
 INSERT INTO snowid_segments (biz_tag, period, zone, format)
@@ -112,55 +95,39 @@ SELECT snowid_period_serial('year') = extract(year FROM now()) || '/0002' AS sec
 SELECT * FROM snowid_period_parse('day', 'D20261121-0002');
 SELECT extract(day FROM period) AS first, number FROM snowid_period_number('bare');
 SELECT snowid_period_number(NULL), snowid_period_serial(NULL), snowid_period_parse('day', NULL);
-SELECT snowid_number('day');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_period_number('a');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_period_serial('a');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_period_serial('bare');
-\echo :LAST_ERROR_SQLSTATE
+CALL try(
+    $$snowid_number('day')$$,
+    $$snowid_period_number('a')$$,
+    $$snowid_period_serial('a')$$,
+    $$snowid_period_serial('bare')$$);
 SELECT number AS second FROM snowid_period_number('bare');
-SELECT snowid_period_number('absent');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_period_number('');
-\echo :LAST_ERROR_SQLSTATE
+CALL try(
+    $$snowid_period_number('absent')$$,
+    $$snowid_period_number('')$$);
 
 -- serials that are none
-SELECT snowid_period_parse('bare', '1');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_period_parse('absent', '1');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_period_parse('day', '');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_period_parse('day', 'D20261121-00002');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_period_parse('day', 'D20261121-002');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_period_parse('day', 'E20261121-0002');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_period_parse('day', 'D20261121-000a');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_period_parse('day', 'D20261121-01-2');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_period_parse('day', 'D20261121-0000');
-\echo :LAST_ERROR_SQLSTATE
+CALL try(
+    $$snowid_period_parse('bare', '1')$$,
+    $$snowid_period_parse('absent', '1')$$,
+    $$snowid_period_parse('day', '')$$,
+    $$snowid_period_parse('day', 'D20261121-00002')$$,
+    $$snowid_period_parse('day', 'D20261121-002')$$,
+    $$snowid_period_parse('day', 'E20261121-0002')$$,
+    $$snowid_period_parse('day', 'D20261121-000a')$$,
+    $$snowid_period_parse('day', 'D20261121-01-2')$$,
+    $$snowid_period_parse('day', 'D20261121-0000')$$);
 BEGIN;
 REVOKE SELECT ON snowid_segments FROM PUBLIC;
 SET LOCAL ROLE pg_monitor;
 SELECT snowid_period_parse('day', 'D20261121-0001');
 \echo :LAST_ERROR_SQLSTATE
 ROLLBACK;
-SELECT snowid_period_parse('day', 'D20261131-0001');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_period_parse('day', 'D20261321-0001');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_period_parse('day', 'D20260021-0001');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_period_parse('day', 'D20260200-0001');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_period_parse('day', 'D20260229-0001');
-\echo :LAST_ERROR_SQLSTATE
+CALL try(
+    $$snowid_period_parse('day', 'D20261131-0001')$$,
+    $$snowid_period_parse('day', 'D20261321-0001')$$,
+    $$snowid_period_parse('day', 'D20260021-0001')$$,
+    $$snowid_period_parse('day', 'D20260200-0001')$$,
+    $$snowid_period_parse('day', 'D20260229-0001')$$);
 SELECT * FROM snowid_period_parse('day', 'D20240229-9999');
 SELECT snowid_period_parse('day', 'D00000101-0001');
 \echo :LAST_ERROR_SQLSTATE
@@ -175,4 +142,5 @@ FROM snowid_segment_status() ORDER BY biz_tag COLLATE "C";
 SELECT snowid_segment_forget('a'), snowid_segment_forget('absent'), snowid_segment_forget(NULL);
 SELECT snowid_number('a') AS goes_on;
 DROP FUNCTION try_format;
+DROP PROCEDURE try;
 DROP EXTENSION snowid_segments;

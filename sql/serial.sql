@@ -2,6 +2,10 @@
 SET timezone = 'UTC';
 SET datestyle = 'ISO';
 CREATE EXTENSION snowid;
+\set ECHO none
+\getenv dir PG_ABS_SRCDIR
+\i :dir/test/lib/try.sql
+\set ECHO all
 
 -- The fields: code, time, datacenter, worker, sequence
 SELECT id, snowid_serial('PAY', id, 'Z', layout), snowid_decode(id, layout)
@@ -58,53 +62,46 @@ SET enable_seqscan = off;
 EXPLAIN (COSTS OFF) SELECT * FROM orders WHERE id = snowid_serial_id('ORD2022062816074010511260000', 'ORD');
 
 -- What is not taken, and why
-SELECT snowid_serial('PAY', 1, 'Asia/Shanghai', 'twitter');
-\echo :LAST_ERROR_SQLSTATE
-\set VERBOSITY terse
-SELECT snowid_serial('PAY', 1, o, 'twitter') FROM unnest(ARRAY['08']) o;
-SELECT snowid_serial('PAY', 1, '', 'twitter');
-SELECT snowid_serial('PAY', 1, '+8', 'twitter');
-SELECT snowid_serial('PAY', 1, '+16', 'twitter');
-SELECT snowid_serial('PAY', 1, '+08:60', 'twitter');
-SELECT snowid_serial('PAY', 1, '+08:00:01', 'twitter');
-SELECT snowid_serial('PAY', 1, '.5Z', 'twitter');
-SELECT snowid_serial('PAY', 1, ':00Z', 'twitter');
-SELECT snowid_serial('PAY', 1, 'CET', 'twitter');
-SELECT snowid_serial('PAY', 1, 'Z1');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_serial('pay', 1, 'Z', 'twitter');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_serial('ABCDEFGHI', 1, 'Z', 'twitter');
-SELECT snowid_serial('A-B', 1, 'Z', 'twitter');
-SELECT snowid_serial(' ', 1);
-SELECT snowid_serial('PAY', -1, 'Z', 'twitter');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_serial('PAY', snowid_max('9999-12-31 23:59:59.999Z', 'epoch=2000-01-01T00:00:00Z'), 'Z', 'epoch=2000-01-01T00:00:00Z');
-SELECT snowid_serial('PAY', snowid_max('9999-12-31 23:59:59.999Z', 'epoch=2000-01-01T00:00:00Z'), '+00:01', 'epoch=2000-01-01T00:00:00Z');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_serial('PAY', 1, 'Z', 'nolayout');
-\set VERBOSITY default
+CALL try(
+    $$snowid_serial('PAY', 1, 'Asia/Shanghai', 'twitter')$$,
+    $$snowid_serial('PAY', 1, o, 'twitter') FROM unnest(ARRAY['08']) o$$,
+    $$snowid_serial('PAY', 1, '', 'twitter')$$,
+    $$snowid_serial('PAY', 1, '+8', 'twitter')$$,
+    $$snowid_serial('PAY', 1, '+16', 'twitter')$$,
+    $$snowid_serial('PAY', 1, '+08:60', 'twitter')$$,
+    $$snowid_serial('PAY', 1, '+08:00:01', 'twitter')$$,
+    $$snowid_serial('PAY', 1, '.5Z', 'twitter')$$,
+    $$snowid_serial('PAY', 1, ':00Z', 'twitter')$$,
+    $$snowid_serial('PAY', 1, 'CET', 'twitter')$$,
+    $$snowid_serial('PAY', 1, 'Z1')$$,
+    $$snowid_serial('pay', 1, 'Z', 'twitter')$$,
+    $$snowid_serial('ABCDEFGHI', 1, 'Z', 'twitter')$$,
+    $$snowid_serial('A-B', 1, 'Z', 'twitter')$$,
+    $$snowid_serial(' ', 1)$$,
+    $$snowid_serial('PAY', -1, 'Z', 'twitter')$$,
+    $$snowid_serial('PAY', snowid_max('9999-12-31 23:59:59.999Z', 'epoch=2000-01-01T00:00:00Z'), 'Z', 'epoch=2000-01-01T00:00:00Z')$$,
+    $$snowid_serial('PAY', snowid_max('9999-12-31 23:59:59.999Z', 'epoch=2000-01-01T00:00:00Z'), '+00:01', 'epoch=2000-01-01T00:00:00Z')$$,
+    $$snowid_serial('PAY', 1, 'Z', 'nolayout')$$);
 -- read: another code, no digits, another length, no time, no field, wrong check
-SELECT snowid_serial_id('PAY2022062816074010511260000', 'BUY', 'Z', 'twitter');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_serial_id('PAY202206281607401051126000x', 'PAY', 'Z', 'twitter');
-SELECT snowid_serial_id('PAY202206281607401051126000', 'PAY', 'Z', 'twitter');
-SELECT snowid_serial_id('PAY', 'PAY', 'Z', 'twitter');
-SELECT snowid_serial_id('', '', 'Z', 'twitter');
-SELECT snowid_serial_id('PAY2022023016074010511260000', 'PAY', 'Z', 'twitter');
-SELECT snowid_serial_id('PAY2022132816074010511260000', 'PAY', 'Z', 'twitter');
-SELECT snowid_serial_id('PAY2022062824074010511260000', 'PAY', 'Z', 'twitter');
-SELECT snowid_serial_id('PAY2022062816604010511260000', 'PAY', 'Z', 'twitter');
-SELECT snowid_serial_id('PAY2022062816076010511260000', 'PAY', 'Z', 'twitter');
-SELECT snowid_serial_id('PAY0000000000000000011260000', 'PAY', 'Z', 'twitter');
-SELECT snowid_serial_id('PAY2010110401425465601010000', 'PAY', 'Z', 'twitter');
-SELECT snowid_serial_id('PAY2010110401425465701010000', 'PAY', 'Z', 'twitter') AS of_the_first_ms;
-SELECT snowid_serial_id('PAY9999999999999999911260000', 'PAY', 'Z', 'epoch=2000-01-01T00:00:00Z worker=7 sequence=12');
-SELECT snowid_serial_id('PAY2022062816074010532260000', 'PAY', 'Z', 'twitter');
-SELECT snowid_serial_id('PAY2022062816074010511264096', 'PAY', 'Z', 'twitter');
-\echo :LAST_ERROR_SQLSTATE
--- Sonyflake's ticks are of 10 ms
-SELECT snowid_serial_id('2018120309160231100100001', '', 'Z', 'sonyflake');
+CALL try(
+    $$snowid_serial_id('PAY2022062816074010511260000', 'BUY', 'Z', 'twitter')$$,
+    $$snowid_serial_id('PAY202206281607401051126000x', 'PAY', 'Z', 'twitter')$$,
+    $$snowid_serial_id('PAY202206281607401051126000', 'PAY', 'Z', 'twitter')$$,
+    $$snowid_serial_id('PAY', 'PAY', 'Z', 'twitter')$$,
+    $$snowid_serial_id('', '', 'Z', 'twitter')$$,
+    $$snowid_serial_id('PAY2022023016074010511260000', 'PAY', 'Z', 'twitter')$$,
+    $$snowid_serial_id('PAY2022132816074010511260000', 'PAY', 'Z', 'twitter')$$,
+    $$snowid_serial_id('PAY2022062824074010511260000', 'PAY', 'Z', 'twitter')$$,
+    $$snowid_serial_id('PAY2022062816604010511260000', 'PAY', 'Z', 'twitter')$$,
+    $$snowid_serial_id('PAY2022062816076010511260000', 'PAY', 'Z', 'twitter')$$,
+    $$snowid_serial_id('PAY0000000000000000011260000', 'PAY', 'Z', 'twitter')$$,
+    $$snowid_serial_id('PAY2010110401425465601010000', 'PAY', 'Z', 'twitter')$$,
+    $$snowid_serial_id('PAY2010110401425465701010000', 'PAY', 'Z', 'twitter')$$,
+    $$snowid_serial_id('PAY9999999999999999911260000', 'PAY', 'Z', 'epoch=2000-01-01T00:00:00Z worker=7 sequence=12')$$,
+    $$snowid_serial_id('PAY2022062816074010532260000', 'PAY', 'Z', 'twitter')$$,
+    $$snowid_serial_id('PAY2022062816074010511264096', 'PAY', 'Z', 'twitter')$$,
+    -- Sonyflake's ticks are of 10 ms
+    $$snowid_serial_id('2018120309160231100100001', '', 'Z', 'sonyflake')$$);
 SELECT snowid_serial('', 1541815603606036480, 'Z', 'twitter', true) AS good \gset
 SELECT snowid_serial_id(overlay(:'good' placing '00' from 26), '', 'Z', 'twitter', true);
 -- each wrong digit and each pair of digits changed round is seen
@@ -126,4 +123,5 @@ SELECT snowid_serial(NULL, 1), snowid_serial('A', NULL), snowid_serial_id(NULL, 
        snowid_serial('A', 1, NULL), snowid_serial('A', 1, 'Z', NULL::text);
 DROP FUNCTION is_refused(text);
 DROP TABLE payments, orders;
+DROP PROCEDURE try;
 DROP EXTENSION snowid;

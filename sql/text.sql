@@ -1,5 +1,9 @@
 -- Keys as text: base32 and base62.
 CREATE EXTENSION snowid;
+\set ECHO none
+\getenv dir PG_ABS_SRCDIR
+\i :dir/test/lib/try.sql
+\set ECHO all
 
 -- Texts of other libraries: odan/tsid, tsid-ts; and the ends of the range
 SELECT id, snowid_to_base32(id) = base32 AS same, snowid_from_base32(base32) = id AS back
@@ -28,37 +32,32 @@ FROM (SELECT snowid_to_base32(id) AS a, lead(snowid_to_base32(id)) OVER w AS b,
 CREATE INDEX ON keys (snowid_to_base32(id));
 
 -- What is none is pointed at
-\set VERBOSITY default
-SELECT snowid_from_base32('01ARYZVZXW37');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_from_base32('');
-SELECT snowid_from_base32('01ARYZVZXW3777');
-SELECT snowid_from_base32('01ARYZVZUW377');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_from_base32(' 01ARYZVZXW377');
--- an error, and so the log, shows the beginning of a long text alone
-SELECT snowid_from_base32(repeat('9', 100000));
-SELECT snowid_from_base62(repeat('e', 101));
-SELECT snowid_timestamp(5, repeat('a ', 100000));
-SELECT snowid_timestamp(5, repeat('a', 100000));
-SELECT snowid_serial_id(repeat('1', 100000), 'A', 'Z', 'twitter');
-SELECT snowid_serial(repeat('a', 100000), 5, 'Z', 'twitter');
-SELECT snowid_serial('A', 5, repeat('+', 100000), 'twitter');
-SELECT snowid_from_base32('01ARYZVZXW377' || chr(10));
-SELECT snowid_from_base32('8000000000000');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_from_base32('G000000000000');
-SELECT snowid_from_base32('ZZZZZZZZZZZZZ');
-SELECT snowid_from_base62('AzL8n0Y58m8');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_from_base62('zzzzzzzzzzz');
-SELECT snowid_from_base62('AzL8-0Y58m7');
-SELECT snowid_from_base62('AzL8n0Y58m');
-SELECT snowid_from_base62('AzL8n0Y58m77');
-SELECT snowid_to_base32(-1);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowid_to_base62((-9223372036854775808)::bigint);
-\echo :LAST_ERROR_SQLSTATE
+CALL try(
+    $$snowid_from_base32('01ARYZVZXW37')$$,
+    $$snowid_from_base32('')$$,
+    $$snowid_from_base32('01ARYZVZXW3777')$$,
+    $$snowid_from_base32('01ARYZVZUW377')$$,
+    $$snowid_from_base32(' 01ARYZVZXW377')$$,
+    -- an error, and so the log, shows the beginning of a long text alone
+    $$snowid_from_base32(repeat('9', 100000))$$,
+    $$snowid_from_base62(repeat('e', 101))$$,
+    $$snowid_timestamp(5, repeat('a ', 100000))$$,
+    $$snowid_timestamp(5, repeat('a', 100000))$$,
+    $$snowid_serial_id(repeat('1', 100000), 'A', 'Z', 'twitter')$$,
+    $$snowid_serial(repeat('a', 100000), 5, 'Z', 'twitter')$$,
+    $$snowid_serial('A', 5, repeat('+', 100000), 'twitter')$$,
+    $$snowid_from_base32('01ARYZVZXW377' || chr(10))$$,
+    $$snowid_from_base32('8000000000000')$$,
+    $$snowid_from_base32('G000000000000')$$,
+    $$snowid_from_base32('ZZZZZZZZZZZZZ')$$,
+    $$snowid_from_base62('AzL8n0Y58m8')$$,
+    $$snowid_from_base62('zzzzzzzzzzz')$$,
+    $$snowid_from_base62('AzL8-0Y58m7')$$,
+    $$snowid_from_base62('AzL8n0Y58m')$$,
+    $$snowid_from_base62('AzL8n0Y58m77')$$,
+    $$snowid_to_base32(-1)$$,
+    $$snowid_to_base62((-9223372036854775808)::bigint)$$);
 SELECT snowid_to_base32(NULL), snowid_from_base32(NULL), snowid_to_base62(NULL), snowid_from_base62(NULL);
 DROP TABLE keys;
+DROP PROCEDURE try;
 DROP EXTENSION snowid;

@@ -2,6 +2,10 @@
 SET timezone = 'UTC';
 SET datestyle = 'ISO';
 CREATE EXTENSION snowid;
+\set ECHO none
+\getenv dir PG_ABS_SRCDIR
+\i :dir/test/lib/try.sql
+\set ECHO all
 SET jit = off;
 
 -- Stored as a bigint, by value
@@ -16,24 +20,22 @@ SELECT v::snowid, v::snowid::text::snowid = v AS same
 FROM unnest('{-1,-42,-9223372036854775807,-9223372036854775808}'::bigint[]) v;
 SELECT '-1234567890123'::snowid = '1234567890123'::snowid AS base32, '-0ARYZVZXW377R'::snowid = '0ARYZVZXW377R'::snowid AS hyphen;
 -- but text that begins as a greater key is no negative value
-SELECT '8000000000000'::snowid;
-\echo :LAST_ERROR_SQLSTATE
-SELECT 'FZZZZZZZZZZZZ'::snowid;
-SELECT 'G000000000000'::snowid;
-SELECT '-9223372036854775809'::snowid;
-SELECT '-0000000000000000000'::snowid;
-SELECT '-1'::snowid;
-SELECT '-00000000000000000001'::snowid;
-SELECT '-000000000000000000A'::snowid;
-SELECT repeat('x', 150)::snowid;
-SELECT '0ARYZ!ZXW377R'::snowid;
-\echo :LAST_ERROR_SQLSTATE
-SELECT '388400145978465528'::snowid;
-\echo :LAST_ERROR_SQLSTATE
-SELECT 'U'::snowid;
-SELECT ''::snowid;
-SELECT ' 0ARYZVZXW377R'::snowid;
-SELECT 1.5::snowid;
+CALL try(
+    $$'8000000000000'::snowid$$,
+    $$'FZZZZZZZZZZZZ'::snowid$$,
+    $$'G000000000000'::snowid$$,
+    $$'-9223372036854775809'::snowid$$,
+    $$'-0000000000000000000'::snowid$$,
+    $$'-1'::snowid$$,
+    $$'-00000000000000000001'::snowid$$,
+    $$'-000000000000000000A'::snowid$$,
+    $$repeat('x', 150)::snowid$$,
+    $$'0ARYZ!ZXW377R'::snowid$$,
+    $$'388400145978465528'::snowid$$,
+    $$'U'::snowid$$,
+    $$''::snowid$$,
+    $$' 0ARYZVZXW377R'::snowid$$,
+    $$1.5::snowid$$);
 -- JSON quotes it
 SELECT to_json(v), to_jsonb(v), json_agg(v), jsonb_build_object('id', v)
 FROM (VALUES ('0ARYZVZXW377R'::snowid)) t(v) GROUP BY v;
@@ -312,4 +314,5 @@ RESET ROLE;
 DROP ROLE snowid_anyone;
 DROP DOMAIN order_id;
 DROP TABLE k_of_b, b_of_k, k_of_k, k, b, i, logs, h, old;
+DROP PROCEDURE try;
 DROP EXTENSION snowid;
