@@ -1,6 +1,6 @@
-# A backup beside the running server, a server set back to an earlier point, a
-# copied data directory, a dump: no key is made twice if each server has its own
-# worker ID; and the weaker promises if they share one.
+# A backup beside the running server, a server set back to an earlier point, a dump: no
+# key is made twice if each server has its own worker ID; and the weaker promises if they
+# share one.
 use strict;
 use warnings;
 
@@ -157,33 +157,6 @@ cmp_ok(
 );
 $same->stop;
 
-#---- A copy of the directory ----
-
-my $copy = PostgreSQL::Test::Cluster->new('copy');
-system_or_bail('cp', '-a', $same->data_dir, $copy->data_dir);
-$copy->append_conf('postgresql.conf',
-		'port = '
-	  . $copy->port
-	  . "\nunix_socket_directories = '"
-	  . $copy->host
-	  . "'");
-configure($copy, 'snowid.worker_id = 4');
-give_clock($copy);
-my $from = -s $same->logfile;
-$_->start          foreach ($same, $copy);
-server_is_open($_) foreach ($same, $copy);
-like(slurp_file($copy->logfile),
-	$copied, 'a copied directory: the log says so');
-unlike(slurp_file($same->logfile, $from), $copied, 'the original is none');
-@clients = map { start_client($_, $insert) } ($same, $copy);
-clients_go_on(@clients);
-ok(only_by(1, collect($same, stop_client($clients[0]))),
-	'the original makes keys');
-ok( only_by(4, collect($copy, stop_client($clients[1]))),
-	'the copy with the worker ID that it was given');
-is("@repeated", '', 'a copied data directory: no key was made twice');
-$_->stop foreach ($same, $copy);
-
 #---- A dump, restored into a new server with the same worker ID ----
 
 # the old server's keys lead its clock, as far as they may
@@ -216,37 +189,6 @@ cmp_ok(key_ms($key), '>', ($began + 3) * 1000,
 cmp_ok($key, '>', $highest,
 	"the new server's keys are above those of a server that had the worker ID until then"
 );
-$new->stop;
-
-$new = snowid_cluster('behind', 'snowid.worker_id = 1');
-set_skew($new, -1800);
-$new->start;
-$new->psql('postgres', slurp_file($dump), on_error_stop => 1);
-cmp_ok($new->safe_psql('postgres', 'SELECT snowid_next()'),
-	'<', $highest,
-	'a clock that is further behind would make keys below them');
-$new->safe_psql('postgres', 'SELECT snowid_advance(max(id)) FROM made');
-like(
-	sql_error($new, $insert),
-	qr/^58000: the next key would lead the clock/,
-	'after snowid_advance() none is made below the restored ones');
-$new->stop('immediate');
-$new->start;
-like(
-	sql_error($new, $insert),
-	qr/^58000: the next key would lead the clock/,
-	'none is made below the restored ones after a crash, either');
-reload_with(
-	$new,
-	'snowid.worker_id' => 1,
-	'snowid.max_lead'  => '10min');
-stop_clock($new, key_ms($highest) - 900);
-is( $new->safe_psql(
-		'postgres',
-		"SELECT snowid_next() > $highest, clock_timestamp() < snowid_timestamp($highest)"
-	),
-	't|t',
-	'keys continue above the restored ones');
 $new->stop;
 
 #---- An old backup with the same worker ID ----

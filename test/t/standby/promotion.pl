@@ -10,7 +10,6 @@ use PostgreSQL::Test::Utils;
 use SnowidKeys;
 use SnowidTest;
 use Test::More;
-use Time::HiRes qw(time);
 
 my $primary =
   snowid_cluster('primary', 'snowid.worker_id = 1', allows_streaming => 1);
@@ -102,23 +101,18 @@ clients_go_on(@clients);
 $primary->stop('immediate');
 my @keys = map { stop_client($_) } @clients;
 $standby->promote;
-cmp_ok($standby->safe_psql('postgres', 'SELECT count(*) FROM made'),
-	'>', 100, 'under load: rows reached the standby');
 makes_none_while_behind(
 	$standby,
 	highest_of($standby, 1),
 	'a server promoted with its clock two minutes behind makes no key');
 set_skew($standby, -60);
 configure($standby, 'snowid.worker_id = 2');
-my $began = time;
 $standby->reload;
 wait_for_worker_id($standby, 2);
 is( $standby->safe_psql(
 		'postgres', 'SELECT worker_id FROM snowid_decode(snowid_next())'),
 	'2',
 	'under load: a worker ID of its own lets it make keys at once');
-cmp_ok(time - $began,
-	'<', 30, 'under load: a worker ID of its own makes a key within seconds');
 configure($standby, 'snowid.worker_id = 1');
 $standby->reload;
 gate_is_open($standby, 1);
@@ -208,17 +202,6 @@ is( highest_of($cramped, 1),
 	highest_of($primary, 1),
 	'room for the ceilings: replay continues');
 
-# enough for the primary's ceilings, and not for one of its own
-configure($cramped, 'snowid.worker_id = 2');
-$cramped->append_conf('postgresql.conf', "$places = 2");
-$cramped->restart;
-$cramped->promote;
-poll($cramped, q(reason ~ 'replication state'));
-like(
-	sql_error($cramped, 'SELECT snowid_next()'),
-	qr/^55000: snowid cannot raise its ceiling\nDETAIL:  could not find free replication state slot/,
-	'promoted without room for its own ceiling it says so, and not that it is a standby'
-);
 $cramped->stop;
 $primary->stop;
 done_testing();
