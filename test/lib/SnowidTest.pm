@@ -23,7 +23,7 @@ our @EXPORT =
   wait_for_worker_id
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
-  create_extension server_is_open gate_is_open start_and_open keeper_pid process_pid waits_of
+  create_extension refused_start server_is_open gate_is_open start_and_open keeper_pid wait_for_successor process_pid waits_of
   keeper_turns stop_process
   processes freeze kill_all wait_until exits_in_time
   origin_places ceilings old_strings has_assertions write_state replace_file);
@@ -467,6 +467,21 @@ sub gate_is_open
 	return;
 }
 
+# Starts a server with these settings, which must fail; returns its log, '' if it starts.
+sub refused_start
+{
+	my ($node, $settings) = @_;
+	my $log = -s $node->logfile // 0;
+
+	configure($node, $settings);
+	if ($node->start(fail_ok => 1))
+	{
+		$node->stop;
+		return '';
+	}
+	return slurp_file($node->logfile, $log);
+}
+
 # Starts a new server, up to its first key.
 # Over a crash that comes at once, too.
 sub create_extension
@@ -495,6 +510,16 @@ sub process_pid
 }
 
 sub keeper_pid { return process_pid($_[0], 'snowid keeper'); }
+
+# Waits until there is no other keeper than one after this.
+sub wait_for_successor
+{
+	my ($node, $keeper) = @_;
+	wait_for($node,
+		"SELECT count(*) = 1 AND min(pid) <> $keeper FROM pg_stat_activity WHERE backend_type = 'snowid keeper'"
+	);
+	return;
+}
 
 # How often these processes have waited so far: one of ours once a turn, or more.
 sub waits_of

@@ -56,9 +56,7 @@ sub crash
 	  query($node, "SELECT min(pid) FROM pg_stat_activity WHERE $which");
 	kill 'KILL', $pid or die "$who: $!";
 	$client->{handle}->finish;
-	$node->poll_query_until('postgres',
-		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $worker"
-	) or die 'the keeper does not come back';
+	wait_for_successor($node, $worker);
 	return;
 }
 

@@ -227,9 +227,7 @@ query($node, 'SELECT snowid_accept_layout()');
 my $pid = held_keeper($node);
 query($node, 'SET synchronous_commit = on; CREATE TABLE mark ()');
 kill 'KILL', $pid;
-wait_for($node,
-	"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $pid"
-);
+wait_for_successor($node, $pid);
 is( places($node),
 	'65534 65533 65532 65531 65530',
 	'another layout has the fifth place for its first ceiling');

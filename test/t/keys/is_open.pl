@@ -173,26 +173,6 @@ if ($may_hang)
 state_is($standby, 'a promoted standby', 1);
 $standby->stop;
 
-#---- The end of the range: 2080-07-10 17:30:30.208 UTC ----
-
-$node = snowid_cluster('last', "${settings}snowid.worker_id = 1");
-set_skew($node, 3155760000 + 60 - time);  # 2070-01-01, above ten years before
-start_and_open($node);
-next_key($node);
-$node->stop;
-stop_clock($node, 3487858229_700);
-$node->start;
-state_is($node, 'half a second before the end of the range', 1);
-$session = SnowidSession->new($node, 'postgres');
-1 while eval {
-	$session->query(
-		'SELECT count(snowid_next()) FROM generate_series(1, 10000)');
-	1;
-};
-state_is($node, 'the end of the range',
-	0, 'range of the snowid layout has ended');
-$node->stop('immediate');
-
 #---- A claim ----
 
 $redis->stop;

@@ -10,21 +10,6 @@ use Test::More;
 
 my $node = snowid_cluster('surface');
 
-# The log of a start that fails.
-sub start_fails
-{
-	my ($settings) = @_;
-	my $log = -s $node->logfile // 0;
-
-	configure($node, $settings);
-	if ($node->start(fail_ok => 1))
-	{
-		$node->stop;
-		return 'it started';
-	}
-	return slurp_file($node->logfile, $log);
-}
-
 #---- Layouts that no server makes keys in ----
 
 foreach my $bad (
@@ -52,12 +37,13 @@ foreach my $bad (
 	my ($layout, $why) = @$bad;
 
 	like(
-		start_fails("snowid.layout = '$layout'"),
+		refused_start($node, "snowid.layout = '$layout'"),
 		qr/WARNING: .*"snowid\.layout": "\Q$layout\E"\n.*DETAIL:  \Q$why\E\n.*FATAL:  invalid value for parameter "snowid\.layout": "\Q$layout\E"\n/s,
 		"snowid.layout = '$layout' stops the start and says why");
 }
 like(
-	start_fails("snowid.layout = 'pgedge'\nsnowid.datacenter_id = 1"),
+	refused_start(
+		$node, "snowid.layout = 'pgedge'\nsnowid.datacenter_id = 1"),
 	qr/FATAL:  invalid value for parameter "snowid\.datacenter_id": "1"/,
 	'IDs must fit the layout');
 
