@@ -21,7 +21,8 @@ my ($day, $year) = (86400, 365 * 86400);
 sub layout
 {
 	my ($years, $sequence) = @_;
-	my $epoch = strftime('%Y-%m-%dT%H:%M:%SZ', gmtime(time - $years * $year));
+	my $epoch =
+	  strftime('%Y-%m-%dT%H:%M:%S.000Z', gmtime(time - $years * $year));
 	return "epoch=$epoch datacenter=5 worker=5 sequence=$sequence";
 }
 
@@ -29,10 +30,11 @@ sub layout
 # third one are above them if they were made in the next ten days, and those of the fourth
 # one if they were made in the next five seconds.
 my %layouts = (
-	old   => layout(1,             13),
-	new   => layout(3,             12),
-	close => layout(1 + 10 / 365,  13),
-	near  => layout(1 + 5 / $year, 13));
+	old    => layout(1,             13),
+	new    => layout(3,             12),
+	close  => layout(1 + 10 / 365,  13),
+	near   => layout(1 + 5 / $year, 13),
+	future => layout(-9,            12));
 
 sub settings
 {
@@ -62,8 +64,8 @@ sub start_with
 
 sub key_is_above
 {
-	my ($name, $server) = @_;
-	my $key = next_key($server // $node);
+	my ($name) = @_;
+	my $key = next_key($node);
 	cmp_ok($key, '>', $highest, $name);
 	$highest = $key;
 	return;
@@ -94,10 +96,65 @@ sub nothing_waits
 	return;
 }
 
+#---- Functions that read keys by the layout ----
+
+my @calls = (
+	'snowid_decode(1)',              'snowid_timestamp(1)',
+	'snowid_min(now())',             'snowid_max(now())',
+	'snowid_encode(now(), 1, 1, 1)', 'snowid_bits(1)');
+
+# The errors of the functions, each called by itself
+sub errors_of
+{
+	my ($server) = @_;
+	return grep { $_ ne '' } map { sql_error($server, "SELECT $_") } @calls;
+}
+
+sub all_work
+{
+	my ($name, $server) = @_;
+	is(join('', errors_of($server // $node)),
+		'', "$name: functions read keys");
+	return;
+}
+
+my $cannot  = 'snowid cannot use this layout';
+my $changed = "snowid's layout was changed";
+
+# They fail, and name both layouts.
+sub none_works
+{
+	my ($name, $ours, $theirs, $message, $server) = @_;
+	my $both =
+	  "The settings make \"$layouts{$ours}\", and this server's last keys have \"$layouts{$theirs}\".";
+
+	$server //= $node;
+	my $errors = status($server, 'errors');
+	is( scalar(
+			grep { /^55000: \Q$message\E\nDETAIL:  \Q$both\E/ }
+			  errors_of($server)),
+		6,
+		"$name: no function reads keys, and each says why");
+	is( sql_error(
+			$server,
+			'SELECT '
+			  . join(', ', map { s/\)$/, '$layouts{$theirs}')/r } @calls)),
+		'',
+		"$name: functions read keys by a layout that is given");
+	is(status($server, 'errors'),
+		$errors, "$name: they do not count as errors of keys");
+	return;
+}
+
 #---- The clock runs ahead ----
 
-set_skew($node, 30 * $day);
-start_and_open($node);
+configure($node, settings('new', -1));
+$node->start;
+create_extension($node);
+poll($node, q(reason ~ 'no worker ID'));
+all_work('no key was made yet');
+start_with('old', 1, 30 * $day);
+all_work('open');
 query($node, 'CREATE TABLE marks ()');
 $highest = next_key($node);
 start_with('old', 2, 10 * $day);
@@ -105,6 +162,7 @@ next_key($node);
 start_with('close', 1, 0);
 is_refused('a layout whose keys are above the clock, and below the last keys',
 	$never);
+none_works('a layout that is refused', 'close', 'old', $cannot);
 nothing_waits('a layout that is refused');
 start_with('old', 1, 0);
 is_refused('the clock ran ahead: no keys for a month', $waits);
@@ -114,6 +172,9 @@ my $standby = server_from_backup(
 	settings('new', 1),
 	has_streaming => 1);
 $standby->start;
+poll($standby, q(reason ~ 'recovery'));
+none_works('a standby with the layout that comes next',
+	'new', 'old', $cannot, $standby);
 
 #---- A crash within the consent ----
 
@@ -129,9 +190,7 @@ sub crash_at
 	query($node,
 		'SET synchronous_commit = on; INSERT INTO marks DEFAULT VALUES');
 	kill 'KILL', $pid;
-	wait_for($node,
-		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'snowid keeper' AND pid <> $pid"
-	);
+	wait_for_successor($node, $pid);
 	return;
 }
 
@@ -189,33 +248,21 @@ is_refused('a crash behind the new layout: the old one is refused', $never);
 #---- With consent ----
 
 start_with('new', 1, 0);
-query($node, 'SELECT snowid_accept_layout()')
-  if status($node, 'is_open') eq 'f';
-server_is_open($node);
 key_is_above('consent given: keys are above all old ones');
 nothing_waits('consent given');
 
-sub standby_reads
-{
-	my ($name) = @_;
-	$node->wait_for_catchup($standby);
-	is(sql_error($standby, "SELECT snowid_timestamp($highest)"),
-		'', "$name: a standby reads the new keys");
-	return;
-}
-
-standby_reads('consent given');
+$node->wait_for_catchup($standby);
+all_work('consent given, on a standby', $standby);
 my $pid = keeper_pid($node);
 query($node, "SELECT pg_terminate_backend($pid)");
-wait_for($node, <<~EOF);
-	SELECT is_open OR reason ~ 'layout|would lead' FROM snowid_status(), pg_stat_activity
-	WHERE backend_type = 'snowid keeper' AND pid <> $pid
-	EOF
+wait_for_successor($node, $pid);
+poll($node, q(is_open OR reason ~ 'layout|would lead'));
 key_is_above('a new keeper does not ask again');
 start_with('new', 1, 0);
 key_is_above('a start does not ask again');
+$node->wait_for_catchup($standby);
 $standby->restart;
-standby_reads('started again');
+all_work('a standby that is started again', $standby);
 
 # The clock runs ahead under the new layout.
 start_with('new', 1, 30 * $day);
@@ -227,12 +274,23 @@ is(sql_error($node, 'SELECT snowid_next()'),
 	'', 'another worker ID does not ask again');
 
 $node->wait_for_catchup($standby);
+configure($standby, settings('old', 2));
+$standby->restart;
+none_works('a standby with the former layout',
+	'old', 'new', $cannot, $standby);
+$standby->promote;
+poll($standby, q(reason ~ 'layout'));
+like(
+	sql_error($standby, 'SELECT snowid_next()'),
+	$never,
+	'promoted with the former layout, a standby makes no key below the last ones'
+);
 configure($standby, settings('new', 2));
 $standby->restart;
-$standby->promote;
-poll($standby, q(is_open OR reason ~ 'layout|would lead'));
+server_is_open($standby);
 is(sql_error($standby, 'SELECT snowid_next()'),
 	'', 'a promoted standby does not ask again');
+all_work('promoted', $standby);
 $standby->stop;
 
 #---- Back to the old layout ----
@@ -241,8 +299,19 @@ start_with('old', 1, 10 * $day);
 is_refused('no way back while its keys would be below', $never);
 start_with('old', 1, 2 * $year);
 is_refused('when they are above, consent is asked for', $asks);
-query($node, 'SELECT snowid_accept_layout()');
-server_is_open($node);
+none_works('waiting for consent', 'old', 'new', $changed);
+is(query($node, <<~EOF), "refused\n\nt", 'a session sees the consent');
+	CREATE FUNCTION read() RETURNS text LANGUAGE plpgsql AS \$\$
+	BEGIN RETURN snowid_min(now()) = snowid_min(now(), '$layouts{old}');
+	EXCEPTION WHEN object_not_in_prerequisite_state THEN RETURN 'refused'; END \$\$;
+	SELECT read();
+	SELECT snowid_accept_layout();
+	DO \$\$ BEGIN
+		WHILE NOT (SELECT is_open FROM snowid_status()) LOOP PERFORM pg_sleep(0.02); END LOOP;
+	END \$\$;
+	SELECT left(read(), 1);
+	EOF
+all_work('after the consent');
 key_is_above(
 	'consent given to the way back: keys are above those of both layouts');
 is(query($node, <<~EOF), 1, 'no ceiling of the time before counts again');
@@ -252,6 +321,27 @@ is(query($node, <<~EOF), 1, 'no ceiling of the time before counts again');
 		AND ceiling.remote_lsn <> '0/0'
 		AND (ceiling.remote_lsn >= '80000000/0') = (layout.remote_lsn >= '80000000/0')
 	EOF
+
+#---- A layout that no keeper has judged ----
+
+foreach my $case (
+	[ 'no worker ID',      'snowid.worker_id = -1', 'no worker ID', 'new' ],
+	[ 'no worker process', 'max_worker_processes = 0', 'not ready', 'new' ],
+	[ 'the clock is before the epoch', '',             'before',    'future' ]
+  )
+{
+	my ($name, $settings, $reason, $layout) = @$case;
+
+	configure($node, settings($layout, 1) . "\n$settings");
+	$node->restart;
+	poll($node, "NOT is_open AND reason ~ '$reason'");
+	none_works($name, $layout, 'old', $cannot);
+	next if $layout eq 'future';
+	configure($node, settings('old', 1) . "\n$settings");
+	$node->restart;
+	poll($node, "NOT is_open AND reason ~ '$reason'");
+	all_work("$name, but the layout of the last keys");
+}
 $node->stop;
 
 #---- A clock that jumps within a turn of the keeper ----
@@ -306,208 +396,16 @@ is_refused('a change that will be undone', $asks);
 start_with('old', 1, 0);
 poll($node, q(is_open OR reason ~ 'would lead'));
 key_is_above('a change is undone: keys continue');
+
+# The claim of another worker ID cannot be written at first.
+my $directory = $node->data_dir . '/snowid';
+start_with('new', 2, 0);
+chmod 0500, $directory or die "$!";
+query($node, 'SELECT snowid_accept_layout()');
+poll($node, q(reason ~ 'state file'));
+chmod 0700, $directory or die "$!";
+server_is_open($node);
+pass('a consent is not used up by a failure before the first key');
 $node->stop;
-
-#---- Functions that read keys by the layout ----
-
-my $layout_1 =
-  'epoch=2020-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12';
-my $lower =
-  'epoch=2021-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12';
-my $higher =
-  'epoch=2010-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12';
-my @calls = (
-	'snowid_decode(1)',              'snowid_timestamp(1)',
-	'snowid_min(now())',             'snowid_max(now())',
-	'snowid_encode(now(), 1, 1, 1)', 'snowid_bits(1)');
-
-sub with_layout
-{
-	my ($layout, $more) = @_;
-	return
-	  "snowid.layout = '$layout'\n"
-	  . ($more // 'snowid.worker_id = 1') . "\n";
-}
-
-# The errors of the functions, each called by itself
-sub errors_of
-{
-	my ($node) = @_;
-	return grep { $_ ne '' } map { sql_error($node, "SELECT $_") } @calls;
-}
-
-sub all_work
-{
-	my ($name, $node) = @_;
-	is(join('', errors_of($node)), '', "$name: they work");
-	return;
-}
-
-# They fail, and name both layouts.
-sub none_works
-{
-	my ($name, $node, $ours, $theirs, $message) = @_;
-	my $both =
-	  "The settings make \"$ours\", and this server's last keys have \"$theirs\".";
-
-	is( scalar(
-			grep { /^55000: \Q$message\E\nDETAIL:  \Q$both\E/ }
-			  errors_of($node)),
-		6,
-		"$name: they fail, with the reason");
-	is( sql_error(
-			$node, 'SELECT ' . join(', ', map { s/\)$/, '$theirs')/r } @calls)
-		),
-		'',
-		"$name: by a layout that is given they work");
-	return;
-}
-
-my $cannot  = 'snowid cannot use this layout';
-my $changed = "snowid's layout was changed";
-
-sub restart_with
-{
-	my ($node, $settings) = @_;
-	configure($node, $settings);
-	$node->restart;
-	return;
-}
-
-sub closed_with
-{
-	my ($node, $reason) = @_;
-	$node->poll_query_until('postgres',
-		"SELECT NOT is_open AND reason ~ '$reason' FROM snowid_status()")
-	  or die;
-	return;
-}
-
-#---- A server that never made a key ----
-
-$node =
-  snowid_cluster('primary', with_layout($layout_1, ''),
-	allows_streaming => 1);
-$node->start;
-create_extension($node);
-closed_with($node, 'no worker ID');
-all_work('no key was made yet', $node);
-restart_with($node, with_layout($lower, ''));
-closed_with($node, 'no worker ID');
-all_work('no key was made yet, in another layout', $node);
-
-#---- Its layout is refused ----
-
-restart_with($node, with_layout($layout_1));
-server_is_open($node);
-all_work('open', $node);
-my $key = $node->safe_psql('postgres', 'SELECT snowid_next()');
-$node->backup('backup');
-
-restart_with($node, with_layout($lower));
-closed_with($node, $cannot);
-none_works('refused', $node, $lower, $layout_1, $cannot);
-is($node->safe_psql('postgres', 'SELECT errors FROM snowid_status()'),
-	0, 'functions that fail do not count as errors of keys');
-
-# one session, over the consent
-restart_with($node, with_layout($higher));
-closed_with($node, 'was changed');
-none_works('waiting for consent', $node, $higher, $layout_1, $changed);
-is( $node->safe_psql('postgres',
-		<<~EOF), "refused\n\nt", 'a session sees the consent');
-	CREATE FUNCTION read() RETURNS text LANGUAGE plpgsql AS \$\$
-	BEGIN RETURN snowid_min('2023-01-01Z') = snowid_min('2023-01-01Z', '$higher');
-	EXCEPTION WHEN object_not_in_prerequisite_state THEN RETURN 'refused'; END \$\$;
-	SELECT read();
-	SELECT snowid_accept_layout();
-	DO \$\$ BEGIN
-		WHILE NOT (SELECT is_open FROM snowid_status()) LOOP PERFORM pg_sleep(0.02); END LOOP;
-	END \$\$;
-	SELECT left(read(), 1);
-	EOF
-all_work('after the consent', $node);
-
-#---- No keeper has judged it ----
-
-foreach my $case (
-	[ 'no worker ID', '', 'no worker ID' ],
-	[
-		'no worker process',
-		"snowid.worker_id = 1\nmax_worker_processes = 0",
-		'not ready'
-	],
-	[
-		'the clock is before the epoch',
-		'snowid.worker_id = 1',
-		'before',
-		'epoch=2240-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12'
-	])
-{
-	my ($name, $settings, $reason, $epoch) = @$case;
-
-	restart_with($node, with_layout($epoch // $layout_1, $settings));
-	closed_with($node, $reason);
-	none_works($name, $node, $epoch // $layout_1, $higher, $cannot);
-	next if $epoch;
-	restart_with($node, with_layout($higher, $settings));
-	closed_with($node, $reason);
-	all_work("$name, but the layout of the last keys", $node);
-}
-
-#---- On a standby, the primary's ----
-
-restart_with($node, with_layout($higher));
-server_is_open($node);
-$node->backup('later');
-
-sub standby
-{
-	my ($name, $layout) = @_;
-	my $standby =
-	  server_from_backup($name, $node, 'later', with_layout($layout),
-		has_streaming => 1);
-	$standby->start;
-	closed_with($standby, 'recovery');
-	$node->safe_psql('postgres', 'SELECT snowid_next()');
-	$node->wait_for_catchup($standby);
-	return $standby;
-}
-my $same = standby('same', $higher);
-all_work('a standby', $same);
-my $before = standby('before', $layout_1);
-none_works('a standby with another layout',
-	$before, $layout_1, $higher, $cannot);
-is( $before->safe_psql(
-		'postgres', "SELECT snowid_decode($key, '$layout_1') IS NOT NULL"),
-	't',
-	'a standby with another layout reads by the layout that it is given');
-
-# the primary changes its layout, and standbys with the next one wait for it
-my $third =
-  'epoch=2000-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12';
-my $next = standby('next', $third);
-none_works('a standby with the layout that comes next',
-	$next, $third, $higher, $cannot);
-restart_with($node, with_layout($third));
-closed_with($node, 'was changed');
-$node->safe_psql('postgres', 'SELECT snowid_accept_layout()');
-server_is_open($node);
-$node->safe_psql('postgres', 'SELECT snowid_next()');
-$node->wait_for_catchup($_) foreach $next, $same;
-all_work('when the primary has it, too', $next);
-none_works('a standby with the former layout',
-	$same, $higher, $third, $cannot);
-$next->promote;
-server_is_open($next);
-all_work('promoted', $next);
-$same->promote;
-like(
-	sql_error($same, 'SELECT snowid_next()'),
-	qr/^55000: snowid cannot use this layout\n/,
-	'promoted with the former layout, a standby makes no key below the last ones'
-);
-
-$_->stop foreach $next, $same, $before, $node;
 
 done_testing();
