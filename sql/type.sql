@@ -199,6 +199,7 @@ DROP INDEX down_id_idx;
 CREATE INDEX ON down USING hash (id);
 EXPLAIN (COSTS OFF) SELECT FROM down WHERE id = 10::bigint::snowid;
 SELECT count(*) FROM down WHERE id < 10::bigint::snowid;
+SELECT count(*) FROM down WHERE id <> 10::bigint::snowid;
 RESET enable_seqscan;
 DROP TABLE down;
 DROP OPERATOR FAMILY down_ops USING btree;

@@ -55,14 +55,6 @@ is(sql_error($node, "SELECT snowid_number('b')"),
 	'', 'numbers of a segment are reserved again');
 is(sql_error($node, 'SELECT snowid_next()'), '', 'keys are made again');
 
-# Nobody can cancel what it does.
-$keeper = keeper_pid($node);
-query($node, "SELECT pg_cancel_backend($keeper)");
-keeper_turns($node);
-unlike(
-	slurp_file($node->logfile),
-	qr/canceling statement/,
-	'pg_cancel_backend() does not disturb the keeper');
 $node->stop;
 
 done_testing();

@@ -155,58 +155,6 @@ cmp_ok(opens_at($node) - $first,
 	'>', 2, 'a pair that was given up while it waited begins to wait again');
 $node->stop;
 
-#---- Its directory cannot be written ----
-
-$node = start('readonly', 0, "snowid.worker_id = 1\nsnowid.max_lead = 100ms");
-poll($node, 'is_open');
-my $directory = $node->data_dir . '/snowid';
-END { chmod 0700, $directory if $directory; }
-chmod 0500, $directory or die "$!";
-SKIP:
-{
-	skip 'nothing is read-only here', 3
-	  if open(my $any, '>', "$directory/any");
-	$log = -s $node->logfile;
-	my $error;
-
-	# fixed IDs are in the file for good: as if it were a copy
-	chmod 0700, $directory;
-	unlink "$directory/state";
-	chmod 0500, $directory;
-	settings($node, "snowid.worker_id = 2\nsnowid.max_lead = 100ms");
-	poll($node, "NOT is_open AND reason ~ 'state file'");
-	pause(6);
-	my @lines = slurp_file($node->logfile, $log) =~ /LOG:  snowid .*/g;
-	cmp_ok(scalar @lines,
-		'<', 5, 'a directory that cannot be written: the log has it once')
-	  or diag(join "\n", @lines);
-	like(
-		sql_error($node, 'SELECT snowid_next()'),
-		qr/^55000: snowid cannot use its state file\nDETAIL:  .*Permission denied/,
-		'a directory that cannot be written: callers get the reason');
-	chmod 0700, $directory;
-	poll($node, 'is_open AND worker_id = 2');
-	pass('keys continue when it can be');
-
-	#---- A consent to a layout holds until keys are made with it ----
-
-	my $layout =
-	  "snowid.worker_id = 3\nsnowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=5 sequence=13'";
-	$node->safe_psql('postgres', 'SELECT snowid_next()');
-	configure($node, $layout);
-	$node->restart;
-	poll($node, "reason ~ 'layout was changed'");
-	chmod 0500, $directory;
-	$node->safe_psql('postgres', 'SELECT snowid_accept_layout()');
-	poll($node, "reason ~ 'state file'");
-	chmod 0700, $directory;
-	poll($node, "reason !~ 'state file' OR is_open");
-	poll($node, 'is_open');
-	pass('a consent is not used up by a failure before the first key');
-	$node->stop;
-}
-$node->stop;
-
 #---- The server itself goes back to a number ----
 
 # The clock stands, so that nothing depends on how fast the test is.

@@ -115,10 +115,6 @@ sub ends
 }
 
 my $highest = next_key($node);
-like(
-	sql_error($node, 'SELECT snowid_accept_clock()'),
-	qr/^55000: there is no clock jump to accept/,
-	'a clock that did not jump');
 foreach my $process ('snowid registry', 'snowid keeper')
 {
 	ends($process);
@@ -171,21 +167,6 @@ is(scalar(grep { /^\d+\n$/ } @$said),
 settings($node, $short);
 $node->reload;
 answered($node);
-
-# The planner's support for a snowid and a bigint column's index, rarely a B-tree.
-sub plan_of
-{
-	my ($index, $condition) = @_;
-	return query($node,
-		"CREATE TABLE h (id bigint); CREATE INDEX h_index ON h USING $index (id); SET enable_seqscan = off; EXPLAIN (COSTS OFF) SELECT FROM h WHERE $condition; DROP TABLE h"
-	);
-}
-my $key = "'0ARYZVZXW377R'::snowid";
-like(plan_of($_, "id = $key"), qr/h_index.*Cond/s, "a $_ index answers =")
-  foreach 'hash', 'brin';
-unlike(plan_of(@$_), qr/h_index.*Cond/s, "@$_: no index")
-  foreach [ 'hash', "id < $key" ], [ 'btree', "id <> $key" ],
-  [ 'btree', 'id = floor(random())::bigint::snowid' ];
 
 #---- The directory is locked, or a directory has the file's name ----
 
