@@ -21,7 +21,8 @@ use List::Util  qw(max shuffle sum);
 use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep);
 
 our @EXPORT =
-  qw($work say_so any between many torture kill_server start_server new_client_dir);
+  qw($work say_so any between many torture kill_server start_server ask
+  kill_process has_own_address new_client_dir);
 
 our $work;
 my ($out, $main);
@@ -121,6 +122,47 @@ sub start_server
 		  if clock_gettime(CLOCK_MONOTONIC) > $end;
 		sleep(0.05);
 	}
+	return;
+}
+
+# An answer, or '' where the server has none or cannot be asked now.
+sub ask
+{
+	my ($node, $sql)    = @_;
+	my ($rc,   $answer) = eval {
+		$node->psql(
+			'postgres', $sql,
+			timeout   => 30,
+			timed_out => \my $late,
+			stderr    => \my $err);
+	};
+	return defined $rc && $rc == 0 ? $answer : '';
+}
+
+# kill -9 of one of the processes that this condition names, to its end.
+sub kill_process
+{
+	my ($node, $which) = @_;
+	my $pid = ask($node,
+		"SELECT pid FROM pg_stat_activity WHERE $which ORDER BY random() LIMIT 1"
+	);
+	return unless $pid =~ /^\d+$/;
+	kill 'KILL', $pid;
+	sleep(0.002) while kill(0, $pid);
+	return;
+}
+
+# Gives a server whose directory is a copy a port and a clock of its own.
+sub has_own_address
+{
+	my ($node) = @_;
+	$node->append_conf('postgresql.conf',
+			'port = '
+		  . $node->port
+		  . "\nunix_socket_directories = '"
+		  . $node->host
+		  . "'");
+	give_clock($node);
 	return;
 }
 
