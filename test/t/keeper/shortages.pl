@@ -7,6 +7,7 @@ use Fcntl qw(:flock O_RDONLY O_DIRECTORY);
 use PostgreSQL::Test::Utils;
 use SnowidFaults;
 use SnowidRedis;
+use SnowidSession;
 use SnowidTest;
 use Test::More;
 
@@ -94,7 +95,6 @@ answered($named);
 pass('while a name is looked up');
 $named->stop;
 
-
 # It ends a process that only waits, and not one that asks Redis; no gate is closed by
 # that: the successor finds it open, and continues.  Elsewhere it may come in malloc(),
 # which the end of the process needs.
@@ -127,7 +127,6 @@ foreach my $process ('snowid registry', 'snowid keeper')
 sub ask_at_once
 {
 	my ($timeout) = @_;
-	my @asking = ('') x 3;
 
 	settings($node, $short . "snowid.redis_timeout = '$timeout'\n");
 	$node->reload;
@@ -135,35 +134,24 @@ sub ask_at_once
 		$timeout);
 	answered($node);    # so the process has it, too
 	$redis->freeze;
-	my @handles = map {
-		IPC::Run::start(
-			[
-				'psql', '-XAtq',
-				'-d',   $node->connstr('postgres'),
-				'-c',   'SELECT count(*) FROM snowid_claims()'
-			],
-			'<',
-			'/dev/null',
-			'>&',
-			\$_)
-	} @asking;
-	return (\@handles, \@asking);
+	my @sessions = map { SnowidSession->new($node, 'postgres') } 1 .. 3;
+	$_->ask('SELECT count(*) FROM snowid_claims()') foreach @sessions;
+	return @sessions;
 }
 
-my ($handles, $said) = ask_at_once('500ms');
-$_->finish foreach @$handles;
-is(scalar(grep { /ERROR/ } @$said), 3, 'three ask at once: none for ever');
+is(scalar(grep { $_->outcome =~ /ERROR/ } ask_at_once('500ms')),
+	3, 'three ask at once: none for ever');
 $redis->resume;
 answered($node);
-($handles, $said) = ask_at_once('1min');
+my @asking = ask_at_once('1min');
 wait_for($node,
 	"SELECT count(*) = 3 FROM pg_stat_activity WHERE query ~ '^SELECT count.* FROM snowid_claims' AND wait_event_type = 'Extension'"
 );
 $redis->resume;
-$_->finish foreach @$handles;
-is(scalar(grep { /^\d+\n$/ } @$said),
+my @said = map { $_->outcome } @asking;
+is(scalar(grep { /^\d+$/ } @said),
 	3, 'each of three waiting callers gets its answer')
-  or diag(@$said);
+  or diag(@said);
 settings($node, $short);
 $node->reload;
 answered($node);

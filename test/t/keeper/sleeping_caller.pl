@@ -5,6 +5,7 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidSession;
 use SnowidTest;
 use Test::More;
 use Time::HiRes 'time';
@@ -31,15 +32,15 @@ is(query($node, "SELECT count(*) FROM snowid_next_batch($left)"),
 	$left, 'a caller gets all keys up to max_lead');
 
 my $next    = 'SELECT worker_id FROM snowid_decode(snowid_next())';
-my @callers = map { $node->background_psql('postgres') } 1 .. 3;
-$_->query_until(qr/asked/, "\\echo asked\n$next;\n") foreach @callers;
+my @callers = map { SnowidSession->new($node, 'postgres') } 1 .. 3;
+$_->ask($next) foreach @callers;
 wait_for($node,
-	"SELECT count(*) = 3 FROM pg_stat_activity WHERE query = '$next;' AND wait_event_type = 'Extension'"
+	"SELECT count(*) = 3 FROM pg_stat_activity WHERE query = '$next' AND wait_event_type = 'Extension'"
 );
 
 # One does not run until the gate is open again.
-my $held = query($node,
-	"SELECT min(pid) FROM pg_stat_activity WHERE query = '$next;'");
+my $held =
+  query($node, "SELECT min(pid) FROM pg_stat_activity WHERE query = '$next'");
 stop_process($node, $held);
 reload_with($node, %common, 'snowid.worker_id' => 2);
 poll($node,
@@ -48,12 +49,8 @@ set_skew($node, 5);
 wait_for_worker_id($node, 2);
 kill 'CONT', $held;
 
-foreach my $caller (@callers)
-{
-	is($caller->query('SELECT 1'),
-		"2\n1", 'a caller that slept gets a key of the new worker ID');
-	$caller->quit;
-}
+is($_->outcome, 2, 'a caller that slept gets a key of the new worker ID')
+  foreach @callers;
 $node->stop;
 
 done_testing();
