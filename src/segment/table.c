@@ -20,6 +20,7 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/relation.h"
 #include "access/stratnum.h"
 #include "access/table.h"
 #include "access/xact.h"
@@ -192,7 +193,9 @@ find_row(const SegmentKey *key, bool waits, TableRow *row)
 		return ABSENT;
 	if (!lock_to_read(key->relid, waits))
 		return LOCKED;
-	rel = table_open(key->relid, NoLock);
+	rel = try_relation_open(key->relid, NoLock);
+	if (rel == NULL)			/* dropped, while the caller waited */
+		return ABSENT;
 	check_columns(rel, &table_tags);
 	(void) RelationGetIndexList(rel);
 	if (!OidIsValid(rel->rd_pkindex))

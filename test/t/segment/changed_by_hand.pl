@@ -769,5 +769,20 @@ like(
 	qr/^55000: definition of table "snowid_segment_periods" does not match the snowid_segments extension$/m,
 	'no range is taken if the table of periods was renamed');
 
+#---- Dropped while a caller waits ----
+
+query($node, 'ALTER TABLE renamed RENAME TO snowid_segment_periods');
+query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('dropped')");
+reload_with($node, 'snowid.max_wait' => '1min');
+query($node,
+	"BEGIN; DROP EXTENSION snowid_segments CASCADE; PREPARE TRANSACTION 'p'");
+like(
+	answer_after(
+		"SELECT snowid_number('dropped')",
+		$is_locked,
+		sub { query($node, "COMMIT PREPARED 'p'") }),
+	qr/segment "dropped" does not exist/,
+	'a caller that waits hears that the extension was dropped');
+
 $node->stop;
 done_testing();
