@@ -60,42 +60,45 @@ foreach my $tag (sort keys %call)
 	take($b, $tag, 25);
 }
 
-# 1. The old server: from here on it hands out nothing itself.
-my %taken;
-foreach my $tag (sort keys %call)
-{
-	my $mover = $b->background_psql('postgres');
-	$mover->query_safe(
-		"BEGIN; SELECT FROM snowid_segments WHERE biz_tag = '$tag' FOR UPDATE"
-	);
-	my $row = $mover->query_safe(
-		"SELECT format('(%L, %L, %s, %s)', biz_tag, period, max_id, step) FROM snowid_segments WHERE biz_tag = '$tag'"
-	);
-	my $periods = $mover->query_safe(
-		"SELECT coalesce(string_agg(format('(%L, %L, %s)', biz_tag, period, max_id), ','), '') FROM snowid_segment_periods WHERE biz_tag = '$tag'"
-	);
-	query($c,
-		"INSERT INTO snowid_segments (biz_tag, period, max_id, step) VALUES $row"
-	);
-	query($c,
-		"INSERT INTO snowid_segment_periods (biz_tag, period, max_id) VALUES $periods"
-	) if $periods;
-	$mover->query_safe(
-		"UPDATE snowid_segments SET source = 'c' WHERE biz_tag = '$tag'; COMMIT"
-	);
-	$mover->quit;
-	take($c, $tag, 15);
-	take($b, $tag, 15);
-}
-
-# The third server still asks the old one, and uses up what it has in memory.
 sub wait_up_to
 {
-	my ($max) = @_;
-	reload_with($a, 'snowid.worker_id' => 1, 'snowid.max_wait' => $max);
+	my ($node, $max) = @_;
+	reload_with($node, 'snowid.worker_id' => 1, 'snowid.max_wait' => $max);
 	return;
 }
-wait_up_to('1s');
+
+# 1. The old server: from here on it hands out nothing itself.  2. The new one.
+wait_up_to($b, '1s');
+foreach my $tag (sort keys %call)
+{
+	my $row = query($b,
+		"UPDATE snowid_segments SET source = 'c' WHERE biz_tag = '$tag' RETURNING format('(%L, %L, %s, %s)', biz_tag, period, max_id, step)"
+	);
+	like(
+		sql_error($b, $call{$tag}),
+		qr/Its source has no such row/,
+		"$tag: between the steps the old server has no numbers");
+	like(
+		sql_error($c, $call{$tag}),
+		qr/segment "$tag" does not exist/,
+		"$tag: between the steps the new server has no numbers");
+
+	my $periods = query($b,
+		"SELECT coalesce(string_agg(format('(%L, %L, %s)', biz_tag, period, max_id), ','), '') FROM snowid_segment_periods WHERE biz_tag = '$tag'"
+	);
+	my @commands =
+	  "INSERT INTO snowid_segments (biz_tag, period, max_id, step) VALUES $row";
+	push @commands,
+	  "INSERT INTO snowid_segment_periods (biz_tag, period, max_id) VALUES $periods"
+	  if $periods;
+	query($c, join('; ', 'BEGIN', @commands, 'COMMIT'));
+	take($c, $tag, 15);
+}
+wait_up_to($b, '1min');
+take($b, $_, 15) foreach sort keys %call;
+
+# The third server still asks the old one, and uses up what it has in memory.
+wait_up_to($a, '1s');
 foreach my $tag (sort keys %call)
 {
 	my $refused = '';
@@ -123,8 +126,8 @@ like(
 	qr/cannot reserve numbers: Its source has a source itself/,
 	'the log says why');
 
-# 2. The other servers.
-wait_up_to('1min');
+# 3. The other servers.
+wait_up_to($a, '1min');
 query($a,
 	"UPDATE snowid_segments SET source = 'c', max_id = max_id + 1 WHERE biz_tag = '$_'"
 ) foreach sort keys %call;
