@@ -14,26 +14,14 @@ use SnowidTest;
 use Test::More;
 use Time::HiRes qw(time);
 
-our @EXPORT =
-  qw($short $gone $back strings claiming hasty error_is answered log_size
+our @EXPORT = qw($short $gone $back strings hasty error_is answered log_size
   logged no_process_ended duration keys_are_right);
 
 # Short calls, so that a Redis that is silent is found soon; on a busy machine one that is
 # there may take longer.
 our $short = "snowid.redis_timeout = '500ms'\n";
 
-# A server with a claim, running; $settings: more lines of postgresql.conf.
-sub claiming
-{
-	my ($name, $redis, $settings, %init) = @_;
-	my $node = claiming_cluster($name, $redis, $settings, %init);
-
-	$node->start;
-	create_extension($node);
-	return $node;
-}
-
-# The same, with short calls.
+# A running server that claims, with short calls.
 sub hasty
 {
 	my ($name, $redis, $settings, %init) = @_;

@@ -18,11 +18,12 @@ use Time::HiRes qw(time usleep);
 
 use SnowidProtocol;
 use SnowidTest
-  qw(snowid_cluster configure put_beside replace_file sql_error status poll);
+  qw(snowid_cluster give_clock create_extension configure put_beside replace_file sql_error
+  status poll wait_for wait_until);
 
 our @EXPORT =
-  qw(claiming_cluster claim_settings marks_every settings worker_id claim_state
-  wait_for_claim waits_for_redis);
+  qw(claiming_cluster claiming claimed copy_of claim_settings marks_every settings worker_id
+  claim_state wait_for_claim release_silent waits_for_redis);
 
 my $program = $ENV{REDIS_SERVER} // 'redis-server';
 my $client  = $program =~ s/server$/cli/r;
@@ -111,6 +112,31 @@ sub stop
 	$self->{handle}->signal('CONT');
 	$self->{handle}->finish;
 	delete $self->{handle};
+	return;
+}
+
+# A copy of its append-only file, for go_back().
+sub copy_data
+{
+	my ($self) = @_;
+	my $copy = "$self->{dir}/copy" . ++$self->{copies};
+
+	system_or_bail('cp', '-a', (glob "$self->{dir}/append*")[0], $copy);
+	return $copy;
+}
+
+# A crash: it is killed, and starts again with the data of then, or with none.  The code
+# is run meanwhile.
+sub go_back
+{
+	my ($self, $copy, $code) = @_;
+	my $data = (glob "$self->{dir}/append*")[0];
+
+	$self->stop('KILL');
+	$code->() if $code;
+	system_or_bail('rm', '-r', $data);
+	system_or_bail('cp', '-a', $copy, $data) if $copy;
+	$self->run;
 	return;
 }
 
@@ -210,6 +236,27 @@ sub plant
 	return;
 }
 
+# Other servers have these worker IDs, each with the fields of this record, and with
+# others, if any.
+sub occupy
+{
+	my ($self, $like, $dc, $ids, @fields) = @_;
+	my %record = $self->fields($like);
+
+	foreach my $id (@$ids)
+	{
+		$self->plant(
+			"$dc:$id", %record,
+			owner => sprintf('%032x', $id + 1),
+			name  => "other$id",
+			place => '',
+			token => 'f' x 16,
+			claim => sprintf('%016x', $id + 1),
+			@fields);
+	}
+	return;
+}
+
 # As if a worker ID had never been claimed.
 sub forget
 {
@@ -235,6 +282,15 @@ sub take_away
 		token => 'f' x 16,
 		claim => 'f' x 16,
 		@fields);
+	return;
+}
+
+# Waits until this worker ID has no owner.
+sub wait_until_free
+{
+	my ($self, $pair) = @_;
+	wait_until("$pair without an owner",
+		sub { $self->record($pair, 'owner') eq '' });
 	return;
 }
 
@@ -264,6 +320,40 @@ sub claiming_cluster
 
 	$node->{redis} = $redis;
 	marks_every($node, $marks) if $marks;
+	return $node;
+}
+
+# The same, running; and with a claim that Redis has confirmed.
+sub claiming
+{
+	my $node = claiming_cluster(@_);
+
+	$node->start;
+	create_extension($node);
+	return $node;
+}
+
+sub claimed
+{
+	my $node = claiming(@_);
+
+	wait_for_claim($node);
+	return $node;
+}
+
+# A server with a copy of another one's files, as they are now; not started.
+sub copy_of
+{
+	my ($name, $from, $settings) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+
+	mkdir $node->basedir;
+	system_or_bail('cp', '-a', $from->data_dir, $node->data_dir);
+	unlink $node->data_dir . '/postmaster.pid';
+	$node->append_conf('postgresql.conf', 'port = ' . $node->port);
+	$node->{redis} = $from->{redis};
+	settings($node, $settings);
+	give_clock($node);
 	return $node;
 }
 
@@ -314,6 +404,19 @@ sub wait_for_claim
 {
 	my ($node) = @_;
 	poll($node, "is_open AND registry = 'claimed'");
+	return;
+}
+
+# Has this server release the ID of another one, once that is silent.
+sub release_silent
+{
+	my ($node, $worker_id) = @_;
+	wait_for($node,
+		"SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = $worker_id"
+	);
+	is( $node->safe_psql('postgres', "SELECT snowid_release(0, $worker_id)"),
+		'released',
+		'the ID of a silent server is released');
 	return;
 }
 
