@@ -4,7 +4,6 @@
 use strict;
 use warnings;
 
-use File::Path qw(rmtree);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidRedis;
@@ -32,7 +31,7 @@ my $file = PostgreSQL::Test::Utils::tempdir('secrets') . '/password';
 sub password_file
 {
 	my ($content, $mode) = @_;
-	rmtree($file);
+	unlink $file;
 	append_to_file($file, $content);
 	chmod($mode // 0600, $file) or die "$!";
 	return;
@@ -92,16 +91,14 @@ sub leaks
 		push @found, 'log' if slurp_file($node->logfile) =~ /$secret/i;
 		next if !defined $node->{_pid};
 		push @found, 'settings'
-		  if $node->safe_psql('postgres', 'SELECT s::text FROM pg_settings s')
-		  =~ /$secret/i;
+		  if query($node, 'SELECT s::text FROM pg_settings s') =~ /$secret/i;
 		push @found, 'SHOW'
-		  if $node->safe_psql('postgres', 'SHOW ALL') =~ /$secret/i;
+		  if query($node, 'SHOW ALL') =~ /$secret/i;
 		push @found, 'status'
 		  if status($node, 'snowid_status::text') =~ /$secret/i;
-		push @found,
-		  'activity'
-		  if $node->safe_psql('postgres',
-			'SELECT a::text FROM pg_stat_activity a') =~ /$secret/i;
+		push @found, 'activity'
+		  if query($node, 'SELECT a::text FROM pg_stat_activity a') =~
+		  /$secret/i;
 	}
 	push @found, 'error' if grep { /$secret/i } @errors;
 	my @titles = grep { /postgres/ } `ps axww -o command`;
@@ -121,7 +118,7 @@ create_extension($node);
 wait_for_claim($node);
 is($redis->query('-n', 3, 'HGET', 'snowid', '0:0') =~ /"name":"node"/,
 	1, 'an ACL user claims, in database 3');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM snowid_claims()'),
+is(query($node, 'SELECT count(*) FROM snowid_claims()'),
 	1, 'an ACL user may list the claims');
 
 my $local = snowid_cluster('local');
@@ -166,20 +163,11 @@ works($node, 'the user may use our key again: there is no error');
 
 #---- The password file ----
 
+# forms/public.pl has the other files that are refused.
 my @refused = (
 	[
 		sub { password_file("$secret\n", 0640) },
 		'has group or world access; its permissions should be'
-	],
-	[ sub { password_file("$secret\n", 0604) }, 'has group or world access' ],
-	[ sub { password_file("$secret\n", 0620) }, 'has group or world access' ],
-	[
-		sub { unlink $file },
-		'could not open file ".*/password": No such file'
-	],
-	[
-		sub { password_file("$secret\n", 0000) },
-		'could not open file ".*": Permission denied'
 	],
 	[ sub { password_file('') }, 'the first line of file ".*" is empty' ],
 	[
@@ -189,19 +177,6 @@ my @refused = (
 	[
 		sub { password_file($secret x 100) },
 		'the first line of file ".*" is too long'
-	],
-	[ sub { unlink $file; mkdir $file }, 'is not a regular file' ],
-	[
-		sub { rmtree($file); POSIX::mkfifo($file, 0600) },
-		'is not a regular file'
-	],
-	[
-		sub { rmtree($file); symlink('/proc/self/mem', $file) },
-		'could not read file ".*": Input/output error'
-	],
-	[
-		sub { append_to_file("$node->{skew_file}.stranger", '') },
-		'file ".*" must be owned by the server.s user or root'
 	],
 	[
 		sub { password_file("x$secret\n") },
@@ -219,18 +194,13 @@ foreach my $case (@refused)
 	my ($make, $error) = @$case;
 	$make->();
 	error_is($node, $error, "a password file is refused: $error");
-	unlink "$node->{skew_file}.stranger";
 	password_file("$secret\r\nsecond line\n", 0400);
 	$redis->query('ACL', 'SETUSER', 'snowid', 'on');
 	answered($node);    # without a reload: read at each connect
 }
 pass('the file is read at each connect');
-symlink($file, $node->data_dir . '/password') or die "$!";
-use_url($node, $url, "snowid.redis_password_file = 'password'");
-works($node, 'a relative path counts from the data directory');
 
 # rotated
-use_url($node, $url);
 $redis->query('ACL', 'SETUSER', 'snowid', '>Another', "<$secret");
 error_is($node, 'WRONGPASS', 'another password in Redis is refused');
 password_file('Another');
@@ -307,7 +277,7 @@ is(leaks($node, $local), '', 'the password is nowhere');
 
 #---- Which role sees addresses and paths ----
 
-$local->safe_psql('postgres', <<~'EOF');
+query($local, <<~'EOF');
 	CREATE ROLE anybody;
 	CREATE ROLE reader IN ROLE pg_read_all_settings;
 	CREATE ROLE monitor IN ROLE pg_monitor;
@@ -381,43 +351,30 @@ my $port     = qr/^a port must be a number from 1 to 65535$/;
 my $database = qr/^a database must be a number from 0 to 1000000$/;
 my @bad      = (
 	"redis://:$secret\@localhost"            => $password,
-	"redis://snowid:$secret\@localhost:1/1"  => $password,
 	"redis://snowid:${secret}\@x\@localhost" => $password,
 	"redis://snowid:${secret}/x\@localhost"  => $password,
 	"unix://snowid:$secret\@/tmp/x"          => $password,
 	"redis://a,redis://:$secret\@localhost"  => $password,
 	"redis://localhost?password=$secret"     =>
 	  qr/^it must not contain parameters$/,
-	"redis://localhost:1?password=$secret" =>
-	  qr/^it must not contain parameters$/,
-	"redis://localhost/0?password=$secret" =>
-	  qr/^it must not contain parameters$/,
 	"unix:///tmp/x?password=$secret" => qr/^it must not contain parameters$/,
 	$secret                          => $form,
-	'http://localhost'               => $form,
-	'localhost:6379'                 => $form,
 	'redis:/localhost'               => $form,
-	'redis://'                       => qr/^a host name is missing$/,
 	'redis:///3'                     => qr/^a host name is missing$/,
 	'redis://user@'                  => qr/^a host name is missing$/,
-	'redis://:6379'                  => qr/^a host name is missing$/,
 	'redis://localhost:'             => $port,
 	'redis://localhost:0'            => $port,
 	'redis://localhost:65536'        => $port,
-	'redis://localhost:99999999999999999999' => $port,
-	'redis://localhost:-1'                   => $port,
-	'redis://localhost/x'                    => $database,
-	'redis://localhost/1000001'              => $database,
-	'redis://localhost/3/4'                  => $database,
-	'redis://[::1'                           => qr/^a bracket is not closed$/,
-	'redis://[::1]6379'    => qr/^a colon is missing before a port$/,
-	'redis://' . 'x' x 300 => qr/^a host name is too long$/,
+	'redis://localhost:-1'           => $port,
+	'redis://localhost/1000001'      => $database,
+	'redis://localhost/3/4'          => $database,
+	'redis://[::1'                   => qr/^a bracket is not closed$/,
+	'redis://[::1]6379' => qr/^a colon is missing before a port$/,
 	'redis://' . 'x' x 200 . '@localhost' => qr/^a user name is too long$/,
 	'unix://tmp/x'                        =>
 	  qr/^unix:\/\/ needs the absolute path of a socket, of at most 107 bytes$/,
-	'unix:///' . 'x' x 107 => qr/^unix:\/\/ needs the absolute path/,
-	'unix://' . 'x' x 200 . '@/tmp/x' => qr/^a user name is too long$/,
-	'redis://a%40b@localhost'         =>
+	'unix:///' . 'x' x 107    => qr/^unix:\/\/ needs the absolute path/,
+	'redis://a%40b@localhost' =>
 	  qr/^a user name is taken as it is, without % escapes$/,
 	'redis://[' . '1' x 300 . ']' => qr/^a host name is too long$/,
 	'redis://a_b!' => qr/^a host name contains an invalid character$/,
