@@ -75,7 +75,7 @@ sub survives
 		duration(
 			sub {
 				$node->reload;
-				$node->poll_query_until('postgres',
+				wait_for($node,
 					"SELECT current_setting('snowid.max_wait') = '4321ms'");
 				clients_go_on($client);
 			}),
@@ -152,11 +152,6 @@ survives(
 	sub { $redis->freeze },
 	sub { $redis->resume },
 	'no answer within');
-survives(
-	'silent', $proxied,
-	sub { $proxy->mode('silent') },
-	sub { $proxy->mode('') },
-	'no answer within');
 answered($named);
 
 # a name is looked up for each new connection
@@ -192,76 +187,32 @@ $late->stop;
 
 # The answer to each request, and the error.
 my @not_redis = (
-	"\0\xff\x13\r\n" => 'Protocol error',
 	"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n" =>
 	  'Protocol error',
-	"SSH-2.0-OpenSSH_9.2\r\n" => 'Protocol error',
-	"+OK\r\n"                 => 'INFO: unexpected type of reply$',
-	":1\r\n"                  => 'INFO: unexpected type of reply$',
-	"\$-1\r\n"                => 'INFO: unexpected type of reply$',
-	"*-1\r\n"                 => 'INFO: unexpected type of reply$',
-	"*0\r\n"                  => 'INFO: unexpected type of reply$',
-	strings('role:master')    => 'INFO: unexpected type of reply$',
-	"\$5\r\nhello\r\n"        => 'the reply to INFO is not from Redis$',
+	"+OK\r\n"              => 'INFO: unexpected type of reply$',
+	"*0\r\n"               => 'INFO: unexpected type of reply$',
+	strings('role:master') => 'INFO: unexpected type of reply$',
+	"\$5\r\nhello\r\n"     => 'the reply to INFO is not from Redis$',
 	"\$24\r\nrole:master\0\r\nrun_id:abc\r\n" =>
 	  'INFO: unexpected type of reply$',
 	"\$12\r\nrole:master\n\r\n" => 'the reply to INFO is not from Redis$',
 	"\$21\r\nrole:slave\nrun_id:abc\r\n" => 'this is a replica$',
-	"\$-5\r\n"                           => 'Bulk string length out of range',
-	"\$5x\r\nhello\r\n"                  => 'Bad bulk string length',
-	"\$99999999999999999999\r\n"         => 'Bad bulk string length',
 	"\$9999999999\r\n"                   => 'no answer within',
 	"\$1000000\r\n" . 'x' x 300_000      => 'a reply is too long$',
 	'$1' . '0' x 300_000                 => 'a reply is too long$',
-	"*9999999999\r\n"      => 'Multi-bulk length out of range|too long',
-	"*2147483647\r\n"      => 'a reply is too long$|out of range',
-	"*4294967297\r\n"      => 'out of range|too long',
-	"*500000000\r\n"       => 'a reply is too long$',
-	"*1000000\r\n"         => 'a reply is too long$',
-	"*1\r\n" x 100         => 'nested|no answer',
-	"-ERR not now\r\n"     => 'INFO: ERR not now$',
-	"-ERR \e[31mred\a\r\n" => 'INFO: ERR \?\[31mred\?$',
-	"-\r\n"                => 'INFO: $');
+	"*500000000\r\n"                     => 'a reply is too long$',
+	"*1\r\n" x 100                       => 'nested|no answer',
+	"-ERR not now\r\n"                   => 'INFO: ERR not now$',
+	"-ERR \e[31mred\a\r\n"               => 'INFO: ERR \?\[31mred\?$',
+	"-\r\n"                              => 'INFO: $');
 
-# Answers that pretend to be the script's.
+# Errors in place of the script's answer.
 my @not_the_script = (
-	"+OK\r\n"      => "the registry's script: unexpected type of reply\$",
-	":-1\r\n"      => "the registry's script: unexpected type of reply\$",
-	"*0\r\n"       => "the registry's script: unexpected type of reply\$",
-	"*1\r\n:1\r\n" => "the registry's script: unexpected type of reply\$",
-	"*2\r\n\$2\r\nok\r\n\$-1\r\n" =>
-	  "the registry's script: unexpected type of reply\$",
-	"*1\r\n*1\r\n\$2\r\nok\r\n" =>
-	  "the registry's script: unexpected type of reply\$",
-	"*2\r\n\$2\r\nok\r\n\$3\r\n1\0002\r\n" =>
-	  "the registry's script: unexpected type of reply\$",
 	"-LOADING Redis is loading the dataset in memory\r\n" =>
 	  "the registry's script: LOADING Redis is loading",
-	"-NOPERM this user has no permissions\r\n" =>
-	  "the registry's script: NOPERM",
 	"-MOVED 1234 10.0.0.1:6379\r\n" =>
 	  "the registry's script: MOVED 1234 10.0.0.1:6379",
-	"-BUSY Redis is busy running a script.\r\n" =>
-	  "the registry's script: BUSY",
-	"-NOSCRIPT\r\n" => "the registry's script: NOSCRIPT",
-	"-READONLY You can't write against a read only replica.\r\n" =>
-	  "the registry's script: READONLY");
-my @nonsense = (
-	['ok'],
-	[ 'ok', '' ],
-	[ 'ok', '-1' ],
-	[ 'ok', '1e9' ],
-	[ 'ok', 'inf' ],
-	[ 'ok', '0x10' ],
-	[ 'ok', '9' x 16 ],
-	[ 'ok', '9' x 40 ],
-	[ 'ok', '1', '2' ],
-	[ 'OK', '1' ],
-	[''],
-	['lost'],
-	[ 'layout', 'x' ],
-	[ 'yours',  '0', '1' x 16, '0', '0' ],
-	[ "ok\n",   '1' ]);
+	"-NOSCRIPT\r\n" => "the registry's script: NOSCRIPT");
 
 # Sees each of these answers cause its error, while keys continue.
 sub are_errors
@@ -315,8 +266,7 @@ marks_every($proxied, 100);
 my $client =
   start_client($proxied, 'SELECT snowid_next() FROM pg_sleep(0.002);');
 are_errors($proxied, 'all:', @not_redis);
-are_errors($proxied, '', @not_the_script,
-	map { strings(@$_) => 'unexpected reply to "mark"$' } @nonsense);
+are_errors($proxied, '',     @not_the_script);
 $proxy->mode(strings('late'));
 my ($from, $began) = ($proxy->requests_size, time);
 usleep(500_000);
@@ -429,10 +379,7 @@ sub settling
 			Blocking => 0)
 	} 1 .. 4;
 	my $node =
-	  claiming_cluster('no_room', 'redis://127.0.0.1:' . $full->sockport,
-		$short);
-	$node->start;
-	create_extension($node);
+	  claiming('no_room', 'redis://127.0.0.1:' . $full->sockport, $short);
 	poll($node,
 		"registry_error ~ '^127.0.0.1 port [0-9]+: no answer within snowid.redis_timeout'"
 	);
