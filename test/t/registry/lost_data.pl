@@ -170,21 +170,6 @@ sub owners
 	} @_;
 }
 
-# Ends Redis as a crash would; with none of its data, or that of another time.
-# The code is run meanwhile.
-sub crash_redis
-{
-	my ($data, $code) = @_;
-	$primary->stop('KILL');
-	$code->() if $code;
-	system_or_bail('rm', '-rf', "$primary->{dir}/appendonlydir")
-	  if defined $data;
-	system_or_bail('cp', '-r', $data, "$primary->{dir}/appendonlydir")
-	  if $data;
-	$primary->run;
-	return;
-}
-
 # A server that never had a claim, started beside them.
 sub newcomer { return hasty($_[0], $urls, $_[1]); }
 
@@ -194,8 +179,7 @@ settings($first, $slow . "snowid.max_wait = '20s'");
 marks_every($first, 700);
 $first->reload;
 answered($first);
-my $old = $primary->{dir} . '/old';
-system_or_bail('cp', '-r', "$primary->{dir}/appendonlydir", $old);
+my $old = $primary->copy_data;
 ($ownership, my $since) = record('claim', 'since');
 
 settings($first, $short . "snowid.max_wait = '20s'");
@@ -220,12 +204,13 @@ $second->reload;
 marks_every($_, 700) foreach $first, $second;
 answered($_)         foreach $first, $second;
 ($ownership, $since) = record('claim', 'since');
-crash_redis();
+$primary->stop('KILL');
+$primary->run;
 answered($first);
 is( join(' ', owners($first, $second), record('claim', 'since')),
 	"first=0/0 second=1/1 $ownership $since",
 	'Redis was restarted with its data');
-crash_redis('');
+$primary->go_back;
 answered($_) foreach $first, $second;
 is( owners($first, $second),
 	'first=0/0 second=1/1',
@@ -233,7 +218,7 @@ is( owners($first, $second),
 );
 
 my $third;
-crash_redis(
+$primary->go_back(
 	$old,
 	sub {
 		$third = newcomer('third');
