@@ -1,15 +1,16 @@
 # Redis forgets, and servers call again in any order: no connected server loses its worker
 # ID, and no other server gets it.  A first claim, and servers whose leases differ; a server
-# that comes from another registry; a machine that loses power at the same time; a registry that moves
-# to another Redis; two masters; and cases that the simulator found: a server that was asked
-# to wait, and then is cut off; one that asks for another ID in the settling; keys that only
-# a former owner knows of; a lease that lapses while its settings want another datacenter.
+# that comes from another registry; a machine that loses power at the same time; a registry
+# that moves to another Redis; two masters; and cases that the simulator found: a server that
+# was asked to wait, and then is cut off; keys that only a former owner knows of; a lease that
+# lapses while its settings want another datacenter.
 use strict;
 use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidFaults;
+use SnowidKeys;
 use SnowidRedis;
 use SnowidTest;
 use Test::More;
@@ -28,28 +29,11 @@ sub keeps
 	return;
 }
 
-my $redis;
-
-# What is done meanwhile, a Redis that writes all to its file forgets: it is killed, and
-# has that file as it was before.
-sub lose_what_is_done_by
-{
-	my ($redis, $code) = @_;
-	my $data = (glob "$redis->{dir}/append*")[0];
-
-	system_or_bail('cp', '-a', $data, "$redis->{dir}/saved");
-	$code->();
-	$redis->stop('KILL');
-	system_or_bail('rm', '-r',                  $data);
-	system_or_bail('mv', "$redis->{dir}/saved", $data);
-	$redis->run;
-	return;
-}
-
 #---- A first claim is forgotten, and a server that marks more often comes ----
 
 # The settling is that of the product, whatever is stored.
-$redis = SnowidRedis->start('redis', 'appendonly yes', 'appendfsync always');
+my $redis =
+  SnowidRedis->start('redis', 'appendonly yes', 'appendfsync always');
 $redis->edit('meta', span => 3600_000);
 my $rarely = hasty('rarely', $redis, '', marks => 5000);
 my $brief  = claiming_cluster(
@@ -61,15 +45,13 @@ my $held;
 END { kill 'CONT', $held if $held; }
 
 poll($rarely, "NOT is_open AND reason ~ 'registry is empty'");
-lose_what_is_done_by(
-	$redis,
-	sub {
-		$redis->end_settling;
-		$rarely->reload;
-		wait_for_claim($rarely);
-		$held = process_pid($rarely, 'snowid registry');
-		stop_process($rarely, $held);
-	});
+my $copy = $redis->copy_data;
+$redis->end_settling;
+$rarely->reload;
+wait_for_claim($rarely);
+$held = process_pid($rarely, 'snowid registry');
+stop_process($rarely, $held);
+$redis->go_back($copy);
 my $began   = time;
 my $rare_id = worker_id($rarely);
 $redis->edit('meta', span => 0, longest => 0);
@@ -96,10 +78,8 @@ $_->stop foreach $rarely, $brief;
 my $here = SnowidRedis->start('here', 'appendonly yes', 'appendfsync always');
 my $there = SnowidRedis->start('there');
 $there->edit('meta', name => 'b' x 16);
-my $owner = hasty('owner', $here);
-wait_for_claim($owner);
-my $guest = hasty('guest', $there);
-wait_for_claim($guest);
+my $owner = claimed('owner', $here,  $short);
+my $guest = claimed('guest', $there, $short);
 is(join(' ', map { worker_id($_) } $owner, $guest),
 	'0 0', 'two servers of two registries have one ID');
 
@@ -144,19 +124,17 @@ $here->edit(
 	"0:$id",
 	boot     => 'before the power failure',
 	interval => 4000);
-lose_what_is_done_by(
-	$here,
-	sub {
-		$here->edit("0:$id", n => $here->record("0:$id", 'n') + 7);
-		$owner->start;
-		poll($owner, "reason ~ 'before the machine was restarted'");
-	});
+$copy = $here->copy_data;
+$here->edit("0:$id", n => $here->record("0:$id", 'n') + 7);
+$owner->start;
+poll($owner, "reason ~ 'before the machine was restarted'");
+$here->go_back($copy);
 wait_for_claim($owner);
 is(worker_id($owner), $id,
 	'after a power failure, and with a Redis that forgot its last writes, a server has its ID'
 );
-is( $owner->safe_psql(
-		'postgres',
+is( query(
+		$owner,
 		'SELECT count(*) FROM snowid_claims() WHERE server_name = \'owner\''),
 	'1',
 	'after a power failure no other ID has leaked');
@@ -253,8 +231,7 @@ my $both = join ',', map { $_->url } $reborn, $kept;
 my ($had_0, $has_1) = map { hasty($_, $both) } qw(had_0 has_1);
 wait_for_claim($_) foreach $had_0, $has_1;
 $reborn->run;
-my $newcomer = hasty('newcomer', $reborn);
-wait_for_claim($newcomer);
+my $newcomer = claimed('newcomer', $reborn, $short);
 settings($had_0, '');
 $had_0->restart;
 poll($had_0, "NOT is_open AND reason ~ 'are both masters'");
@@ -276,12 +253,11 @@ sub end_all
 {
 	$_->stop foreach @_;
 	$proxy->mode('');
-	$redis->query('FLUSHALL');
+	$redis->settle;
 	return;
 }
 
-my $a = hasty('a', $proxy);
-wait_for_claim($a);
+my $a = claimed('a', $proxy, $short);
 $a->stop;
 $redis->query('FLUSHALL');
 marks_every($a, 10_000);
@@ -297,48 +273,20 @@ $a->reload;
 poll($a, "is_open AND registry = 'remembered'");
 is(worker_id($a), 0, 'asked to wait, and cut off: it continues with its ID');
 $redis->end_settling;
-my $b = hasty('b', $redis);
-wait_for_claim($b);
+my $b = claimed('b', $redis, $short);
 is(worker_id($b), 1,
 	'asked to wait, and cut off: a newcomer does not get its ID after the settling'
 );
 marks_every($a, 300);
 $proxy->mode('');
 $a->reload;
-wait_for_claim($a);
-is(worker_id($a), 0, 'asked to wait, and cut off: it keeps its ID');
-ok( !logged($a, 0, qr/snowid lost its worker ID/),
-	'asked to wait, and cut off: it never lost its ID');
+keeps($a, 0, 'a server that was asked to wait, and cut off');
 end_all($a, $b);
-
-#---- Another ID is asked for in the settling ----
-
-$a = hasty('a1', $redis, '', marks => 10_000);
-$redis->end_settling;
-$a->reload;
-wait_for_claim($a);
-$redis->query('FLUSHALL');
-like(
-	sql_error($a, 'SELECT snowid_reclaim()'),
-	qr/^55000: no other worker ID could be claimed\nDETAIL:  The registry is empty/,
-	'in the settling no server gets another ID');
-is($redis->record('0:0', 'name'),
-	'a1', 'in the settling the ID that a server has is put back');
-kill_all($a);
-$redis->end_settling;
-$b = hasty('b1', $redis);
-wait_for_claim($b);
-is(worker_id($b), 1,
-	'an ID that is put back in the settling is not given to a newcomer');
-end_all($b);
 
 #---- What an owner brings back after a restart ----
 
 my $high = 80_000_000_000_000;
-$a = hasty('a6', $redis);
-$redis->end_settling;
-$a->reload;
-wait_for_claim($a);
+$a = claimed('a6', $redis, $short);
 $redis->edit('meta', since => 0, span => 100_000, high => $high);
 $a->restart;
 wait_for_claim($a);
@@ -355,26 +303,17 @@ end_all($a);
 
 #---- Keys that only a former owner knows of ----
 
-$a = hasty('a2', $proxy);
-wait_for_claim($a);
-$b = hasty('b2', $redis);
-wait_for_claim($b);
+$a = claimed('a2', $proxy, $short);
+$b = claimed('b2', $redis, $short);
 $proxy->mode('silent');
 error_is($a, 'no answer');
 set_skew($a, 600);
-$a->poll_query_until('postgres',
+wait_for($a,
 	"SELECT last_key_time > now() - interval '1 s' FROM snowid_status(), snowid_next() WHERE snowid_next IS NOT NULL"
-) or die;
-my $last = $a->safe_psql('postgres',
-	'SELECT floor(extract(epoch FROM snowid_timestamp(snowid_next())) * 1000)'
 );
-$b->poll_query_until('postgres',
-	"SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = 0")
-  or die;
-is($b->safe_psql('postgres', 'SELECT snowid_release(0, 0)'),
-	'released', 'the ID of a server that is cut off is released');
-my $c = hasty('c2', $redis);
-wait_for_claim($c);
+my $last = key_ms(next_key($a));
+release_silent($b, 0);
+my $c = claimed('c2', $redis, $short);
 cmp_ok($redis->record('0:0', 'ceiling'),
 	'<', $last, 'its next owner knows nothing of its last keys');
 $proxy->mode('');
@@ -382,41 +321,34 @@ $a->wait_for_log(qr/snowid lost its worker ID/);
 wait_for_claim($a);
 kill_all($a);
 query($c, 'SELECT snowid_reclaim()');
-wait_until('the next owner gives it back',
-	sub { $redis->record('0:0', 'owner') eq '' });
+$redis->wait_until_free('0:0');
 cmp_ok($redis->record('0:0', 'ceiling'), '>=', $last,
 	'the record has the ceiling that the owner before has reported, though its own is exact'
 );
-my $d = hasty('d2', $redis);
-wait_for_claim($d);
+my $d = claimed('d2', $redis, $short);
 isnt(worker_id($d), 0, 'a newcomer does not get the ID of these keys');
 end_all($b, $c, $d);
 
 #---- A lease that lapses while the settings want another datacenter ----
 
 my $on_lease = "snowid.redis_lease = '3s'\n";
-$a = hasty('a4', $proxy, $on_lease);
-wait_for_claim($a);
-$b = hasty('b4', $redis, $on_lease);
-wait_for_claim($b);
-foreach my $full (0 .. 31)
-{
-	my %record = $redis->fields('0:1');
-	$redis->plant("1:$full", %record, owner => 'f' x 32);
-	$redis->take_away("1:$full", interval => 3600_000, lease => 0);
-}
+$a = claimed('a4', $proxy, $short . $on_lease);
+$b = claimed('b4', $redis, $short . $on_lease);
+$redis->occupy(
+	'0:1', 1, [ 0 .. 31 ],
+	interval => 3600_000,
+	lease    => 0);
 settings($a, $short . $on_lease . 'snowid.datacenter_id = 1');
 $a->reload;
 $a->wait_for_log(qr/snowid keeps worker ID 0 of datacenter 0/);
 $proxy->mode('silent');
-$b->poll_query_until('postgres',
-	"SELECT state = 'lapsed' FROM snowid_claims() WHERE worker_id = 0")
-  or die;
+wait_for($b,
+	"SELECT state = 'lapsed' FROM snowid_claims() WHERE worker_id = 0");
 $proxy->mode('');
 poll($a,
 	"NOT is_open AND reason ~ 'All 32 worker IDs of datacenter 1 are in use'"
 );
-ok(1, 'it does not keep an ID that has lapsed');
+pass('a server does not keep an ID that has lapsed');
 like(
 	slurp_file($a->logfile),
 	qr/The lease of worker ID 0 of datacenter 0 has lapsed, and the settings want another datacenter\./,
