@@ -10,7 +10,7 @@
 use strict;
 use warnings;
 use IPC::Open2;
-use List::Util  qw(first max min sum);
+use List::Util  qw(max min sum);
 use POSIX       qw(ceil strftime);
 use Time::HiRes qw(sleep time);
 
@@ -264,40 +264,28 @@ sub cpu_time
 	return (split(' ', read_file("/proc/$_[0]/schedstat")))[0] / 1e9;
 }
 
-# Makes keys until they lead the clock by max_lead (1s).
-sub use_up_lead
-{
-	my ($session) = @_;
-	ask($session,
-		'SELECT count(*) FROM (SELECT snowid_next_batch(1000000)) keys')
-	  until ask($session, 'SELECT lead_ms FROM snowid_status()') > 950;
-	return;
-}
-
 #---- The rows ----
 
-my ($default, $wide);    # a session in each server
+my $default;    # a session in the first server
 my $has_uuid7;
 
 sub prepare
 {
-	foreach my $server (qw(default wide))
-	{
-		my $session = session($server);
-		ask($session, <<~END);
-			CREATE EXTENSION snowid;
-			CREATE EXTENSION snowid_segments;
-			CREATE FUNCTION bench_nothing() RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
-			CREATE FUNCTION bench_clock() RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
-			CREATE SEQUENCE cache1;
-			CREATE SEQUENCE cache32 CACHE 32;
-			CREATE SEQUENCE cache1000 CACHE 1000;
-			SELECT format('CREATE SEQUENCE own_%s', i) FROM generate_series(0, 31) i \\gexec
-			SELECT snowid_next()
-			END
-		if   ($server eq 'default') { $default = $session }
-		else                        { $wide    = $session }
-	}
+	$default = session('default');
+	ask($default, <<~END);
+		CREATE EXTENSION snowid;
+		CREATE EXTENSION snowid_segments;
+		CREATE FUNCTION bench_nothing() RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
+		CREATE FUNCTION bench_clock() RETURNS bigint AS '$dir/snowid/$bench/baseline' LANGUAGE C VOLATILE;
+		CREATE SEQUENCE cache1;
+		CREATE SEQUENCE cache32 CACHE 32;
+		CREATE SEQUENCE cache1000 CACHE 1000;
+		SELECT format('CREATE SEQUENCE own_%s', i) FROM generate_series(0, 31) i \\gexec
+		SELECT snowid_next()
+		END
+	my $wide = session('wide');
+	ask($wide, 'CREATE EXTENSION snowid');
+	leave($wide);
 	$has_uuid7 =
 	  ask($default, q(SELECT to_regprocedure('uuidv7()') IS NOT NULL)) eq 't';
 	return;
@@ -312,12 +300,12 @@ sub each_row
 # ns a row of each function, in turns, $n rows a statement.
 sub row_costs
 {
-	my ($session, $times, $n, @functions) = @_;
+	my ($times, $n, @functions) = @_;
 	return turns(
 		$times,
 		map {
 			my $f = $_;
-			[ $f, sub { timed($session, each_row($f, $n)) / $n } ]
+			[ $f, sub { timed($default, each_row($f, $n)) / $n } ]
 		} @functions);
 }
 
@@ -332,7 +320,7 @@ sub row1
 		'clock_timestamp()');
 	my $waits = ask($default, 'SELECT waits FROM snowid_status()');
 	timed($default, each_row($_, $n)) foreach @functions;
-	my %ns = row_costs($default, full(501, 61), $n, @functions);
+	my %ns = row_costs(full(501, 61), $n, @functions);
 	my ($nothing, $clock, $next) =
 	  @ns{qw(bench_nothing() bench_clock() snowid_next())};
 	$waits -= ask($default, 'SELECT waits FROM snowid_status()');
@@ -381,6 +369,15 @@ sub row1
 	return;
 }
 
+# Makes keys until they lead the clock by max_lead (1s).
+sub use_up_lead
+{
+	ask($default,
+		'SELECT count(*) FROM (SELECT snowid_next_batch(1000000)) keys')
+	  until ask($default, 'SELECT lead_ms FROM snowid_status()') > 950;
+	return;
+}
+
 sub row2
 {
 	my $n    = 1000;
@@ -411,7 +408,7 @@ sub row2
 				[
 					$name,
 					sub {
-						use_up_lead($default) if $name =~ /12 bits/;
+						use_up_lead() if $name =~ /12 bits/;
 						my $run =
 						  pgbench($server, $clients, 1, each_row($f, $n));
 						push $longest{$name}->@*, $run->{longest};
@@ -760,7 +757,7 @@ sub row13
 	my @functions = (
 		'bench_nothing()',   'snowid_next()',
 		'gen_random_uuid()', 'managed.snowid_next()');
-	my %ns = row_costs($default, full(101, 21), 2000, @functions);
+	my %ns = row_costs(full(101, 21), 2000, @functions);
 
 	heading('13. Managed servers');
 	paragraph(
