@@ -69,7 +69,7 @@ my @named = (
 		'the keeper looks each second; only the wait is longer'
 	],
 	[
-		qr{^(?:keeper/.*|process.c): without: MemoryContextSwitchTo},
+		qr{^process.c: \w+: without: MemoryContextSwitchTo},
 		'what a turn leaves would be kept, or what a connection keeps would be freed'
 	],
 	[
@@ -79,10 +79,6 @@ my @named = (
 	[
 		qr{^generator/gate.c: generator_shmem: without: pg_atomic_init_u64\(&generator->last},
 		'no unit is taken either while usable_until is 0'
-	],
-	[
-		qr{^generator/gate.c: generator_open: never: \(generator->gate.has_pair && },
-		'the ceilings of the former pair are a floor that says the same'
 	],
 	[
 		qr{^generator/gate.c: generator_(?:open|grant): without: ConditionVariableB},
