@@ -1,8 +1,9 @@
 # doc/monitoring/: every query for the exporter runs with pg_monitor alone, gives
 # the metrics that it declares, and asks Redis only if it answers; alerts and
 # dashboard name those metrics and no others; each alert is in the manual,
-# and has tests in test/by_hand/monitoring/alerts.yaml, which promtool runs.  With a real
-# exporter and a real Prometheus: test/by_hand/monitoring/run.
+# and has tests in alerts.yaml beside this file, which promtool runs.  With a real exporter
+# and a real Prometheus, too, where these packages are installed, which are large:
+# prometheus, prometheus-postgres-exporter.
 # needs: libyaml-libyaml-perl
 use strict;
 use warnings;
@@ -24,7 +25,7 @@ my $top = abs_path(dirname(__FILE__) . '/../../..');
 my %file =
   map { $_ => "$top/doc/monitoring/$_" }
   qw(postgres_exporter.yaml postgres_exporter_segments.yaml alerts.yaml dashboard.json);
-my $cases_file = "$top/test/by_hand/monitoring/alerts.yaml";
+my $cases_file = "$top/test/t/docs/alerts.yaml";
 
 #---- The files ----
 
@@ -98,6 +99,11 @@ foreach my $case (map { @{ $_->{alert_rule_test} } } @{ $cases->{tests} })
 {
 	(@{ $case->{exp_alerts} } ? \%fires : \%silent)->{ $case->{alertname} }++;
 }
+is( join(' ',
+		map { abs_path(dirname($cases_file) . "/$_") // $_ }
+		  @{ $cases->{rule_files} }),
+	$file{'alerts.yaml'},
+	'the cases are those of the alerts of the manual');
 is_deeply([ sort keys %fires ],
 	\@names, 'each alert has a case in which it fires');
 is_deeply([ sort keys %silent ],
@@ -112,7 +118,6 @@ foreach my $name ('doc/monitoring.md', 'doc/zh/monitoring.md')
 		"$name: each alert has its row");
 }
 
-# Is this program there?  The packages are large; test/by_hand/monitoring/run installs them.
 sub is_installed
 {
 	my ($program) = @_;
