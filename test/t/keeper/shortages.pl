@@ -170,13 +170,6 @@ sub exchange
 	return;
 }
 
-# A failure must not leave what the next run cannot remove.
-END
-{
-	local $?;
-	chmod 0700, $node->data_dir if $node;
-}
-
 my $dir = $node->data_dir . '/snowid';
 $node->stop;
 foreach my $server ('a server with a claim', 'a server with a number')
@@ -205,12 +198,7 @@ foreach my $server ('a server with a claim', 'a server with a number')
 	exchange(sub { unlink $dir; symlink "$dir.none", $dir; });
 	poll($node, "reason ~ 'Could not (create directory|open file) \"snowid'");
 	pass("$server: a link to nowhere in place of it");
-	exchange(sub { unlink $dir; chmod 0500, $node->data_dir; });
-	poll($node,
-		"reason ~ 'Could not create directory \"snowid\": Permission denied'"
-	);
-	pass("$server: a data directory that cannot be written");
-	exchange(sub { chmod 0700, $node->data_dir; rename("$dir.good", $dir); });
+	exchange(sub { unlink $dir; rename("$dir.good", $dir); });
 	server_is_open($node);
 	$node->stop;
 	configure($node, "snowid.worker_id = 9\nsnowid.max_lead = 10ms");
