@@ -5,11 +5,11 @@
 use strict;
 use warnings;
 
-use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidFaults;
 use SnowidRedis;
+use SnowidSession;
 use SnowidTest;
 use Test::More;
 use Time::HiRes qw(clock_gettime usleep CLOCK_MONOTONIC);
@@ -247,19 +247,12 @@ $plain->stop;
 			$node, "SET statement_timeout = '50ms'; SELECT snowid_claims()"),
 		qr/^57014: canceling statement due to statement timeout/,
 		'a request can be cancelled while Redis hangs');
-	my $session = IPC::Run::start(
-		[
-			'psql', '-XAtq',
-			'-d',   $node->connstr('postgres'),
-			'-c',   'SET application_name = asks',
-			'-c',   'SELECT snowid_claims()'
-		],
-		'>&',
-		\my $out);
+	my $session = SnowidSession->new($node, 'postgres');
+	$session->ask('SELECT snowid_claims()');
 	wait_for($node,
-		"SELECT count(pg_terminate_backend(pid)) = 1 FROM pg_stat_activity WHERE application_name = 'asks' AND query ~ 'claims'"
+		"SELECT count(pg_terminate_backend(pid)) = 1 FROM pg_stat_activity WHERE query = 'SELECT snowid_claims()'"
 	);
-	$session->finish;
+	like($session->outcome, qr/57P01/, 'a request can be terminated, too');
 	$redis->resume;
 	wait_for($node, 'SELECT count(*) = 1 FROM snowid_claims()');
 	pass('the next request is answered when Redis continues');
@@ -271,19 +264,12 @@ $plain->stop;
 	poll($node, "registry_ok_at > '$answered'");
 	$redis->freeze;
 	my $log  = log_size($node);
-	my $asks = IPC::Run::start(
-		[
-			'psql', '-XAtq',
-			'-d',   $node->connstr('postgres'),
-			'-c',   'SELECT snowid_claims()'
-		],
-		'>&',
-		\my $refused);
+	my $asks = SnowidSession->new($node, 'postgres');
+	$asks->ask('SELECT snowid_claims()');
 	wait_for($node,
 		"SELECT count(*) = 1 FROM pg_stat_activity WHERE query = 'SELECT snowid_claims()' AND wait_event_type = 'Extension'"
 	);
 	$node->stop;
-	$asks->finish;
 	is(logged($node, $log, qr/LOG:  Redis cannot be used/),
 		0, 'a request that a stop ends is no failure of Redis');
 }

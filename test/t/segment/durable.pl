@@ -13,6 +13,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidHold;
 use SnowidSegments;
+use SnowidSession;
 use SnowidTest;
 use Test::More;
 use Time::HiRes 'usleep';
@@ -137,17 +138,13 @@ my $fetcher = query($node, 'SELECT pid ' . fetchers('other'));
 kill 'STOP', $fetcher;
 $node->safe_psql('other',
 	"SELECT snowid_number('a') FROM generate_series(1, 200)");
-my $drop = IPC::Run::start(
-	[
-		'psql', '-XAtq',
-		'-d',   $node->connstr('postgres'),
-		'-c',   'DROP DATABASE other'
-	]);
+my $drop = SnowidSession->new($node, 'postgres');
+$drop->ask('DROP DATABASE other');
 wait_for($node,
 	"SELECT count(*) = 1 FROM pg_locks WHERE classid = 'pg_database'::regclass AND mode = 'AccessExclusiveLock' AND granted"
 );
 kill 'CONT', $fetcher;
-$drop->finish;
+$drop->answer;
 wait_for($node, "SELECT snowid_number('a') > 0");
 pass('a tag that was wanted in a database that is gone takes no place');
 $node->append_conf('postgresql.conf', "snowid.max_segments = $places");
