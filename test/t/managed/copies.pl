@@ -266,30 +266,6 @@ is( run_psql(
 	"\n13\n",
 	'the role that owns all of it can set it up');
 
-# with a function that fits a careless call better, in a schema where all may create
-sql($node, <<~'EOF');
-	GRANT CREATE ON SCHEMA public TO app;
-	SET SESSION AUTHORIZATION app;
-	DO $do$
-	DECLARE
-		f text;
-	BEGIN
-		FOREACH f IN ARRAY '{snowid_reserve(int),snowid_reserve(bigint),snowid_reserve(bigint\,bool),snowid_reserve(int\,bool\,bigint),
-			snowid_next_batch(int),snowid_next_block(int)}'::text[]
-		LOOP
-			EXECUTE format('CREATE FUNCTION %s RETURNS bigint LANGUAGE plpgsql AS $f$ BEGIN RAISE EXCEPTION $m$run as %%$m$, current_user; END $f$', f);
-		END LOOP;
-	END $do$;
-	EOF
-is( error(
-		$node,
-		'shop',
-		'SELECT snowid_next() \\gset
-		SELECT snowid_next_block(2::bigint), snowid_next_array(2), (SELECT count(*) FROM snowid_next_batch(2::bigint)), snowid_serial($$A$$, 5::bigint), snowid_advance(5::bigint) \\gset'
-	),
-	'',
-	'functions that fit better are not called');
-
 my $idle = SnowidSession->new($node, 'shop');
 $idle->query('SET SESSION AUTHORIZATION app');
 $idle->query("SELECT pg_advisory_lock($_), pg_advisory_lock($_, 0)")

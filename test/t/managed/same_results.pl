@@ -265,59 +265,11 @@ is( as_app(
 	),
 	'',
 	'keys are for everybody');
-is( as_app(
-		<<~'EOS'), '', 'an operator or a function of the caller is not run as the owner');
-	CREATE SCHEMA evil;
-	SET search_path = evil, pg_catalog, managed;
-	DO $do$
-	DECLARE
-		op text;
-		f text;
-	BEGIN
-		FOREACH op IN ARRAY '{+,-,*,&,|,<<,>>,<,>,<=,>=,=,<>}'::text[] LOOP
-			FOR f IN VALUES ('bigint'), ('int'), ('float8'), ('numeric') LOOP
-				EXECUTE format('CREATE FUNCTION evil.%I(bigint, %2$s) RETURNS bool LANGUAGE plpgsql AS $f$ BEGIN RAISE EXCEPTION $m$run as %%$m$, current_user; END $f$',
-					'f' || op || f, f);
-				EXECUTE format('CREATE FUNCTION evil.%I(float8, %2$s) RETURNS bool LANGUAGE plpgsql AS $f$ BEGIN RAISE EXCEPTION $m$run as %%$m$, current_user; END $f$',
-					'f' || op || f, f);
-				EXECUTE format('CREATE OPERATOR evil.%1$s (FUNCTION = evil.%2$I, LEFTARG = bigint, RIGHTARG = %3$s)', op, 'f' || op || f, f);
-				EXECUTE format('CREATE OPERATOR evil.%1$s (FUNCTION = evil.%2$I, LEFTARG = float8, RIGHTARG = %3$s)', op, 'f' || op || f, f);
-			END LOOP;
-		END LOOP;
-	END $do$;
-	CREATE FUNCTION evil.nextval(regclass) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
-	CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$SELECT '2000-01-01'::timestamptz$$;
-	SELECT count(managed.snowid_next()) FROM generate_series(1, 100) \gset
-	SELECT managed.snowid_next_array(2), managed.snowid_next_block(2) \gset
-	EOS
 is(as_app(<<~'EOS'), '', 'a table of the caller is not read as the owner');
 	SET search_path = public;
 	CREATE TEMP TABLE pg_database (oid oid, datname name);
 	SELECT managed.snowid_next_block(2) \gset
 	EOS
-
-# What the owner of a schema has in it does not run with the script, which a
-# superuser may run there.
-$node->safe_psql('postgres', 'CREATE DATABASE shop');
-$node->safe_psql('shop',     <<~'EOS');
-	CREATE SCHEMA trap;
-	SET search_path = trap;
-	DO $do$
-	DECLARE
-		arguments text;
-	BEGIN
-		FOREACH arguments IN ARRAY ARRAY['pg_get_functiondef(regprocedure)', 'setval(text, int)', 'snowid_compile(text, text)',
-			'quote_ident(name)', 'pg_extension_config_dump(text, text)', 'unnest(text[])', 'equals(oid, regnamespace)', 'matches(name, name)']
-		LOOP
-			EXECUTE format('CREATE FUNCTION %s RETURNS bool LANGUAGE plpgsql AS $f$ BEGIN RAISE EXCEPTION $m$run as %%$m$, current_user; END $f$', arguments);
-		END LOOP;
-	END $do$;
-	CREATE OPERATOR = (FUNCTION = equals, LEFTARG = oid, RIGHTARG = regnamespace);
-	CREATE OPERATOR ~ (FUNCTION = matches, LEFTARG = name, RIGHTARG = name);
-	EOS
-run_script($node, 'shop', 'trap');
-is($node->safe_psql('shop', 'SELECT count(*) FROM trap.snowid_layouts()'),
-	'12', 'the functions do not call that, either');
 
 #---- As a default, in a generated column and an index, and in a parallel plan ----
 
