@@ -297,13 +297,6 @@ is( as( $superuser,
 	),
 	'app',
 	'partitions that a member makes belong to the role');
-like(
-	error_of(
-		'owner',
-		'CREATE EVENT TRIGGER e ON ddl_command_end EXECUTE FUNCTION evil.fires()'
-	),
-	qr/^42501: permission denied to create event trigger/,
-	'the owner of a database has no event triggers');
 
 #---- Migration ----
 
@@ -374,17 +367,6 @@ is( as('owner', "$by_name AND NOT has_function_privilege(p.oid, 'EXECUTE')"),
 	join(' ', sort grep { $who{$_} !~ /owner/ } keys %who),
 	'the owner of the database has those of its segments beside them');
 
-foreach my $call (
-	'snowid_status()',            'snowid_claims()',
-	'snowid_release(0, 1, true)', 'snowid_advance(1)',
-	'snowid_accept_clock()',      'snowid_accept_layout()',
-	'snowid_reclaim()')
-{
-	like(
-		error_of($_, "SELECT public.$call"),
-		qr/^42501: permission denied for function/,
-		"$_ is refused: $call") foreach qw(owner mallory);
-}
 is( as( 'mallory',
 		"SELECT string_agg(proname, ' ' ORDER BY proname) $functions AND prosecdef"
 	),
@@ -401,20 +383,11 @@ is( as( 'mallory',
 	),
 	'0',
 	"only core's comparisons of integers are leakproof");
-foreach my $command (
-	'SET snowid.worker_id = 7',
-	'ALTER DATABASE shop SET snowid.worker_id = 7',
-	'ALTER ROLE owner SET snowid.max_lead = 0',
-	q{ALTER SYSTEM SET snowid.worker_id = 7})
-{
-	like(error_of('owner', $command),
-		qr/^(?:55P02|42501):/,
-		"the owner of a database changes no setting: $command");
-}
+
 
 #---- Rows that a policy hides ----
 
-# Each hidden row makes each function throw: none of them sees one.
+# At the hidden row the function throws: it is not leakproof, so it does not see that.
 as('owner', <<~'EOS');
 	CREATE TABLE public.hidden (id bigint, owner text);
 	INSERT INTO public.hidden VALUES (-1, 'owner'), (snowid_next(), 'mallory');
@@ -422,30 +395,11 @@ as('owner', <<~'EOS');
 	CREATE POLICY p ON public.hidden USING (owner = current_user);
 	GRANT SELECT ON public.hidden TO mallory;
 	EOS
-foreach my $condition (
-	'(snowid_decode(id)).worker_id >= 0',
-	"(snowid_decode(id, 'twitter')).worker_id >= 0",
-	'snowid_timestamp(id) IS NOT NULL',
-	"snowid_timestamp(id, 'twitter') IS NOT NULL",
-	'snowid_bits(id) IS NOT NULL',
-	'snowid_to_base32(id) IS NOT NULL',
-	'snowid_to_base62(id) IS NOT NULL',
-	"snowid_serial('A', id) IS NOT NULL",
-	'snowid_from_base32(id::snowid::text) > 0',
-	'id::snowid > 5')
-{
-	is( as('mallory', "SELECT count(*) FROM public.hidden WHERE $condition"),
-		'1',
-		"a function sees no row that a policy hides: $condition");
-	like(
-		error_of(
-			'owner',
-			"SET row_security = on; SELECT count(*) FROM public.hidden WHERE $condition"
-		),
-		qr/^(?:22023|22P02):/,
-		"the same function throws at the hidden row: $condition"
-	) if $condition !~ /::snowid > /;
-}
+my $seen =
+  'SELECT count(*) FROM public.hidden WHERE snowid_bits(id) IS NOT NULL';
+is(as('mallory', $seen), '1', 'a function sees no row that a policy hides');
+like(error_of('owner', "SET row_security = on; $seen"),
+	qr/^22023:/, 'the same function throws at the hidden row');
 
 #---- Arguments that are too long, too large, or nonsense ----
 
