@@ -14,13 +14,10 @@ use Test::More;
 my $top  = abs_path(dirname(__FILE__) . '/../../..');
 my $node = snowid_cluster('migration', 'snowid.worker_id = 1');
 $node->start;
-$node->safe_psql('postgres',
-	'CREATE SCHEMA keys; CREATE EXTENSION snowid SCHEMA keys');
-$node->poll_query_until('postgres',
-	'SELECT is_open FROM keys.snowid_status()')
-  or die;
+query($node, 'CREATE SCHEMA keys; CREATE EXTENSION snowid SCHEMA keys');
+wait_for($node, 'SELECT is_open FROM keys.snowid_status()');
 
-sub sql { return $node->safe_psql('postgres', $_[0]); }
+sub sql { return query($node, $_[0]); }
 
 # Runs a psql script, again and again if it did not get a lock in time.
 sub run_until_done
@@ -99,12 +96,9 @@ my $run = start_pgbench(
 	$node, 'postgres', '-c 4 -j 1 -T 600 -M prepared',
 	'both@8'   => $master_and_detail,
 	'detail@2' => $detail =~ s/; /;\n/gr);
-$node->poll_query_until('postgres', 'SELECT count(*) > 500 FROM lines')
-  or die;
+wait_for($node, 'SELECT count(*) > 500 FROM lines');
 run_until_done(q{SELECT keys.snowid_migration('public') \gexec});
-$node->poll_query_until('postgres',
-	'SELECT count(*) > 500 FROM lines WHERE id > 1000000000')
-  or die;
+wait_for($node, 'SELECT count(*) > 500 FROM lines WHERE id > 1000000000');
 nothing_failed($run, 'bigint: no transaction of the application fails');
 is( sql('SELECT bool_and(max_old < min_new) FROM (SELECT max(id) FILTER (WHERE id < 1000000000) AS max_old, min(id) FILTER (WHERE id > 1000000000) AS min_new FROM orders) x'
 	),
@@ -128,8 +122,7 @@ $run = start_pgbench(
 	$node, 'postgres', '-c 4 -j 1 -T 600',
 	'both@8'   => $master_and_detail,
 	'detail@2' => $detail =~ s/; /;\n/gr);
-$node->poll_query_until('postgres', 'SELECT count(*) > 20500 FROM lines')
-  or die;
+wait_for($node, 'SELECT count(*) > 20500 FROM lines');
 
 # the manual's steps, for these tables
 my ($start, @steps) =
@@ -148,9 +141,7 @@ foreach my $step (@steps)
 	pass("the manual's $title");
 }
 is(scalar @steps, 6, 'the manual has six steps');
-$node->poll_query_until('postgres',
-	'SELECT count(*) > 500 FROM lines WHERE id > 10000000000')
-  or die;
+wait_for($node, 'SELECT count(*) > 500 FROM lines WHERE id > 10000000000');
 nothing_failed($run,
 	'int: no transaction of an application without prepared statements fails'
 );
@@ -179,17 +170,13 @@ $node->psql(
 like($stopped, qr/lock timeout/, 'a reader stops step 1');
 is( $node->psql(
 		'postgres',
-		'INSERT INTO masters (n) VALUES (1); INSERT INTO details (master_id) VALUES (1)'
+		'BEGIN; INSERT INTO masters VALUES (1); INSERT INTO details (master_id) VALUES (1); ROLLBACK'
 	),
 	0,
 	'the application inserts after a step 1 that a reader stopped');
 $reader->quit;
-sql('DROP TABLE details, masters');
 
-# Tables without a row
-sql(q{CREATE TABLE masters (id serial PRIMARY KEY, n int);
-	CREATE TABLE details (id serial PRIMARY KEY, master_id int NOT NULL REFERENCES masters)}
-);
+# The tables have no row yet.
 run_until_done($_) foreach @steps;
 is( sql(q{WITH m AS (INSERT INTO masters (n) VALUES (1) RETURNING id)
 		INSERT INTO details (master_id) SELECT id FROM m RETURNING id > 10000000000, master_id > 10000000000}

@@ -16,18 +16,16 @@ my $node = snowid_cluster('partitions', 'snowid.worker_id = 1');
 my $start = 1798632000 - time;
 set_skew($node, $start);
 $node->start;
-$node->safe_psql('postgres',
+query($node,
 	'CREATE SCHEMA keys; CREATE EXTENSION snowid SCHEMA keys; ALTER DATABASE postgres SET search_path = public, keys'
 );
-$node->poll_query_until('postgres',
-	'SELECT is_open FROM keys.snowid_status()')
-  or die;
+wait_for($node, 'SELECT is_open FROM keys.snowid_status()');
 
-sub sql { return $node->safe_psql('postgres', $_[0]); }
+sub sql { return query($node, $_[0]); }
 
 sub make
 {
-	return $node->safe_psql('postgres', "CALL snowid_make_partitions($_[0])");
+	return query($node, "CALL snowid_make_partitions($_[0])");
 }
 
 sub make_error
@@ -67,7 +65,7 @@ is(parts('week'),
 	week_2026w53|2026-12-28 00:00:00|2027-01-03 23:59:59.999
 	week_2027w01|2027-01-04 00:00:00|2027-01-10 23:59:59.999
 	EOF
-$node->safe_psql('postgres',
+query($node,
 	q{SET timezone = 'Asia/Shanghai'; SET datestyle = 'German'; CALL snowid_make_partitions('month', '1 month', 2)}
 );
 is( parts('month'),
@@ -111,8 +109,6 @@ make(q{'day', '1 day', 0, '3 days'});
 like(parts('day'), qr/^day_20270101\|/, 'older partitions are detached');
 is(sql(q{SELECT count(*), (SELECT count(*) FROM day) FROM day_20261230}),
 	'1|1', 'detached partitions keep their rows');
-make(q{'day', '1 day', 0, '3 days'});
-like(parts('day'), qr/^day_20270101\|/, 'once more: nothing to do');
 sql('DROP TABLE day_20270102');
 make(q{'day', '1 day', 1, '1 day'});
 like(parts('day'), qr/^day_20270103\|/,
@@ -269,13 +265,9 @@ like(
   '1 month -29 days', '1 year -359 days', '13 months -360 days',
   '1 month -23 days', '0';
 like(
-	make_error(q{'day', '1 day', -1}),
+	make_error("'day', '1 day', $_"),
 	qr/^22023: ahead must be/,
-	'an ahead of -1 is refused');
-like(
-	make_error(q{'day', '1 day', 1001}),
-	qr/^22023: ahead must be/,
-	'an ahead of 1001 is refused');
+	"an ahead of $_ is refused") foreach -1, 1001;
 like(make_error(q{'plain', '1 day', 1000}),
 	qr/^42809:/, 'an ahead of 1000 is accepted');
 like(
@@ -365,7 +357,7 @@ like(
 	'a superuser makes no partition that the owner of the table may not make'
 );
 sql('GRANT USAGE, CREATE ON SCHEMA "My Shop" TO app');
-$node->safe_psql('postgres',
+query($node,
 	q{CALL keys.snowid_make_partitions('"My Shop"."Orders"', '1 month', 1)})
   foreach 1 .. 2;
 is( sql(q{SELECT string_agg(relname, ' ' ORDER BY relname), min(pg_get_userbyid(relowner)) FROM pg_class
@@ -373,24 +365,17 @@ is( sql(q{SELECT string_agg(relname, ' ' ORDER BY relname), min(pg_get_userbyid(
 	),
 	'Orders_202701 Orders_202702|app',
 	'a table of another schema, type and owner');
-is( sql(q{INSERT INTO "My Shop"."Orders" VALUES (keys.snowid_max(now())) RETURNING tableoid::regclass}
-	),
-	'"My Shop"."Orders_202701"',
-	'a table of another schema, type and owner takes keys');
 
-#---- Roles that may call it, and schemas ----
+#---- What a transaction may not write ----
 
-$node->safe_psql('postgres',
-	'CREATE ROLE other; GRANT USAGE ON SCHEMA keys TO other; CREATE TABLE fresh (id bigint PRIMARY KEY) PARTITION BY RANGE (id)'
-);
+query($node,
+	'CREATE TABLE fresh (id bigint PRIMARY KEY) PARTITION BY RANGE (id)');
 my $call     = q{CALL keys.snowid_make_partitions('fresh', '1 day', 1)};
 my $commands = q{SELECT count(*) FROM keys.snowid_migration('public')};
-like(sql_error($node, "SET ROLE other; $call"),
-	qr/^42501:/, 'a role that does not own the table may not');
 like(sql_error($node, "SET default_transaction_read_only = on; $call"),
 	qr/^25006:/, 'not in a read-only transaction');
-is( sql("SET ROLE other; SET default_transaction_read_only = on; $commands"),
-	'2', 'everybody may see the commands of a migration');
+is(sql("SET default_transaction_read_only = on; $commands"),
+	'2', 'the commands of a migration are read in a read-only transaction');
 is(sql(q{SELECT keys.snowid_migration(NULL)}),
 	'', 'no commands for no schema');
 $node->stop;

@@ -29,13 +29,13 @@ my $node = snowid_cluster('recipes',
 	"snowid.worker_id = 1\nmax_prepared_transactions = 2");
 $node->append_conf('postgresql.conf', 'synchronous_commit = on');
 start_and_open($node);
-$node->safe_psql('postgres', $table);
+query($node, $table);
 
 # A transaction that is not committed yet
 sub prepare
 {
 	my ($name, @statements) = @_;
-	return $node->safe_psql('postgres',
+	return query($node,
 		"BEGIN; @statements INSERT INTO outbox (body) VALUES ('$name'); PREPARE TRANSACTION '$name'"
 	);
 }
@@ -48,8 +48,8 @@ sub read_on
 	my @bodies;
 	foreach my $row (
 		split /\n/,
-		$node->safe_psql(
-			'postgres',
+		query(
+			$node,
 			"SELECT tx, id, body $reader" =~
 			  s/\('0'::xid8, 0\)/('$tx'::xid8, $id)/r))
 	{
@@ -60,15 +60,13 @@ sub read_on
 }
 
 prepare('early');
-$node->safe_psql('postgres', q{INSERT INTO outbox (body) VALUES ('late')});
+query($node, q{INSERT INTO outbox (body) VALUES ('late')});
 is(read_on(), '',
 	'the reader waits for a transaction that could still precede');
-my $last = $node->safe_psql('postgres', 'SELECT max(id) FROM outbox');
-$node->safe_psql('postgres', q{COMMIT PREPARED 'early'});
-is( $node->safe_psql(
-		'postgres', "SELECT count(*) FROM outbox WHERE id > $last"),
-	'0',
-	'a reader that remembers the greatest key skips the row');
+my $last = query($node, 'SELECT max(id) FROM outbox');
+query($node, q{COMMIT PREPARED 'early'});
+is(query($node, "SELECT count(*) FROM outbox WHERE id > $last"),
+	'0', 'a reader that remembers the greatest key skips the row');
 is(read_on(), 'early late', 'the reader of the page gets both rows');
 is(read_on(), '',           'the reader of the page gets no row twice');
 
@@ -77,11 +75,11 @@ like(
 	sql_error($node, "SET lock_timeout = '100ms'; $lock"),
 	qr/lock timeout/,
 	'a second writer waits for the first one to commit');
-$node->safe_psql('postgres', q{COMMIT PREPARED 'first'});
-$node->safe_psql('postgres',
+query($node, q{COMMIT PREPARED 'first'});
+query($node,
 	"BEGIN; $lock INSERT INTO outbox (body) VALUES ('second'); COMMIT");
-is( $node->safe_psql(
-		'postgres',
+is( query(
+		$node,
 		"SELECT string_agg(body, ' ' ORDER BY id) FROM outbox WHERE id > $last AND body IN ('first', 'second')"
 	),
 	'first second',
