@@ -1,4 +1,5 @@
-# Servers that have their segments' numbers from one central server.
+# Tags, the process that fetches their numbers, and servers that have these from one
+# central server.
 
 package SnowidSegments;
 
@@ -8,7 +9,7 @@ use Exporter 'import';
 use SnowidTest;
 
 our @EXPORT =
-  qw(source_at source_in fake_source use_central number segment_status fetchers fetcher_pid ask_in_background answer_of);
+  qw(source_at source_in fake_source use_central add_tag max_id number segment_status poll_segment fetchers fetcher_pid ask_in_background answer_of);
 
 # The processes that fetch, of one database or of all; the reserve is in none.
 sub fetchers
@@ -99,10 +100,27 @@ sub use_central
 			port    => $port,
 			dbname  => 'postgres',
 			options => '-c statement_timeout=4s'));
-	query($node,
-		"INSERT INTO snowid_segments (biz_tag, step, cover, source) VALUES ('$_', 100, '0', 'central')"
-	) foreach @tags;
+	add_tag($node, $_, step => 100, cover => 0, source => 'central')
+	  foreach @tags;
 	return;
+}
+
+# A row of the table, with these columns.
+sub add_tag
+{
+	my ($node, $tag, %columns) = @_;
+	my @names  = sort keys %columns;
+	my $names  = join ', ', 'biz_tag', @names;
+	my $values = join ', ', map { "'$_'" } $tag, @columns{@names};
+	query($node, "INSERT INTO snowid_segments ($names) VALUES ($values)");
+	return;
+}
+
+sub max_id
+{
+	my ($node, $tag) = @_;
+	return query($node,
+		"SELECT max_id FROM snowid_segments WHERE biz_tag = '$tag'");
 }
 
 sub number
@@ -117,6 +135,16 @@ sub segment_status
 	my ($node, $tag, $column) = @_;
 	return query($node,
 		"SELECT $column FROM snowid_segment_status() WHERE biz_tag = '$tag'");
+}
+
+# Waits until this is so in the status.
+sub poll_segment
+{
+	my ($node, $tag, $condition) = @_;
+	wait_for($node,
+		"SELECT $condition FROM snowid_segment_status() WHERE biz_tag = '$tag'"
+	);
+	return;
 }
 
 1;

@@ -19,7 +19,7 @@ use Time::HiRes qw(time usleep);
 our @EXPORT =
   qw(snowid_cluster server_from_backup give_clock set_skew stop_clock set_clock_back
   time_passes put_beside hold_syncs
-  sql_error query next_key status poll wait_for configure reload_with
+  restore_dump sql_error query next_key status poll wait_for configure reload_with
   wait_for_worker_id
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
@@ -196,6 +196,20 @@ sub reload_with
 	$node->reload;
 	wait_for($node, "SELECT current_setting('$_') = '$settings{$_}'")
 	  foreach keys %settings;
+	return;
+}
+
+# Restores a dump of a database into another one, which is there and empty.
+sub restore_dump
+{
+	my ($from, $from_db, $to, $to_db) = @_;
+	my $file = $from->basedir . '/dump';
+	$from->command_ok(
+		[ 'pg_dump', '-Fc', '-f', $file, '-d', $from->connstr($from_db) ],
+		"$from_db is dumped without error");
+	$to->command_ok(
+		[ 'pg_restore', '-e', '-d', $to->connstr($to_db), $file ],
+		"the dump of $from_db is restored in $to_db without error");
 	return;
 }
 
