@@ -94,9 +94,14 @@ my %servers = (
 	no_commit   => answers($begun, $taken, $failed),
 	rolled_back => answers($begun, $taken, message('C', "ROLLBACK\0")),
 	silent      => sub { sleep 600 },
-	tls         => sub { sleep 600 },
-	mute        => answers(message('E', "SERROR\0C57014\0M\n .\n\0\0")),
-	babble      => sub {
+	dribbling   => sub {
+		my ($client) = @_;
+		syswrite($client, 'E' . pack('N', 20_000));
+		usleep(50_000) while syswrite($client, 'x');
+	},
+	tls    => sub { sleep 600 },
+	mute   => answers(message('E', "SERROR\0C57014\0M\n .\n\0\0")),
+	babble => sub {
 		my ($client) = @_;
 		syswrite(
 			$client,
@@ -137,6 +142,10 @@ foreach my $name (sort keys %servers)
 }
 END { kill '-KILL', @pids if @pids }
 
+# It reads nothing, not even the startup packet.
+my $deaf = IO::Socket::INET->new(Listen => 10, LocalAddr => '127.0.0.1')
+  or die "$!";
+setsockopt($deaf, SOL_SOCKET, SO_RCVBUF, 4096) or die "$!";
 my $pipe = PostgreSQL::Test::Utils::tempdir . '/pipe';
 POSIX::mkfifo($pipe, 0600) or die "mkfifo: $!";
 my ($theirs, $ours) =
@@ -148,6 +157,8 @@ my %options = (
 	  "host '127.0.0.1', port '$port{tls}', sslmode 'verify-ca', sslrootcert '$pipe', sslcert '$pipe'",
 	twice =>
 	  "host '127.0.0.1', port '$port{tls}', sslmode 'require', sslcert '$theirs'",
+	deaf =>
+	  "host '127.0.0.1', port '@{[ $deaf->sockport ]}', sslmode 'disable', gssencmode 'disable', options '-c a.b=@{[ 'x' x 2_000_000 ]}'",
 	names => "host '" . join(',', ('127.0.0.1') x 100_000) . "', port '1'");
 foreach my $name (sort keys %options)
 {
@@ -205,15 +216,13 @@ my $limit =
   ? 'memory|ended'
   : 'memory';
 my %errors = (
-	scram   => qr/^The central server did not answer in time$/,
-	silent  => qr/^The central server did not answer in time$/,
-	tls     => qr/^The central server did not answer in time$/,
 	answers =>
 	  qr/^The central server did not answer in time$|$limit|^Its source gave no result$/,
 	notices => qr/^The central server did not answer in time$|$limit/,
-	pipe    => qr/^The central server did not answer in time$/,
 	names   => qr/^The central server did not answer in time$|memory|ended/,
 	babble  => qr/\?\?\? d\?\?j\?\?  vu$/,
+	(   map { $_ => qr/^The central server did not answer in time$/ }
+		  qw(scram silent dribbling deaf tls pipe)),
 	(map { $_ => qr/^not today$/ } qw(no_begin no_commit)),
 	twice       => qr/could not read certificate file "\Q$ours"/,
 	no_row      => qr/^Its source gave no result$/,
@@ -303,7 +312,7 @@ eval { $first->quit };
 
 #---- What ends ----
 
-foreach my $name (qw(scram silent pipe answers))
+foreach my $name (qw(scram silent dribbling pipe answers))
 {
 	my $loop = $node->background_psql('postgres', on_error_stop => 0);
 	exits_in_time(

@@ -1,6 +1,6 @@
 # More databases want a process of segments than can have one: they get theirs in the order
-# in which they began to wait, and no call is refused, even if one of them does not
-# let the process connect, or two have central servers that need their time.
+# in which they began to wait, and no call is refused, even if two have central servers
+# that need their time.
 use strict;
 use warnings;
 
@@ -33,19 +33,6 @@ is( join(' ', map { answer_of($_) } @busy),
 	join(' ', (50) x $databases),
 	'no call is refused while 40 databases are busy');
 
-#---- Numbers that are used up ----
-
-$node->safe_psql('d1',
-	"INSERT INTO snowid_segments (biz_tag, limit_id) VALUES ('few', 2)");
-my (undef, undef, $error) = $node->psql('d1', <<~EOF);
-	SET statement_timeout = '10min';
-	SELECT snowid_number('few') FROM generate_series(1, 3);
-	EOF
-like(
-	$error,
-	qr/the numbers of "few" are used up/,
-	'a caller whose numbers are used up learns that before max_wait');
-
 #---- The order ----
 
 # The reserved process alone, which one database has, and which is stopped.
@@ -76,6 +63,14 @@ my %fetched = map {
 is(join(' ', sort { $fetched{$a} <=> $fetched{$b} } @order),
 	"@order", 'the database that began to wait first is served first');
 
+# Each needs the process for a moment, at the same time.
+my @moments =
+  map { ask_in_background($node, "SELECT snowid_number('t4')", "d$_") }
+  21 .. 32;
+is( join(' ', map { answer_of($_) } @moments),
+	join(' ', (1) x 12),
+	'a process that has nothing more to do makes room at once');
+
 #---- A database that is dropped while it is in the line ----
 
 $node->safe_psql('d2', "SELECT snowid_number('t20')");
@@ -100,37 +95,6 @@ unlike(
 	slurp_file($node->logfile),
 	qr/FATAL:  database \d+ does not exist/,
 	'no process is started for a database that was dropped');
-
-#---- A database whose catalogs are locked ----
-
-$node->safe_psql('d2', "SELECT snowid_number('t2')");
-$pid = fetcher_pid($node, 'd2');
-kill 'STOP', $pid;
-my $hostile = ask_in_background($node, "SELECT snowid_number('t3')", 'd1');
-$node->poll_query_until('d1',
-	"SELECT waits > 0 FROM snowid_segment_status() WHERE biz_tag = 't3'")
-  or die;
-my $locker = $node->background_psql('d1');
-$node->safe_psql('d1', 'VACUUM FULL pg_attribute');
-$locker->query_safe('BEGIN; LOCK TABLE pg_class, pg_attribute');
-kill 'CONT', $pid;
-my $timeouts = sub {
-	return () = slurp_file($node->logfile) =~
-	  /canceling statement due to lock timeout/g;
-};
-wait_until('a process that cannot connect',
-	sub { scalar($timeouts->()) > 1 });
-is( join(' ',
-		map { $node->safe_psql('d2', "SELECT snowid_number('t$_')") }
-		  3 .. 12),
-	join(' ', (1) x 10),
-	'numbers of another database come while one lets no process connect');
-my $before = $timeouts->();
-wait_until('another attempt', sub { $timeouts->() > $before });
-pass('it is tried again');
-$locker->query_safe('ROLLBACK');
-$locker->quit;
-is(answer_of($hostile), 1, 'the call that waited is answered');
 
 #---- Central servers that take their time, or hang ----
 

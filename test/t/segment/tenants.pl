@@ -12,7 +12,7 @@ use PostgreSQL::Test::Utils;
 use SnowidSegments;
 use SnowidTest;
 use Test::More;
-use Time::HiRes qw(sleep time);
+use Time::HiRes qw(time);
 
 my $node = snowid_cluster('tenants', <<~EOF);
 	snowid.max_wait = 20s
@@ -77,36 +77,14 @@ sub stop
 
 #---- What is hostile ----
 
-# A server that takes connections and never says a word, one that says one byte after
-# the other, and one whose name nobody knows.
+# A server that takes connections and never says a word.
 my $silent = IO::Socket::INET->new(Listen => 100, LocalAddr => '127.0.0.1')
   or die "$!";
-my $dribbling = IO::Socket::INET->new(Listen => 100, LocalAddr => '127.0.0.1')
-  or die "$!";
-my $dribbler = fork // die "$!";
-if ($dribbler == 0)
-{
-	my @all;
-	local $SIG{PIPE} = 'IGNORE';
-	for (;;)
-	{
-		vec(my $ready = '', fileno($dribbling), 1) = 1;
-		push @all, scalar $dribbling->accept
-		  if select($ready, undef, undef, 0.1);
-		syswrite($_, 'N') foreach @all;
-	}
-}
-END { kill 'KILL', $dribbler if $dribbler }
-
-my %hosts = (
-	silent    => [ '127.0.0.1',            $silent->sockport ],
-	dribbling => [ '127.0.0.1',            $dribbling->sockport ],
-	nameless  => [ 'no-such-host.invalid', 5432 ]);
+my $port = $silent->sockport;
 foreach my $i (1 .. 20)
 {
-	my ($host, $port) = @{ (values %hosts)[ $i % 3 ] };
 	as('a', 'owner', <<~EOF);
-		CREATE SERVER s$i FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '$host', port '$port');
+		CREATE SERVER s$i FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '127.0.0.1', port '$port');
 		CREATE USER MAPPING FOR owner_a SERVER s$i OPTIONS (user 'x', password 'y');
 		INSERT INTO snowid_segments (biz_tag, source) VALUES ('far$i', 's$i');
 		EOF
@@ -170,7 +148,6 @@ cmp_ok(query($node, 'SELECT count(*) ' . fetchers('tenant_a')),
 
 #---- No place of a process is one tenant's ----
 
-# Parallel queries have all places but the reserved one.
 query($node, "ALTER SYSTEM SET max_worker_processes = 4");
 stop(@malice);
 $node->restart;
@@ -182,44 +159,8 @@ as('a', 'owner', <<~EOF);
 	ALTER DATABASE tenant_a SET parallel_setup_cost = 0;
 	ALTER DATABASE tenant_a SET parallel_tuple_cost = 0;
 	EOF
-my @parallel = map {
-	without_end('a', 'user',
-		'SELECT count(*) FROM big WHERE pg_sleep(1000) IS NOT NULL', 1)
-} 1 .. 2;
-wait_for($node,
-	"SELECT count(*) FILTER (WHERE backend_type = 'client backend') = 2 AND count(*) > 2 FROM pg_stat_activity WHERE usename = 'user_a' AND wait_event = 'PgSleep'"
-);
-is( as('b', 'user', "SELECT snowid_number('b190')"),
-	1,
-	'parallel queries in all other process slots do not keep a database without numbers'
-);
 
-# And one tenant has the reserved place, and waits for another one.
-@malice = (
-	without_end('a', 'user', sprintf($each, 1100, 'a'),      0.05),
-	without_end('a', 'user', "SELECT snowid_number('far1')", 0.05));
-wait_for($node, 'SELECT count(*) = 1 ' . fetchers('tenant_a'));
-is( scalar(
-		grep { as('b', 'user', "SELECT snowid_number('b$_')") =~ /^\d+$/ }
-		  191 .. 193),
-	3,
-	'a tenant in the reserved place that waits for a central server does not keep another one without numbers'
-);
-stop(@malice, @parallel);
-@malice = (
-	without_end('a', 'user', sprintf($each, 1100, 'a'), 0.05),
-	map { without_end('a', 'user', "SELECT snowid_number('far$_')", 0.05) }
-	  1 .. 3);
-wait_for($node, 'SELECT count(*) > 0 ' . fetchers('tenant_a'));
-is( scalar(
-		grep { as('b', 'user', "SELECT snowid_number('b$_')") =~ /^\d+$/ }
-		  101 .. 110),
-	10,
-	'if few processes can run, each tenant has its turn');
-stop(@malice);
-
-# All of that at once: parallel queries in each place that is free, central servers that
-# hang, and most of the time catalogs that let nobody connect, also not the process.
+# All at once: parallel queries in each place that is free, central servers that hang, and most of the time catalogs that let nobody connect, also not the process.
 my $log = -s $node->logfile;
 @malice = (
 	(   map {
@@ -250,56 +191,7 @@ like(
 	'the process could not connect to the hostile database meanwhile');
 stop(@malice);
 
-#---- Each process ends when it is asked to ----
-
-# A process is in the middle of a wait for one of these hosts.
-sub caught_by
-{
-	my ($kind) = @_;
-	my ($host, $port) = @{ $hosts{$kind} };
-	as('a', 'owner',
-		"ALTER SERVER s1 OPTIONS (SET host '$host', SET port '$port')");
-	my $waiting =
-	  without_end('a', 'user', "SELECT snowid_number('far1')", 0.05);
-	wait_for($node,
-		"SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'snowid segments' AND datname = 'tenant_a' AND xact_start IS NOT NULL AND now() - xact_start < '10 s'"
-	);
-	sleep 0.3;
-	return $waiting;
-}
-
-sub tell
-{
-	my (@pids) = @_;
-	kill 'TERM', @pids;
-	return;
-}
-
-sub fetcher_pids_of
-{
-	my ($database) = @_;
-	return split /\n/, query($node, 'SELECT pid ' . fetchers($database));
-}
-
-foreach my $kind (sort keys %hosts)
-{
-	my $waiting;
-
-	exits_in_time(
-		$node,
-		"a process that waits for a server ($kind)",
-		sub {
-			stop($waiting) if $waiting;
-			$waiting = caught_by($kind);
-			return (\&tell, fetcher_pids_of('tenant_a'));
-		});
-	stop($waiting);
-}
-
-my $waiting = caught_by('silent');
-is(sql_error($node, 'DROP DATABASE tenant_a WITH (FORCE)'),
-	'', 'a database whose central server hangs can be dropped by force');
-stop($waiting);
+#---- A process that waits for a locked table ----
 
 # The rows of a tenant are locked by its owner, in a session that stays.
 my $locker = $node->background_psql('tenant_b');
@@ -311,7 +203,7 @@ exits_in_time(
 	'a process that waits for a locked table',
 	sub {
 		wait_for($node, 'SELECT count(*) > 0 ' . fetchers('tenant_b'));
-		return (\&tell, fetcher_pids_of('tenant_b'));
+		return (sub { kill 'TERM', @_ }, fetcher_pid($node, 'tenant_b'));
 	});
 my $began = time;
 $node->stop('fast');
@@ -320,25 +212,4 @@ cmp_ok(time - $began,
 $asks->signal('KILL');
 eval { $asks->finish };
 eval { $locker->quit };
-
-#---- Only the reserved process ----
-
-# Each of many databases needs it for a moment, at the same time: it serves one a second.
-$node->append_conf('postgresql.conf', 'snowid.max_wait = 1min');
-$node->start;
-query($node, 'ALTER SYSTEM SET max_worker_processes = 3');
-$node->restart;
-query($node, 'CREATE DATABASE moment_1');
-$node->safe_psql('moment_1',
-	"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('once')"
-);
-query($node, "CREATE DATABASE moment_$_ TEMPLATE moment_1") foreach 2 .. 12;
-my @asked =
-  map {
-	ask_in_background($node, "SELECT snowid_number('once')", "moment_$_")
-  } 1 .. 12;
-is( join(' ', map { answer_of($_) } @asked),
-	join(' ', (1) x 12),
-	'a process that has nothing more to do makes room at once');
-$node->stop;
 done_testing();
