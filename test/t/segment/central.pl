@@ -41,11 +41,10 @@ is(join(' ', map { number($_, 'a') } @servers),
 	'1 101 201', 'each server has a range of its own');
 is(join(' ', map { number($_, 'a') } @servers),
 	'2 102 202', 'each server continues in its range');
-is(number($s1, 'few'), 1, 'a tag has numbers up to the limit of its source');
 is( query(
-		$s1, "SELECT max(snowid_number('few')) FROM generate_series(1, 149)"),
+		$s1, "SELECT max(snowid_number('few')) FROM generate_series(1, 150)"),
 	150,
-	'numbers up to the limit are taken');
+	'a tag has numbers up to the limit of its source');
 like(
 	sql_error($s2, "SELECT snowid_number('few')"),
 	qr/^2200H: .*\nDETAIL:  By its limit_id and format, the last one is 150\./,
@@ -66,26 +65,11 @@ query($s1,
 );
 is(query($s1, "SELECT left_next $here"),
 	1, 'the process for sources leaves the numbers of the table here alone');
-is( query(
-		$s1, "SELECT max_id, source FROM snowid_segments WHERE biz_tag = 'a'"
-	),
-	'0|central',
-	'a source is stored by the name of its server');
-is( query(
-		$central,
-		"SELECT sessions_abandoned FROM pg_stat_database WHERE datname = 'postgres'"
-	),
-	0,
-	'no connection of a server is a lost one to its source');
 
 #---- Clean stops, and conflicts ----
 
-query($central,
-	"INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('both', 100, '0')"
-);
-query($s1,
-	"INSERT INTO snowid_segments (biz_tag, step, cover, source) VALUES ('both', 100, '0', 'central')"
-);
+add_tag($central, 'both', step => 100, cover => 0);
+add_tag($s1, 'both', step => 100, cover => 0, source => 'central');
 is(join(' ', map { number($_, 'both') } $central, $s1),
 	'1 101', 'a central server hands out numbers of its own table, too');
 $central->restart;
@@ -133,9 +117,7 @@ my @numbers =
   map { split /\n/, query($_, "SELECT n FROM got WHERE tag = 'b'") } @servers;
 my %seen = map { $_ => 1 } @numbers;
 is(scalar(keys %seen), 300, 'no number is handed out by two of the servers');
-cmp_ok(
-	query($central, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'b'")
-	  - 300,
+cmp_ok(max_id($central, 'b') - 300,
 	'<=', 6, 'no number is lost while servers want ranges of one row');
 
 #---- A commit of which nothing is known ----
@@ -152,12 +134,9 @@ wait_for($central,
 
 # commits wait when the checkpointer has seen it, the second time at the latest
 query($central, 'CHECKPOINT') for 1 .. 2;
-my $before =
-  query($central, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'b'");
-my $asker = ask_in_background($s1, "SELECT snowid_number('b')");
-wait_for($s1,
-	"SELECT error = 'The central server did not answer in time' FROM snowid_segment_status() WHERE biz_tag = 'b'"
-);
+my $before = max_id($central, 'b');
+my $asker  = ask_in_background($s1, "SELECT snowid_number('b')");
+poll_segment($s1, 'b', "error = 'The central server did not answer in time'");
 $central->append_conf('postgresql.conf', "synchronous_standby_names = ''");
 $central->reload;
 cmp_ok(
@@ -271,9 +250,6 @@ refused(
 	'The last error was: The central server did not answer in time',
 	'did not answer in time');
 keys_and_local_numbers('hung');
-$s2->stop('fast');
-pass('a fast stop does not wait for a central server that hangs');
-$s2->start;
 kill 'CONT', @hung;
 wait_for($s1, "SELECT snowid_number('c') > 0");
 pass('numbers continue by themselves when the central server continues');
@@ -283,9 +259,8 @@ pass('numbers continue by themselves when the central server continues');
 # Ranges are durable there, whatever is set for those who take them.
 query($central, 'ALTER DATABASE postgres SET synchronous_commit = off');
 query($s1,      "SELECT snowid_segment_forget('c')");
-my $last = number($s1, 'c');
-my $taken =
-  query($central, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'c'");
+my $last  = number($s1, 'c');
+my $taken = max_id($central, 'c');
 kill_all($central);
 refused(
 	'gone',
@@ -293,8 +268,7 @@ refused(
 	'(connection to server|server closed|terminat|could not connect)');
 keys_and_local_numbers('gone');
 $central->start;
-cmp_ok(
-	query($central, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'c'"),
+cmp_ok(max_id($central, 'c'),
 	'>=', $taken, 'a central server that was killed has lost no range');
 wait_for($s1, "SELECT snowid_number('c') > $last");
 
@@ -373,9 +347,7 @@ like(
 	sql_error($s1, "SELECT snowid_number('a') FROM generate_series(1, 1000)"),
 	qr/^55000: /,
 	'changed options of the server count at once');
-wait_for($s1,
-	"SELECT error LIKE '% Is the server running %' FROM snowid_segment_status() WHERE biz_tag = 'a'"
-);
+poll_segment($s1, 'a', "error LIKE '% Is the server running %'");
 query($s1,
 	"ALTER SERVER central OPTIONS (SET port '" . $central->port . "')");
 wait_for($s1, "SELECT snowid_number('a') > 0");
@@ -388,22 +360,15 @@ like(sql_error($s1, "SELECT snowid_number('a')"),
 query($s1,
 	"ALTER SERVER central OPTIONS (SET host '" . $central->host . "')");
 wait_for($s1, "SELECT snowid_number('a') > 0");
-query($s1, "ALTER SERVER central OPTIONS (DROP host)");
-query($s1, "SELECT snowid_segment_forget('a')");
-wait_for($s1, "SELECT snowid_number('a') > 0");
-pass('a source without a host is at the one that libpq knows');
 
-# Each host has a port of its own; what the server says beside its answers is not logged.
-query($central, "ALTER DATABASE postgres SET client_min_messages = 'debug2'");
+# Each host has a port of its own.
 query(
 	$s1,
 	sprintf(
-		"ALTER SERVER central OPTIONS (ADD host '%s,%1\$s', SET port '1,%d')",
+		"ALTER SERVER central OPTIONS (SET host '%s,%1\$s', SET port '1,%d')",
 		$central->host, $central->port));
 wait_for($s1, "SELECT snowid_number('a') > 0");
 pass('the second host of a source is asked at its own port');
-unlike(slurp_file($s1->logfile),
-	qr/^DEBUG:/m, 'messages of the central server are not in the log');
 
 $_->stop foreach @servers, $central;
 done_testing();

@@ -104,7 +104,7 @@ foreach my $mode ('fast', 'smart')
 
 foreach my $round (1, 2)
 {
-	$node->safe_psql('postgres', 'CREATE DATABASE other');
+	query($node, 'CREATE DATABASE other');
 	is( $node->safe_psql(
 			'other',
 			"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('a'); SELECT snowid_number('a')"
@@ -127,10 +127,10 @@ foreach my $round (1, 2)
 }
 
 # Somebody wanted a range, and nobody has fetched it.
-my $places = $node->safe_psql('postgres', 'SHOW snowid.max_segments');
+my $places = query($node, 'SHOW snowid.max_segments');
 $node->append_conf('postgresql.conf', 'snowid.max_segments = 1');
 $node->restart;
-$node->safe_psql('postgres', 'CREATE DATABASE other');
+query($node, 'CREATE DATABASE other');
 $node->safe_psql('other',
 	"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('a'); SELECT snowid_number('a')"
 );
@@ -176,8 +176,7 @@ query($node,
 wait_for($replica,
 	"SELECT description = 'changed' FROM snowid_segments WHERE biz_tag = 'a'"
 );
-cmp_ok(
-	query($replica, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'a'"),
+cmp_ok(max_id($replica, 'a'),
 	'>=', 200000, 'a change from the publisher does not lower max_id');
 cmp_ok(number($replica, 'a'),
 	'>', 200001, 'the numbers of a subscriber continue');
@@ -235,10 +234,7 @@ is( query($node, "SELECT wait_event FROM pg_stat_activity WHERE pid = $told"),
 hold_process($node, 'snowid segments', 'StartTransactionCommand');
 query($node, "SELECT pg_terminate_backend($told)");
 held_process($node);
-is( query(
-		$node,
-		"SELECT \"left\" + left_next FROM snowid_segment_status() WHERE biz_tag = 'c'"
-	),
+is( segment_status($node, 'c', "\"left\" + left_next"),
 	'0',
 	'a range that a process has taken is lost if it is asked to exit meanwhile'
 );
@@ -288,13 +284,6 @@ $standby->stop;
 
 #---- A caller that loses its processor, stopped with gdb ----
 
-sub run_log_of
-{
-	my $out = '';
-	eval { IPC::Run::run(\@_, '>', \$out, '2>', '/dev/null'); };
-	return $out;
-}
-
 SKIP:
 {
 	my $race = snowid_cluster('race', '');
@@ -306,9 +295,18 @@ SKIP:
 
 	# Where the compare-and-swap is.
 	my ($libdir) = map { s/\n//r } qx(pg_config --pkglibdir);
-	my ($code) =
-	  run_log_of('gdb', '-batch', '-ex', 'disassemble snowid_number',
-		"$libdir/snowid.so");
+	my $code = '';
+	eval {
+		IPC::Run::run(
+			[
+				'gdb', '-batch', '-ex', 'disassemble snowid_number',
+				"$libdir/snowid.so"
+			],
+			'>',
+			\$code,
+			'2>',
+			'/dev/null');
+	};
 	my ($at) = $code =~ /<\+(\d+)>:\s+lock cmpxchg/;
 	skip 'there is no gdb that finds the instruction', 4 if !defined $at;
 
