@@ -7,8 +7,7 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidHold;
-use SnowidSegments
-  qw(fetchers source_in fake_source ask_in_background answer_of);
+use SnowidSegments;
 use SnowidTest;
 use Test::More;
 
@@ -96,7 +95,7 @@ is(days('receipt'), '2026-11-21',
 	'COMMIT PREPARED of its deletion leaves no day of the future');
 
 # Another row of the same tag, when the old one is still being looked at.
-query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('again')");
+add_tag($node, 'again');
 query($node,
 	"BEGIN; DELETE FROM snowid_segments WHERE biz_tag = 'again'; INSERT INTO snowid_segments (biz_tag, max_id) VALUES ('again', 40); PREPARE TRANSACTION 'p'"
 );
@@ -109,8 +108,7 @@ is( answer_after(
 
 # The row of a day that another transaction inserts: it is waited for, until lock_timeout.
 set_skew($node, $noon - time);
-query($node,
-	"INSERT INTO snowid_segments (biz_tag, period) VALUES ('fresh', 'day')");
+add_tag($node, 'fresh', period => 'day');
 my $inserter = $node->background_psql('postgres');
 $inserter->query_safe(
 	"BEGIN; INSERT INTO snowid_segment_periods VALUES ('fresh', '2026-11-21', 5)"
@@ -133,8 +131,7 @@ $inserter->quit;
 stop_clock($node, 1000 * $noon);
 
 # And one that another transaction has taken.
-query($node,
-	"INSERT INTO snowid_segments (biz_tag, period) VALUES ('taken', 'day')");
+add_tag($node, 'taken', period => 'day');
 $inserter = $node->background_psql('postgres');
 $inserter->query_safe(
 	"BEGIN; INSERT INTO snowid_segment_periods VALUES ('taken', '2026-11-21', 20)"
@@ -150,9 +147,7 @@ $inserter->quit;
 
 #---- Periods that are over ----
 
-query($node,
-	"INSERT INTO snowid_segments (biz_tag, period, step, cover) VALUES ('today', 'day', 10, '0')"
-);
+add_tag($node, 'today', period => 'day', step => 10, cover => 0);
 query($node,
 	"INSERT INTO snowid_segment_periods VALUES ('today', '2020-01-01', 7), ('today', '2020-01-03', 7)"
 );
@@ -181,9 +176,7 @@ is(query($node, "SELECT * FROM snowid_period_number('today')"),
 	'2026-11-30|8', 'a row that becomes the newest day counts at once');
 
 # A range is fetched between the end of its statement and its commit.
-query($node,
-	"INSERT INTO snowid_segments (biz_tag, period) VALUES ('between', 'day')"
-);
+add_tag($node, 'between', period => 'day');
 my $between = "SELECT * FROM snowid_period_number('between')";
 is(query($node, $between), '2026-11-21|1', 'a number before a newer day');
 hold_process($node, 'client', 'LWLockRelease');
@@ -246,8 +239,7 @@ query($node, <<~EOF);
 query($node, "SELECT snowid_number_range('a', 5000)");
 query($node,
 	"UPDATE snowid_segments SET source = 'central' WHERE biz_tag = 'a'");
-my $here =
-  query($node, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'a'");
+my $here = max_id($node, 'a');
 is( answer_after(
 		"SELECT snowid_number('a')",
 		fails_with(
@@ -272,9 +264,12 @@ sub fake_range
 	return;
 }
 fake_range(95, 104, 'NULL::int');
-query($node,
-	"INSERT INTO snowid_segments (biz_tag, max_id, step, cover, source) VALUES ('fake', 100, 10, '0', 'fake')"
-);
+add_tag(
+	$node, 'fake',
+	max_id => 100,
+	step   => 10,
+	cover  => 0,
+	source => 'fake');
 my $not_asked =
   fails_with('Its source returned numbers that were not asked for');
 my $asking = ask_in_background($node, "SELECT snowid_number('fake')");
@@ -312,9 +307,13 @@ sub of_month
 	my ($day) = @_;
 	return "date '$day' - date '2000-01-01'";
 }
-query($node,
-	"INSERT INTO snowid_segments (biz_tag, period, limit_id, step, cover, source) VALUES ('monthly', 'month', 500, 10, '0', 'fake')"
-);
+add_tag(
+	$node, 'monthly',
+	period   => 'month',
+	limit_id => 500,
+	step     => 10,
+	cover    => 0,
+	source   => 'fake');
 $asking =
   ask_in_background($node, "SELECT * FROM snowid_period_number('monthly')");
 ranges_are_refused(
@@ -513,16 +512,10 @@ my %problems = (
 	'no period'         => 'Its period must be none, day, month or year',
 	'no format'         =>
 	  'Its format must have these fields, once each: {YYYYMMDD}{N:6}');
-my $dump = $node->basedir . '/whole.sql';
+
+# rows that cannot be resolved, too
 query($node, 'CREATE DATABASE whole');
-$node->command_ok([ 'pg_dump', '-f', $dump, $node->connstr('postgres') ],
-	'rows that cannot be resolved are dumped');
-$node->command_ok(
-	[
-		'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $dump,
-		$node->connstr('whole')
-	],
-	'a dump with rows that cannot be resolved is restored');
+restore_dump($node, 'postgres', $node, 'whole');
 is($node->safe_psql('whole', "SELECT snowid_number('kept')"),
 	4712, 'the other tags continue in the restored database');
 is( $node->safe_psql(
@@ -590,16 +583,12 @@ query($node, <<~EOF);
 	INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('daily', 4, '0');
 	SELECT snowid_number('daily');
 	EOF
-wait_for($node,
-	"SELECT left_next = 4 FROM snowid_segment_status() WHERE biz_tag = 'daily'"
-);
+poll_segment($node, 'daily', 'left_next = 4');
 query($node, <<~EOF);
 	UPDATE snowid_segments SET period = 'day', update_time = 'infinity' WHERE biz_tag = 'daily';
 	SELECT snowid_number('daily') FROM generate_series(1, 4);
 	EOF
-wait_for($node,
-	"SELECT period IS NOT NULL FROM snowid_segment_status() WHERE biz_tag = 'daily'"
-);
+poll_segment($node, 'daily', 'period IS NOT NULL');
 is( query($node, "SELECT period, number FROM snowid_period_number('daily')"),
 	'2026-11-21|1',
 	'a period that no trigger saw begins with a range of its own');
@@ -646,18 +635,14 @@ query($node,
 	'SELECT pg_terminate_backend(pid, 60000) ' . fetchers('postgres'));
 
 # on a busy machine there is no time to give them back
-cmp_ok(
-	query(
-		$node, "SELECT max_id FROM snowid_segments WHERE biz_tag = 'limited'"
-	),
+cmp_ok(max_id($node, 'limited'),
 	'>=', 1,
 	'no number that was handed out is given back, whatever the limit');
 
 # A change by replication is seen, too.
 my $as_replica = 'SET session_replication_role = replica;';
 my $of_copied  = "SELECT number FROM snowid_period_number('copied')";
-query($node,
-	"INSERT INTO snowid_segments (biz_tag, period) VALUES ('copied', 'day')");
+add_tag($node, 'copied', period => 'day');
 is(query($node, $of_copied), 1, 'a number of a day that is replicated');
 query($node,
 	"$as_replica UPDATE snowid_segment_periods SET max_id = 5 WHERE biz_tag = 'copied'"

@@ -358,7 +358,7 @@ $node->safe_psql('shop', <<~EOF);
 	EOF
 my $host = $node->host;
 my $port = $node->port;
-$node->safe_psql('postgres', 'CREATE DATABASE far OWNER owner');
+query($node, 'CREATE DATABASE far OWNER owner');
 $node->safe_psql('far',
 	"CREATE EXTENSION snowid_segments; INSERT INTO snowid_segments (biz_tag) VALUES ('good')"
 );
@@ -508,10 +508,7 @@ is(who_may('first'), 'clerk',
 $node->safe_psql('first', "SELECT snowid_segment_forget('theirs')");
 is(who_may('first'), 'clerk',
 	'the same role has them when the row is read again');
-my $dump = $node->basedir . '/first.sql';
-$node->command_ok([ 'pg_dump', '-f', $dump, $node->connstr('first') ],
-	'the tags are dumped');
-$node->safe_psql('again', slurp_file($dump));
+restore_dump($node, 'first', $node, 'again');
 is(who_may('again'), 'clerk',
 	'a restored dump has the role by its name of now');
 query($node, 'DROP ROLE staff');
