@@ -19,7 +19,7 @@ sub server
 	$node->init;
 	give_clock($node);
 	$node->start;
-	$node->safe_psql('postgres', 'CREATE DATABASE shop');
+	query($node, 'CREATE DATABASE shop');
 	return $node;
 }
 
@@ -38,28 +38,16 @@ sub error
 #---- A restored dump of a restored dump ----
 
 # A server that is restored into while it is new gives all objects the same OIDs.
-sub move
-{
-	my ($from, $to) = @_;
-	my $file = $from->basedir . '/dump';
-
-	$from->command_ok(
-		[ 'pg_dump', '-Fc', '-f', $file, '-d', $from->connstr('shop') ],
-		'pg_dump ends without error');
-	$to->command_ok([ 'pg_restore', '-e', '-d', $to->connstr('shop'), $file ],
-		'pg_restore ends without error');
-	return;
-}
 my $oids =
   q{SELECT string_agg(oid::text, ' ' ORDER BY relname) FROM pg_class WHERE relname ~ '^snowid_'};
 my ($first, $second, $third) = map { server($_) } 'first', 'second', 'third';
 run_script($first, 'shop', 'public');
 sql($first, 'SELECT snowid_setup(0, 7)');
-move($first, $second);
+restore_dump($first, 'shop', $second, 'shop');
 like(error($second, 'shop', 'SELECT snowid_next()'),
 	$no_pair, 'a restored dump makes no key');
 sql($second, 'SELECT snowid_setup(0, 8)');
-move($second, $third);
+restore_dump($second, 'shop', $third, 'shop');
 is(sql($third, $oids), sql($second, $oids), 'the same OIDs');
 
 foreach my $call ('next()', 'next_block(1)', 'next_batch(1)', 'next_array(0)')
@@ -92,11 +80,11 @@ sub lead
 sub names
 {
 	my ($from, $to) = @_;
-	$node->safe_psql('postgres', "ALTER DATABASE $from RENAME TO $to");
+	query($node, "ALTER DATABASE $from RENAME TO $to");
 	return;
 }
 lead();
-$node->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE shop');
+query($node, 'CREATE DATABASE copy TEMPLATE shop');
 names('shop', 'original');
 names('copy', 'shop');
 like(error($node, 'shop', 'SELECT snowid_next()'),
@@ -174,7 +162,7 @@ cmp_ok(sql($node, 'SELECT snowid_next()'),
 
 # A function that runs as a superuser would call what is in the schema "@schema@"
 # until the last statement of the script.
-$node->safe_psql('postgres', 'CREATE DATABASE statements');
+query($node, 'CREATE DATABASE statements');
 like(
 	run_psql('statements', @script),
 	qr/ERROR:  the script of snowid must run in one transaction\nHINT:  Drop what it has created, and run it with "psql -1"\./,
@@ -189,7 +177,7 @@ is( $node->safe_psql(
 
 #---- Roles ----
 
-$node->safe_psql('postgres',
+query($node,
 	'CREATE ROLE mallory LOGIN; CREATE ROLE app LOGIN; CREATE DATABASE theirs OWNER mallory'
 );
 
@@ -339,8 +327,8 @@ my $rights =
 		(SELECT string_agg(relname, ' ') FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relname ~ '^snowid_(home|turn|units|lock)'
 			AND CASE relkind WHEN 'S' THEN has_sequence_privilege('app', oid, 'USAGE, SELECT, UPDATE') ELSE has_table_privilege('app', oid, 'SELECT, INSERT, UPDATE') END))
 	FROM pg_proc p WHERE pronamespace = 'public'::regnamespace AND proname = ANY ('{snowid_pair,snowid_reserve,snowid_compile,snowid_secure,snowid_setup,snowid_advance,snowid_next}')};
-$node->safe_psql('postgres', 'CREATE DATABASE given OWNER mallory');
-$node->safe_psql('given',    <<~'EOF');
+query($node, 'CREATE DATABASE given OWNER mallory');
+$node->safe_psql('given', <<~'EOF');
 	ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO app;
 	ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO app, PUBLIC;
 	ALTER DEFAULT PRIVILEGES GRANT ALL ON FUNCTIONS TO app;
@@ -348,8 +336,8 @@ $node->safe_psql('given',    <<~'EOF');
 run_script($node, 'given', 'public');
 is($node->safe_psql('given', $rights),
 	'snowid_next', 'default privileges give away nothing');
-$node->safe_psql('given',    'SELECT snowid_setup(0, 14)');
-$node->safe_psql('postgres', 'CREATE DATABASE moved OWNER mallory');
+$node->safe_psql('given', 'SELECT snowid_setup(0, 14)');
+query($node, 'CREATE DATABASE moved OWNER mallory');
 $node->command_ok(
 	[
 		'sh', '-c',

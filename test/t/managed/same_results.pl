@@ -16,11 +16,10 @@ $node->start;
 sub sql
 {
 	my ($sql) = @_;
-	return $node->safe_psql('postgres',
-		"SET search_path = managed, public; $sql");
+	return query($node, "SET search_path = managed, public; $sql");
 }
 
-$node->safe_psql('postgres',
+query($node,
 	'CREATE SCHEMA library; CREATE EXTENSION snowid SCHEMA library; CREATE SCHEMA managed'
 );
 run_script($node, 'postgres', 'managed');
@@ -49,8 +48,8 @@ my $functions =
 	FROM pg_proc p WHERE pronamespace = '%s'::regnamespace
 		AND proname ~ '^snowid_(next|decode|timestamp|min|max|encode|bits|layouts|advance|to_base|from_base|serial)'
 		AND proname !~ '_support|offset' ORDER BY 1};
-is( $node->safe_psql('postgres', sprintf $functions, 'managed'),
-	$node->safe_psql('postgres', sprintf $functions, 'library'),
+is( query($node, sprintf $functions, 'managed'),
+	query($node, sprintf $functions, 'library'),
 	'names, arguments, results, volatility, STRICT, and parallel safety of functions that make no keys are the same'
 );
 is( sql(q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'managed'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL}
@@ -64,7 +63,7 @@ is( sql(q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'managed'::regnamesp
 
 #---- The same results and errors ----
 
-$node->safe_psql('postgres', <<~'EOS');
+query($node, <<~'EOS');
 	CREATE FUNCTION outcome(schema text, expression text) RETURNS text LANGUAGE plpgsql AS $$
 	DECLARE
 		result text;
@@ -234,7 +233,7 @@ like(
 
 #---- Privileges, and a caller's search_path ----
 
-$node->safe_psql('postgres', <<~'EOS');
+query($node, <<~'EOS');
 	CREATE ROLE app LOGIN;
 	GRANT USAGE ON SCHEMA managed TO app;
 	GRANT CREATE ON DATABASE postgres TO app;
@@ -281,7 +280,7 @@ is( sql(q{CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowid_next(), n in
 	),
 	'1000|1000|t',
 	'defaults and generated columns');
-my $force = $node->safe_psql('postgres',
+my $force = query($node,
 	"SELECT name FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query')"
 );
 is( sql(qq{SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET $force = on;

@@ -21,14 +21,10 @@ like(
 	sql_error($managed_server, 'CREATE EXTENSION snowid'),
 	qr/extension "snowid" is not available/,
 	'a server without the library');
-like(
-	sql_error($managed_server, "LOAD 'snowid'"),
-	qr/could not access file/,
-	'nothing of it is there');
 
 # What pg_tle does: the text becomes the script of an extension that anybody may
 # create who may create what is in it; it cannot be moved to another schema.
-$managed_server->safe_psql('postgres', <<~EOF);
+query($managed_server, <<~EOF);
 	CREATE ROLE owner LOGIN CREATEDB;
 	CREATE ROLE app LOGIN;
 	CREATE SCHEMA pgtle;
@@ -55,8 +51,8 @@ $managed_server->command_ok(
 	'the text for pg_tle can be run');
 my $known =
   q{SELECT default_version, comment FROM pg_available_extensions WHERE name = 'snowid'};
-is( $managed_server->safe_psql('postgres', $known),
-	$server->safe_psql('postgres', $known),
+is( query($managed_server, $known),
+	query($server,         $known),
 	'name, version and comment are those of the library');
 
 sub as_owner
@@ -65,7 +61,7 @@ sub as_owner
 	return $node->safe_psql($db, $sql, extra_params => [ '-U', 'owner' ]);
 }
 
-$managed_server->safe_psql('postgres',
+query($managed_server,
 	'CREATE DATABASE shop OWNER owner; CREATE DATABASE back OWNER owner');
 as_owner($managed_server, 'shop', <<~'EOF');
 	CREATE SCHEMA "Keys";
@@ -104,25 +100,12 @@ like(
 	qr/snowid_turn.*snowid_next\(\)|snowid_next\(\).*snowid_turn/,
 	'functions that the set-up replaced are still of the extension');
 
-sub move
-{
-	my ($from, $from_db, $to, $to_db, $what) = @_;
-	my $file = $from->basedir . '/dump';
-
-	$from->command_ok(
-		[ 'pg_dump', '-Fc', '-f', $file, '-d', $from->connstr($from_db) ],
-		"$what: pg_dump ends without error");
-	$to->command_ok([ 'pg_restore', '-e', '-d', $to->connstr($to_db), $file ],
-		"$what: pg_restore ends without error");
-	return;
-}
-
 #---- To the library ----
 
-$server->safe_psql('postgres',
+query($server,
 	'CREATE ROLE owner LOGIN CREATEDB; CREATE ROLE app LOGIN; CREATE DATABASE shop OWNER owner'
 );
-move($managed_server, 'shop', $server, 'shop', 'to the library');
+restore_dump($managed_server, 'shop', $server, 'shop');
 is($server->safe_psql('shop', $sum), $before, 'all is there');
 is( $server->safe_psql(
 		'shop', q{SELECT probin FROM pg_proc WHERE proname = 'snowid_next'}),
@@ -140,7 +123,7 @@ $server->safe_psql('shop', 'DELETE FROM orders WHERE customer IS NULL');
 
 #---- And back ----
 
-move($server, 'shop', $managed_server, 'back', 'back');
+restore_dump($server, 'shop', $managed_server, 'back');
 is($managed_server->safe_psql('back', $sum), $before, 'all is there');
 like(
 	sql_error($managed_server, "\\c back\nINSERT INTO orders DEFAULT VALUES"),
@@ -153,9 +136,10 @@ is( $managed_server->safe_psql(
 	),
 	"\n\nt|3",
 	'keys continue above the restored ones');
-$server->safe_psql('postgres', 'CREATE DATABASE again OWNER owner');
-move($managed_server, 'back', $server, 'again',
-	'once more to the library, which a superuser had created');
+query($server, 'CREATE DATABASE again OWNER owner');
+
+# once more to the library, which a superuser had created
+restore_dump($managed_server, 'back', $server, 'again');
 is( $managed_server->safe_psql(
 		'back',
 		q{DROP EXTENSION snowid CASCADE; SELECT count(*) FROM pg_class WHERE relname ~ '^snowid'}

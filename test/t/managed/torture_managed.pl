@@ -21,11 +21,11 @@ $node->append_conf('postgresql.conf',
 );
 give_clock($node);
 $node->start;
-is($node->safe_psql('postgres', 'SHOW shared_preload_libraries'),
+is(query($node, 'SHOW shared_preload_libraries'),
 	'', 'the server loads no library');
-$node->safe_psql('postgres', 'CREATE SCHEMA keys');
+query($node, 'CREATE SCHEMA keys');
 run_script($node, 'postgres', 'keys');
-$node->safe_psql('postgres',
+query($node,
 	q{SELECT keys.snowid_setup(1, 1); ALTER DATABASE postgres SET search_path = public, keys}
 );
 
@@ -117,15 +117,15 @@ foreach my $round (1 .. 20)
 		:                   -0.01);
 
 	# cancels in a burst, so that some hit the same call twice
-	$node->safe_psql(
-		'postgres',
+	query(
+		$node,
 		q{SELECT count(pg_cancel_backend(pid)) FROM generate_series(1, 50),
 		pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()}
 	);
 	if ($round % 3 == 0)
 	{
-		$node->safe_psql(
-			'postgres',
+		query(
+			$node,
 			q{SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity
 			WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 3) p}
 		);
@@ -159,9 +159,9 @@ keys_come(1000, 'when the clock is back');
 
 # 2 s back: keys wait
 step(-2);
-my $key = $node->safe_psql('postgres', 'SELECT snowid_next()');
-is( $node->safe_psql(
-		'postgres',
+my $key = query($node, 'SELECT snowid_next()');
+is( query(
+		$node,
 		"SELECT snowid_timestamp($key) <= clock_timestamp() + interval '1 s'"
 	),
 	't',
@@ -172,7 +172,7 @@ is( count_errors(qr/ERROR:  (?!canceling statement|the next key would lead)/),
 
 # Those who held a lock while they did nothing: idle before it was looked at, and
 # in the same idle period after.
-is( $node->safe_psql('postgres', <<~'EOF'),
+is( query($node, <<~'EOF'),
 		SELECT coalesce(array_agg(pid || ' ' || state_change), '{}') AS idle FROM pg_stat_activity WHERE state <> 'active' \gset
 		SELECT coalesce(array_agg(pid), '{}') AS holders FROM pg_locks WHERE locktype = 'advisory' \gset
 		SELECT count(*) FROM pg_stat_activity
@@ -192,13 +192,12 @@ foreach my $session (@sessions)
 $node->poll_query_until('postgres',
 	q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'client backend'}
 );
-$key = $node->safe_psql('postgres',
-	'SELECT max(k) FROM snowid_next_batch(1000) k');
-$node->safe_psql('postgres',
+$key = query($node, 'SELECT max(k) FROM snowid_next_batch(1000) k');
+query($node,
 	q{SELECT setval('keys.snowid_turn', last_value | 1) FROM keys.snowid_turn}
 );
-is( $node->safe_psql(
-		'postgres',
+is( query(
+		$node,
 		"SELECT snowid_next() > $key, (last_value & 1) FROM (SELECT snowid_next() OFFSET 0) k, keys.snowid_turn"
 	),
 	't|0',
@@ -254,7 +253,7 @@ is($disorder, 0, 'those of a session increase');
 
 #---- Order across sessions: each above all that were returned before it was asked for ----
 
-$node->safe_psql('postgres',
+query($node,
 	q{CREATE SEQUENCE tick; CREATE UNLOGGED TABLE made (began bigint, ended bigint, key bigint)}
 );
 my $run = start_pgbench(
@@ -266,11 +265,9 @@ my $run = start_pgbench(
 );
 foreach my $round (1 .. 10)
 {
-	my $from = $node->safe_psql('postgres', 'SELECT count(*) FROM made');
+	my $from = query($node, 'SELECT count(*) FROM made');
 	step($round % 2 ? -0.2 : 0.25);
-	$node->poll_query_until('postgres',
-		"SELECT count(*) > $from + 300 FROM made")
-	  or die 'no keys';
+	wait_for($node, "SELECT count(*) > $from + 300 FROM made");
 }
 ok(stop_pgbench($run), 'sessions under a clock that steps');
 is(out_of_order($node, 'postgres', 'began', 'ended'),
