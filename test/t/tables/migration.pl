@@ -23,11 +23,10 @@ sub sql { return query($node, $_[0]); }
 sub run_until_done
 {
 	my ($script) = @_;
-	my ($tries, $err) = (0, '');
+	my $err = '';
 	wait_until(
 		'the script',
 		sub {
-			$tries++;
 			my $rc = $node->psql(
 				'postgres', $script,
 				stderr        => \$err,
@@ -35,7 +34,6 @@ sub run_until_done
 			die $err if $rc != 0 && $err !~ /lock timeout/;
 			return $rc == 0;
 		});
-	note "$tries tries";
 	return;
 }
 
