@@ -6,10 +6,11 @@ package SnowidSegments;
 use strict;
 use warnings;
 use Exporter 'import';
+use SnowidSession;
 use SnowidTest;
 
 our @EXPORT =
-  qw(source_at source_in fake_source use_central add_tag max_id number segment_status poll_segment fetchers fetcher_pid ask_in_background answer_of);
+  qw(source_at source_in fake_source use_central add_tag max_id number segment_status poll_segment fetchers fetcher_pid ask_in_background);
 
 # The processes that fetch, of one database or of all; the reserve is in none.
 sub fetchers
@@ -26,29 +27,13 @@ sub fetcher_pid
 	return query($node, 'SELECT pid ' . fetchers($database // 'postgres'));
 }
 
-# A statement of a session in the background: it is sent when this returns.
+# A session that is sent a statement, and has its outcome later.
 sub ask_in_background
 {
 	my ($node, $sql, $database) = @_;
-	my $session =
-	  $node->background_psql($database // 'postgres', on_error_stop => 0);
-	my $said = $session->query_until(qr/^asked$/m, "\\echo asked\n$sql;\n");
-
-	# an answer that came at once
-	$session->{snowid_answer} = $said =~ /^asked\n(.*)/ms ? $1 : '';
+	my $session = SnowidSession->new($node, $database // 'postgres');
+	$session->send(pack('Z*', $sql), 'Q');
 	return $session;
-}
-
-# Its results, and its errors.
-sub answer_of
-{
-	my ($session) = @_;
-	my $answer = $session->{snowid_answer}
-	  . $session->query_until(qr/^done$/m, "\\echo done\n");
-	$answer =~ s/\n?done\n//;
-	$answer .= $session->{stderr};
-	$session->quit;
-	return $answer;
 }
 
 # SQL for a source of this name: a database that is reached with these options.

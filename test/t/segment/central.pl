@@ -140,7 +140,7 @@ poll_segment($s1, 'b', "error = 'The central server did not answer in time'");
 $central->append_conf('postgresql.conf', "synchronous_standby_names = ''");
 $central->reload;
 cmp_ok(
-	answer_of($asker), '>',
+	$asker->outcome, '>',
 	$before + 1,
 	'a range that is taken without an answer is not used');
 
@@ -171,13 +171,12 @@ foreach my $n (1 .. $pairs)
 	  ask_in_background($s1,
 		"SELECT count(snowid_number('near$n')) FROM generate_series(1, 3)");
 }
-my @answers = map { answer_of($_) } @of_near;
+my @answers = map { $_->outcome } @of_near;
 kill 'CONT', @far;
 is( "@answers",
 	join(' ', (3) x $pairs),
 	'tags of a source get their numbers while another source hangs, however many tags that has'
 );
-$_->quit foreach @of_far;
 
 # A server that failed is left alone for a second, whichever others are asked meanwhile.
 query($s1, source_in('nowhere', $central, 'nowhere'));
@@ -204,7 +203,6 @@ wait_until(
 		@attempts > 2;
 	});
 query($s1, "DELETE FROM snowid_segments WHERE biz_tag = 'nowhere'");
-$of_nowhere->quit;
 is( scalar(
 		grep { ($attempts[$_] - $attempts[ $_ - 1 ]) % 86400 < 1 }
 		  1 .. $#attempts),
@@ -290,22 +288,21 @@ pass('numbers continue if max_id is raised above those that were handed out');
 
 # The next range cannot be fetched, and nobody waits for it.
 query($s1, "SELECT snowid_segment_forget('c'), snowid_number('c')");
-my $holder = $central->background_psql('postgres');
-$holder->query_safe(
+my $holder = SnowidSession->new($central, 'postgres');
+$holder->query(
 	"BEGIN; UPDATE snowid_segments SET description = 'held' WHERE biz_tag = 'c'"
 );
 query($s1, "SELECT snowid_number('c') FROM generate_series(1, 20)");
 my $of_c = "FROM snowid_segment_status() WHERE biz_tag = 'c'";
 wait_for($s1, "SELECT error IS NOT NULL $of_c");
 sleep 2;
-$holder->query_safe('COMMIT');
-$holder->quit;
+$holder->query('COMMIT');
 number($s1, 'c');
 wait_for($s1, "SELECT error IS NULL AND left_next > 0 $of_c");
 pass('a range that could not be fetched is wanted again by the next number');
 
-my $locker = $central->background_psql('postgres');
-$locker->query_safe(
+my $locker = SnowidSession->new($central, 'postgres');
+$locker->query(
 	"BEGIN; UPDATE snowid_segments SET description = 'locked' WHERE biz_tag = 'c'"
 );
 refused(
@@ -314,8 +311,7 @@ refused(
 	'is locked|in time');
 wait_for($s1, "SELECT snowid_number('a') > 0");
 pass('a row that is locked there does not stop other tags of that server');
-$locker->query_safe('COMMIT');
-$locker->quit;
+$locker->query('COMMIT');
 wait_for($s1, "SELECT snowid_number('c') > 0");
 
 # One that knows only whether it is asked again in the same session.

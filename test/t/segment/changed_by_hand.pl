@@ -44,7 +44,7 @@ sub answer_after
 
 	wait_for($node, $held);
 	$release->();
-	return answer_of($caller);
+	return $caller->outcome;
 }
 
 #---- Deleted while a range is fetched ----
@@ -70,15 +70,14 @@ sub days
 }
 
 my $delete  = begin_future('bill');
-my $deleter = $node->background_psql('postgres');
-$deleter->query_safe("BEGIN; $delete");
+my $deleter = SnowidSession->new($node, 'postgres');
+$deleter->query("BEGIN; $delete");
 is( answer_after(
 		"SELECT * FROM snowid_period_number('bill')",
 		$is_locked,
-		sub { $deleter->query_safe('COMMIT') }),
+		sub { $deleter->query('COMMIT') }),
 	'2026-11-21|1',
 	'a day of the future that is deleted while a range of it is fetched');
-$deleter->quit;
 is(days('bill'), '2026-11-21',
 	'a day that was deleted during a fetch is not made again');
 
@@ -109,8 +108,8 @@ is( answer_after(
 # The row of a day that another transaction inserts: it is waited for, until lock_timeout.
 set_skew($node, $noon - time);
 add_tag($node, 'fresh', period => 'day');
-my $inserter = $node->background_psql('postgres');
-$inserter->query_safe(
+my $inserter = SnowidSession->new($node, 'postgres');
+$inserter->query(
 	"BEGIN; INSERT INTO snowid_segment_periods VALUES ('fresh', '2026-11-21', 5)"
 );
 my $take =
@@ -124,26 +123,24 @@ like(
 is( answer_after(
 		"SELECT * FROM snowid_period_number('fresh')",
 		fails_with('canceling statement due to lock timeout'),
-		sub { $inserter->query_safe('COMMIT') }),
+		sub { $inserter->query('COMMIT') }),
 	'2026-11-21|6',
 	'a day whose row is being inserted is not waited for without end');
-$inserter->quit;
 stop_clock($node, 1000 * $noon);
 
 # And one that another transaction has taken.
 add_tag($node, 'taken', period => 'day');
-$inserter = $node->background_psql('postgres');
-$inserter->query_safe(
+$inserter = SnowidSession->new($node, 'postgres');
+$inserter->query(
 	"BEGIN; INSERT INTO snowid_segment_periods VALUES ('taken', '2026-11-21', 20)"
 );
 is( answer_after(
 		sprintf($take, q('taken')),
 		'SELECT count(*) = 1 FROM pg_locks WHERE NOT granted',
-		sub { $inserter->query_safe('COMMIT') }),
+		sub { $inserter->query('COMMIT') }),
 	'|locked',
 	'a day whose numbers another transaction took meanwhile is not taken again'
 );
-$inserter->quit;
 
 #---- Periods that are over ----
 
@@ -186,7 +183,7 @@ held_process($node);
 like(query($node, $between),
 	qr/^2026-11-21\|/, 'a number while a newer day is not visible yet');
 let_go($node);
-is(answer_of($newer), '', 'a newer day becomes visible');
+is($newer->outcome, '', 'a newer day becomes visible');
 is(query($node, $between),
 	'2026-11-30|8',
 	'a day that becomes visible after a range was fetched counts at once');
@@ -231,11 +228,8 @@ query($node,
 		'CREATE EXTENSION postgres_fdw;'
 	  . source_in('central', $node, 'there')
 	  . source_in('fake',    $node, 'fake'));
-query($node, <<~EOF);
-	INSERT INTO snowid_segments (biz_tag) VALUES ('a');
-	INSERT INTO snowid_segments (biz_tag, period) VALUES ('new', 'day'), ('used', 'day');
-	EOF
-
+add_tag($node, 'a');
+add_tag($node, $_, period => 'day') foreach qw(new used);
 query($node, "SELECT snowid_number_range('a', 5000)");
 query($node,
 	"UPDATE snowid_segments SET source = 'central' WHERE biz_tag = 'a'");
@@ -299,7 +293,7 @@ ranges_are_refused(
 	[ 'that ends before it begins', 200, 150, 'NULL::int' ],
 	[ 'of a period',                200, 209, 1 ]);
 fake_range(200, 209, 'NULL::int');
-is(answer_of($asking), 200, 'a range that was asked for is handed out');
+is($asking->outcome, 200, 'a range that was asked for is handed out');
 
 # The same with periods.
 sub of_month
@@ -323,7 +317,7 @@ ranges_are_refused(
 	[ 'above the limit',                495, 504, of_month('2026-11-01') ],
 	[ 'of no month',                    1,   10,  'NULL::int' ]);
 fake_range(1, 10, of_month('2026-12-01'));
-is(answer_of($asking), '2026-12-01|1',
+is($asking->outcome, '2026-12-01|1',
 	'a range of a month that the source has begun is handed out');
 fake_range(1, 10, of_month('2026-11-01'));
 $asking = ask_in_background($node,
@@ -332,7 +326,7 @@ $asking = ask_in_background($node,
 wait_for($node, $not_asked);
 pass('a range of a month before the newest one is refused');
 fake_range(11, 20, of_month('2026-12-01'));
-is(answer_of($asking), 11, 'a range of the newest month is handed out');
+is($asking->outcome, 11, 'a range of the newest month is handed out');
 
 foreach my $source ('NULL', "'fake'")
 {
@@ -344,15 +338,14 @@ foreach my $source ('NULL', "'fake'")
 		qr/^22023: source of segment "a" cannot be changed without its max_id\nDETAIL:  Numbers above $here may have been handed out from its source\.\nHINT:  Raise max_id in the same statement, to that of the source at least\./,
 		"moved from its source to $source, a tag needs another max_id");
 }
-my $mover = $node->background_psql('postgres');
-$mover->query_safe(
+my $mover = SnowidSession->new($node, 'postgres');
+$mover->query(
 	"BEGIN; SELECT FROM snowid_segments WHERE biz_tag = 'a' FOR UPDATE");
 my $max_there =
   there("SELECT max_id FROM snowid_segments WHERE biz_tag = 'a'");
-$mover->query_safe(
+$mover->query(
 	"UPDATE snowid_segments SET source = NULL, max_id = greatest(max_id, $max_there) + 1 WHERE biz_tag = 'a'; COMMIT"
 );
-$mover->quit;
 cmp_ok(
 	query($node, "SELECT snowid_number('a')"),
 	'>',
@@ -451,10 +444,13 @@ is( query(
 
 # Days become months, and months a year, in which the days and months before them are;
 # of the table here, and of a source.
-query($node, <<~EOF);
-	INSERT INTO snowid_segments (biz_tag, period, step, cover) VALUES ('longer', 'day', 10, '0');
-	INSERT INTO snowid_segments (biz_tag, period, step, cover, source) VALUES ('longer there', 'day', 10, '0', 'central');
-	EOF
+add_tag($node, 'longer', period => 'day', step => 10, cover => 0);
+add_tag(
+	$node, 'longer there',
+	period => 'day',
+	step   => 10,
+	cover  => 0,
+	source => 'central');
 
 # Thirty numbers of a tag: its period, and the last one.
 sub take_thirty
@@ -576,13 +572,10 @@ is( $node->safe_psql(
 	),
 	'',
 	'a source that is too long is cut between two characters');
-eval { $wide->quit };
 
 # A row whose period is changed where no trigger sees it, while numbers are left.
-query($node, <<~EOF);
-	INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('daily', 4, '0');
-	SELECT snowid_number('daily');
-	EOF
+add_tag($node, 'daily', step => 4, cover => 0);
+number($node, 'daily');
 poll_segment($node, 'daily', 'left_next = 4');
 query($node, <<~EOF);
 	UPDATE snowid_segments SET period = 'day', update_time = 'infinity' WHERE biz_tag = 'daily';
@@ -696,7 +689,7 @@ like(
 #---- Dropped while a caller waits ----
 
 query($node, 'ALTER TABLE renamed RENAME TO snowid_segment_periods');
-query($node, "INSERT INTO snowid_segments (biz_tag) VALUES ('dropped')");
+add_tag($node, 'dropped');
 reload_with($node, 'snowid.max_wait' => '1min');
 query($node,
 	"BEGIN; DROP EXTENSION snowid_segments CASCADE; PREPARE TRANSACTION 'p'");

@@ -56,7 +56,7 @@ wait_until(
 	});
 kill 'CONT', $dropper_pid;
 like(
-	answer_of($dropper),
+	$dropper->outcome,
 	qr/is being accessed by other users/,
 	'the database was wanted alone meanwhile');
 is($session->query("SELECT snowid_number('a')"),
@@ -76,12 +76,10 @@ unlike(
 $node = snowid_cluster('s2', 'snowid.max_wait = 1min');
 let_hold($node);
 $node->start;
-query($node, <<~EOF);
-	CREATE EXTENSION snowid_segments;
-	INSERT INTO snowid_segments (biz_tag) VALUES ('a');
-	EOF
-my $locker = $node->background_psql('postgres');
-$locker->query_safe('BEGIN; LOCK TABLE snowid_segments');
+query($node, 'CREATE EXTENSION snowid_segments');
+add_tag($node, 'a');
+my $locker = SnowidSession->new($node, 'postgres');
+$locker->query('BEGIN; LOCK TABLE snowid_segments');
 
 # one of its settings is from before, the others are from after that
 hold_process($node, 'snowid segments', 'SetConfigOption', 'SetConfigOption');
@@ -91,9 +89,8 @@ kill 'TERM', $pid;
 kill 'CONT', $pid;
 wait_until('its end', sub { !kill 0, $pid });
 pass('a process that has just connected ends by SIGTERM');
-$locker->query_safe('COMMIT');
-$locker->quit;
-is(answer_of($waits), 1, 'a number comes all the same');
+$locker->query('COMMIT');
+is($waits->outcome, 1, 'a number comes all the same');
 
 #---- SIGTERM just before it connects, while another session has the database alone ----
 
@@ -115,7 +112,7 @@ wait_until('its end', sub { !kill 0, $pid });
 pass('a process that is about to connect ends by SIGTERM');
 kill 'CONT', $dropper_pid;
 like(
-	answer_of($dropper),
+	$dropper->outcome,
 	qr/is being accessed by other users/,
 	'the database was wanted alone before the process connected');
 is($session->query("SELECT snowid_number('a')"),

@@ -42,12 +42,11 @@ query($node, <<~EOF);
 
 foreach my $tag ('a', 'c')
 {
-	my $session = $node->background_psql('postgres');
-	my $seen    = $session->query_safe(
-		"BEGIN; SELECT max(snowid_number('$tag')) FROM generate_series(1, 1500)"
-	);
+	my $session = SnowidSession->new($node, 'postgres');
+	$session->query('BEGIN');
+	my $seen = $session->query(
+		"SELECT max(snowid_number('$tag')) FROM generate_series(1, 1500)");
 	kill_all($node);
-	eval { $session->quit };
 	$node->start;
 	cmp_ok(number($node, $tag),
 		'>', $seen,
@@ -207,11 +206,7 @@ wait_for($node,
 my ($receiver) = query($standby, 'SELECT pid FROM pg_stat_wal_receiver');
 kill 'STOP', $receiver;
 hold_process($node, 'snowid segments', 'PopActiveSnapshot');
-my $caller = $node->background_psql('postgres', on_error_stop => 0);
-$caller->query_until(qr/^asked$/m, <<~EOF);
-	\\echo asked
-	SELECT snowid_number('c');
-	EOF
+my $caller  = ask_in_background($node, "SELECT snowid_number('c')");
 my $stopped = held_process($node);
 kill 'TERM', $stopped;
 hold_process($node, 'snowid segments', 'PopActiveSnapshot', 'proc_exit');
@@ -246,8 +241,7 @@ ok($node->poll_query_until('postgres', "$waits AND pid <> $told"),
 	'the next process waits for the standby, too');
 $node->stop('fast');
 pass('a fast stop does not wait for a standby that is away');
-eval { $caller->quit };    # reads what it printed
-unlike($caller->{stdout}, qr/^\d+$/m,
+unlike($caller->outcome, qr/^\d+$/m,
 	'nobody got a number that the standby has not got');
 kill 'CONT', $receiver;
 $node->start;

@@ -69,8 +69,7 @@ ok( $node->poll_query_until(
 );
 $node->stop('fast');
 pass('a fast stop does not wait for it');
-eval { $caller->quit };
-unlike($caller->{stdout}, qr/^\d+$/m, 'nobody got a number');
+unlike($caller->outcome, qr/^\d+$/m, 'nobody got a number');
 $node->append_conf('postgresql.conf', "synchronous_standby_names = ''");
 $node->start;
 add_tag($node, $_, step => 10, cover => 0) foreach qw(locked free);
@@ -118,13 +117,12 @@ query($node,
 is(sql_error($node, 'DROP DATABASE other'),
 	'', 'a database can be dropped during a fetch');
 kill 'CONT', @hung;
-eval { $session->quit };
 
 #---- The clock stands still ----
 
 stop_clock($node, (time - 7200) * 1000);
-my $locker = $node->background_psql('postgres');
-$locker->query_safe(
+my $locker = SnowidSession->new($node, 'postgres');
+$locker->query(
 	"BEGIN; SELECT FROM snowid_segments WHERE biz_tag = 'locked' FOR UPDATE");
 my $waits = ask_in_background($node, "SELECT snowid_number('locked')");
 poll_segment($node, 'locked', "error = 'Its row is locked'");
@@ -133,9 +131,8 @@ is( query(
 		"SELECT count(snowid_number('free')) FROM generate_series(1, 100)"),
 	100,
 	'a row that is locked does not stop other tags');
-$locker->query_safe('COMMIT');
-$locker->quit;
-is(answer_of($waits), 1, 'a row that is not locked any more has numbers');
+$locker->query('COMMIT');
+is($waits->outcome, 1, 'a row that is not locked any more has numbers');
 
 cmp_ok(number($node, 'a'), '>', 0, 'a number of the central server');
 @hung = processes($central);
@@ -147,7 +144,6 @@ poll_segment($node, 'a',
 pass('a central server that hangs is not waited for without end');
 $node->stop('fast');
 pass('a fast stop does not wait for a central server that hangs');
-eval { $waits->quit };
 kill 'CONT', @hung;
 
 #---- The place of a tag is given to another one during a fetch ----
@@ -172,7 +168,7 @@ query($small, <<~EOF);
 $waits = ask_in_background($small, "SELECT snowid_number('b')");
 poll_segment($small, 'b', 'count(*) = 1');
 let_go($small);
-is(answer_of($waits), 1,
+is($waits->outcome, 1,
 	'a tag that replaced another one in memory has numbers of its own');
 is( max_id($central, 'a'),
 	$first + 199,
@@ -213,16 +209,15 @@ is($small->safe_psql('other', "SELECT snowid_number('same')"),
 
 add_tag($small, 'imported', step => 100, cover => 0);
 is(number($small, 'imported'), 1, 'most of a range is in memory');
-my $importer = $small->background_psql('postgres');
-$importer->query_safe(
+my $importer = SnowidSession->new($small, 'postgres');
+$importer->query(
 	"BEGIN; UPDATE snowid_segments SET max_id = greatest(max_id, 100) WHERE biz_tag = 'imported'"
 );
 $fetcher = fetcher_pid($small);
 hold_process($small, 'snowid segments', 'LWLockRelease', 'fmgr_info');
 query($small, "SELECT pg_terminate_backend($fetcher)");
 held_process($small);
-$importer->query_safe('COMMIT');
-$importer->quit;
+$importer->query('COMMIT');
 let_go($small);
 wait_until('the end of the process', sub { !kill 0, $fetcher });
 is(max_id($small, 'imported'),
@@ -240,7 +235,7 @@ held_process($small);
 query($small, "SELECT pg_terminate_backend($fetcher)");
 wait_until('the end of the process', sub { !kill 0, $fetcher });
 let_go($small);
-is(answer_of($sets), '', 'a max_id can be set while the process ends');
+is($sets->outcome, '', 'a max_id can be set while the process ends');
 is(max_id($small, 'imported'),
 	$last,
 	'a max_id that becomes visible while the process ends is not lowered');

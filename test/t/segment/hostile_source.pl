@@ -160,6 +160,7 @@ my %options = (
 	deaf =>
 	  "host '127.0.0.1', port '@{[ $deaf->sockport ]}', sslmode 'disable', gssencmode 'disable', options '-c a.b=@{[ 'x' x 2_000_000 ]}'",
 	names => "host '" . join(',', ('127.0.0.1') x 100_000) . "', port '1'");
+
 foreach my $name (sort keys %options)
 {
 	query($node, <<~EOF);
@@ -256,7 +257,7 @@ foreach my $name (sort keys %errors)
 	like($error, $errors{$name}, "$name: the attempt ends, with a reason");
 	cmp_ok($most, '<', 20_000, "$name: the memory of the attempt is bounded");
 	like(
-		answer_of($caller),
+		$caller->outcome,
 		qr/no numbers available for segment "$name"/,
 		"$name: the caller gets its error");
 	wait_for($node, "SELECT snowid_number('here') > 0");
@@ -308,7 +309,6 @@ is( $error,
 	'The central server did not answer in time',
 	'a server is asked while another one with its place in memory is left alone'
 );
-eval { $first->quit };
 
 #---- What ends ----
 
@@ -333,7 +333,6 @@ my ($pid, $child) = asking_pids();
 kill 'KILL', $pid;
 wait_until('the end of the child', sub { !kill 0, $child });
 pass('a child whose parent was killed ends by itself');
-eval { $last->quit };
 wait_for($node, 'SELECT true');
 $node->stop;
 

@@ -29,14 +29,15 @@ sub see
 see($a, 'b', $b);
 see($a, 'c', $c);
 see($b, 'c', $c);
-query($b, <<~EOF);
-	INSERT INTO snowid_segments (biz_tag, step, cover) VALUES ('plain', 10, '0');
-	INSERT INTO snowid_segments (biz_tag, period, step, cover) VALUES ('month', 'month', 10, '0');
-	EOF
-query($a, <<~EOF);
-	INSERT INTO snowid_segments (biz_tag, source, step, cover) VALUES ('plain', 'b', 10, '0');
-	INSERT INTO snowid_segments (biz_tag, source, period, step, cover) VALUES ('month', 'b', 'month', 10, '0');
-	EOF
+add_tag($b, 'plain', step   => 10,      cover => 0);
+add_tag($b, 'month', period => 'month', step  => 10, cover => 0);
+add_tag($a, 'plain', source => 'b',     step  => 10, cover => 0);
+add_tag(
+	$a, 'month',
+	source => 'b',
+	period => 'month',
+	step   => 10,
+	cover  => 0);
 
 my %call = (
 	plain => "SELECT snowid_number('plain')",

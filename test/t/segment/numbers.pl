@@ -19,10 +19,8 @@ my $node = snowid_cluster('segments', <<~EOF);
 $node->append_conf('postgresql.conf', 'max_prepared_transactions = 2');
 let_hold($node);
 $node->start;
-query($node, <<~EOF);
-	CREATE EXTENSION snowid_segments;
-	INSERT INTO snowid_segments (biz_tag) VALUES ('a'), ('b');
-	EOF
+query($node, 'CREATE EXTENSION snowid_segments');
+add_tag($node, $_) foreach qw(a b);
 
 # The results of those statements that have no error.
 sub answers
@@ -61,20 +59,19 @@ is( query(
 	),
 	'1001,2,1002,3,1003,4',
 	'tags that change by row, of which a session remembers one');
-my $session = $node->background_psql('postgres');
-is( $session->query_safe(
+my $session = SnowidSession->new($node, 'postgres');
+is( $session->query(
 		join '',     map { "SELECT snowid_number('$_');" } 'b',
 		$same_place, 'b', $same_place),
 	"5\n1004\n6\n1005",
 	'tags that change by statement, of which a session remembers one');
 hold_process($node, 'client', 'LWLockAcquire');
-is($session->query_safe("SELECT snowid_number('$same_place')"),
+is($session->query("SELECT snowid_number('$same_place')"),
 	1006, 'a statement takes no lock for a tag that its session remembers');
 my $looks = ask_in_background($node, "SELECT snowid_number('b')");
 held_process($node);
 let_go($node);
-is(answer_of($looks), 7, 'a new session takes one');
-$session->quit;
+is($looks->outcome, 7, 'a new session takes one');
 is(query($node, "BEGIN READ ONLY; SELECT snowid_number('a'); COMMIT"),
 	100004, 'in a read-only transaction');
 query($node, "BEGIN; SELECT snowid_number('a'); ROLLBACK");
@@ -101,7 +98,7 @@ held_process($node);
 is(number($node, 'asked'), 3, 'another caller asks for the next range');
 poll_segment($node, 'asked', 'left_next > 0');
 let_go($node);
-is(answer_of($asks_late), 2, 'the caller that asks late has its number');
+is($asks_late->outcome, 2, 'the caller that asks late has its number');
 is(number($node, 'behind') . ' and ' . max_id($node, 'asked'),
 	'1 and 20', 'no range is fetched if the next one is there');
 
@@ -114,7 +111,7 @@ my $waits = ask_in_background($node, "SELECT snowid_number('waits')");
 poll_segment($node, 'waits', 'waits = 1');
 query($node, "SELECT snowid_segment_forget('idle')");
 let_go($node);
-is(answer_of($waits), 1,
+is($waits->outcome, 1,
 	'a tag that waits has its numbers when another one was forgotten');
 
 # Tags that wait at the same time have their ranges of one transaction.
@@ -128,7 +125,7 @@ wait_for($node,
 	"SELECT count(*) = 2 FROM snowid_segment_status() WHERE biz_tag IN ('one', 'other') AND waits = 1"
 );
 let_go($node);
-is(join(' ', map { answer_of($_) } @asked),
+is(join(' ', map { $_->outcome } @asked),
 	'1 1 1', 'all tags that waited have numbers');
 is( query(
 		$node,
@@ -167,15 +164,15 @@ is( query(
 	0,
 	'a tag has no error because of another one of its transaction');
 let_go($node);
-is(answer_of($asked[1]),
-	1, 'a tag whose range cannot be taken does not keep others from theirs');
+is($asked[1]->outcome, 1,
+	'a tag whose range cannot be taken does not keep others from theirs');
 wait_for($node,
 	"SELECT error LIKE '%\"no_bad\"%' FROM snowid_segment_status() WHERE biz_tag = 'bad'"
 );
 query($node, 'ALTER TABLE snowid_segments DROP CONSTRAINT no_bad');
-is(answer_of($asked[2]),
-	1, 'a tag whose range could not be taken is tried again');
-answer_of($asked[0]);
+is($asked[2]->outcome, 1,
+	'a tag whose range could not be taken is tried again');
+$asked[0]->outcome;
 
 # A range is taken, and then its commit fails.
 query($node, <<~EOF);
@@ -193,7 +190,7 @@ wait_for($node,
 	"SELECT error LIKE '%\"only_allowed\"%' FROM snowid_segment_status() WHERE biz_tag = 'late'"
 );
 query($node, 'ALTER TABLE snowid_segments DROP CONSTRAINT only_allowed');
-is(answer_of($late) . ' of ' . max_id($node, 'late'),
+is($late->outcome . ' of ' . max_id($node, 'late'),
 	'78 of 1077', 'a range whose commit fails is not used');
 
 # A caller has looked a tag up, whose row was not read yet, when the tag is forgotten.
@@ -211,7 +208,7 @@ held_process($node);
 query($node, "SELECT snowid_segment_forget('gone')");
 let_go($node);
 kill 'CONT', $held;
-is(answer_of($asks), 1001,
+is($asks->outcome, 1001,
 	'a tag that is forgotten while a caller asks has numbers of another range'
 );
 
@@ -222,7 +219,7 @@ $asks = ask_in_background($node, "SELECT snowid_number('raced')");
 held_process($node);
 is(number($node, 'raced'), 1, 'the caller that gets a place for a tag');
 let_go($node);
-is(answer_of($asks), 2, 'another one that looked before');
+is($asks->outcome, 2, 'another one that looked before');
 is(segment_status($node, 'raced', 'count(*)'), 1, 'a tag has one place');
 
 #---- What is refused ----
@@ -463,8 +460,8 @@ is( segment_status(
 # It waits for an old snapshot when it has its second index, and leaves that if it fails.
 add_tag($node, 'plain', period => 'none');
 add_tag($node, 'daily', period => 'day');
-my $reader = $node->background_psql('postgres');
-$reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+my $reader = SnowidSession->new($node, 'postgres');
+$reader->query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
 my $indexes =
   "FROM pg_index WHERE indrelid IN ('snowid_segments'::regclass, 'snowid_segment_periods'::regclass)";
 my @reindexers =
@@ -487,9 +484,9 @@ fetches_while('REINDEX CONCURRENTLY runs');
 query($node,
 	"SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'REINDEX%'"
 );
-like(answer_of($_), qr/canceling statement/, 'REINDEX CONCURRENTLY fails')
+like($_->outcome, qr/canceling statement/, 'REINDEX CONCURRENTLY fails')
   foreach @reindexers;
-$reader->quit;
+undef $reader;
 is(query($node, "SELECT count(*) $indexes"),
 	4, 'REINDEX CONCURRENTLY leaves its indexes');
 fetches_while('an index is left of REINDEX CONCURRENTLY');
@@ -501,15 +498,15 @@ query($node, "DROP INDEX ${_}_pkey_ccnew")
 query($node, <<~EOF);
 	INSERT INTO snowid_segments (biz_tag, period, format) VALUES ('text', 'year', '{YYYY}-{N:3}');
 	EOF
-my $owner = $node->background_psql('postgres');
-$owner->query_safe('BEGIN; REINDEX INDEX snowid_segments_pkey');
+my $owner = SnowidSession->new($node, 'postgres');
+$owner->query('BEGIN; REINDEX INDEX snowid_segments_pkey');
 my $parses = ask_in_background($node,
 	"SELECT number FROM snowid_period_parse('text', '2026-007')");
 wait_for($node,
 	"SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%period_parse%' AND pid <> pg_backend_pid() AND (wait_event_type = 'Lock' OR state = 'idle')"
 );
-$owner->quit;
-is(answer_of($parses), 7, 'a serial is read after REINDEX');
+undef $owner;
+is($parses->outcome, 7, 'a serial is read after REINDEX');
 
 # Between two ranges of this server another one has taken some.
 query($node,
@@ -542,7 +539,7 @@ cmp_ok(time - $began,
 	'>=', 0.2, 'after a look that lasted and failed there is a pause');
 let_go($node);
 query($node, "COMMIT PREPARED 'p'");
-is(join(' ', sort { $a <=> $b } map { answer_of($_) } @ask),
+is(join(' ', sort { $a <=> $b } map { $_->outcome } @ask),
 	'1 2 3', 'a row that is locked is tried');
 
 #---- A clean stop, and tables of another database ----
@@ -624,19 +621,18 @@ is(segment_status($node, 'none', 'count(*)'),
 	0, 'a tag that does not exist takes no place');
 is(query($node, "SET $force = on; SELECT in_worker('t1')"),
 	1002, 'a parallel worker gets the next number of a tag');
-$session = $node->background_psql('postgres');
+$session = SnowidSession->new($node, 'postgres');
 
 foreach my $others ('11, 40', '51, 80')
 {
-	my $number = $session->query_safe("SELECT snowid_number('t1')");
+	my $number = $session->query("SELECT snowid_number('t1')");
 	query($node,
 		"SELECT count(snowid_number('t' || i)) FROM generate_series($others) i"
 	);
-	is( $session->query_safe("SELECT snowid_number('t1')"),
+	is( $session->query("SELECT snowid_number('t1')"),
 		$number + 1,
 		"the tag that was used last makes no room for $others");
 }
-$session->quit;
 is( query(
 		$node,
 		"SELECT error FROM snowid_segment_status() WHERE error IS NOT NULL"),
@@ -661,7 +657,7 @@ like(
 	qr/^53400: there is no room for another segment\nDETAIL:  There are 1, and all are in use\./,
 	'a tag that is waited for makes no room');
 let_go($node);
-is(answer_of($waiting), 5001, 'the caller that waited gets its number');
+is($waiting->outcome, 5001, 'the caller that waited gets its number');
 is(number($node, 't2'),
 	1001,
 	'a place that no caller waits for any more is given to another tag');
@@ -669,8 +665,8 @@ is(number($node, 't2'),
 # It is given away between two calls of a statement.
 add_tag($node, 'stays', max_id => 0);
 add_tag($node, 'comes', max_id => 5000);
-my $between = $node->background_psql('postgres');
-$between->query_safe('SELECT pg_advisory_lock(1)');
+my $between = SnowidSession->new($node, 'postgres');
+$between->query('SELECT pg_advisory_lock(1)');
 my $two = ask_in_background($node,
 	"SELECT snowid_number('stays') FROM generate_series(1, 2) i WHERE i = 1 OR pg_advisory_lock(1) IS NOT NULL"
 );
@@ -678,8 +674,8 @@ wait_for($node,
 	"SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 );
 is(number($node, 'comes'), 5001, 'another tag gets the place');
-$between->quit;
-is(answer_of($two), "1\n1001",
+undef $between;
+is($two->outcome, "1\n1001",
 	'a statement whose tag lost its place gets no number of another tag');
 
 # Of two places one is another database's.
@@ -700,7 +696,7 @@ like(
 cmp_ok(time - $began,
 	'>=', 1, 'a caller waits for a second, whatever max_wait');
 let_go($node);
-is(answer_of($waiting), 6001, 'the caller in the other place has its number');
+is($waiting->outcome, 6001, 'the caller in the other place has its number');
 
 configure($node, 'snowid.max_segments = 0');
 $node->restart;

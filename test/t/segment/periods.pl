@@ -51,26 +51,25 @@ sub serial
 
 add_tag($node, 'invoice', period => 'day', format => 'INV-{YYYYMMDD}-{N:6}');
 stand_at('2026-11-21T12:00:00.000');
-my $session = $node->background_psql('postgres');
+my $session = SnowidSession->new($node, 'postgres');
 my $one     = "SELECT snowid_period_serial('invoice')";
-is($session->query_safe($one), 'INV-20261121-000001', 'a day begins at 1');
+is($session->query($one), 'INV-20261121-000001', 'a day begins at 1');
 
 stand_at('2026-11-21T23:59:59.999');
-is($session->query_safe($one), 'INV-20261121-000002', 'the last ms of a day');
+is($session->query($one), 'INV-20261121-000002', 'the last ms of a day');
 stand_at('2026-11-22T00:00:00.000');
-is($session->query_safe($one),
+is($session->query($one),
 	'INV-20261122-000001', 'a session begins the new day at midnight');
 is(serial('invoice'), 'INV-20261122-000002',
 	'a new day begins in all sessions');
 stand_at('2026-11-21T12:00:00.000');
-is($session->query_safe($one),
+is($session->query($one),
 	'INV-20261122-000003', 'the clock set back: the new day continues');
-is( $session->query_safe(
+is( $session->query(
 		"SELECT min((n).period), max((n).number) FROM (SELECT snowid_period_number('invoice') AS n FROM generate_series(1, 2000)) x"
 	),
 	'2026-11-22|2003',
 	'the newest day continues in the ranges after it');
-$session->quit;
 $node->restart;
 is(serial('invoice'), 'INV-20261122-002004',
 	'the newest day continues over a restart');
@@ -142,7 +141,7 @@ poll_segment($node, 'late', "waits > $waits");
 held_process($node);
 stand_at('2026-12-01T12:00:00.000');
 let_go($node);
-like(answer_of($caller), qr/^20261201-\d{3}$/,
+like($caller->outcome, qr/^20261201-\d{3}$/,
 	'the day that had ended continues');
 
 # The range of a day begins at the number after the end of that of the day before, since
@@ -398,7 +397,7 @@ my $asking =
 poll_segment($ahead, 'other', "error = 'Its source has another period'");
 query($central,
 	"UPDATE snowid_segments SET period = 'day' WHERE biz_tag = 'other'");
-is(answer_of($asking), 1,
+is($asking->outcome, 1,
 	'a tag has numbers once its source has the same period');
 
 #---- Numbers that were used up, and a failure in the next period ----

@@ -29,7 +29,7 @@ my @busy = map {
 		"SELECT count(snowid_number('t1')) FROM generate_series(1, 50)",
 		"d$_")
 } 1 .. $databases;
-is( join(' ', map { answer_of($_) } @busy),
+is( join(' ', map { $_->outcome } @busy),
 	join(' ', (50) x $databases),
 	'no call is refused while 40 databases are busy');
 
@@ -53,7 +53,7 @@ foreach my $n (@order)
 	  or die;
 }
 kill 'CONT', $pid;
-is(join(' ', map { answer_of($_) } @waiting),
+is(join(' ', map { $_->outcome } @waiting),
 	'1 1 1 1', 'all that waited get their number');
 my %fetched = map {
 	$_ => $node->safe_psql("d$_",
@@ -67,7 +67,7 @@ is(join(' ', sort { $fetched{$a} <=> $fetched{$b} } @order),
 my @moments =
   map { ask_in_background($node, "SELECT snowid_number('t4')", "d$_") }
   21 .. 32;
-is( join(' ', map { answer_of($_) } @moments),
+is( join(' ', map { $_->outcome } @moments),
 	join(' ', (1) x 12),
 	'a process that has nothing more to do makes room at once');
 
@@ -83,7 +83,6 @@ wait_for($node,
 query($node,
 	"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = 'd12'"
 );
-eval { $gone->quit };
 
 # what nobody has asked for since a second is passed over
 usleep(1_500_000);
@@ -119,7 +118,7 @@ foreach my $database (qw(d3 d4))
 	ask_in_background($node,
 		"SELECT count(snowid_number('far')) FROM generate_series(1, 3)", $_)
 } qw(d3 d4);
-is(join(' ', map { answer_of($_) } @busy),
+is(join(' ', map { $_->outcome } @busy),
 	'3 3', 'no database cuts the central server of another one off');
 
 # The reserve has work, too.
@@ -139,6 +138,5 @@ pass(
 query($node,
 	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'd3' AND query LIKE '%far%'"
 );
-eval { $hangs->quit };
 $node->stop('fast');
 done_testing();

@@ -194,9 +194,8 @@ stop(@malice);
 #---- A process that waits for a locked table ----
 
 # The rows of a tenant are locked by its owner, in a session that stays.
-my $locker = $node->background_psql('tenant_b');
-$locker->query_safe(
-	'BEGIN; LOCK TABLE snowid_segments IN ACCESS EXCLUSIVE MODE');
+my $locker = SnowidSession->new($node, 'tenant_b');
+$locker->query('BEGIN; LOCK TABLE snowid_segments IN ACCESS EXCLUSIVE MODE');
 my $asks = without_end('b', 'user', "SELECT snowid_number('b150')", 0.05);
 exits_in_time(
 	$node,
@@ -211,5 +210,4 @@ cmp_ok(time - $began,
 	'<', 30, 'a fast stop waits for no table that is locked');
 $asks->signal('KILL');
 eval { $asks->finish };
-eval { $locker->quit };
 done_testing();
