@@ -11,7 +11,7 @@ use strict;
 use warnings;
 use IPC::Open2;
 use List::Util  qw(max min sum);
-use POSIX       qw(ceil strftime);
+use POSIX       qw(strftime);
 use Time::HiRes qw(sleep time);
 
 my ($dir, $results, @rows) = @ARGV;
@@ -22,13 +22,8 @@ my $redis_server = $ENV{REDIS_SERVER} || 'redis-server';
 my ($markdown, @bars);
 $| = 1;
 
-# The first; with QUICK=1 the second; with QUICK=2 a tenth of that, at least 1.
-sub full
-{
-	my ($full, $less) = @_;
-	return $full if !$quick;
-	return $quick < 2 || ref $less || $less <= 1 ? $less : ceil($less / 10);
-}
+# The first; with QUICK=1 the second.
+sub full { return $_[ $quick ? 1 : 0 ] }
 
 #---- Statistics ----
 
@@ -316,7 +311,7 @@ sub row1
 		'gen_random_uuid()',  'clock_timestamp()');
 	my $waits = ask($default, 'SELECT waits FROM snowid_status()');
 	timed($default, each_row($_, $n)) foreach @functions;
-	my %ns = row_costs(full(501, 61), $n, @functions);
+	my %ns = row_costs(full(501, 7), $n, @functions);
 	my ($nothing, $clock, $next) =
 	  @ns{qw(bench_nothing() bench_clock() snowid_next())};
 	$waits -= ask($default, 'SELECT waits FROM snowid_status()');
@@ -395,9 +390,7 @@ sub row2
 	{
 		my (%longest, %fair);
 		my %rate = turns(
-			$clients == 2
-			? full(5,                            2)
-			: full($clients =~ /^[48]$/ ? 2 : 3, 1),
+			full($clients == 2 ? 5 : $clients =~ /^[48]$/ ? 2 : 3, 1),
 			map {
 				my $name = $_;
 				my ($server, $f) = $case{$name}->@*;
@@ -514,7 +507,7 @@ sub row5
 			next if $quick && ($clients == 8) != ($commit eq 'off');
 			local $ENV{PGOPTIONS} = "-c synchronous_commit=$commit";
 			my %rate = turns(
-				full(5, 2),
+				full(5, 1),
 				map {
 					my ($name, $job, $column) = @$_;
 					[
@@ -564,7 +557,7 @@ sub at_once
 
 sub row6
 {
-	my $n    = full(2_000_000, 200_000);
+	my $n    = full(2_000_000, 20_000);
 	my %keys = (
 		'snowid'    => 'bigint DEFAULT snowid_next()',
 		'bigserial' => 'bigserial',
@@ -617,7 +610,7 @@ sub row6
 		"INSERT INTO snowid_segments (biz_tag, step) VALUES ('bulk', 100000)"
 	);
 	my %ns = turns(
-		full(3, 2),
+		full(3, 1),
 		map {
 			my ($how, $key) = @$_;
 			my ($sql, $columns, @sessions) = @{ $load{$how} };
@@ -700,7 +693,7 @@ sub row7
 			  : ([ 'snowid, next' => 'next' ], [ 'no key' => 'nothing' ]);
 			my $keys = $pipelined ? $depth : 1;
 			my %rate = turns(
-				full(7, 2),
+				full(7, 1),
 				map {
 					my ($name, $job) = @$_;
 					[
@@ -752,7 +745,7 @@ sub row13
 	my @functions = (
 		'bench_nothing()',   'snowid_next()',
 		'gen_random_uuid()', 'managed.snowid_next()');
-	my %ns = row_costs(full(101, 21), 2000, @functions);
+	my %ns = row_costs(full(101, 3), 2000, @functions);
 
 	heading('13. Managed servers');
 	paragraph(
@@ -796,8 +789,7 @@ sub machine
 	  : 'unknown';
 	say_so("# What a key costs\n\n");
 	paragraph(
-		'By `test/bench/run`'
-		  . ($quick ? ' with QUICK=1' : '') . ', '
+		'By `test/bench/run`, '
 		  . strftime('%Y-%m-%d %H:%M UTC', gmtime) . '.',
 		'A figure is a ratio of medians, measured in turns, followed by the middle half of the ratios of the',
 		'single turns. Times in ns and rates are those of this machine on this day.'
@@ -864,13 +856,13 @@ sub row12
 	);
 	my $numberer = session('default');
 	my %rate     = turns(
-		full(7, 2),
+		full(7, 1),
 		map {
 			my $way = $_;
 			[
 				$way,
 				sub {
-					my $seconds = full(3, 2);
+					my $seconds = full(3, 1);
 					my $rate;
 					if ($way =~ /after/)
 					{
@@ -997,8 +989,8 @@ sub waits_for_locks
 # As many tags in memory as there is room for, and more.
 sub row15
 {
-	my $room   = full(100_000, 20_000);
-	my $more   = full(10_000,  5_000);
+	my $room   = full(100_000, 2_000);
+	my $more   = full(10_000,  500);
 	my @pg_ctl = ('pg_ctl', '-w', '-s', '-D', "$dir/tags");
 	system(@pg_ctl, '-l', "$dir/tags.log", '-o',
 		"-c snowid.max_segments=$room", 'start') == 0
@@ -1039,7 +1031,7 @@ sub row15
 		});
 
 	my @ended;
-	foreach my $turn (1 .. full(5, 3))
+	foreach my $turn (1 .. full(5, 1))
 	{
 		ask($many, "SELECT snowid_number('t' || $room + $turn)");
 		my @there = segment_processes($many);
