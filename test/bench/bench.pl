@@ -473,8 +473,7 @@ sub order_tables
 sub row5
 {
 	my @schemes = (
-		[ 'keys first, then a pipeline',    'keys-pipeline',  '' ],
-		[ 'keys first, then one statement', 'keys-statement', '' ],
+		[ 'keys first, then a pipeline', 'keys-pipeline', '' ],
 		[
 			'DEFAULT snowid_next() + RETURNING',
 			'returning',
@@ -490,7 +489,7 @@ sub row5
 			'cte',
 			'GENERATED ALWAYS AS IDENTITY'
 		]);
-	my $basis = $schemes[3][0];
+	my $basis = $schemes[2][0];
 	my @lines;
 
 	heading('5. The real job');
