@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2154 # $build, $bindir are of setup.sh, $store_order of engines
 # patroni.sh - test/by_hand/engines patroni: three servers with doc/patroni.yml, that
-# claim their worker IDs from one Redis, and clients that look for the leader.
+# claim their worker IDs from one Redis, and clients that look for the leader: switchover,
+# crash, failover, pg_rewind, a replica that is set up again.
 #
 # A server's name is s and its number.  Of the file, the addresses of Redis and
 # etcd are replaced.

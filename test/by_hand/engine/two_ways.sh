@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2034 # $build, $pg_major are of setup.sh
-# two_ways.sh - two servers that replicate to each other: test/by_hand/engines logical,
-# and pglogical.
+# two_ways.sh - test/by_hand/engines logical, and pglogical: two servers that replicate to
+# each other, under load, while subscriptions come and go, and one of the servers crashes.
 #
 # What differs is in functions named by the engine: its settings, what a server
 # publishes, a subscription that begins, and one that ends.  A subscription's
