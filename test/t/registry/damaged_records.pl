@@ -34,8 +34,8 @@ $redis->run;
 answered($first);
 is(status($first, 'is_open, registry, worker_id'),
 	"t|claimed|$mine", 'others continue, also when Redis was restarted');
-is( $first->safe_psql(
-		'postgres',
+is( query(
+		$first,
 		"SELECT worker_id, server_name, ceiling, state, is_me FROM snowid_claims() WHERE worker_id = $other"
 	),
 	"$other|||damaged|f",
@@ -48,7 +48,7 @@ like(
 	sql_error($second, 'SELECT snowid_next()'),
 	qr/^55000: .*\nDETAIL:  Redis cannot be used: the field "0:$other" of the hash "snowid" is damaged; snowid_release\(0, $other\) removes it\./,
 	'its owner does not resume it at a start, and says what to do');
-is($first->safe_psql('postgres', "SELECT snowid_release(0, $other)"),
+is(query($first, "SELECT snowid_release(0, $other)"),
 	'released', 'it is released');
 wait_for_claim($second);
 is(worker_id($second), $other, 'the owner of the released ID has it again');

@@ -59,11 +59,10 @@ sub spoil
 my $redis = SnowidRedis->start('redis');
 srand($seed);
 my $fake    = SnowidRedis->proxy($redis, \&spoil);
-my $good    = claiming('good', $fake);
+my $good    = claimed('good', $fake);
 my $renewed = "snowid.redis_lease = '2s'\n";
-my $lease   = claiming('lease', $fake, $renewed);
+my $lease   = claimed('lease', $fake, $renewed);
 my %nodes   = ('for good' => $good, 'on lease' => $lease);
-wait_for_claim($_) foreach values %nodes;
 
 #---- An answer that no operation gives, one at a time ----
 

@@ -8,6 +8,7 @@ use Cwd qw(abs_path);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidFaults;
+use SnowidKeys;
 use SnowidRedis;
 use SnowidTest;
 use Test::More;
@@ -20,34 +21,12 @@ my $redis =
 # longer than it takes to kill Redis and to start it again; and one that is to lapse
 my $lease  = "snowid.redis_lease = '10s'\n";
 my $lapses = "snowid.redis_lease = '5s'\n";
-my $copies = 0;
-
-# Redis' data as they are now.
-sub copy_of_redis
-{
-	my $copy = "$redis->{dir}/copy" . ++$copies;
-	system_or_bail('cp', '-r', "$redis->{dir}/appendonlydir", $copy);
-	return $copy;
-}
-
-# Redis is killed, and starts again with the data of then.
-sub forget
-{
-	my ($copy) = @_;
-	$redis->stop('KILL');
-	system_or_bail('rm', '-rf', "$redis->{dir}/appendonlydir");
-	system_or_bail('cp', '-r', $copy, "$redis->{dir}/appendonlydir");
-	$redis->run;
-	return;
-}
 
 sub start_server
 {
 	my ($name, $settings) = @_;
-	my $node = claiming($name, $redis,
+	return claimed($name, $redis,
 		"snowid.max_wait = '60s'\n" . ($settings // ''));
-	wait_for_claim($node);
-	return $node;
 }
 
 # Which IDs, and whether a server heard since then that its own is lost.
@@ -82,8 +61,7 @@ sub ids_are
 sub no_key_with
 {
 	my ($node, $id, $name) = @_;
-	my $key = $node->safe_psql('postgres', 'SELECT snowid_next()');
-	isnt(($key >> 12) & 1023, $id, "$name: its first key has another ID");
+	isnt(key_of($node), $id, "$name: its first key has another ID");
 	return;
 }
 
@@ -102,14 +80,14 @@ my $free =
   "SELECT state = 'lapsed' AND ceiling + interval '6 s' < now() FROM snowid_claims() WHERE worker_id = 0";
 
 my $a    = start_server('a', $lease);
-my $copy = copy_of_redis();
+my $copy = $redis->copy_data;
 query($a, 'SELECT snowid_reclaim()');
-wait_until('the release', sub { $redis->record('0:0', 'owner') eq '' });
+$redis->wait_until_free('0:0');
 $a->stop;
 my $b = start_server('b', $lease);
 is(worker_id($b), 0, 'an ID that was given back is given out again');
 from_here($b);
-forget($copy);
+$redis->go_back($copy);
 $a->start;
 no_key_with($a, 0,
 	'Redis forgot that a lease was given back, and its next owner');
@@ -118,15 +96,14 @@ ids_are('1 0', 'Redis forgot that a lease was given back, and its next owner',
 end_all($a, $b);
 
 $a    = start_server('a1', $lapses);
-$copy = copy_of_redis();
+$copy = $redis->copy_data;
 $b    = start_server('b1', $lease);
 kill_all($a);
 wait_for($b, $free);
 is(query($b, 'SELECT snowid_reclaim()'), 0, 'a lapsed lease is given out');
-wait_until('the ID before it is free',
-	sub { $redis->record('0:1', 'owner') eq '' });
+$redis->wait_until_free('0:1');
 from_here($b);
-forget($copy);
+$redis->go_back($copy);
 $a->start;
 no_key_with($a, 0,
 	'Redis forgot that a lease lapsed, and the next owner of the ID');
@@ -137,23 +114,18 @@ end_all($a, $b);
 
 # The same, but the server of the lapsed lease runs, and is heard first.
 my $proxy = SnowidRedis->proxy($redis);
-$a = hasty('cut_off', $proxy, $lapses);
-wait_for_claim($a);
-$copy = copy_of_redis();
+$a    = claimed('cut_off', $proxy, $short . $lapses);
+$copy = $redis->copy_data;
 $b    = start_server('later', "snowid.redis_lease = '20s'\n");
 $proxy->mode('silent');
 wait_for($b, $free);
 is(query($b, 'SELECT snowid_reclaim()'),
 	0, 'the lapsed lease of a server that is cut off is given out');
-wait_until(
-	'the later owner leaves its first ID',
-	sub { $redis->record('0:1', 'owner') eq '' });
+$redis->wait_until_free('0:1');
 from_here($b);
-my $registry = $b->safe_psql('postgres',
-	"SELECT pid FROM pg_stat_activity WHERE backend_type = 'snowid registry'"
-);
+my $registry = process_pid($b, 'snowid registry');
 kill 'STOP', $registry;
-forget($copy);
+$redis->go_back($copy);
 $proxy->mode('');
 poll($a, "NOT is_open AND reason ~ 'Redis was restarted'");
 pass('a lapsed lease whose record is back waits for the settling');
@@ -164,31 +136,25 @@ end_all($a, $b);
 #---- For good ----
 
 $a    = start_server('a2');
-$copy = copy_of_redis();
-is($a->safe_psql('postgres', 'SELECT snowid_reclaim()'),
-	1, 'a server changes its ID');
+$copy = $redis->copy_data;
+is(query($a, 'SELECT snowid_reclaim()'), 1, 'a server changes its ID');
 server_is_open($a);
-wait_until('the ID before it is free',
-	sub { $redis->record('0:0', 'owner') eq '' });
+$redis->wait_until_free('0:0');
 $b = start_server('b2');
 from_here($a, $b);
-forget($copy);
+$redis->go_back($copy);
 ids_are('1 0', 'Redis forgot that an ID was changed, and its new owner',
 	$a, $b);
 is($redis->owned('a2'), 1, 'no server has two IDs');
 
 # A server that was down at that time does not know.
-$copy = copy_of_redis();
+$copy = $redis->copy_data;
 $b->stop;
-$a->poll_query_until('postgres',
-	"SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = 0")
-  or die;
-is($a->safe_psql('postgres', 'SELECT snowid_release(0, 0)'),
-	'released', 'the ID of a server that is down is released');
+release_silent($a, 0);
 my $c = start_server('c2');
 from_here($a, $c);
 settings($b, "snowid.max_wait = '60s'");
-forget($copy);
+$redis->go_back($copy);
 $b->start;
 no_key_with($b, 0, 'Redis forgot that an ID was released');
 ids_are('1 2 0', 'Redis forgot that an ID was released', $a, $b, $c);
@@ -197,16 +163,16 @@ end_all($a, $b, $c);
 #---- No server loses its ID without need ----
 
 $a    = start_server('a4');
-$copy = copy_of_redis();
+$copy = $redis->copy_data;
 $a->restart;
 wait_for_claim($a);
 from_here($a);
-forget($copy);
+$redis->go_back($copy);
 ids_are('0', 'Redis forgot a restart', $a);
 is($redis->owned('a4'), 1, 'Redis forgot a restart: no ID leaks');
 
 # Redis is emptied while it is restarted.
-$copy = copy_of_redis();
+$copy = $redis->copy_data;
 foreach my $how (qw(stop kill))
 {
 	$how eq 'kill' ? kill_all($a) : $a->stop;
@@ -220,17 +186,14 @@ end_all($a);
 
 #---- The ceiling of an ID that is given back is that of the last key ----
 
-$a = hasty('a5', $proxy);
-wait_for_claim($a);
+$a = claimed('a5', $proxy, $short);
 $proxy->mode('silent');
 error_is($a, 'no answer');
 set_skew($a, 20);
-$a->poll_query_until('postgres',
+wait_for($a,
 	"SELECT last_key_time > now() - interval '1 s' FROM snowid_status(), snowid_next() WHERE snowid_next IS NOT NULL"
-) or die;
-my $last = $a->safe_psql('postgres',
-	'SELECT floor(extract(epoch FROM snowid_timestamp(snowid_next())) * 1000)'
 );
+my $last = key_ms(next_key($a));
 cmp_ok($redis->record('0:0', 'ceiling'),
 	'<', $last, 'keys that Redis has not heard of');
 $a->restart;    # the process that made them is gone
@@ -242,8 +205,7 @@ set_skew($a, 0);
 $a->start;
 wait_for_claim($a);
 is(status($a, 'datacenter_id'), 3, 'another datacenter over a restart');
-wait_until('the ID before it is free',
-	sub { $redis->record('0:0', 'owner') eq '' });
+$redis->wait_until_free('0:0');
 cmp_ok($redis->record('0:0', 'ceiling'),
 	'>=', $last,
 	'the one before is given back with the ceiling of its last key');
@@ -271,13 +233,9 @@ $b = start_server('b6');
 $c = start_server('c6', $lapses);
 kill_all($_) foreach $a, $c;
 set_skew($redis, 0);
-$b->poll_query_until('postgres',
-	"SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = 0")
-  or die 'it is never silent';
-is( $b->safe_psql('postgres', 'SELECT snowid_release(0, 0)'),
-	'released',
-	'the clock of Redis is set right: the ID of a server that died can be released'
-);
+
+# it is silent by the clock that is set right
+release_silent($b, 0);
 wait_for($b, $free =~ s/worker_id = 0/worker_id = 2/r);
 
 my $d = start_server('d6', $lease);
