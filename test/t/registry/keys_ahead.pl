@@ -18,16 +18,14 @@ my $proxy = SnowidRedis->proxy($redis);
 my $lease = "snowid.redis_lease = '10s'\n";
 
 # Seconds by which the clock is wrong; whether the settling is over when it is back; and
-# whether its machine has booted meanwhile.
-my @owners;
-foreach my $late (0, 1)
-{
-	foreach my $wrong (30, 3500, -3500)
-	{
-		push @owners, { wrong => $wrong, late => $late, boots => $_ }
-		  foreach 0, 1;
-	}
-}
+# whether its machine has booted meanwhile: each pair of these is there.
+my @owners = map { { wrong => $_->[0], late => $_->[1], boots => $_->[2] } }
+  [ 30,    0, 0 ],
+  [ 30,    1, 1 ],
+  [ 3500,  0, 1 ],
+  [ 3500,  1, 0 ],
+  [ -3500, 0, 0 ],
+  [ -3500, 1, 1 ];
 
 sub name_of
 {
@@ -40,8 +38,7 @@ sub name_of
 }
 
 # The registry has its name from this one.
-my $stays = claiming('stays', $redis, '', marks => 300);
-wait_for_claim($stays);
+my $stays = claimed('stays', $redis, '', marks => 300);
 
 # A server on lease may make keys up to the recorded ceiling, however long it is cut off.
 # Redis forgets that, hears it once in the settling, and not again: the ID's next owner
@@ -49,9 +46,8 @@ wait_for_claim($stays);
 {
 	my $way     = SnowidRedis->proxy($redis);
 	my $renewed = "snowid.redis_lease = '3s'\n";
-	my $leased  = hasty('leased', $way, $renewed);
-	wait_for_claim($leased);
-	my $at = '0:' . worker_id($leased);
+	my $leased  = claimed('leased', $way, $short . $renewed);
+	my $at      = '0:' . worker_id($leased);
 
 	# from here on, since a first key waits for it
 	settings($leased, $renewed . "snowid.max_lead = '5min'\n");
@@ -93,12 +89,9 @@ wait_for_claim($stays);
 # A server that has another ID, and may not use it yet, has not released the former one.
 # Redis forgets both: the former one's next owner begins above its keys.
 {
-	my $moves = claiming_cluster('moves', $redis, '', marks => 300);
-	$moves->start;
-	create_extension($moves);
-	wait_for_claim($moves);
-	my $at   = '0:' . worker_id($moves);
-	my $last = key_ms(next_key($moves));
+	my $moves = claimed('moves', $redis, '', marks => 300);
+	my $at    = '0:' . worker_id($moves);
+	my $last  = key_ms(next_key($moves));
 
 	# so long, from here on
 	settings($moves, "snowid.max_lead = '5min'\n");
@@ -123,9 +116,8 @@ wait_for_claim($stays);
 # Each mark says up to where keys are made: after snowid_advance(), too, and not by a clock
 # that is not believed.
 {
-	my $marks = claiming('marks', $redis, '', marks => 300);
-	wait_for_claim($marks);
-	my $at = '0:' . worker_id($marks);
+	my $marks = claimed('marks', $redis, '', marks => 300);
+	my $at    = '0:' . worker_id($marks);
 	set_skew($marks, 2 * 86400);
 	$marks->wait_for_log(qr/the clock jumped ahead/);
 	my $n = $redis->record($at, 'n');
