@@ -25,9 +25,8 @@ my %seen;
 sub makes_new_keys
 {
 	my ($node, $id, $name) = @_;
-	my @keys = split /\n/,
-	  $node->safe_psql('postgres', 'SELECT snowid_next_batch(100)');
-	my @wrong = grep { (($_ >> 12) & 1023) != $id || $seen{$_}++ } @keys;
+	my @keys  = split /\n/, query($node, 'SELECT snowid_next_batch(100)');
+	my @wrong = grep { key_worker_id($_) != $id || $seen{$_}++ } @keys;
 	is(scalar(@keys) . '/' . @wrong, '100/0', $name);
 	return;
 }
@@ -73,9 +72,7 @@ sub take_turns
 		claim_settings("second_$kind", $redis, $short . $settings),
 		has_streaming => 1);
 	$second->start;
-	$second->poll_query_until('postgres',
-		"SELECT registry = 'claimed' FROM snowid_status()")
-	  or die;
+	poll($second, "registry = 'claimed'");
 	my @nodes = ($first, $second);
 	my %wrong;
 
@@ -89,7 +86,7 @@ sub take_turns
 		$old->stop($turn % 2 ? 'fast' : 'immediate');
 		$new->promote;
 		server_is_open($new);
-		$new->safe_psql('postgres', 'CHECKPOINT');
+		query($new, 'CHECKPOINT');
 
 		if ($turn % 2 == 0)
 		{
@@ -102,9 +99,7 @@ sub take_turns
 		$old->enable_streaming($new);
 		$old->set_standby_mode;
 		$old->start;
-		$old->poll_query_until('postgres',
-			"SELECT registry = 'claimed' FROM snowid_status()")
-		  or die claim_state($old);
+		poll($old, "registry = 'claimed'");
 		wait_for_claim($new);
 		$wrong{ "turn $turn: " . used_ids() } = 1
 		  if scalar(my @ids = split / /, used_ids()) > 2;
@@ -128,11 +123,8 @@ take_turns('lease', "snowid.redis_lease = '2s'");
 
 foreach my $clock (0, -150)
 {
-	my $node = claiming_cluster("restored$clock", $redis,
-		$short . "snowid.max_lead = '2s'");
-	$node->start;
-	create_extension($node);
-	wait_for_claim($node);
+	my $node =
+	  claimed("restored$clock", $redis, $short . "snowid.max_lead = '2s'");
 	my $id = worker_id($node);
 	$node->stop;
 	my $dir = $node->data_dir;
@@ -145,9 +137,7 @@ foreach my $clock (0, -150)
 	system_or_bail('sh', '-c', "rm -rf $dir/* && cp -a $dir.backup/. $dir/");
 	set_skew($node, $clock);
 	$node->start;
-	$node->poll_query_until('postgres',
-		"SELECT registry = 'claimed' FROM snowid_status()")
-	  or die claim_state($node);
+	poll($node, "registry = 'claimed'");
 	server_is_open($node);
 	wait_until(
 		"restored in place ($clock s): one ID",
@@ -177,30 +167,6 @@ foreach my $clock (0, -150)
 		'>', $highest, 'above those before');
 	$node->stop;
 }
-
-#---- Without Redis ----
-
-my $fixed =
-  snowid_cluster('fixed', "snowid.worker_id = 9\nsnowid.max_lead = '2s'");
-start_and_open($fixed);
-$fixed->stop;
-my $dir      = $fixed->data_dir;
-my $restored = qr/WARNING:  this data directory is a copy, or was restored/;
-
-system_or_bail('cp', '-a', $dir, "$dir.backup");
-$fixed->start;
-server_is_open($fixed);
-makes_new_keys($fixed, 9, 'a fixed ID');
-$fixed->stop;
-system_or_bail('sh', '-c', "rm -rf $dir/* && cp -a $dir.backup/. $dir/");
-set_skew($fixed, -1.5);
-$fixed->start;
-server_is_open($fixed);
-is(logged($fixed, 0, $restored),
-	1, 'a backup that is restored into the same directory is noticed');
-makes_new_keys($fixed, 9,
-	'a backup that is restored into the same directory repeats no key');
-$fixed->stop;
 
 #---- Two directories that cannot be told apart ----
 
