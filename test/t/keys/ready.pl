@@ -84,16 +84,17 @@ like(
 is($plain->safe_psql('postgres', "SELECT to_regproc('snowid_next')"),
 	'snowid_next', 'not preloaded: CREATE EXTENSION works');
 foreach my $call (
-	'snowid_next()',                 'snowid_next_batch(2)',
-	'snowid_next_array(2)',          'snowid_next_block(2)',
-	'snowid_advance(1)',             'snowid_status()',
-	'snowid_accept_clock()',         'snowid_accept_layout()',
-	'snowid_reclaim()',              'snowid_release(0, 1)',
-	"snowid_decode($old_key)",       "snowid_timestamp($old_key)",
-	'snowid_min(now())',             'snowid_max(now())',
-	'snowid_encode(now(), 1, 1, 1)', "snowid_bits($old_key)",
-	"snowid_serial('PAY', 1)",       "snowid_serial_id('1', 'PAY')",
-	"snowid_to_public(1, 'ord')",    "snowid_from_public('ord_1', 'ord')")
+	'snowid_next()',                'snowid_next_batch(2)',
+	'snowid_next_array(2)',         'snowid_next_block(2)',
+	'snowid_advance(1)',            'snowid_status()',
+	'snowid_accept_clock()',        'snowid_accept_layout()',
+	'snowid_reclaim()',             'snowid_release(0, 1)',
+	'snowid_claims()',              "snowid_decode($old_key)",
+	"snowid_timestamp($old_key)",   'snowid_min(now())',
+	'snowid_max(now())',            'snowid_encode(now(), 1, 1, 1)',
+	"snowid_bits($old_key)",        "snowid_serial('PAY', 1)",
+	"snowid_serial_id('1', 'PAY')", "snowid_to_public(1, 'ord')",
+	"snowid_from_public('ord_1', 'ord')")
 {
 	like(sql_error($plain, "SELECT $call"),
 		$not_loaded, "not preloaded: $call says so");

@@ -26,47 +26,33 @@ sub calls
 
 #---- Refused again and again ----
 
-my $two_ids =
-  "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=1 sequence=12'\n";
+my $settings =
+  "snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=1 sequence=12'\nsnowid.redis_lease = '30s'\n";
 my ($asks, $other) =
-  map { claiming($_, $redis, $two_ids, marks => 2000) } qw(asks other);
-wait_for_claim($_) foreach $asks, $other;
-
-# when its record was written last, by Redis' clock
-my $last_seen =
-  'SELECT last_seen FROM snowid_claims() WHERE worker_id = '
-  . worker_id($asks);
+  map { claimed($_, $redis, $settings, marks => 2000) } qw(asks other);
 for (1 .. 2)
 {
-	my $last = query($other, $last_seen);
+	my $last = status($asks, 'lease_ceiling');
 	wait_until(
-		'a mark',
+		'a mark that renews the lease',
 		sub {
+			next_key($asks);
 			my $error = sql_error($asks, 'SELECT snowid_reclaim()');
 			die $error
 			  if $error !~
 			  /^55000: no other worker ID could be claimed\nDETAIL:  All 2 worker IDs/;
-			return query($other, $last_seen) ne $last;
+			return status($asks, 'lease_ceiling') ne $last;
 		});
 }
-pass('a server that is refused another ID all the time is marked as before');
+pass(
+	'a server on lease that is refused another ID all the time renews its lease as before'
+);
 $_->stop foreach $asks, $other;
 $redis->settle;
 
 #---- The texts of errors ----
 
-my $node = claiming('node', $redis);
-wait_for_claim($node);
-
-# each question of the test is one connection as well
-sub connections
-{
-	return $redis->query('INFO', 'stats') =~
-	  /^total_connections_received:(\d+)/m ? $1 : die;
-}
-my $before = connections();
-query($node, 'SELECT count(*) FROM snowid_claims()') for 1 .. 30;
-cmp_ok(connections() - $before, '<', 15, 'calls have one connection');
+my $node = claimed('node', $redis);
 
 # the change lasts as long as the keeper stands
 my $keeper = keeper_pid($node);
@@ -118,20 +104,6 @@ is(calls(), $calls, 'a damaged state file: Redis is not asked');
 like(status($node, 'reason'), qr/state file/, 'the status says why');
 $node->stop;
 
-my $plain = PostgreSQL::Test::Cluster->new('plain');
-$plain->init;
-$plain->start;
-create_extension($plain);
-foreach
-  my $call ('snowid_claims()', 'snowid_release(0, 7)', 'snowid_reclaim()')
-{
-	like(
-		sql_error($plain, "SELECT $call"),
-		qr/^55000: snowid is not loaded by this server/,
-		"not preloaded: $call");
-}
-$plain->stop;
-
 #---- A worker ID is another's, as Redis says ----
 
 {
@@ -150,12 +122,8 @@ $plain->stop;
 
 	# While a server is down, its ID is released, and becomes another's.
 	$former->stop;
-	wait_for($stays,
-		"SELECT state = 'silent' FROM snowid_claims() WHERE worker_id = $id");
-	is(query($stays, "SELECT snowid_release(0, $id)"),
-		'released', 'the ID of a server that is down is released');
-	my $next = claiming('next', $redis, $replicas);
-	wait_for_claim($next);
+	release_silent($stays, $id);
+	my $next = claimed('next', $redis, $replicas);
 	is(worker_id($next), $id,
 		"an ID that is released becomes another server's");
 
@@ -179,8 +147,7 @@ $plain->stop;
 
 	#---- Redis has lost a lease that has ended: the settling ----
 
-	my $lease = claiming('lease', $redis, "snowid.redis_lease = '2s'\n");
-	wait_for_claim($lease);
+	my $lease = claimed('lease', $redis, "snowid.redis_lease = '2s'\n");
 	next_key($lease);
 	$redis->stop;
 	poll($lease, "reason ~ 'has not been renewed: Redis cannot be used: '");
@@ -205,8 +172,7 @@ $plain->stop;
 
 {
 	my $redis = SnowidRedis->start('away');
-	my $node  = claiming('away', $redis, '', marks => 10_000);
-	wait_for_claim($node);
+	my $node  = claimed('away', $redis, '', marks => 10_000);
 	query($node,
 		'CREATE ROLE asks; GRANT EXECUTE ON FUNCTION snowid_claims() TO asks'
 	);
@@ -235,8 +201,7 @@ $plain->stop;
 
 {
 	my $redis = SnowidRedis->start('patient');
-	my $node  = claiming('patient', $redis);
-	wait_for_claim($node);
+	my $node  = claimed('patient', $redis);
 	settings($node, $short . "snowid.redis_timeout = '60s'\n");
 	$node->reload;
 	wait_for($node,
