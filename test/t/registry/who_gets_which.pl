@@ -28,11 +28,10 @@ sub wait_for_pair
 {
 	my ($node, $worker_id, $datacenter_id) = @_;
 	$datacenter_id //= 0;
-	return $node->poll_query_until('postgres',
-		<<~EOF) || die "no keys as $datacenter_id:$worker_id";
-		SELECT is_open AND registry = 'claimed' AND worker_id = $worker_id
-			AND datacenter_id = $datacenter_id FROM snowid_status()
-		EOF
+	poll($node,
+		"is_open AND registry = 'claimed' AND worker_id = $worker_id AND datacenter_id = $datacenter_id"
+	);
+	return;
 }
 
 sub refused
@@ -46,7 +45,7 @@ sub refused
 sub new_key
 {
 	my ($node) = @_;
-	return split /\|/, $node->safe_psql('postgres', <<~EOF);
+	return split /\|/, query($node, <<~EOF);
 		SELECT datacenter_id || ':' || worker_id, (extract(epoch FROM created_at) * 1000)::bigint, id
 		FROM (SELECT snowid_next() AS id OFFSET 0) made, LATERAL snowid_decode(id)
 		EOF
@@ -114,13 +113,12 @@ like(
 	qr/^55000: snowid was refused a worker ID\nDETAIL:  All 32 worker IDs of datacenter 0 are in use: 32 have an owner, of which only a silent one can be released\.\nHINT:  See snowid_claims\(\)/,
 	'the 33rd is refused, with the number of owners');
 my ($gone, $gone2) = @others;
-ok( $first->poll_query_until(
-		'postgres',
-		"SELECT bool_and(state = 'silent') FROM snowid_claims() WHERE server_name ~ 'other'"
-	),
-	'the servers that are gone are silent');
-is( $first->safe_psql(
-		'postgres',
+wait_for($first,
+	"SELECT bool_and(state = 'silent') FROM snowid_claims() WHERE server_name ~ 'other'"
+);
+pass('the servers that are gone are silent');
+is( query(
+		$first,
 		"SELECT string_agg(state, ' ') FROM snowid_claims() WHERE server_name !~ 'other'"
 	),
 	'live live',
@@ -182,11 +180,14 @@ cmp_ok(
 	'<',
 	time * 1000 + 200,
 	'it is given back with the ceiling of its last key');
+is( query($late, 'SELECT worker_id, server_name, is_me FROM snowid_claims()'),
+	'0|late|t',
+	'each datacenter has its own claims');
 settings($late);
 $late->restart;
 wait_for_pair($late, $gone);
 
-is( $first->safe_psql('postgres', <<~EOF),
+is( query($first, <<~EOF),
 		SELECT since < last_seen, last_seen BETWEEN now() - interval '1 min' AND now() + interval '1 min',
 			ceiling BETWEEN now() - interval '1 min' AND now() + interval '1 min', lease_left_ms IS NULL
 		FROM snowid_claims() WHERE server_name = 'second'
@@ -220,15 +221,14 @@ foreach my $refused (
 		$error, "snowid_release($arguments) is refused");
 }
 is(worker_id($second), $two, 'a live server keeps its ID at a release');
-is($first->safe_psql('postgres', 'SELECT snowid_release(NULL, 1)'),
-	'', 'release of NULL');
+is(query($first, 'SELECT snowid_release(NULL, 1)'), '', 'release of NULL');
 
 # By force, of a server whose clock is ahead; there is one other for it.
 release_silent($first, $gone2);
 set_skew($second, 600);
-$second->poll_query_until('postgres',
+wait_for($second,
 	'SELECT last_key_time > ceiling - interval \'1 s\' FROM snowid_status(), snowid_next() WHERE snowid_next IS NOT NULL'
-) or die;
+);
 my (undef, undef, $ahead) = new_key($second);
 is(query($first, "SELECT snowid_release(0, $two, true)"),
 	'revoked', 'release of a live one, by force');
@@ -244,8 +244,8 @@ is($redis->record("0:$two", 'owner'), '', 'the revoked ID is free');
 my $ceiling = $redis->record("0:$two", 'ceiling');
 cmp_ok(
 	$ceiling, '>=',
-	$first->safe_psql(
-		'postgres',
+	query(
+		$first,
 		"SELECT extract(epoch FROM snowid_timestamp($ahead)) * 1000 - 1"),
 	'its ceiling is above the last key');
 
@@ -272,7 +272,7 @@ cmp_ok($key, '>', $ahead,
 $late->stop;
 $redis->occupy("0:$one", 0,
 	[ grep { $redis->record("0:$_", 'owner') eq '' } 0 .. 31 ]);
-is($first->safe_psql('postgres', 'SELECT count(*) FROM snowid_claims()'),
+is(query($first, 'SELECT count(*) FROM snowid_claims()'),
 	32, 'all have an owner again');
 $highest = (new_key($first))[2];
 my $client = start_client($first);
@@ -298,7 +298,7 @@ $redis->forget("0:$other");
 $client = start_client($first);
 clients_go_on($client);
 $log = -s $first->logfile;
-is($first->safe_psql('postgres', 'SELECT snowid_reclaim()'),
+is(query($first, 'SELECT snowid_reclaim()'),
 	$other, 'reclaim gets another ID');
 wait_for_pair($first, $other);
 $first->wait_for_log(qr/snowid released worker ID $one of datacenter 0/,
@@ -333,13 +333,9 @@ foreach my $call (@calls)
 is((new_key($first))[0], "0:$other", 'the keys continue');
 $redis->resume;
 wait_for_claim($first);
-$first->poll_query_until('postgres',
-	'SELECT registry_ok_at > now() - interval \'1 s\' FROM snowid_status()')
-  or die;
-is( $first->safe_psql(
-		'postgres', 'SELECT bool_or(is_me) FROM snowid_claims()'),
-	't',
-	'the functions work again when Redis is back');
+poll($first, "registry_ok_at > now() - interval '1 s'");
+is(query($first, 'SELECT bool_or(is_me) FROM snowid_claims()'),
+	't', 'the functions work again when Redis is back');
 
 # The request is carried out after all, without an answer.
 wait_until('the end of the change', sub { $redis->owned('first') == 1 });
@@ -347,11 +343,7 @@ $redis->freeze;
 like(sql_error($first, 'SELECT snowid_reclaim()'),
 	qr/^08006:/, 'a reclaim that is not answered');
 $redis->resume;
-$first->poll_query_until('postgres',
-		'SELECT registry_ok_at > to_timestamp('
-	  . (time + 1)
-	  . ') FROM snowid_status()')
-  or die;
+poll($first, 'registry_ok_at > to_timestamp(' . (time + 1) . ')');
 wait_until('one ID', sub { $redis->owned('first') == 1 });
 pass('a reclaim whose answer was lost leaves no second ID');
 is($redis->record('0:' . worker_id($first), 'name'),
