@@ -18,28 +18,9 @@ $SIG{PIPE} = 'IGNORE';
 my $redis = SnowidRedis->start('redis', 'appendonly yes');
 my $short = "snowid.max_wait = '1s'\n";
 
-# A copy of a server's data directory, with its own settings.
-sub file_copy
-{
-	my ($name, $from) = @_;
-	my $node = PostgreSQL::Test::Cluster->new($name);
-
-	mkdir $node->basedir;
-	system('cp', '-a', $from->data_dir, $node->data_dir);
-	unlink $node->data_dir . '/postmaster.pid';
-	$node->append_conf('postgresql.conf', 'port = ' . $node->port);
-	$node->{redis} = $redis;
-	settings($node, $short);
-	give_clock($node);
-	return $node;
-}
-
 #---- The same directory ----
 
-my $first = claiming_cluster('first', $redis, $short, allows_streaming => 1);
-$first->start;
-create_extension($first);
-wait_for_claim($first);
+my $first = claimed('first', $redis, $short, allows_streaming => 1);
 makes_keys_as($first, 0, 'the first claim');
 
 $first->stop;
@@ -54,34 +35,29 @@ is($redis->record('0:0', 'name'), 'renamed', 'under its new name');
 settings($first, $short);
 $first->reload;
 wait_until('the new name', sub { $redis->record('0:0', 'name') eq 'first' });
-is( $first->safe_psql('postgres', 'SELECT server_name FROM snowid_claims()'),
-	'first',
-	'a name is changed by reload');
+is(query($first, 'SELECT server_name FROM snowid_claims()'),
+	'first', 'a name is changed by reload');
 
-$first->stop('immediate');
-$redis->edit('0:0', interval => 60_000);
-my $began = time;
-$first->start;
-wait_for_claim($first);
-cmp_ok(time - $began, '<', 30, 'after an immediate stop, at once');
-makes_keys_as($first, 0, 'it gets its ID back');
-kill_all($first);
-$redis->edit('0:0', interval => 60_000);
-$began = time;
-$first->start;
-wait_for_claim($first);
-cmp_ok(time - $began, '<', 30, 'killed with all its processes, at once');
-makes_keys_as($first, 0,
-	'killed with all its processes, it gets its ID back');
+foreach my $how ('immediate stop', 'kill of all its processes')
+{
+	$how eq 'immediate stop' ? $first->stop('immediate') : kill_all($first);
+	$redis->edit('0:0', interval => 60_000);
+	my $began = time;
+	$first->start;
+	wait_for_claim($first);
+	cmp_ok(time - $began,
+		'<', 30, "after an $how the server waits for nothing");
+	makes_keys_as($first, 0, "after an $how the server gets its ID back");
+}
 
 #---- Copies ----
 
-$first->safe_psql('postgres', 'CHECKPOINT');
+query($first, 'CHECKPOINT');
 my @frozen = freeze($first);
-my $hot    = file_copy('hot', $first);
+my $hot    = copy_of('hot', $first, $short);
 kill 'CONT', reverse @frozen;
 $first->stop;
-my $cold = file_copy('cold', $first);
+my $cold = copy_of('cold', $first, $short);
 $cold->start;
 wait_for_claim($cold);
 makes_keys_as($cold, 1,
@@ -123,7 +99,7 @@ wait_until('the claim in its file',
 $redis->freeze;
 $standby->restart;
 poll($standby, "registry_error IS NOT NULL");
-$began = time;
+my $began = time;
 $standby->promote;
 server_is_open($standby);
 cmp_ok(time - $began, '<', 30, 'its promotion needs no Redis');
@@ -227,7 +203,7 @@ my $had = worker_id($hot);
 $hot->stop;
 $redis->edit("0:$had", ceiling => now_ms() + 3600_000);
 clone_node($hot, $first);
-my $state = $hot->data_dir . '/snowid/state';
+$state = $hot->data_dir . '/snowid/state';
 write_state($hot,
 	slurp_file($state) =~ s/^.{544}\K.{16}/pack 'q2', 1000, 1000/esr);
 $redis->edit('0:0', boot => 'another');
@@ -244,20 +220,6 @@ unlike(
 	slurp_file($first->logfile),
 	qr/lost its worker ID/,
 	'the living holder never lost its ID');
-
-# A clone in another datacenter does not give the holder's back.
-$hot->stop;
-clone_node($hot, $first);
-settings($hot, $short . 'snowid.datacenter_id = 7');
-my $held = $redis->record('0:0', 'claim');
-$hot->start;
-wait_for_claim($hot);
-makes_keys_as($hot, 0,
-	'a clone with a datacenter of its own in the settings');
-my $marks = $redis->record('7:0', 'n');
-wait_until('marks of the clone',
-	sub { $redis->record('7:0', 'n') > $marks + 2 });
-is($redis->record('0:0', 'claim'), $held, 'the living holder keeps its own');
 
 sub first_marks_every
 {
