@@ -1,7 +1,7 @@
 # A claim in bad moments.  The server and all its processes die at several steps of it; it
-# is lost to another server; it is revoked while no other worker ID is free, or new on a standby while the disk is full.  No server makes keys
-# with an ID that is another's, with Redis or without; each case is reported, and the server
-# continues by itself.
+# is lost to another server, or new on a standby while the disk is full.  No server makes
+# keys with an ID that is another's, with Redis or without; each case is reported, and the
+# server continues by itself.
 use strict;
 use warnings;
 
@@ -56,8 +56,7 @@ $node->start;
 waits_for_redis($node, 'started without Redis it has no ID');
 $redis->resume;
 wait_for_claim($node);
-my ($id) =
-  grep { ($redis->record("0:$_", 'name') // '') eq 'killed' } 0 .. 31;
+my $id = worker_id($node);
 makes_keys_as($node, $id,
 	'killed while Redis does not answer: with Redis it gets an ID');
 is($redis->owned('killed'),
@@ -102,19 +101,23 @@ makes_keys_as($node, $id,
 
 #---- Lost to another node ----
 
-# While it runs.
-sub loses
+my %lost;
+
+# The server has an ID that is none of those that it lost.
+sub gets_another
 {
-	my ($pair) = @_;
-	$redis->take_away($pair, boot => 'other', ceiling => 0);
-	poll($node, "worker_id <> $id AND registry = 'claimed' AND is_open");
+	my ($name) = @_;
+	$lost{$id} = 1;
+	makes_keys_as($node, $id = worker_id($node), $name);
+	ok(!$lost{$id}, "$name: an ID that it did not lose");
 	return;
 }
 
 my $client = start_client($node);
 clients_go_on($client);
 my $log = -s $node->logfile;
-loses("0:$id");
+$redis->take_away("0:$id", boot => 'other', ceiling => 0);
+poll($node, "worker_id <> $id AND registry = 'claimed' AND is_open");
 my @keys = stop_client($client);
 my @lost = grep { key_worker_id($_) == $id } @keys;
 like(
@@ -127,15 +130,13 @@ is($redis->record("0:$id", 'name'), 'thief', 'the other server keeps the ID');
 cmp_ok(
 	$redis->record("0:$id", 'floor'),
 	'>=',
-	$node->safe_psql(
-		'postgres',
+	query(
+		$node,
 		"SELECT floor(extract(epoch FROM snowid_timestamp($lost[-1])) * 1000)"
 	),
 	"the next owner begins above the last key");
-my %lost = ($id => 1);
 $highest{killed} = $keys[-1];
-makes_keys_as($node, $id = worker_id($node), 'it has another one');
-ok(!$lost{$id}, 'the ID is not the lost one');
+gets_another('lost while it runs: it has another one');
 
 # The same, and killed before it has another one.
 settings($node, $unopened);
@@ -151,24 +152,15 @@ waits_for_redis($node,
 	'killed when it had lost its ID: without Redis it has none');
 $redis->resume;
 wait_for_claim($node);
-$lost{$id} = 1;
-makes_keys_as(
-	$node,
-	$id = worker_id($node),
+gets_another(
 	'killed when it had lost its ID: with Redis it gets another one');
-ok(!$lost{$id}, 'the ID is not the lost one');
 
 # While it is down.
 $node->stop;
 $redis->take_away("0:$id", boot => 'other');
 $node->start;
 wait_for_claim($node);
-$lost{$id} = 1;
-makes_keys_as(
-	$node,
-	$id = worker_id($node),
-	'lost while it was down: it gets another one');
-ok(!$lost{$id}, 'the ID is not the lost one');
+gets_another('lost while it was down: it gets another one');
 $redis->freeze;
 $node->restart;
 server_is_open($node);
@@ -185,12 +177,7 @@ makes_keys_as($node, $id, 'lost while Redis is away: it continues');
 $redis->run;
 $redis->take_away("0:$id", boot => 'other');
 poll($node, "worker_id <> $id AND registry = 'claimed' AND is_open");
-$lost{$id} = 1;
-makes_keys_as(
-	$node,
-	$id = worker_id($node),
-	'Redis is back: a server that lost its ID gets another one');
-ok(!$lost{$id}, 'the ID is not the lost one');
+gets_another('Redis is back: a server that lost its ID gets another one');
 
 #---- From for good to a lease, and back ----
 
@@ -216,39 +203,9 @@ makes_keys_as($node, $id, 'a claim that is for good again is remembered');
 
 $node->stop;
 
-#---- Revoked, and there is no other ----
+#---- The first claim of a standby, on a full disk ----
 
 $redis = SnowidRedis->start('rare');
-
-sub start_claiming
-{
-	my ($name, $settings, %init) = @_;
-	my $node = claiming_cluster($name, $redis, $settings, %init);
-
-	$node->start;
-	create_extension($node);
-	wait_for_claim($node);
-	return $node;
-}
-
-# Two worker IDs, and both are in use.
-my $narrow = <<~EOF;
-	snowid.layout = 'epoch=2010-11-04T01:42:54.657Z datacenter=5 worker=1 sequence=12'
-	snowid.redis_prefix = 'narrow'
-	EOF
-my ($first, $second) = map { start_claiming($_, $narrow) } qw(first second);
-$id = worker_id($second);
-my $key = next_key($second);
-$log = -s $second->logfile;
-is(query($first, "SELECT snowid_release(0, $id, true)"),
-	'revoked', 'one of two worker IDs is revoked');
-$second->wait_for_log(qr/LOG:  snowid lost its worker ID\n/, $log);
-wait_for_claim($second);
-is(worker_id($second), $id, 'there is no other: its owner gets it again');
-cmp_ok(next_key($second), '>', $key, 'no other ID: keys keep increasing');
-$_->stop foreach $first, $second;
-
-#---- The first claim of a standby, on a full disk ----
 
 # The ownership in the state file.
 sub ownership
@@ -257,7 +214,7 @@ sub ownership
 	return unpack('@56 H16', slurp_file($node->data_dir . '/snowid/state'));
 }
 
-$node = start_claiming('primary', '', allows_streaming => 1);
+$node = claimed('primary', $redis, '', allows_streaming => 1);
 
 SKIP:
 {

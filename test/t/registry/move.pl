@@ -236,6 +236,16 @@ cmp_ok(new_key($full), '>', $last,
 	'no free ID: with the clock right again keys continue');
 is(status($full, 'worker_id, moves'),
 	'0|0', 'no free ID: the server has the same ID');
+$last = new_key($other);
+my $log = log_size($other);
+is(query($full, 'SELECT snowid_release(0, 1, true)'),
+	'revoked', 'no free ID: the ID of the other server is revoked');
+$other->wait_for_log(qr/LOG:  snowid lost its worker ID\n/, $log);
+wait_for_claim($other);
+is(worker_id($other), 1,
+	'no free ID: a server whose ID was revoked gets it again');
+cmp_ok(new_key($other), '>', $last,
+	'no free ID: its keys are above those before');
 end_part('no free ID', $full, $other);
 
 #---- Redis is away ----
