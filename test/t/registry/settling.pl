@@ -327,6 +327,17 @@ cmp_ok($redis->record('0:0', 'ceiling'), '>=', $last,
 );
 my $d = claimed('d2', $redis, $short);
 isnt(worker_id($d), 0, 'a newcomer does not get the ID of these keys');
+
+# in a settling that does not end
+$redis->query('FLUSHALL');
+wait_until('a registry', sub { $redis->query('HGET', 'snowid', 'meta') });
+$redis->edit('meta', span => 3600_000);
+like(
+	sql_error($b, 'SELECT snowid_reclaim()'),
+	qr/^55000: no other worker ID could be claimed\nDETAIL:  The registry is empty/,
+	'in the settling no server gets another ID');
+is(claim_state($b), 'claimed',
+	'in the settling a server keeps the ID that it wants to leave');
 end_all($b, $c, $d);
 
 #---- A lease that lapses while the settings want another datacenter ----
