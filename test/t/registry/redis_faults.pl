@@ -191,6 +191,8 @@ my @not_redis = (
 	  'Protocol error',
 	"+OK\r\n"              => 'INFO: unexpected type of reply$',
 	"*0\r\n"               => 'INFO: unexpected type of reply$',
+	"\$-1\r\n"             => 'INFO: unexpected type of reply$',
+	"*-1\r\n"              => 'INFO: unexpected type of reply$',
 	strings('role:master') => 'INFO: unexpected type of reply$',
 	"\$5\r\nhello\r\n"     => 'the reply to INFO is not from Redis$',
 	"\$24\r\nrole:master\0\r\nrun_id:abc\r\n" =>
