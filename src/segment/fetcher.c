@@ -160,6 +160,14 @@ assign(Fetcher *fetcher, Oid database, FetcherKind kind, int procno)
 	fetcher->must_go = false;
 }
 
+static bool
+has_process(Oid database, FetcherKind kind)
+{
+	const Fetcher *fetcher = find_fetcher(database, kind);
+
+	return fetcher && !may_start(fetcher);
+}
+
 /*
  * Asks another process to make room: one for central servers first, and of each kind the
  * one that is there longest.  It looks itself whether it can.
@@ -186,34 +194,36 @@ ask_for_room(FetcherKind kind)
 	process_set_latch(found->procno);
 }
 
-/*
- * Gives a database a process, if it has none; or asks another one to make room.  False:
- * those after it must wait, too.
- */
-static bool
-serve(Oid database, FetcherKind kind)
+/* Starts processes in the order in which databases wait, as far as there are places. */
+static void
+serve_those_in_line(void)
 {
 	Fetcher    *reserve = &fetchers[0];
-	Fetcher    *fetcher = find_fetcher(database, kind);
+	Oid			database;
+	FetcherKind kind;
 
-	if (fetcher && !may_start(fetcher))
-		return true;
-	if (kind == FETCHER_HERE && reserve->procno >= 0 && !OidIsValid(reserve->database))
+	if (reserve->procno >= 0 && !OidIsValid(reserve->database) &&
+		segment_next_in_line(has_process, true, &database, &kind))
 	{
 		assign(reserve, database, kind, reserve->procno);
 		process_set_latch(reserve->procno);
-		return true;
 	}
-	if (fetcher == NULL)
-		fetcher = free_fetcher();
-	if (fetcher == NULL || !process_start(&segments_process, fetcher - fetchers))
+	while (segment_next_in_line(has_process, false, &database, &kind))
 	{
-		ask_for_room(kind);
-		/* the reserve may be all that a database after it can have */
-		return kind == FETCHER_CENTRAL;
+		Fetcher    *fetcher = find_fetcher(database, kind);
+
+		if (fetcher == NULL)
+			fetcher = free_fetcher();
+		if (fetcher == NULL || !process_start(&segments_process, fetcher - fetchers))
+		{
+			ask_for_room(kind);
+			/* the reserve may be all that another database can have */
+			if (kind == FETCHER_CENTRAL && segment_next_in_line(has_process, true, &database, &kind))
+				ask_for_room(kind);
+			return;
+		}
+		assign(fetcher, database, kind, -1);
 	}
-	assign(fetcher, database, kind, -1);
-	return true;
 }
 
 /*---- For callers ----*/
@@ -233,7 +243,7 @@ fetcher_call(FetcherKind kind)
 	procno = fetcher ? fetcher->procno : -1;
 	if (fetcher == NULL || may_start(fetcher))
 	{
-		segment_serve(serve);
+		serve_those_in_line();
 		fetcher = find_fetcher(MyDatabaseId, kind);
 	}
 	LWLockRelease(fetchers_lock);

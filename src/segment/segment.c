@@ -415,13 +415,15 @@ segment_at(int index, Look *look, Range *current)
 }
 
 /*
- * For each tag of which a range is wanted, and for which callers ask, in their order:
- * serves its database, until that returns false.
+ * The database that waits longest for a process, of those that have none, while callers
+ * ask; false: none waits.
  */
-void
-segment_serve(bool (*serve) (Oid database, FetcherKind kind))
+bool
+segment_next_in_line(bool (*has_process) (Oid database, FetcherKind kind), bool here_only,
+					 Oid *database, FetcherKind *kind)
 {
 	int64		now = monotonic_ms();
+	bool		found = false;
 	dlist_iter	iter;
 
 	LWLockAcquire(segments_lock, LW_SHARED);
@@ -429,29 +431,38 @@ segment_serve(bool (*serve) (Oid database, FetcherKind kind))
 	{
 		const SegmentState *state = &dlist_container(Segment, node, iter.cur)->state;
 
-		if (now - state->used_at <= RECENT_MS && !serve(state->key.database, fetcher_of(state)))
+		*database = state->key.database;
+		*kind = fetcher_of(state);
+		found = now - state->used_at <= RECENT_MS && !(here_only && *kind != FETCHER_HERE) &&
+			!has_process(*database, *kind);
+		if (found)
 			break;
 	}
 	LWLockRelease(segments_lock);
+	return found;
 }
 
-/* A database that had its turn waits behind all others: its callers ask again. */
+/* A database that had its turn waits behind all others. */
 void
 segment_end_turn(Oid database, FetcherKind kind)
 {
 	dlist_mutable_iter iter;
+	dlist_head	behind;
 
+	dlist_init(&behind);
 	LWLockAcquire(segments_lock, LW_EXCLUSIVE);
 	dlist_foreach_modify(iter, &lists->wanted)
 	{
-		Segment    *segment = dlist_container(Segment, node, iter.cur);
+		const SegmentState *state = &dlist_container(Segment, node, iter.cur)->state;
 
-		if (segment->state.key.database == database && fetcher_of(&segment->state) == kind)
+		if (state->key.database == database && fetcher_of(state) == kind)
 		{
-			set_wanted(segment, 0);
-			pg_atomic_write_u64(&segment->ask_at, 0);
+			dlist_delete(iter.cur);
+			dlist_push_tail(&behind, iter.cur);
 		}
 	}
+	while (!dlist_is_empty(&behind))
+		dlist_push_tail(&lists->wanted, dlist_pop_head_node(&behind));
 	LWLockRelease(segments_lock);
 }
 

@@ -171,7 +171,8 @@ extern void segment_forget(const SegmentKey *key, DateADT period);
 
 /* for the status, and for the processes that fetch */
 extern bool segment_at(int index, Look *look, Range *current);
-extern void segment_serve(bool (*serve) (Oid database, FetcherKind kind));
+extern bool segment_next_in_line(bool (*has_process) (Oid database, FetcherKind kind),
+								 bool here_only, Oid *database, FetcherKind *kind);
 extern void segment_end_turn(Oid database, FetcherKind kind);
 extern int	segment_begin_looks(FetcherKind fetcher, Look *looks, int max);
 extern void segment_finish(const Look *look);
