@@ -32,7 +32,7 @@ sub ask_in_background
 {
 	my ($node, $sql, $database) = @_;
 	my $session = SnowidSession->new($node, $database // 'postgres');
-	$session->send(pack('Z*', $sql), 'Q');
+	$session->ask($sql);
 	return $session;
 }
 

@@ -283,13 +283,10 @@ foreach my $padding (1 .. 20)
 	my ($pid) = $silent->query('SELECT pg_backend_pid()');
 	$silent->query(
 		'SET SESSION AUTHORIZATION app; SET client_min_messages = debug5');
-	$silent->send(
-		pack('Z*',
-				'SELECT repeat($$x$$, '
-			  . $padding * 131
-			  . '); SELECT count(snowid_next_block(1::bigint)) FROM generate_series(1, 3000)'
-		),
-		'Q');
+	$silent->ask('SELECT repeat($$x$$, '
+		  . $padding * 131
+		  . '); SELECT count(snowid_next_block(1::bigint)) FROM generate_series(1, 3000)'
+	);
 	wait_until(
 		'it waits for its client, or is done',
 		sub {

@@ -23,15 +23,6 @@ sub hold_dropper
 	return ($dropper, $pid);
 }
 
-# Sends the question of a background session, and does not wait for the answer.
-sub ask_for_number
-{
-	my ($session) = @_;
-	$session->{stdin} .= "SELECT snowid_number('a');\n";
-	$session->{run}->pump_nb;
-	return;
-}
-
 #---- Another session wants the database alone, and lock_timeout ends the wait ----
 
 # The process exits, and another one comes.  None connects twice.
@@ -44,10 +35,9 @@ $node->safe_psql('shop', <<~EOF);
 	CREATE EXTENSION snowid_segments;
 	INSERT INTO snowid_segments (biz_tag) VALUES ('a');
 	EOF
-my $session = $node->background_psql('shop');
-$session->query_safe('SELECT 1');
+my $session = SnowidSession->new($node, 'shop');
 my ($dropper, $dropper_pid) = hold_dropper($node);
-ask_for_number($session);
+$session->ask("SELECT snowid_number('a')");
 wait_until(
 	'a second failure',
 	sub {
@@ -59,11 +49,11 @@ like(
 	$dropper->outcome,
 	qr/is being accessed by other users/,
 	'the database was wanted alone meanwhile');
-is($session->query("SELECT snowid_number('a')"),
-	"1\n2", 'numbers come once the database is not wanted alone');
+is($session->outcome, 1,
+	'numbers come once the database is not wanted alone');
 is(query($node, 'SELECT count(*) ' . fetchers('shop')),
 	1, 'the process is there once');
-$session->quit;
+undef $session;
 is(sql_error($node, 'DROP DATABASE shop'), '', 'the database can be dropped');
 $node->stop('fast');
 unlike(
@@ -99,12 +89,11 @@ $node->safe_psql('shop', <<~EOS);
 	CREATE EXTENSION snowid_segments;
 	INSERT INTO snowid_segments (biz_tag) VALUES ('a');
 	EOS
-$session = $node->background_psql('shop');
-$session->query_safe('SELECT 1');
+$session = SnowidSession->new($node, 'shop');
 is(number($node, 'a') > 0, 1, 'the process in the reserved place is in use');
 ($dropper, $dropper_pid) = hold_dropper($node);
 hold_process($node, 'snowid segments', 'ProcessConfigFile');
-ask_for_number($session);
+$session->ask("SELECT snowid_number('a')");
 $pid = held_process($node);
 kill 'TERM', $pid;
 kill 'CONT', $pid;
@@ -115,9 +104,9 @@ like(
 	$dropper->outcome,
 	qr/is being accessed by other users/,
 	'the database was wanted alone before the process connected');
-is($session->query("SELECT snowid_number('a')"),
-	"1\n2", 'a process that ended before it connected is started again');
-$session->quit;
+is($session->outcome, 1,
+	'a process that ended before it connected is started again');
+undef $session;
 $node->stop('fast');
 
 #---- The machine can have no more processes, when one is to start ----
@@ -135,16 +124,15 @@ foreach my $database (qw(first second third fourth))
 	);
 }
 $node->safe_psql($_, "SELECT snowid_number('a')") foreach qw(first second);
-$session = $node->background_psql('third');
-$session->query_safe('SELECT 1');
+$session = SnowidSession->new($node, 'third');
 put_beside($node, 'forks', '');
-ask_for_number($session);
+$session->ask("SELECT snowid_number('a')");
 wait_until('a fork that fails',
 	sub { slurp_file($node->logfile) =~ /could not fork/ });
 unlink "$node->{skew_file}.forks";
-is($session->query("SELECT snowid_number('a')"),
-	"1\n2", 'a process that could not be started is started again');
-$session->quit;
+is($session->outcome, 1,
+	'a process that could not be started is started again');
+undef $session;
 
 #---- A process that a caller started ends ----
 

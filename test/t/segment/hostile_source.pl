@@ -314,17 +314,15 @@ is( $error,
 
 foreach my $name (qw(scram silent dribbling pipe answers))
 {
-	my $loop = $node->background_psql('postgres', on_error_stop => 0);
+	my $loop = SnowidSession->new($node, 'postgres');
 	exits_in_time(
 		$node,
 		"a process whose source is $name",
 		sub {
-			$loop->{stdin} .= "SELECT snowid_number('$name');\n" x 3;
-			$loop->{run}->pump_nb;
+			$loop->ask("SELECT snowid_number('$name')") foreach 1 .. 3;
 			my ($pid) = asking_pids();
 			return (sub { kill 'TERM', @_ }, $pid);
 		});
-	eval { $loop->quit };
 }
 
 # A child does not outlive its parent for long.

@@ -159,8 +159,8 @@ is(sql(q{SELECT count(*) FROM orders WHERE id <= 20000}),
 sql(q{CREATE TABLE masters (id serial PRIMARY KEY, n int);
 	CREATE TABLE details (id serial PRIMARY KEY, master_id int NOT NULL REFERENCES masters)}
 );
-my $reader = $node->background_psql('postgres');
-$reader->query_safe('BEGIN; SELECT FROM masters, details');
+my $reader = SnowidSession->new($node, 'postgres');
+$reader->query('BEGIN; SELECT FROM masters, details');
 $node->psql(
 	'postgres', $steps[0],
 	stderr        => \my $stopped,
@@ -172,7 +172,7 @@ is( $node->psql(
 	),
 	0,
 	'the application inserts after a step 1 that a reader stopped');
-$reader->quit;
+undef $reader;
 
 # The tables have no row yet.
 run_until_done($_) foreach @steps;
@@ -200,12 +200,11 @@ is( sql(q{SELECT (SELECT bool_and(id_new = id) FROM masters),
 	),
 	't|t',
 	'step 2 reaches the first and the last number of an int');
-my $writer = $node->background_psql('postgres');
-$writer->query_safe('BEGIN; UPDATE masters SET n = 1');
+my $writer = SnowidSession->new($node, 'postgres');
+$writer->query('BEGIN; UPDATE masters SET n = 1');
 isnt($node->psql('postgres', "SET statement_timeout = '100ms'; $steps[2]"),
 	0, 'a writer stops step 3, which has a time-out here');
-$writer->query_safe('ROLLBACK');
-$writer->quit;
+$writer->query('ROLLBACK');
 run_until_done($_) foreach @steps[ 2 .. 5 ];
 is( sql(q{SELECT count(*), bool_and(indisvalid) FROM pg_index
 		WHERE indrelid IN ('masters'::regclass, 'details'::regclass)}

@@ -141,8 +141,8 @@ sql('DROP TABLE notes, kept');
 
 #---- Locks ----
 
-my $writer = $node->background_psql('postgres');
-$writer->query_safe(
+my $writer = SnowidSession->new($node, 'postgres');
+$writer->query(
 	'BEGIN; INSERT INTO day (id, n) VALUES (snowid_min(now()), 2); SELECT count(*) FROM day;'
 );
 is( $node->psql(
@@ -160,9 +160,9 @@ like(
 	'a detach ends by its lock_timeout');
 like(parts('day'), qr/^day_20270103\|.*day_20270110/s,
 	'a detach that fails: partitions that were made before it are committed');
-$writer->query_safe('COMMIT;');
+$writer->query('COMMIT;');
 sql('CREATE TABLE tickets (id serial PRIMARY KEY, n int CHECK (n > 0))');
-$writer->query_safe('BEGIN; LOCK TABLE day, tickets;');
+$writer->query('BEGIN; LOCK TABLE day, tickets;');
 
 foreach my $call (q{CALL snowid_make_partitions('day', '1 day', 5)},
 	q{SELECT snowid_migration('public')})
@@ -171,7 +171,7 @@ foreach my $call (q{CALL snowid_make_partitions('day', '1 day', 5)},
 		qr/^55P03:/,
 		"a call that only reads the catalogs does not wait long: $call");
 }
-$writer->query_safe('COMMIT;');
+$writer->query('COMMIT;');
 sql('DROP TABLE tickets');
 
 # A foreign key: to attach needs a lock of the table that it refers to, for which
@@ -179,7 +179,7 @@ sql('DROP TABLE tickets');
 sql(q{CREATE TABLE orders (id bigint PRIMARY KEY);
 	CREATE TABLE lines (id bigint PRIMARY KEY, order_id bigint REFERENCES orders) PARTITION BY RANGE (id)}
 );
-$writer->query_safe('BEGIN; INSERT INTO orders VALUES (1);');
+$writer->query('BEGIN; INSERT INTO orders VALUES (1);');
 my $make_lines =
   q{SET statement_timeout = '60s'; CALL snowid_make_partitions('lines', '1 day', 1)};
 like(
@@ -189,8 +189,8 @@ like(
 );
 is(sql_error($node, 'INSERT INTO orders VALUES (2)'),
 	'', 'other statements can insert');
-$writer->query_safe('COMMIT;');
-$writer->query_safe(
+$writer->query('COMMIT;');
+$writer->query(
 	'BEGIN; INSERT INTO day (id, n) VALUES (snowid_min(now()), 3);');
 is(sql_error($node, $make_lines), '', 'after that it goes');
 is( sql(q{INSERT INTO lines SELECT snowid_min(now()), min(id) FROM orders RETURNING tableoid::regclass}
@@ -214,8 +214,7 @@ is( sql(q{SET lock_timeout = '3s';
 	'3s|t',
 	'after a call that made nothing, the transaction has its lock_timeout and rights'
 );
-$writer->query_safe('COMMIT;');
-$writer->quit;
+$writer->query('COMMIT;');
 
 #---- The tablespace ----
 
