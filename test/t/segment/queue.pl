@@ -135,8 +135,32 @@ wait_until(
 	});
 pass(
 	'a central server that hangs is left for the tables of another database');
+
+# The other database has such a server, too; and this one a tag whose source answers, and
+# for which nobody waits: its ranges are asked for in time.
+my $hangs_too = ask_in_background($node, "SELECT snowid_number('far')", 'd4');
+query($node, 'CREATE DATABASE near');
+fake_source($node, 'near',
+	q{LANGUAGE sql AS 'SELECT high + 1, high + length, NULL::int, $$$$'});
+$node->safe_psql('d3',
+	source_in('near', $node, 'near')
+	  . "INSERT INTO snowid_segments (biz_tag, source, step, cover) VALUES ('near', 'near', 10, '0')"
+);
+my $ranges = 0;
+while ($ranges < 8)
+{
+	$node->safe_psql('d3',
+		"SELECT count(snowid_number('near')) FROM generate_series(1, 10)");
+	$node->poll_query_until('d3',
+		"SELECT left_next > 0 FROM snowid_segment_status() WHERE biz_tag = 'near'"
+	) or last;
+	$ranges++;
+}
+is($ranges, 8,
+	'a database keeps its wishes in the line after a turn in which a central server hung'
+);
 query($node,
-	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'd3' AND query LIKE '%far%'"
+	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%far%' AND pid <> pg_backend_pid()"
 );
 $node->stop('fast');
 done_testing();
