@@ -157,7 +157,7 @@ while ($ranges < 8)
 	$ranges++;
 }
 is($ranges, 8,
-	'a database keeps its wishes in the line after a turn in which a central server hung'
+	'a database keeps its place in the line after a turn in which a central server hung'
 );
 query($node,
 	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%far%' AND pid <> pg_backend_pid()"
