@@ -304,6 +304,24 @@ foreach my $how ('fast', 'immediate')
 }
 is(past_ids($starts), '1 0', 'at each start one ID was left');
 
+# Redis does not answer at the start, and the clock is days behind: keys, and the
+# marks of a server that made none for a while, are beyond what Redis may say.
+my $end = query($starts,
+	'SELECT 1000 * extract(epoch FROM last_key_time)::bigint FROM snowid_status()'
+);
+wait_until('a mark far above the last key',
+	sub { $redis->record('0:2', 'ceiling') > $end + 10_000 });
+$redis->freeze;
+settings($starts, $short . $hasty);
+$starts->stop;
+set_skew($starts, 2 * DAYS_BACK);
+$starts->start;
+poll($starts,
+	"reason ~ 'no other one could be claimed: Redis cannot be used'");
+$redis->resume;
+poll($starts, 'is_open');
+is(status($starts, 'worker_id'),
+	3, 'once Redis answers, a server whose keys are days ahead moves');
 end_part('at a start', $starts);
 
 # On lease, a server that crashed asks Redis for the ID that it had.

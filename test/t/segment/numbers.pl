@@ -496,10 +496,14 @@ query($node, "DROP INDEX ${_}_pkey_ccnew")
 #---- REINDEX in a transaction ----
 
 query($node, <<~EOF);
+	INSERT INTO snowid_segments (biz_tag) VALUES ('unused');
 	INSERT INTO snowid_segments (biz_tag, period, format) VALUES ('text', 'year', '{YYYY}-{N:3}');
 	EOF
 my $owner = SnowidSession->new($node, 'postgres');
 $owner->query('BEGIN; REINDEX INDEX snowid_segments_pkey');
+my $log    = -s $node->logfile;
+my $unused = ask_in_background($node, "SELECT snowid_number('unused')");
+$node->wait_for_log(qr/cannot reserve numbers: Its row is locked/, $log);
 my $parses = ask_in_background($node,
 	"SELECT number FROM snowid_period_parse('text', '2026-007')");
 wait_for($node,
@@ -507,6 +511,8 @@ wait_for($node,
 );
 undef $owner;
 is($parses->outcome, 7, 'a serial is read after REINDEX');
+is($unused->outcome, 1,
+	'the first call for a tag has its number after REINDEX');
 
 # Between two ranges of this server another one has taken some.
 query($node,
