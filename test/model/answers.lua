@@ -1383,8 +1383,7 @@ end
 
 -- Runs one of them.
 local function one(Redis, name)
-	world = {redis = Redis.new(false, false), servers = 0, fresh = 1000, instances = 0}
-	world.redis.now = BASE
+	world = {redis = Redis.new(BASE), servers = 0, fresh = 1000, instances = 0}
 	restart_redis()
 	world.caller = server({name = 'caller'})
 	local ok, err = pcall(tests[name] or large[name])

@@ -4,7 +4,7 @@
 
 local function setup(changes)
 	local all = {servers = 1, workers = 4, lease = 0, max_lead = 1000, reserve = 500,
-		mixed = false, backwards = false, tail = 2000, liveness = false, offsets = {}}
+		mixed = false, tail = 2000, liveness = false, offsets = {}}
 	for name, value in pairs(changes) do all[name] = value end
 	return all
 end

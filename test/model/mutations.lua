@@ -3,6 +3,8 @@
 --		by machine.  Of the C side's model: every condition, by machine; and what is not
 --		one: name, text (which must be there once), and what comes in its place.
 
+local slurp = ...				-- reads a source
+
 local server = {
 	{'the file is not written',
 		"\t\tremember(s, m, c)\n\t\tpair.remember = false", "\t\tset_identity(s, m, false)\n\t\tpair.remember = false"},
@@ -37,14 +39,26 @@ local server = {
 	{'the exact ceiling is not', "past.ceiling = max(used, claim.floor)", "past.ceiling = claim.floor"},
 }
 
-local mutations = {
-	{'released while in use', 'protocol', "and m.known and m.known.ownership == m.claim.ownership", ""},
-	{'all registries are one', 'registry', "local knows = arg.registry == meta.name", "local knows = true"},
-	{'newcomers do not settle', 'registry',
+local registry = {
+	{'all registries are one', "local knows = arg.registry == meta.name", "local knows = true"},
+	{'newcomers do not settle',
 		"if now < settled + num(arg.interval) then return wait_until(settled + num(arg.interval)) end", ""},
 }
-for _, m in ipairs(server) do
-	mutations[#mutations + 1] = {m[1], 'server', m[2], m[3]}
+
+local protocol = {
+	{'released while in use', "and m.known and m.known.ownership == m.claim.ownership", ""},
+}
+
+local mutations = {}
+
+local function by_hand(file, list)
+	local source = slurp(file)
+	for _, m in ipairs(list) do
+		local name, old, new = unpack(m)
+		local from, to = source:find(old, 1, true)
+		assert(from and not source:find(old, to + 1, true), 'the text of a mutation is not there once: ' .. name)
+		mutations[#mutations + 1] = {name = name, file = file, source = source:sub(1, from - 1) .. new .. source:sub(to + 1)}
+	end
 end
 
 -- Functions that the C side does not have: the simulator's own.
@@ -53,9 +67,9 @@ local harness = {point = true, log = true, produce = true, ['Server.keeper_turn'
 -- Of the script: each line that can be removed, and each condition that can be false,
 -- or be without one of its lines.  Of the C side's model: the conditions.  Named after
 -- function and text.
-function mutations.of(file, source)
-	local lines, found, named = {}, {}, {}
-	for line in (source .. '\n'):gmatch('(.-)\n') do lines[#lines + 1] = line end
+local function by_machine(file)
+	local lines, named = {}, {}
+	for line in (slurp(file) .. '\n'):gmatch('(.-)\n') do lines[#lines + 1] = line end
 
 	local prefix = file == 'registry' and '' or file .. ': '
 	local place = 'script'
@@ -68,7 +82,7 @@ function mutations.of(file, source)
 			local name = string.format('%s%s: %s: %s', prefix, place, how, (before:gsub('^%s+', '')))
 			named[name] = (named[name] or 0) + 1
 			if named[name] > 1 then name = name .. ' #' .. named[name] end
-			found[#found + 1] = {name, file, source = mutated, place = prefix .. place}
+			mutations[#mutations + 1] = {name = name, file = file, source = mutated}
 		end
 	end
 	for i, line in ipairs(lines) do
@@ -88,7 +102,11 @@ function mutations.of(file, source)
 			if back and lines[i + 1] and not loadstring('') then try(i, back, 'without') end
 		end
 	end
-	return found
 end
 
+by_hand('protocol', protocol)
+by_hand('registry', registry)
+by_hand('server', server)
+by_machine('registry')
+by_machine('server')
 return mutations

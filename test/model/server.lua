@@ -16,14 +16,10 @@ local Server = {}
 
 ---- Small things
 
-local function wall(s)
-	return floor(world.base + world.now * s.rate) + s.offset
-end
+local function wall(s) return floor(world.base + world.now) + s.offset end
 Server.wall = wall
 
-local function mono(s)
-	return floor(world.now * s.mono_rate)
-end
+local function mono() return floor(world.now) end
 
 local function log(s, ...)
 	if world.trace then world.say('server ' .. s.id .. ': ' .. string.format(...)) end
@@ -212,9 +208,9 @@ local function settle_opening(s, pair, now)
 	if not pair.waits then return end
 	if now < pair.found_at then
 		-- found by a clock that was wrong
-		pair.found_at, pair.found_mono = now, mono(s)
+		pair.found_at, pair.found_mono = now, mono()
 	end
-	pair.found_at = max(pair.found_at, now - (mono(s) - pair.found_mono))
+	pair.found_at = max(pair.found_at, now - (mono() - pair.found_mono))
 	pair.opens_at = pair.found_at + s.max_lead
 end
 
@@ -235,7 +231,7 @@ local function pair_find(s, m, claim, now)
 	local pair = copy_claim(claim)
 	local is_new = not identity.claim or identity.claim.ownership ~= claim.ownership
 	pair.waits = not s.dir.wal[claim.worker] or is_new
-	pair.found_at, pair.found_mono = now, mono(s)
+	pair.found_at, pair.found_mono = now, mono()
 	pair.opens_at = FOREVER
 	pair.remember = is_new or identity.claim.lease ~= claim.lease
 	return pair
@@ -250,8 +246,8 @@ local function is_behind(s, m, now)
 		m.behind_since = nil
 		return false
 	end
-	m.behind_since = m.behind_since or mono(s)
-	local behind, patience = mono(s) - m.behind_since, 500
+	m.behind_since = m.behind_since or mono()
+	local behind, patience = mono() - m.behind_since, 500
 	for _, past in ipairs(m.identity.past) do
 		if past.ceiling > reach_of(s, now) then patience = max(2 * patience, 10000) end
 	end
@@ -390,11 +386,11 @@ local function call(s, m, operation, own, next)
 			answer, err = nil, 'expired'
 		elseif answer and (answer[1] == 'damaged' or answer[1] == 'version' or answer[1] == 'beyond') then
 			m.unreadable = m.unreadable or answer[4] ~= 'own'
-			world.unreadable(s, m.unreadable)
+			s.could_not_read = m.unreadable
 			answer, err = nil, answer[1]
 		elseif answer then
 			r.answered, m.unreadable = true, false
-			world.unreadable(s, false)
+			s.could_not_read = false
 			world.heard(s, operation, answer)
 		end
 		next(answer, err)
@@ -443,7 +439,7 @@ end
 
 -- Is what it has a lease that it could not renew in time?
 function Server.has_lapsed(s)
-	return s.lease > 0 and mono(s) - s.mem.renewed_at >= s.lease
+	return s.lease > 0 and mono() - s.mem.renewed_at >= s.lease
 end
 
 -- Keeps the last answer's values that outlive Redis.
@@ -467,7 +463,7 @@ local function claim_worker_id(s, m, move, after)
 	local r = m.reg
 	local known = m.state == 'held' and m.claim or m.known
 	local change = m.state == 'held' and (move or not settings_allow(s, m.claim))
-	local began, mono_began = world.now, mono(s)
+	local began, mono_began = world.now, mono()
 	local by_move = nil
 	if m.state == 'none' and r.revoked_claim then
 		known, move, by_move = r.revoked_claim, true, true
@@ -535,7 +531,7 @@ end
 
 local function mark(s, m)
 	local r = m.reg
-	local mono_began = mono(s)
+	local mono_began = mono()
 	local used, leaves = used_of(m, m.claim), protocol.has_left(m)
 	return call(s, m, 'mark', {claim = m.claim, ceiling = m.proposed, used = used, leaving_used = m.leaving and used_of(m, m.leaving),
 		resume = resume_of(s, m, m.claim, mono_began)}, function(answer, err)
@@ -645,7 +641,7 @@ function Server.start(s)
 	s.mem = {
 		state = 'none', confirmed = false, limit = FOREVER, proposed = 0, reach = 0,
 		n = 0, written = 0, used = 0, last = 0, usable = 0, open = false, produced = 0, highest = 0,
-		renewed_at = -FOREVER, reg = new_registry_process(), started = mono(s), span = 0, high = 0,
+		renewed_at = -FOREVER, reg = new_registry_process(), started = mono(), span = 0, high = 0,
 	}
 	s.mem.produced = wall(s)
 	s.keeper_at, s.registry_at = world.now, world.now + 1

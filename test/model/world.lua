@@ -18,6 +18,12 @@ local Server = assert(source('server'))(world, protocol)
 world.protocol = protocol
 local at = protocol.at
 
+local function copy_of(t)
+	local copy = {}
+	for k, v in pairs(t) do copy[k] = v end
+	return copy
+end
+
 ---- Reports
 
 function world.say(text)
@@ -195,7 +201,7 @@ function world.made(s, pair, lo, hi)
 	end
 	if not a then
 		a = {s = s, mem = s.mem, home = s.home, worker = pair.worker, ownership = pair.ownership,
-			own = world.own[pair.ownership] or world.stray_own(s, pair), n = 0,
+			own = world.own[pair.ownership], n = 0,
 			lo = {}, hi = {}, at = {}, contact = {}, first = {}, started = {}, claimed = {},
 			memory_kin = {}, block_kin = {}, image_at = {}, went_on = {}}
 		makers[#makers + 1] = a
@@ -224,15 +230,6 @@ function world.made(s, pair, lo, hi)
 	end
 end
 
--- An ownership that the world has not seen given out.
-function world.stray_own(s, pair)
-	local o = {at = world.now, s = s, worker = pair.worker, interval = Server.interval_of(s),
-		lease = s.lease, home = s.home, contact = s.contact, seen = {}, generation = 0, high = 0}
-	world.own[pair.ownership] = o
-	world.owns[#world.owns + 1] = o
-	return o
-end
-
 -- The highest time that it takes from the registry, and tells it.
 function world.latest(s)
 	local m, ms = s.mem, Server.wall(s) + s.max_jump
@@ -249,8 +246,6 @@ end
 local function uses_old(s)
 	return s.home == 1 and world.old and world.now < world.old_until and s.id % 2 == 0
 end
-
-function world.unreadable(s, is_so) s.could_not_read = is_so end
 
 function world.heard(s, op, answer)
 	if uses_old(s) then return end
@@ -569,12 +564,6 @@ local function note_losses(before, is_put)
 	end
 end
 
-local function copy_hash(hash)
-	local copy = {}
-	for k, v in pairs(hash) do copy[k] = v end
-	return copy
-end
-
 ---- Servers come into being
 
 local function new_machine()
@@ -587,25 +576,19 @@ local function unique(prefix)
 	return string.format('%s%048x', prefix, world.uniques)
 end
 
-local function copy_wal(wal)
-	local copy = {}
-	for k, v in pairs(wal) do copy[k] = v end
-	return copy
-end
-
 local function new_slot(id, like)
 	local s = {
 		id = id, name = 'server' .. id, machine = new_machine(), device = 'd' .. id,
 		home = 1, lease = world.leases[id] or world.lease, timeout = 1000,
 		max_lead = world.max_leads[id] or world.max_lead, max_jump = world.max_jumps[id] or 3600000, dc = world.dcs[id] or 0,
-		reserve = world.reserve, rate = 1, mono_rate = 1,
+		reserve = world.reserve,
 		offset = 0, lead = 0, busy = true, standby = false,
 		contact = -1, learned = -1, claimed_at = -1, answered = -1, start_time = 0, first_contact = FOREVER, bad_at = -1, cut_until = -1, paused_until = -1,
 		faults = {}, nfaults = 0, losses = 0, keeper_at = FOREVER, registry_at = FOREVER,
 		dir = {place = unique(''), life = unique('life'), wal = {}},
 	}
 	if like then
-		s.lease, s.offset, s.rate, s.dc = like.lease, like.offset, like.rate, like.dc
+		s.lease, s.offset, s.dc = like.lease, like.offset, like.dc
 	end
 	world.servers[id] = s
 	return s
@@ -745,7 +728,7 @@ steps.double = message_fault('double')
 -- Redis is started again, and has forgotten what the last scripts wrote; or a
 -- replica that lagged is promoted.
 function steps.lose(scripts, promoted)
-	local before = copy_hash(world.redis.hash)
+	local before = copy_of(world.redis.hash)
 	world.redis:lose(scripts >= 0 and scripts or nil)
 	if scripts < 0 then world.redis.flushed_at = 0 end
 	if world.redis.nlog < (world.redis.flushed_at or 0) then world.unflushed = true end
@@ -770,14 +753,14 @@ end
 function steps.failover(ms)
 	if world.redis ~= world.redises[1] then return end
 	unconfirmed(world.now + ms, 0)
-	world.old, world.old_since = Redis.beside(world.redis), world.now
-	world.old.hash, world.old.info, world.old_until = copy_hash(world.redis.hash), world.redis.info, world.now + ms
+	world.old, world.old_since = Redis.new(world.redis.now), world.now
+	world.old.hash, world.old.info, world.old_until = copy_of(world.redis.hash), world.redis.info, world.now + ms
 	steps.lose(world.unreplicated or 0, 1)
 	world.lag_until = -1
 end
 
 function steps.flush()
-	local before = copy_hash(world.redis.hash)
+	local before = copy_of(world.redis.hash)
 	world.redis:flush()
 	world.redis.flushed_at = world.redis.nlog
 	note_losses(before)
@@ -785,11 +768,11 @@ end
 
 -- The hash of before is put back in the same instance: DUMP, and RESTORE.
 function steps.save_hash()
-	world.redis.saved = copy_hash(world.redis.hash)
+	world.redis.saved = copy_of(world.redis.hash)
 end
 
 function steps.put_back()
-	local redis, before = world.redis, copy_hash(world.redis.hash)
+	local redis, before = world.redis, copy_of(world.redis.hash)
 	if not redis.saved then return end
 	for field in pairs(before) do
 		if not redis.saved[field] then redis:write(field, nil) end
@@ -844,18 +827,6 @@ function steps.clock(i, ms)
 	end
 end
 
-function steps.drift(i, ppm)
-	local s = world.servers[i]
-	if s then
-		local before = Server.wall(s)
-		if s.mem then Server.produce(s) end
-		s.rate = 1 + ppm / 1e6
-		s.mono_rate = 1 + ppm / 4e6
-		s.offset = 0
-		s.offset = before - Server.wall(s)
-	end
-end
-
 -- Clients make keys ahead of the clock, or none.
 function steps.burst(i, lead)
 	local s = world.servers[i]
@@ -882,7 +853,7 @@ function steps.copy_files(i, k)
 	if not from or world.servers[k] or not from.dir.file then return end
 	if from.mem then Server.produce(from) end
 	local s = new_slot(k, from)
-	s.dir.file, s.dir.wal = from.dir.file, copy_wal(from.dir.wal)
+	s.dir.file, s.dir.wal = from.dir.file, copy_of(from.dir.wal)
 end
 
 -- A standby of it: the files, and the WAL as it comes.
@@ -899,7 +870,7 @@ end
 function steps.replicate(k)
 	local s = world.servers[k]
 	local from = s and s.standby and world.servers[s.follows]
-	if from then s.dir.wal = copy_wal(from.dir.wal) end
+	if from then s.dir.wal = copy_of(from.dir.wal) end
 end
 
 function steps.promote(k)
@@ -914,7 +885,7 @@ end
 local function copy_device(from, k)
 	if from.mem then Server.produce(from) end
 	local s = new_slot(k, from)
-	s.dir = {place = from.dir.place, life = from.dir.life, file = from.dir.file, wal = copy_wal(from.dir.wal)}
+	s.dir = {place = from.dir.place, life = from.dir.life, file = from.dir.file, wal = copy_of(from.dir.wal)}
 	s.name = from.name
 	from.block_kin = from.block_kin or {}
 	s.block_kin, s.is_copy = from.block_kin, true
@@ -954,7 +925,7 @@ end
 
 function steps.backup(i)
 	local s = world.servers[i]
-	if s and s.dir.file then s.backup = {file = s.dir.file, wal = copy_wal(s.dir.wal)} end
+	if s and s.dir.file then s.backup = {file = s.dir.file, wal = copy_of(s.dir.wal)} end
 end
 
 -- The files of the backup are put back in place of the directory's.
@@ -963,7 +934,7 @@ function steps.restore(i)
 	if not s or not s.backup then return end
 	steps.kill(i)
 	s.dir.life = unique('life')
-	s.dir.file, s.dir.wal = s.backup.file, copy_wal(s.backup.wal)
+	s.dir.file, s.dir.wal = s.backup.file, copy_of(s.backup.wal)
 	s.restored, s.restored_at = true, world.now
 end
 
@@ -972,7 +943,7 @@ function steps.revert(i)
 	local s = world.servers[i]
 	if not s or not s.backup or (s.backup_life or s.dir.life) ~= s.dir.life then return end
 	steps.kill(i)
-	s.dir.file, s.dir.wal = s.backup.file, copy_wal(s.backup.wal)
+	s.dir.file, s.dir.wal = s.backup.file, copy_of(s.backup.wal)
 	s.restored, s.reverted_at = true, world.now
 end
 
@@ -983,7 +954,7 @@ function steps.rewind(i, k)
 	steps.kill(i)
 	-- from a copy of itself that was never started, that is a revert
 	if from.dir.file.place == s.dir.place then s.reverted_at = world.now end
-	s.dir.file, s.dir.wal = from.dir.file, copy_wal(from.dir.wal)
+	s.dir.file, s.dir.wal = from.dir.file, copy_of(from.dir.wal)
 	s.restored, s.restored_at = true, world.now
 end
 
@@ -1005,21 +976,19 @@ function steps.destroy(i)
 	s.gone = true
 end
 
-function steps.release(i, worker, force)
+local function ask(i, request)
 	local s = running(i)
 	if s then
-		s.mem.request = {operation = 'release', worker = worker, force = force == 1}
+		s.mem.request = request
 		s.registry_at = min(s.registry_at, s.mem.call and FOREVER or world.now)
 	end
 end
 
-function steps.reclaim(i)
-	local s = running(i)
-	if s then
-		s.mem.request = {operation = 'reclaim'}
-		s.registry_at = min(s.registry_at, s.mem.call and FOREVER or world.now)
-	end
+function steps.release(i, worker, force)
+	ask(i, {operation = 'release', worker = worker, force = force == 1})
 end
+
+function steps.reclaim(i) ask(i, {operation = 'reclaim'}) end
 
 -- From the next start on: another registry.
 function steps.move(i)
@@ -1171,10 +1140,11 @@ end
 
 ---- The end: all is healed, and then nobody waits and nothing leaks
 
+-- Of one that cannot be read, nothing is known.
 local function records(home)
 	local all, redis = {}, world.redises[home]
 	for at in pairs(redis.hash) do
-		if at:match('^%d+:%d+$') then all[at] = redis:record(at) end
+		if at:match('^%d+:%d+$') then all[at] = redis:record(at) or {} end
 	end
 	return all
 end
@@ -1265,11 +1235,8 @@ local function check_waiting(home)
 			local now = Server.wall(s)
 			local could
 			for worker = 0, world.workers - 1 do
-				local field = s.dc .. ':' .. worker
-				local r = all[field]
-				if r and r.owner == '' and max(tonumber(r.ceiling), tonumber(r.floor)) <= now - 2 * MARK or
-					-- a record that cannot be read is no free ID
-					not r and not world.redises[home].hash[field] then
+				local r = all[s.dc .. ':' .. worker]
+				if not r or r.owner == '' and max(tonumber(r.ceiling), tonumber(r.floor)) <= now - 2 * MARK then
 					could = worker
 				end
 			end
@@ -1354,12 +1321,9 @@ function world.run(schedule, trace)
 	world.leases, world.max_leads, world.max_jumps, world.dcs = setup.leases or {}, setup.max_leads or {}, setup.max_jumps or {}, setup.dcs or {}
 	-- snowid.redis_wait_replicas is set; each server has the addresses of all Redis
 	world.waits, world.sees_all = not setup.no_replicas, setup.sees_all
-	local quick = schedule.seed > 0 and schedule.seed % 8 > 0
 	local damages = false
 	for _, step in ipairs(schedule.steps) do damages = damages or step[2] == 'damage' end
-	quick = quick and not damages
-	world.redises = {Redis.new(setup.backwards, quick)}
-	world.redises[2] = Redis.beside(world.redises[1])
+	world.redises = {Redis.new(0), Redis.new(0)}
 	for i = 2, 1, -1 do
 		world.redis = world.redises[i]
 		new_instance()
