@@ -23,12 +23,6 @@ return {
 		{70010, 'start', 1},
 		{72000, 'has', 1, 0},
 	}},
-	-- the release comes before the next mark of the owner, which keeps its record
-	{name = 'an ID is revoked before an owner brings the name back', setup = setup {servers = 2, workers = 8, tail = 20000}, steps = {
-		{24000, 'unname'},
-		{24000, 'release', 2, 0, 1},
-		{60000, 'has', 1, 2},
-	}},
 	{name = 'a lease of another registry is first in an empty one', setup = setup {servers = 2, leases = {0, 9000}, tail = 20000}, steps = {
 		{0, 'move', 2},
 		{9000, 'restart', 2},
@@ -36,15 +30,6 @@ return {
 		{50010, 'lose', -1, 0},
 		{50020, 'restart', 2},
 		{70000, 'has', 1, 0},
-	}},
-	{name = 'another registry\'s server is first, and its clock is hours ahead', setup = setup {servers = 2, leases = {9000, 0}, tail = 20000}, steps = {
-		{0, 'move', 2},
-		{10, 'restart', 2},
-		{50000, 'clock', 2, 7200000},
-		{60000, 'move', 2},
-		{60010, 'lose', -1, 0},
-		{60020, 'restart', 2},
-		{90000, 'has', 1, 0},
 	}},
 	-- both registries' servers have the same ID, and Redis forgets all
 	{name = 'moved to another registry, whose owners have its ID', setup = setup {servers = 2, reserve = 2000, tail = 8000}, steps = {
@@ -105,50 +90,12 @@ return {
 		{79000, 'stall', 2, 4000},
 		{79990, 'flush'},
 	}},
-	{name = 'the ceiling of a lapsed lease is damaged', setup = setup {lease = 9000, tail = 80000}, steps = {
-		{20000, 'clock', 1, 60000},
-		{30000, 'destroy', 1},
-		{30010, 'damage', 0},
-		{30020, 'new', 2},
-		{52000, 'new', 3},
-	}},
-	-- asks for another ID in the settling, and is cut off
-	{name = 'what it has is put back', setup = setup {tail = 40000}, steps = {
-		{24000, 'flush'},
-		{24100, 'reclaim', 1},
-		{24200, 'cut', 1, 60000},
-		{24300, 'new', 2},
-	}},
-	{name = 'Redis\' clock jumps in the settling', setup = setup {tail = 20000}, steps = {
-		{24000, 'flush'},
-		{24100, 'new', 2},
-		{24200, 'redis_clock', 3600000},
-		{24300, 'new', 3},
-	}},
-	-- of two owners after A1 the older one keeps the ID: its generation is of when
-	-- Redis' clock was ahead
-	{name = 'forgotten when Redis\' clock was set back', setup = setup {tail = 20000}, steps = {
-		{100, 'redis_clock', 3600000},
-		{40000, 'cut', 1, 60000},
-		{40010, 'redis_clock', -3600000},
-		{40020, 'flush'},
-		{40030, 'new', 2},
-		{98000, 'flush'},
-	}},
 	{name = 'a copy by block is to have another worker ID', setup = setup {servers = 2, tail = 10000}, steps = {
 		{14000, 'stop', 2},
 		{25000, 'copy_blocks', 1, 3},
 		{26000, 'start', 3},
 		{28000, 'reclaim', 3},
 		{29500, 'start', 2},
-	}},
-	{name = 'the same, where the original is gone and its keys lie ahead', setup = setup {servers = 2, tail = 60000}, steps = {
-		{20000, 'copy_blocks', 1, 4},
-		{20010, 'clock', 1, 60000},
-		{24000, 'destroy', 1},
-		{24010, 'reclaim', 4},
-		{45000, 'start', 4},
-		{50000, 'new', 5},
 	}},
 	{name = 'the ceiling of a damaged record that is released', setup = setup {servers = 2, tail = 60000}, steps = {
 		{20000, 'clock', 2, 60000},
@@ -164,16 +111,6 @@ return {
 		{60000, 'redis_down', 9000},
 		{60010, 'move', 1},
 		{60020, 'restart', 1},
-	}},
-	{name = 'started with another registry', setup = setup {servers = 2, tail = 40000}, steps = {
-		{0, 'kill', 1},
-		{10, 'move', 2},
-		{20, 'restart', 2},
-		{30000, 'start', 1},
-		{80000, 'other_redis'},
-		{80010, 'lose', 0, 0},
-		{80020, 'move', 1},
-		{80030, 'restart', 1},
 	}},
 	{name = 'leaves Redis, and comes back when Redis is away', setup = setup {servers = 2, tail = 20000}, steps = {
 		{20000, 'leave', 1},
@@ -245,39 +182,6 @@ return {
 		{133000, 'has', 4, 2},
 		{150000, 'destroy', 2},
 	}},
-	{name = 'the same on lease', setup = setup {servers = 3, workers = 8, liveness = true, lease = 9000}, steps = {
-		{20000, 'standby', 1, 4},
-		{30000, 'replicate', 4},
-		{31000, 'reclaim', 2},
-		{33000, 'has', 2, 4},
-		{33100, 'vacant', 1},
-		{38000, 'release', 2, 2, 1},
-		{45000, 'has', 3, 1},
-		{45100, 'vacant', 2},
-		{52000, 'stop', 1},
-		{52100, 'promote', 4},
-		{54500, 'has', 4, 3},
-		{60000, 'kill_registry', 2},
-		{62000, 'kill_keeper', 2, 1},
-		{64500, 'has', 2, 4},
-		{66000, 'cut', 2, 20000},
-		{70000, 'reboot', 4, 0},
-		{72000, 'has', 4, 0},
-		{80000, 'start', 1},
-		{82000, 'has', 1, 2},
-		{90000, 'flush'},
-		{91000, 'leave', 3},
-		{95000, 'restart', 1},
-		{97000, 'has', 1, 2},
-		{120000, 'come_back', 3},
-		{122500, 'has', 3, 1},
-		{130000, 'reclaim', 4},
-		{131900, 'has', 4, 3},
-		{131950, 'vacant', 0},
-		{132000, 'restart', 4},
-		{133000, 'has', 4, 3},
-		{150000, 'destroy', 2},
-	}},
 	{name = 'what a server with a lease does', setup = setup {servers = 1, workers = 8, lease = 9000}, steps = {
 		{20000, 'has', 1, 0},
 		-- after a stop it has its ID again, at once
@@ -298,11 +202,6 @@ return {
 		{75000, 'new', 3},
 		{80000, 'has', 3, 0},
 		{90000, 'damage', 0},
-	}},
-	{name = 'a keeper leaves, and its successor has the lease', setup = setup {lease = 9000, reserve = 2000, tail = 8000}, steps = {
-		{56000, 'kill_keeper', 1, 1},
-		{83647, 'kill_in', 1, 6},
-		{86647, 'start', 1},
 	}},
 	-- another ID than the one that was revoked, which another server can have at once
 	{name = 'revoked by force', setup = setup {servers = 2, workers = 8}, steps = {
@@ -375,11 +274,6 @@ return {
 		{32500, 'has', 1, 1},
 		{32510, 'vacant', 0},
 	}},
-	{name = 'a release without an answer', setup = setup {workers = 8, tail = 20000}, steps = {
-		{20000, 'hold', 1, 3, 500},
-		{20000, 'reclaim', 1},
-		{20100, 'drop', 1},
-	}},
 	{name = 'cut off in a settling, and another has its ID', setup = setup {servers = 2, liveness = true}, steps = {
 		{22000, 'standby', 2, 4},
 		{23000, 'cut', 4, 40046},
@@ -394,9 +288,6 @@ return {
 	}},
 	{name = 'a memory image claims', setup = setup {tail = 8000}, steps = {
 		{17000, 'copy_memory', 1, 4},
-	}},
-	{name = 'a memory image marks', setup = setup {tail = 8000}, steps = {
-		{37000, 'copy_memory', 1, 3},
 	}},
 	-- its registry was deleted while it was down, and has another name now
 	{name = 'uses the claim of a registry that is gone', setup = setup {tail = 20000}, steps = {
@@ -415,11 +306,6 @@ return {
 		{45010, 'kill_registry', 1},
 		{46000, 'new', 3},
 		{46010, 'clock', 1, 60000},
-	}},
-	-- its lease was another's, which Redis has forgotten
-	{name = 'a lapsed lease whose record is back', setup = setup {servers = 3, workers = 2, lease = 9000, reserve = 2000, tail = 20000}, steps = {
-		{17821, 'pause', 1, 37179},
-		{54500, 'lose', 25, 0},
 	}},
 	-- what a stranger leaves in a record is not the owner's to be stopped by
 	{name = 'another server of its registry leaves keys far ahead', setup = setup {servers = 2, lease = 9000, max_jumps = {1000, 1000}, offsets = {300058}}, steps = {
