@@ -211,6 +211,11 @@ return {
 		{28500, 'has', 1, 2},
 		{28510, 'has', 5, 0},
 	}},
+	-- it gets that back, since it could not have another one
+	{name = 'revoked by force, and there is no other', setup = setup {servers = 2, workers = 2}, steps = {
+		{20000, 'release', 2, 0, 1},
+		{42000, 'has', 1, 0},
+	}},
 	-- a standby's keys are not known to be few
 	{name = 'a standby whose ID is revoked', setup = setup {workers = 8, tail = 20000}, steps = {
 		{20000, 'standby', 1, 4},

@@ -6,9 +6,10 @@ use warnings;
 
 use Test::More;
 
-plan skip_all => 'neither luajit nor lua5.1 is installed'
-  if system('command -v luajit >/dev/null || command -v lua5.1 >/dev/null')
-  != 0;
+plan skip_all => 'neither luajit nor lua5.1 with lua-cjson is installed'
+  if system(
+	q{luajit -e 'require "cjson"' 2>/dev/null || lua5.1 -e 'require "cjson"' 2>/dev/null}
+  ) != 0;
 
 my $nothing =
   qr/^model: [1-9]\d* schedules, 0 overlaps, 0 leaks, 0 waits, 0 thrown out, 0 other faults; /;
