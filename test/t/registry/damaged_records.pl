@@ -53,12 +53,13 @@ is(query($first, "SELECT snowid_release(0, $other)"),
 wait_for_claim($second);
 is(worker_id($second), $other, 'the owner of the released ID has it again');
 
-$redis->edit("0:$other", name => "\e[31mred\x7f");
+$redis->occupy("0:$other", 0, [9], name => "\e[31mred\x7f");
 is( query(
-		$first,
-		"SELECT server_name FROM snowid_claims() WHERE worker_id = $other"),
+		$first, 'SELECT server_name FROM snowid_claims() WHERE worker_id = 9'
+	),
 	'?[31mred?',
 	'control characters in the name of another server are not shown');
+$redis->forget('0:9');
 
 #---- Another version ----
 
