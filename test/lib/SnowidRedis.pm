@@ -18,7 +18,7 @@ use Time::HiRes qw(time usleep);
 
 use SnowidProtocol;
 use SnowidTest
-  qw(snowid_cluster give_clock create_extension configure put_beside replace_file sql_error
+  qw(snowid_cluster has_own_address give_clock create_extension configure put_beside replace_file sql_error
   status poll wait_for wait_until);
 
 our @EXPORT =
@@ -350,7 +350,7 @@ sub copy_of
 	mkdir $node->basedir;
 	system_or_bail('cp', '-a', $from->data_dir, $node->data_dir);
 	unlink $node->data_dir . '/postmaster.pid';
-	$node->append_conf('postgresql.conf', 'port = ' . $node->port);
+	has_own_address($node);
 	$node->{redis} = $from->{redis};
 	settings($node, $settings);
 	give_clock($node);

@@ -17,7 +17,7 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 our @EXPORT =
-  qw(snowid_cluster server_from_backup give_clock set_skew stop_clock set_clock_back
+  qw(snowid_cluster server_from_backup has_own_address give_clock set_skew stop_clock set_clock_back
   time_passes put_beside hold_syncs
   restore_dump sql_error query next_key status poll wait_for configure reload_with
   wait_for_worker_id
@@ -257,6 +257,19 @@ sub wait_for_worker_id
 {
 	my ($node, $id) = @_;
 	poll($node, "is_open AND worker_id = $id");
+	return;
+}
+
+# Gives a server whose directory is a copy an address of its own.
+sub has_own_address
+{
+	my ($node) = @_;
+	$node->append_conf('postgresql.conf',
+			'port = '
+		  . $node->port
+		  . "\nunix_socket_directories = '"
+		  . $node->host
+		  . "'");
 	return;
 }
 

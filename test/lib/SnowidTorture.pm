@@ -22,7 +22,7 @@ use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep);
 
 our @EXPORT =
   qw($work say_so any between many torture kill_server start_server ask
-  kill_process has_own_address new_client_dir);
+  kill_process new_client_dir);
 
 our $work;
 my ($out, $main);
@@ -149,20 +149,6 @@ sub kill_process
 	return unless $pid =~ /^\d+$/;
 	kill 'KILL', $pid;
 	sleep(0.002) while kill(0, $pid);
-	return;
-}
-
-# Gives a server whose directory is a copy a port and a clock of its own.
-sub has_own_address
-{
-	my ($node) = @_;
-	$node->append_conf('postgresql.conf',
-			'port = '
-		  . $node->port
-		  . "\nunix_socket_directories = '"
-		  . $node->host
-		  . "'");
-	give_clock($node);
 	return;
 }
 

@@ -41,12 +41,7 @@ sub used_ids
 sub its_settings
 {
 	my ($node, $settings) = @_;
-	$node->append_conf('postgresql.conf',
-			'port = '
-		  . $node->port
-		  . "\nunix_socket_directories = '"
-		  . $node->host
-		  . "'");
+	has_own_address($node);
 	configure($node, claim_settings($node->name, $redis, $short . $settings));
 	return;
 }
