@@ -599,7 +599,7 @@ local operations = {}
 --					with it, or 0
 --		resume		may it continue with that?  'now': it uses it, and was connected
 --					without a gap; 'held': it uses it; 'settled': it cannot have
---					lapsed; 'record': only if the record says that it has not lapsed
+--					lapsed; 'record': a lease only if the record says that it has not lapsed
 --		up			ms since its start
 --		move		'1': it wants another ID than the known one
 --		leaving		<dc>:<w> that it leaves for the known one, or ''
@@ -682,13 +682,16 @@ function operations.claim()
 
 	local forgot = known ~= '' and forgotten(mine, arg.generation)
 	if forgot and known ~= arg.leaving and not is_beyond and
-		(uses or not changes and (arg.resume ~= 'record' or not settling and arg.lease == '0')) then
+		(uses or not changes and (arg.resume ~= 'record' or arg.lease == '0')) then
 		-- it uses the known ID until it has another; and this call is not executed twice
 		local r = put_back(known, mine)
 		if not changes then
 			if uses or not settling then return yours(usable(known), r) end
 			-- reserved for it, unless an owner with a higher generation comes
 			r.instance = ''
+			if arg.resume == 'record' then		-- or its original, if it is a copy
+				r.token, r.boot, r.starts, r.seen = '', '', '0', meta.heard
+			end
 			put(known, r)
 			return wait_until(settled)
 		end

@@ -548,19 +548,38 @@ end
 function tests.another_boot_and_an_empty_redis()
 	settled()
 	local s, other, leased = owner(), owner(), owner({lease = '3000'})
-	local k = s.known
 	s:restart({boot = 'another'})
 	leased:restart({boot = 'another'})
 	expect(s:claim({resume = 'settled'}), 'silence .*')
 	world.redis:flush()
 	restart_redis()
 	expect(other:mark(), 'ok .*')
-	expect(s:claim({resume = 'record', used = at(1500)}), 'settling 13000 .*')
-	expect(record(0).owner, '')
+	expect(s:claim({resume = 'record', used = at(1500)}), 'settling 12000 .*')
+	expect(record(0).owner, s.common.server)
 	expect(leased:claim({resume = 'record'}), 'settling 13000 .*')
 	wait(12000)
-	expect(s:claim({resume = 'record'}), 'yours 0 ' .. k.ownership .. ' .*')
-	expect(leased:claim({resume = 'record'}), 'settling .*')
+	expect(leased:claim({resume = 'record'}), 'settling 1000 .*')
+	wait(1000)
+	expect(server():claim(), 'yours 2 .*')
+	expect(s:claim({resume = 'record'}), 'yours 0 %x+ ' .. at(2000) .. ' .*')
+end
+
+-- The same, by a copy of a server that is alive.
+function tests.a_copy_and_an_empty_redis()
+	settled()
+	local s = owner()
+	local k, original = s.known, {token = s.common.token, boot = s.common.boot, starts = '1'}
+	s:restart({boot = 'another'})
+	expect(s:claim({resume = 'settled'}), 'silence .*')
+	world.redis:flush()
+	restart_redis()
+	expect(s:claim({resume = 'record'}), 'settling .*')
+	expect(s:claim({resume = 'record'}), 'silence .*')
+	expect(s:mark(original), 'ok .*')
+	wait(12000)
+	expect(s:mark(original), 'ok .*')
+	expect(record(0).claim, k.ownership)
+	expect(s:claim({resume = 'record', up = '20000'}), 'twin')
 end
 
 
@@ -785,7 +804,7 @@ function tests.the_name_of_another_for_a_moment()
 		return other.common.server
 	end
 	-- its lease has a higher generation, and no owner
-	other_owner({resume = 'record', used = at(1000)})
+	other_owner({resume = 'record', used = at(1000), lease = '3000'})
 	expect(record(0).owner .. record(0).generation, tostring(s.known.generation + 8))
 	expect(s:mark(), 'ok ' .. at(2000) .. ' .*')
 	-- its ceiling cannot be
@@ -826,7 +845,7 @@ function tests.who_has_a_forgotten_id()
 	local k = s.known
 	world.redis:flush()
 	-- 'record': it may have lapsed; the next owner begins above
-	expect(s:claim({resume = 'record', used = at(3000), floor = at(4000)}), 'settling .*')
+	expect(s:claim({resume = 'record', lease = '3000', used = at(3000), floor = at(4000)}), 'settling .*')
 	expect(record(0).owner .. record(0).ceiling .. record(0).floor .. record(0).generation,
 		'0' .. at(4000) .. string.format('%.0f', k.generation - 1))
 	wait(12000)
