@@ -171,11 +171,12 @@ used_of(const ClaimBoard *seen, const Claim *claim)
 		Max(Min(seen->identity.ceiling_ms, MAX_MS), 0) : 0;
 }
 
-/* Is there a claim that the server leaves, and has the keeper another one? */
+/* Is there a claim that the server leaves, and has the keeper left it? */
 bool
 protocol_has_left(const ClaimBoard *seen)
 {
-	return seen->leaving.ownership != 0 && seen->identity.claim.ownership == seen->claim.ownership;
+	return seen->leaving.ownership != 0 &&
+		seen->leaving.ownership != seen->identity.claim.ownership;
 }
 
 /*

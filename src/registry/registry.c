@@ -271,7 +271,7 @@ got_claim(const RegistryAnswer *answer, int64 asked_at, const Claim *known)
 	LWLockAcquire(registry_lock, LW_EXCLUSIVE);
 	is_new = board->state != CLAIM_HELD || !board->confirmed ||
 		board->claim.ownership != claim->ownership;
-	/* the old claim is released when the keeper uses the new one */
+	/* the old claim is released when the keeper has left it */
 	if (known->ownership != 0 && !same_pair(known->pair, claim->pair))
 		board->leaving = *known;
 	board->claim = *claim;

@@ -66,6 +66,31 @@ return {
 		{21000, 'kill_registry', 2},
 		{21000, 'noanswer', 2, 0},
 	}},
+	-- it heard of the settling, and starts without Redis
+	{name = 'after a reboot it waits, Redis forgets its record, and it is killed and cut off', setup = setup {servers = 2, tail = 8000}, steps = {
+		{20560, 'reboot', 2, 0},
+		{20570, 'lose', 40, 1},
+		{29660, 'kill', 2},
+		{29660, 'cut', 2, 60000},
+		{29670, 'start', 2},
+		{41670, 'new', 4},
+	}},
+	{name = 'a lease that Redis forgot: only the WAL says where its keys end',
+		setup = setup {servers = 2, workers = 8, lease = 9000, tail = 20000}, steps = {
+		{48100, 'clock', 2, 30000},
+		{54100, 'flush'},
+		{54110, 'clock', 2, -300000},
+		{54110, 'reboot', 2, 0},
+		{68130, 'new', 6},
+		{69500, 'kill', 2},
+	}},
+	-- its WAL has keys of both IDs, and Redis of neither
+	{name = 'the clock is set back, and the other ID has keys ahead, too',
+		setup = setup {servers = 2, reserve = 2000, mixed = true, liveness = true, tail = 0}, steps = {
+		{24270, 'reboot', 2, 0},
+		{27740, 'lose', -1, 0},
+		{27860, 'clock', 2, -300000},
+	}},
 	-- an answer that it cannot read, too
 	{name = 'a record is damaged, its owner\'s registry process ends, and an answer is lost', setup = setup {servers = 2}, steps = {
 		{20000, 'damage', 0},

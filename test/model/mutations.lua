@@ -46,7 +46,7 @@ local registry = {
 }
 
 local protocol = {
-	{'released while in use', "and m.known and m.known.ownership == m.claim.ownership", ""},
+	{'released while in use', "and (not m.known or m.known.ownership ~= m.leaving.ownership)", ""},
 }
 
 local mutations = {}

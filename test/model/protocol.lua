@@ -12,9 +12,9 @@ local num = tostring			-- whole, and of 13 digits at most
 function protocol.at(pair) return math.floor(pair / 1000) .. ':' .. pair % 1000 end
 local at = protocol.at
 
--- Does the keeper use the claim in whose place another one is left?
+-- Is there a claim that the server leaves, and has the keeper left it?
 function protocol.has_left(m)
-	return m.leaving and m.known and m.known.ownership == m.claim.ownership
+	return m.leaving and (not m.known or m.known.ownership ~= m.leaving.ownership)
 end
 
 -- The claims that were given up: <registry>/<dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>; without

@@ -297,6 +297,7 @@ local function keeper_turn(s)
 	local claim = m.claim
 	if not m.pair or m.pair.ownership ~= claim.ownership then
 		if m.open and m.entered ~= claim.ownership then close_gate(s, m, 'another claim') end
+		if m.identity.claim and m.identity.claim.ownership ~= claim.ownership then remember(s, m, nil) end
 		m.pair = pair_find(s, m, claim, now)
 	end
 	local pair = m.pair

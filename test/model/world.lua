@@ -287,6 +287,8 @@ function world.lost(s, m, why)
 		return
 	end
 	if own and own.is_elsewhere or why:match('another datacenter') then return end
+	-- one that it only remembers, of a datacenter that it has left by its settings
+	if m.state ~= 'held' and floor(claim.worker / 1000) ~= s.dc then return end
 	-- where Redis forgot that all, or "meta", was deleted, it is the registry of before
 	if world.unflushed and why:match('another registry') then return end
 	-- a server that was cut off takes nothing from one that was connected meanwhile

@@ -1,6 +1,7 @@
 # A clock that was ahead and is set right: what was done by it holds nobody up.  A
-# snowid_advance() does not keep the server from another worker ID; and a server believes
-# the ceilings that it wrote itself, also in an empty registry.
+# snowid_advance() does not keep the server from another worker ID; a server believes
+# the ceilings that it wrote itself, also in an empty registry; and where such an ID is given
+# to it in place of another, it takes a third one.
 use strict;
 use warnings;
 
@@ -66,5 +67,33 @@ $redis->query('FLUSHALL');
 $node->restart;
 key_is_of_today($node,
 	'in a registry that was emptied the server believes them, too');
+$node->stop;
+
+#---- Another ID that only its WAL knows of ----
+
+$redis->query('FLUSHALL');
+$node = claiming_cluster('twice', $redis, $settings, marks => 300);
+set_skew($node, 1800);
+start_and_open($node);
+next_key($node);
+set_skew($node, 0);
+poll($node, 'is_open AND worker_id = 1');
+$node->stop;
+unlink $node->data_dir . '/snowid/state' or die "$!";
+$redis->forget('0:0');
+set_skew($node, 1800);
+$node->start;
+poll($node, 'is_open AND worker_id = 1');
+next_key($node);
+set_skew($node, 0);
+poll($node, 'is_open AND worker_id = 2');
+key_is_of_today($node,
+	'the first other worker ID has keys ahead, too: the server takes a second one'
+);
+is( query(
+		$node,
+		'SELECT count(*) FROM snowid_claims() WHERE server_name = \'twice\''),
+	'1',
+	'of the other worker IDs it keeps the second alone');
 $node->stop;
 done_testing();
