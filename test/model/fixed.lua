@@ -75,6 +75,37 @@ return {
 		{29670, 'start', 2},
 		{41670, 'new', 4},
 	}},
+	-- it says in its next call up to where it made keys
+	{name = 'a lease that Redis forgot while its server was cut off',
+		setup = setup {servers = 2, workers = 8, lease = 15000, reserve = 2000, tail = 8000}, steps = {
+		{24900, 'clock', 2, 30000},
+		{36900, 'cut', 2, 17500},
+		{37400, 'flush'},
+		{57400, 'new', 4},
+		{65400, 'kill', 2, 12000},
+	}},
+	{name = 'restored after its clock was ahead', setup = setup {servers = 2, workers = 8, tail = 80000}, steps = {
+		{34440, 'backup', 2},
+		{34940, 'clock', 2, 60000},
+		{35540, 'clock', 2, -60000},
+		{35550, 'restore', 2},
+		{35560, 'start', 2},
+	}},
+	{name = 'the next owner\'s clock is set back', setup = setup {reserve = 2000, tail = 10000}, steps = {
+		{22590, 'reclaim', 1},
+		{25090, 'new', 4},
+		{25140, 'clock', 4, -5000},
+	}},
+	{name = 'Redis forgets that an ID was left, whose keys are ahead',
+		setup = setup {reserve = 2000, max_leads = {0, 90000, 1000, 0, 1000}, tail = 85000}, steps = {
+		{18820, 'clock', 1, 60000},
+		{24820, 'reclaim', 1},
+		{27320, 'flush'},
+		{49340, 'new', 4},
+	}},
+	{name = 'a first claim beside two masters', setup = setup {servers = 2, workers = 2, sees_all = true}, steps = {
+		{16230, 'failover', 30000},
+	}},
 	{name = 'a lease that Redis forgot: only the WAL says where its keys end',
 		setup = setup {servers = 2, workers = 8, lease = 9000, tail = 20000}, steps = {
 		{48100, 'clock', 2, 30000},
