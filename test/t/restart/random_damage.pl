@@ -122,6 +122,8 @@ each_damage(
 		my $other_field = rand(8) < 1
 		  && damaged($field, int(rand($kinds))) =~ tr/\0/\1/r;
 
+		# one that is there would be gone afterwards
+		$other_field = 0 if grep { $_ eq $other_field } @fields;
 		$redis->query('HSET', 'snowid', $other_field || $field, $bad);
 		for (1 .. 3)
 		{
