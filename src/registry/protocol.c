@@ -171,12 +171,16 @@ used_of(const ClaimBoard *seen, const Claim *claim)
 		Max(Min(seen->identity.ceiling_ms, MAX_MS), 0) : 0;
 }
 
-/* Is there a claim that the server leaves, and has the keeper left it? */
+/*
+ * Is there a claim that the server leaves, and has the keeper left it?  It has seen the
+ * present one, which it has written into the file, or found that it cannot use.
+ */
 bool
 protocol_has_left(const ClaimBoard *seen)
 {
 	return seen->leaving.ownership != 0 &&
-		seen->leaving.ownership != seen->identity.claim.ownership;
+		(seen->claim.ownership == seen->identity.claim.ownership ||
+		 seen->claim.ownership == seen->unwanted);
 }
 
 /*

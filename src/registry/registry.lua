@@ -31,7 +31,8 @@
 --		instance	the instance of Redis that the owner last wrote to
 --		floor		keys that others made with the ID are not above it
 --		starts		the owner's count of starts; a lower one is refused
---		token		random ID of that start
+--		token		random ID of that start; '': the ID is reserved for the owner, or for one of
+--					which that is a copy
 --		boot		the machine's boot, as the owner saw it
 --		n			number of the owner's last write; a write with the same or a
 --					lower number came late
@@ -383,9 +384,11 @@ local function is_late(r)
 	return num(arg.starts) <= num(r.starts)
 end
 
--- Was the record written by this start, or by an earlier one under this boot?
+-- Was the record written by this start, or by an earlier one under this boot; or is it the
+-- caller's, and reserved?
 local function is_again(r)
-	return r.token == arg.token or r.boot == arg.boot and num(arg.starts) > num(r.starts)
+	return r.token == arg.token or r.boot == arg.boot and num(arg.starts) > num(r.starts) or
+		uses and r.token == '' and r.claim == arg.ownership
 end
 
 -- For how long the owner could have written and did not.  The time in which Redis
@@ -572,7 +575,7 @@ end
 -- Was the record written since the caller's start, so that another server writes it?
 -- A call of the caller's former life may have come late.
 local function has_twin(r)
-	return num(r.seen) > math.max(now - num(arg.up), num(meta.heard)) + num(r.interval)
+	return r.token ~= '' and num(r.seen) > math.max(now - num(arg.up), num(meta.heard)) + num(r.interval)
 end
 
 -- Its times cannot be, and no server writes it: others may have other limits.
@@ -684,16 +687,18 @@ function operations.claim()
 	if forgot and known ~= arg.leaving and not is_beyond and
 		(uses or not changes and (arg.resume ~= 'record' or arg.lease == '0')) then
 		-- it uses the known ID until it has another; and this call is not executed twice
+		local waits = settling and not uses
+		if waits then arg.ceiling = arg.used end
 		local r = put_back(known, mine)
-		if not changes then
-			if uses or not settling then return yours(usable(known), r) end
-			-- reserved for it, unless an owner with a higher generation comes
+		if waits then
+			-- reserved for it, unless an owner with a higher generation comes; if it may be a
+			-- copy, for its original, too
 			r.instance = ''
-			if arg.resume == 'record' then		-- or its original, if it is a copy
-				r.token, r.boot, r.starts, r.seen = '', '', '0', meta.heard
-			end
+			if arg.resume == 'record' then r.token, r.boot, r.starts = '', '', '0' end
 			put(known, r)
 			return wait_until(settled)
+		elseif not changes then
+			return yours(usable(known), r)
 		end
 	elseif own and is_beyond or not own and is_mine and uses then
 		note_alive(known, mine)
@@ -716,7 +721,7 @@ function operations.claim()
 		local r = at == known and mine or get(at)
 		local again = at ~= former and is_again(r)
 
-		if not same_boot(r) and not silent(r) then return watch(r) end
+		if not again and not same_boot(r) and not silent(r) then return watch(r) end
 		if beyond(at, r) then return beyond(at, r) end
 		-- another server may have got it meanwhile, and Redis forgot that
 		local is_sure = own and again and not lapsed(r) and (uses or r.instance == instance)

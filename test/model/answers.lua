@@ -561,20 +561,24 @@ function tests.another_boot_and_an_empty_redis()
 	expect(leased:claim({resume = 'record'}), 'settling 1000 .*')
 	wait(1000)
 	expect(server():claim(), 'yours 2 .*')
-	expect(s:claim({resume = 'record'}), 'yours 0 %x+ ' .. at(2000) .. ' .*')
+	expect(s:claim({resume = 'record'}), 'yours 0 %x+ ' .. at(1500) .. ' .*')
 end
 
 -- The same, by a copy of a server that is alive.
 function tests.a_copy_and_an_empty_redis()
 	settled()
-	local s = owner()
+	local s, other = owner(), owner()
 	local k, original = s.known, {token = s.common.token, boot = s.common.boot, starts = '1'}
 	s:restart({boot = 'another'})
 	expect(s:claim({resume = 'settled'}), 'silence .*')
 	world.redis:flush()
 	restart_redis()
 	expect(s:claim({resume = 'record'}), 'settling .*')
-	expect(s:claim({resume = 'record'}), 'silence .*')
+	expect(s:claim({resume = 'record', up = '2000'}), 'silence 2001')
+	expect(other:free(0, k.ownership), 'live s2 0')
+	original.resume = 'held'
+	expect(s:claim(original), 'yours 0 ' .. k.ownership .. ' .*')
+	original.resume = 'now'
 	expect(s:mark(original), 'ok .*')
 	wait(12000)
 	expect(s:mark(original), 'ok .*')
@@ -808,10 +812,10 @@ function tests.the_name_of_another_for_a_moment()
 	expect(record(0).owner .. record(0).generation, tostring(s.known.generation + 8))
 	expect(s:mark(), 'ok ' .. at(2000) .. ' .*')
 	-- its ceiling cannot be
-	local owner_id = other_owner({resume = 'settled', ceiling = at(100001)})
+	local owner_id = other_owner({resume = 'settled', used = at(100001)})
 	expect(record(0).owner, owner_id)
 	expect(s:mark(), 'ok ' .. at(2000) .. ' .*')
-	other_owner({resume = 'settled', ceiling = at(99999)})
+	other_owner({resume = 'settled', used = at(99999)})
 	expect(s:mark(), 'ok ' .. at(99999) .. ' .*')
 	expect(record(0).owner, s.common.server)
 	-- nor its floor

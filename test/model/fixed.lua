@@ -115,6 +115,25 @@ return {
 		{68130, 'new', 6},
 		{69500, 'kill', 2},
 	}},
+	-- the file has it for a moment
+	{name = 'an ID is left while it is written into the file', setup = setup {tail = 20000}, steps = {
+		{30000, 'new', 2},
+		{30300, 'hold', 2, 1, 2500},
+		{32500, 'reclaim', 2},
+		{33400, 'kill_in', 2, 2},
+		{34000, 'cut', 2, 60000},
+		{42000, 'new', 3},
+		{46000, 'start', 2},
+	}},
+	{name = 'the original of a copy that waits continues without Redis, and the registry is empty then',
+		setup = setup {servers = 2, workers = 8, tail = 20000}, steps = {
+		{34000, 'copy_blocks', 1, 4},
+		{34100, 'start', 4},
+		{36000, 'redis_down', 8000},
+		{36100, 'restart', 1},
+		{43000, 'flush'},
+		{62000, 'has', 1, 0},
+	}},
 	-- its WAL has keys of both IDs, and Redis of neither
 	{name = 'the clock is set back, and the other ID has keys ahead, too',
 		setup = setup {servers = 2, reserve = 2000, mixed = true, liveness = true, tail = 0}, steps = {

@@ -46,7 +46,9 @@ local registry = {
 }
 
 local protocol = {
-	{'released while in use', "and (not m.known or m.known.ownership ~= m.leaving.ownership)", ""},
+	{'released while in use', "and (m.known and m.known.ownership == m.claim.ownership or m.unwanted == m.claim.ownership)", ""},
+	{'released before the keeper has seen another one', "(m.known and m.known.ownership == m.claim.ownership or m.unwanted == m.claim.ownership)",
+		"(not m.known or m.known.ownership ~= m.leaving.ownership)"},
 }
 
 local mutations = {}

@@ -14,7 +14,7 @@ local at = protocol.at
 
 -- Is there a claim that the server leaves, and has the keeper left it?
 function protocol.has_left(m)
-	return m.leaving and (not m.known or m.known.ownership ~= m.leaving.ownership)
+	return m.leaving and (m.known and m.known.ownership == m.claim.ownership or m.unwanted == m.claim.ownership)
 end
 
 -- The claims that were given up: <registry>/<dc>:<w>/<ownership>/<ceiling>/<'1': that is exact>; without
