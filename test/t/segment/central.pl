@@ -55,6 +55,23 @@ like(
 	'a tag that the source does not have has no numbers');
 is(query($s2, 'SELECT count(*) ' . fetchers('postgres')),
 	1, 'a database whose tags have sources alone has one process');
+query(
+	$s2,
+	source_at(
+		'without',
+		host   => $central->host,
+		port   => $central->port,
+		dbname => 'template1'));
+add_tag($s2, 'unknown', source => 'without');
+sql_error($s2, "SELECT snowid_number('unknown')");
+like(
+	query(
+		$s2,
+		"SELECT error FROM snowid_segment_status() WHERE biz_tag = 'unknown'"
+	),
+	qr/does not exist/,
+	'a database of the central server without the extension: the status says what is not there'
+);
 is(number($s1, 'here'), 1, 'a tag of the table here has its own numbers');
 is(query($s1, 'SELECT count(*) ' . fetchers('postgres')),
 	2, 'a database has two processes: for its table, and for its sources');
