@@ -31,8 +31,7 @@
 --		instance	the instance of Redis that the owner last wrote to
 --		floor		keys that others made with the ID are not above it
 --		starts		the owner's count of starts; a lower one is refused
---		token		random ID of that start; '': the ID is reserved for the owner, or for one of
---					which that is a copy
+--		token		random ID of that start
 --		boot		the machine's boot, as the owner saw it
 --		n			number of the owner's last write; a write with the same or a
 --					lower number came late
@@ -384,11 +383,9 @@ local function is_late(r)
 	return num(arg.starts) <= num(r.starts)
 end
 
--- Was the record written by this start, or by an earlier one under this boot; or is it the
--- caller's, and reserved?
+-- Was the record written by this start, or by an earlier one under this boot?
 local function is_again(r)
-	return r.token == arg.token or r.boot == arg.boot and num(arg.starts) > num(r.starts) or
-		uses and r.token == '' and r.claim == arg.ownership
+	return r.token == arg.token or r.boot == arg.boot and num(arg.starts) > num(r.starts)
 end
 
 -- For how long the owner could have written and did not.  The time in which Redis
@@ -575,7 +572,7 @@ end
 -- Was the record written since the caller's start, so that another server writes it?
 -- A call of the caller's former life may have come late.
 local function has_twin(r)
-	return r.token ~= '' and num(r.seen) > math.max(now - num(arg.up), num(meta.heard)) + num(r.interval)
+	return num(r.seen) > math.max(now - num(arg.up), num(meta.heard)) + num(r.interval)
 end
 
 -- Its times cannot be, and no server writes it: others may have other limits.
@@ -602,7 +599,7 @@ local operations = {}
 --					with it, or 0
 --		resume		may it continue with that?  'now': it uses it, and was connected
 --					without a gap; 'held': it uses it; 'settled': it cannot have
---					lapsed; 'record': a lease only if the record says that it has not lapsed
+--					lapsed; 'record': only if the record says that it has not lapsed
 --		up			ms since its start
 --		move		'1': it wants another ID than the known one
 --		leaving		<dc>:<w> that it leaves for the known one, or ''
@@ -633,17 +630,26 @@ function operations.claim()
 		return worker and num(worker) < num(arg.count) and worker
 	end
 
+	-- The caller waits, or is not who it was: its keys count all the same.
+	local function refuse(at, r, answer)
+		if at == known then
+			raise(r, 'floor', arg.used)
+			put(at, r)
+		end
+		return answer
+	end
+
 	let_go_of_past()
 	for _, at in ipairs(list_of('server:' .. arg.server)) do
 		local r = get(at) or {}
 		if not r.bad and r.owner ~= arg.server then
 			index('server:' .. arg.server, at, false)	-- it was damaged, and released
 		elseif r.token == arg.token and is_late(r) then
-			return {'late'}
+			return refuse(at, r, {'late'})
 		elseif r.token ~= arg.token and num(arg.starts) < num(r.starts) then
-			return {'older'}
+			return refuse(at, r, {'older'})
 		elseif not r.bad and not is_again(r) and not silent(r) then
-			return watch(r)			-- the caller may be a copy, and its original alive
+			return refuse(at, r, watch(r))	-- the caller may be a copy, and its original alive
 		end
 	end
 
@@ -685,20 +691,15 @@ function operations.claim()
 
 	local forgot = known ~= '' and forgotten(mine, arg.generation)
 	if forgot and known ~= arg.leaving and not is_beyond and
-		(uses or not changes and (arg.resume ~= 'record' or arg.lease == '0')) then
+		(uses or not changes and (arg.resume ~= 'record' or not settling and arg.lease == '0')) then
 		-- it uses the known ID until it has another; and this call is not executed twice
-		local waits = settling and not uses
-		if waits then arg.ceiling = arg.used end
 		local r = put_back(known, mine)
-		if waits then
-			-- reserved for it, unless an owner with a higher generation comes; if it may be a
-			-- copy, for its original, too
+		if not changes then
+			if uses or not settling then return yours(usable(known), r) end
+			-- reserved for it, unless an owner with a higher generation comes
 			r.instance = ''
-			if arg.resume == 'record' then r.token, r.boot, r.starts = '', '', '0' end
 			put(known, r)
 			return wait_until(settled)
-		elseif not changes then
-			return yours(usable(known), r)
 		end
 	elseif own and is_beyond or not own and is_mine and uses then
 		note_alive(known, mine)
@@ -721,7 +722,7 @@ function operations.claim()
 		local r = at == known and mine or get(at)
 		local again = at ~= former and is_again(r)
 
-		if not again and not same_boot(r) and not silent(r) then return watch(r) end
+		if not same_boot(r) and not silent(r) then return watch(r) end
 		if beyond(at, r) then return beyond(at, r) end
 		-- another server may have got it meanwhile, and Redis forgot that
 		local is_sure = own and again and not lapsed(r) and (uses or r.instance == instance)

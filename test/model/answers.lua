@@ -544,46 +544,41 @@ function tests.another_start_on_another_boot()
 	expect(record(0).boot, 'another')
 end
 
+-- Its keys count, whether it has to wait or is refused; those of no claim are of no ID.
+function tests.keys_of_one_that_gets_nothing()
+	settled()
+	local s = owner()
+	local k, before = s.known, s.common.token
+	s:restart({boot = 'another'})
+	expect(s:claim({resume = 'settled', used = at(7000)}), 'silence .*')
+	expect(record(0).floor, at(7000))
+	expect(s:claim({known = '', used = at(9000)}), 'silence .*')
+	expect(record(0).floor, at(7000))
+	wait(2001)
+	expect(s:claim({resume = 'settled'}), 'yours 0 %x+ ' .. at(7000) .. ' .*')
+	expect(s:claim({token = before, starts = '1', used = at(8000)}), 'older')
+	expect(record(0).floor, at(8000))
+	expect(s:claim({n = '1', used = at(9000)}), 'late')
+	expect(record(0).floor, at(9000))
+end
+
 -- It waits for that, and Redis forgets all: if nobody puts the claim back, it has its ID.
 function tests.another_boot_and_an_empty_redis()
 	settled()
 	local s, other, leased = owner(), owner(), owner({lease = '3000'})
+	local k = s.known
 	s:restart({boot = 'another'})
 	leased:restart({boot = 'another'})
 	expect(s:claim({resume = 'settled'}), 'silence .*')
 	world.redis:flush()
 	restart_redis()
 	expect(other:mark(), 'ok .*')
-	expect(s:claim({resume = 'record', used = at(1500)}), 'settling 12000 .*')
-	expect(record(0).owner, s.common.server)
+	expect(s:claim({resume = 'record', used = at(1500)}), 'settling 13000 .*')
+	expect(record(0).owner, '')
 	expect(leased:claim({resume = 'record'}), 'settling 13000 .*')
 	wait(12000)
-	expect(leased:claim({resume = 'record'}), 'settling 1000 .*')
-	wait(1000)
-	expect(server():claim(), 'yours 2 .*')
-	expect(s:claim({resume = 'record'}), 'yours 0 %x+ ' .. at(1500) .. ' .*')
-end
-
--- The same, by a copy of a server that is alive.
-function tests.a_copy_and_an_empty_redis()
-	settled()
-	local s, other = owner(), owner()
-	local k, original = s.known, {token = s.common.token, boot = s.common.boot, starts = '1'}
-	s:restart({boot = 'another'})
-	expect(s:claim({resume = 'settled'}), 'silence .*')
-	world.redis:flush()
-	restart_redis()
-	expect(s:claim({resume = 'record'}), 'settling .*')
-	expect(s:claim({resume = 'record', up = '2000'}), 'silence 2001')
-	expect(other:free(0, k.ownership), 'live s2 0')
-	original.resume = 'held'
-	expect(s:claim(original), 'yours 0 ' .. k.ownership .. ' .*')
-	original.resume = 'now'
-	expect(s:mark(original), 'ok .*')
-	wait(12000)
-	expect(s:mark(original), 'ok .*')
-	expect(record(0).claim, k.ownership)
-	expect(s:claim({resume = 'record', up = '20000'}), 'twin')
+	expect(s:claim({resume = 'record'}), 'yours 0 ' .. k.ownership .. ' .*')
+	expect(leased:claim({resume = 'record'}), 'settling .*')
 end
 
 
@@ -808,14 +803,14 @@ function tests.the_name_of_another_for_a_moment()
 		return other.common.server
 	end
 	-- its lease has a higher generation, and no owner
-	other_owner({resume = 'record', used = at(1000), lease = '3000'})
+	other_owner({resume = 'record', used = at(1000)})
 	expect(record(0).owner .. record(0).generation, tostring(s.known.generation + 8))
 	expect(s:mark(), 'ok ' .. at(2000) .. ' .*')
 	-- its ceiling cannot be
-	local owner_id = other_owner({resume = 'settled', used = at(100001)})
+	local owner_id = other_owner({resume = 'settled', ceiling = at(100001)})
 	expect(record(0).owner, owner_id)
 	expect(s:mark(), 'ok ' .. at(2000) .. ' .*')
-	other_owner({resume = 'settled', used = at(99999)})
+	other_owner({resume = 'settled', ceiling = at(99999)})
 	expect(s:mark(), 'ok ' .. at(99999) .. ' .*')
 	expect(record(0).owner, s.common.server)
 	-- nor its floor
@@ -849,7 +844,7 @@ function tests.who_has_a_forgotten_id()
 	local k = s.known
 	world.redis:flush()
 	-- 'record': it may have lapsed; the next owner begins above
-	expect(s:claim({resume = 'record', lease = '3000', used = at(3000), floor = at(4000)}), 'settling .*')
+	expect(s:claim({resume = 'record', used = at(3000), floor = at(4000)}), 'settling .*')
 	expect(record(0).owner .. record(0).ceiling .. record(0).floor .. record(0).generation,
 		'0' .. at(4000) .. string.format('%.0f', k.generation - 1))
 	wait(12000)

@@ -66,7 +66,7 @@ return {
 		{21000, 'kill_registry', 2},
 		{21000, 'noanswer', 2, 0},
 	}},
-	-- it heard of the settling, and starts without Redis
+	-- it heard of the settling, and starts without Redis: A1
 	{name = 'after a reboot it waits, Redis forgets its record, and it is killed and cut off', setup = setup {servers = 2, tail = 8000}, steps = {
 		{20560, 'reboot', 2, 0},
 		{20570, 'lose', 40, 1},
@@ -124,6 +124,15 @@ return {
 		{34000, 'cut', 2, 60000},
 		{42000, 'new', 3},
 		{46000, 'start', 2},
+	}},
+	{name = 'the original of a copy comes back with keys ahead, after the registry was emptied',
+		setup = setup {servers = 2, workers = 8, tail = 80000}, steps = {
+		{33500, 'copy_blocks', 1, 4},
+		{34000, 'clock', 1, 60000},
+		{38500, 'flush'},
+		{39100, 'start', 4},
+		{40000, 'restart', 1},
+		{50800, 'stall', 1, 1000},
 	}},
 	{name = 'the original of a copy that waits continues without Redis, and the registry is empty then',
 		setup = setup {servers = 2, workers = 8, tail = 20000}, steps = {

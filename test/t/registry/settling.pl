@@ -281,28 +281,6 @@ marks_every($a, 300);
 $proxy->mode('');
 $a->reload;
 keeps($a, 0, 'a server that was asked to wait, and cut off');
-
-# it may be a copy of a server that is alive, and is stopped in the settling
-$b->stop;
-kill_all($a);
-$redis->edit('0:0', boot => 'before the power failure', interval => 4000);
-$a->start;
-poll($a, "reason ~ 'before the machine was restarted'");
-$redis->query('FLUSHALL');
-poll($a, "NOT is_open AND reason ~ 'registry is empty'");
-$redis->edit('meta', span => 3600_000);
-$a->stop;
-$proxy->mode('silent');
-$a->start;
-poll($a, "is_open AND registry = 'remembered'");
-is(worker_id($a), 0,
-	'after a power failure, asked to wait, stopped and started without Redis: it has its ID'
-);
-$redis->end_settling;
-$b = claimed('b1', $redis, $short);
-is(worker_id($b), 1,
-	'after a power failure, asked to wait, stopped and started without Redis: a newcomer does not get its ID'
-);
 end_all($a, $b);
 
 #---- What an owner brings back after a restart ----
