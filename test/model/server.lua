@@ -27,7 +27,7 @@ end
 
 -- A place where the process can be killed, and the keeper held.
 local function point(s)
-	if s.hold_in and coroutine.running() and s.mem.keeper and coroutine.running() == s.mem.keeper then
+	if s.hold_in and s.mem.keeper and coroutine.running() == s.mem.keeper then
 		s.hold_in = s.hold_in - 1
 		if s.hold_in <= 0 then
 			s.hold_in = nil
@@ -44,7 +44,7 @@ local function point(s)
 end
 
 local function wake_keeper(s)
-	if not s.mem.keeper or coroutine.running() then s.keeper_at = min(s.keeper_at, world.now) end
+	if not s.mem.keeper or coroutine.running() == s.mem.keeper then s.keeper_at = min(s.keeper_at, world.now) end
 end
 
 local function wake_registry(s)
