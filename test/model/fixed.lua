@@ -96,13 +96,6 @@ return {
 		{25090, 'new', 4},
 		{25140, 'clock', 4, -5000},
 	}},
-	{name = 'Redis forgets that an ID was left, whose keys are ahead',
-		setup = setup {reserve = 2000, max_leads = {0, 90000, 1000, 0, 1000}, tail = 85000}, steps = {
-		{18820, 'clock', 1, 60000},
-		{24820, 'reclaim', 1},
-		{27320, 'flush'},
-		{49340, 'new', 4},
-	}},
 	{name = 'a first claim beside two masters', setup = setup {servers = 2, workers = 2, sees_all = true}, steps = {
 		{16230, 'failover', 30000},
 	}},
@@ -133,15 +126,6 @@ return {
 		{39100, 'start', 4},
 		{40000, 'restart', 1},
 		{50800, 'stall', 1, 1000},
-	}},
-	{name = 'the original of a copy that waits continues without Redis, and the registry is empty then',
-		setup = setup {servers = 2, workers = 8, tail = 20000}, steps = {
-		{34000, 'copy_blocks', 1, 4},
-		{34100, 'start', 4},
-		{36000, 'redis_down', 8000},
-		{36100, 'restart', 1},
-		{43000, 'flush'},
-		{62000, 'has', 1, 0},
 	}},
 	-- its WAL has keys of both IDs, and Redis of neither
 	{name = 'the clock is set back, and the other ID has keys ahead, too',
