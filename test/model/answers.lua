@@ -548,7 +548,7 @@ end
 function tests.keys_of_one_that_gets_nothing()
 	settled()
 	local s = owner()
-	local k, before = s.known, s.common.token
+	local before = s.common.token
 	s:restart({boot = 'another'})
 	expect(s:claim({resume = 'settled', used = at(7000)}), 'silence .*')
 	expect(record(0).floor, at(7000))
