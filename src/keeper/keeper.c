@@ -30,21 +30,14 @@
 /* How often the clock is read. */
 #define TURN_MS 1000
 
-/*
- * The pause before a retry doubles from the first to the last, which is less
- * than any caller waits.
- */
-#define FIRST_RETRY_MS 20
-#define LAST_RETRY_MS 500
+/* The pause before a retry: less than any caller waits. */
+#define RETRY_MS 500
 
 /* Instead of a pause: decide again at once. */
 #define AGAIN (-1)
 
 /* The pair that this keeper looks after. */
 static Pair pair;
-
-/* The pause after the last failure; 0: the last turn succeeded. */
-static long retry_ms = 0;
 
 /*---- The clock ----
  *
@@ -209,9 +202,8 @@ read_clock(int64 *now)
  */
 #define ACTIVE_MS (3 * 1000)
 
-/* The keeper looks again after at least so many ms, and at most so many. */
+/* The keeper looks again after at least so many ms. */
 #define SHORTEST_MS 20
-#define LONGEST_MS 1000
 
 /*
  * The first grants after an opening are smaller by this power of 2, so that a
@@ -325,7 +317,7 @@ renew_grant(int64 now)
 		/* the status says why a caller would get no grant */
 		if (now > pair.limit)
 			explain_lease();
-		return LONGEST_MS;
+		return TURN_MS;
 	}
 
 	if (generator_is_asked() || generator_usable_until() - step() / 2 <= Max(now, last))
@@ -333,10 +325,10 @@ renew_grant(int64 now)
 		grant(now, last, 0);
 		/* the registry wakes the keeper when the lease is renewed */
 		if (generator_is_asked())
-			return LONGEST_MS;
+			return TURN_MS;
 	}
 	return Min(Max(ms_from_units(generator_usable_until() - step() / 2 - Max(now, generator_last())),
-				   SHORTEST_MS), LONGEST_MS);
+				   SHORTEST_MS), TURN_MS);
 }
 
 /*---- The gate ----*/
@@ -384,14 +376,6 @@ close_gate(GateReason reason, const char *detail)
 	claim_leave(last_ms);
 }
 
-/* Lengthens the pause before a retry, and returns it. */
-static long
-retry_pause(void)
-{
-	retry_ms = Min(Max(2 * retry_ms, FIRST_RETRY_MS), LAST_RETRY_MS);
-	return retry_ms;
-}
-
 /* Returns 0 if the gate is open, or the ms until the next look. */
 static long
 open_gate(const Decision *decision, int64 now)
@@ -403,7 +387,7 @@ open_gate(const Decision *decision, int64 now)
 	if (!identity_remember(&pair.claim, decision->floor_ms, err))
 	{
 		close_gate(GATE_FILE, err);
-		return retry_pause();
+		return RETRY_MS;
 	}
 	slow_start = SLOW_START;
 	generator_grant(floor, floor);	/* nothing yet */
@@ -411,10 +395,10 @@ open_gate(const Decision *decision, int64 now)
 	if (!identity_begin_layout(decision->floor_ms, err))
 	{
 		close_gate(GATE_FILE, err);
-		return retry_pause();
+		return RETRY_MS;
 	}
 	if (!claim_enter(&pair.claim, unix_ms_from_units(generator_usable_until())))
-		return retry_pause();	/* it was lost meanwhile */
+		return RETRY_MS;		/* it was lost meanwhile */
 	generator_open(pair.claim.pair, floor, decision->forget_order);
 
 	logged[0] = '\0';
@@ -442,7 +426,7 @@ give_up(const char *why)
 		identity_give_up(ceiling_of(claim->pair), err))
 		return AGAIN;
 	close_gate(why ? GATE_CLAIM_LOST : GATE_FILE, why ? psprintf("%.250s %.250s", why, err) : err);
-	return retry_pause();
+	return RETRY_MS;
 }
 
 /*
@@ -468,10 +452,10 @@ act(const Decision *decision, int64 now, char *detail)
 		case OPENING_CLOSE:
 			if (decision->detail == DETAIL_WAIT)
 				return Min(decision->opens_ms + 1 - unix_ms_from_units(now), TURN_MS);
-			return retry_pause();
+			return RETRY_MS;
 		case OPENING_HOLD:
 			generator_no_grant(detail); /* keys continue up to the ceiling */
-			return retry_pause();
+			return RETRY_MS;
 		case OPENING_STAY_OPEN:
 			break;
 		case OPENING_OPEN:
@@ -503,40 +487,29 @@ settle_gate(int64 now, bool believed)
 	return pause;
 }
 
-/* One turn.  Returns the ms until the next. */
-static long
-take_turn(void)
-{
-	int64		now;
-	bool		clock_is_good = read_clock(&now);
-	int64		usable_until;
-	long		pause;
-
-	if (claim_from_redis() && clock_is_good)
-		claim_propose(unix_ms_from_units(now), 0, false);
-	pause = settle_gate(now, clock_is_good);
-	if (pause > 0)
-		return pause;
-	usable_until = generator_usable_until();
-	pause = renew_grant(now);
-	if (logged[0] && generator_usable_until() > usable_until)
-	{
-		logged[0] = '\0';
-		ereport(LOG, (errmsg("snowid reserves keys again")));
-	}
-	retry_ms = 0;
-	return pause;
-}
-
 /*---- The process ----*/
 
 static Pause
 keeper_turn(bool reloaded)
 {
 	Pause		pause = {0};
+	int64		now;
+	bool		clock_is_good = read_clock(&now);
+	int64		usable_until;
 
-	pause.ms = take_turn();
-	pause.after_failure = retry_ms > 0;
+	if (claim_from_redis() && clock_is_good)
+		claim_propose(unix_ms_from_units(now), 0, false);
+	pause.ms = settle_gate(now, clock_is_good);
+	pause.after_failure = pause.ms > 0;
+	if (pause.after_failure)
+		return pause;
+	usable_until = generator_usable_until();
+	pause.ms = renew_grant(now);
+	if (logged[0] && generator_usable_until() > usable_until)
+	{
+		logged[0] = '\0';
+		ereport(LOG, (errmsg("snowid reserves keys again")));
+	}
 	return pause;
 }
 
@@ -547,7 +520,7 @@ keeper_turn(bool reloaded)
 static Pause
 keeper_recover(const ErrorData *error)
 {
-	Pause		pause = {0};
+	Pause		pause = {.ms = RETRY_MS,.after_failure = true};
 	char		detail[GATE_DETAIL_LEN];
 
 	snprintf(detail, sizeof(detail), "%s.%s%s", error->message,
@@ -562,8 +535,6 @@ keeper_recover(const ErrorData *error)
 	else
 		generator_close(GATE_CEILING, detail);
 	generator_advance_end(false, detail);
-	pause.ms = retry_pause();
-	pause.after_failure = true;
 	return pause;
 }
 
