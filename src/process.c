@@ -23,7 +23,6 @@
 #include "storage/proc.h"
 #include "storage/procsignal.h"
 #include "storage/shmem.h"
-#include "storage/spin.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -61,9 +60,6 @@ static ProcessState *processes = NULL;
 /* The calling process's; one of many has its own, which is not shared. */
 static ProcessState *mine = NULL;
 static ProcessState alone;
-
-/* It is about to connect to a database. */
-static bool is_connecting = false;
 
 /*---- Wait events ----*/
 
@@ -344,12 +340,10 @@ process_connect(Oid database, const char *synchronous_commit)
 	MemoryContext turn_context = CurrentMemoryContext;
 
 	pqsignal(SIGTERM, die);
-	is_connecting = true;
 	MemoryContextSwitchTo(TopMemoryContext);
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
 	MemoryContextSwitchTo(turn_context);
-	is_connecting = false;
 	settle(synchronous_commit);
 }
 
@@ -422,7 +416,8 @@ process_run(const Process *process)
 			MemoryContextSwitchTo(turn_context);
 			LWLockReleaseAll();
 			pause = process->recover(CopyErrorData());
-			pause.leave |= is_connecting;
+			/* the connection to its database failed */
+			pause.leave |= IsInitProcessingMode();
 			FlushErrorState();
 			AbortCurrentTransaction();
 			/* a signal that threw, SIGFPE, is blocked since then */
@@ -441,11 +436,11 @@ process_run(const Process *process)
 
 /*---- Mailboxes: what one process asks another ----
  *
- * A box has a state, and beside it a letter: the question, and then the answer.
- * The spinlock is for the state alone.  The letter has no lock, so it may be
- * large: it belongs to the process whose turn it is.
+ * A box has a state, and a letter: the question, and then the answer.  The lock is
+ * held for moments: a letter belongs to the process whose turn it is, and is read and
+ * written without the lock by the one that has taken it.
  *
- *		NONE -> WRITING -> PLACED -> TAKEN -> ANSWERED -> NONE
+ *		NONE -> PLACED -> TAKEN -> ANSWERED -> NONE
  *
  * An answer is never taken for that to another question:
  *
@@ -468,10 +463,11 @@ process_run(const Process *process)
 #define ASK_MS 20
 
 void
-mailbox_init(Mailbox *box)
+mailbox_init(Mailbox *box, LWLock *lock, void *letter, Size size)
 {
-	SpinLockInit(&box->mutex);
-	box->state = MAIL_NONE;
+	box->lock = lock;
+	box->letter = letter;
+	box->size = size;
 	box->asker = -1;
 }
 
@@ -482,97 +478,85 @@ mailbox_init(Mailbox *box)
  * there is another one.
  */
 bool
-mailbox_place(Mailbox *box, void *letter, const void *question, Size size)
+mailbox_place(Mailbox *box, const void *question)
 {
 	bool		is_free;
 
-	SpinLockAcquire(&box->mutex);
+	LWLockAcquire(box->lock, LW_EXCLUSIVE);
 	is_free = box->state == MAIL_NONE;
 	if (is_free)
 	{
-		box->state = MAIL_WRITING;
+		memcpy(box->letter, question, box->size);
+		box->state = MAIL_PLACED;
 		box->asker = MyProcNumber;
 	}
-	SpinLockRelease(&box->mutex);
-	if (!is_free)
-		return false;
-	memcpy(letter, question, size);
-	SpinLockAcquire(&box->mutex);
-	box->state = MAIL_PLACED;
-	SpinLockRelease(&box->mutex);
-	return true;
+	LWLockRelease(box->lock);
+	return is_free;
 }
 
-/* The state of the caller's question; MAIL_NONE: it has none. */
-static MailState
-mailbox_look(Mailbox *box)
+static bool
+has_answer(Mailbox *box)
 {
-	MailState	state;
+	bool		is_there;
 
-	SpinLockAcquire(&box->mutex);
-	state = box->asker == MyProcNumber ? box->state : MAIL_NONE;
-	SpinLockRelease(&box->mutex);
-	return state;
+	LWLockAcquire(box->lock, LW_SHARED);
+	is_there = box->asker == MyProcNumber && box->state == MAIL_ANSWERED;
+	LWLockRelease(box->lock);
+	return is_there;
 }
 
 /*
- * The caller does not ask any more, or has read its answer.  True: its question
- * was taken.
+ * The caller does not ask any more.  Returns how far its question came, and copies the
+ * answer, if it has one.
  */
-static bool
-mailbox_leave(Mailbox *box)
+static MailState
+mailbox_leave(Mailbox *box, void *answer)
 {
-	bool		was_taken = false;
+	MailState	state = MAIL_NONE;
 
-	SpinLockAcquire(&box->mutex);
+	LWLockAcquire(box->lock, LW_EXCLUSIVE);
 	if (box->asker == MyProcNumber)
 	{
-		was_taken = box->state == MAIL_TAKEN || box->state == MAIL_ANSWERED;
-		if (box->state != MAIL_TAKEN)
+		state = box->state;
+		if (state == MAIL_ANSWERED && answer)
+			memcpy(answer, box->letter, box->size);
+		if (state != MAIL_TAKEN)
 			box->state = MAIL_NONE;
 		box->asker = -1;
 	}
-	SpinLockRelease(&box->mutex);
-	return was_taken;
+	LWLockRelease(box->lock);
+	return state;
 }
 
 static void
 leave(int code, Datum box)
 {
-	(void) mailbox_leave((Mailbox *) DatumGetPointer(box));
+	(void) mailbox_leave((Mailbox *) DatumGetPointer(box), NULL);
 }
 
 /*
  * Has a process carry out a question, and waits for so many ms.  MAIL_ANSWERED: the
- * answer is in its place.  MAIL_TAKEN: it may still be carried out.  MAIL_NONE: it
- * is not.
+ * answer is in its place.  MAIL_TAKEN: it may still be carried out; otherwise it is not.
  */
 MailState
-mailbox_ask(Mailbox *box, void *letter, void *question, Size size,
-			ProcessId process, int64 ms, OwnWait wait)
+mailbox_ask(Mailbox *box, void *question, ProcessId process, int64 ms, OwnWait wait)
 {
 	int64		ends = monotonic_ms() + ms;
-	volatile bool answered = false;
-	bool		was_taken;
 
 	PG_ENSURE_ERROR_CLEANUP(leave, PointerGetDatum(box));
 	{
-		while (!answered && monotonic_ms() < ends)
+		while (!has_answer(box) && monotonic_ms() < ends)
 		{
-			if (mailbox_place(box, letter, question, size))
+			if (mailbox_place(box, question))
 				process_notify(process);
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 							 Min(ms_until(ends), ASK_MS), own_wait(wait));
 			ResetLatch(MyLatch);
 			CHECK_FOR_INTERRUPTS();
-			answered = mailbox_look(box) == MAIL_ANSWERED;
 		}
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(leave, PointerGetDatum(box));
-	if (answered)
-		memcpy(question, letter, size);
-	was_taken = mailbox_leave(box);
-	return answered ? MAIL_ANSWERED : was_taken ? MAIL_TAKEN : MAIL_NONE;
+	return mailbox_leave(box, question);
 }
 
 /* for the process that answers */
@@ -583,11 +567,11 @@ mailbox_take(Mailbox *box)
 {
 	bool		is_placed;
 
-	SpinLockAcquire(&box->mutex);
+	LWLockAcquire(box->lock, LW_EXCLUSIVE);
 	is_placed = box->state == MAIL_PLACED;
 	if (is_placed)
 		box->state = MAIL_TAKEN;
-	SpinLockRelease(&box->mutex);
+	LWLockRelease(box->lock);
 	return is_placed;
 }
 
@@ -595,21 +579,16 @@ mailbox_take(Mailbox *box)
 void
 mailbox_put_back(Mailbox *box)
 {
-	SpinLockAcquire(&box->mutex);
+	LWLockAcquire(box->lock, LW_EXCLUSIVE);
 	box->state = box->asker < 0 ? MAIL_NONE : MAIL_PLACED;
-	SpinLockRelease(&box->mutex);
+	LWLockRelease(box->lock);
 }
 
-/* Has the caller, the one process that takes, a question that it has not answered? */
+/* Has the caller a question that it has not answered?  Nobody else takes or answers. */
 bool
 mailbox_has_taken(Mailbox *box)
 {
-	bool		is_taken;
-
-	SpinLockAcquire(&box->mutex);
-	is_taken = box->state == MAIL_TAKEN;
-	SpinLockRelease(&box->mutex);
-	return is_taken;
+	return box->state == MAIL_TAKEN;
 }
 
 /* The answer is in the letter. */
@@ -618,10 +597,10 @@ mailbox_answer(Mailbox *box)
 {
 	int			asker;
 
-	SpinLockAcquire(&box->mutex);
+	LWLockAcquire(box->lock, LW_EXCLUSIVE);
 	asker = box->asker;
 	box->state = asker < 0 ? MAIL_NONE : MAIL_ANSWERED;
-	SpinLockRelease(&box->mutex);
+	LWLockRelease(box->lock);
 	if (asker >= 0)
 		process_set_latch(asker);
 }

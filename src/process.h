@@ -6,7 +6,7 @@
 #ifndef SNOWID_PROCESS_H
 #define SNOWID_PROCESS_H
 
-#include "storage/spin.h"
+#include "storage/lwlock.h"
 
 /*
  * The wait events of callers and of our processes.  pg_stat_activity shows the
@@ -82,8 +82,7 @@ extern void process_set_latch(int procno);
 /* Whose turn it is: the letter belongs to that process. */
 typedef enum MailState
 {
-	MAIL_NONE,					/* nobody's; or, for a process, not its own */
-	MAIL_WRITING,				/* the asker's */
+	MAIL_NONE,					/* nobody's: there is no question */
 	MAIL_PLACED,				/* nobody's: it may be withdrawn, or be taken */
 	MAIL_TAKEN,					/* the taker's, which must answer */
 	MAIL_ANSWERED				/* the asker's, until it leaves */
@@ -91,17 +90,18 @@ typedef enum MailState
 
 typedef struct Mailbox
 {
-	slock_t		mutex;			/* protects the following fields only */
+	LWLock	   *lock;			/* protects state and asker */
+	void	   *letter;			/* the question, and then the answer */
+	Size		size;
 	MailState	state;
 	int			asker;			/* PROC number; -1: it has left */
 } Mailbox;
 
-extern void mailbox_init(Mailbox *box);
+extern void mailbox_init(Mailbox *box, LWLock *lock, void *letter, Size size);
 
 /* for the process that asks */
-extern bool mailbox_place(Mailbox *box, void *letter, const void *question, Size size);
-extern MailState mailbox_ask(Mailbox *box, void *letter, void *question, Size size,
-							 ProcessId process, int64 ms, OwnWait wait);
+extern bool mailbox_place(Mailbox *box, const void *question);
+extern MailState mailbox_ask(Mailbox *box, void *question, ProcessId process, int64 ms, OwnWait wait);
 
 /* for the process that answers */
 extern bool mailbox_take(Mailbox *box);

@@ -80,7 +80,8 @@ generator_shmem(bool reserve)
 	pg_atomic_init_u64(&generator->usable_until, 0);
 	pg_atomic_init_u64(&generator->ask_above, 0);
 	ConditionVariableInit(&generator->changed);
-	mailbox_init(&generator->advance);
+	mailbox_init(&generator->advance, generator_lock, &generator->advance_letter,
+				 sizeof(AdvanceLetter));
 	generator->gate.stats_reset = GetCurrentTimestamp();
 	generator->gate.reason = IsPostmasterEnvironment ? GATE_STARTING : GATE_SINGLE_USER;
 	for (int i = 0; i < MaxBackends; i++)

@@ -411,8 +411,7 @@ snowid_advance(PG_FUNCTION_ARGS)
 				 errhint("Is it a key of this layout? If so, raise snowid.max_jump.")));
 	if (!look_at_gate(&reason, detail))
 		refuse_key(reason, detail);
-	state = mailbox_ask(&generator->advance, &generator->advance_letter, &letter, sizeof(letter),
-						PROCESS_KEEPER, wait_ms, WAIT_ADVANCE);
+	state = mailbox_ask(&generator->advance, &letter, PROCESS_KEEPER, wait_ms, WAIT_ADVANCE);
 	if (state == MAIL_TAKEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -420,7 +419,7 @@ snowid_advance(PG_FUNCTION_ARGS)
 				 errdetail("The process \"snowid keeper\" is busy or hangs, and may still carry it out."),
 				 errhint("Call it again; twice does no harm.")));
 	(void) look_at_gate(&reason, detail);
-	if (state == MAIL_NONE)
+	if (state != MAIL_ANSWERED)
 		refuse_late(reason, detail, wait_ms);
 	if (!letter.done)
 		refuse_key(reason, letter.error[0] ? letter.error : detail);

@@ -53,7 +53,7 @@ claim_shmem(bool reserve)
 		return;
 	}
 	registry_lock = &GetNamedLWLockTranche("snowid_registry")->lock;
-	mailbox_init(&registry_mail->box);
+	mailbox_init(&registry_mail->box, registry_lock, &registry_mail->request, sizeof(RegistryRequest));
 }
 
 bool
@@ -314,8 +314,8 @@ ask_registry(RegistryRequest *request)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this server's worker ID does not come from Redis"),
 				 errhint("Set snowid.redis_url and restart the server.")));
-	state = mailbox_ask(&registry_mail->box, &registry_mail->request, request, sizeof(*request),
-						PROCESS_REGISTRY, snowid_redis_timeout, WAIT_REGISTRY);
+	state = mailbox_ask(&registry_mail->box, request, PROCESS_REGISTRY, snowid_redis_timeout,
+						WAIT_REGISTRY);
 	if (state != MAIL_ANSWERED)
 	{
 		claim_look(&seen);

@@ -164,7 +164,7 @@ begin(const char *mode)
 	memset(&shared, 0, sizeof(shared));
 	registry_mail = &mail;
 	memset(&mail, 0, sizeof(mail));
-	mailbox_init(&mail.box);
+	mailbox_init(&mail.box, NULL, &mail.request, sizeof(mail.request));
 	snprintf(url, sizeof(url), "redis://%s127.0.0.1/%s",
 			 strchr(mode, 'u') ? "user@" : "", strchr(mode, 'd') ? "7" : "");
 	layout_read(strchr(mode, 'n') ? "epoch=2020-01-01T00:00:00Z worker=1 sequence=18" : "twitter",
@@ -196,7 +196,7 @@ begin(const char *mode)
 
 		request.operation = strchr(mode, 'R') ? REQUEST_RELEASE :
 			strchr(mode, 'L') ? REQUEST_LIST : REQUEST_RECLAIM;
-		(void) mailbox_place(&mail.box, &mail.request, &request, sizeof(request));
+		(void) mailbox_place(&mail.box, &request);
 	}
 	backoff = 0;
 	settling = false;

@@ -49,10 +49,6 @@ my @named = (
 		'shared memory begins with zeros; only an emulated atomic needs it'
 	],
 	[
-		qr/: without: mailbox_init\(/,
-		'shared memory begins with zeros, which are an empty box'
-	],
-	[
 		qr{^generator/.*: without: pg_(?:read|write)_barrier},
 		'the processors of the tests need none; keys/memory has its model'
 	],
