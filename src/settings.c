@@ -15,7 +15,6 @@
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
-#include "utils/varlena.h"
 
 #include "compat.h"
 #include "key/layout.h"
@@ -163,9 +162,9 @@ worker_id_of(const char *setting)
 }
 
 /*
- * At the start, refuse_two_sources() raises the clearer error.  The host of a job that
- * prepares a data directory, such as CloudNativePG's shop-1-initdb, need not have a
- * number: a server there must start, and makes no keys.
+ * A server has one source of its worker ID.  The host of a job that prepares a data
+ * directory, such as CloudNativePG's shop-1-initdb, need not have a number: a server
+ * there must start, and makes no keys.
  */
 static bool
 check_worker_id(char **newval, void **extra, GucSource source)
@@ -173,9 +172,8 @@ check_worker_id(char **newval, void **extra, GucSource source)
 	int			number = worker_id_of(*newval);
 	bool		by_host = is_host_name(*newval);
 
-	if (number >= 0 && snowid_redis_url[0] != '\0' &&
-		!process_shared_preload_libraries_in_progress)
-		GUC_check_errdetail("With snowid.redis_url, the worker ID is claimed.");
+	if (snowid_redis_url[0] != '\0' && (number >= 0 || by_host))
+		GUC_check_errdetail("With snowid.redis_url, the worker ID is claimed. Remove one of the two settings.");
 	else if (number == -2 && by_host)
 		GUC_check_errdetail("The number in the host name \"%s\" must not begin with 0.",
 							snowid_host_name);
@@ -283,7 +281,7 @@ typedef struct Setting
 #define ENUM(variable, words) \
 	&variable, 0, 0, NULL, NULL, NULL, NULL, words
 
-/* The layout comes first: the IDs must fit it. */
+/* The layout comes first, which the IDs must fit, and a Redis before the worker ID. */
 static const Setting settings[] =
 {
 	{"snowid.layout",
@@ -295,6 +293,9 @@ static const Setting settings[] =
 	{"snowid.datacenter_id",
 		"This server's datacenter ID.",
 	PGC_SIGHUP, 0, NUMBER(snowid_datacenter_id, 0, INT_MAX, check_datacenter_id)},
+	{"snowid.redis_url",
+		"Address of the Redis from which the worker ID is claimed, or several, separated by commas.",
+	PGC_POSTMASTER, GUC_SUPERUSER_ONLY, STRING(snowid_redis_url, check_redis_url, NULL)},
 	{"snowid.worker_id",
 		"This server's worker ID, which no other server of the datacenter may use, or \"hostname\": the number at the end of the host's name; -1: none.",
 	PGC_SIGHUP, 0, STRING(worker_id_setting, check_worker_id, assign_worker_id)},
@@ -313,9 +314,6 @@ static const Setting settings[] =
 	{"snowid.public_key_file",
 		"File with the secrets of the public form of keys.",
 	PGC_SIGHUP, GUC_SUPERUSER_ONLY, STRING(snowid_public_key_file, NULL, NULL)},
-	{"snowid.redis_url",
-		"Address of the Redis from which the worker ID is claimed, or several, separated by commas.",
-	PGC_POSTMASTER, GUC_SUPERUSER_ONLY, STRING(snowid_redis_url, check_redis_url, NULL)},
 	{"snowid.redis_password_file",
 		"File whose first line is the password for Redis.",
 	PGC_SIGHUP, GUC_SUPERUSER_ONLY, STRING(snowid_redis_password_file, NULL, NULL)},
@@ -386,32 +384,6 @@ define(const Setting *s)
 			 errhint("Correct the configuration; see the warning before this message.")));
 }
 
-#define PREFIX "snowid."
-
-/* The setting with the most similar name, or NULL. */
-static const char *
-nearest_setting(const char *name)
-{
-	const char *nearest = NULL;
-	int			len = strlen(name) - strlen(PREFIX);
-	int			allowed = Min(4, len / 2);
-
-	for (int i = 0; i < lengthof(settings); i++)
-	{
-		const char *candidate = settings[i].name + strlen(PREFIX);
-		int			distance = varstr_levenshtein_less_equal(name + strlen(PREFIX), len,
-															 candidate, strlen(candidate),
-															 1, 1, 1, allowed, true);
-
-		if (distance <= allowed)
-		{
-			nearest = settings[i].name;
-			allowed = distance - 1;
-		}
-	}
-	return nearest;
-}
-
 /* A setting that does not exist is a typing error, too. */
 static void
 refuse_unknown_settings(void)
@@ -421,29 +393,13 @@ refuse_unknown_settings(void)
 
 	for (int i = 0; i < n; i++)
 	{
-		const char *nearest;
-
-		if (pg_strncasecmp(all[i]->name, PREFIX, strlen(PREFIX)) != 0 ||
-			!(all[i]->flags & GUC_CUSTOM_PLACEHOLDER))
-			continue;
-		nearest = nearest_setting(all[i]->name);
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("unrecognized configuration parameter \"%s\"", all[i]->name),
-				 nearest ? errhint("Perhaps you meant \"%s\".", nearest) : 0));
+		if ((all[i]->flags & GUC_CUSTOM_PLACEHOLDER) &&
+			pg_strncasecmp(all[i]->name, "snowid.", strlen("snowid.")) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_OBJECT),
+					 errmsg("unrecognized configuration parameter \"%s\"", all[i]->name),
+					 errhint("See doc/reference.md in snowid's manual.")));
 	}
-}
-
-/* A server has one source of its worker ID. */
-static void
-refuse_two_sources(void)
-{
-	if ((snowid_worker_id >= 0 || snowid_worker_from_host) && snowid_redis_url[0] != '\0')
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("snowid.worker_id and snowid.redis_url cannot be set together"),
-				 errdetail("A worker ID is set, taken from the host's name, or claimed from Redis."),
-				 errhint("Remove one of them.")));
 }
 
 void
@@ -453,7 +409,6 @@ settings_define(void)
 		snowid_host_name[0] = '\0';
 	for (int i = 0; i < lengthof(settings); i++)
 		define(&settings[i]);
-	refuse_two_sources();
 	refuse_unknown_settings();
 	MarkGUCPrefixReserved("snowid");
 	unit_format.sequence_mask = (INT64CONST(1) << server_layout.sequence_bits) - 1;

@@ -140,7 +140,7 @@ $node->stop;
 name_host($node, 'shop-1-initdb');
 like(
 	refused_start($node, "$setting\nsnowid.redis_url = 'redis://localhost'"),
-	qr/FATAL:  snowid\.worker_id and snowid\.redis_url cannot be set together/,
+	qr/FATAL:  invalid value for parameter "snowid\.worker_id": "hostname"\n.*DETAIL:  With snowid\.redis_url, the worker ID is claimed\./,
 	'the host name beside a Redis stops the start');
 
 done_testing();
