@@ -11,7 +11,6 @@
 #include "postgres.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <hiredis/hiredis.h>
 #ifdef SNOWID_TLS
@@ -267,9 +266,6 @@ start_tls(const char *name, const char *ca, char *err)
 static bool
 link_open(const LinkTarget *target, LinkWait wait, char *err)
 {
-	int			error = 0;
-	socklen_t	len = sizeof(error);
-
 	link_close();
 	wait_until_ready = wait;
 	connection = target->port == 0 ? redisConnectUnixNonBlock(target->address) :
@@ -280,12 +276,9 @@ link_open(const LinkTarget *target, LinkWait wait, char *err)
 	if (connection->err)
 		return failed(err, connection->errstr);
 	limit_arrays(connection->reader);
+	/* if it is refused, the first call tells */
 	if (!wait_for(WL_SOCKET_WRITEABLE, err))
 		return false;
-	if (getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
-		error = errno;
-	if (error)
-		return failed(err, strerror(error));
 	return target->tls_name == NULL || start_tls(target->tls_name, target->ca_file, err);
 }
 
