@@ -1,7 +1,7 @@
 /*
  * compat.h
- *		Differences between PostgreSQL majors; between operating systems, Linux with
- *		glibc, and macOS, FreeBSD and musl; and between library and SQL script.
+ *		Differences between PostgreSQL majors; between operating systems, Linux and
+ *		macOS; and between library and SQL script.
  */
 #ifndef SNOWID_COMPAT_H
 #define SNOWID_COMPAT_H

@@ -146,10 +146,6 @@ read_birth(const char *path, uint64 *inode, int64 *birth_ns)
 	if (stat(path, &st) != 0)
 		return;
 	*inode = st.st_ino;
-#if defined(__APPLE__) || defined(__FreeBSD__)
-	*birth_ns = st.st_birthtimespec.tv_sec * INT64CONST(1000000000) +
-		st.st_birthtimespec.tv_nsec;
-#endif
 #endif
 }
 
