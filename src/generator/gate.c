@@ -57,7 +57,9 @@ const GateText gate_texts[] =
 		"See doc/troubleshooting.md in snowid's manual; snowid tries again by itself.",
 	ERRCODE_DATA_CORRUPTED},
 	[GATE_CEILING] = {true, "snowid cannot raise its ceiling",
-	"See the server log; snowid tries again by itself."}
+	"See the server log; snowid tries again by itself."},
+	[GATE_RANGE_ENDED] = {false, "the timestamp's range of the snowid layout has ended",
+	"See doc/layouts.md in snowid's manual.", ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED}
 };
 
 /*---- Shared memory ----*/
@@ -387,28 +389,19 @@ static bool
 has_prospect(GeneratorStatus *status, int64 unit, int64 now, int64 usable_until, int64 lease_end_ms)
 {
 	char	   *detail = status->gate.detail;
+	Prospect	prospect = generator_judge(unit, now, usable_until, snowid_max_wait);
 
-	switch (generator_judge(unit, now, usable_until, snowid_max_wait))
-	{
-		case UNIT_USABLE:
-			return true;
-		case UNIT_NEEDS_GRANT:
-			return detail[0] == '\0' && unix_ms_from_units(now) <= lease_end_ms &&
-				!generator_keeper_trouble(STUCK_MS, detail);
-		case UNIT_TOO_FAR:
-			detail[0] = '\0';
-			status->message = psprintf("the next key would lead the clock by " INT64_FORMAT " ms",
-									   ms_from_units(unit - now));
-			break;
-		case UNIT_BEYOND_RANGE:
-			detail[0] = '\0';
-			status->message = "the timestamp's range of the snowid layout has ended";
-			break;
-		case UNIT_BEFORE_EPOCH:
-			detail[0] = '\0';
-			status->message = gate_message(GATE_BEFORE_EPOCH);
-			break;
-	}
+	if (prospect == UNIT_USABLE)
+		return true;
+	if (prospect == UNIT_NEEDS_GRANT)
+		return detail[0] == '\0' && unix_ms_from_units(now) <= lease_end_ms &&
+			!generator_keeper_trouble(STUCK_MS, detail);
+	detail[0] = '\0';
+	if (prospect == UNIT_TOO_FAR)
+		status->message = psprintf("the next key would lead the clock by " INT64_FORMAT " ms",
+								   ms_from_units(unit - now));
+	else
+		status->message = gate_message(prospect == UNIT_BEFORE_EPOCH ? GATE_BEFORE_EPOCH : GATE_RANGE_ENDED);
 	return false;
 }
 

@@ -29,6 +29,7 @@ typedef enum GateReason
 	GATE_FILE,
 	GATE_FILE_DAMAGED,
 	GATE_CEILING,
+	GATE_RANGE_ENDED,			/* of a caller, while the gate is open */
 	NO_REASON = -1				/* as an answer: none to keep it closed */
 } GateReason;
 

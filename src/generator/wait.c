@@ -141,7 +141,7 @@ generator_refuse(GateReason reason, const char *detail)
 					 ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("%s", gate_texts[reason].message),
 			 detail[0] ? errdetail("%s", detail) : 0,
-			 gate_texts[reason].hint ? errhint("%s", gate_texts[reason].hint) : 0));
+			 errhint("%s", gate_texts[reason].hint)));
 }
 
 /* Throws the error of a reason, and counts it: the caller wanted a key. */
@@ -192,25 +192,12 @@ require_in_reach(int64 unit, instr_time *since)
 {
 	int64		now = clock_units();
 	int64		may_wait = snowid_max_wait - waited_ms(since);
+	Prospect	prospect = generator_judge(unit, now, generator_usable_until(), may_wait);
 
-	switch (generator_judge(unit, now, generator_usable_until(), may_wait))
-	{
-		case UNIT_USABLE:
-		case UNIT_NEEDS_GRANT:
-			return true;
-		case UNIT_TOO_FAR:
-			break;
-		case UNIT_BEYOND_RANGE:
-			count(&my_counters->errors, 1);
-			ereport(ERROR,
-					(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
-					 errmsg("the timestamp's range of the snowid layout has ended"),
-					 errhint("See doc/layouts.md in snowid's manual.")));
-			break;
-		case UNIT_BEFORE_EPOCH:
-			refuse_key(GATE_BEFORE_EPOCH, "");
-			break;
-	}
+	if (prospect == UNIT_USABLE || prospect == UNIT_NEEDS_GRANT)
+		return true;
+	if (prospect != UNIT_TOO_FAR)
+		refuse_key(prospect == UNIT_BEFORE_EPOCH ? GATE_BEFORE_EPOCH : GATE_RANGE_ENDED, "");
 	if (may_wait <= 0 || !is_left_soon(unit, now))
 		refuse_lead(ms_from_units(unit - now), generator_due_in(unit, now));
 	/* until the keeper has seen the clock, and closes the gate */
