@@ -43,8 +43,8 @@ require_preloaded(void)
 bool
 may_read_settings(void)
 {
-	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_SETTINGS) ||
-		has_privs_of_role(GetUserId(), ROLE_PG_MONITOR);
+	/* pg_monitor has it */
+	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_SETTINGS);
 }
 
 /*

@@ -4,41 +4,8 @@
  *		is about.
  *
  * It must survive a restart, and is not for replicas.  It is small, rarely written, and
- * replaced as a whole, so a reader finds the old one or the new one:
- *
- *		byte  0	+---------------------------------+
- *				| magic              uint32       |
- *			  4	| version            uint32       |
- *			  8	| file system        uint64       |  of the data directory
- *			 16	| inode              uint64       |
- *			 24	| birth time, ns     int64        |
- *			 32	| server ID          2 x uint64   |  random
- *			 48	| number of starts   uint64       |
- *			 56	| ownership          uint64       |  of the claim; 0: no claim
- *			 64	| floor, Unix ms     int64        |
- *			 72	| lease, ms          int32        |  0: for good
- *			 76	| datacenter ID      int32        |
- *			 80	| worker ID          int32        |
- *			 84	| exact              int32        |  of a past claim
- *			 88	| generation         int64        |  of the claim; 0: of the settings
- *			 96	| registry           uint64       |  whose claim that is
- *			104	| file system        uint64       |  of global/pg_control
- *			112	| inode              uint64       |
- *			120	| birth time, ns     int64        |
- *			128	| home               uint64       |  hash of Redis' URL and prefix
- *			136	| span, ms           int64        |  see registry.lua
- *			144	| high               int64        |  the same
- *			152	| past claims        8 x 48 bytes |  newest first, each as from 56 on
- *			536	| ceiling, Unix ms   int64        |  of the claim, as far as known
- *			544	| advanced, Unix ms  int64        |  keys of all IDs are above it
- *			552	| advanced at        int64        |  by the clock, Unix ms
- *			560	| boot               uint64       |  hash of its ID; 0: none
- *			568	| believed, us       int64        |  from the steady clock to the clock
- *			576	| former, us         int64        |  the same, before it was set back
- *			584	| former until, s    int64        |  by the steady clock
- *			592	| layout             uint64       |  of the ceilings above
- *			600	| CRC-32C of all above            |
- *			604	+---------------------------------+
+ * replaced as a whole, so a reader finds the old one or the new one.  Its content is a
+ * StateFile, in the byte order of the machine.
  */
 #ifndef SNOWID_STATE_FILE_H
 #define SNOWID_STATE_FILE_H
