@@ -698,9 +698,8 @@ sub row7
 					[
 						$name,
 						sub {
-							$keys *
-							  client($job, $clients, full(0.3, 0.2), $keys,
-								0);
+							$keys * client($job, $clients, full(0.3, 0.05),
+								$keys, 0);
 						}
 					]
 				} @ours,
@@ -988,8 +987,8 @@ sub waits_for_locks
 # As many tags in memory as there is room for, and more.
 sub row15
 {
-	my $room   = full(100_000, 2_000);
-	my $more   = full(10_000,  500);
+	my $room   = full(100_000, 600);
+	my $more   = full(10_000,  100);
 	my @pg_ctl = ('pg_ctl', '-w', '-s', '-D', "$dir/tags");
 	system(@pg_ctl, '-l', "$dir/tags.log", '-o',
 		"-c snowid.max_segments=$room", 'start') == 0

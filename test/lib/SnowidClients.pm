@@ -316,7 +316,7 @@ sub client
 	my ($conn, $server);
 	my $in_use = 'none';
 	my $parent = getppid();
-	my $pause  = $is_hasty && !$ENV{CALM} ? 0 : 0.004;
+	my $pause  = $is_hasty && !$ENV{CALM} ? 0 : 0.01;
 
 	open(my $target_file, '<', "$dir/target") or die "$!";
 	my %out;

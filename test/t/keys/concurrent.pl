@@ -97,7 +97,7 @@ foreach my $db (qw(a b c))
 {
 	push @runs,
 	  start_pgbench(
-		$node, $db, "-c 7 -j 1 -M prepared " . ($small ? '-t 100' : '-T 3'),
+		$node, $db, "-c 7 -j 1 -M prepared " . ($small ? '-t 100' : '-T 2'),
 		'single@10' => "SELECT make('$db' || :client_id, :n, 'single', 1);",
 		'singles@3' => "\\set count random(2, 300)\n"
 		  . "SELECT make('$db' || :client_id, :n, 'singles', :count);",
@@ -109,7 +109,7 @@ foreach my $db (qw(a b c))
 	  start_pgbench(
 		$node,
 		$db,
-		'-c 2 -j 1 ' . ($small ? '-t 8' : '-T 3'),
+		'-c 2 -j 1 ' . ($small ? '-t 8' : '-T 2'),
 		parallel =>
 		  "${parallel}SELECT make('$db.parallel' || :client_id, :n, 'parallel', 500);"
 	  );

@@ -34,8 +34,8 @@ my $has_lua = system('command -v lua5.1 >/dev/null') == 0;
 
 # Two halves: fixed schedules and random ones, and random ones.  What a mutation breaks
 # shows within 6,000.
-my @halves = map { begin("test/model/run $_") } '--schedules 4000',
-  '--seed 4001 --schedules 4000';
+my @halves = map { begin("test/model/run $_") } '--schedules 3000',
+  '--seed 3001 --schedules 3000';
 my $mutations = begin('test/model/run --mutations');
 my $unsettled = begin(
 	q(test/model/run --mutate 'newcomers do not settle' --schedules 3000 --enough 1)
