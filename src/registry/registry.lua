@@ -29,7 +29,7 @@
 --		claim		random ID of this ownership
 --		generation	of this ownership; higher than those of the ID before
 --		instance	the instance of Redis that the owner last wrote to
---		floor		keys that others made with the ID are not above it
+--		floor		the owner begins above it: keys of others, and of its former starts
 --		starts		the owner's count of starts; a lower one is refused
 --		token		random ID of that start
 --		boot		the machine's boot, as the owner saw it
@@ -466,18 +466,16 @@ local function lost(at, r)
 	return {'lost', r.name, r.owner == arg.server and 'server' or ''}
 end
 
--- The ID's next owner begins above these keys, although the record is not the
--- caller's.
+-- Who gets the ID from now on, begins above these keys: the present owner, too, which may be a
+-- copy that does not know of them.
 local function leave_ceiling(at, r, generation, ceiling)
 	if not r then
 		r = blank()
 		r.generation = str(generation)
 	end
-	-- another owner does not know of them, and continues below
-	local mark = r.owner == arg.server and 'ceiling' or 'floor'
-	local before = r[mark]
-	raise(r, mark, ceiling)
-	if not r.bad and r[mark] ~= before then put(at, r) end
+	local before = r.floor
+	raise(r, 'floor', ceiling)
+	if not r.bad and r.floor ~= before then put(at, r) end
 end
 
 -- The same, for a caller that does not get its claim back, or not yet.
@@ -497,7 +495,7 @@ local function let_go_of_past()
 			if exact == '1' and same_boot(r) then r.lease, r.ceiling = '0', '0' end
 			raise(r, 'ceiling', ceiling)
 			let_go(at, r)
-		elseif r ~= false and (not r or r.claim == claim or r.owner ~= arg.server) then
+		elseif r ~= false then
 			leave_ceiling(at, r, 0, ceiling)
 		end
 	end
@@ -631,11 +629,8 @@ function operations.claim()
 	end
 
 	-- The caller waits, or is not who it was: its keys count all the same.
-	local function refuse(at, r, answer)
-		if at == known then
-			raise(r, 'floor', arg.used)
-			put(at, r)
-		end
+	local function refuse(answer)
+		if known ~= '' then leave_used(known, get(known)) end
 		return answer
 	end
 
@@ -645,11 +640,11 @@ function operations.claim()
 		if not r.bad and r.owner ~= arg.server then
 			index('server:' .. arg.server, at, false)	-- it was damaged, and released
 		elseif r.token == arg.token and is_late(r) then
-			return refuse(at, r, {'late'})
+			return refuse({'late'})
 		elseif r.token ~= arg.token and num(arg.starts) < num(r.starts) then
-			return refuse(at, r, {'older'})
+			return refuse({'older'})
 		elseif not r.bad and not is_again(r) and not silent(r) then
-			return refuse(at, r, watch(r))	-- the caller may be a copy, and its original alive
+			return refuse(watch(r))	-- the caller may be a copy, and its original alive
 		end
 	end
 

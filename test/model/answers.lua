@@ -486,7 +486,7 @@ function tests.the_same_start_claims_again()
 	s.n = s.n - 1
 	expect(s:mark(), 'late')
 	expect(s:mark({used = at(7000)}), 'ok ' .. at(7000) .. ' .*')
-	expect(s:claim({used = at(8000)}), 'yours 0 %x+ 0 ' .. at(8000) .. ' .*')
+	expect(s:claim({used = at(8000)}), 'yours 0 %x+ ' .. at(8000) .. ' ' .. at(7000) .. ' .*')
 	expect(record(0).seen, at(14000))
 	wait(500)
 	local writes = world.redis.writes
@@ -699,7 +699,7 @@ function tests.releases()
 	local v = owner({lease = '3000'})
 	local copy = {boot = 'x', token = hex(7), starts = '3', ceiling = at(2500)}
 	expect(v:leave(copy), v.common.server)
-	expect(record(v.known.worker).ceiling, at(2500))
+	expect(record(v.known.worker).ceiling .. record(v.known.worker).floor, at(2000) .. at(2500))
 	wait(6001)
 	expect(v:leave(copy), '')
 	expect(record(v.known.worker).ceiling, at(5500))
@@ -889,7 +889,7 @@ function tests.its_start_in_the_settling()
 	restart_redis()
 	s:restart()
 	expect(s:claim({resume = 'settled', used = at(8000), floor = '0'}), 'settling .*')
-	expect(record(0).ceiling, at(8000))
+	expect(record(0).floor, at(8000))
 	-- what this instance has answered, holds
 	expect(s:claim({resume = 'now'}), 'yours .*')
 	s:restart()
@@ -964,10 +964,9 @@ function tests.what_it_gave_up()
 	expect(other:claim({move = '1', reach = at(9000)}), 'yours 0 .*')
 	expect(s:mark(past(left, {ceiling = at(7000)})), 'ok .*')
 	expect(record(0).ceiling .. record(0).floor .. record(0).owner, at(2000) .. at(7000) .. other.common.server)
-	-- another ownership of its own, or another registry's: not
-	local mine = record(1)
+	-- another ownership of its own, too; another registry's: not
 	expect(s:mark(past(left, {worker = '1', ceiling = at(7000)})), 'ok .*')
-	expect(record(1).ceiling, mine.ceiling)
+	expect(record(1).floor .. record(1).ceiling, at(7000) .. at(2000))
 	expect(s:mark(past(left, {registry = hex(3), ceiling = at(8000)})), 'ok .*')
 	expect(record(0).floor, at(7000))
 	-- a claim tells it, too
@@ -977,6 +976,27 @@ function tests.what_it_gave_up()
 	world.redis.hash['0:0'] = 'x'
 	expect(s:mark(past(left)), 'ok .*')
 	expect(hash('0:0'), 'x')
+end
+
+-- Of a copy that has the ID reserved when its original says that it left it.
+function tests.what_the_original_of_a_copy_gave_up()
+	settled()
+	local s = owner()
+	local copy = server({server = s.common.server, boot = 'another', starts = '2'})
+	copy.known = s.known
+	local left = {known = s.known}
+	expect(s:claim({move = '1'}), 'yours 1 .*')
+	world.redis:flush()
+	expect(copy:claim({resume = 'settled'}), 'settling 12000 .*')
+	expect(s:mark(past(left, {ceiling = at(60000)})), 'ok .*')
+	expect(record(0).owner .. record(0).token .. record(0).floor, s.common.server .. copy.common.token .. at(60000))
+	-- and is refused with the one that it has now, which Redis forgets, too
+	world.redis.hash['0:1'] = nil
+	s:restart()
+	expect(s:claim({resume = 'settled', used = at(50000)}), 'silence .*')
+	expect(record(1).floor .. record(1).owner, at(50000))
+	wait(12000)
+	expect(copy:claim({resume = 'settled'}), 'yours 0 ' .. left.known.ownership .. ' ' .. at(60000) .. ' .*')
 end
 
 ---- The settling

@@ -127,6 +127,16 @@ return {
 		{40000, 'restart', 1},
 		{50800, 'stall', 1, 1000},
 	}},
+	-- the copy has the ID, reserved in the settling, when the original says up to where it made keys
+	{name = 'a copy by block of a server that left the ID with keys ahead, which Redis forgot',
+		setup = setup {servers = 2, workers = 8, tail = 60000}, steps = {
+		{20000, 'copy_blocks', 1, 4},
+		{20500, 'clock', 1, 60000},
+		{26000, 'reclaim', 1},
+		{30000, 'flush'},
+		{30010, 'start', 4},
+		{36000, 'stop', 1},
+	}},
 	-- its WAL has keys of both IDs, and Redis of neither
 	{name = 'the clock is set back, and the other ID has keys ahead, too',
 		setup = setup {servers = 2, reserve = 2000, mixed = true, liveness = true, tail = 0}, steps = {

@@ -102,8 +102,9 @@ local function is_block_copy(v, i, y, k)
 		(v.contact[i] < v.started[i] or y.contact[k] < y.started[k] or
 		 v.at[i] - v.contact[i] >= 2 * v.own.interval or y.at[k] - y.contact[k] >= 2 * y.own.interval or
 		 is_unknown_to(v, i, y, k) or is_unknown_to(y, k, v, i) or
-		 -- cut off when the other one got the ID
-		 y.s.cut_kin and y.s.cut_kin[v.s] or
+		 -- cut off when the other one got the ID, and not heard since it made the key
+		 y.s.cut_kin and y.s.cut_kin[v.s] and
+		 (y.went_on[k] or v.at[i] > y.s.cut_kin[v.s] and v.contact[i] <= y.claimed[k]) or
 		 y.own.joined_at and v.contact[i] <= y.own.joined_at and y.own.joined_at <= y.at[k])
 end
 
@@ -398,7 +399,7 @@ local function execute(s, m, argv, op)
 		s.cut_kin = {}
 		for other in each_server() do
 			if s.block_kin and other.block_kin == s.block_kin and world.now - other.contact >= 2 * Server.interval_of(other) then
-				s.cut_kin[other] = true
+				s.cut_kin[other] = other.contact > world.lost_at and other.contact or -1
 			end
 		end
 		local ownership = answer[3]
