@@ -214,15 +214,17 @@ void
 generator_open(PairId pair, int64 floor, bool forget)
 {
 	int64		last;
+	bool		same;
 
 	LWLockAcquire(generator_lock, LW_EXCLUSIVE);
 	Assert(generator->gate.reason != GATE_OPEN);
+	same = generator->gate.has_pair && same_pair(generator->gate.pair, pair);
 	last = generator->gate.resume_above;
-	if (!same_pair(generator->gate.pair, pair))
+	if (!same)
 		last |= unit_format.sequence_mask;
 	if (!generator->gate.has_pair || forget || last < floor)
 		last = floor;
-	if (!generator->gate.has_pair || forget)
+	if (!same || last != generator->gate.resume_above)
 		generator->gate.floor = last;
 	generator->gate.resume_above = last;
 	generator->gate.has_pair = true;

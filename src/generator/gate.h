@@ -46,7 +46,7 @@ typedef struct Gate
 	bool		clock_jumped;	/* ahead, and is not believed */
 	bool		accepts_clock;	/* an administrator says that it is right */
 	int64		resume_above;	/* "last" while it is closed */
-	int64		floor;			/* "last" when it was first opened */
+	int64		floor;			/* "last" when it was opened: no key has it */
 	int64		steps_back;
 	int64		granted_at;		/* by monotonic_ms(); 0: never */
 	TimestampTz stats_reset;
@@ -59,7 +59,7 @@ typedef struct GeneratorStatus
 	Gate		gate;
 	bool		is_open;		/* a call made now would get a key */
 	const char *message;		/* why not, or why soon not */
-	bool		has_last;		/* a key was made since the start */
+	bool		has_last;		/* a key was made with the pair */
 	int64		last_key;
 	int64		last_unix_ms;
 	int64		ceiling_ms;		/* Unix ms */

@@ -245,6 +245,8 @@ set_skew($node, -1);
 configure($node, "snowid.worker_id = 2\nsnowid.max_lead = 0");
 $node->reload;
 wait_for_worker_id($node, 2);
+is(status($node, 'last_key'),
+	'', 'the status has no last key of a new worker ID before its first');
 is( $node->safe_psql(
 		'postgres',
 		"SELECT key > $key, worker_id FROM snowid_next() key, snowid_decode(key)"
