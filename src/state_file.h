@@ -61,7 +61,8 @@ typedef struct Identity
 	uint64		starts;			/* how often it was started with a Redis */
 	Claim		claim;
 	Fingerprint content;		/* of the control file */
-	uint64		home;			/* claim_home() of the claim */
+	uint64		home;			/* claim_home() of the claim; 0: it is not
+								 * used until Redis has given it again */
 	int64		span_ms;		/* as the registry gave them; see registry.lua */
 	int64		high;
 	Claim		past[PAST_CLAIMS];	/* given up, newest first */

@@ -347,8 +347,25 @@ identity_load(char *err)
 }
 
 /*
+ * The claim is not used without Redis any more, not after a restart either, until it is
+ * remembered again.
+ */
+static bool
+doubt_claim(char *err)
+{
+	Identity	next = kept;
+
+	next.home = 0;
+	if (!write_file(&next, err))
+		return false;
+	claim_set_identity(&kept, "", false);
+	return true;
+}
+
+/*
  * Publishes the server's identity to the registry, once after the start, and
- * again if the registry has found that a clone of it is running.
+ * again if the registry has found that a clone of it is running.  Notes if another server
+ * may have the claim.
  */
 bool
 identity_introduce(char *err)
@@ -361,7 +378,7 @@ identity_introduce(char *err)
 
 	claim_look(&seen);
 	if (is_told && !seen.clone)
-		return true;
+		return !claim_in_doubt(&seen) || doubt_claim(err);
 	if (is_copy)
 		ereport(LOG,
 				(errmsg("this data directory is a copy, or was restored"),

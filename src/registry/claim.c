@@ -71,6 +71,17 @@ claim_look(ClaimBoard *seen)
 	LWLockRelease(registry_lock);
 }
 
+/*
+ * Redis says that another server may have the remembered claim, and the state file does not
+ * say so yet: before the next call it must, since a start without Redis would use the claim.
+ */
+bool
+claim_in_doubt(const ClaimBoard *seen)
+{
+	return seen->state == CLAIM_NONE && seen->watching &&
+		seen->identity.claim.ownership != 0 && seen->identity.home != 0;
+}
+
 int
 mark_ms(void)
 {

@@ -70,6 +70,7 @@ extern uint64 random_id(void);
 extern void claim_shmem(bool reserve);
 extern bool claim_from_redis(void);
 extern void claim_look(ClaimBoard *seen);
+extern bool claim_in_doubt(const ClaimBoard *seen);
 
 /* for the snowid keeper only */
 extern uint64 claim_home(void);

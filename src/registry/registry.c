@@ -95,10 +95,10 @@ may_use_remembered(void)
 	const Claim *claim = &seen.identity.claim;
 
 	/*
-	 * Not while a record is watched, or cannot be read, since another server
+	 * Not if a record cannot be read, or was watched, since another server
 	 * may have the ID, and not if the claim may be of another registry.
 	 */
-	return seen.state == CLAIM_NONE && !seen.watching && !seen.unreadable &&
+	return seen.state == CLAIM_NONE && !seen.unreadable &&
 		seen.identity.home == claim_home() && claim->ownership != 0 &&
 		claim->lease_ms == 0 && snowid_redis_lease == 0 && settings_allow(claim);
 }
@@ -668,8 +668,9 @@ registry_turn(bool reloaded)
 		serve_request();
 		claim_look(&seen);
 	}
-	/* not before the keeper has read file and clock, or closed the gate */
-	ready = seen.has_identity && seen.proposed_ms != 0 && seen.state != CLAIM_LOST;
+	/* not before the keeper has read file and clock, or done what is due */
+	ready = seen.has_identity && seen.proposed_ms != 0 && seen.state != CLAIM_LOST &&
+		!claim_in_doubt(&seen);
 	if (ready)
 		tend_claim();
 	if (answered)

@@ -66,9 +66,19 @@ return {
 		{21000, 'kill_registry', 2},
 		{21000, 'noanswer', 2, 0},
 	}},
-	-- it heard of the settling, and starts without Redis: A1
+	-- it heard of the settling, and starts without Redis
 	{name = 'after a reboot it waits, Redis forgets its record, and it is killed and cut off', setup = setup {servers = 2, tail = 8000}, steps = {
 		{20560, 'reboot', 2, 0},
+		{20570, 'lose', 40, 1},
+		{29660, 'kill', 2},
+		{29660, 'cut', 2, 60000},
+		{29670, 'start', 2},
+		{41670, 'new', 4},
+	}},
+	-- before its file says so, it does not ask again
+	{name = 'the same, and its keeper is held before it writes that', setup = setup {servers = 2, tail = 8000}, steps = {
+		{20560, 'reboot', 2, 0},
+		{20560, 'hold', 2, 3, 20000},
 		{20570, 'lose', 40, 1},
 		{29660, 'kill', 2},
 		{29660, 'cut', 2, 60000},

@@ -136,9 +136,30 @@ local function remember(s, m, claim)
 	set_identity(s, m, false)
 end
 
+-- Redis says that another server may have the claim in the file, which does not say so yet.
+local function in_doubt(m)
+	return m.state == 'none' and m.watching and m.identity.claim and m.identity.home ~= 0
+end
+
+-- Without Redis the claim is not used any more, not after a restart either, until it is
+-- remembered again.
+local function doubt_claim(s, m)
+	local new = {}
+	for name, value in pairs(m.identity) do new[name] = value end
+	new.home = 0
+	write_file(s, new)
+	m.identity = new
+	set_identity(s, m, false)
+end
+
 -- Tells the registry who this is: at the start, and when it becomes another server.
 local function introduce(s, m)
-	if m.has_identity and not m.clone then return end
+	if m.has_identity and not m.clone then
+		if in_doubt(m) then
+			doubt_claim(s, m)
+		end
+		return
+	end
 	if m.clone then
 		become_new(s, m)
 	else
@@ -233,7 +254,7 @@ local function pair_find(s, m, claim, now)
 	pair.waits = not s.dir.wal[claim.worker] or is_new
 	pair.found_at, pair.found_mono = now, mono()
 	pair.opens_at = FOREVER
-	pair.remember = is_new or identity.claim.lease ~= claim.lease
+	pair.remember = is_new or identity.claim.lease ~= claim.lease or identity.home ~= s.home
 	return pair
 end
 
@@ -283,7 +304,8 @@ local function keeper_turn(s)
 		close_gate(s, m, 'recovery')
 		local c = m.claim
 		if m.state == 'held' and
-			(not m.identity.claim or m.identity.claim.ownership ~= c.ownership or m.identity.claim.lease ~= c.lease) then
+			(not m.identity.claim or m.identity.claim.ownership ~= c.ownership or m.identity.claim.lease ~= c.lease or
+			 m.identity.home ~= s.home) then
 			local early = copy_claim(c)
 			if not m.identity.claim or m.identity.claim.ownership ~= c.ownership then
 				early.floor = max(early.floor, now + s.max_lead)
@@ -360,7 +382,7 @@ local function no_answer(s, m, err)
 	local r = m.reg
 	r.answered, r.redis_offset = false, nil
 	local known = m.known
-	if m.state == 'none' and not m.watching and not m.unreadable and known and known.lease == 0 and
+	if m.state == 'none' and not m.unreadable and known and known.lease == 0 and
 		s.lease == 0 and settings_allow(s, known) and m.identity.home == s.home then
 		m.state, m.claim, m.limit = 'held', copy_claim(known), FOREVER
 		m.went_on = s.could_not_read and 'unread' or 'silence'
@@ -512,6 +534,7 @@ local function claim_worker_id(s, m, move, after)
 		elseif a == 'silence' then
 			m.watching = true
 			m.watched = m.watched or m.state ~= 'held'
+			wake_keeper(s)
 			r.next_contact = min(r.next_contact, world.now + max(tonumber(answer[2]), FIRST_PAUSE))
 		elseif a == 'settling' then
 			if not change then log(s, 'has to wait: settling') end
@@ -627,7 +650,7 @@ local function registry_turn(s)
 	end
 	r.answered = false
 	if m.request and m.has_identity then serve_request(s, m) end
-	local ready = m.has_identity and m.proposed ~= 0 and m.state ~= 'lost'
+	local ready = m.has_identity and m.proposed ~= 0 and m.state ~= 'lost' and not in_doubt(m)
 	if ready and not m.call then tend_claim(s, m) end
 	s.registry_at = ready and max(r.next_contact, world.now + 1) or world.now + 1000
 end

@@ -75,14 +75,6 @@ local function was_forgotten_for_former(v, i, y, k)
 		y.started[k] >= lost and is_whole_settling(v.own, y.claimed[k] - lost)
 end
 
--- The same, where V waited for silence when Redis lost its record, had not got its ID back when it
--- was stopped, and started without Redis.
-local function was_waiting(v, i, yo)
-	local own = v.own
-	return v.went_on[i] and own.lost and own.lost < yo.at and own.waited_at and own.waited_at < v.started[i] and
-		(own.confirmed_at or -1) < own.lost
-end
-
 -- Y started without Redis, and V was not heard since Redis lost its record.
 local function is_unknown_to(v, i, y, k)
 	return y.went_on[k] and v.contact[i] < (v.own.lost or -1)
@@ -172,7 +164,7 @@ local function admitted(v, i, y, k)
 		-- and a server that has just started asks first.
 		return nil
 	end
-	return was_released(v, i, y) and 'A3' or (was_forgotten(vo, yo) or was_waiting(v, i, yo)) and 'A1' or nil
+	return was_released(v, i, y) and 'A3' or was_forgotten(vo, yo) and 'A1' or nil
 end
 
 local function overlap(a, i, b, k)
@@ -266,9 +258,6 @@ function world.heard(s, op, answer)
 	if outcome == 'yours' or outcome == 'ok' then
 		if s.first_contact == FOREVER or s.mem.n > s.mem.written + 1 then s.first_contact = answer.at end
 		s.mem.written = s.mem.n
-		world.own[outcome == 'yours' and answer[3] or s.mem.claim.ownership].confirmed_at = answer.at
-	elseif outcome == 'silence' and s.mem.known and s.mem.state ~= 'held' then
-		world.own[s.mem.known.ownership].waited_at = answer.at
 	end
 	s.mem.confirmed_once = s.mem.confirmed_once or s.mem.confirmed
 end

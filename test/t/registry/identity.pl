@@ -126,6 +126,13 @@ my $log = -s $cold->logfile;
 $began = time;
 $cold->start;
 $cold->wait_for_log(qr/is taken back when no other server uses it/, $log);
+kill_all($cold);
+$redis->freeze;
+$cold->start;
+poll($cold, "registry_error IS NOT NULL");
+waits_for_redis($cold,
+	'killed while it waited for silence: without Redis it has no ID');
+$redis->resume;
 wait_for_claim($cold);
 cmp_ok(now_ms() - $seen, '>', 30_000,
 	'after a reboot the ID is taken back after twice the interval of silence'
@@ -135,6 +142,13 @@ cmp_ok(time - $began,
 makes_keys_as($cold, 1, 'it is the same');
 cmp_ok($last_ms, '>', $ceiling,
 	'after a reboot keys are above the recorded ceiling');
+$redis->freeze;
+$cold->restart;
+server_is_open($cold);
+is(claim_state($cold), 'remembered',
+	'a server that has its ID back continues with it without Redis');
+$redis->resume;
+wait_for_claim($cold);
 
 # Another server keeps writing to the record.
 $cold->stop;
