@@ -111,11 +111,12 @@ sub kill_server
 	return;
 }
 
-# Starts it, as soon as the processes of a killed one are gone.
+# Starts it, as soon as the processes of a killed one are gone: its startup process waits
+# for a checkpointer that does not come for 60 s.
 sub start_server
 {
 	my ($node) = @_;
-	my $end = clock_gettime(CLOCK_MONOTONIC) + 60;
+	my $end = clock_gettime(CLOCK_MONOTONIC) + 120;
 	while (!$node->start(fail_ok => 1))
 	{
 		die "the server does not start\n"
