@@ -468,19 +468,19 @@ end
 
 -- Who gets the ID from now on, begins above these keys: the present owner, too, which may be a
 -- copy that does not know of them.
-local function leave_ceiling(at, r, generation, ceiling)
+local function leave_floor(at, r, generation, last)
 	if not r then
 		r = blank()
 		r.generation = str(generation)
 	end
 	local before = r.floor
-	raise(r, 'floor', ceiling)
+	raise(r, 'floor', last)
 	if not r.bad and r.floor ~= before then put(at, r) end
 end
 
 -- The same, for a caller that does not get its claim back, or not yet.
 local function leave_used(at, r)
-	leave_ceiling(at, r, math.max(num(arg.generation) - 1, 0), str(math.max(num(arg.used), num(arg.floor))))
+	leave_floor(at, r, math.max(num(arg.generation) - 1, 0), str(math.max(num(arg.used), num(arg.floor))))
 end
 
 -- Lets go of records of this server's past claims, each time, since Redis may forget that:
@@ -496,7 +496,7 @@ local function let_go_of_past()
 			raise(r, 'ceiling', ceiling)
 			let_go(at, r)
 		elseif r ~= false then
-			leave_ceiling(at, r, 0, ceiling)
+			leave_floor(at, r, 0, ceiling)
 		end
 	end
 end
