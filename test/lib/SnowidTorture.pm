@@ -111,8 +111,8 @@ sub kill_server
 	return;
 }
 
-# Starts it, as soon as the processes of a killed one are gone: its startup process waits
-# for a checkpointer that does not come for 60 s.
+# Starts it, as soon as the processes of a killed one are gone: for 60 s, its startup
+# process may wait for a checkpointer that never comes.
 sub start_server
 {
 	my ($node) = @_;
