@@ -181,7 +181,7 @@ my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port)
   or die "$@";
 print $socket qq(AUTH snowid "a secret"\r\nDEL snowid\r\n);
 is(join('', map { scalar <$socket> } 1 .. 2),
-	"+OK\r\n:1\r\n", 'redis: its user can start the registry anew');
+	"+OK\r\n:1\r\n", 'redis: its user can delete the hash');
 $redis->signal('TERM');
 $redis->finish;
 
