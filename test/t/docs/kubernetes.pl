@@ -7,10 +7,10 @@ use warnings;
 
 use Cwd 'abs_path';
 use File::Basename qw(dirname);
-use IO::Socket::INET;
 use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SnowidRedis ();
 use SnowidTest;
 use Test::More;
 
@@ -176,12 +176,13 @@ is( worker_id('deployment', 'shop-7d9f8b6c5-x2x4k', $settings),
 	0,
 	'deployment: a server claims its worker ID from the Redis of redis.yaml');
 
-# over a connection of its own, without redis-cli: valkey has another name for it
-my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port)
-  or die "$@";
-print $socket qq(AUTH snowid "a secret"\r\nDEL snowid\r\n);
-is(join('', map { scalar <$socket> } 1 .. 2),
-	"+OK\r\n:1\r\n", 'redis: its user can delete the hash');
+my $as_its_user = bless {
+	port => $port,
+	cli  => [ qw(--user snowid --pass), 'a secret' ]
+  },
+  'SnowidRedis';
+is($as_its_user->query('DEL', 'snowid'),
+	1, 'redis: its user can delete the hash');
 $redis->signal('TERM');
 $redis->finish;
 
