@@ -1,7 +1,8 @@
 # Text and answers of Redis that libFuzzer makes, under ASan and UBSan: nothing is
 # read out of bounds, nothing overflows, and accepted text is written as it was
-# read.  test/fuzz/ has a file for each target; SNOWID_FUZZ_SECONDS says how long,
-# and SNOWID_FUZZ_KEEP=1 keeps the inputs that reach more in test/fuzz/corpus.
+# read.  test/fuzz/ has a file for each target; SNOWID_FUZZ_SECONDS says how long (without
+# it, 5,000 inputs), and SNOWID_FUZZ_KEEP=1 keeps the inputs that reach more in
+# test/fuzz/corpus.
 # needs: clang? libclang-rt-dev?
 use strict;
 use warnings;
@@ -9,9 +10,10 @@ use warnings;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $clang   = $ENV{CLANG}               // 'clang';
-my $seconds = $ENV{SNOWID_FUZZ_SECONDS} // 1;
-my $build   = PostgreSQL::Test::Utils::tempdir('fuzz');
+my $clang    = $ENV{CLANG} // 'clang';
+my $seconds  = $ENV{SNOWID_FUZZ_SECONDS};
+my $how_long = $seconds ? "-max_total_time=$seconds" : '-runs=5000';
+my $build    = PostgreSQL::Test::Utils::tempdir('fuzz');
 my ($out, $err);
 
 append_to_file("$build/none.c",
@@ -77,7 +79,7 @@ foreach my $program (sort glob "$build/fuzz-*")
 	my $good = IPC::Run::run(
 		[
 			$program,
-			"-max_total_time=$seconds",
+			$how_long,
 			'-max_len=2048',
 			'-print_final_stats=1',
 			"-artifact_prefix=$build/$target.bad.",
