@@ -85,7 +85,7 @@ SKIP:
 		EOF
 
 	# so many that requests for a grant do not count, nor a wait for one
-	my $n = 50_000;
+	my $n = 20_000;
 	my ($first, $second, $third) =
 	  map { instructions($node, $_ * $n) } 1 .. 3;
 	my $each = ($second - $first) / $n;
@@ -96,9 +96,9 @@ SKIP:
 
 	# so many that it does not count if a process has to come for the first
 	my ($few, $many) =
-	  map { instructions($node, $_, "snowid_number('invoice')") } 100_000,
-	  200_000;
-	my $number = ($many - $few) / 100_000;
+	  map { instructions($node, $_, "snowid_number('invoice')") } 40_000,
+	  80_000;
+	my $number = ($many - $few) / 40_000;
 	note("instructions a number: $number");
 	cmp_ok($number, '<=', $each,
 		'a number of a segment takes no more than a key');
