@@ -231,6 +231,7 @@ my %errors = (
 foreach my $name (sort keys %errors)
 {
 	my $caller = ask_in_background($node, "SELECT snowid_number('$name')");
+	my $watch  = SnowidSession->new($node, 'postgres');
 	my $most   = 0;
 	my $error  = '';
 	wait_until(
@@ -238,8 +239,9 @@ foreach my $name (sort keys %errors)
 		sub {
 			foreach (1 .. 20)
 			{
+				usleep(20_000);
 				foreach my $pid (split /\n/,
-					query($node, 'SELECT pid ' . fetchers()))
+					$watch->query('SELECT pid ' . fetchers()))
 				{
 					my $child = child_of($pid) or next;
 					my $more  = anonymous_kb($child) - anonymous_kb($pid);
