@@ -111,6 +111,7 @@ run()
 	"${as_user[@]}" env -i --chdir="$work" --default-signal=INT,QUIT \
 		PATH="${bindir:+$bindir:}$PATH" HOME="$build" TMPDIR="$build/tmp" \
 		LC_ALL=C.UTF-8 HARNESS_VERBOSE=1 REDIS_SERVER="$redis_server" OLD_INSTALL="${OLD_INSTALL:-}" \
+		CHOSEN_PG_CONFIG="${PG_CONFIG:-}" \
 		PG_TEST_TIMEOUT_DEFAULT="${PG_TEST_TIMEOUT_DEFAULT:-180}" \
 		PGCTLTIMEOUT="${PG_TEST_TIMEOUT_DEFAULT:-180}" "$@"
 }
@@ -319,10 +320,12 @@ copy_objects()
 		tar -cf - -T -' sh "$1" | run tar -xf -
 }
 
-# The sources as git sees them, without what earlier builds left, as a tar file
+# The sources as git sees them, without what earlier builds left, as a tar file.  It does not
+# have the directory itself, in which other tests make files meanwhile.
 pack_checkout()
 {
-	tar -C "$top" --exclude=.git --exclude-from=<(sed 's,/$,,' "$top/.gitignore") -cf - .
+	(cd "$top" && shopt -s dotglob &&
+		tar --exclude=.git --exclude-from=<(sed 's,/$,,' .gitignore) -cf - -- *)
 }
 
 # The private PostgreSQL, or a kept one if it is the same and was finished

@@ -37,16 +37,15 @@ sub squeeze
 	return $line =~ s/\s+/ /gr =~ s/^ | $//gr;
 }
 
-# Runs a command line in the checkout, with the PostgreSQL of this test and what is
-# compiled already.  Returns its exit status and its lines, without the spaces that align
+# Runs a command line in the checkout, with the PostgreSQL that was chosen, if one was, and
+# what is compiled already.  Returns its exit status and its lines, without the spaces that align
 # them.
 sub run_line
 {
 	my ($line) = @_;
 	my $out = '';
 
-	chomp(my $pg_config = qx(command -v pg_config));
-	local $ENV{PG_CONFIG} = $pg_config;
+	local $ENV{PG_CONFIG} = $ENV{CHOSEN_PG_CONFIG} // '';
 	local $ENV{BUILT}     = $top;
 	delete local @ENV{qw(KEEP_BUILD JOBS MAKEFLAGS MAKELEVEL MFLAGS)};
 	IPC::Run::run([ 'bash', '-c', "cd '$top' && $line" ],
