@@ -581,7 +581,8 @@ foreach my $name (grep { $_ ne 'CHANGELOG.md' } @names)
 
 #---- SQL blocks ----
 
-# Runs one in a session of its own.  Returns its errors, or ''.
+# Runs one in a session of its own, with its files beside the server's.  Returns its
+# errors, or ''.
 sub run_block
 {
 	my ($sql) = @_;
@@ -600,6 +601,7 @@ sub run_block
 		\$out,
 		'2>',
 		\$err,
+		init => sub { chdir $node->basedir or die "$!" },
 		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default)
 	) or return "$sql$err";
 	my @lines = map { s/\s+/ /gr =~ s/^ | $//gr } split /\n/, $out;
