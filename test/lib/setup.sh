@@ -259,17 +259,12 @@ download_anew() { [[ $EUID == 0 ]] && apt-get -qq -o DPkg::Lock::Timeout=300 upd
 # PostgreSQL finds its files relative to its programs, so a copy under another
 # root works, and an extension installed there is seen by nobody else.  Links are
 # followed: the official image has its postgresql.conf.sample behind one.
-# Where the caller has BUILT, its copy beside that has all, and is linked.
 copy_postgresql()
 {
 	local root=$build/root dir option copied=(bindir pkglibdir sharedir)
 
 	bindir=$root$("$pg_config" --bindir)
 	[[ $clean ]] || return 0
-	if [[ ${BUILT:-} && -x ${BUILT%/*}/root${bindir#"$root"}/postgres ]]; then
-		run cp -al "${BUILT%/*}/root" "$build"
-		return
-	fi
 	if [[ ! -e $("$pg_config" --includedir-server)/postgres.h ]]; then
 		[[ ! ${PG_CONFIG:-} ]] || die "PG_CONFIG=$PG_CONFIG is a PostgreSQL without the server's headers"
 		# beside those of libpq

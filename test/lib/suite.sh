@@ -50,7 +50,7 @@ make_template()
 	local initdb=$bindir/initdb
 
 	template=$build/template
-	[[ -e $template && -e $initdb.real && -e $initdb ]] && return
+	[[ -e $initdb.real && -e $initdb ]] && return
 	[[ -e $initdb.real ]] || run mv "$initdb" "$initdb.real"
 	run rm -rf "$template"
 	run "$initdb.real" -D "$template" -A trust -N --wal-segsize=1 >/dev/null
