@@ -38,8 +38,8 @@ sub squeeze
 }
 
 # Runs a command line in the checkout, with the PostgreSQL that was chosen, if one was, and
-# what is compiled already.  Returns its exit status and its lines, without the spaces that align
-# them.
+# what is compiled already.  Returns its exit status and its lines, without the spaces
+# that align them.
 sub run_line
 {
 	my ($line) = @_;

@@ -1,5 +1,6 @@
 # The registry's script in a simulator: test/model/run.  Fixed schedules, and random ones
-# of every fault that is known.  test/run sources takes out each statement once.
+# of every fault that is known.  test/run sources takes out each statement
+# once, where something of it has changed.
 # needs: luajit lua-cjson
 use strict;
 use warnings;
