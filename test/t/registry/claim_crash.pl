@@ -262,42 +262,4 @@ SKIP:
 	$standby->stop;
 }
 
-#---- The catalog is locked when a claim is lost ----
-
-# A claim that was lost leaves the state file even while another session has locked the
-# catalog: a server that is killed then, and starts without Redis, does not resume it.
-{
-	my $redis = SnowidRedis->start('late');
-	my $node  = claiming_cluster('late_owner', $redis);
-	start_and_open($node);
-	wait_for_claim($node);
-	my $id      = worker_id($node);
-	my $session = $node->background_psql('postgres');
-	$session->query_safe('BEGIN; LOCK TABLE pg_database');
-
-	my $none = '0' x 16;
-
-	isnt(ownership($node), $none, 'the state file has the claim');
-	$redis->take_away("0:$id");
-	wait_until('the claim is out of the file',
-		sub { ownership($node) eq $none });
-	$redis->stop;
-	$node->stop('immediate');
-	$session->{run}->finish;
-  SKIP:
-	{
-		skip 'it had claimed another worker ID by then', 3
-		  if ownership($node) ne $none;
-		$node->start;
-		poll($node, 'registry_error IS NOT NULL');
-		waits_for_redis($node,
-			'a server without Redis does not resume a claim that it lost');
-		unlike(
-			slurp_file($node->logfile),
-			qr/continues with previously claimed/,
-			'the log has no claim that is resumed');
-		$node->stop;
-	}
-}
-
 done_testing();
