@@ -262,4 +262,28 @@ SKIP:
 	$standby->stop;
 }
 
+#---- Lost, and no other one is free ----
+
+# A server that is killed before it has another claim, and starts without Redis, does not
+# resume the one that it lost.
+{
+	my $redis = SnowidRedis->start('late');
+	my $node  = claiming_cluster('late_owner', $redis, $short);
+	start_and_open($node);
+	wait_for_claim($node);
+	my $id = worker_id($node);
+
+	isnt(ownership($node), '0' x 16, 'the state file has the claim');
+	$redis->occupy("0:$id", 0, [ grep { $_ != $id } 0 .. 31 ]);
+	$redis->take_away("0:$id");
+	wait_until('the claim is out of the file',
+		sub { ownership($node) eq '0' x 16 });
+	kill_all($node);
+	$redis->stop;
+	$node->start;
+	waits_for_redis($node,
+		'a server without Redis does not resume a claim that it lost');
+	$node->stop;
+}
+
 done_testing();
