@@ -242,7 +242,7 @@ sub mutants
 		push @found, [ $line, $at, $length, $new, "$function: $name: $old" ];
 	};
 	while ($bare =~
-		/\bif $parens(\s*(?:\{[^{}]*\breturn[^{}]*\}|return\b|continue;|break;))?/g
+		/\bif $parens(?=(\s*(?:\{[^{}]*\breturn[^{}]*\}|return\b|continue;|break;))?)/g
 	  )
 	{
 		my ($at, $length, $leaves) = ($-[1], $+[1] - $-[1], $2);
