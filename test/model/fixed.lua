@@ -166,7 +166,7 @@ return {
 	{name = 'its keys lie ahead, and it is forgotten before it makes keys with another ID', setup = setup {servers = 2, tail = 60000}, steps = {
 		{19000, 'clock', 2, 60000},
 		{20000, 'max_lead', 2, 90000},
-		{21000, 'reclaim', 2, 3},
+		{21000, 'reclaim', 2},
 		{22000, 'flush'},
 		{23000, 'new', 4},
 	}},

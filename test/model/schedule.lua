@@ -101,8 +101,8 @@ local stories = {
 	function(i, k, w)			-- the same, of one that changes its ID
 		return {{'reclaim', i}, {'new', k}, {'lose', random(8), random(2)}}
 	end,
-	function(i, k, w)			-- asks for what it cannot have, and is forgotten
-		return {{'reclaim', i, (w + 1) % 2}, {'flush'}, {'new', k}}
+	function(i, k, w)			-- changes its ID, and is forgotten
+		return {{'reclaim', i}, {'flush'}, {'new', k}}
 	end,
 	function(i, k, w)			-- started, and that is forgotten
 		return {{'restart', i}, {'lose', 1 + random(3), random(2)}, {'kill_in', i, random(9) + 1}, {'start', i}}
@@ -134,7 +134,7 @@ local stories = {
 			setup = {servers = 2, workers = 8, lease = one_of({9000, 15000, 0})}}
 	end,
 	function(i, k, w)			-- has no ID, and its keys lie ahead
-		return {{'clock', i, 60000}, {'reclaim', i, 1 - w, after = 6000}, {'restart', i, after = 10}, {'flush', after = 12000}, {'new', k, after = 10},
+		return {{'clock', i, 60000}, {'reclaim', i, after = 6000}, {'restart', i, after = 10}, {'flush', after = 12000}, {'new', k, after = 10},
 			{'idle', 9, after = 85000}, setup = {servers = 2, workers = 4}}
 	end,
 	function(i, k, w)			-- Redis' clock is set right
@@ -152,7 +152,7 @@ local stories = {
 			setup = {workers = 4}}
 	end,
 	function(i, k, w)			-- its keys lie ahead, and it changes its ID while it is cut off
-		return {{'burst', i, 1000}, {'clock', i, clock_step()}, {'cut', i, 8000}, {'reclaim', i, (w + 2) % 4}, {'kill', i}, {'start', i}, {'new', k}}
+		return {{'burst', i, 1000}, {'clock', i, clock_step()}, {'cut', i, 8000}, {'reclaim', i}, {'kill', i}, {'start', i}, {'new', k}}
 	end,
 	function(i, k, w)			-- a former owner starts beside a damaged record, or after its release
 		return {{'kill', i}, {'release', i % 2 + 1, w, 0, after = 14000}, {'new', k, after = 1000}, {'stall', k, one_of({1, 4000}), after = 6000},

@@ -272,7 +272,7 @@ function world.lost(s, m, why)
 	-- on lease it does not wait for silence: an ID that it had for good before is its former self's
 	if s.lease > 0 and why:match('uses a copy') then s.taken_for_copy = m.identity.id end
 	local claim = m.state == 'held' and m.claim or m.known
-	if not claim or s.revoked_fairly then return end
+	if not claim then return end
 	local own = world.own[claim.ownership]
 	-- of two owners after A1, the newer one keeps the ID, unless Redis' clock was
 	-- set back between the two
@@ -336,7 +336,6 @@ local function execute(s, m, argv, op)
 	local is_old = home == s.home and uses_old(s)
 	if is_old then redis = world.old end
 	redis.now = floor(world.base + world.now + world.redis_offset)
-	world.calls = world.calls + 1
 	local answer, err = redis:run('snowid', argv)
 	if not answer then
 		world.fault('script', 'the script fails: ' .. tostring(err))
@@ -944,7 +943,7 @@ end
 -- The volume is set back to a snapshot.
 function steps.revert(i)
 	local s = world.servers[i]
-	if not s or not s.backup or (s.backup_life or s.dir.life) ~= s.dir.life then return end
+	if not s or not s.backup then return end
 	steps.kill(i)
 	s.dir.file, s.dir.wal = s.backup.file, copy_of(s.backup.wal)
 	s.restored, s.reverted_at = true, world.now
@@ -1310,7 +1309,7 @@ end
 
 function world.run(schedule, trace)
 	world.trace = trace or false
-	world.now, world.ids, world.boots, world.uniques, world.calls = 0, 0, 0, 0, 0
+	world.now, world.ids, world.boots, world.uniques = 0, 0, 0, 0
 	world.instances, world.redis_epoch = 0, 0
 	world.servers, world.nservers, world.messages, world.next_message = {}, max(8, schedule.setup.servers + 5), {}, FOREVER
 	world.makers, world.own, world.owns, world.cases = {}, {}, {}, {}
