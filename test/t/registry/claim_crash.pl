@@ -276,7 +276,8 @@ SKIP:
 	isnt(ownership($node), '0' x 16, 'the state file has the claim');
 	$redis->occupy("0:$id", 0, [ grep { $_ != $id } 0 .. 31 ]);
 	$redis->take_away("0:$id");
-	wait_until('the claim is out of the file',
+	wait_until(
+		'the claim is out of the file',
 		sub { ownership($node) eq '0' x 16 });
 	kill_all($node);
 	$redis->stop;
