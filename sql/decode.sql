@@ -48,7 +48,6 @@ SELECT count(*) AS keys, bool_and(id = snowid_encode(created_at,
        bool_and(replace(snowid_bits(id, layout), ' ', '')::bit(64)::bigint = id) AS same_bits
 FROM known, snowid_decode(id, layout);
 SELECT format, snowid_bits(id, layout) FROM known ORDER BY known;
-SELECT to_hex(1268118639732232192);
 
 -- The named layouts, and one spelled out that is the same
 SELECT * FROM snowid_layouts();

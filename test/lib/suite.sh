@@ -116,30 +116,9 @@ find_tests()
 		mapfile -t found < <(test_names | awk -F/ -v word="${word%/}" \
 			'$0 == word || $1 == word || $2 == word')
 		((${#found[@]} > 0)) ||
-			die "there is no test $word; near it: $(near "$word" | paste -sd' ')"
+			die "there is no test $word; see test/t"
 		tests+=("${found[@]}")
 	done
-}
-
-# The names that have the most groups of three letters in common with this one; the
-# subjects, if none has any
-near()
-{
-	local names
-
-	names=$(most_like "$1")
-	echo "${names:-$(test_names | sed 's,/.*,,' | uniq)}"
-}
-
-most_like()
-{
-	test_names | awk -v word="$1" '{
-		n = 0
-		for (i = 1; i < length(word) - 1; i++)
-			n += index($0, substr(word, i, 3)) > 0
-		if (n)
-			print n, $0
-	}' | sort -k 1,1nr | sed -n '1,5s/.* //p'
 }
 
 # The packages that these tests need: what their heads name, and Redis

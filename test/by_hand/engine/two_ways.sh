@@ -158,8 +158,6 @@ prove_two_ways()
 		prove_rows "$port"
 		require "server $port has orders with the worker ID of another server" "$port" \
 			"SELECT bool_and((id >> 12) & 1023 = server % 10) FROM orders"
-		require "server $port: an origin has a number of snowid's" "$port" \
-			"SELECT count(*) = 0 FROM pg_replication_origin WHERE roident >= 65530"
 		require "server $port: a key is above the ceiling" "$port" "
 			SELECT bool_and(id <= remote_lsn - '0/0')
 			FROM (SELECT max(id) AS id FROM orders WHERE server = $port) AS last,
