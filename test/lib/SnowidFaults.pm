@@ -28,11 +28,13 @@ sub hasty
 	return claiming($name, $redis, $short . ($settings // ''), %init);
 }
 
-# Waits until the last error is this one, as a pattern.
+# Waits until there is another error, and the last one is this, as a pattern.
 sub error_is
 {
 	my ($node, $error) = @_;
-	poll($node, "registry_error ~ \$_\$$error\$_\$");
+	my $last = status($node, "coalesce(registry_error_at, '-infinity')");
+	poll($node,
+		"registry_error_at <> '$last' AND registry_error ~ \$_\$$error\$_\$");
 	return;
 }
 

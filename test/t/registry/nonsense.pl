@@ -250,7 +250,7 @@ $waiting->stop;
 my $former = worker_id($lease);
 $fake->mode('mark only:' . strings('what'));
 query($lease, 'SELECT snowid_reclaim()');
-poll($lease, q(registry_error LIKE '%unexpected reply to "mark"%'));
+error_is($lease, '^unexpected reply to "mark"$');
 $fake->mode('');
 wait_until('the release', sub { $redis->record("0:$former", 'owner') eq '' });
 wait_for_claim($_) foreach values %nodes;
@@ -279,7 +279,6 @@ foreach my $node (values %nodes)
 
 my %answers;
 my $asked = 0;
-my $last  = 0;
 my $ends  = time + $seconds;
 $fake->mode('spoil');
 while (time < $ends)
@@ -300,7 +299,7 @@ while (time < $ends)
 		my ($rc, $key) = $node->psql('postgres',
 			'SET statement_timeout = 300; SELECT snowid_next()');
 		next if $rc != 0;
-		fail("$name: key $key is not above " . ($last // ''))
+		fail("$name: key $key is not above $answers{$name}")
 		  if $key <= ($answers{$name} // 0);
 		$answers{$name} = $key;
 		my $status = query($node,
