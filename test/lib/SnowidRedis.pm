@@ -7,6 +7,7 @@ use strict;
 use warnings;
 use Cwd qw(abs_path);
 use Exporter 'import';
+use File::Basename qw(dirname);
 use IO::Select;
 use IO::Socket::INET;
 use IPC::Run;
@@ -27,6 +28,7 @@ our @EXPORT =
 
 my $program = $ENV{REDIS_SERVER} // 'redis-server';
 my $client  = $program =~ s/server$/cli/r;
+my $shim    = abs_path(dirname(__FILE__) . '/skew.so');
 my @all;
 
 # Starts a Redis: SnowidRedis->start('name', 'maxmemory 100mb', ...), with lines
@@ -87,11 +89,19 @@ sub end_settling
 	return;
 }
 
+# Where give_clock() puts its clock, which counts from the next start on.
+sub basedir { return $_[0]{dir}; }
+
 # Starts it again, after stop(); with what it has kept.
 sub run
 {
 	my ($self) = @_;
-	$self->{handle} = IPC::Run::start([ $program, "$self->{dir}/redis.conf" ],
+	my @clock =
+	  $self->{skew_file}
+	  ? ('env', "LD_PRELOAD=$shim", "SKEW_FILE=$self->{skew_file}")
+	  : ();
+	$self->{handle} =
+	  IPC::Run::start([ @clock, $program, "$self->{dir}/redis.conf" ],
 		'<', '/dev/null', '>&', "$self->{dir}/out");
 	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 	{
