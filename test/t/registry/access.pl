@@ -9,7 +9,6 @@ use PostgreSQL::Test::Utils;
 use SnowidRedis;
 use SnowidTest;
 use Test::More;
-use Time::HiRes qw(time usleep);
 
 $SIG{PIPE} = 'IGNORE';
 
@@ -263,11 +262,12 @@ my @parrots = (
 while (my ($answer, $error) = splice @parrots, 0, 2)
 {
 	$parrot->mode($answer);
-	my $from     = $parrot->requests_size;
-	my $deadline = time + 30;
-	usleep(10_000)
-	  while (grep { $_->[0] eq 'AUTH' } $parrot->requests($from)) < 2
-	  && time < $deadline;
+	my $from = $parrot->requests_size;
+	wait_until(
+		'two calls of AUTH',
+		sub {
+			2 <= grep { $_->[0] eq 'AUTH' } $parrot->requests($from);
+		});
 	like(status($local, 'registry_error'),
 		qr/$error/, "an answer to AUTH is not repeated: $error");
 	push @errors, status($local, 'registry_error'),

@@ -12,7 +12,7 @@ use SnowidFaults;
 use SnowidRedis;
 use SnowidTest;
 use Test::More;
-use Time::HiRes qw(time usleep);
+use Time::HiRes qw(usleep);
 
 $SIG{PIPE} = 'IGNORE';
 
@@ -48,10 +48,9 @@ sub calls
 sub wait_for_calls
 {
 	my ($operation, $count) = @_;
-	my $from     = $proxy->requests_size;
-	my $deadline = time + 30;
-	usleep(10_000)
-	  while calls($operation, $from) < $count && time < $deadline;
+	my $from = $proxy->requests_size;
+	wait_until("$count calls of $operation",
+		sub { calls($operation, $from) >= $count });
 	return;
 }
 
