@@ -509,7 +509,6 @@ sub refused_start
 	return slurp_file($node->logfile, $log);
 }
 
-# Starts a new server, up to its first key.
 # Over a crash that comes at once, too.
 sub create_extension
 {
@@ -519,6 +518,7 @@ sub create_extension
 	return;
 }
 
+# Starts a new server, up to its first key.
 sub start_and_open
 {
 	my ($node) = @_;

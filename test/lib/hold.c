@@ -41,7 +41,6 @@
 	X(durable_rename) \
 	X(RegisterDynamicBackgroundWorker) \
 	X(WaitLatch) \
-	X(SetLatch) \
 	X(SetConfigOption) \
 	X(proc_exit) \
 	X(fmgr_info)
