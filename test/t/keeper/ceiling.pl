@@ -265,21 +265,30 @@ $node = snowid_cluster('wide',
 );
 $node->append_conf('postgresql.conf', 'allow_system_table_mods = on');
 start_and_open($node);
-query($node, "INSERT INTO pg_replication_origin VALUES (65533, 'ours')");
-query($node,
-	q(SELECT pg_replication_origin_advance('ours', '7FFFFFFF/FFFFFFFF')));
-query($node, 'DELETE FROM pg_replication_origin');
-poll($node, q(reason ~ 'origin number 65533 was not set by snowid'));
-like(
-	sql_error($node, 'SELECT count(*) FROM snowid_next_batch(100000)'),
-	qr/position of replication origin number 65533 was not set by snowid/,
-	'a position beyond all times is refused by its number');
-my $log = -s $node->logfile;
-query($node, "INSERT INTO pg_replication_origin VALUES (65533, 'ours')");
-query($node, q(SELECT pg_replication_origin_drop('ours')));
-next_key($node);
-$node->wait_for_log(qr/LOG:  snowid reserves keys again/, $log);
-pass('the log says that keys are reserved again when the position is gone');
+foreach my $damage (
+	[ 65534, '0/1',               'of no layout' ],
+	[ 65534, '7FFFFFFF/FFFFFFFF', 'of a layout that cannot be' ],
+	[ 65533, '7FFFFFFF/FFFFFFFF', 'beyond all times' ])
+{
+	my ($number, $position, $what) = @$damage;
+
+	query($node,
+		"INSERT INTO pg_replication_origin VALUES ($number, 'ours')");
+	query($node, "SELECT pg_replication_origin_advance('ours', '$position')");
+	query($node, 'DELETE FROM pg_replication_origin');
+	poll($node, "reason ~ 'origin number $number was not set by snowid'");
+	like(
+		sql_error($node, 'SELECT count(*) FROM snowid_next_batch(100000)'),
+		qr/position of replication origin number $number was not set by snowid/,
+		"a position $what is refused by its number");
+	my $log = -s $node->logfile;
+	query($node,
+		"INSERT INTO pg_replication_origin VALUES ($number, 'ours')");
+	query($node, q(SELECT pg_replication_origin_drop('ours')));
+	next_key($node);
+	$node->wait_for_log(qr/LOG:  snowid reserves keys again/, $log);
+	pass("a position $what: the log says when it is gone");
+}
 $node->stop;
 
 my $other = snowid_cluster('day', 'snowid.worker_id = 1');
