@@ -124,7 +124,7 @@ sub caller_waits_for
 
 SKIP:
 {
-	skip 'wait events have names from PostgreSQL 17 on', 10
+	skip 'wait events have names from PostgreSQL 17 on', 9
 	  if $node->pg_version < 17;
 
 	$redis = SnowidRedis->start('redis');
