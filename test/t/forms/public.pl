@@ -400,6 +400,8 @@ SKIP:
 	  if !memory_has($pid, $marker);
 	is(memory_has($pid, $hex[3], lc($hex[3])),
 		0, 'the text of the file does not stay in the memory of a session');
+	skip 'this OpenSSL does not keep a secret as it is', 1
+	  if !memory_has($pid, pack('H*', $hex[3]));
 	write_file($file, "1 $hex[0]\n");
 	$node->reload;
 	wait_until(
