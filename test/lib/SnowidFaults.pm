@@ -15,7 +15,7 @@ use Test::More;
 use Time::HiRes qw(time);
 
 our @EXPORT = qw($short $gone $back strings hasty error_is answered log_size
-  logged no_process_ended duration keys_are_right);
+  no_process_ended duration keys_are_right);
 
 # Short calls, so that a Redis that is silent is found soon; on a busy machine one that is
 # there may take longer.
@@ -52,14 +52,6 @@ sub answered
 }
 
 sub log_size { return -s $_[0]->logfile; }
-
-# How many lines of the log match, from an offset on.
-sub logged
-{
-	my ($node, $offset, $pattern) = @_;
-	my @lines = slurp_file($node->logfile, $offset) =~ /$pattern/g;
-	return scalar @lines;
-}
 
 # That no process of a server has ended but by a stop.
 sub no_process_ended

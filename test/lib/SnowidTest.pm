@@ -25,7 +25,7 @@ our @EXPORT =
   start_client clients_go_on stop_client
   create_extension refused_start server_is_open gate_is_open start_and_open keeper_pid wait_for_successor process_pid waits_of
   keeper_turns stop_process
-  processes freeze kill_all wait_until exits_in_time
+  processes freeze kill_all wait_until exits_in_time logged
   origin_places ceilings old_strings has_assertions write_state replace_file);
 
 my $shim = abs_path(dirname(__FILE__) . '/skew.so');
@@ -585,6 +585,14 @@ sub wait_until
 		usleep(20_000);
 	}
 	return;
+}
+
+# How many lines of the log match, from an offset on.
+sub logged
+{
+	my ($node, $offset, $pattern) = @_;
+	my @lines = slurp_file($node->logfile, $offset) =~ /$pattern/g;
+	return scalar @lines;
 }
 
 # Stops a process of snowid's where it waits: elsewhere it may have a lock, and hold

@@ -60,12 +60,6 @@ sub crash
 	return;
 }
 
-sub logged
-{
-	my ($node, $from, $pattern) = @_;
-	return scalar(() = slurp_file($node->logfile, $from) =~ /$pattern/g);
-}
-
 #---- A jump that was accepted ----
 
 my $node = start('accepted', -2 * $hour);

@@ -15,6 +15,8 @@ my $node =
   snowid_cluster('ahead', "snowid.worker_id = 1\nsnowid.max_wait = 200ms");
 start_and_open($node);
 
+my $jumped = qr/LOG:  the clock jumped ahead by \d+ ms/;
+
 # Every key of this test.
 my %made;
 my $twice = 0;
@@ -45,14 +47,6 @@ sub is_at
 	my $distance = distance(first_of_batch());
 	ok(abs($distance - $seconds) < 60, $name) or diag("$distance s from now");
 	return;
-}
-
-sub jumps
-{
-	my ($from) = @_;
-	return
-	  scalar(() = slurp_file($node->logfile, $from) =~
-		  /LOG:  the clock jumped ahead by \d+ ms/g);
 }
 
 sub set_worker_id
@@ -101,8 +95,8 @@ foreach my $client (@clients)
 	$disorder += grep { $keys[$_] <= $keys[ $_ - 1 ] } 1 .. $#keys;
 	is(slurp_file($client->{errors}), '', 'no caller gets an error');
 }
-is($disorder,   0, 'keys increase throughout');
-is(jumps($log), 1, 'the log has one line for it');
+is($disorder,                    0, 'keys increase throughout');
+is(logged($node, $log, $jumped), 1, 'the log has one line for it');
 is_at(0, 'keys have the time of today');
 is(status($node, "abs(extract(epoch FROM ceiling - now())) < 60"),
 	't', 'the ceiling has the time of today');
@@ -132,7 +126,7 @@ is(query($node, 'SELECT snowid_accept_clock()'),
 	'', 'snowid_accept_clock() accepts the jump');
 poll($node, 'reason IS NULL');
 is_at($year, 'keys continue at the time that was accepted');
-is(jumps($log), 1, 'the log has the jump once');
+is(logged($node, $log, $jumped), 1, 'the log has the jump once');
 like(
 	slurp_file($node->logfile, $log),
 	qr/LOG:  the jump of the clock was accepted/,
