@@ -19,7 +19,7 @@ use Time::HiRes qw(time usleep);
 our @EXPORT =
   qw(snowid_cluster server_from_backup has_own_address give_clock set_skew stop_clock set_clock_back
   time_passes put_beside hold_syncs
-  restore_dump sql_error query next_key status poll wait_for configure reload_with
+  restore_dump pg_upgrade sql_error query next_key status poll wait_for configure reload_with
   wait_for_worker_id
   start_pgbench stop_pgbench out_of_order
   start_client clients_go_on stop_client
@@ -210,6 +210,37 @@ sub restore_dump
 	$to->command_ok(
 		[ 'pg_restore', '-e', '-d', $to->connstr($to_db), $file ],
 		"the dump of $from_db is restored in $to_db without error");
+	return;
+}
+
+# Upgrades a server that is stopped to a new one, which is initialised and not started.
+sub pg_upgrade
+{
+	my ($old, $new) = @_;
+	$new->command_ok(
+		[
+			'sh',
+			'-c',
+			'cd "$1" && shift && pg_upgrade "$@" || { cat *.log */*/*/*.log; false; }',
+			'sh',
+			PostgreSQL::Test::Utils::tempdir,
+			'-b',
+			$old->config_data('--bindir'),
+			'-B',
+			$new->config_data('--bindir'),
+			'-d',
+			$old->data_dir,
+			'-D',
+			$new->data_dir,
+			'-p',
+			$old->port,
+			'-P',
+			$new->port,
+			'-s',
+			$new->host,
+			'--no-sync'
+		],
+		'pg_upgrade from ' . $old->pg_version . ' to ' . $new->pg_version);
 	return;
 }
 

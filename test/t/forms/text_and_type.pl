@@ -265,17 +265,7 @@ $standby->stop;
 my $new = PostgreSQL::Test::Cluster->new('upgraded');
 $new->init;
 $node->stop;
-my $bindir = $node->config_data('--bindir');
-{
-	my $here    = $node->basedir;
-	my $command = join ' ', 'pg_upgrade', '-b', $bindir, '-B', $bindir, '-d',
-	  $node->data_dir,
-	  '-D', $new->data_dir, '-s', $node->host, '-p', $node->port, '-P',
-	  $new->port, '--no-sync';
-	my $ok = system("cd '$here' && $command >pg_upgrade.log 2>&1") == 0;
-	ok($ok, 'pg_upgrade ends without error')
-	  or diag slurp_file("$here/pg_upgrade.log");
-}
+pg_upgrade($node, $new);
 $new->start;
 is($new->safe_psql('utf8', $sum), $before, 'all is there');
 my $plan = $new->safe_psql('utf8', <<~'EOF');

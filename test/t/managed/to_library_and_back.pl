@@ -154,15 +154,7 @@ my $new =
 $new->init;
 my $last = $managed_server->safe_psql('shop', 'SELECT "Keys".snowid_next()');
 $managed_server->stop;
-my $here    = $managed_server->basedir;
-my $bindir  = "$install_path/bin";
-my $command = join ' ', "$bindir/pg_upgrade", '-b', $bindir, '-B', $bindir,
-  '-d', $managed_server->data_dir, '-D', $new->data_dir,
-  '-s', $new->host, '-p', $managed_server->port, '-P', $new->port,
-  '--no-sync';
-ok(system("cd '$here' && $command >pg_upgrade.log 2>&1") == 0,
-	'pg_upgrade ends without error')
-  or diag slurp_file("$here/pg_upgrade.log");
+pg_upgrade($managed_server, $new);
 $new->start;
 is( $new->safe_psql(
 		'shop',

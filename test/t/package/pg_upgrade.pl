@@ -44,33 +44,8 @@ sub old_server
 sub upgraded
 {
 	my ($old, $name, $settings) = @_;
-	my $new    = snowid_cluster($name, $settings, @alike);
-	my $bindir = $old->config_data('--bindir');
-	my $dir    = PostgreSQL::Test::Utils::tempdir;
-
-	$new->command_ok(
-		[
-			'sh',
-			'-c',
-			'cd "$1" && shift && pg_upgrade "$@" || { cat *.log */*/*/*.log; false; }',
-			'sh',
-			$dir,
-			'-b',
-			$bindir,
-			'-B',
-			$new->config_data('--bindir'),
-			'-d',
-			$old->data_dir,
-			'-D',
-			$new->data_dir,
-			'-p',
-			$old->port,
-			'-P',
-			$new->port,
-			'-s',
-			$new->host
-		],
-		'pg_upgrade from ' . $old->pg_version . ' to ' . $new->pg_version);
+	my $new = snowid_cluster($name, $settings, @alike);
+	pg_upgrade($old, $new);
 	return $new;
 }
 
