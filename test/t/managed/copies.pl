@@ -254,6 +254,18 @@ is( run_psql(
 	"\n13\n",
 	'the role that owns all of it can set it up');
 
+sub keys_are_made
+{
+	my ($what) = @_;
+	is( error(
+			$node,
+			'shop',
+			"SET statement_timeout = '60s';\nSELECT snowid_next_block(1::bigint) \\gset"
+		),
+		'', $what);
+	return;
+}
+
 my $idle = SnowidSession->new($node, 'shop');
 $idle->query('SET SESSION AUTHORIZATION app');
 $idle->query("SELECT pg_advisory_lock($_), pg_advisory_lock($_, 0)")
@@ -267,13 +279,7 @@ like(
 	),
 	qr/^42501: permission denied for view snowid_lock/,
 	'the lock is not for everybody');
-is( error(
-		$node,
-		'shop',
-		"SET statement_timeout = '60s';\nSELECT snowid_next_block(1::bigint) \\gset"
-	),
-	'',
-	'a lock that any role can take does not delay keys');
+keys_are_made('a lock that any role can take does not delay keys');
 
 
 # who does not read what the server says while it has the lock, here of a subtransaction's end
@@ -296,24 +302,12 @@ foreach my $padding (1 .. 20)
 		});
 	push @{ $idle->{silent} }, $silent;
 }
-is( error(
-		$node,
-		'shop',
-		"SET statement_timeout = '60s';\nSELECT snowid_next_block(1::bigint) \\gset"
-	),
-	'',
-	'clients that read nothing do not hold keys up');
+keys_are_made('clients that read nothing do not hold keys up');
 undef $idle;
 my $analyst = SnowidSession->new($node, 'shop');
 $analyst->query('BEGIN');
 $analyst->query('ANALYZE');
-is( error(
-		$node,
-		'shop',
-		"SET statement_timeout = '60s';\nSELECT snowid_next_block(1::bigint) \\gset"
-	),
-	'',
-	'ANALYZE does not hold keys up');
+keys_are_made('ANALYZE does not hold keys up');
 undef $analyst;
 
 #---- Rights that come by themselves ----
