@@ -4,7 +4,6 @@
 use strict;
 use warnings;
 
-use IPC::Run;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use SnowidManaged;
@@ -39,7 +38,7 @@ sub step
 }
 
 # Each session asks for keys in every way.  What it is given it writes down as
-# "first count", in its own order.
+# "first|count", in its own order.
 my @ways = (
 	'SELECT snowid_next(), 1;',
 	'SELECT snowid_next(), 1 FROM generate_series(1, 200);',
@@ -54,26 +53,14 @@ my @done;
 
 sub start_session
 {
-	my $file    = $node->basedir . '/session' . @done;
-	my $sql     = join "\n", map { $ways[ ($way + $_) % @ways ] } 0 .. $#ways;
-	my $session = { keys => $file };
-
+	my $sql = join "\n", map { $ways[ ($way + $_) % @ways ] } 0 .. $#ways;
 	$way++;
-	push @done, $session;
 
 	# half of them have a timeout that is always near
 	local $ENV{PGOPTIONS} =
 	  '-c statement_timeout=' . ($way % 2 ? 2 + $way % 5 : 0);
-	$session->{handle} = IPC::Run::start(
-		[ 'yes', $sql ],
-		'|',
-		[ 'psql', '-XAtq', '-F', ' ', '-d', $node->connstr('postgres') ],
-		'>',
-		$file,
-		'2>',
-		"$file.errors",
-		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
-	return $session;
+	push @done, start_client($node, $sql, 'hasty');
+	return $done[-1];
 }
 
 # Waits until the sessions together have got so many keys more.
@@ -98,7 +85,7 @@ sub count_errors
 	my $count = 0;
 	foreach my $session (@done)
 	{
-		my @lines = slurp_file("$session->{keys}.errors") =~ /$pattern/g;
+		my @lines = slurp_file($session->{errors}) =~ /$pattern/g;
 		$count += @lines;
 	}
 	return $count;
@@ -183,11 +170,7 @@ is( query($node, <<~'EOF'),
 
 #---- A session that ends in the middle of a jump ----
 
-foreach my $session (@sessions)
-{
-	$session->{handle}->signal('TERM');
-	$session->{handle}->finish;
-}
+stop_client($_) foreach @sessions;
 @sessions = ();
 $node->poll_query_until('postgres',
 	q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'client backend'}
@@ -218,11 +201,7 @@ step(1.1);
 $node->start;
 @sessions = map { start_session() } 1 .. 12;
 keys_come(2000, 'after the crash');
-foreach my $session (@sessions)
-{
-	$session->{handle}->signal('TERM');
-	$session->{handle}->finish;
-}
+stop_client($_) foreach @sessions;
 
 #---- All of them ----
 
@@ -230,9 +209,9 @@ my ($keys, $disorder, @ranges) = (0, 0);
 foreach my $session (@done)
 {
 	my $last = 0;
-	foreach (slurp_file($session->{keys}) =~ /^(\d+ \d+)\n/mg)
+	foreach (slurp_file($session->{keys}) =~ /^(\d+\|\d+)\n/mg)
 	{
-		my ($first, $count) = split ' ';
+		my ($first, $count) = split /\|/;
 
 		# a line that a killed psql had not finished has not this form
 		$disorder++ if $first <= $last;
