@@ -107,7 +107,8 @@ query($node,
 settings("snowid.worker_id = 3\nsnowid.max_lead = 10ms");
 @clients = is_quiet(
 	'the ceiling cannot be written',
-	'could not find free replication state');
+	'cannot raise its ceiling: could not find free replication state.*Increase'
+);
 query($node,
 	'SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin');
 goes_on('the ceiling cannot be written', @clients);
