@@ -264,16 +264,6 @@ $node->wait_for_catchup($standby);
 $standby->restart;
 all_work('a standby that is started again', $standby);
 
-# The clock runs ahead under the new layout.
-start_with('new', 1, 30 * $day);
-key_is_above('the clock runs ahead again');
-start_with('new', 1, 0);
-is_refused('a clock that is set right: no consent is needed', $waits);
-start_with('new', 2, 0);
-is(sql_error($node, 'SELECT snowid_next()'),
-	'', 'another worker ID does not ask again');
-
-$node->wait_for_catchup($standby);
 configure($standby, settings('old', 2));
 $standby->restart;
 none_works('a standby with the former layout',
