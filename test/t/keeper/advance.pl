@@ -1,6 +1,6 @@
 # A snowid_advance() that the keeper has not taken changes nothing, whether it is
-# cancelled, runs out of time, or is refused on a standby.  One that succeeded holds
-# after a crash; of one that ends in between, the outcome is unknown.
+# cancelled or runs out of time.  One that succeeded holds after a crash; of one that
+# ends in between, the outcome is unknown.
 use strict;
 use warnings;
 
@@ -14,7 +14,7 @@ use Time::HiRes ();
 
 my $settings =
   "snowid.worker_id = 1\nsnowid.max_wait = 200ms\nsnowid.max_lead = 100ms\n";
-my $node = snowid_cluster('advance', $settings, allows_streaming => 1);
+my $node = snowid_cluster('advance', $settings);
 $node->append_conf('postgresql.conf',
 	"fsync = on\nrestart_after_crash = on\nwal_writer_delay = 10s");
 let_hold($node);
@@ -145,7 +145,7 @@ query($node, "SELECT pg_terminate_backend($stopped[0])");
 continue_worker();
 like(
 	$sessions[2]->outcome,
-	qr/^NOTICE:  00000: keys wait until/,
+	qr/^NOTICE:  00000: keys wait until .* in 290[01] ms/,
 	'a session that is cancelled makes room for the next');
 
 # The keeper judges by its own reading of the clock, which is set back meanwhile.
@@ -178,25 +178,6 @@ wait_for($node,
 	"SELECT ceiling > clock_timestamp() + interval '300 ms' FROM snowid_next(), snowid_status()"
 );
 max_wait('200ms');
-
-#---- On a standby ----
-
-poll($node, 'lead_ms = 0');
-$node->backup('backup');
-my $standby = server_from_backup(
-	'standby', $node, 'backup',
-	"$settings\nsnowid.worker_id = 2\nsnowid.max_wait = 1h",
-	has_streaming => 1);
-$standby->append_conf('postgresql.conf', "restart_after_crash = on");
-$standby->start;
-poll($standby, q(reason ~ 'recovery'));
-like(
-	sql_error($standby, advance('30 min')),
-	qr/^55000: snowid makes no keys during recovery/,
-	'a standby refuses the call, and at once');
-$standby->promote;
-nothing_is_left($standby, 'refused by a standby, and a promotion');
-$standby->stop;
 
 #---- Calls that the keeper carries out ----
 
@@ -298,8 +279,8 @@ $node->stop;
 
 #---- Another worker ID, and the clock ----
 
-# Whether it counts depends on a clock that was set back since, not on today's max_jump.
 my $other = snowid_cluster('other_id', 'snowid.worker_id = 1');
+set_skew($other, 2 * 3600 + 1);
 start_and_open($other);
 
 sub reload
@@ -312,22 +293,6 @@ sub reload
 		'snowid.max_wait'  => 0);
 	return;
 }
-
-my $key =
-  query($other, "SELECT snowid_max(clock_timestamp() + interval '2 hours')");
-reload(1, '3h');
-query($other, "SELECT snowid_advance($key)");
-reload(2, '1h');
-poll($other, q(worker_id = 2 AND reason ~ 'would lead'));
-like(
-	sql_error($other, 'SELECT snowid_next()'),
-	qr/would lead the clock/,
-	'an advance under another max_jump: another worker ID makes no key below it'
-);
-reload(2, '3h');
-set_skew($other, 2 * 3600 + 1);
-wait_for_worker_id($other, 2);
-cmp_ok(next_key($other), '>', $key, 'the clock is there: keys above it');
 
 # A clock that was wrong: keys of the former ID stay above.
 query($other,
@@ -370,7 +335,7 @@ my $began = (int(time) + 60) * 1000;
 start_and_open($again);
 
 stop_clock($again, $began);
-$key =
+my $key =
   query($again, "SELECT snowid_max(clock_timestamp() + interval '20 min')");
 query($again, "SELECT snowid_advance($key)");
 stop_clock($again, $began + 60_000);

@@ -5,7 +5,6 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
-use SnowidKeys;
 use SnowidTest;
 use Test::More;
 use Time::HiRes qw(time);
@@ -26,23 +25,6 @@ $plain->start;
 my $node = snowid_cluster('ready', '', allows_streaming => 1);
 $node->start;
 
-sub dump_to
-{
-	my ($from, $file) = @_;
-	return $from->command_ok(
-		[ 'pg_dump', '-d', $from->connstr('postgres'), '-f', $file ],
-		'pg_dump ends without error');
-}
-
-sub restore
-{
-	my ($to, $db, $file) = @_;
-	$to->safe_psql('postgres', "CREATE DATABASE $db");
-	my $rc = $to->psql($db, slurp_file($file), on_error_stop => 1);
-	is($rc, 0, 'pg_restore ends without error');
-	return;
-}
-
 # Dumps a server's database, and restores it where snowid is not loaded and into
 # a server that has it.
 my $dumps = 0;
@@ -50,15 +32,14 @@ my $dumps = 0;
 sub dump_and_restore
 {
 	my ($from, $what) = @_;
-	my $db   = 'restored' . ++$dumps;
-	my $file = $from->basedir . "/$db.sql";
+	my $db = 'restored' . ++$dumps;
 
 	subtest "pg_dump and restore work: $what" => sub {
-		dump_to($from, $file);
 		my $rows = 'SELECT count(*), min(id), max(made_at) FROM orders';
 		foreach my $to ($plain, $node)
 		{
-			restore($to, $db, $file);
+			$to->safe_psql('postgres', "CREATE DATABASE $db");
+			restore_dump($from, 'postgres', $to, $db);
 			is( $to->safe_psql($db, $rows),
 				$from->safe_psql('postgres', $rows),
 				'the restored rows are the same');
@@ -294,7 +275,8 @@ poll($standby, "reason ~ 'recovery' AND NOT is_open");
 my $began = time;
 foreach my $call (
 	'snowid_next()',         'snowid_next_batch(1)',
-	'snowid_next_block(10)', 'snowid_next_array(10)')
+	'snowid_next_block(10)', 'snowid_next_array(10)',
+	'snowid_advance(1)')
 {
 	like(sql_error($standby, "SELECT $call"),
 		$recovery, "standby: $call says so");
@@ -306,34 +288,5 @@ is( $standby->safe_psql(
 		'postgres', "SELECT pg_promote();\nSELECT snowid_next() > $key"),
 	"t\nt",
 	'promoted: keys are made, above those of the primary');
-$standby->stop;
-$node->stop;
-
-#---- Restored keys that lead the clock ----
-
-my $behind = snowid_cluster('behind', 'snowid.worker_id = 1');
-set_skew($behind, -4600);
-$behind->start;
-restore($behind, 'restored', $node->basedir . "/$db.sql");
-$behind->safe_psql('restored', "INSERT INTO orders VALUES ($key)");
-sub behind { return $behind->safe_psql('restored', @_) }
-
-is(behind("INSERT INTO orders DEFAULT VALUES RETURNING id < $key"),
-	't', 'the clock is behind the restored keys');
-stop_clock($behind, key_ms($key) - 1_800_000);
-like(
-	sql_error(
-		$behind,
-		'\c restored' . "\nSELECT snowid_advance(max(id)) FROM orders"),
-	qr/NOTICE:  00000: keys wait until .* key $key, in (180|179)\d{4} ms\n/,
-	'snowid_advance within max_jump says how long keys will wait');
-like(
-	sql_error($behind, '\c restored' . "\nINSERT INTO orders DEFAULT VALUES"),
-	qr/^58000: the next key would lead the clock by (180|179)\d{4} ms\n/,
-	'after snowid_advance() keys are refused while the clock is far behind');
-set_skew($behind, 0);
-is(behind("INSERT INTO orders DEFAULT VALUES RETURNING id > $key"),
-	't', 'keys are above the restored ones when the clock is there');
-$behind->stop;
-$plain->stop;
+$_->stop foreach $standby, $node, $plain;
 done_testing();
