@@ -1,6 +1,7 @@
 # A ceiling is the position of a replication origin that has a number and no name.
-# It outlives the promotion of a standby, and it can be lowered.  A row that somebody gives to
-# one of our numbers is refused by its name.
+# It outlives a crash, a checkpoint and a crash, a base backup, a standby and its restart,
+# and a promotion; it can be lowered; SQL cannot drop or move it, and nobody gets its
+# number.  A row that somebody gives to one of our numbers is refused by its name.
 #
 # It takes two places of max_replication_slots; a change of the worker ID one more each, four
 # in all, of which those that are a day old are used again; and a change of the layout the
@@ -47,6 +48,16 @@ sub worker_ids
 		EOF
 }
 
+# A server that only keeps what it has.
+sub restart_without_id
+{
+	my ($node, $mode) = @_;
+	$node->stop($mode);
+	configure($node, 'snowid.worker_id = -1');
+	$node->start;
+	return;
+}
+
 my $settings = "snowid.worker_id = 1\nsnowid.max_lead = 100ms";
 my $node     = snowid_cluster('node', $settings, allows_streaming => 1);
 my $limit    = origin_places($node);
@@ -58,7 +69,16 @@ next_key($node);
 is(places($node), '65534 65533',
 	'a server takes two places, whose origins have no name');
 
-#---- A standby, and its promotion ----
+#---- Crash, checkpoint, base backup, standby, promotion ----
+
+my $before = ceiling($node, 1);
+restart_without_id($node, 'immediate');
+cmp_ok(ceiling($node, 1), '>=', $before, 'a crash: the ceiling is there');
+$before = ceiling($node, 1);
+query($node, 'CHECKPOINT');
+$node->stop('immediate');
+$node->start;
+is(ceiling($node, 1), $before, 'a checkpoint and a crash: the same one');
 
 $node->backup('copy');
 my $standby = server_from_backup(
@@ -66,10 +86,19 @@ my $standby = server_from_backup(
 	"snowid.worker_id = 2\nsnowid.max_lead = 100ms",
 	has_streaming => 1);
 $standby->start;
+is(ceiling($standby, 1), $before, 'a base backup has it');
+configure($node, $settings);
+$node->reload;
+server_is_open($node);
 my $last = next_key($node);
 $node->wait_for_catchup($standby);
+cmp_ok(ceiling($standby, 1), '>', $before, 'a standby follows');
+$before = ceiling($standby, 1);
+$standby->restart;
+cmp_ok(ceiling($standby, 1),
+	'>=', $before, 'a standby that was restarted has it');
 $node->stop('immediate');
-my $before = ceiling($standby, 1);
+$before = ceiling($standby, 1);
 
 # Its worker ID is another one, and its clock is behind by less than callers wait.
 my $behind = key_ms($last) - 3000;
@@ -107,7 +136,25 @@ configure($node, $settings);
 $node->reload;
 server_is_open($node);
 
-#---- A row with one of our numbers ----
+#---- SQL ----
+
+foreach my $call (
+	"pg_replication_origin_drop('65533')",
+	"pg_replication_origin_advance('65533', '0/1')",
+	"pg_replication_origin_session_setup('65533')",
+	"pg_replication_origin_progress('65533', false)")
+{
+	like(
+		sql_error($node, "SELECT $call"),
+		qr/"65533" does not exist/,
+		"no name: $call");
+}
+query($node, q(SELECT pg_replication_origin_create('theirs')));
+is( query(
+		$node,
+		q(SELECT roident FROM pg_replication_origin WHERE roname = 'theirs')),
+	1,
+	'others get the lowest free number');
 
 foreach my $number (65534, 65533, 65530)
 {
@@ -201,6 +248,14 @@ isnt($new[0], $known[0],
 	'the layout is changed: the ceilings of past claims are forgotten');
 isnt($new[1], $known[1],
 	'the layout is changed: the ceiling of the claim is that of its start');
+configure($node, "snowid.worker_id = 6\n" . $layout =~ s/2000/1999/r);
+$node->restart;
+poll($node, q(reason ~ 'layout was changed'));
+query($node, 'SELECT snowid_accept_layout()');
+gate_is_open($node);
+is(worker_ids($node), '6',
+	'the layout is changed again: no ceiling of the first one is valid again'
+);
 $node->stop;
 
 #---- A position that no ceiling can be ----
@@ -262,11 +317,27 @@ $node = snowid_cluster('full', $settings);
 $node->append_conf('postgresql.conf', "$limit = 2");
 start_and_open($node);
 query($node, q(SELECT pg_replication_origin_create('theirs')));
+like(
+	sql_error(
+		$node, q(SELECT pg_replication_origin_advance('theirs', '0/1'))),
+	qr/could not find free replication state slot/,
+	'the last place is taken');
+configure($node, "snowid.worker_id = 2\nsnowid.max_lead = 100ms");
+$node->reload;
+poll($node, q(reason ~ 'could not find free replication state slot'));
+like(
+	sql_error($node, 'SELECT snowid_next()'),
+	qr/^55000: snowid cannot raise its ceiling\nDETAIL:  could not find free replication state slot.*Increase "?max/,
+	'no place for a new worker ID: callers get the reason');
+$node->append_conf('postgresql.conf', "$limit = 3");
+$node->restart;
+server_is_open($node);
+is(worker_ids($node), '1 2', 'one place more: the new worker ID makes keys');
 
 # A superuser drops the position, and another one takes its place.
 my $keeper = keeper_pid($node);
 my $number =
-  query($node, "SELECT local_id FROM $ceilings WHERE worker_id = 1");
+  query($node, "SELECT local_id FROM $ceilings WHERE worker_id = 2");
 stop_process($node, $keeper);
 query($node, <<~EOF);
 	SET allow_system_table_mods = on;
