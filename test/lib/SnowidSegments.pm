@@ -10,7 +10,7 @@ use SnowidSession;
 use SnowidTest;
 
 our @EXPORT =
-  qw(source_at source_in fake_source use_central add_tag max_id number segment_status poll_segment fetchers fetcher_pid ask_in_background);
+  qw(source_in fake_source use_central add_tag max_id number segment_status poll_segment fetchers fetcher_pid ask_in_background);
 
 # The processes that fetch, of one database or of all; the reserve is in none.
 sub fetchers

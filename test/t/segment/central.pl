@@ -55,13 +55,7 @@ like(
 	'a tag that the source does not have has no numbers');
 is(query($s2, 'SELECT count(*) ' . fetchers('postgres')),
 	1, 'a database whose tags have sources alone has one process');
-query(
-	$s2,
-	source_at(
-		'without',
-		host   => $central->host,
-		port   => $central->port,
-		dbname => 'template1'));
+query($s2, source_in('without', $central, 'template1'));
 add_tag($s2, 'unknown', source => 'without');
 sql_error($s2, "SELECT snowid_number('unknown')");
 like(
@@ -381,24 +375,6 @@ poll_segment($s1, 'a', "error LIKE '% Is the server running %'");
 query($s1,
 	"ALTER SERVER central OPTIONS (SET port '" . $central->port . "')");
 wait_for($s1, "SELECT snowid_number('a') > 0");
-
-# A name is looked up by a process of its own.
-query($s1, "ALTER SERVER central OPTIONS (SET host 'no-such-host.invalid')");
-query($s1, "SELECT snowid_segment_forget('a')");
-like(sql_error($s1, "SELECT snowid_number('a')"),
-	qr/^55000: /, 'a host that is not known gives no numbers');
-query($s1,
-	"ALTER SERVER central OPTIONS (SET host '" . $central->host . "')");
-wait_for($s1, "SELECT snowid_number('a') > 0");
-
-# Each host has a port of its own.
-query(
-	$s1,
-	sprintf(
-		"ALTER SERVER central OPTIONS (SET host '%s,%1\$s', SET port '1,%d')",
-		$central->host, $central->port));
-wait_for($s1, "SELECT snowid_number('a') > 0");
-pass('the second host of a source is asked at its own port');
 
 $_->stop foreach @servers, $central;
 done_testing();

@@ -76,8 +76,6 @@ add_tag($node, $_, step => 10, cover => 0) foreach qw(locked free);
 
 #---- A database is dropped while its central server hangs ----
 
-my ($host, $port) = ($central->host, $central->port);
-
 # Makes a database with a number of the central server in memory, and has that hang.
 sub hang
 {
@@ -86,11 +84,7 @@ sub hang
 		'other',
 		join "\n",
 		'CREATE EXTENSION snowid_segments; CREATE EXTENSION postgres_fdw;',
-		source_at(
-			'central',
-			host   => $host,
-			port   => $port,
-			dbname => 'postgres'),
+		source_in('central', $central, 'postgres'),
 		"INSERT INTO snowid_segments (biz_tag, step, source) VALUES ('a', 100, 'central');"
 	);
 	$node->safe_psql('other', "SELECT snowid_number('a')");
