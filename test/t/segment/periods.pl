@@ -362,31 +362,6 @@ is( query(
 	'2026-11-21 2026-11-22',
 	'the central table has a row a day');
 
-# Somebody deletes the newest day.
-query($central,
-	"DELETE FROM snowid_segment_periods WHERE period = '2026-11-22'");
-like(
-	sql_error(
-		$ahead,
-		"SELECT snowid_period_number('a') FROM generate_series(1, 10)"),
-	qr/^55000: no numbers available for segment "a"\n/,
-	'a day that was deleted has no numbers');
-wait_for($ahead,
-	"SELECT error LIKE 'Its max_id is behind: numbers up to % were handed out here' FROM snowid_segment_status()"
-);
-is( query($central, "SELECT max(period) FROM snowid_segment_periods"),
-	'2026-11-21',
-	'a day that was deleted is not made again by a server that had it');
-
-# With its clock put right: what was wanted before is still tried.
-stand_at('2026-11-21T12:00:00.000', $ahead);
-query($_, "SELECT snowid_segment_forget('a')") foreach @servers;
-like(
-	serial('a', $behind),
-	qr/^20261121-/,
-	'the day before continues when all servers have forgotten the deleted one'
-);
-
 #---- A source with other periods ----
 
 add_tag($central, 'other', period => 'month');
