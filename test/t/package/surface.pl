@@ -1,5 +1,5 @@
-# What people write: layouts, functions and no views, and the extension in a schema
-# of its own; and another library beside it, with shared memory of its own.
+# What people write: layouts, the type snowid in JSON, and strings in which a backslash
+# escapes; and another library beside it, with shared memory of its own.
 use strict;
 use warnings;
 
@@ -74,59 +74,10 @@ foreach my $good (
 	$server->stop;
 }
 
-#---- In a schema of its own ----
+#---- The type snowid in JSON ----
 
-configure($node,
-	"snowid.worker_id = 1\nsnowid.layout = 'epoch=2024-01-01T00:00:00Z datacenter=5 worker=5 sequence=12'"
-);
-$node->start;
-$node->safe_psql('postgres', <<~EOF);
-	CREATE SCHEMA "key ring";
-	CREATE EXTENSION snowid SCHEMA "key ring";
-	SET search_path = public, "key ring";
-	CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowid_next(), note text);
-	EOF
-server_is_open_in($node, 'postgres');
-
-sub server_is_open_in
-{
-	my ($server, $db) = @_;
-	$server->poll_query_until($db,
-		'SELECT is_open FROM "key ring".snowid_status()')
-	  or die;
-	return;
-}
-
-is( $node->safe_psql(
-		'postgres', "SELECT layout FROM \"key ring\".snowid_status()"),
-	'epoch=2024-01-01T00:00:00.000Z datacenter=5 worker=5 sequence=12',
-	'the status has the layout, written out');
-is( sql_error(
-		$node, "INSERT INTO orders (note) VALUES ('without search_path')"),
-	'',
-	'a DEFAULT does not need the search_path');
-like(
-	sql_error($node, 'SELECT snowid_next()'),
-	qr/^42883: function snowid_next\(\) does not exist/,
-	'a call by its bare name does');
-is( $node->safe_psql(
-		'postgres',
-		'SET search_path = public, "key ring"; SELECT snowid_next() > max(id) FROM orders'
-	),
-	't',
-	'a call works with the search_path');
-is( $node->safe_psql(
-		'postgres', 'SELECT "key ring".snowid_next() > max(id) FROM orders'),
-	't',
-	'a call works by the whole name');
-
-is( sql_error(
-		$node,
-		'ALTER EXTENSION snowid SET SCHEMA public; INSERT INTO orders (note) VALUES (\'moved\'); SELECT snowid_next()'
-	),
-	'',
-	'the extension can be moved');
-
+configure($node, 'snowid.worker_id = 1');
+start_and_open($node);
 SKIP:
 {
 	skip 'COPY writes no JSON before PostgreSQL 19', 1
