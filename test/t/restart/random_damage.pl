@@ -1,4 +1,4 @@
-# Damage at random: of records in Redis, and of the state file.
+# Damage at random: of records in Redis, of the state file, of ceilings in the WAL.
 # A server says so or takes no notice; it makes no key out of order or with another's
 # worker ID, ends no process, and continues when the damage is mended.
 use strict;
@@ -83,7 +83,7 @@ sub try_a_key
 sub each_damage
 {
 	my ($what, $nodes, $code) = @_;
-	my $ends  = time + $seconds / 2;
+	my $ends  = time + $seconds / 3;
 	my $count = 0;
 
 	do
@@ -165,5 +165,78 @@ each_damage(
 		wait_for_claim($nodes[0]);
 	});
 $_->stop foreach @nodes;
+
+#---- Ceilings ----
+
+# A superuser gives one of our numbers of replication origins a name, and moves it.
+my $node = snowid_cluster('origins',
+	"allow_system_table_mods = on\nsnowid.max_wait = 0\nsnowid.worker_id = 1"
+);
+my $layout = 65534;
+my $own    = 65533;
+start_and_open($node);
+try_a_key($node, 'a ceiling');
+
+sub use_worker_id
+{
+	my ($id) = @_;
+	configure($node, "snowid.max_wait = 0\nsnowid.worker_id = $id");
+	$node->reload;
+	wait_for($node, "SELECT current_setting('snowid.worker_id') = '$id'");
+	poll($node,
+		$id < 0
+		? "reason ~ 'no worker ID'"
+		: "is_open OR reason !~ 'no worker ID'");
+	return;
+}
+
+each_damage(
+	'a ceiling',
+	[$node],
+	sub {
+		my ($n)    = @_;
+		my $number = ($layout, $own, 65530 + int(rand(3)))[ $n % 3 ];
+		my $place  = query($node,
+			"SELECT coalesce(max(remote_lsn - '0/0'), 0) FROM pg_replication_origin_status WHERE local_id = $number"
+		);
+		my $bytes = damaged(pack('Q>', $place), int(rand(6)));
+		my $lsn   = sprintf '%X/%X', unpack('NN', $bytes . "\0" x 8);
+		$lsn = '0/1' if $n == 3;    # of the layout, and means none
+		my $what = "number $number from $place at $lsn";
+
+		query($node, <<~EOF);
+			SET synchronous_commit = local;
+			BEGIN;
+			INSERT INTO pg_replication_origin (roident, roname) VALUES ($number, 'taken');
+			SELECT pg_replication_origin_advance('taken', '$lsn');
+			COMMIT
+			EOF
+		if ($n % 2)
+		{
+			$node->stop($n % 4 == 1 ? 'fast' : 'immediate');
+			$node->start;
+		}
+		poll($node,
+			"NOT is_open AND reason ~ 'position of replication origin number $layout was not set by snowid'"
+		) if $n == 3;
+		fail("$what: a key is made") if defined try_a_key($node, $what);
+		query($node, 'DELETE FROM pg_replication_origin');
+		try_a_key($node, $what);
+
+		# a ceiling ahead stays in memory and in the state file, too
+		configure($node, "snowid.worker_id = -1");
+		$node->stop;
+		unlink $node->data_dir . '/snowid/state';
+		$node->start;
+		query($node,
+			"INSERT INTO pg_replication_origin (roident, roname) SELECT i, 'taken' || i FROM generate_series(65530, $layout) i"
+		);
+		query($node,
+			'SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin'
+		);
+		use_worker_id(1);
+		server_is_open($node);
+	});
+$node->stop;
 diag(join ', ', map { "$_ made $made{$_} keys" } sort keys %made);
 done_testing();
