@@ -1,8 +1,7 @@
-# A server uses its own claim, and no other.  Each gets its own worker ID back after a
-# restart, also without Redis.  An ID that it has by Redis' records and does not use is
-# given back.  No key is made with a claim that is given to another server while the
-# gate is opened, with one that does not fit the layout, or with one that was given up
-# for a number: if the server returns while Redis is away, another may have it.
+# A server uses its own claim, and no other.  An ID that it has by Redis' records and does
+# not use is given back.  No key is made with a claim that is given to another server
+# while the gate is opened, with one that does not fit the layout, or with one that was
+# given up for a number: if the server returns while Redis is away, another may have it.
 use strict;
 use warnings;
 
@@ -70,20 +69,7 @@ is(shown($a), "0|live|t\n1|live|f", 'a server gives it back as it starts');
 is(worker_id($a), 0,
 	'a server that gives it back as it starts keeps its own');
 
-#---- Its own again, with Redis and without ----
-
-$_->stop foreach $a, $b;
-foreach my $node ($b, $a)
-{
-	$node->start;
-	wait_for_claim($node);
-}
-is(worker_id($a), 0, 'the first server gets its own ID back');
-is(worker_id($b), 1, 'the second server gets its own ID back');
-unlike(
-	slurp_file($_->logfile),
-	qr/before the machine was restarted/,
-	'a server that is started again waits for no silence') foreach $a, $b;
+#---- A start that is not in the file, and one without Redis ----
 
 # A start that is not in the file does not count.
 $a->stop;
@@ -102,14 +88,6 @@ wait_for_claim($a);
 is(worker_id($a), 0, 'a start that can be written again has its ID');
 
 $redis->stop;
-$b->restart;
-server_is_open($b);
-is(claim_state($b), 'remembered', 'without Redis it continues');
-is(worker_id($b),   1,            'started without Redis it has the same ID');
-like(
-	query($b, 'SELECT registry_error FROM snowid_status()'),
-	qr/^127\.0\.0\.1 port \d+: Connection refused$/,
-	'started without Redis it shows the error');
 configure($b, claim_settings('b', $redis, "snowid.redis_lease = '2s'\n"));
 $b->restart;
 error_is($b, 'Connection refused');
@@ -265,23 +243,6 @@ $standby->start;
 poll($standby, "registry = 'claimed'");
 leave_and_come_back('A standby', $standby, $witness, worker_id($standby));
 
-#---- Given up after a crash, with keys ahead of the clock ----
-
-my $ahead = claimed('ahead', $redis);
-my $until = time + 1800;
-query($ahead, "SELECT snowid_advance(snowid_max(to_timestamp($until)))");
-$ahead->stop('immediate');
-configure($ahead, 'snowid.worker_id = 7');
-$ahead->start;
-poll($ahead, 'worker_id = 7');
-my ($ownership, $ceiling) = unpack 'Q< q<',
-  substr(slurp_file($ahead->data_dir . '/snowid/state'), 152, 16);
-isnt($ownership, 0, 'the file has the claim that was given up');
-cmp_ok(
-	$ceiling, '>=',
-	$until * 1000,
-	'the file has its ceiling, as the WAL has it');
-
-$_->stop foreach $ahead, $server, $standby, $primary, $witness;
+$_->stop foreach $server, $standby, $primary, $witness;
 
 done_testing();
