@@ -109,14 +109,14 @@ is($session->outcome, 1,
 undef $session;
 $node->stop('fast');
 
-#---- The machine can have no more processes, when one is to start ----
+#---- A process that a caller started ends ----
 
 # One of the first two databases has the process in the reserved place.
 $node = snowid_cluster('s3', 'snowid.max_wait = 1min');
 $node->append_conf('postgresql.conf', 'log_min_messages = debug1');
 let_hold($node);
 $node->start;
-foreach my $database (qw(first second third fourth))
+foreach my $database (qw(first second third))
 {
 	query($node, "CREATE DATABASE $database");
 	$node->safe_psql($database,
@@ -124,17 +124,6 @@ foreach my $database (qw(first second third fourth))
 	);
 }
 $node->safe_psql($_, "SELECT snowid_number('a')") foreach qw(first second);
-$session = SnowidSession->new($node, 'third');
-put_beside($node, 'forks', '');
-$session->ask("SELECT snowid_number('a')");
-wait_until('a fork that fails',
-	sub { slurp_file($node->logfile) =~ /could not fork/ });
-unlink "$node->{skew_file}.forks";
-is($session->outcome, 1,
-	'a process that could not be started is started again');
-undef $session;
-
-#---- A process that a caller started ends ----
 
 my $registered = sub {
 	scalar(() = slurp_file($node->logfile) =~
@@ -156,20 +145,20 @@ is($registered->() - $before,
 #---- A process that was called comes when another one was started in its place ----
 
 hold_process($node, 'snowid segments', 'ProcessConfigFile');
-is($node->safe_psql('fourth', "SELECT snowid_number('a')"),
+is($node->safe_psql('third', "SELECT snowid_number('a')"),
 	1, 'a process that does not come is not waited for');
 my $late  = held_process($node);
-my $there = "SELECT count(*) " . fetchers('fourth');
+my $there = "SELECT count(*) " . fetchers('third');
 let_go($node);
 wait_until('its end, or two of them',
 	sub { !kill(0, $late) || query($node, $there) > 1 });
 is(query($node, $there), 1, 'a process that comes late ends');
 
 # The other one has left again.
-my $end = 'SELECT pg_terminate_backend(pid, 60000) ' . fetchers('fourth');
+my $end = 'SELECT pg_terminate_backend(pid, 60000) ' . fetchers('third');
 query($node, $end);
 hold_process($node, 'snowid segments', 'ProcessConfigFile');
-$node->safe_psql('fourth',
+$node->safe_psql('third',
 	"SELECT snowid_segment_forget('a'); SELECT snowid_number('a')");
 $late = held_process($node);
 query($node, $end);
@@ -182,21 +171,21 @@ pass('a process that comes late ends, if the other one has left again');
 # It leaves after five minutes: four pass after its last range, and then two more.
 my $now = 1000 * time;
 stop_clock($node, $now);
-$node->safe_psql('fourth',
+$node->safe_psql('third',
 	"SELECT snowid_segment_forget('a'); SELECT snowid_number('a')");
-my $idle = fetcher_pid($node, 'fourth');
+my $idle = fetcher_pid($node, 'third');
 time_passes($node, $now, 240);
-$node->safe_psql('fourth',
+$node->safe_psql('third',
 	"SELECT snowid_segment_forget('a'); SELECT snowid_number('a')");
 time_passes($node, $now, 240);
-my $last = $node->safe_psql('fourth', "SELECT snowid_number('a')");
+my $last = $node->safe_psql('third', "SELECT snowid_number('a')");
 sleep 2;
-is(fetcher_pid($node, 'fourth'),
+is(fetcher_pid($node, 'third'),
 	$idle, 'a process stays for minutes after its last range');
 time_passes($node, $now, 120);
 wait_until('the end of a process that has nothing to do',
 	sub { !kill 0, $idle });
-is( $node->safe_psql('fourth', "SELECT snowid_number('a')"),
+is( $node->safe_psql('third', "SELECT snowid_number('a')"),
 	$last + 1,
 	'a process that has had nothing to do for minutes leaves, and gives back'
 );
