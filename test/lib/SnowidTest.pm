@@ -199,12 +199,13 @@ sub reload_with
 	return;
 }
 
-# Restores a dump of a database into another one, which is there and empty.
+# Restores a dump of a database into another one, which is there and empty.  The programs
+# are those of the other server, which may be of a later major.
 sub restore_dump
 {
 	my ($from, $from_db, $to, $to_db) = @_;
 	my $file = $from->basedir . '/dump';
-	$from->command_ok(
+	$to->command_ok(
 		[ 'pg_dump', '-Fc', '-f', $file, '-d', $from->connstr($from_db) ],
 		"$from_db is dumped without error");
 	$to->command_ok(

@@ -89,19 +89,10 @@ $new->stop;
 ($old, $last) = old_server('dumped', 'snowid.worker_id = 8', 0);
 $old->start;
 server_is_open($old);
-my $dump = $old->basedir . '/dump.sql';
 $new = snowid_cluster('restored', 'snowid.worker_id = 8', @alike);
 start_and_open($new);
 query($new, 'DROP EXTENSION snowid');
-$new->command_ok(
-	[ 'pg_dump', '-f', $dump, $old->connstr('postgres') ],
-	'pg_dump of ' . $old->pg_version . ' by ' . $new->pg_version);
-$new->command_ok(
-	[
-		'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $dump,
-		$new->connstr('postgres')
-	],
-	'the dump is restored in ' . $new->pg_version);
+restore_dump($old, 'postgres', $new, 'postgres');
 is(query($new, 'INSERT INTO made DEFAULT VALUES RETURNING id > ' . $last),
 	't', 'keys continue above those of the dump');
 is(query($new, q{SELECT snowid_number('a')}),
@@ -124,15 +115,7 @@ $old->safe_psql('central', <<~EOF, extra_params => [ '-U', 'owner' ]);
 	SET search_path = snowid;
 	$grants
 	EOF
-unlink $dump;
-$new->command_ok([ 'pg_dump', '-f', $dump, $old->connstr('central') ],
-	'pg_dump of a central database');
-$new->command_ok(
-	[
-		'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-f', $dump,
-		$new->connstr('central')
-	],
-	'the dump of a central database is restored');
+restore_dump($old, 'central', $new, 'central');
 is( $new->safe_psql(
 		'central',
 		q{SELECT has_function_privilege('segments', oid, 'EXECUTE') FROM pg_proc WHERE proname = 'snowid_segment_take'}
