@@ -332,19 +332,6 @@ foreach my $call (
 	);
 }
 
-#---- standard_conforming_strings = off ----
-
-sql(    'CREATE TABLE strings (id bigint) PARTITION BY RANGE (id);'
-	  . old_strings($node)
-	  . q{CALL snowid_make_partitions('strings', '1 day', 0)});
-set_skew($node, $start + 7 * 86400);
-sql(old_strings($node)
-	  . q{CALL snowid_make_partitions('strings', '1 day', 0, '1 day')});
-like(
-	parts('strings'),
-	qr/^strings_20270105\|[^\n]*\nstrings_20270106\|[^\n]*$/,
-	'backslashes are no matter');
-
 #---- The type snowid, other schemas, another owner ----
 
 sql(q{CREATE ROLE app; CREATE SCHEMA "My Shop"; ALTER DATABASE postgres RESET search_path;
