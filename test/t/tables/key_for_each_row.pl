@@ -83,27 +83,6 @@ copies(
 	q{CREATE TABLE t (id text COLLATE "C" DEFAULT 'x' || snowid_next(), n int)}
 );
 copies(
-	'a function of the key',
-	1,
-	'CREATE TABLE t (id text COLLATE "C" DEFAULT snowid_to_base32(snowid_next()), n int)'
-);
-copies(
-	'a CASE',
-	1,
-	'CREATE TABLE t (id bigint DEFAULT CASE WHEN snowid_next() > 0 THEN snowid_next() END, n int)'
-);
-copies(
-	'an array',
-	1,
-	'CREATE TABLE t (id bigint[] DEFAULT ARRAY[snowid_next(), snowid_next()], n int)'
-);
-is( query(
-		$node,
-		'SELECT bool_and(id[1] < id[2] AND (id > ARRAY[before] OR n = 1)) FROM (SELECT *, lag(id[2]) OVER (ORDER BY n) AS before FROM t) rows'
-	),
-	't',
-	'both keys of an array rise');
-copies(
 	'several key columns',
 	1,
 	'CREATE TABLE t (id bigint DEFAULT snowid_next(), n int, b snowid DEFAULT snowid_next(), c bigint NOT NULL DEFAULT snowid_next())'
