@@ -294,19 +294,6 @@ foreach my $what (sort keys %steps)
 	}
 }
 
-# A checkpoint at a step, and the crash when the grant was used.
-foreach my $step ('replorigin_advance', 'XLogFlush')
-{
-	my ($pid, @clients) = hold_at($node, 'a grant', [$step]);
-
-	query($node, 'CHECKPOINT');
-	hold_keeper($node, 'ConditionVariableBroadcast');
-	kill 'CONT', $pid;
-	held_keeper($node);
-	keys_are_used_up($node);
-	keys_go_on_above(name_of('a checkpoint within a grant', $step),
-		'kill', $node, $pid, @clients);
-}
 $node->stop;
 
 #---- On standbys ----
