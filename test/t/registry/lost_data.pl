@@ -140,17 +140,6 @@ is( join(' ', pairs(), record('claim')),
 	"0:0 meta $ownership",
 	'when it is gone the record is put back');
 
-foreach my $damaged ('not JSON', '5', 'null', '[]', '{"owner":')
-{
-	$primary->query('HSET', 'snowid', '0:0', $damaged);
-	error_is($first, 'the field "0:0" of the hash "snowid" is damaged');
-	pass("a damaged record \"$damaged\" is an error");
-	$primary->query('HDEL', 'snowid', '0:0');
-	answered($first);
-	is(record('claim'), $ownership,
-		"a damaged record \"$damaged\" is put right");
-}
-
 #---- Redis lost its data, or went back in time ----
 
 # The pair that the record of a server has, or none, and the server's own.
