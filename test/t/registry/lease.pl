@@ -515,16 +515,6 @@ is(disorder(@terminated), 0, 'registry and worker terminated: order is kept');
 is(scalar(grep { key_worker_id($_) != $a_id } @terminated),
 	0, 'registry and worker terminated: the ID is kept');
 
-#---- A start without Redis ----
-
-$redis->stop;
-$one->restart;
-like(
-	sql_error($one, 'SELECT snowid_next()'),
-	qr/^55000: snowid has not claimed a worker ID yet\n.*Redis cannot be used: /s,
-	'a lease is not remembered: no keys without Redis');
-$redis->run;
-
 #---- The server that makes no keys has its lease again ----
 
 my $left = $last_use + 61 - clock_gettime(CLOCK_MONOTONIC);
