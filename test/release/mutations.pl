@@ -27,7 +27,7 @@ my %tests = (
 	'keeper/keeper.c' =>
 	  'restart/state_file keeper/advance keeper/new_pair registry/own_claim registry/identity keeper/closed_gate keys/ready keeper/shortages restart/above_all_before keeper/ahead_of_callers standby/promotion registry/lease registry/move clock/belief_survives clock/steps clock/ran_ahead restart/number_twice keys/concurrent',
 	'keeper/ceiling.c' =>
-	  'keeper/ceiling restart/number_twice keeper/layout_consent restart/above_all_before keeper/ahead_of_callers keeper/new_pair standby/promotion keys/settings',
+	  'keeper/ceiling restart/number_twice keeper/layout_consent restart/above_all_before keeper/ahead_of_callers restart/random_damage keeper/new_pair standby/promotion keys/settings',
 	'keeper/pair.c' =>
 	  'keeper/new_pair keeper/lent keeper/layout_consent keys/ready keys/host_name registry/own_claim keys/settings restart/state_file registry/claim_crash registry/lease registry/move clock/ran_ahead',
 	'process.c' =>
