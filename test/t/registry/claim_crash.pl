@@ -155,11 +155,16 @@ wait_for_claim($node);
 gets_another(
 	'killed when it had lost its ID: with Redis it gets another one');
 
-# While it is down.
-$node->stop;
-$redis->take_away("0:$id", boot => 'other');
+# While it is down, after a crash.
+kill_all($node);
+$redis->take_away("0:$id", boot => 'other', ceiling => 0);
 $node->start;
 wait_for_claim($node);
+cmp_ok(
+	$redis->record("0:$id", 'floor'),
+	'>=',
+	key_ms($highest{killed}),
+	'lost while it was down: the next owner begins above the last key');
 gets_another('lost while it was down: it gets another one');
 $redis->freeze;
 $node->restart;
