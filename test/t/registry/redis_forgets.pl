@@ -210,4 +210,34 @@ cmp_ok($redis->record('0:0', 'ceiling'),
 	'the one before is given back with the ceiling of its last key');
 $a->stop;
 
+#---- Redis' clock ----
+
+give_clock($redis);
+set_skew($redis, 3600);
+$redis->stop;
+$redis->run;
+$redis->settle;
+cmp_ok(
+	($redis->query('TIME') =~ /^(\d+)/)[0],
+	'>',
+	time + 3000,
+	'the clock of Redis is an hour ahead');
+$a = start_server('a6');
+$b = start_server('b6');
+$c = start_server('c6', $lapses);
+kill_all($_) foreach $a, $c;
+set_skew($redis, 0);
+
+# it is silent by the clock that is set right
+release_silent($b, 0);
+wait_for($b, $free =~ s/worker_id = 0/worker_id = 2/r);
+
+my $d = start_server('d6', $lease);
+is(worker_id($d), 0, 'the released ID is given out');
+is( query($d, 'SELECT snowid_reclaim()'),
+	2,
+	'the clock of Redis is set right: the ID of a lease that lapsed is given out'
+);
+$_->stop foreach $b, $d;
+
 done_testing();

@@ -1,7 +1,7 @@
 # The failover drill: the primary crashes under load, its standby takes over with
 # a worker ID of its own, the old primary rejoins by pg_rewind as a standby, and
-# takes over again.  No key is made twice in all of it, and the keys of each period
-# are above those of the one before.
+# takes over again; a worker ID is changed by reload.  No key is made twice
+# in all of it, and the keys of each period are above those of the one before.
 use strict;
 use warnings;
 
@@ -146,6 +146,21 @@ load($first);
 clients_go_on(@clients);
 period_is_good('failed back', 1);
 
+#---- A worker ID changed by reload ----
+
+load($first);
+set_worker_id($first, 3);
+wait_for_worker_id($first, 3);
+my @before = map { stop_client($_) } @clients;
+is(scalar(grep { key_worker_id($_) !~ /^[13]$/ } @before),
+	0, 'a worker ID changed by reload: keys carry the one or the other');
+foreach my $key (@before)
+{
+	$repeated++     if $made{$key}++;
+	$highest = $key if $key > $highest;
+}
+load($first);
+period_is_good('keys of the new worker ID', 3);
 $first->stop;
 
 is($repeated, 0, 'no key was made twice in ' . keys(%made));
