@@ -187,6 +187,24 @@ sub change
 	return;
 }
 
+# The clock goes back to where the former keys of the pair are.
+stop_clock($server, $now + 3600);
+$before =
+  query($server, 'SELECT max(k) FROM snowid_next_batch(3000000) AS k');
+change(8, 6000);
+stop_clock($server, $now + 1000);
+set_number(5, 3500);
+poll($server, q(is_open OR reason ~ 'would lead'));
+like(
+	sql_error(
+		$server, 'SELECT max(k) FROM snowid_next_batch(4096 * 100) AS k'),
+	qr/would lead the clock/,
+	'no key is made below those that the server made with the number before');
+stop_clock($server, $now + 8000);
+poll($server, 'is_open');
+cmp_ok(next_key($server), '>', $before,
+	'the first key is above them when the clock is there');
+
 # The number comes back while the clock is below its last key, and is then above it.
 sub continue_with_5
 {
