@@ -17,7 +17,7 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 our @EXPORT =
-  qw(snowid_cluster server_from_backup has_own_address give_clock set_skew stop_clock set_clock_back
+  qw(snowid_cluster server_from_backup has_own_address give_clock clock_env set_skew stop_clock set_clock_back
   time_passes put_beside hold_syncs
   restore_dump pg_upgrade sql_error query next_key status poll wait_for configure reload_with
   wait_for_worker_id
@@ -199,17 +199,25 @@ sub reload_with
 	return;
 }
 
-# Restores a dump of a database into another one, which is there and empty.  The programs
-# are those of the other server, which may be of a later major.
+# Restores a dump of a database into another one, which is there and empty: in pg_dump's
+# custom format, or as plain SQL ('p').  The programs are those of the other server, which may
+# be of a later major.
 sub restore_dump
 {
-	my ($from, $from_db, $to, $to_db) = @_;
+	my ($from, $from_db, $to, $to_db, $format) = @_;
+	$format //= 'c';
 	my $file = $from->basedir . '/dump';
+	my @restore =
+	  $format eq 'p'
+	  ? ('psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-f', $file)
+	  : ('pg_restore', '-e', $file);
 	$to->command_ok(
-		[ 'pg_dump', '-Fc', '-f', $file, '-d', $from->connstr($from_db) ],
+		[
+			'pg_dump', '-F', $format, '-f',
+			$file,     '-d', $from->connstr($from_db)
+		],
 		"$from_db is dumped without error");
-	$to->command_ok(
-		[ 'pg_restore', '-e', '-d', $to->connstr($to_db), $file ],
+	$to->command_ok([ @restore, '-d', $to->connstr($to_db) ],
 		"the dump of $from_db is restored in $to_db without error");
 	return;
 }
@@ -314,6 +322,16 @@ sub give_clock
 	return;
 }
 
+# The environment of a program that has the clock of a server, or of what else give_clock() was
+# called for.
+sub clock_env
+{
+	my ($node) = @_;
+	return (
+		LD_PRELOAD => join(' ', $shim, $node->{preload} // ()),
+		SKEW_FILE  => $node->{skew_file});
+}
+
 # Cluster.pm's start and restart, with the shim preloaded, and what else the
 # server is given: SnowidHold.pm's.
 {
@@ -325,10 +343,9 @@ sub give_clock
 		*{"PostgreSQL::Test::Cluster::$method"} = sub {
 			my ($node, @args) = @_;
 			return $original->($node, @args) unless $node->{skew_file};
-			local $ENV{LD_PRELOAD} =
-			  join(' ', $shim, $node->{preload} // ());
-			local $ENV{HOLD_FILE} = $node->{hold_file} // '';
-			local $ENV{SKEW_FILE} = $node->{skew_file};
+			local %ENV = (
+				%ENV, clock_env($node), HOLD_FILE => $node->{hold_file} // ''
+			);
 			return $original->($node, @args);
 		};
 	}

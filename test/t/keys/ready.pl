@@ -39,7 +39,7 @@ sub dump_and_restore
 		foreach my $to ($plain, $node)
 		{
 			$to->safe_psql('postgres', "CREATE DATABASE $db");
-			restore_dump($from, 'postgres', $to, $db);
+			restore_dump($from, 'postgres', $to, $db, 'p');
 			is( $to->safe_psql($db, $rows),
 				$from->safe_psql('postgres', $rows),
 				'the restored rows are the same');

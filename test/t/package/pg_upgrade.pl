@@ -92,7 +92,7 @@ server_is_open($old);
 $new = snowid_cluster('restored', 'snowid.worker_id = 8', @alike);
 start_and_open($new);
 query($new, 'DROP EXTENSION snowid');
-restore_dump($old, 'postgres', $new, 'postgres');
+restore_dump($old, 'postgres', $new, 'postgres', 'p');
 is(query($new, 'INSERT INTO made DEFAULT VALUES RETURNING id > ' . $last),
 	't', 'keys continue above those of the dump');
 is(query($new, q{SELECT snowid_number('a')}),
@@ -115,7 +115,7 @@ $old->safe_psql('central', <<~EOF, extra_params => [ '-U', 'owner' ]);
 	SET search_path = snowid;
 	$grants
 	EOF
-restore_dump($old, 'central', $new, 'central');
+restore_dump($old, 'central', $new, 'central', 'p');
 is( $new->safe_psql(
 		'central',
 		q{SELECT has_function_privilege('segments', oid, 'EXECUTE') FROM pg_proc WHERE proname = 'snowid_segment_take'}

@@ -132,10 +132,11 @@ is( sql_error(
 #---- Dump and restore ----
 
 $node->restart;    # what is in memory of a tag is not in the dump
-foreach my $copy ('numbers_left', 'keys_left')
+foreach ([ 'numbers_left', 'p' ], [ 'keys_left', 'c' ])
 {
+	my ($copy, $format) = @$_;
 	database($copy);
-	restore_dump($node, 'shop', $node, $copy);
+	restore_dump($node, 'shop', $node, $copy, $format);
 	is( as_owner(
 			$copy,
 			q{SELECT one.snowid_next() > max(id), one.snowid_number('a') FROM orders}
