@@ -7,7 +7,6 @@ use strict;
 use warnings;
 use Cwd qw(abs_path);
 use Exporter 'import';
-use File::Basename qw(dirname);
 use IO::Select;
 use IO::Socket::INET;
 use IPC::Run;
@@ -19,7 +18,7 @@ use Time::HiRes qw(time usleep);
 
 use SnowidProtocol;
 use SnowidTest
-  qw(snowid_cluster has_own_address give_clock create_extension configure put_beside replace_file sql_error
+  qw(snowid_cluster has_own_address give_clock clock_env create_extension configure put_beside replace_file sql_error
   status poll wait_for wait_until);
 
 our @EXPORT =
@@ -28,7 +27,6 @@ our @EXPORT =
 
 my $program = $ENV{REDIS_SERVER} // 'redis-server';
 my $client  = $program =~ s/server$/cli/r;
-my $shim    = abs_path(dirname(__FILE__) . '/skew.so');
 my @all;
 
 # Starts a Redis: SnowidRedis->start('name', 'maxmemory 100mb', ...), with lines
@@ -96,13 +94,12 @@ sub basedir { return $_[0]{dir}; }
 sub run
 {
 	my ($self) = @_;
-	my @clock =
-	  $self->{skew_file}
-	  ? ('env', "LD_PRELOAD=$shim", "SKEW_FILE=$self->{skew_file}")
-	  : ();
-	$self->{handle} =
-	  IPC::Run::start([ @clock, $program, "$self->{dir}/redis.conf" ],
-		'<', '/dev/null', '>&', "$self->{dir}/out");
+	{
+		local %ENV = (%ENV, $self->{skew_file} ? clock_env($self) : ());
+		$self->{handle} =
+		  IPC::Run::start([ $program, "$self->{dir}/redis.conf" ],
+			'<', '/dev/null', '>&', "$self->{dir}/out");
+	}
 	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 	{
 		return
