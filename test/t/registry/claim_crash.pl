@@ -274,10 +274,8 @@ SKIP:
 # resume the one that it lost.
 {
 	my $redis = SnowidRedis->start('late');
-	my $node  = claiming_cluster('late_owner', $redis, $short);
-	start_and_open($node);
-	wait_for_claim($node);
-	my $id = worker_id($node);
+	my $node  = claimed('late_owner', $redis, $short);
+	my $id    = worker_id($node);
 
 	isnt(ownership($node), '0' x 16, 'the state file has the claim');
 	$redis->occupy("0:$id", 0, [ grep { $_ != $id } 0 .. 31 ]);
